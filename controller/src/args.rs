@@ -50,10 +50,12 @@ pub struct Args {
     /// Address of /healthz, /readyz and /metrics (plain HTTP)
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
-    /// Folder that outlives the process, such as an emptyDir: a target whose reconcile has ended the process is not reconciled at once again
+    /// Folder that outlives the process, such as an emptyDir: a target whose reconcile has ended the process is not
+    /// reconciled at once again
     #[arg(long, value_name = "PATH")]
     pub state_dir: Option<std::path::PathBuf>,
-    /// Clusters of one namespace to reconcile concurrently, and half as many more over all namespaces; up to 200 clusters of one AWS account share a call
+    /// Clusters of one namespace to reconcile concurrently, and half as many more over all namespaces; up to 200
+    /// clusters of one AWS account share a call
     #[arg(long, default_value_t = 256)]
     pub concurrency: u16,
     /// How long to wait for cluster operators that have shown no sign of life since the wake
@@ -74,7 +76,8 @@ pub struct Args {
     /// What to do about instances of a sleeping cluster that were started by another party
     #[arg(long, value_enum, default_value_t = DriftPolicy::Stop)]
     pub drift: DriftPolicy,
-    /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation hibernate.sh/minimum-suspension; 0 turns suspension off
+    /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation
+    /// hibernate.sh/minimum-suspension; 0 turns suspension off
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
     pub fdb_minimum_suspension: Duration,
     /// Dehydrate and hydrate the user clusters of this KKP seed
@@ -83,13 +86,16 @@ pub struct Args {
     /// Maximum number of user clusters to dehydrate concurrently
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub kkp_sleeps: u16,
-    /// Maximum number of user clusters to hydrate concurrently; each counts towards KKP's own --max-parallel-reconcile until it is up
+    /// Maximum number of user clusters to hydrate concurrently; each counts towards KKP's own --max-parallel-reconcile
+    /// until it is up
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub kkp_wakes: u16,
-    /// How long a phase may take before its condition names the blocker, as PHASE=DURATION; repeatable. Defaults: drain=10m attachments=5m machines=30m pause=2m control-plane=5m; etcd=5m api=10m nodes=20m
+    /// How long a phase may take before its condition names the blocker, as PHASE=DURATION; repeatable. Defaults:
+    /// drain=10m attachments=5m machines=30m pause=2m control-plane=5m; etcd=5m api=10m nodes=20m
     #[arg(long = "kkp-limit", value_name = "PHASE=DURATION", value_parser = limit)]
     pub kkp_limits: Vec<(Limited, Duration)>,
-    /// How long the rest of a user cluster's control plane stays at 0 replicas before etcd follows: KKP's reconciles in flight raise replicas again
+    /// How long the rest of a user cluster's control plane stays at 0 replicas before etcd follows: KKP's reconciles in
+    /// flight raise replicas again
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     pub kkp_settle: Duration,
     /// The worker-name of the KKP installation whose user clusters are served
@@ -98,7 +104,8 @@ pub struct Args {
     /// Maximum number of unfinished rollouts of one requester and action to work on; the oldest first, the others wait
     #[arg(long, value_name = "N", default_value = "50")]
     pub max_rollouts_per_requester: NonZeroUsize,
-    /// Manage the condition Unreachable with hibernation taken into account; turn off Hive's own unreachable controller first
+    /// Manage the condition Unreachable with hibernation taken into account; turn off Hive's own unreachable controller
+    /// first
     #[arg(long)]
     pub own_unreachable: bool,
     /// Network of which no address is dialed for a spoke, besides those that are always denied; repeatable

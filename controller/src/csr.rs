@@ -18,7 +18,8 @@ use tracing::{debug, info};
 // By this way, because a test takes in both files by their paths.
 use super::spoke::reader::{Charge, Full, Held, Kept, MOST, SpokeClient, is_not_there};
 
-/// For how long after a wake requests are approved: kubelets ask for their serving certificates when all Nodes are Ready already.
+/// For how long after a wake requests are approved: kubelets ask for their serving certificates when all Nodes are
+/// Ready already.
 const AFTER_WAKE: SignedDuration = SignedDuration::from_mins(10);
 
 /// Where kubelets keep their Leases.
@@ -125,8 +126,8 @@ impl Pass {
         (number > 0).then(|| format!("approved {number} certificate requests: {names}"))
     }
 
-    /// What an Event warns of: requests to the signers of kubelets' certificates that are not approved, and why. Requests that the
-    /// next pass checks anyway are left out.
+    /// What an Event warns of: requests to the signers of kubelets' certificates that are not approved, and why.
+    /// Requests that the next pass checks anyway are left out.
     pub fn left(&self) -> Option<String> {
         let left = self.news.iter().filter(|news| news.needs_somebody());
         let names = name_some(left.map(|news| format!("{} ({})", news.csr, news.reason)), 5);
@@ -221,8 +222,8 @@ impl Approver {
     }
 }
 
-/// The audit log: one line per request and outcome, however many passes see it. Requests of which there is no room to remember it are
-/// left out, unless they were approved.
+/// The audit log: one line per request and outcome, however many passes see it. Requests of which there is no room to
+/// remember it are left out, unless they were approved.
 fn report(
     target: &str,
     reported: &mut HashMap<String, (&'static str, &'static str)>,

@@ -1,4 +1,5 @@
-//! The durable record of a target's machines: one Secret beside the target, for platforms that delete machines during a sleep.
+//! The durable record of a target's machines: one Secret beside the target, for platforms that delete machines during a
+//! sleep.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;

@@ -28,10 +28,11 @@ pub enum ReplaceError {
     },
 }
 
-/// Deletes the Machines that lost their instances with the sleep, for their `MachineSet`s to make new ones. Returns their names.
+/// Deletes the Machines that lost their instances with the sleep, for their `MachineSet`s to make new ones. Returns
+/// their names.
 ///
-/// For a wake that began at `resume_started`, with the cluster's instances as they were listed since then. Doing it twice does
-/// no harm: what is being deleted, or was made since, is left alone. Ends early when `may` says no.
+/// For a wake that began at `resume_started`, with the cluster's instances as they were listed since then. Doing it
+/// twice does no harm: what is being deleted, or was made since, is left alone. Ends early when `may` says no.
 ///
 /// # Errors
 /// When the spoke refuses; every Machine is tried first.

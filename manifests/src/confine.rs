@@ -1,4 +1,5 @@
-//! Policies that confine the controller's own account: RBAC grants objects as a whole and in every namespace. They judge no other account.
+//! Policies that confine the controller's own account: RBAC grants objects as a whole and in every namespace. They
+//! judge no other account.
 
 use k8s_openapi::api::admissionregistration::v1::{NamedRuleWithOperations, Validation, Variable};
 use serde_json::Value;

@@ -75,7 +75,8 @@ pub(crate) fn validating_entry(
     }
 }
 
-/// An entry that stamps or records. It refuses only an object whose annotations cannot be read, unless the write is a wake.
+/// An entry that stamps or records. It refuses only an object whose annotations cannot be read, unless the write is a
+/// wake.
 pub(crate) fn mutating_entry(
     client: &ClientConfig,
     name: &str,

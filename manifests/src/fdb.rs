@@ -1,5 +1,6 @@
-//! What a hub with FoundationDB clusters needs besides the base: rights of both programs, the policy that confines the controller's, and the
-//! webhook's entries. The component `fdb` holds it: the default installation has it, a hub that takes the base alone and a KKP seed do not.
+//! What a hub with FoundationDB clusters needs besides the base: rights of both programs, the policy that confines the
+//! controller's, and the webhook's entries. The component `fdb` holds it: the default installation has it, a hub that
+//! takes the base alone and a KKP seed do not.
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
 use serde_json::{Value, json};
@@ -33,8 +34,8 @@ pub(crate) fn rbac() -> Vec<Value> {
             CONTROLLER,
             vec![
                 clusters(),
-                // Of a cluster of which something is being removed: its Pods are looked for, its volumes and Services are stamped and
-                // released.
+                // Of a cluster of which something is being removed: its Pods are looked for, its volumes and Services
+                // are stamped and released.
                 rule("", &["pods"], &["list"]),
                 rule("", &["persistentvolumeclaims", "services"], &["list", "patch"]),
             ],
@@ -45,8 +46,8 @@ pub(crate) fn rbac() -> Vec<Value> {
     ]
 }
 
-/// Of volumes and Services of a `FoundationDBCluster` the controller's account may change annotations of ours, and of others nothing. RBAC
-/// would let it redirect every Service and grow every volume.
+/// Of volumes and Services of a `FoundationDBCluster` the controller's account may change annotations of ours, and of
+/// others nothing. RBAC would let it redirect every Service and grow every volume.
 pub(crate) fn policy() -> Vec<Value> {
     let rules = vec![every_write("", &["persistentvolumeclaims", "services"])];
     let variables = vec![

@@ -1,4 +1,5 @@
-//! Confines the controller's service account on `ClusterDeployments`: it writes the power state, our annotations and what it reports.
+//! Confines the controller's service account on `ClusterDeployments`: it writes the power state, our annotations and
+//! what it reports.
 
 use serde_json::Value;
 use shared::admission::cel::list;

@@ -1,7 +1,8 @@
 //! Everything that is installed on a hub, as objects.
 //!
-//! What has its source in code (CRDs, RBAC, webhook configurations, policies) is generated: the program `hibernate-manifests` writes it into
-//! `manifests/`. The rest is plain YAML there. The test world installs all of it from here.
+//! What has its source in code (CRDs, RBAC, webhook configurations, policies) is generated: the program
+//! `hibernate-manifests` writes it into `manifests/`. The rest is plain YAML there. The test world installs all of it
+//! from here.
 //!
 //! ```
 //! let objects = manifests::webhook_configurations(&manifests::ClientConfig::Service);
@@ -30,8 +31,9 @@ pub use entry::ClientConfig;
 pub use plain::{controller_monitoring, webhook_monitoring};
 pub use policy::policy;
 
-/// The definition of rollouts with the policy and the roles for them; what runs in our namespace and what it may do: namespace, RBAC,
-/// the policy that confines the controller, Deployments, Services, disruption budgets, network policies. In an order in which they can be created.
+/// The definition of rollouts with the policy and the roles for them; what runs in our namespace and what it may do:
+/// namespace, RBAC, the policy that confines the controller, Deployments, Services, disruption budgets, network
+/// policies. In an order in which they can be created.
 pub fn base() -> Vec<Value> {
     [
         rollout::definitions(),

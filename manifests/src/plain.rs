@@ -36,7 +36,8 @@ pub(crate) fn rollout_roles() -> Vec<Value> {
     objects(ROLLOUT_ROLES)
 }
 
-/// What watches the controller: its metrics, alerts about them, and a dashboard. A test of the controller looks up what they ask for.
+/// What watches the controller: its metrics, alerts about them, and a dashboard. A test of the controller looks up what
+/// they ask for.
 pub fn controller_monitoring() -> Vec<Value> {
     [objects(CONTROLLER_MONITORING), objects(DASHBOARD)].concat()
 }

@@ -1,8 +1,8 @@
 //! The twin of the webhook's static rules as a `ValidatingAdmissionPolicy`: V3, V5, V6 (protected), what
 //! cannot be read (the longest of it), V8, V9 (form), V10, with V11.
 //!
-//! It needs no webhook to be up. It says less: CEL at admission knows no clock, so a hold-awake is not looked at (V6), a
-//! short `hibernateAfter` is not warned of (V8), a time that has passed is let through (V9), and without the mutating
+//! It needs no webhook to be up. It says less: CEL at admission knows no clock, so a hold-awake is not looked at (V6),
+//! a short `hibernateAfter` is not warned of (V8), a time that has passed is let through (V9), and without the mutating
 //! webhook a write has no stamp of its user (V12), and a wake that edits the claim of a rollout passes with it (V10).
 
 use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
@@ -86,7 +86,8 @@ fn validations() -> Vec<Validation> {
         ..Validation::default()
     };
     vec![
-        // First, because the first denial is what the user reads, and members of exempt groups are exempt from all others.
+        // First, because the first denial is what the user reads, and members of exempt groups are exempt from all
+        // others.
         deny(
             "V10",
             "Forbidden",
@@ -132,8 +133,8 @@ fn validations() -> Vec<Validation> {
         deny(
             "V8",
             "Invalid",
-            // duration() fails on more than 2^63 ns, and a failure denies with an unhelpful message. So the sum is looked
-            // at first, with some milliseconds of room for its rounding: only in these, duration() has to fail.
+            // duration() fails on more than 2^63 ns, and a failure denies with an unhelpful message. So the sum is
+            // looked at first, with some milliseconds of room for its rounding: only in these, duration() has to fail.
             "variables.wakes || !variables.hibernateAfterChanges
 || (variables.hibernateAfterNanoseconds < 9.22337203686e18 && duration(variables.hibernateAfter) > duration('0s'))",
             "spec.hibernateAfter: must be a positive duration of at most 2562047h47m16s, such as 8h or 1h30m",

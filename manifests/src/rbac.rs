@@ -30,8 +30,8 @@ pub(crate) fn controller() -> Vec<Value> {
                 rule("hive.openshift.io", &["clusterdeployments/status"], &["patch"]),
                 rule("hiveinternal.openshift.io", &["clustersyncs"], &["list", "watch"]),
                 rule("events.k8s.io", &["events"], &["create", "patch"]),
-                // Rollouts: a person writes the spec, the controller the status. It starts nothing without the policy that says who may, and
-                // defers what a ClusterGroupUpgrade is about to upgrade.
+                // Rollouts: a person writes the spec, the controller the status. It starts nothing without the policy
+                // that says who may, and defers what a ClusterGroupUpgrade is about to upgrade.
                 rule(keys::GROUP, &[ROLLOUTS], &["get", "list", "watch", "delete"]),
                 rule(keys::GROUP, &[format!("{ROLLOUTS}/status").as_str()], &["patch"]),
                 rule("ran.openshift.io", &["clustergroupupgrades"], &["list"]),

@@ -1,5 +1,5 @@
-//! What rollouts need: their definition, the policy that says who may, and the webhook's entries. Both entries are under
-//! Fail: what lets targets start waits for the webhook, and nothing else ever does.
+//! What rollouts need: their definition, the policy that says who may, and the webhook's entries. Both entries are
+//! under Fail: what lets targets start waits for the webhook, and nothing else ever does.
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, RuleWithOperations, ValidatingWebhook};
 use kube::CustomResourceExt as _;

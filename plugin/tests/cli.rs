@@ -1,4 +1,5 @@
-//! The program as scripts meet it where no hub is needed: usage, exit codes, and what goes wrong before the first answer.
+//! The program as scripts meet it where no hub is needed: usage, exit codes, and what goes wrong before the first
+//! answer.
 
 #![allow(clippy::expect_used, reason = "a helper of a test fails as a test does")]
 

@@ -14,7 +14,8 @@ use crate::shares::{Capacity, Share, Shares};
 /// Connection limits of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Concurrent connections. One more closes one that has had no whole request yet, or else one of the client address with the most.
+    /// Concurrent connections. One more closes one that has had no whole request yet, or else one of the client address
+    /// with the most.
     pub connections: usize,
     /// The same for one client address; `None` is no limit. API servers may share an address.
     pub per_client: Option<usize>,
@@ -26,8 +27,8 @@ pub struct Limits {
 const ADMIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// New connections that wait. One more is refused at once, or another one of the client with the most.
 const MAX_WAITING: usize = 64;
-/// Connections that may still be closing while the port is served. One more drops the oldest without a farewell, and one without a request
-/// before one with a request.
+/// Connections that may still be closing while the port is served. One more drops the oldest without a farewell, and
+/// one without a request before one with a request.
 const MAX_CLOSING: usize = 64;
 
 /// The connections of one port.
@@ -50,7 +51,8 @@ impl Connections {
         Arc::new(Self { shares, idle, metrics, waiting, closing: Mutex::default() })
     }
 
-    /// Admits a connection, if need be in place of another one. `None` if none may make way and none finishes within a second.
+    /// Admits a connection, if need be in place of another one. `None` if none may make way and none finishes within a
+    /// second.
     pub(crate) async fn admit(self: &Arc<Self>, client: IpAddr) -> Option<Slot> {
         let share = match self.shares.try_take(client, 1) {
             Some(share) => Some(share),
@@ -145,8 +147,8 @@ impl Drop for Slot {
     }
 }
 
-/// A request that has no answer yet. From the end of its body on it protects its connection: before, a client could hold a connection for
-/// ever by bodies that it never sends.
+/// A request that has no answer yet. From the end of its body on it protects its connection: before, a client could
+/// hold a connection for ever by bodies that it never sends.
 #[derive(Debug)]
 pub(crate) struct Begun {
     slot: Arc<Slot>,

@@ -1,7 +1,7 @@
 //! What the webhook and the controller have in common as servers: ports with limits, and log lines.
 //!
-//! A port accepts a limited number of connections. At the limit it closes one of the client address with the most, so that clients that
-//! hold connections, or begin requests that they never end, lock out only themselves.
+//! A port accepts a limited number of connections. At the limit it closes one of the client address with the most, so
+//! that clients that hold connections, or begin requests that they never end, lock out only themselves.
 
 mod arriving;
 mod connections;

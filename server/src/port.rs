@@ -129,7 +129,8 @@ impl Port {
     }
 }
 
-/// Waits until a connection has had no whole request for so long, counted from now at the earliest if it was idle before.
+/// Waits until a connection has had no whole request for so long, counted from now at the earliest if it was idle
+/// before.
 async fn idle(slot: &Slot) {
     let (began, patience) = (Instant::now(), slot.patience());
     loop {

@@ -1,9 +1,9 @@
 //! A capacity that clients share: connections of a port, requests, memory of their bodies.
 //!
-//! At the limit, what makes way for a newcomer belongs to the client that holds the most, and the newcomer counts for its own client: a
-//! client that holds no more than an equal part loses nothing to others. What is protected never makes way. An unused connection makes way
-//! for every newcomer: a client with many addresses keeps no other client out by connections that it does not use. A client is an IPv4
-//! address or an IPv6 network of 64 bits.
+//! At the limit, what makes way for a newcomer belongs to the client that holds the most, and the newcomer counts for
+//! its own client: a client that holds no more than an equal part loses nothing to others. What is protected never
+//! makes way. An unused connection makes way for every newcomer: a client with many addresses keeps no other client out
+//! by connections that it does not use. A client is an IPv4 address or an IPv6 network of 64 bits.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -22,9 +22,9 @@ pub struct Capacity {
     pub total: usize,
     /// The shares of one client; `None` is no limit of its own.
     pub per_client: Option<usize>,
-    /// Right for what may be idle, such as connections: a share that was never protected makes way for every newcomer, one whose protection
-    /// has ended for the same client's next and for one of a client that holds as much. Otherwise only shares of clients that hold more make
-    /// way.
+    /// Right for what may be idle, such as connections: a share that was never protected makes way for every newcomer,
+    /// one whose protection has ended for the same client's next and for one of a client that holds as much. Otherwise
+    /// only shares of clients that hold more make way.
     pub idle: bool,
 }
 
@@ -94,9 +94,9 @@ impl State {
         self.entries.iter().filter(|(_, entry)| !entry.used).map(|(id, entry)| (*id, entry))
     }
 
-    /// The oldest of the client whose unused shares are the oldest, by the sum of the squares of their ages. Ages count more than numbers: a
-    /// client that soon uses what it takes, several at once, loses nothing to many clients that do not. Numbers count, too: one client that
-    /// ever takes many anew loses its own.
+    /// The oldest of the client whose unused shares are the oldest, by the sum of the squares of their ages. Ages count
+    /// more than numbers: a client that soon uses what it takes, several at once, loses nothing to many clients that do
+    /// not. Numbers count, too: one client that ever takes many anew loses its own.
     fn longest_unused<'a, I: Iterator<Item = (u64, &'a Entry)>>(&self, unused: impl Fn() -> I) -> Option<u64> {
         let (now, mut ages) = (Instant::now(), HashMap::<IpAddr, u128>::new());
         for (_, entry) in unused() {
@@ -128,7 +128,8 @@ impl Shares {
         Arc::new(Self { capacity, evicted, state: Mutex::default(), freed: Notify::new() })
     }
 
-    /// Takes a share at once, if need be in place of others; `None` if there is neither room nor anything that makes way.
+    /// Takes a share at once, if need be in place of others; `None` if there is neither room nor anything that makes
+    /// way.
     pub fn try_take(self: &Arc<Self>, address: IpAddr, weight: usize) -> Option<Share> {
         let (mut state, client) = (self.lock(), client_of(address));
         let Capacity { total, per_client, .. } = self.capacity;

@@ -1,4 +1,5 @@
-//! Rate limit of log lines that repeat themselves: one a minute for each subject and name, with the count of those left out.
+//! Rate limit of log lines that repeat themselves: one a minute for each subject and name, with the count of those left
+//! out.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,8 +15,8 @@ const MAX_NAMES: usize = 20_000;
 
 /// When what was last logged.
 ///
-/// Names may be a stranger's, as many and as long as it likes: a hash of each is kept, and past the limit all others of a subject count as
-/// one name.
+/// Names may be a stranger's, as many and as long as it likes: a hash of each is kept, and past the limit all others of
+/// a subject count as one name.
 #[derive(Clone, Debug)]
 pub struct Warnings {
     names: usize,

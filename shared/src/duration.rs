@@ -1,4 +1,5 @@
-//! Durations as Go writes them (`1h30m`, `1.5h`, `300ms`): what `spec.hibernateAfter` holds and what Hive's messages print.
+//! Durations as Go writes them (`1h30m`, `1.5h`, `300ms`): what `spec.hibernateAfter` holds and what Hive's messages
+//! print.
 
 use std::time::Duration;
 

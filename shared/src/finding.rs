@@ -1,5 +1,5 @@
-//! What stands for or against a sleep or a wake: the controller writes one finding a line into a condition, for people, and all of them as data, for
-//! programs.
+//! What stands for or against a sleep or a wake: the controller writes one finding a line into a condition, for people,
+//! and all of them as data, for programs.
 
 use std::fmt;
 
@@ -109,7 +109,8 @@ impl Finding {
     }
 }
 
-/// A finding as data. It is sanitized like one that is parsed from text: any client that may write the status can write it.
+/// A finding as data. It is sanitized like one that is parsed from text: any client that may write the status can write
+/// it.
 #[derive(Deserialize, Serialize)]
 struct Data {
     severity: String,

@@ -1,5 +1,5 @@
-//! Text from outside: spokes, clouds, annotations, users. It is sanitized before it reaches a condition, an Event, a log line, a
-//! metric or a terminal.
+//! Text from outside: spokes, clouds, annotations, users. It is sanitized before it reaches a condition, an Event, a
+//! log line, a metric or a terminal.
 
 use std::error::Error;
 use std::fmt::{self, Write};
@@ -29,14 +29,15 @@ pub fn sanitize_chain(error: &(dyn Error + '_)) -> String {
     sanitize(&Chain(error))
 }
 
-/// A word of a command that a person pastes into a shell: sanitized, and quoted where a shell would read more than a word.
+/// A word of a command that a person pastes into a shell: sanitized, and quoted where a shell would read more than a
+/// word.
 pub fn quoted(word: &str) -> String {
     let word = sanitize_to(word, MAX_WORD_CHARS);
     shlex::try_quote(&word).map_or_else(|_| "''".to_owned(), std::borrow::Cow::into_owned) // fails at NUL, which is gone
 }
 
-/// Whether a terminal or a reader could take this character for something else than text: control characters, line and paragraph
-/// separators, marks that change the direction, and marks that show nothing.
+/// Whether a terminal or a reader could take this character for something else than text: control characters, line and
+/// paragraph separators, marks that change the direction, and marks that show nothing.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

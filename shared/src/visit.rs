@@ -1,5 +1,5 @@
-//! Frames of serde visitors: a text, a list, a map, read piece by piece. Nothing is held but what is kept, and what is skipped is never built:
-//! whoever charges what is built, as the reader of spokes does, charges no more than that.
+//! Frames of serde visitors: a text, a list, a map, read piece by piece. Nothing is held but what is kept, and what is
+//! skipped is never built: whoever charges what is built, as the reader of spokes does, charges no more than that.
 
 use std::fmt;
 

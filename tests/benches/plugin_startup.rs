@@ -11,7 +11,8 @@ const ROUNDS: usize = 25;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    // Without the controller: nothing but the two clients and the API server is at work. With the webhook: both pay for it.
+    // Without the controller: nothing but the two clients and the API server is at work. With the webhook: both pay for
+    // it.
     let world = World::up(Options { clusters: 0, without: vec![Program::Controller], ..Options::default() }).await?;
     let cluster =
         world.cluster("bench", ClusterOptions { workers: 0, control_plane: 1, ..ClusterOptions::default() }).await?;

@@ -1,5 +1,5 @@
-//! What our controller's account may write of `ClusterDeployments`, volumes and Services, whatever its rights: the policies that confine it.
-//! Other accounts notice none of them. On a KKP seed: `kkp_guard::confined`.
+//! What our controller's account may write of `ClusterDeployments`, volumes and Services, whatever its rights: the
+//! policies that confine it. Other accounts notice none of them. On a KKP seed: `kkp_guard::confined`.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ pub(crate) const CONTROLLER: &str = "system:serviceaccount:hibernate-system:hibe
 const NAMESPACE: &str = "confined";
 const DEPLOYMENT: &str = "/apis/hive.openshift.io/v1/namespaces/confined/clusterdeployments/demo";
 
-/// A hub on Hive's own definitions, where they are at hand. These tests alone share it: what they write is a dry run, or in namespaces of their
-/// own, but they apply policies.
+/// A hub on Hive's own definitions, where they are at hand. These tests alone share it: what they write is a dry run,
+/// or in namespaces of their own, but they apply policies.
 pub(crate) async fn world() -> Result<World> {
     World::shared_with(Options { upstream_crds: upstream_folder("hive"), audit: true, ..Options::bare_hub() }).await
 }

@@ -161,7 +161,8 @@ pub fn ours(object: &impl ResourceExt) -> Vec<String> {
     keys.filter(|key| *key != "hibernate.sh/recovered-at").cloned().collect()
 }
 
-/// The group is back on its old volume with its old data, the database has nothing against it, and nothing of ours is left.
+/// The group is back on its old volume with its old data, the database has nothing against it, and nothing of ours is
+/// left.
 pub async fn is_back(held: &Held) -> Result<()> {
     held.wait_back().await;
     let object = held.db.get().await?;

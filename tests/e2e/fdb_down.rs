@@ -80,7 +80,8 @@ async fn a_watch_hangs(world: &World) -> Result<()> {
         effect: Effect::Hang,
         ..Rule::default()
     };
-    // Everything that the webhook asks about clusters hangs from now on. What it has open is dropped by a restart of the watch.
+    // Everything that the webhook asks about clusters hangs from now on. What it has open is dropped by a restart of
+    // the watch.
     world.inject("hub", &rule(None)).await?;
     let switched = Instant::now();
     kubectl(world, &db, &["annotate", "fdb", db.name(), &format!("{}=1h", keys::MINIMUM_SUSPENSION)]).await?.ok()?;
@@ -98,7 +99,8 @@ async fn a_watch_hangs(world: &World) -> Result<()> {
     let seen = &["process group", "has been suspended since"];
     eventually(SOON, "webhook that sees again", async || denied(&delete(&id).await?, seen)).await?;
 
-    // Only the watch hangs: the list of versions shows that it is behind, and a new one is no better until the fault is gone.
+    // Only the watch hangs: the list of versions shows that it is behind, and a new one is no better until the fault is
+    // gone.
     world.signal("webhook", "stop").await?;
     world.inject("hub", &rule(Some("watch=true"))).await?;
     world.start(&Start { hub_proxy: Some(true), ..Start::new(Program::Webhook) }).await?;

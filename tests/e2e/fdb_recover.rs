@@ -1,5 +1,6 @@
-//! Suspended process groups are brought back, by the real plugin with a real exec, from the double of the operator in both of its
-//! write modes. A webhook of the tests stands in for ours: it denies every DELETE of the volumes throughout.
+//! Suspended process groups are brought back, by the real plugin with a real exec, from the double of the operator in
+//! both of its write modes. A webhook of the tests stands in for ours: it denies every DELETE of the volumes
+//! throughout.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -168,8 +169,8 @@ async fn a_group_removed_without_exclusion_comes_back() -> Result<()> {
     Ok(())
 }
 
-/// In global mode the operator never takes a group off its lists that is marked no longer: `recover` does, or nothing would be
-/// included any more.
+/// In global mode the operator never takes a group off its lists that is marked no longer: `recover` does, or nothing
+/// would be included any more.
 #[tokio::test]
 async fn in_global_mode_it_comes_back_and_blocks_nobody() -> Result<()> {
     let held = held_storage("global", global()).await;

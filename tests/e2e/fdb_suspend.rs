@@ -1,4 +1,5 @@
-//! Removed process groups are kept for their window: what is denied, what is allowed, when it ends, and what never waits.
+//! Removed process groups are kept for their window: what is denied, what is allowed, when it ends, and what never
+//! waits.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! AWS in full: calls shared by the clusters of an account, the order of machines, spot instances, roles, new credentials.
+//! AWS in full: calls shared by the clusters of an account, the order of machines, spot instances, roles, new
+//! credentials.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

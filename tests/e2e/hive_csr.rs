@@ -1,5 +1,5 @@
-//! Kubelets without certificates come up through approvals and in no other way; real requests, signed by the real controller
-//! manager.
+//! Kubelets without certificates come up through approvals and in no other way; real requests, signed by the real
+//! controller manager.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 

@@ -1,5 +1,6 @@
-//! What a cluster's sleep and wake need fails midway: the hub, the spoke, EC2, the credentials. Each time the wanted state is
-//! reached, nothing is moved the wrong way or twice, and what is asked of EC2 and written to the hub stays within bounds.
+//! What a cluster's sleep and wake need fails midway: the hub, the spoke, EC2, the credentials. Each time the wanted
+//! state is reached, nothing is moved the wrong way or twice, and what is asked of EC2 and written to the hub stays
+//! within bounds.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -29,8 +30,8 @@ struct Most {
     every: Duration,
 }
 
-/// Without faults, a sleep takes 6 EC2 calls and 3 writes, a wake 8 and 6. A failed reconcile is retried after at least two seconds,
-/// and each reconcile makes at most one call and one write.
+/// Without faults, a sleep takes 6 EC2 calls and 3 writes, a wake 8 and 6. A failed reconcile is retried after at least
+/// two seconds, and each reconcile makes at most one call and one write.
 const USUAL: Most = Most { calls: 12, writes: 10, every: Duration::from_secs(2) };
 
 struct Subject {
@@ -311,7 +312,8 @@ mod alone {
         subject.remove().await
     }
 
-    /// For longer than `--renew-deadline`, after which a controller must renew its Lease before it acts. There is no other replica.
+    /// For longer than `--renew-deadline`, after which a controller must renew its Lease before it acts. There is no
+    /// other replica.
     #[tokio::test]
     async fn the_controller_is_suspended() -> Result<()> {
         let world = world().await?;
@@ -362,7 +364,8 @@ mod alone {
         watch_breaks(&world, "expired", Effect::WatchExpired { after_millis: 300 }).await.context("expired")
     }
 
-    /// Reads, watches, writes and the Lease, for longer than `--renew-deadline`: in the meantime the controller may not act.
+    /// Reads, watches, writes and the Lease, for longer than `--renew-deadline`: in the meantime the controller may not
+    /// act.
     #[tokio::test]
     async fn the_hub_throttles_everything_for_a_while() -> Result<()> {
         let world = world().await?;

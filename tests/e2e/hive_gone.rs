@@ -1,5 +1,5 @@
-//! A cluster is deleted, or its desired state changes, during a reconcile. In a world of their own, because they read the controller's metrics and
-//! slow down EC2 for all clusters.
+//! A cluster is deleted, or its desired state changes, during a reconcile. In a world of their own, because they read
+//! the controller's metrics and slow down EC2 for all clusters.
 
 use std::time::Duration;
 

@@ -49,7 +49,8 @@ async fn a_second_object_moves_no_machine_of_the_first_and_takes_over_once_that_
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(first.states().await?, [("stopped".to_owned(), 2)].into());
 
-    // The machines go with it: those who come after are told so by the cloud, and not by the object that was before them.
+    // The machines go with it: those who come after are told so by the cloud, and not by the object that was before
+    // them.
     first.remove().await?;
     says(&thief, READY, "nothing matches tag").await?;
     says(&twin, READY, "IdentityTaken: an older ClusterDeployment in another namespace").await?;

@@ -1,5 +1,6 @@
-//! `Unreachable` and `ActiveAPIURLOverride` in our hands: a sleeping cluster is marked once and left alone, and Hive's syncing
-//! may go on seconds after it woke. In a world whose controller writes these conditions, which it does not by default.
+//! `Unreachable` and `ActiveAPIURLOverride` in our hands: a sleeping cluster is marked once and left alone, and Hive's
+//! syncing may go on seconds after it woke. In a world whose controller writes these conditions, which it does not by
+//! default.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Wakes that need more than patience, by the whole controller: kubelets that have lost their certificates, and spot Machines
-//! whose instances went with the sleep.
+//! Wakes that need more than patience, by the whole controller: kubelets that have lost their certificates, and spot
+//! Machines whose instances went with the sleep.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

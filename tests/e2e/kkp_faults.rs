@@ -1,6 +1,7 @@
-//! What can happen to a user cluster around a sleep: each ends awake, asleep or deleted, or in a condition that says what to do. One world a
-//! subject. Its user clusters go through their cases at the same time, each through one after the other: an API server costs more than a case. "Row n"
-//! is a row of what the real KKP was seen to do (docs/development.md).
+//! What can happen to a user cluster around a sleep: each ends awake, asleep or deleted, or in a condition that says
+//! what to do. One world a subject. Its user clusters go through their cases at the same time, each through one after
+//! the other: an API server costs more than a case. "Row n" is a row of what the real KKP was seen to do
+//! (docs/development.md).
 
 mod records;
 
@@ -100,7 +101,8 @@ async fn from_a_backup(cluster: &KkpCluster) -> Result<()> {
     Ok(())
 }
 
-/// Another client has taken over the pause, or has paused the cluster again with the reason of ours: the wake leaves it, and says so.
+/// Another client has taken over the pause, or has paused the cluster again with the reason of ours: the wake leaves
+/// it, and says so.
 async fn paused_by_another_client(cluster: &KkpCluster, change: &Value) -> Result<()> {
     let before = put_to_sleep(cluster).await?;
     cluster.patch(change).await?;
@@ -114,8 +116,8 @@ async fn paused_by_another_client(cluster: &KkpCluster, change: &Value) -> Resul
     nothing_forbidden(&cluster.log().await?)
 }
 
-/// Replicas that another client raises are set to 0 three times in a sleep, then they stay and an Event says so. The first of the three
-/// may have been raised by a pass of KKP that was under way when the cluster was paused (row 5).
+/// Replicas that another client raises are set to 0 three times in a sleep, then they stay and an Event says so. The
+/// first of the three may have been raised by a pass of KKP that was under way when the cluster was paused (row 5).
 async fn scaled_by_others(cluster: &KkpCluster) -> Result<()> {
     let line = ["scale", "deployment/scheduler", "--replicas=1", "-n", &cluster.info().namespace];
     loop {
@@ -166,8 +168,8 @@ async fn told_that(cluster: &KkpCluster, reason: &str, words: &str) -> Result<()
     .await
 }
 
-/// What KKP itself may be like: without our kubeconfig; at its concurrency limit, with its webhooks down, and with a datacenter that left the Seed
-/// (rows 9, 10 and 27).
+/// What KKP itself may be like: without our kubeconfig; at its concurrency limit, with its webhooks down, and with a
+/// datacenter that left the Seed (rows 9, 10 and 27).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_wakes_although_kkp_is_busy_or_refuses_every_write() -> Result<()> {
     let cluster = up("seeded", small()).await?;
@@ -203,8 +205,8 @@ async fn refused(cluster: &KkpCluster, (knob, value, repaired): &(&str, Value, V
     Ok(())
 }
 
-/// What a record is that the cluster does not confirm; then Machines that do not join, or late, an API server that is lost, and a quota that is too
-/// small (rows 56 to 58 and 62). The last cluster is deleted in its sleep.
+/// What a record is that the cluster does not confirm; then Machines that do not join, or late, an API server that is
+/// lost, and a quota that is too small (rows 56 to 58 and 62). The last cluster is deleted in its sleep.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_without_its_cluster_and_a_cluster_without_its_machines_leave_nothing_behind() -> Result<()> {
     let finalized = KkpOptions { cleanup_finalizers: true, ..KkpOptions::default() };
@@ -298,8 +300,8 @@ async fn nothing_is_left(cluster: &KkpCluster) -> Result<()> {
     nothing_forbidden(&cluster.log().await?)
 }
 
-/// Rows 19 to 23, with a certificate that ends within a day: the guard let it pass, or was not asked, and the controller says so. The cluster goes
-/// with its volumes and load balancers.
+/// Rows 19 to 23, with a certificate that ends within a day: the guard let it pass, or was not asked, and the
+/// controller says so. The cluster goes with its volumes and load balancers.
 async fn deleted_asleep(cluster: &KkpCluster) -> Result<()> {
     put_to_sleep(cluster).await?;
     let soon =

@@ -1,5 +1,5 @@
-//! The guard of KKP's Clusters, by kubectl against a real API server: every rule, KKP's own writes, and both again while the webhook is
-//! down. Row numbers without a K are those of docs/reference/kkp.md.
+//! The guard of KKP's Clusters, by kubectl against a real API server: every rule, KKP's own writes, and both again
+//! while the webhook is down. Row numbers without a K are those of docs/reference/kkp.md.
 
 mod confined;
 
@@ -272,7 +272,8 @@ fn changes() -> Vec<(&'static str, &'static str, Value, Says)> {
     ]
 }
 
-/// What KKP, its dashboard and an `EtcdRestore` write (rows 12, 13, 16, 18, 31). Nothing is said of any of it, webhook up or down.
+/// What KKP, its dashboard and an `EtcdRestore` write (rows 12, 13, 16, 18, 31). Nothing is said of any of it, webhook
+/// up or down.
 fn writes_of_kkp() -> Vec<(&'static str, &'static str, Value)> {
     let metadata = |metadata: Value| json!({ "metadata": metadata });
     vec![

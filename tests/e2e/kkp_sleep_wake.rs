@@ -1,5 +1,5 @@
-//! KKP on real API servers: the hub is the seed, a spoke is the user cluster. KKP, machine-controller, the cloud and the kubelets are the
-//! double of docs/development.md; "row n" is a row of what the real ones were seen to do.
+//! KKP on real API servers: the hub is the seed, a spoke is the user cluster. KKP, machine-controller, the cloud and
+//! the kubelets are the double of docs/development.md; "row n" is a row of what the real ones were seen to do.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -39,9 +39,9 @@ fn ended_before_their_instances(log: &Log, pods: usize) -> Result<()> {
     Ok(())
 }
 
-/// One sleep and one wake, with what a user cluster may bring along: definitions that prune and refuse (KKP's own, where they are at hand), a
-/// kubeconfig whose host ends in the dot of the DNS root, which certificates never do (8.1), and reconciles of KKP that raise counts again after the
-/// pause (row 5).
+/// One sleep and one wake, with what a user cluster may bring along: definitions that prune and refuse (KKP's own,
+/// where they are at hand), a kubeconfig whose host ends in the dot of the DNS root, which certificates never do (8.1),
+/// and reconciles of KKP that raise counts again after the pause (row 5).
 #[tokio::test(flavor = "multi_thread")]
 async fn five_machines_three_volumes_and_two_load_balancers_sleep_and_come_back() -> Result<()> {
     let mut options = KkpOptions::default();
@@ -201,8 +201,8 @@ async fn reached(cluster: &KkpCluster, phases: &mut watch::Receiver<Option<Strin
     Ok(found?.unwrap_or_default())
 }
 
-/// The controller is killed each time when the record enters a phase, both ways, and the next one goes on. The controller has no kill points of
-/// its own: the record is written before anything of its phase is done.
+/// The controller is killed each time when the record enters a phase, both ways, and the next one goes on. The
+/// controller has no kill points of its own: the record is written before anything of its phase is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_in_every_phase_both_ways_it_goes_on() -> Result<()> {
     let cluster = up("phoenix", KkpOptions::default()).await?;
@@ -236,7 +236,8 @@ async fn killed_in_every_phase_both_ways_it_goes_on() -> Result<()> {
     woken_while_machines_terminate(&cluster, &before).await.context("a wake while Machines terminate")
 }
 
-/// A wake that comes while Machines terminate waits for the new ones: Nodes of Machines that are being deleted are no Nodes of the wake.
+/// A wake that comes while Machines terminate waits for the new ones: Nodes of Machines that are being deleted are no
+/// Nodes of the wake.
 async fn woken_while_machines_terminate(cluster: &KkpCluster, before: &State) -> Result<()> {
     cluster.turn(&json!({ "terminate": "200s" })).await?;
     cluster.sleep().await?;

@@ -1,4 +1,5 @@
-//! krew.yaml and its script: what the krew index demands and what needs neither a build nor krew. `make krew` does the rest.
+//! krew.yaml and its script: what the krew index demands and what needs neither a build nor krew. `make krew` does the
+//! rest.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! End-to-end tests: the real plugin, webhook and controller on a world of real parts, a module per subject.
 //!
-//! One program, so that it is linked once and worlds are shared: tests with the same options use the same world, in namespaces and with
-//! cluster names of their own. A test that kills, freezes or injects faults for all clusters needs a private world,
-//! `World::up`; a module does all of that in as few worlds as it can. Tests whose verdict depends on the pace of the machine are in modules named
-//! `alone`: `make test` runs them afterwards, four at a time.
+//! One program, so that it is linked once and worlds are shared: tests with the same options use the same world, in
+//! namespaces and with cluster names of their own. A test that kills, freezes or injects faults for all clusters needs
+//! a private world, `World::up`; a module does all of that in as few worlds as it can. Tests whose verdict depends on
+//! the pace of the machine are in modules named `alone`: `make test` runs them afterwards, four at a time.
 //!
 //! `make e2e TEST=hive_aws` runs the tests whose names contain a word.
 

@@ -1,5 +1,5 @@
-//! `kubectl apply -k manifests/` on a real API server: accepted, repeatable, harmless to what the webhook wrote, and with
-//! exactly the rights that each process needs.
+//! `kubectl apply -k manifests/` on a real API server: accepted, repeatable, harmless to what the webhook wrote, and
+//! with exactly the rights that each process needs.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -64,8 +64,8 @@ async fn webhook(world: &World) -> Result<tokio::process::Child> {
     Ok(command.spawn()?)
 }
 
-/// kubectl says of a `PodDisruptionBudget` `configured` each time: its selector has the patch strategy `replace`, so that the
-/// patch is never empty.
+/// kubectl says of a `PodDisruptionBudget` `configured` each time: its selector has the patch strategy `replace`, so
+/// that the patch is never empty.
 fn assert_unchanged(lines: &[String]) {
     let unchanged = |line: &String| line.ends_with(" unchanged") || line.starts_with("poddisruptionbudget");
     assert!(lines.iter().all(unchanged), "{lines:#?}");
@@ -124,8 +124,8 @@ async fn the_webhook_changes_nothing_else(world: &World) -> Result<()> {
         json!([{ "op": "remove", "path": "/webhooks/0" }]),
     ];
     for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
-        // The policy takes effect shortly after it was created. Each probe is another change: one that was let through changes nothing
-        // the next time, and is rightly allowed.
+        // The policy takes effect shortly after it was created. Each probe is another change: one that was let through
+        // changes nothing the next time, and is rightly allowed.
         let probes = Cell::new(0);
         eventually(SOON, "a policy in force", async || {
             probes.set(probes.get() + 1);

@@ -1,4 +1,5 @@
-//! The plugin and clusters of Hive on a real hub. Hive is played by the test, on a platform that our controller leaves alone.
+//! The plugin and clusters of Hive on a real hub. Hive is played by the test, on a platform that our controller leaves
+//! alone.
 
 use std::process::Stdio;
 use std::time::Duration;

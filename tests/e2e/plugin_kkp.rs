@@ -1,5 +1,5 @@
-//! The plugin and user clusters of KKP on a real API server, the seed. The test plays the controller: it answers preflights and writes the
-//! condition. KKP's webhooks are played by webhooks of the same name.
+//! The plugin and user clusters of KKP on a real API server, the seed. The test plays the controller: it answers
+//! preflights and writes the condition. KKP's webhooks are played by webhooks of the same name.
 
 mod terminal;
 mod user;

@@ -1,5 +1,5 @@
-//! ClusterPools from the command line: what is in them, and what they undo. Hive's pool controller is not there; what it wants
-//! follows from the objects.
+//! ClusterPools from the command line: what is in them, and what they undo. Hive's pool controller is not there; what
+//! it wants follows from the objects.
 
 use anyhow::Result;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};

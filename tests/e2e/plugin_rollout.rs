@@ -1,5 +1,5 @@
-//! Rollouts from the command line, on a real hub without a controller: what is created, refused, changed and shown. Where a controller would
-//! write, the test does.
+//! Rollouts from the command line, on a real hub without a controller: what is created, refused, changed and shown.
+//! Where a controller would write, the test does.
 
 mod created;
 mod refused;
@@ -22,7 +22,8 @@ fn webhook_only() -> Options {
     Options { without: vec![Program::Controller], ..Options::hub_only() }
 }
 
-/// A hub of its own: its Lease is held, although no controller runs. Its audit log is not read: it only tells it from the hubs of other tests.
+/// A hub of its own: its Lease is held, although no controller runs. Its audit log is not read: it only tells it from
+/// the hubs of other tests.
 async fn world() -> Result<World> {
     let world = World::shared_with(Options { audit: true, ..webhook_only() }).await?;
     let hub = world.hub().await?;

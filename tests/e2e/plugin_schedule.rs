@@ -1,5 +1,5 @@
-//! A sleep with an end and a wake that is held, from the command line to the objects. Nobody acts on them here: the platform
-//! is one that our controller leaves alone.
+//! A sleep with an end and a wake that is held, from the command line to the objects. Nobody acts on them here: the
+//! platform is one that our controller leaves alone.
 
 use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};

@@ -101,7 +101,8 @@ async fn every_kind_sleeps_and_wakes_with_its_count() -> Result<()> {
             Some("night")
         );
 
-        // No controller of this world writes to a MachineDeployment: its resourceVersion shows whether anything was written.
+        // No controller of this world writes to a MachineDeployment: its resourceVersion shows whether anything was
+        // written.
         let workers = capi.0.get("workers").await?;
         let again = world.plugin(&targets).await?.ok()?;
         assert!(again.lines().all(|line| line.ends_with(" unchanged")), "{again}");
@@ -363,7 +364,8 @@ async fn after_a_wake_a_server_side_apply_goes_on_without_a_conflict() -> Result
 async fn waiting_ends_when_the_workloads_own_controller_is_done() -> Result<()> {
     let world = World::shared().await?;
     with_temp_ns(&world, async |client, ns| {
-        // Deployments are scaled by the real controller of the hub; no kubelet runs, so that its Pods never become ready.
+        // Deployments are scaled by the real controller of the hub; no kubelet runs, so that its Pods never become
+        // ready.
         Objects::new(&client, &ns, "apps/v1", "Deployment").create("web", pods(3)).await?;
         eventually(SOON, "Pods", async || {
             let ran = world.kubectl(&["get", "deploy", "web", "-n", &ns, "-o", "jsonpath={.status.replicas}"]).await?;

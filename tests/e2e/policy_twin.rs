@@ -1,5 +1,6 @@
-//! The policy says what the rules say: one corpus of writes through the `ValidatingAdmissionPolicy`, through the webhook on
-//! the same API server, and through the pure rules, compared write by write for the rows that the policy has.
+//! The policy says what the rules say: one corpus of writes through the `ValidatingAdmissionPolicy`, through the
+//! webhook on the same API server, and through the pure rules, compared write by write for the rows that the policy
+//! has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -250,7 +251,8 @@ impl Corpus {
         stream::iter(self.cases.iter().map(send)).buffered(AT_ONCE).try_collect().await
     }
 
-    /// What the rules say: of the writes as they are, as the policy alone sees them, or as the mutating webhook stamps them.
+    /// What the rules say: of the writes as they are, as the policy alone sees them, or as the mutating webhook stamps
+    /// them.
     fn judged(&self, stamped: bool) -> Result<Vec<Rows>> {
         let settings = Settings::default();
         let [admin, hive] = ["admin", HIVE].map(|name| User { username: name.to_owned() });

@@ -1,4 +1,5 @@
-//! Who may let a rollout start targets, whose stamp says so, and who writes its claims: on the real API server, with the real webhook.
+//! Who may let a rollout start targets, whose stamp says so, and who writes its claims: on the real API server, with
+//! the real webhook.
 
 use std::time::Duration;
 

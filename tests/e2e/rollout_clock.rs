@@ -1,4 +1,5 @@
-//! A rollout outlives jumps of its controller's wall clock: no deadline takes a jump for time that has passed. Minutes need not be waited for.
+//! A rollout outlives jumps of its controller's wall clock: no deadline takes a jump for time that has passed. Minutes
+//! need not be waited for.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! A rollout outlives its controller, a hub that refuses and drops requests, and the loss of its policy. In worlds of their own, in each one after the
-//! other.
+//! A rollout outlives its controller, a hub that refuses and drops requests, and the loss of its policy. In worlds of
+//! their own, in each one after the other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

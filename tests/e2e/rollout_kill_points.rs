@@ -1,8 +1,9 @@
-//! The controller ends, or stalls for longer than its lease, right after each write of a rollout, and the next leader goes on from what was
-//! written. In a world of its own.
+//! The controller ends, or stalls for longer than its lease, right after each write of a rollout, and the next leader
+//! goes on from what was written. In a world of its own.
 //!
-//! Writes are seen from outside: claims and records on the targets, versions of the rollout. Each is held up for [`APART`] on its way, so that
-//! two of them are never closer together than that, and the fault falls between them. Every second write is met, first the odd ones.
+//! Writes are seen from outside: claims and records on the targets, versions of the rollout. Each is held up for
+//! [`APART`] on its way, so that two of them are never closer together than that, and the fault falls between them.
+//! Every second write is met, first the odd ones.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -38,7 +39,8 @@ async fn fault(world: &World, kills: bool) -> Result<()> {
     Ok(())
 }
 
-/// One rollout, with a fault after its `first` write and after every second one from there. The writes after which there was one.
+/// One rollout, with a fault after its `first` write and after every second one from there. The writes after which
+/// there was one.
 async fn pass(world: &World, fleet: &Fleet<'_>, sleeps: bool, first: usize) -> Result<BTreeSet<usize>> {
     let (action, call) = if sleeps { ("Hibernate", "StopInstances") } else { ("Resume", "StartInstances") };
     world.ec2().reset_calls().await?;

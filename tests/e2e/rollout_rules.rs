@@ -185,8 +185,8 @@ async fn a_claimed_target_is_deferred_naming_the_claim_and_one_that_is_gone_is_r
     fleet.remove().await
 }
 
-/// Three targets that wait for one cause keep the others of their account from starting, although slots are free. Not so those with accounts of
-/// their own.
+/// Three targets that wait for one cause keep the others of their account from starting, although slots are free. Not
+/// so those with accounts of their own.
 async fn a_closed_domain(world: &World, word: &str, code: &str, status: u16, own_account: bool) -> Result<()> {
     // A region of their own: no other test shares the limits of the account there.
     let region = if word == "limited" { "ca-central-1" } else { "sa-east-1" }.to_owned();

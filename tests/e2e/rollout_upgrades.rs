@@ -1,5 +1,5 @@
-//! What is being upgraded sleeps once that is over: on the definitions of Hive and TALM as they publish them, where they are at hand. In a world of
-//! its own, because all clusters of a world share a `ClusterVersion`.
+//! What is being upgraded sleeps once that is over: on the definitions of Hive and TALM as they publish them, where
+//! they are at hand. In a world of its own, because all clusters of a world share a `ClusterVersion`.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `PowerRollouts` end to end: waves, canaries, halts and the ways out of them, on the real API server with the real controller.
+//! `PowerRollouts` end to end: waves, canaries, halts and the ways out of them, on the real API server with the real
+//! controller.
 
 use std::time::Duration;
 

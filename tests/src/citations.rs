@@ -1,4 +1,5 @@
-//! Comments cite rows and sections of `docs/reference`, and rows of our own tables, such as V6: whatever is cited is there.
+//! Comments cite rows and sections of `docs/reference`, and rows of our own tables, such as V6: whatever is cited is
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -94,7 +94,8 @@ enum Command {
         #[arg(value_name = "KEY=DURATION")]
         changes: Vec<String>,
     },
-    /// Inject a fault into a proxy: testbed fault hub '{"path": "/apis", "count": 3, "effect": {"status": {"code": 503}}}'
+    /// Inject a fault into a proxy: testbed fault hub '{"path": "/apis", "count": 3, "effect": {"status": {"code":
+    /// 503}}}'
     Fault {
         #[command(flatten)]
         state: State,
@@ -192,7 +193,8 @@ fn run(command: Command) -> Result<()> {
             Ok(())
         }
         Command::Run(state) => {
-            // kube logs each failed call as an error; while a world comes up, and while its clusters sleep, calls do fail.
+            // kube logs each failed call as an error; while a world comes up, and while its clusters sleep, calls do
+            // fail.
             tracing_subscriber::fmt().with_env_filter("info,kube_client=off").with_ansi(false).init();
             runtime()?.block_on(supervisor::run(&state.dir()))
         }

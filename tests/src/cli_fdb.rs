@@ -27,7 +27,8 @@ pub(crate) enum FdbCommand {
         #[command(flatten)]
         place: Place,
     },
-    /// Show database, volumes and exclusions as JSON; with --log the requests to the database and the operator's actions instead
+    /// Show database, volumes and exclusions as JSON; with --log the requests to the database and the operator's
+    /// actions instead
     Show {
         #[command(flatten)]
         place: Place,

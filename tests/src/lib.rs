@@ -52,7 +52,8 @@ pub use world::helpers::{eventually, with_temp_ns};
 pub use world::run::Ran;
 pub use world::shared::heavy;
 
-/// Chooses the process's TLS provider. Every program and every test that makes a client calls it first; more than once is fine.
+/// Chooses the process's TLS provider. Every program and every test that makes a client calls it first; more than once
+/// is fine.
 pub fn install_tls() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

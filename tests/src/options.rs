@@ -75,8 +75,8 @@ impl Options {
         Self { clusters: 0, spokes: 0, timings: Timings::fast(), ..Self::default() }
     }
 
-    /// The world that most tests share: our programs, fast timings, no clusters yet. The controller talks to the hub through the fault proxy, so
-    /// that a test can meet it there.
+    /// The world that most tests share: our programs, fast timings, no clusters yet. The controller talks to the hub
+    /// through the fault proxy, so that a test can meet it there.
     pub fn shared() -> Self {
         Self { clusters: 0, hub_proxy: true, timings: Timings::fast(), ..Self::default() }
     }

@@ -1,7 +1,7 @@
 //! Processes that a world has started, identified by process ID and start time.
 //!
-//! Each has a record in the world's folder, so that `testbed down` can end it after a crash of the supervisor, and will not
-//! end another process that got the same process ID later.
+//! Each has a record in the world's folder, so that `testbed down` can end it after a crash of the supervisor, and will
+//! not end another process that got the same process ID later.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 pub use nix::sys::signal::Signal;
 
-/// Which processes end before which: clients before servers, and API servers before etcd, because one whose etcd is gone
-/// ignores SIGTERM for more than a minute.
+/// Which processes end before which: clients before servers, and API servers before etcd, because one whose etcd is
+/// gone ignores SIGTERM for more than a minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rank {
@@ -105,8 +105,8 @@ pub fn records(pids: &Path) -> Vec<Record> {
     found
 }
 
-/// Ends processes rank by rank: SIGTERM, and SIGKILL for those that are still there after `grace`; servers and stores by SIGKILL at once.
-/// SIGCONT goes along, because a frozen process does not see SIGTERM. Blocks until all are gone.
+/// Ends processes rank by rank: SIGTERM, and SIGKILL for those that are still there after `grace`; servers and stores
+/// by SIGKILL at once. SIGCONT goes along, because a frozen process does not see SIGTERM. Blocks until all are gone.
 pub fn end(mut processes: Vec<Record>, grace: Duration) {
     processes.sort_by_key(|process| process.rank);
     for group in processes.chunk_by(|a, b| a.rank == b.rank) {

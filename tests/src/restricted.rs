@@ -1,10 +1,12 @@
-//! Runs a program as OpenShift's restricted-v2 runs a container: under a UID without an account, without capabilities and a home, with
-//! every file system read-only. Needs no root: the caller's account has another UID in user and mount namespaces of its own.
+//! Runs a program as OpenShift's restricted-v2 runs a container: under a UID without an account, without capabilities
+//! and a home, with every file system read-only. Needs no root: the caller's account has another UID in user and mount
+//! namespaces of its own.
 
 /// Arguments of `unshare` in front of the program and its own. The program keeps the process ID.
 pub const UNSHARE: [&str; 7] = ["--user", "--map-root-user", "--mount", "bash", "-euc", SCRIPT, UID];
 
-/// Arguments of `unshare` in front of a file, a program and its own: the program sees the file as `/etc/hosts`. The program keeps the process ID.
+/// Arguments of `unshare` in front of a file, a program and its own: the program sees the file as `/etc/hosts`. The
+/// program keeps the process ID.
 pub const HOSTS: [&str; 6] =
     ["--user", "--map-root-user", "--mount", "bash", "-euc", r#"mount --bind "$0" /etc/hosts; exec "$@""#];
 

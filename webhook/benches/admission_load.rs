@@ -2,9 +2,9 @@
 //!
 //! `cargo bench -p hibernate-webhook --bench admission_load [-- --seconds 5] [--http1]`
 //!
-//! The client speaks as an API server does: HTTP/2 on one connection that is kept (or, with `--http1`, a connection for each
-//! request in flight). Each request is an UPDATE that puts a cluster to sleep. The bare server is the limit of this machine
-//! in the same run: same TLS, same HTTP, same answer, no thought.
+//! The client speaks as an API server does: HTTP/2 on one connection that is kept (or, with `--http1`, a connection for
+//! each request in flight). Each request is an UPDATE that puts a cluster to sleep. The bare server is the limit of
+//! this machine in the same run: same TLS, same HTTP, same answer, no thought.
 
 use std::net::SocketAddr;
 use std::process::Stdio;

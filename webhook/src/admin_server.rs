@@ -61,8 +61,8 @@ pub fn router(health: Health) -> Router {
         .route("/metrics", get(move || async move { (text, counted.metrics()) }))
 }
 
-/// Serves until the webhook is asked to stop. The limits are separate from those of the HTTPS port, so that probes and scrapes
-/// still get through when other clients hold many connections.
+/// Serves until the webhook is asked to stop. The limits are separate from those of the HTTPS port, so that probes and
+/// scrapes still get through when other clients hold many connections.
 ///
 /// The listener must be non-blocking.
 ///

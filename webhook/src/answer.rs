@@ -18,8 +18,8 @@ use crate::patch;
 use crate::review::{Operation, Patch, Request, Response};
 use crate::settings::{Exempts, Judged, Settings};
 
-/// Key of the audit annotation that records which denials an exempt identity bypassed. The API server puts the name of the webhook
-/// and a slash in front.
+/// Key of the audit annotation that records which denials an exempt identity bypassed. The API server puts the name of
+/// the webhook and a slash in front.
 pub const OVERLOOKED: &str = "would-have-been-denied";
 
 /// Characters that are kept of what one rule says.
@@ -114,7 +114,8 @@ pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::K
     Answer { judgement, patch: None }
 }
 
-/// Validates the deletion of a KKP Cluster. Exempt are users, and members of the groups that may delete what KKP cannot finish.
+/// Validates the deletion of a KKP Cluster. Exempt are users, and members of the groups that may delete what KKP cannot
+/// finish.
 pub fn judge_cluster_deletion(request: &Request<'_>, context: &Context<'_>) -> Answer {
     let judgement = match request.old_object.map(|raw| kkp::Deletion::read(raw.get())) {
         Some(Ok(deletion)) => kkp::judge_deletion(&deletion, context.now),
@@ -137,8 +138,8 @@ fn overlooked<K: Judged>(request: &Request<'_>, context: &Context<'_>, judgement
     })
 }
 
-/// Mutates: asks which annotations the rule wants changed. Denies what the rule refuses, for every user, and what has no
-/// annotations that can be read and is no wake.
+/// Mutates: asks which annotations the rule wants changed. Denies what the rule refuses, for every user, and what has
+/// no annotations that can be read and is no wake.
 pub fn mutate<K: Judged>(request: &Request<'_>, context: &Context<'_>, rule: fn(&Change<'_, K>) -> Edits) -> Answer {
     let (user, manager) = (request.user(), request.field_manager());
     let change = match change(request, context, &user, &manager) {

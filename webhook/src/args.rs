@@ -40,19 +40,24 @@ pub struct Args {
     /// Group whose members are never denied, but for the claims of rollouts; repeatable
     #[arg(long = "exempt-group", value_name = "GROUP", default_values_t = exempt::GROUPS.iter().copied().map(str::to_owned))]
     pub exempt_groups: Vec<String>,
-    /// User who is never denied, who writes the claims of rollouts, and who may end the pause of a dehydrated KKP cluster; repeatable
+    /// User who is never denied, who writes the claims of rollouts, and who may end the pause of a dehydrated KKP
+    /// cluster; repeatable
     #[arg(long = "exempt-user", value_name = "USER", default_values_t = exempt::USERS.iter().copied().map(str::to_owned))]
     pub exempt_users: Vec<String>,
-    /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation hibernate.sh/minimum-suspension; 0 turns suspension off
+    /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation
+    /// hibernate.sh/minimum-suspension; 0 turns suspension off
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
     pub fdb_minimum_suspension: Duration,
-    /// Group whose members may delete a dehydrated KKP cluster whose certificates end within a day, as KKP does in the deletion of a project; repeatable
+    /// Group whose members may delete a dehydrated KKP cluster whose certificates end within a day, as KKP does in the
+    /// deletion of a project; repeatable
     #[arg(long, value_name = "GROUP", default_values_t = kkp::DELETERS.iter().copied().map(str::to_owned))]
     pub kkp_deleters: Vec<String>,
-    /// CA certificates (PEM file): only clients with a certificate that one of them has signed are served, such as an API server with a kubeconfig for this webhook; reloaded when it changes
+    /// CA certificates (PEM file): only clients with a certificate that one of them has signed are served, such as an
+    /// API server with a kubeconfig for this webhook; reloaded when it changes
     #[arg(long, value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
-    /// Largest number of HTTPS connections from one client address; without it there is no limit, because API servers may share an address
+    /// Largest number of HTTPS connections from one client address; without it there is no limit, because API servers
+    /// may share an address
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub max_connections_per_client: Option<u16>,
     /// Where the serving certificate comes from

@@ -1,7 +1,8 @@
 //! Limits the memory that all requests use together, and shares it between clients.
 //!
-//! The number of requests bounds small bodies. A shared budget bounds large bodies. Nearly all bodies are small, so they never
-//! wait for large ones. At either limit, a request whose body has not arrived makes way for one of a client that holds less.
+//! The number of requests bounds small bodies. A shared budget bounds large bodies. Nearly all bodies are small, so
+//! they never wait for large ones. At either limit, a request whose body has not arrived makes way for one of a client
+//! that holds less.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ pub const MAX_BODY_BYTES: usize = 7 * 1024 * 1024;
 const MAX_REQUESTS: usize = 2048;
 /// A body up to this size needs no budget. All of them together use 32 MiB. A review of a cluster has 7 kB.
 pub const SMALL_BODY_BYTES: usize = 16 * 1024;
-/// Budget for large bodies, in KiB: two of the largest, or several hundred of the usual size. Parsing takes a few times as much.
+/// Budget for large bodies, in KiB: two of the largest, or several hundred of the usual size. Parsing takes a few times
+/// as much.
 const LARGE_BODIES_KIB: usize = 2 * MAX_BODY_BYTES / KIB;
 /// How long a large body waits for budget. Requests take milliseconds unless their clients send slowly.
 const LARGE_BODY_TIMEOUT: Duration = Duration::from_secs(1);

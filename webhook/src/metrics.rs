@@ -46,7 +46,8 @@ pub struct Metrics {
     pub requests: Family<Answered, Counter>,
     /// Denials, one for each rule that denied.
     pub denials: Family<Denied, Counter>,
-    /// Requests rejected because the body is too large, too slow, of another type or no review, or because a limit is reached.
+    /// Requests rejected because the body is too large, too slow, of another type or no review, or because a limit is
+    /// reached.
     pub rejected: Family<Rejected, Counter>,
     /// Seconds from the last byte of a request to its answer.
     pub duration: Histogram,

@@ -1,7 +1,7 @@
 //! The `AdmissionReview` of `admission.k8s.io/v1` as it arrives and as it is answered.
 //!
-//! The two objects in a request are left as the text that they are: what to read of them depends on their kind, and most
-//! of it never has to be read at all.
+//! The two objects in a request are left as the text that they are: what to read of them depends on their kind, and
+//! most of it never has to be read at all.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -31,14 +31,15 @@ use crate::table::{self, Endpoint};
 
 /// How long the answer to an HTTP/2 ping may take.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Limits of the HTTPS port. An API server opens one connection for each concurrent review (HTTP/1.1) and keeps up to 25 idle
-/// connections for each of our paths: 250 connections for five API servers. Go keeps an idle connection for 90 s. The limit of
-/// 100 s is longer, so the API server always closes first and never sends a request on a connection that just closed.
+/// Limits of the HTTPS port. An API server opens one connection for each concurrent review (HTTP/1.1) and keeps up to
+/// 25 idle connections for each of our paths: 250 connections for five API servers. Go keeps an idle connection for 90
+/// s. The limit of 100 s is longer, so the API server always closes first and never sends a request on a connection
+/// that just closed.
 pub const LIMITS: Limits = Limits { connections: 256, per_client: None, idle: Duration::from_secs(100) };
 /// Concurrent requests on one HTTP/2 connection. Go assumes this number until the server announces another.
 const MAX_STREAMS: u32 = 100;
-/// Receive window of an HTTP/2 connection: 64 MiB for all connections. hyper's default is 1 MiB for each. The window holds more
-/// than 16 typical reviews, so clients do not wait for window updates.
+/// Receive window of an HTTP/2 connection: 64 MiB for all connections. hyper's default is 1 MiB for each. The window
+/// holds more than 16 typical reviews, so clients do not wait for window updates.
 const HTTP2_WINDOW_BYTES: u32 = 256 * 1024;
 /// Read buffer of an HTTP/1.1 connection, request head included. hyper's default is 400 kB.
 const HTTP1_BUFFER_BYTES: usize = 64 * 1024;
@@ -184,8 +185,8 @@ async fn serve(webhook: Arc<Webhook>, endpoint: Endpoint, request: HttpRequest) 
     (code, [(CONTENT_TYPE, JSON)], answer).into_response()
 }
 
-/// Answers a body. A large one is read on a thread of its own: small ones and new connections do not wait for it. Its permit lasts until
-/// it is read, even if the client disconnects. None if the thread panicked.
+/// Answers a body. A large one is read on a thread of its own: small ones and new connections do not wait for it. Its
+/// permit lasts until it is read, even if the client disconnects. None if the thread panicked.
 async fn answer(
     webhook: &Arc<Webhook>,
     endpoint: Endpoint,
@@ -207,8 +208,8 @@ async fn answer(
 
 type Rejection = (StatusCode, String);
 
-/// Reads a body once the limiter admits it, within the time that its length has. The request counts against the limits until the permit is
-/// dropped.
+/// Reads a body once the limiter admits it, within the time that its length has. The request counts against the limits
+/// until the permit is dropped.
 ///
 /// API servers always send a Content-Length. A body without one counts as the largest.
 async fn read(limiter: &RequestLimiter, client: IpAddr, body: Body) -> Result<(Vec<u8>, Permit), Rejection> {
@@ -228,7 +229,8 @@ async fn read(limiter: &RequestLimiter, client: IpAddr, body: Body) -> Result<(V
     Ok((whole.map_err(late)??, permit))
 }
 
-/// Copies each chunk as it arrives: keeping the chunks of a client that sends tiny ones would use many times their size.
+/// Copies each chunk as it arrives: keeping the chunks of a client that sends tiny ones would use many times their
+/// size.
 async fn collect(body: Body, length: usize) -> Result<Vec<u8>, Rejection> {
     let broken = |error: axum::Error| (StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"));
     let mut whole = Vec::with_capacity(length);

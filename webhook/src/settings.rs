@@ -29,8 +29,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Settings from the flags. A user who is exempt by name may also write the claims of rollouts, and end the pause of a sleeping KKP
-    /// Cluster.
+    /// Settings from the flags. A user who is exempt by name may also write the claims of rollouts, and end the pause
+    /// of a sleeping KKP Cluster.
     pub fn new(exempt: Exempt, served_platforms: Vec<String>, fdb: fdb::Settings, kkp_deleters: Vec<String>) -> Self {
         let hive = hive::Settings { served_platforms, exempt_users: exempt.users.clone() };
         let kkp = kkp::Settings { exempt_users: exempt.users.clone(), deleters: kkp_deleters };

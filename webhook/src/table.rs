@@ -75,8 +75,9 @@ pub const FOREIGN: &str = "foreign";
 
 /// Answers a request. The text is the resource, for metrics: one of the table's, so that clients cannot create labels.
 ///
-/// Of a resource that is in the table, a subresource or an operation that is not has nothing to be judged: the status of an
-/// object never is. A resource that is not in the table at all is allowed, with a warning: somebody registered too much.
+/// Of a resource that is in the table, a subresource or an operation that is not has nothing to be judged: the status
+/// of an object never is. A resource that is not in the table at all is allowed, with a warning: somebody registered
+/// too much.
 pub fn answer(endpoint: Endpoint, request: &Request<'_>, context: &Context<'_>) -> (&'static str, Answer) {
     let mut rows =
         TABLE.iter().filter(|row| row.group == request.resource.group && row.resource == request.resource.resource);

@@ -318,7 +318,8 @@ async fn a_body_that_does_not_arrive_is_not_waited_for() {
     assert_eq!((code, body.as_slice()), (StatusCode::REQUEST_TIMEOUT, b"the body did not arrive in time\n".as_slice()));
 }
 
-/// K13: whoever asks before, and however often, changes nothing: the only ways past are the annotation and KKP's own accounts.
+/// K13: whoever asks before, and however often, changes nothing: the only ways past are the annotation and KKP's own
+/// accounts.
 #[test]
 fn a_delete_is_judged_by_itself() {
     let webhook = webhook::server::Webhook::default();

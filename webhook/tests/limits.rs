@@ -346,8 +346,8 @@ async fn a_request_under_way_survives_a_flood_of_connections() -> Result<()> {
     Ok(())
 }
 
-/// 300 addresses with one to three connections each that begin no handshake, and take those that they lose anew. Only clients with a
-/// certificate are served.
+/// 300 addresses with one to three connections each that begin no handshake, and take those that they lose anew. Only
+/// clients with a certificate are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_without_a_handshake_keep_no_api_server_out() -> Result<()> {
     let server = start(LIMITS)?;

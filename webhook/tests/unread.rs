@@ -1,4 +1,5 @@
-//! Fields that cannot be read, in every kind: each is the denial of that field, hides nothing else, and stands in the way of no wake.
+//! Fields that cannot be read, in every kind: each is the denial of that field, hides nothing else, and stands in the
+//! way of no wake.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by them")]
 
 mod common;

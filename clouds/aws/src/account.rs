@@ -21,8 +21,8 @@ pub(crate) const VALUES: usize = 200;
 /// Spot instances whose kind is remembered. What is beyond is asked again.
 const SPOTS: usize = 10_000;
 
-/// While EC2 admits few instances, a caller moves at least so many of its own at once, so that large clusters get their turn next to
-/// small ones.
+/// While EC2 admits few instances, a caller moves at least so many of its own at once, so that large clusters get their
+/// turn next to small ones.
 const PIECE: u32 = 6;
 
 /// One account in one region.
@@ -76,7 +76,8 @@ impl Account {
 
     /// Finds out of what kind these spot instances are, for [`Account::spot`]. They are given with their requests.
     ///
-    /// If the account may not read spot requests, they stay unknown: a stop is tried, and EC2 refuses one-time requests.
+    /// If the account may not read spot requests, they stay unknown: a stop is tried, and EC2 refuses one-time
+    /// requests.
     pub(crate) async fn learn_spots(&self, mut instances: Vec<(String, String)>, priority: Priority) {
         instances.retain(|(id, _)| self.spot(id) == Spot::Unknown);
         for some in instances.chunks(VALUES) {

@@ -1,7 +1,7 @@
 //! EC2 on the conformance bench: the whole driver with the real SDK, on an HTTP connector that is a small EC2.
 //!
-//! It has EC2's rules that matter: tag filters, pages, batches that one instance spoils, states that take time, errors by code and
-//! status. `tests/clouds/ec2sim.py` is the large one, for whole processes.
+//! It has EC2's rules that matter: tag filters, pages, batches that one instance spoils, states that take time, errors
+//! by code and status. `tests/clouds/ec2sim.py` is the large one, for whole processes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -245,7 +245,8 @@ async fn a_machine_that_is_refused_with_any_code_spoils_no_other() {
     }
 }
 
-/// At full use, EC2 throttles what comes a little early, and the SDK repeats it by itself: the next calls must come later.
+/// At full use, EC2 throttles what comes a little early, and the SDK repeats it by itself: the next calls must come
+/// later.
 #[tokio::test(start_paused = true)]
 async fn throttled_attempts_set_the_bucket_of_instances_back() {
     let (bench, limits) = (Ec2Bench::default(), Arc::new(Limits::new(&[])));

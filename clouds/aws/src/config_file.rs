@@ -1,8 +1,9 @@
 //! The `aws_config` key of a Secret: an AWS configuration file of which only what is harmless in our process is taken.
 //!
-//! A configuration file can name a program to run (`credential_process`), a file to read (`web_identity_token_file`), an
-//! address to ask (`credential_source`, `endpoint_url`, `sso_*`). The Secret belongs to a tenant and the process is ours, so
-//! the file is never handed to the SDK: it is read here, against a list of what is allowed, and everything else is refused.
+//! A configuration file can name a program to run (`credential_process`), a file to read (`web_identity_token_file`),
+//! an address to ask (`credential_source`, `endpoint_url`, `sso_*`). The Secret belongs to a tenant and the process is
+//! ours, so the file is never handed to the SDK: it is read here, against a list of what is allowed, and everything
+//! else is refused.
 
 use std::collections::BTreeMap;
 

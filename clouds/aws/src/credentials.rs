@@ -78,8 +78,9 @@ impl Source {
         self.roles.iter().map(|role| role.arn.as_str())
     }
 
-    /// An opaque word for the account that these credentials open: the one that the last role is of, otherwise the one of the access key. A hash,
-    /// because an access key ID is nobody else's business. Two keys of one account are two words: EC2 alone knows better.
+    /// An opaque word for the account that these credentials open: the one that the last role is of, otherwise the one
+    /// of the access key. A hash, because an access key ID is nobody else's business. Two keys of one account are two
+    /// words: EC2 alone knows better.
     pub(crate) fn account(&self) -> String {
         let known = match self.roles.last() {
             Some(Role { arn, .. }) => format!("role {}", arn.split(':').nth(4).unwrap_or(arn)),

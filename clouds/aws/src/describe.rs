@@ -1,6 +1,7 @@
 //! The machines of many clusters by one `DescribeInstances`.
 //!
-//! EC2's filter `tag-key` takes 200 keys, but it ignores the tag's value: this module assigns each machine to its cluster.
+//! EC2's filter `tag-key` takes 200 keys, but it ignores the tag's value: this module assigns each machine to its
+//! cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

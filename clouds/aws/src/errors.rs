@@ -20,8 +20,8 @@ pub(crate) struct Failure {
     pub kind: CloudErrorKind,
 }
 
-/// What is about the account, its credentials, the rate of calls or capacity. Any other 4xx may be due to single instances: EC2 has more
-/// codes for these than anybody lists.
+/// What is about the account, its credentials, the rate of calls or capacity. Any other 4xx may be due to single
+/// instances: EC2 has more codes for these than anybody lists.
 const KINDS: &[(CloudErrorKind, &[&str])] = &[
     (
         CloudErrorKind::Throttled,
@@ -92,12 +92,14 @@ impl Failure {
         Self { code, message: stable(&message), status, kind }
     }
 
-    /// Whether single instances may be to blame, so that the rest of the batch can go on without them. What has no code does not come from EC2.
+    /// Whether single instances may be to blame, so that the rest of the batch can go on without them. What has no code
+    /// does not come from EC2.
     pub(crate) fn blames_instances(&self) -> bool {
         self.kind == CloudErrorKind::Invalid && (400..500).contains(&self.status) && !self.code.is_empty()
     }
 
-    /// Whether a part of the batch may go although all of it may not: single instances are to blame, or there is no room for all.
+    /// Whether a part of the batch may go although all of it may not: single instances are to blame, or there is no
+    /// room for all.
     pub(crate) fn may_be_of_some(&self) -> bool {
         self.blames_instances() || self.kind == CloudErrorKind::Capacity
     }
@@ -123,8 +125,8 @@ pub(crate) fn of_code(code: &str) -> Option<CloudErrorKind> {
     KINDS.iter().find(|(_, codes)| codes.contains(&code)).map(|(kind, _)| *kind)
 }
 
-/// Stops the SDK from retrying when EC2 lacks capacity: EC2 answers with status 500, but a retry gets the same answer, and other
-/// calls wait for this one.
+/// Stops the SDK from retrying when EC2 lacks capacity: EC2 answers with status 500, but a retry gets the same answer,
+/// and other calls wait for this one.
 #[derive(Debug)]
 pub(crate) struct NoRoomIsAnAnswer;
 

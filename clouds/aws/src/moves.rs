@@ -1,4 +1,5 @@
-//! Starting, stopping and terminating: the machines of several clusters by one call, without one spoiling it for another.
+//! Starting, stopping and terminating: the machines of several clusters by one call, without one spoiling it for
+//! another.
 
 mod part;
 
@@ -34,8 +35,8 @@ const DENIED: usize = 3;
 /// Callers and instances kept with the time of their last single try, so that they come after others.
 const REMEMBERED: usize = 1000;
 
-/// After so many instances in a row with insufficient capacity, the others of this caller are not tried one by one, and neither are
-/// those of the next callers without capacity.
+/// After so many instances in a row with insufficient capacity, the others of this caller are not tried one by one, and
+/// neither are those of the next callers without capacity.
 const WITHOUT_ROOM: usize = 5;
 
 /// Calls of one kind in one account.
@@ -62,9 +63,9 @@ impl Moves {
 
     /// Moves instances, together with what others want moved at the same time.
     ///
-    /// Each caller waits for the tokens of its own instances, so that a cluster starts as soon as EC2 admits it, and gives its place in
-    /// the controller to others before long: the instances that are left are asked for again. Callers that are admitted while a call
-    /// waits for its own token share that call.
+    /// Each caller waits for the tokens of its own instances, so that a cluster starts as soon as EC2 admits it, and
+    /// gives its place in the controller to others before long: the instances that are left are asked for again.
+    /// Callers that are admitted while a call waits for its own token share that call.
     pub(crate) async fn all(&self, ids: &[String]) -> Result<Outcome, CloudError> {
         let mut outcome = Outcome::default();
         for ids in ids.chunks(BATCH) {
@@ -163,7 +164,8 @@ impl<S: Sender> Mover<S> {
     }
 }
 
-/// One round: the requests of several callers at the same time. Each caller gets its answer as soon as its own part is done.
+/// One round: the requests of several callers at the same time. Each caller gets its answer as soon as its own part is
+/// done.
 struct Round<'a, S> {
     mover: &'a Mover<S>,
     /// Whether the next call has its turn already: the batch waited for that of the first one.
@@ -179,10 +181,11 @@ struct Round<'a, S> {
 impl<S: Sender> Round<'_, S> {
     /// The instances of all callers in one call.
     ///
-    /// If EC2 has no capacity for all of them, or refuses without naming instances, the callers are split into groups, so that a few
-    /// refused callers cost the others few calls. The callers of a refused group get a call each at the end. After any other refusal
-    /// each caller gets its own call. Only then the instances of callers that were refused alone are tried one by one. Recently denied
-    /// callers, and instances recently tried one by one, go last; each gets its try.
+    /// If EC2 has no capacity for all of them, or refuses without naming instances, the callers are split into groups,
+    /// so that a few refused callers cost the others few calls. The callers of a refused group get a call each at the
+    /// end. After any other refusal each caller gets its own call. Only then the instances of callers that were refused
+    /// alone are tried one by one. Recently denied callers, and instances recently tried one by one, go last; each gets
+    /// its try.
     async fn run(mut self, parts: Vec<Part>) {
         let (mut apart, failure) = if parts.len() > 1 { self.together(parts).await } else { (parts, None) };
         let mut alone = Vec::new();
@@ -272,7 +275,8 @@ impl<S: Sender> Round<'_, S> {
         part.reply(error);
     }
 
-    /// One call for all, one more without each that EC2 names as the reason for a refusal, and one for those it refused before.
+    /// One call for all, one more without each that EC2 names as the reason for a refusal, and one for those it refused
+    /// before.
     async fn batch(&mut self, of: &[Part], ids: Vec<String>, outcome: &mut Outcome) -> Result<(), Unfinished> {
         let Mover { refused, .. } = self.mover;
         let (known, mut left) = refused.split(ids);
@@ -323,8 +327,8 @@ impl<S: Sender> Round<'_, S> {
         Ok(())
     }
 
-    /// One call each. An instance with insufficient capacity is skipped in the next round, which begins with others; after some of them
-    /// in a row the rest are not tried.
+    /// One call each. An instance with insufficient capacity is skipped in the next round, which begins with others;
+    /// after some of them in a row the rest are not tried.
     async fn one_by_one(&mut self, of: &[Part], ids: &[String], outcome: &mut Outcome) -> Result<(), CloudError> {
         let mut of_this_caller = 0;
         for (at, id) in ids.iter().enumerate() {

@@ -12,8 +12,8 @@ use crate::driver::{Ec2, Fence};
 use crate::errors::NoRoomIsAnAnswer;
 use crate::quota::Limits;
 
-/// The drivers in use. A driver is kept while a caller holds it, its limits until they are full again: EC2 forgets no call because a driver
-/// was dropped.
+/// The drivers in use. A driver is kept while a caller holds it, its limits until they are full again: EC2 forgets no
+/// call because a driver was dropped.
 ///
 /// Only who brings the same credentials, character by character, gets the same driver: a tenant never profits from what
 /// another one may do.

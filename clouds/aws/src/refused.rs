@@ -1,9 +1,9 @@
 //! Instances that EC2 refused recently. Each try spends one call on them, separate from all other instances.
 //!
-//! EC2 names one instance and refuses the whole batch, so finding all refused instances costs a call for each. The first try pays
-//! that; while nothing changes, later tries must not pay it again. Refused instances therefore share one call, and the one that EC2
-//! names is skipped until EC2 has named all the others. When the cause goes away for one of them, its call succeeds after at most
-//! as many tries as there are others.
+//! EC2 names one instance and refuses the whole batch, so finding all refused instances costs a call for each. The
+//! first try pays that; while nothing changes, later tries must not pay it again. Refused instances therefore share one
+//! call, and the one that EC2 names is skipped until EC2 has named all the others. When the cause goes away for one of
+//! them, its call succeeds after at most as many tries as there are others.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -22,8 +22,8 @@ pub struct AwsFlags {
     /// Namespace whose clusters without a credentials Secret may use this process's own AWS credentials; repeatable
     #[arg(long = "own-aws-credentials-in", value_name = "NAMESPACE")]
     pub own_aws_credentials_in: Vec<String>,
-    /// Secret with the service provider's AWS credentials, used to assume the roles in credentialsAssumeRole: the name in HiveConfig's
-    /// spec.serviceProviderCredentialsConfig.aws.credentialsSecretRef
+    /// Secret with the service provider's AWS credentials, used to assume the roles in credentialsAssumeRole: the name
+    /// in HiveConfig's spec.serviceProviderCredentialsConfig.aws.credentialsSecretRef
     #[arg(long, value_name = "NAME")]
     pub aws_service_provider_secret: Option<String>,
     /// Namespace of that Secret: the one Hive runs in
@@ -41,8 +41,9 @@ pub struct AwsFlags {
     /// EC2 and STS endpoint to use instead of the AWS endpoints
     #[arg(long, value_name = "URL")]
     pub aws_endpoint_url: Option<String>,
-    /// EC2 quota that AWS has raised for the accounts; repeatable. BURST tokens at once, RATE tokens a second; NAME is one of
-    /// describe-requests, start-requests, start-instances, stop-requests, stop-instances, terminate-requests, terminate-instances
+    /// EC2 quota that AWS has raised for the accounts; repeatable. BURST tokens at once, RATE tokens a second; NAME is
+    /// one of describe-requests, start-requests, start-instances, stop-requests, stop-instances, terminate-requests,
+    /// terminate-instances
     #[arg(long = "aws-quota", value_name = "NAME=BURST/RATE")]
     pub aws_quota: Vec<Quota>,
 }
@@ -149,7 +150,8 @@ impl Platform for Aws {
 }
 
 impl Aws {
-    /// The Secret with the service provider's credentials, which assume the roles that clusters name: namespace and name.
+    /// The Secret with the service provider's credentials, which assume the roles that clusters name: namespace and
+    /// name.
     fn service_provider(&self) -> Option<(String, String)> {
         let namespace = &self.flags.aws_service_provider_secret_namespace;
         self.flags.aws_service_provider_secret.as_ref().map(|name| (namespace.clone(), name.clone()))
@@ -162,8 +164,8 @@ const ROLE_FIELD: &str = "spec.platform.aws.credentialsAssumeRole.roleARN";
 /// Longest region that may be one.
 const REGION: usize = 32;
 
-/// The region, if its form is one. It becomes a part of host names: anything else could lead to another host, or be a second spelling of a region
-/// by which two clusters seem to have different machines.
+/// The region, if its form is one. It becomes a part of host names: anything else could lead to another host, or be a
+/// second spelling of a region by which two clusters seem to have different machines.
 fn region(region: &str) -> Result<String, CloudError> {
     let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if (1..=REGION).contains(&region.len()) && region.chars().all(is_letter) {

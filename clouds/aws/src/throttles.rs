@@ -18,11 +18,12 @@ use crate::call::Call;
 use crate::errors::of_code;
 use crate::quota::{Bucket, Limits};
 
-/// How far our bucket may be ahead of EC2's: longer than a call takes to arrive. Each attempt that is throttled costs this much time at most.
+/// How far our bucket may be ahead of EC2's: longer than a call takes to arrive. Each attempt that is throttled costs
+/// this much time at most.
 const LEAD: Duration = Duration::from_secs(2);
 
-/// Sets the bucket of instances back for a throttled attempt. EC2 refills its bucket from the moment at which the first call arrives, later
-/// than ours: at full use every call would come a little too early, and be throttled.
+/// Sets the bucket of instances back for a throttled attempt. EC2 refills its bucket from the moment at which the first
+/// call arrives, later than ours: at full use every call would come a little too early, and be throttled.
 #[derive(Debug)]
 pub(crate) struct Throttles {
     pub(crate) limits: Arc<Limits>,

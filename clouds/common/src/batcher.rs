@@ -13,8 +13,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Collects items, then makes one call for all of them.
 ///
-/// The calls run in tasks of their own: a caller that gives up takes nothing from the others. A call that panics fails the
-/// callers of its own batch with [`Lost`]; later batches are sent as usual.
+/// The calls run in tasks of their own: a caller that gives up takes nothing from the others. A call that panics fails
+/// the callers of its own batch with [`Lost`]; later batches are sent as usual.
 pub struct Batcher<T> {
     /// The greatest weight of a batch. A full batch leaves at once.
     most: usize,
@@ -73,7 +73,8 @@ impl<T: Send + 'static> Batcher<T> {
         Self::gated(most, || std::future::ready(()).boxed(), call)
     }
 
-    /// The same for calls that a rate limiter admits: a batch that is due waits for `gate`, and includes the items that arrive until then.
+    /// The same for calls that a rate limiter admits: a batch that is due waits for `gate`, and includes the items that
+    /// arrive until then.
     pub fn gated(
         most: usize,
         gate: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
@@ -178,7 +179,8 @@ impl<T> Drop for Landed<'_, T> {
     }
 }
 
-/// Lets the next item start a new dispatcher, even if this one panicked. Those that waited for it hear that they are lost.
+/// Lets the next item start a new dispatcher, even if this one panicked. Those that waited for it hear that they are
+/// lost.
 struct Ended<'a, T> {
     batcher: &'a Batcher<T>,
     regularly: bool,

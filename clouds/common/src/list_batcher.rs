@@ -12,7 +12,8 @@ use crate::{Batcher, Lost, Reply};
 /// The machines of several clusters, by infraID. A cluster that is missing has none.
 pub type Found = HashMap<String, Vec<Instance>>;
 
-/// How long a list waits for others. No caller waits for an idle list, and there may be thousands of those within minutes.
+/// How long a list waits for others. No caller waits for an idle list, and there may be thousands of those within
+/// minutes.
 fn window(priority: Priority) -> Duration {
     match priority {
         Priority::Waking => Duration::from_millis(25),

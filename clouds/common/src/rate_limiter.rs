@@ -1,10 +1,11 @@
-//! How many calls an account takes, or how many machines it moves: a token bucket whose tokens go to the most urgent caller first.
+//! How many calls an account takes, or how many machines it moves: a token bucket whose tokens go to the most urgent
+//! caller first.
 //!
-//! Clouds limit the calls of an account, and everyone who works in the account draws from the same limit. Our bucket is no
-//! larger than the cloud's. When the cloud throttles a call, the bucket refills more slowly for a while.
+//! Clouds limit the calls of an account, and everyone who works in the account draws from the same limit. Our bucket is
+//! no larger than the cloud's. When the cloud throttles a call, the bucket refills more slowly for a while.
 //!
-//! `governor` was evaluated: it polls its waiters in no order and its quota is fixed at construction, so neither priorities
-//! nor the slow-down can be built on it.
+//! `governor` was evaluated: it polls its waiters in no order and its quota is fixed at construction, so neither
+//! priorities nor the slow-down can be built on it.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -66,8 +67,8 @@ impl RateLimiter {
         self.acquire_some(priority, 1, 1).await;
     }
 
-    /// Waits until there are `least` tokens, or a full bucket if it holds fewer, and takes as many as there are, at most `most`. A caller
-    /// that is dropped leaves the queue.
+    /// Waits until there are `least` tokens, or a full bucket if it holds fewer, and takes as many as there are, at
+    /// most `most`. A caller that is dropped leaves the queue.
     pub async fn acquire_some(&self, priority: Priority, least: u32, most: u32) -> u32 {
         let most = f64::from(most).min(self.burst.floor());
         let least = f64::from(least).min(most);

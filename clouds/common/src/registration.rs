@@ -42,8 +42,8 @@ pub trait Platform: Send + Sync + Sized + 'static {
     /// See [`Access::account`].
     type Account: Clone + Eq + Hash + Send + Sync + 'static;
 
-    /// The API's own name of a call (`list`, `start`, `stop`, `terminate` or `settle`) on a platform whose calls Hive counts:
-    /// label of `hive_aws_api_calls_total`.
+    /// The API's own name of a call (`list`, `start`, `stop`, `terminate` or `settle`) on a platform whose calls Hive
+    /// counts: label of `hive_aws_api_calls_total`.
     fn api_call(call: &'static str) -> Option<&'static str> {
         let _ = call;
         None

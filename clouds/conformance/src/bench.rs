@@ -23,7 +23,8 @@ pub enum Fault {
 
 /// A simulator of one cloud, and drivers for it. Time passes only in [`Bench::finish`].
 pub trait Bench {
-    /// A new driver for the same account, as after a restart of the controller. It asks the permit before every request.
+    /// A new driver for the same account, as after a restart of the controller. It asks the permit before every
+    /// request.
     fn driver(&self, permit: Permit) -> Arc<dyn Driver>;
     /// Makes a cluster with so many running machines.
     fn cluster(&self, infra_id: &str, machines: usize) -> Target;

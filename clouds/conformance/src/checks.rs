@@ -23,7 +23,8 @@ async fn ids(driver: &Arc<dyn Driver>, target: &Target) -> Vec<String> {
     found.instances.into_iter().map(|instance| instance.id).collect()
 }
 
-/// Machines of clusters with a common name prefix are assigned to the right cluster, and every running machine is listed as running.
+/// Machines of clusters with a common name prefix are assigned to the right cluster, and every running machine is
+/// listed as running.
 pub async fn finds_the_machines_of_its_cluster_and_no_others(bench: &impl Bench) {
     let driver = driver(bench);
     let clusters = [("demo-a", 3), ("demo-a-b", 2), ("demo", 1)].map(|(id, count)| (bench.cluster(id, count), count));
@@ -95,8 +96,8 @@ impl Ledger for Watched {
     }
 }
 
-/// A driver that stops and starts keeps no record and pretends none. One that recreates has a record for as long as a machine
-/// is missing.
+/// A driver that stops and starts keeps no record and pretends none. One that recreates has a record for as long as a
+/// machine is missing.
 pub async fn only_a_recreate_driver_uses_the_ledger(bench: &impl Bench) {
     let driver = driver(bench);
     let mut target = bench.cluster("demo", 2);

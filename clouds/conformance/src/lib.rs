@@ -1,8 +1,8 @@
 //! What every cloud driver has to do, as checks that run against any of them.
 //!
-//! A driver's crate implements [`Bench`] for a simulator of its cloud and calls [`conformance_tests!`]: each check becomes a test
-//! on a paused clock. The checks see a driver as the controller does, through [`shared::cloud::Driver`], and the cloud as its
-//! owner does: what runs, and which requests arrived.
+//! A driver's crate implements [`Bench`] for a simulator of its cloud and calls [`conformance_tests!`]: each check
+//! becomes a test on a paused clock. The checks see a driver as the controller does, through [`shared::cloud::Driver`],
+//! and the cloud as its owner does: what runs, and which requests arrived.
 
 mod bench;
 mod checks;

@@ -1,4 +1,5 @@
-//! The cloud itself: servers, images, records, and the referee. Requests are executed at once; time passes in [`Cloud::tick`].
+//! The cloud itself: servers, images, records, and the referee. Requests are executed at once; time passes in
+//! [`Cloud::tick`].
 
 use std::collections::BTreeMap;
 
@@ -334,8 +335,8 @@ impl Cloud {
         self.violations.push(format!("{rule}: {what}"));
     }
 
-    /// I1: a server is deleted only if a sealed record gives it up and its image holds all that is on its disk. One that the
-    /// driver made, and that has never run as this machine, has nothing to lose.
+    /// I1: a server is deleted only if a sealed record gives it up and its image holds all that is on its disk. One
+    /// that the driver made, and that has never run as this machine, has nothing to lose.
     fn must_be_kept(&mut self, id: &str, server: &Server) {
         let mut of_machine = self.entries().filter(|(of, _, _)| *of == server.infra_id);
         let entry = of_machine.find(|(_, name, _)| *name == server.machine).map(|(_, _, machine)| machine);

@@ -1,7 +1,7 @@
 //! The driver: each pass lists everything, takes at most one kind of step per machine, and keeps no state.
 //!
-//! The rule that makes a crash harmless: what a step gives up, or makes worthless, is written into the record before the step is
-//! taken. A record that another writer has changed since is a conflict, and the pass ends.
+//! The rule that makes a crash harmless: what a step gives up, or makes worthless, is written into the record before
+//! the step is taken. A record that another writer has changed since is a conflict, and the pass ends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -182,7 +182,8 @@ impl Recreate {
         Ok(outcome)
     }
 
-    /// Removes images that nothing names. Once all machines run, nothing names any: the record forgets them first, and goes last.
+    /// Removes images that nothing names. Once all machines run, nothing names any: the record forgets them first, and
+    /// goes last.
     async fn clean(&self, target: &Target) -> Result<(), CloudError> {
         let mut survey = self.survey(target).await?;
         let views = survey.views();

@@ -1,8 +1,9 @@
 //! A cloud in memory, and a driver for it that deletes machines and makes them again: for tests only.
 //!
-//! The cloud has the semantics that matter of OpenStack: servers whose IDs change, pause, images that take time and may fail, ports
-//! that only one server at a time can hold, deletes that take time. It is its own referee: a request that loses data is recorded as a
-//! violation. The driver is a real one of the recreate lifecycle: everything it knows is in the cloud and in the ledger.
+//! The cloud has the semantics that matter of OpenStack: servers whose IDs change, pause, images that take time and may
+//! fail, ports that only one server at a time can hold, deletes that take time. It is its own referee: a request that
+//! loses data is recorded as a violation. The driver is a real one of the recreate lifecycle: everything it knows is in
+//! the cloud and in the ledger.
 
 mod cloud;
 mod driver;

@@ -1,4 +1,5 @@
-//! What the cloud and the record say of a cluster's machines, put together: a table from what is there to where a machine stands.
+//! What the cloud and the record say of a cluster's machines, put together: a table from what is there to where a
+//! machine stands.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! The conformance suite, and what only a recreate driver can do wrong: crashes, failures and changes of mind at any request.
+//! The conformance suite, and what only a recreate driver can do wrong: crashes, failures and changes of mind at any
+//! request.
 
 use std::sync::Arc;
 
@@ -228,8 +229,8 @@ fn a_machine_that_is_paused_late_is_imaged_anew() {
     }
 }
 
-/// A sleeping cluster with a server that a late request has made of an older image: it arrives after the machine has run, and
-/// has been imaged and deleted again.
+/// A sleeping cluster with a server that a late request has made of an older image: it arrives after the machine has
+/// run, and has been imaged and deleted again.
 fn with_a_stray() -> World {
     let mut world = World::new();
     assert_eq!(world.ends(), Ok(()));

@@ -1,4 +1,5 @@
-//! The metrics that Hive's own hibernation controller emits (docs/reference/hive.md, section 1.5), under their names, for dashboards that exist.
+//! The metrics that Hive's own hibernation controller emits (docs/reference/hive.md, section 1.5), under their names,
+//! for dashboards that exist.
 
 use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -73,8 +74,8 @@ impl HiveMetrics {
         metrics
     }
 
-    /// Observes a transition that a status write has completed. The baselines are Hive's: R's transition for a sleep, H's
-    /// for a wake.
+    /// Observes a transition that a status write has completed. The baselines are Hive's: R's transition for a sleep,
+    /// H's for a wake.
     pub fn transition(&self, before: &ClusterDeployment, after: &ClusterDeployment) {
         let since = |type_| {
             let at: Option<Timestamp> = after.condition(type_).and_then(|c| Some(c.last_transition_time.as_ref()?.0));

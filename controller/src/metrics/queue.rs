@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-/// When each target of each system is to be reconciled. kube's runner keeps its queue to itself, so this one is kept beside it,
-/// by hashes.
+/// When each target of each system is to be reconciled. kube's runner keeps its queue to itself, so this one is kept
+/// beside it, by hashes.
 #[derive(Debug, Default)]
 pub struct Queue {
     due: Mutex<BTreeMap<&'static str, HashMap<u64, Instant>>>,

@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::readiness::Readiness;
 use crate::metrics::Metrics;
 
-/// Serves until the process ends. `/readyz` needs no leadership: a standby controller is ready to take over. It fails while the Lease cannot
-/// be read. With `?verbose` it says how each system is, and is still `ok` where a kind is missing.
+/// Serves until the process ends. `/readyz` needs no leadership: a standby controller is ready to take over. It fails
+/// while the Lease cannot be read. With `?verbose` it says how each system is, and is still `ok` where a kind is
+/// missing.
 ///
 /// # Errors
 /// When the address cannot be bound.

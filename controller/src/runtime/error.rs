@@ -1,5 +1,5 @@
-//! Why a reconcile has ended early: one error of all systems. Each variant names the action that failed and keeps its source; its name
-//! is a metric label, and its class says how soon the next reconcile follows.
+//! Why a reconcile has ended early: one error of all systems. Each variant names the action that failed and keeps its
+//! source; its name is a metric label, and its class says how soon the next reconcile follows.
 
 use std::time::Duration;
 
@@ -90,7 +90,8 @@ pub enum Class {
     Refused,
     /// The target has changed in the middle of the reconcile: again at once.
     Outdated,
-    /// The claim to lead does not hold. If another controller leads, this term ends; if this one was late to renew, it goes on.
+    /// The claim to lead does not hold. If another controller leads, this term ends; if this one was late to renew, it
+    /// goes on.
     NotLeader,
     /// The reconcile took too long.
     TimedOut,

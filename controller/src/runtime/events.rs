@@ -21,8 +21,8 @@ const MAX_NOTE_BYTES: usize = 1_000;
 
 /// Writes Events.
 ///
-/// Kube's recorder counts Events with one reason about one object as repetitions of the first, whatever their notes say, and the
-/// later notes are lost. So each text has a recorder of its own.
+/// Kube's recorder counts Events with one reason about one object as repetitions of the first, whatever their notes
+/// say, and the later notes are lost. So each text has a recorder of its own.
 #[derive(Clone)]
 pub struct Events {
     client: Client,
@@ -57,8 +57,8 @@ impl Events {
         }
     }
 
-    /// The same with annotations, which hold for programs what the note says for people. Kube's recorder writes none, and these
-    /// Events are not repeated: each is an object of its own.
+    /// The same with annotations, which hold for programs what the note says for people. Kube's recorder writes none,
+    /// and these Events are not repeated: each is an object of its own.
     pub async fn publish_annotated(
         &self,
         target: &ObjectReference,

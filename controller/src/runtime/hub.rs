@@ -23,7 +23,8 @@ use super::write::{Moved, WriteError, classify, depends_on_version, moved};
 use super::{Guarded, Key, Object};
 use crate::metrics::Metrics;
 
-/// The hub in one term of leadership. Each term has its own: what was decided in an earlier one is never done in a later one.
+/// The hub in one term of leadership. Each term has its own: what was decided in an earlier one is never done in a
+/// later one.
 #[derive(Clone)]
 pub struct Hub {
     /// For everything but watches.
@@ -80,8 +81,9 @@ impl Hub {
         self.judge(&api, read, written).await
     }
 
-    /// Writes an object that is ours alone, such as a record: over the version that it names, or as a new one if it names none. Of two
-    /// writers one loses, and reads it again in its next reconcile. What the object leaves out stays as it is.
+    /// Writes an object that is ours alone, such as a record: over the version that it names, or as a new one if it
+    /// names none. Of two writers one loses, and reads it again in its next reconcile. What the object leaves out stays
+    /// as it is.
     ///
     /// # Errors
     /// When nothing was written, or the outcome is unknown.

@@ -1,7 +1,7 @@
 //! Watches one kind of object for one or more systems, in one term of leadership.
 //!
-//! The first system of a kind owns the watch. Another one attaches to it: both share one list, one watch and one store, but each
-//! has its own queue, so that neither holds up the other.
+//! The first system of a kind owns the watch. Another one attaches to it: both share one list, one watch and one store,
+//! but each has its own queue, so that neither holds up the other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,9 +1,10 @@
 //! Leader election by a Lease: of several controllers one acts.
 //!
-//! A Lease cannot fence a cloud: a controller that is suspended in the middle of a decision resumes as if it were still the leader.
-//! So the right to act, [`Claim`], expires `renew_deadline` after the last renewal was *sent*, which is before another replica may
-//! take the Lease. The controller checks the claim before every action and every request to a cloud. Each term has its own claim:
-//! a decision of an earlier term, during which another replica may have led, is never executed in a later one.
+//! A Lease cannot fence a cloud: a controller that is suspended in the middle of a decision resumes as if it were still
+//! the leader. So the right to act, [`Claim`], expires `renew_deadline` after the last renewal was *sent*, which is
+//! before another replica may take the Lease. The controller checks the claim before every action and every request to
+//! a cloud. Each term has its own claim: a decision of an earlier term, during which another replica may have led, is
+//! never executed in a later one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -189,7 +190,8 @@ impl Election {
     async fn try_once(&mut self, leads: bool) -> Result<bool, LeaseError> {
         let begun = clock::since_boot().ok_or(LeaseError::NoClock)?;
         let found = self.call("read", self.api.get_opt(&self.name)).await?;
-        // What was read may have been written just before the answer: its holder's time runs from here, ours from the beginning.
+        // What was read may have been written just before the answer: its holder's time runs from here, ours from the
+        // beginning.
         let now = clock::since_boot().ok_or(LeaseError::NoClock)?;
         if let Some(lease) = &found {
             let moved = self
@@ -216,7 +218,8 @@ impl Election {
         }
     }
 
-    /// The leader may only renew a Lease that it still holds: if the Lease is gone or free, another replica may have led in between.
+    /// The leader may only renew a Lease that it still holds: if the Lease is gone or free, another replica may have
+    /// led in between.
     fn may_write(&self, found: Option<&Lease>, now: Duration, leads: bool) -> bool {
         let Some(lease) = found else { return !leads };
         if leads { holder(lease) == Some(self.identity.as_str()) } else { self.is_free(lease, now) }

@@ -1,7 +1,9 @@
-//! Which targets are at work, in a file that outlives the process: a reconcile that has ended it is not repeated at once.
+//! Which targets are at work, in a file that outlives the process: a reconcile that has ended it is not repeated at
+//! once.
 //!
-//! A mark is one write to the page cache, which survives whatever ends the process. Each target that the next process finds marked is a
-//! suspect: it is left alone for longer after each such end, and then reconciled with few others, so that the next end marks fewer.
+//! A mark is one write to the page cache, which survives whatever ends the process. Each target that the next process
+//! finds marked is a suspect: it is left alone for longer after each such end, and then reconciled with few others, so
+//! that the next end marks fewer.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};

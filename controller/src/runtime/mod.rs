@@ -1,8 +1,9 @@
 //! The reconcile harness: everything that the work on one kind of object has in common with the work on any other.
 //!
-//! A [`System`] says how one target is observed, decided about, acted on and reported. The harness does the rest: it watches
-//! the kind, keeps one typed state per target, runs one reconcile per target at a time with a timeout, contains panics,
-//! classifies errors, requeues, and counts. A system that only ever sees one target cannot delay or break another one.
+//! A [`System`] says how one target is observed, decided about, acted on and reported. The harness does the rest: it
+//! watches the kind, keeps one typed state per target, runs one reconcile per target at a time with a timeout, contains
+//! panics, classifies errors, requeues, and counts. A system that only ever sees one target cannot delay or break
+//! another one.
 
 pub mod admin_server;
 pub mod backoff;
@@ -61,13 +62,13 @@ impl<K> Object for K where
 
 /// The work on the targets of one kind.
 ///
-/// One reconcile is `observe`, `decide`, `remember`, `act`, `decide_again` if acting has changed the facts, and `report`.
-/// An error ends it early; [`ReconcileError::class`] says how soon the next one follows.
+/// One reconcile is `observe`, `decide`, `remember`, `act`, `decide_again` if acting has changed the facts, and
+/// `report`. An error ends it early; [`ReconcileError::class`] says how soon the next one follows.
 pub trait System: Send + Sync + Sized + 'static {
     /// The kind of object that is a target.
     type Object: Object;
-    /// What is remembered of one target between two reconciles. Losing it costs time, never a wrong action: it is dropped when
-    /// a reconcile panics, when the object is replaced by another of its name, and with leadership.
+    /// What is remembered of one target between two reconciles. Losing it costs time, never a wrong action: it is
+    /// dropped when a reconcile panics, when the object is replaced by another of its name, and with leadership.
     type State: Default + Send;
     /// Everything that a decision may read.
     type Facts<'a>: Send + Sync;
@@ -85,7 +86,8 @@ pub trait System: Send + Sync + Sized + 'static {
     /// The hub, through which everything is written.
     fn hub(&self) -> &Hub;
 
-    /// Whose share of the capacity its work takes: that of the object's namespace, and of a kind without namespaces its own.
+    /// Whose share of the capacity its work takes: that of the object's namespace, and of a kind without namespaces its
+    /// own.
     fn tenant(&self, object: &Self::Object) -> String {
         object.namespace().unwrap_or_else(|| object.name_any())
     }
@@ -142,7 +144,8 @@ pub trait System: Send + Sync + Sized + 'static {
         self.hub().metrics.reconciled(Self::NAME, outcome, took);
     }
 
-    /// Watches whatever else calls for reconciles, and asks for them with [`Handle::trigger`]. Runs for one term of leadership.
+    /// Watches whatever else calls for reconciles, and asks for them with [`Handle::trigger`]. Runs for one term of
+    /// leadership.
     fn follow(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
@@ -151,12 +154,13 @@ pub trait System: Send + Sync + Sized + 'static {
 /// Limits and times of one system.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Objects of one page of the first list. While a page is read it takes several times the memory of what is kept of it.
+    /// Objects of one page of the first list. While a page is read it takes several times the memory of what is kept of
+    /// it.
     pub page_size: u32,
     /// Targets of one tenant that are reconciled at once; half as many more over all tenants.
     pub concurrency: u16,
-    /// How long one reconcile may take before it is given up, but for waits for a slot: longer than the timeouts of all of its calls
-    /// together.
+    /// How long one reconcile may take before it is given up, but for waits for a slot: longer than the timeouts of all
+    /// of its calls together.
     pub timeout: Duration,
     /// Whether a hub may do well without the kind. Then its watch is tried again less often.
     pub optional: bool,

@@ -1,7 +1,7 @@
 //! Panics end the work that has panicked and nothing else: they are caught, logged and counted.
 //!
-//! The message of a panic may hold text from a spoke, a cloud or an annotation. It is sanitized, and the default hook, which prints it
-//! as it is, is replaced.
+//! The message of a panic may hold text from a spoke, a cloud or an annotation. It is sanitized, and the default hook,
+//! which prints it as it is, is replaced.
 
 use std::any::Any;
 use std::cell::RefCell;

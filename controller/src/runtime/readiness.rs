@@ -1,5 +1,5 @@
-//! What `/readyz` reports: whether the Lease can be read and written, and with `?verbose` for each system whether the hub serves its kind
-//! and the watch works.
+//! What `/readyz` reports: whether the Lease can be read and written, and with `?verbose` for each system whether the
+//! hub serves its kind and the watch works.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -46,7 +46,8 @@ impl Readiness {
         *self.election.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 
-    /// The answer to `/readyz`. It fails without the Lease, because this replica can never lead then, and in no other case.
+    /// The answer to `/readyz`. It fails without the Lease, because this replica can never lead then, and in no other
+    /// case.
     pub fn answer(&self, verbose: bool, leads: bool) -> (StatusCode, String) {
         let failure = self.election.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let code = if failure.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };

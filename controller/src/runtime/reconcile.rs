@@ -23,8 +23,8 @@ use super::target::{Held, Slot, Target, Targets, fingerprint};
 use super::worker::{Worker, is_watched};
 use super::{Acted, Class, Done, Guarded, Handle, Key, Observed, ReconcileError, Settings, System};
 
-/// When to reconcile again while the claim to lead does not hold. If another controller leads, this term ends; if this one was
-/// late to renew, it goes on.
+/// When to reconcile again while the claim to lead does not hold. If another controller leads, this term ends; if this
+/// one was late to renew, it goes on.
 const NOT_LEADER: std::ops::Range<u64> = 500..1_500;
 
 /// Requeue delay of a reconcile whose desired state changed while it ran.
@@ -63,7 +63,8 @@ impl<S: System> Reconciler<S> {
         };
         let requeue = match &watched.0 {
             Ok(object) => {
-                // A pass contains its own panics. This contains those of the system's bookkeeping around it, which lose the state.
+                // A pass contains its own panics. This contains those of the system's bookkeeping around it, which lose
+                // the state.
                 let one = Box::pin(self.marked(key, object, &place));
                 let contained =
                     self.handle.panics().contain("the bookkeeping of a target", &full_name(object), one).await;
@@ -299,8 +300,8 @@ impl<S: System> Reconciler<S> {
 impl Held {
     /// How long the target is still left alone.
     ///
-    /// What people write ends it. A new status, which our own writes make, only ends what is left of the first pause: the
-    /// work on it may write and fail each time.
+    /// What people write ends it. A new status, which our own writes make, only ends what is left of the first pause:
+    /// the work on it may write and fail each time.
     fn left(&self, object: &impl kube::Resource) -> Option<Duration> {
         let (until, since, (seen, version)) = (self.until?, self.since?, self.seen.as_ref()?);
         if *seen != fingerprint(object.meta()) {

@@ -1,7 +1,8 @@
 //! The slot of a reconcile: it holds one while it works, and gives it back while it waits for a spoke.
 //!
-//! A spoke is a tenant's, and answers when it likes. Every client of a spoke gives the slot of the reconcile back by itself, so that no
-//! system has to think of it. Reconciles that have begun are bounded as well: each holds what it has read, and a connection.
+//! A spoke is a tenant's, and answers when it likes. Every client of a spoke gives the slot of the reconcile back by
+//! itself, so that no system has to think of it. Reconciles that have begun are bounded as well: each holds what it has
+//! read, and a connection.
 
 use std::future::Future;
 use std::pin::pin;
@@ -28,8 +29,8 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// So many reconciles of one tenant at once, and half as many more over all. Four times as many may have begun, those that wait for
-    /// spokes included.
+    /// So many reconciles of one tenant at once, and half as many more over all. Four times as many may have begun,
+    /// those that wait for spokes included.
     pub fn new(of_one: u16) -> Self {
         let of_one = usize::from(of_one).max(1);
         Self { working: Shares::new(of_one + of_one.div_ceil(2), of_one), begun: Shares::new(4 * of_one, of_one) }
@@ -80,7 +81,8 @@ struct State {
 }
 
 impl Slot {
-    /// Runs a reconcile that may take this long, but for the time in which it waits for a slot. `None` if it takes longer.
+    /// Runs a reconcile that may take this long, but for the time in which it waits for a slot. `None` if it takes
+    /// longer.
     pub async fn within<T>(&self, timeout: Duration, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(SLOT.scope(self.clone(), work));
         let begun = Instant::now();

@@ -99,7 +99,8 @@ impl<S: System> Default for Targets<S> {
 }
 
 impl<S: System> Targets<S> {
-    /// Takes the state of this very object, and not of an earlier one of the same name. Says whether there was one of that.
+    /// Takes the state of this very object, and not of an earlier one of the same name. Says whether there was one of
+    /// that.
     ///
     /// The same target is never reconciled twice at once, so that its state can be taken out and put back.
     pub(super) fn take(&self, key: &Key, uid: Option<&String>) -> (Box<Slot<S>>, bool) {

@@ -14,8 +14,8 @@ use kube::runtime::utils::Backoff;
 use tokio::time::Instant;
 use tower::BoxError;
 
-/// How long the hub may take to begin its answer. Without a timeout a watch would wait for ever behind a load balancer that
-/// accepts connections without a server behind it, while another client renews the Lease.
+/// How long the hub may take to begin its answer. Without a timeout a watch would wait for ever behind a load balancer
+/// that accepts connections without a server behind it, while another client renews the Lease.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Between two openings of the same watch. One that has lived longer is opened again at once.
@@ -38,7 +38,8 @@ impl WatchBackoff {
         Self { first: Duration::from_millis(200), most: Duration::from_secs(2), tries: 0, calm: None, failed: None }
     }
 
-    /// 0.8 s to 5 s: with kube's default of up to a minute, changes would go unnoticed for that long after the hub has restarted.
+    /// 0.8 s to 5 s: with kube's default of up to a minute, changes would go unnoticed for that long after the hub has
+    /// restarted.
     ///
     /// A watcher reports the beginning of each list as a success, so a success alone does not reset it.
     pub fn of_hub() -> Self {

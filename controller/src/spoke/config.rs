@@ -1,5 +1,6 @@
-//! Reads a kubeconfig. It belongs to a tenant: of a bounded size, without aliases, and with nothing in it that would have this process
-//! run programs, read files, trust anybody's certificate or ask for more than a credential of its own.
+//! Reads a kubeconfig. It belongs to a tenant: of a bounded size, without aliases, and with nothing in it that would
+//! have this process run programs, read files, trust anybody's certificate or ask for more than a credential of its
+//! own.
 
 use http::HeaderValue;
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
@@ -184,7 +185,8 @@ fn refuse(fields: &[(bool, &str, &str)]) -> Result<(), String> {
     }
 }
 
-/// Removes white space around a token, which many a tool leaves there. kube's client panics at a token that is no header value.
+/// Removes white space around a token, which many a tool leaves there. kube's client panics at a token that is no
+/// header value.
 fn trimmed(token: &str) -> Result<SecretString, String> {
     let trimmed = token.trim();
     if HeaderValue::try_from(format!("Bearer {trimmed}")).is_err() {

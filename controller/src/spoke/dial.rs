@@ -1,5 +1,5 @@
-//! Where the controller connects to. Kubeconfigs and overrides belong to tenants, and the controller may reach what they cannot: its own
-//! machine, the cloud's metadata service. So every address is checked when it is dialed.
+//! Where the controller connects to. Kubeconfigs and overrides belong to tenants, and the controller may reach what
+//! they cannot: its own machine, the cloud's metadata service. So every address is checked when it is dialed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -28,7 +28,8 @@ const METADATA: [IpAddr; 5] = [
     IpAddr::V4(std::net::Ipv4Addr::new(100, 100, 100, 200)),
 ];
 
-/// Lookups of names at once: each has a thread, of which the process has 512, until the name servers of a tenant have answered.
+/// Lookups of names at once: each has a thread, of which the process has 512, until the name servers of a tenant have
+/// answered.
 const LOOKUPS: usize = 64;
 /// Of one tenant.
 const LOOKUPS_OF_ONE: usize = 16;
@@ -155,8 +156,8 @@ impl Resolved {
         self.lock().preferred = address;
     }
 
-    /// The one to dial. Of several a client would try the next when a port is closed, and the time that it takes tells a tenant which
-    /// ports behind the controller are.
+    /// The one to dial. Of several a client would try the next when a port is closed, and the time that it takes tells
+    /// a tenant which ports behind the controller are.
     fn choose(&self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
         let preferred = self.lock().preferred;
         let known = addresses.iter().find(|address| preferred == Some(address.ip()));

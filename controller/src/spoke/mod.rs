@@ -1,7 +1,8 @@
-//! The sleeping cluster's own API server, reached by the administrator's kubeconfig that the installer left in a Secret.
+//! The sleeping cluster's own API server, reached by the administrator's kubeconfig that the installer left in a
+//! Secret.
 //!
-//! The Secret belongs to a tenant and this process is ours: a kubeconfig that would run a program, read a file or send us
-//! through a proxy is refused, and so is one that would have us trust anybody's certificate.
+//! The Secret belongs to a tenant and this process is ours: a kubeconfig that would run a program, read a file or send
+//! us through a proxy is refused, and so is one that would have us trust anybody's certificate.
 
 mod config;
 mod dial;
@@ -52,8 +53,8 @@ const MAX_IDLE: usize = 4;
 /// How long an answer may take.
 pub const LOOK: Duration = Duration::from_secs(8);
 
-/// What is said of an endpoint that cannot be reached before it has proven to be the one of its kubeconfig: a tenant could otherwise
-/// learn which ports are open behind the controller.
+/// What is said of an endpoint that cannot be reached before it has proven to be the one of its kubeconfig: a tenant
+/// could otherwise learn which ports are open behind the controller.
 const UNPROVEN: &str = "no connection with this kubeconfig has succeeded yet";
 
 /// When that is said: a refused connection fails sooner than one that nobody answers, of which [`CONNECT`] is the end.
@@ -70,7 +71,8 @@ pub struct Network {
     pub threads: Threads,
 }
 
-/// A client of a spoke for the kubeconfig, if it is of a form that is accepted, by the way that is given. No request is made yet.
+/// A client of a spoke for the kubeconfig, if it is of a form that is accepted, by the way that is given. No request is
+/// made yet.
 ///
 /// # Errors
 /// [`SpokeError::Kubeconfig`], naming what is wrong with the kubeconfig (the text begins so) or the way.
@@ -107,8 +109,8 @@ pub async fn client(
     Ok(SpokeClient::new(client, network.memory.share(whose)))
 }
 
-/// Without a CA in the kubeconfig anybody whom the public trusts may answer at an overridden URL: it gets no token. Who may edit the
-/// override need not be allowed to read the kubeconfig.
+/// Without a CA in the kubeconfig anybody whom the public trusts may answer at an overridden URL: it gets no token. Who
+/// may edit the override need not be allowed to read the kubeconfig.
 fn withhold_token(config: &mut Config, route: &Route<'_>) -> Result<(), &'static str> {
     if route.url.is_none() || config.root_cert.is_some() || config.auth_info.token.take().is_none() {
         return Ok(());
@@ -146,8 +148,8 @@ fn connect(config: &Config, network: &Network, tenant: &Arc<str>) -> kube::Resul
     Ok(discreet(client, Endpoint::of(config, resolved), network.clone()))
 }
 
-/// The same client, which says nothing of why an endpoint cannot be reached that has not proven who it is, and always after the same
-/// time.
+/// The same client, which says nothing of why an endpoint cannot be reached that has not proven who it is, and always
+/// after the same time.
 fn discreet(client: Client, endpoint: Endpoint, network: Network) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {

@@ -190,8 +190,8 @@ const FIRST: usize = 2 * MOST;
 const BREAK: Duration = Duration::from_secs(10);
 
 impl State {
-    /// Nothing is known yet of a wake that began then. Without `with_operators` they are not waited for. What is kept of the spoke is
-    /// charged.
+    /// Nothing is known yet of a wake that began then. Without `with_operators` they are not waited for. What is kept
+    /// of the spoke is charged.
     pub fn new(since: Timestamp, with_operators: bool, charge: Charge) -> Self {
         let operators = Objects { complete: !with_operators, ..Objects::new(MOST, charge.another()) };
         let (nodes, leases) = (Objects::new(MOST, charge.another()), Objects::new(LEASES, charge.another()));
@@ -424,7 +424,8 @@ fn node_state(node: &Node) -> NodeState {
     }
 }
 
-/// docs/reference/hive.md, section 1.3, checkClusterRunning 5: what makes an operator unwell. An unknown or missing Available counts as fine.
+/// docs/reference/hive.md, section 1.3, checkClusterRunning 5: what makes an operator unwell. An unknown or missing
+/// Available counts as fine.
 const UNWELL: &[(&str, &str)] = &[("Available", "False"), ("Progressing", "True"), ("Degraded", "True")];
 
 fn unwell(operator: &ClusterOperator) -> impl Iterator<Item = String> {

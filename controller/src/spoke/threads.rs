@@ -1,5 +1,5 @@
-//! Where connections to spokes are made and encrypted: on threads of their own. All reconciles run on one thread, and a thousand TLS
-//! handshakes there would hold up every other cluster for seconds.
+//! Where connections to spokes are made and encrypted: on threads of their own. All reconciles run on one thread, and a
+//! thousand TLS handshakes there would hold up every other cluster for seconds.
 
 use std::future::{Future, pending};
 use std::num::NonZero;

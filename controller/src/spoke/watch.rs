@@ -1,4 +1,5 @@
-//! One connection to a waking spoke: watches instead of polls, and a reconcile of the target whenever something has changed.
+//! One connection to a waking spoke: watches instead of polls, and a reconcile of the target whenever something has
+//! changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -244,8 +245,8 @@ where
         self.show(state, digest);
     }
 
-    /// Shows what was seen to reconciles, and calls for one if there is something new to decide about. Returns when the next picture may
-    /// be made: a spoke with many objects may send many events.
+    /// Shows what was seen to reconciles, and calls for one if there is something new to decide about. Returns when the
+    /// next picture may be made: a spoke with many objects may send many events.
     fn show(&self, state: &mut State, digest: &mut Option<u64>) -> Instant {
         let (begun, now) = (Instant::now(), clock::now());
         let picture = state.picture(now);

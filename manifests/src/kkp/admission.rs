@@ -1,5 +1,5 @@
-//! The entries for KKP's Clusters. Each has conditions on exactly what it judges: KKP writes its Clusters all the time, and none of those
-//! writes may wait for us.
+//! The entries for KKP's Clusters. Each has conditions on exactly what it judges: KKP writes its Clusters all the time,
+//! and none of those writes may wait for us.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhook,
@@ -163,7 +163,8 @@ fn adds_restore() -> String {
     )
 }
 
-/// An annotation of ours is another one than before, or the sleeping cluster is un-paused or changed in what KKP applies at its wake.
+/// An annotation of ours is another one than before, or the sleeping cluster is un-paused or changed in what KKP
+/// applies at its wake.
 fn judged_fields_change() -> String {
     let applied = ["?version", "?cloud.?dc", "?cloud.?providerName"];
     let changes = applied.map(|field| format!("object.?spec.{field} != oldObject.?spec.{field}")).join("\n  || ");

@@ -1,5 +1,5 @@
-//! Confines the controller's service account on a seed. RBAC grants objects as a whole and in every namespace; this admits only what a
-//! sleep and a wake write. It judges no other account.
+//! Confines the controller's service account on a seed. RBAC grants objects as a whole and in every namespace; this
+//! admits only what a sleep and a wake write. It judges no other account.
 
 use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 use serde_json::Value;
@@ -89,9 +89,9 @@ fn variables() -> Vec<Variable> {
     ]
 }
 
-/// A Cluster's spec is the same but for the pause. KKP's webhook sets defaults in every write (row 31), after us and before this is judged: a
-/// member that was absent or zero may be another one, down to the quantities of a component's resources, and no other may change or go. It
-/// also raises the version of a CNI plugin that it supports no longer.
+/// A Cluster's spec is the same but for the pause. KKP's webhook sets defaults in every write (row 31), after us and
+/// before this is judged: a member that was absent or zero may be another one, down to the quantities of a component's
+/// resources, and no other may change or go. It also raises the version of a CNI plugin that it supports no longer.
 fn same_cluster_spec() -> String {
     fn kept(new: &str, old: &str, keys: &[(&str, &str)]) -> String {
         let [(key, but), deeper @ ..] = keys else { return "false".to_owned() };

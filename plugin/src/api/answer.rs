@@ -1,5 +1,5 @@
-//! What an answer of the API server means for the user. The one place that distinguishes a refusal by policy from missing permissions,
-//! a missing object from a missing kind, and a dead hub from a wrong certificate.
+//! What an answer of the API server means for the user. The one place that distinguishes a refusal by policy from
+//! missing permissions, a missing object from a missing kind, and a dead hub from a wrong certificate.
 
 use std::error::Error as StdError;
 use std::io;
@@ -96,7 +96,8 @@ fn is_of_a_selector(message: &str) -> bool {
         || (message.starts_with("found '") && message.contains("expected: "))
 }
 
-/// What the API server says of a JSON patch that it could not apply, which for ours means: another version than we read.
+/// What the API server says of a JSON patch that it could not apply, which for ours means: another version than we
+/// read.
 fn failed_test(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.as_str());
     causes.chain([status.message.as_str()]).any(|text| {

@@ -1,7 +1,8 @@
 //! Running a command in a container, as `kubectl exec` does.
 //!
-//! By kube's own WebSocket (`v5.channel.k8s.io`): it goes over the plugin's connection, with the same credentials, proxies and
-//! impersonation, and needs no kubectl beside the plugin. It costs three small crates and nothing at start-up.
+//! By kube's own WebSocket (`v5.channel.k8s.io`): it goes over the plugin's connection, with the same credentials,
+//! proxies and impersonation, and needs no kubectl beside the plugin. It costs three small crates and nothing at
+//! start-up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,8 @@ const MOST: u64 = 64 * 1024;
 pub(crate) struct Output {
     /// What it printed, to stdout and then to stderr.
     pub(crate) text: String,
-    /// Why it failed, in the API server's words (`command terminated with non-zero exit code: ...`); none if it did not.
+    /// Why it failed, in the API server's words (`command terminated with non-zero exit code: ...`); none if it did
+    /// not.
     pub(crate) failure: Option<String>,
 }
 
@@ -46,7 +48,8 @@ impl Hub {
     /// Runs a command in a container and waits for its end.
     ///
     /// # Errors
-    /// When it could not be run, or its end was not seen within `limit`. A command that fails by itself is no error here.
+    /// When it could not be run, or its end was not seen within `limit`. A command that fails by itself is no error
+    /// here.
     pub(crate) async fn exec(
         &self,
         namespace: &str,

@@ -8,8 +8,9 @@ use tower::BoxError;
 
 use crate::cli::HubArgs;
 
-/// Credentials given on the command line replace those of the kubeconfig's user: with a client certificate beside a token, the certificate's
-/// user would win on the server. Only the other half of a pair is kept, such as the key of a certificate.
+/// Credentials given on the command line replace those of the kubeconfig's user: with a client certificate beside a
+/// token, the certificate's user would win on the server. Only the other half of a pair is kept, such as the key of a
+/// certificate.
 pub(crate) fn apply_user_flags(user: &mut AuthInfo, args: &HubArgs) {
     // As in kubectl, an empty one is none.
     let given = |flag: Option<&String>| flag.filter(|text| !text.trim().is_empty()).cloned();
@@ -105,8 +106,8 @@ impl Plugin {
     }
 }
 
-/// What went wrong with a credential plugin. kube's own words leave out its name, or hold its environment and its output, in
-/// which there are credentials; where they do neither, there is nothing to say here.
+/// What went wrong with a credential plugin. kube's own words leave out its name, or hold its environment and its
+/// output, in which there are credentials; where they do neither, there is nothing to say here.
 pub(crate) fn cause(error: &AuthError, plugin: &Plugin) -> Option<String> {
     let command = &plugin.command;
     match error {

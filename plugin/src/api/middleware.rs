@@ -1,7 +1,8 @@
-//! A layer around every request: it handles the API server's warnings, prints requests with -v, and limits the time to an answer.
+//! A layer around every request: it handles the API server's warnings, prints requests with -v, and limits the time to
+//! an answer.
 //!
-//! kube's client drops `Warning` headers. This layer prints them as kubectl does, or collects them for a caller that knows which
-//! target they concern.
+//! kube's client drops `Warning` headers. This layer prints them as kubectl does, or collects them for a caller that
+//! knows which target they concern.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -26,12 +27,13 @@ pub(crate) fn has_warned() -> bool {
 }
 
 tokio::task_local! {
-    /// Warnings collected for the caller. Local to the task, because kube polls an answer in the task that sent the request.
+    /// Warnings collected for the caller. Local to the task, because kube polls an answer in the task that sent the
+    /// request.
     static COLLECTED: RefCell<Vec<String>>;
 }
 
-/// Does some work. Warnings in the hub's answers to it are not printed but returned, each once: only the caller knows which
-/// target they concern.
+/// Does some work. Warnings in the hub's answers to it are not printed but returned, each once: only the caller knows
+/// which target they concern.
 pub(crate) async fn with_warnings<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
     let work = Box::pin(work);
     let listening = async {
@@ -51,7 +53,8 @@ pub(crate) struct HubLayer {
 }
 
 impl HubLayer {
-    /// `verbose` is the hub's URL if every request is to be printed; `timeout` limits the time until the head of a response.
+    /// `verbose` is the hub's URL if every request is to be printed; `timeout` limits the time until the head of a
+    /// response.
     pub(crate) fn new(verbose: Option<Arc<str>>, timeout: Option<Duration>) -> Self {
         Self { verbose, timeout, ..Self::default() }
     }
@@ -141,8 +144,8 @@ where
     }
 }
 
-/// The texts of a `Warning` header: `299 - "text" "date", 299 agent "another \"one\""`. Codes other than 299 are not the
-/// API server's and are left out, as kubectl does.
+/// The texts of a `Warning` header: `299 - "text" "date", 299 agent "another \"one\""`. Codes other than 299 are not
+/// the API server's and are left out, as kubectl does.
 fn warnings(header: &str) -> Vec<String> {
     let mut texts = Vec::new();
     let mut rest = header.trim_start();

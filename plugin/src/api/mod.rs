@@ -152,8 +152,8 @@ impl Hub {
         }
     }
 
-    /// Sends a patch: a JSON patch if it is an array, otherwise a JSON merge patch. A JSON patch whose `test` fails is a
-    /// [`HubError::Conflict`].
+    /// Sends a patch: a JSON patch if it is an array, otherwise a JSON merge patch. A JSON patch whose `test` fails is
+    /// a [`HubError::Conflict`].
     pub(crate) async fn patch(
         &self,
         resource: Resource,
@@ -240,7 +240,8 @@ fn typed_patch(patch: &Value) -> Result<Patch<&Value>, request::Error> {
     }
 }
 
-/// The object with a patch of either form applied, for `--dry-run=client`. A JSON patch that does not fit leaves it as it is.
+/// The object with a patch of either form applied, for `--dry-run=client`. A JSON patch that does not fit leaves it as
+/// it is.
 pub(crate) fn patched(object: &Value, patch: &Value) -> Value {
     let mut object = object.clone();
     match typed_patch(patch) {

@@ -17,8 +17,8 @@ fn names_kubeconfig(args: &HubArgs) -> bool {
     args.context.is_some() || args.cluster.is_some() || args.user.is_some()
 }
 
-/// What the Pod's service account says, with the flags' changes. Not `--server`: as in kubectl, another server is not shown the
-/// service account's token.
+/// What the Pod's service account says, with the flags' changes. Not `--server`: as in kubectl, another server is not
+/// shown the service account's token.
 ///
 /// # Errors
 /// When there is no service account, or the flags name a certificate authority that cannot be read.

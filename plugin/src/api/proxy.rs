@@ -1,9 +1,10 @@
-//! Proxies from the environment, by the rules of Go's `net/http` that kubectl follows: `HTTPS_PROXY` for https, `HTTP_PROXY` for
-//! http, lower case too, never for this machine itself, and never for what `NO_PROXY` names.
+//! Proxies from the environment, by the rules of Go's `net/http` that kubectl follows: `HTTPS_PROXY` for https,
+//! `HTTP_PROXY` for http, lower case too, never for this machine itself, and never for what `NO_PROXY` names.
 //!
-//! hyper-util's `client::proxy::matcher` follows curl instead, and would send other requests through the proxy than kubectl
-//! does: it has no exception for this machine, takes `.example.com` for `example.com` too, and knows neither `*.example.com` nor
-//! exceptions with a port (`10.1.2.3:6443`). It also reads `ALL_PROXY`, which Go ignores. The tests mark the rows that differ.
+//! hyper-util's `client::proxy::matcher` follows curl instead, and would send other requests through the proxy than
+//! kubectl does: it has no exception for this machine, takes `.example.com` for `example.com` too, and knows neither
+//! `*.example.com` nor exceptions with a port (`10.1.2.3:6443`). It also reads `ALL_PROXY`, which Go ignores. The tests
+//! mark the rows that differ.
 
 use std::env;
 use std::net::IpAddr;
@@ -34,7 +35,8 @@ fn is_local(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// `*`, `10.0.0.0/8`, `10.0.0.1`, `example.com` (with its subdomains), `.example.com` (subdomains only), each with `:port`.
+/// `*`, `10.0.0.0/8`, `10.0.0.1`, `example.com` (with its subdomains), `.example.com` (subdomains only), each with
+/// `:port`.
 fn covers(exception: &str, host: &str, port: u16) -> bool {
     if exception == "*" {
         return true;

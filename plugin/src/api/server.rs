@@ -3,8 +3,8 @@
 use http::Uri;
 use kube::config::{AuthInfo, Cluster};
 
-/// The URL that is meant; none if it can be none. As in client-go, only `HOST:PORT` goes without a scheme, and is https where
-/// anything was said about certificates.
+/// The URL that is meant; none if it can be none. As in client-go, only `HOST:PORT` goes without a scheme, and is https
+/// where anything was said about certificates.
 pub(crate) fn url(written: &str, certificates: bool) -> Option<String> {
     let written = written.trim();
     let complete = written.contains("://");

@@ -1,6 +1,8 @@
-//! Objects as they are and as they change: a list, the watch that goes on from it, and a list again once the watch has ended.
+//! Objects as they are and as they change: a list, the watch that goes on from it, and a list again once the watch has
+//! ended.
 //!
-//! Not by kube's `watcher`: it cannot begin at a version that was read before, and opens a watch that ends at once again and again.
+//! Not by kube's `watcher`: it cannot begin at a version that was read before, and opens a watch that ends at once
+//! again and again.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::mem;
@@ -229,8 +231,8 @@ mod tests {
     use super::*;
     use crate::cli::HubArgs;
 
-    /// A hub that gives these answers in turn, each on a connection of its own, and what it was asked: to list, or to watch from a
-    /// version on. An answer without a body does not end.
+    /// A hub that gives these answers in turn, each on a connection of its own, and what it was asked: to list, or to
+    /// watch from a version on. An answer without a body does not end.
     fn server(answers: Vec<(u16, String)>) -> (String, Arc<Mutex<Vec<String>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

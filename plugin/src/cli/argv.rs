@@ -1,9 +1,9 @@
 //! What the words of a command line are, by clap's definition of it.
 //!
-//! kubectl's spellings that clap does not accept (`--all=true`, `-y=false`, `-v 6`, `-v6`) are rewritten before it parses. Clap can
-//! accept `--all=true` (`num_args(0..=1)` and a default), but then every switch shows `[=<BOOL>]` in its help, and
-//! `--hold-awake=false` still counts as given where flags require or exclude each other. A level of `-v` that stands apart can be
-//! missing, and then clap would take the name of a target for it.
+//! kubectl's spellings that clap does not accept (`--all=true`, `-y=false`, `-v 6`, `-v6`) are rewritten before it
+//! parses. Clap can accept `--all=true` (`num_args(0..=1)` and a default), but then every switch shows `[=<BOOL>]` in
+//! its help, and `--hold-awake=false` still counts as given where flags require or exclude each other. A level of `-v`
+//! that stands apart can be missing, and then clap would take the name of a target for it.
 
 use std::ffi::{OsStr, OsString};
 

@@ -1,7 +1,7 @@
 //! The longer texts of `--help`. Of the examples, `-h` has the first three.
 //!
-//! A paragraph is one line: clap fills it to the width of the terminal. Lines of lists and examples fit into 80 columns, because
-//! clap would break them anywhere. The tests of [`super::layout`] check both.
+//! A paragraph is one line: clap fills it to the width of the terminal. Lines of lists and examples fit into 80
+//! columns, because clap would break them anywhere. The tests of [`super::layout`] check both.
 
 /// Begins the `--help` of the program.
 pub(crate) const ABOUT: &str = "\

@@ -6,8 +6,8 @@ use clap::{Arg, ArgAction, Args, value_parser};
 
 use super::{duration, values};
 
-/// kubectl's flags on which nothing here depends, such as those of its cache and its profiler. They are accepted, so that scripts can give
-/// every command the same flags.
+/// kubectl's flags on which nothing here depends, such as those of its cache and its profiler. They are accepted, so
+/// that scripts can give every command the same flags.
 fn ignored() -> impl Iterator<Item = Arg> {
     let hidden = |name: &'static str| Arg::new(name).long(name).global(true).hide(true);
     let files = ["cache-dir", "kuberc", "profile-output"].map(|name| hidden(name).value_parser(value_parser!(PathBuf)));
@@ -15,7 +15,8 @@ fn ignored() -> impl Iterator<Item = Arg> {
     files.into_iter().chain(others).chain([hidden("match-server-version").action(ArgAction::SetTrue)])
 }
 
-/// Which hub, as whom, in which namespace. What selects targets stands with the other options, behind those of the command.
+/// Which hub, as whom, in which namespace. What selects targets stands with the other options, behind those of the
+/// command.
 #[derive(Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags, each by itself")]
 #[command(next_help_heading = "Options for the hub", args(ignored()))]

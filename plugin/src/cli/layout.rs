@@ -8,8 +8,8 @@ const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usag
 /// How many examples fit a screen beside the flags.
 const FIRST: usize = 3;
 
-/// The command with its help in order. `-h` fits a screen: it has the first examples, and leaves out flags under a heading of
-/// their own. `--help` has everything.
+/// The command with its help in order. `-h` fits a screen: it has the first examples, and leaves out flags under a
+/// heading of their own. `--help` has everything.
 pub(super) fn arranged(mut command: Command) -> Command {
     if let Some(examples) = command.get_before_help().map(ToString::to_string) {
         let first: Vec<&str> = examples.split("\n\n").take(FIRST).collect();

@@ -24,7 +24,8 @@ pub(crate) struct ActArgs {
     pub(crate) wait: bool,
     /// Timeout of --wait, such as 20m; 0 means no timeout
     ///
-    /// A check of the machines of a cluster that runs already ends after 2 minutes without an answer, unless a timeout is given.
+    /// A check of the machines of a cluster that runs already ends after 2 minutes without an answer, unless a timeout
+    /// is given.
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration::parse, hide_default_value = true,
           hide_short_help = true)]
     pub(crate) timeout: duration::Limit,

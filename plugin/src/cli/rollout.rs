@@ -25,12 +25,12 @@ pub(crate) struct RolloutFlags {
     #[arg(long, help_heading = HEADING, value_name = "N | N%", value_parser = positive_share,
           allow_hyphen_values = true)]
     pub(crate) max_concurrency: Option<Share>,
-    /// Targets that go first: NAME, NAMESPACE/NAME, or a label selector; label:KEY for those with a label. Each is a group of its
-    /// own; repeatable
+    /// Targets that go first: NAME, NAMESPACE/NAME, or a label selector; label:KEY for those with a label. Each is a
+    /// group of its own; repeatable
     #[arg(long, help_heading = HEADING, value_name = "NAME | SELECTOR", action = ArgAction::Append)]
     pub(crate) canary: Vec<String>,
-    /// Failures of the remaining targets before it halts: a number, or a percentage of them [default: 100% for sleep, 10% for
-    /// wake]
+    /// Failures of the remaining targets before it halts: a number, or a percentage of them [default: 100% for sleep,
+    /// 10% for wake]
     #[arg(long, help_heading = HEADING, value_name = "N | N%", value_parser = share, allow_hyphen_values = true)]
     pub(crate) max_failures: Option<Share>,
     /// Targets that start in a minute [default: unlimited for sleep, 30 for wake]

@@ -101,8 +101,8 @@ impl TimeFlags {
     }
 }
 
-/// Reads a moment to come, the value of a flag. A clock that is turned back shows some times twice: the first one is meant; of the times that a
-/// clock skips, the one as long after the change.
+/// Reads a moment to come, the value of a flag. A clock that is turned back shows some times twice: the first one is
+/// meant; of the times that a clock skips, the one as long after the change.
 ///
 /// # Errors
 /// When it is no time, or has passed.

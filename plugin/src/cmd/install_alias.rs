@@ -1,7 +1,7 @@
 //! `install-alias`: the second name, under which kubectl finds this program for `kubectl fdb recover ...`.
 //!
-//! Of several plugins kubectl runs the one with the longest matching name, so `kubectl-fdb-recover` stands beside FoundationDB's
-//! own `kubectl-fdb` and takes only this command from it.
+//! Of several plugins kubectl runs the one with the longest matching name, so `kubectl-fdb-recover` stands beside
+//! FoundationDB's own `kubectl-fdb` and takes only this command from it.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};

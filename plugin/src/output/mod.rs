@@ -18,8 +18,8 @@ static UNREAD: AtomicBool = AtomicBool::new(false);
 /// The first failure of a write to stdout, other than that its reader has gone away.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line to stdout, sanitized. A reader that has gone away (`| head`) is no error of ours; any other failure is kept for
-/// [`failure`].
+/// Prints a line to stdout, sanitized. A reader that has gone away (`| head`) is no error of ours; any other failure is
+/// kept for [`failure`].
 pub(crate) fn line(text: &str) {
     coloured(&plain(text));
 }

@@ -89,9 +89,9 @@ fn by_autoscaler(scaler: &Value, what: &str) -> Found {
 
 /// By a `ScaledObject` or by its HPA, which has the same annotations.
 ///
-/// KEDA deletes the HPA of a `ScaledObject` that is paused. Paused at a count, its target is set to that count at each reconcile, such as
-/// after a restart of KEDA; paused without one, it is left as it is [`handlePause` of kedacore/keda]. A `ScaledObject` that fails its
-/// checks has no HPA either, and scales once they pass.
+/// KEDA deletes the HPA of a `ScaledObject` that is paused. Paused at a count, its target is set to that count at each
+/// reconcile, such as after a restart of KEDA; paused without one, it is left as it is [`handlePause` of
+/// kedacore/keda]. A `ScaledObject` that fails its checks has no HPA either, and scales once they pass.
 fn by_keda(scaled: &Value, name: &str, what: &str) -> Found {
     const PAUSED_AT: &str = "autoscaling.keda.sh/paused-replicas";
     let paused = annotation(scaled, "autoscaling.keda.sh/paused").is_some_and(|paused| !FALSE.contains(&paused));

@@ -51,8 +51,8 @@ impl Answers {
         Self { found, absent, errors }
     }
 
-    /// Takes out the refusals of kinds that the user may not see, if another kind answered: what was only one of several
-    /// meanings is, for this user, not there.
+    /// Takes out the refusals of kinds that the user may not see, if another kind answered: what was only one of
+    /// several meanings is, for this user, not there.
     fn take_unseen(&mut self) -> Vec<HubError> {
         if self.found.is_empty() && self.absent.is_empty() {
             return Vec::new();
@@ -216,8 +216,8 @@ impl<'a> Resolver<'a> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner).insert(key, version);
     }
 
-    /// `; it exists in namespace shop: add -n shop`: one request for each kind, only on the way to an error. Who may not list all namespaces
-    /// gets no such hint.
+    /// `; it exists in namespace shop: add -n shop`: one request for each kind, only on the way to an error. Who may
+    /// not list all namespaces gets no such hint.
     async fn in_other_namespaces(&self, wanted: &str, kinds: &[&'static TargetKind]) -> Option<String> {
         let named = format!("metadata.name={wanted}");
         let lists = join_all(kinds.iter().filter(|kind| kind.kind.is_namespaced()).map(async |kind| {

@@ -1,5 +1,5 @@
-//! The progress display of `--wait`: the last known state of every target, shown as moving lines on a terminal and as one line
-//! per change elsewhere.
+//! The progress display of `--wait`: the last known state of every target, shown as moving lines on a terminal and as
+//! one line per change elsewhere.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::{Mutex, PoisonError};

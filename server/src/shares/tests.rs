@@ -45,7 +45,8 @@ async fn what_is_protected_never_makes_way() {
     assert!(requests.try_take(client(2), 1).is_some() && is_evicted(&whole[0]) && !is_evicted(&whole[1]));
 }
 
-/// 300 addresses hold a whole port by connections that they do not use, and take ten of those that they lose anew in each millisecond.
+/// 300 addresses hold a whole port by connections that they do not use, and take ten of those that they lose anew in
+/// each millisecond.
 #[tokio::test(start_paused = true)]
 async fn connections_without_use_keep_no_other_client_out() {
     for (each, reconnect) in [(1, 0), (3, 0), (1, 10), (3, 10)] {
@@ -108,8 +109,8 @@ async fn the_addresses_of_an_ipv6_network_are_one_client() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is taken, used and given back: the sums are right, the capacity holds, an unused connection makes way, and a client that
-    /// holds no more than its equal part of the capacity loses nothing else to others.
+    /// Whatever is taken, used and given back: the sums are right, the capacity holds, an unused connection makes way,
+    /// and a client that holds no more than its equal part of the capacity loses nothing else to others.
     #[test]
     fn an_equal_part_is_everyones_own(
         idle in any::<bool>(), steps in proptest::collection::vec((0_u8..4, 1_usize..4, 0_u8..4), 1..200),

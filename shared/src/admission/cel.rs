@@ -1,7 +1,7 @@
 //! Expressions in CEL that the webhook configurations and the policy share.
 //!
-//! An expression that fails refuses the write under `failurePolicy: Fail`. Absent fields are therefore read by `.?field` and
-//! `orValue`, and `oldObject`, which is null on CREATE, is looked at first.
+//! An expression that fails refuses the write under `failurePolicy: Fail`. Absent fields are therefore read by
+//! `.?field` and `orValue`, and `oldObject`, which is null on CREATE, is looked at first.
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 

@@ -8,8 +8,8 @@ pub fn time<K: Object>(change: &Change<'_, K>, key: &str) -> Verdict {
     judge(change, key, |text| format::time(text).is_some(), "an RFC 3339 time such as 2026-11-21T18:00:00Z")
 }
 
-/// Denies a time that has passed. A new object may be a restored one, and `GitOps` writes a scheduled wake again after it has passed: such
-/// times do nothing.
+/// Denies a time that has passed. A new object may be a restored one, and `GitOps` writes a scheduled wake again after
+/// it has passed: such times do nothing.
 pub fn to_come<K: Object>(change: &Change<'_, K>, key: &str) -> Verdict {
     let Some(text) = change.new_annotation(key).filter(|_| change.alters_annotation(key)) else {
         return Verdict::Allow;

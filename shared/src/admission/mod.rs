@@ -1,8 +1,8 @@
 //! Admission in general: what a change, a rule and a judgement are. No kind of object is named in here.
 //!
-//! A rule is a pure function of a [`Change`] to a [`Verdict`]; [`judge`] asks all rules of a kind and collects what they
-//! say. A mutating rule answers [`Edits`] of annotations instead. The webhook's table is the only place that knows which
-//! resource is judged by which rules.
+//! A rule is a pure function of a [`Change`] to a [`Verdict`]; [`judge`] asks all rules of a kind and collects what
+//! they say. A mutating rule answers [`Edits`] of annotations instead. The webhook's table is the only place that knows
+//! which resource is judged by which rules.
 
 pub mod bounded;
 pub mod cel;
@@ -109,8 +109,8 @@ pub struct Rule<K: Object> {
 
 /// Asks every rule, so that the user sees all that is wrong at once.
 ///
-/// A field that cannot be read is denied to the write that sets or alters it, and to each that needs the whole object. What is stored already
-/// blocks nothing else. A wake is never denied: its denials become warnings.
+/// A field that cannot be read is denied to the write that sets or alters it, and to each that needs the whole object.
+/// What is stored already blocks nothing else. A wake is never denied: its denials become warnings.
 pub fn judge<K: Object>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Judgement {
     let mut judgement = Judgement::default();
     let unread = change.unread.new.iter().filter(|field| field.altered() || K::must_be_whole(change));

@@ -12,8 +12,8 @@ use super::bounded::short;
 use crate::annotation::Annotations;
 use crate::visit::List;
 
-/// An object as rules see it: only the fields that they read, each of them optional, so that an object which its
-/// schema would refuse is judged, too. Reading one skips everything else (`managedFields` above all) without copying it.
+/// An object as rules see it: only the fields that they read, each of them optional, so that an object which its schema
+/// would refuse is judged, too. Reading one skips everything else (`managedFields` above all) without copying it.
 pub trait Object: DeserializeOwned {
     /// What the operator of the webhook decides about objects of this kind.
     type Settings: fmt::Debug + 'static;
@@ -21,7 +21,8 @@ pub trait Object: DeserializeOwned {
     /// Its metadata.
     fn meta(&self) -> &Meta;
 
-    /// Whether a change is denied for each field that cannot be read, and not only for those that it alters: it is a way into sleep.
+    /// Whether a change is denied for each field that cannot be read, and not only for those that it alters: it is a
+    /// way into sleep.
     fn must_be_whole(_change: &Change<'_, Self>) -> bool {
         false
     }

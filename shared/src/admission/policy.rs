@@ -1,4 +1,5 @@
-//! A `ValidatingAdmissionPolicy` that denies, with its binding: how it is built, and whether a hub has it as it was built.
+//! A `ValidatingAdmissionPolicy` that denies, with its binding: how it is built, and whether a hub has it as it was
+//! built.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
@@ -89,8 +90,9 @@ impl Deny {
         }
     }
 
-    /// Why the objects of a hub do not guard as these do: what is missing, or the first member that differs. A name proves nothing: one
-    /// expression `true`, one exempted resource or an action `Audit`, and the policy lets everything pass.
+    /// Why the objects of a hub do not guard as these do: what is missing, or the first member that differs. A name
+    /// proves nothing: one expression `true`, one exempted resource or an action `Audit`, and the policy lets
+    /// everything pass.
     pub fn differs(
         &self,
         policy: Option<&ValidatingAdmissionPolicy>,

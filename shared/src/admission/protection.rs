@@ -1,6 +1,7 @@
 //! Protection from sleep and holds awake, for every kind that can sleep.
 //!
-//! The object as it was counts, too: a file that is older than the protection or the hold must not remove it and put the cluster to sleep.
+//! The object as it was counts, too: a file that is older than the protection or the hold must not remove it and put
+//! the cluster to sleep.
 
 use super::{Change, Fault, Target, Verdict, annotation_field};
 use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
@@ -20,8 +21,8 @@ pub fn not_protected<K: Target>(change: &Change<'_, K>) -> Verdict {
     Verdict::deny(Fault::Forbidden, annotation_field(keys::PROTECTED), message)
 }
 
-/// Denies the sleep of a cluster that is held awake. A malformed hold that this very request brings is denied for its form
-/// ([`super::form::time`]).
+/// Denies the sleep of a cluster that is held awake. A malformed hold that this very request brings is denied for its
+/// form ([`super::form::time`]).
 pub fn not_held_awake<K: Target>(change: &Change<'_, K>) -> Verdict {
     if !change.goes_to_sleep() {
         return Verdict::Allow;

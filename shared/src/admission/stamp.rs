@@ -1,17 +1,18 @@
-//! The audit stamp: who asked for the present state, and when; who holds a cluster awake. Written from the request, never
-//! from what the client says.
+//! The audit stamp: who asked for the present state, and when; who holds a cluster awake. Written from the request,
+//! never from what the client says.
 
 use super::{Change, Edits, Fault, Target, Verdict, annotation_field};
 use crate::annotation::{format, keys};
 
-/// Stamps a change of state, and a hold that is set or altered; every other change is left as it is ([`not_forged`] judges it).
+/// Stamps a change of state, and a hold that is set or altered; every other change is left as it is ([`not_forged`]
+/// judges it).
 ///
 /// A wake, a sleep and the creation of a sleeping object are stamped; forged stamps are overwritten.
 ///
 /// The reason belongs to the state that it was given for. One that this request adds or alters is kept. One that is the
 /// same as before was left behind by the last change and is dropped, unless the field manager is the plugin: it sends a
-/// reason or its removal with every change, so the same text again is a reason given again. The objects alone cannot tell
-/// the two apart for other clients; they lose a reason that they repeat word by word.
+/// reason or its removal with every change, so the same text again is a reason given again. The objects alone cannot
+/// tell the two apart for other clients; they lose a reason that they repeat word by word.
 pub fn stamp<K: Target>(change: &Change<'_, K>) -> Edits {
     let edits = stamp_holder(change, &change.user.username);
     if !change.changes_state() {
@@ -26,8 +27,8 @@ pub fn stamp<K: Target>(change: &Change<'_, K>) -> Edits {
         .want(keys::REASON, reason, reason.filter(|_| given).map(str::to_owned))
 }
 
-/// Names `holder`, who sets a hold; a hold that goes takes the name along. In a change of state a name that was edited by
-/// itself is put back, because a wake could not be denied for it.
+/// Names `holder`, who sets a hold; a hold that goes takes the name along. In a change of state a name that was edited
+/// by itself is put back, because a wake could not be denied for it.
 pub fn stamp_holder<K: Target>(change: &Change<'_, K>, holder: &str) -> Edits {
     let (edits, found) = (Edits::default(), change.new_annotation(keys::HOLD_AWAKE_BY));
     if change.alters_annotation(keys::HOLD_AWAKE_UNTIL) {
@@ -41,8 +42,8 @@ pub fn stamp_holder<K: Target>(change: &Change<'_, K>, holder: &str) -> Edits {
     edits
 }
 
-/// Denies an edit of a stamp by hand. A new object may be a restored one, whose stamps are true; one that is put to sleep at once is
-/// stamped anew.
+/// Denies an edit of a stamp by hand. A new object may be a restored one, whose stamps are true; one that is put to
+/// sleep at once is stamped anew.
 pub fn not_forged<K: Target>(change: &Change<'_, K>, key: &str) -> Verdict {
     if change.changes_state() || !change.alters_annotation(key) {
         return Verdict::Allow;

@@ -10,7 +10,8 @@ pub(crate) type Edit = (String, Value);
 
 /// Whoever follows the advice.
 pub(crate) struct Person<'a> {
-    /// The denials of a write as it arrives after the stamp: of the object as it is stored, and as it is to be stored, at this time.
+    /// The denials of a write as it arrives after the stamp: of the object as it is stored, and as it is to be stored,
+    /// at this time.
     pub(crate) denials: &'a dyn Fn(&Value, &Value, &str) -> Vec<Denial>,
     /// An object that nothing is missing of.
     pub(crate) sound: Value,
@@ -19,7 +20,8 @@ pub(crate) struct Person<'a> {
 }
 
 impl Person<'_> {
-    /// Requests it, and follows each advice, one after the other, until it is accepted. Twice at most: a time of the right form may have passed.
+    /// Requests it, and follows each advice, one after the other, until it is accepted. Twice at most: a time of the
+    /// right form may have passed.
     pub(crate) fn requests(&self, stored: &Value, request: &[Edit]) {
         assert!(
             !(self.denials)(stored, &edited(stored, request), self.now).is_empty(),

@@ -1,7 +1,8 @@
 //! Objects with fields that cannot be read: a text is too long, a list stands where a number should be.
 //!
-//! Such a field is left out, so that everything else is judged and stamped, and is denied by its name ([`super::judge`]). Of a large object
-//! with several such fields, the whole part of the object is left out, and denied: reading one takes a bounded time.
+//! Such a field is left out, so that everything else is judged and stamped, and is denied by its name
+//! ([`super::judge`]). Of a large object with several such fields, the whole part of the object is left out, and
+//! denied: reading one takes a bounded time.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,8 +19,8 @@ pub const UNREADABLE: &str = "unreadable";
 
 /// Most fields that are left out one by one: more than any kind has fields that rules read.
 const MAX_SINGLE: usize = 32;
-/// Bytes that are read to find them: an object of 512 KiB is read 32 times, the largest that etcd stores 10 times, one of 8 MiB twice.
-/// After that each attempt leaves out a member of the object itself, such as `spec`.
+/// Bytes that are read to find them: an object of 512 KiB is read 32 times, the largest that etcd stores 10 times, one
+/// of 8 MiB twice. After that each attempt leaves out a member of the object itself, such as `spec`.
 const MAX_READ_BYTES: usize = 16 * 1024 * 1024;
 /// Most members of the object itself that are left out: more than rules read.
 const MAX_WHOLE: usize = 8;
@@ -84,7 +85,8 @@ impl Unread {
 }
 
 impl UnreadFields {
-    /// What cannot be read of the object as it is stored, if it is, and as it is to be stored. Each comes with its text.
+    /// What cannot be read of the object as it is stored, if it is, and as it is to be stored. Each comes with its
+    /// text.
     pub fn new(old: Option<(&str, Vec<Unread>)>, (text, mut new): (&str, Vec<Unread>)) -> Self {
         let (before, old) = old.unzip();
         for field in &mut new {

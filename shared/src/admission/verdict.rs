@@ -40,8 +40,8 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// Reads one cause of a refusal: `reason`, `field` and `message` of a `metav1.StatusCause`. `None` if no rule of ours
-    /// writes such causes.
+    /// Reads one cause of a refusal: `reason`, `field` and `message` of a `metav1.StatusCause`. `None` if no rule of
+    /// ours writes such causes.
     pub fn from_cause(reason: &str, field: &str, message: &str) -> Option<Self> {
         let fault = reason.parse().ok().filter(|_| !field.is_empty())?;
         Some(Self { fault, field: field.to_owned(), message: message.to_owned() })

@@ -1,6 +1,7 @@
 //! Annotation [`keys::PROCESS_GROUPS`] on an Event: the process groups that it is about.
 //!
-//! The note of such an Event names the first few groups for people. This names them for programs: compact JSON with a version.
+//! The note of such an Event names the first few groups for people. This names them for programs: compact JSON with a
+//! version.
 
 use serde::{Deserialize, Serialize};
 

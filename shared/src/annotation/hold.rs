@@ -41,8 +41,8 @@ pub fn hold<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp) ->
     }
 }
 
-/// Whether the annotation [`keys::PROTECTED`] with this value protects a target. What cannot be read protects: staying awake is the safe
-/// side.
+/// Whether the annotation [`keys::PROTECTED`] with this value protects a target. What cannot be read protects: staying
+/// awake is the safe side.
 pub fn protected(value: Option<&str>) -> bool {
     value.is_some_and(|text| format::boolean(text) != Some(false))
 }

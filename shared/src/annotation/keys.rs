@@ -29,25 +29,29 @@ pub const PROTECTED: &str = "hibernate.sh/protected";
 /// alone.
 pub const ROLLOUT: &str = "hibernate.sh/rollout";
 
-/// On a `FoundationDBCluster`: how long a removed process group's volume is kept at least, a duration such as `2h`. `0` is off.
+/// On a `FoundationDBCluster`: how long a removed process group's volume is kept at least, a duration such as `2h`. `0`
+/// is off.
 pub const MINIMUM_SUSPENSION: &str = "hibernate.sh/minimum-suspension";
-/// On a PVC or Service of a removed process group: since when it is held, RFC 3339. Written by the controller, and by the
-/// plugin while it recovers the group.
+/// On a PVC or Service of a removed process group: since when it is held, RFC 3339. Written by the controller, and by
+/// the plugin while it recovers the group.
 pub const SUSPENDED_AT: &str = "hibernate.sh/suspended-at";
 /// Beside [`SUSPENDED_AT`]: what is held and why, see [`crate::fdb::suspension::Suspension`].
 pub const SUSPENSION: &str = "hibernate.sh/suspension";
 /// When the controller let a held object go, RFC 3339. Counts only for the removal that [`SUSPENSION`] names.
 pub const RELEASED_AT: &str = "hibernate.sh/released-at";
-/// When the operator was last woken by touching this object, RFC 3339: by the controller, which has released it, or by a recovery.
+/// When the operator was last woken by touching this object, RFC 3339: by the controller, which has released it, or by
+/// a recovery.
 pub const WOKEN_AT: &str = "hibernate.sh/woken-at";
 /// On a PVC or Service, with its own UID: a human's key to delete it now.
 pub const RELEASE: &str = "hibernate.sh/release";
-/// On a `FoundationDBCluster`, while the plugin brings process groups back: see [`crate::fdb::recover::record::Record`].
+/// On a `FoundationDBCluster`, while the plugin brings process groups back: see
+/// [`crate::fdb::recover::record::Record`].
 pub const RECOVERY: &str = "hibernate.sh/recovery";
 /// On a PVC: when its process group was last brought back, RFC 3339. Written by the plugin.
 pub const RECOVERED_AT: &str = "hibernate.sh/recovered-at";
 
-/// On an Event about process groups: which ones, see [`crate::annotation::groups::ProcessGroups`]. Written by the controller.
+/// On an Event about process groups: which ones, see [`crate::annotation::groups::ProcessGroups`]. Written by the
+/// controller.
 pub const PROCESS_GROUPS: &str = "hibernate.sh/process-groups";
 
 /// Label of a namespace in which the webhook records replica counts, whichever client scales to 0.
@@ -65,7 +69,8 @@ pub const WEBHOOK: &str = "hibernate-webhook";
 /// The namespace in which the manifests install webhook and controller.
 pub const NAMESPACE: &str = "hibernate-system";
 
-/// Every annotation of ours on a target that rules judge, for "an annotation of ours changed". A user may set them, but for [`ROLLOUT`].
+/// Every annotation of ours on a target that rules judge, for "an annotation of ours changed". A user may set them, but
+/// for [`ROLLOUT`].
 pub const TARGET_ANNOTATIONS: &[&str] = &[
     REQUESTED_BY,
     REQUESTED_AT,

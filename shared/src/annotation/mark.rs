@@ -1,7 +1,7 @@
 //! Annotation [`keys::ROLLOUT`] on a target: the claim of a rollout, and once that has ended, its record.
 //!
-//! A rollout owns a target from its claim to its record, and nothing else. Tenants may edit the annotation: a reader takes it for what a
-//! rollout says of itself, never for a right.
+//! A rollout owns a target from its claim to its record, and nothing else. Tenants may edit the annotation: a reader
+//! takes it for what a rollout says of itself, never for a right.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;

@@ -34,23 +34,24 @@ pub struct Listing {
 /// A driver never decides: it lists, and it moves exactly the machines in the request. It keeps nothing in the process
 /// that a restart may not lose. Every request asks first whether this process may still act.
 pub trait Driver: Send + Sync {
-    /// What shares this driver's limits: platform, region and account, such as `aws/us-east-1/3f9c2b7a51d0e846`. The account is opaque, and never a
-    /// part of a credential: people read it.
+    /// What shares this driver's limits: platform, region and account, such as `aws/us-east-1/3f9c2b7a51d0e846`. The
+    /// account is opaque, and never a part of a credential: people read it.
     fn domain(&self) -> Arc<str>;
     /// What is known of the platform and this cluster without a call.
     fn profile(&self, cluster: &ClusterRef) -> Profile;
-    /// All machines of the cluster, every page, in any state. Lists that are asked for at the same time may share calls. A part
-    /// of the cloud that does not answer is an error: a machine must not seem to be gone.
+    /// All machines of the cluster, every page, in any state. Lists that are asked for at the same time may share
+    /// calls. A part of the cloud that does not answer is an error: a machine must not seem to be gone.
     fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>>;
-    /// Makes the next short, idempotent step of each machine towards `verb`. Where one step is not enough, the next list shows
-    /// the machine as [`due`](Instance::due). Terminates only one-time spot instances.
+    /// Makes the next short, idempotent step of each machine towards `verb`. Where one step is not enough, the next
+    /// list shows the machine as [`due`](Instance::due). Terminates only one-time spot instances.
     fn advance<'a>(
         &'a self,
         target: &'a Target,
         verb: Verb,
         ids: &'a [String],
     ) -> BoxFuture<'a, Result<Outcome, CloudError>>;
-    /// Removes what a transition left behind, once its end was reported. Called only while a list says that something is owed.
+    /// Removes what a transition left behind, once its end was reported. Called only while a list says that something
+    /// is owed.
     fn settle<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<(), CloudError>> {
         let _ = target;
         async { Ok(()) }.boxed()

@@ -22,7 +22,8 @@ pub struct Instance {
     pub node_names: Vec<String>,
     /// When it was last started, on the cloud's clock.
     pub launched_at: Option<Timestamp>,
-    /// Why the cloud stopped it, in the cloud's sanitized words; `None` while it is not stopped, or if the cloud does not say.
+    /// Why the cloud stopped it, in the cloud's sanitized words; `None` while it is not stopped, or if the cloud does
+    /// not say.
     pub stop_reason: Option<String>,
     /// Whether it is of the control plane: such machines start first and stop last.
     pub control_plane: bool,

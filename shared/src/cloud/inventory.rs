@@ -20,8 +20,8 @@ pub struct Inventory {
 impl Inventory {
     /// Sorts what a driver listed and leaves out what no longer exists.
     ///
-    /// Only a driver that recreates machines has a record that can speak for them: from any other, a machine that the cloud
-    /// does not have does not exist.
+    /// Only a driver that recreates machines has a record that can speak for them: from any other, a machine that the
+    /// cloud does not have does not exist.
     pub fn new(profile: Profile, listing: Listing) -> Self {
         let Listing { mut instances, failed, owed } = listing;
         let terminated = |i: &Instance| i.state == InstanceState::Terminated;

@@ -40,11 +40,13 @@ impl From<LedgerError> for CloudError {
     }
 }
 
-/// Where one target's record is kept. Every write is a compare-and-swap, so that of two writers one loses and hears of it.
+/// Where one target's record is kept. Every write is a compare-and-swap, so that of two writers one loses and hears of
+/// it.
 pub trait Ledger: Send + Sync {
     /// The record, or `None` if there is none.
     fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>>;
-    /// Writes the record and returns its new version. With `seen` it replaces that version; without, there must be none.
+    /// Writes the record and returns its new version. With `seen` it replaces that version; without, there must be
+    /// none.
     fn write<'a>(&'a self, bytes: &'a [u8], seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>>;
     /// Removes the record, if it still is the version `seen`.
     fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>>;

@@ -8,8 +8,8 @@ pub enum Lifecycle {
     /// They are stopped and started. A machine that the cloud does not list does not exist.
     #[default]
     StopStart,
-    /// They are deleted and made again, with new IDs. A durable record says what existed: what it names and the cloud does not
-    /// list is asleep.
+    /// They are deleted and made again, with new IDs. A durable record says what existed: what it names and the cloud
+    /// does not list is asleep.
     Recreate,
 }
 
@@ -25,7 +25,8 @@ pub enum Verb {
     Terminate,
 }
 
-/// How long transitions of a platform may take before an Event reports them. The controller's own limits apply if they are longer.
+/// How long transitions of a platform may take before an Event reports them. The controller's own limits apply if they
+/// are longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Falling asleep, such as for snapshots.

@@ -1,8 +1,8 @@
 //! The cloud boundary: the product's view of clouds, and what a cloud crate implements.
 //!
 //! A [`Driver`] lists a cluster's machines and moves them. It follows one of two [`Lifecycle`]s: it stops and starts
-//! instances, or it deletes them and makes them again from a durable record, which it keeps in a [`Ledger`]. Decisions see the
-//! same [`Inventory`] either way.
+//! instances, or it deletes them and makes them again from a durable record, which it keeps in a [`Ledger`]. Decisions
+//! see the same [`Inventory`] either way.
 
 mod cluster;
 mod driver;

@@ -1,7 +1,8 @@
-//! `apps.foundationdb.org/v1beta2` `FoundationDBCluster`: the fields we read or write, with upstream's enums and patterns.
+//! `apps.foundationdb.org/v1beta2` `FoundationDBCluster`: the fields we read or write, with upstream's enums and
+//! patterns.
 //!
-//! Unknown fields are kept by the schema and dropped by these types, which is safe because we never write a whole object.
-//! Times of the status are texts here: we only compare them, and one odd entry must not hide all others.
+//! Unknown fields are kept by the schema and dropped by these types, which is safe because we never write a whole
+//! object. Times of the status are texts here: we only compare them, and one odd entry must not hide all others.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +29,8 @@ pub const RESOURCES_TERMINATING: &str = "ResourcesTerminating";
 
 /// Condition of a group without a Pod.
 pub const MISSING_POD: &str = "MissingPod";
-/// Condition of a group whose process is not in the database's status. The operator gives it and [`MISSING_POD`] to every new group,
-/// and clears it in the pass that sees the process report.
+/// Condition of a group whose process is not in the database's status. The operator gives it and [`MISSING_POD`] to
+/// every new group, and clears it in the pass that sees the process report.
 pub const MISSING_PROCESSES: &str = "MissingProcesses";
 /// Condition of a group whose Pod is not scheduled or started yet.
 pub const POD_PENDING: &str = "PodPending";
@@ -138,7 +139,8 @@ pub struct AutomationOptions {
     /// Whether processes are excluded by locality rather than by address; true where absent (and the version can).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub use_localities_for_exclusion: Option<bool>,
-    /// Whether all operators of a database exclude and include together (`global`), or each on its own (`local`, also where absent).
+    /// Whether all operators of a database exclude and include together (`global`), or each on its own (`local`, also
+    /// where absent).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["local", "global"]))]
     pub synchronization_mode: Option<String>,
@@ -315,7 +317,8 @@ impl FoundationDBCluster {
         std::time::Duration::from_secs(seconds.unsigned_abs())
     }
 
-    /// Name of the Pod, and of the Service, of a process group: without the ID's prefix. `None` for an ID without a number.
+    /// Name of the Pod, and of the Service, of a process group: without the ID's prefix. `None` for an ID without a
+    /// number.
     pub fn pod_name(&self, group: &ProcessGroup) -> Option<String> {
         let (_, number) = group.process_group_id.rsplit_once('-')?;
         let numeric = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());

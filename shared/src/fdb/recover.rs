@@ -1,8 +1,9 @@
 //! Bringing suspended process groups back: what is still to be done, from one read of the cluster.
 //!
-//! The recipe is the one that was seen to work with the real operator in both of its write modes. Every step can be done
-//! twice, and what has been done shows on the objects themselves, so a run that was interrupted is finished by the next:
-//! it reads the cluster, and does what is left. Between the steps the cluster carries a [`record::Record`] of who is being brought back.
+//! The recipe is the one that was seen to work with the real operator in both of its write modes. Every step can be
+//! done twice, and what has been done shows on the objects themselves, so a run that was interrupted is finished by the
+//! next: it reads the cluster, and does what is left. Between the steps the cluster carries a [`record::Record`] of who
+//! is being brought back.
 //!
 //! | # | step | left out when |
 //! |---|---|---|
@@ -19,9 +20,10 @@
 //! | R11 | wait for the operator's status to show the processes, waking it; `include` what it shows as excluded, and addresses after it | it does |
 //! | R12 | the stamps and the record off | there are none |
 //!
-//! R3 cannot prove that the operator's last pass is over: a pass over a suspended group writes nothing. R11 does: the operator has one
-//! worker per cluster, so the pass that clears the conditions of R5 began after that one had ended, and its `exclude` with it. An address
-//! that such an `exclude` names and the group has no longer shows in no condition: it is included once more when nothing else is missing.
+//! R3 cannot prove that the operator's last pass is over: a pass over a suspended group writes nothing. R11 does: the
+//! operator has one worker per cluster, so the pass that clears the conditions of R5 began after that one had ended,
+//! and its `exclude` with it. An address that such an `exclude` names and the group has no longer shows in no
+//! condition: it is included once more when nothing else is missing.
 
 pub mod check;
 mod facts;
@@ -97,8 +99,8 @@ pub enum Step {
     Clear(Vec<Edit>, Value),
 }
 
-/// What is left to be done for a record, in order; [`Step::Clear`] is the end. Empty when the groups run and only the database
-/// could not be told. `include` is whether it is to be told at all.
+/// What is left to be done for a record, in order; [`Step::Clear`] is the end. Empty when the groups run and only the
+/// database could not be told. `include` is whether it is to be told at all.
 ///
 /// # Errors
 /// When it cannot be finished.

@@ -76,7 +76,8 @@ pub struct Suspension {
     pub uid: String,
     /// ID of the process group.
     pub group: String,
-    /// `status.processGroups[].removalTimestamp` of the removal that this belongs to; `None` if the group was not marked.
+    /// `status.processGroups[].removalTimestamp` of the removal that this belongs to; `None` if the group was not
+    /// marked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<String>,
     /// How long it is to be kept: what was in force when this was written.
@@ -137,8 +138,9 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Reads the annotations of the object with this UID. What stands there for another object, because it was copied or restored with
-    /// its annotations, counts for nothing. If it names no object, or the UID of this one is unknown, the stamp is there and cannot be read.
+    /// Reads the annotations of the object with this UID. What stands there for another object, because it was copied
+    /// or restored with its annotations, counts for nothing. If it names no object, or the UID of this one is unknown,
+    /// the stamp is there and cannot be read.
     pub fn read<'a>(uid: &str, get: impl Fn(&str) -> Option<&'a str>) -> Self {
         let key = get(keys::RELEASE).is_some_and(|release| !uid.is_empty() && release == uid);
         let record = get(keys::SUSPENSION).and_then(Suspension::parse);
@@ -178,8 +180,8 @@ impl Stamp {
         self.since?.checked_add(window).ok()
     }
 
-    /// How long it is to be held: what the record says, or longer if more is in force by now. A record that cannot be read
-    /// leaves it to what is in force, and holds without end if that is nothing.
+    /// How long it is to be held: what the record says, or longer if more is in force by now. A record that cannot be
+    /// read leaves it to what is in force, and holds without end if that is nothing.
     pub fn window(&self, in_force: &Minimum) -> Option<Duration> {
         let recorded = self.record.as_ref().and_then(|record| parse_unsigned(&record.minimum).ok());
         match (recorded, in_force) {

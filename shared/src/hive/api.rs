@@ -1,6 +1,8 @@
-//! `hive.openshift.io/v1` `ClusterDeployment`: the fields we read or write, with upstream's enums, patterns and required fields.
+//! `hive.openshift.io/v1` `ClusterDeployment`: the fields we read or write, with upstream's enums, patterns and
+//! required fields.
 //!
-//! Unknown fields are kept by the schema and dropped by these types, which is safe because we never write a whole object.
+//! Unknown fields are kept by the schema and dropped by these types, which is safe because we never write a whole
+//! object.
 
 use std::collections::BTreeMap;
 
@@ -210,7 +212,8 @@ pub struct Condition {
     pub message: Option<String>,
 }
 
-/// How far a cluster's `SyncSet`s have been applied, by Hive's clustersync controller. Same namespace and name as the cluster.
+/// How far a cluster's `SyncSet`s have been applied, by Hive's clustersync controller. Same namespace and name as the
+/// cluster.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[kube(
     group = "hiveinternal.openshift.io",

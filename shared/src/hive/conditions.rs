@@ -1,8 +1,9 @@
-//! What is reported of a `ClusterDeployment`'s power: the conditions `Hibernating` (H) and `Ready` (R) and `status.powerState` (P).
+//! What is reported of a `ClusterDeployment`'s power: the conditions `Hibernating` (H) and `Ready` (R) and
+//! `status.powerState` (P).
 //!
-//! Types, reasons and messages of H, R and P are Hive's own, to the letter: ClusterPool, ClusterClaim and other software
-//! read them. H and R are always written as a pair, so that they cannot contradict each other. Rows and sections are those of
-//! docs/reference/hive.md.
+//! Types, reasons and messages of H, R and P are Hive's own, to the letter: ClusterPool, ClusterClaim and other
+//! software read them. H and R are always written as a pair, so that they cannot contradict each other. Rows and
+//! sections are those of docs/reference/hive.md.
 
 use std::time::Duration;
 
@@ -315,10 +316,10 @@ impl PowerStatus {
 
     /// The JSON patch for the status subresource that makes `cluster` say this, or `None` if it already does.
     ///
-    /// It keeps Hive's order of conditions and fails if another client wrote in between. A condition that does not change is
-    /// not written, and one that only names other machines waits a little. The count is written with the progress, never by
-    /// itself. `lastProbeTime` moves with every change,
-    /// `lastTransitionTime` with the status, as Hive does it.
+    /// It keeps Hive's order of conditions and fails if another client wrote in between. A condition that does not
+    /// change is not written, and one that only names other machines waits a little. The count is written with the
+    /// progress, never by itself. `lastProbeTime` moves with every change, `lastTransitionTime` with the status, as
+    /// Hive does it.
     pub fn patch(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Value> {
         let power_state = self.power_state.filter(|power_state| *power_state != cluster.power_state());
         let mut new = Vec::new();
@@ -386,8 +387,8 @@ impl Word {
         Some(self.condition(type_, old, now))
     }
 
-    /// `ClusterPool` counts its resumeTimeout from the transition of H, and replaces a cluster whose time is up. A sleep that
-    /// is given up midway is False before and after, and yet its resume begins now.
+    /// `ClusterPool` counts its resumeTimeout from the transition of H, and replaces a cluster whose time is up. A
+    /// sleep that is given up midway is False before and after, and yet its resume begins now.
     fn begins_a_resume(&self, old: &Condition) -> bool {
         self.reason == reason::RESUMING_OR_RUNNING && old.reason.as_deref() != Some(self.reason)
     }

@@ -1,10 +1,11 @@
 //! Condition [`DATA`]: the content of our other conditions as versioned data.
 //!
-//! A status patch cannot write annotations, and Hive's schema prunes unknown fields. A condition is the only place that the same
-//! API call can write. Its status is `False`, because Hive sorts an unknown condition that is `True` before all others, as a failure.
+//! A status patch cannot write annotations, and Hive's schema prunes unknown fields. A condition is the only place that
+//! the same API call can write. Its status is `False`, because Hive sorts an unknown condition that is `True` before
+//! all others, as a failure.
 //!
-//! Each part describes one other condition and names that condition's `lastProbeTime`. If the times differ, another controller
-//! wrote the condition since, and the part does not count.
+//! Each part describes one other condition and names that condition's `lastProbeTime`. If the times differ, another
+//! controller wrote the condition since, and the part does not count.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -139,8 +140,8 @@ impl Data {
         }
     }
 
-    /// The condition that holds this, in place of the cluster's. `None` if there is nothing to hold and the cluster has none,
-    /// or if the cluster's holds the same.
+    /// The condition that holds this, in place of the cluster's. `None` if there is nothing to hold and the cluster has
+    /// none, or if the cluster's holds the same.
     pub fn replaces(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Condition> {
         let condition = self.condition(cluster, now);
         let needed = match cluster.condition(DATA) {

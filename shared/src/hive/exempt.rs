@@ -1,9 +1,10 @@
-//! Who is never denied: Hive's own controllers and ours. One list for the webhook's flags, its configurations and the policy.
+//! Who is never denied: Hive's own controllers and ours. One list for the webhook's flags, its configurations and the
+//! policy.
 
 use crate::admission::Exempt;
 
-/// Groups whose members are never denied, but for the claims of rollouts: the service accounts of Hive's own namespace, whose pool controller and
-/// `hibernateAfter` write `spec.powerState` themselves.
+/// Groups whose members are never denied, but for the claims of rollouts: the service accounts of Hive's own namespace,
+/// whose pool controller and `hibernateAfter` write `spec.powerState` themselves.
 pub const GROUPS: &[&str] = &["system:serviceaccounts:hive"];
 
 /// Users who are never denied: our controller as the manifests install it.

@@ -1,4 +1,5 @@
-//! Whose machines: what a `ClusterDeployment` says its machines are, and which one of several that say the same is acted on.
+//! Whose machines: what a `ClusterDeployment` says its machines are, and which one of several that say the same is
+//! acted on.
 
 use std::fmt;
 
@@ -7,7 +8,8 @@ use kube::ResourceExt;
 
 use super::api::{ClusterDeployment, FAKE_CLUSTER};
 
-/// Condition `HibernationProgress`, and the first word of the failure in H or R: an older object names the same machines.
+/// Condition `HibernationProgress`, and the first word of the failure in H or R: an older object names the same
+/// machines.
 pub const IDENTITY_TAKEN: &str = "IdentityTaken";
 
 /// What finds a cluster's machines in its cloud. Objects with one identity name the same machines.
@@ -19,8 +21,8 @@ pub struct Identity<'a> {
 }
 
 impl<'a> Identity<'a> {
-    /// The identity of an object, whether it is installed, paused or being deleted: its machines are there until it is gone.
-    /// `None` if it names no machines: it has no infraID, or is a fake.
+    /// The identity of an object, whether it is installed, paused or being deleted: its machines are there until it is
+    /// gone. `None` if it names no machines: it has no infraID, or is a fake.
     pub fn of(cluster: &'a ClusterDeployment) -> Option<Self> {
         let infra_id = cluster.spec.cluster_metadata.as_ref()?.infra_id.as_str();
         let platform = &cluster.spec.platform;
@@ -36,7 +38,8 @@ impl fmt::Display for Identity<'_> {
     }
 }
 
-/// The order of objects with one identity: only the first one is acted on. The UID decides between those of the same second.
+/// The order of objects with one identity: only the first one is acted on. The UID decides between those of the same
+/// second.
 pub fn seniority(cluster: &ClusterDeployment) -> (Timestamp, &str) {
     let created = cluster.metadata.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0);
     (created, cluster.metadata.uid.as_deref().unwrap_or_default())

@@ -4,7 +4,8 @@
 
 use serde_json::{Value, json};
 
-/// Types whose healthy status is `True`; of all others it is `False` (docs/reference/hive.md, section 1.4; Hive's list of positive polarity).
+/// Types whose healthy status is `True`; of all others it is `False` (docs/reference/hive.md, section 1.4; Hive's list
+/// of positive polarity).
 const POSITIVE: &[&str] = &[
     "AWSPrivateLinkReady",
     "ActiveAPIURLOverride",

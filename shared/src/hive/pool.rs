@@ -1,5 +1,5 @@
-//! ClusterPools: which of a pool's clusters its controller keeps awake (docs/reference/hive.md, section 4). Whoever changes one of the
-//! others by hand is overruled.
+//! ClusterPools: which of a pool's clusters its controller keeps awake (docs/reference/hive.md, section 4). Whoever
+//! changes one of the others by hand is overruled.
 
 use std::cmp::Reverse;
 
@@ -57,8 +57,8 @@ pub fn is_member(cluster: &ClusterDeployment, namespace: &str, name: &str) -> bo
     pool.is_some_and(|pool| pool.namespace == namespace && pool.pool_name == name)
 }
 
-/// What the pool's controller wants of each unclaimed member: the oldest `running_count` plus one for each claim that waits are
-/// awake, the rest asleep. Claimed members and those being deleted are left out.
+/// What the pool's controller wants of each unclaimed member: the oldest `running_count` plus one for each claim that
+/// waits are awake, the rest asleep. Claimed members and those being deleted are left out.
 pub fn wanted<'a>(
     pool: &ClusterPool,
     waiting_claims: usize,

@@ -1,9 +1,10 @@
-//! Whether a cluster's API server can be reached: the conditions `Unreachable` and `ActiveAPIURLOverride` (docs/reference/hive.md, section 6).
+//! Whether a cluster's API server can be reached: the conditions `Unreachable` and `ActiveAPIURLOverride`
+//! (docs/reference/hive.md, section 6).
 //!
-//! Hive's own controller ignores hibernation: it keeps probing a sleeping cluster, and may need many minutes to detect a wake. Here a
-//! cluster that goes to sleep is marked once: `Unreachable` is `True` with a reason of its own, because no connection was attempted, and
-//! Hive's syncing skips it; readers check the status only. Probes resume when the wake has had an answer. [`needs`] says what to ask next, [`decide`] what to write and when to
-//! look again.
+//! Hive's own controller ignores hibernation: it keeps probing a sleeping cluster, and may need many minutes to detect
+//! a wake. Here a cluster that goes to sleep is marked once: `Unreachable` is `True` with a reason of its own, because
+//! no connection was attempted, and Hive's syncing skips it; readers check the status only. Probes resume when the wake
+//! has had an answer. [`needs`] says what to ask next, [`decide`] what to write and when to look again.
 
 use std::time::Duration;
 
@@ -38,7 +39,8 @@ pub const RECHECK: Duration = Duration::from_hours(2);
 const DEGRADED_INTERVAL: Duration = Duration::from_mins(5);
 /// Shortest and longest backoff after failures. Hive's queue goes from 5 ms to 1,000 s.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(2));
-/// How long a waking cluster is left to the wake, which polls its API server anyway. After that it is asked from here, too.
+/// How long a waking cluster is left to the wake, which polls its API server anyway. After that it is asked from here,
+/// too.
 const WAKE_TIMEOUT: Duration = Duration::from_mins(5);
 /// Objects hold times in whole seconds.
 const TIMESTAMP_RESOLUTION: Duration = Duration::from_secs(1);
@@ -248,8 +250,8 @@ pub fn ip_override(cluster: &ClusterDeployment) -> Option<&str> {
     config.api_server_ip_override.as_deref().filter(|ip| !ip.is_empty())
 }
 
-/// The URL at which the API server answers as far as is known: the override while Hive, or whoever owns the condition, says that
-/// it is active; else `None`, the kubeconfig's own.
+/// The URL at which the API server answers as far as is known: the override while Hive, or whoever owns the condition,
+/// says that it is active; else `None`, the kubeconfig's own.
 pub fn active_url(cluster: &ClusterDeployment) -> Option<&str> {
     url_override(cluster).filter(|_| cluster.condition(ACTIVE_OVERRIDE).is_some_and(|word| word.status == "True"))
 }

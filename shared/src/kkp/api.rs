@@ -1,7 +1,7 @@
 //! `kubermatic.k8c.io/v1` `Cluster`: the fields we read or write.
 //!
-//! KKP drops fields that it does not know without a word (rows 24 and 25), so intent is an annotation, and `status.conditions` takes our
-//! condition: a map whose keys are free.
+//! KKP drops fields that it does not know without a word (rows 24 and 25), so intent is an annotation, and
+//! `status.conditions` takes our condition: a map whose keys are free.
 
 use std::collections::BTreeMap;
 
@@ -156,8 +156,8 @@ impl Request {
 }
 
 impl Cluster {
-    /// The namespace of the control plane. A status that names one without KKP's prefix is ignored: everything in that namespace would
-    /// be scaled to 0.
+    /// The namespace of the control plane. A status that names one without KKP's prefix is ignored: everything in that
+    /// namespace would be scaled to 0.
     pub fn control_plane_namespace(&self) -> String {
         let said = self.status.as_ref().map(|status| status.namespace_name.as_str());
         let said = said.filter(|name| name.starts_with(NAMESPACE_PREFIX));

@@ -10,8 +10,8 @@ const DELETION: SignedDuration = SignedDuration::from_hours(24);
 /// Certificates of one value that are read.
 const MAX_CERTIFICATES: usize = 16;
 
-/// The earliest expiry of the certificates in these values of Secrets, PEM each. A value without a certificate, such as a key, is
-/// skipped.
+/// The earliest expiry of the certificates in these values of Secrets, PEM each. A value without a certificate, such as
+/// a key, is skipped.
 pub fn earliest_expiry<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Timestamp> {
     values.into_iter().filter(|value| value.len() <= MAX_BYTES).flat_map(expiries).min()
 }

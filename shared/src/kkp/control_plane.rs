@@ -25,8 +25,8 @@ impl Replicas {
         self.copy.unwrap_or_default().max(self.wanted)
     }
 
-    /// Its count before the sleep. The copy was written with the 0, on an object that only those write who may scale it. A count that
-    /// stands on the record alone counts for one at 0 that a wake cannot do without.
+    /// Its count before the sleep. The copy was written with the 0, on an object that only those write who may scale
+    /// it. A count that stands on the record alone counts for one at 0 that a wake cannot do without.
     pub(super) fn before(&self, record: &Record) -> u32 {
         let recorded = || record.control_plane.get(&self.workload).copied().filter(|_| is_needed(&self.workload.name));
         let own = [self.copy.unwrap_or_default(), self.wanted].into_iter().find(|count| *count > 0);

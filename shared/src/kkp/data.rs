@@ -47,14 +47,15 @@ pub struct Preflight {
 }
 
 impl Preflight {
-    /// The answer on a Cluster to the request that has this value, or to a later one: the annotation holds one request, so a later one
-    /// replaces it. `None` if there is none, or one of another version.
+    /// The answer on a Cluster to the request that has this value, or to a later one: the annotation holds one request,
+    /// so a later one replaces it. `None` if there is none, or one of another version.
     pub fn answer(cluster: &Cluster, requested: &str) -> Option<Self> {
         let message = cluster.condition(PREFLIGHT)?.message.as_deref()?;
         versioned::parse(message, VERSION, MAX_BYTES).filter(|answer: &Self| answer.is_to(requested))
     }
 
-    /// A request of the future counts as one of when the cluster was read: its answer would be the answer to all requests until then.
+    /// A request of the future counts as one of when the cluster was read: its answer would be the answer to all
+    /// requests until then.
     fn is_to(&self, requested: &str) -> bool {
         let (answered, asked) = (format::time(&self.requested), format::time(requested));
         self.requested == requested

@@ -1,6 +1,7 @@
 //! KKP (Kubermatic): dehydration of user clusters.
 //!
-//! Row numbers in comments are those of docs/reference/kkp.md, which says what KKP's own controllers did when they were run.
+//! Row numbers in comments are those of docs/reference/kkp.md, which says what KKP's own controllers did when they were
+//! run.
 
 pub mod admission;
 pub mod api;

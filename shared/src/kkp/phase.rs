@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How far a dehydration or a hydration has come. Users see the names in the condition's reason: they are never renamed.
+/// How far a dehydration or a hydration has come. Users see the names in the condition's reason: they are never
+/// renamed.
 #[derive(
     Clone,
     Copy,
@@ -58,7 +59,8 @@ impl Phase {
         self <= Self::Dehydrated
     }
 
-    /// Where a wake begins that is requested in this phase: the completed steps are undone in reverse. `None` if nothing was done yet.
+    /// Where a wake begins that is requested in this phase: the completed steps are undone in reverse. `None` if
+    /// nothing was done yet.
     pub fn resumes_at(self) -> Option<Self> {
         match self {
             Self::Preflight => None,
@@ -91,7 +93,8 @@ pub struct Limits {
     pub api: Duration,
     /// Nodes join.
     pub nodes: Duration,
-    /// How long the rest of the control plane stays at 0 before etcd follows: a reconcile in flight raises counts again (row 5).
+    /// How long the rest of the control plane stays at 0 before etcd follows: a reconcile in flight raises counts again
+    /// (row 5).
     pub settle: Duration,
 }
 

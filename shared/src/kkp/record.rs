@@ -1,8 +1,8 @@
 //! What a sleep changed, in a `ConfigMap` of the cluster's namespace: written before the first destructive act.
 //!
-//! Other accounts may write that `ConfigMap`, too. The record names the Cluster that it belongs to, and how far a sleep has come is what
-//! our condition on that Cluster says (`decide::standing`). A recorded count is never replaced by a lower one: whoever records twice sees what
-//! the first time left behind.
+//! Other accounts may write that `ConfigMap`, too. The record names the Cluster that it belongs to, and how far a sleep
+//! has come is what our condition on that Cluster says (`decide::standing`). A recorded count is never replaced by a
+//! lower one: whoever records twice sees what the first time left behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -56,7 +56,8 @@ pub struct Record {
     /// Whether one of these has begun and not ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub correcting: bool,
-    /// Since when every workload but etcd has been at 0, RFC 3339: a count that is raised again stays so until a reconcile sees it (row 5).
+    /// Since when every workload but etcd has been at 0, RFC 3339: a count that is raised again stays so until a
+    /// reconcile sees it (row 5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet_since: Option<String>,
     /// What a drain that took too long waited for, and its last error.
@@ -125,7 +126,8 @@ pub struct Numbers {
     pub machines: u32,
 }
 
-/// Why a record cannot be used. The cluster stays as it is until a person, or the right version of the controller, helps.
+/// Why a record cannot be used. The cluster stays as it is until a person, or the right version of the controller,
+/// helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// Longer than any that is written.

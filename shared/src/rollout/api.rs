@@ -67,7 +67,8 @@ pub struct PowerRolloutSpec {
     /// The rollout halts if it selects more targets than this when it starts.
     #[schemars(range(min = 1, max = MAX_MEMBERS))]
     pub max_targets: u32,
-    /// Groups that go first, in this order: canaries. The remaining targets are the last group. Who is in which is frozen when it starts.
+    /// Groups that go first, in this order: canaries. The remaining targets are the last group. Who is in which is
+    /// frozen when it starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub groups: Vec<TargetGroup>,
@@ -79,7 +80,8 @@ pub struct PowerRolloutSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub starts_per_minute: Option<u32>,
-    /// How many of the remaining targets may fail: a number, or a percentage of them. Default 100% for a Hibernate, else 10%.
+    /// How many of the remaining targets may fail: a number, or a percentage of them. Default 100% for a Hibernate,
+    /// else 10%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "share")]
     pub max_failures: Option<Share>,

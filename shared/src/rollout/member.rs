@@ -1,7 +1,7 @@
 //! From what was found of an object to its state in a rollout.
 //!
-//! The claim and the record on the object are the state: a new leader finds the same. Rules that do not depend on the rollout, such as
-//! those of admission, come in as facts.
+//! The claim and the record on the object are the state: a new leader finds the same. Rules that do not depend on the
+//! rollout, such as those of admission, come in as facts.
 
 use jiff::Timestamp;
 
@@ -198,7 +198,8 @@ fn unclaimed(wanted: Power, rollout: &Rollout<'_>, facts: &Facts<'_>) -> Member 
     let new = |state, label, reason: &str| Member::new(state, wanted, label, reason);
     let foreign = facts.mark.filter(|mark| mark.uid != rollout.uid);
     let other = foreign.filter(|mark| mark.ended.is_none());
-    // Of two opposite rollouts a newer Resume wins: a sleep may interrupt work, a wake only costs money. A newer Hibernate is a newer request.
+    // Of two opposite rollouts a newer Resume wins: a sleep may interrupt work, a wake only costs money. A newer
+    // Hibernate is a newer request.
     let takes_over = |mark: &&Mark| {
         let is_older = format::time(&mark.since).is_some_and(|since| since <= rollout.started);
         is_older && mark.wanted == Power::Hibernating && wanted == Power::Running && rollout.action == Action::Resume

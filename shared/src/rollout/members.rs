@@ -124,10 +124,11 @@ pub fn needs_namespaces(spec: &PowerRolloutSpec) -> bool {
     labels.chain(expressions).any(|key| key != NAMESPACE_NAME)
 }
 
-/// Fills up canary groups: where nothing of a group has to change, it proves nothing, and the first of the remaining targets take its place.
+/// Fills up canary groups: where nothing of a group has to change, it proves nothing, and the first of the remaining
+/// targets take its place.
 ///
-/// `natives`: the group that selects each target. Those that stand in already, because their claim says so, count: the result is the same
-/// for every leader. `last`: the index of the group of the remaining targets.
+/// `natives`: the group that selects each target. Those that stand in already, because their claim says so, count: the
+/// result is the same for every leader. `last`: the index of the group of the remaining targets.
 pub fn place(targets: &mut [Target], natives: &[usize], last: usize) {
     // A group that is behind the one that has begun is over.
     let begun = targets.iter().filter(|target| target.started.is_some()).map(|target| target.group).max().unwrap_or(0);

@@ -1,7 +1,7 @@
 //! Rollouts: which targets of a fleet start now.
 //!
-//! [`decide`] is total, deterministic and idempotent. It knows nothing of clusters: a caller says what state each target is in, and starts
-//! what it is told. The result is independent of the order of the input.
+//! [`decide`] is total, deterministic and idempotent. It knows nothing of clusters: a caller says what state each
+//! target is in, and starts what it is told. The result is independent of the order of the input.
 
 pub mod admission;
 pub mod api;
@@ -36,8 +36,8 @@ pub use target::{Cause, State, Target};
 pub struct Decision<'a> {
     /// Targets to start, in this order.
     pub start: Vec<&'a str>,
-    /// Deferred targets, and those of earlier groups that came late, once every other target has started. In this order: each may start if
-    /// nothing defers it any more.
+    /// Deferred targets, and those of earlier groups that came late, once every other target has started. In this
+    /// order: each may start if nothing defers it any more.
     pub retry: Vec<&'a str>,
     /// Claims to turn into records: these have succeeded, or are no longer the rollout's.
     pub ended: Vec<&'a str>,
@@ -59,7 +59,8 @@ pub struct Decision<'a> {
     pub next_check: Option<Timestamp>,
 }
 
-/// What is to be done. `open`: whether targets may start at all; paused, aborted or outside its hours a rollout starts none.
+/// What is to be done. `open`: whether targets may start at all; paused, aborted or outside its hours a rollout starts
+/// none.
 pub fn decide<'a>(strategy: &Strategy, targets: &'a [Target], now: Timestamp, open: bool) -> Decision<'a> {
     match strategy {
         Strategy::Window(window) => window::decide(window, targets, now, open),

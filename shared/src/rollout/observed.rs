@@ -122,7 +122,8 @@ fn trouble(cluster: &ClusterDeployment) -> Trouble {
     (failed.map(|condition| (message(condition), probed(condition))), None)
 }
 
-/// The rules of admission V1 to V8 and `protected`, as if a person asked for the sleep. Holds are not among them: they end.
+/// The rules of admission V1 to V8 and `protected`, as if a person asked for the sleep. Holds are not among them: they
+/// end.
 fn refused(cluster: &ClusterDeployment, served: &[&str]) -> Option<String> {
     const USER: &str = "rollout";
     let mut before = json!(cluster);
@@ -192,9 +193,9 @@ fn waits(cluster: &ClusterDeployment) -> Option<String> {
     (!is_claimed).then(|| format!("unclaimed cluster of ClusterPool {name}, which sets its powerState"))
 }
 
-/// What a cluster shares a cloud's limits with, as far as names tell: platform, region and the name of its credentials. An estimate for forecasts:
-/// the controller knows the account. The names are compared without their namespaces: hubs keep a copy of an account's Secret in the namespace of
-/// each cluster.
+/// What a cluster shares a cloud's limits with, as far as names tell: platform, region and the name of its credentials.
+/// An estimate for forecasts: the controller knows the account. The names are compared without their namespaces: hubs
+/// keep a copy of an account's Secret in the namespace of each cluster.
 pub fn domain(cluster: &ClusterDeployment) -> String {
     let (platform, name) = (&cluster.spec.platform, cluster.name_any());
     let account = if let Some(aws) = &platform.aws {
@@ -208,8 +209,8 @@ pub fn domain(cluster: &ClusterDeployment) -> String {
     sanitize_to(&format!("{}/{}/{account}", platform.name(), platform.region().unwrap_or_default()), MAX_REASON)
 }
 
-/// The account that a Secret is of, as far as names tell. Consoles give each cluster a copy of the account's Secret, named after the cluster,
-/// such as `demo-aws-creds`: those count as one.
+/// The account that a Secret is of, as far as names tell. Consoles give each cluster a copy of the account's Secret,
+/// named after the cluster, such as `demo-aws-creds`: those count as one.
 fn account(secret: &str, cluster: &str) -> String {
     let rest = secret.strip_prefix(cluster).filter(|rest| rest.starts_with('-'));
     rest.map_or_else(|| secret.to_owned(), |rest| format!("*{rest}"))

@@ -1,7 +1,7 @@
 //! One reconcile of a rollout, as data: which targets start, which claims end, and the status.
 //!
-//! [`plan`] is total, deterministic and idempotent. The claims and records on the targets and the status of the rollout are its only memory:
-//! whoever leads plans the same.
+//! [`plan`] is total, deterministic and idempotent. The claims and records on the targets and the status of the rollout
+//! are its only memory: whoever leads plans the same.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,7 +34,8 @@ const WAKE_DEADLINE: Duration = Duration::from_mins(30);
 const STARTS_PER_MINUTE: u32 = 30;
 /// Targets under way at once, unless the rollout says otherwise.
 pub const MAX_CONCURRENCY: Share = Share::Count(20);
-/// How often deferred targets are judged again: a hold ends without a change of the object. And how often a rollout looks for its turn.
+/// How often deferred targets are judged again: a hold ends without a change of the object. And how often a rollout
+/// looks for its turn.
 const RECHECK: Duration = Duration::from_secs(30);
 
 /// How often it is checked whether the rollout is still blocked.
@@ -75,7 +76,8 @@ pub struct Input<'a> {
 /// What is to be done. Targets are named by their index among the candidates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The members of a rollout that starts now. They are recorded before the status, and the status before anything else is written.
+    /// The members of a rollout that starts now. They are recorded before the status, and the status before anything
+    /// else is written.
     pub snapshot: Option<Snapshot>,
     /// Targets to start, in this order, with their claims.
     pub starts: Vec<(usize, Mark)>,

@@ -226,7 +226,8 @@ fn over(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, String
     }
 }
 
-/// When the rollout ends by [`about`](Window::about), with the mean of what its targets took so far, for those that are left.
+/// When the rollout ends by [`about`](Window::about), with the mean of what its targets took so far, for those that are
+/// left.
 fn estimate(status: &PowerRolloutStatus, facts: &Facts<'_>) -> Option<Timestamp> {
     let Facts { rollout, rows, window, now, .. } = *facts;
     if status.phase != Some(RolloutPhase::Progressing) {

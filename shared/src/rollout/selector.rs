@@ -58,7 +58,8 @@ pub fn parse(text: &str) -> Result<LabelSelector, SelectorError> {
 /// The selector in the form that is matched.
 ///
 /// # Errors
-/// When it cannot be understood. `In` and `NotIn` without values are refused, as Kubernetes does: `NotIn` would select everything.
+/// When it cannot be understood. `In` and `NotIn` without values are refused, as Kubernetes does: `NotIn` would select
+/// everything.
 pub(super) fn compile(selector: &LabelSelector) -> Result<Selector, String> {
     let is_void = |one: &&LabelSelectorRequirement| {
         matches!(one.operator.as_str(), "In" | "NotIn") && one.values.as_ref().is_none_or(Vec::is_empty)

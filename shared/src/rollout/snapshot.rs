@@ -1,8 +1,9 @@
 //! Who was a member of a rollout when it started: the UIDs of the targets, by group.
 //!
-//! Labels and annotations belong to the tenants, and change while a rollout runs. The API server gives a UID once: who was no member at the
-//! start never becomes one, and who was stays one until the object is gone. The controller keeps this in a `ConfigMap` of its own namespace: ten
-//! thousand UIDs would not fit into a status that is written every second.
+//! Labels and annotations belong to the tenants, and change while a rollout runs. The API server gives a UID once: who
+//! was no member at the start never becomes one, and who was stays one until the object is gone. The controller keeps
+//! this in a `ConfigMap` of its own namespace: ten thousand UIDs would not fit into a status that is written every
+//! second.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +81,8 @@ impl Snapshot {
         format!("{}{uid}-{generation}", Self::PREFIX)
     }
 
-    /// The generation whose members count: until a rollout has started, that of its spec. What was recorded of an earlier one is void.
+    /// The generation whose members count: until a rollout has started, that of its spec. What was recorded of an
+    /// earlier one is void.
     pub fn generation(rollout: &PowerRollout) -> i64 {
         let begun = rollout.status.as_ref().filter(|status| status.started_at.is_some());
         begun.map_or(rollout.metadata.generation, |status| status.members_generation).unwrap_or_default()

@@ -58,7 +58,8 @@ pub struct PowerRolloutStatus {
     /// The group that is over and whose `pauseAfter` has to be cleared before the next one starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaits_approval: Option<String>,
-    /// When a leader last observed the targets. Deadlines exclude the time from here to the next observation, if it is more than 30 s.
+    /// When a leader last observed the targets. Deadlines exclude the time from here to the next observation, if it is
+    /// more than 30 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_at: Option<Time>,
     /// Times in which no leader observed the targets: deadlines exclude them.
@@ -79,7 +80,8 @@ pub struct PowerRolloutStatus {
 pub enum RolloutPhase {
     /// Created paused: the status shows what would start.
     Planned,
-    /// `notBefore` has not passed, or the controller waits for the policy that guards rollouts, or its requester has too many rollouts.
+    /// `notBefore` has not passed, or the controller waits for the policy that guards rollouts, or its requester has
+    /// too many rollouts.
     Waiting,
     /// Targets start, or are under way.
     Progressing,

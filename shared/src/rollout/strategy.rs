@@ -15,7 +15,8 @@ pub enum Strategy {
     Window(Window),
 }
 
-/// A sliding window: a slot is filled as soon as it is free. The next group starts once every target of this one has ended.
+/// A sliding window: a slot is filled as soon as it is free. The next group starts once every target of this one has
+/// ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The groups, in order.
@@ -31,9 +32,10 @@ pub struct Window {
 }
 
 impl Window {
-    /// About how long so many targets of each group take, if each takes so long, or until its deadline if that is shorter. A group of n takes
-    /// `ceil(n / max_concurrency)` times that and its soak, or, if that is longer, the minutes of `starts_per_minute` before its last start, and that
-    /// once. No promise: failures, approvals and what is deferred add to it.
+    /// About how long so many targets of each group take, if each takes so long, or until its deadline if that is
+    /// shorter. A group of n takes `ceil(n / max_concurrency)` times that and its soak, or, if that is longer, the
+    /// minutes of `starts_per_minute` before its last start, and that once. No promise: failures, approvals and what is
+    /// deferred add to it.
     pub fn about(&self, counts: &[usize], each: Duration) -> Duration {
         let each = self.deadline.map_or(each, |limit| each.min(limit));
         let times = |length: Duration, count: usize| length.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));

@@ -13,8 +13,8 @@ pub struct Target {
     pub group: usize,
     /// Its namespace: a domain closes on what several of them say.
     pub namespace: String,
-    /// What shares a cloud's limits with it: platform, region and account. Targets start round robin over domains. While it is not known, what
-    /// its cloud does counts for no other target, and what others met does not hold it up.
+    /// What shares a cloud's limits with it: platform, region and account. Targets start round robin over domains.
+    /// While it is not known, what its cloud does counts for no other target, and what others met does not hold it up.
     pub domain: Option<String>,
     /// What it does.
     pub state: State,

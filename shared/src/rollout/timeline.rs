@@ -1,4 +1,5 @@
-//! Lengths of time on the status: those in which no leader observed the targets, and those in which the rollout was paused.
+//! Lengths of time on the status: those in which no leader observed the targets, and those in which the rollout was
+//! paused.
 
 use std::time::Duration;
 
@@ -34,7 +35,8 @@ pub(super) fn after(begin: Timestamp, length: Duration) -> Timestamp {
     SignedDuration::try_from(length).ok().and_then(|length| begin.checked_add(length).ok()).unwrap_or(Timestamp::MAX)
 }
 
-/// Records that the targets are observed now, and since when they were not. `running`: since when the oldest deadline runs.
+/// Records that the targets are observed now, and since when they were not. `running`: since when the oldest deadline
+/// runs.
 pub(super) fn observe(status: &mut PowerRolloutStatus, running: Option<Timestamp>, now: Timestamp) {
     let Some(last) = status.observed_at.as_ref().map(|at| at.0) else {
         status.observed_at = Some(Time(now));

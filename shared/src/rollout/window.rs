@@ -156,7 +156,8 @@ fn breached(window: &Window, all: &[(&Target, Standing)]) -> Option<usize> {
     failures.into_iter().find(exceeds).map(|(index, _)| index)
 }
 
-/// Domains that lack capacity or are rate limited: so many targets of several namespaces wait there for one cause, and none has succeeded since.
+/// Domains that lack capacity or are rate limited: so many targets of several namespaces wait there for one cause, and
+/// none has succeeded since.
 fn closed<'a>(all: &[(&'a Target, Standing)]) -> BTreeSet<&'a str> {
     let mut waiting: BTreeMap<(&str, Cause), Vec<(Timestamp, &str)>> = BTreeMap::new();
     let mut succeeded: BTreeMap<&str, Timestamp> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! What is read of the objects of a spoke: only the fields that we use. A spoke belongs to a tenant, and what is read of its answers is
-//! held in the memory of all, so that each of these types is small.
+//! What is read of the objects of a spoke: only the fields that we use. A spoke belongs to a tenant, and what is read
+//! of its answers is held in the memory of all, so that each of these types is small.
 
 use std::collections::BTreeMap;
 
@@ -194,7 +194,8 @@ fn has_claim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Erro
     })
 }
 
-/// Last words of the labels whose value is one Node: `kubernetes.io/hostname`, and the topologies of drivers with disks of Nodes.
+/// Last words of the labels whose value is one Node: `kubernetes.io/hostname`, and the topologies of drivers with disks
+/// of Nodes.
 const OF_ONE_NODE: &[&str] = &["hostname", "host", "node", "nodename", "node-name", "nodeid", "node-id"];
 
 /// Whether the affinity of a volume names its Nodes: each of its terms does, by label or by field.

@@ -1,7 +1,9 @@
-//! Which Machines of a waking cluster are made anew: spot machines whose instances went with the sleep (docs/reference/hive.md, section 2.1).
+//! Which Machines of a waking cluster are made anew: spot machines whose instances went with the sleep
+//! (docs/reference/hive.md, section 2.1).
 //!
-//! Hive goes by when a Machine was last written to, at every look, and so replaces healthy ones. Here a Machine is replaced
-//! only during a wake, only if it is older than the wake, and only if the cloud does not have its instance any more.
+//! Hive goes by when a Machine was last written to, at every look, and so replaces healthy ones. Here a Machine is
+//! replaced only during a wake, only if it is older than the wake, and only if the cloud does not have its instance any
+//! more.
 
 use std::collections::HashSet;
 

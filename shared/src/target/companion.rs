@@ -1,5 +1,5 @@
-//! Kinds that keep the record of a long operation in an object beside the target. It also takes a request to wake that the target's own
-//! system refuses to store.
+//! Kinds that keep the record of a long operation in an object beside the target. It also takes a request to wake that
+//! the target's own system refuses to store.
 
 use std::fmt;
 
@@ -26,8 +26,8 @@ pub trait Companion: fmt::Debug + Sync {
     /// Adds what the companion holds to what `status` shows; `None` if there is no companion.
     fn describe(&self, target: &Value, companion: Option<&Value>, record: Record) -> Record;
 
-    /// Whether an admission webhook belongs to the target's own system. Such a webhook judges the whole object: its refusal says nothing about
-    /// the request.
+    /// Whether an admission webhook belongs to the target's own system. Such a webhook judges the whole object: its
+    /// refusal says nothing about the request.
     fn is_webhook_of_system(&self, name: &str) -> bool;
 
     /// The JSON merge patch that requests on the companion what the target cannot store.

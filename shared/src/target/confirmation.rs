@@ -1,4 +1,5 @@
-//! Kinds whose sleep destroys something: before intent is written, the controller makes a preflight and the user confirms.
+//! Kinds whose sleep destroys something: before intent is written, the controller makes a preflight and the user
+//! confirms.
 
 use std::fmt;
 

@@ -30,7 +30,8 @@ pub struct Intent<'a> {
     pub end: Option<Timestamp>,
     /// The current time.
     pub now: Timestamp,
-    /// Whether a query selected the target. A target that the user named must be able to follow; one of many may be left as it is.
+    /// Whether a query selected the target. A target that the user named must be able to follow; one of many may be
+    /// left as it is.
     pub queried: bool,
     /// Whether the user accepts what a preflight refuses only without a force.
     pub force: bool,
@@ -57,7 +58,8 @@ pub enum Change {
     },
     /// A JSON merge patch.
     Patch {
-        /// The patch. It carries a `metadata.resourceVersion` where it must only apply to the object that it was made from.
+        /// The patch. It carries a `metadata.resourceVersion` where it must only apply to the object that it was made
+        /// from.
         patch: Value,
         /// What to tell the user once the patch is written.
         message: String,
@@ -109,7 +111,8 @@ pub trait Lifecycle: fmt::Debug + Sync {
     /// When the object does not match its schema.
     fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError>;
 
-    /// The progress of a check that was requested at this time by [`Change::Ask`]: reached once the answer and the state after it are good.
+    /// The progress of a check that was requested at this time by [`Change::Ask`]: reached once the answer and the
+    /// state after it are good.
     ///
     /// # Errors
     /// As [`Self::progress`].

@@ -1,8 +1,8 @@
 //! The table of kinds: what can be put to sleep, and what is only shown.
 //!
-//! One row per kind says how it is named and scoped, how intent is written, how state, step and progress are read, what needs
-//! a warning, which columns it adds, and which commands take it. Every command reads the table instead of asking which kind it
-//! has before it, so a new kind is one module and one line in [`KINDS`]. Nothing here performs I/O.
+//! One row per kind says how it is named and scoped, how intent is written, how state, step and progress are read, what
+//! needs a warning, which columns it adds, and which commands take it. Every command reads the table instead of asking
+//! which kind it has before it, so a new kind is one module and one line in [`KINDS`]. Nothing here performs I/O.
 
 pub mod cluster_deployment;
 pub mod companion;
@@ -76,8 +76,8 @@ impl Kinds {
         self.targets.iter().copied().find(|row| row.kind.type_name() == type_name)
     }
 
-    /// Columns that kinds add to `status -o wide`, each once: those of the default kinds always, those of others where they are
-    /// shown.
+    /// Columns that kinds add to `status -o wide`, each once: those of the default kinds always, those of others where
+    /// they are shown.
     pub fn wide_columns(self, shown: &[&'static TargetKind]) -> Vec<&'static Column> {
         let mut columns: Vec<&'static Column> = Vec::new();
         for column in self.defaults().iter().chain(shown).flat_map(|row| row.columns) {

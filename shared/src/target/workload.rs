@@ -92,8 +92,8 @@ impl Lifecycle for Workload {
         Ok(Change::Patch { patch, message, warnings: Vec::new() })
     }
 
-    /// Asleep is `status.replicas` 0, awake is all replicas ready; both only once the workload's controller has seen this
-    /// generation.
+    /// Asleep is `status.replicas` 0, awake is all replicas ready; both only once the workload's controller has seen
+    /// this generation.
     fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
         let wanted = u64::from(replicas::replicas(object));
         if object.pointer("/metadata/deletionTimestamp").is_some() {

@@ -1,4 +1,5 @@
-//! Workloads: objects whose size is `spec.replicas` and whose sleep is 0 replicas with the former count in an annotation.
+//! Workloads: objects whose size is `spec.replicas` and whose sleep is 0 replicas with the former count in an
+//! annotation.
 
 pub mod admission;
 pub mod ownership;

@@ -1,4 +1,5 @@
-//! Who owns what a sleep changes (`spec.replicas`, `spec.suspend`) and its record: the field managers in `metadata.managedFields`.
+//! Who owns what a sleep changes (`spec.replicas`, `spec.suspend`) and its record: the field managers in
+//! `metadata.managedFields`.
 
 use serde_json::{Map, Value, json};
 
@@ -16,11 +17,12 @@ pub const SUSPEND: &str = "/fieldsV1/f:spec/f:suspend";
 /// Characters that a message shows of a field manager.
 const MAX_NAME: usize = 64;
 
-/// `recorded by MANAGER at TIME`, if the manager that wrote the record of annotation `key` no longer owns `field`: others have set it since,
-/// and the record may be stale. None as well if the managers do not show it, or if the record is the newer one.
+/// `recorded by MANAGER at TIME`, if the manager that wrote the record of annotation `key` no longer owns `field`:
+/// others have set it since, and the record may be stale. None as well if the managers do not show it, or if the record
+/// is the newer one.
 ///
-/// Of a `kubectl scale --replicas=0` the API server keeps no owner [tried]. The plugin writes both fields at once, so that the loss of one
-/// tells.
+/// Of a `kubectl scale --replicas=0` the API server keeps no owner [tried]. The plugin writes both fields at once, so
+/// that the loss of one tells.
 pub fn stale_record(object: &Value, key: &str, field: &str) -> Option<String> {
     let record = format!("/fieldsV1/f:metadata/f:annotations/f:{}", key.replace('/', "~1"));
     let writer = owners(object, &record).max_by_key(|entry| written_at(entry))?;
@@ -36,8 +38,9 @@ pub fn stale_record(object: &Value, key: &str, field: &str) -> Option<String> {
     Some(format!("recorded by {}{at}", sanitize_to(name, MAX_NAME)))
 }
 
-/// The JSON patch by which a manager gives up `spec.replicas` or `spec.suspend` of a workload that is awake, so that a server-side apply by others has no
-/// conflict. None if the manager does not own it. It only applies to the entry that it was made from.
+/// The JSON patch by which a manager gives up `spec.replicas` or `spec.suspend` of a workload that is awake, so that a
+/// server-side apply by others has no conflict. None if the manager does not own it. It only applies to the entry that
+/// it was made from.
 pub fn release(object: &Value, own: &str) -> Option<Value> {
     if replicas(object) == 0 || object.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
         return None; // the ownership guards the sleep
@@ -61,8 +64,8 @@ pub fn release(object: &Value, own: &str) -> Option<Value> {
     Some(json!([{ "op": "test", "path": path, "value": entry }, change]))
 }
 
-/// Whether an entry came from an update of the object itself: not of a subresource such as `scale`, and not from a server-side apply, whose
-/// owner takes away what it no longer applies.
+/// Whether an entry came from an update of the object itself: not of a subresource such as `scale`, and not from a
+/// server-side apply, whose owner takes away what it no longer applies.
 fn is_update_of_the_object(entry: &Value) -> bool {
     let is_update = entry.get("operation").and_then(Value::as_str) == Some("Update");
     is_update && entry.get("subresource").and_then(Value::as_str).is_none_or(str::is_empty)

@@ -75,8 +75,8 @@ pub enum ReplicasError {
     Malformed(String),
 }
 
-/// The merge patch that puts a workload to sleep. `object` is the whole object as the API server sent it; `reason` goes on
-/// it as an annotation, and an older reason does not survive.
+/// The merge patch that puts a workload to sleep. `object` is the whole object as the API server sent it; `reason` goes
+/// on it as an annotation, and an older reason does not survive.
 ///
 /// # Errors
 /// When the workload is protected (W3), or its volumes would be deleted (W9).
@@ -369,7 +369,8 @@ mod tests {
             prop_assert_eq!(wake(&object, None), Ok(Step::Unchanged), "waking twice is waking once");
         }
 
-        /// Whatever is asked of whatever object: 0 is never recorded, and a record on a sleeping workload is never replaced.
+        /// Whatever is asked of whatever object: 0 is never recorded, and a record on a sleeping workload is never
+        /// replaced.
         #[test]
         fn a_record_is_never_lost(object in any_workload()) {
             if let Ok(Step::Sleep { patch, replicas }) = sleep(&object, None) {

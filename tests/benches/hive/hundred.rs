@@ -15,8 +15,8 @@ use testbed::{ClusterOptions, Options, Timings, World};
 pub const CLUSTERS: usize = 100;
 const LONG: Duration = Duration::from_mins(5);
 
-/// EC2 takes this many seconds to start and to stop. A hundred clusters share one API server and two cores with everything else: they say no
-/// more than real ones do.
+/// EC2 takes this many seconds to start and to stop. A hundred clusters share one API server and two cores with
+/// everything else: they say no more than real ones do.
 pub fn timings(start: u64, stop: u64) -> Result<Timings> {
     Ok(Timings {
         ec2_start: format!("{start}s").parse()?,

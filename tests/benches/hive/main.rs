@@ -1,8 +1,9 @@
-//! The controller measured as Hive's own was (docs/reference/hive.md, section 8): the same scenarios, counts and simulator timings.
+//! The controller measured as Hive's own was (docs/reference/hive.md, section 8): the same scenarios, counts and
+//! simulator timings.
 //!
-//! Run with `make bench-hive`; names of scenarios as arguments run only those. Calls are counted from the audit logs of hub and
-//! spoke and from the EC2 simulator's log. Prints one table, with Hive's figures and the limits beside ours, and the same as
-//! JSON to `$HIBERNATE_BENCH_JSON` if that is set. Asserts nothing.
+//! Run with `make bench-hive`; names of scenarios as arguments run only those. Calls are counted from the audit logs of
+//! hub and spoke and from the EC2 simulator's log. Prints one table, with Hive's figures and the limits beside ours,
+//! and the same as JSON to `$HIBERNATE_BENCH_JSON` if that is set. Asserts nothing.
 
 mod fleet;
 mod hundred;

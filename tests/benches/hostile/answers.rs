@@ -1,5 +1,5 @@
-//! Twenty hostile spokes at once, of every kind that has ended a controller, beside the same controller at rest. Its data segment is
-//! limited: a controller that reads what it is sent does not live through this.
+//! Twenty hostile spokes at once, of every kind that has ended a controller, beside the same controller at rest. Its
+//! data segment is limited: a controller that reads what it is sent does not live through this.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,7 +41,8 @@ pub async fn hostile_answers(table: &mut Table) -> Result<()> {
     let clusters: Vec<Cluster> = try_join_all((0..HOSTILE).map(make)).await?;
     honest.wait_for_power_state("Running", LONG).await?;
     try_join_all(clusters.iter().map(|cluster| cluster.wait_for_power_state("Running", LONG))).await?;
-    // Those that sleep wake during the attack, so that they are listed and watched; the others are asked for preflights.
+    // Those that sleep wake during the attack, so that they are listed and watched; the others are asked for
+    // preflights.
     let (asleep, awake) = halves(&clusters);
     try_join_all(asleep.iter().map(|cluster| cluster.sleep())).await?;
     try_join_all(asleep.iter().map(|cluster| cluster.wait_for_power_state("Hibernating", LONG))).await?;

@@ -1,7 +1,7 @@
 //! Our ports and the controller under attack: what others notice of it, and what it costs.
 //!
-//! Run with `make bench-hostile`; names of scenarios as arguments run only those. Prints one table with the limits beside the figures.
-//! Asserts nothing.
+//! Run with `make bench-hostile`; names of scenarios as arguments run only those. Prints one table with the limits
+//! beside the figures. Asserts nothing.
 
 mod answers;
 mod bodies;

@@ -56,7 +56,8 @@ pub async fn silent_spokes(table: &mut Table) -> Result<()> {
 struct Slowest {
     /// The first status that says so.
     start: f64,
-    /// Of that round: the request in the watch of a client that does nothing else. What the API server needs is no delay of ours.
+    /// Of that round: the request in the watch of a client that does nothing else. What the API server needs is no
+    /// delay of ours.
     watch: f64,
 }
 

@@ -1,4 +1,5 @@
-//! One address keeps 256 HTTP/2 connections to the webhook, with a POST a second on each whose body never comes. Another one asks.
+//! One address keeps 256 HTTP/2 connections to the webhook, with a POST a second on each whose body never comes.
+//! Another one asks.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

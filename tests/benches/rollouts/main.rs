@@ -1,10 +1,11 @@
 //! What waves cost, against the same clusters asked one by one.
 //!
-//! Run with `make bench-rollouts`; names of scenarios as arguments run only those. `pairs`: a hundred clusters of three instances sleep and
-//! wake, by plain patches and by a rollout with a window of all of them, interleaved; `fakes`: ten thousand fake clusters fall asleep with a
-//! window of 200; `reactions`: how soon a slot is filled, and a pause, an abort, a failure and a new leader take effect; `limits`: three
-//! hundred clusters of six instances wake in one account under EC2's limits; `decide`: the engine alone, over ten thousand targets. Calls are
-//! counted from the hub's audit log. Prints a table; asserts nothing.
+//! Run with `make bench-rollouts`; names of scenarios as arguments run only those. `pairs`: a hundred clusters of three
+//! instances sleep and wake, by plain patches and by a rollout with a window of all of them, interleaved; `fakes`: ten
+//! thousand fake clusters fall asleep with a window of 200; `reactions`: how soon a slot is filled, and a pause, an
+//! abort, a failure and a new leader take effect; `limits`: three hundred clusters of six instances wake in one account
+//! under EC2's limits; `decide`: the engine alone, over ten thousand targets. Calls are counted from the hub's audit
+//! log. Prints a table; asserts nothing.
 
 mod engine;
 mod fakes;
@@ -55,7 +56,8 @@ async fn main() -> Result<()> {
     table.save()
 }
 
-/// A hundred clusters, each in an account of its own: they change state again and again, and one account's limits would be measured.
+/// A hundred clusters, each in an account of its own: they change state again and again, and one account's limits would
+/// be measured.
 async fn accounts(start: u64, stop: u64) -> Result<(World, Vec<Cluster>)> {
     let options = ClusterOptions { own_account: true, ..ClusterOptions::of_size(3) };
     many(CLUSTERS, options, timings(start, stop)?).await

@@ -1,9 +1,9 @@
-//! The controller is killed before it does anything, and right after each thing that it changes, point by point, and the next one finishes what it
-//! began. In a world of its own.
+//! The controller is killed before it does anything, and right after each thing that it changes, point by point, and
+//! the next one finishes what it began. In a world of its own.
 //!
-//! What it changes is seen from outside: stops and starts in EC2's log, versions of the object in a watch. A kill after a call that only reads
-//! finds what the kill before it found. Each call and each write is held up for [`APART`] on its way, so that two of them are never closer together
-//! than that, and the kill falls between them.
+//! What it changes is seen from outside: stops and starts in EC2's log, versions of the object in a watch. A kill after
+//! a call that only reads finds what the kill before it found. Each call and each write is held up for [`APART`] on its
+//! way, so that two of them are never closer together than that, and the kill falls between them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,8 +26,8 @@ const SOON: Duration = Duration::from_mins(1);
 const SIZE: usize = 2;
 const APART: Duration = Duration::from_millis(250);
 
-/// Without faults, a sleep takes 6 EC2 calls and 3 writes, a wake 8 and 5. A new controller lists once more, and writes once more if
-/// the dead one had not.
+/// Without faults, a sleep takes 6 EC2 calls and 3 writes, a wake 8 and 5. A new controller lists once more, and writes
+/// once more if the dead one had not.
 const CALLS: usize = 12;
 const WRITES: usize = 8;
 
@@ -63,7 +63,8 @@ fn version(cluster: &ClusterDeployment) -> u64 {
     cluster.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-/// One sleep or wake, with a kill after the `point`-th effect. Answers how many there were at the kill, if there were so many.
+/// One sleep or wake, with a kill after the `point`-th effect. Answers how many there were at the kill, if there were
+/// so many.
 async fn pass(world: &World, cluster: &Cluster, seen: &Seen, asleep: bool, point: usize) -> Result<Option<usize>> {
     let (end, state) = if asleep { ("Hibernating", "stopped") } else { ("Running", "running") };
     world.ec2().reset_calls().await?;

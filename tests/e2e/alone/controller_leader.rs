@@ -1,4 +1,5 @@
-//! Of two controllers one acts, whatever happens to the other. Proved from the identities in EC2's call log. In a world of its own.
+//! Of two controllers one acts, whatever happens to the other. Proved from the identities in EC2's call log. In a world
+//! of its own.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
 //! Five hundred process groups, a hundred removed at once. Takes minutes, so `make test` skips it. To measure, run
-//! `make prepare`, then `HIBERNATE_BIN=$PWD/bin cargo test --release --workspace --locked --test e2e -- --ignored --nocapture fdb_scale`.
+//! `make prepare`, then `HIBERNATE_BIN=$PWD/bin cargo test --release --workspace --locked --test e2e -- --ignored
+//! --nocapture fdb_scale`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Of a fleet that sleeps and wakes at once some instances refuse. The clusters that are well do not notice, the others say which
-//! instance it is and why, and get there once they are healed. In a world of its own.
+//! Of a fleet that sleeps and wakes at once some instances refuse. The clusters that are well do not notice, the others
+//! say which instance it is and why, and get there once they are healed. In a world of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -112,8 +112,8 @@ async fn says(patient: &Patient, cause: &str) -> Result<()> {
     patient.cluster.wait_for(&what, Duration::from_secs(30), wanted).await.map(drop)
 }
 
-/// As long as without the faults, give or take what a busy machine does, and what EC2's own limit takes: a call that is refused for one
-/// instance is split, and 2 `StartInstances` a second are admitted after the first 5.
+/// As long as without the faults, give or take what a busy machine does, and what EC2's own limit takes: a call that is
+/// refused for one instance is split, and 2 `StartInstances` a second are admitted after the first 5.
 fn about_as_fast(with: Duration, without: Duration, calls: usize, what: &str) -> Result<()> {
     eprintln!("{what}: {without:?} without faults, {with:?} with them and {calls} calls");
     let admitted = Duration::from_millis(500 * u64::try_from(calls.saturating_sub(5))?);

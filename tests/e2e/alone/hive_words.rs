@@ -1,4 +1,5 @@
-//! One whole sleep and one whole wake, word by word. In a world of its own, with machines slow enough for every step to show.
+//! One whole sleep and one whole wake, word by word. In a world of its own, with machines slow enough for every step to
+//! show.
 
 use std::time::Duration;
 
@@ -58,7 +59,8 @@ async fn goes_to_sleep_and_wakes_with_hives_own_words() -> Result<()> {
 
     cluster.wake().await?;
     let seen = states_until(&cluster, "Running").await?;
-    // Until its kubelets have spoken, every Node is still Ready=True from before the sleep: WaitingForNodes shows that it is not believed.
+    // Until its kubelets have spoken, every Node is still Ready=True from before the sleep: WaitingForNodes shows that
+    // it is not believed.
     assert_eq!(seen[1..4], ["StartingMachines", "WaitingForMachines", "WaitingForNodes"], "{seen:?}");
     // The operators write their status after the wake, which proves that they are alive: Hive's pause is not needed.
     assert!(seen[4..].iter().all(|state| state == "WaitingForClusterOperators" || state == "Running"), "{seen:?}");

@@ -1,4 +1,5 @@
-//! The record of a sleep in other hands: whoever may write the `ConfigMaps` of `cluster-ID` can forge one, or restore one, and no more than that.
+//! The record of a sleep in other hands: whoever may write the `ConfigMaps` of `cluster-ID` can forge one, or restore
+//! one, and no more than that.
 
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ pub(super) async fn request_on_record(cluster: &KkpCluster, state: &str, by: Opt
     Ok(())
 }
 
-/// A request and a phase, on the record of a protected cluster, while its own request waits for the end of the protection.
+/// A request and a phase, on the record of a protected cluster, while its own request waits for the end of the
+/// protection.
 pub(super) async fn forged(cluster: &KkpCluster) -> Result<()> {
     let before = state(cluster).await?;
     cluster.patch(&json!({ "metadata": { "annotations": { common::PROTECTED: "true" } } })).await?;
@@ -65,7 +67,8 @@ pub(super) async fn of_a_paused_cluster(cluster: &KkpCluster) -> Result<()> {
     Ok(())
 }
 
-/// As after a restore of the seed: the sleeping cluster has another UID than its record. The advice is followed, or the cluster wakes by the copies.
+/// As after a restore of the seed: the sleeping cluster has another UID than its record. The advice is followed, or the
+/// cluster wakes by the copies.
 pub(super) async fn of_another_cluster(cluster: &KkpCluster) -> Result<()> {
     let before = state(cluster).await?;
     cluster.sleep().await?;
@@ -87,7 +90,8 @@ pub(super) async fn of_another_cluster(cluster: &KkpCluster) -> Result<()> {
     is_as_before(cluster, &before).await
 }
 
-/// A write to the Cluster has the controller look at once; it looks at a cluster of which nothing is wanted when a preflight is.
+/// A write to the Cluster has the controller look at once; it looks at a cluster of which nothing is wanted when a
+/// preflight is.
 async fn look(cluster: &KkpCluster) -> Result<()> {
     let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     cluster.patch(&json!({ "metadata": { "annotations": { common::PREFLIGHT_REQUESTED_AT: at } } })).await?;

@@ -1,4 +1,5 @@
-//! What our controller's account may write on a seed: its rights, and the policy that confines them. Other accounts notice neither.
+//! What our controller's account may write on a seed: its rights, and the policy that confines them. Other accounts
+//! notice neither.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
@@ -101,7 +102,8 @@ fn ours() -> Vec<(&'static str, Value)> {
         (CLUSTER, both(paused, &defaults)),
         (ASLEEP, unpaused.clone()),
         (ASLEEP, both(unpaused.clone(), &annotated(keys::CERTIFICATES_EXPIRE_AT, Value::Null))),
-        // The defaults of a newer KKP, in the write that ends the pause: what was absent or zero, and the version of a CNI plugin.
+        // The defaults of a newer KKP, in the write that ends the pause: what was absent or zero, and the version of a
+        // CNI plugin.
         (ASLEEP, both(unpaused.clone(), &defaults)),
         (ASLEEP, both(unpaused.clone(), &enforced)),
         (ASLEEP, both(unpaused, &json!({ "spec": { "cniPlugin": { "version": "v3.27" } } }))),

@@ -14,8 +14,8 @@ pub const NAMESPACE: &str = "databases";
 /// Names of objects that the entry takes start with this.
 const TAKEN: &str = "owned";
 
-/// Owner references by the name of the object that has them. The garbage collector deletes what has an owner of a kind that it
-/// knows and does not find, so the one of a known kind exists: the cluster of this uid.
+/// Owner references by the name of the object that has them. The garbage collector deletes what has an owner of a kind
+/// that it knows and does not find, so the one of a known kind exists: the cluster of this uid.
 fn owners(uid: &str) -> [(&'static str, Value); 5] {
     let owner =
         |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind, "name": "kept", "uid": uid});

@@ -1,4 +1,5 @@
-//! Writes of KKP's Clusters: what a sleeping one is guarded from, and what KKP itself writes, which reaches nothing of ours.
+//! Writes of KKP's Clusters: what a sleeping one is guarded from, and what KKP itself writes, which reaches nothing of
+//! ours.
 
 use anyhow::Result;
 use kube::api::{Patch, PatchParams};

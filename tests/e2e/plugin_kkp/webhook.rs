@@ -1,5 +1,5 @@
-//! An admission webhook for one Cluster, under a name of the test's choice: down, or denying every update as KKP's does for a datacenter that
-//! left the Seed.
+//! An admission webhook for one Cluster, under a name of the test's choice: down, or denying every update as KKP's does
+//! for a datacenter that left the Seed.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

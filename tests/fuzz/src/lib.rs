@@ -1,6 +1,6 @@
-//! Feeds mutated inputs to what reads untrusted input, on stable Rust. `make fuzz SECONDS=60` runs every target for so long; as a part
-//! of the unit tests each target gets a few thousand inputs. With `make fuzz INPUTS=1000000`
-//! each gets so many.
+//! Feeds mutated inputs to what reads untrusted input, on stable Rust. `make fuzz SECONDS=60` runs every target for so
+//! long; as a part of the unit tests each target gets a few thousand inputs. With `make fuzz INPUTS=1000000` each gets
+//! so many.
 //!
 //! There is no coverage feedback: mutations of sound inputs, of accepted ones above all, reach past the parsers.
 
@@ -118,8 +118,8 @@ pub fn run(target: &str, seeds: &[&[u8]], mut feed: impl FnMut(&[u8]) -> bool) {
     println!("fuzz {target:<20} {inputs:>12} inputs, {accepted:>12} accepted, none crashed (seed {seed})");
 }
 
-/// Bytes that were in use at once while this ran, beside those before. `None` where other tests run at the same time: `make fuzz` runs
-/// the targets named `fuzz_memory_` by themselves and sets `FUZZ_MEMORY`.
+/// Bytes that were in use at once while this ran, beside those before. `None` where other tests run at the same time:
+/// `make fuzz` runs the targets named `fuzz_memory_` by themselves and sets `FUZZ_MEMORY`.
 pub fn peak<T>(work: impl FnOnce() -> T) -> (T, Option<usize>) {
     let before = MEMORY.current_usage();
     MEMORY.reset_peak_usage();

@@ -1,5 +1,5 @@
-//! Kubelets with certificates of their own: after each start a kubelet has none, asks for one as the bootstrapper, and speaks as
-//! its Node once the request is approved and the spoke's real controller manager has signed it.
+//! Kubelets with certificates of their own: after each start a kubelet has none, asks for one as the bootstrapper, and
+//! speaks as its Node once the request is approved and the spoke's real controller manager has signed it.
 
 use std::time::{Duration, Instant};
 

@@ -44,8 +44,8 @@ pub struct ClusterOptions {
     pub patch: Value,
     /// A merge patch over its status.
     pub status_patch: Value,
-    /// Whether its kubelets lose their certificates while they are off, as after a long sleep, and somebody has to approve their
-    /// requests before they are Ready again. Its Machines exist then, too.
+    /// Whether its kubelets lose their certificates while they are off, as after a long sleep, and somebody has to
+    /// approve their requests before they are Ready again. Its Machines exist then, too.
     pub certificates: bool,
     /// Whether to make the `ClusterDeployment` and its Secrets at all; otherwise only the machines exist.
     pub on_hub: bool,

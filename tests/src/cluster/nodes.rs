@@ -1,11 +1,11 @@
 //! The kubelets of a cluster, as seen from its API server: a Node and a Lease per instance, renewed while it runs.
 //!
 //! A kubelet that is off says nothing: its Node stays as it was (Ready, with an old heartbeat) until the spoke's real
-//! controller manager calls it Unknown. After a start it takes boot and ready delay until its Lease and its heartbeat move,
-//! and it can only speak while its cluster's API server answers.
+//! controller manager calls it Unknown. After a start it takes boot and ready delay until its Lease and its heartbeat
+//! move, and it can only speak while its cluster's API server answers.
 //!
-//! It speaks as the spoke's administrator, or as itself where kubelets have certificates: then it is silent after each start until
-//! its request for one has been approved.
+//! It speaks as the spoke's administrator, or as itself where kubelets have certificates: then it is silent after each
+//! start until its request for one has been approved.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ use crate::supervisor::clock::Clock;
 
 /// Plays the kubelets of one cluster. Runs until it is aborted.
 ///
-/// `client` writes as the spoke's administrator. With an `issuance`, that is only for kubelets which have been up from the
-/// beginning: a kubelet that starts later needs its own certificate.
+/// `client` writes as the spoke's administrator. With an `issuance`, that is only for kubelets which have been up from
+/// the beginning: a kubelet that starts later needs its own certificate.
 pub async fn play(
     client: Client,
     infra_id: String,
@@ -79,7 +79,8 @@ struct Kubelet {
     name: String,
     /// Where kubelets have certificates: its own.
     wallet: Option<Wallet>,
-    /// Since when the cluster is played, seconds since 1970. Who is up since before that has a certificate from better days.
+    /// Since when the cluster is played, seconds since 1970. Who is up since before that has a certificate from better
+    /// days.
     began: f64,
     /// The boot that it last spoke in, by the moment its instance began to run.
     boot: Option<f64>,
@@ -140,7 +141,8 @@ impl Kubelet {
         Ok(())
     }
 
-    /// Makes sure that the Node exists, and answers since when it will be Ready: as before, if it never was anything else.
+    /// Makes sure that the Node exists, and answers since when it will be Ready: as before, if it never was anything
+    /// else.
     async fn register(&self, instance: &Instance) -> Result<String> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let found = nodes.get_opt(&self.name).await.with_context(|| format!("read Node {}", self.name))?;

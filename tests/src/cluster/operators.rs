@@ -67,7 +67,8 @@ pub async fn create(client: &Client, infra_id: &str, awake: bool) -> Result<()> 
     write(client, infra_id, false, &days_ago(3)).await
 }
 
-/// Plays the operators of one cluster: some time after each wake they are busy, then they settle. Runs until it is aborted.
+/// Plays the operators of one cluster: some time after each wake they are busy, then they settle. Runs until it is
+/// aborted.
 pub async fn play(
     client: Client,
     infra_id: String,
@@ -99,8 +100,8 @@ pub async fn play(
     }
 }
 
-/// Plays the leaders among the operators' pods: they come back some time after the API server and renew their Leases as long as
-/// it answers. Runs until it is aborted.
+/// Plays the leaders among the operators' pods: they come back some time after the API server and renew their Leases as
+/// long as it answers. Runs until it is aborted.
 pub async fn lead(client: Client, infra_id: String, mut api_up: watch::Receiver<bool>, clock: Clock, awake: bool) {
     let mut started = awake;
     loop {

@@ -1,7 +1,8 @@
-//! Finds or builds what the world runs and cargo does not build: the control plane, the kubelet, the EC2 simulator's Python.
+//! Finds or builds what the world runs and cargo does not build: the control plane, the kubelet, the EC2 simulator's
+//! Python.
 //!
-//! `tests/assets.sh` knows versions, flags and folders. This program holds a copy of it and of its sources, so that `testbed` works without the
-//! checkout.
+//! `tests/assets.sh` knows versions, flags and folders. This program holds a copy of it and of its sources, so that
+//! `testbed` works without the checkout.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -17,7 +17,8 @@ use crate::ports;
 use crate::process::Rank;
 use crate::supervisor::children::Children;
 
-/// Longest time that a server of a world may take to come up. It needs three seconds, but on a busy machine that can be a minute.
+/// Longest time that a server of a world may take to come up. It needs three seconds, but on a busy machine that can be
+/// a minute.
 pub(crate) const READY: Duration = Duration::from_mins(3);
 
 /// A user that an API server knows by a static token.
@@ -218,8 +219,8 @@ impl Cluster {
     }
 }
 
-/// Controllers of the hub: namespaces that can be deleted, workloads that follow their replica counts, volumes that stay as long as
-/// a Pod uses them.
+/// Controllers of the hub: namespaces that can be deleted, workloads that follow their replica counts, volumes that
+/// stay as long as a Pod uses them.
 pub const HUB_CONTROLLERS: &[&str] = &[
     "namespace-controller",
     "garbage-collector-controller",
@@ -244,7 +245,8 @@ pub const SPOKE_CONTROLLERS: &[&str] = &[
     "certificatesigningrequest-cleaner-controller",
 ];
 
-/// Whom an API server is to a webhook that asks: the same to all, because a test's webhooks are at ports that no one knows yet.
+/// Whom an API server is to a webhook that asks: the same to all, because a test's webhooks are at ports that no one
+/// knows yet.
 const WEBHOOKS: &str = "\
 apiVersion: v1
 kind: Config

@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 
 use super::Call;
 
-/// The calls without those that were made again, word for word, because the answer of the first was lost: the SDK sends a call
-/// again when it hears nothing, and EC2 finds nothing left to do.
+/// The calls without those that were made again, word for word, because the answer of the first was lost: the SDK sends
+/// a call again when it hears nothing, and EC2 finds nothing left to do.
 pub fn without_repeats(calls: Vec<Call>) -> Vec<Call> {
     let mut kept: Vec<Call> = Vec::new();
     for call in calls {
@@ -19,8 +19,8 @@ pub fn without_repeats(calls: Vec<Call>) -> Vec<Call> {
     kept
 }
 
-/// Of the calls during one sleep or one wake: nothing was moved the wrong way, each of `count` instances was moved exactly once, and
-/// no call that went through named one that was there already, or was moving.
+/// Of the calls during one sleep or one wake: nothing was moved the wrong way, each of `count` instances was moved
+/// exactly once, and no call that went through named one that was there already, or was moving.
 ///
 /// # Errors
 /// When one of these does not hold, with the calls to blame.

@@ -14,8 +14,8 @@ pub const LOCALITY: &str = "locality_instance_id:";
 /// Where the operators of a database keep their lists in it, as fdbcli writes it.
 pub const OPERATORS: &str = r"\xff\x02/org.foundationdb.kubernetes-operator";
 
-/// The key of a group in one of the operators' lists; without an ID, what those of all groups begin with. An operator whose groups
-/// have a prefix keeps a part of the list for itself.
+/// The key of a group in one of the operators' lists; without an ID, what those of all groups begin with. An operator
+/// whose groups have a prefix keeps a part of the list for itself.
 pub fn key(list: &str, prefix: &str, id: &str) -> String {
     let parts = [OPERATORS, list, prefix, id].into_iter().filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join("/")
@@ -39,8 +39,8 @@ pub struct Database {
     pub gone: Vec<Volume>,
     /// When the last recovery was, seconds since 1970.
     pub recovered_at: f64,
-    /// The keys of the operators' lists, which they have in global mode only, as fdbcli writes them, and when each was set, seconds
-    /// since 1970.
+    /// The keys of the operators' lists, which they have in global mode only, as fdbcli writes them, and when each was
+    /// set, seconds since 1970.
     pub keys: BTreeMap<String, f64>,
     /// The point at which the operator is held just now.
     pub held: Option<String>,
@@ -98,8 +98,8 @@ impl Database {
         by_address || self.exclusions.contains(&format!("{LOCALITY}{group}"))
     }
 
-    /// One of the operators' lists, such as `pendingForInclusion`: IDs, and when each was put there. Of the groups with a prefix,
-    /// or of all if that is empty.
+    /// One of the operators' lists, such as `pendingForInclusion`: IDs, and when each was put there. Of the groups with
+    /// a prefix, or of all if that is empty.
     pub fn list(&self, list: &str, prefix: &str) -> BTreeMap<String, f64> {
         let under = key(list, prefix, "");
         let entries = self.keys.iter().filter(|(entry, _)| entry.starts_with(&under));
@@ -120,8 +120,8 @@ impl Database {
         self.processes.iter().find(|(_, process)| process.address == address).map(|(group, _)| group.clone())
     }
 
-    /// Excludes addresses and localities. The data of a process that is meant has moved when this returns; a new exclusion of one
-    /// makes the transaction system recover.
+    /// Excludes addresses and localities. The data of a process that is meant has moved when this returns; a new
+    /// exclusion of one makes the transaction system recover.
     pub fn exclude(&mut self, targets: &[String], now: f64) -> BTreeMap<String, Excluded> {
         let mut answer = BTreeMap::new();
         for target in targets {
@@ -137,8 +137,8 @@ impl Database {
         answer
     }
 
-    /// Takes back exclusions, which makes the transaction system recover; those of processes that report get their data again. Answers
-    /// what was not excluded.
+    /// Takes back exclusions, which makes the transaction system recover; those of processes that report get their data
+    /// again. Answers what was not excluded.
     pub fn include(&mut self, targets: &[String], now: f64) -> Vec<String> {
         let unknown: Vec<String> = targets.iter().filter(|target| !self.exclusions.remove(*target)).cloned().collect();
         if unknown.len() < targets.len() {

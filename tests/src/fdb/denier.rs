@@ -38,8 +38,8 @@ impl Drop for Denier {
 }
 
 impl Denier {
-    /// Registers one for the DELETE of these resources of the core group, such as `persistentvolumeclaims`, in one namespace. It
-    /// denies from the start.
+    /// Registers one for the DELETE of these resources of the core group, such as `persistentvolumeclaims`, in one
+    /// namespace. It denies from the start.
     ///
     /// # Errors
     /// When it cannot listen, or the hub refuses its registration.

@@ -20,8 +20,8 @@ use super::server::NewFdb;
 use super::{OPERATOR, resource};
 use crate::world::World;
 
-/// One database of a world. Copies are the same database. The operator's task ends with the last copy. Its client belongs to the runtime that
-/// it was made in.
+/// One database of a world. Copies are the same database. The operator's task ends with the last copy. Its client
+/// belongs to the runtime that it was made in.
 #[derive(Clone)]
 pub struct FdbCluster {
     world: World,
@@ -49,8 +49,8 @@ impl Drop for Task {
 }
 
 impl World {
-    /// Makes a `FoundationDBCluster` in a namespace of its own (`options.namespace`, or its name and some random characters), with
-    /// its operator, and waits until the operator calls it reconciled.
+    /// Makes a `FoundationDBCluster` in a namespace of its own (`options.namespace`, or its name and some random
+    /// characters), with its operator, and waits until the operator calls it reconciled.
     ///
     /// # Errors
     /// When the hub refuses something, or it takes longer than two minutes.

@@ -1,7 +1,8 @@
 //! What runs the Pods of the double, and what knows its databases: lives in the supervisor.
 //!
-//! Pods of any `FoundationDBCluster` are bound to a Node, become Ready, report to their database, and are really gone some time
-//! after their DELETE. Their volumes are bound at once and never hold anything but a marker in the database's books.
+//! Pods of any `FoundationDBCluster` are bound to a Node, become Ready, report to their database, and are really gone
+//! some time after their DELETE. Their volumes are bound at once and never hold anything but a marker in the database's
+//! books.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -256,7 +257,8 @@ impl Machines {
         Ok(zone)
     }
 
-    /// Writes what a kubelet writes of a Pod that runs, and what a provisioner writes of its claim. Answers the Pod's address.
+    /// Writes what a kubelet writes of a Pod that runs, and what a provisioner writes of its claim. Answers the Pod's
+    /// address.
     async fn make_ready(
         &self,
         owner: &(String, String),

@@ -1,9 +1,9 @@
 //! The double of the `FoundationDB` operator and of the databases that it runs, for want of the real ones.
 //!
-//! What is real: the API server, owner references, garbage collection, the protection of volumes in use, `kubectl exec` down to
-//! the streams. What is played: the operator ([`operator`]), after docs/reference/fdb.md; the database
-//! ([`database`]), which is a list of exclusions and of processes that report; Pods and Nodes ([`machines`]); fdbcli ([`fdbcli`]).
-//! See "The FoundationDB double" in `docs/development.md`.
+//! What is real: the API server, owner references, garbage collection, the protection of volumes in use, `kubectl exec`
+//! down to the streams. What is played: the operator ([`operator`]), after docs/reference/fdb.md; the database
+//! ([`database`]), which is a list of exclusions and of processes that report; Pods and Nodes ([`machines`]); fdbcli
+//! ([`fdbcli`]). See "The FoundationDB double" in `docs/development.md`.
 
 pub mod cluster;
 pub mod database;

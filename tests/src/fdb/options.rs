@@ -31,8 +31,8 @@ pub enum Runner {
     Nobody,
 }
 
-/// What a new database is like. The default is the one that was observed: redundancy double, 3 storage, 3 log, 1 cluster
-/// controller.
+/// What a new database is like. The default is the one that was observed: redundancy double, 3 storage, 3 log, 1
+/// cluster controller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FdbOptions {
@@ -58,7 +58,8 @@ pub struct FdbOptions {
     pub removal_mode: String,
     /// `spec.automationOptions.waitBetweenRemovalsSeconds`; the operator's 60 if absent. Divided by the speed.
     pub wait_between: Option<i64>,
-    /// `spec.automationOptions.replacements.failureDetectionTimeSeconds`; the operator's 7200 if absent. Divided by the speed.
+    /// `spec.automationOptions.replacements.failureDetectionTimeSeconds`; the operator's 7200 if absent. Divided by the
+    /// speed.
     pub failure_detection: Option<i64>,
     /// `spec.automationOptions.useLocalitiesForExclusion`.
     pub localities: bool,
@@ -106,10 +107,12 @@ impl Default for FdbOptions {
 pub struct Settings {
     /// How the operator writes the status.
     pub update_mode: UpdateMode,
-    /// The operator's own waits are divided by this, the seconds of `spec.automationOptions` among them: 60 s between removals,
-    /// 60 s after a conflict, 30 s without fault tolerance, 15 s while something is not excluded, 10 s while not reconciled.
+    /// The operator's own waits are divided by this, the seconds of `spec.automationOptions` among them: 60 s between
+    /// removals, 60 s after a conflict, 30 s without fault tolerance, 15 s while something is not excluded, 10 s while
+    /// not reconciled.
     pub speed: f64,
-    /// How long a pass takes between reading the cluster and its first sub-step: the database's status takes seconds to a minute.
+    /// How long a pass takes between reading the cluster and its first sub-step: the database's status takes seconds to
+    /// a minute.
     pub pass_delay: Delay,
     /// From a bound Pod to one that is Ready.
     pub start_delay: Delay,
@@ -125,7 +128,8 @@ pub struct Settings {
     pub available: bool,
     /// Whether the database could bear another failure. If not, the operator removes nothing.
     pub fault_tolerant: bool,
-    /// Makes the operator do the wrong thing: it takes every marked group for excluded and removes it with the data on it.
+    /// Makes the operator do the wrong thing: it takes every marked group for excluded and removes it with the data on
+    /// it.
     pub wrong: bool,
     /// Every pass ends early and comes again after the operator's 600 s, as while processes wait to be bounced.
     pub bounce: bool,

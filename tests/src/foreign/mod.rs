@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use shared::hive::api::{ClusterDeployment, ClusterSync};
 use shared::spoke::openshift::ClusterOperator;
 
-/// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, `ClusterSync` and `ClusterPool`, OpenShift's `ClusterOperator`
-/// and `ClusterVersion`, the `MachineDeployments` of Cluster API and of the machine-controller, and `FoundationDBCluster`. They hold only the
-/// fields we use, with upstream's enums, patterns and
-/// required fields; unknown fields are kept.
+/// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, `ClusterSync` and `ClusterPool`, OpenShift's
+/// `ClusterOperator` and `ClusterVersion`, the `MachineDeployments` of Cluster API and of the machine-controller, and
+/// `FoundationDBCluster`. They hold only the fields we use, with upstream's enums, patterns and required fields;
+/// unknown fields are kept.
 pub(crate) fn definitions() -> Vec<Value> {
     vec![
         without_required_spec(as_upstream(json!(ClusterDeployment::crd()))),
@@ -26,8 +26,8 @@ pub(crate) fn definitions() -> Vec<Value> {
     ]
 }
 
-/// Removes what Rust's types add to a schema and Go's do not: `nullable`, because an absent field is an `Option` here, and
-/// defaults, because those stay with who reads the field.
+/// Removes what Rust's types add to a schema and Go's do not: `nullable`, because an absent field is an `Option` here,
+/// and defaults, because those stay with who reads the field.
 fn as_upstream(mut definition: Value) -> Value {
     strip(&mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
     definition
@@ -163,8 +163,8 @@ fn cluster_pool() -> Value {
     definition("hive.openshift.io", ("ClusterPool", "clusterpools", &["cp"]), "Namespaced", &version)
 }
 
-/// Of a cluster's version: whether it is changing, and from what to what. Requires less than upstream does: nobody of ours
-/// writes one.
+/// Of a cluster's version: whether it is changing, and from what to what. Requires less than upstream does: nobody of
+/// ours writes one.
 fn cluster_version() -> Value {
     let text = || json!({"type": "string"});
     let condition = json!({

@@ -1,5 +1,6 @@
-//! Our definitions of foreign kinds against the real ones, where these are at hand: every field of ours exists there, with
-//! the same type, format, enum, pattern, default and required fields, so that the test world refuses what reality refuses.
+//! Our definitions of foreign kinds against the real ones, where these are at hand: every field of ours exists there,
+//! with the same type, format, enum, pattern, default and required fields, so that the test world refuses what reality
+//! refuses.
 
 use std::collections::BTreeSet;
 use std::fs;

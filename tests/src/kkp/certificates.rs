@@ -1,6 +1,8 @@
-//! The certificates of a control plane: Secrets with real X.509, and a kubeconfig that stops working when its own has expired.
+//! The certificates of a control plane: Secrets with real X.509, and a kubeconfig that stops working when its own has
+//! expired.
 //!
-//! Row 15: KKP renews below 30 days, within seconds of the end of a pause, before it touches any Deployment. A day here is a day.
+//! Row 15: KKP renews below 30 days, within seconds of the end of a pause, before it touches any Deployment. A day here
+//! is a day.
 
 use std::collections::BTreeMap;
 

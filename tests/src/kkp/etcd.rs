@@ -1,4 +1,5 @@
-//! etcd as etcd-launcher runs it: section 5 of docs/reference/kkp.md, without invented loss of data. Plain data, driven by its own clock.
+//! etcd as etcd-launcher runs it: section 5 of docs/reference/kkp.md, without invented loss of data. Plain data, driven
+//! by its own clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +74,8 @@ impl Etcd {
         }
         for (ordinal, volume) in &seen.pods {
             let member = self.ring.get(ordinal);
-            // Row 41: a member whose volume was lost is replaced. Row 43: not if the condition denied the cluster: "mismatch member".
+            // Row 41: a member whose volume was lost is replaced. Row 43: not if the condition denied the cluster:
+            // "mismatch member".
             let replaced = member.is_some_and(|known| known != volume) && seen.initialized;
             // Rows 38, 40: one that was removed wipes its directory and joins with a new ID, 23 s.
             let rejoins = member.is_none() && *ordinal < seen.replicas;
@@ -102,8 +104,8 @@ impl Etcd {
     }
 }
 
-/// KKP's own count of etcd: it keeps what it finds until etcd is healthy, and then moves by one (row 3). A `StatefulSet` that does not
-/// exist is made with all.
+/// KKP's own count of etcd: it keeps what it finds until etcd is healthy, and then moves by one (row 3). A
+/// `StatefulSet` that does not exist is made with all.
 pub fn wanted(found: Option<i64>, serves: bool, members: i64) -> i64 {
     match found {
         None => members,

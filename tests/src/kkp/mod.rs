@@ -1,9 +1,10 @@
 //! The double of KKP (Kubermatic) and of machine-controller, for want of the real ones and of a cloud.
 //!
-//! What is real: both API servers (the hub is the seed, a spoke is the user cluster), Deployments, `StatefulSets` and their Pods, eviction and
-//! disruption budgets, garbage collection, the admission webhooks down to their TLS. What is played: KKP's seed controllers ([`seed`]), the
-//! seed's kubelets and etcd ([`etcd`]), machine-controller, operating-system-manager, the cloud, kubelets, scheduler and CSI driver of the user
-//! cluster ([`user`]). It follows what the real programs were seen to do: "row n" is a row of docs/reference/kkp.md. See "The KKP double" in
+//! What is real: both API servers (the hub is the seed, a spoke is the user cluster), Deployments, `StatefulSets` and
+//! their Pods, eviction and disruption budgets, garbage collection, the admission webhooks down to their TLS. What is
+//! played: KKP's seed controllers ([`seed`]), the seed's kubelets and etcd ([`etcd`]), machine-controller,
+//! operating-system-manager, the cloud, kubelets, scheduler and CSI driver of the user cluster ([`user`]). It follows
+//! what the real programs were seen to do: "row n" is a row of docs/reference/kkp.md. See "The KKP double" in
 //! `docs/development.md`.
 
 pub mod certificates;

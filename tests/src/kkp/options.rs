@@ -25,7 +25,8 @@ pub struct KkpOptions {
     pub volumes: u32,
     /// Services of type `LoadBalancer`, each with a Deployment of two Pods and a disruption budget that allows none.
     pub load_balancers: u32,
-    /// Whether KKP's dashboard has set the finalizers for volumes and load balancers, as it does at a deletion (row 23).
+    /// Whether KKP's dashboard has set the finalizers for volumes and load balancers, as it does at a deletion (row
+    /// 23).
     pub cleanup_finalizers: bool,
     /// The knobs, as they stand at first.
     pub settings: Settings,
@@ -107,7 +108,8 @@ pub struct Settings {
     pub boot: Delay,
     /// How long a leader election takes after the API server was away: 15 s (row 58).
     pub lease_wait: Delay,
-    /// How long a Pod takes to end once it is deleted, if its grace period allows that and no annotation of its own says otherwise.
+    /// How long a Pod takes to end once it is deleted, if its grace period allows that and no annotation of its own
+    /// says otherwise.
     pub pod_end: Delay,
     /// How long a bootstrap token lives: 1 h (row 53). Not divided.
     pub token_life: Delay,

@@ -1,9 +1,10 @@
 //! A fault proxy for HTTP and HTTPS: forwards streams both ways and does to requests what its rules say.
 //!
-//! Clients may speak HTTP/1.1 or HTTP/2; TLS ends here, with a certificate of the world. The bearer token goes through, client
-//! certificates do not. Upgraded connections (exec, port-forward) are not forwarded.
+//! Clients may speak HTTP/1.1 or HTTP/2; TLS ends here, with a certificate of the world. The bearer token goes through,
+//! client certificates do not. Upgraded connections (exec, port-forward) are not forwarded.
 //!
-//! A proxy can be closed: it then really stops listening and cuts every connection, as a machine does that is switched off.
+//! A proxy can be closed: it then really stops listening and cuts every connection, as a machine does that is switched
+//! off.
 
 pub mod faults;
 mod forward;

@@ -1,7 +1,7 @@
 //! Label selectors that a gate adds to lists, so that clusters which share an API server each see their own.
 
-/// Each list that gets the selector, by API and resource, in one namespace or all. Single objects, and everything else, pass as
-/// they are.
+/// Each list that gets the selector, by API and resource, in one namespace or all. Single objects, and everything else,
+/// pass as they are.
 const LISTS: &[(&str, &str)] = &[
     ("/api/v1", "nodes"),
     ("/apis/coordination.k8s.io/v1", "leases"),

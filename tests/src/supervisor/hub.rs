@@ -146,7 +146,8 @@ fn people() -> Vec<Value> {
     ]
 }
 
-/// Writes a kubeconfig for each user and, twice each, for our programs' service accounts: straight, and through the proxy.
+/// Writes a kubeconfig for each user and, twice each, for our programs' service accounts: straight, and through the
+/// proxy.
 ///
 /// # Errors
 /// When a token is refused or a file cannot be written.

@@ -206,8 +206,8 @@ impl World {
             .args(["--cluster-operator-pause", &self.clock.timings().cluster_operator_pause.to_string()]);
     }
 
-    /// A webhook is ready when it says so and every entry that is registered has a caBundle. Of two controllers only one leads,
-    /// so a second one is ready when it lives.
+    /// A webhook is ready when it says so and every entry that is registered has a caBundle. Of two controllers only
+    /// one leads, so a second one is ready when it lives.
     async fn program_ready(&self, start: &Start, ports: Ports) -> Result<()> {
         let name = start.name();
         let plain = JsonHttp::new(&format!("http://127.0.0.1:{}", ports.plain));

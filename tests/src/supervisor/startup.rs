@@ -209,7 +209,8 @@ async fn prepare_spoke(server: Cluster, authority: &str) -> Result<Spoke> {
     Ok(Spoke { server, client, issuance })
 }
 
-/// Looks at all instances again and again, for gates and nodes, once the simulator runs: less often where there are none.
+/// Looks at all instances again and again, for gates and nodes, once the simulator runs: less often where there are
+/// none.
 fn poll(ec2: Ec2, mut running: watch::Receiver<bool>) -> watch::Receiver<Arc<Snapshot>> {
     let (sender, receiver) = watch::channel(Arc::<Snapshot>::default());
     tokio::spawn(async move {

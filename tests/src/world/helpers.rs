@@ -13,7 +13,8 @@ use tokio::time::Instant;
 
 use super::World;
 
-/// From one look to the next while something is awaited. Tests side by side wait most of the time, and each look costs CPU.
+/// From one look to the next while something is awaited. Tests side by side wait most of the time, and each look costs
+/// CPU.
 pub(crate) const PERIOD: Duration = Duration::from_millis(250);
 
 /// Tries again and again until it succeeds.
@@ -36,8 +37,8 @@ where
     }
 }
 
-/// Runs a test in a namespace of its own on the hub. When it fails or panics, what is in the namespace is printed first. The
-/// namespace is deleted in any case.
+/// Runs a test in a namespace of its own on the hub. When it fails or panics, what is in the namespace is printed
+/// first. The namespace is deleted in any case.
 ///
 /// # Errors
 /// When the test fails.

@@ -55,9 +55,9 @@ impl Drop for Inner {
 }
 
 impl World {
-    /// Starts a world for one test, in a new folder unless the options name one. Waits while too many of them are up. It ends with the last
-    /// copy of the answer, and in any case with this process. `$HIBERNATE_UPSTREAM_CRDS` names a folder of definitions to install instead of
-    /// ours, so that every test can run against the real ones.
+    /// Starts a world for one test, in a new folder unless the options name one. Waits while too many of them are up.
+    /// It ends with the last copy of the answer, and in any case with this process. `$HIBERNATE_UPSTREAM_CRDS` names a
+    /// folder of definitions to install instead of ours, so that every test can run against the real ones.
     ///
     /// # Errors
     /// When a part does not start.
@@ -178,8 +178,8 @@ impl World {
         Ec2::new(&self.file().ec2.endpoint)
     }
 
-    /// Makes a cluster in a namespace of its own (`options.namespace`, or its name and some random characters) and waits until
-    /// its Nodes are ready.
+    /// Makes a cluster in a namespace of its own (`options.namespace`, or its name and some random characters) and
+    /// waits until its Nodes are ready.
     ///
     /// # Errors
     /// When the hub, the spoke or EC2 refuses something.
@@ -226,8 +226,8 @@ impl World {
         self.inner.control.post("/programs", start).await.with_context(|| format!("start {}", start.name()))
     }
 
-    /// `stop`, `kill`, `restart`, `freeze` or `thaw` for any process of the world, by its name. The first three wait until it has
-    /// ended; `restart` does not wait until it is ready again.
+    /// `stop`, `kill`, `restart`, `freeze` or `thaw` for any process of the world, by its name. The first three wait
+    /// until it has ended; `restart` does not wait until it is ready again.
     ///
     /// # Errors
     /// When no such process runs.

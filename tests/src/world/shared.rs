@@ -20,7 +20,8 @@ const MAX_STARTING: u32 = 6;
 
 type Slot = Arc<tokio::sync::Mutex<Weak<Inner>>>;
 
-/// Worlds by their key. Each ends with the last test that uses it: an API server that nobody asks anything keeps a core busy all the same.
+/// Worlds by their key. Each ends with the last test that uses it: an API server that nobody asks anything keeps a core
+/// busy all the same.
 static WORLDS: Mutex<BTreeMap<String, Slot>> = Mutex::new(BTreeMap::new());
 /// Never dropped: it ends when its supervisor sees the test process exit.
 static COMMON: OnceCell<World> = OnceCell::const_new();
@@ -42,7 +43,8 @@ fn key(options: &Options, program: Option<&Start>) -> Result<String> {
 }
 
 impl World {
-    /// The world for tests that can share one: `$HIBERNATE_WORLD` if it is set, otherwise the one of [`Options::shared`].
+    /// The world for tests that can share one: `$HIBERNATE_WORLD` if it is set, otherwise the one of
+    /// [`Options::shared`].
     ///
     /// # Errors
     /// When a part does not start.
@@ -53,7 +55,8 @@ impl World {
         }
     }
 
-    /// The world with these options that the tests share which run at the same time. The first caller starts it, and it ends with its last copy.
+    /// The world with these options that the tests share which run at the same time. The first caller starts it, and it
+    /// ends with its last copy.
     ///
     /// # Errors
     /// When a part does not start.
@@ -61,7 +64,8 @@ impl World {
         Self::shared_by(options, None).await
     }
 
-    /// The world with these options and one program of ours with arguments of its own. Tests that pass the same arguments share it.
+    /// The world with these options and one program of ours with arguments of its own. Tests that pass the same
+    /// arguments share it.
     ///
     /// # Errors
     /// When a part does not start.
@@ -97,7 +101,8 @@ pub(super) async fn starting(spokes: usize) -> Result<SemaphorePermit<'static>> 
     STARTING.acquire_many(servers).await.context("wait until other tests' worlds are up")
 }
 
-/// Waits until no other heavy test runs: one that saturates a core or creates dozens of clusters. Hold the permit until the test ends.
+/// Waits until no other heavy test runs: one that saturates a core or creates dozens of clusters. Hold the permit until
+/// the test ends.
 ///
 /// # Errors
 /// Never: the semaphore is not closed.

@@ -1,4 +1,5 @@
-//! The EC2 simulator refuses what EC2 refuses: its own tests, with boto3, in the Python environment that the world uses.
+//! The EC2 simulator refuses what EC2 refuses: its own tests, with boto3, in the Python environment that the world
+//! uses.
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
 use std::path::Path;

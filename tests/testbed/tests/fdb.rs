@@ -1,5 +1,6 @@
-//! The double of the FoundationDB operator does what the real one was seen to do: removing, being denied, being woken, deleting
-//! (sections 1 to 3, 5 and 6 of docs/reference/fdb.md). What happens when a removal is undone is in `fdb_recovery.rs`.
+//! The double of the FoundationDB operator does what the real one was seen to do: removing, being denied, being woken,
+//! deleting (sections 1 to 3, 5 and 6 of docs/reference/fdb.md). What happens when a removal is undone is in
+//! `fdb_recovery.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 

@@ -1,5 +1,5 @@
-//! The double of the FoundationDB operator in global synchronisation mode: not observed, but read in the source of release 2.33
-//! (`internal/coordination`, and what uses it).
+//! The double of the FoundationDB operator in global synchronisation mode: not observed, but read in the source of
+//! release 2.33 (`internal/coordination`, and what uses it).
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
@@ -82,8 +82,8 @@ async fn in_global_mode_what_is_gone_waits_for_what_is_held() {
     assert!(database.exclusions.is_empty() && database.keys.is_empty(), "{database:?}");
 }
 
-/// Two that are ready although they are held: one that was removed without exclusion, and one that was held before the mode was
-/// global. They are included together with what is gone, and the next pass excludes them again.
+/// Two that are ready although they are held: one that was removed without exclusion, and one that was held before the
+/// mode was global. They are included together with what is gone, and the next pass excludes them again.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_was_not_excluded_or_is_late_blocks_nobody() {
     let world = world().await;
@@ -108,7 +108,8 @@ async fn who_was_not_excluded_or_is_late_blocks_nobody() {
     }
 }
 
-/// Whoever undoes a removal has to clear the group's keys, too: the operator clears those of groups that are in the status no more.
+/// Whoever undoes a removal has to clear the group's keys, too: the operator clears those of groups that are in the
+/// status no more.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_marked_no_longer_stays_on_the_lists_and_blocks() {
     let held = held_storage("unmarked", global()).await;

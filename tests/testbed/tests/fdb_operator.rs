@@ -1,5 +1,5 @@
-//! The double of the FoundationDB operator as a whole: databases of every shape, modes of removal, what stops one, an operator that
-//! dies or goes wrong, and fdbcli. Sections are those of docs/reference/fdb.md.
+//! The double of the FoundationDB operator as a whole: databases of every shape, modes of removal, what stops one, an
+//! operator that dies or goes wrong, and fdbcli. Sections are those of docs/reference/fdb.md.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 

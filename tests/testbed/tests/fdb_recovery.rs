@@ -1,5 +1,5 @@
-//! The double of the FoundationDB operator when a removal is undone by editing: what the real one did, row by row (section 4 of
-//! docs/reference/fdb.md). The special cases are in `fdb_special.rs`.
+//! The double of the FoundationDB operator when a removal is undone by editing: what the real one did, row by row
+//! (section 4 of docs/reference/fdb.md). The special cases are in `fdb_special.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 

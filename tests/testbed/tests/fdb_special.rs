@@ -1,5 +1,5 @@
-//! The double of the FoundationDB operator in the special cases of a recovery, and when two write at once (the rest of section 4,
-//! and section 5, of docs/reference/fdb.md).
+//! The double of the FoundationDB operator in the special cases of a recovery, and when two write at once (the rest of
+//! section 4, and section 5, of docs/reference/fdb.md).
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 

@@ -1,4 +1,5 @@
-//! The double of KKP does what the real one was seen to do, on the seed. The names of the tests are rows of docs/reference/kkp.md.
+//! The double of KKP does what the real one was seen to do, on the seed. The names of the tests are rows of
+//! docs/reference/kkp.md.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The double of machine-controller, its cloud and its kubelets does what the real ones were seen to do. The names of the tests are rows of
-//! docs/reference/kkp.md.
+//! The double of machine-controller, its cloud and its kubelets does what the real ones were seen to do. The names of
+//! the tests are rows of docs/reference/kkp.md.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Tests of the test world itself: worlds come and go, machines follow their instances, faults hit what they name, and the FoundationDB double
-//! does what the real operator was seen to do. `make test-testbed` runs them; `make test` does not.
+//! Tests of the test world itself: worlds come and go, machines follow their instances, faults hit what they name, and
+//! the FoundationDB double does what the real operator was seen to do. `make test-testbed` runs them; `make test` does
+//! not.
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
 #[path = "../../e2e/fdb_common.rs"]

@@ -77,7 +77,8 @@ pub(super) fn is_published(observed: &Published, bundle: &str) -> bool {
     observed.entries.iter().all(|(_, published)| published == bundle.as_bytes())
 }
 
-/// Makes this bundle the caBundle of every entry. `None` if the configuration is not the one that was observed any more.
+/// Makes this bundle the caBundle of every entry. `None` if the configuration is not the one that was observed any
+/// more.
 pub(super) async fn publish<K: Configuration>(
     api: &Api<K>,
     name: &str,

@@ -1,4 +1,5 @@
-//! The task of a webhook whose certificate another program writes to two files, such as a mounted Secret of cert-manager.
+//! The task of a webhook whose certificate another program writes to two files, such as a mounted Secret of
+//! cert-manager.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The certificate task of a webhook that is its own authority: it watches, decides by the table of [`super::material`],
-//! writes and publishes.
+//! The certificate task of a webhook that is its own authority: it watches, decides by the table of
+//! [`super::material`], writes and publishes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -151,8 +151,8 @@ impl Task {
         let mut mutating = watch_object(self.mutating.clone(), &configuration).default_backoff().boxed();
         let mut wait = timing.check;
         loop {
-            // The timer is short and what it leads to reads the wall clock, because a monotonic clock stands still while
-            // its host is suspended.
+            // The timer is short and what it leads to reads the wall clock, because a monotonic clock stands still
+            // while its host is suspended.
             let seen = tokio::select! {
                 Some(event) = secrets.next() => self.see_secret(event),
                 Some(event) = validating.next() => self.see_configuration(event),
@@ -225,7 +225,8 @@ impl Task {
         material: Option<&Material>,
         now: Timestamp,
     ) -> Result<Pass, ReconcileError> {
-        // Replicas with different settings, as during a rollout of the Deployment, replace each other's leaf as often as they may.
+        // Replicas with different settings, as during a rollout of the Deployment, replace each other's leaf as often
+        // as they may.
         if self.attempted.is_some_and(|at| at.elapsed() < self.pause()) {
             return Ok(Pass::Pending);
         }
@@ -249,8 +250,8 @@ impl Task {
         }
     }
 
-    /// No bundle is put back that another replica has replaced: the Secret is read after the configuration was observed, and only that version
-    /// of the configuration is written.
+    /// No bundle is put back that another replica has replaced: the Secret is read after the configuration was
+    /// observed, and only that version of the configuration is written.
     async fn publish_in<K: Configuration>(&mut self, api: &Api<K>, bundle: &str) -> Result<Pass, ReconcileError> {
         // Without a configuration there is nothing to own; its creation wakes us. Until then, readiness says so.
         let Some(observed) = self.serving.seen(K::KIND) else {
@@ -272,7 +273,8 @@ impl Task {
         Ok(Pass::Settled)
     }
 
-    /// Whether the Secret still is the one that was observed. If not, the watch lags: what was read instead counts from here on.
+    /// Whether the Secret still is the one that was observed. If not, the watch lags: what was read instead counts from
+    /// here on.
     async fn is_current(&mut self) -> Result<bool, ReconcileError> {
         let Managed { namespace, secret, .. } = &self.managed;
         let error = |source| ReconcileError::Read { namespace: namespace.clone(), name: secret.clone(), source };

@@ -9,8 +9,9 @@
 //! | C5 | an expired CA in the bundle | drop it |
 //! | C6 | none of these | nothing |
 //!
-//! No order has to be kept between the Secret and the caBundle of the configurations: a leaf of the new CA comes with the
-//! new CA's certificate signed by the old one, so that a client trusts it with the old bundle, with both, and with the new.
+//! No order has to be kept between the Secret and the caBundle of the configurations: a leaf of the new CA comes with
+//! the new CA's certificate signed by the old one, so that a client trusts it with the old bundle, with both, and with
+//! the new.
 
 use std::collections::BTreeSet;
 

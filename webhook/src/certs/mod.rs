@@ -1,7 +1,9 @@
 //! The serving certificate: where it comes from, and that it is renewed in time and served without a restart.
 //!
-//! Either the webhook is its own authority ([`Certificates::managed`]): CA and leaf live in one Secret, which all replicas watch and any
-//! replica fills and renews by compare-and-swap, and the CA bundle is kept in the two webhook configurations. Or another authority issues it ([`Certificates::files`]), and the webhook reloads two files when they change.
+//! Either the webhook is its own authority ([`Certificates::managed`]): CA and leaf live in one Secret, which all
+//! replicas watch and any replica fills and renews by compare-and-swap, and the CA bundle is kept in the two webhook
+//! configurations. Or another authority issues it ([`Certificates::files`]), and the webhook reloads two files when
+//! they change.
 //!
 //! ```no_run
 //! # use webhook::certs::{Certificates, Managed, Timing};

@@ -49,7 +49,8 @@ pub enum NotReady {
 #[derive(Debug)]
 pub(super) struct Serving {
     pair: watch::Sender<Option<Pair>>,
-    /// For each configuration that must trust us: its kind, and what it holds. Empty with files: there others see to it.
+    /// For each configuration that must trust us: its kind, and what it holds. Empty with files: there others see to
+    /// it.
     published: Vec<(&'static str, watch::Sender<Option<Published>>)>,
     failures: AtomicU64,
     /// What is wrong, by what was being done: the watches, the Secret and the bundle can fail at once.
@@ -166,7 +167,8 @@ impl ResolvesServerCert for Serving {
     }
 }
 
-/// TLS 1.2 and 1.3 with whatever certificate is newest when a client shakes hands, for every client or for those of a CA.
+/// TLS 1.2 and 1.3 with whatever certificate is newest when a client shakes hands, for every client or for those of a
+/// CA.
 pub(super) fn server_config(
     serving: &Arc<Serving>,
     clients: Option<ClientCa>,

@@ -1,8 +1,9 @@
 //! A cache of the hub's `FoundationDBCluster`s, and whether its content is fresh enough to rely on.
 //!
-//! A watch keeps the cache up to date. A watch that hangs looks like one without changes, so the webhook also lists the names
-//! and versions of all clusters every two seconds. The cache counts as synced once the watch has caught up with such a list. A
-//! cache that has not synced for [`MAX_STALENESS`] proves nothing. A watch that falls behind is restarted.
+//! A watch keeps the cache up to date. A watch that hangs looks like one without changes, so the webhook also lists the
+//! names and versions of all clusters every two seconds. The cache counts as synced once the watch has caught up with
+//! such a list. A cache that has not synced for [`MAX_STALENESS`] proves nothing. A watch that falls behind is
+//! restarted.
 
 mod follow;
 
@@ -38,7 +39,8 @@ pub struct Clusters {
 #[derive(Debug)]
 struct Known {
     clusters: HashMap<String, Cluster>,
-    /// The last sync, by both clocks: the wall clock can be set, and the monotonic clock stops while the host is suspended.
+    /// The last sync, by both clocks: the wall clock can be set, and the monotonic clock stops while the host is
+    /// suspended.
     synced: Option<(Instant, Timestamp)>,
     /// Why there was no sync since.
     error: String,

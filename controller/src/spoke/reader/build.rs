@@ -1,7 +1,7 @@
 //! Builds values of JSON, and charges each part of them while it is built: what bounds an answer is what reads it.
 //!
-//! The whole text is read, also the fields that nobody asks for, by one parser with its own rules: an answer with a number that does not
-//! exist, half a surrogate, more depth than it takes, or text after its end is refused.
+//! The whole text is read, also the fields that nobody asks for, by one parser with its own rules: an answer with a
+//! number that does not exist, half a surrogate, more depth than it takes, or text after its end is refused.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
@@ -82,7 +82,8 @@ pub fn build<T: DeserializeOwned>(text: &[u8], charge: &mut Charge) -> Result<T,
     }
 }
 
-/// Bytes of the longest text, as it is written. Up to the first fault of the JSON, texts begin and end where the parser sees it.
+/// Bytes of the longest text, as it is written. Up to the first fault of the JSON, texts begin and end where the parser
+/// sees it.
 fn longest_text(json: &[u8]) -> usize {
     let (mut longest, mut begin, mut escaped) = (0, None, false);
     for (at, byte) in json.iter().enumerate() {

@@ -38,7 +38,8 @@ pub enum Listing {
     Plain,
 }
 
-/// All objects of a kind, and from then on what changes. It never ends; after an error it goes on, so that it needs a backoff.
+/// All objects of a kind, and from then on what changes. It never ends; after an error it goes on, so that it needs a
+/// backoff.
 pub fn events<K: Object>(client: SpokeClient, listing: Listing) -> impl Stream<Item = WatchEvent<K>> + Send {
     let watch = Watch { client, listing, stage: Stage::Begin, page: VecDeque::new(), limit: PAGE, opened: None };
     stream::unfold(watch, |mut watch| async move { Some((watch.next().await, watch)) })

@@ -18,7 +18,8 @@ const ALL: usize = 40 << 20;
 const OF_TENANT: usize = 24 << 20;
 /// Bytes of the answers of one spoke.
 const ONE: usize = 12 << 20;
-/// Bytes that each spoke has for itself, however many others have filled what they share: as much as a small cluster needs.
+/// Bytes that each spoke has for itself, however many others have filled what they share: as much as a small cluster
+/// needs.
 const OWN: usize = 256 << 10;
 /// Bytes of what spokes have for themselves, and of them for one tenant while no other has any.
 const ALL_OWN: usize = 64 << 20;

@@ -47,8 +47,8 @@ pub fn smaller(limit: u32, error: &kube::Error) -> Option<u32> {
     (is_full && limit > LEAST_PAGE).then(|| (limit / 4).max(LEAST_PAGE))
 }
 
-/// Whether what was asked for is not there. By the code of the answer: of a group that it does not serve, an API server says so in
-/// plain text, without a reason.
+/// Whether what was asked for is not there. By the code of the answer: of a group that it does not serve, an API server
+/// says so in plain text, without a reason.
 pub fn is_not_there(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }

@@ -1,5 +1,5 @@
-//! Requests whose last answer was too large are not sent again at once: a watch that fails is opened again within a second, and each try
-//! of a hostile spoke would cost as much as the answers of a hundred others.
+//! Requests whose last answer was too large are not sent again at once: a watch that fails is opened again within a
+//! second, and each try of a hostile spoke would cost as much as the answers of a hundred others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -67,8 +67,8 @@ async fn write(fdb: &Fdb, namespace: &str, seen: &Seen, now: Timestamp, action: 
     written.map_err(|source| ReconcileError::Write(what(), source))
 }
 
-/// Writes annotations, if the object still is the one that was listed. A lost race answers 409, so that a 422 is a refusal, and needs no
-/// right to read the object again.
+/// Writes annotations, if the object still is the one that was listed. A lost race answers 409, so that a 422 is a
+/// refusal, and needs no right to read the object again.
 async fn annotate<K>(hub: &Hub, namespace: &str, listed: &Name, annotations: &Annotations) -> Result<(), WriteError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,

@@ -1,8 +1,8 @@
-//! FoundationDB: observes what is being removed of a cluster, decides, stamps and releases. `shared` judges what is held, and how
-//! long.
+//! FoundationDB: observes what is being removed of a cluster, decides, stamps and releases. `shared` judges what is
+//! held, and how long.
 //!
-//! Only the clusters themselves are watched. Pods, PVCs and Services are listed of a cluster of which something is being
-//! removed, and only while that lasts.
+//! Only the clusters themselves are watched. Pods, PVCs and Services are listed of a cluster of which something is
+//! being removed, and only while that lasts.
 
 mod act;
 mod observe;

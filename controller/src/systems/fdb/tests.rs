@@ -1,4 +1,5 @@
-//! Suspensions on a paused clock, with a hub in memory: hours pass in milliseconds, and the controller is killed after every write.
+//! Suspensions on a paused clock, with a hub in memory: hours pass in milliseconds, and the controller is killed after
+//! every write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -137,8 +137,8 @@ async fn move_machines(
     Ok(goes_on)
 }
 
-/// The call, dropped when the desired state changes. While the cloud throttles, the call is queued, and a call dropped from the
-/// queue is never sent. A call in flight cannot be canceled: the next lists show its effect.
+/// The call, dropped when the desired state changes. While the cloud throttles, the call is queued, and a call dropped
+/// from the queue is never sent. A call in flight cannot be canceled: the next lists show its effect.
 async fn call_while_wanted(
     hive: &Hive,
     wanted: &ClusterDeployment,

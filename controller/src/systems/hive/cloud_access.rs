@@ -1,4 +1,5 @@
-//! The way to the clouds' drivers, as reconciles need it: three questions, so that tests can answer them without a cloud.
+//! The way to the clouds' drivers, as reconciles need it: three questions, so that tests can answer them without a
+//! cloud.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ pub trait CloudAccess: Send + Sync {
     /// The driver for a cluster.
     fn of<'a>(&'a self, cluster: &'a ClusterDeployment) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>>;
 
-    /// The cloud refused what came with the cluster's credentials: they are read again at the next call. Answers their version.
+    /// The cloud refused what came with the cluster's credentials: they are read again at the next call. Answers their
+    /// version.
     fn doubt(&self, cluster: &ClusterDeployment) -> Option<String>;
 
     /// Whether a cluster's credentials have another version than the one that was refused.

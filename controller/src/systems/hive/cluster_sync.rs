@@ -21,8 +21,8 @@ use crate::runtime::watch_backoff::WatchBackoff;
 use crate::runtime::{Key, clock};
 use crate::spoke::reader::is_not_there;
 
-/// How long the first list is waited for. Afterwards every cluster's `ClusterSync` counts as missing, and a transition waits
-/// for another minute, in which it says so (docs/reference/hive.md, row 9): two minutes in all.
+/// How long the first list is waited for. Afterwards every cluster's `ClusterSync` counts as missing, and a transition
+/// waits for another minute, in which it says so (docs/reference/hive.md, row 9): two minutes in all.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What is known of the hub's `ClusterSync`s.
@@ -112,7 +112,8 @@ impl ClusterSyncs {
         }
     }
 
-    /// Replaces everything by a new list. Returns the clusters whose state changed, of those that a reconcile has asked about.
+    /// Replaces everything by a new list. Returns the clusters whose state changed, of those that a reconcile has asked
+    /// about.
     fn replace(&self, now: HashMap<Key, Synced>) -> Vec<Key> {
         let mut known = self.write();
         let news = match &*known {

@@ -1,7 +1,7 @@
 //! Notices another controller at work: H, R or P keep saying what we have not written.
 //!
-//! Hive's own hibernation controller answers each of our writes with one of its own. Somebody who edits a status by hand
-//! does so once; we put it right and go on.
+//! Hive's own hibernation controller answers each of our writes with one of its own. Somebody who edits a status by
+//! hand does so once; we put it right and go on.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;

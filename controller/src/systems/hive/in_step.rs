@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-/// Reconciles that follow a pause fall into step by this: a hundred clusters on their way then share a few calls a round.
+/// Reconciles that follow a pause fall into step by this: a hundred clusters on their way then share a few calls a
+/// round.
 pub const STEP: Duration = Duration::from_millis(250);
 
-/// At least `pause`, up to the next step: targets that wait about as long are listed at the same moment, and so by one call.
+/// At least `pause`, up to the next step: targets that wait about as long are listed at the same moment, and so by one
+/// call.
 pub fn in_step(elapsed: Duration, pause: Duration, step: Duration) -> Duration {
     let step = step.as_nanos().max(1);
     let past = (elapsed + pause).as_nanos() % step;

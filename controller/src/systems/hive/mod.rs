@@ -1,4 +1,5 @@
-//! Hive: observes a `ClusterDeployment`, its machines and its spoke, and carries out what `shared` decides about its power state.
+//! Hive: observes a `ClusterDeployment`, its machines and its spoke, and carries out what `shared` decides about its
+//! power state.
 
 mod act;
 mod cloud_access;
@@ -40,7 +41,8 @@ use crate::spoke::Network;
 /// What the harness keeps of one cluster.
 type Target = crate::runtime::Target<Hive>;
 
-/// Clusters of one page of the first list. While a page is read it takes several times the memory of what is kept of it.
+/// Clusters of one page of the first list. While a page is read it takes several times the memory of what is kept of
+/// it.
 const PAGE_SIZE: u32 = 50;
 
 /// A reconcile takes its time: 1.7 s after it is 2 s after its beginning.
@@ -93,7 +95,8 @@ impl Hive {
         Self { handle, clouds, ownership, network, settings, concurrency, cluster_syncs }
     }
 
-    /// Whether the watch has brought another desired state since `decided` was read, or an older object that names its machines.
+    /// Whether the watch has brought another desired state since `decided` was read, or an older object that names its
+    /// machines.
     fn is_outdated(&self, decided: &ClusterDeployment) -> bool {
         if self.ownership.older_than(decided).is_some() {
             return true;
@@ -261,7 +264,8 @@ fn count(hive: &Hive, cluster: &ClusterDeployment) {
     hive.hub().metrics.count(&key_of(cluster), cluster.power_state(), asleep);
 }
 
-/// Whether the Secret that the cloud refused has another version by now. Nothing else is asked, and only after a refusal.
+/// Whether the Secret that the cloud refused has another version by now. Nothing else is asked, and only after a
+/// refusal.
 async fn has_new_credentials(hive: &Hive, cluster: &ClusterDeployment, state: &TargetState) -> bool {
     match state.refused() {
         Some(version) => hive.clouds.are_new(cluster, version).await,
@@ -271,8 +275,8 @@ async fn has_new_credentials(hive: &Hive, cluster: &ClusterDeployment, state: &T
 
 /// Writes the status, if it differs. Returns the object if it was written.
 ///
-/// The machines of a cluster move within moments of each other: a status that only names fewer of them is held back once, and the next
-/// reconcile mostly has more to say.
+/// The machines of a cluster move within moments of each other: a status that only names fewer of them is held back
+/// once, and the next reconcile mostly has more to say.
 async fn record(
     hive: &Hive,
     facts: &Facts<'_>,
@@ -308,7 +312,8 @@ async fn notice(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetStat
 
 /// Remembers how long the object needs no reconcile as it stands.
 ///
-/// Reconciles of clusters in transition are spread; those of steady ones keep in step, because they share calls to the cloud.
+/// Reconciles of clusters in transition are spread; those of steady ones keep in step, because they share calls to the
+/// cloud.
 fn settle(
     hive: &Hive,
     state: &mut TargetState,

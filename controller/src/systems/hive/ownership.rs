@@ -1,6 +1,7 @@
 //! Whose machines: which `ClusterDeployments` name them, and in which account the cloud has shown them.
 //!
-//! An index over the watch, so that no reconcile looks through ten thousand objects. It hears of a change before the systems do.
+//! An index over the watch, so that no reconcile looks through ten thousand objects. It hears of a change before the
+//! systems do.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -66,7 +67,8 @@ impl Ownership {
         claims.iter().take_while(is_older).find(is_same).cloned()
     }
 
-    /// The cloud has listed this cluster's machines: whose limits they share is known. Not before, because credentials are a tenant's to write.
+    /// The cloud has listed this cluster's machines: whose limits they share is known. Not before, because credentials
+    /// are a tenant's to write.
     pub fn found_in(&self, cluster: &ClusterDeployment, domain: Arc<str>) {
         if let Some(owner) = self.lock().owners.get_mut(&key_of(cluster))
             && owner.object.meta().uid == cluster.metadata.uid

@@ -1,7 +1,7 @@
 //! The preflight before a sleep or a wake: asks the spoke what could stand in the way, and answers in a condition.
 //!
-//! What is made of it is decided in `shared::hive::preflight`. A spoke that is silent and a kind that is not there are findings,
-//! never errors: only the write of the answer can fail, and then the cluster is reconciled again.
+//! What is made of it is decided in `shared::hive::preflight`. A spoke that is silent and a kind that is not there are
+//! findings, never errors: only the write of the answer can fail, and then the cluster is reconciled again.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ use crate::spoke::webhooks::{kube_system, part, taken, webhooks};
 /// How long the spoke gets for all of it together.
 const DEADLINE: Duration = Duration::from_secs(8);
 
-/// Where the certificates are whose end ends more: the API server's signers, and the signer of the kubelets' certificates.
+/// Where the certificates are whose end ends more: the API server's signers, and the signer of the kubelets'
+/// certificates.
 const SIGNERS: [&str; 2] = ["openshift-kube-apiserver-operator", "openshift-kube-controller-manager-operator"];
 
 /// Runs the preflight if it is due or requested, and writes the answer. Returns the object if it was written.
@@ -91,8 +92,8 @@ async fn ask(hive: &Hive, cluster: &ClusterDeployment) -> (SpokePreflight, Vec<H
     }
 }
 
-/// Asks the spoke, and what its answers are charged: one question first, so that a silent spoke costs one connection, then the others all
-/// at once. Each part that cannot be read says so by itself.
+/// Asks the spoke, and what its answers are charged: one question first, so that a silent spoke costs one connection,
+/// then the others all at once. Each part that cannot be read says so by itself.
 pub async fn look(client: &SpokeClient) -> (SpokePreflight, Vec<Held>) {
     let parts = async {
         let version = version(client).await;

@@ -25,8 +25,8 @@ use crate::spoke::{self, Network, Route, Scope, SpokeWatch, kubeconfig};
 /// How often spot Machines are listed while Nodes are awaited.
 const SPOT_PERIOD: Duration = Duration::from_secs(30);
 
-/// While a spoke cannot be asked, its kubeconfig's Secret is read again after this time: it may have been replaced. So may the
-/// overrides of its address.
+/// While a spoke cannot be asked, its kubeconfig's Secret is read again after this time: it may have been replaced. So
+/// may the overrides of its address.
 const COMPARE_PERIOD: Duration = Duration::from_secs(15);
 
 /// What the spoke says, over the connection of this wake.

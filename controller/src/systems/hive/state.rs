@@ -84,7 +84,8 @@ pub struct TargetState {
     pub conflicts: ConflictDetector,
     /// The version of the Secret whose credentials the cloud refused, until it accepts some.
     refused: Option<String>,
-    /// When the spoke was last asked what could stand in the way of a sleep, and what it said if that was not written yet.
+    /// When the spoke was last asked what could stand in the way of a sleep, and what it said if that was not written
+    /// yet.
     pub preflight: Option<(Instant, Option<Unwritten>)>,
     /// Whether the last status was held back because it only named other machines.
     pub names_held_back: bool,
@@ -106,7 +107,8 @@ impl TargetState {
         self.settled = Some((fingerprint(cluster, sync, older), Instant::now() + pause));
     }
 
-    /// The reconcile has failed: the next one is due, whatever the last one said. In doubt it may have written something.
+    /// The reconcile has failed: the next one is due, whatever the last one said. In doubt it may have written
+    /// something.
     pub fn failed(&mut self, doubt: bool) {
         self.settled = None;
         if doubt {
@@ -114,8 +116,8 @@ impl TargetState {
         }
     }
 
-    /// A call to the cloud was given up while it may have been on its way: the last list of machines counts no more, and the
-    /// next one may not last.
+    /// A call to the cloud was given up while it may have been on its way: the last list of machines counts no more,
+    /// and the next one may not last.
     pub fn gave_up_calls(&mut self) {
         self.machines = None;
         self.unsure_until = Some(Instant::now() + IN_FLIGHT_TIMEOUT);
@@ -137,7 +139,8 @@ impl TargetState {
         self.machines = Some((Instant::now(), machines.clone()));
     }
 
-    /// A call to the cloud failed. If that was for want of rights, `version` is asked which version of the Secret gave them.
+    /// A call to the cloud failed. If that was for want of rights, `version` is asked which version of the Secret gave
+    /// them.
     pub fn doubt(&mut self, error: &CloudError, version: impl FnOnce() -> Option<String>) {
         if lacks_rights(error.kind) {
             self.refused = version();
@@ -176,7 +179,8 @@ fn lacks_rights(kind: CloudErrorKind) -> bool {
     matches!(kind, CloudErrorKind::Denied | CloudErrorKind::Credentials)
 }
 
-/// What of an object, and of an older one with its machines, calls for a reconcile: everything but the status that others keep there.
+/// What of an object, and of an older one with its machines, calls for a reconcile: everything but the status that
+/// others keep there.
 fn fingerprint(cluster: &ClusterDeployment, sync: Sync, older: Option<&Older>) -> u64 {
     let mut hasher = DefaultHasher::new();
     older.hash(&mut hasher);

@@ -1,4 +1,5 @@
-//! Carries out a plan: the record first, then each action. The first that fails ends the reconcile; the next one goes on.
+//! Carries out a plan: the record first, then each action. The first that fails ends the reconcile; the next one goes
+//! on.
 
 use std::future::Future;
 use std::time::Duration;
@@ -141,8 +142,8 @@ async fn one(
     }
 }
 
-/// The same for each of these, some at once. One that the user cluster refuses or does not answer holds up no other for a while; the first
-/// failure is the outcome.
+/// The same for each of these, some at once. One that the user cluster refuses or does not answer holds up no other for
+/// a while; the first failure is the outcome.
 async fn each<T, F>(all: &[T], call: impl Fn(T) -> F) -> Result<(), ReconcileError>
 where
     T: Clone,
@@ -165,7 +166,8 @@ async fn write_cluster(kkp: &Kkp, cluster: &Cluster, patch: Value) -> Result<Box
     kkp.hub().patch(cluster, patch).await.map(Box::new).map_err(ReconcileError::Cluster)
 }
 
-/// The end of the pause. KKP's refusal is a fact for the next decision: then every count is restored by us (rows 20, 27).
+/// The end of the pause. KKP's refusal is a fact for the next decision: then every count is restored by us (rows 20,
+/// 27).
 async fn unpause(
     kkp: &Kkp,
     cluster: &Cluster,

@@ -178,7 +178,8 @@ fn full_name(pod: &KubePod) -> String {
     format!("{}/{}", pod.metadata.namespace, pod.metadata.name)
 }
 
-/// Pods that a drain deletes. One whose Node is gone, or has neither a heartbeat nor a Lease, has no kubelet that ends it.
+/// Pods that a drain deletes. One whose Node is gone, or has neither a heartbeat nor a Lease, has no kubelet that ends
+/// it.
 pub fn pods(pods: &[KubePod], nodes: &[Node]) -> Vec<Pod> {
     let alive: BTreeSet<&str> =
         nodes.iter().filter(|node| node.ready || !node.stale).map(|node| node.name.as_str()).collect();

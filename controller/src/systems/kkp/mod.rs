@@ -1,8 +1,8 @@
 //! KKP: dehydrates and hydrates user clusters from their seed. `shared::kkp` decides; this reads, writes and reports.
 //!
-//! Only Clusters are watched. The namespace of a cluster's control plane and the user cluster itself are read while an operation is
-//! under way, by polling: KKP's own controllers write there, and a wake must not trust what a paused KKP reports (rows 6 and 7 of
-//! docs/reference/kkp.md, as all rows here).
+//! Only Clusters are watched. The namespace of a cluster's control plane and the user cluster itself are read while an
+//! operation is under way, by polling: KKP's own controllers write there, and a wake must not trust what a paused KKP
+//! reports (rows 6 and 7 of docs/reference/kkp.md, as all rows here).
 
 mod act;
 mod machinery;

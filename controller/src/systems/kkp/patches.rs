@@ -38,8 +38,8 @@ pub fn disown() -> Value {
     } } })
 }
 
-/// The intent to run, in place of a request for sleep that is overruled. `request`: what the record says of the request that does so, and
-/// with it who made it and why.
+/// The intent to run, in place of a request for sleep that is overruled. `request`: what the record says of the request
+/// that does so, and with it who made it and why.
 pub fn run(now: Timestamp, request: Option<&BTreeMap<String, String>>) -> Value {
     let mut patch = disown();
     let annotations = &mut patch["metadata"]["annotations"];
@@ -88,7 +88,8 @@ pub fn scale_down_machines(recorded: &Machines) -> Value {
     json!({ "metadata": { "annotations": annotations }, "spec": { "replicas": 0 } })
 }
 
-/// A `MachineDeployment` as it was, in one write: any change of its annotations has OSM make its bootstrap Secrets anew (row 53).
+/// A `MachineDeployment` as it was, in one write: any change of its annotations has OSM make its bootstrap Secrets anew
+/// (row 53).
 pub fn restore_machines(recorded: &Machines) -> Value {
     let mut patch = restore_autoscaler(&recorded.autoscaler);
     patch["spec"] = json!({ "replicas": recorded.replicas });

@@ -65,7 +65,8 @@ pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Result<Seed, ReconcileError> 
     Ok(Seed { workloads: workloads.collect(), cron_jobs: cron_jobs.collect() })
 }
 
-/// When the first certificate of the control plane expires. Only a warning depends on it: what cannot be read is logged and left out.
+/// When the first certificate of the control plane expires. Only a warning depends on it: what cannot be read is logged
+/// and left out.
 pub async fn certificates_expire(kkp: &Kkp, cluster: &Cluster) -> Option<Timestamp> {
     let secrets: Api<Secret> = Api::namespaced(kkp.hub().client.clone(), &cluster.control_plane_namespace());
     let mut values = Vec::new();

@@ -1,6 +1,7 @@
 //! How many clusters of a seed fall asleep, and how many wake, at once.
 //!
-//! A waking cluster counts as an update under way, and KKP stops work on all healthy clusters of the seed when too many are (row 10).
+//! A waking cluster counts as an update under way, and KKP stops work on all healthy clusters of the seed when too many
+//! are (row 10).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +23,8 @@ impl Slots {
         Self { sleeps, wakes, held: Mutex::default() }
     }
 
-    /// Whether the cluster may go on. What has begun holds its slot, after a restart as well; what begins takes one if there is one.
+    /// Whether the cluster may go on. What has begun holds its slot, after a restart as well; what begins takes one if
+    /// there is one.
     ///
     /// A wake needs none once the control plane is up, and what is overdue needs none.
     pub fn take(&self, name: &str, phase: Option<Phase>, is_overdue: bool, desired: Desired) -> bool {

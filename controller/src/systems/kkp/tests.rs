@@ -1,4 +1,5 @@
-//! A hundred clusters of one seed on a paused clock, with a hub in memory: how many are at work at once, and what each costs the seed.
+//! A hundred clusters of one seed on a paused clock, with a hub in memory: how many are at work at once, and what each
+//! costs the seed.
 
 mod claims;
 
@@ -73,7 +74,8 @@ fn start(hub: &MemoryHub) -> JoinHandle<()> {
     tokio::spawn(kind.run_on(hub.watch::<Cluster>(CLUSTERS)))
 }
 
-/// KKP and the kubelets of the seed: what is not paused gets its counts, but not etcd (row 8), and everything becomes ready.
+/// KKP and the kubelets of the seed: what is not paused gets its counts, but not etcd (row 8), and everything becomes
+/// ready.
 fn kkp(hub: &MemoryHub, number: usize) {
     let paused = hub.get(&cluster(number))["spec"]["pause"] == true;
     for (resource, name, count) in WORKLOADS {

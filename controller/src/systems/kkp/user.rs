@@ -32,8 +32,8 @@ const KUBECONFIG: (&str, &str) = ("internal-admin-kubeconfig", "kubeconfig");
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Namespace of bootstrap tokens.
 const KUBE_SYSTEM: &str = "kube-system";
-/// For how long a bootstrap token must be valid. OSM makes one for 15 minutes, and renews it for an hour when the `MachineDeployment`
-/// changes, as it does with its count.
+/// For how long a bootstrap token must be valid. OSM makes one for 15 minutes, and renews it for an hour when the
+/// `MachineDeployment` changes, as it does with its count.
 const TOKEN_VALID: SignedDuration = SignedDuration::from_mins(5);
 /// Webhooks and sets of Machines that are named.
 const MOST_NAMED: usize = 100;
@@ -195,7 +195,8 @@ fn claim_of(PersistentVolume { spec, .. }: &PersistentVolume) -> Option<String> 
     Some(format!("{}/{}", spec.claim_ref.namespace.as_deref()?, spec.claim_ref.name.as_deref()?))
 }
 
-/// Webhooks that a wake has to call before their Pods run, and those that a drain has to call while it ends their Pods, and for what.
+/// Webhooks that a wake has to call before their Pods run, and those that a drain has to call while it ends their Pods,
+/// and for what.
 async fn webhooks_in_the_way(client: &SpokeClient) -> kube::Result<(Vec<String>, Vec<String>)> {
     let (webhooks, (labels, _held)) = tokio::join!(webhooks(client), kube_system(client));
     let named = |one: &WebhookLook, resource: &str| format!("{} ({resource})", sanitize(&one.name));
@@ -250,7 +251,8 @@ pub async fn missing_tokens(asked: &Asked) -> Option<String> {
     }
 }
 
-/// What the bootstrap of new Nodes lacks: OSM makes a token for each `MachineDeployment`, and renews it when it reconciles (row 53).
+/// What the bootstrap of new Nodes lacks: OSM makes a token for each `MachineDeployment`, and renews it when it
+/// reconciles (row 53).
 async fn tokens(client: &SpokeClient, deployments: &[MachineDeployment]) -> kube::Result<Option<String>> {
     let params = ListParams::default().fields("type=bootstrap.kubernetes.io/token").labels(TOKEN_OF);
     let tokens = client.list::<BootstrapToken>(Some(KUBE_SYSTEM), &params, "bootstrap tokens").await?;

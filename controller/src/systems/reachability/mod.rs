@@ -1,6 +1,8 @@
-//! Whether the API servers of clusters are reachable: probed periodically, reported in two conditions. `shared` judges the answers.
+//! Whether the API servers of clusters are reachable: probed periodically, reported in two conditions. `shared` judges
+//! the answers.
 //!
-//! It works on Hive's watch with a queue of its own, so that an API server that does not answer never holds up a power state.
+//! It works on Hive's watch with a queue of its own, so that an API server that does not answer never holds up a power
+//! state.
 
 use std::sync::Arc;
 use std::time::Duration;

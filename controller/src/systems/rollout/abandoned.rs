@@ -1,7 +1,8 @@
-//! Claims that no reconcile ends: those of deleted rollouts and those on objects that were no members become records, those of rollouts that
-//! have not started go, and a rollout that is over is asked to end what it has left.
+//! Claims that no reconcile ends: those of deleted rollouts and those on objects that were no members become records,
+//! those of rollouts that have not started go, and a rollout that is over is asked to end what it has left.
 //!
-//! The watch may be late, and an object may not be readable: a claim ends only by what the hub answers when it is asked.
+//! The watch may be late, and an object may not be readable: a claim ends only by what the hub answers when it is
+//! asked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use super::{Rollouts, uid_of};
 use crate::runtime::hub::full_name;
 use crate::runtime::{Guarded, System, clock};
 
-/// Ends the claims of rollouts that are gone, and those on objects that were no members. What fails is tried again in the next round.
+/// Ends the claims of rollouts that are gone, and those on objects that were no members. What fails is tried again in
+/// the next round.
 pub async fn sweep(rollouts: &Rollouts) {
     let Some(items) = rollouts.fleet.items() else { return };
     let objects = rollouts.handle.objects();
@@ -112,7 +114,8 @@ async fn is_unstarted(rollouts: &Rollouts, claim: &Mark, asked: &mut HashMap<Str
     *asked.entry(claim.uid.clone()).or_insert(is_unstarted)
 }
 
-/// Whether an answer says that the object of this name does not exist. An API server that does not serve the kind yet names no object.
+/// Whether an answer says that the object of this name does not exist. An API server that does not serve the kind yet
+/// names no object.
 fn names_missing(error: &kube::Error, name: &str) -> bool {
     match error {
         kube::Error::Api(status) => {

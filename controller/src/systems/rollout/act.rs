@@ -94,7 +94,8 @@ pub async fn run(
                 *item = written;
                 observation.acted = true;
             }
-            // Only a start becomes a deferral: a refused record is written again with the next plan that is due, and not sooner.
+            // Only a start becomes a deferral: a refused record is written again with the next plan that is due, and
+            // not sooner.
             Outcome::Refused(_) => {}
             Outcome::Deferred(why) => {
                 state.failing.remove(&target);
@@ -113,8 +114,8 @@ pub async fn run(
     observation.checking.clone_from(state.checks.under_way());
 }
 
-/// Notes that a start failed. Whether it has for so long that the target is deferred. A hub that takes no write of any target is waited for:
-/// its canaries must not be passed over.
+/// Notes that a start failed. Whether it has for so long that the target is deferred. A hub that takes no write of any
+/// target is waited for: its canaries must not be passed over.
 fn is_hopeless(state: &mut TargetState, target: &Identity, error: &ReconcileError) -> bool {
     if error.class() == Class::NotLeader {
         return false;
@@ -228,8 +229,8 @@ fn start_patch(rollout: &PowerRollout, cluster: &ClusterDeployment, claim: &Mark
     patch
 }
 
-/// The end of the sleep or of the hold, and the claim with what a Restore needs to know of the schedule. `earlier`: the mark of the undone
-/// rollout, or of an earlier attempt.
+/// The end of the sleep or of the hold, and the claim with what a Restore needs to know of the schedule. `earlier`: the
+/// mark of the undone rollout, or of an earlier attempt.
 fn scheduled(
     spec: &PowerRolloutSpec,
     cluster: &ClusterDeployment,
@@ -411,7 +412,8 @@ mod tests {
                 json!({ keys::WAKE_AT: null, keys::REASON: "costs", keys::HOLD_AWAKE_UNTIL: noon }),
                 json!({ "heldUntil": noon, "wakeAt": morning }),
             ),
-            // The undone rollout removed a wake-at: it is given back, also by a retry, and not from anybody else's record.
+            // The undone rollout removed a wake-at: it is given back, also by a retry, and not from anybody else's
+            // record.
             (
                 "Restore",
                 "Hibernating",

@@ -59,8 +59,8 @@ impl Default for Checks {
 }
 
 impl Checks {
-    /// Begins a check of a target, unless it has a fresh answer, or too many of its namespace are under way. Whether an answer is there or
-    /// will come. `answered` is called after an answer for which the reconcile does not wait.
+    /// Begins a check of a target, unless it has a fresh answer, or too many of its namespace are under way. Whether an
+    /// answer is there or will come. `answered` is called after an answer for which the reconcile does not wait.
     pub fn begin(
         &mut self,
         target: &Identity,
@@ -109,7 +109,8 @@ impl Checks {
         found.filter_map(|(target, (verdict, _))| Some((target, verdict.ok()??))).collect()
     }
 
-    /// The next answer about one of these targets. `None` when this reconcile has waited long enough for those that it began.
+    /// The next answer about one of these targets. `None` when this reconcile has waited long enough for those that it
+    /// began.
     pub async fn next<T>(&mut self, wanted: &HashMap<Identity, T>) -> Option<(Identity, Verdict)> {
         loop {
             self.collect();

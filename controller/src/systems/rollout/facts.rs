@@ -1,4 +1,5 @@
-//! What a rollout depends on besides its targets: the policy that guards rollouts, upgrades by TALM, labels of namespaces.
+//! What a rollout depends on besides its targets: the policy that guards rollouts, upgrades by TALM, labels of
+//! namespaces.
 //!
 //! Each is read when a rollout needs it, and kept for some seconds: rollouts share the answer.
 

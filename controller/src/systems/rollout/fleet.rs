@@ -1,4 +1,5 @@
-//! All `ClusterDeployments` as rollouts read them: what the watch of the Hive system brings, and what rollouts have written since.
+//! All `ClusterDeployments` as rollouts read them: what the watch of the Hive system brings, and what rollouts have
+//! written since.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

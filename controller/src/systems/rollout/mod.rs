@@ -1,7 +1,8 @@
 //! `PowerRollouts`: starts targets in waves, as `shared::rollout` plans it.
 //!
-//! It reads the `ClusterDeployments` that the Hive system watches, and only writes intent and its claim on them: the Hive system carries out
-//! the change. Claims and records on the targets and the status of the rollout are all that a new leader needs.
+//! It reads the `ClusterDeployments` that the Hive system watches, and only writes intent and its claim on them: the
+//! Hive system carries out the change. Claims and records on the targets and the status of the rollout are all that a
+//! new leader needs.
 
 mod abandoned;
 mod act;
@@ -55,8 +56,8 @@ const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// After this time a deferral that was not renewed is forgotten.
 const FORGOTTEN: Duration = Duration::from_mins(5);
-/// A start that has not failed for this long fails anew. Longer than [`FORGOTTEN`]: a target whose deferral was forgotten is deferred again by
-/// one try, and takes no time from others.
+/// A start that has not failed for this long fails anew. Longer than [`FORGOTTEN`]: a target whose deferral was
+/// forgotten is deferred again by one try, and takes no time from others.
 const LAPSED: Duration = Duration::from_mins(10);
 /// Shortest time between two writes of one status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -89,8 +90,8 @@ pub struct Rollouts {
 }
 
 impl Rollouts {
-    /// Works on the rollouts of this watch whose turn it is and the targets of this fleet, whose accounts the Hive system comes to know. Records
-    /// are kept in `namespace`.
+    /// Works on the rollouts of this watch whose turn it is and the targets of this fleet, whose accounts the Hive
+    /// system comes to know. Records are kept in `namespace`.
     pub fn new(
         handle: Handle<PowerRollout>,
         fleet: Arc<Fleet>,
@@ -197,7 +198,8 @@ impl System for Rollouts {
         &self.handle.hub
     }
 
-    /// Who shares the limit of unfinished rollouts: service accounts and names that a tenant can make many of get no slots of their own.
+    /// Who shares the limit of unfinished rollouts: service accounts and names that a tenant can make many of get no
+    /// slots of their own.
     fn tenant(&self, rollout: &PowerRollout) -> String {
         requester(rollout).to_owned()
     }
@@ -343,7 +345,8 @@ impl System for Rollouts {
     }
 }
 
-/// When to reconcile again. `more`: targets are left to write. `due`: the next time of the plan. `later`: when the status may be written.
+/// When to reconcile again. `more`: targets are left to write. `due`: the next time of the plan. `later`: when the
+/// status may be written.
 fn requeue(more: bool, due: Option<Duration>, later: Option<Duration>) -> Option<Duration> {
     // What is due now waits for the status: the first start does, until the status says that the rollout has started.
     let due = due.filter(|due| later.is_none() || !due.is_zero());
@@ -384,7 +387,8 @@ async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Ite
     Ok(claimed.iter().any(is_member))
 }
 
-/// Fills in the targets: the members of a rollout that has started, whatever their labels say now; otherwise those that it selects.
+/// Fills in the targets: the members of a rollout that has started, whatever their labels say now; otherwise those that
+/// it selects.
 async fn members(
     rollouts: &Rollouts,
     observation: &mut Observation<'_>,

@@ -1,5 +1,5 @@
-//! What a rollout selects by: up to thousands of names and labels, a megabyte of a tenant's text. The watch keeps none of it.
-//! It is read when it is the rollout's turn, kept until the rollout starts, and needed no more from then on.
+//! What a rollout selects by: up to thousands of names and labels, a megabyte of a tenant's text. The watch keeps none
+//! of it. It is read when it is the rollout's turn, kept until the rollout starts, and needed no more from then on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::runtime::{ReconcileError, System};
 
 /// Largest selection that is kept between two reconciles, in bytes: fifty paused rollouts must not fill the memory.
 const MAX_KEPT: usize = 32 * 1024;
-/// How long what was found about a larger one stands. It cannot start before: it is paused, early, or selects too much or nothing.
+/// How long what was found about a larger one stands. It cannot start before: it is paused, early, or selects too much
+/// or nothing.
 const JUDGED: Duration = Duration::from_secs(30);
 
 /// Leaves out what a rollout selects by, and metadata that no decision reads.

@@ -1,5 +1,6 @@
-//! The members of the rollouts that have started, each in a `ConfigMap` of the controller's namespace: written once for a generation of the spec,
-//! before the status says that the rollout has started, and read once in a term of leadership.
+//! The members of the rollouts that have started, each in a `ConfigMap` of the controller's namespace: written once for
+//! a generation of the spec, before the status says that the rollout has started, and read once in a term of
+//! leadership.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,7 +62,8 @@ impl Snapshots {
         Ok(read.map_err(said))
     }
 
-    /// Records the members of a rollout that starts. What an earlier leader has recorded of this spec stays: then the next plan is about those.
+    /// Records the members of a rollout that starts. What an earlier leader has recorded of this spec stays: then the
+    /// next plan is about those.
     pub async fn record(&self, hub: &Hub, rollout: &PowerRollout, snapshot: Snapshot) -> Result<(), ReconcileError> {
         if self.known(rollout).is_some() {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Whose turn it is: of each requester only so many unfinished rollouts of one action are worked on. A wake waits for no sleep.
+//! Whose turn it is: of each requester only so many unfinished rollouts of one action are worked on. A wake waits for
+//! no sleep.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
@@ -79,8 +80,8 @@ impl Follower<PowerRollout> for Turns {
     }
 }
 
-/// Who shares a limit: the user who let the rollout start. Service accounts of one namespace are one requester: a tenant that can create one
-/// can create many.
+/// Who shares a limit: the user who let the rollout start. Service accounts of one namespace are one requester: a
+/// tenant that can create one can create many.
 pub fn requester(rollout: &PowerRollout) -> &str {
     let user = rollout.annotations().get(keys::REQUESTED_BY).map_or("", String::as_str);
     let namespace = user.strip_prefix(SERVICE_ACCOUNT).and_then(|account| account.split(':').next());
@@ -90,7 +91,8 @@ pub fn requester(rollout: &PowerRollout) -> &str {
 /// A rollout in a queue: whether it has yet to begin, and when it was created.
 type Queued<'a> = (bool, Option<Timestamp>, &'a PowerRollout);
 
-/// Whether it is over, and nothing that has changed since starts anything: `retryFailed` waits once `notAfter` has passed.
+/// Whether it is over, and nothing that has changed since starts anything: `retryFailed` waits once `notAfter` has
+/// passed.
 pub fn rests(rollout: &PowerRollout) -> bool {
     is_over(rollout) || is_reported(rollout)
 }
@@ -103,8 +105,8 @@ fn is_reported(rollout: &PowerRollout) -> bool {
     is_closed(&rollout.spec, clock::now()) && rollout.status.as_ref().is_some_and(is_reported)
 }
 
-/// The unfinished rollouts that are worked on. What has begun goes on, and counts; then the oldest of each requester. Each action has a queue of
-/// its own: a Resume waits for no Hibernate, and for no Restore, which may be a sleep.
+/// The unfinished rollouts that are worked on. What has begun goes on, and counts; then the oldest of each requester.
+/// Each action has a queue of its own: a Resume waits for no Hibernate, and for no Restore, which may be a sleep.
 fn admitted(all: &[Arc<Guarded<PowerRollout>>], limit: NonZeroUsize) -> HashSet<Key> {
     let mut queues: HashMap<(&str, Action), Vec<Queued<'_>>> = HashMap::new();
     for rollout in all.iter().filter_map(|one| one.0.as_ref().ok()).filter(|rollout| !rests(rollout)) {

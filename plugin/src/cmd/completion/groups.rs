@@ -6,8 +6,8 @@ use crate::api::Hub;
 use crate::cli::HubArgs;
 use crate::read::fdb::{DatabaseSnapshot, clusters};
 
-/// IDs of the suspended groups of a cluster; without one, the names that the Pods of all suspended groups had. Whatever goes
-/// wrong, there are none.
+/// IDs of the suspended groups of a cluster; without one, the names that the Pods of all suspended groups had. Whatever
+/// goes wrong, there are none.
 pub(crate) async fn groups(args: &HubArgs, cluster: Option<&str>) -> Vec<String> {
     let Ok(hub) = Hub::connect(args).await else { return Vec::new() };
     let namespace = hub.namespace.clone();

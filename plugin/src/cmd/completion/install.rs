@@ -50,8 +50,8 @@ fn write_script() -> Result<(), Problem> {
     Ok(())
 }
 
-/// Puts the script in its place, and returns whether there was something to do: a link to this program does the same. What any
-/// other link leads to stays as it is.
+/// Puts the script in its place, and returns whether there was something to do: a link to this program does the same.
+/// What any other link leads to stays as it is.
 fn put(path: &Path, program: &Path) -> io::Result<bool> {
     if matches!((fs::canonicalize(path), fs::canonicalize(program)), (Ok(there), Ok(program)) if there == program) {
         return Ok(false);

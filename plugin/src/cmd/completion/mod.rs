@@ -1,7 +1,7 @@
 //! Completion: the answers to kubectl's questions.
 //!
-//! kubectl runs `kubectl_complete-hibernate WORDS...` and reads one candidate per line, and `:N` as the last line, where N are
-//! cobra's bits: 2 for no space after the candidate, 4 for no file names.
+//! kubectl runs `kubectl_complete-hibernate WORDS...` and reads one candidate per line, and `:N` as the last line,
+//! where N are cobra's bits: 2 for no space after the candidate, 4 for no file names.
 
 mod groups;
 mod install;
@@ -26,8 +26,8 @@ use crate::output;
 const NO_SPACE: u8 = 2;
 const NO_FILES: u8 = 4;
 
-/// A link of that name to this program does what the script does: it asks for completion. The words that follow are those of
-/// another command line, and none of them is a flag of ours.
+/// A link of that name to this program does what the script does: it asks for completion. The words that follow are
+/// those of another command line, and none of them is a flag of ours.
 pub(crate) fn as_question(mut words: Vec<OsString>) -> Vec<OsString> {
     let name = words.first().and_then(|word| Path::new(word).file_stem());
     if name.is_some_and(|name| name == SCRIPT_NAME) {

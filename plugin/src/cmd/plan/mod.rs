@@ -1,7 +1,8 @@
 //! `plan`: everything that would block or slow a sleep or a wake, before it is tried.
 //!
 //! Only the hub is asked: for the objects there, for its verdict on a sleep that is not meant (a dry run), and for what
-//! hibernate-controller last found in the cloud and in the cluster. The kubeconfig of the cluster is none of our business.
+//! hibernate-controller last found in the cloud and in the cluster. The kubeconfig of the cluster is none of our
+//! business.
 
 mod confirmed;
 mod fresh;

@@ -1,4 +1,5 @@
-//! `plan` with the flags of a rollout: in which order targets would start, which would not, and roughly how long it takes.
+//! `plan` with the flags of a rollout: in which order targets would start, which would not, and roughly how long it
+//! takes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -172,8 +173,8 @@ fn found(groups: &[CanaryGroup], outlooks: &[Outlook]) -> Vec<CanaryGroup> {
     groups.iter().filter(|group| group.members.iter().any(|member| names.contains(member))).cloned().collect()
 }
 
-/// What the controller would read of a target. Of its own rules only the one about platforms depends on settings, which the hub knows.
-/// What another webhook or a policy refuses is deferred: the controller's account may be exempt.
+/// What the controller would read of a target. Of its own rules only the one about platforms depends on settings, which
+/// the hub knows. What another webhook or a policy refuses is deferred: the controller's account may be exempt.
 fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook: &Outlook) -> Subject {
     let target = &outlook.target;
     let cluster = serde_json::from_value::<ClusterDeployment>(target.object.clone()).unwrap_or_default();

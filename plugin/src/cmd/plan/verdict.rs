@@ -1,5 +1,5 @@
-//! The hub's own verdict on the sleep: the plugin sends its patch as a dry run. Webhooks and policies judge it with their real
-//! settings, which the plugin cannot read.
+//! The hub's own verdict on the sleep: the plugin sends its patch as a dry run. Webhooks and policies judge it with
+//! their real settings, which the plugin cannot read.
 
 use jiff::Timestamp;
 use shared::admission::Denial;
@@ -55,8 +55,8 @@ pub(crate) async fn ask(
     })
 }
 
-/// Adds the hub's verdict to the findings of the built-in rules. A denial in the words of a rule gets that rule's row. The other
-/// rules stay: the hub stops at the first refusal, and webhooks may be missing.
+/// Adds the hub's verdict to the findings of the built-in rules. A denial in the words of a rule gets that rule's row.
+/// The other rules stay: the hub stops at the first refusal, and webhooks may be missing.
 pub(crate) fn weigh(rules: Vec<Finding>, answer: &Result<Verdict, HubError>) -> Vec<Finding> {
     let verdict = match answer {
         Ok(verdict) => verdict,
@@ -118,8 +118,8 @@ fn same(block: &Finding, denial: &Denial) -> bool {
     block.sentence == Finding::new(Severity::Block, "", denial.to_string()).sentence
 }
 
-/// A refusal in words only, by a policy or another webhook: it stands for the built-in rule of its row, if it names one, and for the rule about
-/// platforms, of which the hub has settings of its own.
+/// A refusal in words only, by a policy or another webhook: it stands for the built-in rule of its row, if it names
+/// one, and for the rule about platforms, of which the hub has settings of its own.
 fn refused(mut blocks: Vec<Finding>, by: &str, message: &str) -> Vec<Finding> {
     let row = row(message).unwrap_or(REFUSED);
     blocks.retain(|block| block.code != PLATFORM_ROW && block.code != row);

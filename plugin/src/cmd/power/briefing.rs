@@ -1,5 +1,5 @@
-//! The preflight before a sleep that destroys something: the controller is asked, and what it found decides whether the sleep is requested
-//! at all, and what the user reads before the question.
+//! The preflight before a sleep that destroys something: the controller is asked, and what it found decides whether the
+//! sleep is requested at all, and what the user reads before the question.
 
 use std::io::{IsTerminal, stdin};
 use std::time::Duration;
@@ -30,8 +30,8 @@ pub(crate) struct Known {
     pub(crate) preflight: Result<Briefing, String>,
 }
 
-/// The targets of which a sleep may still be requested, and what is known about those that need a confirmation. A target whose preflight
-/// refuses the sleep becomes a failure in its place.
+/// The targets of which a sleep may still be requested, and what is known about those that need a confirmation. A
+/// target whose preflight refuses the sleep becomes a failure in its place.
 ///
 /// # Errors
 /// When a confirmation is needed, and neither `--yes` is given nor anyone can be asked.
@@ -87,7 +87,8 @@ fn confirmation(target: &Target, intent: &Intent<'_>) -> Option<&'static dyn Con
     }
 }
 
-/// Requests a preflight and waits for the answer. The inner error says why there is none, where the sleep may be requested all the same.
+/// Requests a preflight and waits for the answer. The inner error says why there is none, where the sleep may be
+/// requested all the same.
 async fn one(
     hub: &Hub,
     args: &ActArgs,

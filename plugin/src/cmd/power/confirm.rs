@@ -1,5 +1,5 @@
-//! The question before several targets, a protected one, or one whose sleep destroys something are changed. Only a person at a terminal is
-//! asked.
+//! The question before several targets, a protected one, or one whose sleep destroys something are changed. Only a
+//! person at a terminal is asked.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, stdin};
@@ -29,7 +29,8 @@ pub(crate) fn ask(action: PowerAction, planned: &[Planned], known: &[Known]) -> 
     prompt::yes(&question).map(|()| true)
 }
 
-/// The question, if there is one: more than one target changes, a protected one goes to sleep, or a sleep destroys something.
+/// The question, if there is one: more than one target changes, a protected one goes to sleep, or a sleep destroys
+/// something.
 fn question(action: PowerAction, planned: &[Planned], known: &[Known]) -> Option<String> {
     let changes: Vec<&Target> =
         planned.iter().filter(|(_, plan)| matches!(plan, Ok(Change::Patch { .. }))).map(|(target, _)| target).collect();

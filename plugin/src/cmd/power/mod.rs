@@ -230,7 +230,8 @@ async fn write(hub: &Hub, intent: &Intent<'_>, args: &ActArgs, mut target: Targe
     Err(Problem::Contended(ATTEMPTS))
 }
 
-/// Asks the controller to check a target that is in the state asked for. A refusal is only a warning: there was nothing to do.
+/// Asks the controller to check a target that is in the state asked for. A refusal is only a warning: there was nothing
+/// to do.
 async fn ask(hub: &Hub, args: &ActArgs, settings: &Write, patch: &Value, mut done: Done) -> Done {
     match apply(hub, args, settings, &done.target, patch).await {
         Ok(object) => done.target.object = object,

@@ -21,7 +21,8 @@ static JOB: Kind = Kind::namespaced("batch", &["v1"], "Job", "jobs");
 /// How many objects the note names; the rest is counted.
 const NAMED: usize = 20;
 
-/// Refuses a namespace of a control plane: of the hub, by its name or because our own programs run there, or of a user cluster of KKP.
+/// Refuses a namespace of a control plane: of the hub, by its name or because our own programs run there, or of a user
+/// cluster of KKP.
 ///
 /// # Errors
 /// [`TargetError::Refused`].
@@ -53,7 +54,8 @@ fn is_ours(target: &Target) -> bool {
     target.object.pointer("/metadata/labels/app.kubernetes.io~1part-of").is_some_and(|program| program == keys::PLUGIN)
 }
 
-/// Prints why a namespace cannot be put to sleep as a whole. Returns the exit code if anything of it refuses or is not read.
+/// Prints why a namespace cannot be put to sleep as a whole. Returns the exit code if anything of it refuses or is not
+/// read.
 pub(super) fn refused(name: &str, found: &[Result<Target, Failure>], planned: &[Planned]) -> Option<Exit> {
     let refusals = refusals(found, planned);
     if refusals.is_empty() {

@@ -1,5 +1,5 @@
-//! After a wake, `spec.replicas` or `spec.suspend` belongs to whoever deploys the workload: the plugin gives up the ownership that its
-//! write gave it.
+//! After a wake, `spec.replicas` or `spec.suspend` belongs to whoever deploys the workload: the plugin gives up the
+//! ownership that its write gave it.
 
 use shared::workload::ownership;
 
@@ -10,7 +10,8 @@ use crate::cli::{ActArgs, DryRun};
 use crate::error::Problem;
 use crate::select::target::Target;
 
-/// Gives it up where the plugin has it, also where a wake that was cut short has left it. Returns what to warn of if it could not.
+/// Gives it up where the plugin has it, also where a wake that was cut short has left it. Returns what to warn of if it
+/// could not.
 pub(crate) async fn release(hub: &Hub, args: &ActArgs, target: &mut Target, write: &Write) -> Option<String> {
     if args.dry_run != DryRun::None {
         return None;

@@ -1,5 +1,5 @@
-//! Warnings before a change that a pool or `hibernateAfter` will undo, or that nobody completes. Worth a line, never a reason
-//! to fail.
+//! Warnings before a change that a pool or `hibernateAfter` will undo, or that nobody completes. Worth a line, never a
+//! reason to fail.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ use crate::output;
 use crate::read::pool::{PoolSnapshot, clusters};
 use crate::select::target::Target;
 
-/// Warns of every cluster whose change will not last, once. Without unclaimed clusters nothing is asked of the hub. `end` is
-/// that of the sleep or of the hold.
+/// Warns of every cluster whose change will not last, once. Without unclaimed clusters nothing is asked of the hub.
+/// `end` is that of the sleep or of the hold.
 pub(crate) async fn before(hub: &Hub, action: PowerAction, end: Option<Timestamp>, changing: &[(&Target, &Value)]) {
     let mut undone: Vec<(String, ClusterDeployment)> = Vec::new();
     for (target, patch) in changing {

@@ -9,7 +9,8 @@ use crate::output;
 use crate::read::reverts;
 use crate::select::target::Target;
 
-/// Warns of everything that may undo the sleep of the workloads, also of those that sleep already. None of those that are refused.
+/// Warns of everything that may undo the sleep of the workloads, also of those that sleep already. None of those that
+/// are refused.
 pub(crate) async fn warn(hub: &Hub, planned: &[Planned]) {
     let of_workload = |(target, plan): &&Planned| target.row.advice == Some(Advice::Reverts) && plan.is_ok();
     let workloads: Vec<&Target> = planned.iter().filter(of_workload).map(|(target, _)| target).collect();

@@ -10,7 +10,8 @@ use crate::error::{Problem, StandInError};
 use crate::read::companion;
 use crate::select::target::Target;
 
-/// Whether the target's own system refused a write, whatever was written. A denial by our webhook, or by a policy, is about the request.
+/// Whether the target's own system refused a write, whatever was written. A denial by our webhook, or by a policy, is
+/// about the request.
 pub(crate) fn is_by_system(target: &Target, error: &HubError) -> bool {
     let webhook = target.row.companion.zip(error.webhook());
     webhook.is_some_and(|(companion, webhook)| companion.is_webhook_of_system(webhook))

@@ -1,5 +1,5 @@
-//! When the volume of a group was released that cannot be brought back any more. The operator forgets a group as soon as all of
-//! it is gone, but the controller's Events are kept for a while.
+//! When the volume of a group was released that cannot be brought back any more. The operator forgets a group as soon
+//! as all of it is gone, but the controller's Events are kept for a while.
 
 use serde_json::Value;
 use shared::annotation::groups::ProcessGroups;

@@ -1,5 +1,5 @@
-//! Which process groups of which cluster the user selects. Suspended groups have no Pod, so Pod names are matched by the rules by
-//! which the operator forms them.
+//! Which process groups of which cluster the user selects. Suspended groups have no Pod, so Pod names are matched by
+//! the rules by which the operator forms them.
 
 use std::collections::BTreeMap;
 

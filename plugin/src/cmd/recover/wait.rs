@@ -63,7 +63,8 @@ impl Run<'_> {
         }
     }
 
-    /// Says what is missing if that is news, and waits for something to happen to the Pods or the cluster, or for `limit`.
+    /// Says what is missing if that is news, and waits for something to happen to the Pods or the cluster, or for
+    /// `limit`.
     pub(super) async fn await_news(&self, look: &DatabaseSnapshot, missing: &[Missing], limit: Option<Duration>) {
         let text = render::missing(missing);
         if *self.state.borrow() != text {

@@ -1,4 +1,5 @@
-//! Creates a rollout in place of the changes themselves: find the targets and canaries, check the hub, ask, create, wait.
+//! Creates a rollout in place of the changes themselves: find the targets and canaries, check the hub, ask, create,
+//! wait.
 
 use std::io::{IsTerminal, stdin};
 
@@ -249,7 +250,8 @@ fn question(summary: &[String], found: &[Target]) -> String {
     format!("About to {}\nTargets:\n{targets}Continue? [y/N] ", summary.join("\n"))
 }
 
-/// Where many targets change at once although a rollout could take them in waves: a line for whoever sees it on a terminal.
+/// Where many targets change at once although a rollout could take them in waves: a line for whoever sees it on a
+/// terminal.
 pub(crate) fn hint(targets: usize, on_terminal: bool) -> Option<String> {
     (on_terminal && targets > LISTED).then(|| {
         format!(

@@ -1,4 +1,5 @@
-//! What a hub needs before a rollout is created on it: the type, a controller that works, and no other one that does the same.
+//! What a hub needs before a rollout is created on it: the type, a controller that works, and no other one that does
+//! the same.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -85,7 +86,8 @@ async fn no_controller(hub: &Hub) -> Result<Option<String>, HubError> {
     }
 }
 
-/// Our namespace: that of the webhook's Service, and the default one for users who may not read the webhook configuration.
+/// Our namespace: that of the webhook's Service, and the default one for users who may not read the webhook
+/// configuration.
 fn installed_in(webhooks: &Value) -> &str {
     let service = webhooks.pointer("/webhooks/0/clientConfig/service/namespace").and_then(Value::as_str);
     service.filter(|name| is_namespace(name)).unwrap_or(keys::NAMESPACE)
@@ -111,8 +113,9 @@ fn held(lease: &Value, namespace: &str, now: Timestamp) -> Result<(), String> {
     }
 }
 
-/// Hive says in its `HiveConfig` whether its own hibernation controller runs. On a hub without one, or for a user who may not read
-/// it, there is no cheap sign: hibernate-controller itself then stops at targets that another controller changes.
+/// Hive says in its `HiveConfig` whether its own hibernation controller runs. On a hub without one, or for a user who
+/// may not read it, there is no cheap sign: hibernate-controller itself then stops at targets that another controller
+/// changes.
 async fn hive_runs(hub: &Hub) -> bool {
     match hub.get(Resource::preferred(&HIVE_CONFIG), "", HIVE).await {
         Ok(config) => !is_disabled(&config),

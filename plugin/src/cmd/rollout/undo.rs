@@ -49,7 +49,8 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
     let restore = draft::object(new_name, spec);
     if !is_over {
         if verb.dry_run == DryRun::None {
-            // An abort is for good: the hub has to accept the other rollout first. Its warnings come when it is created.
+            // An abort is for good: the hub has to accept the other rollout first. Its warnings come when it is
+            // created.
             let rehearsal = Write { dry_run: true, manager: verb.field_manager.clone() };
             with_warnings(send(&hub, &restore, &rehearsal)).await.0?;
         }

@@ -109,8 +109,8 @@ fn failed(rollout: &PowerRollout) -> u32 {
     of(MemberState::Failed) + of(MemberState::TimeOut)
 }
 
-/// A counter that two clients raise at once would be raised once only: the test makes the second one read again. The object's version would
-/// do so for each write of its status, too.
+/// A counter that two clients raise at once would be raised once only: the test makes the second one read again. The
+/// object's version would do so for each write of its status, too.
 fn counted(field: &str, count: u32, done: &str) -> Result<Step, String> {
     let raised = count.checked_add(1).ok_or_else(|| format!("spec.{field} cannot become any larger"))?;
     let path = format!("/spec/{field}");

@@ -6,8 +6,8 @@ use shared::target::Record;
 
 use crate::output::age::age;
 
-/// `wakes in 13h`, `held awake for 4h by alice`: what still lies ahead. A hold that has passed means nothing any more; a
-/// wake that is due and has not happened does.
+/// `wakes in 13h`, `held awake for 4h by alice`: what still lies ahead. A hold that has passed means nothing any more;
+/// a wake that is due and has not happened does.
 pub(crate) fn shown(record: &Record, now: Timestamp) -> String {
     [wake(record, now), hold(record, now)].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

@@ -28,7 +28,8 @@ fn usage(line: &str) -> Option<Problem> {
     wait_for(run(KINDS, &cli)).err().filter(|problem| problem.exit() == Exit::Usage)
 }
 
-/// Lines that do what an error advises; none if it advises nothing, or only a hub shows it (then a test in tests/e2e does).
+/// Lines that do what an error advises; none if it advises nothing, or only a hub shows it (then a test in tests/e2e
+/// does).
 fn followed(problem: &Problem) -> &'static [&'static str] {
     match problem {
         Problem::Usage(error) => of_targets(error),

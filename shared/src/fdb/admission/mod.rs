@@ -1,8 +1,9 @@
 //! Admission: no volume and no Service of a removed process group goes before its time.
 //!
-//! The operator marks, excludes and deletes within half a second, so that a cache which says "not marked" proves nothing.
-//! A deletion is therefore judged from the object itself; the cache may only say that there is nothing to guard, and only
-//! while it is fresh. The first row that applies decides. Nobody is exempt: garbage collector and operator are who deletes.
+//! The operator marks, excludes and deletes within half a second, so that a cache which says "not marked" proves
+//! nothing. A deletion is therefore judged from the object itself; the cache may only say that there is nothing to
+//! guard, and only while it is fresh. The first row that applies decides. Nobody is exempt: garbage collector and
+//! operator are who deletes.
 //!
 //! | # | the object that is deleted, and its cluster | answer |
 //! |---|---|---|
@@ -22,8 +23,8 @@
 //! | S14 | carries no stamp (yet) | **denied** |
 //! | unreadable | before S5: its owners cannot all be read; before S8: another field cannot | **denied** |
 //!
-//! A cluster's deletion needs no look at its namespace: the cluster has no finalizer, so it is gone before its volumes are
-//! asked for a second time.
+//! A cluster's deletion needs no look at its namespace: the cluster has no finalizer, so it is gone before its volumes
+//! are asked for a second time.
 //!
 //! Rules for the cluster itself:
 //!

@@ -337,7 +337,8 @@ fn bad_minimums_are_refused_when_they_are_written() {
 }
 
 proptest! {
-    /// Whatever stands on a volume of a live cluster with suspension on: without a key or a release of this removal it stays.
+    /// Whatever stands on a volume of a live cluster with suspension on: without a key or a release of this removal it
+    /// stays.
     #[test]
     fn nothing_goes_without_a_release_of_this_removal(
         at in proptest::option::of(".{0,25}"),

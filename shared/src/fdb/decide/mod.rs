@@ -1,7 +1,8 @@
-//! The controller's decision about one `FoundationDBCluster`: what to stamp, what to release, whom to wake, what to clear.
+//! The controller's decision about one `FoundationDBCluster`: what to stamp, what to release, whom to wake, what to
+//! clear.
 //!
-//! Total, deterministic and idempotent: same facts, same plan; once a plan is carried out, the next one has nothing to do
-//! until time passes or something changes. Everything that has to outlive this process stands on the held objects.
+//! Total, deterministic and idempotent: same facts, same plan; once a plan is carried out, the next one has nothing to
+//! do until time passes or something changes. Everything that has to outlive this process stands on the held objects.
 //!
 //! | # | an object of a process group that is not being deleted itself | action |
 //! |---|---|---|

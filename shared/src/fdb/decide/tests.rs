@@ -251,8 +251,8 @@ fn what_a_crash_left_half_released_is_released_at_once() {
     assert_eq!(decide(&facts(&cluster, &objects, at(61))).actions, [Action::Release { object: 1 }]);
 }
 
-/// Looks once a second at groups that were all held at once, with an operator that deletes what it may. Returns when each
-/// group was released, in seconds.
+/// Looks once a second at groups that were all held at once, with an operator that deletes what it may. Returns when
+/// each group was released, in seconds.
 fn releases(options: &Value, began: i64) -> Vec<(i64, usize)> {
     let cluster = cluster(20, 5, options);
     let mut objects: Vec<Held> = (0..20)
@@ -415,7 +415,8 @@ proptest! {
         prop_assert!(third.actions.iter().all(|action| matches!(action, Action::Wake { .. })), "{:?}", third);
     }
 
-    /// Nothing is released whose own record says that it is to stay, nothing of another removal, nothing that is recovered.
+    /// Nothing is released whose own record says that it is to stay, nothing of another removal, nothing that is
+    /// recovered.
     #[test]
     fn nothing_is_released_early(
         cluster in any_cluster(),

@@ -2,8 +2,8 @@
 //! `removalMode`, so the pace is kept by releasing.
 //!
 //! * `All`: everything that is due goes at once.
-//! * `Zone`: what is due of one zone goes at once, and while its turn lasts, whatever else of it becomes due. The next zone
-//!   follows `waitBetweenRemovalsSeconds` after the last release, once what was released is gone.
+//! * `Zone`: what is due of one zone goes at once, and while its turn lasts, whatever else of it becomes due. The next
+//!   zone follows `waitBetweenRemovalsSeconds` after the last release, once what was released is gone.
 //! * `ProcessGroup`: the same with single groups.
 //! * `None`: nothing goes until the mode is another one. It is the brake that an administrator may pull.
 //!
@@ -18,8 +18,8 @@ use super::facts::{Facts, Turn};
 use super::plan::{Action, Group, Plan};
 use crate::fdb::api::RemovalMode;
 
-/// After this long the next turn begins though something of the last one is still there, unless the database is unwell: then
-/// the operator holds deletions back, and would do all of them at once when it is well again.
+/// After this long the next turn begins though something of the last one is still there, unless the database is unwell:
+/// then the operator holds deletions back, and would do all of them at once when it is well again.
 const TURN_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// How often to check whether released objects are gone.

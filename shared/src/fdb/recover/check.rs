@@ -196,8 +196,8 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
     Ok(Goal { record, choices, unfinished, recovered, skipped })
 }
 
-/// Dates the removals by the record of a recovery that the operator has taken back: its new mark is younger than the replacements. A
-/// group that the spec lists was removed once more, by a user.
+/// Dates the removals by the record of a recovery that the operator has taken back: its new mark is younger than the
+/// replacements. A group that the spec lists was removed once more, by a user.
 fn date(facts: &Facts<'_>, recorded: Option<&Record>, coming: &mut [Held]) {
     for held in coming.iter_mut().filter(|held| !is_listed(facts.cluster, &held.group)) {
         let before = recorded.iter().flat_map(|record| &record.groups).find(|one| one.group == held.group);

@@ -1,7 +1,7 @@
 //! Commands for the database: include the groups again, and clear the lists on which operators wait for them.
 //!
-//! IDs and addresses come from a status and an annotation, which others write. `fdbcli` reads `;` as the end of a command, so only what
-//! is an ID or an address reaches it.
+//! IDs and addresses come from a status and an annotation, which others write. `fdbcli` reads `;` as the end of a
+//! command, so only what is an ID or an address reaches it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,7 +24,8 @@ const LOCALITY: &str = "locality_instance_id:";
 /// Longest ID of a process group that is accepted.
 const MAX_ID_BYTES: usize = 253;
 
-/// Whether `fdbcli` reads this as one target: an IP address with or without port and `:tls`, or the locality of a valid ID.
+/// Whether `fdbcli` reads this as one target: an IP address with or without port and `:tls`, or the locality of a valid
+/// ID.
 fn is_target(text: &str) -> bool {
     if let Some(id) = text.strip_prefix(LOCALITY) {
         return is_id(id);
@@ -49,8 +50,8 @@ pub(super) fn by_address(cluster: &FoundationDBCluster, held: &Held) -> bool {
     !uses_localities(cluster) || LOG_CLASSES.contains(&held.class.as_str())
 }
 
-/// What to include for the groups that are not included yet: always the locality (later passes of the operator add it in
-/// every mode), and for log classes and exclusion by IP the addresses that the group had and has.
+/// What to include for the groups that are not included yet: always the locality (later passes of the operator add it
+/// in every mode), and for log classes and exclusion by IP the addresses that the group had and has.
 fn targets(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
     let mut targets = Vec::new();
     for held in record.groups.iter().filter(|held| !held.included) {
@@ -71,7 +72,8 @@ fn uses_localities(cluster: &FoundationDBCluster) -> bool {
     options.and_then(|options| options.use_localities_for_exclusion).unwrap_or(true) && can_localities(cluster)
 }
 
-/// 7.1.42 and later of 7.1, 7.3.26 and later. A version that cannot be read is taken for one that cannot: more is included then.
+/// 7.1.42 and later of 7.1, 7.3.26 and later. A version that cannot be read is taken for one that cannot: more is
+/// included then.
 fn can_localities(cluster: &FoundationDBCluster) -> bool {
     let running = cluster.status.as_ref().and_then(|status| status.running_version.as_deref());
     let version = running.filter(|version| !version.is_empty()).unwrap_or(&cluster.spec.version);
@@ -93,8 +95,8 @@ fn is_of_another(cluster: &FoundationDBCluster, held: &Held, address: &str) -> b
 
 /// The `fdbcli` commands for the groups that are not included yet, in this order; none if there is no such group.
 ///
-/// In global mode operators keep lists in the database and include nothing while somebody is on them who is not gone. They never
-/// take a group off that is marked no longer, so `recover` does.
+/// In global mode operators keep lists in the database and include nothing while somebody is on them who is not gone.
+/// They never take a group off that is marked no longer, so `recover` does.
 pub fn orders(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
     let mut targets = targets(cluster, record);
     targets.retain(|target| is_target(target));

@@ -1,4 +1,5 @@
-//! The edits, as patches. JSON patches begin with a `test` of the resourceVersion that was read: a failed one answers 422.
+//! The edits, as patches. JSON patches begin with a `test` of the resourceVersion that was read: a failed one answers
+//! 422.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -60,8 +61,8 @@ pub(super) fn hold(kind: Kept, object: &Value, facts: &Facts<'_>, held: &Held) -
     edit(kind, object, &annotations)
 }
 
-/// R12: our stamps off; on the claim it stays written when it was brought back, also where the controller has taken the stamps off. None
-/// if there is nothing to change.
+/// R12: our stamps off; on the claim it stays written when it was brought back, also where the controller has taken the
+/// stamps off. None if there is nothing to change.
 pub(super) fn clear(kind: Kept, object: &Value, record: &Record, now: Timestamp) -> Option<Edit> {
     let present = [keys::SUSPENDED_AT, keys::SUSPENSION, keys::RELEASED_AT, keys::WOKEN_AT];
     let recovered = annotation(object, keys::RECOVERED_AT).and_then(format::time);
@@ -106,7 +107,8 @@ pub fn remember(cluster: &FoundationDBCluster, record: &Record) -> Value {
 
 /// R4: the IDs out of both lists, those that go for them into the first. None if the lists are so already.
 ///
-/// Those that were put there for a group which has been lost since are taken off again while the operator cannot have seen them.
+/// Those that were put there for a group which has been lost since are taken off again while the operator cannot have
+/// seen them.
 pub(super) fn lists(cluster: &FoundationDBCluster, record: &Record) -> Option<Value> {
     let spec = &cluster.spec;
     let without = |list: &[String]| list.iter().filter(|id| !record.has(id)).cloned().collect::<Vec<_>>();
@@ -132,8 +134,8 @@ pub(super) fn lists(cluster: &FoundationDBCluster, record: &Record) -> Option<Va
     (patch.len() > 1).then_some(Value::Array(patch))
 }
 
-/// R5: every mark of the removal off, and the conditions on that the operator gives to a new group: it clears them in a pass that sees
-/// the process report, so they tell whether such a pass has ended. None if no group is marked.
+/// R5: every mark of the removal off, and the conditions on that the operator gives to a new group: it clears them in a
+/// pass that sees the process report, so they tell whether such a pass has ended. None if no group is marked.
 pub(super) fn status(cluster: &FoundationDBCluster, record: &Record, now: Timestamp) -> Option<Value> {
     let mut patch = begin(cluster);
     for (at, group) in cluster.groups().iter().enumerate() {
@@ -161,8 +163,8 @@ pub(super) fn status(cluster: &FoundationDBCluster, record: &Record, now: Timest
     (patch.len() > 1).then_some(Value::Array(patch))
 }
 
-/// R9: only clusters that were not skipped are taken on, so that is what they go back to. When no group is left to recover, the
-/// record goes, too: a record without groups would not be read as one.
+/// R9: only clusters that were not skipped are taken on, so that is what they go back to. When no group is left to
+/// recover, the record goes, too: a record without groups would not be read as one.
 pub fn resume(cluster: &FoundationDBCluster, record: &Record) -> Value {
     let mut patch = begin(cluster);
     if record.groups.is_empty() {

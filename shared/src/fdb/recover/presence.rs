@@ -130,8 +130,8 @@ pub fn lacks(facts: &Facts<'_>, held: &Held) -> Option<Missing> {
     Some(Missing { group: held.group.clone(), pod: held.pod.clone(), what, is_up: false })
 }
 
-/// R11: what the operator's status still reports against a group whose Pod runs; none if its process takes part in the database.
-/// `include` is whether the recovery includes it.
+/// R11: what the operator's status still reports against a group whose Pod runs; none if its process takes part in the
+/// database. `include` is whether the recovery includes it.
 pub(super) fn unreported(facts: &Facts<'_>, held: &Held, include: bool) -> Option<Missing> {
     let group = facts.cluster.group(&held.group);
     let has = |type_: &str| group.is_some_and(|group| group.condition(type_).is_some());
@@ -157,7 +157,8 @@ pub fn is_left_excluded(facts: &Facts<'_>, group: &ProcessGroup) -> bool {
     excluded && !group.is_marked() && !is_listed(facts.cluster, &group.process_group_id)
 }
 
-/// Says which groups the spec removes once more although their recovery has let the operator go on: another client has listed them since.
+/// Says which groups the spec removes once more although their recovery has let the operator go on: another client has
+/// listed them since.
 pub fn removed_again(facts: &Facts<'_>) -> Option<String> {
     let record = facts.record().filter(|record| !record.skipped && facts.cluster.spec.skip != Some(true))?;
     let again: Vec<String> =
@@ -169,8 +170,8 @@ pub fn removed_again(facts: &Facts<'_>) -> Option<String> {
     ))
 }
 
-/// Marked groups whose claim was made from another template than the newest claim of their class: once they are back, the operator
-/// replaces them.
+/// Marked groups whose claim was made from another template than the newest claim of their class: once they are back,
+/// the operator replaces them.
 pub fn outdated(facts: &Facts<'_>, record: &Record) -> Option<String> {
     let template = |claim| annotation(claim, LAST_SPEC);
     let is_outdated = |held: &&Held| {

@@ -44,8 +44,8 @@ pub struct Held {
     /// `removalTimestamp` of the removal that is undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<String>,
-    /// `removalTimestamp` with which the recovery began, once the operator has marked the group again: replacements are younger than
-    /// this one.
+    /// `removalTimestamp` with which the recovery began, once the operator has marked the group again: replacements are
+    /// younger than this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_removal: Option<String>,
     /// Whether no group goes in exchange, because `--replacement` says so.
@@ -82,8 +82,8 @@ impl Record {
         self.groups.iter().any(|held| held.group == group)
     }
 
-    /// This record, with what another run has done for the same groups, and with the groups that it has begun with besides:
-    /// two runs for one cluster end up with the same record.
+    /// This record, with what another run has done for the same groups, and with the groups that it has begun with
+    /// besides: two runs for one cluster end up with the same record.
     pub fn adopting(&self, other: Option<&Self>) -> Self {
         let mut record = self.clone();
         if let Some(other) = other {
@@ -107,8 +107,8 @@ impl Record {
         record
     }
 
-    /// This record without replacements for groups that have no record by the time that they are back: another run has recovered
-    /// them, and other groups were removed in exchange.
+    /// This record without replacements for groups that have no record by the time that they are back: another run has
+    /// recovered them, and other groups were removed in exchange.
     pub(super) fn unless_done(&self, recorded: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
         let needs_edit = |held: &Held| cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit);
@@ -123,8 +123,9 @@ impl Record {
         record
     }
 
-    /// This record, which was made of that of a run and what another one has left, with no more to go for a class than groups of
-    /// it come back, or than one of the two had decided. Where they differ, what the other has left counts: both end up with it.
+    /// This record, which was made of that of a run and what another one has left, with no more to go for a class than
+    /// groups of it come back, or than one of the two had decided. Where they differ, what the other has left counts:
+    /// both end up with it.
     pub(super) fn fitting(&self, own: &Self, other: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
         let classes: BTreeSet<&str> = self.groups.iter().map(|held| held.class.as_str()).collect();
@@ -142,9 +143,9 @@ impl Record {
         record
     }
 
-    /// The record without a group that cannot come back, and without one of those that were to go for its class, or more of them
-    /// if there were still more than groups of it come back. The operator's own doing cannot be undone: those that it has not begun
-    /// with stay.
+    /// The record without a group that cannot come back, and without one of those that were to go for its class, or
+    /// more of them if there were still more than groups of it come back. The operator's own doing cannot be undone:
+    /// those that it has not begun with stay.
     pub fn without(&self, group: &str, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
         let Some(class) = record.take(group) else { return record };
@@ -159,7 +160,8 @@ impl Record {
         record
     }
 
-    /// The record without a group that no recovery tracks any more, and without its replacement, which is in `processGroupsToRemove`.
+    /// The record without a group that no recovery tracks any more, and without its replacement, which is in
+    /// `processGroupsToRemove`.
     pub(super) fn after(&self, group: &str, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
         let Some(class) = record.take(group) else { return record };

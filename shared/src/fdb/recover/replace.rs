@@ -1,7 +1,7 @@
 //! Which group goes when one comes back.
 //!
-//! The operator had created another group in place of the removed one, and records no relation. Left alone it would find one
-//! group too many after the recovery, and remove the one that has not reported yet: the recovered one.
+//! The operator had created another group in place of the removed one, and records no relation. Left alone it would
+//! find one group too many after the recovery, and remove the one that has not reported yet: the recovered one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,8 @@ use super::object::{created_at, deleted_at};
 use super::record::{Held, Record, is_listed};
 use crate::annotation::format;
 
-/// The removal is dated by the operator's clock, a claim by the API server's: so much earlier counts where nobody else is found.
+/// The removal is dated by the operator's clock, a claim by the API server's: so much earlier counts where nobody else
+/// is found.
 const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 /// What the user says about replacements.
@@ -120,8 +121,9 @@ impl Choice {
     }
 }
 
-/// Who has to go for the groups that this run begins with. `record` is what an earlier one has left, and for its groups it was
-/// decided then; `ids` are all that were asked for. Of those that come, only the removed ones need somebody to go.
+/// Who has to go for the groups that this run begins with. `record` is what an earlier one has left, and for its groups
+/// it was decided then; `ids` are all that were asked for. Of those that come, only the removed ones need somebody to
+/// go.
 ///
 /// # Errors
 /// When what was decided is to be changed, or a named one cannot be meant, and as [`choose`].
@@ -224,8 +226,8 @@ fn staying<'a>(facts: &Facts<'a>, class: &str, coming: &[Held], taken: &[String]
     groups.filter(|group| is_staying(&group.process_group_id)).collect()
 }
 
-/// Those of the groups whose claim was created at this time or later, the newest first. Claims tell the second alone; within one the
-/// highest ID is first, so that every run finds the same order.
+/// Those of the groups whose claim was created at this time or later, the newest first. Claims tell the second alone;
+/// within one the highest ID is first, so that every run finds the same order.
 fn created_since(facts: &Facts<'_>, groups: &[&ProcessGroup], since: Option<Timestamp>) -> Vec<Candidate> {
     let candidate = |group: &&ProcessGroup| {
         let pod = facts.cluster.pod_name(group)?;
@@ -302,7 +304,8 @@ fn by_class(groups: &[Held]) -> BTreeMap<&str, Vec<&Held>> {
     classes
 }
 
-/// Marks as many of the groups that come back as would be too many with the groups that `--replacement` names: nothing goes for them.
+/// Marks as many of the groups that come back as would be too many with the groups that `--replacement` names: nothing
+/// goes for them.
 pub(super) fn leave_alone(facts: &Facts<'_>, record: &Record, coming: &mut [Held], choices: &[Choice]) {
     let all = [record.groups.as_slice(), coming].concat();
     let named = choices.iter().flat_map(Choice::newest).map(ToOwned::to_owned);
@@ -315,8 +318,8 @@ pub(super) fn leave_alone(facts: &Facts<'_>, record: &Record, coming: &mut [Held
 }
 
 impl Record {
-    /// This record with the groups that still have to go. It is computed for every step: another recovery may have taken the group that
-    /// this one would choose, and the operator may have created groups since.
+    /// This record with the groups that still have to go. It is computed for every step: another recovery may have
+    /// taken the group that this one would choose, and the operator may have created groups since.
     pub fn completed(&self, facts: &Facts<'_>) -> Self {
         let mut record = self.clone();
         for (class, groups) in by_class(&self.groups) {

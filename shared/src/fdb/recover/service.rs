@@ -12,7 +12,8 @@ use super::record::{Held, Record};
 const COMMON: &[&str] =
     &["type", "publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "internalTrafficPolicy"];
 
-/// R7: the Services that are missing. The operator would make them after the Pods, and cannot make the Pods without them.
+/// R7: the Services that are missing. The operator would make them after the Pods, and cannot make the Pods without
+/// them.
 pub(super) fn missing(facts: &Facts<'_>, record: &Record) -> Result<Vec<Value>, Lost> {
     if !facts.cluster.has_services() {
         return Ok(Vec::new());

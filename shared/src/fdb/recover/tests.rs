@@ -445,7 +445,8 @@ fn what_a_record_has_left_over_is_nobodys_business_any_more() {
     let place = Place { namespace: "db".to_owned(), name: "sample".to_owned() };
     let goal = world.goal(&["storage-3"]).unwrap();
     assert!(goal.skipped && goal.choices.is_empty());
-    // But the volumes are held first: what the operator does once it is over would delete those of a suspension that has ended.
+    // But the volumes are held first: what the operator does once it is over would delete those of a suspension that
+    // has ended.
     let steps = world.steps(&goal.record, Done::default()).unwrap();
     assert!(matches!(steps.as_slice(), [Step::Hold(edits)] if !edits.is_empty()), "{steps:?}");
     world.carry_out(&steps[0], &mut Done::default());

@@ -1,7 +1,8 @@
 //! R11: wakes an operator that has no reason to reconcile, while nothing but its report is missing.
 //!
-//! The operator watches the volumes of a cluster, and queues what changes during a pass for the next pass. So the write goes to the
-//! claim: a write to the cluster would come into a slow pass, whose status update is then refused with a conflict and retried a minute later.
+//! The operator watches the volumes of a cluster, and queues what changes during a pass for the next pass. So the write
+//! goes to the claim: a write to the cluster would come into a slow pass, whose status update is then refused with a
+//! conflict and retried a minute later.
 
 use std::time::Duration;
 

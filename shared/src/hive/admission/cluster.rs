@@ -138,7 +138,8 @@ pub struct Condition {
 pub struct Settings {
     /// Members of `spec.platform` whose clusters can be put to sleep.
     pub served_platforms: Vec<String>,
-    /// Users who are never denied: our controller. They alone write the claims of rollouts, and stamp what a rollout starts.
+    /// Users who are never denied: our controller. They alone write the claims of rollouts, and stamp what a rollout
+    /// starts.
     pub exempt_users: Vec<String>,
 }
 

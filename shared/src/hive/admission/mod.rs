@@ -18,15 +18,18 @@
 //!
 //! How the rows meet:
 //! - A *state* is what is desired: `""`, absent and `Running` are one state, so a change among them is none.
-//! - *Into Hibernating* is an update from any other powerState, or the creation of an object that already says Hibernating.
-//! - V1, V8 and V9 judge only values that this request sets: what is stored already blocks nothing else, and can be mended
-//!   field by field.
-//! - *Out of Hibernating* (V11) is an update from Hibernating to `""`, absent or `Running`. A powerState that does not exist
-//!   is no way out of it: V1 holds.
-//! - Exempt identities are never denied; [`Judgement::overlooked`] lists what they bypassed. One denial holds for members of exempt groups,
-//!   too: that of the claim of a rollout (V10), which only users on the list write.
-//! - A claim that is edited in a change of state is put back by the mutating webhook, because a wake could not be denied for it (V11).
-//! - What our controller starts for a rollout is stamped with the person who asked for the rollout, as the controller writes it: V12 accepts it.
+//! - *Into Hibernating* is an update from any other powerState, or the creation of an object that already says
+//!   Hibernating.
+//! - V1, V8 and V9 judge only values that this request sets: what is stored already blocks nothing else, and can be
+//!   mended field by field.
+//! - *Out of Hibernating* (V11) is an update from Hibernating to `""`, absent or `Running`. A powerState that does not
+//!   exist is no way out of it: V1 holds.
+//! - Exempt identities are never denied; [`Judgement::overlooked`] lists what they bypassed. One denial holds for
+//!   members of exempt groups, too: that of the claim of a rollout (V10), which only users on the list write.
+//! - A claim that is edited in a change of state is put back by the mutating webhook, because a wake could not be
+//!   denied for it (V11).
+//! - What our controller starts for a rollout is stamped with the person who asked for the rollout, as the controller
+//!   writes it: V12 accepts it.
 
 mod cluster;
 mod rules;
@@ -63,7 +66,8 @@ impl Change<'_, Cluster> {
         self.settings.exempt_users.contains(&self.user.username)
     }
 
-    /// The person who asked for the rollout for which our controller changes the state of this target. With the claim it writes who and when.
+    /// The person who asked for the rollout for which our controller changes the state of this target. With the claim
+    /// it writes who and when.
     pub fn started_for(&self) -> Option<&str> {
         let person =
             self.new_annotation(keys::REQUESTED_BY).filter(|_| self.new_annotation(keys::REQUESTED_AT).is_some())?;

@@ -1,5 +1,5 @@
-//! Rows V1 to V10 and V12, one function each; those that other kinds have, too, are in [`crate::admission`]. V11 is about all of them and
-//! stands in [`super::judge`].
+//! Rows V1 to V10 and V12, one function each; those that other kinds have, too, are in [`crate::admission`]. V11 is
+//! about all of them and stands in [`super::judge`].
 
 use std::time::Duration;
 

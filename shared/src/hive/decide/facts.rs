@@ -64,12 +64,12 @@ impl Facts<'_> {
         failure.is_some_and(|failure| matches!(failure.kind, CloudErrorKind::Refused | CloudErrorKind::Capacity))
     }
 
-    /// What the cloud accepted and has given up since: what its driver lists, and each machine that was started in this wake and is
-    /// stopped again.
+    /// What the cloud accepted and has given up since: what its driver lists, and each machine that was started in this
+    /// wake and is stopped again.
     ///
-    /// A machine was started in this wake if its launch is not older than the wake, by the times of the cloud and of the condition: a
-    /// restart of the controller loses nothing. The first start comes moments before the condition is written, so that it may take the
-    /// second one to tell.
+    /// A machine was started in this wake if its launch is not older than the wake, by the times of the cloud and of
+    /// the condition: a restart of the controller loses nothing. The first start comes moments before the condition is
+    /// written, so that it may take the second one to tell.
     pub fn given_up(&self, verb: Verb) -> Vec<Refusal> {
         let Some(Ok(machines)) = &self.machines else { return Vec::new() };
         let began = self.wake_began().filter(|_| verb == Verb::Start);
@@ -88,8 +88,8 @@ impl Facts<'_> {
         resume_started(self.cluster).filter(|_| !self.is(READY))
     }
 
-    /// What had been given up before the last start of this wake, of the machines that do not run yet: that the cloud accepts it once
-    /// more is no outcome either.
+    /// What had been given up before the last start of this wake, of the machines that do not run yet: that the cloud
+    /// accepts it once more is no outcome either.
     pub(super) fn still_given_up(&self, machines: &Inventory) -> Option<CloudError> {
         let began = self.wake_began()?;
         let tried = self.tried.as_ref().filter(|tried| tried.verb == Verb::Start && tried.at >= began)?;
@@ -98,16 +98,16 @@ impl Facts<'_> {
         CloudError::of_refusals(&given_up)
     }
 
-    /// What of `verb` people have to hear: the last try failed, or the cloud has given up since what it had accepted. And how long the next
-    /// try has to wait.
+    /// What of `verb` people have to hear: the last try failed, or the cloud has given up since what it had accepted.
+    /// And how long the next try has to wait.
     pub(super) fn failure(&self, verb: Verb) -> (Option<CloudError>, Option<Duration>) {
         let given_up = CloudError::of_refusals(&self.given_up(verb));
         let held_back = self.held_back(verb, given_up.as_ref());
         (self.tried.as_ref().and_then(|tried| tried.reported(verb)).cloned().or(given_up), held_back)
     }
 
-    /// Whether a failed try of `verb` is so recent that the next one has to wait, and how long. A call that was accepted and
-    /// given up since has failed as well.
+    /// Whether a failed try of `verb` is so recent that the next one has to wait, and how long. A call that was
+    /// accepted and given up since has failed as well.
     fn held_back(&self, verb: Verb, given_up: Option<&CloudError>) -> Option<Duration> {
         let tried = self.tried.as_ref().filter(|tried| tried.verb == verb)?;
         let (kind, failures) = match tried.failed(verb) {
@@ -135,7 +135,8 @@ pub fn resume_started(cluster: &ClusterDeployment) -> Option<Timestamp> {
 /// Settings of the controller that decisions depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long cluster operators that give no proof of life get before what they say is believed. Hive: 2 minutes, always.
+    /// How long cluster operators that give no proof of life get before what they say is believed. Hive: 2 minutes,
+    /// always.
     pub operator_pause: Duration,
     /// How long all cluster operators must have been well before the cluster counts as awake.
     pub operator_settle: Duration,
@@ -232,7 +233,8 @@ impl LastAttempt {
         self.failure.as_ref().filter(|_| self.verb == verb)
     }
 
-    /// The failure of `verb` that people have to hear of. Machines between two states are only worth a word if that lasts.
+    /// The failure of `verb` that people have to hear of. Machines between two states are only worth a word if that
+    /// lasts.
     pub(super) fn reported(&self, verb: Verb) -> Option<&CloudError> {
         self.failed(verb).filter(|failure| failure.kind != CloudErrorKind::InTransit || self.failures > 3)
     }

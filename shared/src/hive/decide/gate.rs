@@ -1,5 +1,5 @@
-//! Rows 9 and 12a of docs/reference/hive.md: the conditions for a transition to begin; and ours, for any act on machines: that they are
-//! this cluster's.
+//! Rows 9 and 12a of docs/reference/hive.md: the conditions for a transition to begin; and ours, for any act on
+//! machines: that they are this cluster's.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::text::sanitize_to;
 /// Row 12a: how long after its installation a cluster waits for its `SyncSet`s before it may sleep.
 const SYNC_SETS_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Row 9: how long a transition waits for a missing `ClusterSync`. Hive waits forever. After a while of failed lists, every
-/// `ClusterSync` counts as missing.
+/// Row 9: how long a transition waits for a missing `ClusterSync`. Hive waits forever. After a while of failed lists,
+/// every `ClusterSync` counts as missing.
 const CLUSTER_SYNC_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Row 9: a plan that waits, if no transition may begin yet.

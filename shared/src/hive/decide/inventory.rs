@@ -11,7 +11,8 @@ use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 const TRANSIENT_FAILURE_THRESHOLD: u32 = 3;
 
 impl Facts<'_> {
-    /// The instances, or a plan that reports why they are unknown. `failed` makes the status for an error that does not pass.
+    /// The instances, or a plan that reports why they are unknown. `failed` makes the status for an error that does not
+    /// pass.
     pub(super) fn machines(&self, failed: impl FnOnce(&str) -> PowerStatus) -> Result<&Inventory, Box<Plan>> {
         let there = self.is(match self.cluster.desired() {
             Desired::Hibernating => HIBERNATING,

@@ -11,8 +11,8 @@ use crate::hive::conditions::{HIBERNATING, READY, reason};
 /// How often an overdue transition is reconciled.
 const OVERDUE_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A sleep begins when R first points to H, and again when H turns False because another party started a machine. A cluster that
-/// sleeps is never overdue.
+/// A sleep begins when R first points to H, and again when H turns False because another party started a machine. A
+/// cluster that sleeps is never overdue.
 pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
     if facts.is(HIBERNATING) {
         return plan;

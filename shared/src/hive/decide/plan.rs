@@ -164,15 +164,15 @@ impl Plan {
     }
 }
 
-/// The instances for one call after the cloud refused some of `first`, which must not block `others` forever. The call includes
-/// one of `others`; once `moved` shows that the cloud accepts some, it includes all.
+/// The instances for one call after the cloud refused some of `first`, which must not block `others` forever. The call
+/// includes one of `others`; once `moved` shows that the cloud accepts some, it includes all.
 pub(super) fn with_others(first: Vec<String>, others: Vec<String>, moved: bool) -> Vec<String> {
     let count = if moved || first.is_empty() { others.len() } else { 1 };
     first.into_iter().chain(others.into_iter().take(count)).collect()
 }
 
-/// When to poll instances again that started to move `since` ago: every 2 s at first, so that the status is at most 3 s old, and
-/// up to every 10 s later.
+/// When to poll instances again that started to move `since` ago: every 2 s at first, so that the status is at most 3 s
+/// old, and up to every 10 s later.
 pub(super) fn poll(since: Duration) -> Duration {
     (since / 20).clamp(Duration::from_secs(2), Duration::from_secs(10))
 }

@@ -26,7 +26,8 @@ fn left(facts: &Facts<'_>, moment: Timestamp) -> Duration {
     Duration::try_from(moment.duration_since(facts.now)).unwrap_or_default()
 }
 
-/// Time until a sleeping cluster wakes by schedule. One from before this sleep is left from an earlier one, and does not count.
+/// Time until a sleeping cluster wakes by schedule. One from before this sleep is left from an earlier one, and does
+/// not count.
 pub(super) fn wake_at(facts: &Facts<'_>) -> Option<Duration> {
     facts.cluster.moment(keys::WAKE_AT).filter(|at| !is_left_over(facts, *at)).map(|at| left(facts, at))
 }

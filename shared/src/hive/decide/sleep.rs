@@ -77,7 +77,8 @@ fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     Plan::report(status).again(facts.settings.steady).settling(facts.is(HIBERNATING), machines)
 }
 
-/// Stops what runs, the control plane last. What is on its way up or down is left out: the cloud refuses it, and its time comes.
+/// Stops what runs, the control plane last. What is on its way up or down is left out: the cloud refuses it, and its
+/// time comes.
 ///
 /// One-time spot instances cannot be stopped. They are terminated once everything else is stopping.
 fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
@@ -134,8 +135,8 @@ fn is_lost(instance: &Instance) -> bool {
     instance.is_one_time_spot() && !instance.control_plane
 }
 
-/// Whether there are instances that can be stopped, and all of them are stopping: terminated instances need a cluster that can
-/// recreate them.
+/// Whether there are instances that can be stopped, and all of them are stopping: terminated instances need a cluster
+/// that can recreate them.
 fn may_terminate(machines: &Inventory) -> bool {
     let mut rest = machines.instances.iter().filter(|i| !is_lost(i)).peekable();
     rest.peek().is_some() && rest.all(|i| matches!(i.state, Stopping | Stopped | ShuttingDown))

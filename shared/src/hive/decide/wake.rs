@@ -21,8 +21,8 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_secs(10);
 /// How long the wake waits for a Node without an instance of the cluster.
 const UNKNOWN_NODE_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// How long after the first request to the spoke the status does not report that Nodes are awaited. Reconciles are two seconds
-/// apart in the first 40 s of a wake, so the report comes within 3 s.
+/// How long after the first request to the spoke the status does not report that Nodes are awaited. Reconciles are two
+/// seconds apart in the first 40 s of a wake, so the report comes within 3 s.
 const NODES_REPORT_DELAY: Duration = Duration::from_millis(900);
 
 /// How long after a wake certificate requests are approved. Kubelets request serving certificates last.
@@ -74,7 +74,8 @@ pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
             let past_machines = matches!(step, Step::Nodes | Step::Pause | Step::Operators);
             Some(Need::Machines { max_age: if past_machines { MACHINES_MAX_AGE } else { Duration::ZERO } })
         }
-        // The nodes and operators of a steady cluster are not read; the first pass of a wake reports, the next one asks the spoke.
+        // The nodes and operators of a steady cluster are not read; the first pass of a wake reports, the next one asks
+        // the spoke.
         Some(Ok(machines)) if run(facts, machines) && !matches!(step, Step::Awake | Step::Begin) => {
             facts.spoke.is_none().then_some(Need::Spoke)
         }
@@ -92,7 +93,8 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
         Err(plan) => return *plan,
     };
     let plan = match step {
-        // A machine that an autoscaler creates or removes does not change the state of the cluster; one that was started here is awaited.
+        // A machine that an autoscaler creates or removes does not change the state of the cluster; one that was
+        // started here is awaited.
         Step::Awake
             if machines.in_state(&[Stopped, Stopping, Halted]).is_empty()
                 && (run(facts, machines) || !has_started(facts)) =>
@@ -152,7 +154,8 @@ fn may_answer(machines: &Inventory) -> bool {
     machines.all(Running) || 2 * up > all
 }
 
-/// Starts what is stopped, the control plane first. What is still stopping is left out: the cloud refuses it, and its time comes.
+/// Starts what is stopped, the control plane first. What is still stopping is left out: the cloud refuses it, and its
+/// time comes.
 fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
     let control_plane = machines.to_start(|i| i.control_plane);
     let workers = machines.to_start(|i| !i.control_plane);
@@ -234,9 +237,9 @@ fn name_nodes(nodes: &[&NodeLook]) -> String {
     name_some(nodes.iter().map(|node| &node.name), 10)
 }
 
-/// Section 1.3, checkClusterRunning 5. Hive lets two minutes pass before it believes what operators say, because what they say may be
-/// from before the sleep. An operator that has renewed its Lease or written its status since the wake began is believed at
-/// once; those that keep no Lease get Hive's pause.
+/// Section 1.3, checkClusterRunning 5. Hive lets two minutes pass before it believes what operators say, because what
+/// they say may be from before the sleep. An operator that has renewed its Lease or written its status since the wake
+/// began is believed at once; those that keep no Lease get Hive's pause.
 fn operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> Plan {
     let silent: Vec<&OperatorLook> = spoke.operators.iter().filter(|operator| !is_alive(facts, operator)).collect();
     let pause = facts.settings.operator_pause;
@@ -301,7 +304,8 @@ fn awake(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     Plan::report(status).again(facts.settings.steady).settling(facts.is(READY), machines)
 }
 
-/// Ready is believed only with a sign of life from after the node's start: what etcd holds may be from before the sleep.
+/// Ready is believed only with a sign of life from after the node's start: what etcd holds may be from before the
+/// sleep.
 fn is_awake(facts: &Facts<'_>, machines: &Inventory, node: &NodeLook) -> bool {
     let launched = instance_of(machines, node).and_then(|instance| instance.launched_at);
     let started = resume_started(facts.cluster).max(launched);

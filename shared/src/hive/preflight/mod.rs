@@ -1,9 +1,11 @@
-//! Everything that would block or slow a sleep or a wake, before it is tried: what the cloud and the cluster itself say.
+//! Everything that would block or slow a sleep or a wake, before it is tried: what the cloud and the cluster itself
+//! say.
 //!
 //! The controller looks, because only it may: awake clusters once an hour, and any cluster when the annotation
-//! `hibernate.sh/preflight-requested-at` asks. It answers in the condition [`PREFLIGHT`]: True, nothing stands in the way; False,
-//! something does; Unknown, it could not be looked at. The message is one [`Finding`] a line, and `HibernationData` holds the same as data;
-//! `lastProbeTime` says when it was found, and a request is answered once that is not older than the request.
+//! `hibernate.sh/preflight-requested-at` asks. It answers in the condition [`PREFLIGHT`]: True, nothing stands in the
+//! way; False, something does; Unknown, it could not be looked at. The message is one [`Finding`] a line, and
+//! `HibernationData` holds the same as data; `lastProbeTime` says when it was found, and a request is answered once
+//! that is not older than the request.
 
 mod facts;
 pub mod objects;
@@ -101,7 +103,8 @@ pub fn findings(cluster: &ClusterDeployment) -> Option<Vec<Finding>> {
     Some(findings)
 }
 
-/// The time to write into a request: later than the last answer, whatever the clocks say, so that the next answer is a new one.
+/// The time to write into a request: later than the last answer, whatever the clocks say, so that the next answer is a
+/// new one.
 pub fn request_time(cluster: &ClusterDeployment, now: Timestamp) -> Timestamp {
     let after = found_at(cluster).and_then(|found| found.checked_add(SignedDuration::from_secs(1)).ok());
     after.map_or(now, |after| after.max(now))
@@ -119,8 +122,8 @@ pub fn is_awake(cluster: &ClusterDeployment) -> bool {
     cluster.desired() == Desired::Running && cluster.condition(READY).is_some_and(|ready| ready.status == "True")
 }
 
-/// When to look, if there is a reason: somebody asks, or it is time for a cluster that is awake. A wake is over for an hour before its
-/// cluster is looked at unasked. `last_look` is how long ago this process looked.
+/// When to look, if there is a reason: somebody asks, or it is time for a cluster that is awake. A wake is over for an
+/// hour before its cluster is looked at unasked. `last_look` is how long ago this process looked.
 pub fn due_in(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Timestamp) -> Option<Duration> {
     if is_left_alone(cluster) {
         return None;
@@ -138,8 +141,8 @@ pub fn due_in(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Tim
 /// The JSON patch for the status subresource that makes the cluster say this, or `None` if it does already.
 ///
 /// It edits this condition and `HibernationData`, which holds the same findings as data, and begins with a test of the
-/// resourceVersion: the API server answers 422 if another client wrote in between. A request is answered by a write even if
-/// nothing has changed.
+/// resourceVersion: the API server answers 422 if another client wrote in between. A request is answered by a write
+/// even if nothing has changed.
 pub fn patch(cluster: &ClusterDeployment, answer: &Answer, now: Timestamp) -> Option<Value> {
     let old = cluster.condition(PREFLIGHT);
     let message = answer.message();

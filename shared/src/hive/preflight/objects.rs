@@ -14,11 +14,13 @@ use crate::hive::pool::deciding;
 
 /// User of the request that the rules judge. No verdict depends on the name.
 const ASKER: &str = "plan";
-/// For how long after its installation a cluster waits for its sync sets before it goes to sleep (docs/reference/hive.md, row 12a).
+/// For how long after its installation a cluster waits for its sync sets before it goes to sleep
+/// (docs/reference/hive.md, row 12a).
 const SYNC_SETS_GRACE: SignedDuration = SignedDuration::from_mins(10);
 
-/// Findings from the objects on the hub. `synced` is whether the sync sets have been applied, if known. `weigh` may change what the
-/// webhook's rules say of a sleep, by an answer of the hub; it is not called for a cluster whose desired state is Hibernating.
+/// Findings from the objects on the hub. `synced` is whether the sync sets have been applied, if known. `weigh` may
+/// change what the webhook's rules say of a sleep, by an answer of the hub; it is not called for a cluster whose
+/// desired state is Hibernating.
 pub fn of_hub(
     object: &Value,
     cluster: &ClusterDeployment,

@@ -33,8 +33,8 @@ const EXPIRY_WARNING_THRESHOLD: SignedDuration = SignedDuration::from_hours(24);
 /// Most names that a finding lists.
 const MAX_NAMES: usize = 5;
 
-/// The answer to a preflight. `cloud` is none if the cloud was not asked; `previous` is what the condition holds, and since
-/// when.
+/// The answer to a preflight. `cloud` is none if the cloud was not asked; `previous` is what the condition holds, and
+/// since when.
 pub fn answer(
     cloud: Option<&Result<CloudLook, CloudError>>,
     spoke: &SpokePreflight,

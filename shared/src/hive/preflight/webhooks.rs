@@ -1,8 +1,8 @@
 //! Which webhooks of a cluster would stand in the way of its own start.
 //!
-//! After a sleep no pod runs, so a webhook that is served by one of them does not answer, and with failurePolicy Fail it refuses
-//! everything that it is asked about: also the pods, leases and endpoints that it would need to come up itself. The resources
-//! and limits are those by which Gardener judges whether a cluster can be hibernated.
+//! After a sleep no pod runs, so a webhook that is served by one of them does not answer, and with failurePolicy Fail
+//! it refuses everything that it is asked about: also the pods, leases and endpoints that it would need to come up
+//! itself. The resources and limits are those by which Gardener judges whether a cluster can be hibernated.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,8 @@ pub struct WebhookLook {
     pub objects: LabelSelector,
 }
 
-/// Seconds of a timeout that holds nothing up: a webhook that is ignored when it fails still delays each call by as long.
+/// Seconds of a timeout that holds nothing up: a webhook that is ignored when it fails still delays each call by as
+/// long.
 pub(super) const LONGEST_DELAY: i32 = 15;
 
 /// Resources by API group.
@@ -63,8 +64,8 @@ const WAKE_CRITICAL: Resources = &[
 ];
 
 impl WebhookLook {
-    /// The first resource whose writes this webhook would hold up during a wake. `kube_system` are the labels of that namespace, `more` is
-    /// what this kind of cluster writes besides.
+    /// The first resource whose writes this webhook would hold up during a wake. `kube_system` are the labels of that
+    /// namespace, `more` is what this kind of cluster writes besides.
     pub fn holds_up(&self, kube_system: &BTreeMap<String, String>, more: Resources) -> Option<&'static str> {
         let fails = self.failure_policy.as_deref() != Some("Ignore");
         let slow = self.timeout.unwrap_or(10) > LONGEST_DELAY;
@@ -76,8 +77,8 @@ impl WebhookLook {
         self.rules.iter().find_map(|rule| critical(rule, more))
     }
 
-    /// Whether a drain deletes no Pod unless this webhook allows it, although its own Pods are drained, too. In which namespaces does not
-    /// matter: a drain ends the Pods of all.
+    /// Whether a drain deletes no Pod unless this webhook allows it, although its own Pods are drained, too. In which
+    /// namespaces does not matter: a drain ends the Pods of all.
     pub fn holds_up_drain(&self) -> bool {
         let fails = self.failure_policy.as_deref() != Some("Ignore");
         let asks = |rule: &RuleWithOperations| {
@@ -119,7 +120,8 @@ fn covers(pattern: &str, resource: &str) -> bool {
         }
 }
 
-/// Whether a selector selects something with these labels. One that cannot be understood does: better a warning too many.
+/// Whether a selector selects something with these labels. One that cannot be understood does: better a warning too
+/// many.
 fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     equal

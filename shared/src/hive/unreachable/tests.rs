@@ -1,4 +1,5 @@
-//! The cases of docs/reference/hive.md, sections 6 and 7, by name, those of sleep, and what must hold for every cluster.
+//! The cases of docs/reference/hive.md, sections 6 and 7, by name, those of sleep, and what must hold for every
+//! cluster.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
@@ -63,7 +64,8 @@ fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
 /// The last try: seconds ago, failures in a row.
 type LastTry = Option<(i64, u32)>;
 
-/// Name; cluster, last try; what the primary URL answers; who is asked, what `Unreachable` says then, when to look again.
+/// Name; cluster, last try; what the primary URL answers; who is asked, what `Unreachable` says then, when to look
+/// again.
 type Row<'a> = (&'a str, ClusterDeployment, LastTry, Answer, &'a [Url], &'a str, Option<Duration>);
 
 /// Name; cluster; what both URLs answer; who is asked, what both conditions say then.

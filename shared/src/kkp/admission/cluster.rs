@@ -94,7 +94,8 @@ pub struct Settings {
     pub deleters: Vec<String>,
 }
 
-/// Groups whose members are [`Settings::deleters`] by default: KKP's own service accounts. A refusal would stop KKP's deletion of a project.
+/// Groups whose members are [`Settings::deleters`] by default: KKP's own service accounts. A refusal would stop KKP's
+/// deletion of a project.
 pub const DELETERS: &[&str] = &["system:serviceaccounts:kubermatic"];
 
 impl Object for Cluster {
@@ -159,9 +160,9 @@ impl Cluster {
 
     /// Whether the control plane is paused by us, or about to be.
     ///
-    /// Our condition says so from the pause on. A client that writes a Cluster's status can forge it: that has no effect without the intent to
-    /// sleep. The pause with our reason says so, too, for a Cluster whose status was lost, such as a restored one. In a phase of the wake the
-    /// control plane runs, or starts, whatever the pause says.
+    /// Our condition says so from the pause on. A client that writes a Cluster's status can forge it: that has no
+    /// effect without the intent to sleep. The pause with our reason says so, too, for a Cluster whose status was lost,
+    /// such as a restored one. In a phase of the wake the control plane runs, or starts, whatever the pause says.
     pub fn is_asleep(&self) -> bool {
         let conditions = self.status.as_ref().and_then(|status| status.conditions.as_ref());
         let condition = conditions.and_then(|all| all.dehydrated.as_ref());
@@ -180,8 +181,8 @@ impl Cluster {
         self.is_asleep() || unread.iter().any(|field| decides.iter().any(|path| field.concerns(path)))
     }
 
-    /// Whether the pause is of a sleep of ours, in a sleep or in a wake. Of which one is the controller's to compare: the Cluster may be a
-    /// restored one, which is dehydrated, too.
+    /// Whether the pause is of a sleep of ours, in a sleep or in a wake. Of which one is the controller's to compare:
+    /// the Cluster may be a restored one, which is dehydrated, too.
     pub fn paused_by_us(&self) -> bool {
         let reason = self.spec.as_ref().and_then(|spec| spec.pause_reason.as_deref());
         let has_our_reason = reason.is_some_and(|reason| reason.starts_with(keys::PAUSED_BY_US));
@@ -207,7 +208,8 @@ impl Condition {
         self.reason.as_deref()?.parse().ok()
     }
 
-    /// Whether [`keys::DEHYDRATED`] says so: by its phase, or by its status, which stays `True` while the record cannot be read.
+    /// Whether [`keys::DEHYDRATED`] says so: by its phase, or by its status, which stays `True` while the record cannot
+    /// be read.
     fn says_asleep(&self) -> bool {
         self.status == "True" || self.phase().is_some_and(|phase| ASLEEP.contains(&phase))
     }

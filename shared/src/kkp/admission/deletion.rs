@@ -1,7 +1,8 @@
 //! Row K13: the DELETE of a sleeping Cluster.
 //!
-//! KKP alone never finishes it: its cleanup needs the user cluster's API server, and it neither starts the control plane nor renews
-//! certificates of a Cluster that is being deleted (rows 19 to 23). Our controller starts the control plane, which needs valid certificates.
+//! KKP alone never finishes it: its cleanup needs the user cluster's API server, and it neither starts the control
+//! plane nor renews certificates of a Cluster that is being deleted (rows 19 to 23). Our controller starts the control
+//! plane, which needs valid certificates.
 
 use jiff::Timestamp;
 use serde::Deserialize;

@@ -18,12 +18,16 @@
 //! | K13 | asleep: DELETE with certificates that expire within a day, or that cannot be read, without `allow-delete`; any other DELETE | deny; warn |
 //!
 //! How the rows meet:
-//! - *Asleep* is a Cluster that is paused by us or about to be ([`Cluster::is_asleep`]), or may be for all that can be read of it, and that is
-//!   to stay so: K7, K8, K9 and K13 judge nothing once the intent to sleep is withdrawn, and nothing in the phases of a wake.
-//! - K7's reasons to end the pause: an exempt user (our controller), `allow-unpause: "true"`, `active-restore`, deletion.
-//! - Status, finalizers, labels and presets are never judged: KKP's own controllers write them on a sleeping cluster, too (rows 12, 16).
-//! - K5, K6, K11 and K12 are the rules of Hive's V6, V9, V10 and V12. As there (but for the claim of a rollout), annotations that
-//!   only the controller writes are not protected: whoever can edit `certificates-expire-at` can set `allow-delete`, too.
+//! - *Asleep* is a Cluster that is paused by us or about to be ([`Cluster::is_asleep`]), or may be for all that can be
+//!   read of it, and that is to stay so: K7, K8, K9 and K13 judge nothing once the intent to sleep is withdrawn, and
+//!   nothing in the phases of a wake.
+//! - K7's reasons to end the pause: an exempt user (our controller), `allow-unpause: "true"`, `active-restore`,
+//!   deletion.
+//! - Status, finalizers, labels and presets are never judged: KKP's own controllers write them on a sleeping cluster,
+//!   too (rows 12, 16).
+//! - K5, K6, K11 and K12 are the rules of Hive's V6, V9, V10 and V12. As there (but for the claim of a rollout),
+//!   annotations that only the controller writes are not protected: whoever can edit `certificates-expire-at` can set
+//!   `allow-delete`, too.
 //! - K13 remembers nothing, because anyone may ask. Members of the [`DELETERS`] are exempt.
 
 mod cluster;
@@ -43,7 +47,8 @@ use crate::kkp::keys;
 /// The value of [`keys::POWER_STATE`] that asks for sleep.
 pub const HIBERNATING: &str = "Hibernating";
 
-/// Annotations of ours that a client sets and rows K1, K6, K7, K11 and K13 judge. Writes that alter none of them concern only a sleeping cluster.
+/// Annotations of ours that a client sets and rows K1, K6, K7, K11 and K13 judge. Writes that alter none of them
+/// concern only a sleeping cluster.
 pub const ANNOTATIONS: &[&str] = &[
     keys::POWER_STATE,
     keys::POWER_STATE_AT,
@@ -88,11 +93,12 @@ pub fn judge(change: &Change<'_, Cluster>) -> Judgement {
     admission::judge(change, RULES)
 }
 
-/// Stamps a change of [`keys::POWER_STATE`] or of a hold, and nothing else: a write of KKP's must arrive as it was sent, or KKP waits in vain
-/// for its cache to contain it (row 34).
+/// Stamps a change of [`keys::POWER_STATE`] or of a hold, and nothing else: a write of KKP's must arrive as it was
+/// sent, or KKP waits in vain for its cache to contain it (row 34).
 ///
-/// When the controller withdraws the intent, because another client has ended the pause, the stamp names the controller. When it carries over
-/// the request on the record, the stamp and the reason are those of the record, as the controller writes them.
+/// When the controller withdraws the intent, because another client has ended the pause, the stamp names the
+/// controller. When it carries over the request on the record, the stamp and the reason are those of the record, as the
+/// controller writes them.
 pub fn stamp(change: &Change<'_, Cluster>) -> Edits {
     match change.carried_for() {
         Some(person) => admission::stamp::stamp_holder(change, person),
@@ -100,8 +106,8 @@ pub fn stamp(change: &Change<'_, Cluster>) -> Edits {
     }
 }
 
-/// Stamps a request on the record ([`keys::RECORD`]), of whose `ConfigMap` the annotations are read as those of a Cluster. A stamp that is
-/// edited without a request is put back. Our controller makes a record anew as it was.
+/// Stamps a request on the record ([`keys::RECORD`]), of whose `ConfigMap` the annotations are read as those of a
+/// Cluster. A stamp that is edited without a request is put back. Our controller makes a record anew as it was.
 pub fn stamp_record(change: &Change<'_, Cluster>) -> Edits {
     if change.is_by_controller() {
         return Edits::default();

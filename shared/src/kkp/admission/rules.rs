@@ -1,5 +1,5 @@
-//! Rows K1 to K9, K11 and K12, one function each; those that other kinds have, too, are in [`crate::admission`]. K10 is about all of them and
-//! stands in [`super::judge`], K13 in [`super::judge_deletion`].
+//! Rows K1 to K9, K11 and K12, one function each; those that other kinds have, too, are in [`crate::admission`]. K10 is
+//! about all of them and stands in [`super::judge`], K13 in [`super::judge_deletion`].
 
 use super::HIBERNATING;
 use super::cluster::Cluster;

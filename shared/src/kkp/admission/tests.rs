@@ -326,7 +326,8 @@ fn k10_a_wake_is_never_denied() {
     assert_eq!(verdict(&asleep(), change, "alice"), (vec![], vec![]));
 }
 
-/// Without the intent to sleep, a condition has no effect: a client that writes a status cannot block an un-pause or a restore by it.
+/// Without the intent to sleep, a condition has no effect: a client that writes a status cannot block an un-pause or a
+/// restore by it.
 #[test]
 fn a_forged_condition_blocks_nothing() {
     let forged = merged(asleep(), json!({ "metadata": { "annotations": { keys::POWER_STATE: null } } }));

@@ -79,7 +79,8 @@ impl Facts<'_> {
     }
 }
 
-/// What keeps a cluster awake, whatever is requested: its protection, or a hold. The webhook refuses the request; it may have been down.
+/// What keeps a cluster awake, whatever is requested: its protection, or a hold. The webhook refuses the request; it
+/// may have been down.
 pub fn kept_awake(cluster: &Cluster, now: Timestamp) -> Option<String> {
     let annotation = |key: &str| cluster.metadata.annotations.as_ref()?.get(key).map(String::as_str);
     if protected(annotation(common::PROTECTED)) {
@@ -95,9 +96,9 @@ pub fn kept_awake(cluster: &Cluster, now: Timestamp) -> Option<String> {
     Some(format!("annotation {}: {hold}", common::HOLD_AWAKE_UNTIL))
 }
 
-/// Whether a cluster is paused, and by a sleep of ours: with our reason, and with the name of the sleep of this record. Without a record,
-/// and with one that was made again, the UID of the Cluster is all there is to compare. A sleep whose pause another client has ended does
-/// not pause it again.
+/// Whether a cluster is paused, and by a sleep of ours: with our reason, and with the name of the sleep of this record.
+/// Without a record, and with one that was made again, the UID of the Cluster is all there is to compare. A sleep whose
+/// pause another client has ended does not pause it again.
 ///
 /// A record that was restored with its Cluster and corrected since has another UID than the name, and the same time.
 pub fn is_paused_by_us(cluster: &Cluster, record: Option<&Record>) -> bool {
@@ -109,7 +110,8 @@ pub fn is_paused_by_us(cluster: &Cluster, record: Option<&Record>) -> bool {
     }
 }
 
-/// The sleep of another Cluster that a pause with our reason names: this Cluster was restored from a backup, or the name was copied.
+/// The sleep of another Cluster that a pause with our reason names: this Cluster was restored from a backup, or the
+/// name was copied.
 pub(super) fn sleep_of_another(cluster: &Cluster) -> Option<(&str, &str)> {
     named_sleep(cluster).filter(|(uid, _)| !uid.is_empty() && *uid != cluster.uid())
 }
@@ -160,7 +162,8 @@ pub struct Machinery {
     pub pods: Vec<Pod>,
     /// `VolumeAttachments`.
     pub attachments: Vec<String>,
-    /// What a `MachineDeployment`'s count needs and does not run yet, for people: a webhook, OSM, its bootstrap Secrets.
+    /// What a `MachineDeployment`'s count needs and does not run yet, for people: a webhook, OSM, its bootstrap
+    /// Secrets.
     pub unready: Option<String>,
     /// Pods that are still bound to Nodes that are gone.
     pub lost_pods: Vec<LostPod>,

@@ -8,16 +8,16 @@ use crate::kkp::api::{Cluster, Desired, Request};
 use crate::kkp::phase::Phase;
 use crate::kkp::record::Record;
 
-/// The state that is reconciled: as requested, but for a cluster that is kept awake. What a sleep of that has begun is undone; one that
-/// sleeps already stays asleep.
+/// The state that is reconciled: as requested, but for a cluster that is kept awake. What a sleep of that has begun is
+/// undone; one that sleeps already stays asleep.
 pub fn effective(cluster: &Cluster, record: Option<&Record>, request: Request, now: Timestamp) -> Desired {
     let is_undone =
         record.is_some_and(|record| record.phase != Phase::Dehydrated) && kept_awake(cluster, now).is_some();
     if is_undone { Desired::Running } else { requested(cluster, record, request) }
 }
 
-/// As requested, unless another client has ended our pause, or the cluster is being deleted. KKP deletes nothing of a cluster whose API
-/// server is down (row 20).
+/// As requested, unless another client has ended our pause, or the cluster is being deleted. KKP deletes nothing of a
+/// cluster whose API server is down (row 20).
 fn requested(cluster: &Cluster, record: Option<&Record>, request: Request) -> Desired {
     let is_deleted = cluster.metadata.deletion_timestamp.is_some();
     let is_woken = |record: &Record| {
@@ -27,12 +27,14 @@ fn requested(cluster: &Cluster, record: Option<&Record>, request: Request) -> De
     if is_deleted || record.is_some_and(is_woken) { Desired::Running } else { request.desired }
 }
 
-/// Whether another client ended our pause while the cluster slept, or was about to: KKP brings up everything but etcd (row 8).
+/// Whether another client ended our pause while the cluster slept, or was about to: KKP brings up everything but etcd
+/// (row 8).
 pub(super) fn is_unpaused_by_others(cluster: &Cluster, record: &Record) -> bool {
     !cluster.spec.pause && matches!(record.phase, Phase::ScalingDownControlPlane | Phase::Dehydrated)
 }
 
-/// Whether the Cluster still requests a sleep that is void: another client has woken the cluster since, or a newer request is on the record.
+/// Whether the Cluster still requests a sleep that is void: another client has woken the cluster since, or a newer
+/// request is on the record.
 pub(super) fn is_overruled(facts: &Facts<'_>) -> bool {
     let on_cluster = facts.cluster.metadata.annotations.as_ref().and_then(Request::of);
     on_cluster.is_some_and(|request| request.desired == Desired::Hibernating)

@@ -1,8 +1,8 @@
 //! From what was found of a cluster to what is to be done: dehydration and hydration, phase by phase.
 //!
-//! [`decide`] is total, deterministic and idempotent. Our condition says which phase has begun, and the record what it may change; after a
-//! restart, or as the next leader, the controller goes on from them. A phase works until its facts say that it is complete, and only then
-//! both enter the next.
+//! [`decide`] is total, deterministic and idempotent. Our condition says which phase has begun, and the record what it
+//! may change; after a restart, or as the next leader, the controller goes on from them. A phase works until its facts
+//! say that it is complete, and only then both enter the next.
 
 mod facts;
 mod intent;
@@ -56,7 +56,8 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     }
 }
 
-/// Whether an operation in this phase is a wake, or becomes one. What cannot be read of it holds up a sleep, and no wake.
+/// Whether an operation in this phase is a wake, or becomes one. What cannot be read of it holds up a sleep, and no
+/// wake.
 fn wakes_without_record(facts: &Facts<'_>, phase: Phase) -> bool {
     let record = Record::begin(facts.cluster.uid(), facts.now).enter(phase, facts.now);
     !phase.is_of_sleep() || effective(facts.cluster, Some(&record), facts.request, facts.now) == Desired::Running
@@ -107,7 +108,8 @@ fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
     }
 }
 
-/// An `EtcdRestore` brings back the `MachineDeployments` of the backup, with the counts of that day (row 18): those of the record go.
+/// An `EtcdRestore` brings back the `MachineDeployments` of the backup, with the counts of that day (row 18): those of
+/// the record go.
 fn forget_counts(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     if !facts.is_restored() || record.phase <= Phase::Pausing || record.machine_deployments.is_empty() {
         return None;

@@ -22,8 +22,8 @@ pub(super) const QUEUED: &str = "waiting for a free slot: this seed has the maxi
 /// Requeue delay of one that waits for them.
 pub(super) const QUEUE_POLL: Duration = Duration::from_secs(10);
 
-/// What to do about a cluster, in this order: write the record, carry out the actions, report. A record that enters a phase counts once the
-/// report is written.
+/// What to do about a cluster, in this order: write the record, carry out the actions, report. A record that enters a
+/// phase counts once the report is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The record to write first, by compare-and-swap. Nothing follows if that fails.
@@ -34,7 +34,8 @@ pub struct Plan {
     pub report: Option<Report>,
     /// Whether the operation is complete: the record goes after the actions.
     pub ends: bool,
-    /// Whether to replace the request for sleep on the Cluster: another client has woken it, or a newer request on the record has.
+    /// Whether to replace the request for sleep on the Cluster: another client has woken it, or a newer request on the
+    /// record has.
     pub clears_intent: bool,
     /// A warning Event, published when the condition changes.
     pub warning: Option<Warning>,
@@ -129,7 +130,8 @@ impl Report {
     }
 }
 
-/// The last calls, and the record goes. A request for sleep on the Cluster goes first if a newer one on the record has overruled it.
+/// The last calls, and the record goes. A request for sleep on the Cluster goes first if a newer one on the record has
+/// overruled it.
 pub(super) fn ends(facts: &Facts<'_>, actions: Vec<Action>) -> Plan {
     Plan { actions, ends: true, clears_intent: is_overruled(facts), ..Plan::default() }
 }

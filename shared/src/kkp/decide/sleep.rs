@@ -142,8 +142,8 @@ fn drain(facts: &Facts<'_>, record: &Record) -> Plan {
     }
 }
 
-/// Whether the drain deletes a Pod and waits for its end. It does neither for one that a controller has placed on a cordoned Node
-/// again, which would never end, nor wait for one without a kubelet.
+/// Whether the drain deletes a Pod and waits for its end. It does neither for one that a controller has placed on a
+/// cordoned Node again, which would never end, nor wait for one without a kubelet.
 fn is_awaited(pod: &Pod, record: &Record) -> bool {
     let has_returned = format::time(&record.entered).is_some_and(|begun| pod.returned.is_some_and(|at| at > begun));
     let never_ends = pod.is_lost && pod.terminating;
@@ -188,7 +188,8 @@ pub(super) fn timed_out(facts: &Facts<'_>, record: &Record) -> Plan {
     Plan { requeue: Some(SLOW), ..Plan::work(Phase::DrainTimedOut, message, Vec::new()) }
 }
 
-/// The record with what it does not know yet of `MachineDeployments`; `None` if it knows all. One that a sleep has set to 0 has a copy.
+/// The record with what it does not know yet of `MachineDeployments`; `None` if it knows all. One that a sleep has set
+/// to 0 has a copy.
 fn note_machines(record: &Record, user: &Machinery) -> Option<Record> {
     let mut noted = record.clone();
     for deployment in &user.deployments {
@@ -239,8 +240,9 @@ fn scale_down_machines(facts: &Facts<'_>, record: &Record) -> Plan {
     waits(facts, phase, &message, actions)
 }
 
-/// In the Enterprise edition a paused cluster keeps the quota that it used last. Pods that are left on Nodes that are gone, those of
-/// `DaemonSets` among them, would be endpoints after the wake: they are deleted as the Pod garbage collector does, which takes a minute.
+/// In the Enterprise edition a paused cluster keeps the quota that it used last. Pods that are left on Nodes that are
+/// gone, those of `DaemonSets` among them, would be endpoints after the wake: they are deleted as the Pod garbage
+/// collector does, which takes a minute.
 fn wait_for_quota(facts: &Facts<'_>, record: &Record) -> Plan {
     let phase = Phase::MachinesScaledDown;
     let usage = facts.cluster.status.as_ref().and_then(|status| status.resource_usage.as_ref());
@@ -265,8 +267,8 @@ fn is_zero(quantity: Option<&str>) -> bool {
     number.chars().all(|digit| matches!(digit, '0' | '.' | '-' | '+'))
 }
 
-/// The preflight is old by now: what it found of KKP is checked again, and that no Machine exists also after the pause. machine-controller
-/// still runs then.
+/// The preflight is old by now: what it found of KKP is checked again, and that no Machine exists also after the pause.
+/// machine-controller still runs then.
 fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
     let phase = Phase::Pausing;
     let user = match seen(facts, phase) {
@@ -297,14 +299,16 @@ fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
     }
 }
 
-/// Without a record, it is rebuilt from the copies on the objects, those of the `MachineDeployments` once their API answers. Without a
-/// condition that says so, the cluster is no further asleep than its pause says: it can wake, and nothing more is stopped.
+/// Without a record, it is rebuilt from the copies on the objects, those of the `MachineDeployments` once their API
+/// answers. Without a condition that says so, the cluster is no further asleep than its pause says: it can wake, and
+/// nothing more is stopped.
 pub(super) fn orphaned(facts: &Facts<'_>, record: Option<Record>, phase: Phase) -> Plan {
     let Some(record) = record else { return rebuild(facts, phase, None) };
     Plan::enter(&Record { corrections: CORRECTIONS, correcting: false, ..record }, phase, facts.now)
 }
 
-/// Rebuilds it. `useless`: what is said of the record that there is. Counts that were raised meanwhile stay, as the advice promises.
+/// Rebuilds it. `useless`: what is said of the record that there is. Counts that were raised meanwhile stay, as the
+/// advice promises.
 pub(super) fn rebuild(facts: &Facts<'_>, phase: Phase, useless: Option<Report>) -> Plan {
     let record = rebuilt(facts);
     if !record.control_plane.keys().any(|workload| is_named(workload, "etcd")) {
@@ -313,7 +317,8 @@ pub(super) fn rebuild(facts: &Facts<'_>, phase: Phase, useless: Option<Report>) 
     let was = useless.map_or_else(|| "missing".to_owned(), |report| format!("of no use ({})", report.reason));
     let note = format!("ConfigMap hibernate-record was {was} and is rebuilt from the copies on the objects");
     let warning = Some(Warning { reason: "RecordRebuilt", note });
-    // The advice was followed: what was raised by hand is neither stopped nor paused again, and the end of the pause is a wake.
+    // The advice was followed: what was raised by hand is neither stopped nor paused again, and the end of the pause is
+    // a wake.
     let is_by_hand = was_missed(facts.cluster) && matches!(phase, Phase::Pausing | Phase::ScalingDownControlPlane);
     let phase = if is_by_hand { Phase::Dehydrated } else { phase };
     Plan { warning, ..Plan::enter(&record, phase, facts.now) }
@@ -412,8 +417,8 @@ fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
     }
 }
 
-/// machine-controller ends before the API server: a Machine that it created around the pause would keep its instance (row 58). Then the
-/// cluster wakes first.
+/// machine-controller ends before the API server: a Machine that it created around the pause would keep its instance
+/// (row 58). Then the cluster wakes first.
 fn before_apiserver(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let phase = Phase::ScalingDownControlPlane;
     if facts.control_plane.iter().any(|one| is_named(&one.workload, "machine-controller") && one.running) {
@@ -462,7 +467,8 @@ fn rests(message: String, warning: Option<Warning>) -> Plan {
     Plan { report, warning, requeue: Some(Duration::from_mins(1)), ..Plan::default() }
 }
 
-/// When the first certificate of the control plane expires, if that is soon. KKP renews none while the cluster is paused.
+/// When the first certificate of the control plane expires, if that is soon. KKP renews none while the cluster is
+/// paused.
 fn expires_soon<'a>(facts: &Facts<'a>) -> Option<&'a str> {
     let (text, at) = expiry(facts)?;
     (at.duration_since(facts.now) < EXPIRY).then_some(text)
@@ -473,8 +479,8 @@ fn expiry<'a>(facts: &Facts<'a>) -> Option<(&'a str, Timestamp)> {
     Some((text, format::time(text)?))
 }
 
-/// The warning about a sleeping cluster that is being deleted although its certificates may end before KKP is done: K13 let it pass, or was
-/// not asked.
+/// The warning about a sleeping cluster that is being deleted although its certificates may end before KKP is done: K13
+/// let it pass, or was not asked.
 pub(super) fn deleted_too_late(facts: &Facts<'_>) -> Option<Warning> {
     let (text, at) = expiry(facts).filter(|_| facts.is_deleted())?;
     let note = format!(

@@ -1,9 +1,10 @@
 //! What of a record counts.
 //!
-//! The record is a `ConfigMap`, and our account is not the only one that writes those of its namespace. It holds what a sleep has changed,
-//! never how far one has come: that is the phase in our condition on the Cluster, whose status few may write. A phase is entered in two
-//! writes, the record first and the condition second, and nothing of it is done before both are there. A record that is ahead of the
-//! condition is one of a crash between the two, or one that another client has edited: either way the phase of the condition goes on.
+//! The record is a `ConfigMap`, and our account is not the only one that writes those of its namespace. It holds what a
+//! sleep has changed, never how far one has come: that is the phase in our condition on the Cluster, whose status few
+//! may write. A phase is entered in two writes, the record first and the condition second, and nothing of it is done
+//! before both are there. A record that is ahead of the condition is one of a crash between the two, or one that
+//! another client has edited: either way the phase of the condition goes on.
 
 use super::facts::{Facts, is_paused_by_us, sleep_of_another};
 use super::plan::{Plan, Report};
@@ -29,11 +30,11 @@ pub enum Standing {
     Void,
     /// It is in force, in the phase that our condition names.
     InForce(Box<Record>),
-    /// The record of an operation in this phase is missing or was, or the condition of a cluster that we paused is: with what is left the
-    /// operation goes on.
+    /// The record of an operation in this phase is missing or was, or the condition of a cluster that we paused is:
+    /// with what is left the operation goes on.
     Orphaned(Option<Box<Record>>, Phase),
-    /// Nothing is done about the cluster. But of an operation in this phase, as our condition or our pause says, a wake needs no record: it
-    /// is rebuilt.
+    /// Nothing is done about the cluster. But of an operation in this phase, as our condition or our pause says, a wake
+    /// needs no record: it is rebuilt.
     Held(Report, Option<Phase>),
 }
 
@@ -128,7 +129,8 @@ fn held(cluster: &Cluster, under_way: Option<Phase>, reason: &str, problem: &str
     Standing::Held(hold(cluster, under_way.or_else(|| phase(cluster)), reason, problem), under_way)
 }
 
-/// What the condition says of a cluster whose record is of no use. It keeps the phase: the operation goes on from there.
+/// What the condition says of a cluster whose record is of no use. It keeps the phase: the operation goes on from
+/// there.
 pub(super) fn hold(cluster: &Cluster, phase: Option<Phase>, reason: &str, problem: &str) -> Report {
     let phase = phase.map(|phase| format!("{IN_PHASE}{phase}: ")).unwrap_or_default();
     let (namespace, (name, key)) = (cluster.control_plane_namespace(), RECORD);

@@ -26,7 +26,8 @@ fn a_cluster_sleeps_and_wakes_as_it_was() {
     assert!(!world.cluster.spec.pause && suspended.eq([(false, false), (true, false)]), "{world:#?}");
 }
 
-/// Whether the controller sleeps on or wakes the cluster: what stands on the objects is enough, whichever phase has lost its record.
+/// Whether the controller sleeps on or wakes the cluster: what stands on the objects is enough, whichever phase has
+/// lost its record.
 #[test]
 fn a_record_that_is_lost_in_any_phase_costs_nothing() {
     for (lost_in, later) in Phase::iter().flat_map(|phase| (0..4).map(move |later| (phase, later))) {
@@ -85,8 +86,8 @@ fn a_pause_that_another_client_ends_leaves_nothing_of_ours() {
 }
 
 proptest! {
-    /// Rows 19 to 23: whenever the cluster is deleted, and whenever the controller dies, KKP finds an API server that answers, a Node
-    /// where volumes have to go, and no pause.
+    /// Rows 19 to 23: whenever the cluster is deleted, and whenever the controller dies, KKP finds an API server that
+    /// answers, a Node where volumes have to go, and no pause.
     #[test]
     fn deleted_anywhere_kkp_can_clean_up(
         kills in proptest::collection::vec(0usize..12, 0..40), passes in 0usize..160, volumes in 0u32..2,
@@ -102,8 +103,8 @@ proptest! {
         prop_assert!(volumes == 0 || !world.machinery.nodes.is_empty());
     }
 
-    /// Whenever the controller dies, and whenever the user changes their mind: it ends as the last request says, nothing is lost, and no
-    /// instance is left behind by a pause.
+    /// Whenever the controller dies, and whenever the user changes their mind: it ends as the last request says,
+    /// nothing is lost, and no instance is left behind by a pause.
     #[test]
     fn killed_anywhere_and_wanted_otherwise_it_ends_as_wanted(
         kills in proptest::collection::vec(0usize..12, 0..40), turns in proptest::collection::vec(1usize..60, 0..5), asleep: bool,

@@ -41,8 +41,8 @@ pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
     }
 }
 
-/// KKP does not bring the cluster back by itself: it refuses the end of the pause (row 27), the cluster is being deleted (row 20), or the
-/// pause is another client's.
+/// KKP does not bring the cluster back by itself: it refuses the end of the pause (row 27), the cluster is being
+/// deleted (row 20), or the pause is another client's.
 fn is_alone(facts: &Facts<'_>) -> bool {
     facts.unpause_refused.is_some() || facts.is_deleted() || facts.is_paused_by_others()
 }
@@ -52,9 +52,10 @@ fn goes_on_regardless(facts: &Facts<'_>, phase: Phase) -> bool {
     facts.is_deleted() && facts.overdue(phase).is_some()
 }
 
-/// The end of our pause, also after a refusal: without KKP expired certificates are not renewed. A cluster that is deleted stays paused
-/// until it is up, because KKP then restores nothing (row 20). The pause of another client is theirs to end. When they have ended ours, what
-/// it has left goes the same way: a later pause without a reason would pass for ours.
+/// The end of our pause, also after a refusal: without KKP expired certificates are not renewed. A cluster that is
+/// deleted stays paused until it is up, because KKP then restores nothing (row 20). The pause of another client is
+/// theirs to end. When they have ended ours, what it has left goes the same way: a later pause without a reason would
+/// pass for ours.
 fn unpause(facts: &Facts<'_>) -> Option<Action> {
     let is_left = !facts.cluster.spec.pause && (has_our_reason(facts.cluster) || is_noted(facts));
     ((facts.is_paused_by_us() || is_left) && !facts.is_deleted()).then_some(Action::Unpause)
@@ -67,7 +68,8 @@ fn is_noted(facts: &Facts<'_>) -> bool {
     has(keys::CERTIFICATES_EXPIRE_AT) || has(keys::PAUSED_BY_SLEEP)
 }
 
-/// etcd and the end of the pause, back to back: KKP raises everything but etcd, and at its concurrency limit nothing (rows 8, 9).
+/// etcd and the end of the pause, back to back: KKP raises everything but etcd, and at its concurrency limit nothing
+/// (rows 8, 9).
 fn start(facts: &Facts<'_>, record: &Record) -> Plan {
     let low = |is_etcd: bool| {
         facts.control_plane.iter().filter(move |one| (one.workload.name == "etcd") == is_etcd).filter_map(|one| {
@@ -112,8 +114,9 @@ fn wait_for_api(facts: &Facts<'_>, record: &Record) -> Plan {
     }
 }
 
-/// A `MachineDeployment` as it is to be, if it differs. Its count is that of our copy on it: without one, no sleep has set it to 0. A count
-/// that another client has raised stays; 0 stays 0. The annotations are those of the record, and without one those of the copies.
+/// A `MachineDeployment` as it is to be, if it differs. Its count is that of our copy on it: without one, no sleep has
+/// set it to 0. A count that another client has raised stays; 0 stays 0. The annotations are those of the record, and
+/// without one those of the copies.
 fn restored(record: &Record, one: &MachineDeployment) -> Option<Machines> {
     let recorded = record.machine_deployments.get(&one.name);
     let mut autoscaler = one.autoscaler_copy.clone();
@@ -129,8 +132,9 @@ fn to_restore(record: &Record, user: &Machinery, pick: fn(&MachineDeployment) ->
     picked.filter_map(|one| Some(Action::RestoreMachines(one.name.clone(), restored(record, one)?))).collect()
 }
 
-/// Those without Machines. Any change of a `MachineDeployment`'s annotations voids the token with which its new Machines are about to join
-/// (row 53): one that runs, because another client or a restored backup has raised it, is written once its Nodes are ready.
+/// Those without Machines. Any change of a `MachineDeployment`'s annotations voids the token with which its new
+/// Machines are about to join (row 53): one that runs, because another client or a restored backup has raised it, is
+/// written once its Nodes are ready.
 fn to_raise(record: &Record, user: &Machinery) -> Vec<Action> {
     to_restore(record, user, |one| one.replicas == 0)
 }
@@ -198,7 +202,8 @@ fn wait_for_nodes(facts: &Facts<'_>, record: &Record) -> Plan {
     Plan { actions, ..plan }
 }
 
-/// The control plane's own jobs resume meanwhile. A quota that refuses Machines may do so for long: then the cluster is hydrated in part.
+/// The control plane's own jobs resume meanwhile. A quota that refuses Machines may do so for long: then the cluster is
+/// hydrated in part.
 fn waits_for_nodes(facts: &Facts<'_>, record: &Record, user: &Machinery, message: &str) -> Plan {
     let mut actions: Vec<Action> = uncordon(user).into_iter().chain(unsuspend(facts, record)).collect();
     let Some(quota) = &user.quota else { return waits(facts, record.phase, message, actions) };

@@ -7,11 +7,12 @@
 //! | R3 | created with a notAfter that has passed or cannot be read | deny | webhook |
 //!
 //! How the rows meet:
-//! - A *starting write* is one of the list [`STARTS`]: each that does more than to pause or to abort. The mutating webhook stamps it with who and
-//!   when; while the webhook is down the API server refuses it.
-//! - R1 needs the API server's authorizer, so only the policy [`POLICY`] can judge it. *The targets* are those of the named namespaces, 20 at
-//!   most, or of every namespace if the targets are selected.
-//! - R3 needs a clock, so only the webhook can judge it. It judges creations alone: a rollout that is over can still be changed.
+//! - A *starting write* is one of the list [`STARTS`]: each that does more than to pause or to abort. The mutating
+//!   webhook stamps it with who and when; while the webhook is down the API server refuses it.
+//! - R1 needs the API server's authorizer, so only the policy [`POLICY`] can judge it. *The targets* are those of the
+//!   named namespaces, 20 at most, or of every namespace if the targets are selected.
+//! - R3 needs a clock, so only the webhook can judge it. It judges creations alone: a rollout that is over can still be
+//!   changed.
 //! - Nothing else reaches the webhook, and no row judges a write that only pauses or aborts, or a deletion.
 //! - No identity is exempt: our controller writes only the status.
 
@@ -31,7 +32,8 @@ pub use starts::{STARTS, STOPS, Start};
 
 use crate::admission::{self, Change, Judgement};
 
-/// Name of the `ValidatingAdmissionPolicy` that judges R1 and R2, and of its binding. The controller starts nothing without them.
+/// Name of the `ValidatingAdmissionPolicy` that judges R1 and R2, and of its binding. The controller starts nothing
+/// without them.
 pub const POLICY: &str = "powerrollouts.hibernate.sh";
 
 /// Judges a new `PowerRollout` by rows R2 and R3.

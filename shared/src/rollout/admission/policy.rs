@@ -1,8 +1,8 @@
 //! Who may let targets start, and whose stamp says so: rows R1 and R2 as a `ValidatingAdmissionPolicy`.
 //!
-//! A rollout's targets are written by our controller, so the right to write rollouts would otherwise be the right to hibernate any cluster.
-//! The policy asks the API server's authorizer. It judges every user, and no write that only pauses or aborts: both rows are about the starting
-//! writes, which [`STARTS`] lists.
+//! A rollout's targets are written by our controller, so the right to write rollouts would otherwise be the right to
+//! hibernate any cluster. The policy asks the API server's authorizer. It judges every user, and no write that only
+//! pauses or aborts: both rows are about the starting writes, which [`STARTS`] lists.
 
 use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 
@@ -12,8 +12,8 @@ use crate::admission::policy::{Deny, forbid, variable, writes};
 use crate::annotation::keys::{GROUP, REQUESTED_AT, REQUESTED_BY};
 use crate::target::POWER_ROLLOUT;
 
-/// Most namespaces that a rollout names. An authorization check has a fixed cost of 350,000: two fit into an expression (1,000,000), and 20
-/// of them with all else into a policy (10,000,000).
+/// Most namespaces that a rollout names. An authorization check has a fixed cost of 350,000: two fit into an expression
+/// (1,000,000), and 20 of them with all else into a policy (10,000,000).
 const MAX_NAMESPACES: usize = 20;
 
 /// What has to be patched.

@@ -4,8 +4,8 @@ use super::Rollout;
 use crate::admission::{Change, Edits};
 use crate::annotation::{format, keys};
 
-/// Stamps a write that lets targets start; forged stamps are overwritten. Every other write is left as it is: the policy judges whether it
-/// alters the stamp.
+/// Stamps a write that lets targets start; forged stamps are overwritten. Every other write is left as it is: the
+/// policy judges whether it alters the stamp.
 pub fn stamp(change: &Change<'_, Rollout>) -> Edits {
     if !change.starts_targets() {
         return Edits::default();

@@ -175,7 +175,8 @@ impl Hub {
         self.carry_out(&plan, None)
     }
 
-    /// Carries out a plan in the controller's order: all of it, or so many writes to targets, and then the controller ends.
+    /// Carries out a plan in the controller's order: all of it, or so many writes to targets, and then the controller
+    /// ends.
     fn carry_out(&mut self, plan: &Plan, crash: Option<usize>) -> Vec<String> {
         let mut started = Vec::new();
         let members: Vec<(usize, usize)> = self.members(&self.observed()).collect();

@@ -1,5 +1,6 @@
-//! Whatever the fleet and whatever happens to it: never over a limit, groups in order, every target ends, same facts same answer. The clock
-//! jumps to what the engine says is next, or to what a target does next: a check that is missing or late ends the test.
+//! Whatever the fleet and whatever happens to it: never over a limit, groups in order, every target ends, same facts
+//! same answer. The clock jumps to what the engine says is next, or to what a target does next: a check that is missing
+//! or late ends the test.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The vectors of OCM's engine (docs/reference/rollouts.md, section 2): what it rolls out, what has timed out, and whether too many have failed.
+//! The vectors of OCM's engine (docs/reference/rollouts.md, section 2): what it rolls out, what has timed out, and
+//! whether too many have failed.
 
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
 //! Which certificate signing requests of a waking cluster's kubelets may be approved.
 //!
-//! In a sleep that is longer than their lifetime, the kubelets' certificates expire, and no other approver accepts their requests: the
-//! cluster-machine-approver refuses a client certificate for a Node that exists already. During a wake, and only then, requests are
-//! approved that match a Node and a Machine. None is denied: other requests stay pending.
+//! In a sleep that is longer than their lifetime, the kubelets' certificates expire, and no other approver accepts
+//! their requests: the cluster-machine-approver refuses a client certificate for a Node that exists already. During a
+//! wake, and only then, requests are approved that match a Node and a Machine. None is denied: other requests stay
+//! pending.
 //!
-//! Every holder of the cluster's bootstrap credentials can create such a request, so its content is untrusted, and one that cannot be
-//! read never stops the others.
+//! Every holder of the cluster's bootstrap credentials can create such a request, so its content is untrusted, and one
+//! that cannot be read never stops the others.
 
 pub mod judge;
 pub mod machine;
@@ -184,8 +185,9 @@ impl From<&kinds::Machine> for Machine {
 pub struct Cluster {
     /// Names of its Nodes.
     pub nodes: BTreeSet<String>,
-    /// Those of its Nodes that get no client certificate: their kubelets renewed a Lease in this wake, or they were not missing when the
-    /// cluster was awake. A bootstrap credential must not become the certificate of a Node that has one.
+    /// Those of its Nodes that get no client certificate: their kubelets renewed a Lease in this wake, or they were not
+    /// missing when the cluster was awake. A bootstrap credential must not become the certificate of a Node that has
+    /// one.
     pub joined: BTreeSet<String>,
     /// Its Machines; none if no controller manages them.
     pub machines: Vec<Machine>,

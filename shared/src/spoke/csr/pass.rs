@@ -11,12 +11,13 @@ pub type Counts = BTreeMap<String, usize>;
 /// How many requests are approved at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For one Node in one wake, both kinds together. A kubelet needs one of each, and one of each again whenever it restarts.
+    /// For one Node in one wake, both kinds together. A kubelet needs one of each, and one of each again whenever it
+    /// restarts.
     pub per_node: usize,
     /// In one pass; the next pass goes on.
     pub per_pass: usize,
-    /// With more undecided requests of kubelets than nodes and this many, none is approved, as the cluster-machine-approver
-    /// does it.
+    /// With more undecided requests of kubelets than nodes and this many, none is approved, as the
+    /// cluster-machine-approver does it.
     pub flood_margin: usize,
 }
 

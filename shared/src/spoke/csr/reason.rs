@@ -54,7 +54,8 @@ pub enum Reason {
     NoMachines,
     /// No such Node.
     UnknownNode,
-    /// The Node has a kubelet with a certificate: it renewed its Lease in this wake, or was not missing when the cluster was awake.
+    /// The Node has a kubelet with a certificate: it renewed its Lease in this wake, or was not missing when the
+    /// cluster was awake.
     NodeAlive,
     /// No Machine of this Node.
     UnknownMachine,

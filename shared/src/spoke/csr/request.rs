@@ -1,7 +1,7 @@
 //! The part of a request that its requester wrote: PKCS #10 in PEM.
 //!
-//! The signer will read the same bytes with another library. Whatever two readers could understand differently is refused:
-//! text around the PEM block, bytes after the DER, a second list of extensions, a second common name.
+//! The signer will read the same bytes with another library. Whatever two readers could understand differently is
+//! refused: text around the PEM block, bytes after the DER, a second list of extensions, a second common name.
 
 use std::net::IpAddr;
 

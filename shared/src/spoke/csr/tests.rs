@@ -1,5 +1,5 @@
-//! The cases that the cluster-machine-approver tests (docs/reference/hive.md, section 7), with our answers: where the Node has to
-//! exist, and where we are stricter, they differ.
+//! The cases that the cluster-machine-approver tests (docs/reference/hive.md, section 7), with our answers: where the
+//! Node has to exist, and where we are stricter, they differ.
 
 use std::sync::LazyLock;
 

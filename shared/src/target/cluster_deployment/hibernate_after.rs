@@ -5,8 +5,8 @@ use crate::hive::api::{ClusterDeployment, Desired};
 use crate::hive::conditions::{HIBERNATING, READY};
 use jiff::Timestamp;
 
-/// By Hive's rules (docs/reference/hive.md, section 1.2): that long after the latest of installation, claim, and the moment R became True; not for
-/// unclaimed clusters of a pool, and not while the cluster sleeps or is on its way.
+/// By Hive's rules (docs/reference/hive.md, section 1.2): that long after the latest of installation, claim, and the
+/// moment R became True; not for unclaimed clusters of a pool, and not while the cluster sleeps or is on its way.
 pub(super) fn fires_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
     let after = duration::parse_positive(cluster.spec.hibernate_after.as_deref()?).ok()?;
     let status_of = |type_| cluster.condition(type_).map(|condition| condition.status.as_str());

@@ -1,5 +1,5 @@
-//! Intent on a `ClusterDeployment`: `spec.powerState`, the reason and the schedule, nothing else. Who and when is the webhook's
-//! to stamp.
+//! Intent on a `ClusterDeployment`: `spec.powerState`, the reason and the schedule, nothing else. Who and when is the
+//! webhook's to stamp.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -30,11 +30,12 @@ use crate::target::lifecycle::{Change, Intent, PowerAction};
 /// | H10 | held awake until a time | hold-awake-until another | set, and an old holder's name is removed for the new one's |
 /// | H11 | awake | a hold that has passed | removed |
 ///
-/// A resume of a cluster that the user has named and that runs already (H1) asks the controller to check its machines: one of them may have
-/// been stopped since it last looked.
+/// A resume of a cluster that the user has named and that runs already (H1) asks the controller to check its machines:
+/// one of them may have been stopped since it last looked.
 ///
-/// What is removed or replaced of a schedule was judged as it was read, and somebody may have set another one since: such a
-/// patch carries the resourceVersion that it was made from, so that the API server refuses it (409). All others do without.
+/// What is removed or replaced of a schedule was judged as it was read, and somebody may have set another one since:
+/// such a patch carries the resourceVersion that it was made from, so that the API server refuses it (409). All others
+/// do without.
 pub(super) fn change(cluster: &Value, intent: &Intent<'_>) -> Change {
     let asleep = is_asleep(cluster);
     let old_reason = annotation(cluster, keys::REASON);
@@ -98,8 +99,8 @@ fn unchanged(cluster: &Value, intent: &Intent<'_>) -> String {
     wake.map_or_else(|| "unchanged".to_owned(), |wake| format!("unchanged, wakes at {}", format::seconds(wake)))
 }
 
-/// What a change goes against, worth a warning: what the webhook refuses where there is one (its row V6), and the end of
-/// somebody's hold before its time.
+/// What a change goes against, worth a warning: what the webhook refuses where there is one (its row V6), and the end
+/// of somebody's hold before its time.
 fn warnings(cluster: &Value, intent: &Intent<'_>) -> Vec<String> {
     const REFUSED: &str = "the webhook refuses this; without the webhook the cluster hibernates";
     let annotations = Annotations::deserialize(&cluster["metadata"]["annotations"]).unwrap_or_default();

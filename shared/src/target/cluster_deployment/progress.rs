@@ -44,7 +44,8 @@ pub(super) fn of(cluster: &ClusterDeployment, action: PowerAction) -> Progress {
     }
 }
 
-/// Of a preflight for the sake of the machines. The controller lists them first, and reports those that it starts before it answers.
+/// Of a preflight for the sake of the machines. The controller lists them first, and reports those that it starts
+/// before it answers.
 ///
 /// | # | seen | progress |
 /// |---|---|---|
@@ -81,8 +82,8 @@ pub(super) fn pause(cluster: &ClusterDeployment) -> Option<&'static str> {
     (!cluster.spec.installed).then_some("not installed yet")
 }
 
-/// The step toward the desired state, if one is in progress: Hive reports a sleep in H and a wake in R. Where nothing is
-/// said there, our controller may still say what it waits for, such as the cloud.
+/// The step toward the desired state, if one is in progress: Hive reports a sleep in H and a wake in R. Where nothing
+/// is said there, our controller may still say what it waits for, such as the cloud.
 pub(super) fn step(cluster: &ClusterDeployment) -> Option<StepRecord> {
     let (condition, elsewhere) = match cluster.desired() {
         Desired::Hibernating => (HIBERNATING, [reason::RESUMING_OR_RUNNING, reason::UNSUPPORTED]),

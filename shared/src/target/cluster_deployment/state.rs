@@ -48,7 +48,8 @@ fn waits(cluster: &ClusterDeployment) -> Option<StepRecord> {
     Some(StepRecord::waiting(message))
 }
 
-/// When the state that is shown began. A sleep begins when `Ready` turns False, a wake when `Hibernating` does (docs/reference/hive.md, section 1.5).
+/// When the state that is shown began. A sleep begins when `Ready` turns False, a wake when `Hibernating` does
+/// (docs/reference/hive.md, section 1.5).
 fn since(cluster: &ClusterDeployment) -> Option<Timestamp> {
     let condition = match (cluster.power_state(), cluster.desired()) {
         ("Hibernating", _) => HIBERNATING,

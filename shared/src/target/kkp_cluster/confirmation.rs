@@ -1,4 +1,5 @@
-//! The confirmation of a dehydration: what the preflight found, and what the sleep does (seed document: it requires a confirmation).
+//! The confirmation of a dehydration: what the preflight found, and what the sleep does (seed document: it requires a
+//! confirmation).
 
 use jiff::Timestamp;
 use serde::Deserialize;

@@ -18,7 +18,8 @@ use crate::target::lifecycle::{Change, Intent, PowerAction};
 /// | I3 | asleep, with a force | asleep, without a force | as I2: a new request |
 /// | I4 | asleep | asleep, but the drain timed out | as I2: the controller tries again only for a new request |
 ///
-/// A request carries the resourceVersion: of two at the same time one meets a conflict. Who and when is stamped by the webhook.
+/// A request carries the resourceVersion: of two at the same time one meets a conflict. Who and when is stamped by the
+/// webhook.
 pub(super) fn change(object: &Value, cluster: &Cluster, intent: &Intent<'_>) -> Change {
     let old_reason = annotation(object, common::REASON);
     let old_force = annotation(object, keys::FORCE);

@@ -1,6 +1,6 @@
 //! KKP's `Cluster`: intent is an annotation, because KKP drops fields that it does not know (rows 24 and 25 of
-//! docs/reference/kkp.md). State is in our condition and in the record: KKP itself shows a sleeping cluster as Running and healthy, and its
-//! heartbeats stand still (rows 6 and 7).
+//! docs/reference/kkp.md). State is in our condition and in the record: KKP itself shows a sleeping cluster as Running
+//! and healthy, and its heartbeats stand still (rows 6 and 7).
 
 mod companion;
 mod confirmation;

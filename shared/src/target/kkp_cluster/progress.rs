@@ -40,8 +40,9 @@ impl Said<'_> {
         if self.message.is_empty() { self.reason.to_owned() } else { format!("{}: {}", self.reason, self.message) }
     }
 
-    /// Whether it was written before the request. Our controller writes the heartbeat whenever reason or message change. A drain takes longer
-    /// than a second: one that timed out in the second of the request is of an earlier one, and is retried.
+    /// Whether it was written before the request. Our controller writes the heartbeat whenever reason or message
+    /// change. A drain takes longer than a second: one that timed out in the second of the request is of an earlier
+    /// one, and is retried.
     fn is_older_than_request(&self, cluster: &Cluster) -> bool {
         let annotations = cluster.metadata.annotations.as_ref();
         let requested = annotations.and_then(|all| format::time(all.get(keys::POWER_STATE_AT)?));
@@ -49,7 +50,8 @@ impl Said<'_> {
         requested > written || self.phase == Some(Phase::DrainTimedOut) && requested.is_some() && requested == written
     }
 
-    /// Whether the controller still undoes a drain that took too long. It tries again after that if that was requested meanwhile.
+    /// Whether the controller still undoes a drain that took too long. It tries again after that if that was requested
+    /// meanwhile.
     fn is_undone(&self) -> bool {
         self.phase == Some(Phase::DrainTimedOut) && self.message.starts_with(keys::UNDOING)
     }

@@ -1,5 +1,5 @@
-//! A small cluster-scoped kind that only tests know. The tests of the plugin include this file too, which is why it names its
-//! types through `super::table`.
+//! A small cluster-scoped kind that only tests know. The tests of the plugin include this file too, which is why it
+//! names its types through `super::table`.
 
 use serde_json::{Value, json};
 

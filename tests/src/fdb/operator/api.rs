@@ -1,4 +1,5 @@
-//! The fields of a `FoundationDBCluster` that the operator's Go types have. A status that it writes has nothing else in it.
+//! The fields of a `FoundationDBCluster` that the operator's Go types have. A status that it writes has nothing else in
+//! it.
 
 use std::collections::BTreeMap;
 

@@ -35,8 +35,8 @@ impl Pass<'_> {
     }
 }
 
-/// Chooses so many groups to keep, spread over the zones. Only those whose process is in the live status come into question: a
-/// group that has just been recovered does not.
+/// Chooses so many groups to keep, spread over the zones. Only those whose process is in the live status come into
+/// question: a group that has just been recovered does not.
 fn distributed(groups: &[String], wanted: usize, database: &Database) -> anyhow::Result<BTreeSet<String>> {
     let mut zones: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
     for group in groups {

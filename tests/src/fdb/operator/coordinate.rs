@@ -1,10 +1,10 @@
-//! Global synchronisation mode: before it excludes or includes, an operator waits until all groups that are pending for that are
-//! ready for it, its own and those of the other operators of the database, and then does it for all of them (section 7 of
-//! docs/reference/fdb.md; where that is silent, the source of release 2.33: `internal/coordination`).
+//! Global synchronisation mode: before it excludes or includes, an operator waits until all groups that are pending for
+//! that are ready for it, its own and those of the other operators of the database, and then does it for all of them
+//! (section 7 of docs/reference/fdb.md; where that is silent, the source of release 2.33: `internal/coordination`).
 //!
-//! A group is pending for inclusion from the moment when it is marked, and ready when nothing of it is left. So one whose volume is
-//! held blocks every inclusion, without a timeout. Nor is a group ever taken off the lists that is in the status and marked no
-//! longer: it blocks until it is removed once more, or its keys are cleared.
+//! A group is pending for inclusion from the moment when it is marked, and ready when nothing of it is left. So one
+//! whose volume is held blocks every inclusion, without a timeout. Nor is a group ever taken off the lists that is in
+//! the status and marked no longer: it blocks until it is removed once more, or its keys are cleared.
 
 use std::collections::{BTreeMap, BTreeSet};
 

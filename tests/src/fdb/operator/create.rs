@@ -60,7 +60,8 @@ impl Pass<'_> {
         done(self.create(Kind::Claim, missing.iter().map(|group| self.cluster.claim(group)).collect()).await)
     }
 
-    /// A Pod is made for every group that is not on its way out. One that is known by its Service cannot be made without it.
+    /// A Pod is made for every group that is not on its way out. One that is known by its Service cannot be made
+    /// without it.
     pub(super) async fn add_pods(&mut self) -> Step {
         let mut pods = Vec::new();
         for group in self.without(Kind::Pod, "", |_| true) {
@@ -101,7 +102,8 @@ impl Pass<'_> {
         stream::iter(objects.into_iter().map(create)).buffer_unordered(AT_ONCE).try_collect().await
     }
 
-    /// Without a cluster file no process finds another: once enough of them run, there is one, and the database is configured.
+    /// Without a cluster file no process finds another: once enough of them run, there is one, and the database is
+    /// configured.
     pub(super) async fn generate_cluster_file(&mut self) -> Step {
         if self.cluster.status.configured {
             return Ok(None);

@@ -26,8 +26,9 @@ pub(super) fn can_exclude(database: &Database, now: f64) -> Result<()> {
 }
 
 impl Pass<'_> {
-    /// Excludes marked groups whose process reports, once their replacements report. One that does not report is left to the
-    /// removal. In global mode it excludes whatever is ready, once everything is. In wrong mode nothing is excluded.
+    /// Excludes marked groups whose process reports, once their replacements report. One that does not report is left
+    /// to the removal. In global mode it excludes whatever is ready, once everything is. In wrong mode nothing is
+    /// excluded.
     pub(super) async fn exclude_processes(&mut self) -> Step {
         let database = self.cx.database().await?;
         let is_open = |group: &&Group| {

@@ -1,5 +1,5 @@
-//! The double of the operator: one reconciler for one cluster, with controller-runtime's queue and the operator's sub-steps in
-//! their order.
+//! The double of the operator: one reconciler for one cluster, with controller-runtime's queue and the operator's
+//! sub-steps in their order.
 
 pub mod api;
 mod choose;

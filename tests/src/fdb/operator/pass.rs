@@ -78,8 +78,8 @@ pub enum Outcome {
     Failed(anyhow::Error),
 }
 
-/// A sub-step that is not finished, with the operator's own seconds until it is to be tried again. A delayed one lets the
-/// others go on.
+/// A sub-step that is not finished, with the operator's own seconds until it is to be tried again. A delayed one lets
+/// the others go on.
 pub(super) struct Wait {
     pub(super) text: String,
     pub(super) seconds: f64,
@@ -94,7 +94,8 @@ impl Wait {
 
 pub(super) type Step = Result<Option<Wait>>;
 
-/// The sub-steps that do something here. The real operator has some more; its `removeServices` leaves the groups' Services alone.
+/// The sub-steps that do something here. The real operator has some more; its `removeServices` leaves the groups'
+/// Services alone.
 #[derive(Clone, Copy, Debug)]
 enum Sub {
     AddPods,

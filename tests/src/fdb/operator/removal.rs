@@ -107,8 +107,8 @@ impl Pass<'_> {
         self.include(&gone).await
     }
 
-    /// Marked groups that still hold data, as far as the database says. Those that are missing in its status are excluded here,
-    /// and its answer is taken for "fully excluded".
+    /// Marked groups that still hold data, as far as the database says. Those that are missing in its status are
+    /// excluded here, and its answer is taken for "fully excluded".
     async fn remaining(&self, database: &Database) -> Result<BTreeSet<String>> {
         let marked = self.cluster.status.process_groups.iter().filter(|group| group.is_marked());
         let reports = |group: &&Group| database.processes.contains_key(&group.id);
@@ -195,8 +195,9 @@ impl Pass<'_> {
         claims.chain([of(Kind::Pod), of(Kind::Service)]).max().unwrap_or(Gone::All)
     }
 
-    /// Includes groups of which nothing is left, and drops them from the status. In global mode everything is included that is
-    /// ready, once everything is that is pending: a group whose volume is held is not, for as long as it is held.
+    /// Includes groups of which nothing is left, and drops them from the status. In global mode everything is included
+    /// that is ready, once everything is that is pending: a group whose volume is held is not, for as long as it is
+    /// held.
     async fn include(&mut self, gone: &[&Group]) -> Step {
         if gone.is_empty() {
             return Ok(None);

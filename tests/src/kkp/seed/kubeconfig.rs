@@ -1,7 +1,8 @@
 //! The kubeconfigs of a user cluster, in Secrets on the seed.
 //!
-//! KKP's hold client certificates. Here the certificate is there for its expiry, and a token of the user cluster does the work: it is bound
-//! to a Secret, and void once that is gone. So a kubeconfig from before a renewal really stops working when its certificate has expired.
+//! KKP's hold client certificates. Here the certificate is there for its expiry, and a token of the user cluster does
+//! the work: it is bound to a Secret, and void once that is gone. So a kubeconfig from before a renewal really stops
+//! working when its certificate has expired.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::ByteString;

@@ -1,5 +1,5 @@
-//! The seed's kubelets: Pods of the control plane become Ready in the order of their dependencies, etcd serves or not, and the user cluster's
-//! API server answers or not.
+//! The seed's kubelets: Pods of the control plane become Ready in the order of their dependencies, etcd serves or not,
+//! and the user cluster's API server answers or not.
 
 use std::collections::BTreeMap;
 

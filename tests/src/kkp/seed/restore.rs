@@ -55,7 +55,8 @@ async fn set_phase(cluster: &UserCluster, restore: &DynamicObject, phase: &str) 
     Ok(())
 }
 
-/// The annotation and the pause first: where that write is refused, nothing is deleted. Then the `StatefulSet` and the volumes.
+/// The annotation and the pause first: where that write is refused, nothing is deleted. Then the `StatefulSet` and the
+/// volumes.
 async fn begin(cluster: &UserCluster, restore: &DynamicObject) -> Result<()> {
     let annotations = json!({ ACTIVE_RESTORE: restore.name_any() });
     cluster.patch_cluster(&json!({ "metadata": { "annotations": annotations }, "spec": { "pause": true } })).await?;

@@ -94,7 +94,8 @@ fn counts(cluster: &UserCluster) -> Vec<(String, Counts)> {
     deployments.chain(sets).collect()
 }
 
-/// Whether every workload is as its own spec says. Row 9: at 0, 0 ready are all, so that a sleeping cluster is up to date.
+/// Whether every workload is as its own spec says. Row 9: at 0, 0 ready are all, so that a sleeping cluster is up to
+/// date.
 pub(super) fn is_up_to_date(cluster: &UserCluster) -> bool {
     let counts = counts(cluster);
     !counts.is_empty() && counts.iter().all(|(_, counts)| counts.done)

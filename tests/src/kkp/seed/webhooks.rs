@@ -1,5 +1,5 @@
-//! KKP's admission webhooks for Clusters, mutating and validating, served for the seed's API server; and the two that guard
-//! `MachineDeployments` in a user cluster (row 52), which only have to be there.
+//! KKP's admission webhooks for Clusters, mutating and validating, served for the seed's API server; and the two that
+//! guard `MachineDeployments` in a user cluster (row 52), which only have to be there.
 
 use std::sync::Arc;
 

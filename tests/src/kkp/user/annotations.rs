@@ -1,4 +1,5 @@
-//! Watches the annotations of `MachineDeployments`: on the way up there is one write, and none until the Nodes are Ready (row 53).
+//! Watches the annotations of `MachineDeployments`: on the way up there is one write, and none until the Nodes are
+//! Ready (row 53).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -27,7 +27,8 @@ pub(super) fn is_due(cluster: &UserCluster, machine: &DynamicObject) -> bool {
     {
         return false;
     }
-    // Row 56: as long as there may be another Node for them: one that is not cordoned, or a Machine that has not joined.
+    // Row 56: as long as there may be another Node for them: one that is not cordoned, or a Machine that has not
+    // joined.
     let other_node = nodes.iter().any(|other| other.name_any() != name && !is_cordoned(other));
     let joining = cluster.of_user.machines.all().iter().any(|other| text(other, "/status/nodeRef/name").is_empty());
     other_node || joining

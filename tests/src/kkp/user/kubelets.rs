@@ -1,5 +1,5 @@
-//! The cloud's instances and their kubelets: a Node joins some time after its instance, renews its Lease, and is silent once the instance
-//! is gone.
+//! The cloud's instances and their kubelets: a Node joins some time after its instance, renews its Lease, and is silent
+//! once the instance is gone.
 
 use anyhow::Result;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -54,8 +54,8 @@ pub(super) async fn tick(cluster: &UserCluster) -> Result<()> {
     Ok(())
 }
 
-/// Row 53: it joins with the token that it was given, if that has not expired, and, on the way up, its Secret is still the one. On the way down
-/// it still joins: its Node is an orphan then (row 57).
+/// Row 53: it joins with the token that it was given, if that has not expired, and, on the way up, its Secret is still
+/// the one. On the way down it still joins: its Node is an orphan then (row 57).
 async fn join(cluster: &UserCluster, instance: &Instance, now: f64) -> Result<bool> {
     let secrets: Api<Secret> = Api::namespaced(cluster.user.clone(), osm::NAMESPACE);
     let secret = secrets.get_opt(&osm::name(&instance.deployment, "provisioning")).await?;

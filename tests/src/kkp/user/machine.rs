@@ -101,7 +101,8 @@ async fn ensure(cluster: &UserCluster, machine: &DynamicObject, uid: &str) -> Re
     Ok(())
 }
 
-/// Row 49: eviction, the cloud's call, then poll by poll until the instance is gone; finalizer off, Node away, finalizer off.
+/// Row 49: eviction, the cloud's call, then poll by poll until the instance is gone; finalizer off, Node away,
+/// finalizer off.
 async fn delete(cluster: &UserCluster, machine: &DynamicObject, uid: &str) -> Result<()> {
     let name = machine.name_any();
     let held = machine.finalizers();

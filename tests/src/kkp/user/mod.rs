@@ -1,5 +1,5 @@
-//! The user cluster's side: machine-controller, operating-system-manager, the cloud, kubelets, scheduler, CSI driver, and the
-//! kube-controller-manager, which is a real one.
+//! The user cluster's side: machine-controller, operating-system-manager, the cloud, kubelets, scheduler, CSI driver,
+//! and the kube-controller-manager, which is a real one.
 
 pub(crate) mod annotations;
 mod eviction;

@@ -1,7 +1,7 @@
 //! operating-system-manager: the bootstrap Secrets of each `MachineDeployment`.
 //!
-//! Row 53: it hashes all annotations of the `MachineDeployment`; any change makes the Secrets anew. The token in them lives one hour, and is
-//! renewed only by a reconcile of its own.
+//! Row 53: it hashes all annotations of the `MachineDeployment`; any change makes the Secrets anew. The token in them
+//! lives one hour, and is renewed only by a reconcile of its own.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Volumes and load balancers: attached, detached and removed only while a Pod of the CSI driver's controller runs (row 60).
+//! Volumes and load balancers: attached, detached and removed only while a Pod of the CSI driver's controller runs (row
+//! 60).
 
 use std::collections::BTreeMap;
 

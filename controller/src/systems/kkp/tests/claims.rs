@@ -96,8 +96,8 @@ async fn a_sleeping_cluster_that_was_restored_wakes_once_the_record_names_it() {
     work.abort();
 }
 
-/// The record enters a phase before the condition does, and nothing of the phase is done until both are there: not after a crash, a conflict or
-/// a failure between the two either.
+/// The record enters a phase before the condition does, and nothing of the phase is done until both are there: not
+/// after a crash, a conflict or a failure between the two either.
 #[tokio::test(start_paused = true)]
 async fn nothing_of_a_phase_is_done_before_record_and_condition_name_it() {
     for (fails, recorded) in [("/status", Phase::StartingControlPlane), (keys::RECORD.0, Phase::Dehydrated)] {
@@ -120,7 +120,8 @@ async fn nothing_of_a_phase_is_done_before_record_and_condition_name_it() {
     }
 }
 
-/// Whoever may write the `ConfigMaps` of the namespace cannot keep a cluster asleep. The request may stand on that very record (row 27).
+/// Whoever may write the `ConfigMaps` of the namespace cannot keep a cluster asleep. The request may stand on that very
+/// record (row 27).
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_replaced_holds_up_no_wake() {
     let foreign = json!({

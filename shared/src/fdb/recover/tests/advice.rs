@@ -120,7 +120,8 @@ fn what_a_refusal_advises_works() {
     }
 }
 
-/// While a recovery is unfinished, another one is refused: the command without groups finishes it, even if its volume is lost.
+/// While a recovery is unfinished, another one is refused: the command without groups finishes it, even if its volume
+/// is lost.
 #[test]
 fn the_command_without_groups_finishes_what_was_begun() {
     for lost in [false, true] {

@@ -362,8 +362,8 @@ fn nothing_goes_for_a_group_that_is_to_come_back_alone() {
     assert_eq!(world.replacements(&other), ["storage-4"]);
 }
 
-/// F1: a pass of the operator that began before `spec.skip` excludes the group after `include`. The pass that sees the process report
-/// shows it.
+/// F1: a pass of the operator that began before `spec.skip` excludes the group after `include`. The pass that sees the
+/// process report shows it.
 #[test]
 fn a_group_that_is_excluded_again_is_included_again() {
     let mut world = World::suspended();

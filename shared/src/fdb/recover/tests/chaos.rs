@@ -1,5 +1,6 @@
-//! A recovery beside an operator, a controller, Pods and a database that all take their time, in rounds on a clock of their own: slow
-//! passes at each phase, passes that end early with long requeues, addresses that change, and runs that are killed after any step.
+//! A recovery beside an operator, a controller, Pods and a database that all take their time, in rounds on a clock of
+//! their own: slow passes at each phase, passes that end early with long requeues, addresses that change, and runs that
+//! are killed after any step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -484,7 +485,8 @@ impl Sim {
         }
     }
 
-    /// Excludes marked groups that do not report, as every pass does, and deletes what is excluded, as far as the webhook lets it.
+    /// Excludes marked groups that do not report, as every pass does, and deletes what is excluded, as far as the
+    /// webhook lets it.
     fn remove(&mut self, pass: &mut Pass) -> Outcome {
         let now = format::seconds(self.world.now);
         let mut taken = Vec::new();

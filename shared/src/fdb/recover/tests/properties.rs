@@ -7,8 +7,8 @@ use super::world::*;
 use super::*;
 
 proptest! {
-    /// Killed before or after any step, however often, with the operator undoing the status now and then: it always ends, with
-    /// the same world.
+    /// Killed before or after any step, however often, with the operator undoing the status now and then: it always
+    /// ends, with the same world.
     #[test]
     fn however_often_it_is_interrupted_it_ends_the_same(
         events in proptest::collection::vec(0..8_u8, 0..40),

@@ -6,7 +6,8 @@ use crate::admission::{Denial, Verdict};
 
 type Fields<'a> = &'a [(&'a str, Value)];
 
-/// Rows of the rules that no case of [`every_advice_works`] reaches: they name a fact, or a write that only the webhook can make.
+/// Rows of the rules that no case of [`every_advice_works`] reaches: they name a fact, or a write that only the webhook
+/// can make.
 const ADVISE_NOTHING: [&str; 15] =
     ["V2", "V3", "V4", "V7", "V7", "V7", "V7", "V8", "V9", "V9", "V10", "V10", "V10", "V10", "V12"];
 

@@ -67,7 +67,8 @@ fn the_clouds_words_stand_until_the_machine_runs() {
     }
 }
 
-/// A machine that an autoscaler makes changes no state; one that was started here, because it had been stopped, is awaited.
+/// A machine that an autoscaler makes changes no state; one that was started here, because it had been stopped, is
+/// awaited.
 #[test]
 fn a_machine_of_a_running_cluster_that_was_started_is_awaited() {
     let cluster = waking(("True", reason::RUNNING));

@@ -1,4 +1,5 @@
-//! Kinds of machines: the control plane starts first and stops last; spot instances are stopped, or terminated at the end.
+//! Kinds of machines: the control plane starts first and stops last; spot instances are stopped, or terminated at the
+//! end.
 
 use proptest::prelude::*;
 

@@ -1,5 +1,5 @@
-//! Step 5 of checkClusterRunning (docs/reference/hive.md, section 1.3), where we believe operators sooner than Hive does, and Nodes that
-//! nobody will ever see again.
+//! Step 5 of checkClusterRunning (docs/reference/hive.md, section 1.3), where we believe operators sooner than Hive
+//! does, and Nodes that nobody will ever see again.
 
 use super::*;
 use crate::cloud::InstanceState::Running;

@@ -1,4 +1,5 @@
-//! What a forged, restored or stale record can do: nothing past the preflight, and never against a protection or a pause of others.
+//! What a forged, restored or stale record can do: nothing past the preflight, and never against a protection or a
+//! pause of others.
 
 use std::time::Duration;
 
@@ -205,8 +206,8 @@ fn stops(action: &Action) -> bool {
 }
 
 proptest! {
-    /// Whatever a record says: without our condition on the Cluster nothing is done by it. What the pause of ours proves is that the
-    /// cluster sleeps, and then nothing more of it is stopped.
+    /// Whatever a record says: without our condition on the Cluster nothing is done by it. What the pause of ours
+    /// proves is that the cluster sleeps, and then nothing more of it is stopped.
     #[test]
     fn a_record_alone_moves_no_cluster_past_the_preflight(forged in forged()) {
         let forged = Forged { condition: forged.condition.filter(|phase| *phase == Phase::Preflight), ..forged };
@@ -245,7 +246,8 @@ proptest! {
         prop_assert!(!forged.plan().1.actions.contains(&Action::Unpause));
     }
 
-    /// Whoever writes the record of a cluster that sleeps can neither raise a count over what it was nor lead the phase.
+    /// Whoever writes the record of a cluster that sleeps can neither raise a count over what it was nor lead the
+    /// phase.
     #[test]
     fn counts_and_phase_are_not_the_records(forged in forged()) {
         let (_, plan) = forged.plan();
@@ -410,7 +412,8 @@ fn a_held_cluster_keeps_its_phase_and_goes_on_when_the_advice_is_followed() {
     }
 }
 
-/// Another client paused it during the sleep: for reasons of its own, or with our reason and no sleep, or with another one.
+/// Another client paused it during the sleep: for reasons of its own, or with our reason and no sleep, or with another
+/// one.
 #[test]
 fn a_wake_restores_everything_and_leaves_the_pause_of_another_client() {
     for foreign in FOREIGN {

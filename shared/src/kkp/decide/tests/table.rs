@@ -283,8 +283,8 @@ fn what_changed_since_the_preflight_is_checked_before_the_pause() {
     }
 }
 
-/// The reason alone proves nothing: it may be copied, or left of an earlier sleep, or of a Cluster that had the name before. The controller may
-/// have died between the pause and the next phase.
+/// The reason alone proves nothing: it may be copied, or left of an earlier sleep, or of a Cluster that had the name
+/// before. The controller may have died between the pause and the next phase.
 #[test]
 fn a_pause_is_ours_by_the_sleep_that_it_names() {
     let earlier = "u-1/2026-11-21T18:00:00Z";
@@ -440,7 +440,8 @@ fn a_record_of_no_use_holds_up_a_sleep_and_is_rebuilt_for_a_wake() {
     }
 }
 
-/// What it says to do is done, step by step, in every phase that may miss its record: nothing of it is set to 0 or paused again.
+/// What it says to do is done, step by step, in every phase that may miss its record: nothing of it is set to 0 or
+/// paused again.
 #[test]
 fn the_advice_about_a_missing_record_works() {
     for phase in [None, Some(Phase::Pausing), Some(Phase::ScalingDownControlPlane), Some(Phase::Dehydrated)] {

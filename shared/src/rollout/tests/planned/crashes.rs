@@ -1,5 +1,5 @@
-//! Whatever the targets do, and wherever a controller ends between two writes: the next one plans from what was written. No target starts
-//! twice, the window holds, the canary goes first, and every rollout ends.
+//! Whatever the targets do, and wherever a controller ends between two writes: the next one plans from what was
+//! written. No target starts twice, the window holds, the canary goes first, and every rollout ends.
 
 use proptest::prelude::{Just, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy as Generator;

@@ -21,7 +21,8 @@ fn forecast_of(hub: &Hub) -> (Vec<Observed>, Forecast) {
     (observed, forecast(&hub.rollout, &subjects, std::time::Duration::from_secs(typical), hub.now))
 }
 
-/// Carries the rollout out, each target in the same time. The targets in the order of their starts, and the seconds until the last record.
+/// Carries the rollout out, each target in the same time. The targets in the order of their starts, and the seconds
+/// until the last record.
 fn lived(hub: &mut Hub) -> (Vec<String>, u64) {
     let (begin, mut started, mut running, mut last) = (hub.now, Vec::new(), Vec::<(i64, String)>::new(), 0);
     for second in 0..3_600 {

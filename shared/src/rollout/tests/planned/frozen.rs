@@ -73,7 +73,8 @@ fn a_member_stays_one_whatever_its_labels_and_goes_with_its_object() {
     assert_eq!((hub.phase(), counts(&hub)["Succeeded"]), (RolloutPhase::Finished, 3));
 }
 
-/// The controller ends after the record of the members and before the status, and the spec is edited then: the edit counts.
+/// The controller ends after the record of the members and before the status, and the spec is edited then: the edit
+/// counts.
 #[test]
 fn an_edit_before_the_start_is_not_ignored_for_members_that_were_recorded_before_it() {
     for crash in [None, Some(1)] {
@@ -142,8 +143,8 @@ fn a_restore_whose_record_is_overwritten_is_overridden_and_not_removed() {
 }
 
 proptest! {
-    /// Wherever the controller ends, and whatever tenants do to labels and objects meanwhile: what was recorded first stays, nothing else
-    /// starts, and the counts are exact.
+    /// Wherever the controller ends, and whatever tenants do to labels and objects meanwhile: what was recorded first
+    /// stays, nothing else starts, and the counts are exact.
     #[test]
     fn members_are_recorded_once_and_counted_exactly(
         events in prop::collection::vec((0_usize..6, 0_usize..4, any::<bool>(), 0_usize..4), 1..40),

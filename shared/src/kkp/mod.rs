@@ -8,7 +8,6 @@ pub mod api;
 pub mod certificates;
 pub mod control_plane;
 pub mod data;
-pub mod decide;
 pub mod keys;
 pub mod phase;
 pub mod preflight;

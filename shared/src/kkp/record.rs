@@ -10,7 +10,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::keys::AUTOSCALER;
+use super::api::Cluster;
+use super::keys::{AUTOSCALER, PAUSED_BY_SLEEP, PAUSED_BY_US};
 use super::phase::Phase;
 use crate::annotation::{format, versioned};
 
@@ -249,6 +250,37 @@ impl Record {
 /// How long ago a time was; `None` if it is to come, or no time.
 fn lasted(since: &str, now: Timestamp) -> Option<Duration> {
     Duration::try_from(now - format::time(since)?).ok()
+}
+
+/// Whether a cluster is paused, and by a sleep of ours: with our reason, and with the name of the sleep of this record.
+/// Without a record, and with one that was made again, the UID of the Cluster is all there is to compare. A sleep whose
+/// pause another client has ended does not pause it again.
+///
+/// A record that was restored with its Cluster and corrected since has another UID than the name, and the same time.
+pub fn is_paused_by_us(cluster: &Cluster, record: Option<&Record>) -> bool {
+    let Some((uid, since)) = named_sleep(cluster) else { return false };
+    match record {
+        Some(record) if record.woken.is_some() => false,
+        Some(record) if !record.rebuilt => since == record.since,
+        _ => uid == cluster.uid() || record.is_some_and(|record| uid == record.uid),
+    }
+}
+
+/// The sleep of another Cluster that a pause with our reason names: this Cluster was restored from a backup, or the
+/// name was copied.
+pub fn sleep_of_another(cluster: &Cluster) -> Option<(&str, &str)> {
+    named_sleep(cluster).filter(|(uid, _)| !uid.is_empty() && *uid != cluster.uid())
+}
+
+/// The sleep that a pause with our reason names: the UID of its Cluster, and since when.
+fn named_sleep(cluster: &Cluster) -> Option<(&str, &str)> {
+    let sleep = cluster.metadata.annotations.as_ref()?.get(PAUSED_BY_SLEEP)?.rsplit_once('/');
+    sleep.filter(|_| cluster.spec.pause && has_our_reason(cluster))
+}
+
+/// Whether it carries the reason of our pause, which stays when another client ends that.
+pub fn has_our_reason(cluster: &Cluster) -> bool {
+    cluster.spec.pause_reason.as_deref().is_some_and(|reason| reason.starts_with(PAUSED_BY_US))
 }
 
 #[cfg(test)]

@@ -12,13 +12,13 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 use shared::kkp::api::{Cluster, Desired};
-use shared::kkp::decide::{Action, Plan};
 use shared::kkp::record::{Record, Workload, WorkloadKind};
 use shared::spoke::SpokeError;
 use shared::spoke::kinds::{Kind, MachineDeployment, MachineSet, Node, Pod};
 use shared::text::{sanitize, sanitize_chain};
 use tokio::time::Instant;
 
+use super::decide::{Action, Plan};
 use super::machinery::Seen;
 use super::store::{self, Stored, lead};
 use super::{Kkp, Observation, patches};

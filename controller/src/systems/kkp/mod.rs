@@ -1,10 +1,12 @@
-//! KKP: dehydrates and hydrates user clusters from their seed. `shared::kkp` decides; this reads, writes and reports.
+//! KKP: dehydrates and hydrates user clusters from their seed. [`decide`] says what is to be done; the rest reads,
+//! writes and reports.
 //!
 //! Only Clusters are watched. The namespace of a cluster's control plane and the user cluster itself are read while an
 //! operation is under way, by polling: KKP's own controllers write there, and a wake must not trust what a paused KKP
 //! reports (rows 6 and 7 of docs/reference/kkp.md, as all rows here).
 
 mod act;
+mod decide;
 mod machinery;
 mod observe;
 mod patches;
@@ -23,11 +25,12 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::finding::Finding;
 use shared::kkp::api::{Cluster, Condition, Desired, Request};
-use shared::kkp::decide::{self, Plan, User};
 use shared::kkp::phase::{Limits, Phase};
+use shared::kkp::record::is_paused_by_us;
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 
+use self::decide::{Plan, User};
 use self::machinery::Seen;
 use self::seed::Seed;
 use self::slots::Slots;
@@ -179,10 +182,8 @@ impl System for Kkp {
         let is_wanted = on_cluster.is_some_and(|request| request.desired == Desired::Hibernating);
         // A record may be left of which the Cluster shows nothing: the controller ended before it wrote the condition.
         let has_condition = cluster.condition(shared::kkp::keys::DEHYDRATED).is_some();
-        let is_concerned = is_wanted
-            || has_condition
-            || decide::is_paused_by_us(cluster, None)
-            || preflight::requested(cluster).is_some();
+        let is_concerned =
+            is_wanted || has_condition || is_paused_by_us(cluster, None) || preflight::requested(cluster).is_some();
         if target.state.read && !is_concerned {
             self.slots.free(&cluster.name_any());
             return Ok(Observed::Rest(None));

@@ -5,12 +5,12 @@ use std::time::Duration;
 use kube::ResourceExt;
 use shared::annotation::format;
 use shared::kkp::api::{Cluster, Desired, Request};
-use shared::kkp::decide::{self, Standing, effective, kept_awake, standing};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::Record;
 use tokio::time::Instant;
 
+use super::decide::{self, Standing, effective, kept_awake, standing};
 use super::machinery::Seen;
 use super::seed::{self, Seed};
 use super::user::Part;

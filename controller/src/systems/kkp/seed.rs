@@ -11,7 +11,6 @@ use shared::annotation::format;
 use shared::kkp::api::Cluster;
 use shared::kkp::certificates::earliest_expiry;
 use shared::kkp::control_plane::Replicas;
-use shared::kkp::decide;
 use shared::kkp::keys;
 use shared::kkp::record::{Workload, WorkloadKind};
 use shared::text::sanitize_chain;
@@ -19,6 +18,7 @@ use shared::workload::replicas::DELETE;
 use tracing::warn;
 
 use super::Kkp;
+use super::decide;
 use crate::runtime::{ReconcileError, System};
 
 /// What runs on the seed for one user cluster.

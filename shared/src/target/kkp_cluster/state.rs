@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 use super::progress::{Said, said};
 use crate::annotation::format;
 use crate::kkp::api::Cluster;
-use crate::kkp::decide::is_paused_by_us;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
-use crate::kkp::record;
+use crate::kkp::record::{self, is_paused_by_us};
 use crate::target::lifecycle::{PowerAction, UNNOTICED};
 use crate::target::record::{Record, StepRecord};
 

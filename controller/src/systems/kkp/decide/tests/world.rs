@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use shared::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Condition, Request};
+use shared::kkp::control_plane::Replicas;
+use shared::kkp::keys;
+use shared::kkp::phase::Limits;
+use shared::kkp::record::{Numbers, Record, Workload, WorkloadKind, is_paused_by_us};
 
 use super::super::*;
-use crate::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Condition, Request};
-use crate::kkp::control_plane::Replicas;
-use crate::kkp::keys;
-use crate::kkp::phase::Limits;
-use crate::kkp::record::{Numbers, Record, Workload, WorkloadKind};
 
 const TICK: Duration = Duration::from_secs(3);
 

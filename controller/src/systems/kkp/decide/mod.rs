@@ -16,15 +16,12 @@ mod wake;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::annotation::format;
+use shared::annotation::format;
+use shared::kkp::api::Desired;
+use shared::kkp::phase::Phase;
+use shared::kkp::record::Record;
 
-use super::api::Desired;
-use super::phase::Phase;
-use super::record::Record;
-
-pub use facts::{
-    CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod, Quota, Stage, User, is_paused_by_us, kept_awake,
-};
+pub use facts::{CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod, Quota, Stage, User, kept_awake};
 pub use intent::effective;
 use intent::{is_overruled, is_unpaused_by_others};
 pub use plan::{Action, Plan, Report, Warning};

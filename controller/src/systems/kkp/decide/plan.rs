@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use shared::kkp::phase::Phase;
+use shared::kkp::record::{Machines, Record, Workload};
+
 use super::facts::{Facts, LostPod, Machinery, User};
 use super::intent::is_overruled;
-use crate::kkp::phase::Phase;
-use crate::kkp::record::{Machines, Record, Workload};
 
 /// Requeue delay of a phase that has just begun.
 const POLL: Duration = Duration::from_secs(2);

@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use shared::annotation::format;
+use shared::finding::{Finding, Severity};
+use shared::kkp::api::Desired;
+use shared::kkp::certificates::end_before_a_deletion;
+use shared::kkp::control_plane::Replicas;
+use shared::kkp::keys::{self, ASLEEP, REFUSED, UNDOING};
+use shared::kkp::phase::Phase;
+use shared::kkp::preflight::{admits, list, volumes_deleted};
+use shared::kkp::record::{Machines, Numbers, Record, Workload};
+use shared::text::sanitize_to;
 
 use super::facts::{Facts, MachineDeployment, Machinery, Pod, Stage, User, kept_awake};
 use super::intent::effective;
 use super::plan::{Action, Plan, QUEUE_POLL, QUEUED, Report, SLOW, Warning, ends, seen, waits};
 use super::standing::{MISSING, hold, phase, was_missed};
 use super::wake::undo_of_drain;
-use crate::annotation::format;
-use crate::finding::{Finding, Severity};
-use crate::kkp::api::Desired;
-use crate::kkp::certificates::end_before_a_deletion;
-use crate::kkp::control_plane::Replicas;
-use crate::kkp::keys::{self, ASLEEP, REFUSED, UNDOING};
-use crate::kkp::phase::Phase;
-use crate::kkp::preflight::{admits, list, volumes_deleted};
-use crate::kkp::record::{Machines, Numbers, Record, Workload};
-use crate::text::sanitize_to;
 
 /// What the condition says before the first write of a sleep: the record follows it.
 const OPENS: &str = "the preflight begins";

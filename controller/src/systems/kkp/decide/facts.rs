@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-
-use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
-use crate::annotation::{format, keys as common};
-use crate::finding::Finding;
-use crate::kkp::api::{Cluster, Request};
-use crate::kkp::control_plane::Replicas;
-use crate::kkp::keys;
-use crate::kkp::phase::{Limits, Phase};
-use crate::kkp::record::{Machines, Numbers, Record, RecordError};
+use shared::annotation::hold::{Hold, NAMELESS, hold, protected};
+use shared::annotation::{format, keys as common};
+use shared::finding::Finding;
+use shared::kkp::api::{Cluster, Request};
+use shared::kkp::control_plane::Replicas;
+use shared::kkp::keys;
+use shared::kkp::phase::{Limits, Phase};
+use shared::kkp::record::{Machines, Numbers, Record, RecordError, is_paused_by_us};
 
 /// Everything that is known of a cluster.
 #[derive(Clone, Debug)]
@@ -94,37 +93,6 @@ pub fn kept_awake(cluster: &Cluster, now: Timestamp) -> Option<String> {
         }
     };
     Some(format!("annotation {}: {hold}", common::HOLD_AWAKE_UNTIL))
-}
-
-/// Whether a cluster is paused, and by a sleep of ours: with our reason, and with the name of the sleep of this record.
-/// Without a record, and with one that was made again, the UID of the Cluster is all there is to compare. A sleep whose
-/// pause another client has ended does not pause it again.
-///
-/// A record that was restored with its Cluster and corrected since has another UID than the name, and the same time.
-pub fn is_paused_by_us(cluster: &Cluster, record: Option<&Record>) -> bool {
-    let Some((uid, since)) = named_sleep(cluster) else { return false };
-    match record {
-        Some(record) if record.woken.is_some() => false,
-        Some(record) if !record.rebuilt => since == record.since,
-        _ => uid == cluster.uid() || record.is_some_and(|record| uid == record.uid),
-    }
-}
-
-/// The sleep of another Cluster that a pause with our reason names: this Cluster was restored from a backup, or the
-/// name was copied.
-pub(super) fn sleep_of_another(cluster: &Cluster) -> Option<(&str, &str)> {
-    named_sleep(cluster).filter(|(uid, _)| !uid.is_empty() && *uid != cluster.uid())
-}
-
-/// The sleep that a pause with our reason names: the UID of its Cluster, and since when.
-fn named_sleep(cluster: &Cluster) -> Option<(&str, &str)> {
-    let sleep = cluster.metadata.annotations.as_ref()?.get(keys::PAUSED_BY_SLEEP)?.rsplit_once('/');
-    sleep.filter(|_| cluster.spec.pause && has_our_reason(cluster))
-}
-
-/// Whether it carries the reason of our pause, which stays when another client ends that.
-pub(super) fn has_our_reason(cluster: &Cluster) -> bool {
-    cluster.spec.pause_reason.as_deref().is_some_and(|reason| reason.starts_with(keys::PAUSED_BY_US))
 }
 
 /// A `CronJob` of the control plane.

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use shared::finding::{Finding, Severity};
+use shared::kkp::api::{Cluster, Request, ResourceUsage};
+use shared::kkp::control_plane::Replicas;
+use shared::kkp::keys::{self, ACTIVE_RESTORE};
+use shared::kkp::phase::Limits;
+use shared::kkp::record::{Machines, Numbers, Record, RecordError};
 
 use super::super::*;
 use super::world::{UID, confirm, up_to_date, workload};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use crate::finding::{Finding, Severity};
-use crate::kkp::api::{Cluster, Request, ResourceUsage};
-use crate::kkp::control_plane::Replicas;
-use crate::kkp::keys::{self, ACTIVE_RESTORE};
-use crate::kkp::phase::Limits;
-use crate::kkp::record::{Machines, Numbers, Record, RecordError};
 
 const NOW: &str = "2026-11-22T18:00:00Z";
 /// The sleep of the records below.

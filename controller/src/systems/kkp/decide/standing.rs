@@ -6,13 +6,14 @@
 //! before both are there. A record that is ahead of the condition is one of a crash between the two, or one that
 //! another client has edited: either way the phase of the condition goes on.
 
-use super::facts::{Facts, is_paused_by_us, sleep_of_another};
+use shared::kkp::api::Cluster;
+use shared::kkp::keys::{DEHYDRATED, PAUSED_BY_SLEEP, RECORD};
+use shared::kkp::phase::Phase;
+use shared::kkp::record::{Record, RecordError, is_paused_by_us, sleep_of_another};
+use shared::text::sanitize;
+
+use super::facts::Facts;
 use super::plan::{Plan, Report};
-use crate::kkp::api::Cluster;
-use crate::kkp::keys::{DEHYDRATED, PAUSED_BY_SLEEP, RECORD};
-use crate::kkp::phase::Phase;
-use crate::kkp::record::{Record, RecordError};
-use crate::text::sanitize;
 
 /// How the message of our condition begins that holds a cluster in a phase, while its reason says why.
 const IN_PHASE: &str = "in phase ";

@@ -1,12 +1,12 @@
 //! Which state is reconciled: what is requested, and who overrules it.
 
 use jiff::Timestamp;
+use shared::annotation::format;
+use shared::kkp::api::{Cluster, Desired, Request};
+use shared::kkp::phase::Phase;
+use shared::kkp::record::Record;
 
 use super::facts::{Facts, kept_awake};
-use crate::annotation::format;
-use crate::kkp::api::{Cluster, Desired, Request};
-use crate::kkp::phase::Phase;
-use crate::kkp::record::Record;
 
 /// The state that is reconciled: as requested, but for a cluster that is kept awake. What a sleep of that has begun is
 /// undone; one that sleeps already stays asleep.

@@ -8,16 +8,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use shared::annotation::keys as common;
+use shared::kkp::api::{Cluster, Request};
+use shared::kkp::control_plane::Replicas;
+use shared::kkp::keys;
+use shared::kkp::phase::Limits;
+use shared::kkp::record::{Machines, Numbers, Record, is_paused_by_us};
 use strum::IntoEnumIterator as _;
 
 use super::super::*;
 use super::world::{UID, World, confirm, up_to_date, workload};
-use crate::annotation::keys as common;
-use crate::kkp::api::{Cluster, Request};
-use crate::kkp::control_plane::Replicas;
-use crate::kkp::keys;
-use crate::kkp::phase::Limits;
-use crate::kkp::record::{Machines, Numbers, Record};
 
 const NOW: &str = "2026-11-22T18:00:00Z";
 

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use super::facts::{Facts, MachineDeployment, Machinery, has_our_reason};
+use shared::kkp::api::Desired;
+use shared::kkp::control_plane::{Replicas, is_needed};
+use shared::kkp::keys;
+use shared::kkp::phase::Phase;
+use shared::kkp::preflight::list;
+use shared::kkp::record::{Machines, Record, Workload, has_our_reason};
+
+use super::facts::{Facts, MachineDeployment, Machinery};
 use super::intent::effective;
 use super::plan::{Action, FIRST, Plan, SLOW, Warning, ends, seen, waits};
-use crate::kkp::api::Desired;
-use crate::kkp::control_plane::{Replicas, is_needed};
-use crate::kkp::keys;
-use crate::kkp::phase::Phase;
-use crate::kkp::preflight::list;
-use crate::kkp::record::{Machines, Record, Workload};
 
 /// How long machine-controller retries by itself after a refusal by a quota.
 const TOUCH: Duration = Duration::from_mins(1);

@@ -7,12 +7,12 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use ipnet::IpNet;
 use shared::duration::{parse_positive, parse_unsigned};
-use shared::hive::decide::{Drift, Settings};
 use shared::kkp::phase::{Limited, Limits};
 use strum::VariantNames as _;
 
 use crate::cloud_registry::CloudFlags;
 use crate::spoke::{Dialer, Network, Threads};
+use crate::systems::hive::decide::{Drift, Settings};
 use crate::systems::kkp::KkpSettings;
 
 const AFTER_HELP: &str = "\

@@ -5,10 +5,9 @@ use serde_json::Value;
 use shared::admission::cel::list;
 use shared::admission::policy::{forbid, variable};
 use shared::annotation::keys::GROUP;
-use shared::hive::conditions::{HIBERNATING, PROGRESS, READY};
+use shared::hive::conditions::{ACTIVE_OVERRIDE, HIBERNATING, PROGRESS, READY, UNREACHABLE};
 use shared::hive::data::DATA;
 use shared::hive::preflight::PREFLIGHT;
-use shared::hive::unreachable::{ACTIVE_OVERRIDE, UNREACHABLE};
 
 use crate::confine::{controller, every_write, same_if_any_but, same_notes, same_object};
 use crate::names::CONTROLLER;

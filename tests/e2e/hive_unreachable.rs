@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use shared::hive::api::ClusterDeployment;
-use shared::hive::unreachable::{ACTIVE_OVERRIDE, UNREACHABLE};
+use shared::hive::conditions::{ACTIVE_OVERRIDE, UNREACHABLE};
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::supervisor::programs::Start;
 use testbed::world::handle::Cluster;

@@ -41,7 +41,7 @@ impl Wish {
     }
 }
 
-/// Chooses as `shared::hive::decide` does.
+/// Chooses as the decisions of the controller do.
 pub fn next(inventory: &Inventory, wish: Wish) -> Next {
     let ids = match wish {
         Wish::Asleep => inventory.to_stop(|_| true),

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::CustomResource;
-use kube::ResourceExt;
+use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -303,6 +302,18 @@ impl Platform {
             None => self.other.get(self.name())?.get("region")?.as_str(),
         }
     }
+}
+
+/// `controlPlaneConfig.apiURLOverride`, if it is set.
+pub fn url_override(cluster: &ClusterDeployment) -> Option<&str> {
+    let config = cluster.spec.control_plane_config.as_ref()?;
+    config.api_url_override.as_deref().filter(|url| !url.is_empty())
+}
+
+/// `controlPlaneConfig.apiServerIPOverride`, if it is set.
+pub fn ip_override(cluster: &ClusterDeployment) -> Option<&str> {
+    let config = cluster.spec.control_plane_config.as_ref()?;
+    config.api_server_ip_override.as_deref().filter(|ip| !ip.is_empty())
 }
 
 /// Go's `strconv.ParseBool`, with everything it refuses read as false.

@@ -22,6 +22,10 @@ pub const HIBERNATING: &str = "Hibernating";
 pub const READY: &str = "Ready";
 /// Condition type of ours: what a transition is waiting for, by name, or what it ended with.
 pub const PROGRESS: &str = "HibernationProgress";
+/// Condition type: the API server cannot be reached, or need not be tried.
+pub const UNREACHABLE: &str = "Unreachable";
+/// Condition type: of the two URLs that a cluster with `apiURLOverride` has, the override is the one that answers.
+pub const ACTIVE_OVERRIDE: &str = "ActiveAPIURLOverride";
 
 /// The reasons of H, R and P that decisions depend on.
 pub mod reason {
@@ -130,7 +134,8 @@ pub struct Word {
 }
 
 impl Word {
-    pub(super) fn new(status: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+    /// Bounds the message, and makes one line of it.
+    pub fn new(status: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
         Self { status, reason, message: scrub(&message.into()) }
     }
 }
@@ -375,7 +380,7 @@ impl Word {
     }
 
     /// The condition to write in place of `old`, or `None` if `old` says the same.
-    pub(super) fn replaces(&self, type_: &str, old: Option<&Condition>, now: Timestamp) -> Option<Condition> {
+    pub fn replaces(&self, type_: &str, old: Option<&Condition>, now: Timestamp) -> Option<Condition> {
         let same_status = old.is_some_and(|old| old.status == self.status);
         if let Some(old) = old
             && same_status
@@ -394,7 +399,7 @@ impl Word {
     }
 
     /// The condition that says this from now on, in place of `old`.
-    pub(super) fn condition(&self, type_: &str, old: Option<&Condition>, now: Timestamp) -> Condition {
+    pub fn condition(&self, type_: &str, old: Option<&Condition>, now: Timestamp) -> Condition {
         let same_status = old.filter(|old| old.status == self.status && !self.begins_a_resume(old));
         let moved = same_status.and_then(|old| old.last_transition_time.clone());
         Condition {
@@ -409,7 +414,7 @@ impl Word {
 }
 
 /// Time from `then` to `now`, zero if `then` is in the future.
-pub(crate) fn age(then: Timestamp, now: Timestamp) -> Duration {
+pub fn age(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then)).unwrap_or_default()
 }
 

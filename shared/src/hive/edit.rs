@@ -10,7 +10,7 @@ use super::order;
 ///
 /// It edits the array of conditions by index and leaves it in Hive's order, so it begins with a test of the
 /// resourceVersion: the API server answers 422 if another client wrote in between.
-pub(super) fn status(cluster: &ClusterDeployment, new: Vec<Condition>, power_state: Option<&str>) -> Option<Value> {
+pub fn status(cluster: &ClusterDeployment, new: Vec<Condition>, power_state: Option<&str>) -> Option<Value> {
     if new.is_empty() && power_state.is_none() {
         return None;
     }

@@ -7,10 +7,10 @@ use serde_json::json;
 use shared::annotation::keys;
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal, Verb};
 use shared::hive::api::{ClusterDeployment, Desired};
-use shared::hive::decide::{Action, Facts, LastAttempt};
 use shared::text::sanitize;
 use tracing::{info, warn};
 
+use super::decide::{Action, Facts, LastAttempt};
 use super::drivers::called;
 use super::{Hive, Target};
 use crate::runtime::hub::full_name;

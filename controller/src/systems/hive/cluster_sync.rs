@@ -11,11 +11,11 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use shared::hive::api::ClusterSync;
-use shared::hive::decide::Sync;
 use shared::text::sanitize_chain;
 use tracing::warn;
 
 use super::PAGE_SIZE;
+use super::decide::Sync;
 use crate::runtime::hub::key_of;
 use crate::runtime::watch_backoff::WatchBackoff;
 use crate::runtime::{Key, clock};

@@ -1,11 +1,12 @@
-//! Hive: observes a `ClusterDeployment`, its machines and its spoke, and carries out what `shared` decides about its
-//! power state.
+//! Hive: observes a `ClusterDeployment`, its machines and its spoke, and carries out what [`decide`] wants of its power
+//! state.
 
 mod act;
 mod cloud_access;
 mod cluster_sync;
 mod conflict_detector;
 mod csr_approval;
+pub mod decide;
 mod drivers;
 mod in_step;
 mod observe;
@@ -22,13 +23,13 @@ use std::time::Duration;
 
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::HIBERNATING;
-use shared::hive::decide::{self, Facts, Notice, Plan, Recheck, Sync};
 use shared::hive::identity::Older;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use self::cloud_access::CloudAccess;
 use self::cluster_sync::ClusterSyncs;
+use self::decide::{Facts, Notice, Plan, Recheck, Sync};
 pub use self::drivers::Drivers;
 use self::in_step::{STEP, in_step};
 pub use self::ownership::Ownership;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use shared::cloud::{CloudError, Inventory, Priority};
 use shared::hive::api::{ClusterDeployment, Desired};
 use shared::hive::conditions::{HIBERNATING, READY};
-use shared::hive::decide::{Facts, Need, Served, Sync, needs};
 use shared::hive::identity::Older;
 
+use super::decide::{Facts, Need, Served, Sync, needs};
 use super::drivers::called;
 use super::state::TargetState;
 use super::{Hive, spokes};

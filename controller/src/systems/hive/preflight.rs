@@ -9,12 +9,12 @@ use kube::api::ListParams;
 use shared::annotation::format;
 use shared::cloud::{CloudError, Instance, Inventory, Spot};
 use shared::hive::api::ClusterDeployment;
-use shared::hive::decide::Served;
 use shared::hive::preflight::{self, Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
 use shared::spoke::kinds::{CertificateRequest, ClusterVersion, NOT_AFTER, PodDisruptionBudget, SecretLook};
 use tokio::time::Instant as Clock;
 use tracing::info;
 
+use super::decide::Served;
 use super::state::TargetState;
 use super::{Hive, spokes};
 use crate::cloud_registry::PLATFORMS;

@@ -4,16 +4,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use shared::cloud::Inventory;
-use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS};
-use shared::hive::conditions::READY;
-use shared::hive::decide::{Notice, Watch, resume_started};
-use shared::hive::unreachable::{active_url, ip_override};
+use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS, ip_override, url_override};
+use shared::hive::conditions::{ACTIVE_OVERRIDE, READY};
 use shared::spoke::{Spoke, SpokeError, Upgrade};
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::csr_approval::CsrApproval;
+use super::decide::{Notice, Watch, resume_started};
 use super::state::{Connection, SpokeAddress, TargetState};
 use super::{Hive, report};
 use crate::machines;
@@ -151,4 +150,10 @@ pub async fn client(
 
 fn address(cluster: &ClusterDeployment, version: Option<String>) -> SpokeAddress {
     SpokeAddress { version, url: active_url(cluster).map(str::to_owned), ip: ip_override(cluster).map(str::to_owned) }
+}
+
+/// The URL at which the API server answers as far as is known: the override while Hive, or whoever owns the condition,
+/// says that it is active; else `None`, the kubeconfig's own.
+fn active_url(cluster: &ClusterDeployment) -> Option<&str> {
+    url_override(cluster).filter(|_| cluster.condition(ACTIVE_OVERRIDE).is_some_and(|word| word.status == "True"))
 }

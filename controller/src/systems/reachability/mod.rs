@@ -1,19 +1,20 @@
-//! Whether the API servers of clusters are reachable: probed periodically, reported in two conditions. `shared` judges
+//! Whether the API servers of clusters are reachable: probed periodically, reported in two conditions. [`decide`] judges
 //! the answers.
 //!
 //! It works on Hive's watch with a queue of its own, so that an API server that does not answer never holds up a power
 //! state.
 
+mod decide;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use shared::hive::api::ClusterDeployment;
-use shared::hive::unreachable::{
-    Answer, Facts, LastAttempt, Plan, UNREACHABLE, Url, decide, ip_override, needs, url_override,
-};
+use shared::hive::api::{ClusterDeployment, ip_override, url_override};
+use shared::hive::conditions::UNREACHABLE;
 use shared::spoke::SpokeError;
 use tracing::info;
 
+use self::decide::{Answer, Facts, LastAttempt, Plan, Url, decide, needs};
 use crate::metrics::Probe;
 use crate::runtime::hub::full_name;
 use crate::runtime::shares::Shares;

@@ -1,19 +1,20 @@
 //! Of several objects that name the same machines only the oldest is acted on.
 
+use proptest::prelude::*;
+use shared::hive::identity::{IDENTITY_TAKEN, Older};
+
 use super::properties::any_cluster;
 use super::*;
-use crate::hive::identity::{IDENTITY_TAKEN, Older};
-use proptest::prelude::*;
 
 fn taken(cluster: &ClusterDeployment, older: Older) -> Facts<'_> {
     Facts { identity_taken: Some(older), ..facts(cluster) }
 }
 
 fn named(mut cluster: ClusterDeployment) -> ClusterDeployment {
-    let metadata = crate::hive::api::ClusterMetadata { infra_id: "demo-x7k2p".into(), ..Default::default() };
+    let metadata = shared::hive::api::ClusterMetadata { infra_id: "demo-x7k2p".into(), ..Default::default() };
     cluster.spec.cluster_metadata = Some(metadata);
     cluster.spec.platform.aws =
-        Some(crate::hive::api::AwsPlatform { region: "us-east-1".into(), ..Default::default() });
+        Some(shared::hive::api::AwsPlatform { region: "us-east-1".into(), ..Default::default() });
     cluster
 }
 

@@ -1,8 +1,9 @@
 //! Step 5 of checkClusterRunning (docs/reference/hive.md, section 1.3), where we believe operators sooner than Hive
 //! does, and Nodes that nobody will ever see again.
 
+use shared::cloud::InstanceState::Running;
+
 use super::*;
-use crate::cloud::InstanceState::Running;
 
 /// An operator with a Lease that was renewed so many seconds ago; the wake began 30 s ago.
 fn leased(name: &str, seconds_ago: i64, moved: bool) -> OperatorLook {

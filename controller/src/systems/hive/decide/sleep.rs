@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use shared::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping};
+use shared::cloud::{Instance, Inventory, Verb};
+use shared::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, age, reason};
+use shared::hive::data::Unit;
+use shared::text::name_some;
+
 use super::facts::{Drift, Facts};
 use super::gate::{gate, missing_cluster_sync};
 use super::plan::{Action, Need, Notice, Plan, poll, with_others};
-use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping};
-use crate::cloud::{Instance, Inventory, Verb};
-use crate::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, age, reason};
-use crate::hive::data::Unit;
-use crate::text::name_some;
 
 /// Reason of the report about instances that another party has started.
 const DRIFT: &str = "StartedWhileAsleep";

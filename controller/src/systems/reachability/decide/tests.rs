@@ -4,9 +4,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 use serde_json::json;
+use shared::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, ClusterMetadata, ControlPlaneConfig};
 
 use super::*;
-use crate::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, ClusterMetadata, ControlPlaneConfig};
 
 const NOW: i64 = 1_800_000_000;
 const MINUTE: i64 = 60;

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use shared::annotation::hold::{Hold, hold, protected};
+use shared::annotation::{format, keys};
+use shared::duration::{go_string, parse_positive};
+use shared::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER};
+use shared::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
+use shared::hive::pool;
+use shared::spoke::Upgrade;
+use shared::text::sanitize;
 
 use super::facts::Facts;
 use super::gate::{gate, sync_sets};
 use super::plan::{Action, Need, Notice, Plan};
 use super::wake;
-use crate::annotation::hold::{Hold, hold, protected};
-use crate::annotation::{format, keys};
-use crate::duration::{go_string, parse_positive};
-use crate::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER};
-use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
-use crate::hive::pool;
-use crate::spoke::Upgrade;
-use crate::text::sanitize;
 
 /// How often a deferred sleep is retried.
 const DEFERRED_SLEEP_INTERVAL: Duration = Duration::from_mins(5);

@@ -2,15 +2,17 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use shared::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated};
+use shared::cloud::{
+    CloudError, CloudErrorKind, Instance, InstanceState, Inventory, Lifecycle, Listing, Profile, Verb,
+};
+use shared::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
+use shared::hive::conditions::{PROGRESS, READY};
+use shared::hive::data::{DATA, Data, Unit};
+use shared::spoke::{NodeLook, OperatorLook, Spoke, SpokeError, Upgrade};
 
 use super::plan::{OWED, poll};
 use super::*;
-use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated};
-use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState, Inventory, Lifecycle, Listing, Profile, Verb};
-use crate::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
-use crate::hive::conditions::{PROGRESS, READY};
-use crate::hive::data::{DATA, Data, Unit};
-use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError, Upgrade};
 
 mod given_up;
 mod identity;
@@ -175,7 +177,7 @@ fn start(ids: &[&str]) -> Action {
 /// H.reason, R.reason, P of a plan.
 fn says(plan: &Plan) -> (&str, &str, &str) {
     let status = plan.status.as_ref().unwrap();
-    let reason = |word: &Option<crate::hive::conditions::Word>| word.as_ref().map_or("", |word| word.reason);
+    let reason = |word: &Option<shared::hive::conditions::Word>| word.as_ref().map_or("", |word| word.reason);
     (reason(&status.hibernating), reason(&status.ready), status.power_state.unwrap_or_default())
 }
 
@@ -556,7 +558,7 @@ fn an_overdue_transition_keeps_its_count() {
     let message = written.condition(PROGRESS).and_then(|progress| progress.message.clone()).unwrap();
     assert!(message.starts_with("for more than 15m0s: 2 of 3 instances are not stopped: "), "{message}");
     let object = serde_json::to_value(&written).unwrap();
-    let record = crate::target::CLUSTER_DEPLOYMENT.record(&object).unwrap();
+    let record = shared::target::CLUSTER_DEPLOYMENT.record(&object).unwrap();
     let instances = record.instances.unwrap();
     assert_eq!((instances.total, instances.awaited), (Some(3), 2));
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use shared::cloud::Limits;
+use shared::duration::go_string;
+use shared::hive::conditions::{HIBERNATING, READY, reason};
+
 use super::facts::{Facts, resume_started};
 use super::plan::{Notice, Plan, Recheck};
-use crate::cloud::Limits;
-use crate::duration::go_string;
-use crate::hive::conditions::{HIBERNATING, READY, reason};
 
 /// How often an overdue transition is reconciled.
 const OVERDUE_INTERVAL: Duration = Duration::from_mins(1);

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-
-use crate::cloud::{CloudError, CloudErrorKind, InstanceState, Inventory, Refusal, Verb};
-use crate::hive::api::{ClusterDeployment, Condition, HIVE_PLATFORMS};
-use crate::hive::conditions::{HIBERNATING, READY, age, reason};
-use crate::hive::identity::Older;
-use crate::spoke::{Spoke, SpokeError, Upgrade};
+use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Inventory, Refusal, Verb};
+use shared::hive::api::{ClusterDeployment, Condition, HIVE_PLATFORMS};
+use shared::hive::conditions::{HIBERNATING, READY, age, reason};
+use shared::hive::identity::Older;
+use shared::spoke::{Spoke, SpokeError, Upgrade};
 
 /// An attempt that is further in the future than this has a wrong timestamp.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5);

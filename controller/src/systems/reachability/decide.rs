@@ -10,15 +10,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use shared::hive::api::{ClusterDeployment, Condition, FAKE_CLUSTER, RECONCILE_PAUSE, url_override};
+use shared::hive::conditions::{
+    ACTIVE_OVERRIDE, HIBERNATING, PROGRESS, READY, UNREACHABLE, Word, age, reason as power,
+};
+use shared::hive::edit;
 
-use super::api::{ClusterDeployment, Condition, FAKE_CLUSTER, RECONCILE_PAUSE};
-use super::conditions::{HIBERNATING, PROGRESS, READY, Word, age, reason as power};
-use super::decide::resume_started;
-
-/// Condition type: the API server cannot be reached, or need not be tried.
-pub const UNREACHABLE: &str = "Unreachable";
-/// Condition type: of the two URLs that a cluster with `apiURLOverride` has, the override is the one that answers.
-pub const ACTIVE_OVERRIDE: &str = "ActiveAPIURLOverride";
+use crate::systems::hive::decide::resume_started;
 
 /// The reasons of both conditions.
 pub mod reason {
@@ -117,7 +115,7 @@ impl Plan {
             let refreshed = || (*type_ == UNREACHABLE && self.refresh).then(|| word.condition(type_, old, now));
             word.replaces(type_, old, now).or_else(refreshed)
         });
-        super::edit::status(cluster, new.collect(), None)
+        edit::status(cluster, new.collect(), None)
     }
 }
 
@@ -236,24 +234,6 @@ impl Facts<'_> {
             _ => Duration::ZERO,
         }
     }
-}
-
-/// `controlPlaneConfig.apiURLOverride`, if it is set.
-pub fn url_override(cluster: &ClusterDeployment) -> Option<&str> {
-    let config = cluster.spec.control_plane_config.as_ref()?;
-    config.api_url_override.as_deref().filter(|url| !url.is_empty())
-}
-
-/// `controlPlaneConfig.apiServerIPOverride`, if it is set.
-pub fn ip_override(cluster: &ClusterDeployment) -> Option<&str> {
-    let config = cluster.spec.control_plane_config.as_ref()?;
-    config.api_server_ip_override.as_deref().filter(|ip| !ip.is_empty())
-}
-
-/// The URL at which the API server answers as far as is known: the override while Hive, or whoever owns the condition,
-/// says that it is active; else `None`, the kubeconfig's own.
-pub fn active_url(cluster: &ClusterDeployment) -> Option<&str> {
-    url_override(cluster).filter(|_| cluster.condition(ACTIVE_OVERRIDE).is_some_and(|word| word.status == "True"))
 }
 
 /// How long to wait after the `failures`th failure in a row, without jitter.

@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use shared::annotation::keys;
+use shared::cloud::InstanceState::{Running, Stopped};
+use shared::hive::api::ClusterPoolReference;
+use shared::hive::conditions::PROGRESS;
 
 use super::*;
-use crate::annotation::keys;
-use crate::cloud::InstanceState::{Running, Stopped};
-use crate::hive::api::ClusterPoolReference;
-use crate::hive::conditions::PROGRESS;
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 3600;
@@ -308,7 +308,8 @@ fn what_takes_too_long_is_told_and_tried_slowly() {
         }
         waking = began(waking, minutes * MINUTE);
         let told = [&stopping, &waking].map(|cluster| {
-            let plan = decide(&facts(cluster).machines_are(&[crate::cloud::InstanceState::Stopping, Stopped, Running]));
+            let plan =
+                decide(&facts(cluster).machines_are(&[shared::cloud::InstanceState::Stopping, Stopped, Running]));
             let awaited = plan.status.unwrap().progress.unwrap();
             let slow = plan.recheck == Recheck::After(Duration::from_mins(1));
             let warned = plan.notice.is_some_and(|notice| notice.warning && notice.reason.ends_with("TakesTooLong"));
@@ -342,7 +343,7 @@ fn who_has_arrived_is_late_for_nothing() {
     let awake = hours(waking(("True", reason::RUNNING)));
     let plan = decide(&facts(&awake).machines_are(&[Running, Stopped]));
     assert_eq!(plan.notice, None, "one was stopped a moment ago");
-    let plan = decide(&facts(&awake).cloud_says(crate::cloud::CloudErrorKind::Denied));
+    let plan = decide(&facts(&awake).cloud_says(shared::cloud::CloudErrorKind::Denied));
     assert_eq!(plan.notice, None, "{:?}", plan.status);
 }
 

@@ -1,11 +1,12 @@
 //! The cluster's instances, or the plan to report that they cannot be listed.
 
+use shared::cloud::CloudErrorKind::{self, Capacity, NotLeader, Throttled, Unavailable};
+use shared::cloud::Inventory;
+use shared::hive::api::Desired;
+use shared::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
+
 use super::facts::{Facts, backoff};
 use super::plan::Plan;
-use crate::cloud::CloudErrorKind::{self, Capacity, NotLeader, Throttled, Unavailable};
-use crate::cloud::Inventory;
-use crate::hive::api::Desired;
-use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 
 /// Number of consecutive failed lists after which a steady cluster reports them.
 const TRANSIENT_FAILURE_THRESHOLD: u32 = 3;

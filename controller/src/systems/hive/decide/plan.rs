@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::cloud::Inventory;
-use crate::hive::api::Desired;
-use crate::hive::conditions::PowerStatus;
-use crate::text::name_some;
+use shared::cloud::Inventory;
+use shared::hive::api::Desired;
+use shared::hive::conditions::PowerStatus;
+use shared::text::name_some;
 
 /// What to do about a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! What must hold for every cluster, however it got there.
 
 use proptest::prelude::*;
+use shared::cloud::InstanceState::{Halted, Pending, Running, ShuttingDown, Stopped, Stopping, Terminated, Unknown};
 
 use super::*;
-use crate::cloud::InstanceState::{Halted, Pending, Running, ShuttingDown, Stopped, Stopping, Terminated, Unknown};
 
 pub(super) fn any_cluster() -> impl Strategy<Value = ClusterDeployment> {
     let word = || {

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
+use shared::hive::api::Desired;
+use shared::hive::conditions::PowerStatus;
+use shared::hive::identity::{IDENTITY_TAKEN, Identity};
+use shared::text::sanitize_to;
 
 use super::facts::{Facts, Sync};
 use super::plan::{Notice, Plan};
-use crate::hive::api::Desired;
-use crate::hive::conditions::PowerStatus;
-use crate::hive::identity::{IDENTITY_TAKEN, Identity};
-use crate::text::sanitize_to;
 
 /// Row 12a: how long after its installation a cluster waits for its `SyncSet`s before it may sleep.
 const SYNC_SETS_TIMEOUT: Duration = Duration::from_mins(10);

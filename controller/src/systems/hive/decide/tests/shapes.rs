@@ -1,8 +1,9 @@
 //! Drivers that delete machines and make them again, beside those that stop and start them.
 
+use shared::cloud::InstanceState::{Halted, Unknown};
+use shared::cloud::{Limits, Refusal};
+
 use super::*;
-use crate::cloud::InstanceState::{Halted, Unknown};
-use crate::cloud::{Limits, Refusal};
 
 /// A driver that keeps a durable record found these.
 fn recreated(cluster: &ClusterDeployment, instances: Vec<Instance>) -> Facts<'_> {

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use shared::cloud::InstanceState::{Halted, Pending, Running, Stopped, Stopping};
+use shared::cloud::{CloudErrorKind, Instance, InstanceState, Inventory, Verb};
+use shared::hive::api::RESUME_SKIPS_CLUSTER_OPERATORS;
+use shared::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
+use shared::hive::data::Unit;
+use shared::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
+use shared::text::name_some;
 
 use super::facts::{Facts, resume_started};
 use super::gate::{gate, missing_cluster_sync};
 use super::plan::{Action, Need, Notice, Plan, Watch, poll, with_others};
-use crate::cloud::InstanceState::{Halted, Pending, Running, Stopped, Stopping};
-use crate::cloud::{CloudErrorKind, Instance, InstanceState, Inventory, Verb};
-use crate::hive::api::RESUME_SKIPS_CLUSTER_OPERATORS;
-use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
-use crate::hive::data::Unit;
-use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
-use crate::text::name_some;
 
 /// A sign of life that is further in the future than this comes from a wrong clock.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(10);

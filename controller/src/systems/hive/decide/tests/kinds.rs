@@ -2,10 +2,10 @@
 //! end.
 
 use proptest::prelude::*;
+use shared::cloud::Spot;
 
 use super::properties::any_cluster;
 use super::*;
-use crate::cloud::Spot;
 
 /// A machine of the control plane, a worker, and workers on spot instances.
 const CP: Kind = (true, None);

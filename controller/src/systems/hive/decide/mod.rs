@@ -16,11 +16,11 @@ mod wake;
 
 use std::time::Duration;
 
+use shared::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
+use shared::hive::conditions::{HIBERNATING, PowerStatus, reason};
+
 pub use facts::{Drift, Facts, LastAttempt, Served, Settings, Sync, backoff, resume_started};
 pub use plan::{Action, Need, Notice, Plan, Recheck, Watch};
-
-use super::api::{ClusterDeployment, Desired, FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
-use super::conditions::{HIBERNATING, PowerStatus, reason};
 
 /// Where a cluster stands: the first row of the table that matches.
 enum Stage {

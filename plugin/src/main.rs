@@ -8,6 +8,7 @@ mod cmd;
 mod error;
 mod output;
 mod read;
+mod recover;
 mod select;
 mod wait;
 

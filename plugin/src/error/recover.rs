@@ -1,9 +1,8 @@
 //! What can go wrong with process groups, and which exit code that is.
 
-use shared::fdb::recover::Lost;
-use shared::fdb::recover::check::Refusal;
-
 use super::exit::Exit;
+use crate::recover::Lost;
+use crate::recover::check::Refusal;
 
 /// Why process groups are not, or not wholly, brought back.
 #[derive(Debug, thiserror::Error)]

@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use shared::fdb::api::FoundationDBCluster;
-use shared::fdb::recover::Facts;
 use shared::target::{FOUNDATIONDB_CLUSTER, Kind};
 
 use crate::api::error::HubError;
 use crate::api::exec::POD;
 use crate::api::{Hub, Resource};
 use crate::error::Problem;
+use crate::recover::Facts;
 
 pub(crate) static CLAIM: Kind = Kind::namespaced("", &["v1"], "PersistentVolumeClaim", "persistentvolumeclaims");
 pub(crate) static SERVICE: Kind = Kind::namespaced("", &["v1"], "Service", "services");

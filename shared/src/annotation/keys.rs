@@ -44,8 +44,7 @@ pub const RELEASED_AT: &str = "hibernate.sh/released-at";
 pub const WOKEN_AT: &str = "hibernate.sh/woken-at";
 /// On a PVC or Service, with its own UID: a human's key to delete it now.
 pub const RELEASE: &str = "hibernate.sh/release";
-/// On a `FoundationDBCluster`, while the plugin brings process groups back: see
-/// [`crate::fdb::recover::record::Record`].
+/// On a `FoundationDBCluster`, while the plugin brings process groups back: its record of them.
 pub const RECOVERY: &str = "hibernate.sh/recovery";
 /// On a PVC: when its process group was last brought back, RFC 3339. Written by the plugin.
 pub const RECOVERED_AT: &str = "hibernate.sh/recovered-at";

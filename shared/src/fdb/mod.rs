@@ -7,5 +7,4 @@
 pub mod admission;
 pub mod api;
 pub mod decide;
-pub mod recover;
 pub mod suspension;

@@ -1,10 +1,9 @@
 //! Completion: the process groups that can be brought back.
 
-use shared::fdb::recover::check::suspended;
-
 use crate::api::Hub;
 use crate::cli::HubArgs;
 use crate::read::fdb::{DatabaseSnapshot, clusters};
+use crate::recover::check::suspended;
 
 /// IDs of the suspended groups of a cluster; without one, the names that the Pods of all suspended groups had. Whatever
 /// goes wrong, there are none.

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write as _, stderr, stdin};
 
-use shared::fdb::recover::replace::Choice;
-
 use crate::error::{FdbError, Problem};
 use crate::output::{self, prompt};
+use crate::recover::replace::Choice;
 
 /// Who is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@
 use serde_json::Value;
 use shared::annotation::groups::ProcessGroups;
 use shared::annotation::keys;
-use shared::fdb::recover::check::Refusal;
 use shared::target::Kind;
 
 use crate::api::{Hub, Resource};
 use crate::output;
 use crate::read::fdb::called;
+use crate::recover::check::Refusal;
 
 static EVENT: Kind = Kind::namespaced("", &["v1"], "Event", "events");
 

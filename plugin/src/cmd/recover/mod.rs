@@ -12,11 +12,6 @@ mod wait;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use shared::fdb::recover::check::{Goal, Place, Refusal, check};
-use shared::fdb::recover::include::{left_out, orders};
-use shared::fdb::recover::record::Record;
-use shared::fdb::recover::replace::Wanted;
-use shared::fdb::recover::{Done, Lost, Step, outdated, remaining};
 use shared::text::quoted;
 use tokio::time::Instant;
 
@@ -31,6 +26,11 @@ use crate::error::{Exit, FdbError, Problem, WaitError};
 use crate::output::{self, nothing_found, without_managed_fields};
 use crate::read::fdb::{DatabaseSnapshot, called};
 use crate::read::protection;
+use crate::recover::check::{Goal, Place, Refusal, check};
+use crate::recover::include::{left_out, orders};
+use crate::recover::record::Record;
+use crate::recover::replace::Wanted;
+use crate::recover::{Done, Lost, Step, outdated, remaining};
 
 /// How the recovery proceeds, under either name of the program.
 struct Options {

@@ -2,14 +2,14 @@
 
 use jiff::Timestamp;
 use shared::annotation::format;
-use shared::fdb::recover::check::Goal;
-use shared::fdb::recover::object::{name, size};
-use shared::fdb::recover::record::Record;
-use shared::fdb::recover::{Edit, Kept, Missing, Step};
 
 use crate::output::age::age;
 use crate::output::aligned;
 use crate::read::fdb::DatabaseSnapshot;
+use crate::recover::check::Goal;
+use crate::recover::object::{name, size};
+use crate::recover::record::Record;
+use crate::recover::{Edit, Kept, Missing, Step};
 
 /// The plan: who comes back, who goes, and the steps that are left.
 pub(crate) fn plan(

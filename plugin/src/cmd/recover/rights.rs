@@ -2,10 +2,10 @@
 
 use futures::future::join_all;
 use serde_json::{Value, json};
-use shared::fdb::recover::{Kept, Step};
 use shared::target::Kind;
 
 use crate::api::{Hub, Resource, Write};
+use crate::recover::{Kept, Step};
 
 static REVIEW: Kind =
     Kind::cluster_scoped("authorization.k8s.io", &["v1"], "SelfSubjectAccessReview", "selfsubjectaccessreviews");
@@ -35,7 +35,7 @@ const EXEC: [Right; 2] = [
 fn needed(steps: &[Step]) -> Vec<Right> {
     let mut rights = Vec::new();
     for step in steps {
-        let edited = |edits: &[shared::fdb::recover::Edit]| {
+        let edited = |edits: &[crate::recover::Edit]| {
             edits.iter().map(|edit| if edit.kind == Kept::Claim { CLAIMS } else { SERVICES }).collect()
         };
         rights.extend(match step {
@@ -98,7 +98,7 @@ mod tests {
             Step::Settle,
             Step::Lists(none.clone()),
             Step::Status(none.clone()),
-            Step::Include(Vec::new(), shared::fdb::recover::record::Record::default()),
+            Step::Include(Vec::new(), crate::recover::record::Record::default()),
             Step::Services(Vec::new()),
             Step::Resume(none.clone()),
             Step::Clear(Vec::new(), none),

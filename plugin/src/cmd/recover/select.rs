@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 use serde_json::Value;
 use shared::fdb::api::FoundationDBCluster;
-use shared::fdb::recover::check::suspended;
-use shared::fdb::recover::object::labels_match;
 
 use crate::api::Hub;
 use crate::cli::HubArgs;
 use crate::cli::recover::GroupArgs;
 use crate::error::{FdbError, Problem};
 use crate::read::fdb::{DatabaseSnapshot, called, clusters, read};
+use crate::recover::check::suspended;
+use crate::recover::object::labels_match;
 
 /// How groups were named.
 #[derive(Debug, PartialEq, Eq)]

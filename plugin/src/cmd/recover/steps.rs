@@ -4,12 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use serde_json::Value;
-use shared::fdb::recover::include::{TIMEOUT, command, orders};
-use shared::fdb::recover::object::{is_ready, name};
-use shared::fdb::recover::patch::{remember, resume};
-use shared::fdb::recover::record::Record;
-use shared::fdb::recover::wake::Wakes;
-use shared::fdb::recover::{Done, Edit, Kept, Lost, Step, outdated, remaining, removed_again};
 use shared::managed_fields::{manager, owners, written_at};
 use shared::target::FOUNDATIONDB_CLUSTER;
 use shared::text::{quoted, sanitize};
@@ -21,6 +15,12 @@ use crate::cmd::recover::render;
 use crate::error::{FdbError, Problem};
 use crate::output;
 use crate::read::fdb::{CLAIM, DatabaseSnapshot, SERVICE, called, read};
+use crate::recover::include::{TIMEOUT, command, orders};
+use crate::recover::object::{is_ready, name};
+use crate::recover::patch::{remember, resume};
+use crate::recover::record::Record;
+use crate::recover::wake::Wakes;
+use crate::recover::{Done, Edit, Kept, Lost, Step, outdated, remaining, removed_again};
 
 /// How often a step is retried after a conflict.
 const CONFLICTS: u32 = 20;

@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use futures::future::select;
 use serde_json::Value;
-use shared::fdb::recover::Missing;
-use shared::fdb::recover::object::version;
-use shared::fdb::recover::wake::touch;
 use shared::target::FOUNDATIONDB_CLUSTER;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -19,6 +16,9 @@ use crate::api::watch::Scope;
 use crate::cmd::recover::render;
 use crate::error::Problem;
 use crate::read::fdb::DatabaseSnapshot;
+use crate::recover::Missing;
+use crate::recover::object::version;
+use crate::recover::wake::touch;
 
 /// Without events everything is read again after this.
 const SILENCE: Duration = Duration::from_secs(10);

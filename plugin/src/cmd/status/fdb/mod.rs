@@ -10,9 +10,6 @@ use kube::ResourceExt;
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::fdb::api::ProcessGroup;
-use shared::fdb::recover::check::suspended;
-use shared::fdb::recover::object::{deleted_at, name, size};
-use shared::fdb::recover::{Facts, is_left_excluded};
 use shared::fdb::suspension::{Minimum, Stamp};
 use shared::target::FOUNDATIONDB_CLUSTER;
 
@@ -23,6 +20,9 @@ use crate::error::{Exit, Failure, Problem, UsageError};
 use crate::output::{self, nothing_found};
 use crate::read::fdb::{DatabaseSnapshot, clusters};
 use crate::read::protection;
+use crate::recover::check::suspended;
+use crate::recover::object::{deleted_at, name, size};
+use crate::recover::{Facts, is_left_excluded};
 
 /// Runs the command for FoundationDB clusters.
 ///
@@ -138,9 +138,8 @@ fn of_group(facts: &Facts<'_>, group: &ProcessGroup) -> Option<GroupRecord> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use jiff::Timestamp;
+    use serde_json::json;
 
     use super::table::table;
     use super::*;

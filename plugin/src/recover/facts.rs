@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
+use shared::annotation::keys;
+use shared::fdb::api::FoundationDBCluster;
 
-use super::super::api::FoundationDBCluster;
 use super::object::{self, labels_match, name};
 use super::record::Record;
-use crate::annotation::keys;
 
 /// Everything a recovery reads. Plain data: no client.
 #[derive(Clone, Copy, Debug)]

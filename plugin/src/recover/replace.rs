@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use shared::annotation::format;
+use shared::fdb::api::ProcessGroup;
 
-use super::super::api::ProcessGroup;
 use super::facts::Facts;
 use super::object::{created_at, deleted_at};
 use super::record::{Held, Record, is_listed};
-use crate::annotation::format;
 
 /// The removal is dated by the operator's clock, a claim by the API server's: so much earlier counts where nobody else
 /// is found.

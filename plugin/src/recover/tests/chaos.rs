@@ -6,20 +6,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use serde_json::json;
+use shared::annotation::format;
+use shared::fdb::admission::Kind;
+use shared::fdb::api::{
+    GROUP_LABEL, MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_PENDING, ProcessGroupCondition,
+    RESOURCES_TERMINATING,
+};
+use shared::fdb::decide::{self, Action};
+use shared::fdb::suspension::{Minimum, moment};
 
 use super::super::check::Refusal;
 use super::super::object::{label, name, uid};
 use super::super::wake::Wakes;
 use super::super::*;
 use super::world::*;
-use crate::annotation::format;
-use crate::fdb::admission::Kind;
-use crate::fdb::api::{
-    GROUP_LABEL, MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_PENDING, ProcessGroupCondition,
-    RESOURCES_TERMINATING,
-};
-use crate::fdb::decide::{self, Action};
-use crate::fdb::suspension::{Minimum, moment};
 
 /// `spec.processCounts.storage`.
 const COUNT: usize = 3;

@@ -5,7 +5,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::super::api::FoundationDBCluster;
+use shared::fdb::api::FoundationDBCluster;
+
 use super::record::{Held, Record};
 
 /// Classes that are excluded by their addresses besides their locality.
@@ -145,9 +146,9 @@ pub fn command(orders: &[String]) -> Vec<String> {
 mod tests {
     use proptest::prelude::*;
     use serde_json::json;
+    use shared::text::quoted;
 
     use super::*;
-    use crate::text::quoted;
 
     fn cluster(prefix: &str, key_prefix: &str) -> FoundationDBCluster {
         let object = json!({

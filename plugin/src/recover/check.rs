@@ -2,6 +2,10 @@
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use shared::annotation::{annotation, format, keys};
+use shared::fdb::api::{ProcessGroup, RESOURCES_TERMINATING};
+use shared::fdb::suspension::Stamp;
+use shared::text::quoted;
 
 use super::HELD_MINUTES;
 use super::facts::Facts;
@@ -9,10 +13,6 @@ use super::object::{self, deleted_at, name, uid};
 use super::presence::{claim_is_there, is_left_excluded, lacks};
 use super::record::{Held, Record, is_listed, is_unreadable};
 use super::replace::{self, Choice, ReplaceError, Wanted};
-use crate::annotation::{annotation, format, keys};
-use crate::fdb::api::{ProcessGroup, RESOURCES_TERMINATING};
-use crate::fdb::suspension::Stamp;
-use crate::text::quoted;
 
 /// What a recovery will do, before anybody was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

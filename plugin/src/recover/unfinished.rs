@@ -1,7 +1,8 @@
 //! What an earlier run has left to be done.
 
-use super::super::api::ProcessGroup;
-use super::super::suspension::same_moment;
+use shared::fdb::api::ProcessGroup;
+use shared::fdb::suspension::same_moment;
+
 use super::facts::Facts;
 use super::include::by_address;
 use super::presence::{claim_is_there, lacks, unreported};

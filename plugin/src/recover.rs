@@ -43,6 +43,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use shared::annotation::{annotation, keys};
+use shared::fdb::api::ProcessGroup;
+use shared::fdb::suspension::{RECOVERY_KEEPS, Stamp};
 
 pub use self::facts::Facts;
 use self::object::deleted_at;
@@ -50,9 +53,6 @@ pub use self::patch::{Edit, Kept};
 pub use self::presence::{Lost, Missing, is_left_excluded, lacks, outdated, removed_again};
 use self::presence::{claim_is_there, unreported};
 use self::record::{Held, Record};
-use super::api::ProcessGroup;
-use super::suspension::{RECOVERY_KEEPS, Stamp};
-use crate::annotation::{annotation, keys};
 
 /// A hold is renewed when it is older than this, so that none ends while a recovery goes on.
 pub const HOLD_FRESH: Duration = Duration::from_mins(5);

@@ -7,9 +7,9 @@ mod properties;
 mod world;
 
 use serde_json::json;
+use shared::fdb::suspension::Minimum;
 
 use self::world::*;
-use super::super::suspension::Minimum;
 use super::check::{Place, Refusal};
 use super::object::name;
 use super::replace::Wanted;
@@ -25,7 +25,7 @@ fn fuzz_fdb_status() {
     let seeds = [World::suspended().cluster, recorded.cluster].map(|cluster| cluster.to_string());
     let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
     ::fuzz::run("FDB status", &seeds, |bytes| {
-        let Ok(cluster) = serde_json::from_slice::<crate::fdb::api::FoundationDBCluster>(bytes) else { return false };
+        let Ok(cluster) = serde_json::from_slice::<shared::fdb::api::FoundationDBCluster>(bytes) else { return false };
         let world = World::suspended();
         let (claims, services, pods) = (&world.claims, &world.services, &world.pods);
         let facts = Facts { cluster: &cluster, claims, services, pods, now: at(NOW) };
@@ -33,8 +33,8 @@ fn fuzz_fdb_status() {
         if let Ok(goal) = check::check(&facts, &ids, &Wanted::Find) {
             let _ = remaining(&facts, &goal.record, true, Done::default());
         }
-        let held = crate::fdb::decide::Held {
-            kind: crate::fdb::admission::Kind::Pvc,
+        let held = shared::fdb::decide::Held {
+            kind: shared::fdb::admission::Kind::Pvc,
             uid: String::new(),
             group: ids.first().cloned(),
             deleting: false,
@@ -46,7 +46,7 @@ fn fuzz_fdb_status() {
             cluster.metadata.annotations.as_ref().and_then(|all| all.values().next()).map(String::as_str),
             HOLD_FRESH,
         );
-        let facts = crate::fdb::decide::Facts {
+        let facts = shared::fdb::decide::Facts {
             cluster: &cluster,
             minimum,
             pods: &[],
@@ -55,7 +55,7 @@ fn fuzz_fdb_status() {
             began: at(NOW),
             now: at(NOW),
         };
-        let _ = crate::fdb::decide::decide(&facts);
+        let _ = shared::fdb::decide::decide(&facts);
         !ids.is_empty()
     });
 }
@@ -111,7 +111,7 @@ fn the_hold_is_for_a_recovery_and_takes_every_release_away() {
     let annotations = &edits[0].patch["metadata"]["annotations"];
     assert_eq!(annotations[keys::SUSPENDED_AT], NOW);
     assert_eq!((&annotations[keys::RELEASED_AT], &annotations[keys::RELEASE]), (&Value::Null, &Value::Null));
-    let held = crate::fdb::suspension::Suspension::parse(annotations[keys::SUSPENSION].as_str().unwrap()).unwrap();
+    let held = shared::fdb::suspension::Suspension::parse(annotations[keys::SUSPENSION].as_str().unwrap()).unwrap();
     assert_eq!((held.why.as_str(), held.minimum.as_str()), ("recovery", "2h0m0s"));
     assert_eq!(held.removal.as_deref(), Some(REMOVAL));
     world.carry_out(&steps[0], &mut Done::default());

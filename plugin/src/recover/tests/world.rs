@@ -1,8 +1,8 @@
 //! A world of plain objects on which the steps of a plan are really carried out, patch by patch.
 
 use serde_json::json;
+use shared::fdb::api::FoundationDBCluster;
 
-use super::super::super::api::FoundationDBCluster;
 use super::super::check::{self, Refusal, check};
 use super::super::object::name;
 use super::super::replace::Wanted;

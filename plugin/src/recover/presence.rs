@@ -1,11 +1,12 @@
 //! Whether a group can still come back, and what it lacks until it is back.
 
-use super::super::api::{MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_FAILING, POD_PENDING, ProcessGroup};
+use shared::annotation::annotation;
+use shared::fdb::api::{MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_FAILING, POD_PENDING, ProcessGroup};
+
 use super::HELD_MINUTES;
 use super::facts::Facts;
 use super::object::{self, created_at, deleted_at, name, uid};
 use super::record::{Held, Record, is_listed};
-use crate::annotation::annotation;
 
 /// What the operator notes on a claim: a hash of the template that it was made from.
 const LAST_SPEC: &str = "foundationdb.org/last-applied-spec";

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
-
-use super::super::api::{FoundationDBCluster, ProcessGroup};
-use super::super::suspension::same_moment;
-use crate::annotation::keys;
+use shared::annotation::keys;
+use shared::fdb::api::{FoundationDBCluster, ProcessGroup};
+use shared::fdb::suspension::same_moment;
 
 /// The annotation [`keys::RECOVERY`], compact JSON.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]

@@ -4,14 +4,14 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use shared::annotation::{annotation, format, keys};
+use shared::duration::go_string;
+use shared::fdb::api::{FoundationDBCluster, MISSING_POD, MISSING_PROCESSES, ProcessGroup, RESOURCES_TERMINATING};
+use shared::fdb::suspension::{Minimum, RECOVERY, Stamp, Suspension, moment};
 
-use super::super::api::{FoundationDBCluster, MISSING_POD, MISSING_PROCESSES, ProcessGroup, RESOURCES_TERMINATING};
-use super::super::suspension::{Minimum, RECOVERY, Stamp, Suspension, moment};
 use super::facts::Facts;
 use super::object::{name, uid, version};
 use super::record::{Held, Record};
-use crate::annotation::{annotation, format, keys};
-use crate::duration::go_string;
 
 /// Which kind of object a hold is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

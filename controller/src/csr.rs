@@ -1,6 +1,6 @@
 //! Approves the certificate signing requests of a waking cluster's kubelets: docs/reference/hive.md, section 3.
 //!
-//! [`shared::spoke::csr`] decides. This module lists the requests, approves them and reports the result.
+//! [`csr`] decides. This module lists the requests, approves them and reports the result.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,14 +9,13 @@ use jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 use shared::annotation::keys;
-use shared::spoke::csr::machine;
-use shared::spoke::csr::{self, Cluster, Counts, Csr, Decision, Kind, Limits, Verdict, Window, is_undecided};
 use shared::spoke::kinds::{CertificateRequest, Lease, Machine, NodeName};
+use shared::spoke::machine::NAMESPACE;
 use shared::text::{name_some, sanitize, sanitize_chain};
 use tracing::{debug, info};
 
-// By this way, because a test takes in both files by their paths.
-use super::spoke::reader::{Charge, Full, Held, Kept, MOST, SpokeClient, is_not_there};
+use crate::spoke::csr::{self, Cluster, Counts, Csr, Decision, Kind, Limits, Verdict, Window, is_undecided};
+use crate::spoke::reader::{Charge, Full, Held, Kept, MOST, SpokeClient, is_not_there};
 
 /// For how long after a wake requests are approved: kubelets ask for their serving certificates when all Nodes are
 /// Ready already.
@@ -297,7 +296,7 @@ impl Joined {
 async fn cluster(client: &SpokeClient) -> Result<(Cluster, Vec<Held>), PassError> {
     let all = ListParams::default();
     let machines = async {
-        match client.list::<Machine>(Some(machine::NAMESPACE), &all, "Machines").await {
+        match client.list::<Machine>(Some(NAMESPACE), &all, "Machines").await {
             Ok(machines) => Ok(Some(machines)),
             Err(error) if is_not_there(&error) => Ok(None),
             Err(error) => Err(failed("Machines")(error)),
@@ -353,8 +352,8 @@ async fn approve(client: &SpokeClient, csr: &Csr, now: Timestamp) -> &'static st
 
 #[cfg(test)]
 mod tests {
-    use super::super::spoke::reader::{Memory, Whose};
     use super::*;
+    use crate::spoke::reader::{Memory, Whose};
 
     const OPENED: Timestamp = Timestamp::constant(1_800_000_000, 0);
 

@@ -1,14 +1,17 @@
-//! Makes a woken cluster's spot Machines anew. Which ones, is judged in `shared::spoke::machines`.
+//! Makes a woken cluster's spot Machines anew. Which ones, is judged in [`decide`].
+
+mod decide;
 
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
 use serde_json::json;
 use shared::cloud::Inventory;
 use shared::spoke::kinds::{INTERRUPTIBLE, Machine};
-use shared::spoke::machines::{EXCLUDE_NODE_DRAINING, NAMESPACE, to_replace};
+use shared::spoke::machine::NAMESPACE;
 use shared::text::sanitize;
 use tracing::info;
 
+use self::decide::{EXCLUDE_NODE_DRAINING, to_replace};
 use crate::runtime::hub::as_controller;
 use crate::spoke::reader::{SpokeClient, is_not_there};
 

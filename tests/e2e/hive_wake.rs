@@ -9,7 +9,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
-use shared::spoke::csr::machine::{Machine, NAMESPACE};
+use shared::spoke::machine::{Machine, NAMESPACE};
 use testbed::cluster::machines;
 use testbed::ec2::NewInstance;
 use testbed::{Cluster, ClusterOptions, World, eventually};

@@ -5,6 +5,7 @@
 //! us through a proxy is refused, and so is one that would have us trust anybody's certificate.
 
 mod config;
+pub mod csr;
 mod dial;
 pub mod kubeconfig;
 pub mod reader;

@@ -9,7 +9,6 @@ use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
-use shared::spoke::csr;
 use shared::spoke::kinds::{CertificateRequest, ClusterOperator, Lease, Node, Object};
 use shared::spoke::{Spoke, SpokeError};
 use tokio::sync::watch;
@@ -18,7 +17,7 @@ use tokio::time::Instant;
 
 use super::reader::{Kept, Listing, SpokeClient, events};
 use super::state::{Change, Picture, State};
-use super::{LOOK, failure};
+use super::{LOOK, csr, failure};
 use crate::runtime::panics::Panics;
 use crate::runtime::watch_backoff::WatchBackoff;
 use crate::runtime::{clock, slot};
@@ -260,7 +259,7 @@ where
 }
 
 fn is_undecided(request: &CertificateRequest) -> bool {
-    csr::Kind::of_signer(&request.spec.signer_name).is_some() && request.settled().is_none()
+    csr::Kind::of_signer(&request.spec.signer_name).is_some() && csr::settled(request).is_none()
 }
 
 /// How a session ended.

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny};
 
-use super::csr::machine::MachineAddress;
+use super::machine::MachineAddress;
 use super::openshift::{ClusterOperatorCondition, ClusterOperatorStatus};
 use crate::kkp::keys;
 use crate::visit::{self, List, Map, text};

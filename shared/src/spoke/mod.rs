@@ -2,10 +2,9 @@
 //!
 //! This module depends on neither the system that manages the spoke nor the cloud it runs on.
 
-pub mod csr;
 mod facts;
 pub mod kinds;
-pub mod machines;
+pub mod machine;
 pub mod openshift;
 
 pub use facts::{NodeLook, OperatorLook, Spoke, SpokeError, Upgrade};

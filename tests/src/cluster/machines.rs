@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, CustomResourceExt as _};
 use serde_json::{Value, json};
-use shared::spoke::csr::machine::{Machine, NAMESPACE};
+use shared::spoke::machine::{Machine, NAMESPACE};
 
 use super::LABEL;
 use crate::apply;

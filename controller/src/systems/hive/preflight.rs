@@ -20,6 +20,7 @@ use super::{Hive, spokes};
 use crate::cloud_registry::PLATFORMS;
 use crate::runtime::hub::full_name;
 use crate::runtime::{ReconcileError, System, clock, slot};
+use crate::spoke::csr::settled;
 use crate::spoke::reader::{Held, Kept, SpokeClient};
 use crate::spoke::webhooks::{kube_system, part, taken, webhooks};
 
@@ -163,7 +164,7 @@ async fn certificates(client: &SpokeClient) -> [Part<Kept<Vec<Certificate>>>; 2]
 async fn pending_requests(client: &SpokeClient) -> Part<usize> {
     let what = "CertificateSigningRequests";
     let requests = part(client.list::<CertificateRequest>(None, &ListParams::default(), what).await)?;
-    Ok(requests.map(|requests| requests.iter().filter(|request| request.settled().is_none()).count()))
+    Ok(requests.map(|requests| requests.iter().filter(|request| settled(request).is_none()).count()))
 }
 
 async fn budgets(client: &SpokeClient) -> Part<Kept<Vec<String>>> {
@@ -226,7 +227,7 @@ mod tests {
         let request = |conditions: Value| {
             let spec = json!({ "request": "", "signerName": "x" });
             let object = json!({ "metadata": {}, "spec": spec, "status": { "conditions": conditions } });
-            serde_json::from_value::<CertificateRequest>(object).unwrap().settled().is_none()
+            settled(&serde_json::from_value(object).unwrap()).is_none()
         };
         assert!(request(json!([])));
         for type_ in ["Approved", "Denied", "Failed"] {

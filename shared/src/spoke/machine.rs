@@ -1,4 +1,4 @@
-//! OpenShift's Machines: the fields that requests are matched with.
+//! OpenShift's Machines: the fields that are read and written.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

@@ -8,12 +8,9 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
+use shared::cloud::{InstanceState, Inventory, ProviderIds};
+use shared::spoke::kinds::{INTERRUPTIBLE, Machine};
 
-use super::kinds::{INTERRUPTIBLE, Machine};
-use crate::cloud::{InstanceState, Inventory, ProviderIds};
-
-/// Namespace of a cluster's own Machines.
-pub const NAMESPACE: &str = "openshift-machine-api";
 /// Annotation: a Machine that is deleted is not drained first. There is no kubelet left that could do it.
 pub const EXCLUDE_NODE_DRAINING: &str = "machine.openshift.io/exclude-node-draining";
 
@@ -46,9 +43,10 @@ fn is_lost(machine: &Machine, ids: ProviderIds, alive: &HashSet<&str>, resume_st
 
 #[cfg(test)]
 mod tests {
+    use shared::cloud::{Instance, Listing, Profile, Spot};
+    use shared::spoke::kinds::Few;
+
     use super::*;
-    use crate::cloud::{Instance, Listing, Profile, Spot};
-    use crate::spoke::kinds::Few;
 
     const AWS: ProviderIds = ProviderIds { prefix: "aws:///", id_prefix: "i-" };
     const RESUMED: i64 = 1_800_000_000;

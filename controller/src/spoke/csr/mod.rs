@@ -9,7 +9,6 @@
 //! that cannot be read never stops the others.
 
 pub mod judge;
-pub mod machine;
 pub mod pass;
 mod reason;
 pub mod request;
@@ -20,12 +19,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use jiff::{SignedDuration, Timestamp};
+use shared::spoke::kinds::{self, CertificateRequest};
+use shared::spoke::machine::MachineAddress;
 
 pub use self::judge::judge;
-use self::machine::MachineAddress;
 pub use self::pass::{Counts, Limits, is_undecided, pass};
 pub use self::reason::Reason;
-use super::kinds::{self, CertificateRequest};
 
 /// User name of a kubelet, before the name of its Node.
 pub const NODE_PREFIX: &str = "system:node:";
@@ -81,19 +80,17 @@ impl From<CertificateRequest> for Csr {
 impl Csr {
     /// Why it needs no decision any more, if that is so.
     pub fn settled(&self) -> Option<Reason> {
-        settled(|type_| self.conditions.iter().any(|condition| condition == type_), self.issued)
+        reason(|type_| self.conditions.iter().any(|condition| condition == type_), self.issued)
     }
 }
 
-impl CertificateRequest {
-    /// Why it needs no decision any more, if that is so.
-    pub fn settled(&self) -> Option<Reason> {
-        let conditions = &self.status.conditions;
-        settled(|type_| conditions.iter().any(|one| one.type_ == type_), !self.status.certificate.is_empty())
-    }
+/// Why a request, as it was read, needs no decision any more, if that is so.
+pub fn settled(request: &CertificateRequest) -> Option<Reason> {
+    let conditions = &request.status.conditions;
+    reason(|type_| conditions.iter().any(|one| one.type_ == type_), !request.status.certificate.is_empty())
 }
 
-fn settled(is: impl Fn(&str) -> bool, issued: bool) -> Option<Reason> {
+fn reason(is: impl Fn(&str) -> bool, issued: bool) -> Option<Reason> {
     const SETTLED: &[(&str, Reason)] =
         &[("Denied", Reason::Denied), ("Failed", Reason::Failed), ("Approved", Reason::Approved)];
     let settled = SETTLED.iter().find(|(type_, _)| is(type_)).map(|(_, reason)| *reason);

@@ -3,22 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
-/// The controller's own approver, without the controller around it.
-#[path = "../../controller/src/csr.rs"]
-#[allow(dead_code)]
-mod csr;
-/// What it reads spokes with.
-#[path = "../../controller/src/spoke/reader/mod.rs"]
-#[allow(dead_code, unused_imports)]
-pub mod reader;
-mod spoke {
-    pub use super::reader;
-}
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use controller::csr::{Approver, Pass};
+use controller::spoke::reader::{Memory, SpokeClient, Whose};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -29,9 +19,6 @@ use serde_json::json;
 use testbed::cluster::certificates::{self, BOOTSTRAPPER, BOOTSTRAPPER_NAMESPACE};
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::{Cluster, ClusterOptions, Options, Timings, World, eventually, kubeconfig};
-
-use csr::{Approver, Pass};
-use reader::{Memory, SpokeClient, Whose};
 
 const SOON: Duration = Duration::from_mins(1);
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";

@@ -5,7 +5,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use shared::fdb::decide::Plan;
 
 /// Labels of what is held of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -19,6 +18,19 @@ impl Suspended {
     pub fn of((namespace, cluster): &(String, String)) -> Self {
         Self { namespace: namespace.clone(), cluster: cluster.clone() }
     }
+}
+
+/// What is held of one cluster.
+#[derive(Default)]
+pub struct Holdings {
+    /// Suspended process groups.
+    pub groups: usize,
+    /// Size of their volumes.
+    pub bytes: u64,
+    /// Groups whose suspension has expired and that wait for their turn.
+    pub waiting: usize,
+    /// Released groups that the operator has not deleted yet.
+    pub undeleted: usize,
 }
 
 /// What is held.
@@ -50,12 +62,12 @@ impl FdbMetrics {
     }
 
     /// Tells what is held of a cluster.
-    pub fn holds(&self, cluster: &Suspended, plan: &Plan) {
+    pub fn holds(&self, cluster: &Suspended, held: &Holdings) {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.groups.get_or_create(cluster).set(count(plan.held));
-        self.bytes.get_or_create(cluster).set(i64::try_from(plan.held_bytes).unwrap_or(i64::MAX));
-        self.waiting.get_or_create(cluster).set(count(plan.waiting));
-        self.undeleted.get_or_create(cluster).set(count(plan.released));
+        self.groups.get_or_create(cluster).set(count(held.groups));
+        self.bytes.get_or_create(cluster).set(i64::try_from(held.bytes).unwrap_or(i64::MAX));
+        self.waiting.get_or_create(cluster).set(count(held.waiting));
+        self.undeleted.get_or_create(cluster).set(count(held.undeleted));
     }
 
     /// So many groups were released.

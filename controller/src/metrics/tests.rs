@@ -38,7 +38,7 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
     metrics.requests.get_or_create(&Request { kind: "client", verdict: "approve", reason: "any" }).inc();
     metrics.probes.get_or_create(&Probe { result: "ok" }).inc();
     let cluster = fdb::Suspended::of(&("db".to_owned(), "prod".to_owned()));
-    metrics.fdb.holds(&cluster, &shared::fdb::decide::Plan::default());
+    metrics.fdb.holds(&cluster, &fdb::Holdings::default());
     let condition = |type_: &str| Condition {
         type_: type_.to_owned(),
         last_transition_time: Some(Time(jiff::Timestamp::now())),

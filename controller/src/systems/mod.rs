@@ -1,4 +1,4 @@
-//! The systems that are put to sleep: each a [`crate::runtime::System`], registered by one line in `main.rs`.
+//! The systems that are put to sleep: each a [`crate::runtime::System`], registered by one line in `run.rs`.
 
 pub mod fdb;
 pub mod hive;

@@ -6,5 +6,4 @@
 
 pub mod admission;
 pub mod api;
-pub mod decide;
 pub mod suspension;

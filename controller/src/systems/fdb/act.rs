@@ -10,14 +10,13 @@ use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use shared::annotation::format;
-use shared::annotation::keys;
+use shared::annotation::{format, keys};
 use shared::fdb::admission::Kind;
 use shared::fdb::api::FoundationDBCluster;
-use shared::fdb::decide::{Action, Plan};
 use shared::fdb::suspension::moment;
 
 use super::Fdb;
+use super::decide::{Action, Plan};
 use super::observe::{Name, Seen};
 use crate::runtime::hub::as_controller;
 use crate::runtime::{Hub, Moved, ReconcileError, System, WriteError, classify};

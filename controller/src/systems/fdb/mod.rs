@@ -1,10 +1,11 @@
-//! FoundationDB: observes what is being removed of a cluster, decides, stamps and releases. `shared` judges what is
-//! held, and how long.
+//! FoundationDB: observes what is being removed of a cluster, decides, stamps and releases. [`decide`] judges what
+//! is held, and how long.
 //!
 //! Only the clusters themselves are watched. Pods, PVCs and Services are listed of a cluster of which something is
 //! being removed, and only while that lasts.
 
 mod act;
+pub mod decide;
 mod observe;
 mod report;
 #[cfg(test)]
@@ -16,12 +17,12 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::annotation::keys;
 use shared::fdb::api::FoundationDBCluster;
-use shared::fdb::decide::{self, Plan, Turn, concerns};
 use shared::fdb::suspension::Minimum;
 use tokio::time::Instant;
 
+use self::decide::{Plan, Turn, concerns};
 use self::observe::Seen;
-use crate::metrics::fdb::Suspended;
+use crate::metrics::fdb::{Holdings, Suspended};
 use crate::runtime::hub::key_of;
 use crate::runtime::{Acted, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target, clock};
 
@@ -179,7 +180,9 @@ impl System for Fdb {
         let changed = !plan.actions.is_empty();
         let holds = plan.held + plan.waiting + plan.released > 0 || plan.next.is_some() || changed;
         target.state.holds = holds;
-        self.hub().metrics.fdb.holds(&Suspended::of(&key_of(cluster)), &plan);
+        let Plan { held: groups, held_bytes: bytes, waiting, released: undeleted, .. } = plan;
+        let holdings = Holdings { groups, bytes, waiting, undeleted };
+        self.hub().metrics.fdb.holds(&Suspended::of(&key_of(cluster)), &holdings);
         let next = plan.next.map_or(HELD_PERIOD, |next| next.min(HELD_PERIOD));
         Ok(Done { requeue: holds.then_some(next), changed })
     }

@@ -10,10 +10,10 @@ use kube::{Api, ResourceExt};
 use shared::annotation::{format, keys};
 use shared::fdb::admission::Kind;
 use shared::fdb::api::FoundationDBCluster;
-use shared::fdb::decide::{Held, Pod};
 use shared::fdb::suspension::Stamp;
 
 use super::Fdb;
+use super::decide::{Held, Pod};
 use crate::runtime::{ReconcileError, System};
 
 /// What was seen of a cluster.

@@ -7,11 +7,11 @@ use kube::runtime::events::EventType;
 use shared::annotation::groups::ProcessGroups;
 use shared::annotation::{format, keys};
 use shared::fdb::api::FoundationDBCluster;
-use shared::fdb::decide::{Action, Plan};
 use shared::fdb::suspension::{Minimum, Stamp, moment};
 use shared::text::name_some;
 use tracing::info;
 
+use super::decide::{Action, Plan};
 use super::observe::Seen;
 use super::{ACTION, Fdb};
 use crate::metrics::Noticed;

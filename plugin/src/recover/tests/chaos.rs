@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use controller::systems::fdb::decide::{self, Action};
 use jiff::SignedDuration;
 use serde_json::json;
 use shared::annotation::format;
@@ -12,7 +13,6 @@ use shared::fdb::api::{
     GROUP_LABEL, MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_PENDING, ProcessGroupCondition,
     RESOURCES_TERMINATING,
 };
-use shared::fdb::decide::{self, Action};
 use shared::fdb::suspension::{Minimum, moment};
 
 use super::super::check::Refusal;

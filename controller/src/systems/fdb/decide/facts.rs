@@ -1,10 +1,9 @@
 //! Everything that a decision may read.
 
 use jiff::Timestamp;
-
-use crate::fdb::admission::Kind;
-use crate::fdb::api::{FoundationDBCluster, ProcessGroup};
-use crate::fdb::suspension::{Minimum, Stamp};
+use shared::fdb::admission::Kind;
+use shared::fdb::api::{FoundationDBCluster, ProcessGroup};
+use shared::fdb::suspension::{Minimum, Stamp};
 
 /// Zone of groups of unknown zone.
 const UNKNOWN_ZONE: &str = "foundationdb.org/unknown";

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use shared::fdb::api::FoundationDBCluster;
+use shared::fdb::suspension::{Minimum, OPERATOR, RECOVERY, Stamp, Suspension};
 
 use super::*;
-use crate::fdb::api::FoundationDBCluster;
-use crate::fdb::suspension::{Minimum, OPERATOR, RECOVERY, Stamp, Suspension};
 
 const REMOVAL: &str = "2026-11-21T17:59:58Z";
 

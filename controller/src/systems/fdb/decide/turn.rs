@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use shared::fdb::api::RemovalMode;
 
 use super::facts::{Facts, Turn};
 use super::plan::{Action, Group, Plan};
-use crate::fdb::api::RemovalMode;
 
 /// After this long the next turn begins though something of the last one is still there, unless the database is unwell:
 /// then the operator holds deletions back, and would do all of them at once when it is well again.

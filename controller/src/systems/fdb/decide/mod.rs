@@ -28,13 +28,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use shared::fdb::admission::Kind;
+use shared::fdb::api::ProcessGroup;
 
 pub use facts::{Facts, Held, Pod, Turn};
-pub use plan::{Action, Plan};
-
-use super::admission::Kind;
-use super::api::ProcessGroup;
 use plan::Group;
+pub use plan::{Action, Plan};
 use stamp::{Look, look};
 
 /// How often to check a group whose Pod is not deleted yet.

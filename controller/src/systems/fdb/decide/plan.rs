@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use shared::fdb::suspension::Suspension;
 
 use super::facts::Turn;
-use crate::fdb::suspension::Suspension;
 
 /// Something to be done to one object, by its place in [`super::Facts::objects`].
 #[derive(Clone, Debug, PartialEq, Eq)]

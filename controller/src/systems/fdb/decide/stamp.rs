@@ -1,14 +1,14 @@
 //! Rows D1 to D9: what one object of a process group needs.
 
 use jiff::{SignedDuration, Timestamp};
-
-use super::facts::{Facts, Held};
-use crate::duration::parse_unsigned;
-use crate::fdb::admission::Kind;
-use crate::fdb::api::{FoundationDBCluster, ProcessGroup};
-use crate::fdb::suspension::{
+use shared::duration::parse_unsigned;
+use shared::fdb::admission::Kind;
+use shared::fdb::api::{FoundationDBCluster, ProcessGroup};
+use shared::fdb::suspension::{
     LISTED, LISTED_WITHOUT_EXCLUSION, Minimum, OPERATOR, RECOVERY_KEEPS, SKEW, Stamp, Suspension,
 };
+
+use super::facts::{Facts, Held};
 
 /// What is to be done about one object.
 #[derive(Debug)]

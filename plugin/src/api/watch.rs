@@ -261,7 +261,7 @@ mod tests {
     }
 
     async fn hub(url: String) -> Hub {
-        let _ = crate::provider().install_default();
+        let _ = crate::run::provider().install_default();
         let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
         kubeconfig.write_all(b"kind: Config\n").unwrap();
         let kubeconfig = Some(kubeconfig.path().to_owned());

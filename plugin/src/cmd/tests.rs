@@ -1,8 +1,6 @@
 //! The commands with a row more in the table of kinds: a cluster-scoped kind that only tests know.
 
 mod advice;
-#[path = "../../../shared/src/target/tests/sandbox.rs"]
-mod sandbox;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -10,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::{Value, json};
-use shared::target::{self as table, KINDS, Kinds};
+use shared::target::testing::{POWER, SANDBOX};
+use shared::target::{CLUSTER_DEPLOYMENT, KINDS, Kinds};
 
-use self::sandbox::{POWER, SANDBOX};
 use super::{completion, run};
 use crate::api::Hub;
 use crate::cli::Cli;
@@ -22,7 +20,7 @@ use crate::select::resolve::Resolver;
 use crate::select::target::Target;
 use crate::wait::answer::follow;
 
-const WITH_SANDBOX: Kinds = Kinds { targets: &[&table::CLUSTER_DEPLOYMENT, &SANDBOX], ..KINDS };
+const WITH_SANDBOX: Kinds = Kinds { targets: &[&CLUSTER_DEPLOYMENT, &SANDBOX], ..KINDS };
 
 const PATH: &str = "/apis/test.hibernate.sh/v1/sandboxes";
 
@@ -59,7 +57,7 @@ impl Server {
     }
 
     fn cli(&self, line: &str) -> Cli {
-        let _ = crate::provider().install_default();
+        let _ = crate::run::provider().install_default();
         let kubeconfig = self.kubeconfig.path().to_str().unwrap();
         let hub = ["--server", &self.url, "--kubeconfig", kubeconfig];
         let words = std::iter::once("kubectl-hibernate").chain(line.split_whitespace()).chain(hub);

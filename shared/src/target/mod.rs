@@ -14,6 +14,7 @@ pub mod lifecycle;
 pub mod record;
 pub mod row;
 pub mod shown;
+pub mod testing;
 pub mod workload;
 
 pub use self::cluster_deployment::CLUSTER_DEPLOYMENT;

@@ -1,14 +1,9 @@
 //! The table as a whole, and a kind that only tests know: the proof that a kind is one row and one module.
 
-/// The table, by the name that the shared test kind uses.
-use super as table;
-
-mod sandbox;
-
 use jiff::Timestamp;
 use serde_json::json;
 
-use self::sandbox::SANDBOX;
+use super::testing::{POWER, SANDBOX};
 use super::*;
 use crate::annotation::keys;
 
@@ -165,11 +160,11 @@ fn a_cluster_scoped_kind_is_one_row_and_one_module() {
     let object = |annotations: serde_json::Value, phase: &str| json!({ "metadata": { "name": "blue", "annotations": annotations }, "status": { "phase": phase } });
     let intent =
         |action| Intent { action, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried: false, force: false };
-    let (awake, asleep) = (object(json!({}), "Running"), object(json!({ sandbox::POWER: "Hibernating" }), "Paused"));
+    let (awake, asleep) = (object(json!({}), "Running"), object(json!({ POWER: "Hibernating" }), "Paused"));
     let Change::Patch { patch, message, .. } = SANDBOX.change(&awake, &intent(PowerAction::Hibernate)).unwrap() else {
         panic!()
     };
-    assert_eq!(patch, json!({ "metadata": { "annotations": { sandbox::POWER: "Hibernating" } } }));
+    assert_eq!(patch, json!({ "metadata": { "annotations": { POWER: "Hibernating" } } }));
     assert_eq!(message, "hibernation requested");
     assert!(matches!(SANDBOX.change(&asleep, &intent(PowerAction::Hibernate)), Ok(Change::None { .. })));
     assert_eq!(SANDBOX.progress(&asleep, PowerAction::Hibernate).unwrap(), Progress::Reached);

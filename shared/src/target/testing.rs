@@ -1,16 +1,18 @@
-//! A small cluster-scoped kind that only tests know. The tests of the plugin include this file too, which is why it
-//! names its types through `super::table`.
+//! A small cluster-scoped kind that only tests know: those of the table and those of the plugin.
+//!
+//! It is always compiled, and linked into no program: a feature for tests would compile this crate, and all that depend
+//! on it, once more.
 
 use serde_json::{Value, json};
 
-use super::table::lifecycle::Lifecycle;
-use super::table::{ByDefault, Change, Column, Intent, Kind, PowerAction, Progress, Record, TargetError, TargetKind};
+use super::lifecycle::Lifecycle;
+use super::{ByDefault, Change, Column, Intent, Kind, PowerAction, Progress, Record, TargetError, TargetKind};
 
 /// Intent, as for every kind without a field of its own.
-pub(super) const POWER: &str = "hibernate.sh/power-state";
+pub const POWER: &str = "hibernate.sh/power-state";
 
 /// The row.
-pub(super) static SANDBOX: TargetKind = TargetKind {
+pub static SANDBOX: TargetKind = TargetKind {
     kind: Kind::cluster_scoped("test.hibernate.sh", &["v1"], "Sandbox", "sandboxes").with_short(&["sbx"]),
     by_default: ByDefault::Never,
     has_schedule: false,

@@ -1,0 +1,117 @@
+//! Reads the command line, runs the command, and turns its end into an exit code.
+
+use std::process::ExitCode;
+
+use rustls::NamedGroup;
+use rustls::crypto::CryptoProvider;
+use shared::target::KINDS;
+
+use crate::api::middleware::has_warned;
+use crate::cli::recover::{FdbCli, FdbCommand, Recover, RecoverArgs};
+use crate::cli::{Cli, Command, DryRun, HubArgs};
+use crate::cmd::{self, completion, install_alias, recover};
+use crate::error::{Exit, Problem};
+use crate::output;
+
+/// The program.
+pub fn main() -> ExitCode {
+    // Only fails if a provider is installed already, and this is the first line of the program.
+    let _ = provider().install_default();
+    let words = std::env::args_os().collect::<Vec<_>>();
+    let asked = if install_alias::is_asked(words.first()) {
+        FdbCli::read(words).map(|cli| Asked::Fdb(Box::new(cli)))
+    } else {
+        Cli::read(completion::as_question(words)).map(|cli| Asked::Own(Box::new(cli)))
+    };
+    let asked = match asked {
+        Ok(asked) => asked,
+        Err(error) => {
+            let printed = error.print();
+            if error.use_stderr() {
+                return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
+            }
+            output::look(printed);
+            return ExitCode::from(printed_out(Exit::Done, false) as u8);
+        }
+    };
+    // One thread: everything waits for the network, and threads would only take time to start.
+    let exit = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(async {
+            match &asked {
+                Asked::Own(cli) => cmd::run(KINDS, cli).await,
+                Asked::Fdb(cli) => {
+                    let FdbCommand::ProcessGroups(args) = &cli.command;
+                    recover::run_as_fdb(args, &cli.hub).await
+                }
+            }
+        }),
+        Err(source) => Err(Problem::Io { action: "start".to_owned(), source }),
+    };
+    let exit = exit.unwrap_or_else(|problem| {
+        output::error(&problem.to_string());
+        problem.exit()
+    });
+    ExitCode::from(printed_out(warned(exit, &asked), asked.changes()) as u8)
+}
+
+/// The exit code under `--warnings-as-errors`. What was changed has been changed all the same.
+fn warned(exit: Exit, asked: &Asked) -> Exit {
+    if exit != Exit::Done || !asked.hub().warnings_as_errors || !has_warned() {
+        return exit;
+    }
+    let done = if asked.changes() { "; the request itself succeeded" } else { "" };
+    output::error(&format!("the API server answered with a warning, an error under --warnings-as-errors{done}"));
+    Exit::Error
+}
+
+/// The exit code, given that what was printed may not have arrived. What was changed has been changed all the same.
+fn printed_out(exit: Exit, changes: bool) -> Exit {
+    let Some(error) = output::failure() else { return exit };
+    let done = if changes && exit == Exit::Done { "; the request itself succeeded" } else { "" };
+    output::error(&format!("cannot write to standard output: {error}{done}"));
+    if exit == Exit::Done { Exit::Error } else { exit }
+}
+
+/// What is asked, by the name under which the program was started.
+enum Asked {
+    Own(Box<Cli>),
+    Fdb(Box<FdbCli>),
+}
+
+impl Asked {
+    fn hub(&self) -> &HubArgs {
+        match self {
+            Self::Own(cli) => &cli.hub,
+            Self::Fdb(cli) => &cli.hub,
+        }
+    }
+
+    /// Whether it is more than a question.
+    fn changes(&self) -> bool {
+        match self {
+            Self::Own(cli) => match &cli.command {
+                None => cli.sleep.act.dry_run == DryRun::None,
+                Some(Command::Dehydrate(args)) => args.act.dry_run == DryRun::None,
+                Some(Command::Resume(args)) => args.act.dry_run == DryRun::None,
+                Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {
+                    args.groups.dry_run == DryRun::None
+                }
+                Some(Command::Rollout(args)) => args.verb.changes(),
+                _ => false,
+            },
+            Self::Fdb(cli) => {
+                let FdbCommand::ProcessGroups(args) = &cli.command;
+                args.groups.dry_run == DryRun::None
+            }
+        }
+    }
+}
+
+/// aws-lc-rs with the post-quantum key exchange in front. API servers built with Go 1.24 and later prefer it: offered
+/// second, they answer with a `HelloRetryRequest`, which is one more round trip. X25519 is still offered in the same
+/// message.
+pub(crate) fn provider() -> CryptoProvider {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.kx_groups.sort_by_key(|group| group.name() != NamedGroup::X25519MLKEM768);
+    provider
+}

@@ -3,13 +3,20 @@
 mod args;
 mod cloud;
 mod cloud_registry;
-pub mod csr;
+mod csr;
 mod ledger;
 mod machines;
 mod metrics;
 mod run;
 mod runtime;
-pub mod spoke;
-pub mod systems;
+mod spoke;
+mod systems;
 
 pub use run::main;
+
+/// What tests of other crates run without the controller around it.
+pub mod parts {
+    pub use crate::csr::{Approver, Pass};
+    pub use crate::spoke::reader::{Memory, SpokeClient, Whose};
+    pub use crate::systems::fdb::decide;
+}

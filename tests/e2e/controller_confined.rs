@@ -9,10 +9,10 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
+use testbed::fdb::common::SOON;
 use testbed::options::Options;
 use testbed::{World, apply, eventually, kubeconfig};
 
-use crate::fdb_common::SOON;
 use crate::kkp_common::upstream_folder;
 
 pub(crate) const CONTROLLER: &str = "system:serviceaccount:hibernate-system:hibernate-controller";

@@ -5,13 +5,13 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::fdb_common::{Held, SOON, global, held, held_storage, is_back, ours, uid, untimed};
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use testbed::FdbOptions;
+use testbed::fdb::common::{Held, SOON, global, held, held_storage, is_back, ours, uid, untimed};
 use testbed::fdb::operator::pass::Point;
 use testbed::fdb::options::{Settings, UpdateMode};
 use testbed::world::run::Ran;
@@ -158,7 +158,7 @@ async fn a_group_removed_without_exclusion_comes_back() -> Result<()> {
     let before = held.db.ids("storage").await?;
     held.db.remove_without_exclusion(&[&held.id]).await?;
     held.db.wait_suspended(&held.id, SOON).await?;
-    held.db.wait_asleep(crate::fdb_common::IDLE, SOON).await?;
+    held.db.wait_asleep(testbed::fdb::common::IDLE, SOON).await?;
     ensure!(held.db.group(&held.id).await?.context("its entry")?.exclusion_skipped);
     let ran = recover(&held, &["--yes"]).await?;
     ensure!(ran.code == 0, "{}", ran.stderr);
@@ -350,7 +350,7 @@ async fn two_that_begin_at_once_exchange_two() -> Result<()> {
         let other = before.iter().find(|id| **id != held.id && **id != held.replacement).context("another")?.clone();
         held.db.remove(&[&held.id, &other]).await?;
         held.db.wait_suspended(&other, SOON).await?;
-        held.db.wait_asleep(crate::fdb_common::IDLE, SOON).await?;
+        held.db.wait_asleep(testbed::fdb::common::IDLE, SOON).await?;
         let now = held.db.ids("storage").await?;
         let second = now.into_iter().find(|id| !before.contains(id)).context("its replacement")?;
         let run = async |id: &str| held.world.plugin(&line(&held, &[id, "--yes"])).await;
@@ -397,7 +397,7 @@ async fn after_a_raised_count_the_group_that_is_filled_up_goes() -> Result<()> {
             patch: json!({ "spec": { "processCounts": { "storage": 4 } } }),
             ..mode(update_mode)
         };
-        let world = crate::fdb_common::world().await;
+        let world = testbed::fdb::common::world().await;
         let db = world.fdb("raised", options).await?;
         let denier = testbed::fdb::denier::Denier::start(&world, db.namespace(), &["persistentvolumeclaims"]).await?;
         let id = db.ids("storage").await?.swap_remove(0);
@@ -405,7 +405,7 @@ async fn after_a_raised_count_the_group_that_is_filled_up_goes() -> Result<()> {
         let lowered = json!({ "spec": { "processCounts": { "storage": 3 }, "processGroupsToRemove": [id] } });
         db.patch(&lowered).await?;
         db.wait_suspended(&id, SOON).await?;
-        db.wait_asleep(crate::fdb_common::IDLE, SOON).await?;
+        db.wait_asleep(testbed::fdb::common::IDLE, SOON).await?;
         let (uid, marker) = (uid(&db, &id).await, db.marker(&id).await?);
         let held = Held { world, db, denier, id, replacement: String::new(), uid, marker };
         let refused = recover(&held, &["--yes"]).await?;

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use controller::csr::{Approver, Pass};
-use controller::spoke::reader::{Memory, SpokeClient, Whose};
+use controller::parts::{Approver, Memory, Pass, SpokeClient, Whose};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;

@@ -7,7 +7,6 @@
 //!
 //! `make e2e TEST=hive_aws` runs the tests whose names contain a word.
 
-mod fdb_common;
 mod fdb_guard;
 mod match_writes;
 

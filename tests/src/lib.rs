@@ -17,6 +17,7 @@
 //! ```
 
 pub mod apply;
+pub mod bench;
 #[cfg(test)]
 mod citations;
 pub mod cluster;

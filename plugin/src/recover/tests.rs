@@ -33,7 +33,7 @@ fn fuzz_fdb_status() {
         if let Ok(goal) = check::check(&facts, &ids, &Wanted::Find) {
             let _ = remaining(&facts, &goal.record, true, Done::default());
         }
-        let held = controller::systems::fdb::decide::Held {
+        let held = controller::parts::decide::Held {
             kind: shared::fdb::admission::Kind::Pvc,
             uid: String::new(),
             group: ids.first().cloned(),
@@ -46,7 +46,7 @@ fn fuzz_fdb_status() {
             cluster.metadata.annotations.as_ref().and_then(|all| all.values().next()).map(String::as_str),
             HOLD_FRESH,
         );
-        let facts = controller::systems::fdb::decide::Facts {
+        let facts = controller::parts::decide::Facts {
             cluster: &cluster,
             minimum,
             pods: &[],
@@ -55,7 +55,7 @@ fn fuzz_fdb_status() {
             began: at(NOW),
             now: at(NOW),
         };
-        let _ = controller::systems::fdb::decide::decide(&facts);
+        let _ = controller::parts::decide::decide(&facts);
         !ids.is_empty()
     });
 }

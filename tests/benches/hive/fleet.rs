@@ -5,10 +5,9 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use testbed::ClusterOptions;
-
-use crate::hundred::{CLUSTERS, all, many, timings};
-use crate::meter::{Counts, Meter, memory};
-use crate::table::Table;
+use testbed::bench::hundred::{CLUSTERS, all, many, timings};
+use testbed::bench::meter::{Counts, Meter, memory};
+use testbed::bench::table::Table;
 
 /// Sleep and wake, with EC2 taking this many seconds to start and to stop.
 pub async fn fleet(table: &mut Table, scenario: &str, start: u64, stop: u64) -> Result<()> {

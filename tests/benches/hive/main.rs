@@ -6,22 +6,18 @@
 //! and the same as JSON to `$HIBERNATE_BENCH_JSON` if that is set. Asserts nothing.
 
 mod fleet;
-mod hundred;
-mod meter;
 mod restart;
 mod single;
-mod table;
 
 use anyhow::Result;
-
-use crate::table::Table;
+use testbed::bench::table::{Table, asked};
 
 const SCENARIOS: &[&str] = &["a", "a2", "b", "b403", "c", "c3", "d", "d10k"];
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut table = Table::default();
-    for name in table::asked(SCENARIOS)? {
+    for name in asked(SCENARIOS)? {
         eprintln!("bench: scenario {name}");
         match name {
             "a" => single::quick(&mut table).await?,

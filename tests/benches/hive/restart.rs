@@ -5,17 +5,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Method;
-use kube::api::DynamicObject;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
+use testbed::bench::meter::{Meter, count, memory};
+use testbed::bench::table::Table;
 use testbed::ec2::NewInstance;
 use testbed::json_http::JsonHttp;
 use testbed::supervisor::programs::Start;
 use testbed::{ClusterOptions, Options, Program, Timings, World};
-
-use crate::meter::{Meter, count, memory};
-use crate::table::Table;
 
 const LONG: Duration = Duration::from_mins(5);
 

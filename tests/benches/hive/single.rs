@@ -7,12 +7,11 @@ use jiff::Timestamp;
 use serde_json::json;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::PROGRESS;
+use testbed::bench::meter::{Meter, count};
+use testbed::bench::table::Table;
 use testbed::ec2::Fault;
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Timings, World};
-
-use crate::meter::{Meter, count};
-use crate::table::Table;
 
 const RUNS: usize = 3;
 const LONG: Duration = Duration::from_mins(6);

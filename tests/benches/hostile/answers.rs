@@ -13,12 +13,12 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use shared::annotation::{format, keys};
+use testbed::bench::table::Table;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Timings, World};
 
 use crate::peak;
-use crate::table::Table;
 
 const HOSTILE: usize = 20;
 /// Nodes of the cluster that sleeps and wakes among them.

@@ -3,11 +3,11 @@
 use anyhow::Result;
 use futures::future::join_all;
 use hyper::StatusCode;
+use testbed::bench::table::Table;
 use testbed::{Options, World};
 
 use crate::peak;
 use crate::reviews::{Reviewer, Webhook, review};
-use crate::table::Table;
 
 const BODIES: usize = 16;
 

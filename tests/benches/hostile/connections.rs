@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 use futures::future::try_join_all;
+use testbed::bench::table::Table;
 use testbed::{Options, World};
 
 use crate::p99;
 use crate::reviews::{Webhook, review};
-use crate::table::Table;
 
 const ATTACKERS: usize = 256;
 const REQUESTS: usize = 2_000;

@@ -7,10 +7,10 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
 use shared::rollout::api::PowerRollout;
+use testbed::bench::table::Table;
 use testbed::{Options, Timings, World};
 
 use crate::peak;
-use crate::table::Table;
 
 const ROLLOUTS: usize = 800;
 const NAMES: usize = 1_000;

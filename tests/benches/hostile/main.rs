@@ -11,23 +11,20 @@ mod ports;
 mod reviews;
 mod silent;
 mod spokes;
-#[path = "../hive/table.rs"]
-mod table;
 mod unfinished;
 
 use std::fs;
 
 use anyhow::{Context as _, Result};
 use testbed::World;
-
-use crate::table::Table;
+use testbed::bench::table::{Table, asked};
 
 const SCENARIOS: &[&str] = &["ports", "connections", "unfinished", "bodies", "answers", "spokes", "silent", "invented"];
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut table = Table::default();
-    for name in table::asked(SCENARIOS)? {
+    for name in asked(SCENARIOS)? {
         eprintln!("bench: scenario {name}");
         match name {
             "ports" => ports::idle_connections(&mut table).await?,

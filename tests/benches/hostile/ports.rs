@@ -6,12 +6,12 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
 use shared::annotation::keys;
+use testbed::bench::table::Table;
 use testbed::json_http::JsonHttp;
 use testbed::{Options, World, eventually};
 use tokio::net::TcpStream;
 
 use crate::p99;
-use crate::table::Table;
 
 const CONNECTIONS: usize = 2_000;
 const PROBES: usize = 100;

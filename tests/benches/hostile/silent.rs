@@ -11,13 +11,13 @@ use kube::runtime::watcher::{Config, Event, watcher};
 use serde_json::{Value, json};
 use shared::annotation::{format, keys};
 use shared::hive::api::ClusterDeployment;
+use testbed::bench::table::Table;
 use testbed::ec2::NewInstance;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Timings, World};
 
 use crate::peak;
-use crate::table::Table;
 
 const SILENT: usize = 1_000;
 const ROUNDS: usize = 3;

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use testbed::bench::table::Table;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Timings, World};
 
 use crate::peak;
-use crate::table::Table;
 
 const HEALTHY: usize = 20;
 const HOSTILE: usize = 10;

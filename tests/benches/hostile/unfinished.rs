@@ -14,6 +14,7 @@ use hyper::client::conn::http2;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
+use testbed::bench::table::Table;
 use testbed::{Options, World};
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
@@ -22,7 +23,6 @@ use tokio_rustls::TlsConnector;
 
 use crate::p99;
 use crate::reviews::{Webhook, review};
-use crate::table::Table;
 
 const ATTACKERS: usize = 256;
 const REQUESTS: usize = 1_000;

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use shared::rollout::{Group, State, Strategy, Target, Window, decide};
+use testbed::bench::table::Table;
 use tokio::time::Instant;
-
-use crate::table::Table;
 
 const TARGETS: usize = 10_000;
 const RUNS: usize = 50;

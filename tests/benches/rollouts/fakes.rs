@@ -7,11 +7,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::json;
 use shared::hive::api::ClusterDeployment;
+use testbed::bench::meter::{Meter, count, memory};
+use testbed::bench::table::Table;
 use testbed::{ClusterOptions, Options, Timings, World};
 use tokio::time::Instant;
-
-use crate::meter::{Meter, count, memory};
-use crate::table::Table;
 
 const CLUSTERS: usize = 10_000;
 const WINDOW: usize = 200;

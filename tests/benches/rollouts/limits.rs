@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
+use testbed::bench::hundred::{many, timings};
+use testbed::bench::meter::count;
+use testbed::bench::table::Table;
 use testbed::{ClusterOptions, Timings};
 use tokio::time::Instant;
-
-use crate::hundred::{many, timings};
-use crate::meter::count;
-use crate::table::Table;
 
 const CLUSTERS: usize = 300;
 const SIZE: usize = 6;

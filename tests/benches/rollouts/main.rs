@@ -9,16 +9,9 @@
 
 mod engine;
 mod fakes;
-#[path = "../hive/hundred.rs"]
-mod hundred;
 mod limits;
-#[path = "../hive/meter.rs"]
-#[expect(dead_code, reason = "the scenarios of Hive count more")]
-mod meter;
 mod pairs;
 mod reactions;
-#[path = "../hive/table.rs"]
-mod table;
 
 use anyhow::{Result, bail};
 use kube::Api;
@@ -26,19 +19,18 @@ use kube::api::PostParams;
 use serde_json::json;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::status::PowerRolloutStatus;
+use testbed::bench::hundred::{CLUSTERS, many, timings};
+use testbed::bench::table::{Table, asked};
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, World};
 use tokio::time::{Duration, Instant};
-
-use crate::hundred::{CLUSTERS, many, timings};
-use crate::table::Table;
 
 const SCENARIOS: &[&str] = &["decide", "pairs", "reactions", "limits", "fakes"];
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut table = Table::default();
-    for name in table::asked(SCENARIOS)? {
+    for name in asked(SCENARIOS)? {
         eprintln!("bench: scenario {name}");
         let ran = match name {
             "decide" => {

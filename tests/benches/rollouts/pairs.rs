@@ -6,12 +6,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use testbed::World;
+use testbed::bench::hundred::{CLUSTERS, all};
+use testbed::bench::meter::{Meter, count};
+use testbed::bench::table::Table;
 use testbed::world::handle::Cluster;
 use tokio::time::Instant;
-
-use crate::hundred::{CLUSTERS, all};
-use crate::meter::{Meter, count};
-use crate::table::Table;
 
 const PAIRS: usize = 5;
 const LONG: Duration = Duration::from_mins(5);

@@ -16,13 +16,13 @@ use shared::annotation::mark::Mark;
 use shared::hive::api::ClusterDeployment;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::status::RolloutPhase;
+use testbed::bench::table::Table;
 use testbed::ec2::Fault;
 use testbed::supervisor::programs::Start;
 use testbed::{Program, World, eventually};
 use tokio::time::{Instant, sleep};
 
 use crate::pairs::plain;
-use crate::table::Table;
 
 const WINDOW: usize = 5;
 const SOON: Duration = Duration::from_mins(2);
@@ -84,7 +84,7 @@ pub async fn run(table: &mut Table) -> Result<()> {
     table.add("reactions", "next start after a takeover, s", None, Some(10.0), led.elapsed().as_secs_f64());
     until(&world, &name, RolloutPhase::Succeeded).await?;
     let twice = seen.starts(&ours).len().saturating_sub(clusters.len());
-    table.add("reactions", "targets started twice", None, Some(0.0), crate::meter::count(twice));
+    table.add("reactions", "targets started twice", None, Some(0.0), testbed::bench::meter::count(twice));
     Ok(())
 }
 

@@ -6,6 +6,7 @@
 //! ([`fdbcli`]). See "The FoundationDB double" in `docs/development.md`.
 
 pub mod cluster;
+pub mod common;
 pub mod database;
 pub mod denier;
 pub mod fdbcli;

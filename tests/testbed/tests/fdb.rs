@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use crate::fdb_common::{IDLE, SOON, dropped, held, held_storage, services, uid, untimed, world};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy};
 use serde_json::{Value, json};
 use testbed::FdbOptions;
+use testbed::fdb::common::{IDLE, SOON, dropped, held, held_storage, services, uid, untimed, world};
 use testbed::fdb::denier::MESSAGE;
 use testbed::fdb::operator::api::RESOURCES_TERMINATING;
 use testbed::fdb::options::{Settings, UpdateMode};

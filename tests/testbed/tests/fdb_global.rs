@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::fdb_common::{Held, SOON, blocked, dropped, fdbcli, global, held_storage, off_the_lists, untimed, world};
 use serde_json::json;
 use testbed::FdbCluster;
+use testbed::fdb::common::{Held, SOON, blocked, dropped, fdbcli, global, held_storage, off_the_lists, untimed, world};
 use testbed::fdb::database::{Command, Database};
 use testbed::fdb::denier::Denier;
 

@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::fdb_common::{IDLE, SOON, dropped, fdbcli, held_storage, services, uid, untimed, world};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testbed::FdbOptions;
 use testbed::delay::Delay;
+use testbed::fdb::common::{IDLE, SOON, dropped, fdbcli, held_storage, services, uid, untimed, world};
 use testbed::fdb::denier::Denier;
 use testbed::fdb::operator::api::Group;
 use testbed::fdb::operator::pass::Point;

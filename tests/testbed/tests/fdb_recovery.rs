@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::fdb_common::{IDLE, SOON, applied, clear, fdbcli, held_storage, removed_again, uid, untimed, world};
 use serde_json::json;
 use testbed::FdbOptions;
+use testbed::fdb::common::{IDLE, SOON, applied, clear, fdbcli, held_storage, removed_again, uid, untimed, world};
 use testbed::fdb::denier::Denier;
 use testbed::fdb::operator::api::{Group, INCORRECT_POD_METADATA, MARKED_AS_EXCLUDED, RESOURCES_TERMINATING};
 

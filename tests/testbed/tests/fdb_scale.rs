@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::fdb_common::world;
 use testbed::FdbOptions;
+use testbed::fdb::common::world;
 
 const WITHIN: Duration = Duration::from_mins(2);
 

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::fdb_common::{Held, IDLE, SOON, applied, fdbcli, held, held_storage, removed_again, services, untimed};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use testbed::FdbOptions;
+use testbed::fdb::common::{Held, IDLE, SOON, applied, fdbcli, held, held_storage, removed_again, services, untimed};
 use testbed::fdb::database::Log;
 use testbed::fdb::operator::api::Group;
 use testbed::fdb::operator::pass::Point;

@@ -3,9 +3,6 @@
 //! not.
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
-#[path = "../../e2e/fdb_common.rs"]
-mod fdb_common;
-
 mod ec2;
 mod fdb;
 mod fdb_global;

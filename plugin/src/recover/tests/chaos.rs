@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use controller::systems::fdb::decide::{self, Action};
+use controller::parts::decide::{self, Action};
 use jiff::SignedDuration;
 use serde_json::json;
 use shared::annotation::format;

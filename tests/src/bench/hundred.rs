@@ -8,8 +8,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use shared::hive::api::ClusterDeployment;
-use testbed::world::handle::Cluster;
-use testbed::{ClusterOptions, Options, Timings, World};
+
+use crate::world::handle::Cluster;
+use crate::{ClusterOptions, Options, Timings, World};
 
 /// How many.
 pub const CLUSTERS: usize = 100;
@@ -17,6 +18,9 @@ const LONG: Duration = Duration::from_mins(5);
 
 /// EC2 takes this many seconds to start and to stop. A hundred clusters share one API server and two cores with
 /// everything else: they say no more than real ones do.
+///
+/// # Errors
+/// When a time cannot be read.
 pub fn timings(start: u64, stop: u64) -> Result<Timings> {
     Ok(Timings {
         ec2_start: format!("{start}s").parse()?,
@@ -33,6 +37,9 @@ pub fn timings(start: u64, stop: u64) -> Result<Timings> {
 }
 
 /// Makes so many of these clusters on one spoke. All of them run.
+///
+/// # Errors
+/// When a part of the world fails.
 pub async fn many(clusters: usize, options: ClusterOptions, timings: Timings) -> Result<(World, Vec<Cluster>)> {
     let world = World::up(Options { clusters: 0, audit: true, timings, ..Options::default() }).await?;
     let options = ClusterOptions {
@@ -50,6 +57,9 @@ pub async fn many(clusters: usize, options: ClusterOptions, timings: Timings) ->
 }
 
 /// Waits until all clusters are there. By a watch: to list a hundred clusters again and again is work for the hub.
+///
+/// # Errors
+/// When they are not there in minutes, or the watch ends.
 pub async fn all(world: &World, power_state: &str) -> Result<Instant> {
     let clusters: Api<ClusterDeployment> = Api::all(world.hub().await?);
     let mut events = watcher(clusters, watcher::Config::default()).boxed();

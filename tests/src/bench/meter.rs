@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
-use testbed::World;
+
+use crate::World;
 
 /// As the controller names itself.
 const AGENT: &str = "hibernate-controller/";
@@ -32,6 +33,9 @@ pub struct Counts {
 
 impl Meter {
     /// Begins to count.
+    ///
+    /// # Errors
+    /// When a log cannot be read.
     pub async fn begin(world: &World) -> Result<Self> {
         world.ec2().reset_calls().await?;
         let (hub, spoke) = (lines(world, "hub").await?.len(), lines(world, "spoke-0").await?.len());
@@ -39,6 +43,9 @@ impl Meter {
     }
 
     /// What was counted since.
+    ///
+    /// # Errors
+    /// When a log cannot be read.
     pub async fn read(&self) -> Result<Counts> {
         let written = |line: &&String| {
             let Ok(event) = serde_json::from_str::<Value>(line) else { return false };
@@ -85,6 +92,9 @@ pub fn count(number: usize) -> f64 {
 }
 
 /// Memory of the controller in MB: all of it at its peak, all of it now, and what is its own.
+///
+/// # Errors
+/// When no controller runs.
 pub async fn memory(world: &World) -> Result<[f64; 3]> {
     let now = world.now().await?;
     let pid = now.pids.get("controller").context("no controller runs")?;

@@ -1,17 +1,17 @@
 //! What the tests of the FoundationDB double share.
-#![allow(dead_code, clippy::unwrap_used, clippy::missing_panics_doc)] // a helper of a test is part of the test
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // a helper of a test is part of the test
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt;
-use testbed::fdb::database::{Delete, key};
-use testbed::fdb::denier::Denier;
-use testbed::fdb::operator::api::Group;
-use testbed::fdb::options::{Settings, UpdateMode};
-use testbed::{FdbCluster, FdbOptions, Options, World};
-
 use serde_json::json;
+
+use crate::fdb::database::{Delete, key};
+use crate::fdb::denier::Denier;
+use crate::fdb::operator::api::Group;
+use crate::fdb::options::{Settings, UpdateMode};
+use crate::{FdbCluster, FdbOptions, Options, World};
 
 /// Long enough for anything that happens at all.
 pub const SOON: Duration = Duration::from_secs(40);
@@ -60,12 +60,19 @@ pub async fn dropped(db: &FdbCluster, id: &str) {
 
 /// A group whose volume is held by a webhook.
 pub struct Held {
+    /// The world that it runs in.
     pub world: World,
+    /// Its database.
     pub db: FdbCluster,
+    /// What denies the deletion of its volume.
     pub denier: Denier,
+    /// Its ID.
     pub id: String,
+    /// ID of the group that has replaced it.
     pub replacement: String,
+    /// UID of its volume claim.
     pub uid: Option<String>,
+    /// What tells its data from those of others.
     pub marker: Option<String>,
 }
 
@@ -163,6 +170,9 @@ pub fn ours(object: &impl ResourceExt) -> Vec<String> {
 
 /// The group is back on its old volume with its old data, the database has nothing against it, and nothing of ours is
 /// left.
+///
+/// # Errors
+/// When that is not so.
 pub async fn is_back(held: &Held) -> Result<()> {
     held.wait_back().await;
     let object = held.db.get().await?;
@@ -184,7 +194,7 @@ pub async fn is_back(held: &Held) -> Result<()> {
 }
 
 /// Runs fdbcli in a group's Pod, through the API server.
-pub async fn fdbcli(world: &World, db: &FdbCluster, id: &str, command: &str) -> testbed::Ran {
+pub async fn fdbcli(world: &World, db: &FdbCluster, id: &str, command: &str) -> crate::Ran {
     let pod = db.pod_name(id);
     let line = ["exec", &pod, "-n", db.namespace(), "-c", "foundationdb", "--", "fdbcli", "--exec", command];
     world.kubectl(&line).await.unwrap()

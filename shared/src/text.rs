@@ -54,6 +54,11 @@ pub fn name_some(names: impl IntoIterator<Item: fmt::Display>, most: usize) -> S
     }
 }
 
+/// The same, with as many names as a sentence about one of many things takes.
+pub fn list(names: impl IntoIterator<Item: fmt::Display>) -> String {
+    name_some(names, 5)
+}
+
 /// `and 4 more`; none of none.
 pub fn and_more(left: usize) -> Option<String> {
     (left > 0).then(|| format!("and {left} more"))

@@ -6,7 +6,6 @@ pub mod conditions;
 pub mod data;
 pub mod edit;
 pub mod exempt;
-pub mod identity;
 mod order;
 pub mod pool;
 pub mod preflight;

@@ -6,9 +6,7 @@
 pub mod admission;
 pub mod api;
 pub mod certificates;
-pub mod control_plane;
 pub mod data;
 pub mod keys;
 pub mod phase;
-pub mod preflight;
 pub mod record;

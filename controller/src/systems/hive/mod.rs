@@ -8,6 +8,7 @@ mod conflict_detector;
 mod csr_approval;
 pub mod decide;
 mod drivers;
+pub mod identity;
 mod in_step;
 mod observe;
 mod ownership;
@@ -23,7 +24,6 @@ use std::time::Duration;
 
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::HIBERNATING;
-use shared::hive::identity::Older;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -31,6 +31,7 @@ use self::cloud_access::CloudAccess;
 use self::cluster_sync::ClusterSyncs;
 use self::decide::{Facts, Notice, Plan, Recheck, Sync};
 pub use self::drivers::Drivers;
+use self::identity::Older;
 use self::in_step::{STEP, in_step};
 pub use self::ownership::Ownership;
 use self::state::TargetState;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use shared::cloud::{CloudError, Inventory, Priority};
 use shared::hive::api::{ClusterDeployment, Desired};
 use shared::hive::conditions::{HIBERNATING, READY};
-use shared::hive::identity::Older;
 
 use super::decide::{Facts, Need, Served, Sync, needs};
 use super::drivers::called;
+use super::identity::Older;
 use super::state::TargetState;
 use super::{Hive, spokes};
 use crate::cloud_registry::PLATFORMS;

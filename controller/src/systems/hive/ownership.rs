@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::runtime::reflector::Store;
 use kube::{Resource, ResourceExt};
 use shared::hive::api::ClusterDeployment;
-use shared::hive::identity::{Identity, seniority};
 use tokio::sync::Notify;
 
+use super::identity::{Identity, seniority};
 use crate::runtime::hub::{key_of, object_ref};
 use crate::runtime::{Follower, Guarded, Key};
 

@@ -10,13 +10,13 @@ use kube::ResourceExt;
 use shared::cloud::{CloudError, CloudErrorKind, Inventory};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
-use shared::hive::identity::Older;
 use shared::hive::preflight::SpokePreflight;
 use tokio::time::Instant;
 
 use super::conflict_detector::ConflictDetector;
 use super::csr_approval::CsrApproval;
 use super::decide::{LastAttempt, Sync};
+use super::identity::Older;
 use crate::runtime::marks::Mark;
 use crate::spoke::SpokeWatch;
 use crate::spoke::reader::{Held, SpokeClient};

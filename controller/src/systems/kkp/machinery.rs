@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use shared::kkp::keys;
-use shared::kkp::preflight::{self, UserCluster};
 use shared::kkp::record::Numbers;
 use shared::spoke::SpokeError;
 use shared::spoke::kinds::{self, KkpMachine, Lease, MIRROR, MachineSet, Node as KubeNode, OWNED_BY, Pod as KubePod};
 
+use super::decide::preflight::{self, UserCluster};
 use super::decide::{LostPod, MachineDeployment, Machinery, Node, Pod, Stage};
 use super::seed::number;
 use crate::spoke::reader::{Held, Kept, SpokeClient};

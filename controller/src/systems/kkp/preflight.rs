@@ -1,4 +1,4 @@
-//! The preflight: before each sleep, and when a user asks for it by annotation. `shared::kkp::preflight` judges.
+//! The preflight: before each sleep, and when a user asks for it by annotation. `crate::systems::kkp::decide::preflight` judges.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use shared::hive::preflight::AGAIN;
 use shared::kkp::api::{Cluster, Condition};
 use shared::kkp::data::Preflight;
 use shared::kkp::phase::Phase;
-use shared::kkp::preflight::{self, Facts};
 use shared::text::sanitize;
 use tokio::time::Instant;
 
+use super::decide::preflight::{self, Facts};
 use super::machinery::Seen;
 use super::seed::Seed;
 use super::{Kkp, patches};

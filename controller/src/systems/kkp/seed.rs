@@ -10,15 +10,14 @@ use kube::{Api, ResourceExt};
 use shared::annotation::format;
 use shared::kkp::api::Cluster;
 use shared::kkp::certificates::earliest_expiry;
-use shared::kkp::control_plane::Replicas;
 use shared::kkp::keys;
 use shared::kkp::record::{Workload, WorkloadKind};
 use shared::text::sanitize_chain;
 use shared::workload::replicas::DELETE;
 use tracing::warn;
 
-use super::Kkp;
-use super::decide;
+use super::decide::control_plane::Replicas;
+use super::{Kkp, decide};
 use crate::runtime::{ReconcileError, System};
 
 /// What runs on the seed for one user cluster.

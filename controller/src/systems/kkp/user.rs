@@ -10,7 +10,6 @@ use kube::{Api, ResourceExt};
 use shared::annotation::format;
 use shared::hive::preflight::WebhookLook;
 use shared::kkp::api::Cluster;
-use shared::kkp::preflight::{self, UserCluster, WRITTEN_BY_A_WAKE};
 use shared::spoke::SpokeError;
 use shared::spoke::kinds::{
     self, BootstrapToken, Event, Job, KkpMachine, Lease, MachineSet, Node, PersistentVolume, Service, TOKEN_OF,
@@ -18,6 +17,7 @@ use shared::spoke::kinds::{
 };
 use shared::text::sanitize;
 
+use super::decide::preflight::{self, UserCluster, WRITTEN_BY_A_WAKE};
 use super::decide::{MachineDeployment, Machinery, Quota};
 use super::machinery::{Asked, Machines, Seen, bare, lost_pods, nodes, pods};
 use super::{Kkp, TargetState};

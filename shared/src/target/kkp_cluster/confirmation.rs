@@ -12,10 +12,9 @@ use crate::kkp::api::Cluster;
 use crate::kkp::data::Preflight;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
-use crate::kkp::preflight::list;
 use crate::target::confirmation::{Briefing, Confirmation, Request};
 use crate::target::lifecycle::TargetError;
-use crate::text::sanitize;
+use crate::text::{list, sanitize};
 
 /// A finding that a consequence tells already.
 const VOLUMES: &str = "Volumes";

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Inventory, Refusal, Verb};
 use shared::hive::api::{ClusterDeployment, Condition, HIVE_PLATFORMS};
 use shared::hive::conditions::{HIBERNATING, READY, age, reason};
-use shared::hive::identity::Older;
 use shared::spoke::{Spoke, SpokeError, Upgrade};
+
+use crate::systems::hive::identity::Older;
 
 /// An attempt that is further in the future than this has a wrong timestamp.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5);

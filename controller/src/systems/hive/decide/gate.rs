@@ -6,11 +6,11 @@ use std::time::Duration;
 use kube::ResourceExt;
 use shared::hive::api::Desired;
 use shared::hive::conditions::PowerStatus;
-use shared::hive::identity::{IDENTITY_TAKEN, Identity};
 use shared::text::sanitize_to;
 
 use super::facts::{Facts, Sync};
 use super::plan::{Notice, Plan};
+use crate::systems::hive::identity::{IDENTITY_TAKEN, Identity};
 
 /// Row 12a: how long after its installation a cluster waits for its `SyncSet`s before it may sleep.
 const SYNC_SETS_TIMEOUT: Duration = Duration::from_mins(10);

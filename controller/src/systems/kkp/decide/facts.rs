@@ -8,10 +8,11 @@ use shared::annotation::hold::{Hold, NAMELESS, hold, protected};
 use shared::annotation::{format, keys as common};
 use shared::finding::Finding;
 use shared::kkp::api::{Cluster, Request};
-use shared::kkp::control_plane::Replicas;
 use shared::kkp::keys;
 use shared::kkp::phase::{Limits, Phase};
 use shared::kkp::record::{Machines, Numbers, Record, RecordError, is_paused_by_us};
+
+use super::control_plane::Replicas;
 
 /// Everything that is known of a cluster.
 #[derive(Clone, Debug)]

@@ -4,9 +4,11 @@
 //! may change; after a restart, or as the next leader, the controller goes on from them. A phase works until its facts
 //! say that it is complete, and only then both enter the next.
 
+pub mod control_plane;
 mod facts;
 mod intent;
 mod plan;
+pub mod preflight;
 mod sleep;
 mod standing;
 #[cfg(test)]

@@ -8,16 +8,16 @@ use shared::annotation::format;
 use shared::finding::{Finding, Severity};
 use shared::kkp::api::Desired;
 use shared::kkp::certificates::end_before_a_deletion;
-use shared::kkp::control_plane::Replicas;
 use shared::kkp::keys::{self, ASLEEP, REFUSED, UNDOING};
 use shared::kkp::phase::Phase;
-use shared::kkp::preflight::{admits, list, volumes_deleted};
 use shared::kkp::record::{Machines, Numbers, Record, Workload};
-use shared::text::sanitize_to;
+use shared::text::{list, sanitize_to};
 
+use super::control_plane::Replicas;
 use super::facts::{Facts, MachineDeployment, Machinery, Pod, Stage, User, kept_awake};
 use super::intent::effective;
 use super::plan::{Action, Plan, QUEUE_POLL, QUEUED, Report, SLOW, Warning, ends, seen, waits};
+use super::preflight::{admits, volumes_deleted};
 use super::standing::{MISSING, hold, phase, was_missed};
 use super::wake::undo_of_drain;
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use shared::kkp::api::Desired;
-use shared::kkp::control_plane::{Replicas, is_needed};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
-use shared::kkp::preflight::list;
 use shared::kkp::record::{Machines, Record, Workload, has_our_reason};
+use shared::text::list;
 
+use super::control_plane::{Replicas, is_needed};
 use super::facts::{Facts, MachineDeployment, Machinery};
 use super::intent::effective;
 use super::plan::{Action, FIRST, Plan, SLOW, Warning, ends, seen, waits};

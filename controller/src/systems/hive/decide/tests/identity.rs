@@ -1,10 +1,10 @@
 //! Of several objects that name the same machines only the oldest is acted on.
 
 use proptest::prelude::*;
-use shared::hive::identity::{IDENTITY_TAKEN, Older};
 
 use super::properties::any_cluster;
 use super::*;
+use crate::systems::hive::identity::{IDENTITY_TAKEN, Older};
 
 fn taken(cluster: &ClusterDeployment, older: Older) -> Facts<'_> {
     Facts { identity_taken: Some(older), ..facts(cluster) }

@@ -10,12 +10,12 @@ use proptest::option;
 use proptest::prelude::*;
 use shared::annotation::keys as common;
 use shared::kkp::api::{Cluster, Request};
-use shared::kkp::control_plane::Replicas;
 use shared::kkp::keys;
 use shared::kkp::phase::Limits;
 use shared::kkp::record::{Machines, Numbers, Record, is_paused_by_us};
 use strum::IntoEnumIterator as _;
 
+use super::super::control_plane::Replicas;
 use super::super::*;
 use super::world::{UID, World, confirm, up_to_date, workload};
 

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use shared::finding::{Finding, Severity};
 use shared::kkp::api::{Cluster, Request, ResourceUsage};
-use shared::kkp::control_plane::Replicas;
 use shared::kkp::keys::{self, ACTIVE_RESTORE};
 use shared::kkp::phase::Limits;
 use shared::kkp::record::{Machines, Numbers, Record, RecordError};
 
+use super::super::control_plane::Replicas;
 use super::super::*;
 use super::world::{UID, confirm, up_to_date, workload};
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use shared::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Condition, Request};
-use shared::kkp::control_plane::Replicas;
 use shared::kkp::keys;
 use shared::kkp::phase::Limits;
 use shared::kkp::record::{Numbers, Record, Workload, WorkloadKind, is_paused_by_us};
 
+use super::super::control_plane::Replicas;
 use super::super::*;
 
 const TICK: Duration = Duration::from_secs(3);

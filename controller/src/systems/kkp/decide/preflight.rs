@@ -1,23 +1,19 @@
 //! What refuses a dehydration, what only `--force` accepts, and what the user is warned of.
 
-use std::fmt;
+use shared::finding::{Finding, Severity};
+use shared::hive::preflight::Resources;
+use shared::kkp::api::Cluster;
+use shared::kkp::keys::{ACTIVE_RESTORE, TO_UNPAUSE, WORKER_NAME};
+use shared::kkp::phase::Phase;
+use shared::text::list;
 
-use super::api::Cluster;
 use super::control_plane::Replicas;
-use super::keys::{ACTIVE_RESTORE, TO_UNPAUSE, WORKER_NAME};
-use super::phase::Phase;
-use crate::finding::{Finding, Severity};
-use crate::hive::preflight::Resources;
-use crate::text::name_some;
 
 /// What machine-controller and operating-system-manager write in a user cluster during a wake.
 pub const WRITTEN_BY_A_WAKE: Resources = &[
     ("cluster.k8s.io", &["machinedeployments", "machinesets", "machines", "machines/status"]),
     ("operatingsystemmanager.k8c.io", &["operatingsystemprofiles", "operatingsystemconfigs"]),
 ];
-
-/// Names that a sentence lists before it counts the rest.
-const NAMED: usize = 5;
 
 /// What the seed and the user cluster say before a sleep.
 #[derive(Clone, Debug, PartialEq)]
@@ -224,18 +220,13 @@ fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// `a, b and 3 more`.
-pub(crate) fn list(names: impl IntoIterator<Item: fmt::Display>) -> String {
-    name_some(names, NAMED)
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
+    use shared::kkp::record::{Workload, WorkloadKind};
 
     use super::*;
-    use crate::kkp::record::{Workload, WorkloadKind};
 
     fn cluster(change: &Value) -> Cluster {
         let mut cluster = json!({

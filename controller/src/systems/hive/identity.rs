@@ -5,8 +5,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-
-use super::api::{ClusterDeployment, FAKE_CLUSTER};
+use shared::hive::api::{ClusterDeployment, FAKE_CLUSTER};
 
 /// Condition `HibernationProgress`, and the first word of the failure in H or R: an older object names the same
 /// machines.

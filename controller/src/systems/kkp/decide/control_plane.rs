@@ -1,6 +1,6 @@
 //! Deployments and `StatefulSets` of a control plane, and their counts.
 
-use super::record::{Record, Workload};
+use shared::kkp::record::{Record, Workload};
 
 /// A workload of the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,40 +10,17 @@ use shared::annotation::keys::{self, GROUP};
 
 use crate::confine::{controller, every_write, same_notes, same_object};
 use crate::entry::{self, ClientConfig, FAIL, IGNORE, validating_entry};
-use crate::names::{CONTROLLER, WEBHOOK};
-use crate::rbac::{cluster_role, cluster_role_binding, rule};
+use crate::names::CONTROLLER;
+use crate::plain;
 
-/// Name of the controller's role, its binding and the policy.
-const CONTROLLER_ROLE: &str = "hibernate-controller-fdb";
-/// Name of the webhook's role and its binding.
-const WEBHOOK_ROLE: &str = "hibernate-webhook-fdb";
+/// Name of the policy, as of the controller's role and its binding.
+const NAME: &str = "hibernate-controller-fdb";
 /// Name of the entry that guards volumes of `FoundationDBClusters`.
 pub(crate) const SUSPEND: &str = "suspend.hibernate.sh";
 
 /// The rights of both programs and the policy that confines the controller's, in an order in which they can be created.
 pub fn objects() -> Vec<Value> {
-    [rbac(), policy()].concat()
-}
-
-/// What both programs may do.
-pub(crate) fn rbac() -> Vec<Value> {
-    let clusters = || rule("apps.foundationdb.org", &["foundationdbclusters"], &["list", "watch"]);
-    vec![
-        json!(cluster_role(
-            CONTROLLER_ROLE,
-            CONTROLLER,
-            vec![
-                clusters(),
-                // Of a cluster of which something is being removed: its Pods are looked for, its volumes and Services
-                // are stamped and released.
-                rule("", &["pods"], &["list"]),
-                rule("", &["persistentvolumeclaims", "services"], &["list", "patch"]),
-            ],
-        )),
-        json!(cluster_role_binding(CONTROLLER_ROLE, CONTROLLER_ROLE, CONTROLLER)),
-        json!(cluster_role(WEBHOOK_ROLE, WEBHOOK, vec![clusters()])),
-        json!(cluster_role_binding(WEBHOOK_ROLE, WEBHOOK_ROLE, WEBHOOK)),
-    ]
+    [plain::objects(plain::FDB_RBAC), policy()].concat()
 }
 
 /// Of volumes and Services of a `FoundationDBCluster` the controller's account may change annotations of ours, and of
@@ -59,7 +36,7 @@ pub(crate) fn policy() -> Vec<Value> {
     let message = format!(
         "{CONTROLLER} may change only annotations of {GROUP} of a PersistentVolumeClaim or Service that a FoundationDBCluster owns"
     );
-    controller(CONTROLLER_ROLE, rules, variables, vec![forbid(unless, message)])
+    controller(NAME, rules, variables, vec![forbid(unless, message)])
 }
 
 /// The entries of the webhook.

@@ -1,6 +1,6 @@
 //! Everything that is installed on a hub, as objects.
 //!
-//! What has its source in code (CRDs, RBAC, webhook configurations, policies) is generated: the program
+//! What has its source in code (CRDs, webhook configurations, policies) is generated: the program
 //! `hibernate-manifests` writes it into `manifests/`. The rest is plain YAML there. The test world installs all of it
 //! from here.
 //!
@@ -19,11 +19,11 @@ pub mod kkp;
 pub mod names;
 mod plain;
 mod policy;
-mod rbac;
 mod rollout;
 pub mod tree;
 mod yaml;
 
+use plain::objects;
 use serde_json::Value;
 
 pub use admission::webhook_configurations;
@@ -38,15 +38,15 @@ pub fn base() -> Vec<Value> {
     [
         rollout::definitions(),
         rollout::policy(),
-        plain::rollout_roles(),
-        plain::namespace(),
-        rbac::controller(),
-        rbac::controller_secrets(),
+        objects(plain::ROLLOUT_ROLES),
+        objects(plain::NAMESPACE),
+        objects(plain::CONTROLLER_RBAC),
+        objects(plain::CONTROLLER_SECRETS),
         hive::policy(),
-        rbac::webhook(),
-        plain::controller(),
-        plain::webhook(),
-        plain::network_policies(),
+        objects(plain::WEBHOOK_RBAC),
+        objects(plain::CONTROLLER),
+        objects(plain::WEBHOOK),
+        objects(plain::NETWORK_POLICIES),
     ]
     .concat()
 }

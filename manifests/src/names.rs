@@ -10,11 +10,6 @@ pub const CONTROLLER: &str = shared::annotation::keys::CONTROLLER;
 /// The webhook: its Deployment, `ServiceAccount`, image, Service and both configurations.
 pub const WEBHOOK: &str = shared::annotation::keys::WEBHOOK;
 
-/// Secret with the webhook's certificate authority and serving certificate.
-pub const CERTIFICATE_SECRET: &str = "hibernate-webhook-tls";
-/// Type of that Secret. It tells the certificate task that the content is its own to replace.
-pub const CERTIFICATE_SECRET_TYPE: &str = "hibernate.sh/webhook-certificate";
-
 /// The resource of rollouts.
 pub(crate) const ROLLOUTS: &str = "powerrollouts";
 
@@ -23,11 +18,6 @@ pub fn labels(program: &str) -> BTreeMap<String, String> {
     [("app.kubernetes.io/name", program), ("app.kubernetes.io/part-of", shared::annotation::keys::PLUGIN)]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
-}
-
-/// Metadata of an object of a program in our namespace.
-pub(crate) fn namespaced(name: &str, program: &str) -> ObjectMeta {
-    ObjectMeta { namespace: Some(NAMESPACE.to_owned()), ..cluster_wide(name, program) }
 }
 
 /// Metadata of an object of a program that lives in no namespace.

@@ -2,39 +2,29 @@
 
 use serde_json::Value;
 
-const NAMESPACE: &str = include_str!("../base/namespace.yaml");
-const CONTROLLER: &str = include_str!("../base/controller.yaml");
-const WEBHOOK: &str = include_str!("../base/webhook.yaml");
-const NETWORK_POLICIES: &str = include_str!("../base/network-policies.yaml");
-const ROLLOUT_ROLES: &str = include_str!("../base/rollout-roles.yaml");
+/// Our namespace, in which no pod may run with more rights than ours need.
+pub(crate) const NAMESPACE: &str = include_str!("../base/namespace.yaml");
+/// What the controller may do.
+pub(crate) const CONTROLLER_RBAC: &str = include_str!("../base/controller-rbac.yaml");
+/// The controller's right to read Secrets, and the binding that an overlay replaces.
+pub(crate) const CONTROLLER_SECRETS: &str = include_str!("../base/controller-secrets.yaml");
+/// The controller's Deployment, Service and disruption budget.
+pub(crate) const CONTROLLER: &str = include_str!("../base/controller.yaml");
+/// What the webhook may do.
+pub(crate) const WEBHOOK_RBAC: &str = include_str!("../base/webhook-rbac.yaml");
+/// The webhook's Deployment, Services and disruption budget.
+pub(crate) const WEBHOOK: &str = include_str!("../base/webhook.yaml");
+/// Who may connect to our pods.
+pub(crate) const NETWORK_POLICIES: &str = include_str!("../base/network-policies.yaml");
+/// `ClusterRoles` for users who look at rollouts, and for those who run them.
+pub(crate) const ROLLOUT_ROLES: &str = include_str!("../base/rollout-roles.yaml");
+/// What both programs may do on a hub with FoundationDB clusters.
+pub(crate) const FDB_RBAC: &str = include_str!("../components/fdb/rbac.yaml");
+/// What the controller may do on a KKP seed.
+pub(crate) const KKP_RBAC: &str = include_str!("../components/kkp/controller-rbac.yaml");
 const CONTROLLER_MONITORING: &str = include_str!("../components/monitoring/controller.yaml");
 const DASHBOARD: &str = include_str!("../components/monitoring/dashboard.yaml");
 const WEBHOOK_MONITORING: &str = include_str!("../components/monitoring/webhook.yaml");
-
-/// Our namespace, in which no pod may run with more rights than ours need.
-pub(crate) fn namespace() -> Vec<Value> {
-    objects(NAMESPACE)
-}
-
-/// The controller's Deployment, Service and disruption budget.
-pub(crate) fn controller() -> Vec<Value> {
-    objects(CONTROLLER)
-}
-
-/// The webhook's Deployment, Services and disruption budget.
-pub(crate) fn webhook() -> Vec<Value> {
-    objects(WEBHOOK)
-}
-
-/// Who may connect to our pods.
-pub(crate) fn network_policies() -> Vec<Value> {
-    objects(NETWORK_POLICIES)
-}
-
-/// `ClusterRoles` for users who look at rollouts, and for those who run them.
-pub(crate) fn rollout_roles() -> Vec<Value> {
-    objects(ROLLOUT_ROLES)
-}
 
 /// What watches the controller: its metrics, alerts about them, and a dashboard. A test of the controller looks up what
 /// they ask for.
@@ -48,7 +38,7 @@ pub fn webhook_monitoring() -> Vec<Value> {
 }
 
 /// The documents of a file. The files are compiled in, and a test reads each of them.
-fn objects(text: &str) -> Vec<Value> {
+pub(crate) fn objects(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap_or_default()
 }
 
@@ -59,9 +49,16 @@ mod tests {
     use serde_json::json;
     use shared::annotation::keys;
     use shared::hive::exempt;
+    use shared::kkp;
+    use shared::rollout::admission::POLICY;
 
     use super::*;
-    use crate::{fdb, names, rbac};
+    use crate::{fdb, names};
+
+    /// Secret with the webhook's certificate authority and serving certificate.
+    const CERTIFICATE_SECRET: &str = "hibernate-webhook-tls";
+    /// Every file with rights of a program.
+    const RBAC: [&str; 5] = [CONTROLLER_RBAC, CONTROLLER_SECRETS, WEBHOOK_RBAC, FDB_RBAC, KKP_RBAC];
 
     /// The container of a file's Deployment.
     fn container(objects: &[Value]) -> &Value {
@@ -78,23 +75,30 @@ mod tests {
         let kinds = |objects: Vec<Value>| -> Vec<String> {
             objects.iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect()
         };
-        assert_eq!(kinds(namespace()), ["Namespace"]);
-        assert_eq!(kinds(controller()), ["Deployment", "Service", "PodDisruptionBudget"]);
-        assert_eq!(kinds(webhook()), ["Deployment", "Service", "Service", "PodDisruptionBudget"]);
-        assert_eq!(kinds(network_policies()), ["NetworkPolicy", "NetworkPolicy", "NetworkPolicy"]);
-        assert_eq!(kinds(rollout_roles()), ["ClusterRole", "ClusterRole"]);
+        let of = |text| kinds(super::objects(text));
+        assert_eq!(of(NAMESPACE), ["Namespace"]);
+        assert_eq!(of(CONTROLLER), ["Deployment", "Service", "PodDisruptionBudget"]);
+        assert_eq!(of(WEBHOOK), ["Deployment", "Service", "Service", "PodDisruptionBudget"]);
+        assert_eq!(of(NETWORK_POLICIES), ["NetworkPolicy", "NetworkPolicy", "NetworkPolicy"]);
+        assert_eq!(of(ROLLOUT_ROLES), ["ClusterRole", "ClusterRole"]);
+        let (everywhere, here) = (["ClusterRole", "ClusterRoleBinding"], ["Role", "RoleBinding"]);
+        assert_eq!(of(CONTROLLER_RBAC), [&["ServiceAccount"][..], &everywhere, &["Lease"], &here].concat());
+        assert_eq!(of(WEBHOOK_RBAC), [&["ServiceAccount"][..], &everywhere, &["Secret"], &here].concat());
+        assert_eq!(of(CONTROLLER_SECRETS), everywhere);
+        assert_eq!(of(FDB_RBAC), everywhere.repeat(2));
+        assert_eq!(of(KKP_RBAC), everywhere);
         assert_eq!(kinds(controller_monitoring()), ["PodMonitor", "PrometheusRule", "ConfigMap"]);
         assert_eq!(kinds(webhook_monitoring()), ["PodMonitor", "PrometheusRule"]);
-        assert_eq!(namespace()[0]["metadata"]["name"], names::NAMESPACE);
+        assert_eq!(objects(NAMESPACE)[0]["metadata"]["name"], names::NAMESPACE);
         let monitoring = [controller_monitoring(), webhook_monitoring()].concat();
-        for object in [controller(), webhook(), network_policies(), monitoring].concat() {
+        for object in [objects(CONTROLLER), objects(WEBHOOK), objects(NETWORK_POLICIES), monitoring].concat() {
             assert_eq!(object["metadata"]["namespace"], names::NAMESPACE, "{object}");
         }
     }
 
     #[test]
     fn the_deployments_run_this_version_with_the_names_that_programs_use() {
-        for (name, objects) in [(names::CONTROLLER, controller()), (names::WEBHOOK, webhook())] {
+        for (name, objects) in [(names::CONTROLLER, objects(CONTROLLER)), (names::WEBHOOK, objects(WEBHOOK))] {
             // No registry, because none has been chosen: kustomize's `images` puts yours in front.
             assert_eq!(container(&objects)["image"], format!("{name}:v{}", env!("CARGO_PKG_VERSION")));
             let pod = &objects[0]["spec"]["template"];
@@ -106,12 +110,12 @@ mod tests {
             let own = variables.iter().find(|variable| variable["name"] == "POD_NAMESPACE").unwrap();
             assert_eq!(own["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
         }
-        let webhook = webhook();
+        let webhook = objects(WEBHOOK);
         let groups = exempt::GROUPS.iter().map(|group| format!("--exempt-group={group}"));
         let own = |user: &str| user.replace(&format!(":{}:", names::NAMESPACE), ":$(POD_NAMESPACE):");
         let users = exempt::USERS.iter().map(|user| format!("--exempt-user={}", own(user)));
         let names = [
-            format!("--certificate-secret={}", names::CERTIFICATE_SECRET),
+            format!("--certificate-secret={CERTIFICATE_SECRET}"),
             format!("--service={}", names::WEBHOOK),
             format!("--configuration={}", names::WEBHOOK),
         ];
@@ -126,11 +130,41 @@ mod tests {
         );
     }
 
+    /// Rights are on texts: each is a name that the programs use, and each object is of one of them.
+    #[test]
+    fn rights_are_granted_to_our_programs_on_the_names_that_they_use() {
+        let all: Vec<Value> = RBAC.iter().copied().flat_map(objects).collect();
+        for object in &all {
+            let program = if object["metadata"]["name"].as_str().unwrap().starts_with(names::CONTROLLER) {
+                names::CONTROLLER
+            } else {
+                names::WEBHOOK
+            };
+            let metadata = &object["metadata"];
+            assert_eq!(metadata["labels"], json!(names::labels(program)));
+            assert!(metadata["namespace"].is_null() || metadata["namespace"] == names::NAMESPACE, "{object}");
+            if let Some(role) = object.get("roleRef") {
+                let own = json!([{"kind": "ServiceAccount", "name": program, "namespace": names::NAMESPACE}]);
+                assert_eq!((&role["name"], &object["subjects"]), (&metadata["name"], &own));
+            }
+        }
+        let rules = || all.iter().filter_map(|object| object["rules"].as_array()).flatten();
+        let named = rules().filter_map(|rule| rule["resourceNames"].as_array()).flatten();
+        let named: Vec<&str> = named.map(|name| name.as_str().unwrap()).collect();
+        let (record, _) = kkp::keys::RECORD;
+        let webhook = [names::WEBHOOK, CERTIFICATE_SECRET];
+        assert_eq!(named[..5], [&[POLICY, names::CONTROLLER][..], &webhook, &[record]].concat());
+        assert_eq!(named.len(), 9, "and four Secrets of a control plane");
+        let ours = rules().filter(|rule| rule["apiGroups"] == json!([keys::GROUP]));
+        let ours: Vec<&Value> = ours.map(|rule| &rule["resources"][0]).collect();
+        assert_eq!(ours, [&json!(names::ROLLOUTS), &json!(format!("{}/status", names::ROLLOUTS))]);
+    }
+
     #[test]
     fn metrics_are_scraped_where_the_programs_serve_them() {
         for (name, deployed, monitoring) in [
-            (names::CONTROLLER, controller(), controller_monitoring()),
-            (names::WEBHOOK, webhook(), webhook_monitoring()),
+            (names::CONTROLLER, objects(CONTROLLER), controller_monitoring()),
+            (names::WEBHOOK, objects(WEBHOOK), webhook_monitoring()),
         ] {
             let spec = &monitoring[0]["spec"];
             assert_eq!(spec["selector"], deployed[0]["spec"]["selector"], "{name}");
@@ -148,9 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn patches_and_examples_name_what_is_generated() {
-        let generated = rbac::controller_secrets();
-        let (role, binding) = (&generated[0], &generated[1]);
+    fn patches_and_examples_name_what_is_installed() {
+        let secrets = objects(CONTROLLER_SECRETS);
+        let (role, binding) = (&secrets[0], &secrets[1]);
         for overlay in ["kkp", "secrets-per-namespace"] {
             let patches = read(&format!("overlays/{overlay}/no-cluster-role-binding.yaml"));
             let name = json!({"name": binding["metadata"]["name"]});

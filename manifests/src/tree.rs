@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::{admission, fdb, hive, kkp, policy, rbac, rollout, yaml};
+use crate::{admission, fdb, hive, kkp, policy, rollout, yaml};
 
 /// Why the files could not be made, written or compared.
 #[derive(Debug, thiserror::Error)]
@@ -39,16 +39,11 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
     let tree = [
         ("base/crds.yaml", rollout::definitions()),
         ("base/rollout-policy.yaml", rollout::policy()),
-        ("base/controller-rbac.yaml", rbac::controller()),
         ("base/controller-policy.yaml", hive::policy()),
-        ("base/controller-secrets.yaml", rbac::controller_secrets()),
-        ("base/webhook-rbac.yaml", rbac::webhook()),
         ("base/webhook-configurations.yaml", admission::base()),
-        ("components/fdb/rbac.yaml", fdb::rbac()),
         ("components/fdb/controller-policy.yaml", fdb::policy()),
         ("components/fdb/validating-webhooks.yaml", vec![fdb::validating_patch()]),
         ("components/policy/policy.yaml", policy()),
-        ("components/kkp/controller-rbac.yaml", kkp::rbac()),
         ("components/kkp/controller-policy.yaml", kkp::policy()),
         ("components/kkp/validating-webhooks.yaml", vec![kkp::validating_patch()]),
         ("components/kkp/mutating-webhooks.yaml", vec![kkp::mutating_patch()]),
@@ -134,7 +129,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path()).unwrap();
         fs::write(folder.path().join("components/policy/policy.yaml"), "kind: X\n").unwrap();
-        fs::remove_file(folder.path().join("base/webhook-rbac.yaml")).unwrap();
-        assert_eq!(stale(folder.path()).unwrap(), ["base/webhook-rbac.yaml", "components/policy/policy.yaml"]);
+        fs::remove_file(folder.path().join("base/rollout-policy.yaml")).unwrap();
+        assert_eq!(stale(folder.path()).unwrap(), ["base/rollout-policy.yaml", "components/policy/policy.yaml"]);
     }
 }

@@ -6,7 +6,7 @@
 mod arriving;
 mod connections;
 pub mod log;
-mod metrics;
+pub mod metrics;
 mod port;
 pub mod shares;
 mod warnings;

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
-use server::ConnectionMetrics;
+use server::{ConnectionMetrics, metrics};
 use tokio_util::sync::CancellationToken;
 
 use crate::certs::Certificates;
@@ -53,7 +53,7 @@ impl Health {
 
 /// Routes of the admin server.
 pub fn router(health: Health) -> Router {
-    let text = [(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    let text = [(CONTENT_TYPE, metrics::CONTENT_TYPE)];
     let counted = health.clone();
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

@@ -1,13 +1,13 @@
 //! What the webhook counts.
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use server::ConnectionMetrics;
+use server::metrics::{self, Declare as _};
 
 /// Upper bounds in seconds: an answer takes some tens of microseconds, and anything beyond a second has failed.
 const BUCKETS: [f64; 14] =
@@ -63,52 +63,31 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut metrics = Self {
-            registry: Registry::with_prefix("hibernate_webhook"),
-            requests: Family::default(),
-            denials: Family::default(),
-            rejected: Family::default(),
-            duration: Histogram::new(BUCKETS),
-            in_flight: Gauge::default(),
-            connections: ConnectionMetrics::default(),
-            certificate_expiry: Gauge::default(),
-            certificate_failures: Gauge::default(),
-        };
-        let registry = &mut metrics.registry;
-        registry.register("requests", "Answered requests, by resource and verdict", metrics.requests.clone());
-        registry.register("denials", "Denials, one for each rule that denied", metrics.denials.clone());
-        registry.register("rejected", "Rejected requests, by HTTP status code", metrics.rejected.clone());
-        registry.register("in_flight", "Requests that are being read or answered", metrics.in_flight.clone());
-        metrics.connections.register(registry);
-        registry.register_with_unit(
-            "request_duration",
-            "Time from the last byte of a request to its response",
-            Unit::Seconds,
-            metrics.duration.clone(),
-        );
-        registry.register_with_unit(
-            "certificate_expiry_timestamp",
-            "Expiry of the serving certificate in seconds since the epoch; 0 without a certificate",
-            Unit::Seconds,
-            metrics.certificate_expiry.clone(),
-        );
-        registry.register(
-            "certificate_failures",
-            "Failures to issue, read or publish a certificate",
-            metrics.certificate_failures.clone(),
-        );
-        metrics
+        let mut registry = Registry::with_prefix("hibernate_webhook");
+        let expiry = "Expiry of the serving certificate in seconds since the epoch; 0 without a certificate";
+        Self {
+            requests: registry.add("requests", "Answered requests, by resource and verdict"),
+            denials: registry.add("denials", "Denials, one for each rule that denied"),
+            rejected: registry.add("rejected", "Rejected requests, by HTTP status code"),
+            in_flight: registry.add("in_flight", "Requests that are being read or answered"),
+            connections: ConnectionMetrics::new(&mut registry),
+            duration: registry.seconds(
+                "request_duration",
+                "Time from the last byte of a request to its response",
+                Histogram::new(BUCKETS),
+            ),
+            certificate_expiry: registry.seconds("certificate_expiry_timestamp", expiry, Gauge::default()),
+            certificate_failures: registry
+                .add("certificate_failures", "Failures to issue, read or publish a certificate"),
+            registry,
+        }
     }
 }
 
 impl Metrics {
     /// All metrics as text of the format that Prometheus scrapes.
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        match encode(&mut text, &self.registry) {
-            Ok(()) => text,
-            Err(std::fmt::Error) => String::new(), // writing to a String does not fail
-        }
+        metrics::text(&self.registry)
     }
 }
 

@@ -5,6 +5,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use server::metrics::Declare as _;
 
 /// Labels of what is held of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -34,7 +35,6 @@ pub struct Holdings {
 }
 
 /// What is held.
-#[derive(Default)]
 pub struct FdbMetrics {
     groups: Family<Suspended, Gauge>,
     bytes: Family<Suspended, Gauge>,
@@ -46,19 +46,15 @@ pub struct FdbMetrics {
 impl FdbMetrics {
     /// Registers them in a registry with our prefix.
     pub fn new(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register("fdb_suspended_groups", "Suspended process groups", metrics.groups.clone());
-        registry.register(
-            "fdb_suspended_bytes",
-            "Size of the volumes of suspended process groups",
-            metrics.bytes.clone(),
-        );
-        let help = "Process groups whose suspension has expired and that wait for their turn to be released";
-        registry.register("fdb_waiting_groups", help, metrics.waiting.clone());
-        let help = "Released process groups that the operator has not deleted yet";
-        registry.register("fdb_undeleted_groups", help, metrics.undeleted.clone());
-        registry.register("fdb_released", "Process groups that were released", metrics.released.clone());
-        metrics
+        let waiting = "Process groups whose suspension has expired and that wait for their turn to be released";
+        let undeleted = "Released process groups that the operator has not deleted yet";
+        Self {
+            groups: registry.add("fdb_suspended_groups", "Suspended process groups"),
+            bytes: registry.add("fdb_suspended_bytes", "Size of the volumes of suspended process groups"),
+            waiting: registry.add("fdb_waiting_groups", waiting),
+            undeleted: registry.add("fdb_undeleted_groups", undeleted),
+            released: registry.add("fdb_released", "Process groups that were released"),
+        }
     }
 
     /// Tells what is held of a cluster.

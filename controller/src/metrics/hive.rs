@@ -7,6 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use server::metrics::Declare as _;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY, reason};
 
@@ -52,26 +53,25 @@ impl HiveMetrics {
     pub fn new(registry: &mut Registry) -> Self {
         let hibernated: fn() -> Histogram = || Histogram::new([30.0, 60.0, 180.0, 300.0, 600.0]);
         let resumed: fn() -> Histogram = || Histogram::new([60.0, 90.0, 180.0, 300.0, 600.0, 1200.0]);
-        let looked: fn() -> Histogram = || Histogram::new([0.001, 0.01, 0.1, 1.0, 10.0, 30.0, 60.0, 120.0]);
-        let metrics = Self {
-            hibernated: Family::new_with_constructor(hibernated),
-            resumed: Family::new_with_constructor(resumed),
-            reconciled: Family::new_with_constructor(looked),
-            aws_calls: Family::default(),
-        };
-        registry.register(
-            "hive_cluster_deployments_hibernation_transition_seconds",
-            "Time from the beginning of a sleep to its end",
-            metrics.hibernated.clone(),
-        );
-        registry.register(
-            "hive_cluster_deployments_running_transition_seconds",
-            "Time from the beginning of a wake to its end",
-            metrics.resumed.clone(),
-        );
-        registry.register("hive_controller_reconcile_seconds", "Duration of a reconcile", metrics.reconciled.clone());
-        registry.register("hive_aws_api_calls", "Calls of the AWS API", metrics.aws_calls.clone());
-        metrics
+        let reconciled: fn() -> Histogram = || Histogram::new([0.001, 0.01, 0.1, 1.0, 10.0, 30.0, 60.0, 120.0]);
+        Self {
+            hibernated: registry.keep(
+                "hive_cluster_deployments_hibernation_transition_seconds",
+                "Time from the beginning of a sleep to its end",
+                Family::new_with_constructor(hibernated),
+            ),
+            resumed: registry.keep(
+                "hive_cluster_deployments_running_transition_seconds",
+                "Time from the beginning of a wake to its end",
+                Family::new_with_constructor(resumed),
+            ),
+            reconciled: registry.keep(
+                "hive_controller_reconcile_seconds",
+                "Duration of a reconcile",
+                Family::new_with_constructor(reconciled),
+            ),
+            aws_calls: registry.add("hive_aws_api_calls", "Calls of the AWS API"),
+        }
     }
 
     /// Observes a transition that a status write has completed. The baselines are Hive's: R's transition for a sleep,

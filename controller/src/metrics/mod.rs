@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
+use server::metrics::{Declare as _, text};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::POWER_STATES;
 use tokio::time::Instant;
@@ -173,61 +173,36 @@ impl Default for Metrics {
         let mut root = Registry::default();
         let steps: fn() -> Histogram =
             || Histogram::new([1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0]);
+        let reconciles = Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]);
         let hive = HiveMetrics::new(&mut root);
-        let fdb = FdbMetrics::new(root.sub_registry_with_prefix("hibernate"));
-        let rollouts = RolloutMetrics::new(root.sub_registry_with_prefix("hibernate"));
-        let mut metrics = Self {
-            registry: root,
-            fdb,
-            rollouts,
-            leader: Gauge::default(),
-            reconciles: Family::default(),
-            reconcile_seconds: Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
-            transitions: Family::default(),
-            cloud_calls: Family::default(),
-            notices: Family::default(),
-            requests: Family::default(),
-            probes: Family::default(),
+        let registry = root.sub_registry_with_prefix("hibernate");
+        Self {
+            fdb: FdbMetrics::new(registry),
+            rollouts: RolloutMetrics::new(registry),
+            leader: registry.add("leader", "1 while this controller leads"),
+            reconciles: registry.add("reconciles", "Reconciles, by system and outcome"),
+            reconcile_seconds: registry.seconds("reconcile", "Duration of a reconcile", reconciles),
+            transitions: registry.add("transitions", "Power states reached"),
+            cloud_calls: registry.add("cloud_calls", "Calls to clouds"),
+            notices: registry.add("notices", "Events that carry information not in a status, by system and reason"),
+            requests: registry.add("csrs", "Verdicts on kubelet certificate requests, by kind, verdict and reason"),
+            probes: registry.add("probes", "Probes of API servers, by result"),
+            queue_depth: registry.add("queue_depth", "Targets whose reconcile is due and has not started"),
+            targets: registry.add("targets", "Targets in each power state"),
+            asleep: registry.add("asleep", "Targets asleep for at least this many days"),
+            step_seconds: registry.seconds(
+                "step",
+                "Time that targets spent in a power state before they left it",
+                Family::new_with_constructor(steps),
+            ),
+            panics: registry.add("panics", "Panics that were contained"),
+            refused: registry.add("refused_writes", "Writes that the API server refuses"),
+            kinds: registry.add("kind_served", "1 if the hub serves the kind that a system works on"),
             queue: Queue::default(),
-            panics: Family::default(),
-            refused: Family::default(),
-            kinds: Family::default(),
             counted: Mutex::default(),
-            queue_depth: Family::default(),
-            targets: Family::default(),
-            asleep: Family::default(),
-            step_seconds: Family::new_with_constructor(steps),
             hive,
-        };
-        let registry = metrics.registry.sub_registry_with_prefix("hibernate");
-        registry.register("leader", "1 while this controller leads", metrics.leader.clone());
-        // Published names: dashboards and alerts ask for them.
-        registry.register("reconciles", "Reconciles, by system and outcome", metrics.reconciles.clone());
-        let help = "Duration of a reconcile";
-        registry.register_with_unit("reconcile", help, Unit::Seconds, metrics.reconcile_seconds.clone());
-        registry.register("transitions", "Power states reached", metrics.transitions.clone());
-        registry.register("cloud_calls", "Calls to clouds", metrics.cloud_calls.clone());
-        registry.register(
-            "notices",
-            "Events that carry information not in a status, by system and reason",
-            metrics.notices.clone(),
-        );
-        registry.register(
-            "csrs",
-            "Verdicts on kubelet certificate requests, by kind, verdict and reason",
-            metrics.requests.clone(),
-        );
-        registry.register("probes", "Probes of API servers, by result", metrics.probes.clone());
-        let help = "Targets whose reconcile is due and has not started";
-        registry.register("queue_depth", help, metrics.queue_depth.clone());
-        registry.register("targets", "Targets in each power state", metrics.targets.clone());
-        registry.register("asleep", "Targets asleep for at least this many days", metrics.asleep.clone());
-        let help = "Time that targets spent in a power state before they left it";
-        registry.register_with_unit("step", help, Unit::Seconds, metrics.step_seconds.clone());
-        registry.register("panics", "Panics that were contained", metrics.panics.clone());
-        registry.register("refused_writes", "Writes that the API server refuses", metrics.refused.clone());
-        registry.register("kind_served", "1 if the hub serves the kind that a system works on", metrics.kinds.clone());
-        metrics
+            registry: root,
+        }
     }
 }
 

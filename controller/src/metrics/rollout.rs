@@ -7,6 +7,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use server::metrics::Declare as _;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 
 use crate::runtime::Key;
@@ -37,11 +38,12 @@ pub struct RolloutMetrics {
 impl RolloutMetrics {
     /// Registers them in a registry with our prefix.
     pub fn new(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register("rollouts", "PowerRollouts in each phase", metrics.rollouts.clone());
-        let help = "Targets of the PowerRollouts that are not over, in each state";
-        registry.register("rollout_targets", help, metrics.targets.clone());
-        metrics
+        let targets = "Targets of the PowerRollouts that are not over, in each state";
+        Self {
+            rollouts: registry.add("rollouts", "PowerRollouts in each phase"),
+            targets: registry.add("rollout_targets", targets),
+            counted: Mutex::default(),
+        }
     }
 
     fn counted(&self) -> MutexGuard<'_, HashMap<Key, Counted>> {

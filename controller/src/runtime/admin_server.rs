@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::RawQuery;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
-use server::ConnectionMetrics;
+use server::{ConnectionMetrics, metrics as served};
 use tokio_util::sync::CancellationToken;
 
 use super::readiness::Readiness;
@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 /// # Errors
 /// When the address cannot be bound.
 pub async fn serve(listen: SocketAddr, metrics: Arc<Metrics>, readiness: Arc<Readiness>) -> std::io::Result<()> {
-    let text = [(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    let text = [(CONTENT_TYPE, served::CONTENT_TYPE)];
     let leader = metrics.leader.clone();
     let ready = move |RawQuery(query): RawQuery| async move {
         let verbose = query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")));

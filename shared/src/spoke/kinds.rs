@@ -11,7 +11,6 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny};
 
 use super::machine::MachineAddress;
-use super::openshift::{ClusterOperatorCondition, ClusterOperatorStatus};
 use crate::kkp::keys;
 use crate::visit::{self, List, Map, text};
 
@@ -261,6 +260,164 @@ macro_rules! read {
     )*};
 }
 
+/// Declares kinds: where they are served, and what is read of them besides their metadata.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $version:literal, $plural:literal $(, metadata_only = $metadata_only:literal)? {
+        $($(#[$of_field:meta])* $field:ident: $type:ty,)*
+    })*) => {$(
+        read! {
+            $(#[$doc])*
+            $kind {
+                /// Its metadata.
+                metadata: Metadata,
+                $($(#[$of_field])* $field: $type,)*
+            }
+        }
+
+        impl Kind for $kind {
+            const VERSION: &'static str = $version;
+            const PLURAL: &'static str = $plural;
+            $(const METADATA_ONLY: bool = $metadata_only;)?
+        }
+
+        impl Object for $kind {
+            fn metadata(&self) -> &Metadata {
+                &self.metadata
+            }
+        }
+    )*};
+}
+
+kinds! {
+    /// A Node.
+    Node = "/api/v1", "nodes" {
+        /// What it is to be.
+        spec: NodeSpec,
+        /// What it is.
+        status: NodeStatus,
+    }
+
+    /// The name of a Node, of which nothing else is asked for.
+    NodeName = "/api/v1", "nodes", metadata_only = true {}
+
+    /// A Lease.
+    Lease = "/apis/coordination.k8s.io/v1", "leases" {
+        /// Who holds it.
+        spec: LeaseSpec,
+    }
+
+    /// A certificate signing request.
+    CertificateRequest = "/apis/certificates.k8s.io/v1", "certificatesigningrequests" {
+        /// What is asked for.
+        spec: CertificateRequestSpec,
+        /// What became of it.
+        status: CertificateRequestStatus,
+    }
+
+    /// An operator of OpenShift.
+    ClusterOperator = "/apis/config.openshift.io/v1", "clusteroperators" {
+        /// What it says of itself.
+        status: ClusterOperatorStatus,
+    }
+
+    /// The version of OpenShift.
+    ClusterVersion = "/apis/config.openshift.io/v1", "clusterversions" {
+        /// The progress of an upgrade.
+        status: ClusterVersionStatus,
+    }
+
+    /// A Machine of OpenShift.
+    Machine = "/apis/machine.openshift.io/v1beta1", "machines" {
+        /// Where it is.
+        spec: MachineSpec,
+        /// What became of it.
+        status: MachineStatus,
+    }
+
+    /// A Secret, of which only the metadata is read.
+    SecretLook = "/api/v1", "secrets", metadata_only = true {}
+
+    /// A bootstrap token.
+    BootstrapToken = "/api/v1", "secrets" {
+        /// What is in it.
+        data: BootstrapTokenData,
+    }
+
+    /// A disruption budget.
+    PodDisruptionBudget = "/apis/policy/v1", "poddisruptionbudgets" {
+        /// What it allows now.
+        status: PodDisruptionBudgetStatus,
+    }
+
+    /// Webhooks that validate.
+    ValidatingWebhooks = "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations" {
+        /// The webhooks.
+        webhooks: Vec<Webhook>,
+    }
+
+    /// Webhooks that mutate. The two kinds have all fields in common that we read.
+    MutatingWebhooks = "/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations" {
+        /// The webhooks.
+        webhooks: Vec<Webhook>,
+    }
+
+    /// A `MachineDeployment` of machine-controller.
+    MachineDeployment = "/apis/cluster.k8s.io/v1alpha1", "machinedeployments" {
+        /// What it is to be.
+        spec: MachineDeploymentSpec,
+    }
+
+    /// A `MachineSet` of machine-controller.
+    MachineSet = "/apis/cluster.k8s.io/v1alpha1", "machinesets" {}
+
+    /// A Machine of machine-controller.
+    KkpMachine = "/apis/cluster.k8s.io/v1alpha1", "machines" {
+        /// What it is made of.
+        spec: KkpMachineSpec,
+        /// What became of it.
+        status: KkpMachineStatus,
+    }
+
+    /// A Pod.
+    Pod = "/api/v1", "pods" {
+        /// What it is to be.
+        spec: PodSpec,
+        /// What it is.
+        status: PodStatus,
+    }
+
+    /// What is attached to a Node.
+    VolumeAttachment = "/apis/storage.k8s.io/v1", "volumeattachments", metadata_only = true {}
+
+    /// A volume.
+    PersistentVolume = "/api/v1", "persistentvolumes" {
+        /// What it is to be.
+        spec: PersistentVolumeSpec,
+    }
+
+    /// A Service.
+    Service = "/api/v1", "services" {
+        /// What it is to be.
+        spec: ServiceSpec,
+    }
+
+    /// A Job.
+    Job = "/apis/batch/v1", "jobs" {
+        /// How far it is.
+        status: JobStatus,
+    }
+
+    /// An Event.
+    Event = "/api/v1", "events" {
+        /// What it is about.
+        involved_object: ObjectRef,
+        /// What it says.
+        message: Option<String>,
+        /// When it was last said.
+        last_timestamp: Option<Timestamp>,
+    }
+}
+
 read! {
     /// Metadata of any object.
     Metadata {
@@ -312,16 +469,6 @@ read! {
         last_heartbeat_time: Option<Timestamp>,
     }
 
-    /// A Node.
-    Node {
-        /// Its metadata.
-        metadata: Metadata,
-        /// What it is to be.
-        spec: NodeSpec,
-        /// What it is.
-        status: NodeStatus,
-    }
-
     /// What a Node is.
     NodeStatus {
         /// The condition Ready.
@@ -338,34 +485,10 @@ read! {
         unschedulable: bool,
     }
 
-    /// The name of a Node, of which nothing else is asked for.
-    NodeName {
-        /// Its metadata.
-        metadata: Metadata,
-    }
-
-    /// A Lease.
-    Lease {
-        /// Its metadata.
-        metadata: Metadata,
-        /// Who holds it.
-        spec: LeaseSpec,
-    }
-
     /// Who holds a Lease.
     LeaseSpec {
         /// When it was renewed.
         renew_time: Option<Timestamp>,
-    }
-
-    /// A certificate signing request.
-    CertificateRequest {
-        /// Its metadata.
-        metadata: Metadata,
-        /// What is asked for.
-        spec: CertificateRequestSpec,
-        /// What became of it.
-        status: CertificateRequestStatus,
     }
 
     /// What a certificate signing request asks for.
@@ -390,26 +513,39 @@ read! {
         certificate: String,
     }
 
-    /// An operator of OpenShift.
-    ClusterOperator {
-        /// Its metadata.
-        metadata: Metadata,
-        /// What it says of itself.
-        status: ClusterOperatorStatus,
+    /// What an operator of OpenShift reports of itself.
+    ClusterOperatorStatus {
+        /// `Available`, `Progressing`, `Degraded` and others.
+        conditions: Vec<OperatorCondition>,
+        /// What belongs to the operator, its namespaces among them.
+        related_objects: Vec<RelatedObject>,
     }
 
-    /// The version of OpenShift.
-    ClusterVersion {
-        /// Its metadata.
-        metadata: Metadata,
-        /// The progress of an upgrade.
-        status: ClusterVersionStatus,
+    /// A condition of an operator.
+    OperatorCondition {
+        /// Its type.
+        #[serde(rename = "type")]
+        type_: String,
+        /// `True`, `False` or `Unknown`.
+        status: String,
+        /// One sentence why.
+        message: Option<String>,
+    }
+
+    /// An object that belongs to an operator.
+    RelatedObject {
+        /// API group, empty for the core.
+        group: String,
+        /// Plural of the kind.
+        resource: String,
+        /// Name.
+        name: String,
     }
 
     /// The progress of an upgrade.
     ClusterVersionStatus {
         /// `Available`, `Progressing`, `Failing` and others.
-        conditions: Vec<ClusterOperatorCondition>,
+        conditions: Vec<OperatorCondition>,
         /// Where it goes.
         desired: Update,
         /// Where it has been, the newest first.
@@ -422,16 +558,6 @@ read! {
         version: Option<String>,
         /// `Partial` or `Completed`.
         state: Option<String>,
-    }
-
-    /// A Machine of OpenShift.
-    Machine {
-        /// Its metadata.
-        metadata: Metadata,
-        /// Where it is.
-        spec: MachineSpec,
-        /// What became of it.
-        status: MachineStatus,
     }
 
     /// What became of a Machine.
@@ -451,32 +577,10 @@ read! {
         provider_id: Option<String>,
     }
 
-    /// A Secret, of which only the metadata is read.
-    SecretLook {
-        /// Its metadata.
-        metadata: Metadata,
-    }
-
-    /// A bootstrap token.
-    BootstrapToken {
-        /// Its metadata.
-        metadata: Metadata,
-        /// What is in it.
-        data: BootstrapTokenData,
-    }
-
     /// What is in a bootstrap token.
     BootstrapTokenData {
         /// Until when it is valid.
         expiration: Option<ByteString>,
-    }
-
-    /// A disruption budget.
-    PodDisruptionBudget {
-        /// Its metadata.
-        metadata: Metadata,
-        /// What it allows now.
-        status: PodDisruptionBudgetStatus,
     }
 
     /// What a disruption budget allows now.
@@ -485,22 +589,6 @@ read! {
         disruptions_allowed: Option<i32>,
         /// Pods that it covers.
         expected_pods: Option<i32>,
-    }
-
-    /// Webhooks that validate.
-    ValidatingWebhooks {
-        /// Its metadata.
-        metadata: Metadata,
-        /// The webhooks.
-        webhooks: Vec<Webhook>,
-    }
-
-    /// Webhooks that mutate. The two kinds have all fields in common that we read.
-    MutatingWebhooks {
-        /// Its metadata.
-        metadata: Metadata,
-        /// The webhooks.
-        webhooks: Vec<Webhook>,
     }
 
     /// A webhook.
@@ -547,34 +635,10 @@ read! {
         labels: BTreeMap<String, String>,
     }
 
-    /// A `MachineDeployment` of machine-controller.
-    MachineDeployment {
-        /// Its metadata.
-        metadata: Metadata,
-        /// What it is to be.
-        spec: MachineDeploymentSpec,
-    }
-
     /// What a `MachineDeployment` is to be.
     MachineDeploymentSpec {
         /// How many Machines; 1 if absent.
         replicas: Option<u32>,
-    }
-
-    /// A `MachineSet` of machine-controller.
-    MachineSet {
-        /// Its metadata.
-        metadata: Metadata,
-    }
-
-    /// A Machine of machine-controller.
-    KkpMachine {
-        /// Its metadata.
-        metadata: Metadata,
-        /// What it is made of.
-        spec: KkpMachineSpec,
-        /// What became of it.
-        status: KkpMachineStatus,
     }
 
     /// What a Machine of machine-controller is made of.
@@ -609,16 +673,6 @@ read! {
         name: Option<String>,
     }
 
-    /// A Pod.
-    Pod {
-        /// Its metadata.
-        metadata: Metadata,
-        /// What it is to be.
-        spec: PodSpec,
-        /// What it is.
-        status: PodStatus,
-    }
-
     /// What a Pod is to be.
     PodSpec {
         /// Its Node.
@@ -637,20 +691,6 @@ read! {
         phase: Option<String>,
     }
 
-    /// What is attached to a Node.
-    VolumeAttachment {
-        /// Its metadata.
-        metadata: Metadata,
-    }
-
-    /// A volume.
-    PersistentVolume {
-        /// Its metadata.
-        metadata: Metadata,
-        /// What it is to be.
-        spec: PersistentVolumeSpec,
-    }
-
     /// What a volume is to be.
     PersistentVolumeSpec {
         /// A folder of a Node.
@@ -664,27 +704,11 @@ read! {
         claim_ref: ObjectRef,
     }
 
-    /// A Service.
-    Service {
-        /// Its metadata.
-        metadata: Metadata,
-        /// What it is to be.
-        spec: ServiceSpec,
-    }
-
     /// What a Service is to be.
     ServiceSpec {
         /// Such as `LoadBalancer`.
         #[serde(rename = "type")]
         type_: Option<String>,
-    }
-
-    /// A Job.
-    Job {
-        /// Its metadata.
-        metadata: Metadata,
-        /// How far it is.
-        status: JobStatus,
     }
 
     /// How far a Job is.
@@ -693,58 +717,6 @@ read! {
         #[serde(rename = "conditions", deserialize_with = "is_done")]
         is_done: bool,
     }
-
-    /// An Event.
-    Event {
-        /// Its metadata.
-        metadata: Metadata,
-        /// What it is about.
-        involved_object: ObjectRef,
-        /// What it says.
-        message: Option<String>,
-        /// When it was last said.
-        last_timestamp: Option<Timestamp>,
-    }
-}
-
-macro_rules! kinds {
-    ($($kind:ident: $version:literal, $plural:literal $(, metadata_only = $metadata_only:literal)?;)*) => {$(
-        impl Kind for $kind {
-            const VERSION: &'static str = $version;
-            const PLURAL: &'static str = $plural;
-            $(const METADATA_ONLY: bool = $metadata_only;)?
-        }
-
-        impl Object for $kind {
-            fn metadata(&self) -> &Metadata {
-                &self.metadata
-            }
-        }
-    )*};
-}
-
-kinds! {
-    Node: "/api/v1", "nodes";
-    NodeName: "/api/v1", "nodes", metadata_only = true;
-    Lease: "/apis/coordination.k8s.io/v1", "leases";
-    CertificateRequest: "/apis/certificates.k8s.io/v1", "certificatesigningrequests";
-    ClusterOperator: "/apis/config.openshift.io/v1", "clusteroperators";
-    ClusterVersion: "/apis/config.openshift.io/v1", "clusterversions";
-    Machine: "/apis/machine.openshift.io/v1beta1", "machines";
-    SecretLook: "/api/v1", "secrets", metadata_only = true;
-    BootstrapToken: "/api/v1", "secrets";
-    PodDisruptionBudget: "/apis/policy/v1", "poddisruptionbudgets";
-    ValidatingWebhooks: "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations";
-    MutatingWebhooks: "/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations";
-    MachineDeployment: "/apis/cluster.k8s.io/v1alpha1", "machinedeployments";
-    MachineSet: "/apis/cluster.k8s.io/v1alpha1", "machinesets";
-    KkpMachine: "/apis/cluster.k8s.io/v1alpha1", "machines";
-    Pod: "/api/v1", "pods";
-    VolumeAttachment: "/apis/storage.k8s.io/v1", "volumeattachments", metadata_only = true;
-    PersistentVolume: "/api/v1", "persistentvolumes";
-    Service: "/api/v1", "services";
-    Job: "/apis/batch/v1", "jobs";
-    Event: "/api/v1", "events";
 }
 
 impl Kind for Namespace {

@@ -5,6 +5,5 @@
 mod facts;
 pub mod kinds;
 pub mod machine;
-pub mod openshift;
 
 pub use facts::{NodeLook, OperatorLook, Spoke, SpokeError, Upgrade};

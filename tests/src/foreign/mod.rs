@@ -7,7 +7,6 @@ mod tests;
 use kube::CustomResourceExt as _;
 use serde_json::{Map, Value, json};
 use shared::hive::api::{ClusterDeployment, ClusterSync};
-use shared::spoke::openshift::ClusterOperator;
 
 /// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, `ClusterSync` and `ClusterPool`, OpenShift's
 /// `ClusterOperator` and `ClusterVersion`, the `MachineDeployments` of Cluster API and of the machine-controller, and
@@ -17,7 +16,7 @@ pub(crate) fn definitions() -> Vec<Value> {
     vec![
         without_required_spec(as_upstream(json!(ClusterDeployment::crd()))),
         without_required_spec(as_upstream(json!(ClusterSync::crd()))),
-        as_upstream(json!(ClusterOperator::crd())),
+        cluster_operator(),
         cluster_pool(),
         cluster_version(),
         machine_deployment("cluster.x-k8s.io", "v1beta1", &["clusterName", "selector", "template"], "md"),
@@ -163,10 +162,53 @@ fn cluster_pool() -> Value {
     definition("hive.openshift.io", ("ClusterPool", "clusterpools", &["cp"]), "Namespaced", &version)
 }
 
+/// Of an operator of the cluster's own components: what it reports of itself.
+fn cluster_operator() -> Value {
+    let related = json!({
+        "type": "object",
+        "required": ["group", "name", "resource"],
+        "properties": {"group": text(), "name": text(), "resource": text()},
+        "x-kubernetes-preserve-unknown-fields": true,
+    });
+    let status = json!({"conditions": conditions(), "relatedObjects": {"type": "array", "items": related}});
+    openshift(("ClusterOperator", "clusteroperators", &["co"]), &["spec"], &status)
+}
+
 /// Of a cluster's version: whether it is changing, and from what to what. Requires less than upstream does: nobody of
 /// ours writes one.
 fn cluster_version() -> Value {
-    let text = || json!({"type": "string"});
+    let status = json!({
+        "desired": open(&json!({"version": text()})),
+        "history": {"type": "array", "items": open(&json!({"version": text(), "state": text()}))},
+        "conditions": conditions(),
+    });
+    openshift(("ClusterVersion", "clusterversions", &[]), &[], &status)
+}
+
+fn openshift(names: (&str, &str, &[&str]), required: &[&str], status: &Value) -> Value {
+    let version = json!({
+        "name": "v1",
+        "served": true,
+        "storage": true,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {
+            "type": "object",
+            "required": required,
+            "properties": {"spec": open(&json!({})), "status": open(status)},
+        }},
+    });
+    definition("config.openshift.io", names, "Cluster", &version)
+}
+
+fn text() -> Value {
+    json!({"type": "string"})
+}
+
+fn open(properties: &Value) -> Value {
+    json!({"type": "object", "properties": properties, "x-kubernetes-preserve-unknown-fields": true})
+}
+
+fn conditions() -> Value {
     let condition = json!({
         "type": "object",
         "required": ["lastTransitionTime", "status", "type"],
@@ -175,25 +217,7 @@ fn cluster_version() -> Value {
             "lastTransitionTime": {"type": "string", "format": "date-time"},
         },
     });
-    let open = |properties: Value| json!({"type": "object", "properties": properties, "x-kubernetes-preserve-unknown-fields": true});
-    let version = json!({
-        "name": "v1",
-        "served": true,
-        "storage": true,
-        "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": {
-            "type": "object",
-            "properties": {
-                "spec": open(json!({})),
-                "status": open(json!({
-                    "desired": open(json!({"version": text()})),
-                    "history": {"type": "array", "items": open(json!({"version": text(), "state": text()}))},
-                    "conditions": {"type": "array", "items": condition},
-                })),
-            },
-        }},
-    });
-    definition("config.openshift.io", ("ClusterVersion", "clusterversions", &[]), "Cluster", &version)
+    json!({"type": "array", "items": condition})
 }
 
 fn definition(group: &str, (kind, plural, short): (&str, &str, &[&str]), scope: &str, version: &Value) -> Value {

@@ -107,17 +107,28 @@ impl ReconcileError {
         move |source| Self::Read(what, Box::new(source))
     }
 
+    /// The write that has failed.
+    fn write(&self) -> Option<&WriteError> {
+        match self {
+            Self::Intent(write)
+            | Self::Status(write)
+            | Self::Cluster(write)
+            | Self::Target(write)
+            | Self::Record(write)
+            | Self::Write(_, write)
+            | Self::Delete(write) => Some(write),
+            _ => None,
+        }
+    }
+
     /// How soon the next reconcile follows.
     pub fn class(&self) -> Class {
+        if let Some(write) = self.write() {
+            let is_of_target = matches!(self, Self::Intent(_) | Self::Status(_) | Self::Cluster(_));
+            // An object that is gone and is not the reconciled one is read again.
+            return if write.class() == Class::Gone && !is_of_target { Class::Conflict } else { write.class() };
+        }
         match self {
-            Self::Intent(write) | Self::Status(write) | Self::Cluster(write) => write.class(),
-            // An object that is gone is not the reconciled one: it is read again.
-            Self::Target(write) | Self::Record(write) | Self::Write(_, write) | Self::Delete(write) => {
-                match write.class() {
-                    Class::Gone => Class::Conflict,
-                    class => class,
-                }
-            }
             Self::ControlPlane(_, source) => match &**source {
                 kube::Error::Api(status) if matches!(status.code, 404 | 409) => Class::Conflict,
                 _ => Class::Failed,
@@ -140,16 +151,7 @@ impl ReconcileError {
 
     /// The API server's words, if it has refused a write.
     pub fn refusal(&self) -> Option<String> {
-        match self {
-            Self::Intent(write)
-            | Self::Status(write)
-            | Self::Cluster(write)
-            | Self::Target(write)
-            | Self::Record(write)
-            | Self::Write(_, write)
-            | Self::Delete(write) => write.refusal(),
-            _ => None,
-        }
+        self.write()?.refusal()
     }
 }
 

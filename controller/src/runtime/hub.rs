@@ -150,31 +150,16 @@ impl<K: Resource<DynamicType = (), Scope = Self>> Scoped<K> for ClusterResourceS
 }
 
 /// What one system works with in one term of leadership: the hub, the watched objects, and a way to ask for reconciles.
+#[derive(Clone)]
 pub struct Handle<K: Object> {
     /// The hub.
     pub hub: Hub,
-    system: &'static str,
-    watched: Store<Guarded<K>>,
-    triggers: UnboundedSender<Key>,
-}
-
-impl<K: Object> Clone for Handle<K> {
-    fn clone(&self) -> Self {
-        let (hub, system) = (self.hub.clone(), self.system);
-        Self { hub, system, watched: self.watched.clone(), triggers: self.triggers.clone() }
-    }
+    pub(super) system: &'static str,
+    pub(super) watched: Store<Guarded<K>>,
+    pub(super) triggers: UnboundedSender<Key>,
 }
 
 impl<K: Object> Handle<K> {
-    pub(super) fn new(
-        hub: Hub,
-        system: &'static str,
-        watched: Store<Guarded<K>>,
-        triggers: UnboundedSender<Key>,
-    ) -> Self {
-        Self { hub, system, watched, triggers }
-    }
-
     /// Asks for a reconcile of a target, because of something that is not on its object.
     pub fn trigger(&self, key: Key) {
         self.hub.metrics.queue.add(self.system, &key, Instant::now());

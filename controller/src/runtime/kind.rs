@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::channel::mpsc::{UnboundedReceiver, unbounded};
+use futures::channel::mpsc::unbounded;
 use futures::future::{BoxFuture, join_all};
 use futures::{FutureExt, Stream, StreamExt};
 use kube::Api;
@@ -17,13 +17,12 @@ use shared::text::sanitize_chain;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::follower::{Follower, Following};
+use super::follower::Follower;
 use super::hub::{key_of, slim};
 use super::panics::Panics;
 use super::readiness::Readiness;
 use super::reconcile::Reconciler;
 use super::watch_backoff::WatchBackoff;
-use super::worker::Worker;
 use super::{Guarded, Handle, Hub, Key, Object, Settings, System};
 
 /// One term of leadership.
@@ -46,7 +45,8 @@ impl Term {
             systems: Vec::new(),
             settings: None,
             trim: |_| {},
-            workers: Vec::new(),
+            followers: Vec::new(),
+            runs: Vec::new(),
         };
         kind.attach(system);
         kind
@@ -78,7 +78,9 @@ pub struct Kind<K: Object> {
     /// Of the owner.
     settings: Option<Settings>,
     trim: fn(&mut K),
-    workers: Vec<(Arc<dyn Worker<K>>, UnboundedReceiver<Key>)>,
+    followers: Vec<Arc<dyn Follower<K>>>,
+    /// The reconciles of each system.
+    runs: Vec<BoxFuture<'static, ()>>,
 }
 
 impl<K: Object> Kind<K> {
@@ -92,8 +94,7 @@ impl<K: Object> Kind<K> {
 
     /// Tells this reader, too, what the watch brings, and before the systems: what they decide may depend on it.
     pub fn followed_by<F: Follower<K>>(mut self, follower: Arc<F>) -> Self {
-        let (_, triggers) = unbounded();
-        self.workers.insert(0, (Arc::new(Following(follower)), triggers));
+        self.followers.insert(0, follower);
         self
     }
 
@@ -105,12 +106,15 @@ impl<K: Object> Kind<K> {
 
     fn attach<S: System<Object = K>>(&mut self, system: impl FnOnce(Handle<K>) -> S) {
         let (sender, triggers) = unbounded();
-        let handle = Handle::new(self.term.hub.clone(), S::NAME, self.reader.clone(), sender);
+        let (hub, watched) = (self.term.hub.clone(), self.reader.clone());
+        let handle = Handle { hub, system: S::NAME, watched, triggers: sender };
         let system = system(handle.clone());
         self.settings.get_or_insert(system.settings());
         self.term.readiness.begins(S::NAME, &plural::<K>());
         self.systems.push(S::NAME);
-        self.workers.push((Arc::new(Reconciler::new(system, handle)), triggers));
+        let reconciler = Arc::new(Reconciler::new(system, handle));
+        self.runs.push(reconciler.clone().run(triggers).boxed());
+        self.followers.push(reconciler);
     }
 
     /// Works until it is dropped.
@@ -124,11 +128,6 @@ impl<K: Object> Kind<K> {
 
     /// Works on these events until they end.
     pub async fn run_on(self, events: impl Stream<Item = watcher::Result<Event<Guarded<K>>>> + Send) {
-        let (mut workers, mut runs) = (Vec::new(), Vec::new());
-        for (worker, triggers) in self.workers {
-            runs.push(worker.clone().run(triggers));
-            workers.push(worker);
-        }
         let readiness = self.term.readiness;
         let trim = |object: &mut Guarded<K>| {
             slim(object);
@@ -150,24 +149,18 @@ impl<K: Object> Kind<K> {
                     Ok(Event::InitApply(object)) => listed.get_or_insert_default().push(key_of(&object)),
                     Ok(Event::InitDone) => {
                         let listed = listed.take().unwrap_or_default();
-                        for worker in &workers {
-                            worker.listed(&self.reader);
-                            for key in &listed {
-                                worker.changed(key.clone());
-                            }
+                        for follower in &self.followers {
+                            follower.listed(&self.reader);
+                            listed.iter().for_each(|key| follower.changed(key));
                         }
                     }
                     Ok(Event::Apply(object)) => {
                         let key = key_of(&object);
-                        for worker in &workers {
-                            worker.changed(key.clone());
-                        }
+                        self.followers.iter().for_each(|follower| follower.changed(&key));
                     }
                     Ok(Event::Delete(object)) => {
                         let key = key_of(&object);
-                        for worker in &workers {
-                            worker.gone(&key);
-                        }
+                        self.followers.iter().for_each(|follower| follower.gone(&key));
                     }
                     Err(error) => {
                         debug!(systems = ?self.systems, error = sanitize_chain(&error), "watch interrupted");
@@ -184,7 +177,7 @@ impl<K: Object> Kind<K> {
         };
         tokio::select! {
             () = follow => {}
-            _ = join_all(runs) => {}
+            _ = join_all(self.runs) => {}
         }
     }
 }

@@ -27,7 +27,6 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 pub mod watch_backoff;
-mod worker;
 mod write;
 
 use std::fmt::Debug;

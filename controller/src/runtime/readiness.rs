@@ -10,6 +10,7 @@ use kube::runtime::watcher;
 use shared::text::sanitize;
 use tracing::{info, warn};
 
+use super::watch_backoff::answer;
 use crate::metrics::Metrics;
 
 /// How the watch of one kind is.
@@ -71,13 +72,7 @@ impl Readiness {
 
     /// The watch fails.
     pub fn fails(&self, system: &'static str, error: &watcher::Error) {
-        let answer = match error {
-            watcher::Error::InitialListFailed(error)
-            | watcher::Error::WatchStartFailed(error)
-            | watcher::Error::WatchFailed(error) => Some(error),
-            _ => None,
-        };
-        let now = match answer {
+        let now = match answer(error) {
             // By the code of the answer: of a group that it does not serve, an API server says so in plain text.
             Some(kube::Error::Api(status)) if status.code == 404 => Watched::NotServed,
             Some(kube::Error::Api(status)) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedReceiver;
-use futures::future::{self, BoxFuture};
+use futures::future;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use kube::Resource;
@@ -15,13 +15,12 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::backoff::{PANIC_BACKOFF, REFUSED_BACKOFF};
-use super::hub::full_name;
+use super::hub::{full_name, object_ref};
 use super::marks::LeftAlone;
 use super::schedule::Schedule;
 use super::slot::{self, Slots};
 use super::target::{Held, Slot, Target, Targets, fingerprint};
-use super::worker::{Worker, is_watched};
-use super::{Acted, Class, Done, Guarded, Handle, Key, Observed, ReconcileError, Settings, System};
+use super::{Acted, Class, Done, Follower, Guarded, Handle, Key, Observed, ReconcileError, Settings, System};
 
 /// When to reconcile again while the claim to lead does not hold. If another controller leads, this term ends; if this
 /// one was late to renew, it goes on.
@@ -52,6 +51,17 @@ impl<S: System> Reconciler<S> {
         handle.hub.metrics.queue.begin(S::NAME);
         let slots = Slots::new(settings.concurrency);
         Self { system, handle, settings, slots, targets: Targets::default() }
+    }
+
+    /// Reconciles until it is dropped.
+    pub(super) async fn run(self: Arc<Self>, triggers: UnboundedReceiver<Key>) {
+        let reconciles = self.reconcile_all(triggers);
+        let panics = self.handle.panics();
+        let follows = panics.keep_alive("a watch of related objects", || self.system.follow());
+        tokio::select! {
+            () = reconciles => {}
+            () = follows => {}
+        }
     }
 
     /// Reconciles a target as the watch has brought it last. Answers when to do so again, if nothing changes before.
@@ -322,9 +332,9 @@ impl Held {
     }
 }
 
-impl<S: System> Worker<S::Object> for Reconciler<S> {
-    fn changed(&self, key: Key) {
-        self.handle.trigger(key);
+impl<S: System> Follower<S::Object> for Reconciler<S> {
+    fn changed(&self, key: &Key) {
+        self.handle.trigger(key.clone());
     }
 
     fn gone(&self, key: &Key) {
@@ -333,22 +343,9 @@ impl<S: System> Worker<S::Object> for Reconciler<S> {
 
     fn listed(&self, watched: &Store<Guarded<S::Object>>) {
         for key in self.targets.keys() {
-            if !is_watched(watched, &key) {
+            if watched.get(&object_ref(key.clone())).is_none() {
                 Self::gone(self, &key);
             }
         }
-    }
-
-    fn run(self: Arc<Self>, triggers: UnboundedReceiver<Key>) -> BoxFuture<'static, ()> {
-        async move {
-            let reconciles = self.reconcile_all(triggers);
-            let panics = self.handle.panics();
-            let follows = panics.keep_alive("a watch of related objects", || self.system.follow());
-            tokio::select! {
-                () = reconciles => {}
-                () = follows => {}
-            }
-        }
-        .boxed()
     }
 }

@@ -10,9 +10,11 @@ use std::time::Duration;
 use http::Request;
 use kube::Client;
 use kube::client::Body;
-use kube::runtime::utils::Backoff;
+use kube::runtime::{utils, watcher};
 use tokio::time::Instant;
 use tower::BoxError;
+
+use super::backoff::{Backoff, Streak};
 
 /// How long the hub may take to begin its answer. Without a timeout a watch would wait for ever behind a load balancer
 /// that accepts connections without a server behind it, while another client renews the Lease.
@@ -24,9 +26,8 @@ const WATCH_PERIOD: Duration = Duration::from_secs(1);
 /// Backoff of a watch: doubling, with some jitter.
 #[derive(Debug)]
 pub struct WatchBackoff {
-    first: Duration,
-    most: Duration,
-    tries: u32,
+    backoff: Backoff,
+    streak: Streak,
     /// Only this long without a failure resets it, whatever has succeeded in between.
     calm: Option<Duration>,
     failed: Option<Instant>,
@@ -35,7 +36,7 @@ pub struct WatchBackoff {
 impl WatchBackoff {
     /// 0.2 s to 2 s: a target waits for this spoke.
     pub fn of_spoke() -> Self {
-        Self { first: Duration::from_millis(200), most: Duration::from_secs(2), tries: 0, calm: None, failed: None }
+        Self::new(Duration::from_millis(200), Duration::from_secs(2), None)
     }
 
     /// 0.8 s to 5 s: with kube's default of up to a minute, changes would go unnoticed for that long after the hub has
@@ -43,13 +44,16 @@ impl WatchBackoff {
     ///
     /// A watcher reports the beginning of each list as a success, so a success alone does not reset it.
     pub fn of_hub() -> Self {
-        let (first, most, calm) = (Duration::from_millis(800), Duration::from_secs(5), Some(Duration::from_mins(1)));
-        Self { first, most, tries: 0, calm, failed: None }
+        Self::new(Duration::from_millis(800), Duration::from_secs(5), Some(Duration::from_mins(1)))
     }
 
     /// Up to 30 s: a hub may do well without this kind.
     pub fn of_optional_kind() -> Self {
-        Self { most: Duration::from_secs(30), ..Self::of_hub() }
+        Self::new(Duration::from_millis(800), Duration::from_secs(30), Some(Duration::from_mins(1)))
+    }
+
+    fn new(first: Duration, most: Duration, calm: Option<Duration>) -> Self {
+        Self { backoff: Backoff { first, most }, streak: Streak::default(), calm, failed: None }
     }
 }
 
@@ -60,19 +64,17 @@ impl Iterator for WatchBackoff {
         if let (Some(calm), Some(failed)) = (self.calm, self.failed)
             && failed.elapsed() > calm
         {
-            self.tries = 0;
+            self.streak = Streak::default();
         }
         self.failed = Some(Instant::now());
-        let pause = self.first.saturating_mul(1 << self.tries.min(16)).min(self.most);
-        self.tries = self.tries.saturating_add(1);
-        Some(pause.mul_f64(rand::random_range(0.8..1.2)))
+        Some(self.streak.next(self.backoff).mul_f64(rand::random_range(0.8..1.2)))
     }
 }
 
-impl Backoff for WatchBackoff {
+impl utils::Backoff for WatchBackoff {
     fn reset(&mut self) {
         if self.calm.is_none() {
-            self.tries = 0;
+            self.streak = Streak::default();
         }
     }
 }
@@ -100,6 +102,16 @@ pub fn spaced(client: Client) -> Client {
     Client::new(service, namespace)
 }
 
+/// What the API server answered, if that is why a watch has failed.
+pub fn answer(error: &watcher::Error) -> Option<&kube::Error> {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => Some(error),
+        _ => None,
+    }
+}
+
 /// Whether a request opens a watch.
 pub fn is_watch(uri: &http::Uri) -> bool {
     uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1"))
@@ -117,6 +129,8 @@ fn turn(openings: &mut Openings, uri: &http::Uri, now: Instant) -> Option<Instan
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::utils::Backoff as _;
+
     use super::*;
 
     #[test]

@@ -19,7 +19,7 @@ use super::reader::{Kept, Listing, SpokeClient, events};
 use super::state::{Change, Picture, State};
 use super::{LOOK, csr, failure};
 use crate::runtime::panics::Panics;
-use crate::runtime::watch_backoff::WatchBackoff;
+use crate::runtime::watch_backoff::{WatchBackoff, answer};
 use crate::runtime::{clock, slot};
 
 /// Events that come within this time make one reconcile.
@@ -275,16 +275,6 @@ async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
-    }
-}
-
-/// The API server's answer, if it gave one.
-fn answer(error: &watcher::Error) -> Option<&kube::Error> {
-    match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => Some(error),
-        _ => None,
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use ipnet::IpNet;
+use server::log::Format;
 use shared::duration::{parse_positive, parse_unsigned};
 use shared::kkp::phase::{Limited, Limits};
 use strum::VariantNames as _;
@@ -39,13 +40,13 @@ pub struct Args {
     #[arg(long)]
     pub identity: Option<String>,
     /// Duration of the lease: without a renewal, another controller may lead after this time
-    #[arg(long, default_value = "15s", value_parser = duration)]
+    #[arg(long, default_value = "15s", value_parser = parse_positive)]
     pub lease_duration: Duration,
     /// Without a renewal, this controller stops acting after this time; must be shorter than --lease-duration
-    #[arg(long, default_value = "10s", value_parser = duration)]
+    #[arg(long, default_value = "10s", value_parser = parse_positive)]
     pub renew_deadline: Duration,
     /// How often the Lease is renewed
-    #[arg(long, default_value = "2s", value_parser = duration)]
+    #[arg(long, default_value = "2s", value_parser = parse_positive)]
     pub retry_period: Duration,
     /// Address of /healthz, /readyz and /metrics (plain HTTP)
     #[arg(long, default_value = "0.0.0.0:8080")]
@@ -59,19 +60,19 @@ pub struct Args {
     #[arg(long, default_value_t = 256)]
     pub concurrency: u16,
     /// How long to wait for cluster operators that have shown no sign of life since the wake
-    #[arg(long, default_value = "2m", value_parser = duration)]
+    #[arg(long, default_value = "2m", value_parser = parse_positive)]
     pub cluster_operator_pause: Duration,
     /// How long all cluster operators must stay healthy before a cluster counts as awake
-    #[arg(long, default_value = "3s", value_parser = duration)]
+    #[arg(long, default_value = "3s", value_parser = parse_positive)]
     pub cluster_operator_settle: Duration,
     /// How often to reconcile a cluster that is not in transition
-    #[arg(long, default_value = "10m", value_parser = duration)]
+    #[arg(long, default_value = "10m", value_parser = parse_positive)]
     pub steady_period: Duration,
     /// How long a wake may take before the controller emits a warning Event
-    #[arg(long, default_value = "30m", value_parser = duration)]
+    #[arg(long, default_value = "30m", value_parser = parse_positive)]
     pub wake_limit: Duration,
     /// How long a sleep may take before the controller emits a warning Event
-    #[arg(long, default_value = "15m", value_parser = duration)]
+    #[arg(long, default_value = "15m", value_parser = parse_positive)]
     pub sleep_limit: Duration,
     /// What to do about instances of a sleeping cluster that were started by another party
     #[arg(long, value_enum, default_value_t = DriftPolicy::Stop)]
@@ -96,7 +97,7 @@ pub struct Args {
     pub kkp_limits: Vec<(Limited, Duration)>,
     /// How long the rest of a user cluster's control plane stays at 0 replicas before etcd follows: KKP's reconciles in
     /// flight raise replicas again
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_positive)]
     pub kkp_settle: Duration,
     /// The worker-name of the KKP installation whose user clusters are served
     #[arg(long, value_name = "NAME", default_value = "")]
@@ -118,8 +119,8 @@ pub struct Args {
     #[command(flatten)]
     pub clouds: CloudFlags,
     /// Format of the log lines
-    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
-    pub log_format: LogFormat,
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: Format,
 }
 
 /// What to do about instances of a sleeping cluster that were started by another party.
@@ -162,25 +163,12 @@ impl Args {
     }
 }
 
-/// Format of the log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// For machines.
-    Json,
-}
-
-fn duration(text: &str) -> Result<Duration, shared::duration::DurationError> {
-    parse_positive(text)
-}
-
 /// `PHASE=DURATION`.
 fn limit(text: &str) -> Result<(Limited, Duration), String> {
     let (phase, limit) =
         text.split_once('=').ok_or_else(|| format!("{text:?} is not PHASE=DURATION, such as drain=15m"))?;
     let phase = phase.parse().map_err(|_| format!("{phase:?} is no phase: {}", Limited::VARIANTS.join(", ")))?;
-    Ok((phase, duration(limit).map_err(|error| error.to_string())?))
+    Ok((phase, parse_positive(limit).map_err(|error| error.to_string())?))
 }
 
 #[cfg(test)]

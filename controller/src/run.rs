@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use crate::args::{Args, LogFormat};
+use crate::args::Args;
 use crate::metrics::Metrics;
 use crate::runtime::events::Events;
 use crate::runtime::kind::Group;
@@ -59,11 +59,7 @@ pub fn main() -> ExitCode {
     // Before any TLS: two crypto providers in one process panic.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = Args::parse();
-    let format = match args.log_format {
-        LogFormat::Text => log::Format::Text,
-        LogFormat::Json => log::Format::Json { flat: false },
-    };
-    log::init(format, LOGGED);
+    log::init(args.log_format, false, LOGGED);
     panics::install_hook();
     match start(args) {
         Ok(()) => ExitCode::SUCCESS,

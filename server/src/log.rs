@@ -9,26 +9,24 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Longest line of text in bytes. JSON is not cut.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// Form of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Format of the log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// For people.
     #[default]
     Text,
-    /// One object per line.
-    Json {
-        /// Whether the fields of an event are members of the object itself.
-        flat: bool,
-    },
+    /// For machines.
+    Json,
 }
 
-/// Logs to standard error from now on. `RUST_LOG` chooses which lines, `default` if it is not set.
-pub fn init(format: Format, default: &str) {
+/// Logs to standard error from now on. `RUST_LOG` chooses which lines, `default` if it is not set. `flat`: of JSON, the
+/// fields of an event are members of the object itself.
+pub fn init(format: Format, flat: bool, default: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     match format {
         Format::Text => lines.with_writer(Sanitized { max_bytes: MAX_LINE_BYTES }).init(),
-        Format::Json { flat } => {
+        Format::Json => {
             lines.with_writer(Sanitized { max_bytes: usize::MAX }).json().flatten_event(flat).init();
         }
     }

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::server::Limits;
-use clap::{Args as ClapArgs, Parser, ValueEnum};
+use ::server::log::Format;
+use clap::{Args as ClapArgs, Parser};
 use shared::admission::Exempt;
-use shared::annotation::keys;
 use shared::duration::parse_unsigned;
 use shared::fdb::admission as fdb;
 use shared::hive::{admission as hive, exempt};
 use shared::kkp::admission as kkp;
 
-use crate::certs::{Managed, Timing};
+use crate::certs::Managed;
 use crate::server::LIMITS;
 use crate::settings::Settings;
 
@@ -64,8 +64,8 @@ pub struct Args {
     #[command(flatten)]
     pub certificate: CertificateArgs,
     /// Format of the log lines
-    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
-    pub log_format: LogFormat,
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: Format,
 }
 
 /// Where the serving certificate comes from: files, or else a Secret that the webhook manages itself.
@@ -80,47 +80,9 @@ pub struct CertificateArgs {
     /// Kubeconfig of the hub; without it $KUBECONFIG, then the Pod's service account
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<PathBuf>,
-    /// Namespace of the Secret and the Service
-    #[arg(long, default_value = keys::NAMESPACE)]
-    pub namespace: String,
-    /// Secret with the webhook's own CA and serving certificate
-    #[arg(long, value_name = "NAME", default_value = "hibernate-webhook-tls")]
-    pub certificate_secret: String,
-    /// Service whose DNS names go into the certificate
-    #[arg(long, value_name = "NAME", default_value = keys::WEBHOOK)]
-    pub service: String,
-    /// Additional IP address or DNS name for the certificate; repeatable
-    #[arg(long = "san", value_name = "IP-OR-DNS")]
-    pub sans: Vec<String>,
-    /// Name of the webhook configurations, validating and mutating, whose caBundle is kept up to date
-    #[arg(long, value_name = "NAME", default_value = keys::WEBHOOK)]
-    pub configuration: String,
-    /// Lifetimes, for tests
+    /// The webhook as its own authority
     #[command(flatten)]
-    pub timing: Timing,
-}
-
-impl CertificateArgs {
-    /// What the certificate task has to know of the flags.
-    pub fn managed(&self) -> Managed {
-        Managed {
-            namespace: self.namespace.clone(),
-            secret: self.certificate_secret.clone(),
-            service: self.service.clone(),
-            sans: self.sans.clone(),
-            configuration: self.configuration.clone(),
-            timing: self.timing,
-        }
-    }
-}
-
-/// Format of the log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// For machines.
-    Json,
+    pub managed: Managed,
 }
 
 impl Args {

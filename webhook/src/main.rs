@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use server::log;
 use shared::text::sanitize_chain;
-use webhook::args::{Args, LogFormat};
+use webhook::args::Args;
 use webhook::run::run;
 
 fn main() -> ExitCode {
@@ -15,11 +15,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let args = Args::parse();
-    let format = match args.log_format {
-        LogFormat::Text => log::Format::Text,
-        LogFormat::Json => log::Format::Json { flat: true },
-    };
-    log::init(format, "info");
+    log::init(args.log_format, true, "info");
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -70,7 +70,7 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     tokio::spawn(stop_on_signal(stop.clone())?);
     let clients = args.client_ca.map(ClientCa::read).transpose().map_err(RunError::Certificate)?;
     if let Some(clients) = &clients {
-        tokio::spawn(clients.clone().follow(args.certificate.timing.check));
+        tokio::spawn(clients.clone().follow(args.certificate.managed.timing.check));
     }
     let (certificates, renewal) = certificates(&args.certificate, clients).await?;
     tokio::spawn(renewal);
@@ -93,12 +93,13 @@ type Renewal = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The certificate as the flags ask for it, and the task that keeps it fresh.
 async fn certificates(args: &CertificateArgs, clients: Option<ClientCa>) -> Result<(Certificates, Renewal), RunError> {
     if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
-        let made = Certificates::files(certificate.clone(), key.clone(), args.timing, clients).await;
+        let made = Certificates::files(certificate.clone(), key.clone(), args.managed.timing, clients).await;
         let (certificates, task) = made.map_err(RunError::Certificate)?;
         return Ok((certificates, Box::pin(task)));
     }
     let hub = hub(args.kubeconfig.as_deref()).await?;
-    let (certificates, task) = Certificates::managed(hub, args.managed(), clients).map_err(RunError::Certificate)?;
+    let (certificates, task) =
+        Certificates::managed(hub, args.managed.clone(), clients).map_err(RunError::Certificate)?;
     Ok((certificates, Box::pin(task)))
 }
 

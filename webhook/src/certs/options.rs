@@ -2,22 +2,29 @@
 
 use std::time::Duration;
 
-use shared::duration;
+use shared::annotation::keys;
+use shared::duration::parse_positive;
 
 /// How the webhook is its own authority.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Managed {
-    /// Namespace of the Secret and the Service.
+    /// Namespace of the Secret and the Service
+    #[arg(long, default_value = keys::NAMESPACE)]
     pub namespace: String,
-    /// Secret with CA and leaf.
+    /// Secret with the webhook's own CA and serving certificate
+    #[arg(long = "certificate-secret", value_name = "NAME", default_value = "hibernate-webhook-tls")]
     pub secret: String,
-    /// Service whose DNS names the leaf is for.
+    /// Service whose DNS names go into the certificate
+    #[arg(long, value_name = "NAME", default_value = keys::WEBHOOK)]
     pub service: String,
-    /// More DNS names and IP addresses that the leaf is for.
+    /// Additional IP address or DNS name for the certificate; repeatable
+    #[arg(long = "san", value_name = "IP-OR-DNS")]
     pub sans: Vec<String>,
-    /// Name of the Validating- and the `MutatingWebhookConfiguration` whose caBundle is kept.
+    /// Name of the webhook configurations, validating and mutating, whose caBundle is kept up to date
+    #[arg(long, value_name = "NAME", default_value = keys::WEBHOOK)]
     pub configuration: String,
-    /// Lifetimes.
+    /// Lifetimes, for tests
+    #[command(flatten)]
     pub timing: Timing,
 }
 
@@ -25,28 +32,14 @@ pub struct Managed {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Timing {
     /// Lifetime of a CA; a new one is made when a third of it is left
-    #[arg(long = "certificate-authority-lifetime", hide = true, value_parser = go_duration, default_value = "8760h")]
+    #[arg(long = "certificate-authority-lifetime", hide = true, value_parser = parse_positive, default_value = "8760h")]
     pub authority: Duration,
     /// Lifetime of a serving certificate; a new one is made when a third of it is left
-    #[arg(long = "certificate-lifetime", hide = true, value_parser = go_duration, default_value = "720h")]
+    #[arg(long = "certificate-lifetime", hide = true, value_parser = parse_positive, default_value = "720h")]
     pub leaf: Duration,
     /// How often the clock and the files are looked at
-    #[arg(long = "certificate-check-interval", hide = true, value_parser = go_duration, default_value = "30s")]
+    #[arg(long = "certificate-check-interval", hide = true, value_parser = parse_positive, default_value = "30s")]
     pub check: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            authority: Duration::from_hours(365 * 24),
-            leaf: Duration::from_hours(30 * 24),
-            check: Duration::from_secs(30),
-        }
-    }
-}
-
-fn go_duration(text: &str) -> Result<Duration, duration::DurationError> {
-    duration::parse_positive(text)
 }
 
 impl Managed {
@@ -73,27 +66,22 @@ mod tests {
     #[derive(Parser)]
     struct Flags {
         #[command(flatten)]
-        timing: Timing,
+        managed: Managed,
     }
 
     #[test]
-    fn flags_and_default_agree_and_are_hidden() {
-        let parsed = Flags::try_parse_from(["test"]).unwrap().timing;
-        let default = Timing::default();
-        assert_eq!((parsed.authority, parsed.leaf, parsed.check), (default.authority, default.leaf, default.check));
-        assert!(!Flags::command().render_long_help().to_string().contains("certificate"));
+    fn lifetimes_are_hidden() {
+        let timing = Flags::try_parse_from(["test"]).unwrap().managed.timing;
+        let (authority, leaf) = (Duration::from_hours(365 * 24), Duration::from_hours(30 * 24));
+        assert_eq!((timing.authority, timing.leaf, timing.check), (authority, leaf, Duration::from_secs(30)));
+        let help = Flags::command().render_long_help().to_string();
+        assert!(help.contains("--certificate-secret") && !help.contains("--certificate-lifetime"));
     }
 
     #[test]
     fn names_are_those_of_the_service_and_the_extra_ones_once() {
-        let managed = Managed {
-            namespace: "hibernate-system".to_owned(),
-            secret: String::new(),
-            service: "hook".to_owned(),
-            sans: vec!["127.0.0.1".to_owned(), "hook.hibernate-system.svc".to_owned()],
-            configuration: String::new(),
-            timing: Timing::default(),
-        };
+        let flags = ["test", "--service=hook", "--san=127.0.0.1", "--san=hook.hibernate-system.svc"];
+        let managed = Flags::try_parse_from(flags).unwrap().managed;
         assert_eq!(
             managed.names(),
             [

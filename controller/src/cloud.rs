@@ -1,7 +1,7 @@
 //! One platform: its drivers, kept for a while, and the Secrets that they connect with.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_common::{Access, Platform};
@@ -9,6 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
 use shared::hive::api::ClusterDeployment;
 use tokio::time::Instant;
@@ -76,24 +77,20 @@ impl<P: Platform> Cached<P> {
     }
 
     fn fresh(&self, access: &Access<P::Account>) -> Option<Arc<dyn Driver>> {
-        self.lock().get(access).filter(|kept| kept.at.elapsed() < KEEP).map(|kept| kept.driver.clone())
+        self.kept.lock().get(access).filter(|kept| kept.at.elapsed() < KEEP).map(|kept| kept.driver.clone())
     }
 
     fn same_version(&self, access: &Access<P::Account>, version: Option<&str>) -> Option<Arc<dyn Driver>> {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         let kept = kept.get_mut(access).filter(|kept| kept.version.as_deref() == version)?;
         kept.at = Instant::now();
         Some(kept.driver.clone())
     }
 
     fn keep(&self, access: Access<P::Account>, version: Option<String>, driver: Arc<dyn Driver>) {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         kept.retain(|_, kept| kept.at.elapsed() < 10 * KEEP);
         kept.insert(access, Kept { at: Instant::now(), version, driver });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Access<P::Account>, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,7 +113,7 @@ impl<P: Platform> Cloud for Cached<P> {
 
     fn doubt(&self, cluster: &ClusterDeployment) -> Option<String> {
         let access = self.platform.access(cluster).ok()?;
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         let kept = kept.get_mut(&access)?;
         kept.at = Instant::now().checked_sub(KEEP).unwrap_or(kept.at);
         kept.version.clone()

@@ -1,10 +1,11 @@
 //! The open connections of a port, and which one makes way for another.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Notify;
 
@@ -72,10 +73,6 @@ impl Connections {
         let (begun, whole, abort) = (AtomicUsize::new(0), AtomicUsize::new(0), Notify::new());
         Some(Slot { client, share, begun, whole, abort, connections: Arc::clone(self) })
     }
-
-    fn closing(&self) -> MutexGuard<'_, Vec<Arc<Slot>>> {
-        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The place of one connection. It is given back when this is dropped.
@@ -111,7 +108,7 @@ impl Slot {
 
     /// Begins to close, until the guard is dropped.
     pub(crate) fn close(self: &Arc<Self>) -> Closing {
-        let mut closing = self.connections.closing();
+        let mut closing = self.connections.closing.lock();
         closing.push(Arc::clone(self));
         if closing.len() > MAX_CLOSING {
             let worth = |slot: &Self| (slot.whole.load(Ordering::Relaxed) > 0, slot.has_begun());
@@ -137,7 +134,7 @@ impl Closing {
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.0.connections.closing().retain(|slot| !Arc::ptr_eq(slot, &self.0));
+        self.0.connections.closing.lock().retain(|slot| !Arc::ptr_eq(slot, &self.0));
     }
 }
 
@@ -324,7 +321,10 @@ mod tests {
             let slot = admit(&table, ONE).await.unwrap();
             drop((slot.begin(), slot.close()));
         }
-        assert!(!is_aborted(&kept[0].1).await && table.closing().len() == 3, "those that have closed do not count");
+        assert!(
+            !is_aborted(&kept[0].1).await && table.closing.lock().len() == 3,
+            "those that have closed do not count"
+        );
         let mut idle = Vec::new();
         for _ in 0..200 {
             let slot = admit(&table, ONE).await.unwrap();

@@ -8,9 +8,10 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -131,7 +132,7 @@ impl Shares {
     /// Takes a share at once, if need be in place of others; `None` if there is neither room nor anything that makes
     /// way.
     pub fn try_take(self: &Arc<Self>, address: IpAddr, weight: usize) -> Option<Share> {
-        let (mut state, client) = (self.lock(), client_of(address));
+        let (mut state, client) = (self.state.lock(), client_of(address));
         let Capacity { total, per_client, .. } = self.capacity;
         loop {
             let own = state.held(client) + weight;
@@ -165,10 +166,6 @@ impl Shares {
             timeout_at(deadline, freed).await.ok()?;
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A share that was taken. It is given back when this is dropped.
@@ -187,7 +184,7 @@ impl Share {
 
     /// Protects it until as many calls of [`Self::release`], or its end.
     pub fn protect(&self) {
-        if let Some(entry) = self.shares.lock().entries.get_mut(&self.id) {
+        if let Some(entry) = self.shares.state.lock().entries.get_mut(&self.id) {
             entry.active += 1;
             entry.used = true;
         }
@@ -195,7 +192,7 @@ impl Share {
 
     /// Ends one protection.
     pub fn release(&self) {
-        if let Some(entry) = self.shares.lock().entries.get_mut(&self.id) {
+        if let Some(entry) = self.shares.state.lock().entries.get_mut(&self.id) {
             entry.active = entry.active.saturating_sub(1);
             entry.since = Instant::now();
         }
@@ -204,13 +201,13 @@ impl Share {
 
     /// Since when nothing protects it; `None` while something does, and once it has made way.
     pub fn idle_since(&self) -> Option<Instant> {
-        self.shares.lock().entries.get(&self.id).filter(|entry| entry.active == 0).map(|entry| entry.since)
+        self.shares.state.lock().entries.get(&self.id).filter(|entry| entry.active == 0).map(|entry| entry.since)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.shares.lock().remove(self.id);
+        self.shares.state.lock().remove(self.id);
         self.shares.freed.notify_waiters();
     }
 }

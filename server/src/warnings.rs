@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Shortest time between two warnings about the same thing.
@@ -53,7 +54,7 @@ impl Warnings {
     /// How many warnings were left out since the last one, if one may be logged now.
     pub fn due(&self, about: &'static str, name: &str) -> Option<u64> {
         let now = Instant::now();
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         let mut key = (about, self.hashes.hash_one(name));
         if last.entries.len() >= self.names && !last.entries.contains_key(&key) {
             if now.duration_since(last.swept) >= PERIOD {
@@ -103,7 +104,7 @@ mod tests {
             let names = (0..20_000).map(|number| format!("{minute} {number}"));
             let lines: Vec<u64> = names.filter_map(|name| warnings.due("V6", &name)).collect();
             assert!((100..=101).contains(&lines.len()), "{} in minute {minute}", lines.len());
-            assert!(warnings.last.lock().unwrap().entries.len() <= 101);
+            assert!(warnings.last.lock().entries.len() <= 101);
             tokio::time::sleep(PERIOD).await;
         }
         assert_eq!(warnings.due("V6", "2 1"), Some(0), "what no longer matters is dropped");

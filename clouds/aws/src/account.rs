@@ -1,12 +1,13 @@
 //! The calls to EC2 themselves, in one account and region, within its limits.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aws_sdk_ec2::types::{Filter, Instance, InstanceStateChange, SpotInstanceType};
 use cloud_common::Permit;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Priority, Spot};
 
 use crate::call::{Call, Moved, Sender};
@@ -109,12 +110,12 @@ impl Account {
 
     /// Of what kind a spot instance is, as far as this account has said.
     pub(crate) fn spot(&self, instance: &str) -> Spot {
-        let spots = self.spots.lock().unwrap_or_else(PoisonError::into_inner);
+        let spots = self.spots.lock();
         spots.get(instance).copied().unwrap_or(Spot::Unknown)
     }
 
     fn is_spot(&self, instance: &str, kind: Spot) {
-        let mut spots = self.spots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spots = self.spots.lock();
         if spots.len() >= SPOTS {
             spots.clear();
         }

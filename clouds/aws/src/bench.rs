@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
@@ -15,6 +15,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use cloud_common::{Permit, Process};
 use cloud_conformance::{Bench, Fault, conformance_tests};
 use futures::FutureExt;
+use parking_lot::{Mutex, MutexGuard};
 use shared::cloud::{ClusterRef, Driver, NoLedger, Priority, Target, Verb};
 
 use crate::call::Call;
@@ -156,7 +157,7 @@ struct Ec2Bench(Arc<Mutex<Ec2>>);
 
 impl Ec2Bench {
     fn ec2(&self) -> MutexGuard<'_, Ec2> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn driver_within(&self, permit: Permit, limits: Arc<Limits>) -> Arc<dyn Driver> {

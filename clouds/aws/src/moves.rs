@@ -4,11 +4,12 @@
 mod part;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_common::Batcher;
 use futures::FutureExt;
+use parking_lot::Mutex;
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal};
 use tokio::time::{Instant, timeout};
 
@@ -113,7 +114,7 @@ impl<S: Sender> Mover<S> {
 
     fn may_go_one_by_one(&self, ids: &[String]) -> bool {
         let Some(least) = ids.iter().min() else { return false };
-        let mut tried = self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tried = self.one_by_one.lock();
         if tried.len() >= REMEMBERED {
             tried.retain(|_, at| at.elapsed() < ONE_BY_ONE_EVERY);
         }
@@ -126,19 +127,19 @@ impl<S: Sender> Mover<S> {
 
     /// When these were last tried one by one. `None`, never tried, sorts first.
     fn was_tried(&self, ids: &[String]) -> Option<Instant> {
-        let tried = self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
+        let tried = self.one_by_one.lock();
         tried.get(ids.iter().min()?).copied()
     }
 
     /// When a call for this caller alone was last denied. `None`, never denied, sorts first.
     fn was_denied(&self, ids: &[String]) -> Option<Instant> {
-        let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        let denied = self.denied.lock();
         denied.get(ids.first()?).copied()
     }
 
     fn remember_denied(&self, ids: &[String], is_denied: bool) {
         let Some(first) = ids.first() else { return };
-        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut denied = self.denied.lock();
         if !is_denied {
             denied.remove(first);
         } else if denied.len() < REMEMBERED || denied.contains_key(first) {

@@ -1,9 +1,10 @@
 //! One [`Ec2`] for everybody who has the same credentials, so that their calls can be joined and share one limit.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use aws_config::SdkConfig;
+use parking_lot::Mutex;
 
 use crate::account::Account;
 use crate::client::{Options, base};
@@ -62,13 +63,13 @@ impl Pool {
     }
 
     fn of_source<T>(&self, region: &str, source: &Source, pick: impl FnOnce(&Kept) -> Option<T>) -> Option<T> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         pick(kept.get(&key(region, source))?.iter().find(|kept| kept.source == *source)?)
     }
 
     /// Stores a new driver, or returns the one that another task stored first. Drops what is not needed any more.
     fn keep(&self, region: &str, source: Source, driver: Arc<Ec2>, limits: Arc<Limits>) -> Arc<Ec2> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.retain(|_, all| {
             all.retain(Kept::is_needed);
             !all.is_empty()
@@ -146,7 +147,7 @@ mod tests {
         drop(mine);
         drop(pool.connect("us-east-1", source("C", "s")).await);
         drop(pool.connect("us-east-1", source("D", "s")).await);
-        assert_eq!(pool.kept.lock().unwrap().len(), 1, "drivers without references are dropped");
+        assert_eq!(pool.kept.lock().len(), 1, "drivers without references are dropped");
 
         // A driver that is dropped leaves what it has used up.
         let limits = pool.limits("us-east-1", &source("D", "s"));

@@ -6,9 +6,9 @@
 //! them, its call succeeds after at most as many tries as there are others.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use shared::cloud::Refusal;
 use tokio::time::Instant;
 
@@ -81,6 +81,6 @@ impl Refused {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut HashMap<String, Known>) -> T) -> T {
-        change(&mut self.all.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.all.lock())
     }
 }

@@ -1,10 +1,11 @@
 //! Joins what several callers ask for at about the same time, so that one call serves all of them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -103,7 +104,7 @@ impl<T: Send + 'static> Batcher<T> {
     }
 
     fn add(self: &Arc<Self>, item: T, weight: usize, window: Duration) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.waiting.push(Waiting { item, weight, leaves: Instant::now() + window });
         if std::mem::replace(&mut state.dispatching, true) {
             self.changed.notify_one();
@@ -131,7 +132,7 @@ impl<T: Send + 'static> Batcher<T> {
     }
 
     fn next(&self) -> Next {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(first) = state.waiting.iter().map(|waiting| waiting.leaves).min() else {
             state.dispatching = false;
             return Next::Done;
@@ -143,7 +144,7 @@ impl<T: Send + 'static> Batcher<T> {
 
     /// The next batch, which is in flight from now on.
     fn take(&self) -> Vec<T> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // Whoever can wait longest goes last; otherwise first come, first served.
         state.waiting.sort_by_key(|waiting| waiting.leaves);
         let mut weight = 0;
@@ -163,18 +164,14 @@ impl<T: Send + 'static> Batcher<T> {
     }
 }
 
-impl<T> Batcher<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl<T> Batcher<T> {}
 
 /// Counts a batch as landed however its task ends.
 struct Landed<'a, T>(&'a Batcher<T>);
 
 impl<T> Drop for Landed<'_, T> {
     fn drop(&mut self) {
-        self.0.lock().in_flight -= 1;
+        self.0.state.lock().in_flight -= 1;
         self.0.changed.notify_one();
     }
 }
@@ -191,7 +188,7 @@ impl<T> Drop for Ended<'_, T> {
         if self.regularly {
             return;
         }
-        let mut state = self.batcher.lock();
+        let mut state = self.batcher.state.lock();
         state.dispatching = false;
         let lost = std::mem::take(&mut state.waiting);
         drop(state);
@@ -274,9 +271,9 @@ mod tests {
         tokio::time::sleep(WINDOW * 2).await;
         batcher.add(2, 1, WINDOW);
         tokio::time::sleep(WINDOW * 2).await;
-        assert_eq!(batcher.lock().in_flight, 1);
+        assert_eq!(batcher.state.lock().in_flight, 1);
         tokio::time::sleep(PATIENCE).await;
-        assert_eq!(batcher.lock().in_flight, 2);
+        assert_eq!(batcher.state.lock().in_flight, 2);
     }
 
     #[tokio::test(start_paused = true)]
@@ -321,7 +318,7 @@ mod tests {
             assert_eq!(told, [Err(Lost), Err(Lost)], "nobody waits forever");
             let told = within(futures::future::join_all([ask(2), ask(3)])).await.unwrap();
             assert_eq!(told, [Ok(2), Ok(3)], "and the next batch goes as ever");
-            assert_eq!(batcher.lock().in_flight, 0);
+            assert_eq!(batcher.state.lock().in_flight, 0);
         }
     }
 

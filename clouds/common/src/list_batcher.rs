@@ -83,10 +83,10 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
 
     use futures::FutureExt;
     use futures::future::join_all;
+    use parking_lot::Mutex;
     use shared::cloud::CloudErrorKind;
 
     use super::*;
@@ -97,7 +97,7 @@ mod tests {
         let calls = Calls::default();
         let log = calls.clone();
         let lists = ListBatcher::new(200, move |wanted, priority| {
-            log.lock().unwrap().push((wanted.into_iter().collect(), priority));
+            log.lock().push((wanted.into_iter().collect(), priority));
             let found = result.map(|()| Found::new()).map_err(|kind| CloudError { kind, message: "no".into() });
             async move { found }.boxed()
         });
@@ -110,7 +110,7 @@ mod tests {
         let all = [("b", Priority::Idle), ("a", Priority::Waking), ("b", Priority::Sleeping)];
         let told = join_all(all.map(|(infra_id, priority)| lists.list(infra_id, false, priority))).await;
         assert!(told.iter().all(|told| *told == Ok(Ok(Vec::new()))), "{told:?}");
-        assert_eq!(*calls.lock().unwrap(), [(vec!["a".to_owned(), "b".to_owned()], Priority::Waking)]);
+        assert_eq!(*calls.lock(), [(vec!["a".to_owned(), "b".to_owned()], Priority::Waking)]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -123,7 +123,7 @@ mod tests {
         assert!(
             told.await.iter().all(|told| matches!(told, Ok(Err(error)) if error.kind == CloudErrorKind::Throttled))
         );
-        let calls = calls.lock().unwrap();
+        let calls = calls.lock();
         assert!(calls.iter().all(|(wanted, _)| wanted.len() == 1 || !wanted.contains(&"*".to_owned())), "{calls:?}");
     }
 
@@ -133,6 +133,6 @@ mod tests {
         let gives_up = lists.list("a", false, Priority::Idle);
         assert!(tokio::time::timeout(Duration::from_secs(1), gives_up).await.is_err());
         tokio::time::sleep(Duration::from_secs(5)).await;
-        assert!(calls.lock().unwrap().is_empty());
+        assert!(calls.lock().is_empty());
     }
 }

@@ -8,9 +8,9 @@
 //! priorities nor the slow-down can be built on it.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use shared::cloud::Priority;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -90,7 +90,7 @@ impl RateLimiter {
 
     /// Halves the rate, because the cloud has throttled a call. The rate grows back over time.
     pub fn slow_down(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.refill(&mut state);
         let now = state.at;
         state.fraction = (fraction(&state, now) / 2.0).max(SLOWEST);
@@ -101,7 +101,7 @@ impl RateLimiter {
 
     /// Whether all tokens are back: a new limiter would do the same.
     pub fn is_full(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.refill(&mut state);
         state.queue.is_empty() && state.tokens >= self.burst && fraction(&state, state.at) >= 1.0
     }
@@ -109,13 +109,13 @@ impl RateLimiter {
     /// Takes the tokens of so much time, and lets the bucket owe them: the cloud's own bucket is behind.
     pub fn set_back(&self, time: Duration) {
         let tokens = (self.rate * time.as_secs_f64()).min(self.burst);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.refill(&mut state);
         state.tokens = (state.tokens - tokens).max(-tokens);
     }
 
     fn line_up(&self, priority: Priority) -> Place<'_> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let ticket = (priority, state.issued);
         state.issued += 1;
         state.queue.insert(ticket);
@@ -123,7 +123,7 @@ impl RateLimiter {
     }
 
     fn turn(&self, ticket: Ticket, least: f64, most: f64) -> Turn {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.queue.first() != Some(&ticket) {
             return Turn::Behind;
         }
@@ -144,10 +144,6 @@ impl RateLimiter {
         state.tokens = (state.tokens + gained).min(self.burst);
         state.at = now;
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Fraction of the full rate that applies now.
@@ -164,7 +160,7 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.limiter.lock().queue.remove(&self.ticket);
+        self.limiter.state.lock().queue.remove(&self.ticket);
         self.limiter.changed.notify_waiters();
     }
 }
@@ -225,14 +221,14 @@ mod tests {
             let (limiter, order) = (limiter.clone(), order.clone());
             callers.push(tokio::spawn(async move {
                 limiter.acquire(priority).await;
-                order.lock().unwrap().push(number);
+                order.lock().push(number);
             }));
             tokio::task::yield_now().await;
         }
         for caller in callers {
             caller.await.unwrap();
         }
-        assert_eq!(*order.lock().unwrap(), [2, 4, 1, 5, 0, 3]);
+        assert_eq!(*order.lock(), [2, 4, 1, 5, 0, 3]);
     }
 
     #[tokio::test(start_paused = true)]

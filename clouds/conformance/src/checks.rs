@@ -1,11 +1,12 @@
 //! The checks. Each panics with what is wrong.
 #![expect(clippy::missing_panics_doc, clippy::expect_used, reason = "these are tests; panics are how they report")]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use shared::cloud::{
     CloudError, CloudErrorKind, Driver, Entry, InstanceState, Ledger, LedgerError, Lifecycle, Target, Verb,
 };
@@ -77,7 +78,7 @@ struct Watched {
 
 impl Watched {
     fn count(&self) -> &dyn Ledger {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.asked.lock() += 1;
         &*self.of
     }
 }
@@ -107,7 +108,7 @@ pub async fn only_a_recreate_driver_uses_the_ledger(bench: &impl Bench) {
     let asleep = inventory(&*driver, &target).await.expect("the cloud answers");
     let is_recorded = watched.of.read().await.expect("the ledger answers").is_some();
     drive(bench, &driver, &target, Wish::Awake).await;
-    let asked = *watched.asked.lock().unwrap_or_else(PoisonError::into_inner);
+    let asked = *watched.asked.lock();
     match asleep.profile.lifecycle {
         Lifecycle::StopStart => {
             assert_eq!((asked, is_recorded), (0, false), "the ledger is none of its business");

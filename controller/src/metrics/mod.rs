@@ -6,10 +6,10 @@ mod queue;
 mod rollout;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -247,7 +247,7 @@ impl Metrics {
         let state = state(power_state);
         let slept = asleep.map_or(0, |asleep| asleep.as_hours() / 24);
         let days = DAYS.iter().filter(|days| i64::from(**days) <= slept).count();
-        let mut all = self.counted();
+        let mut all = self.counted.lock();
         let before = all.get(&hash(target)).copied();
         let since = match before {
             Some(before) if before.state == state && before.days == days => return,
@@ -269,7 +269,7 @@ impl Metrics {
 
     /// A target is gone.
     pub fn forget(&self, target: &Key) {
-        let before = self.counted().remove(&hash(target));
+        let before = self.counted.lock().remove(&hash(target));
         self.take_off(before);
     }
 
@@ -281,13 +281,9 @@ impl Metrics {
         }
     }
 
-    fn counted(&self) -> MutexGuard<'_, HashMap<u64, Counted>> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Leadership was lost: clears what is known about every target.
     pub fn forget_all(&self) {
-        self.counted().clear();
+        self.counted.lock().clear();
         self.targets.clear();
         self.asleep.clear();
         self.queue.clear();

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// When each target of each system is to be reconciled. kube's runner keeps its queue to itself, so this one is kept
@@ -16,35 +16,31 @@ pub struct Queue {
 impl Queue {
     /// A system has a queue from here on, even if it is empty.
     pub fn begin(&self, system: &'static str) {
-        self.lock().entry(system).or_default();
+        self.due.lock().entry(system).or_default();
     }
 
     /// A reconcile is due at this moment, unless one is sooner.
     pub fn add(&self, system: &'static str, target: &impl Hash, at: Instant) {
-        let mut due = self.lock();
+        let mut due = self.due.lock();
         due.entry(system).or_default().entry(hash(target)).and_modify(|due| *due = at.min(*due)).or_insert(at);
     }
 
     /// A reconcile has begun, or none is needed any more.
     pub fn take(&self, system: &'static str, target: &impl Hash) {
-        if let Some(due) = self.lock().get_mut(system) {
+        if let Some(due) = self.due.lock().get_mut(system) {
             due.remove(&hash(target));
         }
     }
 
     /// Nothing is to be reconciled.
     pub fn clear(&self) {
-        self.lock().values_mut().for_each(HashMap::clear);
+        self.due.lock().values_mut().for_each(HashMap::clear);
     }
 
     /// Reconciles of each system that are due now.
     pub fn depth(&self, now: Instant) -> BTreeMap<&'static str, i64> {
         let count = |due: &HashMap<u64, Instant>| due.values().filter(|at| **at <= now).count();
-        self.lock().iter().map(|(system, due)| (*system, i64::try_from(count(due)).unwrap_or(i64::MAX))).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, HashMap<u64, Instant>>> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+        self.due.lock().iter().map(|(system, due)| (*system, i64::try_from(count(due)).unwrap_or(i64::MAX))).collect()
     }
 }
 

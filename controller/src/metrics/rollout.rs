@@ -1,8 +1,8 @@
 //! Rollouts by phase, and the targets of those that are under way by state.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -46,15 +46,11 @@ impl RolloutMetrics {
         }
     }
 
-    fn counted(&self) -> MutexGuard<'_, HashMap<Key, Counted>> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a rollout by its status.
     pub fn count(&self, rollout: &Key, status: &PowerRolloutStatus) {
         let Some(phase) = status.phase else { return };
         let targets = if phase.is_over() { BTreeMap::new() } else { status.counts.clone() };
-        let mut all = self.counted();
+        let mut all = self.counted.lock();
         let before = all.insert(rollout.clone(), (phase, targets.clone()));
         self.add(before, -1);
         self.add(Some((phase, targets)), 1);
@@ -62,13 +58,13 @@ impl RolloutMetrics {
 
     /// A rollout is gone.
     pub fn forget(&self, rollout: &Key) {
-        let before = self.counted().remove(rollout);
+        let before = self.counted.lock().remove(rollout);
         self.add(before, -1);
     }
 
     /// Leadership was lost.
     pub fn forget_all(&self) {
-        self.counted().clear();
+        self.counted.lock().clear();
         self.rollouts.clear();
         self.targets.clear();
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use parking_lot::Mutex;
 use shared::text::{sanitize_chain, sanitize_to};
 use tracing::warn;
 
@@ -96,7 +97,7 @@ impl Events {
 
     fn recorder(&self, text: impl Hash) -> Recorder {
         let new = || Recorder::new(self.client.clone(), self.reporter.clone());
-        let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorders = self.recorders.lock();
         if recorders.len() >= MAX_RECORDERS {
             recorders.clear();
         }

@@ -3,7 +3,7 @@
 //! The first system of a kind owns the watch. Another one attaches to it: both share one list, one watch and one store,
 //! but each has its own queue, so that neither holds up the other.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::channel::mpsc::unbounded;
 use futures::future::{BoxFuture, join_all};
@@ -13,6 +13,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::{self, Event, watcher};
+use parking_lot::Mutex;
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 use tracing::debug;
@@ -60,7 +61,7 @@ pub struct PerTerm<T>(Mutex<Option<(Instant, Arc<T>)>>);
 impl<T: Default> PerTerm<T> {
     /// The value of the term that this hub belongs to.
     pub fn of(&self, hub: &Hub) -> Arc<T> {
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.0.lock();
         match &*current {
             Some((began, value)) if *began == hub.began => value.clone(),
             _ => current.insert((hub.began, Arc::default())).1.clone(),

@@ -10,11 +10,12 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -117,7 +118,7 @@ impl Marks {
     pub fn begin(&self, system: &str, tenant: &str, uid: Option<&str>, name: &str) -> Result<Mark, LeftAlone> {
         let Some(inner) = &self.0 else { return Ok(Mark::default()) };
         let key = format!("{system}/{}", uid.unwrap_or(name));
-        let mut state = inner.lock();
+        let mut state = inner.state.lock();
         let lane = match state.entries.get_mut(&key) {
             Some(entry) if entry.held == 0 => inner.admit(entry, tenant)?,
             _ => None,
@@ -149,7 +150,7 @@ impl Inner {
     /// Makes suspects of all that were at work.
     fn recover(&self, bytes: &[u8]) {
         let now = clock::now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut found = Vec::new();
         for (place, line) in bytes.chunks(RECORD).enumerate() {
             let Some((key, mut record, at_work)) = Record::parse(line) else { continue };
@@ -196,7 +197,7 @@ impl Inner {
     }
 
     fn end(&self, key: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { entries, free } = &mut *state;
         let Some(entry) = entries.get_mut(key) else { return };
         entry.held -= 1;
@@ -223,10 +224,6 @@ impl Inner {
         {
             warn!(%error, "a target at work is not marked: should it end the process, it is repeated at once");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -261,7 +258,7 @@ impl Mark {
     /// The work has come to an end, good or bad, and the process lives.
     pub fn complete(self) {
         if let Some((inner, key, _)) = &self.0
-            && let Some(entry) = inner.lock().entries.get_mut(key)
+            && let Some(entry) = inner.state.lock().entries.get_mut(key)
         {
             entry.completed.get_or_insert_with(Instant::now);
             // The file has it once no mark is held.

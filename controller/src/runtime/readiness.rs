@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::http::StatusCode;
 use kube::runtime::watcher;
+use parking_lot::Mutex;
 use shared::text::sanitize;
 use tracing::{info, warn};
 
@@ -44,13 +45,13 @@ impl Readiness {
 
     /// The Lease of the election was read, whoever holds it; or why it could not be read or written, sanitized.
     pub fn elects(&self, failure: Option<String>) {
-        *self.election.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        *self.election.lock() = failure;
     }
 
     /// The answer to `/readyz`. It fails without the Lease, because this replica can never lead then, and in no other
     /// case.
     pub fn answer(&self, verbose: bool, leads: bool) -> (StatusCode, String) {
-        let failure = self.election.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let failure = self.election.lock().clone();
         let code = if failure.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
         let text = match failure {
             failure if verbose => self.text(leads, failure.as_deref()),
@@ -62,7 +63,7 @@ impl Readiness {
 
     /// A system begins to watch `kind`, such as `clusterdeployments.hive.openshift.io`.
     pub fn begins(&self, system: &'static str, kind: &str) {
-        self.lock().entry(system).or_insert_with(|| (kind.to_owned(), Watched::Starting));
+        self.systems.lock().entry(system).or_insert_with(|| (kind.to_owned(), Watched::Starting));
     }
 
     /// The watch brings objects.
@@ -85,13 +86,13 @@ impl Readiness {
 
     /// Leadership was lost: nothing is watched.
     pub fn rest(&self) {
-        for (_, watched) in self.lock().values_mut() {
+        for (_, watched) in self.systems.lock().values_mut() {
             *watched = Watched::Starting;
         }
     }
 
     fn set(&self, system: &'static str, now: Watched) {
-        let mut systems = self.lock();
+        let mut systems = self.systems.lock();
         let Some((kind, before)) = systems.get_mut(system).filter(|(_, before)| *before != now) else { return };
         match &now {
             Watched::Yes if *before == Watched::NotServed => info!(system, kind, "the kind is served now"),
@@ -114,7 +115,7 @@ impl Readiness {
             Some(why) => format!("[-]leader {why}\n"),
             None => format!("[+]leader {}\n", if leads { "ok" } else { "standby: another controller leads" }),
         };
-        for (system, (kind, watched)) in &*self.lock() {
+        for (system, (kind, watched)) in &*self.systems.lock() {
             let (mark, says) = match watched {
                 _ if !leads => ('+', "standby".to_owned()),
                 Watched::Starting => ('+', "starting".to_owned()),
@@ -127,10 +128,6 @@ impl Readiness {
         }
         text.push_str(if failure.is_none() { "readyz check passed\n" } else { "readyz check failed\n" });
         text
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, (String, Watched)>> {
-        self.systems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

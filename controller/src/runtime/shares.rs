@@ -1,8 +1,9 @@
 //! Capacity that tenants share: what one may have follows what is free, so that it never takes the last of it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use shared::share::may;
 use tokio::sync::{Notify, oneshot};
 
@@ -38,7 +39,7 @@ impl Shares {
 
     /// One more for this tenant, if it may have it now.
     pub fn try_acquire(self: &Arc<Self>, tenant: &str) -> Option<Share> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (self.may(&state, tenant) && !state.waits(tenant)).then(|| self.take(&mut state, tenant))
     }
 
@@ -46,7 +47,7 @@ impl Shares {
     pub async fn acquire(self: &Arc<Self>, tenant: &str) -> Share {
         loop {
             let granted = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 if self.may(&state, tenant) && !state.waits(tenant) {
                     return self.take(&mut state, tenant);
                 }
@@ -61,7 +62,7 @@ impl Shares {
 
     /// Whether nobody may have one.
     pub fn are_taken(&self) -> bool {
-        self.lock().taken >= self.most
+        self.state.lock().taken >= self.most
     }
 
     /// Waits until something was given back since the last call.
@@ -98,10 +99,6 @@ impl Shares {
         }
         granted
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl State {
@@ -121,7 +118,7 @@ impl State {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut state = self.shares.lock();
+        let mut state = self.shares.state.lock();
         state.taken = state.taken.saturating_sub(1);
         if let Some(held) = state.held.get_mut(&self.tenant) {
             *held -= 1;
@@ -222,7 +219,7 @@ mod tests {
         early.abort();
         drop(held);
         drop(late.await.unwrap());
-        let state = shares.lock();
+        let state = shares.state.lock();
         assert_eq!((state.taken, state.held.len(), state.waiting.len()), (0, 0, 0));
     }
 }

@@ -6,13 +6,14 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use futures::{Stream, StreamExt, stream};
 use http::Response;
 use kube::client::Body as KubeBody;
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use super::shares::{Share, Shares};
@@ -100,13 +101,13 @@ impl Slot {
     /// Takes a slot again, unless a request to a spoke is under way.
     async fn back(&self) {
         let _turn = self.0.returning.lock().await;
-        if !self.0.lock().is_to_return() {
+        if !self.0.state.lock().is_to_return() {
             return;
         }
         let waiting = Waiting::begin(&self.0);
         let share = self.0.working.acquire(&self.0.tenant).await;
         drop(waiting);
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if state.is_to_return() {
             state.share = Some(share);
         } else {
@@ -116,16 +117,12 @@ impl Slot {
     }
 
     fn waited(&self) -> Duration {
-        let state = self.0.lock();
+        let state = self.0.state.lock();
         state.waited + state.waits.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Inner {}
 
 impl State {
     fn is_to_return(&self) -> bool {
@@ -138,14 +135,14 @@ struct Waiting<'a>(&'a Inner);
 
 impl<'a> Waiting<'a> {
     fn begin(of: &'a Inner) -> Self {
-        of.lock().waits.get_or_insert_with(Instant::now);
+        of.state.lock().waits.get_or_insert_with(Instant::now);
         Self(of)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if let Some(since) = state.waits.take() {
             state.waited += since.elapsed();
         }
@@ -159,7 +156,7 @@ impl Away {
     /// Gives the slot back. `None` in a task that has none.
     fn begin() -> Option<Self> {
         let slot = SLOT.try_with(Slot::clone).ok()?;
-        let mut state = slot.0.lock();
+        let mut state = slot.0.state.lock();
         state.away += 1;
         let share = state.share.take();
         drop(state);
@@ -176,7 +173,7 @@ impl Away {
 
 impl Drop for Away {
     fn drop(&mut self) {
-        self.0.0.lock().away -= 1;
+        self.0.0.state.lock().away -= 1;
     }
 }
 
@@ -233,7 +230,7 @@ mod tests {
 
     /// The state of a slot as a reconcile sees it.
     fn holds() -> bool {
-        SLOT.with(|slot| slot.0.lock().share.is_some())
+        SLOT.with(|slot| slot.0.state.lock().share.is_some())
     }
 
     fn all(slots: &Slots, tenant: &str) -> Vec<Slot> {
@@ -306,13 +303,13 @@ mod tests {
         let slots = Slots::new(4);
         let mut begun = Vec::new();
         while let Some(slot) = slots.begin("silent") {
-            slot.0.lock().share = None; // it waits for its spoke
+            slot.0.state.lock().share = None; // it waits for its spoke
             begun.push(slot);
         }
         assert_eq!(begun.len(), 4, "of one tenant");
         assert_eq!(all(&slots, "other").len(), 3, "of another, who finds every slot");
         for number in 0..100 {
-            begun.extend(slots.begin(&number.to_string()).inspect(|slot| slot.0.lock().share = None));
+            begun.extend(slots.begin(&number.to_string()).inspect(|slot| slot.0.state.lock().share = None));
         }
         assert_eq!(begun.len(), 16, "of all");
     }

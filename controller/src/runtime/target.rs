@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::backoff::Streak;
@@ -104,7 +105,7 @@ impl<S: System> Targets<S> {
     ///
     /// The same target is never reconciled twice at once, so that its state can be taken out and put back.
     pub(super) fn take(&self, key: &Key, uid: Option<&String>) -> (Box<Slot<S>>, bool) {
-        let kept = self.lock().entry(key.clone()).or_default().take();
+        let kept = self.all.lock().entry(key.clone()).or_default().take();
         let replaced = kept.as_ref().is_some_and(|slot| slot.uid.as_ref() != uid);
         let kept = kept.filter(|_| !replaced);
         let new = || {
@@ -116,7 +117,7 @@ impl<S: System> Targets<S> {
 
     /// Puts a state back. False if the target was forgotten meanwhile: then the state is dropped.
     pub(super) fn put(&self, key: &Key, slot: Box<Slot<S>>) -> bool {
-        match self.lock().get_mut(key) {
+        match self.all.lock().get_mut(key) {
             Some(place) => {
                 *place = Some(slot);
                 true
@@ -127,16 +128,12 @@ impl<S: System> Targets<S> {
 
     /// A target is gone.
     pub(super) fn remove(&self, key: &Key) {
-        let removed = self.lock().remove(key);
+        let removed = self.all.lock().remove(key);
         drop(removed); // not under the lock: the system's own code runs
     }
 
     /// All targets of which there is a state.
     pub(super) fn keys(&self) -> Vec<Key> {
-        self.lock().keys().cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Option<Box<Slot<S>>>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().keys().cloned().collect()
     }
 }

@@ -3,7 +3,7 @@
 //! It is no API server: no schemas, no watches of its own. Tests of the product against a real one are in `tests/`.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use http::{Method, Request, Response};
@@ -12,6 +12,7 @@ use kube::client::Body;
 use kube::core::Status;
 use kube::runtime::events::Reporter;
 use kube::runtime::watcher::{self, Event};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use server::Warnings;
 use tokio::sync::Semaphore;
@@ -46,23 +47,19 @@ struct State {
 }
 
 impl MemoryHub {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Answers requests as this says from here on.
     pub fn inject(&self, fault: impl FnMut(&Method, &str, &Value) -> Option<u16> + Send + 'static) {
-        self.lock().fault = Some(Box::new(fault));
+        self.state.lock().fault = Some(Box::new(fault));
     }
 
     /// Answers everything again.
     pub fn heal(&self) {
-        self.lock().fault = None;
+        self.state.lock().fault = None;
     }
 
     /// Creates or replaces an object, as another client does.
     pub fn put(&self, path: &str, mut object: Value) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.version += 1;
         object["metadata"]["resourceVersion"] = json!(state.version.to_string());
         state.objects.insert(path.to_owned(), object.clone());
@@ -78,28 +75,28 @@ impl MemoryHub {
 
     /// An object as it stands.
     pub fn get(&self, path: &str) -> Value {
-        self.lock().objects.get(path).cloned().unwrap_or_default()
+        self.state.lock().objects.get(path).cloned().unwrap_or_default()
     }
 
     /// Removes an object.
     pub fn remove(&self, path: &str) -> Value {
-        self.lock().objects.remove(path).unwrap_or_default()
+        self.state.lock().objects.remove(path).unwrap_or_default()
     }
 
     /// Patches so far, with their paths.
     pub fn patches(&self) -> usize {
-        self.lock().requests.iter().filter(|(method, ..)| method == Method::PATCH).count()
+        self.state.lock().requests.iter().filter(|(method, ..)| method == Method::PATCH).count()
     }
 
     /// Requests so far that are of this form.
     pub fn requests(&self, is: impl Fn(&Method, &str) -> bool) -> usize {
-        self.lock().requests.iter().filter(|(method, path, _)| is(method, path)).count()
+        self.state.lock().requests.iter().filter(|(method, path, _)| is(method, path)).count()
     }
 
     /// Reason and note of each Event.
     pub fn events(&self) -> Vec<(String, String)> {
         let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
-        self.lock().events.iter().map(|event| (text(event, "reason"), text(event, "note"))).collect()
+        self.state.lock().events.iter().map(|event| (text(event, "reason"), text(event, "note"))).collect()
     }
 
     /// A client of this hub.
@@ -142,7 +139,7 @@ impl MemoryHub {
     pub fn watch<K: Object>(&self, below: &str) -> UnboundedReceiver<watcher::Result<Event<Guarded<K>>>> {
         let (sender, receiver) = unbounded();
         let (raw, changes) = unbounded::<Value>();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let _ = sender.unbounded_send(Ok(Event::Init));
         for object in state.objects.iter().filter(|(path, _)| path.starts_with(below)).map(|(_, object)| object) {
             let _ = sender.unbounded_send(Ok(Event::InitApply(read(object))));
@@ -163,7 +160,7 @@ impl MemoryHub {
     }
 
     fn answer(&self, method: &Method, path: &str, body: Value) -> (u16, Value) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.requests.push((method.clone(), path.to_owned(), body.clone()));
         let fault = state.fault.as_mut().and_then(|fault| fault(method, path, &body));
         if let Some(code) = fault {

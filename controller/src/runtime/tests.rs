@@ -3,13 +3,14 @@
 mod cluster_scoped;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::core::Status;
 use kube::runtime::watcher::{self, Event};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -39,7 +40,7 @@ struct Remembered {
 }
 
 fn note(log: &Log, name: &str) {
-    log.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().push(Instant::now());
+    log.lock().entry(name.to_owned()).or_default().push(Instant::now());
 }
 
 impl System for Puppet {
@@ -170,11 +171,11 @@ impl Stage {
     }
 
     fn passes(&self, name: &str) -> Vec<Instant> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
+        self.log.lock().get(name).cloned().unwrap_or_default()
     }
 
     fn forgotten(&self, name: &str) -> usize {
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).get(name).map_or(0, Vec::len)
+        self.forgotten.lock().get(name).map_or(0, Vec::len)
     }
 
     /// Whole seconds between its reconciles.

@@ -4,13 +4,14 @@
 //! connection this would be as many requests as the hub can answer.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
 use kube::Client;
 use kube::client::Body;
 use kube::runtime::{utils, watcher};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::BoxError;
 
@@ -87,7 +88,7 @@ pub fn spaced(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let openings: Arc<Mutex<Openings>> = Arc::default();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let turn = turn(&mut openings.lock().unwrap_or_else(PoisonError::into_inner), request.uri(), Instant::now());
+        let turn = turn(&mut openings.lock(), request.uri(), Instant::now());
         let client = client.clone();
         async move {
             if let Some(turn) = turn {

@@ -6,12 +6,13 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use tower::Service;
 
 use crate::runtime::shares::Shares;
@@ -104,12 +105,12 @@ impl Dialer {
 
     /// Whether this endpoint has answered over TLS with the CA of its kubeconfig.
     pub fn is_proven(&self, endpoint: u64) -> bool {
-        self.0.proven.lock().unwrap_or_else(PoisonError::into_inner).contains(&endpoint)
+        self.0.proven.lock().contains(&endpoint)
     }
 
     /// It has.
     pub fn prove(&self, endpoint: u64) {
-        let mut proven = self.0.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut proven = self.0.proven.lock();
         if proven.len() >= MAX_ENDPOINTS {
             proven.clear();
         }
@@ -139,13 +140,13 @@ struct Addresses {
 impl Resolved {
     /// All of them, if there are any, and not more than anybody needs.
     pub fn all(&self) -> Option<Vec<IpAddr>> {
-        let Addresses { all, .. } = &*self.lock();
+        let Addresses { all, .. } = &*self.0.lock();
         (1..=MAX_RESOLVED).contains(&all.len()).then(|| all.iter().copied().collect())
     }
 
     /// It was resolved to this, or is this address itself.
     pub fn add(&self, address: IpAddr) {
-        let Addresses { all, .. } = &mut *self.lock();
+        let Addresses { all, .. } = &mut *self.0.lock();
         if all.len() <= MAX_RESOLVED {
             all.insert(address);
         }
@@ -153,19 +154,15 @@ impl Resolved {
 
     /// This one has answered; or none has.
     pub fn prefer(&self, address: Option<IpAddr>) {
-        self.lock().preferred = address;
+        self.0.lock().preferred = address;
     }
 
     /// The one to dial. Of several a client would try the next when a port is closed, and the time that it takes tells
     /// a tenant which ports behind the controller are.
     fn choose(&self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
-        let preferred = self.lock().preferred;
+        let preferred = self.0.lock().preferred;
         let known = addresses.iter().find(|address| preferred == Some(address.ip()));
         known.or_else(|| addresses.get(rand::random_range(0..addresses.len().max(1)))).copied()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Addresses> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Which clients are served: all of them, or those with a certificate of a CA in a file.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -46,7 +47,7 @@ impl ClientCa {
             match load(&self.file) {
                 Ok(loaded) => {
                     failed = false;
-                    let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+                    let mut current = self.current.write();
                     if current.text != loaded.text {
                         tracing::info!(file = %self.file.display(), "CA of clients loaded");
                         *current = loaded;
@@ -62,7 +63,7 @@ impl ClientCa {
     }
 
     fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).verifier)
+        Arc::clone(&self.current.read().verifier)
     }
 }
 

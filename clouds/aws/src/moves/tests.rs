@@ -29,7 +29,7 @@ struct Ec2 {
 
 impl Sender for Ec2 {
     fn admit(&self, _: Call, instances: usize) -> BoxFuture<'_, usize> {
-        let admits = self.admits.lock().unwrap().as_mut().map_or(Some(instances), Iterator::next);
+        let admits = self.admits.lock().as_mut().map_or(Some(instances), Iterator::next);
         match admits {
             Some(admitted) => std::future::ready(admitted.min(instances)).boxed(),
             None => std::future::pending().boxed(),
@@ -41,9 +41,9 @@ impl Sender for Ec2 {
     }
 
     fn send<'a>(&'a self, _: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
-        self.calls.lock().unwrap().push(ids.to_vec());
+        self.calls.lock().push(ids.to_vec());
         let failure = |code: &str, message: String, status, kind| Failure { code: code.into(), message, status, kind };
-        let bad = self.bad.lock().unwrap().clone();
+        let bad = self.bad.lock().clone();
         let bad = bad.iter().find(|(bad, _)| ids.iter().any(|id| id == bad));
         let result = match (self.broken, bad) {
             (Some(kind), _) => Err(failure("Broken", "no".into(), 503, kind)),
@@ -69,7 +69,7 @@ impl Sender for Ec2 {
     }
 
     fn cannot_stop(&self, id: &str) {
-        self.one_time.lock().unwrap().push(id.to_owned());
+        self.one_time.lock().push(id.to_owned());
     }
 }
 
@@ -108,7 +108,7 @@ const TWO: &[&[&str]] = &[&["i-b", "i-a"], &["i-c", "i-d"]];
 async fn callers_at_the_same_time_share_a_call_and_each_hears_its_own() {
     let (told, ec2) = stop(Ec2::default(), TWO).await;
     assert_eq!(told, [ok(&["i-b", "i-a"], &[]), ok(&["i-c", "i-d"], &[])]);
-    assert_eq!(*ec2.calls.lock().unwrap(), [list(&["i-b", "i-a", "i-c", "i-d"])], "in the order given");
+    assert_eq!(*ec2.calls.lock(), [list(&["i-b", "i-a", "i-c", "i-d"])], "in the order given");
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,9 +116,9 @@ async fn a_named_instance_is_left_out_and_the_others_go() {
     let ec2 = refusing(&[("i-a", "OperationNotPermitted"), ("i-d", "UnsupportedOperation")]);
     let (told, ec2) = stop(Ec2 { names: true, ..ec2 }, TWO).await;
     assert_eq!(told, [ok(&["i-b"], &["i-a"]), ok(&["i-c"], &["i-d"])]);
-    let calls = ec2.calls.lock().unwrap();
+    let calls = ec2.calls.lock();
     assert_eq!(calls[1..], [list(&["i-b", "i-c", "i-d"]), list(&["i-b", "i-c"])]);
-    assert_eq!(*ec2.one_time.lock().unwrap(), ["i-d"], "by its code and its words");
+    assert_eq!(*ec2.one_time.lock(), ["i-d"], "by its code and its words");
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,16 +133,16 @@ async fn while_nothing_changes_a_later_try_is_one_call() {
         let mut refused: Vec<_> = outcome.refused.into_iter().map(|refusal| refusal.id).collect();
         refused.sort();
         assert_eq!((outcome.moved.len(), refused), (0, all.clone()), "all are still reported");
-        calls.push(std::mem::take(&mut *ec2.calls.lock().unwrap()));
+        calls.push(std::mem::take(&mut *ec2.calls.lock()));
         tokio::time::sleep(Duration::from_mins(1)).await;
     }
     assert_eq!(calls[0], [all.clone(), list(&["i-b", "i-c"]), list(&["i-c"])], "who is to blame is found out once");
     assert_eq!(calls[1..], [[all.clone()], [list(&["i-b", "i-c"])], [list(&["i-c"])], [all.clone()]]);
 
     // The cause is gone: all go with the next try, also whoever would sit it out.
-    ec2.bad.lock().unwrap().clear();
+    ec2.bad.lock().clear();
     assert_eq!(moves.all(&all).await.unwrap().moved.len(), 3);
-    assert_eq!(*ec2.calls.lock().unwrap(), [list(&["i-b", "i-c"]), list(&["i-a"])]);
+    assert_eq!(*ec2.calls.lock(), [list(&["i-b", "i-c"]), list(&["i-a"])]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,7 +155,7 @@ async fn those_that_stay_bad_hold_up_no_other_for_long() {
         let moves = Moves::new(Call::Stop, ec2.clone());
         let (mut left, mut tries) = (all.clone(), 0);
         moves.all(&left).await.unwrap();
-        ec2.bad.lock().unwrap().truncate(stay);
+        ec2.bad.lock().truncate(stay);
         while left.len() > stay {
             let outcome = moves.all(&left).await.unwrap();
             left.retain(|id| !outcome.moved.iter().any(|(moved, _)| moved == id));
@@ -170,7 +170,7 @@ async fn those_that_stay_bad_hold_up_no_other_for_long() {
 async fn without_a_name_each_goes_by_itself() {
     let (told, ec2) = stop(refusing(&[("i-c", "IncorrectInstanceState")]), TWO).await;
     assert_eq!(told, [ok(&["i-b", "i-a"], &[]), ok(&["i-d"], &["i-c"])]);
-    let calls = ec2.calls.lock().unwrap();
+    let calls = ec2.calls.lock();
     assert_eq!(calls[1..], [list(&["i-b", "i-a"]), list(&["i-c", "i-d"]), list(&["i-c"]), list(&["i-d"])]);
 }
 
@@ -182,7 +182,7 @@ async fn what_is_denied_for_one_is_done_for_the_others() {
     let callers: &[&[&str]] = &[&["i-1"], &["i-2"], &["i-3"], &["i-4"], &["i-5"]];
     let (told, ec2) = stop(Ec2 { broken: Some(CloudErrorKind::Denied), ..Ec2::default() }, callers).await;
     assert!(told.iter().all(|told| *told == Err(CloudErrorKind::Denied)), "{told:?}");
-    assert_eq!(ec2.calls.lock().unwrap().len(), 4);
+    assert_eq!(ec2.calls.lock().len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,7 +218,7 @@ async fn without_room_for_all_each_goes_by_itself() {
     for calls in [6, 1, 1, 4] {
         let refused = moves.all(&all).await.unwrap().refused;
         assert_eq!(refused.iter().filter(|refusal| refusal.kind == CloudErrorKind::Capacity).count(), 8, "{refused:?}");
-        let made = std::mem::take(&mut *ec2.calls.lock().unwrap());
+        let made = std::mem::take(&mut *ec2.calls.lock());
         assert!(made.len() >= calls, "{made:?}");
         tried.extend(made.into_iter().filter(|ids| ids.len() == 1).flatten());
         tokio::time::sleep(Duration::from_secs(101)).await;
@@ -237,7 +237,7 @@ async fn one_without_room_costs_the_others_little() {
     let begun = Instant::now();
     let told =
         join_all(callers.iter().map(async |ids| (moves.all(ids).await.unwrap(), begun.elapsed().as_secs()))).await;
-    let calls = ec2.calls.lock().unwrap();
+    let calls = ec2.calls.lock();
     assert_eq!(
         calls.len(),
         1 + 7 + 10 + 6,
@@ -262,7 +262,7 @@ async fn without_any_room_few_are_tried_one_by_one() {
     for tries in 1..10 {
         let told = join_all(callers.iter().map(|ids| moves.all(ids))).await;
         assert!(told.into_iter().all(|told| told.unwrap().refused.len() == 3));
-        let calls = std::mem::take(&mut *ec2.calls.lock().unwrap());
+        let calls = std::mem::take(&mut *ec2.calls.lock());
         assert!(calls.len() <= 1 + 4 + 16 + 6, "{tries}: {}", calls.len());
         tried.extend(calls.into_iter().filter(|ids| ids.len() == 1).flatten());
         tokio::time::sleep(Duration::from_secs(20)).await;
@@ -298,7 +298,7 @@ async fn a_call_that_fails_as_a_whole_is_told_to_everybody_and_not_repeated() {
     {
         let (told, ec2) = stop(Ec2 { broken: Some(kind), ..Ec2::default() }, TWO).await;
         assert_eq!(told, [Err(kind), Err(kind)]);
-        assert_eq!(ec2.calls.lock().unwrap().len(), calls, "{kind:?}: a policy may be about one of them alone");
+        assert_eq!(ec2.calls.lock().len(), calls, "{kind:?}: a policy may be about one of them alone");
     }
 }
 
@@ -310,7 +310,7 @@ async fn one_who_gives_up_takes_nothing_from_the_others() {
     let gives_up = tokio::time::timeout(WINDOW / 2, moves.all(&left));
     let (gave_up, stayed) = tokio::join!(gives_up, moves.all(&stays));
     assert!(gave_up.is_err() && stayed.is_ok_and(|outcome| outcome.moved.len() == 1));
-    assert_eq!(*ec2.calls.lock().unwrap(), [stays]);
+    assert_eq!(*ec2.calls.lock(), [stays]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -323,7 +323,7 @@ async fn what_is_given_up_while_its_call_waits_for_its_turn_is_not_sent() {
     assert!(gave_up.is_err() && stayed.is_ok_and(|outcome| outcome.moved.len() == 1));
     assert!(tokio::time::timeout(Duration::from_secs(1), moves.all(&alone)).await.is_err());
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(*ec2.calls.lock().unwrap(), [stays]);
+    assert_eq!(*ec2.calls.lock(), [stays]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,7 +336,7 @@ async fn callers_that_come_while_a_call_waits_for_its_turn_share_it() {
         moves.all(ids).await
     }));
     assert!(told.await.into_iter().all(|told| told.unwrap().moved.len() == 1));
-    assert_eq!(*ec2.calls.lock().unwrap(), [callers.concat()]);
+    assert_eq!(*ec2.calls.lock(), [callers.concat()]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -350,7 +350,7 @@ async fn no_call_has_more_than_a_hundred() {
         let moved = told.as_ref().unwrap().moved.iter().map(|(id, _)| id);
         moved.eq(ids)
     }));
-    let calls = ec2.calls.lock().unwrap();
+    let calls = ec2.calls.lock();
     assert!(calls.iter().all(|ids| ids.len() <= 100) && calls.len() <= 7, "{}", calls.len());
 }
 

@@ -5,9 +5,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use shared::share::may;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -74,17 +75,13 @@ impl Memory {
     pub fn share(&self, whose: Whose) -> Share {
         Share { memory: self.clone(), whose: Arc::new(whose) }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[cfg(test)]
 impl Memory {
     /// Whether nothing is in use.
     pub(super) fn is_free(&self) -> bool {
-        let state = self.lock();
+        let state = self.0.state.lock();
         state.all == Use::default() && state.tenants.is_empty() && state.spokes.is_empty()
     }
 }
@@ -235,7 +232,7 @@ impl Charge {
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), Full> {
-        let taken = self.share.memory.lock().take(&self.share.whose, bytes)?;
+        let taken = self.share.memory.0.state.lock().take(&self.share.whose, bytes)?;
         self.own += taken.own;
         self.shared += taken.shared;
         Ok(())
@@ -247,7 +244,7 @@ impl Charge {
         }
         self.own -= own;
         self.shared -= shared;
-        self.share.memory.lock().give_back(&self.share.whose, Use { own, shared });
+        self.share.memory.0.state.lock().give_back(&self.share.whose, Use { own, shared });
         self.share.memory.0.freed.notify_waiters();
     }
 }
@@ -366,7 +363,7 @@ mod tests {
         other.refund(size - 10);
         one.merge(other);
         assert_eq!(one.used(), size + 10);
-        assert_eq!(memory.lock().all, Use { own: 0, shared: size + BLOCK });
+        assert_eq!(memory.0.state.lock().all, Use { own: 0, shared: size + BLOCK });
         let kept: Vec<Kept<u8>> = Kept::new(vec![1, 2], one).each().collect();
         drop(kept.into_iter().next());
         assert!(memory.is_free());

@@ -2,8 +2,10 @@
 //! second, and each try of a hostile spoke would cost as much as the answers of a hundred others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::BoxError;
 use tokio::time::Instant;
@@ -28,14 +30,14 @@ struct Entry {
 impl Refused {
     /// Why a request for this path is not sent now: what was wrong with the last answer.
     pub fn why(&self, path: &str) -> Option<BoxError> {
-        let entries = self.lock();
+        let entries = self.0.lock();
         let entry = entries.get(path).filter(|entry| Instant::now() < entry.until)?;
         Some(entry.why.clone().into())
     }
 
     /// An answer was too large.
     pub fn add(&self, path: &str, why: &str) {
-        let (mut entries, now) = (self.lock(), Instant::now());
+        let (mut entries, now) = (self.0.lock(), Instant::now());
         entries.retain(|_, entry| now < entry.until + MOST);
         let before = entries.get(path).map_or(FIRST / 2, |entry| entry.pause);
         if entries.len() < PATHS || entries.contains_key(path) {
@@ -46,11 +48,7 @@ impl Refused {
 
     /// An answer was fine.
     pub fn remove(&self, path: &str) {
-        self.lock().remove(path);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().remove(path);
     }
 }
 
@@ -78,6 +76,6 @@ mod tests {
         for number in 0..2 * PATHS {
             refused.add(&number.to_string(), "large");
         }
-        assert_eq!(refused.lock().len(), PATHS);
+        assert_eq!(refused.0.lock().len(), PATHS);
     }
 }

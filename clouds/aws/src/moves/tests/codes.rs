@@ -16,7 +16,7 @@ async fn whichever_code_ec2_refuses_one_instance_with_the_others_go_and_it_is_na
         let [refusal] = &outcome.refused[..] else { panic!("{code} {names}: {:?}", outcome.refused) };
         assert_eq!((refusal.id.as_str(), refusal.kind), ("i-3", CloudErrorKind::Refused), "{code} {names}");
         assert!(refusal.to_string().starts_with(&format!("i-3: {code}: ")) && !refusal.message.is_empty(), "{refusal}");
-        let calls = ec2.calls.lock().unwrap().len();
+        let calls = ec2.calls.lock().len();
         assert_eq!(calls, if names { 2 } else { 1 + all.len() }, "{code} {names}: all, then at most one call for each");
     }
 }
@@ -26,7 +26,7 @@ async fn another_clusters_unknown_code_costs_a_cluster_no_more_than_its_own_call
     for code in CODES {
         let (told, ec2) = stop(refusing(&[("i-c", code)]), TWO).await;
         assert_eq!(told, [ok(&["i-b", "i-a"], &[]), ok(&["i-d"], &["i-c"])], "{code}");
-        let calls = ec2.calls.lock().unwrap();
+        let calls = ec2.calls.lock();
         assert_eq!(calls[1..], [list(&["i-b", "i-a"]), list(&["i-c", "i-d"]), list(&["i-c"]), list(&["i-d"])]);
     }
 }
@@ -41,7 +41,7 @@ async fn a_refusal_of_everything_costs_a_call_for_each_instance_once_in_five_min
     for most in [1 + all.len(), 1, 1] {
         let refused = moves.all(&all).await.unwrap().refused;
         assert_eq!(refused.len(), all.len(), "{refused:?}");
-        let calls = std::mem::take(&mut *ec2.calls.lock().unwrap());
+        let calls = std::mem::take(&mut *ec2.calls.lock());
         assert!(calls.len() <= most, "{calls:?}");
         tokio::time::sleep(Duration::from_mins(1)).await;
     }

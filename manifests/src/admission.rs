@@ -1,15 +1,12 @@
 //! Which writes reach the webhook, and what happens to them while it is down.
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhookConfiguration,
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use serde_json::{Value, json};
+use serde_json::Value;
 use shared::admission::cel::{self, INTO_SLEEP, POWER_STATE_CHANGES, annotation_changes, condition, list, not};
 use shared::annotation::keys;
 
-use crate::entry::{ClientConfig, FAIL, IGNORE, mutating_entry, rule, validating_entry};
-use crate::names::{NAMESPACE, WEBHOOK, cluster_wide, strings};
+use crate::entry::{ClientConfig, Entry, FAIL, IGNORE, configurations, entry, rule};
+use crate::names::NAMESPACE;
 use crate::{fdb, rollout};
 
 /// The Validating- and the `MutatingWebhookConfiguration` of the default installation.
@@ -17,99 +14,62 @@ use crate::{fdb, rollout};
 /// Neither holds a caBundle: the webhook's certificate task owns that field and fills it in, and applying these objects
 /// again leaves it alone.
 pub fn webhook_configurations(client: &ClientConfig) -> Vec<Value> {
-    let mut judging = validating(client);
-    judging.webhooks.get_or_insert_default().extend(fdb::validating(client));
-    vec![json!(judging), json!(mutating(client))]
+    configurations(client, &[validating(), fdb::validating()].concat(), &mutating())
 }
 
 /// Those of the base, which knows no FoundationDB clusters.
 pub(crate) fn base() -> Vec<Value> {
-    vec![json!(validating(&ClientConfig::Service)), json!(mutating(&ClientConfig::Service))]
+    configurations(&ClientConfig::Service, &validating(), &mutating())
 }
 
-pub(crate) fn validating(client: &ClientConfig) -> ValidatingWebhookConfiguration {
-    ValidatingWebhookConfiguration {
-        metadata: cluster_wide(WEBHOOK, WEBHOOK),
-        webhooks: Some(vec![
-            validating_entry(
-                client,
-                "into-sleep.hibernate.sh",
-                FAIL,
-                cluster_deployments(),
-                vec![condition("into-sleep", INTO_SLEEP), condition("not-exempt", not(&cel::is_exempt()))],
-            ),
-            validating_entry(
-                client,
-                "hive.hibernate.sh",
-                IGNORE,
-                cluster_deployments(),
-                vec![
-                    condition("judged-fields-change", judged_fields_change()),
-                    // What the entry above takes is not asked twice.
-                    condition("not-into-sleep-or-exempt", format!("{}\n|| {}", not(INTO_SLEEP), cel::is_exempt())),
-                ],
-            ),
-            rollout::validating(client),
-        ]),
-    }
+pub(crate) fn validating() -> Vec<Entry> {
+    vec![
+        entry(
+            "into-sleep.hibernate.sh",
+            FAIL,
+            vec![cluster_deployments()],
+            vec![condition("into-sleep", INTO_SLEEP), condition("not-exempt", not(&cel::is_exempt()))],
+        ),
+        entry(
+            "hive.hibernate.sh",
+            IGNORE,
+            vec![cluster_deployments()],
+            vec![
+                condition("judged-fields-change", judged_fields_change()),
+                // What the entry above takes is not asked twice.
+                condition("not-into-sleep-or-exempt", format!("{}\n|| {}", not(INTO_SLEEP), cel::is_exempt())),
+            ],
+        ),
+        rollout::validating(),
+    ]
 }
 
-pub(crate) fn mutating(client: &ClientConfig) -> MutatingWebhookConfiguration {
-    MutatingWebhookConfiguration {
-        metadata: cluster_wide(WEBHOOK, WEBHOOK),
-        webhooks: Some(vec![
-            mutating_entry(
-                client,
-                "stamp.hibernate.sh",
-                IGNORE,
-                vec![cluster_deployments()],
-                vec![condition("power-state-or-hold-changes", stamped_fields_change())],
-                None,
-            ),
-            mutating_entry(
-                client,
-                "replicas.hibernate.sh",
-                IGNORE,
-                WORKLOADS.iter().map(Workload::rule).collect(),
-                vec![condition("asleep-before-or-after", replicas_change())],
-                Some(recorded_namespaces()),
-            ),
-            rollout::mutating(client),
-        ]),
-    }
+pub(crate) fn mutating() -> Vec<Entry> {
+    let stamped = vec![condition("power-state-or-hold-changes", stamped_fields_change())];
+    let recorded = vec![condition("asleep-before-or-after", replicas_change())];
+    let records = entry("replicas.hibernate.sh", IGNORE, workloads(), recorded);
+    vec![
+        entry("stamp.hibernate.sh", IGNORE, vec![cluster_deployments()], stamped),
+        Entry { namespaces: Some(recorded_namespaces()), ..records },
+        rollout::mutating(),
+    ]
 }
 
 /// Writes of the object itself. `clusterdeployments/status` is another resource and stays out.
-fn cluster_deployments() -> RuleWithOperations {
-    rule("hive.openshift.io", &["v1"], &["CREATE", "UPDATE"], &["clusterdeployments"])
+fn cluster_deployments() -> Value {
+    rule("Namespaced", "hive.openshift.io", &["v1"], &["CREATE", "UPDATE"], &["clusterdeployments"])
 }
 
-/// Kinds whose replica count is recorded.
-struct Workload {
-    group: &'static str,
-    /// `*` where the fields that we read are the same in every version.
-    version: &'static str,
-    resources: &'static [&'static str],
-}
-
-const WORKLOADS: &[Workload] = &[
-    Workload {
-        group: "apps",
-        version: "v1",
-        resources: &["deployments", "deployments/scale", "statefulsets", "statefulsets/scale"],
-    },
-    Workload {
-        group: "cluster.x-k8s.io",
-        version: "*",
-        resources: &["machinedeployments", "machinedeployments/scale"],
-    },
-    Workload { group: "cluster.k8s.io", version: "*", resources: &["machinedeployments", "machinedeployments/scale"] },
-];
-
-impl Workload {
-    fn rule(&self) -> RuleWithOperations {
-        rule(self.group, &[self.version], &["UPDATE"], self.resources)
-    }
+/// Kinds whose replica count is recorded. The version is `*` where the fields that we read are the same in each.
+fn workloads() -> Vec<Value> {
+    let update =
+        |group: &str, version: &str, resources: &[&str]| rule("Namespaced", group, &[version], &["UPDATE"], resources);
+    let machines = &["machinedeployments", "machinedeployments/scale"];
+    vec![
+        update("apps", "v1", &["deployments", "deployments/scale", "statefulsets", "statefulsets/scale"]),
+        update("cluster.x-k8s.io", "*", machines),
+        update("cluster.k8s.io", "*", machines),
+    ]
 }
 
 /// A field that a rule judges is another one than before, or the object is new.
@@ -155,7 +115,7 @@ fn recorded_namespaces() -> LabelSelector {
         match_expressions: Some(vec![LabelSelectorRequirement {
             key: "kubernetes.io/metadata.name".to_owned(),
             operator: "NotIn".to_owned(),
-            values: Some(strings(&[NAMESPACE, "kube-system"])),
+            values: Some([NAMESPACE, "kube-system"].map(str::to_owned).into()),
         }]),
     }
 }

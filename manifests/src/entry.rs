@@ -1,11 +1,10 @@
-//! What an entry of the webhook configurations is made of.
+//! What the webhook configurations and their entries are made of.
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MatchCondition, MutatingWebhook, RuleWithOperations, ServiceReference, ValidatingWebhook, WebhookClientConfig,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::{Value, json};
 
-use crate::names::{NAMESPACE, WEBHOOK, strings};
+use crate::names::{NAMESPACE, WEBHOOK, cluster_wide};
 
 /// How the API server reaches the webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,21 +16,10 @@ pub enum ClientConfig {
 }
 
 impl ClientConfig {
-    fn at(&self, path: &str) -> WebhookClientConfig {
+    fn at(&self, path: &str) -> Value {
         match self {
-            Self::Service => WebhookClientConfig {
-                service: Some(ServiceReference {
-                    name: WEBHOOK.to_owned(),
-                    namespace: NAMESPACE.to_owned(),
-                    path: Some(path.to_owned()),
-                    port: Some(443),
-                }),
-                ..WebhookClientConfig::default()
-            },
-            Self::Url(base) => WebhookClientConfig {
-                url: Some(format!("{}{path}", base.trim_end_matches('/'))),
-                ..WebhookClientConfig::default()
-            },
+            Self::Service => json!({"service": {"name": WEBHOOK, "namespace": NAMESPACE, "path": path, "port": 443}}),
+            Self::Url(base) => json!({"url": format!("{}{path}", base.trim_end_matches('/'))}),
         }
     }
 }
@@ -48,66 +36,80 @@ pub(crate) const FAIL: Failure = Failure { policy: "Fail", timeout: 5 };
 /// It passes.
 pub(crate) const IGNORE: Failure = Failure { policy: "Ignore", timeout: 3 };
 
-/// Metadata of both configurations in a patch.
-pub(crate) fn by_name() -> ObjectMeta {
-    ObjectMeta { name: Some(WEBHOOK.to_owned()), ..ObjectMeta::default() }
-}
+/// The configuration of entries that judge.
+pub(crate) const VALIDATING: (&str, &str) = ("ValidatingWebhookConfiguration", "/validate");
+/// The configuration of entries that stamp or record. They refuse only an object whose annotations cannot be read,
+/// unless the write is a wake.
+pub(crate) const MUTATING: (&str, &str) = ("MutatingWebhookConfiguration", "/mutate");
 
-/// An entry that judges.
-pub(crate) fn validating_entry(
-    client: &ClientConfig,
-    name: &str,
+/// An entry of a configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    name: &'static str,
     failure: Failure,
-    rule: RuleWithOperations,
+    rules: Vec<Value>,
     conditions: Vec<MatchCondition>,
-) -> ValidatingWebhook {
-    ValidatingWebhook {
-        name: name.to_owned(),
-        admission_review_versions: strings(&["v1"]),
-        client_config: client.at("/validate"),
-        failure_policy: Some(failure.policy.to_owned()),
-        match_conditions: Some(conditions).filter(|conditions| !conditions.is_empty()),
-        match_policy: Some("Equivalent".to_owned()),
-        rules: Some(vec![rule]),
-        side_effects: "None".to_owned(),
-        timeout_seconds: Some(failure.timeout),
-        ..ValidatingWebhook::default()
-    }
+    /// Namespaces; all if absent.
+    pub(crate) namespaces: Option<LabelSelector>,
 }
 
-/// An entry that stamps or records. It refuses only an object whose annotations cannot be read, unless the write is a
-/// wake.
-pub(crate) fn mutating_entry(
-    client: &ClientConfig,
-    name: &str,
-    failure: Failure,
-    rules: Vec<RuleWithOperations>,
-    conditions: Vec<MatchCondition>,
-    namespaces: Option<LabelSelector>,
-) -> MutatingWebhook {
-    MutatingWebhook {
-        name: name.to_owned(),
-        admission_review_versions: strings(&["v1"]),
-        client_config: client.at("/mutate"),
-        failure_policy: Some(failure.policy.to_owned()),
-        match_conditions: Some(conditions),
-        match_policy: Some("Equivalent".to_owned()),
-        namespace_selector: namespaces,
-        // Another webhook may change the power state or the replicas after ours has looked.
-        reinvocation_policy: Some("IfNeeded".to_owned()),
-        rules: Some(rules),
-        side_effects: "None".to_owned(),
-        timeout_seconds: Some(failure.timeout),
-        ..MutatingWebhook::default()
-    }
+/// An entry about every namespace.
+pub(crate) fn entry(name: &'static str, failure: Failure, rules: Vec<Value>, conditions: Vec<MatchCondition>) -> Entry {
+    Entry { name, failure, rules, conditions, namespaces: None }
 }
 
-pub(crate) fn rule(group: &str, versions: &[&str], operations: &[&str], resources: &[&str]) -> RuleWithOperations {
-    RuleWithOperations {
-        api_groups: Some(strings(&[group])),
-        api_versions: Some(strings(versions)),
-        operations: Some(strings(operations)),
-        resources: Some(strings(resources)),
-        scope: Some("Namespaced".to_owned()),
-    }
+/// What an entry is about: `Namespaced` or `Cluster`, group, versions, operations, resources.
+pub(crate) fn rule(scope: &str, group: &str, versions: &[&str], operations: &[&str], resources: &[&str]) -> Value {
+    json!({
+        "apiGroups": [group],
+        "apiVersions": versions,
+        "operations": operations,
+        "resources": resources,
+        "scope": scope,
+    })
+}
+
+/// Both configurations with these entries, validating and mutating.
+pub(crate) fn configurations(client: &ClientConfig, validating: &[Entry], mutating: &[Entry]) -> Vec<Value> {
+    let metadata = json!(cluster_wide(WEBHOOK, WEBHOOK));
+    [(VALIDATING, validating), (MUTATING, mutating)]
+        .map(|(kind, entries)| configuration(kind, &metadata, client, entries))
+        .into()
+}
+
+/// The patch that adds entries to a configuration of the base.
+pub(crate) fn patch(kind: (&str, &str), entries: &[Entry]) -> Vec<Value> {
+    vec![configuration(kind, &json!({"name": WEBHOOK}), &ClientConfig::Service, entries)]
+}
+
+fn configuration((kind, path): (&str, &str), metadata: &Value, client: &ClientConfig, entries: &[Entry]) -> Value {
+    let webhook = |entry: &Entry| {
+        let mut webhook = json!({
+            "name": entry.name,
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": client.at(path),
+            "failurePolicy": entry.failure.policy,
+            "matchPolicy": "Equivalent",
+            "rules": entry.rules,
+            "sideEffects": "None",
+            "timeoutSeconds": entry.failure.timeout,
+        });
+        if !entry.conditions.is_empty() {
+            webhook["matchConditions"] = json!(entry.conditions);
+        }
+        if let Some(namespaces) = &entry.namespaces {
+            webhook["namespaceSelector"] = json!(namespaces);
+        }
+        if (kind, path) == MUTATING {
+            // Another webhook may change the power state or the replicas after ours has looked.
+            webhook["reinvocationPolicy"] = json!("IfNeeded");
+        }
+        webhook
+    };
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "webhooks": entries.iter().map(webhook).collect::<Vec<_>>(),
+    })
 }

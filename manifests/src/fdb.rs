@@ -2,14 +2,13 @@
 //! controller's, and the webhook's entries. The component `fdb` holds it: the default installation has it, a hub that
 //! takes the base alone and a KKP seed do not.
 
-use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
-use serde_json::{Value, json};
+use serde_json::Value;
 use shared::admission::cel::{OWNED_BY_FDB, annotation_changes, condition};
 use shared::admission::policy::{forbid, variable};
 use shared::annotation::keys::{self, GROUP};
 
 use crate::confine::{controller, every_write, same_notes, same_object};
-use crate::entry::{self, ClientConfig, FAIL, IGNORE, validating_entry};
+use crate::entry::{Entry, FAIL, IGNORE, entry, rule};
 use crate::names::CONTROLLER;
 use crate::plain;
 
@@ -40,34 +39,28 @@ pub(crate) fn policy() -> Vec<Value> {
 }
 
 /// The entries of the webhook.
-pub(crate) fn validating(client: &ClientConfig) -> Vec<ValidatingWebhook> {
+pub(crate) fn validating() -> Vec<Entry> {
     vec![
         // No namespaceSelector: a cluster that is annotated and not protected would be worse than a slow deletion.
-        validating_entry(
-            client,
+        entry(
             SUSPEND,
             FAIL,
-            entry::rule("", &["v1"], &["DELETE"], &["persistentvolumeclaims", "services"]),
+            vec![rule("Namespaced", "", &["v1"], &["DELETE"], &["persistentvolumeclaims", "services"])],
             vec![condition("of-a-foundationdb-cluster", OWNED_BY_FDB)],
         ),
-        validating_entry(
-            client,
+        entry(
             "fdb.hibernate.sh",
             IGNORE,
-            entry::rule("apps.foundationdb.org", &["*"], &["CREATE", "UPDATE"], &["foundationdbclusters"]),
+            vec![rule("Namespaced", "apps.foundationdb.org", &["*"], &["CREATE", "UPDATE"], &["foundationdbclusters"])],
             vec![condition("minimum-suspension-changes", annotation_changes(keys::MINIMUM_SUSPENSION))],
         ),
     ]
 }
 
-/// The patch that adds the entries to the `ValidatingWebhookConfiguration` of the base.
-pub(crate) fn validating_patch() -> Value {
-    let webhooks = Some(validating(&ClientConfig::Service));
-    json!(ValidatingWebhookConfiguration { metadata: entry::by_name(), webhooks })
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     /// Resources that some role of these objects names.

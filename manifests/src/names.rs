@@ -24,8 +24,3 @@ pub fn labels(program: &str) -> BTreeMap<String, String> {
 pub(crate) fn cluster_wide(name: &str, program: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), labels: Some(labels(program)), ..ObjectMeta::default() }
 }
-
-/// Owned strings, for the many lists of names in Kubernetes types.
-pub(crate) fn strings(values: &[&str]) -> Vec<String> {
-    values.iter().map(|&value| value.to_owned()).collect()
-}

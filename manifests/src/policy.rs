@@ -10,7 +10,7 @@ use serde_json::Value;
 use shared::admission::UNREADABLE;
 use shared::admission::bounded::MAX_TEXT_BYTES;
 use shared::admission::cel::{INTO_SLEEP, annotation_changes, condition, is_exempt_member, is_exempt_user, list, not};
-use shared::admission::policy::{Deny, variable, writes};
+use shared::admission::policy::{Deny, forbid, variable, writes};
 use shared::annotation::keys;
 
 use crate::deny::objects;
@@ -34,19 +34,17 @@ pub fn policy() -> Vec<Value> {
 
 fn variables() -> Vec<Variable> {
     vec![
-        variable("intoSleep", INTO_SLEEP.to_owned()),
+        variable("intoSleep", INTO_SLEEP),
         variable(
             "wakes",
             "oldObject != null && oldObject.?spec.?powerState.orValue('') == 'Hibernating'
-&& object.?spec.?powerState.orValue('') != 'Hibernating'"
-                .to_owned(),
+&& object.?spec.?powerState.orValue('') != 'Hibernating'",
         ),
-        variable("hibernateAfter", "object.?spec.?hibernateAfter.orValue('')".to_owned()),
+        variable("hibernateAfter", "object.?spec.?hibernateAfter.orValue('')"),
         variable(
             "hibernateAfterChanges",
             "object.?spec.?hibernateAfter.hasValue()
-&& (oldObject == null || object.?spec.?hibernateAfter != oldObject.?spec.?hibernateAfter)"
-                .to_owned(),
+&& (oldObject == null || object.?spec.?hibernateAfter != oldObject.?spec.?hibernateAfter)",
         ),
         variable("hibernateAfterNanoseconds", nanoseconds("variables.hibernateAfter")),
         variable(
@@ -72,45 +70,40 @@ fn variables() -> Vec<Variable> {
         variable(
             "stateChanges",
             "(object.?spec.?powerState.orValue('') == 'Hibernating')
-!= (oldObject != null && oldObject.?spec.?powerState.orValue('') == 'Hibernating')"
-                .to_owned(),
+!= (oldObject != null && oldObject.?spec.?powerState.orValue('') == 'Hibernating')",
         ),
     ]
 }
 
 fn validations() -> Vec<Validation> {
-    let deny = |rule: &str, reason: &str, unless: &str, message: &str| Validation {
-        expression: unless.to_owned(),
-        message: Some(format!("{message} ({rule})")),
+    let deny = |reason: &str, rule: &str, unless: &str, message: &str| Validation {
         reason: Some(reason.to_owned()),
-        ..Validation::default()
+        ..forbid(unless, format!("{message} ({rule})"))
     };
+    let forbidden = |rule: &str, unless: &str, message: &str| deny("Forbidden", rule, unless, message);
+    let invalid = |rule: &str, unless: &str, message: &str| deny("Invalid", rule, unless, message);
     vec![
         // First, because the first denial is what the user reads, and members of exempt groups are exempt from all
         // others.
-        deny(
+        forbidden(
             "V10",
-            "Forbidden",
             "variables.wakes || !variables.claimChanges",
             &format!("metadata.annotations: {} is written by the controller alone, not by hand", keys::ROLLOUT),
         ),
-        deny(
+        forbidden(
             "V3",
-            "Forbidden",
             "!variables.intoSleep || !has(object.metadata.deletionTimestamp)",
             "spec.powerState: the cluster is being deleted and cannot be put to sleep",
         ),
-        deny(
+        invalid(
             "V5",
-            "Invalid",
             "!variables.intoSleep || !object.?spec.?installed.orValue(false)
 || (object.?spec.?clusterMetadata.?infraID.orValue('') != ''
   && object.?spec.?clusterMetadata.?adminKubeconfigSecretRef.?name.orValue('') != '')",
             "spec.clusterMetadata: an installed cluster needs infraID and adminKubeconfigSecretRef.name to be put to sleep and woken",
         ),
-        deny(
+        forbidden(
             "V6",
-            "Forbidden",
             &format!(
                 "!variables.intoSleep
 || (object.metadata.?annotations[?'{0}'].orValue('false') == 'false'
@@ -122,26 +115,23 @@ fn validations() -> Vec<Validation> {
                 keys::PROTECTED
             ),
         ),
-        deny(
+        invalid(
             UNREADABLE,
-            "Invalid",
             "variables.wakes || !variables.overlong",
             &format!(
                 "spec: hibernateAfter, clusterMetadata.infraID, clusterMetadata.adminKubeconfigSecretRef.name and clusterPoolRef.poolName must be texts of at most {MAX_TEXT_BYTES} bytes"
             ),
         ),
-        deny(
+        invalid(
             "V8",
-            "Invalid",
             // duration() fails on more than 2^63 ns, and a failure denies with an unhelpful message. So the sum is
             // looked at first, with some milliseconds of room for its rounding: only in these, duration() has to fail.
             "variables.wakes || !variables.hibernateAfterChanges
 || (variables.hibernateAfterNanoseconds < 9.22337203686e18 && duration(variables.hibernateAfter) > duration('0s'))",
             "spec.hibernateAfter: must be a positive duration of at most 2562047h47m16s, such as 8h or 1h30m",
         ),
-        deny(
+        invalid(
             "V9",
-            "Invalid",
             "variables.wakes || !variables.malformed",
             &format!(
                 "metadata.annotations: {} must be RFC 3339 times, {} true or false, {} an integer from 0 to 2147483647",
@@ -150,9 +140,8 @@ fn validations() -> Vec<Validation> {
                 keys::REPLICAS
             ),
         ),
-        deny(
+        forbidden(
             "V10",
-            "Forbidden",
             "variables.wakes || !variables.holderChanges",
             &format!(
                 "metadata.annotations: {} is written when {} is set, not by hand",
@@ -160,9 +149,8 @@ fn validations() -> Vec<Validation> {
                 keys::HOLD_AWAKE_UNTIL
             ),
         ),
-        deny(
+        forbidden(
             "V10",
-            "Forbidden",
             "variables.wakes || !variables.stampChanges || variables.stateChanges",
             &format!(
                 "metadata.annotations: {} and {} are written when spec.powerState changes, not by hand",

@@ -1,7 +1,6 @@
 //! What rollouts need: their definition, the policy that says who may, and the webhook's entries. Both entries are
 //! under Fail: what lets targets start waits for the webhook, and nothing else ever does.
 
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, RuleWithOperations, ValidatingWebhook};
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 use shared::admission::cel::condition;
@@ -10,7 +9,7 @@ use shared::rollout::admission::starts_targets;
 use shared::rollout::api::PowerRollout;
 
 use crate::deny::objects;
-use crate::entry::{ClientConfig, FAIL, mutating_entry, rule, validating_entry};
+use crate::entry::{Entry, FAIL, entry, rule};
 use crate::names::{CONTROLLER, ROLLOUTS, labels};
 
 /// The definition.
@@ -26,21 +25,19 @@ pub(crate) fn policy() -> Vec<Value> {
 }
 
 /// Judges new rollouts: each of them, so it needs no condition.
-pub(crate) fn validating(client: &ClientConfig) -> ValidatingWebhook {
-    validating_entry(client, "rollouts.hibernate.sh", FAIL, rollouts(&["CREATE"]), vec![])
+pub(crate) fn validating() -> Entry {
+    entry("rollouts.hibernate.sh", FAIL, rollouts(&["CREATE"]), vec![])
 }
 
 /// Stamps what lets targets start. Pausing, aborting and deleting never reach it.
-pub(crate) fn mutating(client: &ClientConfig) -> MutatingWebhook {
+pub(crate) fn mutating() -> Entry {
     let conditions = vec![condition("starts-targets", starts_targets())];
-    let rules = vec![rollouts(&["CREATE", "UPDATE"])];
-    mutating_entry(client, "rollout-stamp.hibernate.sh", FAIL, rules, conditions, None)
+    entry("rollout-stamp.hibernate.sh", FAIL, rollouts(&["CREATE", "UPDATE"]), conditions)
 }
 
 /// Writes of the object itself. `powerrollouts/status` is another resource and stays out.
-fn rollouts(operations: &[&str]) -> RuleWithOperations {
-    let rule = rule(GROUP, &["v1alpha1"], operations, &[ROLLOUTS]);
-    RuleWithOperations { scope: Some("Cluster".to_owned()), ..rule }
+fn rollouts(operations: &[&str]) -> Vec<Value> {
+    vec![rule("Cluster", GROUP, &["v1alpha1"], operations, &[ROLLOUTS])]
 }
 
 #[cfg(test)]
@@ -63,7 +60,7 @@ mod tests {
         let bound: Vec<_> = crate::base().iter().map(|object| object["roleRef"]["name"].clone()).collect();
         let read = ["get", "list", "watch"];
         let edit = [&read[..], &["create", "update", "patch", "delete"]].concat();
-        let roles = crate::plain::rollout_roles();
+        let roles = crate::plain::objects(crate::plain::ROLLOUT_ROLES);
         assert_eq!(roles.len(), 2);
         for (role, verbs) in roles.iter().zip([&read[..], &edit]) {
             assert!(!bound.contains(&role["metadata"]["name"]), "{role}");

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use crate::entry::{MUTATING, VALIDATING, patch};
 use crate::{admission, fdb, hive, kkp, policy, rollout, yaml};
 
 /// Why the files could not be made, written or compared.
@@ -42,11 +43,11 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
         ("base/controller-policy.yaml", hive::policy()),
         ("base/webhook-configurations.yaml", admission::base()),
         ("components/fdb/controller-policy.yaml", fdb::policy()),
-        ("components/fdb/validating-webhooks.yaml", vec![fdb::validating_patch()]),
+        ("components/fdb/validating-webhooks.yaml", patch(VALIDATING, &fdb::validating())),
         ("components/policy/policy.yaml", policy()),
         ("components/kkp/controller-policy.yaml", kkp::policy()),
-        ("components/kkp/validating-webhooks.yaml", vec![kkp::validating_patch()]),
-        ("components/kkp/mutating-webhooks.yaml", vec![kkp::mutating_patch()]),
+        ("components/kkp/validating-webhooks.yaml", patch(VALIDATING, &kkp::validating())),
+        ("components/kkp/mutating-webhooks.yaml", patch(MUTATING, &kkp::mutating())),
     ];
     tree.into_iter()
         .map(|(path, objects)| {

@@ -1,60 +1,39 @@
 //! The entries for KKP's Clusters. Each has conditions on exactly what it judges: KKP writes its Clusters all the time,
 //! and none of those writes may wait for us.
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhook,
-    ValidatingWebhookConfiguration,
-};
-use serde_json::{Value, json};
+use serde_json::Value;
 use shared::admission::cel::{annotation_changes, condition, is_exempt_user, list, not};
 use shared::annotation::keys as common;
 use shared::kkp::admission::{ANNOTATIONS, ASLEEP, HIBERNATING, WAKING};
 use shared::kkp::api::NAMESPACE_PREFIX;
 use shared::kkp::keys;
 
-use crate::entry::{ClientConfig, FAIL, IGNORE, by_name, mutating_entry, rule, validating_entry};
+use crate::entry::{ClientConfig, Entry, FAIL, IGNORE, configurations, entry, rule};
 use crate::{admission, fdb};
 
 /// The webhook configurations of the default installation with the entries for KKP.
 pub fn webhook_configurations(client: &ClientConfig) -> Vec<Value> {
-    let (mut judging, mut changing) = (admission::validating(client), admission::mutating(client));
-    judging.webhooks.get_or_insert_default().extend([fdb::validating(client), validating(client)].concat());
-    changing.webhooks.get_or_insert_default().extend(mutating(client));
-    vec![json!(judging), json!(changing)]
+    let judging = [admission::validating(), fdb::validating(), validating()].concat();
+    configurations(client, &judging, &[admission::mutating(), mutating()].concat())
 }
 
-/// The patch that adds the entries to the `ValidatingWebhookConfiguration` of the base.
-pub(crate) fn validating_patch() -> Value {
-    let webhooks = Some(validating(&ClientConfig::Service));
-    json!(ValidatingWebhookConfiguration { metadata: by_name(), webhooks })
-}
-
-/// The patch that adds the entry to the `MutatingWebhookConfiguration` of the base.
-pub(crate) fn mutating_patch() -> Value {
-    let webhooks = Some(mutating(&ClientConfig::Service));
-    json!(MutatingWebhookConfiguration { metadata: by_name(), webhooks })
-}
-
-fn validating(client: &ClientConfig) -> Vec<ValidatingWebhook> {
+pub(crate) fn validating() -> Vec<Entry> {
     let exempt = is_exempt_user();
     vec![
-        validating_entry(
-            client,
+        entry(
             "kkp-into-sleep.hibernate.sh",
             FAIL,
             clusters(&["CREATE", "UPDATE"]),
             vec![condition("into-sleep", into_sleep()), condition("not-exempt", not(&exempt))],
         ),
         // An EtcdRestore deletes the etcd volumes of a sleeping cluster.
-        validating_entry(
-            client,
+        entry(
             "kkp-active-restore.hibernate.sh",
             FAIL,
             clusters(&["UPDATE"]),
             vec![condition("adds-active-restore", adds_restore()), condition("stays-asleep", stays_asleep())],
         ),
-        validating_entry(
-            client,
+        entry(
             "kkp.hibernate.sh",
             IGNORE,
             clusters(&["CREATE", "UPDATE"]),
@@ -68,33 +47,19 @@ fn validating(client: &ClientConfig) -> Vec<ValidatingWebhook> {
                 ),
             ],
         ),
-        validating_entry(
-            client,
-            "kkp-delete.hibernate.sh",
-            IGNORE,
-            clusters(&["DELETE"]),
-            vec![condition("asleep", deletes_sleeping())],
-        ),
+        entry("kkp-delete.hibernate.sh", IGNORE, clusters(&["DELETE"]), vec![condition("asleep", deletes_sleeping())]),
     ]
 }
 
-fn mutating(client: &ClientConfig) -> Vec<MutatingWebhook> {
+pub(crate) fn mutating() -> Vec<Entry> {
     let changes = [keys::POWER_STATE, common::HOLD_AWAKE_UNTIL].map(annotation_changes).join("\n|| ");
-    let conditions = vec![condition("power-state-or-hold-changes", changes)];
-    let rules = vec![clusters(&["CREATE", "UPDATE"])];
+    let stamped = vec![condition("power-state-or-hold-changes", changes)];
+    let recorded =
+        vec![condition("is-record", is_record()), condition("request-or-stamp-changes", request_or_stamp_changes())];
+    let records = vec![rule("Namespaced", "", &["v1"], &["CREATE", "UPDATE"], &["configmaps"])];
     vec![
-        mutating_entry(client, "kkp-stamp.hibernate.sh", IGNORE, rules, conditions, None),
-        mutating_entry(
-            client,
-            "kkp-stamp-record.hibernate.sh",
-            IGNORE,
-            vec![rule("", &["v1"], &["CREATE", "UPDATE"], &["configmaps"])],
-            vec![
-                condition("is-record", is_record()),
-                condition("request-or-stamp-changes", request_or_stamp_changes()),
-            ],
-            None,
-        ),
+        entry("kkp-stamp.hibernate.sh", IGNORE, clusters(&["CREATE", "UPDATE"]), stamped),
+        entry("kkp-stamp-record.hibernate.sh", IGNORE, records, recorded),
     ]
 }
 
@@ -113,9 +78,8 @@ fn request_or_stamp_changes() -> String {
 }
 
 /// Writes of the object itself. `clusters/status` is another resource and stays out.
-fn clusters(operations: &[&str]) -> RuleWithOperations {
-    let rule = rule("kubermatic.k8c.io", &["v1"], operations, &["clusters"]);
-    RuleWithOperations { scope: Some("Cluster".to_owned()), ..rule }
+fn clusters(operations: &[&str]) -> Vec<Value> {
+    vec![rule("Cluster", "kubermatic.k8c.io", &["v1"], operations, &["clusters"])]
 }
 
 fn wants_sleep(object: &str) -> String {

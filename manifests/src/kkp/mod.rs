@@ -7,7 +7,7 @@ mod policy;
 use serde_json::Value;
 
 pub use admission::webhook_configurations;
-pub(crate) use admission::{mutating_patch, validating_patch};
+pub(crate) use admission::{mutating, validating};
 pub use policy::policy;
 
 use crate::plain;

@@ -29,9 +29,9 @@ fn variables() -> Vec<Variable> {
     let ours = is_ours();
     let conditions = format!("key in ['{}', '{}']", keys::DEHYDRATED, data::PREFLIGHT);
     vec![
-        variable("resource", "request.resource.resource".to_owned()),
-        variable("isStatus", "request.?subResource.orValue('') == 'status'".to_owned()),
-        variable("name", "(object == null ? oldObject : object).metadata.?name.orValue('')".to_owned()),
+        variable("resource", "request.resource.resource"),
+        variable("isStatus", "request.?subResource.orValue('') == 'status'"),
+        variable("name", "(object == null ? oldObject : object).metadata.?name.orValue('')"),
         // On a hub with Hive, too, the same account records the members of a rollout.
         variable(
             "isSnapshot",
@@ -63,9 +63,12 @@ fn variables() -> Vec<Variable> {
         ),
         variable(
             "mayChange",
-            "{'deployments': ['replicas'], 'statefulsets': ['replicas'], 'cronjobs': ['suspend']}[?variables.resource].orValue([])".to_owned(),
+            "{'deployments': ['replicas'], 'statefulsets': ['replicas'], 'cronjobs': ['suspend']}[?variables.resource].orValue([])",
         ),
-        variable("sameSpec", same_but(".spec", "key in variables.mayChange || (key == 'template' && variables.keptTemplate)")),
+        variable(
+            "sameSpec",
+            same_but(".spec", "key in variables.mayChange || (key == 'template' && variables.keptTemplate)"),
+        ),
         variable("sameClusterSpec", same_cluster_spec()),
         variable(
             "ownPause",

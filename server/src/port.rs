@@ -18,6 +18,7 @@ use hyper_util::server::conn::auto::Builder;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -64,8 +65,8 @@ pub struct Port {
     pub limits: Limits,
     /// HTTP settings.
     pub http: Http,
-    /// TLS; `None` for plain HTTP.
-    pub tls: Option<Arc<ServerConfig>>,
+    /// TLS, of which each new connection has the newest; `None` for plain HTTP.
+    pub tls: Option<watch::Receiver<Arc<ServerConfig>>>,
     /// Counts of connections.
     pub metrics: ConnectionMetrics,
 }
@@ -100,8 +101,7 @@ impl Port {
     ) -> io::Result<()> {
         let listener = TcpListener::from_std(listener)?;
         let connections = Connections::new(self.limits, self.metrics.clone());
-        let tls = self.tls.map(TlsAcceptor::from);
-        let connection = Arc::new(Connection { http: self.http, tls, router, connections, stop });
+        let connection = Arc::new(Connection { http: self.http, tls: self.tls, router, connections, stop });
         let stop = &connection.stop;
         let mut tasks = JoinSet::new();
         // It only accepts: a connection that waits for admission or for a handshake delays no other one.
@@ -153,7 +153,7 @@ async fn rest(slot: &Slot) {
 /// What all connections of a port have in common.
 struct Connection {
     http: Http,
-    tls: Option<TlsAcceptor>,
+    tls: Option<watch::Receiver<Arc<ServerConfig>>>,
     router: Router,
     connections: Arc<Connections>,
     stop: CancellationToken,
@@ -169,6 +169,7 @@ impl Connection {
         let Some(slot) = admitted.map(Arc::new) else { return };
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else { return self.http(stream, slot).await };
+        let tls = TlsAcceptor::from(Arc::clone(&tls.borrow()));
         let handshake = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
         tokio::select! {
             shaken = handshake => if let Ok(Ok(stream)) = shaken {

@@ -106,10 +106,9 @@ pub fn validate<K: Judged>(
 
 /// Validates the deletion of a volume or a Service of a `FoundationDBCluster`. Nobody is exempt.
 pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::Kind) -> Answer {
-    let judgement = match request.old_object.map(|raw| fdb::Deleted::read(raw.get())) {
-        Some(Ok(object)) => context.fdb.ask(context.now, |cache| fdb::judge_deletion(kind, &object, cache)),
-        Some(Err(error)) => fdb::unreadable(&format!("oldObject cannot be read: {error}")),
-        None => fdb::unreadable("oldObject is missing from the request"),
+    let judgement = match deleted(request, fdb::Deleted::read) {
+        Ok(object) => context.fdb.ask(context.now, |cache| fdb::judge_deletion(kind, &object, cache)),
+        Err(why) => fdb::unreadable(&why.to_string()),
     };
     Answer { judgement, patch: None }
 }
@@ -117,15 +116,20 @@ pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::K
 /// Validates the deletion of a KKP Cluster. Exempt are users, and members of the groups that may delete what KKP cannot
 /// finish.
 pub fn judge_cluster_deletion(request: &Request<'_>, context: &Context<'_>) -> Answer {
-    let judgement = match request.old_object.map(|raw| kkp::Deletion::read(raw.get())) {
-        Some(Ok(deletion)) => kkp::judge_deletion(&deletion, context.now),
-        Some(Err(error)) => kkp::unreadable(&format!("oldObject cannot be read: {error}")),
-        None => kkp::unreadable("oldObject is missing from the request"),
+    let judgement = match deleted(request, kkp::Deletion::read) {
+        Ok(deletion) => kkp::judge_deletion(&deletion, context.now),
+        Err(why) => kkp::unreadable(&why.to_string()),
     };
     let Settings { exempt, kkp, .. } = context.settings;
     let exempt = Exempt { users: exempt.users.clone(), groups: kkp.deleters.clone() };
     let may = exempt.covers(&request.user(), request.user_info.groups);
     Answer { judgement: judgement.overlooked(|_| may), patch: None }
+}
+
+/// What is to be deleted.
+fn deleted<T>(request: &Request<'_>, read: fn(&str) -> serde_json::Result<T>) -> Result<T, Unreadable> {
+    let object = request.old_object.ok_or(Unreadable::Missing("oldObject"))?;
+    read(object.get()).map_err(|error| Unreadable::Malformed("oldObject", error))
 }
 
 /// The judgement without the denials from which the user of the request is exempt.

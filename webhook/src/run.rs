@@ -69,10 +69,10 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     let (https_at, admin_at) = (https.address, admin.address);
     tokio::spawn(stop_on_signal(stop.clone())?);
     let clients = args.client_ca.map(ClientCa::read).transpose().map_err(RunError::Certificate)?;
-    if let Some(clients) = &clients {
-        tokio::spawn(clients.clone().follow(args.certificate.managed.timing.check));
+    let (certificates, renewal) = certificates(&args.certificate, clients.as_ref()).await?;
+    if let Some(clients) = clients {
+        tokio::spawn(clients.follow(certificates.clone(), args.certificate.managed.timing.check));
     }
-    let (certificates, renewal) = certificates(&args.certificate, clients).await?;
     tokio::spawn(renewal);
     tokio::spawn(clusters(args.certificate.kubeconfig, Arc::clone(&fdb)));
 
@@ -91,7 +91,7 @@ pub async fn run(args: Args) -> Result<(), RunError> {
 type Renewal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The certificate as the flags ask for it, and the task that keeps it fresh.
-async fn certificates(args: &CertificateArgs, clients: Option<ClientCa>) -> Result<(Certificates, Renewal), RunError> {
+async fn certificates(args: &CertificateArgs, clients: Option<&ClientCa>) -> Result<(Certificates, Renewal), RunError> {
     if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
         let made = Certificates::files(certificate.clone(), key.clone(), args.managed.timing, clients).await;
         let (certificates, task) = made.map_err(RunError::Certificate)?;

@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use rustls::ServerConfig;
 use server::{Client, Http, Limits, Port, Warnings};
 use shared::text::{sanitize, sanitize_chain};
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
@@ -277,7 +278,7 @@ impl Drop for InFlight<'_> {
 /// When it cannot be used.
 pub async fn listen(
     listener: TcpListener,
-    tls: Arc<ServerConfig>,
+    tls: watch::Receiver<Arc<ServerConfig>>,
     webhook: Arc<Webhook>,
     limits: Limits,
     stop: CancellationToken,

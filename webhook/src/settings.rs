@@ -101,9 +101,3 @@ impl Judged for workload::Workload {
         &()
     }
 }
-
-impl Judged for workload::Scale {
-    fn settings(_: &Settings) -> &() {
-        &()
-    }
-}

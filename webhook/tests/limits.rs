@@ -25,6 +25,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use server::{Client, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
@@ -231,7 +232,13 @@ fn start(limits: Limits) -> Result<Server> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    tokio::spawn(listen(listener, Arc::new(tls), Arc::new(Webhook::default()), limits, CancellationToken::new()));
+    tokio::spawn(listen(
+        listener,
+        watch::channel(Arc::new(tls)).1,
+        Arc::new(Webhook::default()),
+        limits,
+        CancellationToken::new(),
+    ));
     Ok(Server { address, ca: made.cert.der().clone() })
 }
 

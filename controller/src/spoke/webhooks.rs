@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::api::ListParams;
 use shared::hive::preflight::{Part, WebhookLook};
-use shared::spoke::kinds::{Metadata, MutatingWebhooks, Namespace, ValidatingWebhooks, Webhook};
+use shared::spoke::kinds::{Kind, Metadata, MutatingWebhooks, Namespace, ValidatingWebhooks, Webhook};
 use shared::text::sanitize;
 
 use super::reader::{Held, Kept, SpokeClient, is_not_there};
@@ -40,31 +40,27 @@ pub async fn kube_system(client: &SpokeClient) -> (BTreeMap<String, String>, Opt
 
 /// All webhooks of both kinds.
 pub async fn webhooks(client: &SpokeClient) -> [Part<Kept<Vec<WebhookLook>>>; 2] {
-    let (all, what) = (ListParams::default(), "webhook configurations");
-    let (validating, mutating) = tokio::join!(
-        client.list::<ValidatingWebhooks>(None, &all, what),
-        client.list::<MutatingWebhooks>(None, &all, what)
-    );
-    let validating = validating.map(|found| {
-        found.map(|all| looks(all.into_iter().map(|ValidatingWebhooks { metadata, webhooks }| (metadata, webhooks))))
-    });
-    let mutating = mutating.map(|found| {
-        found.map(|all| looks(all.into_iter().map(|MutatingWebhooks { metadata, webhooks }| (metadata, webhooks))))
-    });
-    [part(validating), part(mutating)]
+    let validating = listed(client, |ValidatingWebhooks { metadata, webhooks }| (metadata, webhooks));
+    let mutating = listed(client, |MutatingWebhooks { metadata, webhooks }| (metadata, webhooks));
+    tokio::join!(validating, mutating).into()
 }
 
-fn looks(all: impl Iterator<Item = (Metadata, Vec<Webhook>)>) -> Vec<WebhookLook> {
-    let look = |(configuration, webhooks): (Metadata, Vec<Webhook>)| {
-        webhooks.into_iter().map(move |webhook| WebhookLook {
-            name: format!("{}/{}", configuration.name, webhook.name),
-            failure_policy: webhook.failure_policy,
-            timeout: webhook.timeout_seconds,
-            service: webhook.client_config.service.map(|one| format!("{}/{}", one.namespace, one.name)),
-            rules: webhook.rules,
-            namespaces: webhook.namespace_selector,
-            objects: webhook.object_selector,
-        })
-    };
-    all.flat_map(look).collect()
+async fn listed<K: Kind>(
+    client: &SpokeClient,
+    parts: fn(K) -> (Metadata, Vec<Webhook>),
+) -> Part<Kept<Vec<WebhookLook>>> {
+    let found = client.list::<K>(None, &ListParams::default(), "webhook configurations").await;
+    part(found.map(|found| found.map(|all| all.into_iter().map(parts).flat_map(looks).collect())))
+}
+
+fn looks((configuration, webhooks): (Metadata, Vec<Webhook>)) -> impl Iterator<Item = WebhookLook> {
+    webhooks.into_iter().map(move |webhook| WebhookLook {
+        name: format!("{}/{}", configuration.name, webhook.name),
+        failure_policy: webhook.failure_policy,
+        timeout: webhook.timeout_seconds,
+        service: webhook.client_config.service.map(|one| format!("{}/{}", one.namespace, one.name)),
+        rules: webhook.rules,
+        namespaces: webhook.namespace_selector,
+        objects: webhook.object_selector,
+    })
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 /// One machine of a spoke.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
     /// What the driver calls it by: the cloud's own ID, such as `i-0123456789abcdef0`, or a name that outlives IDs.
     pub id: String,
@@ -37,18 +37,7 @@ const WORD: usize = 40;
 impl Instance {
     /// A machine of which nothing more is known.
     pub fn new(id: impl Into<String>, state: InstanceState) -> Self {
-        Self {
-            id: id.into(),
-            state,
-            word: Cow::Borrowed(""),
-            due: false,
-            recorded: false,
-            node_names: Vec::new(),
-            launched_at: None,
-            stop_reason: None,
-            control_plane: false,
-            spot: None,
-        }
+        Self { id: id.into(), state, ..Self::default() }
     }
 
     /// The same in a state for which the cloud has a word of its own.
@@ -95,7 +84,7 @@ pub enum Spot {
 }
 
 /// State of a machine; clouds map their own words onto it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::Display, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, strum::Display, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum InstanceState {
     /// Being started.
@@ -113,6 +102,7 @@ pub enum InstanceState {
     /// Deleted; still listed for a while.
     Terminated,
     /// The cloud says something that we do not know, or calls it broken. It never counts as asleep.
+    #[default]
     Unknown,
 }
 

@@ -19,7 +19,7 @@ use super::replicas::DELETE;
 use crate::admission::{Change, Denial, Edits, Fault, Meta, Object, from_map};
 use crate::annotation::{format, keys};
 
-/// What the rule reads of a workload.
+/// What the rules read of a workload, or of a `Scale`: the object of the scale subresource has the same fields.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Workload {
     /// Metadata.
@@ -49,17 +49,6 @@ pub struct Retention {
     pub when_scaled: Option<String>,
 }
 
-/// What the rule reads of a `Scale`, the object of the scale subresource.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct Scale {
-    /// Metadata.
-    #[serde(deserialize_with = "from_map")]
-    pub metadata: Meta,
-    /// Desired state.
-    #[serde(default)]
-    pub spec: Option<Spec>,
-}
-
 impl Object for Workload {
     type Settings = ();
 
@@ -68,30 +57,15 @@ impl Object for Workload {
     }
 }
 
-impl Object for Scale {
-    type Settings = ();
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
-}
-
 impl Workload {
-    /// `spec.replicas`, which is 1 where it is absent.
-    pub fn replicas(&self) -> i64 {
-        self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+    /// `spec.replicas`. Where it is absent it is 1, and 0 in a `Scale`: `autoscaling/v1` leaves zeros out.
+    fn replicas(&self, absent: i64) -> i64 {
+        self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(absent)
     }
 
     fn deletes_volumes(&self) -> bool {
         let retention = self.spec.as_ref().and_then(|spec| spec.retention.as_ref());
         retention.is_some_and(|retention| retention.when_scaled.as_deref() == Some(DELETE))
-    }
-}
-
-impl Scale {
-    /// `spec.replicas`, which is 0 where it is absent: `autoscaling/v1` leaves zeros out.
-    pub fn replicas(&self) -> i64 {
-        self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0)
     }
 }
 
@@ -106,7 +80,7 @@ pub fn record(change: &Change<'_, Workload>) -> Edits {
     if unread.into_iter().any(|field| field.concerns(&["spec", "replicas"])) {
         return edits.want(keys::REPLICAS, sent, stored.map(str::to_owned)); // C7
     }
-    match (old.replicas(), change.new.replicas()) {
+    match (old.replicas(1), change.new.replicas(1)) {
         (1.., 0) if change.new.deletes_volumes() => Edits { denial: Some(volumes_deleted()), ..edits }, // C8
         (before @ 1.., 0) => edits.want(keys::REPLICAS, sent, Some(before.to_string())),                // C1
         (0, 1..) => edits.want(keys::REPLICAS, sent, None),                                             // C2
@@ -133,9 +107,9 @@ fn volumes_deleted() -> Denial {
 }
 
 /// Warns when the count is about to be lost in the scale subresource (C6).
-pub fn scale(change: &Change<'_, Scale>) -> Edits {
-    match change.old.as_ref().map(Scale::replicas) {
-        Some(before @ 1..) if change.new.replicas() == 0 => Edits::default()
+pub fn scale(change: &Change<'_, Workload>) -> Edits {
+    match change.old.as_ref().map(|old| old.replicas(0)) {
+        Some(before @ 1..) if change.new.replicas(0) == 0 => Edits::default()
             .warn(format!("the scale subresource cannot carry annotations: the replica count {before} is not recorded"))
             .warn(format!(
                 "to be able to resume it, annotate it with {}={before}, or use kubectl hibernate instead of scale",
@@ -263,7 +237,7 @@ mod tests {
 
     #[test]
     fn c6_a_scale_request_to_zero_is_warned_of() {
-        let json = |text: &str| serde_json::from_str::<Scale>(text).unwrap();
+        let json = |text: &str| serde_json::from_str::<Workload>(text).unwrap();
         let three = r#"{"metadata":{"name":"web"},"spec":{"replicas":3}}"#;
         let zero = r#"{"metadata":{"name":"web"},"spec":{}}"#;
         for (old, new, warnings) in [(three, zero, 2), (zero, three, 0), (zero, zero, 0), (three, three, 0)] {
@@ -286,8 +260,10 @@ mod tests {
     #[test]
     fn the_annotation_that_c6_advises_is_kept_and_resumed_with() {
         let of = |replicas| {
-            serde_json::from_value::<Scale>(json!({ "metadata": { "name": "web" }, "spec": { "replicas": replicas } }))
-                .unwrap()
+            serde_json::from_value::<Workload>(
+                json!({ "metadata": { "name": "web" }, "spec": { "replicas": replicas } }),
+            )
+            .unwrap()
         };
         let scaled = scale(&Change {
             old: Some(of(3)),

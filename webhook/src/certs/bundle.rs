@@ -4,101 +4,76 @@
 //! exist first, because without its other fields the API server would not take it from us.
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
-use kube::api::{Api, Patch, PatchParams};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
+};
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 
-/// Kind of the configuration that judges.
-pub(super) const VALIDATING: &str = "ValidatingWebhookConfiguration";
-/// Kind of the configuration that stamps and records.
-pub(super) const MUTATING: &str = "MutatingWebhookConfiguration";
+/// Kinds of the configurations: the one that judges, and the one that stamps and records.
+pub(super) const KINDS: [&str; 2] = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
 
-/// Of each entry of a configuration its name and its caBundle (PEM).
-type Entries = Vec<(String, Vec<u8>)>;
+/// The configurations of each kind.
+pub(super) fn configurations(client: &Client) -> [(&'static str, Api<DynamicObject>); 2] {
+    let [validating, mutating] = KINDS;
+    [
+        (validating, ApiResource::erase::<ValidatingWebhookConfiguration>(&())),
+        (mutating, ApiResource::erase::<MutatingWebhookConfiguration>(&())),
+    ]
+    .map(|(kind, resource)| (kind, Api::all_with(client.clone(), &resource)))
+}
 
 /// A webhook configuration as it was observed last.
 #[derive(Clone, Debug)]
 pub(super) struct Published {
     /// Its version.
     version: Option<String>,
-    /// What its entries hold.
-    pub(super) entries: Entries,
+    /// Of each entry its name and its caBundle (PEM).
+    pub(super) entries: Vec<(String, Vec<u8>)>,
 }
 
-/// A kind of webhook configuration.
-pub(super) trait Configuration:
-    kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
-    + Clone
-    + std::fmt::Debug
-    + DeserializeOwned
-    + Serialize
-    + Send
-    + 'static
-{
-    /// Name of the kind.
-    const KIND: &'static str;
-
-    /// Of each entry its name and its caBundle.
-    fn entries(&self) -> Entries;
-
-    /// What is remembered of it.
-    fn published(&self) -> Published {
-        Published { version: self.meta().resource_version.clone(), entries: self.entries() }
+impl Published {
+    /// What is remembered of a configuration. Entries of both kinds have the fields that we read in common.
+    pub(super) fn of(configuration: &DynamicObject) -> Self {
+        let webhooks = configuration.data.get("webhooks").cloned().unwrap_or_default();
+        let webhooks: Vec<ValidatingWebhook> = serde_json::from_value(webhooks).unwrap_or_default();
+        let bundle = |entry: &ValidatingWebhook| entry.client_config.ca_bundle.clone().unwrap_or_default().0;
+        Self {
+            version: configuration.metadata.resource_version.clone(),
+            entries: webhooks.into_iter().map(|entry| (entry.name.clone(), bundle(&entry))).collect(),
+        }
     }
-}
 
-impl Configuration for ValidatingWebhookConfiguration {
-    const KIND: &'static str = VALIDATING;
-
-    fn entries(&self) -> Entries {
-        let entries = self.webhooks.iter().flatten();
-        entries.map(|entry| (entry.name.clone(), bytes(entry.client_config.ca_bundle.as_ref()))).collect()
+    /// Whether every entry holds this bundle.
+    pub(super) fn holds(&self, bundle: &str) -> bool {
+        self.entries.iter().all(|(_, published)| published == bundle.as_bytes())
     }
-}
-
-impl Configuration for MutatingWebhookConfiguration {
-    const KIND: &'static str = MUTATING;
-
-    fn entries(&self) -> Entries {
-        let entries = self.webhooks.iter().flatten();
-        entries.map(|entry| (entry.name.clone(), bytes(entry.client_config.ca_bundle.as_ref()))).collect()
-    }
-}
-
-fn bytes(bundle: Option<&ByteString>) -> Vec<u8> {
-    bundle.map(|ByteString(bytes)| bytes.clone()).unwrap_or_default()
-}
-
-/// Whether every entry holds this bundle.
-pub(super) fn is_published(observed: &Published, bundle: &str) -> bool {
-    observed.entries.iter().all(|(_, published)| published == bundle.as_bytes())
 }
 
 /// Makes this bundle the caBundle of every entry. `None` if the configuration is not the one that was observed any
 /// more.
-pub(super) async fn publish<K: Configuration>(
-    api: &Api<K>,
+pub(super) async fn publish(
+    (kind, api): (&str, &Api<DynamicObject>),
     name: &str,
     observed: &Published,
     bundle: &str,
 ) -> kube::Result<Option<Published>> {
     let parameters = PatchParams::apply(keys::WEBHOOK).force();
-    match api.patch(name, &parameters, &Patch::Apply(applied::<K>(name, observed, bundle))).await {
-        Ok(applied) => Ok(Some(applied.published())),
+    match api.patch(name, &parameters, &Patch::Apply(applied(kind, name, observed, bundle))).await {
+        Ok(applied) => Ok(Some(Published::of(&applied))),
         Err(kube::Error::Api(status)) if status.is_conflict() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn applied<K: Configuration>(name: &str, observed: &Published, bundle: &str) -> Value {
+fn applied(kind: &str, name: &str, observed: &Published, bundle: &str) -> Value {
     let bundle = ByteString(bundle.as_bytes().to_vec());
     let entry = |(name, _): &(String, Vec<u8>)| json!({ "name": name, "clientConfig": { "caBundle": &bundle } });
     json!({
-        "apiVersion": K::api_version(&()),
-        "kind": K::KIND,
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
         "metadata": { "name": name, "resourceVersion": observed.version },
         "webhooks": observed.entries.iter().map(entry).collect::<Vec<_>>(),
     })
@@ -113,7 +88,7 @@ mod tests {
         let entries = vec![("a.hibernate.sh".to_owned(), vec![]), ("b.hibernate.sh".to_owned(), b"old".to_vec())];
         let observed = Published { version: Some("7".to_owned()), entries };
         assert_eq!(
-            applied::<MutatingWebhookConfiguration>("hook", &observed, "new"),
+            applied(KINDS[1], "hook", &observed, "new"),
             json!({
                 "apiVersion": "admissionregistration.k8s.io/v1",
                 "kind": "MutatingWebhookConfiguration",
@@ -124,8 +99,21 @@ mod tests {
                 ],
             })
         );
-        assert!(!is_published(&observed, "old"));
+        assert!(!observed.holds("old"));
+        let of = |webhooks: Value| {
+            let object = json!({ "metadata": { "name": "hook", "resourceVersion": "7" }, "webhooks": webhooks });
+            Published::of(&serde_json::from_value(object).unwrap())
+        };
+        let seen = of(json!([
+            { "name": "a.hibernate.sh", "clientConfig": {}, "sideEffects": "None", "admissionReviewVersions": ["v1"] },
+            {
+                "name": "b.hibernate.sh", "clientConfig": { "caBundle": "b2xk" }, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "reinvocationPolicy": "IfNeeded",
+            },
+        ]));
+        assert_eq!((&seen.version, &seen.entries), (&observed.version, &observed.entries));
+        assert!(of(Value::Null).entries.is_empty());
         let whole = Published { entries: observed.entries[1..].to_vec(), ..observed };
-        assert!(is_published(&whole, "old"));
+        assert!(whole.holds("old"));
     }
 }

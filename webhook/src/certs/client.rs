@@ -1,30 +1,22 @@
 //! Which clients are served: all of them, or those with a certificate of a CA in a file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::RwLock;
-use rustls::client::danger::HandshakeSignatureValid;
+use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use rustls::server::danger::ClientCertVerifier;
 use shared::text::sanitize_chain;
 
 use super::managed::StartError;
-use super::parse;
+use super::{Certificates, parse, serving};
 
-/// The CA that signs the certificates of clients, as it is in a file at this moment.
+/// The CA that signs the certificates of clients, as it was in a file when it was read last.
 #[derive(Clone, Debug)]
 pub struct ClientCa {
     file: PathBuf,
-    current: Arc<RwLock<Loaded>>,
-}
-
-#[derive(Debug)]
-struct Loaded {
     text: Vec<u8>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
@@ -35,24 +27,19 @@ impl ClientCa {
     /// # Errors
     /// When it cannot be read or holds no CA certificate.
     pub fn read(file: PathBuf) -> Result<Self, StartError> {
-        let current = Arc::new(RwLock::new(load(&file)?));
-        Ok(Self { file, current })
+        let text = std::fs::read(&file).map_err(|source| StartError::Read { path: file.clone(), source })?;
+        let verifier = verifier(&text).map_err(|why| StartError::ClientCa { path: file.clone(), why })?;
+        Ok(Self { file, text, verifier })
     }
 
-    /// Reads the file again and again; never ends. A file that holds no CA keeps the last one in use.
-    pub async fn follow(self, check: Duration) {
+    /// Reads the file again and again, and has new connections held to what is in it; never ends. A file that holds no
+    /// CA keeps the last one in use.
+    pub async fn follow(mut self, certificates: Certificates, check: Duration) {
         let mut failed = false;
         loop {
             tokio::time::sleep(check).await;
-            match load(&self.file) {
-                Ok(loaded) => {
-                    failed = false;
-                    let mut current = self.current.write();
-                    if current.text != loaded.text {
-                        tracing::info!(file = %self.file.display(), "CA of clients loaded");
-                        *current = loaded;
-                    }
-                }
+            match self.reload(&certificates) {
+                Ok(()) => failed = false,
                 Err(error) if !failed => {
                     failed = true;
                     tracing::error!(error = sanitize_chain(&error), "the last CA of clients stays in use");
@@ -62,57 +49,29 @@ impl ClientCa {
         }
     }
 
-    fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::clone(&self.current.read().verifier)
+    fn reload(&mut self, certificates: &Certificates) -> Result<(), StartError> {
+        let found = Self::read(self.file.clone())?;
+        if found.text != self.text {
+            let tls = serving::server_config(&certificates.serving, Some(found.verifier())).map_err(StartError::Tls)?;
+            certificates.tls.send_replace(tls);
+            tracing::info!(file = %self.file.display(), "CA of clients loaded");
+            *self = found;
+        }
+        Ok(())
+    }
+
+    pub(super) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
+        Arc::clone(&self.verifier)
     }
 }
 
-fn load(file: &Path) -> Result<Loaded, StartError> {
-    let unusable = |why: String| StartError::ClientCa { path: file.to_owned(), why };
-    let text = std::fs::read(file).map_err(|source| StartError::Read { path: file.to_owned(), source })?;
+/// Gives no hints: a client then sends whatever certificate it has, also one of a CA that has just been added.
+fn verifier(text: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in parse::certificates(&text).map_err(|error| unusable(error.to_string()))? {
-        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+    for certificate in parse::certificates(text).map_err(|error| error.to_string())? {
+        roots.add(certificate).map_err(|error| error.to_string())?;
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    Ok(Loaded { text, verifier: verifier.map_err(|error| unusable(error.to_string()))? })
-}
-
-impl ClientCertVerifier for ClientCa {
-    /// None: a client then sends whatever certificate it has, also one of a CA that has just been added.
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        self.verifier().verify_client_cert(end_entity, intermediates, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verifier().verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verifier().verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier().supported_verify_schemes()
-    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).clear_root_hint_subjects();
+    verifier.build().map_err(|error| error.to_string())
 }

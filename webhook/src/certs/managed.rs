@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use futures::stream::select_all;
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client, ResourceExt as _};
 
-use super::bundle::{self, Configuration};
+use super::bundle::{self, Published};
 use super::material::{IssueError, Material, Step, Wanted};
 use super::options::Managed;
 use super::parse::{self, PairError};
@@ -103,8 +104,7 @@ enum Pass {
 
 struct Task {
     secrets: Api<Secret>,
-    validating: Api<ValidatingWebhookConfiguration>,
-    mutating: Api<MutatingWebhookConfiguration>,
+    configurations: [(&'static str, Api<DynamicObject>); 2],
     managed: Managed,
     wanted: Wanted,
     serving: Arc<Serving>,
@@ -131,8 +131,7 @@ pub(super) fn run(
     let client = Client::try_from(config).map_err(StartError::Client)?;
     let task = Task {
         secrets: Api::namespaced(client.clone(), &managed.namespace),
-        validating: Api::all(client.clone()),
-        mutating: Api::all(client),
+        configurations: bundle::configurations(&client),
         wanted: Wanted { names: managed.names(), timing: managed.timing },
         managed,
         serving,
@@ -147,16 +146,16 @@ impl Task {
     async fn run(mut self) {
         let Managed { secret, configuration, timing, .. } = self.managed.clone();
         let mut secrets = watch_object(self.secrets.clone(), &secret).default_backoff().boxed();
-        let mut validating = watch_object(self.validating.clone(), &configuration).default_backoff().boxed();
-        let mut mutating = watch_object(self.mutating.clone(), &configuration).default_backoff().boxed();
+        let mut configurations = select_all(self.configurations.clone().map(|(kind, api)| {
+            watch_object(api, &configuration).default_backoff().map(move |event| (kind, event)).boxed()
+        }));
         let mut wait = timing.check;
         loop {
             // The timer is short and what it leads to reads the wall clock, because a monotonic clock stands still
             // while its host is suspended.
             let seen = tokio::select! {
                 Some(event) = secrets.next() => self.see_secret(event),
-                Some(event) = validating.next() => self.see_configuration(event),
-                Some(event) = mutating.next() => self.see_configuration(event),
+                Some((kind, event)) = configurations.next() => self.see_configuration(kind, event),
                 () = tokio::time::sleep(wait) => Ok(()),
             };
             let passed = match seen {
@@ -190,10 +189,14 @@ impl Task {
         Ok(())
     }
 
-    fn see_configuration<K: Configuration>(&self, event: watcher::Result<Option<K>>) -> Result<(), ReconcileError> {
+    fn see_configuration(
+        &self,
+        kind: &'static str,
+        event: watcher::Result<Option<DynamicObject>>,
+    ) -> Result<(), ReconcileError> {
         let name = self.managed.configuration.clone();
-        let configuration = event.map_err(|source| ReconcileError::Watch { what: K::KIND, name, source })?;
-        self.serving.published(K::KIND, configuration.as_ref().map(Configuration::published).as_ref());
+        let configuration = event.map_err(|source| ReconcileError::Watch { what: kind, name, source })?;
+        self.serving.published(kind, configuration.as_ref().map(Published::of));
         Ok(())
     }
 
@@ -243,33 +246,39 @@ impl Task {
     }
 
     async fn publish(&mut self, bundle: &str) -> Result<Pass, ReconcileError> {
-        let (validating, mutating) = (self.validating.clone(), self.mutating.clone());
-        match self.publish_in(&validating, bundle).await? {
-            Pass::Settled => self.publish_in(&mutating, bundle).await,
-            Pass::Pending => Ok(Pass::Pending),
+        for (kind, api) in self.configurations.clone() {
+            if self.publish_in(kind, &api, bundle).await? == Pass::Pending {
+                return Ok(Pass::Pending);
+            }
         }
+        Ok(Pass::Settled)
     }
 
     /// No bundle is put back that another replica has replaced: the Secret is read after the configuration was
     /// observed, and only that version of the configuration is written.
-    async fn publish_in<K: Configuration>(&mut self, api: &Api<K>, bundle: &str) -> Result<Pass, ReconcileError> {
+    async fn publish_in(
+        &mut self,
+        kind: &'static str,
+        api: &Api<DynamicObject>,
+        bundle: &str,
+    ) -> Result<Pass, ReconcileError> {
         // Without a configuration there is nothing to own; its creation wakes us. Until then, readiness says so.
-        let Some(observed) = self.serving.seen(K::KIND) else {
+        let Some(observed) = self.serving.seen(kind) else {
             return Ok(Pass::Settled);
         };
-        if bundle::is_published(&observed, bundle) {
+        if observed.holds(bundle) {
             return Ok(Pass::Settled);
         }
         if !self.is_current().await? {
             return Ok(Pass::Pending);
         }
         let name = &self.managed.configuration;
-        let error = |source| ReconcileError::Publish { kind: K::KIND, name: name.clone(), source };
-        let Some(published) = bundle::publish(api, name, &observed, bundle).await.map_err(error)? else {
+        let error = |source| ReconcileError::Publish { kind, name: name.clone(), source };
+        let Some(published) = bundle::publish((kind, api), name, &observed, bundle).await.map_err(error)? else {
             return Ok(Pass::Pending);
         };
-        tracing::info!(kind = K::KIND, %name, "caBundle written");
-        self.serving.published(K::KIND, Some(&published));
+        tracing::info!(kind, %name, "caBundle written");
+        self.serving.published(kind, Some(published));
         Ok(Pass::Settled)
     }
 

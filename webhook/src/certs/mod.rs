@@ -9,7 +9,7 @@
 //! # use webhook::certs::{Certificates, Managed, Timing};
 //! # async fn start(config: kube::Config, managed: Managed, stop: impl Future<Output = ()> + Send) -> Result<(), Box<dyn std::error::Error>> {
 //! let (certificates, task) = Certificates::managed(config, managed, None)?;
-//! let tls: std::sync::Arc<rustls::ServerConfig> = certificates.tls();
+//! let tls: tokio::sync::watch::Receiver<std::sync::Arc<rustls::ServerConfig>> = certificates.tls();
 //! tokio::select! { () = task => {}, () = stop => {} }
 //! # drop(tls);
 //! # Ok(())
@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rustls::ServerConfig;
+use tokio::sync::watch;
 
 pub use client::ClientCa;
 pub use managed::StartError;
@@ -47,7 +48,7 @@ use serving::Serving;
 #[derive(Clone, Debug)]
 pub struct Certificates {
     serving: Arc<Serving>,
-    tls: Arc<ServerConfig>,
+    tls: Arc<watch::Sender<Arc<ServerConfig>>>,
 }
 
 impl Certificates {
@@ -60,7 +61,7 @@ impl Certificates {
     pub fn managed(
         config: kube::Config,
         managed: Managed,
-        clients: Option<ClientCa>,
+        clients: Option<&ClientCa>,
     ) -> Result<(Self, impl Future<Output = ()> + Send), StartError> {
         let certificates = Self::new(Serving::managed(), clients)?;
         let task = managed::run(config, managed, Arc::clone(&certificates.serving))?;
@@ -75,22 +76,24 @@ impl Certificates {
         certificate: PathBuf,
         key: PathBuf,
         timing: Timing,
-        clients: Option<ClientCa>,
+        clients: Option<&ClientCa>,
     ) -> Result<(Self, impl Future<Output = ()> + Send), StartError> {
         let certificates = Self::new(Serving::files(), clients)?;
         let task = files::run(certificate, key, timing, Arc::clone(&certificates.serving)).await?;
         Ok((certificates, task))
     }
 
-    fn new(serving: Serving, clients: Option<ClientCa>) -> Result<Self, StartError> {
+    fn new(serving: Serving, clients: Option<&ClientCa>) -> Result<Self, StartError> {
         let serving = Arc::new(serving);
+        let clients = clients.map(ClientCa::verifier);
         let tls = serving::server_config(&serving, clients).map_err(StartError::Tls)?;
-        Ok(Self { serving, tls })
+        Ok(Self { serving, tls: Arc::new(watch::Sender::new(tls)) })
     }
 
-    /// Configuration for the HTTPS server. Each new handshake gets the newest certificate.
-    pub fn tls(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.tls)
+    /// Configuration for the HTTPS server. Each new handshake gets the newest certificate, and is held to the newest CA
+    /// of clients.
+    pub fn tls(&self) -> watch::Receiver<Arc<ServerConfig>> {
+        self.tls.subscribe()
     }
 
     /// Whether clients will accept what is served, by the clock of this moment.

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use jiff::Timestamp;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
-use super::ClientCa;
-use super::bundle::{MUTATING, Published, VALIDATING};
+use super::bundle::{KINDS, Published};
 use super::parse::{self, Pair};
 
 /// Protocols offered to clients, best first.
@@ -63,7 +63,7 @@ impl Serving {
     }
 
     pub(super) fn managed() -> Self {
-        Self::new(&[VALIDATING, MUTATING])
+        Self::new(&KINDS)
     }
 
     fn new(kinds: &[&'static str]) -> Self {
@@ -91,9 +91,9 @@ impl Serving {
     }
 
     /// Remembers what a configuration holds; `None` if there is none.
-    pub(super) fn published(&self, kind: &'static str, observed: Option<&Published>) {
-        for (_, cell) in self.published.iter().filter(|(known, _)| *known == kind) {
-            cell.send_replace(observed.cloned());
+    pub(super) fn published(&self, kind: &'static str, observed: Option<Published>) {
+        if let Some((_, cell)) = self.published.iter().find(|(known, _)| *known == kind) {
+            cell.send_replace(observed);
         }
     }
 
@@ -171,10 +171,10 @@ impl ResolvesServerCert for Serving {
 /// CA.
 pub(super) fn server_config(
     serving: &Arc<Serving>,
-    clients: Option<ClientCa>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let authenticates = clients.is_some();
-    let clients = clients.map_or_else(WebPkiClientVerifier::no_client_auth, |ca| Arc::new(ca));
+    let clients = clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth);
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(clients)

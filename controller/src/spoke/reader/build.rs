@@ -208,7 +208,8 @@ enum Wanted {
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, '_, D> {
     type Error = D::Error;
 
-    forward_to_deserialize_any! { bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct enum }
+    forward_to_deserialize_any! { bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct tuple
+    tuple_struct enum }
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         self.any(visitor, Wanted::Scalar)
@@ -227,19 +228,6 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, '_, D> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.any(visitor, Wanted::List)
-    }
-
-    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, D::Error> {
-        self.any(visitor, Wanted::List)
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        _: usize,
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
         self.any(visitor, Wanted::List)
     }
 

@@ -1,14 +1,28 @@
 //! Policies that confine the controller's own account: RBAC grants objects as a whole and in every namespace. They
 //! judge no other account.
 
-use k8s_openapi::api::admissionregistration::v1::{NamedRuleWithOperations, Validation, Variable};
-use serde_json::Value;
+use k8s_openapi::api::admissionregistration::v1::{
+    NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, Validation, Variable,
+};
+use serde_json::{Value, json};
 use shared::admission::cel::{condition, list};
 use shared::admission::policy::{Deny, writes};
 use shared::annotation::keys::GROUP;
 
-use crate::deny::objects;
-use crate::names::{CONTROLLER, NAMESPACE};
+use crate::names::{CONTROLLER, NAMESPACE, cluster_wide};
+
+/// A policy that denies and its binding, as objects of a program.
+pub(crate) fn objects(deny: &Deny, program: &str) -> Vec<Value> {
+    let metadata = || cluster_wide(deny.name, program);
+    vec![
+        json!(ValidatingAdmissionPolicy {
+            metadata: metadata(),
+            spec: Some(deny.policy()),
+            ..ValidatingAdmissionPolicy::default()
+        }),
+        json!(ValidatingAdmissionPolicyBinding { metadata: metadata(), spec: deny.binding() }),
+    ]
+}
 
 /// A policy for the controller's account, and its binding.
 pub(crate) fn controller(

@@ -11,7 +11,6 @@
 
 mod admission;
 mod confine;
-mod deny;
 mod entry;
 pub mod fdb;
 mod hive;

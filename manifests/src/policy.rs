@@ -13,7 +13,7 @@ use shared::admission::cel::{INTO_SLEEP, annotation_changes, condition, is_exemp
 use shared::admission::policy::{Deny, forbid, variable, writes};
 use shared::annotation::keys;
 
-use crate::deny::objects;
+use crate::confine::objects;
 use crate::names::WEBHOOK;
 
 /// Name of the policy and of its binding.

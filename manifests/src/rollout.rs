@@ -8,7 +8,7 @@ use shared::annotation::keys::GROUP;
 use shared::rollout::admission::starts_targets;
 use shared::rollout::api::PowerRollout;
 
-use crate::deny::objects;
+use crate::confine::objects;
 use crate::entry::{Entry, FAIL, entry, rule};
 use crate::names::{CONTROLLER, ROLLOUTS, labels};
 

@@ -8,12 +8,11 @@ use cloud_common::Permit;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Priority, Spot};
+use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Priority, Spot, Verb};
 
-use crate::call::{Call, Moved, Sender};
+use crate::call::{Moved, Sender, priority, state};
 use crate::errors::Failure;
 use crate::quota::{Bucket, Limits};
-use crate::state::state;
 use crate::throttles::Throttles;
 
 /// Values of a filter, by EC2's rule.
@@ -129,21 +128,21 @@ impl Account {
         self.failed(call, failure)
     }
 
-    async fn change(&self, call: Call, ids: &[String]) -> Result<Moved, Failure> {
+    async fn change(&self, call: Verb, ids: &[String]) -> Result<Moved, Failure> {
         let throttles = Throttles { limits: self.limits.clone(), call };
         let ids = Some(ids.to_vec());
         let changes = match call {
-            Call::Start => {
+            Verb::Start => {
                 let request = self.client.start_instances().set_instance_ids(ids).customize();
                 let answer = request.interceptor(throttles).send().await;
                 answer.map(|answer| answer.starting_instances).map_err(|error| Failure::new(&error))
             }
-            Call::Stop => {
+            Verb::Stop => {
                 let request = self.client.stop_instances().set_instance_ids(ids).customize();
                 let answer = request.interceptor(throttles).send().await;
                 answer.map(|answer| answer.stopping_instances).map_err(|error| Failure::new(&error))
             }
-            Call::Terminate => {
+            Verb::Terminate => {
                 let request = self.client.terminate_instances().set_instance_ids(ids).customize();
                 let answer = request.interceptor(throttles).send().await;
                 answer.map(|answer| answer.terminating_instances).map_err(|error| Failure::new(&error))
@@ -157,17 +156,17 @@ impl Account {
 }
 
 impl Sender for Account {
-    fn admit(&self, call: Call, instances: usize) -> BoxFuture<'_, usize> {
+    fn admit(&self, call: Verb, instances: usize) -> BoxFuture<'_, usize> {
         let most = u32::try_from(instances).unwrap_or(u32::MAX);
         let limit = self.limits.of(Bucket::Instances(call));
-        async move { limit.acquire_some(call.priority(), most.min(PIECE), most).await as usize }.boxed()
+        async move { limit.acquire_some(priority(call), most.min(PIECE), most).await as usize }.boxed()
     }
 
-    fn turn(&self, call: Call) -> BoxFuture<'_, ()> {
-        self.limits.of(Bucket::Requests(call)).acquire(call.priority()).boxed()
+    fn turn(&self, call: Verb) -> BoxFuture<'_, ()> {
+        self.limits.of(Bucket::Requests(call)).acquire(priority(call)).boxed()
     }
 
-    fn send<'a>(&'a self, call: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
+    fn send<'a>(&'a self, call: Verb, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
         self.change(call, ids).boxed()
     }
 

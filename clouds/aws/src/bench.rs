@@ -18,7 +18,6 @@ use futures::FutureExt;
 use parking_lot::{Mutex, MutexGuard};
 use shared::cloud::{ClusterRef, Driver, NoLedger, Priority, Target, Verb};
 
-use crate::call::Call;
 use crate::client::{Options, base};
 use crate::credentials::Source;
 use crate::pool::driver;
@@ -259,7 +258,7 @@ async fn throttled_attempts_set_the_bucket_of_instances_back() {
     driver.advance(&target, Verb::Start, &ids).await.unwrap_err();
     let attempts = bench.requests();
     assert!(attempts > 1, "the SDK tries again");
-    let left = limits.of(Bucket::Instances(Call::Start)).acquire_some(Priority::Waking, 1, 1_000).await;
+    let left = limits.of(Bucket::Instances(Verb::Start)).acquire_some(Priority::Waking, 1, 1_000).await;
     // What was admitted once, and two seconds for each attempt.
     let used = u64::try_from(3 + 4 * attempts).unwrap();
     let refilled = 2 * (before.elapsed().as_secs() + 1);

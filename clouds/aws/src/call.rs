@@ -1,32 +1,38 @@
 //! The calls that move instances, and who makes them: what [`crate::moves`] batches and [`crate::account`] sends.
 
+use aws_sdk_ec2::types::InstanceStateName;
 use futures::future::BoxFuture;
-use shared::cloud::{CloudError, InstanceState, Priority};
+use shared::cloud::{CloudError, InstanceState, Priority, Verb};
 
 use crate::errors::Failure;
 
-/// The calls that move instances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    Start,
-    Stop,
-    Terminate,
+/// EC2's call for a verb.
+pub(crate) fn name(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Start => "StartInstances",
+        Verb::Stop => "StopInstances",
+        Verb::Terminate => "TerminateInstances",
+    }
 }
 
-impl Call {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Start => "StartInstances",
-            Self::Stop => "StopInstances",
-            Self::Terminate => "TerminateInstances",
-        }
+pub(crate) fn priority(verb: Verb) -> Priority {
+    match verb {
+        Verb::Start => Priority::Waking,
+        Verb::Stop | Verb::Terminate => Priority::Sleeping,
     }
+}
 
-    pub(crate) fn priority(self) -> Priority {
-        match self {
-            Self::Start => Priority::Waking,
-            Self::Stop | Self::Terminate => Priority::Sleeping,
-        }
+/// EC2's word for a state in ours. One that did not exist when this was written is unknown: the machine must not seem
+/// to be gone.
+pub(crate) fn state(name: &InstanceStateName) -> InstanceState {
+    match name {
+        InstanceStateName::Pending => InstanceState::Pending,
+        InstanceStateName::Running => InstanceState::Running,
+        InstanceStateName::Stopping => InstanceState::Stopping,
+        InstanceStateName::Stopped => InstanceState::Stopped,
+        InstanceStateName::ShuttingDown => InstanceState::ShuttingDown,
+        InstanceStateName::Terminated => InstanceState::Terminated,
+        _ => InstanceState::Unknown,
     }
 }
 
@@ -36,11 +42,11 @@ pub(crate) type Moved = Vec<(String, InstanceState)>;
 /// Who makes the calls.
 pub(crate) trait Sender: Send + Sync + 'static {
     /// How many of these instances a call may move by EC2's limits, once it may move some.
-    fn admit(&self, call: Call, instances: usize) -> BoxFuture<'_, usize>;
+    fn admit(&self, call: Verb, instances: usize) -> BoxFuture<'_, usize>;
     /// Returns once EC2's limits leave room for one call.
-    fn turn(&self, call: Call) -> BoxFuture<'_, ()>;
+    fn turn(&self, call: Verb) -> BoxFuture<'_, ()>;
     /// One call, whose turn it is.
-    fn send<'a>(&'a self, call: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>>;
+    fn send<'a>(&'a self, call: Verb, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>>;
     /// What the failure of a whole call means.
     fn failed(&self, call: &str, failure: Failure) -> CloudError;
     /// EC2 says that this instance cannot be stopped because it is a one-time spot instance.

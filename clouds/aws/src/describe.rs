@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use shared::cloud::{CloudError, Instance, InstanceState, Priority};
 
 use crate::account::{Account, VALUES};
+use crate::call::state;
 use crate::errors::{given_up, stable};
-use crate::state::state;
 
 /// Key of the tag that says whose an instance is, before the cluster's infraID.
 const KEY: &str = "kubernetes.io/cluster/";

@@ -14,7 +14,6 @@ use shared::cloud::{
 };
 
 use crate::account::Account;
-use crate::call::Call;
 use crate::describe::Lists;
 use crate::moves::Moves;
 
@@ -57,7 +56,7 @@ impl Ec2 {
     pub(crate) fn new(account: Account) -> Self {
         let account = Arc::new(account);
         let [starts, stops, terminations] =
-            [Call::Start, Call::Stop, Call::Terminate].map(|call| Moves::new(call, account.clone()));
+            [Verb::Start, Verb::Stop, Verb::Terminate].map(|call| Moves::new(call, account.clone()));
         Self { lists: Lists::new(account.clone()), account, starts, stops, terminations }
     }
 }

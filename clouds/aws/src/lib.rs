@@ -16,7 +16,6 @@ mod quota;
 mod refused;
 mod registration;
 mod roles;
-mod state;
 mod throttles;
 
 pub use quota::{NoQuota, Quota};

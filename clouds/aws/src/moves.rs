@@ -10,11 +10,11 @@ use std::time::Duration;
 use cloud_common::Batcher;
 use futures::FutureExt;
 use parking_lot::Mutex;
-use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal};
+use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal, Verb};
 use tokio::time::{Instant, timeout};
 
 use self::part::Part;
-use crate::call::{Call, Sender};
+use crate::call::{Sender, name};
 use crate::errors::{Failure, given_up};
 use crate::refused::Refused;
 
@@ -42,13 +42,13 @@ const WITHOUT_ROOM: usize = 5;
 
 /// Calls of one kind in one account.
 pub(crate) struct Moves {
-    call: Call,
+    call: Verb,
     sender: Arc<dyn Sender>,
     parts: Arc<Batcher<Part>>,
 }
 
 impl Moves {
-    pub(crate) fn new<S: Sender>(call: Call, sender: Arc<S>) -> Self {
+    pub(crate) fn new<S: Sender>(call: Verb, sender: Arc<S>) -> Self {
         let (refused, one_by_one, denied) = (Refused::default(), Mutex::default(), Mutex::default());
         let mover = Arc::new(Mover { call, sender: sender.clone(), refused, one_by_one, denied });
         let gate = {
@@ -75,7 +75,7 @@ impl Moves {
             };
             let (now, later) = ids.split_at(admitted.min(ids.len()));
             let part = self.parts.ask(now.len(), WINDOW, |reply| Part::new(now, reply)).await;
-            let part = part.unwrap_or_else(|_| Err(given_up(self.call.name())))?;
+            let part = part.unwrap_or_else(|_| Err(given_up(name(self.call))))?;
             outcome.moved.extend(part.moved);
             outcome.refused.extend(part.refused);
             if !later.is_empty() {
@@ -87,13 +87,13 @@ impl Moves {
 
     fn limited(&self) -> CloudError {
         let message =
-            format!("{} waits for its turn: EC2 limits the instances of an account and region", self.call.name());
+            format!("{} waits for its turn: EC2 limits the instances of an account and region", name(self.call));
         CloudError { kind: CloudErrorKind::Throttled, message }
     }
 }
 
 struct Mover<S> {
-    call: Call,
+    call: Verb,
     sender: Arc<S>,
     refused: Refused,
     /// When a caller's instances were last tried one by one, by the least of them.
@@ -150,7 +150,7 @@ impl<S: Sender> Mover<S> {
     }
 
     fn failed(&self, failure: Failure) -> CloudError {
-        self.sender.failed(self.call.name(), failure)
+        self.sender.failed(name(self.call), failure)
     }
 
     fn refusal(&self, id: String, failure: &Failure, sits_out: bool) -> Refusal {

@@ -113,8 +113,8 @@ mod tests {
 
     use cloud_common::Process;
     use shared::cloud::Priority::Waking;
+    use shared::cloud::Verb;
 
-    use crate::call::Call;
     use crate::quota::Bucket;
 
     use super::*;
@@ -151,7 +151,7 @@ mod tests {
 
         // A driver that is dropped leaves what it has used up.
         let limits = pool.limits("us-east-1", &source("D", "s"));
-        limits.of(Bucket::Requests(Call::Start)).acquire(Waking).await;
+        limits.of(Bucket::Requests(Verb::Start)).acquire(Waking).await;
         let again = pool.limits("us-east-1", &source("D", "s"));
         assert!(Arc::ptr_eq(&limits, &again));
         drop(pool.connect("us-east-1", source("E", "s")).await);

@@ -4,8 +4,7 @@
 use std::str::FromStr;
 
 use cloud_common::RateLimiter;
-
-use crate::call::Call;
+use shared::cloud::Verb;
 
 /// A bucket of EC2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,20 +12,20 @@ pub(crate) enum Bucket {
     /// Filtered and paged reading.
     Reads,
     /// Requests of a call.
-    Requests(Call),
+    Requests(Verb),
     /// Instances that a call moves.
-    Instances(Call),
+    Instances(Verb),
 }
 
 /// The buckets by name, with what EC2 gives to every account: tokens at once, and tokens a second.
 const EC2: [(&str, Bucket, (u32, u32)); 7] = [
     ("describe-requests", Bucket::Reads, (100, 20)),
-    ("start-requests", Bucket::Requests(Call::Start), (5, 2)),
-    ("start-instances", Bucket::Instances(Call::Start), (1000, 2)),
-    ("stop-requests", Bucket::Requests(Call::Stop), (50, 5)),
-    ("stop-instances", Bucket::Instances(Call::Stop), (1000, 20)),
-    ("terminate-requests", Bucket::Requests(Call::Terminate), (50, 5)),
-    ("terminate-instances", Bucket::Instances(Call::Terminate), (1000, 20)),
+    ("start-requests", Bucket::Requests(Verb::Start), (5, 2)),
+    ("start-instances", Bucket::Instances(Verb::Start), (1000, 2)),
+    ("stop-requests", Bucket::Requests(Verb::Stop), (50, 5)),
+    ("stop-instances", Bucket::Instances(Verb::Stop), (1000, 20)),
+    ("terminate-requests", Bucket::Requests(Verb::Terminate), (50, 5)),
+    ("terminate-instances", Bucket::Instances(Verb::Terminate), (1000, 20)),
 ];
 
 /// A quota that AWS has raised: `start-instances=5000/20`.
@@ -116,7 +115,7 @@ mod tests {
     }
 
     /// How long a fleet of one account takes until its last call is admitted.
-    async fn admitted(limits: &Limits, call: Call, clusters: u32) -> Duration {
+    async fn admitted(limits: &Limits, call: Verb, clusters: u32) -> Duration {
         let begin = Instant::now();
         for _ in 0..clusters {
             limits.of(Bucket::Instances(call)).acquire_some(Waking, 6, 6).await;
@@ -127,12 +126,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_fleet_of_one_account_takes_what_ec2_says() {
         let limits = Limits::new(&[]);
-        assert_eq!(admitted(&limits, Call::Start, 300).await.as_secs(), 400, "1,800 instances");
-        assert_eq!(admitted(&limits, Call::Stop, 300).await.as_secs(), 40);
+        assert_eq!(admitted(&limits, Verb::Start, 300).await.as_secs(), 400, "1,800 instances");
+        assert_eq!(admitted(&limits, Verb::Stop, 300).await.as_secs(), 40);
         let raised =
             Limits::new(&["start-instances=1000/2".parse().unwrap(), "start-instances=5000/20".parse().unwrap()]);
-        assert_eq!(admitted(&raised, Call::Start, 300).await.as_secs(), 0);
-        let requests = limits.of(Bucket::Requests(Call::Start));
+        assert_eq!(admitted(&raised, Verb::Start, 300).await.as_secs(), 0);
+        let requests = limits.of(Bucket::Requests(Verb::Start));
         for _ in 0..5 {
             requests.acquire(Waking).await;
         }

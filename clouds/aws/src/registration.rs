@@ -5,11 +5,11 @@ use std::sync::Arc;
 use cloud_common::{Access, Platform, Process, SecretData};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use shared::cloud::{CloudError, CloudErrorKind, Driver};
+use shared::cloud::{CloudError, CloudErrorKind, Driver, Verb};
 use shared::hive::api::{AssumeRole, ClusterDeployment};
 use shared::text::sanitize_to;
 
-use crate::call::Call;
+use crate::call::name;
 use crate::client::Options;
 use crate::credentials::Source;
 use crate::pool::Pool;
@@ -72,9 +72,9 @@ impl Platform for Aws {
     fn api_call(call: &'static str) -> Option<&'static str> {
         Some(match call {
             "list" => "DescribeInstances",
-            "start" => Call::Start.name(),
-            "stop" => Call::Stop.name(),
-            "terminate" => Call::Terminate.name(),
+            "start" => name(Verb::Start),
+            "stop" => name(Verb::Stop),
+            "terminate" => name(Verb::Terminate),
             other => other,
         })
     }

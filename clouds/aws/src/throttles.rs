@@ -12,9 +12,8 @@ use aws_sdk_ec2::operation::terminate_instances::TerminateInstancesError;
 use aws_smithy_runtime_api::client::interceptors::context::Error;
 use aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint;
 use aws_smithy_runtime_api::client::orchestrator::OrchestratorError;
-use shared::cloud::CloudErrorKind;
+use shared::cloud::{CloudErrorKind, Verb};
 
-use crate::call::Call;
 use crate::errors::of_code;
 use crate::quota::{Bucket, Limits};
 
@@ -27,7 +26,7 @@ const LEAD: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Throttles {
     pub(crate) limits: Arc<Limits>,
-    pub(crate) call: Call,
+    pub(crate) call: Verb,
 }
 
 #[dyn_dispatch_hint]

@@ -23,9 +23,9 @@ use tokio::time::Instant;
 
 use self::fdb::FdbMetrics;
 use self::hive::{AwsCall, HiveMetrics, Reconcile};
-use self::queue::{Queue, hash};
+use self::queue::Queue;
 use self::rollout::RolloutMetrics;
-use crate::runtime::Key;
+use crate::runtime::{Key, hash};
 
 /// Everything that is counted.
 pub struct Metrics {

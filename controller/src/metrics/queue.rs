@@ -1,10 +1,12 @@
 //! How many reconciles are due and have not begun.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use crate::runtime::hash;
 
 /// When each target of each system is to be reconciled. kube's runner keeps its queue to itself, so this one is kept
 /// beside it, by hashes.
@@ -42,13 +44,6 @@ impl Queue {
         let count = |due: &HashMap<u64, Instant>| due.values().filter(|at| **at <= now).count();
         self.due.lock().iter().map(|(system, due)| (*system, i64::try_from(count(due)).unwrap_or(i64::MAX))).collect()
     }
-}
-
-/// A target in few bytes.
-pub fn hash(target: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    target.hash(&mut hasher);
-    hasher.finish()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Events about targets.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -14,6 +14,8 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use parking_lot::Mutex;
 use shared::text::{sanitize_chain, sanitize_to};
 use tracing::warn;
+
+use super::hash;
 
 /// Recorders kept at a time, one for each text.
 const MAX_RECORDERS: usize = 1_000;
@@ -50,7 +52,7 @@ impl Events {
             return;
         }
         let note = cut(note);
-        let recorder = self.recorder((&target.uid, name, reason, &note));
+        let recorder = self.recorder(&(&target.uid, name, reason, &note));
         let event =
             Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
         if let Err(error) = recorder.publish(&event, target).await {
@@ -95,13 +97,13 @@ impl Events {
         }
     }
 
-    fn recorder(&self, text: impl Hash) -> Recorder {
+    fn recorder(&self, text: &impl Hash) -> Recorder {
         let new = || Recorder::new(self.client.clone(), self.reporter.clone());
         let mut recorders = self.recorders.lock();
         if recorders.len() >= MAX_RECORDERS {
             recorders.clear();
         }
-        recorders.entry(BuildHasherDefault::<DefaultHasher>::default().hash_one(text)).or_insert_with(new).clone()
+        recorders.entry(hash(text)).or_insert_with(new).clone()
     }
 }
 

@@ -18,7 +18,6 @@ use shared::text::sanitize_chain;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::follower::Follower;
 use super::hub::{key_of, slim};
 use super::panics::Panics;
 use super::readiness::Readiness;
@@ -66,6 +65,20 @@ impl<T: Default> PerTerm<T> {
             Some((began, value)) if *began == hub.began => value.clone(),
             _ => current.insert((hub.began, Arc::default())).1.clone(),
         }
+    }
+}
+
+/// Receives the changes of a watch. Called on the task of the watch: it must not block.
+pub trait Follower<K: Object>: Send + Sync + 'static {
+    /// The list is complete: these are all objects, and the store is kept up to date from here on.
+    fn listed(&self, objects: &Store<Guarded<K>>);
+
+    /// An object was added, has changed or is gone.
+    fn changed(&self, key: &Key);
+
+    /// An object is gone.
+    fn gone(&self, key: &Key) {
+        self.changed(key);
     }
 }
 

@@ -10,7 +10,6 @@ pub mod backoff;
 pub mod clock;
 mod error;
 pub mod events;
-mod follower;
 pub mod hub;
 pub mod kind;
 pub mod lease;
@@ -39,10 +38,9 @@ use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 pub use self::error::{Class, ReconcileError};
-pub use self::follower::Follower;
 pub use self::hub::{Handle, Hub, Scoped};
-pub use self::kind::{PerTerm, Term, group, run};
-pub use self::target::{Key, Target};
+pub use self::kind::{Follower, PerTerm, Term, group, run};
+pub use self::target::{Key, Target, hash};
 pub use self::write::{Moved, WriteError, classify};
 
 /// An object of a watched kind, or what of it could be read.

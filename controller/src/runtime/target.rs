@@ -78,12 +78,14 @@ pub(super) struct Held {
 
 /// What people write on an object. Status writes, such as our own, do not change it.
 pub(super) fn fingerprint(meta: &ObjectMeta) -> u64 {
+    let is_deleted = meta.deletion_timestamp.is_some();
+    hash(&(&meta.uid, meta.generation, is_deleted, &meta.annotations, &meta.labels))
+}
+
+/// Anything in few bytes, for as long as this process lasts.
+pub fn hash(what: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    meta.uid.hash(&mut hasher);
-    meta.generation.hash(&mut hasher);
-    meta.deletion_timestamp.is_some().hash(&mut hasher);
-    meta.annotations.hash(&mut hasher);
-    meta.labels.hash(&mut hasher);
+    what.hash(&mut hasher);
     hasher.finish()
 }
 

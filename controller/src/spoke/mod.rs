@@ -15,7 +15,6 @@ mod threads;
 mod watch;
 pub mod webhooks;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +40,7 @@ use self::reader::{Memory, SpokeClient, Whose, is_not_there};
 pub use self::route::Route;
 pub use self::threads::Threads;
 pub use self::watch::{Scope, SpokeWatch};
-use crate::runtime::slot;
+use crate::runtime::{hash, slot};
 
 const CONNECT: Duration = Duration::from_secs(3);
 const WRITE: Duration = Duration::from_secs(5);
@@ -189,16 +188,12 @@ struct Endpoint {
 
 impl Endpoint {
     fn of(config: &Config, resolved: Resolved) -> Self {
-        let mut hasher = DefaultHasher::new();
-        (&config.cluster_url, &config.tls_server_name, &config.root_cert).hash(&mut hasher);
-        Self { identity: hasher.finish(), resolved }
+        Self { identity: hash(&(&config.cluster_url, &config.tls_server_name, &config.root_cert)), resolved }
     }
 
     /// The same at one address: a name belongs to a tenant, who may have it lead elsewhere.
     fn at(&self, address: IpAddr) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.identity, address).hash(&mut hasher);
-        hasher.finish()
+        hash(&(self.identity, address))
     }
 
     /// The same at every address that its name has had, if that is known.

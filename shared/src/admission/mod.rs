@@ -6,13 +6,11 @@
 
 pub mod bounded;
 pub mod cel;
-mod edits;
 pub mod form;
 mod object;
 pub mod policy;
 pub mod protection;
 pub mod stamp;
-mod target;
 #[cfg(test)]
 pub(crate) mod testing;
 mod unread;
@@ -21,11 +19,9 @@ mod verdict;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-pub use edits::{Edit, Edits};
-pub use object::{Meta, Object, few, from_map};
-pub use target::Target;
+pub use object::{Meta, Object, Target, few, from_map};
 pub use unread::{UNREADABLE, Unread, UnreadFields, read};
-pub use verdict::{Denial, Fault, Finding, Judgement, LONGEST_WARNING, Verdict, shortened};
+pub use verdict::{Denial, Edit, Edits, Fault, Finding, Judgement, LONGEST_WARNING, Verdict, shortened};
 
 /// One write that is asked for: an object is created, or replaced by a new version of itself.
 #[derive(Clone, Debug)]

@@ -142,22 +142,21 @@ fn differs(ours: ValidatingAdmissionPolicySpec, found: ValidatingAdmissionPolicy
         };
         return Some(format!("is not ours: spec.matchConstraints.{field}: found another one than in the manifests"));
     }
-    let all = |spec: (Option<Vec<MatchCondition>>, Option<Vec<Variable>>, Option<Vec<Validation>>)| {
-        let (conditions, variables, validations) = spec;
-        [
-            expressions(conditions, |one| (one.name, one.expression)),
-            expressions(variables, |one| (one.name, one.expression)),
-            expressions(validations, |one| (String::new(), one.expression)),
-        ]
+    let conditions = |all: Option<Vec<MatchCondition>>| {
+        let all = all.unwrap_or_default();
+        all.into_iter().map(|one| (one.name, one.expression)).collect::<Vec<_>>()
     };
-    let ours = all((ours.match_conditions, ours.variables, ours.validations));
-    let found = all((found.match_conditions, found.variables, found.validations));
-    let mut fields = ["matchConditions", "variables", "validations"].into_iter().zip(ours.iter().zip(&found));
-    fields.find_map(|(field, (ours, found))| other_expression(field, ours, found))
-}
-
-fn expressions<T>(all: Option<Vec<T>>, of: fn(T) -> (String, String)) -> Vec<(String, String)> {
-    all.unwrap_or_default().into_iter().map(of).collect()
+    let variables = |all: Option<Vec<Variable>>| {
+        all.unwrap_or_default().into_iter().map(|one| (one.name, one.expression)).collect::<Vec<_>>()
+    };
+    // By their place: they have no names.
+    let validations = |all: Option<Vec<Validation>>| {
+        let all = all.unwrap_or_default();
+        all.into_iter().map(|one| (String::new(), one.expression)).collect::<Vec<_>>()
+    };
+    other_expression("matchConditions", &conditions(ours.match_conditions), &conditions(found.match_conditions))
+        .or_else(|| other_expression("variables", &variables(ours.variables), &variables(found.variables)))
+        .or_else(|| other_expression("validations", &validations(ours.validations), &validations(found.validations)))
 }
 
 /// The first expression that is another one, by its place.

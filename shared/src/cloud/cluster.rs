@@ -1,6 +1,5 @@
 //! A cluster as a cloud knows it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::Ledger;
@@ -31,10 +30,4 @@ pub struct Target {
     pub cluster: ClusterRef,
     /// Its record. Drivers of the stop/start lifecycle never touch it.
     pub ledger: Arc<dyn Ledger>,
-}
-
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target").field("cluster", &self.cluster).finish_non_exhaustive()
-    }
 }

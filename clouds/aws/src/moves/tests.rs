@@ -28,7 +28,7 @@ struct Ec2 {
 }
 
 impl Sender for Ec2 {
-    fn admit(&self, _: Call, instances: usize) -> BoxFuture<'_, usize> {
+    fn admit(&self, _: Verb, instances: usize) -> BoxFuture<'_, usize> {
         let admits = self.admits.lock().as_mut().map_or(Some(instances), Iterator::next);
         match admits {
             Some(admitted) => std::future::ready(admitted.min(instances)).boxed(),
@@ -36,11 +36,11 @@ impl Sender for Ec2 {
         }
     }
 
-    fn turn(&self, _: Call) -> BoxFuture<'_, ()> {
+    fn turn(&self, _: Verb) -> BoxFuture<'_, ()> {
         tokio::time::sleep(self.busy).boxed()
     }
 
-    fn send<'a>(&'a self, _: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
+    fn send<'a>(&'a self, _: Verb, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
         self.calls.lock().push(ids.to_vec());
         let failure = |code: &str, message: String, status, kind| Failure { code: code.into(), message, status, kind };
         let bad = self.bad.lock().clone();
@@ -87,7 +87,7 @@ type Replied = Result<(Vec<String>, Vec<String>), CloudErrorKind>;
 /// All callers at once: what each is told, and EC2's calls.
 async fn stop(ec2: Ec2, callers: &[&[&str]]) -> (Vec<Replied>, Arc<Ec2>) {
     let ec2 = Arc::new(ec2);
-    let moves = Moves::new(Call::Stop, ec2.clone());
+    let moves = Moves::new(Verb::Stop, ec2.clone());
     let callers: Vec<_> = callers.iter().map(|ids| list(ids)).collect();
     let told = join_all(callers.iter().map(|ids| moves.all(ids))).await;
     let told = told.into_iter().map(|told| {
@@ -125,7 +125,7 @@ async fn a_named_instance_is_left_out_and_the_others_go() {
 async fn while_nothing_changes_a_later_try_is_one_call() {
     let bad = [("i-a", "IncorrectInstanceState"), ("i-b", "IncorrectInstanceState"), ("i-c", "IncorrectInstanceState")];
     let ec2 = Arc::new(Ec2 { names: true, ..refusing(&bad) });
-    let moves = Moves::new(Call::Stop, ec2.clone());
+    let moves = Moves::new(Verb::Stop, ec2.clone());
     let all = list(&["i-a", "i-b", "i-c"]);
     let mut calls = Vec::new();
     for _ in 0..5 {
@@ -152,7 +152,7 @@ async fn those_that_stay_bad_hold_up_no_other_for_long() {
     let bad: Vec<_> = bad.collect();
     for stay in 1..4 {
         let ec2 = Arc::new(Ec2 { names: true, ..refusing(&bad) });
-        let moves = Moves::new(Call::Stop, ec2.clone());
+        let moves = Moves::new(Verb::Stop, ec2.clone());
         let (mut left, mut tries) = (all.clone(), 0);
         moves.all(&left).await.unwrap();
         ec2.bad.lock().truncate(stay);
@@ -190,7 +190,7 @@ async fn whoever_is_denied_lets_others_go_first_next_time() {
     let names: Vec<&'static str> = (0..9).map(|n| &*Box::leak(format!("i-{n}").into_boxed_str())).collect();
     let bad: Vec<_> = names[..8].iter().map(|id| (*id, "UnauthorizedOperation")).collect();
     let ec2 = Arc::new(refusing(&bad));
-    let moves = Moves::new(Call::Stop, ec2.clone());
+    let moves = Moves::new(Verb::Stop, ec2.clone());
     let callers: Vec<_> = names.iter().map(|id| list(&[id])).collect();
     let mut tries = 0;
     loop {
@@ -212,7 +212,7 @@ async fn without_room_for_all_each_goes_by_itself() {
     assert_eq!(told, [ok(&["i-1"], &[]), ok(&["i-2", "i-3", "i-4"], &[]), ok(&["i-5"], &[])]);
     // Without any room, all of them are refused, and not tried one by one again soon; then others are.
     let ec2 = Arc::new(Ec2 { room: Some(0), ..Ec2::default() });
-    let moves = Moves::new(Call::Start, ec2.clone());
+    let moves = Moves::new(Verb::Start, ec2.clone());
     let all: Vec<String> = (0..8).map(|n| format!("i-{n}")).collect();
     let mut tried = Vec::new();
     for calls in [6, 1, 1, 4] {
@@ -233,7 +233,7 @@ async fn one_without_room_costs_the_others_little() {
     let callers: Vec<_> = (0..33).map(|c| (0..3).map(|i| format!("i-{c}-{i}")).collect::<Vec<_>>()).collect();
     let full = [("i-7-1", "InsufficientInstanceCapacity"), ("i-20-0", "InsufficientInstanceCapacity")];
     let ec2 = Arc::new(Ec2 { busy: Duration::from_secs(1), ..refusing(&full) });
-    let moves = Moves::new(Call::Start, ec2.clone());
+    let moves = Moves::new(Verb::Start, ec2.clone());
     let begun = Instant::now();
     let told =
         join_all(callers.iter().map(async |ids| (moves.all(ids).await.unwrap(), begun.elapsed().as_secs()))).await;
@@ -257,7 +257,7 @@ async fn one_without_room_costs_the_others_little() {
 async fn without_any_room_few_are_tried_one_by_one() {
     let callers: Vec<_> = (0..16).map(|c| (0..3).map(|i| format!("i-{c}-{i}")).collect::<Vec<_>>()).collect();
     let ec2 = Arc::new(Ec2 { room: Some(0), ..Ec2::default() });
-    let moves = Moves::new(Call::Start, ec2.clone());
+    let moves = Moves::new(Verb::Start, ec2.clone());
     let mut tried = HashSet::new();
     for tries in 1..10 {
         let told = join_all(callers.iter().map(|ids| moves.all(ids))).await;
@@ -278,7 +278,7 @@ async fn whoever_waits_behind_many_without_room_has_its_turn() {
     let room = ["i-19-3", "i-19-4"];
     let full = callers.iter().flatten().filter(|id| !room.contains(id)).map(|id| (*id, "InsufficientInstanceCapacity"));
     let ec2 = Arc::new(refusing(&full.collect::<Vec<_>>()));
-    let moves = Moves::new(Call::Start, ec2);
+    let moves = Moves::new(Verb::Start, ec2);
     let callers: Vec<_> = callers.iter().map(|ids| list(ids)).collect();
     let mut moved = Vec::new();
     for tries in 1..=21 {
@@ -305,7 +305,7 @@ async fn a_call_that_fails_as_a_whole_is_told_to_everybody_and_not_repeated() {
 #[tokio::test(start_paused = true)]
 async fn one_who_gives_up_takes_nothing_from_the_others() {
     let ec2 = Arc::new(Ec2::default());
-    let moves = Moves::new(Call::Stop, ec2.clone());
+    let moves = Moves::new(Verb::Stop, ec2.clone());
     let (left, stays) = (list(&["i-1"]), list(&["i-2"]));
     let gives_up = tokio::time::timeout(WINDOW / 2, moves.all(&left));
     let (gave_up, stayed) = tokio::join!(gives_up, moves.all(&stays));
@@ -316,7 +316,7 @@ async fn one_who_gives_up_takes_nothing_from_the_others() {
 #[tokio::test(start_paused = true)]
 async fn what_is_given_up_while_its_call_waits_for_its_turn_is_not_sent() {
     let ec2 = Arc::new(Ec2 { busy: Duration::from_secs(5), ..Ec2::default() });
-    let moves = Moves::new(Call::Stop, ec2.clone());
+    let moves = Moves::new(Verb::Stop, ec2.clone());
     let (left, stays, alone) = (list(&["i-1"]), list(&["i-2"]), list(&["i-3"]));
     let gives_up = tokio::time::timeout(Duration::from_secs(1), moves.all(&left));
     let (gave_up, stayed) = tokio::join!(gives_up, moves.all(&stays));
@@ -329,7 +329,7 @@ async fn what_is_given_up_while_its_call_waits_for_its_turn_is_not_sent() {
 #[tokio::test(start_paused = true)]
 async fn callers_that_come_while_a_call_waits_for_its_turn_share_it() {
     let ec2 = Arc::new(Ec2 { busy: Duration::from_secs(1), ..Ec2::default() });
-    let moves = Moves::new(Call::Start, ec2.clone());
+    let moves = Moves::new(Verb::Start, ec2.clone());
     let callers: Vec<_> = (0..8).map(|caller| list(&[&format!("i-{caller}")])).collect();
     let told = join_all(callers.iter().zip(0..).map(async |(ids, caller)| {
         tokio::time::sleep(Duration::from_millis(125) * caller).await;
@@ -344,7 +344,7 @@ async fn no_call_has_more_than_a_hundred() {
     let names: Vec<Vec<String>> = (0..30).map(|c| (0..7).map(|i| format!("i-{c}-{i}")).collect()).collect();
     let many: Vec<String> = (0..250).map(|i| format!("i-{i}")).collect();
     let ec2 = Arc::new(Ec2::default());
-    let moves = Moves::new(Call::Stop, ec2.clone());
+    let moves = Moves::new(Verb::Stop, ec2.clone());
     let told = join_all(names.iter().chain([&many]).map(|ids| moves.all(ids))).await;
     assert!(told.iter().zip(names.iter().chain([&many])).all(|(told, ids)| {
         let moved = told.as_ref().unwrap().moved.iter().map(|(id, _)| id);
@@ -389,7 +389,7 @@ async fn what_ec2_does_not_admit_is_left_for_the_next_time() {
         [(vec![100, 50], Ok(150)), (vec![100, 7], Ok(107)), (vec![6], Ok(6)), (vec![100], Ok(100)), (vec![], Err(()))]
     {
         let ec2 = Ec2 { admits: Mutex::new(Some(admits.clone().into_iter())), ..Ec2::default() };
-        let outcome = Moves::new(Call::Start, Arc::new(ec2)).all(&ids).await;
+        let outcome = Moves::new(Verb::Start, Arc::new(ec2)).all(&ids).await;
         let moved = outcome.map(|outcome| outcome.moved.len()).map_err(|error| {
             assert_eq!(error.kind, CloudErrorKind::Throttled);
             assert_eq!(

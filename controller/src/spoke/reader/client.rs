@@ -32,21 +32,12 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 const BUILD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A client of one spoke.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SpokeClient {
-    http: Http,
+    /// It reads no answer.
+    http: Client,
     share: Share,
     refused: Refused,
-}
-
-/// kube's client, which reads no answer here.
-#[derive(Clone)]
-struct Http(Client);
-
-impl std::fmt::Debug for Http {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Client")
-    }
 }
 
 /// What an API server says of a request that it does not grant.
@@ -68,7 +59,7 @@ impl Failure {
 impl SpokeClient {
     /// Reads what this client is answered, within the part of the spoke.
     pub fn new(client: Client, share: Share) -> Self {
-        Self { http: Http(client), share, refused: Refused::default() }
+        Self { http: client, share, refused: Refused::default() }
     }
 
     /// One object.
@@ -185,7 +176,7 @@ impl SpokeClient {
         if let Some(why) = self.refused.why(&path) {
             return Err(kube::Error::Service(why));
         }
-        let answer = self.http.0.send(request.map(kube::client::Body::from)).await?.map(Body::new);
+        let answer = self.http.send(request.map(kube::client::Body::from)).await?.map(Body::new);
         if answer.status().is_success() {
             return Ok((answer, path));
         }

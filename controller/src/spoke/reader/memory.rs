@@ -3,7 +3,6 @@
 //! What is read of an answer is charged from its first byte until the value that was made of it is dropped.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,17 +156,12 @@ impl Use {
 }
 
 /// Bytes that are in use until this is dropped.
+#[derive(Debug)]
 pub struct Charge {
     share: Share,
     used: usize,
     own: usize,
     shared: usize,
-}
-
-impl fmt::Debug for Charge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge").field("used", &self.used).finish_non_exhaustive()
-    }
 }
 
 impl Charge {

@@ -8,7 +8,7 @@ const CODES: [&str; 4] = ["Unsupported", "MaxSpotInstanceCountExceeded", "Invali
 async fn whichever_code_ec2_refuses_one_instance_with_the_others_go_and_it_is_named() {
     for (code, names) in CODES.iter().flat_map(|code| [(*code, false), (*code, true)]) {
         let ec2 = Arc::new(Ec2 { names, ..refusing(&[("i-3", code)]) });
-        let moves = Moves::new(Call::Start, ec2.clone());
+        let moves = Moves::new(Verb::Start, ec2.clone());
         let all = list(&["i-0", "i-1", "i-2", "i-3", "i-4", "i-5"]);
         let outcome = moves.all(&all).await.unwrap();
         let moved: Vec<String> = outcome.moved.into_iter().map(|(id, _)| id).collect();
@@ -36,7 +36,7 @@ async fn another_clusters_unknown_code_costs_a_cluster_no_more_than_its_own_call
 async fn a_refusal_of_everything_costs_a_call_for_each_instance_once_in_five_minutes() {
     let bad: Vec<_> = ["i-0", "i-1", "i-2", "i-3"].map(|id| (id, "ACodeOfNextYear")).into();
     let ec2 = Arc::new(refusing(&bad));
-    let moves = Moves::new(Call::Start, ec2.clone());
+    let moves = Moves::new(Verb::Start, ec2.clone());
     let all = list(&["i-0", "i-1", "i-2", "i-3"]);
     for most in [1 + all.len(), 1, 1] {
         let refused = moves.all(&all).await.unwrap().refused;

@@ -22,9 +22,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(code) => code,
         Err(error) => {
-            let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
-            let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
-            eprintln!("error: {text}");
+            eprintln!("error: {}", shared::text::sanitize_chain(&error));
             ExitCode::FAILURE
         }
     }

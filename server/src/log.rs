@@ -4,7 +4,6 @@ use std::io::{self, Write};
 
 use shared::text::is_unsafe;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
 
 /// Longest line of text in bytes. JSON is not cut.
 const MAX_LINE_BYTES: usize = 64 * 1024;
@@ -24,29 +23,14 @@ pub enum Format {
 pub fn init(format: Format, flat: bool, default: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    let of_at_most = |max_bytes| move || Line { to: io::stderr(), max_bytes };
     match format {
-        Format::Text => lines.with_writer(Sanitized { max_bytes: MAX_LINE_BYTES }).init(),
-        Format::Json => {
-            lines.with_writer(Sanitized { max_bytes: usize::MAX }).json().flatten_event(flat).init();
-        }
+        Format::Text => lines.with_writer(of_at_most(MAX_LINE_BYTES)).init(),
+        Format::Json => lines.with_writer(of_at_most(usize::MAX)).json().flatten_event(flat).init(),
     }
 }
 
-/// Writes sanitized lines to standard error.
-#[derive(Clone, Copy, Debug)]
-struct Sanitized {
-    max_bytes: usize,
-}
-
-impl<'a> MakeWriter<'a> for Sanitized {
-    type Writer = Line<io::Stderr>;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        Line { to: io::stderr(), max_bytes: self.max_bytes }
-    }
-}
-
-/// Writes each buffer as one line.
+/// Writes each buffer as one sanitized line.
 struct Line<W> {
     to: W,
     max_bytes: usize,

@@ -41,24 +41,16 @@ impl Health {
             Err(missing) => (StatusCode::SERVICE_UNAVAILABLE, format!("{missing}\n")),
         }
     }
-
-    fn metrics(&self) -> String {
-        let expiry = self.certificates.expiry().map_or(0, jiff::Timestamp::as_second);
-        self.metrics.certificate_expiry.set(expiry);
-        let failures = i64::try_from(self.certificates.failures()).unwrap_or(i64::MAX);
-        self.metrics.certificate_failures.set(failures);
-        self.metrics.text()
-    }
 }
 
 /// Routes of the admin server.
 pub fn router(health: Health) -> Router {
     let text = [(CONTENT_TYPE, metrics::CONTENT_TYPE)];
-    let counted = health.clone();
+    let counted = Arc::clone(&health.metrics);
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(move || async move { health.ready() }))
-        .route("/metrics", get(move || async move { (text, counted.metrics()) }))
+        .route("/metrics", get(move || async move { (text, counted.text()) }))
 }
 
 /// Serves until the webhook is asked to stop. The limits are separate from those of the HTTPS port, so that probes and

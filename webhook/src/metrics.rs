@@ -9,6 +9,8 @@ use prometheus_client::registry::Registry;
 use server::ConnectionMetrics;
 use server::metrics::{self, Declare as _};
 
+use crate::certs::CertificateMetrics;
+
 /// Upper bounds in seconds: an answer takes some tens of microseconds, and anything beyond a second has failed.
 const BUCKETS: [f64; 14] =
     [25e-6, 50e-6, 75e-6, 100e-6, 150e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 250e-3, 1.0];
@@ -55,10 +57,8 @@ pub struct Metrics {
     pub in_flight: Gauge,
     /// Connections of the HTTPS port.
     pub connections: ConnectionMetrics,
-    /// When the serving certificate expires, in seconds since 1970; 0 while there is none. Set when it is asked for.
-    pub certificate_expiry: Gauge,
-    /// How often a certificate could not be made, read or published. Set when it is asked for.
-    pub certificate_failures: Gauge,
+    /// The serving certificate.
+    pub certificate: CertificateMetrics,
 }
 
 impl Default for Metrics {
@@ -76,9 +76,10 @@ impl Default for Metrics {
                 "Time from the last byte of a request to its response",
                 Histogram::new(BUCKETS),
             ),
-            certificate_expiry: registry.seconds("certificate_expiry_timestamp", expiry, Gauge::default()),
-            certificate_failures: registry
-                .add("certificate_failures", "Failures to issue, read or publish a certificate"),
+            certificate: CertificateMetrics {
+                expiry: registry.seconds("certificate_expiry_timestamp", expiry, Gauge::default()),
+                failures: registry.add("certificate_failures", "Failures to issue, read or publish a certificate"),
+            },
             registry,
         }
     }

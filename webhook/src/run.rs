@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin_server::{self, Health};
 use crate::args::{Args, CertificateArgs};
-use crate::certs::{Certificates, ClientCa, StartError};
+use crate::certs::{CertificateMetrics, Certificates, ClientCa, StartError};
 use crate::fdb;
 use crate::metrics::Metrics;
 use crate::server::{self, Webhook};
@@ -65,11 +65,11 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     let (settings, limits) = (args.settings(), args.limits());
     let fdb = Arc::new(fdb::Clusters::new(settings.fdb.minimum_suspension));
     let webhook = Arc::new(Webhook::new(settings, Arc::clone(&metrics), Arc::clone(&fdb)));
-    let (https, admin) = (listener(args.listen)?, listener(args.listen_plain)?);
-    let (https_at, admin_at) = (https.address, admin.address);
+    let ((https, https_at), (admin, admin_at)) = (listener(args.listen)?, listener(args.listen_plain)?);
     tokio::spawn(stop_on_signal(stop.clone())?);
     let clients = args.client_ca.map(ClientCa::read).transpose().map_err(RunError::Certificate)?;
-    let (certificates, renewal) = certificates(&args.certificate, clients.as_ref()).await?;
+    let measured = metrics.certificate.clone();
+    let (certificates, renewal) = certificates(&args.certificate, clients.as_ref(), measured).await?;
     if let Some(clients) = clients {
         tokio::spawn(clients.follow(certificates.clone(), args.certificate.managed.timing.check));
     }
@@ -77,9 +77,9 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     tokio::spawn(clusters(args.certificate.kubeconfig, Arc::clone(&fdb)));
 
     let health = Health { certificates: certificates.clone(), fdb, metrics, stop: stop.clone() };
-    let admin = tokio::spawn(admin_server::serve(admin.socket, health));
+    let admin = tokio::spawn(admin_server::serve(admin, health));
     tracing::info!(https = %https_at, plain = %admin_at, "serving");
-    let served = server::listen(https.socket, certificates.tls(), webhook, limits, stop.clone()).await;
+    let served = server::listen(https, certificates.tls(), webhook, limits, stop.clone()).await;
     stop.cancel();
     served.map_err(|source| RunError::Serve { address: https_at, source })?;
     match admin.await {
@@ -91,15 +91,19 @@ pub async fn run(args: Args) -> Result<(), RunError> {
 type Renewal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The certificate as the flags ask for it, and the task that keeps it fresh.
-async fn certificates(args: &CertificateArgs, clients: Option<&ClientCa>) -> Result<(Certificates, Renewal), RunError> {
+async fn certificates(
+    args: &CertificateArgs,
+    clients: Option<&ClientCa>,
+    metrics: CertificateMetrics,
+) -> Result<(Certificates, Renewal), RunError> {
     if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
-        let made = Certificates::files(certificate.clone(), key.clone(), args.managed.timing, clients).await;
+        let made = Certificates::files(certificate.clone(), key.clone(), args.managed.timing, clients, metrics).await;
         let (certificates, task) = made.map_err(RunError::Certificate)?;
         return Ok((certificates, Box::pin(task)));
     }
     let hub = hub(args.kubeconfig.as_deref()).await?;
     let (certificates, task) =
-        Certificates::managed(hub, args.managed.clone(), clients).map_err(RunError::Certificate)?;
+        Certificates::managed(hub, args.managed.clone(), clients, metrics).map_err(RunError::Certificate)?;
     Ok((certificates, Box::pin(task)))
 }
 
@@ -131,18 +135,13 @@ async fn hub(kubeconfig: Option<&Path>) -> Result<kube::Config, RunError> {
     Ok(config)
 }
 
-struct Listener {
-    socket: TcpListener,
-    address: SocketAddr,
-}
-
 /// Binds a port. With port 0 the system chooses one, and the log names it.
-fn listener(address: SocketAddr) -> Result<Listener, RunError> {
+fn listener(address: SocketAddr) -> Result<(TcpListener, SocketAddr), RunError> {
     let failed = |source| RunError::Listen { address, source };
     let socket = TcpListener::bind(address).map_err(failed)?;
     socket.set_nonblocking(true).map_err(failed)?;
     let address = socket.local_addr().map_err(failed)?;
-    Ok(Listener { socket, address })
+    Ok((socket, address))
 }
 
 /// Stops once SIGTERM or SIGINT arrives; both are caught from now on.

@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use rustls::ServerConfig;
+use scopeguard::guard;
 use server::{Client, Http, Limits, Port, Warnings};
 use shared::text::{sanitize, sanitize_chain};
 use tokio::sync::watch;
@@ -166,7 +167,9 @@ pub fn router(webhook: Arc<Webhook>) -> Router {
 }
 
 async fn serve(webhook: Arc<Webhook>, endpoint: Endpoint, request: HttpRequest) -> HttpResponse {
-    let _in_flight = InFlight::new(&webhook.metrics);
+    webhook.metrics.in_flight.inc();
+    // Until it ends, even if the client disconnects.
+    let _in_flight = guard(webhook.metrics.in_flight.clone(), |in_flight| _ = in_flight.dec());
     if !is_json(request.headers()) {
         return webhook.rejected(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
     }
@@ -252,22 +255,6 @@ fn too_large() -> Rejection {
 fn is_json(headers: &HeaderMap) -> bool {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     given.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(JSON))
-}
-
-/// Counts a request as in flight until it ends, even if the client disconnects.
-struct InFlight<'a>(&'a Metrics);
-
-impl<'a> InFlight<'a> {
-    fn new(metrics: &'a Metrics) -> Self {
-        metrics.in_flight.inc();
-        Self(metrics)
-    }
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.in_flight.dec();
-    }
 }
 
 /// Serves the HTTPS port until it is asked to stop.

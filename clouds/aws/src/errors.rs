@@ -6,7 +6,7 @@ use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
 use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, OrchestratorError};
 use aws_smithy_runtime_api::client::retries::classifiers::{ClassifyRetry, RetryAction};
 use shared::cloud::{CloudError, CloudErrorKind};
-use shared::text::sanitize_to;
+use shared::text::{sanitize_chain, sanitize_to};
 
 /// An error as EC2 reports it.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Failure {
         let sts = matches!(error, SdkError::DispatchFailure(_)).then(|| innermost(error)).flatten();
         let code = sanitize_to(error.code().or_else(|| sts?.code()).unwrap_or_default(), 128);
         let message = error.message().or_else(|| sts?.message());
-        let message = message.map_or_else(|| chain(error), str::to_owned);
+        let message = message.map_or_else(|| sanitize_chain(error), str::to_owned);
         let kind = of_code(&code).unwrap_or_else(|| match (error, status) {
             (_, 401 | 403) => CloudErrorKind::Denied,
             (_, 429) => CloudErrorKind::Throttled,
@@ -148,12 +148,6 @@ impl ClassifyRetry for NoRoomIsAnAnswer {
 /// A call that ended with its task, which happens when the process ends.
 pub(crate) fn given_up(call: &str) -> CloudError {
     CloudError { kind: CloudErrorKind::Unavailable, message: format!("{call} was canceled") }
-}
-
-/// What an error and its causes say, without their inner parts: those name addresses and differ from try to try.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
-    causes.collect::<Vec<_>>().join(": ")
 }
 
 /// What a service answered, somewhere in the chain of errors.

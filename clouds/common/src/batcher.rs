@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use scopeguard::{ScopeGuard, guard};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -114,7 +115,15 @@ impl<T: Send + 'static> Batcher<T> {
     }
 
     async fn dispatch(self: Arc<Self>) {
-        let mut ended = Ended { batcher: &self, regularly: false };
+        // Lets the next item start a new dispatcher, even if this one panics. Those that waited for it hear that they
+        // are lost.
+        let ended = guard(&self, |batcher| {
+            let mut state = batcher.state.lock();
+            state.dispatching = false;
+            let lost = std::mem::take(&mut state.waiting);
+            drop(state);
+            drop(lost);
+        });
         loop {
             match self.next() {
                 Next::Done => break,
@@ -128,7 +137,7 @@ impl<T: Send + 'static> Batcher<T> {
                 },
             }
         }
-        ended.regularly = true;
+        ScopeGuard::into_inner(ended);
     }
 
     fn next(&self) -> Next {
@@ -158,41 +167,12 @@ impl<T: Send + 'static> Batcher<T> {
     }
 
     async fn send(self: Arc<Self>, batch: Vec<T>) {
-        let landed = Landed(&self);
+        // However its task ends.
+        let _landed = guard(&self, |batcher| {
+            batcher.state.lock().in_flight -= 1;
+            batcher.changed.notify_one();
+        });
         (self.call)(batch).await;
-        drop(landed);
-    }
-}
-
-impl<T> Batcher<T> {}
-
-/// Counts a batch as landed however its task ends.
-struct Landed<'a, T>(&'a Batcher<T>);
-
-impl<T> Drop for Landed<'_, T> {
-    fn drop(&mut self) {
-        self.0.state.lock().in_flight -= 1;
-        self.0.changed.notify_one();
-    }
-}
-
-/// Lets the next item start a new dispatcher, even if this one panicked. Those that waited for it hear that they are
-/// lost.
-struct Ended<'a, T> {
-    batcher: &'a Batcher<T>,
-    regularly: bool,
-}
-
-impl<T> Drop for Ended<'_, T> {
-    fn drop(&mut self) {
-        if self.regularly {
-            return;
-        }
-        let mut state = self.batcher.state.lock();
-        state.dispatching = false;
-        let lost = std::mem::take(&mut state.waiting);
-        drop(state);
-        drop(lost);
     }
 }
 

@@ -14,6 +14,7 @@ use futures::{Stream, StreamExt, stream};
 use http::Response;
 use kube::client::Body as KubeBody;
 use parking_lot::Mutex;
+use scopeguard::guard;
 use tokio::time::{Instant, timeout_at};
 
 use super::shares::{Share, Shares};
@@ -104,7 +105,13 @@ impl Slot {
         if !self.0.state.lock().is_to_return() {
             return;
         }
-        let waiting = Waiting::begin(&self.0);
+        self.0.state.lock().waits.get_or_insert_with(Instant::now);
+        let waiting = guard(&self.0.state, |state| {
+            let mut state = state.lock();
+            if let Some(since) = state.waits.take() {
+                state.waited += since.elapsed();
+            }
+        });
         let share = self.0.working.acquire(&self.0.tenant).await;
         drop(waiting);
         let mut state = self.0.state.lock();
@@ -122,30 +129,9 @@ impl Slot {
     }
 }
 
-impl Inner {}
-
 impl State {
     fn is_to_return(&self) -> bool {
         self.away == 0 && self.share.is_none()
-    }
-}
-
-/// The time in which a slot is waited for. It ends with the wait, however that ends.
-struct Waiting<'a>(&'a Inner);
-
-impl<'a> Waiting<'a> {
-    fn begin(of: &'a Inner) -> Self {
-        of.state.lock().waits.get_or_insert_with(Instant::now);
-        Self(of)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        if let Some(since) = state.waits.take() {
-            state.waited += since.elapsed();
-        }
     }
 }
 

@@ -6,9 +6,9 @@
 //! they change.
 //!
 //! ```no_run
-//! # use webhook::certs::{Certificates, Managed, Timing};
+//! # use webhook::certs::{CertificateMetrics, Certificates, Managed};
 //! # async fn start(config: kube::Config, managed: Managed, stop: impl Future<Output = ()> + Send) -> Result<(), Box<dyn std::error::Error>> {
-//! let (certificates, task) = Certificates::managed(config, managed, None)?;
+//! let (certificates, task) = Certificates::managed(config, managed, None, CertificateMetrics::default())?;
 //! let tls: tokio::sync::watch::Receiver<std::sync::Arc<rustls::ServerConfig>> = certificates.tls();
 //! tokio::select! { () = task => {}, () = stop => {} }
 //! # drop(tls);
@@ -39,8 +39,8 @@ pub use managed::StartError;
 pub use options::{Managed, Timing};
 pub use parse::PairError;
 pub use secret::SECRET_TYPE;
-pub use serving::NotReady;
 use serving::Serving;
+pub use serving::{CertificateMetrics, NotReady};
 
 /// The certificate that is served now, and whether clients will trust it.
 ///
@@ -62,8 +62,9 @@ impl Certificates {
         config: kube::Config,
         managed: Managed,
         clients: Option<&ClientCa>,
+        metrics: CertificateMetrics,
     ) -> Result<(Self, impl Future<Output = ()> + Send), StartError> {
-        let certificates = Self::new(Serving::managed(), clients)?;
+        let certificates = Self::new(Serving::new(&bundle::KINDS, metrics), clients)?;
         let task = managed::run(config, managed, Arc::clone(&certificates.serving))?;
         Ok((certificates, task))
     }
@@ -77,8 +78,9 @@ impl Certificates {
         key: PathBuf,
         timing: Timing,
         clients: Option<&ClientCa>,
+        metrics: CertificateMetrics,
     ) -> Result<(Self, impl Future<Output = ()> + Send), StartError> {
-        let certificates = Self::new(Serving::files(), clients)?;
+        let certificates = Self::new(Serving::new(&[], metrics), clients)?;
         let task = files::run(certificate, key, timing, Arc::clone(&certificates.serving)).await?;
         Ok((certificates, task))
     }
@@ -102,16 +104,6 @@ impl Certificates {
     /// Says what is missing.
     pub fn ready(&self) -> Result<(), NotReady> {
         self.serving.ready(Timestamp::now())
-    }
-
-    /// When the served certificate expires; `None` while there is none.
-    pub fn expiry(&self) -> Option<Timestamp> {
-        self.serving.expiry()
-    }
-
-    /// How often a certificate could not be made, read or published since the start.
-    pub fn failures(&self) -> u64 {
-        self.serving.failures()
     }
 
     /// What went wrong last, until it has gone right again.

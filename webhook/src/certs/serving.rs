@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
+use prometheus_client::metrics::gauge::Gauge;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::danger::ClientCertVerifier;
@@ -45,6 +45,15 @@ pub enum NotReady {
     },
 }
 
+/// What is measured of the serving certificate.
+#[derive(Clone, Debug, Default)]
+pub struct CertificateMetrics {
+    /// When it expires, in seconds since 1970; 0 while there is none.
+    pub expiry: Gauge,
+    /// How often one could not be made, read or published.
+    pub failures: Gauge,
+}
+
 /// The cell that the server reads and the task writes.
 #[derive(Debug)]
 pub(super) struct Serving {
@@ -52,25 +61,18 @@ pub(super) struct Serving {
     /// For each configuration that must trust us: its kind, and what it holds. Empty with files: there others see to
     /// it.
     published: Vec<(&'static str, watch::Sender<Option<Published>>)>,
-    failures: AtomicU64,
+    metrics: CertificateMetrics,
     /// What is wrong, by what was being done: the watches, the Secret and the bundle can fail at once.
     trouble: watch::Sender<BTreeMap<String, String>>,
 }
 
 impl Serving {
-    pub(super) fn files() -> Self {
-        Self::new(&[])
-    }
-
-    pub(super) fn managed() -> Self {
-        Self::new(&KINDS)
-    }
-
-    fn new(kinds: &[&'static str]) -> Self {
+    /// `kinds`: the configurations that must trust us; none with files, where others see to it.
+    pub(super) fn new(kinds: &[&'static str], metrics: CertificateMetrics) -> Self {
         Self {
             pair: watch::Sender::new(None),
             published: kinds.iter().map(|&kind| (kind, watch::Sender::new(None))).collect(),
-            failures: AtomicU64::new(0),
+            metrics,
             trouble: watch::Sender::default(),
         }
     }
@@ -86,6 +88,7 @@ impl Serving {
             news
         });
         if news {
+            self.metrics.expiry.set(expires.as_second());
             tracing::info!(%expires, "serving certificate loaded");
         }
     }
@@ -115,7 +118,7 @@ impl Serving {
                     if whole.contains(&cause) { whole } else { format!("{whole}: {cause}") }
                 },
             );
-        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.metrics.failures.inc();
         self.trouble.send_modify(|known| {
             if known.get(&doing) != Some(&whole) {
                 tracing::error!("{whole}");
@@ -129,18 +132,10 @@ impl Serving {
         self.trouble.send_modify(BTreeMap::clear);
     }
 
-    pub(super) fn failures(&self) -> u64 {
-        self.failures.load(Ordering::Relaxed)
-    }
-
     pub(super) fn trouble(&self) -> Option<String> {
         let known = self.trouble.borrow();
         let texts: Vec<&str> = known.values().map(String::as_str).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
-    }
-
-    pub(super) fn expiry(&self) -> Option<Timestamp> {
-        self.pair.borrow().as_ref().map(|pair| pair.leaf.not_after)
     }
 
     /// Whether clients accept what is served at this moment.

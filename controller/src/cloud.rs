@@ -135,13 +135,12 @@ pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Secret
             "the controller has no permission to read Secret {namespace}/{name}: {}",
             status.message
         )),
-        other => CloudError {
-            kind: CloudErrorKind::Unavailable,
-            message: format!("Secret {namespace}/{name} cannot be read: {other}"),
-        },
+        other => {
+            CloudError::new(CloudErrorKind::Unavailable, format!("Secret {namespace}/{name} cannot be read: {other}"))
+        }
     })
 }
 
 fn credentials(message: String) -> CloudError {
-    CloudError { kind: CloudErrorKind::Credentials, message }
+    CloudError::new(CloudErrorKind::Credentials, message)
 }

@@ -217,7 +217,7 @@ impl<'a> From<Response<'a>> for Review<'a> {
 }
 
 /// What the API server gets to know.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Response<'a> {
     /// Of the request.

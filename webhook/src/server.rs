@@ -135,14 +135,7 @@ impl Webhook {
             message: Some(error.to_string()),
             ..Status::default()
         };
-        let response = Response {
-            uid: &uid,
-            allowed: false,
-            status: Some(status),
-            patch: None,
-            audit_annotations: std::collections::BTreeMap::new(),
-            warnings: vec![],
-        };
+        let response = Response { uid: &uid, status: Some(status), ..Response::default() };
         (StatusCode::BAD_REQUEST, written(response))
     }
 }

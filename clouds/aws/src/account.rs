@@ -174,7 +174,7 @@ impl Sender for Account {
         if (self.permit)() {
             failure.of(call, &self.region)
         } else {
-            CloudError { kind: CloudErrorKind::NotLeader, message: format!("{call} skipped: no longer the leader") }
+            CloudError::new(CloudErrorKind::NotLeader, format!("{call} skipped: no longer the leader"))
         }
     }
 

@@ -117,7 +117,7 @@ impl Failure {
     pub(crate) fn of(self, call: &str, region: &str) -> CloudError {
         let Self { code, message, .. } = &self;
         let separator = if code.is_empty() { "" } else { ": " };
-        CloudError { kind: self.kind, message: format!("{call} in {region}: {code}{separator}{message}") }
+        CloudError::new(self.kind, format!("{call} in {region}: {code}{separator}{message}"))
     }
 }
 
@@ -147,7 +147,7 @@ impl ClassifyRetry for NoRoomIsAnAnswer {
 
 /// A call that ended with its task, which happens when the process ends.
 pub(crate) fn given_up(call: &str) -> CloudError {
-    CloudError { kind: CloudErrorKind::Unavailable, message: format!("{call} was canceled") }
+    CloudError::new(CloudErrorKind::Unavailable, format!("{call} was canceled"))
 }
 
 /// What a service answered, somewhere in the chain of errors.

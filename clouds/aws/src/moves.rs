@@ -88,7 +88,7 @@ impl Moves {
     fn limited(&self) -> CloudError {
         let message =
             format!("{} waits for its turn: EC2 limits the instances of an account and region", name(self.call));
-        CloudError { kind: CloudErrorKind::Throttled, message }
+        CloudError::new(CloudErrorKind::Throttled, message)
     }
 }
 

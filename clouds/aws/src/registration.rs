@@ -92,10 +92,7 @@ impl Platform for Aws {
     fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Account>, CloudError> {
         let namespace = cluster.metadata.namespace.clone().unwrap_or_default();
         let Some(aws) = &cluster.spec.platform.aws else {
-            return Err(CloudError {
-                kind: CloudErrorKind::Invalid,
-                message: "spec.platform.aws is missing".to_owned(),
-            });
+            return Err(CloudError::new(CloudErrorKind::Invalid, "spec.platform.aws is missing"));
         };
         let region = region(&aws.region)?;
         if let Some(secret) = aws.credentials_secret_ref.as_ref().filter(|secret| !secret.name.is_empty()) {
@@ -172,12 +169,10 @@ fn region(region: &str) -> Result<String, CloudError> {
         return Ok(region.to_owned());
     }
     let found = sanitize_to(region, REGION);
-    Err(CloudError {
-        kind: CloudErrorKind::Invalid,
-        message: format!(
-            "spec.platform.aws.region is {found:?}: a region has lowercase letters, digits and hyphens, such as us-east-1"
-        ),
-    })
+    let message = format!(
+        "spec.platform.aws.region is {found:?}: a region has lowercase letters, digits and hyphens, such as us-east-1"
+    );
+    Err(CloudError::new(CloudErrorKind::Invalid, message))
 }
 
 fn arn_and_id(role: &AssumeRole) -> Result<(String, Option<String>), CloudError> {
@@ -188,7 +183,7 @@ fn arn_and_id(role: &AssumeRole) -> Result<(String, Option<String>), CloudError>
 }
 
 fn refused(message: &str) -> CloudError {
-    CloudError { kind: CloudErrorKind::Credentials, message: message.to_owned() }
+    CloudError::new(CloudErrorKind::Credentials, message)
 }
 
 #[cfg(test)]

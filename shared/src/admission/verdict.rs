@@ -81,18 +81,12 @@ impl Fault {
 
     /// HTTP code of a denial with this fault: 403 for policy, 422 for values that are wrong in themselves.
     pub fn code(self) -> u16 {
-        match self {
-            Self::Forbidden => 403,
-            Self::Invalid | Self::NotSupported | Self::Required => 422,
-        }
+        if self == Self::Forbidden { 403 } else { 422 }
     }
 
     /// `reason` of the `metav1.Status` that belongs to the code.
     pub fn reason(self) -> &'static str {
-        match self {
-            Self::Forbidden => "Forbidden",
-            Self::Invalid | Self::NotSupported | Self::Required => "Invalid",
-        }
+        if self == Self::Forbidden { "Forbidden" } else { "Invalid" }
     }
 }
 

@@ -44,6 +44,11 @@ pub struct CloudError {
 }
 
 impl CloudError {
+    /// An error of this kind.
+    pub fn new(kind: CloudErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
     /// Single machines that were refused, as one failure that names each of them.
     pub fn of_refusals(refusals: &[Refusal]) -> Option<Self> {
         let first = refusals.first()?.kind;

@@ -203,13 +203,16 @@ enum Wanted {
     Map,
     /// A map whose values are fields: its size is counted where it is kept.
     Fields,
+    /// It is skipped: its parts are counted, and none is kept.
+    Nothing,
 }
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, '_, D> {
     type Error = D::Error;
 
-    forward_to_deserialize_any! { bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct tuple
-    tuple_struct enum }
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct enum
+    }
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         self.any(visitor, Wanted::Scalar)
@@ -255,8 +258,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, '_, D> {
 
     /// What is skipped is read all the same.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.json.deserialize_any(Skipped { budget: self.budget })?;
-        visitor.visit_unit()
+        self.any(visitor, Wanted::Nothing)
     }
 }
 
@@ -298,7 +300,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Building<'_, '_, V> {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<V::Value, E> {
         match self.wanted {
-            Wanted::Name => self.part()?,
+            Wanted::Name | Wanted::Nothing => self.part()?,
             _ => self.budget.borrow_mut().text(text.len()).map_err(E::custom)?,
         }
         self.visitor.visit_str::<Short>(text).map_err(E::custom)
@@ -310,7 +312,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Building<'_, '_, V> {
             Wanted::Text => self.visitor.visit_str::<Short>(""),
             Wanted::List => self.visitor.visit_seq(value::SeqDeserializer::<_, Short>::new(std::iter::empty::<u8>())),
             Wanted::Map | Wanted::Fields => self.visitor.visit_map(nothing::<Short>()),
-            Wanted::Scalar | Wanted::Name => self.visitor.visit_unit::<Short>(),
+            Wanted::Scalar | Wanted::Name | Wanted::Nothing => self.visitor.visit_unit::<Short>(),
         };
         visited.map_err(E::custom)
     }
@@ -396,60 +398,5 @@ impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for Seed<'_, '_, T> {
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<T::Value, D::Error> {
         self.seed.deserialize(Counted { json, budget: self.budget })
-    }
-}
-
-/// Counts what is skipped.
-struct Skipped<'b, 'c> {
-    budget: &'b RefCell<Budget<'c>>,
-}
-
-impl Skipped<'_, '_> {
-    fn part<E: Error>(&self) -> Result<(), E> {
-        self.budget.borrow_mut().part().map_err(E::custom)
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Skipped<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        json.deserialize_any(self)
-    }
-}
-
-macro_rules! skipped {
-    ($($visit:ident: $type:ty),*) => {$(
-        fn $visit<E: Error>(self, _: $type) -> Result<(), E> {
-            self.part()
-        }
-    )*};
-}
-
-impl<'de> Visitor<'de> for Skipped<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    skipped! { visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.part()
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        self.part()?;
-        while list.next_element_seed(Skipped { budget: self.budget })?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        self.part()?;
-        while map.next_key_seed(Skipped { budget: self.budget })?.is_some() {
-            map.next_value_seed(Skipped { budget: self.budget })?;
-        }
-        Ok(())
     }
 }

@@ -27,7 +27,7 @@ pub fn policy() -> Vec<Value> {
 
 fn variables() -> Vec<Variable> {
     let ours = is_ours();
-    let conditions = format!("key in ['{}', '{}']", keys::DEHYDRATED, data::PREFLIGHT);
+    let conditions = format!("key in ['{}', '{}', '{}']", keys::DEHYDRATED, data::PREFLIGHT, data::STATE);
     vec![
         variable("resource", "request.resource.resource"),
         variable("isStatus", "request.?subResource.orValue('') == 'status'"),
@@ -161,9 +161,10 @@ fn validations() -> Vec<Validation> {
         deny(
             "variables.resource != 'clusters' || !variables.isStatus || variables.sameStatus",
             format!(
-                "{CONTROLLER} may change only the conditions {} and {} of a Cluster's status",
+                "{CONTROLLER} may change only the conditions {}, {} and {} of a Cluster's status",
                 keys::DEHYDRATED,
-                data::PREFLIGHT
+                data::PREFLIGHT,
+                data::STATE
             ),
         ),
     ]

@@ -1,4 +1,5 @@
-//! Condition [`PREFLIGHT`]: the answer to a requested preflight, as versioned data.
+//! Our conditions as versioned data: [`PREFLIGHT`] is the answer to a requested preflight, [`STATE`] what the condition
+//! [`DEHYDRATED`] reports in words.
 //!
 //! A status patch cannot write annotations, and KKP prunes unknown fields. The map of conditions takes any key.
 
@@ -8,6 +9,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::api::{Cluster, Condition};
+use super::keys::DEHYDRATED;
+use super::phase::Phase;
 use super::preflight::admits;
 use super::record::Numbers;
 use crate::annotation::{format, versioned};
@@ -15,11 +18,85 @@ use crate::finding::Finding;
 
 /// Condition type of ours. `True` if a dehydration is admitted without a force.
 pub const PREFLIGHT: &str = "DehydrationPreflight";
+/// Condition type of ours, written by the same call as [`DEHYDRATED`].
+pub const STATE: &str = "DehydrationState";
 
 /// The version that this code writes, and the only one that it reads.
 const VERSION: u32 = 1;
+/// Reason of [`STATE`]: its version, for people.
+const REASON: &str = "V1";
 /// Longest message in bytes.
 const MAX_BYTES: usize = 16 * 1024;
+
+/// What [`DEHYDRATED`] reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The phase of the operation. `None` if none has begun.
+    pub phase: Option<Phase>,
+    /// How it stands.
+    pub outcome: Outcome,
+}
+
+/// How a phase stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It is at work, or waits.
+    Pending,
+    /// The cluster sleeps as it should.
+    Asleep,
+    /// It has ended without the sleep: refused by the preflight, or undone.
+    Failed,
+    /// It does not go on: its record is of no use. The reason of the condition says why.
+    Held,
+}
+
+/// A state as it is written.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    /// `lastHeartbeatTime` of the condition that the state describes. If that differs, another client wrote the
+    /// condition since, and the state does not count.
+    at: String,
+    #[serde(flatten)]
+    state: State,
+}
+
+impl State {
+    /// That of a Cluster with our condition. Where no state describes the condition as it stands, its reason is all
+    /// that counts; never its message.
+    pub fn of(cluster: &Cluster) -> Option<Self> {
+        let described = cluster.condition(DEHYDRATED)?;
+        let phase: Option<Phase> = described.reason.as_deref().and_then(|reason| reason.parse().ok());
+        let message = cluster.condition(STATE).and_then(|condition| condition.message.as_deref());
+        let written = message.and_then(|message| versioned::parse::<Written>(message, VERSION, MAX_BYTES));
+        let written =
+            written.filter(|written| written.at == described.last_heartbeat_time).map(|written| written.state);
+        let is_of = |state: &Self| match state.outcome {
+            Outcome::Held => phase.is_none(),
+            _ => phase.is_some() && state.phase == phase,
+        };
+        Some(written.filter(is_of).unwrap_or_else(|| phase.map_or(Self::HELD, Self::entered)))
+    }
+
+    /// Held without a phase.
+    const HELD: Self = Self { phase: None, outcome: Outcome::Held };
+
+    /// That of a phase of which nothing more is known.
+    pub fn entered(phase: Phase) -> Self {
+        let outcome = match phase {
+            Phase::Dehydrated => Outcome::Asleep,
+            Phase::DrainTimedOut => Outcome::Failed,
+            _ => Outcome::Pending,
+        };
+        Self { phase: Some(phase), outcome }
+    }
+
+    /// Status, reason and message of the condition beside one that has this `lastHeartbeatTime`.
+    pub fn condition(self, at: &str) -> Condition {
+        let written = Written { at: at.to_owned(), state: self };
+        let (reason, message) = (Some(REASON.to_owned()), Some(versioned::text(&written, VERSION)));
+        Condition { status: "True".to_owned(), reason, message, ..Condition::default() }
+    }
+}
 
 /// What a preflight found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,9 +168,64 @@ impl Preflight {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::finding::Severity;
     use crate::kkp::api::{ClusterSpec, ClusterStatus};
+
+    fn with(conditions: impl IntoIterator<Item = (&'static str, Condition)>) -> Cluster {
+        let mut cluster = Cluster::new("abc", ClusterSpec::default());
+        let conditions = conditions.into_iter().map(|(name, condition)| (name.to_owned(), condition)).collect();
+        cluster.status = Some(ClusterStatus { conditions, ..ClusterStatus::default() });
+        cluster
+    }
+
+    fn words(reason: &str, at: &str) -> Condition {
+        let (reason, last_heartbeat_time) = (Some(reason.to_owned()), at.to_owned());
+        Condition { reason, last_heartbeat_time, ..Condition::default() }
+    }
+
+    /// What another client has written, or nobody, is never taken for a state of ours.
+    #[test]
+    fn a_state_counts_with_the_condition_that_it_describes() {
+        use Outcome::{Asleep, Failed, Held, Pending};
+        use Phase::{Dehydrated, Draining, Preflight};
+        let (now, later) = ("2026-11-22T18:00:00Z", "2026-11-22T18:00:01Z");
+        for (reason, written, at, phase, outcome) in [
+            ("Preflight", Some((Some(Preflight), Failed)), now, Some(Preflight), Failed),
+            ("Dehydrated", Some((Some(Dehydrated), Pending)), now, Some(Dehydrated), Pending),
+            ("RecordForeign", Some((Some(Draining), Held)), now, Some(Draining), Held),
+            ("RecordForeign", Some((None, Held)), now, None, Held),
+            // Of another time, of another phase, or none.
+            ("Dehydrated", Some((Some(Dehydrated), Pending)), later, Some(Dehydrated), Asleep),
+            ("RecordForeign", Some((Some(Draining), Held)), later, None, Held),
+            ("Draining", Some((Some(Dehydrated), Asleep)), now, Some(Draining), Pending),
+            ("Draining", Some((Some(Draining), Held)), now, Some(Draining), Pending),
+            ("RecordForeign", Some((Some(Draining), Pending)), now, None, Held),
+            ("DrainTimedOut", None, now, Some(Phase::DrainTimedOut), Failed),
+            ("Preflight", None, now, Some(Preflight), Pending),
+            ("", None, now, None, Held),
+        ] {
+            let state = written.map(|(phase, outcome)| (STATE, State { phase, outcome }.condition(now)));
+            let cluster = with(state.into_iter().chain([(DEHYDRATED, words(reason, at))]));
+            assert_eq!(State::of(&cluster), Some(State { phase, outcome }), "{reason} {written:?} {at}");
+        }
+        let alone = State::entered(Dehydrated).condition(now);
+        assert_eq!(State::of(&with([(STATE, alone)])), None, "it describes nothing");
+    }
+
+    proptest! {
+        #[test]
+        fn no_message_is_a_state(message in ".{0,80}", data in ".{0,80}") {
+            let of = |message: &str, data: &str| {
+                let words = Condition { message: Some(message.to_owned()), ..words("RecordForeign", "t") };
+                let data = Condition { message: Some(data.to_owned()), ..Condition::default() };
+                State::of(&with([(DEHYDRATED, words), (STATE, data)]))
+            };
+            prop_assert_eq!(of(&message, &data), of("", ""));
+        }
+    }
 
     fn answered(findings: &[Finding], deployments: usize) -> (Cluster, Option<Preflight>) {
         let preflight = Preflight {

@@ -48,12 +48,6 @@ pub const CERTIFICATES: [&str; 3] = ["etcd-tls-certificate", "apiserver-tls", "a
 pub const RECORD: (&str, &str) = ("hibernate-record", "record.json");
 /// The condition on the Cluster.
 pub const DEHYDRATED: &str = "ClusterDehydrated";
-/// How its message begins while a preflight refuses the sleep.
-pub const REFUSED: &str = "refused: ";
-/// How its message begins while a drain that took too long is undone.
-pub const UNDOING: &str = "undoing the drain";
-/// How its message begins while the cluster sleeps as it should.
-pub const ASLEEP: &str = "asleep since ";
 
 /// On a Node: machine-controller deletes its Machine without evicting Pods (rows 54, 56).
 pub const SKIP_EVICTION: &str = "kubermatic.io/skip-eviction";

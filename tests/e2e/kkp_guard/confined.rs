@@ -88,7 +88,7 @@ fn ours() -> Vec<(&'static str, Value)> {
     let resources = json!({ "limits": { "cpu": "1", "memory": "1Gi" }, "requests": { "cpu": "100m" } });
     let enforced = json!({ "spec": { "auditLogging": { "enabled": true }, "componentsOverride": { "apiserver": { "resources": resources } } } });
     let condition = json!({ "status": "True", "reason": "Dehydrated", "kubermaticVersion": "v", "lastHeartbeatTime": "2026-11-22T18:00:00Z" });
-    let conditions = json!({ keys::DEHYDRATED: condition, data::PREFLIGHT: condition });
+    let conditions = json!({ keys::DEHYDRATED: condition, data::PREFLIGHT: condition, data::STATE: condition });
     vec![
         (DEPLOYMENT, both(replicas(2), &note())),
         (DEPLOYMENT, both(replicas(1), &annotated(keys::DEHYDRATED_REPLICAS, Value::Null))),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use shared::annotation::{format, keys as common};
 use shared::finding::Finding;
 use shared::kkp::api::{Cluster, Condition};
-use shared::kkp::data::{PREFLIGHT, Preflight};
+use shared::kkp::data::{PREFLIGHT, Preflight, STATE, State};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::{Machines, Numbers, Record};
@@ -91,26 +91,16 @@ impl User {
         Ok(())
     }
 
-    async fn says(&self, name: &str, condition: Condition) -> Result<()> {
-        let now = format::seconds(Timestamp::now());
-        let condition = Condition {
-            kubermatic_version: "v2.30.0".to_owned(),
-            last_heartbeat_time: now.clone(),
-            last_transition_time: Some(now),
-            ..condition
-        };
-        self.status(json!({ "conditions": { name: condition } })).await
-    }
-
     /// The condition of a phase; none for a cluster that is awake.
     pub async fn phase(&self, phase: Option<(Phase, &str)>) -> Result<()> {
         let Some((phase, message)) = phase else {
-            return self.status(json!({ "conditions": { keys::DEHYDRATED: null } })).await;
+            return self.status(json!({ "conditions": { keys::DEHYDRATED: null, STATE: null } })).await;
         };
-        let status = if phase == Phase::Dehydrated { "True" } else { "False" };
+        let status = if phase == Phase::Dehydrated { "True" } else { "False" }.to_owned();
         let (reason, message) = (Some(phase.to_string()), Some(message.to_owned()));
-        self.says(keys::DEHYDRATED, Condition { status: status.to_owned(), reason, message, ..Condition::default() })
-            .await
+        let words = written(Condition { status, reason, message, ..Condition::default() });
+        let state = written(State::entered(phase).condition(&words.last_heartbeat_time));
+        self.status(json!({ "conditions": { keys::DEHYDRATED: words, STATE: state } })).await
     }
 
     /// Answers the preflight that is requested while something else is done.
@@ -120,7 +110,8 @@ impl User {
             loop {
                 let requested = self.annotation(common::PREFLIGHT_REQUESTED_AT).await?;
                 if let Some(requested) = requested.filter(|requested| answered.as_ref() != Some(requested)) {
-                    self.says(PREFLIGHT, answer(&requested, findings).condition()).await?;
+                    let answer = written(answer(&requested, findings).condition());
+                    self.status(json!({ "conditions": { PREFLIGHT: answer } })).await?;
                     answered = Some(requested);
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -167,6 +158,17 @@ impl User {
     pub async fn json(&self) -> Result<Value> {
         let stdout = self.plugin(&["status", &self.target(), "-o", "json"]).await?.ok()?;
         Ok(serde_json::from_str::<Value>(&stdout)?["items"][0].clone())
+    }
+}
+
+/// A condition as KKP's schema requires it.
+fn written(condition: Condition) -> Condition {
+    let now = format::seconds(Timestamp::now());
+    Condition {
+        kubermatic_version: "v2.30.0".to_owned(),
+        last_heartbeat_time: now.clone(),
+        last_transition_time: Some(now),
+        ..condition
     }
 }
 

@@ -209,7 +209,10 @@ impl System for Kkp {
             plan.record.take_if(|record| written != Some(record));
             if plan.record.is_none() {
                 // No phase has begun, and none is over: the condition stays in the one that it names.
-                report.reason = decide::phase(observation.cluster).unwrap_or(Phase::Preflight).to_string();
+                let stays = decide::phase(observation.cluster).unwrap_or(Phase::Preflight);
+                if report.state.phase != Some(stays) || report.reason != stays.to_string() {
+                    *report = Report::of(stays, std::mem::take(&mut report.message));
+                }
                 report.dehydrated = observation.cluster.is_true(shared::kkp::keys::DEHYDRATED);
             }
             report::report(self, observation, plan, target).await?;

@@ -1,11 +1,12 @@
 //! The condition on the Cluster, and Events when a phase begins.
 
+use jiff::Timestamp;
 use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::format;
 use shared::kkp::api::{Cluster, Condition};
-use shared::kkp::data::PREFLIGHT;
+use shared::kkp::data::{PREFLIGHT, STATE};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use shared::text::sanitize_to;
@@ -34,12 +35,10 @@ pub async fn report(
         kkp.slots.free(&cluster.name_any());
     }
     let mut changed = plan.record.is_some() || !plan.actions.is_empty() || plan.ends;
-    let now = format::seconds(observation.now);
-    let conditions = [
-        (keys::DEHYDRATED, plan.report.as_ref().map(condition)),
-        (PREFLIGHT, observation.answer.clone().or_else(|| cluster.condition(PREFLIGHT).cloned())),
-    ];
-    if let Some(patch) = patch(cluster, conditions, &now) {
+    let mut conditions = about(cluster, plan.report.as_ref(), observation.now);
+    let answer = observation.answer.clone().map(|answer| stamped(cluster, PREFLIGHT, answer, observation.now));
+    conditions.extend(answer.map(|answer| (PREFLIGHT, Some(answer))));
+    if let Some(patch) = patch(cluster, conditions) {
         let written = kkp.hub().patch_status(cluster, patch).await.map_err(ReconcileError::Cluster)?;
         target.wrote(&written);
         changed = true;
@@ -81,6 +80,17 @@ async fn publish(kkp: &Kkp, cluster: &Cluster, kind: EventType, reason: &'static
     kkp.hub().events.publish(&cluster.object_ref(&()), &name, kind, (ACTION, reason), note).await;
 }
 
+/// A condition as it is to be; `None` if there is to be none.
+type Wanted = (&'static str, Option<Condition>);
+
+/// The condition about a sleep, and the same for programs. One names the other by its time, so they never differ.
+fn about(cluster: &Cluster, report: Option<&Report>, now: Timestamp) -> Vec<Wanted> {
+    let words = report.map(|report| stamped(cluster, keys::DEHYDRATED, condition(report), now));
+    let state = report.zip(words.as_ref()).map(|(report, words)| report.state.condition(&words.last_heartbeat_time));
+    let state = state.map(|state| stamped(cluster, STATE, state, now));
+    vec![(keys::DEHYDRATED, words), (STATE, state)]
+}
+
 /// Status, reason and message of the condition about a sleep.
 fn condition(report: &Report) -> Condition {
     Condition {
@@ -91,14 +101,29 @@ fn condition(report: &Report) -> Condition {
     }
 }
 
-/// What makes the conditions say this; `None` if they do.
-fn patch<const N: usize>(
-    cluster: &Cluster,
-    conditions: [(&'static str, Option<Condition>); N],
-    now: &str,
-) -> Option<Value> {
+/// With the times and the version that KKP's schema requires. A condition that says the same stays as it is.
+fn stamped(cluster: &Cluster, name: &str, wanted: Condition, now: Timestamp) -> Condition {
+    let (old, now) = (cluster.condition(name), format::seconds(now));
+    let content = |one: &Condition| (one.status.clone(), one.reason.clone(), one.message.clone());
+    if let Some(old) = old.filter(|old| content(old) == content(&wanted)) {
+        return old.clone();
+    }
+    let since = old.filter(|old| old.status == wanted.status).and_then(|old| old.last_transition_time.clone());
+    Condition {
+        // The KKP that runs is the one that wrote this.
+        kubermatic_version: cluster
+            .condition("SeedResourcesUpToDate")
+            .map_or_else(|| "unknown".to_owned(), |one| one.kubermatic_version.clone()),
+        last_transition_time: Some(since.unwrap_or_else(|| now.clone())),
+        last_heartbeat_time: now,
+        ..wanted
+    }
+}
+
+/// What makes the conditions so; `None` if they are.
+fn patch(cluster: &Cluster, conditions: Vec<Wanted>) -> Option<Value> {
     let changes: Vec<Value> =
-        conditions.into_iter().filter_map(|(name, wanted)| change(cluster, name, wanted, now)).collect();
+        conditions.into_iter().filter_map(|(name, wanted)| change(cluster, name, wanted)).collect();
     if changes.is_empty() {
         return None;
     }
@@ -115,45 +140,31 @@ fn patch<const N: usize>(
 }
 
 /// The operation on one condition, if it differs.
-fn change(cluster: &Cluster, name: &str, wanted: Option<Condition>, now: &str) -> Option<Value> {
-    let old = cluster.condition(name);
-    let path = format!("/status/conditions/{name}");
-    let Some(wanted) = wanted else {
-        old?;
-        return Some(json!({ "op": "remove", "path": path }));
-    };
-    let content = |one: &Condition| (one.status.clone(), one.reason.clone(), one.message.clone());
-    if old.is_some_and(|old| content(old) == content(&wanted)) {
-        return None;
+fn change(cluster: &Cluster, name: &str, wanted: Option<Condition>) -> Option<Value> {
+    let (old, path) = (cluster.condition(name), format!("/status/conditions/{name}"));
+    match wanted {
+        None => old.map(|_| json!({ "op": "remove", "path": path })),
+        Some(wanted) if old == Some(&wanted) => None,
+        Some(wanted) => Some(json!({ "op": "add", "path": path, "value": wanted })),
     }
-    let since = old.filter(|old| old.status == wanted.status).and_then(|old| old.last_transition_time.as_deref());
-    let condition = Condition {
-        // Required by the schema: the KKP that runs is the one that wrote this.
-        kubermatic_version: cluster
-            .condition("SeedResourcesUpToDate")
-            .map_or_else(|| "unknown".to_owned(), |one| one.kubermatic_version.clone()),
-        last_heartbeat_time: now.to_owned(),
-        last_transition_time: Some(since.unwrap_or(now).to_owned()),
-        ..wanted
-    };
-    Some(json!({ "op": "add", "path": path, "value": condition }))
 }
 
 #[cfg(test)]
 mod tests {
     use shared::kkp::api::ClusterSpec;
+    use shared::kkp::data::{Outcome, State};
 
     use super::*;
 
     const EARLY: &str = "2026-11-22T18:00:00Z";
     const LATE: &str = "2026-11-22T18:05:00Z";
 
-    fn about(cluster: &Cluster, report: Option<&Report>, now: &str) -> Option<Value> {
-        patch(cluster, [(keys::DEHYDRATED, report.map(condition))], now)
+    fn reported(cluster: &Cluster, report: Option<&Report>, now: &str) -> Option<Value> {
+        patch(cluster, about(cluster, report, now.parse().unwrap()))
     }
 
     fn applied(cluster: &Cluster, report: Option<&Report>, now: &str) -> Option<Cluster> {
-        let patch: json_patch::Patch = serde_json::from_value(about(cluster, report, now)?).unwrap();
+        let patch: json_patch::Patch = serde_json::from_value(reported(cluster, report, now)?).unwrap();
         let mut object = serde_json::to_value(cluster).unwrap();
         json_patch::patch(&mut object, &patch).unwrap();
         Some(serde_json::from_value(object).unwrap())
@@ -163,22 +174,49 @@ mod tests {
     fn the_condition_is_written_when_it_changes_and_removed_at_the_end() {
         let mut cluster = Cluster::new("abc", ClusterSpec::default());
         cluster.metadata.resource_version = Some("7".into());
-        let report = |dehydrated, reason: &str, message: &str| Report {
-            dehydrated,
-            reason: reason.into(),
-            message: message.into(),
-        };
-        assert_eq!(about(&cluster, None, EARLY), None);
-        let draining = report(false, "Draining", "waiting");
+        assert_eq!(reported(&cluster, None, EARLY), None);
+        let draining = Report::of(Phase::Draining, "waiting");
         let first = applied(&cluster, Some(&draining), EARLY).unwrap();
-        assert_eq!(about(&first, Some(&draining), LATE), None);
-        let second = applied(&first, Some(&report(false, "Pausing", "\u{1b}[31mred")), LATE).unwrap();
-        let said = second.condition(keys::DEHYDRATED).unwrap();
-        assert_eq!((said.last_transition_time.as_deref(), said.last_heartbeat_time.as_str()), (Some(EARLY), LATE));
-        assert!(!said.message.as_deref().unwrap().contains('\u{1b}'));
-        let asleep = applied(&second, Some(&report(true, "Dehydrated", "")), LATE).unwrap();
-        let said = asleep.condition(keys::DEHYDRATED).unwrap();
-        assert_eq!((said.status.as_str(), said.last_transition_time.as_deref()), ("True", Some(LATE)));
-        assert_eq!(applied(&asleep, None, LATE).unwrap().condition(keys::DEHYDRATED), None);
+        assert_eq!(reported(&first, Some(&draining), LATE), None);
+        let second = applied(&first, Some(&Report::of(Phase::Pausing, "\u{1b}[31mred")), LATE).unwrap();
+        let words = second.condition(keys::DEHYDRATED).unwrap();
+        assert_eq!((words.last_transition_time.as_deref(), words.last_heartbeat_time.as_str()), (Some(EARLY), LATE));
+        assert!(!words.message.as_deref().unwrap().contains('\u{1b}'));
+        let asleep = applied(&second, Some(&Report::of(Phase::Dehydrated, "")), LATE).unwrap();
+        let words = asleep.condition(keys::DEHYDRATED).unwrap();
+        assert_eq!((words.status.as_str(), words.last_transition_time.as_deref()), ("True", Some(LATE)));
+        let awake = applied(&asleep, None, LATE).unwrap();
+        assert_eq!((awake.condition(keys::DEHYDRATED), awake.condition(STATE)), (None, None));
+    }
+
+    /// Words that stay the same keep their time, and the state names it.
+    #[test]
+    fn the_state_goes_with_the_words_in_one_write() {
+        let mut cluster = Cluster::new("abc", ClusterSpec::default());
+        for (report, now) in [
+            (Report::of(Phase::Preflight, "refused: no"), EARLY),
+            (
+                Report {
+                    state: State { outcome: Outcome::Failed, ..State::entered(Phase::Preflight) },
+                    ..Report::of(Phase::Preflight, "refused: no")
+                },
+                LATE,
+            ),
+            (Report::of(Phase::Draining, ""), LATE),
+        ] {
+            cluster = applied(&cluster, Some(&report), now).unwrap();
+            assert_eq!(State::of(&cluster), Some(report.state), "{report:?}");
+            assert_eq!(reported(&cluster, Some(&report), LATE), None, "{report:?}");
+        }
+        // One that is gone, such as after an edit of the status, is written again.
+        let mut edited = cluster.clone();
+        edited.status.as_mut().unwrap().conditions.remove(STATE);
+        assert_eq!(
+            applied(&edited, Some(&Report::of(Phase::Draining, "")), EARLY)
+                .unwrap()
+                .condition(STATE)
+                .map(|one| &one.message),
+            cluster.condition(STATE).map(|one| &one.message)
+        );
     }
 }

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::intent::later;
-use super::progress::said;
+use super::progress::reported;
 use crate::annotation::{annotation, keys as common};
 use crate::kkp::api::Cluster;
-use crate::kkp::data::Preflight;
+use crate::kkp::data::{Outcome, Preflight, State};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::target::confirmation::{Briefing, Confirmation, Request};
@@ -29,7 +29,7 @@ impl Confirmation for Dehydration {
 
     fn request(&self, object: &Value, now: Timestamp) -> Result<Request, TargetError> {
         let cluster = Cluster::deserialize(object)?;
-        if let Some(under_way) = said(&cluster).filter(|said| said.phase.is_none_or(is_under_way)) {
+        if let Some(under_way) = reported(&cluster).filter(|reported| is_under_way(reported.state)) {
             return Ok(Request::Impossible(format!(
                 "no preflight while an operation is under way ({}): the controller makes one when the cluster is awake",
                 sanitize(under_way.reason)
@@ -62,8 +62,8 @@ impl Confirmation for Dehydration {
 }
 
 /// Whether the cluster is on its way, or asleep. A sleep that was refused or undone has changed nothing.
-fn is_under_way(phase: Phase) -> bool {
-    !matches!(phase, Phase::Preflight | Phase::DrainTimedOut)
+fn is_under_way(state: State) -> bool {
+    state.outcome == Outcome::Held || !matches!(state.phase, Some(Phase::Preflight | Phase::DrainTimedOut))
 }
 
 fn consequences(cluster: &Cluster, preflight: &Preflight) -> Vec<String> {

@@ -3,10 +3,10 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::progress::said;
 use super::{desired, state};
 use crate::annotation::{annotation, format, keys as common};
 use crate::kkp::api::Cluster;
+use crate::kkp::data::State;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::target::lifecycle::{Change, Intent, PowerAction};
@@ -26,7 +26,7 @@ pub(super) fn change(object: &Value, cluster: &Cluster, intent: &Intent<'_>) -> 
     let sleeps = intent.action == PowerAction::Hibernate;
     let changes = desired(object) != intent.action;
     let forces = sleeps && intent.force && old_force != Some("true");
-    let timed_out = said(cluster).is_some_and(|said| said.phase == Some(Phase::DrainTimedOut));
+    let timed_out = State::of(cluster).is_some_and(|state| state.phase == Some(Phase::DrainTimedOut));
     let requests = changes || forces || sleeps && timed_out;
     let mut annotations = Map::new();
     match intent.reason {

@@ -95,6 +95,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kkp::data::{Outcome, STATE, State};
 
     /// A Cluster with these annotations, and our condition with this reason and message.
     pub(super) fn cluster(annotations: &Value, said: Option<(&str, &str)>) -> Value {
@@ -111,6 +112,17 @@ mod tests {
             "spec": { "humanReadableName": "shop", "version": "1.34.1", "cloud": { "dc": "eu", "providerName": "aws" } },
             "status": { "phase": "Running", "namespaceName": "cluster-abc", "conditions": conditions },
         })
+    }
+
+    /// With the state that the controller writes beside our condition.
+    pub(super) fn stands(mut object: Value, outcome: Outcome) -> Value {
+        let conditions = &mut object["status"]["conditions"];
+        let (reason, at) =
+            (&conditions[keys::DEHYDRATED]["reason"], &conditions[keys::DEHYDRATED]["lastHeartbeatTime"]);
+        let phase = reason.as_str().unwrap().parse().ok();
+        let state = State { phase, outcome }.condition(at.as_str().unwrap());
+        conditions[STATE] = serde_json::to_value(state).unwrap();
+        object
     }
 
     /// `cluster` alone means KKP's; the clusters of other systems have groups of their own, and are no targets.

@@ -1,43 +1,39 @@
 //! A Cluster's progress, as our condition reports it.
 
+use jiff::Timestamp;
+
 use crate::annotation::format;
 use crate::kkp::api::{Cluster, Condition};
+use crate::kkp::data::{Outcome, State};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::target::lifecycle::{PowerAction, Progress};
 
-/// What our condition says.
-pub(super) struct Said<'a> {
-    pub(super) condition: &'a Condition,
-    /// The reason; a phase in nearly all cases.
+/// What our condition reports.
+pub(super) struct Reported<'a> {
+    condition: &'a Condition,
+    pub(super) state: State,
+    /// The phase, or why the cluster is held in it.
     pub(super) reason: &'a str,
-    /// The phase that the reason names, if it names one.
-    pub(super) phase: Option<Phase>,
     pub(super) message: &'a str,
 }
 
-/// What our condition says, if the Cluster has it: it goes when a wake is complete.
-pub(super) fn said(cluster: &Cluster) -> Option<Said<'_>> {
-    let condition = cluster.condition(keys::DEHYDRATED)?;
-    let reason = condition.reason.as_deref().unwrap_or_default();
-    let message = condition.message.as_deref().unwrap_or_default();
-    Some(Said { condition, reason, phase: reason.parse().ok(), message })
+/// What our condition reports, if the Cluster has it: it goes when a wake is complete.
+pub(super) fn reported(cluster: &Cluster) -> Option<Reported<'_>> {
+    let (condition, state) = (cluster.condition(keys::DEHYDRATED)?, State::of(cluster)?);
+    let text = |text: &'_ Option<String>| text.as_deref().unwrap_or_default();
+    Some(Reported { condition, state, reason: text(&condition.reason), message: text(&condition.message) })
 }
 
-impl Said<'_> {
-    /// Whether the controller refuses to begin the sleep.
-    pub(super) fn is_refusal(&self) -> bool {
-        self.phase == Some(Phase::Preflight) && self.message.starts_with(keys::REFUSED)
-    }
-
-    /// Whether the cluster sleeps as it should.
-    pub(super) fn is_asleep(&self) -> bool {
-        self.phase == Some(Phase::Dehydrated) && (self.message.is_empty() || self.message.starts_with(keys::ASLEEP))
-    }
-
+impl Reported<'_> {
     /// `Draining: waiting for Pods to end: shop/web-1`.
     pub(super) fn sentence(&self) -> String {
         if self.message.is_empty() { self.reason.to_owned() } else { format!("{}: {}", self.reason, self.message) }
+    }
+
+    /// Since when it has been so.
+    pub(super) fn since(&self) -> Option<Timestamp> {
+        format::time(self.condition.last_transition_time.as_deref()?)
     }
 
     /// Whether it was written before the request. Our controller writes the heartbeat whenever reason or message
@@ -47,13 +43,8 @@ impl Said<'_> {
         let annotations = cluster.metadata.annotations.as_ref();
         let requested = annotations.and_then(|all| format::time(all.get(keys::POWER_STATE_AT)?));
         let written = format::time(&self.condition.last_heartbeat_time);
-        requested > written || self.phase == Some(Phase::DrainTimedOut) && requested.is_some() && requested == written
-    }
-
-    /// Whether the controller still undoes a drain that took too long. It tries again after that if that was requested
-    /// meanwhile.
-    fn is_undone(&self) -> bool {
-        self.phase == Some(Phase::DrainTimedOut) && self.message.starts_with(keys::UNDOING)
+        let timed_out = self.state.phase == Some(Phase::DrainTimedOut);
+        requested > written || timed_out && requested.is_some() && requested == written
     }
 }
 
@@ -62,10 +53,12 @@ impl Said<'_> {
 /// | P1 | being deleted | lost | lost |
 /// | P2 | another request | lost | lost |
 /// | P3 | no condition | unnoticed | reached |
-/// | P4 | a reason that is no phase: the record cannot be read | lost | lost |
-/// | P5 | Dehydrated | reached | going, or unnoticed while it only says that the cluster sleeps |
-/// | P6 | the drain timed out and was undone, or a preflight refused | lost, or unnoticed if that was before the request | going |
+/// | P4 | held: the record cannot be used | lost | lost |
+/// | P5 | Dehydrated | reached | going, or unnoticed while it sleeps as it should |
+/// | P6 | failed: the drain timed out and was undone, or a preflight refused | lost, or unnoticed if that was before the request | going |
 /// | P7 | any other phase | going | going |
+///
+/// What is seen is the state, never the message ([`State::of`]).
 pub(super) fn of(cluster: &Cluster, desired: PowerAction, action: PowerAction) -> Progress {
     if cluster.metadata.deletion_timestamp.is_some() {
         return Progress::Lost("it is being deleted".to_owned()); // P1
@@ -77,17 +70,16 @@ pub(super) fn of(cluster: &Cluster, desired: PowerAction, action: PowerAction) -
         return Progress::Lost(format!("superseded by a newer request{by}: the desired state is now {state}")); // P2
     }
     let sleeps = action == PowerAction::Hibernate;
-    let Some(said) = said(cluster) else {
+    let Some(reported) = reported(cluster) else {
         return if sleeps { Progress::Unnoticed } else { Progress::Reached }; // P3
     };
-    match said.phase {
-        None => Progress::Lost(said.sentence()),                            // P4
-        Some(Phase::Dehydrated) if sleeps => Progress::Reached,             // P5
-        Some(Phase::Dehydrated) if said.is_asleep() => Progress::Unnoticed, // P5
-        Some(phase) if sleeps && !said.is_undone() && (phase == Phase::DrainTimedOut || said.is_refusal()) => {
-            if said.is_older_than_request(cluster) { Progress::Unnoticed } else { Progress::Lost(said.sentence()) } // P6
-        }
-        Some(_) => Progress::Going(said.sentence()), // P7
+    match reported.state.outcome {
+        Outcome::Held => Progress::Lost(reported.sentence()), // P4
+        _ if sleeps && reported.state.phase == Some(Phase::Dehydrated) => Progress::Reached, // P5
+        Outcome::Asleep => Progress::Unnoticed,               // P5
+        Outcome::Failed if sleeps && reported.is_older_than_request(cluster) => Progress::Unnoticed, // P6
+        Outcome::Failed if sleeps => Progress::Lost(reported.sentence()), // P6
+        Outcome::Pending | Outcome::Failed => Progress::Going(reported.sentence()), // P7
     }
 }
 
@@ -97,7 +89,7 @@ mod tests {
 
     use super::*;
     use crate::target::kkp_cluster::KKP_CLUSTER;
-    use crate::target::kkp_cluster::tests::cluster;
+    use crate::target::kkp_cluster::tests::{cluster, stands};
 
     fn going(text: &str) -> Progress {
         Progress::Going(text.to_owned())
@@ -107,52 +99,89 @@ mod tests {
         Progress::Lost(text.to_owned())
     }
 
+    fn seen(
+        annotations: &Value,
+        said: Option<(&str, &str)>,
+        outcome: Option<Outcome>,
+        action: PowerAction,
+    ) -> Progress {
+        let object = cluster(annotations, said);
+        let object = outcome.into_iter().fold(object, stands);
+        KKP_CLUSTER.progress(&object, action).unwrap()
+    }
+
     /// Row 6: KKP's own phase says Running throughout.
     #[test]
     fn progress_comes_from_our_condition() {
+        use Outcome::{Asleep, Failed, Held, Pending};
         use PowerAction::{Hibernate, Resume};
-        let asleep = ("Dehydrated", "asleep since 2026-11-22T18:00:00Z. 5 machines come back with a wake");
-        let refused = ("Preflight", "refused: status.phase is \"Updating\", not \"Running\"");
-        for (row, said, action, expected) in [
-            ("P3", None, Hibernate, Progress::Unnoticed),
-            ("P3", None, Resume, Progress::Reached),
-            ("P4", Some(("RecordUnreadable", "it is malformed")), Hibernate, lost("RecordUnreadable: it is malformed")),
-            ("P4", Some(("RecordUnreadable", "it is malformed")), Resume, lost("RecordUnreadable: it is malformed")),
-            ("P5", Some(asleep), Hibernate, Progress::Reached),
-            ("P5", Some(asleep), Resume, Progress::Unnoticed),
-            ("P5", Some(("Dehydrated", "waiting")), Resume, going("Dehydrated: waiting")),
-            ("P6", Some(("DrainTimedOut", "a/b")), Hibernate, lost("DrainTimedOut: a/b")),
-            ("P6", Some(("DrainTimedOut", "a/b")), Resume, going("DrainTimedOut: a/b")),
-            ("P7", Some(("DrainTimedOut", keys::UNDOING)), Hibernate, going("DrainTimedOut: undoing the drain")),
-            ("P6", Some(refused), Hibernate, lost("Preflight: refused: status.phase is \"Updating\", not \"Running\"")),
-            ("P7", Some(("Preflight", "waiting for others")), Hibernate, going("Preflight: waiting for others")),
-            ("P7", Some(("Draining", "a/b")), Hibernate, going("Draining: a/b")),
-            ("P7", Some(("Pausing", "")), Hibernate, going("Pausing")),
-            ("P7", Some(("WaitingForNodes", "1 of 5")), Resume, going("WaitingForNodes: 1 of 5")),
-            ("P7", Some(("WaitingForNodes", "1 of 5")), Hibernate, going("WaitingForNodes: 1 of 5")),
-            ("P7", Some(("AwakePaused", "why")), Resume, going("AwakePaused: why")),
+        let (timed_out, refused) = (("DrainTimedOut", "a/b"), ("Preflight", "refused: no"));
+        let unreadable = ("RecordUnreadable", "it is malformed");
+        for (row, said, outcome, action, expected) in [
+            ("P3", None, None, Hibernate, Progress::Unnoticed),
+            ("P3", None, None, Resume, Progress::Reached),
+            ("P4", Some(unreadable), Some(Held), Hibernate, lost("RecordUnreadable: it is malformed")),
+            ("P4", Some(unreadable), Some(Held), Resume, lost("RecordUnreadable: it is malformed")),
+            ("P5", Some(("Dehydrated", "")), Some(Asleep), Hibernate, Progress::Reached),
+            ("P5", Some(("Dehydrated", "")), Some(Asleep), Resume, Progress::Unnoticed),
+            ("P5", Some(("Dehydrated", "waiting")), Some(Pending), Hibernate, Progress::Reached),
+            ("P7", Some(("Dehydrated", "waiting")), Some(Pending), Resume, going("Dehydrated: waiting")),
+            ("P6", Some(timed_out), Some(Failed), Hibernate, lost("DrainTimedOut: a/b")),
+            ("P7", Some(timed_out), Some(Failed), Resume, going("DrainTimedOut: a/b")),
+            ("P7", Some(timed_out), Some(Pending), Hibernate, going("DrainTimedOut: a/b")),
+            ("P6", Some(refused), Some(Failed), Hibernate, lost("Preflight: refused: no")),
+            ("P7", Some(refused), Some(Failed), Resume, going("Preflight: refused: no")),
+            ("P7", Some(refused), Some(Pending), Hibernate, going("Preflight: refused: no")),
+            ("P7", Some(("Draining", "a/b")), Some(Pending), Hibernate, going("Draining: a/b")),
+            ("P7", Some(("Pausing", "")), Some(Pending), Hibernate, going("Pausing")),
+            ("P7", Some(("WaitingForNodes", "1 of 5")), Some(Pending), Resume, going("WaitingForNodes: 1 of 5")),
+            ("P7", Some(("WaitingForNodes", "1 of 5")), Some(Pending), Hibernate, going("WaitingForNodes: 1 of 5")),
+            ("P7", Some(("AwakePaused", "why")), Some(Pending), Resume, going("AwakePaused: why")),
+            // No state was written, or it was lost: the reason alone counts.
+            ("P4", Some(unreadable), None, Resume, lost("RecordUnreadable: it is malformed")),
+            ("P5", Some(("Dehydrated", "")), None, Hibernate, Progress::Reached),
+            ("P5", Some(("Dehydrated", "")), None, Resume, Progress::Unnoticed),
+            ("P6", Some(timed_out), None, Hibernate, lost("DrainTimedOut: a/b")),
+            ("P7", Some(refused), None, Hibernate, going("Preflight: refused: no")),
+            ("P7", Some(("Draining", "a/b")), None, Hibernate, going("Draining: a/b")),
         ] {
             let request = json!({ keys::POWER_STATE: super::super::state(action) });
-            assert_eq!(KKP_CLUSTER.progress(&cluster(&request, said), action).unwrap(), expected, "{row} {said:?}");
+            assert_eq!(seen(&request, said, outcome, action), expected, "{row} {said:?} {outcome:?}");
         }
     }
 
     #[test]
-    fn what_was_said_before_the_request_is_no_answer_to_it() {
-        let seen = |at: &str| {
+    fn no_text_of_a_message_changes_what_is_seen() {
+        let texts = ["", "refused: no", "asleep since 2026", "undoing the drain", "in phase Dehydrated: x", "waiting"];
+        for reason in ["Preflight", "Draining", "Dehydrated", "DrainTimedOut", "RecordForeign", "WaitingForNodes"] {
+            for outcome in
+                [None, Some(Outcome::Pending), Some(Outcome::Asleep), Some(Outcome::Failed), Some(Outcome::Held)]
+            {
+                for action in [PowerAction::Hibernate, PowerAction::Resume] {
+                    let request = json!({ keys::POWER_STATE: super::super::state(action) });
+                    let of = |text| std::mem::discriminant(&seen(&request, Some((reason, text)), outcome, action));
+                    assert!(texts.into_iter().all(|text| of(text) == of("x")), "{reason} {outcome:?} {action:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_reported_before_the_request_is_no_answer_to_it() {
+        let seen = |at: &str, said: (&str, &str)| {
             let request = json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: at });
-            let object = cluster(&request, Some(("DrainTimedOut", "a/b")));
-            KKP_CLUSTER.progress(&object, PowerAction::Hibernate).unwrap()
+            seen(&request, Some(said), Some(Outcome::Failed), PowerAction::Hibernate)
         };
-        assert_eq!(seen("2026-11-22T18:00:01Z"), Progress::Unnoticed); // the condition is of 18:00:00
-        assert_eq!(seen("2026-11-22T18:00:00Z"), Progress::Unnoticed, "no drain takes less than a second");
-        assert_eq!(seen("2026-11-22T17:59:59Z"), lost("DrainTimedOut: a/b"));
-        // A preflight may refuse at once.
-        let request = json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: "2026-11-22T18:00:00Z" });
-        let object = cluster(&request, Some(("Preflight", "refused: no")));
-        let refused = KKP_CLUSTER.progress(&object, PowerAction::Hibernate).unwrap();
-        assert_eq!(refused, lost("Preflight: refused: no"));
-        assert_eq!(seen("soon"), lost("DrainTimedOut: a/b"));
+        let (timed_out, refused) = (("DrainTimedOut", "a/b"), ("Preflight", "refused: no"));
+        for (at, said, expected) in [
+            ("2026-11-22T18:00:01Z", timed_out, Progress::Unnoticed), // the condition is of 18:00:00
+            ("2026-11-22T18:00:00Z", timed_out, Progress::Unnoticed), // no drain takes less than a second
+            ("2026-11-22T17:59:59Z", timed_out, lost("DrainTimedOut: a/b")),
+            ("2026-11-22T18:00:00Z", refused, lost("Preflight: refused: no")), // a preflight may refuse at once
+            ("soon", timed_out, lost("DrainTimedOut: a/b")),
+        ] {
+            assert_eq!(seen(at, said), expected, "{at} {said:?}");
+        }
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::progress::{Said, said};
+use super::progress::{Reported, reported};
 use crate::annotation::format;
 use crate::kkp::api::Cluster;
+use crate::kkp::data::Outcome;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{self, is_paused_by_us};
@@ -23,18 +24,18 @@ const OTHERS: &str = "another client";
 /// Adds to a record what the Cluster shows. The numbers are in its companion.
 pub(super) fn describe(cluster: &Cluster, desired: PowerAction, mut record: Record) -> Record {
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let said = said(cluster);
+    let reported = reported(cluster);
     super::state(desired).clone_into(&mut record.desired);
     record.platform = text(&cluster.spec.cloud.provider_name);
     record.region = text(&cluster.spec.cloud.dc);
-    record.since = said.as_ref().and_then(|said| format::time(said.condition.last_transition_time.as_deref()?));
-    record.observed = match &said {
-        Some(said) => said.reason.to_owned(),
+    record.since = reported.as_ref().and_then(Reported::since);
+    record.observed = match &reported {
+        Some(reported) => reported.reason.to_owned(),
         None => cluster.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
     };
     let paused_by = paused_by(cluster, None);
-    record.step = match &said {
-        Some(said) => step(said),
+    record.step = match &reported {
+        Some(reported) => step(reported),
         None => waits(cluster, desired, paused_by),
     };
     let pause_reason = cluster.spec.pause_reason.as_deref().filter(|_| cluster.spec.pause).unwrap_or_default(); // row 13
@@ -58,10 +59,11 @@ pub(super) fn paused_by(cluster: &Cluster, record: Option<&record::Record>) -> O
     cluster.spec.pause.then(|| if is_paused_by_us(cluster, record) { US } else { OTHERS })
 }
 
-fn step(said: &Said<'_>) -> Option<StepRecord> {
-    let failed = said.phase.is_none_or(|phase| matches!(phase, Phase::DrainTimedOut | Phase::AwakePaused));
-    let (reason, message) = (said.reason.to_owned(), said.message.to_owned());
-    (!said.is_asleep()).then_some(StepRecord { reason, message, failed: failed || said.is_refusal() })
+fn step(reported: &Reported<'_>) -> Option<StepRecord> {
+    let stands_still = matches!(reported.state.phase, Some(Phase::DrainTimedOut | Phase::AwakePaused));
+    let failed = matches!(reported.state.outcome, Outcome::Failed | Outcome::Held) || stands_still;
+    let (reason, message) = (reported.reason.to_owned(), reported.message.to_owned());
+    (reported.state.outcome != Outcome::Asleep).then_some(StepRecord { reason, message, failed })
 }
 
 /// Why no step is under way.
@@ -134,7 +136,7 @@ pub(super) fn warnings(record: &Record, now: Timestamp) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::target::kkp_cluster::KKP_CLUSTER;
-    use crate::target::kkp_cluster::tests::cluster;
+    use crate::target::kkp_cluster::tests::{cluster, stands};
 
     fn record(annotations: &Value, said: Option<(&str, &str)>, change: &Value) -> Record {
         let mut object = cluster(annotations, said);
@@ -145,24 +147,29 @@ mod tests {
     /// Row 6: KKP's own phase says Running throughout.
     #[test]
     fn state_comes_from_our_condition() {
+        use Outcome::{Asleep, Failed, Held, Pending};
         let wanted = json!({ keys::POWER_STATE: "Hibernating" });
-        for (said, observed, step) in [
-            (None, "Running", Some((UNNOTICED, false))),
-            (Some(("Draining", "waiting for Pods")), "Draining", Some(("waiting for Pods", false))),
-            (Some(("Dehydrated", "asleep since 2026. 5 machines")), "Dehydrated", None),
-            (
-                Some(("Dehydrated", "another client keeps raising")),
-                "Dehydrated",
-                Some(("another client keeps raising", false)),
-            ),
-            (Some(("DrainTimedOut", "a/b")), "DrainTimedOut", Some(("a/b", true))),
-            (Some(("Preflight", "refused: no")), "Preflight", Some(("refused: no", true))),
-            (Some(("RecordUnreadable", "it is malformed")), "RecordUnreadable", Some(("it is malformed", true))),
+        for (said, outcome, observed, step) in [
+            (None, None, "Running", Some((UNNOTICED, false))),
+            (Some(("Draining", "x")), Some(Pending), "Draining", Some(("x", false))),
+            (Some(("Dehydrated", "x")), Some(Asleep), "Dehydrated", None),
+            (Some(("Dehydrated", "x")), Some(Pending), "Dehydrated", Some(("x", false))),
+            (Some(("DrainTimedOut", "x")), Some(Failed), "DrainTimedOut", Some(("x", true))),
+            (Some(("DrainTimedOut", "x")), Some(Pending), "DrainTimedOut", Some(("x", true))),
+            (Some(("Preflight", "x")), Some(Failed), "Preflight", Some(("x", true))),
+            (Some(("Preflight", "x")), Some(Pending), "Preflight", Some(("x", false))),
+            (Some(("AwakePaused", "x")), Some(Pending), "AwakePaused", Some(("x", true))),
+            (Some(("RecordUnreadable", "x")), Some(Held), "RecordUnreadable", Some(("x", true))),
+            // Nobody has written a state.
+            (Some(("Dehydrated", "x")), None, "Dehydrated", None),
+            (Some(("Preflight", "x")), None, "Preflight", Some(("x", false))),
+            (Some(("RecordUnreadable", "x")), None, "RecordUnreadable", Some(("x", true))),
         ] {
-            let record = record(&wanted, said, &json!({}));
+            let object = outcome.into_iter().fold(cluster(&wanted, said), stands);
+            let record = KKP_CLUSTER.record(&object).unwrap();
             assert_eq!((record.desired.as_str(), record.observed.as_str()), ("Hibernating", observed));
             let found = record.step.as_ref().map(|step| (step.message.as_str(), step.failed));
-            assert_eq!(found, step, "{said:?}");
+            assert_eq!(found, step, "{said:?} {outcome:?}");
         }
         let awake = record(&json!({}), None, &json!({}));
         assert_eq!((awake.desired.as_str(), awake.observed.as_str(), awake.step), ("Running", "Running", None));

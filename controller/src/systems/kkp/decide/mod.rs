@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shared::annotation::format;
+use shared::kkp::data::Outcome;
 use shared::kkp::api::Desired;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::Record;
@@ -83,7 +84,7 @@ fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
     match record.phase {
         // Until then the cluster is as it was: one whose pause another client has ended does not wait.
         phase if enters_wake && wakes && !facts.may_begin && !is_unpaused_by_others(facts.cluster, record) => Plan {
-            report: Some(Report { dehydrated: phase == Phase::Dehydrated, ..Report::of(phase, QUEUED) }),
+            report: Some(Report::of(phase, QUEUED).with(Outcome::Pending)),
             requeue: Some(QUEUE_POLL),
             ..Plan::default()
         },

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use shared::kkp::data::{Outcome, State};
 use shared::kkp::phase::Phase;
 use shared::kkp::record::{Machines, Record, Workload};
 
@@ -62,6 +63,8 @@ pub struct Report {
     pub reason: String,
     /// A sentence.
     pub message: String,
+    /// The same for programs.
+    pub state: State,
 }
 
 /// One call, or several of one kind.
@@ -126,8 +129,22 @@ impl Plan {
 }
 
 impl Report {
-    pub(super) fn of(phase: Phase, message: impl Into<String>) -> Self {
-        Self { dehydrated: phase == Phase::Dehydrated, reason: phase.to_string(), message: message.into() }
+    /// Of a phase.
+    pub fn of(phase: Phase, message: impl Into<String>) -> Self {
+        let (dehydrated, reason) = (phase == Phase::Dehydrated, phase.to_string());
+        Self { dehydrated, reason, message: message.into(), state: State::entered(phase) }
+    }
+
+    /// Of a phase that stands so.
+    pub(super) fn with(self, outcome: Outcome) -> Self {
+        Self { state: State { outcome, ..self.state }, ..self }
+    }
+}
+
+impl Plan {
+    /// The same about a phase that stands so.
+    pub(super) fn with(self, outcome: Outcome) -> Self {
+        Self { report: self.report.map(|report| report.with(outcome)), ..self }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use shared::annotation::format;
 use shared::finding::{Finding, Severity};
+use shared::kkp::data::Outcome;
 use shared::kkp::api::Desired;
 use shared::kkp::certificates::end_before_a_deletion;
 use shared::kkp::keys::{self, ASLEEP, REFUSED, UNDOING};
@@ -23,6 +24,9 @@ use super::wake::undo_of_drain;
 
 /// What the condition says before the first write of a sleep: the record follows it.
 const OPENS: &str = "the preflight begins";
+
+/// What it says while a drain that took too long is undone.
+pub(super) const UNDOING: &str = "undoing the drain";
 
 /// Requeue delay of a sleep that the preflight refuses. A change of the Cluster is reconciled at once.
 const REFUSED_POLL: Duration = Duration::from_mins(2);
@@ -82,7 +86,8 @@ fn refusal(findings: &[Finding], forced: bool) -> String {
 }
 
 fn refused(why: &str) -> Plan {
-    Plan { requeue: Some(REFUSED_POLL), ..Plan::work(Phase::Preflight, format!("{REFUSED}{why}"), Vec::new()) }
+    let plan = Plan::work(Phase::Preflight, format!("refused: {why}"), Vec::new()).with(Outcome::Failed);
+    Plan { requeue: Some(REFUSED_POLL), ..plan }
 }
 
 pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
@@ -102,7 +107,7 @@ fn drain(facts: &Facts<'_>, record: &Record) -> Plan {
         // The condition still names what was waited for, and the last error.
         let last = facts.cluster.condition(keys::DEHYDRATED).and_then(|condition| condition.message.as_deref());
         let blocked = sanitize_to(last.unwrap_or_default(), MAX_BLOCKED);
-        let report = Some(Report::of(Phase::DrainTimedOut, UNDOING));
+        let report = Some(Report::of(Phase::DrainTimedOut, UNDOING).with(Outcome::Pending));
         let record = Record { blocked, ..record.clone() };
         return Plan { report, ..Plan::enter(&record, Phase::DrainTimedOut, facts.now) };
     }
@@ -161,7 +166,8 @@ fn cordon(user: &Machinery) -> Option<Action> {
 pub(super) fn timed_out(facts: &Facts<'_>, record: &Record) -> Plan {
     let User::Seen(user) = facts.user else {
         let message = format!("{UNDOING}: the user cluster is silent");
-        return Plan { requeue: Some(SLOW), ..Plan::work(Phase::DrainTimedOut, message, Vec::new()) };
+        let plan = Plan::work(Phase::DrainTimedOut, message, Vec::new()).with(Outcome::Pending);
+        return Plan { requeue: Some(SLOW), ..plan };
     };
     let actions: Vec<Action> = undo_of_drain(record, user);
     let entered = format::time(&record.entered);
@@ -175,10 +181,13 @@ pub(super) fn timed_out(facts: &Facts<'_>, record: &Record) -> Plan {
     if actions.is_empty() && !record.machine_deployments.is_empty() {
         // Everything is undone: what users change from here on is theirs.
         let record = Record { machine_deployments: BTreeMap::new(), ..record.clone() };
-        return Plan { record: Some(record), ..waits(facts, Phase::DrainTimedOut, UNDOING, Vec::new()) };
+        return Plan {
+            record: Some(record),
+            ..waits(facts, Phase::DrainTimedOut, UNDOING, Vec::new()).with(Outcome::Pending)
+        };
     }
     if !actions.is_empty() {
-        return waits(facts, Phase::DrainTimedOut, UNDOING, actions);
+        return waits(facts, Phase::DrainTimedOut, UNDOING, actions).with(Outcome::Pending);
     }
     let last = Some(&record.blocked).filter(|last| !last.is_empty()).map(|last| format!(". Last seen: {last}"));
     let message = format!(
@@ -443,7 +452,7 @@ fn asleep(facts: &Facts<'_>, record: &Record) -> Plan {
                 "{machines} machines come back with a wake; {volumes} volumes and {load_balancers} load balancers remain and are still billed"
             )
         };
-        let message = format!("{ASLEEP}{}. {numbers}", record.entered);
+        let message = format!("asleep since {}. {numbers}", record.entered);
         let Some(expiry) = expires_soon(facts) else { return rests(message, None) };
         let note = format!(
             "the control plane's certificates expire at {expiry}: wake the cluster before, and KKP renews them"
@@ -459,7 +468,7 @@ fn asleep(facts: &Facts<'_>, record: &Record) -> Plan {
     }
     let why = kept_awake.unwrap_or_else(|| format!("at most {CORRECTIONS} times in a sleep they are set to 0"));
     let message = format!("another client keeps raising replicas of {raised}, and they are left alone now: {why}");
-    rests(message.clone(), Some(Warning { reason: "ReplicasRaised", note: message }))
+    rests(message.clone(), Some(Warning { reason: "ReplicasRaised", note: message })).with(Outcome::Pending)
 }
 
 fn rests(message: String, warning: Option<Warning>) -> Plan {

@@ -6,6 +6,7 @@
 //! before both are there. A record that is ahead of the condition is one of a crash between the two, or one that
 //! another client has edited: either way the phase of the condition goes on.
 
+use shared::kkp::data::{Outcome, State};
 use shared::kkp::api::Cluster;
 use shared::kkp::keys::{DEHYDRATED, PAUSED_BY_SLEEP, RECORD};
 use shared::kkp::phase::Phase;
@@ -15,8 +16,6 @@ use shared::text::sanitize;
 use super::facts::Facts;
 use super::plan::{Plan, Report};
 
-/// How the message of our condition begins that holds a cluster in a phase, while its reason says why.
-const IN_PHASE: &str = "in phase ";
 /// The reason of the condition while a record is missed and cannot be rebuilt.
 pub(super) const MISSING: &str = "RecordMissing";
 /// Requeue delay of a cluster that is held.
@@ -41,9 +40,7 @@ pub enum Standing {
 
 /// The phase in our condition.
 pub fn phase(cluster: &Cluster) -> Option<Phase> {
-    let condition = cluster.condition(DEHYDRATED)?;
-    let held = || condition.message.as_deref()?.strip_prefix(IN_PHASE)?.split_once(':')?.0.parse().ok();
-    condition.reason.as_deref().and_then(|reason| reason.parse().ok()).or_else(held)
+    State::of(cluster)?.phase
 }
 
 /// Whether the record was missed when the cluster was judged last.
@@ -133,12 +130,13 @@ fn held(cluster: &Cluster, under_way: Option<Phase>, reason: &str, problem: &str
 /// What the condition says of a cluster whose record is of no use. It keeps the phase: the operation goes on from
 /// there.
 pub(super) fn hold(cluster: &Cluster, phase: Option<Phase>, reason: &str, problem: &str) -> Report {
-    let phase = phase.map(|phase| format!("{IN_PHASE}{phase}: ")).unwrap_or_default();
+    let in_phase = phase.map(|phase| format!("in phase {phase}: ")).unwrap_or_default();
     let (namespace, (name, key)) = (cluster.control_plane_namespace(), RECORD);
     Report {
         dehydrated: cluster.is_true(DEHYDRATED),
         reason: reason.to_owned(),
-        message: format!("{phase}ConfigMap {namespace}/{name}, key {key}: {problem}"),
+        message: format!("{in_phase}ConfigMap {namespace}/{name}, key {key}: {problem}"),
+        state: State { phase, outcome: Outcome::Held },
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use shared::kkp::data::STATE;
 use shared::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Condition, Request};
 use shared::kkp::keys;
 use shared::kkp::phase::Limits;
@@ -54,14 +55,12 @@ pub(super) fn confirm(cluster: &mut Cluster, phase: Option<Phase>) {
 
 pub(super) fn say(cluster: &mut Cluster, report: Option<Report>) {
     let conditions = &mut cluster.status.get_or_insert_default().conditions;
-    conditions.remove(keys::DEHYDRATED);
-    conditions.extend(report.map(|Report { dehydrated, reason, message }| {
-        let status = if dehydrated { "True" } else { "False" }.to_owned();
-        (
-            keys::DEHYDRATED.to_owned(),
-            Condition { status, reason: Some(reason), message: Some(message), ..Condition::default() },
-        )
-    }));
+    conditions.retain(|name, _| name != keys::DEHYDRATED && name != STATE);
+    let Some(Report { dehydrated, reason, message, state }) = report else { return };
+    let status = if dehydrated { "True" } else { "False" }.to_owned();
+    let words = Condition { status, reason: Some(reason), message: Some(message), ..Condition::default() };
+    let data = state.condition(&words.last_heartbeat_time);
+    conditions.extend([(keys::DEHYDRATED.to_owned(), words), (STATE.to_owned(), data)]);
 }
 
 /// A cluster that KKP is done with.

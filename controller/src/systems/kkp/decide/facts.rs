@@ -9,8 +9,8 @@ use shared::annotation::{format, keys as common};
 use shared::finding::Finding;
 use shared::kkp::api::{Cluster, Request};
 use shared::kkp::keys;
-use shared::kkp::phase::{Limits, Phase};
-use shared::kkp::record::{Machines, Numbers, Record, RecordError, is_paused_by_us};
+use shared::kkp::phase::Limits;
+use shared::kkp::record::{Machines, Numbers, Record, RecordError};
 
 use super::control_plane::Replicas;
 
@@ -73,9 +73,9 @@ impl Facts<'_> {
         self.record.map(|record| record.in_phase(self.now)).unwrap_or_default()
     }
 
-    /// The limit of a phase that has exceeded it.
-    pub(super) fn overdue(&self, phase: Phase) -> Option<Duration> {
-        self.limits.exceeded(phase, self.in_phase())
+    /// The limit of the recorded phase, if that has exceeded it.
+    pub(super) fn overdue(&self) -> Option<Duration> {
+        self.record.and_then(|record| self.limits.exceeded(record.phase, self.in_phase()))
     }
 }
 

@@ -4,13 +4,26 @@
 //! may change; after a restart, or as the next leader, the controller goes on from them. A phase works until its facts
 //! say that it is complete, and only then both enter the next.
 
+//!
+//! Each phase is a table of rows, and each row a function: what is to be done if it applies. The first that applies
+//! decides. [`sleep`] and [`wake`] hold the tables; these rows come before those of any phase:
+//!
+//! | # | phase | if | then |
+//! |---|---|---|---|
+//! | F1 | after Pausing | an `EtcdRestore` is under way, and counts of `MachineDeployments` are recorded | drop these |
+//! | F2 | Pausing to Dehydrated | to wake, and no slot is free | wait |
+//! | F3 | on the way to sleep | to wake | the phase of the wake that undoes it |
+
 pub mod control_plane;
+mod drain;
 mod facts;
 mod intent;
 mod plan;
 pub mod preflight;
+mod rebuild;
 mod sleep;
 mod standing;
+mod stop;
 #[cfg(test)]
 mod tests;
 mod wake;
@@ -19,8 +32,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shared::annotation::format;
-use shared::kkp::data::Outcome;
 use shared::kkp::api::Desired;
+use shared::kkp::data::Outcome;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::Record;
 
@@ -28,7 +41,7 @@ pub use facts::{CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod
 pub use intent::effective;
 use intent::{is_overruled, is_unpaused_by_others};
 pub use plan::{Action, Plan, Report, Warning};
-use plan::{QUEUE_POLL, QUEUED, ends};
+use plan::{QUEUE_POLL, QUEUED, Row, ends};
 pub use standing::{Standing, phase, standing};
 
 /// What the condition says after the last write of a wake: then the record goes.
@@ -38,21 +51,20 @@ const ENDS: &str = "every count is as it was";
 pub fn decide(facts: &Facts<'_>) -> Plan {
     match standing(facts.cluster, facts.found()) {
         Standing::Held(report, Some(phase)) if wakes_without_record(facts, phase) => {
-            sleep::rebuild(facts, phase, Some(report))
+            rebuild::rebuild(facts, phase, Some(report))
         }
         Standing::Held(report, _) => Plan::held(report),
-        Standing::Orphaned(record, phase) => sleep::orphaned(facts, record.map(|record| *record), phase),
+        Standing::Orphaned(record, phase) => rebuild::orphaned(facts, record.map(|record| *record), phase),
         Standing::Absent => before(facts, false),
         Standing::Void => before(facts, true),
-        Standing::InForce(record) => {
-            let plan = go_on(&Facts { record: Some(&record), ..facts.clone() }, &record);
-            if !plan.ends {
-                return plan;
-            }
+        Standing::InForce(record) => match go_on(facts, &record) {
             // The record goes when the condition names no phase of it any more: one that is missed would be made again.
-            let report = Some(Report::of(Phase::Preflight, ENDS));
-            Plan { ends: false, report, requeue: Some(Duration::ZERO), ..plan }
-        }
+            plan if plan.ends => {
+                let report = Some(Report::of(Phase::Preflight, ENDS));
+                Plan { ends: false, report, requeue: Some(Duration::ZERO), ..plan }
+            }
+            plan => plan,
+        },
     }
 }
 
@@ -69,53 +81,66 @@ fn before(facts: &Facts<'_>, has_record: bool) -> Plan {
         Desired::Running if has_record => ends(facts, Vec::new()),
         Desired::Running => Plan::default(),
         Desired::Hibernating => {
-            let plan = sleep::before(facts);
+            let plan = first(facts, &Record::begin(facts.cluster.uid(), facts.now), &[sleep::rows(Phase::Preflight)]);
             Plan { ends: has_record && plan.record.is_none(), ..plan }
         }
     }
 }
 
-fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
-    if let Some(plan) = forget_counts(facts, record) {
-        return plan;
-    }
-    let wakes = effective(facts.cluster, Some(record), facts.request, facts.now) == Desired::Running;
-    let enters_wake = matches!(record.phase, Phase::Pausing | Phase::ScalingDownControlPlane | Phase::Dehydrated);
-    match record.phase {
-        // Until then the cluster is as it was: one whose pause another client has ended does not wait.
-        phase if enters_wake && wakes && !facts.may_begin && !is_unpaused_by_others(facts.cluster, record) => Plan {
-            report: Some(Report::of(phase, QUEUED).with(Outcome::Pending)),
-            requeue: Some(QUEUE_POLL),
-            ..Plan::default()
-        },
-        Phase::DrainTimedOut => sleep::timed_out(facts, record),
-        phase if phase.is_of_sleep() && !wakes => sleep::go_on(facts, record),
-        phase if phase.is_of_sleep() => match phase.resumes_at() {
-            Some(phase) => {
-                let is_by_others = is_unpaused_by_others(facts.cluster, record);
-                let woken = record.woken.clone().or_else(|| is_by_others.then(|| format::seconds(facts.now)));
-                let plan = Plan::enter(&Record { woken, ..record.clone() }, phase, facts.now);
-                Plan { warning: sleep::deleted_too_late(facts), ..plan }
-            }
-            None => ends(facts, Vec::new()),
-        },
-        // A sleep that is requested again begins when the wake is complete.
-        _ => {
-            let plan = wake::go_on(facts, record);
-            let clears_intent = plan.clears_intent || record.woken.is_some() && is_overruled(facts);
-            Plan { clears_intent, ..plan }
-        }
-    }
+/// What every phase does first.
+const FIRST: &[Row] =
+    &[("F1", forget_counts), ("F2", wake_waits), ("F3", turn_around), ("W1", wake::restore_is_under_way)];
+
+fn is_of_wake(phase: Phase) -> bool {
+    !phase.is_of_sleep() && phase != Phase::DrainTimedOut
 }
 
-/// An `EtcdRestore` brings back the `MachineDeployments` of the backup, with the counts of that day (row 18): those of
-/// the record go.
+fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
+    let is_wake = is_of_wake(record.phase);
+    let rows = if is_wake { wake::rows(record.phase) } else { sleep::rows(record.phase) };
+    let facts = Facts { record: Some(record), ..facts.clone() };
+    let plan = first(&facts, record, &[FIRST, rows]);
+    let clears_intent = plan.clears_intent || is_wake && record.woken.is_some() && is_overruled(&facts);
+    Plan { clears_intent, ..plan }
+}
+
+/// What the first row says that applies. While none does, the phase waits.
+fn first(facts: &Facts<'_>, record: &Record, tables: &[&[Row]]) -> Plan {
+    let plan = tables.iter().copied().flatten().find_map(|(_, row)| row(facts, record));
+    plan.unwrap_or_else(|| facts.waits("", Vec::new()))
+}
+
+/// F1. An `EtcdRestore` brings back the `MachineDeployments` of the backup, with the counts of that day (row 18): those
+/// of the record go.
 fn forget_counts(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
-    if !facts.is_restored() || record.phase <= Phase::Pausing || record.machine_deployments.is_empty() {
-        return None;
-    }
-    let record = Record { machine_deployments: BTreeMap::new(), ..record.clone() };
-    let report =
-        Report::of(record.phase, "an EtcdRestore is under way: the recorded counts of MachineDeployments are dropped");
-    Some(Plan { record: Some(record), report: Some(report), requeue: Some(Duration::ZERO), ..Plan::default() })
+    let forgets = facts.is_restored() && record.phase > Phase::Pausing && !record.machine_deployments.is_empty();
+    let emptied = || Record { machine_deployments: BTreeMap::new(), ..record.clone() };
+    let message = "an EtcdRestore is under way: the recorded counts of MachineDeployments are dropped";
+    forgets.then(|| Plan { report: Some(Report::of(record.phase, message)), ..facts.records(emptied()) })
+}
+
+/// Whether a sleep is under way that is to be undone.
+fn turns_around(facts: &Facts<'_>, record: &Record) -> bool {
+    let desired = || effective(facts.cluster, Some(record), facts.request, facts.now);
+    record.phase.is_of_sleep() && desired() == Desired::Running
+}
+
+/// F2. A wake that needs the control plane waits for a slot. Until then the cluster is as it was: one whose pause
+/// another client has ended does not wait.
+fn wake_waits(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let needs_slot = turns_around(facts, record) && record.phase.resumes_at() == Some(Phase::StartingControlPlane);
+    let waits = needs_slot && !facts.may_begin && !is_unpaused_by_others(facts.cluster, record);
+    waits.then(|| Plan::work(record.phase, QUEUED, Vec::new()).with(Outcome::Pending).requeued(QUEUE_POLL))
+}
+
+/// F3. A sleep that is requested again during a wake begins when the wake is complete.
+fn turn_around(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let wakes = |phase| {
+        let is_by_others = is_unpaused_by_others(facts.cluster, record);
+        let woken = record.woken.clone().or_else(|| is_by_others.then(|| format::seconds(facts.now)));
+        let plan = facts.enters(&Record { woken, ..record.clone() }, phase);
+        Plan { warning: sleep::deleted_too_late(facts), ..plan }
+    };
+    let plan = || record.phase.resumes_at().map_or_else(|| ends(facts, Vec::new()), wakes);
+    turns_around(facts, record).then(plan)
 }

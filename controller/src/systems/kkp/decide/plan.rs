@@ -110,21 +110,23 @@ pub enum Action {
     TouchMachineSets(Vec<String>),
 }
 
-impl Plan {
-    /// Enters a phase: the record says so before anything of it is done.
-    pub(super) fn enter(record: &Record, phase: Phase, now: jiff::Timestamp) -> Self {
-        let report = Report::of(phase, "");
-        Self {
-            record: Some(record.clone().enter(phase, now)),
-            report: Some(report),
-            requeue: Some(Duration::ZERO),
-            ..Self::default()
-        }
-    }
+/// A row of a table of decisions: its number, and what is to be done if it applies.
+pub(super) type Row = (&'static str, fn(&Facts<'_>, &Record) -> Option<Plan>);
 
+impl Plan {
     /// Works on a phase and requeues soon.
     pub(super) fn work(phase: Phase, message: impl Into<String>, actions: Vec<Action>) -> Self {
         Self { actions, report: Some(Report::of(phase, message)), requeue: Some(POLL), ..Self::default() }
+    }
+
+    /// The same, but requeued after this delay.
+    pub(super) fn requeued(self, delay: Duration) -> Self {
+        Self { requeue: Some(delay), ..self }
+    }
+
+    /// The same about a phase that stands so.
+    pub(super) fn with(self, outcome: Outcome) -> Self {
+        Self { report: self.report.map(|report| report.with(outcome)), ..self }
     }
 }
 
@@ -141,34 +143,41 @@ impl Report {
     }
 }
 
-impl Plan {
-    /// The same about a phase that stands so.
-    pub(super) fn with(self, outcome: Outcome) -> Self {
-        Self { report: self.report.map(|report| report.with(outcome)), ..self }
-    }
-}
-
 /// The last calls, and the record goes. A request for sleep on the Cluster goes first if a newer one on the record has
 /// overruled it.
 pub(super) fn ends(facts: &Facts<'_>, actions: Vec<Action>) -> Plan {
     Plan { actions, ends: true, clears_intent: is_overruled(facts), ..Plan::default() }
 }
 
-/// A phase that waits: soon again at first, slowly once it is overdue.
-pub(super) fn waits(facts: &Facts<'_>, phase: Phase, message: &str, actions: Vec<Action>) -> Plan {
-    let Some(limit) = facts.overdue(phase) else {
-        let poll = if facts.in_phase() < FIRST { POLL } else { LATER };
-        return Plan { requeue: Some(poll), ..Plan::work(phase, message, actions) };
-    };
-    let message = format!("for more than {} s: {message}", limit.as_secs());
-    Plan { requeue: Some(SLOW), ..Plan::work(phase, message, actions) }
-}
+impl<'a> Facts<'a> {
+    /// The recorded phase waits: soon again at first, slowly once it is overdue.
+    pub(super) fn waits(&self, message: &str, actions: Vec<Action>) -> Plan {
+        let phase = self.record.map_or(Phase::Preflight, |record| record.phase);
+        let Some(limit) = self.overdue() else {
+            let poll = if self.in_phase() < FIRST { POLL } else { LATER };
+            return Plan::work(phase, message, actions).requeued(poll);
+        };
+        Plan::work(phase, format!("for more than {} s: {message}", limit.as_secs()), actions).requeued(SLOW)
+    }
 
-/// The user cluster, or the plan of a phase that waits for it to answer.
-pub(super) fn seen<'a>(facts: &Facts<'a>, phase: Phase) -> Result<&'a Machinery, Box<Plan>> {
-    match facts.user {
-        User::Seen(user) => Ok(user),
-        User::Silent(why) => Err(Box::new(waits(facts, phase, why, Vec::new()))),
-        User::NotAsked => Err(Box::new(waits(facts, phase, "the user cluster was not asked", Vec::new()))),
+    /// Enters a phase: the record says so before anything of it is done.
+    pub(super) fn enters(&self, record: &Record, phase: Phase) -> Plan {
+        let (record, report) = (Some(record.clone().enter(phase, self.now)), Some(Report::of(phase, "")));
+        Plan { record, report, requeue: Some(Duration::ZERO), ..Plan::default() }
+    }
+
+    /// Enters it, if the user cluster answered.
+    pub(super) fn enters_if_seen(&self, record: &Record, phase: Phase) -> Option<Plan> {
+        self.seen().map(|_| self.enters(record, phase))
+    }
+
+    /// The recorded phase goes on once this is on the record.
+    pub(super) fn records(&self, record: Record) -> Plan {
+        Plan { record: Some(record), ..self.waits("", Vec::new()).requeued(Duration::ZERO) }
+    }
+
+    /// The user cluster, if it answered.
+    pub(super) fn seen(&self) -> Option<&'a Machinery> {
+        if let User::Seen(user) = self.user { Some(user) } else { None }
     }
 }

@@ -6,8 +6,8 @@
 //! before both are there. A record that is ahead of the condition is one of a crash between the two, or one that
 //! another client has edited: either way the phase of the condition goes on.
 
-use shared::kkp::data::{Outcome, State};
 use shared::kkp::api::Cluster;
+use shared::kkp::data::{Outcome, State};
 use shared::kkp::keys::{DEHYDRATED, PAUSED_BY_SLEEP, RECORD};
 use shared::kkp::phase::Phase;
 use shared::kkp::record::{Record, RecordError, is_paused_by_us, sleep_of_another};

@@ -4,11 +4,29 @@ mod claims;
 mod table;
 mod world;
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use strum::IntoEnumIterator as _;
 
 use self::world::World;
 use super::*;
+
+/// As the tables in the comments number them.
+#[test]
+fn each_row_has_its_place() {
+    let tables = Phase::iter().map(|phase| if is_of_wake(phase) { wake::rows(phase) } else { sleep::rows(phase) });
+    let mut seen: BTreeSet<&str> = FIRST.iter().map(|(number, _)| *number).collect();
+    for table in tables {
+        let numbers: Vec<u32> = table.iter().map(|(number, _)| number[1..].parse().unwrap()).collect();
+        assert!(numbers.iter().filter(|number| **number != 7).is_sorted(), "{numbers:?}");
+        seen.extend(table.iter().map(|(number, _)| *number));
+    }
+    let all = (1..=3).map(|number| format!("F{number}"));
+    let all = all.chain((1..=39).map(|number| format!("S{number}"))).chain((1..=19).map(|number| format!("W{number}")));
+    let missing: Vec<String> = all.filter(|number| !seen.remove(number.as_str())).collect();
+    assert!(missing.is_empty() && seen.is_empty(), "missing {missing:?}, unknown {seen:?}");
+}
 
 #[test]
 fn a_cluster_sleeps_and_wakes_as_it_was() {

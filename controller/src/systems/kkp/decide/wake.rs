@@ -1,4 +1,26 @@
-//! Out of sleep.
+//! Out of sleep: what each phase does. The first row that applies decides.
+//!
+//! | # | phase | if | then |
+//! |---|---|---|---|
+//! | W1 | all | an `EtcdRestore` is under way, and no deletion | wait for its end |
+//! | W2 | `StartingControlPlane` | etcd serves, and no pause of ours is left to end, or KKP refuses its end | `WaitingForApi` |
+//! | W3 | `StartingControlPlane` | otherwise | raise etcd, and what KKP does not raise; end the pause |
+//! | W4 | `WaitingForApi` | a workload is not up | wait, and restore what KKP does not |
+//! | W5 | `WaitingForApi` | the API server does not answer | the same |
+//! | W6 | `WaitingForApi` | otherwise | `WaitingForMachineController` |
+//! | W7 | those after it | the API server does not answer | wait |
+//! | W8 | `WaitingForMachineController` | something that a count needs is not ready | wait |
+//! | W9 | `WaitingForMachineController` | otherwise | `ScalingUpMachines` |
+//! | W10 | `ScalingUpMachines` | counts are left to restore | restore them |
+//! | W11 | `ScalingUpMachines` | otherwise | have backups go on, `WaitingForNodes` |
+//! | W12 | `WaitingForNodes` | Nodes are not ready that are needed | wait |
+//! | W13 | `WaitingForNodes` | annotations are left to restore, within the limit | restore them |
+//! | W14 | `WaitingForNodes` | a pause is left that is in the way | `AwakePaused` |
+//! | W15 | `WaitingForNodes` | otherwise | end |
+//! | W16 | `AwakePaused` | deleted, and not paused | end: KKP removes everything else |
+//! | W17 | `AwakePaused` | not paused by us, and not deleted | end, once the API server answers |
+//! | W18 | `AwakePaused` | not paused by us | wait for the end of another client's pause |
+//! | W19 | `AwakePaused` | otherwise | try to end the pause again |
 
 use std::time::Duration;
 
@@ -9,37 +31,47 @@ use shared::kkp::record::{Machines, Record, Workload, has_our_reason};
 use shared::text::list;
 
 use super::control_plane::{Replicas, is_needed};
+use super::drain::user_is_silent;
 use super::facts::{Facts, MachineDeployment, Machinery};
 use super::intent::effective;
-use super::plan::{Action, FIRST, Plan, SLOW, Warning, ends, seen, waits};
+use super::is_of_wake;
+use super::plan::{Action, FIRST, Plan, Row, SLOW, Warning, ends};
+use super::stop::is_etcd;
 
 /// How long machine-controller retries by itself after a refusal by a quota.
 const TOUCH: Duration = Duration::from_mins(1);
 
-/// What is said while KKP restores etcd: it deletes and creates it, and ends its pause by itself.
-const WAITING_FOR_RESTORE: &str =
-    "WaitingForRestore: an EtcdRestore is under way, and the wake goes on when it has ended";
+/// The rows of a phase of the wake.
+pub(super) fn rows(phase: Phase) -> &'static [Row] {
+    match phase {
+        Phase::StartingControlPlane => &[("W2", control_plane_started), ("W3", start_control_plane)],
+        Phase::WaitingForApi => &[
+            ("W4", workloads_are_low),
+            ("W5", api_is_silent),
+            ("W6", |facts, record| facts.enters_if_seen(record, Phase::WaitingForMachineController)),
+        ],
+        Phase::WaitingForMachineController => &[
+            ("W7", user_is_silent),
+            ("W8", machine_controller_unready),
+            ("W9", |facts, record| facts.enters_if_seen(record, Phase::ScalingUpMachines)),
+        ],
+        Phase::ScalingUpMachines => &[("W7", user_is_silent), ("W10", raise_machines), ("W11", machines_raised)],
+        Phase::WaitingForNodes => &[
+            ("W7", user_is_silent),
+            ("W12", nodes_are_missing),
+            ("W13", restore_annotations),
+            ("W14", pause_is_left),
+            ("W15", nodes_are_ready),
+        ],
+        _ => &[("W16", kkp_deletes), ("W17", awake), ("W18", paused_by_others), ("W19", end_pause)],
+    }
+}
 
-pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
-    if facts.is_restored() && !facts.is_deleted() {
-        return waits(facts, record.phase, WAITING_FOR_RESTORE, Vec::new());
-    }
-    match record.phase {
-        Phase::StartingControlPlane => start(facts, record),
-        Phase::WaitingForApi => wait_for_api(facts, record),
-        Phase::WaitingForMachineController => match seen(facts, record.phase) {
-            Ok(Machinery { unready: None, .. }) => Plan::enter(record, Phase::ScalingUpMachines, facts.now),
-            // KKP removes what it can without the machines.
-            Ok(_) if goes_on_regardless(facts, record.phase) => {
-                Plan::enter(record, Phase::ScalingUpMachines, facts.now)
-            }
-            Ok(Machinery { unready: Some(what), .. }) => waits(facts, record.phase, what, Vec::new()),
-            Err(plan) => *plan,
-        },
-        Phase::ScalingUpMachines => scale_up(facts, record),
-        Phase::WaitingForNodes => wait_for_nodes(facts, record),
-        _ => awake_paused(facts, record),
-    }
+/// W1. KKP deletes and creates etcd, and ends its pause by itself.
+pub(super) fn restore_is_under_way(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let message = "WaitingForRestore: an EtcdRestore is under way, and the wake goes on when it has ended";
+    let waits = facts.is_restored() && !facts.is_deleted() && is_of_wake(record.phase);
+    waits.then(|| facts.waits(message, Vec::new()))
 }
 
 /// KKP does not bring the cluster back by itself: it refuses the end of the pause (row 27), the cluster is being
@@ -49,8 +81,8 @@ fn is_alone(facts: &Facts<'_>) -> bool {
 }
 
 /// Whether a step of a deletion has exceeded its limit: KKP then cleans up as far as it can.
-fn goes_on_regardless(facts: &Facts<'_>, phase: Phase) -> bool {
-    facts.is_deleted() && facts.overdue(phase).is_some()
+fn goes_on_regardless(facts: &Facts<'_>) -> bool {
+    facts.is_deleted() && facts.overdue().is_some()
 }
 
 /// The end of our pause, also after a refusal: without KKP expired certificates are not renewed. A cluster that is
@@ -69,50 +101,62 @@ fn is_noted(facts: &Facts<'_>) -> bool {
     has(keys::CERTIFICATES_EXPIRE_AT) || has(keys::PAUSED_BY_SLEEP)
 }
 
-/// etcd and the end of the pause, back to back: KKP raises everything but etcd, and at its concurrency limit nothing
-/// (rows 8, 9).
-fn start(facts: &Facts<'_>, record: &Record) -> Plan {
-    let low = |is_etcd: bool| {
-        facts.control_plane.iter().filter(move |one| (one.workload.name == "etcd") == is_etcd).filter_map(|one| {
-            let before = one.before(record);
-            (one.wanted < before).then(|| Action::Restore(one.workload.clone(), before))
-        })
-    };
-    let mut actions: Vec<Action> = low(true).collect();
-    if is_alone(facts) {
-        actions.extend(low(false));
-    }
-    let etcd = facts.control_plane.iter().find(|one| one.workload.name == "etcd");
-    let is_up = actions.is_empty() && etcd.is_none_or(|etcd| etcd.ready);
-    let end = unpause(facts);
-    if is_up && (end.is_none() || facts.unpause_refused.is_some()) {
-        return Plan::enter(record, Phase::WaitingForApi, facts.now);
-    }
-    actions.extend(end);
-    let message = facts.unpause_refused.map(|why| format!("KKP refuses the end of spec.pause: {why}"));
-    waits(facts, Phase::StartingControlPlane, message.as_deref().unwrap_or("waiting for etcd"), actions)
+/// Counts that are lower than before the sleep, of etcd or of the rest.
+fn low(facts: &Facts<'_>, record: &Record, of_etcd: bool) -> Vec<Action> {
+    let picked = facts.control_plane.iter().filter(|one| is_etcd(one) == of_etcd);
+    let low = picked.filter(|one| one.wanted < one.before(record));
+    low.map(|one| Action::Restore(one.workload.clone(), one.before(record))).collect()
 }
 
-/// Once the limit is exceeded, only what a wake needs is waited for.
-fn wait_for_api(facts: &Facts<'_>, record: &Record) -> Plan {
-    let is_overdue = facts.overdue(record.phase).is_some();
+/// What brings etcd up, and what KKP does not bring up.
+fn starts(facts: &Facts<'_>, record: &Record) -> Vec<Action> {
+    let others = if is_alone(facts) { low(facts, record, false) } else { Vec::new() };
+    low(facts, record, true).into_iter().chain(others).collect()
+}
+
+/// W2
+fn control_plane_started(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let serves = facts.control_plane.iter().find(|one| is_etcd(one)).is_none_or(|etcd| etcd.ready);
+    let is_up = serves && starts(facts, record).is_empty();
+    let is_over = is_up && (unpause(facts).is_none() || facts.unpause_refused.is_some());
+    is_over.then(|| facts.enters(record, Phase::WaitingForApi))
+}
+
+/// W3. etcd and the end of the pause, back to back: KKP raises everything but etcd, and at its concurrency limit
+/// nothing (rows 8, 9).
+fn start_control_plane(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let message = facts.unpause_refused.map(|why| format!("KKP refuses the end of spec.pause: {why}"));
+    let actions = starts(facts, record).into_iter().chain(unpause(facts)).collect();
+    Some(facts.waits(message.as_deref().unwrap_or("waiting for etcd"), actions))
+}
+
+/// W4. Once the limit is exceeded, only what a wake needs is waited for.
+fn workloads_are_low(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let is_overdue = facts.overdue().is_some();
     let is_low = |one: &&Replicas| {
         one.before(record) > 0 && (one.wanted == 0 || !one.ready) && (!is_overdue || is_needed(&one.workload.name))
     };
     let low = list(facts.control_plane.iter().filter(is_low).map(|one| &one.workload.name));
-    let plan = if low.is_empty() || goes_on_regardless(facts, record.phase) {
-        seen(facts, record.phase).map(|_| Plan::enter(record, Phase::WaitingForMachineController, facts.now))
-    } else {
-        Err(Box::new(waits(facts, record.phase, &format!("waiting for {low}"), Vec::new())))
-    };
-    // KKP has had its turn: what it does not raise is not its own.
-    let left =
-        facts.control_plane.iter().filter(|one| one.wanted == 0 && one.before(record) > 0 && facts.in_phase() > FIRST);
-    let left = left.map(|one| Action::Restore(one.workload.clone(), one.before(record)));
-    match plan {
-        Ok(plan) => plan,
-        Err(waiting) => Plan { actions: left.chain(unpause(facts)).collect(), ..*waiting },
-    }
+    let waits = !low.is_empty() && !goes_on_regardless(facts);
+    waits.then(|| facts.waits(&format!("waiting for {low}"), left_by_kkp(facts, record)))
+}
+
+/// W5
+fn api_is_silent(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    user_is_silent(facts, record).map(|plan| Plan { actions: left_by_kkp(facts, record), ..plan })
+}
+
+/// Once KKP has had its turn: what it does not raise is not its own.
+fn left_by_kkp(facts: &Facts<'_>, record: &Record) -> Vec<Action> {
+    let left = |one: &&Replicas| one.wanted == 0 && one.before(record) > 0 && facts.in_phase() > FIRST;
+    let left = facts.control_plane.iter().filter(left);
+    left.map(|one| Action::Restore(one.workload.clone(), one.before(record))).chain(unpause(facts)).collect()
+}
+
+/// W8
+fn machine_controller_unready(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+    let what = facts.seen()?.unready.as_ref().filter(|_| !goes_on_regardless(facts))?;
+    Some(facts.waits(what, Vec::new()))
 }
 
 /// A `MachineDeployment` as it is to be, if it differs. Its count is that of our copy on it: without one, no sleep has
@@ -148,18 +192,17 @@ fn to_annotate(record: &Record, user: &Machinery) -> Vec<Action> {
     running.filter_map(annotated).collect()
 }
 
-fn scale_up(facts: &Facts<'_>, record: &Record) -> Plan {
-    let user = match seen(facts, record.phase) {
-        Ok(user) => user,
-        Err(plan) => return *plan,
-    };
+/// W10
+fn raise_machines(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let user = facts.seen()?;
     let actions = if facts.is_deleted() { to_detach(record, user) } else { to_raise(record, user) };
-    if actions.is_empty() {
-        // Not at the end only: Nodes may be long in coming, and backups must not wait for them.
-        let actions = vec![Action::TouchBackups];
-        return Plan { actions, ..Plan::enter(record, Phase::WaitingForNodes, facts.now) };
-    }
-    waits(facts, record.phase, "restoring the counts of MachineDeployments", actions)
+    (!actions.is_empty()).then(|| facts.waits("restoring the counts of MachineDeployments", actions))
+}
+
+/// W11. Not at the end only: Nodes may be long in coming, and backups must not wait for them.
+fn machines_raised(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let actions = facts.seen().map(|_| vec![Action::TouchBackups])?;
+    Some(Plan { actions, ..facts.enters(record, Phase::WaitingForNodes) })
 }
 
 /// A deletion needs one Node where there are volumes: their driver's controller runs there (row 22).
@@ -176,44 +219,55 @@ fn to_detach(record: &Record, user: &Machinery) -> Vec<Action> {
         .collect()
 }
 
-fn wait_for_nodes(facts: &Facts<'_>, record: &Record) -> Plan {
-    let user = match seen(facts, record.phase) {
-        Ok(user) => user,
-        Err(plan) => return *plan,
-    };
+/// W12. The control plane's own jobs resume meanwhile. A quota that refuses Machines may do so for long: then the
+/// cluster is hydrated in part. Every count is restored: a sleep that is requested again needs nothing of this record.
+fn nodes_are_missing(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let user = facts.seen()?;
     let wanted = user.deployments.iter().fold(0_u32, |sum, one| sum.saturating_add(one.replicas));
-    let ready = user.nodes.iter().filter(|node| node.ready && node.has_machine && !node.leaves).count();
     let wanted = if facts.is_deleted() { wanted.min(1) } else { wanted };
-    // Every count is restored: a sleep that is requested again needs nothing of this record.
+    let ready = user.nodes.iter().filter(|node| node.ready && node.has_machine && !node.leaves).count();
     let sleeps_again = effective(facts.cluster, Some(record), facts.request, facts.now) == Desired::Hibernating;
-    if (wanted as usize) > ready && !sleeps_again && !goes_on_regardless(facts, record.phase) {
-        return waits_for_nodes(facts, record, user, &format!("{ready} of {wanted} Nodes are ready"));
-    }
-    let mut actions = if facts.is_deleted() { Vec::new() } else { to_annotate(record, user) };
-    if !actions.is_empty() && facts.overdue(record.phase).is_none() {
-        return waits(facts, record.phase, "restoring annotations of MachineDeployments", actions);
-    }
-    let plan = if facts.is_paused_by_us() || facts.cluster.spec.pause && facts.is_deleted() {
-        Plan::enter(record, Phase::AwakePaused, facts.now)
-    } else {
-        end(facts, record, user)
-    };
-    // Another client may change them each time: past the limit they are written once more, and hold up nothing.
-    actions.extend(plan.actions);
-    Plan { actions, ..plan }
+    let waits = (wanted as usize) > ready && !sleeps_again && !goes_on_regardless(facts);
+    let message = format!("{ready} of {wanted} Nodes are ready");
+    waits.then(|| waits_for_nodes(facts, record, user, &message))
 }
 
-/// The control plane's own jobs resume meanwhile. A quota that refuses Machines may do so for long: then the cluster is
-/// hydrated in part.
 fn waits_for_nodes(facts: &Facts<'_>, record: &Record, user: &Machinery, message: &str) -> Plan {
     let mut actions: Vec<Action> = uncordon(user).into_iter().chain(unsuspend(facts, record)).collect();
-    let Some(quota) = &user.quota else { return waits(facts, record.phase, message, actions) };
+    let Some(quota) = &user.quota else { return facts.waits(message, actions) };
+    let is_touched = facts.in_phase() >= TOUCH;
+    actions.extend(is_touched.then(|| Action::TouchMachineSets(quota.sets.clone())));
     let message = format!("hydrated in part: {message}; a quota refuses Machines: {}", quota.why);
-    if facts.in_phase() < TOUCH {
-        return waits(facts, record.phase, &message, actions);
-    }
-    actions.push(Action::TouchMachineSets(quota.sets.clone()));
-    Plan { requeue: Some(SLOW), ..waits(facts, record.phase, &message, actions) }
+    let plan = facts.waits(&message, actions);
+    if is_touched { plan.requeued(SLOW) } else { plan }
+}
+
+/// What is left to annotate. A cluster that is deleted needs none of it.
+fn left_to_annotate(facts: &Facts<'_>, record: &Record) -> Vec<Action> {
+    let user = facts.seen().filter(|_| !facts.is_deleted());
+    user.map(|user| to_annotate(record, user)).unwrap_or_default()
+}
+
+/// W13
+fn restore_annotations(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let actions = left_to_annotate(facts, record);
+    let waits = !actions.is_empty() && facts.overdue().is_none();
+    waits.then(|| facts.waits("restoring annotations of MachineDeployments", actions))
+}
+
+/// W14. Another client may change the annotations each time: past the limit they are written once more, and hold up
+/// nothing.
+fn pause_is_left(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let is_left = facts.is_paused_by_us() || facts.cluster.spec.pause && facts.is_deleted();
+    let actions = left_to_annotate(facts, record);
+    is_left.then(|| Plan { actions, ..facts.enters(record, Phase::AwakePaused) })
+}
+
+/// W15
+fn nodes_are_ready(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let plan = end(facts, record, facts.seen()?);
+    let actions = left_to_annotate(facts, record).into_iter().chain(plan.actions).collect();
+    Some(Plan { actions, ..plan })
 }
 
 fn unsuspend(facts: &Facts<'_>, record: &Record) -> Option<Action> {
@@ -252,26 +306,32 @@ pub(super) fn undo_of_drain(record: &Record, user: &Machinery) -> Vec<Action> {
     to_restore(record, user, |_| true).into_iter().chain(uncordon(user)).collect()
 }
 
-/// Every count is restored, but KKP still leaves the cluster alone: the end of the pause is tried again.
-fn awake_paused(facts: &Facts<'_>, record: &Record) -> Plan {
-    if !facts.cluster.spec.pause && facts.is_deleted() {
-        return ends(facts, Vec::new()); // KKP removes everything else
-    }
-    if !facts.is_paused_by_us() && !facts.is_deleted() {
-        return seen(facts, record.phase).map_or_else(|plan| *plan, |user| end(facts, record, user));
-    }
-    if !facts.is_paused_by_us() {
-        let message = format!(
-            "the cluster is awake, and KKP does not delete it while another client pauses it: {}",
-            keys::TO_UNPAUSE
-        );
-        return Plan { requeue: Some(SLOW), ..Plan::work(Phase::AwakePaused, message, Vec::new()) };
-    }
-    let message = match facts.unpause_refused {
-        Some(why) => {
-            format!("the cluster is awake, and KKP does not manage it: the end of spec.pause was refused: {why}")
-        }
-        None => "ending the pause".to_owned(),
-    };
-    Plan { requeue: Some(SLOW), ..Plan::work(Phase::AwakePaused, message, vec![Action::Unpause]) }
+/// W16
+fn kkp_deletes(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+    (!facts.cluster.spec.pause && facts.is_deleted()).then(|| ends(facts, Vec::new()))
+}
+
+/// W17
+fn awake(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let is_awake = !facts.is_paused_by_us() && !facts.is_deleted();
+    let end = || facts.seen().map(|user| end(facts, record, user));
+    is_awake.then(|| user_is_silent(facts, record).or_else(end)).flatten()
+}
+
+/// W18
+fn paused_by_others(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+    let message = format!(
+        "the cluster is awake, and KKP does not delete it while another client pauses it: {}",
+        keys::TO_UNPAUSE
+    );
+    (!facts.is_paused_by_us()).then(|| Plan::work(Phase::AwakePaused, message, Vec::new()).requeued(SLOW))
+}
+
+/// W19. Every count is restored, but KKP still leaves the cluster alone.
+fn end_pause(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+    let message = facts.unpause_refused.map_or_else(
+        || "ending the pause".to_owned(),
+        |why| format!("the cluster is awake, and KKP does not manage it: the end of spec.pause was refused: {why}"),
+    );
+    Some(Plan::work(Phase::AwakePaused, message, vec![Action::Unpause]).requeued(SLOW))
 }

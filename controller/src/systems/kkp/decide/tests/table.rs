@@ -606,7 +606,7 @@ fn a_drain_that_timed_out_is_undone_and_begins_again_when_it_is_requested_again(
         Some(Machinery { nodes: vec![node("a")], deployments: vec![deployment(2)], ..Machinery::default() });
     case.record.as_mut().unwrap().entered = "2026-11-22T18:00:01Z".into();
     assert_eq!(case.plan().actions, [Action::Uncordon(vec!["a".into()])]);
-    assert_eq!(case.says(), sleep::UNDOING);
+    assert_eq!(case.says(), drain::UNDOING);
     case.machinery.as_mut().unwrap().nodes.clear();
     // Everything is undone: what users change from here on is theirs.
     let undone = case.plan().record.unwrap();
@@ -632,7 +632,7 @@ fn a_drain_that_timed_out_names_what_it_waited_for_and_the_last_error() {
     super::world::say(&mut case.cluster, Some(Report::of(Phase::Draining, last)));
     case.later = Duration::from_secs(601);
     let plan = case.plan();
-    assert_eq!(plan.report, Some(Report::of(Phase::DrainTimedOut, sleep::UNDOING).with(Outcome::Pending)));
+    assert_eq!(plan.report, Some(Report::of(Phase::DrainTimedOut, drain::UNDOING).with(Outcome::Pending)));
     case.record = plan.record.map(|record| Record { machine_deployments: BTreeMap::new(), ..record });
     confirm(&mut case.cluster, Some(Phase::DrainTimedOut));
     assert!(case.says().ends_with(&format!("retry. Last seen: {last}")), "{}", case.says());

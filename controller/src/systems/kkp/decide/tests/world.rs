@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use shared::kkp::data::STATE;
 use shared::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Condition, Request};
+use shared::kkp::data::STATE;
 use shared::kkp::keys;
 use shared::kkp::phase::Limits;
 use shared::kkp::record::{Numbers, Record, Workload, WorkloadKind, is_paused_by_us};

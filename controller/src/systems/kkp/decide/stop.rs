@@ -1,0 +1,128 @@
+//! Into sleep, rows S22 to S36: the pause, and the control plane at 0.
+
+use shared::kkp::keys;
+use shared::kkp::phase::Phase;
+use shared::kkp::record::Record;
+use shared::text::list;
+
+use super::control_plane::Replicas;
+use super::facts::Facts;
+use super::plan::{Action, Plan};
+use super::preflight::volumes_deleted;
+
+/// S22. The preflight is old by now: what it found of KKP is checked again.
+pub(super) fn pause_is_blocked(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+    let kkp_phase = facts.cluster.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_settled = kkp_phase == Some("Running") && facts.cluster.is_true("SeedResourcesUpToDate");
+    let blocker = if facts.cluster.spec.pause && !facts.is_paused_by_us() {
+        format!("another client has paused the cluster: for the sleep to go on, {}", keys::TO_UNPAUSE)
+    } else if facts.is_restored() {
+        "an EtcdRestore is under way".to_owned()
+    } else if let Some(sentence) = volumes_deleted(facts.control_plane) {
+        sentence
+    } else if !facts.cluster.spec.pause && !is_settled {
+        "KKP applies changes: a pause now would hold up its updates of other clusters".to_owned()
+    } else {
+        return None;
+    };
+    Some(facts.waits(&blocker, Vec::new()))
+}
+
+/// S23. Another client has raised a count. A paused cluster with a Machine would leave an instance behind.
+/// machine-controller still runs, also after the pause.
+pub(super) fn machines_returned(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let user = facts.seen().filter(|user| !user.machines.is_empty() || !user.nodes.is_empty());
+    user.map(|_| facts.enters(record, Phase::ScalingDownMachines))
+}
+
+/// S25
+pub(super) fn pause(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+    facts.seen().map(|_| facts.waits("", vec![Action::Pause]))
+}
+
+pub(super) fn is_etcd(one: &Replicas) -> bool {
+    one.workload.name == "etcd"
+}
+
+pub(super) fn is_apiserver(one: &Replicas) -> bool {
+    one.workload.name == "apiserver"
+}
+
+pub(super) fn note_control_plane(facts: &Facts<'_>, mut record: Record) -> Record {
+    for one in facts.control_plane {
+        if !record.control_plane.contains_key(&one.workload) || one.wanted > 0 {
+            record.note(one.workload.clone(), one.count());
+        }
+    }
+    record
+}
+
+/// Names of `CronJobs` that are not suspended.
+fn cron_jobs(facts: &Facts<'_>) -> Vec<String> {
+    facts.cron_jobs.iter().filter(|job| !job.suspended).map(|job| job.name.clone()).collect()
+}
+
+/// S26
+pub(super) fn control_plane_unrecorded(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let mut noted = note_control_plane(facts, record.clone());
+    if facts.control_plane.iter().any(|one| one.wanted > 0) {
+        noted.note_quiet(facts.control_plane.iter().all(|one| one.wanted == 0 || is_etcd(one)), facts.now);
+    }
+    noted.cron_jobs.extend(cron_jobs(facts));
+    (noted != *record).then(|| facts.records(noted))
+}
+
+/// S27
+pub(super) fn deletes_volumes(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+    volumes_deleted(facts.control_plane).map(|sentence| facts.waits(&sentence, Vec::new()))
+}
+
+/// Those of these that are up go to 0.
+pub(super) fn stop(facts: &Facts<'_>, which: fn(&Replicas) -> bool) -> Option<Plan> {
+    let up: Vec<&Replicas> = facts.control_plane.iter().filter(|one| one.wanted > 0 && which(one)).collect();
+    let message = format!("scaling down {}", list(up.iter().map(|one| &one.workload.name)));
+    let actions = up.iter().map(|one| Action::ScaleDown(one.workload.clone(), one.count())).collect();
+    (!up.is_empty()).then(|| facts.waits(&message, actions))
+}
+
+fn apiserver_is_up(facts: &Facts<'_>) -> bool {
+    facts.control_plane.iter().any(|one| one.wanted > 0 && is_apiserver(one))
+}
+
+/// S29. machine-controller ends before the API server: a Machine that it created around the pause would keep its
+/// instance (row 58).
+pub(super) fn machine_controller_runs(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+    let runs = facts.control_plane.iter().any(|one| one.workload.name == "machine-controller" && one.running);
+    let waits = runs && apiserver_is_up(facts);
+    waits.then(|| facts.waits("waiting for machine-controller to end", Vec::new()))
+}
+
+/// S30
+pub(super) fn machine_appeared(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let user = facts.seen().filter(|user| !user.machines.is_empty() && apiserver_is_up(facts));
+    user.map(|_| facts.enters(record, Phase::StartingControlPlane))
+}
+
+/// S32
+pub(super) fn not_quiet(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let is_up = facts.control_plane.iter().any(|one| one.wanted > 0 && is_etcd(one));
+    let waits = is_up && record.quiet(facts.now) < facts.limits.settle;
+    waits.then(|| facts.waits("waiting until no reconcile of KKP raises replicas again", Vec::new()))
+}
+
+/// S34
+pub(super) fn suspend_cron_jobs(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+    let jobs = cron_jobs(facts);
+    (!jobs.is_empty()).then(|| facts.waits("suspending CronJobs", vec![Action::Suspend(jobs)]))
+}
+
+/// S35
+pub(super) fn control_plane_runs(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+    let running = list(facts.control_plane.iter().filter(|one| one.running).map(|one| &one.workload.name));
+    (!running.is_empty()).then(|| facts.waits(&format!("waiting for Pods to end: {running}"), Vec::new()))
+}
+
+/// S36
+pub(super) fn stopped(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    Some(facts.enters(&Record { correcting: false, ..record.clone() }, Phase::Dehydrated))
+}

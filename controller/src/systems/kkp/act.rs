@@ -5,11 +5,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::batch::v1::CronJob;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Preconditions};
 use kube::core::GroupVersionKind;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use serde_json::Value;
 use shared::kkp::api::{Cluster, Desired};
 use shared::kkp::record::{Record, Workload, WorkloadKind};
@@ -27,8 +25,6 @@ use crate::runtime::{ReconcileError, System, Target, WriteError};
 use crate::spoke::failure;
 use crate::spoke::reader::{SpokeClient, is_not_there};
 
-/// Kind whose counts a sleep changes.
-const DEPLOYMENT: &str = "MachineDeployment";
 /// Writes that are under way at once for one cluster.
 const CONCURRENT_WRITES: usize = 8;
 /// How long failures of such writes hold up no others: a webhook that hangs takes its time for each.
@@ -79,8 +75,7 @@ async fn one(
     record: Option<&Record>,
     action: &Action,
 ) -> Result<(), ReconcileError> {
-    let cluster = observation.cluster;
-    let seed = Seed { kkp, namespace: cluster.control_plane_namespace() };
+    let seed = Seed { kkp, namespace: observation.cluster.control_plane_namespace() };
     let user = || User::of(kkp, &observation.user);
     match action {
         Action::Pause | Action::Unpause | Action::Disown => Ok(()), // to the Cluster itself
@@ -94,48 +89,44 @@ async fn one(
         }
         Action::Suspend(names) => seed.cron_jobs(names, true).await,
         Action::Unsuspend(names) => seed.cron_jobs(names, false).await,
-        Action::TouchBackups => seed.touch_backups(observation).await,
+        Action::TouchBackups => seed.touch_backups(patches::touch(observation.now)).await,
         Action::TouchMachineSets(names) => {
             let (user, patch) = (&user()?, &patches::touch(observation.now));
-            each(names, |name| async move { user.machines::<MachineSet>("MachineSet", &name, patch.clone()).await })
-                .await
+            each(names, |name| async move { user.write::<MachineSet>("MachineSet", &name, patch.clone()).await }).await
         }
-        Action::StopAutoscaler(name, recorded) => {
-            user()?.machines::<MachineDeployment>(DEPLOYMENT, name, patches::stop_autoscaler(recorded)).await
-        }
+        Action::StopAutoscaler(name, recorded) => user()?.machines(name, patches::stop_autoscaler(recorded)).await,
         Action::ScaleDownMachines(name, recorded) => {
-            user()?.machines::<MachineDeployment>(DEPLOYMENT, name, patches::scale_down_machines(recorded)).await
+            user()?.machines(name, patches::scale_down_machines(recorded)).await
         }
-        Action::RestoreMachines(name, recorded) => {
-            user()?.machines::<MachineDeployment>(DEPLOYMENT, name, patches::restore_machines(recorded)).await
-        }
-        Action::RestoreAutoscaler(name, annotations) => {
-            user()?.machines::<MachineDeployment>(DEPLOYMENT, name, patches::restore_autoscaler(annotations)).await
+        Action::RestoreMachines(name, recorded) => user()?.machines(name, patches::restore_machines(recorded)).await,
+        Action::RestoreAutoscaler(name, recorded) => {
+            user()?.machines(name, patches::restore_autoscaler(recorded)).await
         }
         Action::Cordon(names) => {
             let user = &user()?;
-            each(names, |name| async move { user.node(&name, patches::cordon()).await }).await
+            each(names, |name| async move { user.write::<Node>("Node", &name, patches::cordon()).await }).await
         }
         Action::Uncordon(names) => {
             let user = &user()?;
-            let restored = |name: &str| patches::uncordon(record.is_some_and(|record| record.cordoned.contains(name)));
+            let was_cordoned = |name: &str| record.is_some_and(|record| record.cordoned.contains(name));
             each(names, |name| {
-                let patch = restored(&name);
-                async move { user.node(&name, patch).await }
+                let patch = patches::uncordon(was_cordoned(&name));
+                async move { user.write::<Node>("Node", &name, patch).await }
             })
             .await
         }
-        Action::DeleteNode(name) => user()?.delete_node(name).await,
+        Action::DeleteNode(name) => user()?.delete::<Node>("Node", name, &DeleteParams::default()).await,
         Action::DeletePods(names) => {
             let user = &user()?;
-            each(names, |name| async move { user.delete_pod(&name, &DeleteParams::default()).await }).await
+            each(names, |name| async move { user.delete::<Pod>("Pod", &name, &DeleteParams::default()).await }).await
         }
         Action::DeleteLostPods(pods) => {
             let user = &user()?;
             each(pods, |pod| async move {
                 let uid = Some(pod.uid).filter(|uid| !uid.is_empty());
-                let params = DeleteParams::default().grace_period(0);
-                user.delete_pod(&pod.name, &params.preconditions(Preconditions { uid, resource_version: None })).await
+                let only = Preconditions { uid, resource_version: None };
+                let params = DeleteParams::default().grace_period(0).preconditions(only);
+                user.delete::<Pod>("Pod", &pod.name, &params).await
             })
             .await
         }
@@ -197,61 +188,46 @@ struct Seed<'a> {
 }
 
 impl Seed<'_> {
-    fn client(&self) -> Client {
-        self.kkp.hub().client.clone()
+    fn api(&self, group: &str, kind: &str) -> Api<DynamicObject> {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        Api::namespaced_with(self.kkp.hub().client.clone(), &self.namespace, &kind)
     }
 
-    fn failed(what: String) -> impl FnOnce(kube::Error) -> ReconcileError {
-        move |source| ReconcileError::ControlPlane(what, Box::new(source))
+    async fn write(&self, group: &str, kind: &str, name: &str, patch: Value) -> Result<(), ReconcileError> {
+        lead(self.kkp)?;
+        let written = self.api(group, kind).patch(name, &as_controller(), &Patch::Merge(patch)).await;
+        let failed = |source| ReconcileError::ControlPlane(format!("{kind} {}/{name}", self.namespace), source);
+        written.map(|_| ()).map_err(|error| failed(Box::new(error)))
     }
 
     async fn workload(&self, workload: &Workload, patch: Value) -> Result<(), ReconcileError> {
-        lead(self.kkp)?;
-        let (name, patch) = (workload.name.as_str(), Patch::Merge(patch));
-        let written = match workload.kind {
-            WorkloadKind::Deployment => {
-                let api: Api<Deployment> = Api::namespaced(self.client(), &self.namespace);
-                api.patch(name, &as_controller(), &patch).await.map(|_| ())
-            }
-            WorkloadKind::StatefulSet => {
-                let api: Api<StatefulSet> = Api::namespaced(self.client(), &self.namespace);
-                api.patch(name, &as_controller(), &patch).await.map(|_| ())
-            }
-        };
-        written.map_err(Self::failed(format!("{} {}/{name}", workload.kind, self.namespace)))
+        self.write("apps", &workload.kind.to_string(), &workload.name, patch).await
     }
 
     async fn cron_jobs(&self, names: &[String], suspended: bool) -> Result<(), ReconcileError> {
-        let api: Api<CronJob> = Api::namespaced(self.client(), &self.namespace);
         for name in names {
-            lead(self.kkp)?;
-            let written = api.patch(name, &as_controller(), &Patch::Merge(patches::suspend(suspended))).await;
-            written.map_err(Self::failed(format!("CronJob {}/{name}", self.namespace)))?;
+            self.write("batch", "CronJob", name, patches::suspend(suspended)).await?;
         }
         Ok(())
     }
 
     /// Backups go on when KKP sees a change of their configuration (row 17).
-    async fn touch_backups(&self, observation: &Observation<'_>) -> Result<(), ReconcileError> {
-        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("kubermatic.k8c.io", "v1", "EtcdBackupConfig"));
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client(), &self.namespace, &kind);
-        let found = match api.list(&ListParams::default()).await {
+    async fn touch_backups(&self, touched: Value) -> Result<(), ReconcileError> {
+        let (group, kind) = ("kubermatic.k8c.io", "EtcdBackupConfig");
+        let found = match self.api(group, kind).list(&ListParams::default()).await {
             Ok(found) => found,
             Err(error) if is_not_there(&error) => return Ok(()),
-            Err(error) => return Err(Self::failed("EtcdBackupConfigs".to_owned())(error)),
+            Err(error) => return Err(ReconcileError::ControlPlane("EtcdBackupConfigs".to_owned(), Box::new(error))),
         };
-        let touched = patches::touch(observation.now);
         for config in found {
-            lead(self.kkp)?;
-            let name = config.name_any();
-            let written = api.patch(&name, &as_controller(), &Patch::Merge(&touched)).await;
-            written.map_err(Self::failed(format!("EtcdBackupConfig {}/{name}", self.namespace)))?;
+            self.write(group, kind, &config.name_any(), touched.clone()).await?;
         }
         Ok(())
     }
 }
 
-/// Writes to the user cluster.
+/// Writes to the user cluster, to objects that are named as `namespace/name`, or as `name` if they have none. What is
+/// gone needs no write.
 struct User<'a> {
     kkp: &'a Kkp,
     client: &'a SpokeClient,
@@ -268,39 +244,32 @@ impl<'a> User<'a> {
         }
     }
 
-    /// The outcome of a write: what is gone needs none.
-    fn done(what: String, result: kube::Result<()>) -> Result<(), ReconcileError> {
+    fn done(kind: &str, object: &str, result: kube::Result<()>) -> Result<(), ReconcileError> {
         match result {
-            Ok(()) => Ok(()),
-            Err(error) if is_not_there(&error) => Ok(()),
-            Err(error) => Err(ReconcileError::User(what, failure(&error))),
+            Err(error) if !is_not_there(&error) => {
+                Err(ReconcileError::User(format!("{kind} {object}"), failure(&error)))
+            }
+            _ => Ok(()),
         }
     }
 
-    /// Writes a `MachineDeployment` or `MachineSet`.
-    async fn machines<K: Kind>(&self, kind: &str, name: &str, patch: Value) -> Result<(), ReconcileError> {
+    async fn write<K: Kind>(&self, kind: &str, object: &str, patch: Value) -> Result<(), ReconcileError> {
         lead(self.kkp)?;
-        let (namespace, name) = name.split_once('/').unwrap_or(("kube-system", name));
-        let written = self.client.patch::<K>(Some(namespace), name, &as_controller(), &Patch::Merge(patch)).await;
-        Self::done(format!("{kind} {namespace}/{name}"), written)
+        let (namespace, name) = parts(object);
+        Self::done(kind, object, self.client.patch::<K>(namespace, name, &as_controller(), &Patch::Merge(patch)).await)
     }
 
-    async fn node(&self, name: &str, patch: Value) -> Result<(), ReconcileError> {
-        lead(self.kkp)?;
-        let written = self.client.patch::<Node>(None, name, &as_controller(), &Patch::Merge(patch)).await;
-        Self::done(format!("Node {name}"), written)
+    async fn machines(&self, name: &str, patch: Value) -> Result<(), ReconcileError> {
+        self.write::<MachineDeployment>("MachineDeployment", name, patch).await
     }
 
-    async fn delete_node(&self, name: &str) -> Result<(), ReconcileError> {
+    async fn delete<K: Kind>(&self, kind: &str, object: &str, params: &DeleteParams) -> Result<(), ReconcileError> {
         lead(self.kkp)?;
-        let deleted = self.client.delete::<Node>(None, name, &DeleteParams::default()).await;
-        Self::done(format!("Node {name}"), deleted)
+        let (namespace, name) = parts(object);
+        Self::done(kind, object, self.client.delete::<K>(namespace, name, params).await)
     }
+}
 
-    /// Deletes a Pod; with its own grace period if the parameters name none.
-    async fn delete_pod(&self, name: &str, params: &DeleteParams) -> Result<(), ReconcileError> {
-        lead(self.kkp)?;
-        let (namespace, pod) = name.split_once('/').unwrap_or(("default", name));
-        Self::done(format!("Pod {name}"), self.client.delete::<Pod>(Some(namespace), pod, params).await)
-    }
+fn parts(object: &str) -> (Option<&str>, &str) {
+    object.split_once('/').map_or((None, object), |(namespace, name)| (Some(namespace), name))
 }

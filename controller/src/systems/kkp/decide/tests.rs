@@ -1,7 +1,10 @@
 //! A user cluster in memory that a sleep and a wake run through, and what single situations decide.
 
+mod case;
 mod claims;
-mod table;
+mod faults;
+mod sleeps;
+mod wakes;
 mod world;
 
 use std::collections::BTreeSet;

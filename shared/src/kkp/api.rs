@@ -169,6 +169,21 @@ impl Cluster {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
+    /// An annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// `status.phase`; empty without one.
+    pub fn phase(&self) -> &str {
+        self.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    }
+
+    /// Why another client has paused it, for people.
+    pub fn pause_reason(&self) -> &str {
+        self.spec.pause_reason.as_deref().filter(|why| !why.is_empty()).unwrap_or("no reason given")
+    }
+
     /// A condition of KKP.
     pub fn condition(&self, name: &str) -> Option<&Condition> {
         self.status.as_ref()?.conditions.get(name)

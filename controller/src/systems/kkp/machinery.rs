@@ -8,7 +8,7 @@ use shared::kkp::record::Numbers;
 use shared::spoke::SpokeError;
 use shared::spoke::kinds::{self, KkpMachine, Lease, MIRROR, MachineSet, Node as KubeNode, OWNED_BY, Pod as KubePod};
 
-use super::decide::preflight::{self, UserCluster};
+use super::decide::preflight::UserCluster;
 use super::decide::{LostPod, MachineDeployment, Machinery, Node, Pod, Stage};
 use super::seed::number;
 use crate::spoke::reader::{Held, Kept, SpokeClient};
@@ -42,11 +42,14 @@ pub struct Asked {
 impl Seen {
     /// What the preflight counted.
     pub fn numbers(&self) -> Numbers {
-        let Self::Asked(asked) = self else { return Numbers::default() };
-        let Some(user) = &asked.preflight else { return Numbers::default() };
-        let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-        let machines = count(user.machines.len());
-        Numbers { volumes: count(user.volumes), load_balancers: count(user.load_balancers.len()), machines }
+        self.for_preflight().map_or_else(
+            |_| Numbers::default(),
+            |user| Numbers {
+                volumes: user.volumes,
+                load_balancers: count(user.load_balancers.len()),
+                machines: user.machines,
+            },
+        )
     }
 
     /// What the preflight reads of the user cluster, or why there is nothing.
@@ -57,6 +60,11 @@ impl Seen {
             Self::NotAsked => Err("it was not asked"),
         }
     }
+}
+
+/// How many.
+pub fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
 }
 
 impl From<SpokeError> for Seen {
@@ -86,19 +94,27 @@ impl Machines {
         self.all.iter().map(|machine| machine.metadata.name.clone()).collect()
     }
 
-    /// Machines as the preflight sees them.
-    pub fn for_preflight(&self) -> Vec<preflight::Machine> {
+    /// What the preflight reads of Machines and Nodes.
+    pub fn for_preflight(&self, nodes: &[Node]) -> UserCluster {
         let sets = self.sets.iter().flat_map(|sets| sets.iter());
         let sets: BTreeSet<&str> = sets
             .filter(|set| set.metadata.owner("MachineDeployment").is_some())
             .map(|set| set.metadata.uid.as_str())
             .collect();
-        let machines = self.all.iter().map(|KkpMachine { metadata, spec, .. }| preflight::Machine {
-            name: metadata.name.clone(),
-            has_deployment: metadata.owner("MachineSet").is_some_and(|owner| sets.contains(owner.uid.as_str())),
-            provider: spec.provider_spec.value.cloud_provider.clone(),
-        });
-        machines.collect()
+        let is_owned = |machine: &KkpMachine| {
+            machine.metadata.owner("MachineSet").is_some_and(|owner| sets.contains(owner.uid.as_str()))
+        };
+        let named = |which: &dyn Fn(&KkpMachine) -> bool| {
+            let picked = self.all.iter().filter(|machine| which(machine));
+            picked.map(|machine| machine.metadata.name.clone()).collect()
+        };
+        UserCluster {
+            machines: count(self.all.len()),
+            external_machines: named(&|machine| machine.spec.provider_spec.value.cloud_provider == "external"),
+            single_machines: named(&|machine| !is_owned(machine)),
+            single_nodes: nodes.iter().filter(|node| !node.has_machine).map(|node| node.name.clone()).collect(),
+            ..UserCluster::default()
+        }
     }
 
     /// Names of the Nodes that these Machines refer to, and UIDs of the Machines that Nodes refer to.
@@ -160,7 +176,7 @@ pub fn lost_pods(pods: &[KubePod], nodes: &[Node]) -> Vec<LostPod> {
     let names: BTreeSet<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     let is_lost =
         |pod: &&KubePod| !is_done(pod) && pod.spec.node_name.as_deref().is_some_and(|node| !names.contains(node));
-    let lost = |pod: &KubePod| LostPod { name: full_name(pod), uid: pod.metadata.uid.clone() };
+    let lost = |pod: &KubePod| LostPod { name: pod.metadata.full_name(), uid: pod.metadata.uid.clone() };
     pods.iter().filter(is_lost).map(lost).collect()
 }
 
@@ -174,17 +190,13 @@ fn is_done(pod: &KubePod) -> bool {
     matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-fn full_name(pod: &KubePod) -> String {
-    format!("{}/{}", pod.metadata.namespace, pod.metadata.name)
-}
-
 /// Pods that a drain deletes. One whose Node is gone, or has neither a heartbeat nor a Lease, has no kubelet that ends
 /// it.
 pub fn pods(pods: &[KubePod], nodes: &[Node]) -> Vec<Pod> {
     let alive: BTreeSet<&str> =
         nodes.iter().filter(|node| node.ready || !node.stale).map(|node| node.name.as_str()).collect();
     let one = |pod: &KubePod| Pod {
-        name: full_name(pod),
+        name: pod.metadata.full_name(),
         stage: stage(pod),
         terminating: pod.metadata.deletion_timestamp.is_some(),
         is_lost: !alive.contains(pod.spec.node_name.as_deref().unwrap_or_default()),
@@ -207,7 +219,7 @@ pub fn bare(pods: &[KubePod]) -> Vec<String> {
         let owned = pod.metadata.owner_references.iter().any(|owner| owner.controller);
         !owned && !pod.metadata.annotations.contains_key(MIRROR) && !is_done(pod)
     };
-    pods.iter().filter(is_bare).map(full_name).collect()
+    pods.iter().filter(is_bare).map(|pod| pod.metadata.full_name()).collect()
 }
 
 #[cfg(test)]
@@ -227,10 +239,11 @@ mod tests {
 
     fn machines() -> Machines {
         let machine = |name: &str, owners: Value, node: &str| {
+            let provider = if name == "other" { "external" } else { "aws" };
             object(json!({
                 "apiVersion": "cluster.k8s.io/v1alpha1", "kind": "Machine",
                 "metadata": { "name": name, "uid": format!("uid-{name}"), "ownerReferences": owners },
-                "spec": { "providerSpec": { "value": { "cloudProvider": "aws" } } },
+                "spec": { "providerSpec": { "value": { "cloudProvider": provider } } },
                 "status": { "nodeRef": { "name": node } },
             }))
         };
@@ -261,10 +274,10 @@ mod tests {
     #[test]
     fn machines_have_a_deployment_by_way_of_their_set() {
         let machines = machines();
-        let found: Vec<_> =
-            machines.for_preflight().into_iter().map(|one| (one.name, one.has_deployment, one.provider)).collect();
-        let expected = [("joined", true), ("single", false), ("other", false)];
-        assert_eq!(found, expected.map(|(name, has)| (name.to_owned(), has, "aws".to_owned())));
+        let found = machines.for_preflight(&[Node { name: "orphan".into(), ..Node::default() }]);
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!((found.machines, found.single_machines), (3, names(&["single", "other"])));
+        assert_eq!((found.external_machines, found.single_nodes), (names(&["other"]), names(&["orphan"])));
         let autoscaler = [(keys::AUTOSCALER[0].to_owned(), "1".to_owned())].into();
         let autoscaler_copy = [(keys::AUTOSCALER[1].to_owned(), "5".to_owned())].into();
         let name = "kube-system/a".to_owned();

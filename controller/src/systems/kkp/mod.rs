@@ -128,7 +128,7 @@ impl Observation<'_> {
         decide::decide(&decide::Facts {
             cluster: self.cluster,
             request: self.request,
-            forced: self.cluster.annotations().get(shared::kkp::keys::FORCE).is_some_and(|value| value == "true"),
+            forced: self.cluster.annotation(keys::FORCE) == Some("true"),
             record: self.record.as_ref().and_then(Stored::readable),
             unread: self.record.as_ref().and_then(|stored| stored.record.as_ref().err()).copied(),
             preflight: self.findings.as_deref(),
@@ -213,7 +213,7 @@ impl System for Kkp {
                 if report.state.phase != Some(stays) || report.reason != stays.to_string() {
                     *report = Report::of(stays, std::mem::take(&mut report.message));
                 }
-                report.dehydrated = observation.cluster.is_true(shared::kkp::keys::DEHYDRATED);
+                report.dehydrated = observation.cluster.is_true(keys::DEHYDRATED);
             }
             report::report(self, observation, plan, target).await?;
         }

@@ -12,8 +12,7 @@ use shared::text::sanitize;
 
 /// The pause, its reason and our annotations, in one write. Its sleep is named by the record, which is written first.
 pub fn pause(cluster: &Cluster, record: Option<&Record>, expiry: Option<Timestamp>) -> Value {
-    let annotations = cluster.metadata.annotations.as_ref();
-    let reason = annotations.and_then(|all| all.get(common::REASON));
+    let reason = cluster.annotation(common::REASON);
     let reason = reason.map(|reason| format!(": {}", sanitize(reason))).unwrap_or_default();
     json!({
         "metadata": { "annotations": {

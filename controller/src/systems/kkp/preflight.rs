@@ -15,7 +15,7 @@ use shared::text::sanitize;
 use tokio::time::Instant;
 
 use super::decide::preflight::{self, Facts};
-use super::machinery::Seen;
+use super::machinery::{Seen, count};
 use super::seed::Seed;
 use super::{Kkp, patches};
 use crate::runtime::hub::as_controller;
@@ -45,7 +45,7 @@ pub fn answer(cluster: &Cluster, requested: &str, findings: &[Finding], user: &S
         at: clock::now(),
         findings: findings.to_vec(),
         left_out: 0,
-        pods: machinery.map_or(0, |machinery| u32::try_from(machinery.pods.len()).unwrap_or(u32::MAX)),
+        pods: machinery.map_or(0, |machinery| count(machinery.pods.len())),
         numbers: user.numbers(),
         machine_deployments: deployments.map(|one| (sanitize(&one.name), one.replicas)).collect(),
         quota: quota(cluster),

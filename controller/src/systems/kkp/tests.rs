@@ -5,7 +5,6 @@ mod claims;
 
 use serde_json::{Value, json};
 use shared::annotation::keys as common;
-use shared::kkp::keys;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 

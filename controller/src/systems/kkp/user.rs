@@ -17,9 +17,9 @@ use shared::spoke::kinds::{
 };
 use shared::text::sanitize;
 
-use super::decide::preflight::{self, UserCluster, WRITTEN_BY_A_WAKE};
+use super::decide::preflight::{UserCluster, WRITTEN_BY_A_WAKE};
 use super::decide::{MachineDeployment, Machinery, Quota};
-use super::machinery::{Asked, Machines, Seen, bare, lost_pods, nodes, pods};
+use super::machinery::{Asked, Machines, Seen, bare, count, lost_pods, nodes, pods};
 use super::{Kkp, TargetState};
 use crate::runtime::{System, clock, slot};
 use crate::spoke::reader::{Held, SpokeClient, Whose};
@@ -127,15 +127,8 @@ async fn read(client: &SpokeClient, part: &Part) -> kube::Result<(Machinery, Opt
     };
     let (found_nodes, mut held) = (nodes(&found_nodes, &machines, leases, clock::now()), vec![found_nodes.held()]);
     let preflight = if part.preflight {
-        let nodes =
-            found_nodes.iter().map(|one| preflight::Node { name: one.name.clone(), has_machine: one.has_machine });
-        let user = UserCluster {
-            nodes: nodes.collect(),
-            machines: machines.for_preflight(),
-            bare_pods: bare(found_pods),
-            ..of_kinds(client, &mut held).await?
-        };
-        Some(user)
+        let user = UserCluster { bare_pods: bare(found_pods), ..machines.for_preflight(&found_nodes) };
+        Some(of_kinds(client, user, &mut held).await?)
     } else {
         None
     };
@@ -162,7 +155,7 @@ async fn read(client: &SpokeClient, part: &Part) -> kube::Result<(Machinery, Opt
 }
 
 /// What only the preflight reads.
-async fn of_kinds(client: &SpokeClient, held: &mut Vec<Held>) -> kube::Result<UserCluster> {
+async fn of_kinds(client: &SpokeClient, user: UserCluster, held: &mut Vec<Held>) -> kube::Result<UserCluster> {
     let all = ListParams::default();
     let (services, volumes, jobs, webhooks) = tokio::join!(
         client.list::<Service>(None, &all, "Services"),
@@ -178,11 +171,11 @@ async fn of_kinds(client: &SpokeClient, held: &mut Vec<Held>) -> kube::Result<Us
     Ok(UserCluster {
         unfinished_jobs: jobs.iter().filter(is_under_way).map(|one| one.metadata.full_name()).collect(),
         load_balancers: services.iter().filter(is_balancer).map(|one| one.metadata.full_name()).collect(),
-        volumes: volumes.iter().filter(|one| !is_local(one)).count(),
+        volumes: count(volumes.iter().filter(|one| !is_local(one)).count()),
         local_volumes: volumes.iter().filter(|one| is_local(one)).filter_map(claim_of).collect(),
         webhooks_on_wake,
         webhooks_on_drain,
-        ..UserCluster::default()
+        ..user
     })
 }
 

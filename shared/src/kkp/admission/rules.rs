@@ -49,16 +49,15 @@ fn state_exists(change: &Change<'_, Cluster>) -> Verdict {
     }
 }
 
+/// Denies what is forbidden in a field.
+fn forbid(is_forbidden: bool, field: impl Into<String>, message: impl Into<String>) -> Verdict {
+    if is_forbidden { Verdict::deny(Fault::Forbidden, field, message) } else { Verdict::Allow }
+}
+
 /// K2
 fn not_being_deleted(change: &Change<'_, Cluster>) -> Verdict {
-    if !change.goes_to_sleep() || change.new.metadata.deletion_timestamp.is_none() {
-        return Verdict::Allow;
-    }
-    Verdict::deny(
-        Fault::Forbidden,
-        "metadata.deletionTimestamp",
-        "the cluster is being deleted and cannot be put to sleep",
-    )
+    let is_forbidden = change.goes_to_sleep() && change.new.metadata.deletion_timestamp.is_some();
+    forbid(is_forbidden, "metadata.deletionTimestamp", "the cluster is being deleted and cannot be put to sleep")
 }
 
 /// K3
@@ -82,42 +81,26 @@ fn is_under_way(cluster: &Cluster) -> bool {
 
 /// K4
 fn not_paused(change: &Change<'_, Cluster>) -> Verdict {
-    if !change.goes_to_sleep() || !change.new.paused() || is_under_way(&change.new) {
-        return Verdict::Allow;
-    }
-    Verdict::deny(
-        Fault::Forbidden,
-        "spec.pause",
-        "another client has paused the cluster: set spec.pause to false first",
-    )
+    let is_forbidden = change.goes_to_sleep() && change.new.paused() && !is_under_way(&change.new);
+    forbid(is_forbidden, "spec.pause", "another client has paused the cluster: set spec.pause to false first")
 }
 
 /// K4
 fn no_restore(change: &Change<'_, Cluster>) -> Verdict {
-    if !change.goes_to_sleep() || change.new_annotation(keys::ACTIVE_RESTORE).is_none() {
-        return Verdict::Allow;
-    }
-    Verdict::deny(
-        Fault::Forbidden,
-        annotation_field(keys::ACTIVE_RESTORE),
-        "an EtcdRestore is in progress: wait for its end",
-    )
+    let is_forbidden = change.goes_to_sleep() && change.new_annotation(keys::ACTIVE_RESTORE).is_some();
+    let field = annotation_field(keys::ACTIVE_RESTORE);
+    forbid(is_forbidden, field, "an EtcdRestore is in progress: wait for its end")
 }
 
 /// K4. A new object has no status yet: the controller's preflight waits for KKP.
 fn runs(change: &Change<'_, Cluster>) -> Verdict {
     let phase = change.new.phase();
-    if !change.goes_to_sleep() || change.old.is_none() || is_under_way(&change.new) {
-        return Verdict::Allow;
+    let is_judged = change.goes_to_sleep() && change.old.is_some() && !is_under_way(&change.new);
+    if is_judged && phase != "Running" {
+        return forbid(true, "status.phase", format!("found {phase:?}, must be \"Running\""));
     }
-    if phase != "Running" {
-        return Verdict::deny(Fault::Forbidden, "status.phase", format!("found {phase:?}, must be \"Running\""));
-    }
-    if change.new.is_up_to_date() {
-        return Verdict::Allow;
-    }
-    Verdict::deny(
-        Fault::Forbidden,
+    forbid(
+        is_judged && !change.new.is_up_to_date(),
         "status.conditions.SeedResourcesUpToDate",
         "not True: KKP still applies changes, and a pause now would block its updates of other clusters",
     )
@@ -171,11 +154,8 @@ fn changes_at_the_wake(change: &Change<'_, Cluster>) -> Verdict {
 fn no_restore_while_asleep(change: &Change<'_, Cluster>) -> Verdict {
     let added =
         change.old_annotation(keys::ACTIVE_RESTORE).is_none() && change.new_annotation(keys::ACTIVE_RESTORE).is_some();
-    if !added || !change.stays_asleep() {
-        return Verdict::Allow;
-    }
-    Verdict::deny(
-        Fault::Forbidden,
+    forbid(
+        added && change.stays_asleep(),
         annotation_field(keys::ACTIVE_RESTORE),
         "the cluster is dehydrated, and an EtcdRestore deletes its etcd volumes: wake it first, then create the EtcdRestore",
     )

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::annotation::format;
+use crate::annotation::{format, keys as common};
 use crate::kkp::api::{Cluster, Condition};
 use crate::kkp::data::{Outcome, State};
 use crate::kkp::keys;
@@ -40,8 +40,7 @@ impl Reported<'_> {
     /// change. A drain takes longer than a second: one that timed out in the second of the request is of an earlier
     /// one, and is retried.
     fn is_older_than_request(&self, cluster: &Cluster) -> bool {
-        let annotations = cluster.metadata.annotations.as_ref();
-        let requested = annotations.and_then(|all| format::time(all.get(keys::POWER_STATE_AT)?));
+        let requested = cluster.annotation(keys::POWER_STATE_AT).and_then(format::time);
         let written = format::time(&self.condition.last_heartbeat_time);
         let timed_out = self.state.phase == Some(Phase::DrainTimedOut);
         requested > written || timed_out && requested.is_some() && requested == written
@@ -64,7 +63,7 @@ pub(super) fn of(cluster: &Cluster, desired: PowerAction, action: PowerAction) -
         return Progress::Lost("it is being deleted".to_owned()); // P1
     }
     if desired != action {
-        let by = cluster.metadata.annotations.as_ref().and_then(|all| all.get(crate::annotation::keys::REQUESTED_BY));
+        let by = cluster.annotation(common::REQUESTED_BY);
         let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
         let state = super::state(desired);
         return Progress::Lost(format!("superseded by a newer request{by}: the desired state is now {state}")); // P2

@@ -31,7 +31,7 @@ pub(super) fn describe(cluster: &Cluster, desired: PowerAction, mut record: Reco
     record.since = reported.as_ref().and_then(Reported::since);
     record.observed = match &reported {
         Some(reported) => reported.reason.to_owned(),
-        None => cluster.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
+        None => cluster.phase().to_owned(),
     };
     let paused_by = paused_by(cluster, None);
     record.step = match &reported {
@@ -39,13 +39,12 @@ pub(super) fn describe(cluster: &Cluster, desired: PowerAction, mut record: Reco
         None => waits(cluster, desired, paused_by),
     };
     let pause_reason = cluster.spec.pause_reason.as_deref().filter(|_| cluster.spec.pause).unwrap_or_default(); // row 13
-    let expires = cluster.metadata.annotations.as_ref().and_then(|all| all.get(keys::CERTIFICATES_EXPIRE_AT));
     for (key, value) in [
         ("displayName", cluster.spec.human_readable_name.as_str()),
         ("version", cluster.spec.version.as_str()),
         ("pausedBy", paused_by.unwrap_or_default()),
         ("pauseReason", pause_reason),
-        ("certificatesExpireAt", expires.map(String::as_str).unwrap_or_default()),
+        ("certificatesExpireAt", cluster.annotation(keys::CERTIFICATES_EXPIRE_AT).unwrap_or_default()),
     ] {
         if !value.is_empty() {
             record.more.insert(key, json!(value));
@@ -69,7 +68,7 @@ fn step(reported: &Reported<'_>) -> Option<StepRecord> {
 /// Why no step is under way.
 fn waits(cluster: &Cluster, desired: PowerAction, paused_by: Option<&str>) -> Option<StepRecord> {
     let message = if paused_by == Some(OTHERS) {
-        let why = cluster.spec.pause_reason.as_deref().filter(|why| !why.is_empty()).unwrap_or("no reason given");
+        let why = cluster.pause_reason();
         format!("another client has set spec.pause ({why}): KKP does not reconcile it")
     } else if desired == PowerAction::Hibernate {
         UNNOTICED.to_owned()

@@ -60,7 +60,7 @@ impl Facts<'_> {
 
     /// Whether an `EtcdRestore` is under way.
     pub fn is_restored(&self) -> bool {
-        self.cluster.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::ACTIVE_RESTORE))
+        self.cluster.annotation(keys::ACTIVE_RESTORE).is_some()
     }
 
     /// Whether the cluster is being deleted.
@@ -82,11 +82,10 @@ impl Facts<'_> {
 /// What keeps a cluster awake, whatever is requested: its protection, or a hold. The webhook refuses the request; it
 /// may have been down.
 pub fn kept_awake(cluster: &Cluster, now: Timestamp) -> Option<String> {
-    let annotation = |key: &str| cluster.metadata.annotations.as_ref()?.get(key).map(String::as_str);
-    if protected(annotation(common::PROTECTED)) {
+    if protected(cluster.annotation(common::PROTECTED)) {
         return Some(format!("annotation {}: the cluster is protected from sleep", common::PROTECTED));
     }
-    let hold = match hold(annotation, now) {
+    let hold = match hold(|key| cluster.annotation(key), now) {
         Hold::None => return None,
         Hold::Malformed { text, .. } => format!("found {text:?}, which is not a time: the hold has no end"),
         Hold::Until { until, by } => {

@@ -35,10 +35,14 @@ pub struct Facts<'a> {
 /// What a user cluster holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserCluster {
-    /// Nodes.
-    pub nodes: Vec<Node>,
-    /// Machines.
-    pub machines: Vec<Machine>,
+    /// How many Machines there are.
+    pub machines: u32,
+    /// Machines of the provider `external`.
+    pub external_machines: Vec<String>,
+    /// Machines that no `MachineDeployment` owns, by way of a `MachineSet`.
+    pub single_machines: Vec<String>,
+    /// Nodes to which no Machine belongs.
+    pub single_nodes: Vec<String>,
     /// Pods that nothing recreates, as `namespace/name`.
     pub bare_pods: Vec<String>,
     /// Jobs that have not finished, as `namespace/name`.
@@ -50,29 +54,9 @@ pub struct UserCluster {
     /// Services of type `LoadBalancer`, as `namespace/name`.
     pub load_balancers: Vec<String>,
     /// `PersistentVolumes` that outlive the Nodes.
-    pub volumes: usize,
+    pub volumes: u32,
     /// Claims, as `namespace/name`, whose volumes are disks of Nodes.
     pub local_volumes: Vec<String>,
-}
-
-/// A Node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
-    /// Its name.
-    pub name: String,
-    /// Whether a Machine belongs to it.
-    pub has_machine: bool,
-}
-
-/// A Machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Machine {
-    /// Its name.
-    pub name: String,
-    /// Whether a `MachineDeployment` owns it, by way of a `MachineSet`.
-    pub has_deployment: bool,
-    /// The cloud provider of its spec.
-    pub provider: String,
 }
 
 /// Every finding, the gravest first.
@@ -89,66 +73,40 @@ pub fn admits(findings: &[Finding], forced: bool) -> bool {
 
 fn of_cluster(facts: &Facts<'_>) -> Vec<Finding> {
     let cluster = facts.cluster;
-    let refused = |code, sentence: &str| Some(Finding::new(Severity::Block, code, sentence));
+    let blocks = |code, sentence: String| Finding::new(Severity::Block, code, sentence);
     let provider = cluster.spec.cloud.provider_name.as_str();
-    let phase = cluster.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
-    let annotations = cluster.metadata.annotations.as_ref();
+    let phase = cluster.phase();
     let worker = cluster.metadata.labels.as_ref().and_then(|labels| labels.get(WORKER_NAME)).map_or("", String::as_str);
     let foreign_pause = cluster.spec.pause && facts.recorded.is_none_or(|phase| phase < Phase::Pausing);
+    let is_restored = cluster.annotation(ACTIVE_RESTORE).is_some();
     let found = [
-        match provider {
-            "bringyourown" | "edge" => refused(
-                "NoMachines",
-                &format!("provider {provider} has no machines that KKP could remove and create again"),
-            ),
-            "baremetal" => Some(Finding::new(
-                Severity::Warn,
-                "BareMetal",
-                "provider baremetal: the machines stop serving, but no cloud cost is saved",
-            )),
-            _ => None,
-        },
-        if cluster.metadata.deletion_timestamp.is_some() {
-            refused("Deleted", "the cluster is being deleted")
-        } else {
-            None
-        },
-        if foreign_pause {
-            let reason =
-                cluster.spec.pause_reason.as_deref().filter(|reason| !reason.is_empty()).unwrap_or("no reason given");
-            refused("Paused", &format!("another client has paused the cluster ({reason}): first {TO_UNPAUSE}"))
-        } else {
-            None
-        },
-        if annotations.is_some_and(|annotations| annotations.contains_key(ACTIVE_RESTORE)) {
-            refused("Restoring", "an EtcdRestore is under way")
-        } else {
-            None
-        },
-        if worker == facts.worker_name {
-            None
-        } else {
-            refused(
-                "ForeignWorker",
-                &format!("label {WORKER_NAME}={worker}: another instance of KKP serves the cluster"),
-            )
-        },
-        if phase == "Running" {
-            None
-        } else {
-            refused("NotRunning", &format!("status.phase is {phase:?}, not \"Running\""))
-        },
-        if cluster.is_true("SeedResourcesUpToDate") {
-            None
-        } else {
-            refused(
-                "NotUpToDate",
-                "condition SeedResourcesUpToDate is not True: a pause now would count as an update under way and hold up KKP's updates of \
-                 other clusters",
-            )
-        },
-        facts.pause.err().and_then(|answer| refused("PauseRefused", &format!("KKP refuses spec.pause: {answer}"))),
-        volumes_deleted(facts.control_plane).and_then(|sentence| refused("VolumesDeleted", &sentence)),
+        matches!(provider, "bringyourown" | "edge").then(|| {
+            let what = "has no machines that KKP could remove and create again";
+            blocks("NoMachines", format!("provider {provider} {what}"))
+        }),
+        (provider == "baremetal").then(|| {
+            let sentence = "provider baremetal: the machines stop serving, but no cloud cost is saved";
+            Finding::new(Severity::Warn, "BareMetal", sentence)
+        }),
+        (cluster.metadata.deletion_timestamp.is_some())
+            .then(|| blocks("Deleted", "the cluster is being deleted".to_owned())),
+        foreign_pause.then(|| {
+            let why = cluster.pause_reason();
+            blocks("Paused", format!("another client has paused the cluster ({why}): first {TO_UNPAUSE}"))
+        }),
+        is_restored.then(|| blocks("Restoring", "an EtcdRestore is under way".to_owned())),
+        (worker != facts.worker_name).then(|| {
+            let sentence = format!("label {WORKER_NAME}={worker}: another instance of KKP serves the cluster");
+            blocks("ForeignWorker", sentence)
+        }),
+        (phase != "Running").then(|| blocks("NotRunning", format!("status.phase is {phase:?}, not \"Running\""))),
+        (!cluster.is_true("SeedResourcesUpToDate")).then(|| {
+            let sentence = "condition SeedResourcesUpToDate is not True: a pause now would count as an update under way and hold up KKP's \
+                            updates of other clusters";
+            blocks("NotUpToDate", sentence.to_owned())
+        }),
+        facts.pause.err().map(|answer| blocks("PauseRefused", format!("KKP refuses spec.pause: {answer}"))),
+        volumes_deleted(facts.control_plane).map(|sentence| blocks("VolumesDeleted", sentence)),
     ];
     found.into_iter().flatten().collect()
 }
@@ -170,52 +128,51 @@ fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
         }
     };
     let (refused, forceable, warned) = (Severity::Block, Severity::Forceable, Severity::Warn);
-    let names = |of: Vec<&String>| of.into_iter().cloned().collect::<Vec<_>>();
-    let nodes = names(user.nodes.iter().filter(|node| !node.has_machine).map(|node| &node.name).collect());
-    let single =
-        names(user.machines.iter().filter(|machine| !machine.has_deployment).map(|machine| &machine.name).collect());
-    let external = user.machines.iter().filter(|machine| machine.provider == "external").map(|machine| &machine.name);
-    let external = names(external.collect());
     let volumes = format!("{} volumes remain, and are still billed, while the cluster sleeps", user.volumes);
     [
-        (refused, "ExternalMachines", external, "Machines of provider external: KKP cannot remove them"),
-        (refused, "NodesWithoutMachine", nodes, "Nodes without a Machine: KKP cannot remove them"),
+        (
+            refused,
+            "ExternalMachines",
+            &user.external_machines,
+            "Machines of provider external: KKP cannot remove them",
+        ),
+        (refused, "NodesWithoutMachine", &user.single_nodes, "Nodes without a Machine: KKP cannot remove them"),
         (
             refused,
             "MachinesWithoutDeployment",
-            single,
+            &user.single_machines,
             "Machines without a MachineDeployment: nothing would create them again",
         ),
-        (forceable, "BarePods", user.bare_pods.clone(), "Pods without a controller: nothing will re-create them"),
-        (forceable, "UnfinishedJobs", user.unfinished_jobs.clone(), "Jobs that have not finished lose their progress"),
+        (forceable, "BarePods", &user.bare_pods, "Pods without a controller: nothing will re-create them"),
+        (forceable, "UnfinishedJobs", &user.unfinished_jobs, "Jobs that have not finished lose their progress"),
         (
             forceable,
             "WebhooksOnWake",
-            user.webhooks_on_wake.clone(),
+            &user.webhooks_on_wake,
             "webhooks that fail while their Pods do not run, and that a wake has to call",
         ),
         (
             forceable,
             "WebhooksOnDrain",
-            user.webhooks_on_drain.clone(),
+            &user.webhooks_on_drain,
             "webhooks that are called for the deletion of each Pod, and whose own Pods the drain deletes, too",
         ),
         (
             forceable,
             "LocalVolumes",
-            user.local_volumes.clone(),
+            &user.local_volumes,
             "claims whose data is on disks of Nodes, which go with the Nodes: after the wake their Pods wait for a Node that is gone",
         ),
         (
             warned,
             "LoadBalancers",
-            user.load_balancers.clone(),
+            &user.load_balancers,
             "load balancers remain, and are still billed, while the cluster sleeps",
         ),
     ]
     .into_iter()
     .filter(|(_, _, names, _)| !names.is_empty())
-    .map(|(severity, code, names, what)| Finding::new(severity, code, format!("{what}: {}", list(&names))))
+    .map(|(severity, code, names, what)| Finding::new(severity, code, format!("{what}: {}", list(names))))
     .chain((user.volumes > 0).then(|| Finding::new(warned, "Volumes", &volumes)))
     .collect()
 }
@@ -291,17 +248,11 @@ mod tests {
         let cluster = cluster(&json!({}));
         let base = facts(&cluster, Err("timed out"));
         assert_eq!(codes(&findings(&base)), [(Severity::Block, "UserClusterSilent")]);
-        let machine = |name: &str, has_deployment, provider: &str| Machine {
-            name: name.into(),
-            has_deployment,
-            provider: provider.into(),
-        };
         let user = UserCluster {
-            nodes: vec![
-                Node { name: "orphan".into(), has_machine: false },
-                Node { name: "a".into(), has_machine: true },
-            ],
-            machines: vec![machine("m", true, "aws"), machine("e", true, "external"), machine("s", false, "aws")],
+            machines: 3,
+            external_machines: vec!["e".into()],
+            single_machines: vec!["s".into()],
+            single_nodes: vec!["orphan".into()],
             bare_pods: (0..7).map(|number| format!("shop/bare-{number}")).collect(),
             unfinished_jobs: vec!["shop/job".into()],
             webhooks_on_wake: vec!["policy".into()],

@@ -229,7 +229,7 @@ fn rests(message: String, warning: Option<Warning>) -> Plan {
 
 /// When the first certificate of the control plane expires. KKP renews none while the cluster is paused.
 fn expiry<'a>(facts: &Facts<'a>) -> Option<(&'a str, Timestamp)> {
-    let text = facts.cluster.metadata.annotations.as_ref()?.get(keys::CERTIFICATES_EXPIRE_AT)?;
+    let text = facts.cluster.annotation(keys::CERTIFICATES_EXPIRE_AT)?;
     Some((text, format::time(text)?))
 }
 

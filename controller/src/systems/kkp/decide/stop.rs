@@ -12,8 +12,7 @@ use super::preflight::volumes_deleted;
 
 /// S22. The preflight is old by now: what it found of KKP is checked again.
 pub(super) fn pause_is_blocked(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
-    let kkp_phase = facts.cluster.status.as_ref().and_then(|status| status.phase.as_deref());
-    let is_settled = kkp_phase == Some("Running") && facts.cluster.is_true("SeedResourcesUpToDate");
+    let is_settled = facts.cluster.phase() == "Running" && facts.cluster.is_true("SeedResourcesUpToDate");
     let blocker = if facts.cluster.spec.pause && !facts.is_paused_by_us() {
         format!("another client has paused the cluster: for the sleep to go on, {}", keys::TO_UNPAUSE)
     } else if facts.is_restored() {

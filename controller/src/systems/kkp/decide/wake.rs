@@ -96,9 +96,8 @@ fn unpause(facts: &Facts<'_>) -> Option<Action> {
 
 /// Whether the Cluster carries what was written with a pause of ours.
 fn is_noted(facts: &Facts<'_>) -> bool {
-    let annotations = facts.cluster.metadata.annotations.as_ref();
-    let has = |key: &str| annotations.is_some_and(|all| all.contains_key(key));
-    has(keys::CERTIFICATES_EXPIRE_AT) || has(keys::PAUSED_BY_SLEEP)
+    let keys = [keys::CERTIFICATES_EXPIRE_AT, keys::PAUSED_BY_SLEEP];
+    keys.into_iter().any(|key| facts.cluster.annotation(key).is_some())
 }
 
 /// Counts that are lower than before the sleep, of etcd or of the rest.
@@ -287,7 +286,7 @@ fn end(facts: &Facts<'_>, record: &Record, user: &Machinery) -> Plan {
     // Without the record it would pass for ours.
     actions.extend((facts.is_paused_by_others() && is_noted(facts)).then_some(Action::Disown));
     let warning = facts.is_paused_by_others().then(|| {
-        let why = facts.cluster.spec.pause_reason.as_deref().filter(|why| !why.is_empty()).unwrap_or("no reason given");
+        let why = facts.cluster.pause_reason();
         let note = format!("the cluster is awake, and another client has paused it ({why}): KKP does not manage it until spec.pause is false");
         Warning { reason: "PausedByOthers", note }
     });

@@ -8,7 +8,7 @@ use shared::target::KINDS;
 
 use crate::api::middleware::has_warned;
 use crate::cli::recover::{FdbCli, FdbCommand, Recover, RecoverArgs};
-use crate::cli::{Cli, Command, DryRun, HubArgs};
+use crate::cli::{Cli, Command, HubArgs};
 use crate::cmd::{self, completion, install_alias, recover};
 use crate::error::{Exit, Problem};
 use crate::output;
@@ -90,18 +90,18 @@ impl Asked {
     fn changes(&self) -> bool {
         match self {
             Self::Own(cli) => match &cli.command {
-                None => cli.sleep.act.dry_run == DryRun::None,
-                Some(Command::Dehydrate(args)) => args.act.dry_run == DryRun::None,
-                Some(Command::Resume(args)) => args.act.dry_run == DryRun::None,
+                None => cli.sleep.act.write.changes(),
+                Some(Command::Dehydrate(args)) => args.act.write.changes(),
+                Some(Command::Resume(args)) => args.act.write.changes(),
                 Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {
-                    args.groups.dry_run == DryRun::None
+                    args.groups.write.changes()
                 }
                 Some(Command::Rollout(args)) => args.verb.changes(),
                 _ => false,
             },
             Self::Fdb(cli) => {
                 let FdbCommand::ProcessGroups(args) = &cli.command;
-                args.groups.dry_run == DryRun::None
+                args.groups.write.changes()
             }
         }
     }

@@ -124,50 +124,44 @@ async fn from_kubeconfig(kubeconfig: Kubeconfig, file: &str, args: &HubArgs) -> 
 
 /// Context, cluster and user by the flags, or by the current context.
 fn select(kubeconfig: &Kubeconfig, file: &str, args: &HubArgs) -> Result<(Context, Cluster, AuthInfo), ConfigError> {
-    let unknown = |what, name: &str, known: Vec<&str>| ConfigError::Unknown {
-        what,
-        name: name.to_owned(),
-        file: file.to_owned(),
-        known: list(what, &known),
-    };
-    let contexts = || kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect::<Vec<_>>();
+    let contexts = || kubeconfig.contexts.iter().map(|one| (&one.name, one.context.clone()));
     let current = kubeconfig.current_context.as_ref().filter(|name| !name.is_empty());
     let context = match args.context.as_ref().or(current) {
-        Some(name) => kubeconfig
-            .contexts
-            .iter()
-            .find(|context| context.name == *name)
-            .and_then(|context| context.context.clone())
-            .ok_or_else(|| unknown("context", name, contexts()))?,
+        Some(name) => find("context", name, contexts(), file)?,
         None if args.server.is_some() || args.cluster.is_some() => Context::default(),
         None => {
-            return Err(ConfigError::NoContext { file: file.to_owned(), known: list("context", &contexts()) });
+            let known = contexts().map(|(name, _)| name.as_str()).collect::<Vec<_>>();
+            return Err(ConfigError::NoContext { file: file.to_owned(), known: list("context", &known) });
         }
     };
-    let cluster_name = args.cluster.as_ref().unwrap_or(&context.cluster);
-    let cluster = kubeconfig
-        .clusters
-        .iter()
-        .find(|cluster| cluster.name == *cluster_name)
-        .and_then(|cluster| cluster.cluster.clone());
-    let cluster = match cluster {
-        Some(cluster) => cluster,
-        None if args.server.is_some() && args.cluster.is_none() => Cluster::default(),
-        None => {
-            let known = kubeconfig.clusters.iter().map(|cluster| cluster.name.as_str()).collect();
-            return Err(unknown("cluster", cluster_name, known));
-        }
+    let clusters = kubeconfig.clusters.iter().map(|one| (&one.name, one.cluster.clone()));
+    let cluster = match find("cluster", args.cluster.as_ref().unwrap_or(&context.cluster), clusters, file) {
+        Err(_) if args.server.is_some() && args.cluster.is_none() => Cluster::default(),
+        found => found?,
     };
+    let users = kubeconfig.auth_infos.iter().map(|one| (&one.name, Some(one.auth_info.clone().unwrap_or_default())));
     let user = match args.user.as_ref().or(context.user.as_ref()).filter(|name| !name.is_empty()) {
         None => AuthInfo::default(),
-        Some(name) => {
-            let found = kubeconfig.auth_infos.iter().find(|user| user.name == *name);
-            let known = || kubeconfig.auth_infos.iter().map(|user| user.name.as_str()).collect();
-            let found = found.ok_or_else(|| unknown("user", name, known()))?;
-            found.auth_info.clone().unwrap_or_default()
-        }
+        Some(name) => find("user", name, users, file)?,
     };
     Ok((context, cluster, user))
+}
+
+/// What has this name.
+fn find<'a, T>(
+    what: &'static str,
+    name: &str,
+    all: impl Iterator<Item = (&'a String, Option<T>)>,
+    file: &str,
+) -> Result<T, ConfigError> {
+    let mut known: Vec<&str> = Vec::new();
+    for (other, found) in all {
+        if let Some(found) = found.filter(|_| other == name) {
+            return Ok(found);
+        }
+        known.push(other);
+    }
+    Err(ConfigError::Unknown { what, name: name.to_owned(), file: file.to_owned(), known: list(what, &known) })
 }
 
 fn list(what: &str, names: &[&str]) -> String {

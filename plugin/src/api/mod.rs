@@ -27,7 +27,7 @@ use crate::api::answer::Asked;
 use crate::api::error::HubError;
 use crate::api::login::Plugin;
 use crate::api::middleware::HubLayer;
-use crate::cli::HubArgs;
+use crate::cli::{DryRun, HubArgs, WriteFlags};
 
 /// Objects are asked for in pages of this size, as kubectl does.
 const PAGE: u32 = 500;
@@ -69,6 +69,12 @@ pub(crate) struct Write {
     pub(crate) dry_run: bool,
     /// Field manager.
     pub(crate) manager: String,
+}
+
+impl From<&WriteFlags> for Write {
+    fn from(flags: &WriteFlags) -> Self {
+        Self { dry_run: flags.dry_run == DryRun::Server, manager: flags.field_manager.clone() }
+    }
 }
 
 impl Write {
@@ -253,7 +259,12 @@ pub(crate) fn patched(object: &Value, patch: &Value) -> Value {
 
 /// The name of an object.
 pub(crate) fn name_of(object: &Value) -> &str {
-    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+    text(object, "/metadata/name")
+}
+
+/// The text at this place of an object, empty if there is none.
+pub(crate) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Items of a list come without their apiVersion and kind.

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream, LocalBoxStream};
 use kube::api::{WatchEvent, WatchParams};
 use kube::core::Request;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::error::HubError;
-use super::{Hub, Listed, Resource, answer, name_of, selector};
+use super::{Hub, Listed, Resource, answer, name_of, selector, text};
 use crate::output;
 
 /// After this long without any event a watch is taken for broken. The API server sends a bookmark about every minute.
@@ -49,7 +49,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) names: &'a [String],
     /// Label selector; empty for none.
     pub(crate) labels: &'a str,
-    /// How often [`Event::Tick`] comes while nothing changes.
+    /// How often [`Event::Tick`] comes while nothing changes, or while the hub does not answer.
     pub(crate) tick: Duration,
     /// Whether the user reads of errors that pass also without `-v`.
     pub(crate) loud: bool,
@@ -73,8 +73,14 @@ impl Scope<'_> {
     }
 }
 
-/// Objects on their way.
+/// What happens to the objects, and that time passes.
 pub(crate) struct Watcher<'a> {
+    tick: Duration,
+    events: LocalBoxStream<'a, Result<Event, HubError>>,
+}
+
+/// Where events come from.
+struct Source<'a> {
     hub: &'a Hub,
     scope: Scope<'a>,
     stage: Stage,
@@ -92,21 +98,19 @@ enum Stage {
     List,
     /// A watch from this version on.
     Open(String),
-    /// The next event of the watch, whose last one came then.
-    Watch(BoxStream<'static, Result<WatchEvent<Value>, HubError>>, Instant),
+    /// The next event of the watch.
+    Watch(BoxStream<'static, Result<WatchEvent<Value>, HubError>>),
 }
 
 impl Hub {
     /// Watches objects: first as they are, then every change. What is named and does not exist counts as deleted.
     pub(crate) fn watcher<'a>(&'a self, scope: Scope<'a>) -> Watcher<'a> {
-        let namespace = scope.namespace.filter(|_| scope.resource.kind.is_namespaced()).unwrap_or_default();
-        let known = scope.names.iter().map(|name| (namespace.to_owned(), name.clone())).collect();
-        Watcher { hub: self, scope, stage: Stage::List, known, events: VecDeque::new(), listed: None }
+        Source::new(self, scope, Stage::List, None).watcher()
     }
 
     /// Watches objects that were read: every change after this version.
     pub(crate) fn watcher_from<'a>(&'a self, scope: Scope<'a>, version: &str) -> Watcher<'a> {
-        Watcher { stage: Stage::Open(version.to_owned()), listed: Some(Instant::now()), ..self.watcher(scope) }
+        Source::new(self, scope, Stage::Open(version.to_owned()), Some(Instant::now())).watcher()
     }
 
     /// Changes after a version. The stream ends when the API server ends it.
@@ -136,6 +140,28 @@ impl Watcher<'_> {
     /// # Errors
     /// When the hub refuses to be asked.
     pub(crate) async fn next(&mut self) -> Result<Event, HubError> {
+        match timeout(self.tick, self.events.next()).await {
+            Ok(Some(event)) => event,
+            Ok(None) | Err(_) => Ok(Event::Tick),
+        }
+    }
+}
+
+impl<'a> Source<'a> {
+    fn new(hub: &'a Hub, scope: Scope<'a>, stage: Stage, listed: Option<Instant>) -> Self {
+        let namespace = scope.namespace.filter(|_| scope.resource.kind.is_namespaced()).unwrap_or_default();
+        let known = scope.names.iter().map(|name| (namespace.to_owned(), name.clone())).collect();
+        Self { hub, scope, stage, known, events: VecDeque::new(), listed }
+    }
+
+    /// A tick must not cancel the request that is under way, so the stream keeps it.
+    fn watcher(self) -> Watcher<'a> {
+        let tick = self.scope.tick;
+        let events = stream::unfold(self, |mut source| async move { Some((source.next().await, source)) });
+        Watcher { tick, events: events.boxed_local() }
+    }
+
+    async fn next(&mut self) -> Result<Event, HubError> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(event);
@@ -165,20 +191,13 @@ impl Watcher<'_> {
             }
             Stage::Open(version) => {
                 let changes = self.hub.watch(&self.scope, version).await?;
-                self.stage = Stage::Watch(changes, Instant::now());
+                self.stage = Stage::Watch(changes);
             }
-            Stage::Watch(changes, heard) => {
-                let change = timeout(self.scope.tick.min(SILENCE), changes.next()).await;
-                match change {
-                    Err(_) if heard.elapsed() < SILENCE => self.events.push_back(Event::Tick),
-                    // It is broken, has ended, or its version is too old.
-                    Err(_) | Ok(None | Some(Ok(WatchEvent::Error(_)))) => self.stage = Stage::List,
-                    Ok(Some(change)) => {
-                        *heard = Instant::now();
-                        self.change(change?);
-                    }
-                }
-            }
+            Stage::Watch(changes) => match timeout(SILENCE, changes.next()).await {
+                // It is broken, has ended, or its version is too old.
+                Err(_) | Ok(None | Some(Ok(WatchEvent::Error(_)))) => self.stage = Stage::List,
+                Ok(Some(change)) => self.change(change?),
+            },
         }
         Ok(())
     }
@@ -214,8 +233,7 @@ impl Watcher<'_> {
 }
 
 fn place(object: &Value) -> Place {
-    let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
-    (namespace.to_owned(), name_of(object).to_owned())
+    (text(object, "/metadata/namespace").to_owned(), name_of(object).to_owned())
 }
 
 #[cfg(test)]
@@ -355,5 +373,24 @@ mod tests {
         });
         assert_eq!(events, ["-a", "tick", "tick"]);
         assert_eq!(*requests.lock().unwrap(), ["list", "watch 5"]);
+    }
+
+    /// Whether it answers with an error or not at all.
+    #[test]
+    fn time_passes_while_the_hub_cannot_be_listed() {
+        let (url, requests) = server(vec![(500, status(500, "restarting").to_string()), (200, String::new())]);
+        wait_for(async {
+            let hub = hub(url).await;
+            let tick = Duration::from_millis(10);
+            let mut watcher = hub.watcher(Scope { tick, ..Scope::of(Resource::preferred(&POWER_ROLLOUT.kind)) });
+            let mut ticks = 0;
+            while requests.lock().unwrap().len() < 2 || ticks < 3 {
+                let event = timeout(PAUSE * 5, watcher.next()).await.expect("time passes");
+                assert_eq!(event.unwrap(), Event::Tick);
+                ticks += 1;
+            }
+            assert_eq!(timeout(PAUSE, watcher.next()).await.expect("time passes").unwrap(), Event::Tick);
+        });
+        assert_eq!(*requests.lock().unwrap(), ["list", "list"]);
     }
 }

@@ -28,7 +28,9 @@ use self::layout::arranged;
 pub(crate) use self::power::{ActArgs, ResumeArgs, SleepArgs};
 use self::rollout::{RolloutArgs, RolloutFlags};
 use self::time::TimeFlags;
-pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput};
+pub(crate) use self::values::{
+    ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput, WriteFlags,
+};
 
 /// Hibernate and resume clusters and workloads.
 #[derive(Debug, Parser)]
@@ -346,9 +348,9 @@ mod tests {
 
     #[test]
     fn dry_run_without_a_value_is_the_clients() {
-        assert_eq!(read("demo --dry-run").unwrap().sleep.act.dry_run, DryRun::Client);
-        assert_eq!(read("--dry-run demo").unwrap().sleep.act.dry_run, DryRun::Client);
-        assert_eq!(read("demo --dry-run=server").unwrap().sleep.act.dry_run, DryRun::Server);
+        assert_eq!(read("demo --dry-run").unwrap().sleep.act.write.dry_run, DryRun::Client);
+        assert_eq!(read("--dry-run demo").unwrap().sleep.act.write.dry_run, DryRun::Client);
+        assert_eq!(read("demo --dry-run=server").unwrap().sleep.act.write.dry_run, DryRun::Server);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use clap::Args;
 use super::duration;
 use super::rollout::RolloutFlags;
 use super::time::{TimeError, TimeFlags};
-use super::values::{ActOutput, DryRun};
+use super::values::WriteFlags;
 
 /// Flags of the commands that change something.
 #[derive(Debug, Args)]
@@ -34,18 +34,9 @@ pub(crate) struct ActArgs {
     /// Implied if stdin is not a terminal, except for KKP Clusters.
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
-    /// Print or validate the changes only
-    ///
-    /// `client` only prints the changes; `server` validates them on the API server without storing them.
-    #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
-          num_args = 0..=1, require_equals = true)]
-    pub(crate) dry_run: DryRun,
-    /// Name under which the API server tracks the fields written
-    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN, hide_short_help = true)]
-    pub(crate) field_manager: String,
-    /// Print objects instead of messages
-    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", hide_short_help = true)]
-    pub(crate) output: Option<ActOutput>,
+    /// How it is written and reported.
+    #[command(flatten)]
+    pub(crate) write: WriteFlags,
     /// When a cluster is to wake again, or until when it is held awake.
     #[command(flatten)]
     pub(crate) time: TimeFlags,

@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::help::{EXIT_CODES, RECOVER_EXAMPLES, RECOVER_STEPS};
 use super::hub::HubArgs;
-use super::values::{ActOutput, DryRun, Include};
+use super::values::{Include, WriteFlags};
 use super::{duration, read};
 
 /// `recover`.
@@ -49,6 +49,7 @@ pub(crate) struct ProcessGroupsArgs {
 
 /// What both names have.
 #[derive(Debug, Args)]
+#[command(mut_arg("output", |arg| arg.help("Print the cluster instead of messages")))]
 pub(crate) struct GroupArgs {
     /// IDs of process groups, or the names that their Pods had
     #[arg(value_name = "ID | POD")]
@@ -88,18 +89,9 @@ pub(crate) struct GroupArgs {
     /// Timeout of the whole recovery, such as 20m; 0 means no timeout
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse, hide_short_help = true)]
     pub(crate) timeout: duration::Limit,
-    /// Print or validate the changes only
-    ///
-    /// `client` only prints the changes; `server` validates them on the API server without storing them.
-    #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
-          num_args = 0..=1, require_equals = true)]
-    pub(crate) dry_run: DryRun,
-    /// Name under which the API server tracks the fields written
-    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN, hide_short_help = true)]
-    pub(crate) field_manager: String,
-    /// Print the cluster instead of messages
-    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", hide_short_help = true)]
-    pub(crate) output: Option<ActOutput>,
+    /// How it is written and reported.
+    #[command(flatten)]
+    pub(crate) write: WriteFlags,
 }
 
 /// `install-alias`.

@@ -8,7 +8,7 @@ use shared::rollout::Share;
 use super::duration;
 use super::help::{EXIT_CODES, UNDO_EXAMPLES, UNDO_STEPS, VERB_EXAMPLES, VERB_LIMITS};
 use super::time::{TimeError, moment};
-use super::values::{ActOutput, DryRun};
+use super::values::WriteFlags;
 
 /// How long a rollout may start targets, if `--not-after` does not say.
 const HOURS: i64 = 2;
@@ -160,23 +160,15 @@ pub(crate) enum Verb {
 
 /// Flags of every verb.
 #[derive(Debug, Args)]
-#[command(before_help = VERB_EXAMPLES, after_long_help = format!("{VERB_LIMITS}\n\n{EXIT_CODES}"))]
+#[command(before_help = VERB_EXAMPLES, after_long_help = format!("{VERB_LIMITS}\n\n{EXIT_CODES}"),
+          mut_arg("output", |arg| arg.help("Print the object instead of messages").hide_short_help(false)))]
 pub(crate) struct VerbArgs {
     /// The rollout
     #[arg(value_name = "NAME | rollout/NAME")]
     pub(crate) name: String,
-    /// Print or validate the change only
-    ///
-    /// `client` only prints the change; `server` validates it on the API server without storing it.
-    #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
-          num_args = 0..=1, require_equals = true)]
-    pub(crate) dry_run: DryRun,
-    /// Name under which the API server tracks the fields written
-    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN, hide_short_help = true)]
-    pub(crate) field_manager: String,
-    /// Print the object instead of messages
-    #[arg(long, short = 'o', value_enum, value_name = "FORMAT")]
-    pub(crate) output: Option<ActOutput>,
+    /// How it is written and reported.
+    #[command(flatten)]
+    pub(crate) write: WriteFlags,
 }
 
 /// Flags of `undo`.
@@ -222,7 +214,7 @@ impl Verb {
             Self::Pause(args) | Self::Resume(args) | Self::Accept(args) | Self::Retry(args) | Self::Abort(args) => args,
             Self::Undo(args) => &args.verb,
         };
-        args.dry_run == DryRun::None
+        args.write.changes()
     }
 }
 

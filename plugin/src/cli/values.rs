@@ -1,6 +1,6 @@
 //! What flags can be set to. Help texts stand beside the flags: a doc comment here would be printed with every value.
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
 use super::name::is_namespace;
 
@@ -53,6 +53,30 @@ pub(crate) enum ActOutput {
     Yaml,
 }
 
+/// How a change is written and reported.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WriteFlags {
+    /// Print or validate the changes only
+    ///
+    /// `client` only prints the changes; `server` validates them on the API server without storing them.
+    #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
+          num_args = 0..=1, require_equals = true)]
+    pub(crate) dry_run: DryRun,
+    /// Name under which the API server tracks the fields written
+    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN, hide_short_help = true)]
+    pub(crate) field_manager: String,
+    /// Print objects instead of messages
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", hide_short_help = true)]
+    pub(crate) output: Option<ActOutput>,
+}
+
+impl WriteFlags {
+    /// Whether anything is changed.
+    pub(crate) fn changes(&self) -> bool {
+        self.dry_run == DryRun::None
+    }
+}
+
 /// Values of `--include`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Include {
@@ -75,6 +99,13 @@ pub(crate) enum StatusOutput {
     Yaml,
     // `type/name`
     Name,
+}
+
+impl StatusOutput {
+    /// Whether a person reads it.
+    pub(crate) fn is_table(self) -> bool {
+        matches!(self, Self::Table | Self::Wide)
+    }
 }
 
 /// Formats of `plan`.

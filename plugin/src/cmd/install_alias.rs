@@ -23,7 +23,7 @@ pub(crate) fn is_asked(program: Option<&std::ffi::OsString>) -> bool {
 /// # Errors
 /// When something foreign is in its place, or it cannot be written.
 pub(crate) fn install(args: &AliasArgs) -> Result<(), Problem> {
-    let program = env::current_exe().map_err(fail("find this program's own path"))?;
+    let program = env::current_exe().map_err(Problem::io("find this program's own path"))?;
     let beside = || program.parent().unwrap_or(Path::new(".")).to_owned();
     let folder = args.folder.clone().unwrap_or_else(beside);
     let path = folder.join(ALIAS).with_extension(program.extension().unwrap_or_default());
@@ -35,7 +35,7 @@ pub(crate) fn install(args: &AliasArgs) -> Result<(), Problem> {
         }
         Ok(_) => return Err(FdbError::Foreign { path: text }.into()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(fail(&format!("look at {text}"))(error)),
+        Err(error) => return Err(Problem::io(format!("look at {text}"))(error)),
     }
     link(&program, &path)?;
     output::line(&format!("{text} written"));
@@ -51,18 +51,14 @@ fn is_ours(path: &Path, program: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) && same(path, program)
 }
 
-fn same(one: &Path, other: &Path) -> bool {
+/// Whether two paths lead to the same file.
+pub(crate) fn same(one: &Path, other: &Path) -> bool {
     matches!((fs::canonicalize(one), fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other)
-}
-
-fn fail(action: &str) -> impl Fn(io::Error) -> Problem {
-    let action = action.to_owned();
-    move |source| Problem::Io { action: action.clone(), source }
 }
 
 #[cfg(unix)]
 fn link(program: &Path, path: &Path) -> Result<(), Problem> {
-    std::os::unix::fs::symlink(target(program, path), path).map_err(fail(&format!("write {}", path.display())))
+    std::os::unix::fs::symlink(target(program, path), path).map_err(Problem::io(format!("write {}", path.display())))
 }
 
 /// In the same folder the bare name, so that the folder can be moved.

@@ -9,10 +9,10 @@ mod rollout;
 mod status;
 mod version;
 
-use shared::target::Kinds;
+use shared::target::{Kinds, PowerAction};
 
 use crate::cli::recover::{Recover, RecoverArgs};
-use crate::cli::{Cli, Command};
+use crate::cli::{ActArgs, Cli, Command, HubArgs, SleepArgs};
 use crate::error::{Exit, Problem};
 
 /// Runs the command.
@@ -21,11 +21,11 @@ use crate::error::{Exit, Problem};
 /// When nothing could be tried at all. Failures of single targets are printed and counted.
 pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
     match &cli.command {
-        None => power::sleep(kinds, &cli.sleep, &cli.hub).await,
-        Some(Command::Dehydrate(args)) => power::sleep(kinds, args, &cli.hub).await,
+        None => sleep(kinds, &cli.sleep, &cli.hub).await,
+        Some(Command::Dehydrate(args)) => sleep(kinds, args, &cli.hub).await,
         Some(Command::Resume(args)) => {
             args.check()?;
-            power::wake(kinds, &args.act, &cli.hub).await
+            change(kinds, PowerAction::Resume, &args.act, false, &cli.hub).await
         }
         Some(Command::Plan(args)) => plan::run(kinds, args, &cli.hub).await,
         Some(Command::Status(args)) => status::run(kinds, args, &cli.hub).await,
@@ -43,6 +43,25 @@ pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
             completion::answer(kinds, words).await;
             Ok(Exit::Done)
         }
+    }
+}
+
+async fn sleep(kinds: Kinds, args: &SleepArgs, hub: &HubArgs) -> Result<Exit, Problem> {
+    change(kinds, PowerAction::Hibernate, &args.act, args.force, hub).await
+}
+
+/// Changes targets at once, or by a rollout if a flag of one is given.
+async fn change(
+    kinds: Kinds,
+    action: PowerAction,
+    args: &ActArgs,
+    force: bool,
+    hub: &HubArgs,
+) -> Result<Exit, Problem> {
+    if args.rollout.given().is_empty() {
+        power::run(kinds, action, args, force, hub).await
+    } else {
+        rollout::create::run(kinds, action, args, force, hub).await
     }
 }
 

@@ -1,18 +1,16 @@
 //! What can go wrong with one target, and which exit code that is.
 
 mod exit;
-mod preflight;
 mod recover;
 mod rollout;
 mod select;
 mod wait;
 
-use std::fmt;
+use std::{fmt, io};
 
 use shared::target::TargetError;
 
 pub(crate) use self::exit::Exit;
-pub(crate) use self::preflight::{PreflightError, StandInError};
 pub(crate) use self::recover::FdbError;
 pub(crate) use self::rollout::RolloutError;
 pub(crate) use self::select::{ResolveError, UsageError};
@@ -48,10 +46,16 @@ pub(crate) enum Problem {
     Fdb(#[from] FdbError),
     #[error(transparent)]
     Rollout(#[from] RolloutError),
-    #[error(transparent)]
-    Preflight(#[from] PreflightError),
-    #[error(transparent)]
-    StandIn(#[from] Box<StandInError>),
+    #[error(
+        "the preflight refuses the sleep, no hibernation was requested{}:\n  {}",
+        if *can_be_forced { " (--force accepts this)" } else { "" }, reasons.join("\n  ")
+    )]
+    Preflight { reasons: Vec<String>, can_be_forced: bool },
+    #[error("{0}; no sleep was requested (--yes requests it without a preflight)")]
+    NoPreflight(String),
+    /// The target's own system refused the write, and nothing else could take the request.
+    #[error("{refusal}; {why}")]
+    StandIn { refusal: Box<HubError>, why: String },
     #[error("conflict: the object changed {0} times during the write; try again")]
     Contended(u32),
     #[error("not confirmed, nothing was changed (use --yes to skip the question)")]
@@ -61,13 +65,19 @@ pub(crate) enum Problem {
     )]
     Unasked,
     #[error("cannot {action}: {source}")]
-    Io { action: String, source: std::io::Error },
+    Io { action: String, source: io::Error },
 }
 
 impl Problem {
     /// An object that does not have the form of its kind.
     pub(crate) fn unreadable(error: serde_json::Error) -> Self {
         Self::Target(error.into())
+    }
+
+    /// A failure of the system below.
+    pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let action = action.into();
+        move |source| Self::Io { action, source }
     }
 }
 
@@ -83,17 +93,17 @@ impl fmt::Display for Failure {
         match &self.problem {
             // These name their object themselves, where they have one.
             Problem::Hub(_)
-            | Problem::StandIn(_)
+            | Problem::StandIn { .. }
             | Problem::Resolve(_)
             | Problem::Usage(_)
             | Problem::Time(_)
             | Problem::Fdb(_)
+            | Problem::Rollout(_)
             | Problem::Declined
             | Problem::Unasked
             | Problem::Io { .. } => {
                 write!(f, "{}", self.problem)
             }
-            Problem::Rollout(error) if !error.is_nameless() => write!(f, "{error}"),
             problem => write!(f, "{}: {problem}", self.what),
         }
     }
@@ -106,18 +116,14 @@ impl Problem {
             Self::Usage(_) | Self::Time(_) | Self::Hub(HubError::Selector { .. }) => Exit::Usage,
             Self::Fdb(error) => error.exit(),
             Self::Rollout(error) => error.exit(),
-            Self::Preflight(error) => error.exit(),
-            Self::StandIn(error) if matches!(error.refusal, HubError::Refused { .. }) => Exit::Refused,
-            Self::Hub(HubError::Refused { .. }) | Self::Target(TargetError::Refused(_)) => Exit::Refused,
-            Self::Wait(WaitError::TimedOut { .. }) => Exit::TimedOut,
+            Self::StandIn { refusal, .. } if matches!(**refusal, HubError::Refused { .. }) => Exit::Refused,
+            Self::Hub(HubError::Refused { .. }) | Self::Target(TargetError::Refused(_)) | Self::Preflight { .. } => {
+                Exit::Refused
+            }
+            Self::NoPreflight(_) => Exit::TimedOut,
+            Self::Wait(error) => error.exit(),
             _ => Exit::Error,
         }
-    }
-}
-
-impl From<StandInError> for Problem {
-    fn from(error: StandInError) -> Self {
-        Self::StandIn(Box::new(error))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why a rollout is not created, not changed, or does not end well, and which exit code that is.
+//! Why a rollout is not created or not changed, and which exit code that is.
 
 use shared::rollout::selector::SelectorError;
 
@@ -52,41 +52,15 @@ pub(crate) enum RolloutError {
     NotFound { what: String, hint: String },
     #[error("{what} cannot {verb}: {why}")]
     Verb { what: String, verb: &'static str, why: String },
-    #[error("stopped waiting after {after}: {why}")]
-    Failed { after: String, why: String },
-    #[error("over after {after}: {why}")]
-    Refused { after: String, why: String },
-    #[error("over after {after}: {why}")]
-    NeverStarted { after: String, why: String },
 }
 
 impl RolloutError {
     /// The exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::OtherKind { .. }
-            | Self::Force { .. }
-            | Self::TooManyNames { .. }
-            | Self::TooManyCanaries { .. }
-            | Self::NotACanary { .. }
-            | Self::CanarySelector { .. }
-            | Self::Selector(_)
-            | Self::Repeated { .. }
-            | Self::NotARollout { .. } => Exit::Usage,
-            Self::NoDefinition
-            | Self::NoController(_)
-            | Self::HiveController
-            | Self::Verb { .. }
-            | Self::Refused { .. } => Exit::Refused,
-            Self::NoCanaries { .. } | Self::Ambiguous { .. } | Self::NotFound { .. } | Self::Failed { .. } => {
-                Exit::Error
-            }
-            Self::NeverStarted { .. } => Exit::TimedOut,
+            Self::NoDefinition | Self::NoController(_) | Self::HiveController | Self::Verb { .. } => Exit::Refused,
+            Self::NoCanaries { .. } | Self::Ambiguous { .. } | Self::NotFound { .. } => Exit::Error,
+            _ => Exit::Usage,
         }
-    }
-
-    /// Whether the message lacks the name of its object.
-    pub(crate) fn is_nameless(&self) -> bool {
-        matches!(self, Self::Failed { .. } | Self::Refused { .. } | Self::NeverStarted { .. })
     }
 }

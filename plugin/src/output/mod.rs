@@ -3,14 +3,17 @@
 pub(crate) mod age;
 pub(crate) mod prompt;
 
-use std::env;
 use std::io::{self, IsTerminal, Write, stderr, stdout};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::{env, iter};
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use shared::text::is_unsafe;
+
+use crate::cli::{ActOutput, WriteFlags};
+use crate::error::{Exit, Failure};
 
 /// Whether a write to stdout has failed.
 static UNREAD: AtomicBool = AtomicBool::new(false);
@@ -85,6 +88,12 @@ pub(crate) fn error(text: &str) {
     let _ = writeln!(stderr(), "{head} {}", plain(text));
 }
 
+/// Prints a failure. Returns its exit code.
+pub(crate) fn failed(failure: &Failure) -> Exit {
+    error(&failure.to_string());
+    failure.problem.exit()
+}
+
 /// Colours of the few words that have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
@@ -131,6 +140,19 @@ pub(crate) fn yaml(value: &impl Serialize) -> String {
     serde_saphyr::to_string(value).unwrap_or_else(|error| format!("{error}\n"))
 }
 
+/// A list of what `-o json` documents.
+pub(crate) fn list(kind: &str, items: &impl Serialize) -> Value {
+    json!({ "apiVersion": "hibernate.sh/v1alpha1", "kind": kind, "items": items })
+}
+
+/// An object without the fields that have no value.
+pub(crate) fn known(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    object
+}
+
 /// Cells in columns, three spaces apart.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
@@ -143,6 +165,14 @@ pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
+/// A table with headers, if there are any. An empty cell would shift the columns for scripts that split at spaces.
+pub(crate) fn table(headers: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<String> {
+    let head: Vec<String> = headers.iter().map(|&header| header.to_owned()).collect();
+    let cell = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    let rows = rows.into_iter().map(|row| row.into_iter().map(cell).collect());
+    aligned(&iter::once(head).filter(|head| !head.is_empty()).chain(rows).collect::<Vec<_>>())
+}
+
 /// What kubectl says of an empty result; `namespace` is none for all namespaces and for kinds that have none.
 pub(crate) fn nothing_found(namespace: Option<&str>) -> String {
     match namespace {
@@ -151,8 +181,25 @@ pub(crate) fn nothing_found(namespace: Option<&str>) -> String {
     }
 }
 
+/// Reports a change of an object as the flags ask for it.
+pub(crate) fn changed(flags: &WriteFlags, what: &str, done: &str, changed: &Value) {
+    match flags.output {
+        None => line(&format!("{what} {done}{}", flags.dry_run.suffix())),
+        Some(format) => object(format, what, changed),
+    }
+}
+
+/// Prints an object.
+pub(crate) fn object(format: ActOutput, what: &str, object: &Value) {
+    match format {
+        ActOutput::Name => line(what),
+        ActOutput::Json => text(&json(&without_managed_fields(object))),
+        ActOutput::Yaml => text(&yaml(&without_managed_fields(object))),
+    }
+}
+
 /// The object without `managedFields`, which kubectl hides too.
-pub(crate) fn without_managed_fields(object: &Value) -> Value {
+fn without_managed_fields(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");

@@ -42,7 +42,7 @@ pub(crate) fn answer(question: &str) -> Result<String, Problem> {
 /// When it cannot be read.
 pub(crate) fn read() -> Result<String, Problem> {
     let mut answer = String::new();
-    stdin().read_line(&mut answer).map_err(|source| Problem::Io { action: "read the answer".to_owned(), source })?;
+    stdin().read_line(&mut answer).map_err(Problem::io("read the answer"))?;
     Ok(answer)
 }
 

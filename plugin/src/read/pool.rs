@@ -6,7 +6,7 @@ use shared::hive::pool::{ClusterPool, is_member};
 use shared::target::{CLUSTER_DEPLOYMENT, Kind};
 
 use crate::api::error::HubError;
-use crate::api::{Hub, Resource};
+use crate::api::{Hub, Resource, text};
 
 /// A request for a cluster of a pool.
 pub(crate) static CLUSTER_CLAIM: Kind = Kind::namespaced("hive.openshift.io", &["v1"], "ClusterClaim", "clusterclaims");
@@ -39,10 +39,9 @@ impl PoolSnapshot {
 }
 
 pub(crate) fn waits(claim: &Value, pool: &str) -> bool {
-    let text = |path: &str| claim.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    text("/spec/clusterPoolName") == pool
-        && text("/spec/namespace").is_empty()
-        && text("/metadata/deletionTimestamp").is_empty()
+    text(claim, "/spec/clusterPoolName") == pool
+        && text(claim, "/spec/namespace").is_empty()
+        && text(claim, "/metadata/deletionTimestamp").is_empty()
 }
 
 /// Every cluster of the hub: those of a pool live in a namespace each.

@@ -1,11 +1,16 @@
 //! Whether the webhook guards the volumes of a cluster, as far as the user may see that.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
+use serde::Deserialize;
 use serde_json::Value;
 use shared::admission::cel::OWNED_BY_FDB;
 use shared::annotation::keys;
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::suspension::Minimum;
+use shared::rollout::selector;
 use shared::target::Kind;
 
 use crate::api::{Hub, Resource};
@@ -71,7 +76,7 @@ fn judge(
     let selectors: Vec<&Value> =
         guarding.iter().map(|guard| guard.get("namespaceSelector").unwrap_or(&Value::Null)).collect();
     match labels {
-        _ if selectors.iter().any(|selector| selects(selector, &Value::Null) && is_empty(selector)) => {}
+        _ if selectors.iter().any(|selector| is_empty(selector)) => {}
         None => {
             return Protection::Unknown(format!(
                 "the webhook guards some namespaces, and the labels of {namespace} cannot be read"
@@ -133,22 +138,9 @@ fn is_empty(selector: &Value) -> bool {
 
 /// Whether a label selector selects an object with these labels; an empty one selects all.
 fn selects(selector: &Value, labels: &Value) -> bool {
-    let found = |key: &str| labels.get(key).and_then(Value::as_str);
-    let pairs = selector.get("matchLabels").and_then(Value::as_object);
-    let all_labels = pairs.is_none_or(|pairs| pairs.iter().all(|(key, value)| found(key) == value.as_str()));
-    let holds = |expression: &Value| {
-        let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
-        let value = found(text("key"));
-        let listed = value.is_some_and(|value| list(expression, "values").iter().any(|one| one == value));
-        match text("operator") {
-            "In" => listed,
-            "NotIn" => !listed,
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            _ => false,
-        }
-    };
-    all_labels && list(selector, "matchExpressions").iter().all(holds)
+    let selector = Option::<LabelSelector>::deserialize(selector).map(Option::unwrap_or_default);
+    let labels = BTreeMap::deserialize(labels).unwrap_or_default();
+    selector.is_ok_and(|selector| selector::selects(&selector, &labels))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use shared::target::Kind;
 use shared::text::sanitize_to;
 
 use crate::api::error::HubError;
-use crate::api::{Hub, Resource};
+use crate::api::{Hub, Resource, text};
 use crate::output;
 use crate::select::resolve::CONCURRENCY;
 use crate::select::target::Target;
@@ -55,7 +55,7 @@ pub(crate) async fn autoscalers(hub: &Hub, namespaces: BTreeSet<String>) -> Vec<
 
 /// Everything that may scale this workload again.
 pub(crate) fn of(target: &Target, autoscalers: &[Value]) -> Vec<Finding> {
-    let (object, what, field) = (&target.object, target.full_name(), target.sleep_field());
+    let (object, what, field) = (&target.object, target.full_name(), target.row.deployed_field().unwrap_or_default());
     let scalers = autoscalers.iter().filter(|scaler| scales(scaler, target));
     let scalers: BTreeSet<_> = scalers.filter_map(|scaler| by_autoscaler(scaler, &what)).collect();
     let owners = controllers(object).map(|owner| {
@@ -174,10 +174,6 @@ fn controllers(object: &Value) -> impl Iterator<Item = &Value> {
 
 fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get("labels")?.get(key)?.as_str()
-}
-
-fn text<'a>(object: &'a Value, path: &str) -> &'a str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn short(name: &str) -> String {

@@ -6,3 +6,14 @@ pub(crate) mod parse;
 pub(crate) mod resolve;
 pub(crate) mod target;
 pub(crate) mod whole;
+
+/// All of them in their order, each once.
+pub(crate) fn unique<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in all {
+        if !once.contains(&one) {
+            once.push(one);
+        }
+    }
+    once
+}

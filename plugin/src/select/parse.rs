@@ -3,7 +3,7 @@
 use shared::target::cron_job::IN_NAMESPACE;
 use shared::target::{Kinds, Record, ShownKind, TargetKind};
 
-use super::whole;
+use super::{unique, whole};
 use crate::api::Hub;
 use crate::cli::name::is_name;
 use crate::cli::{COMMANDS, HubArgs};
@@ -48,9 +48,7 @@ impl Selection {
             Self::Named(_) => namespace,
         }
     }
-}
 
-impl Selection {
     /// Whether `status` shows a target: every target that was named, and of others those that are of interest.
     pub(crate) fn shows(&self, row: &TargetKind, record: &Record) -> bool {
         matches!(self, Self::Named(_)) || self.whole().is_some() || row.lifecycle.is_listed(record)
@@ -86,12 +84,11 @@ pub(crate) struct Flags<'a> {
     pub(crate) lists: bool,
 }
 
-/// Understands the words of the command line.
-///
-/// # Errors
-/// When they are not targets, or contradict the flags.
-pub(crate) fn parse(kinds: Kinds, words: &[String], flags: Flags<'_>) -> Result<Selection, UsageError> {
-    Parser { kinds }.parse(words, flags)
+impl<'a> Flags<'a> {
+    /// Those of a command that lists nothing by itself.
+    pub(crate) fn new(hub: &'a HubArgs, all: bool) -> Self {
+        Self { selector: hub.selector.as_deref(), all, all_namespaces: hub.all_namespaces, lists: false }
+    }
 }
 
 /// The names of objects of a kind that is only shown, if the words ask for one; no name at all means every object.
@@ -128,115 +125,110 @@ fn names_of(row: &'static ShownKind, words: &[String]) -> Result<Option<Vec<Stri
     }
 }
 
-struct Parser {
-    kinds: Kinds,
+/// Understands the words of the command line.
+///
+/// # Errors
+/// When they are not targets, or contradict the flags.
+pub(crate) fn parse(kinds: Kinds, words: &[String], flags: Flags<'_>) -> Result<Selection, UsageError> {
+    if flags.selector.is_some() && flags.all && !flags.lists {
+        return Err(UsageError::SelectorAndAll);
+    }
+    // `-l "$LABELS"` with nothing in it is harmless only where nothing is changed.
+    let selector = flags.selector.filter(|selector| !selector.trim().is_empty());
+    if selector.is_none() && flags.selector.is_some() && !flags.lists {
+        return Err(UsageError::EmptySelector);
+    }
+    if selector.is_some() || flags.all {
+        return query(kinds, words, selector.unwrap_or_default(), flags);
+    }
+    let Some(first) = words.first() else {
+        return if flags.lists { query(kinds, &[], "", flags) } else { Err(UsageError::Nothing) };
+    };
+    let types = types_of(kinds, first);
+    if !first.contains('/') && words.len() == 1 && types.is_ok() {
+        return if flags.lists {
+            query(kinds, words, "", flags)
+        } else {
+            Err(UsageError::TypeWithoutNames(first.clone()))
+        };
+    }
+    if flags.all_namespaces {
+        return Err(UsageError::NameInAllNamespaces);
+    }
+    if let Some(name) = whole::named(words)? {
+        let kinds = IN_NAMESPACE.to_vec();
+        return Ok(Selection::Query { kinds, selector: String::new(), typed: true, whole: Some(name) });
+    }
+    if let Some(row) = kinds.shown_named(first).filter(|_| words.len() > 1) {
+        return Err(UsageError::OnlyShown(row.refusal_of(&format!("{}/{}", row.word, words[1]))));
+    }
+    let references = match types {
+        // `deploy web db`: a word that is a type, and more words.
+        Ok(types) if words.len() > 1 && !first.contains('/') => {
+            words[1..].iter().map(|name| typed_by(first, &types, name)).collect::<Result<_, _>>()?
+        }
+        _ => words.iter().map(|word| reference(kinds, word)).collect::<Result<Vec<_>, _>>()?,
+    };
+    Ok(Selection::Named(unique(references)))
 }
 
-impl Parser {
-    fn parse(&self, words: &[String], flags: Flags<'_>) -> Result<Selection, UsageError> {
-        if flags.selector.is_some() && flags.all && !flags.lists {
-            return Err(UsageError::SelectorAndAll);
+fn query(kinds: Kinds, words: &[String], selector: &str, flags: Flags<'_>) -> Result<Selection, UsageError> {
+    let mut found = Vec::new();
+    for word in words {
+        if word.contains('/') {
+            return Err(UsageError::NameWithSelector(word.clone()));
         }
-        // `-l "$LABELS"` with nothing in it is harmless only where nothing is changed.
-        let selector = flags.selector.filter(|selector| !selector.trim().is_empty());
-        if selector.is_none() && flags.selector.is_some() && !flags.lists {
-            return Err(UsageError::EmptySelector);
-        }
-        if selector.is_some() || flags.all {
-            return self.query(words, selector.unwrap_or_default(), flags);
-        }
-        let Some(first) = words.first() else {
-            return if flags.lists { self.query(&[], "", flags) } else { Err(UsageError::Nothing) };
-        };
-        let types = self.types_of(first);
-        if !first.contains('/') && words.len() == 1 && types.is_ok() {
-            return if flags.lists {
-                self.query(words, "", flags)
-            } else {
-                Err(UsageError::TypeWithoutNames(first.clone()))
-            };
-        }
-        if flags.all_namespaces {
-            return Err(UsageError::NameInAllNamespaces);
-        }
-        if let Some(name) = whole::named(words)? {
-            let kinds = IN_NAMESPACE.to_vec();
-            return Ok(Selection::Query { kinds, selector: String::new(), typed: true, whole: Some(name) });
-        }
-        if let Some(row) = self.kinds.shown_named(first).filter(|_| words.len() > 1) {
-            return Err(UsageError::OnlyShown(row.refusal_of(&format!("{}/{}", row.word, words[1]))));
-        }
-        let references = match types {
-            // `deploy web db`: a word that is a type, and more words.
-            Ok(types) if words.len() > 1 && !first.contains('/') => {
-                words[1..].iter().map(|name| typed_by(first, &types, name)).collect::<Result<_, _>>()?
-            }
-            _ => words.iter().map(|word| self.reference(word)).collect::<Result<Vec<_>, _>>()?,
-        };
-        Ok(Selection::Named(without_repetitions(references)))
+        let types = types_of(kinds, word).map_err(|error| match error {
+            UsageError::UnknownType { word, known } => UsageError::NotAType { word, known },
+            error => error,
+        });
+        found.extend(types?);
     }
+    let mut found = unique(found);
+    let typed = !found.is_empty();
+    if !typed {
+        found = if flags.lists { kinds.shown_by_default() } else { kinds.defaults() };
+    }
+    Ok(Selection::Query { kinds: found, selector: selector.to_owned(), typed, whole: None })
+}
 
-    fn query(&self, words: &[String], selector: &str, flags: Flags<'_>) -> Result<Selection, UsageError> {
-        let mut found = Vec::new();
-        for word in words {
-            if word.contains('/') {
-                return Err(UsageError::NameWithSelector(word.clone()));
-            }
-            let types = self.types_of(word).map_err(|error| match error {
-                UsageError::UnknownType { word, known } => UsageError::NotAType { word, known },
-                error => error,
+/// The kinds of `deploy` or `deploy,sts`.
+fn types_of(kinds: Kinds, words: &str) -> Result<Vec<&'static TargetKind>, UsageError> {
+    let mut found = Vec::new();
+    for word in words.split(',') {
+        match (kinds.named(word), kinds.shown_named(word)) {
+            (kinds, _) if !kinds.is_empty() => found.extend(kinds),
+            (_, Some(row)) => return Err(UsageError::OnlyShown(row.refusal_of(row.word))),
+            (_, None) => return Err(unknown(kinds, word)),
+        }
+    }
+    Ok(found)
+}
+
+/// `NAME` or `TYPE/NAME`.
+fn reference(kinds: Kinds, word: &str) -> Result<Reference, UsageError> {
+    if let Some((type_word, name)) = word.split_once('/') {
+        let types = kinds.named(type_word);
+        if types.is_empty() {
+            let shown = kinds.shown_named(type_word);
+            return Err(match shown {
+                Some(row) => UsageError::OnlyShown(row.refusal_of(word)),
+                None => unknown(kinds, type_word),
             });
-            for kind in types? {
-                if !found.contains(&kind) {
-                    found.push(kind);
-                }
-            }
         }
-        let typed = !found.is_empty();
-        if !typed {
-            found = if flags.lists { self.kinds.shown_by_default() } else { self.kinds.defaults() };
+        if name.contains('/') {
+            return Err(UsageError::Slash { word: word.to_owned(), name: name.to_owned() });
         }
-        Ok(Selection::Query { kinds: found, selector: selector.to_owned(), typed, whole: None })
+        return typed_by(type_word, &types, name);
     }
+    if COMMANDS.iter().any(|command| command == word) {
+        return Err(UsageError::Command(word.to_owned()));
+    }
+    Ok(Reference { kinds: kinds.targets.to_vec(), word: None, name: checked(word)? })
+}
 
-    /// The kinds of `deploy` or `deploy,sts`.
-    fn types_of(&self, words: &str) -> Result<Vec<&'static TargetKind>, UsageError> {
-        let mut found = Vec::new();
-        for word in words.split(',') {
-            match (self.kinds.named(word), self.kinds.shown_named(word)) {
-                (kinds, _) if !kinds.is_empty() => found.extend(kinds),
-                (_, Some(row)) => return Err(UsageError::OnlyShown(row.refusal_of(row.word))),
-                (_, None) => return Err(self.unknown(word)),
-            }
-        }
-        Ok(found)
-    }
-
-    /// `NAME` or `TYPE/NAME`.
-    fn reference(&self, word: &str) -> Result<Reference, UsageError> {
-        if let Some((type_word, name)) = word.split_once('/') {
-            let types = self.kinds.named(type_word);
-            if types.is_empty() {
-                let shown = self.kinds.shown_named(type_word);
-                return Err(match shown {
-                    Some(row) => UsageError::OnlyShown(row.refusal_of(word)),
-                    None => self.unknown(type_word),
-                });
-            }
-            if name.contains('/') {
-                return Err(UsageError::Slash { word: word.to_owned(), name: name.to_owned() });
-            }
-            return typed_by(type_word, &types, name);
-        }
-        if COMMANDS.iter().any(|command| command == word) {
-            return Err(UsageError::Command(word.to_owned()));
-        }
-        Ok(Reference { kinds: self.kinds.targets.to_vec(), word: None, name: checked(word)? })
-    }
-
-    fn unknown(&self, word: &str) -> UsageError {
-        UsageError::UnknownType { word: word.to_owned(), known: self.kinds.known_types() }
-    }
+fn unknown(kinds: Kinds, word: &str) -> UsageError {
+    UsageError::UnknownType { word: word.to_owned(), known: kinds.known_types() }
 }
 
 fn typed_by(word: &str, types: &[&'static TargetKind], name: &str) -> Result<Reference, UsageError> {
@@ -249,16 +241,6 @@ fn typed_by(word: &str, types: &[&'static TargetKind], name: &str) -> Result<Ref
 /// Only what can be a name goes into a URL.
 fn checked(name: &str) -> Result<String, UsageError> {
     if is_name(name) { Ok(name.to_owned()) } else { Err(UsageError::NotAName(name.to_owned())) }
-}
-
-fn without_repetitions(references: Vec<Reference>) -> Vec<Reference> {
-    let mut once = Vec::new();
-    for reference in references {
-        if !once.contains(&reference) {
-            once.push(reference);
-        }
-    }
-    once
 }
 
 #[cfg(test)]

@@ -122,16 +122,12 @@ impl<'a> Resolver<'a> {
             self.leave_out(&error);
         }
         let Answers { mut found, absent, errors } = answers;
-        match found.len() {
-            1 => {
-                return found.pop().ok_or_else(|| fail(ResolveError::NoKind(reference.name.clone()).into()));
-            }
-            0 => {}
-            _ => {
-                let candidates = found.iter().map(Target::full_name).collect();
-                let name = reference.name.clone();
-                return Err(fail(ResolveError::Ambiguous { name, candidates }.into()));
-            }
+        if found.len() > 1 {
+            let candidates = found.iter().map(Target::full_name).collect();
+            return Err(fail(ResolveError::Ambiguous { name: reference.name.clone(), candidates }.into()));
+        }
+        if let Some(target) = found.pop() {
+            return Ok(target);
         }
         if let Some(error) = errors.into_iter().next() {
             return Err(fail(error.into()));

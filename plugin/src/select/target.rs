@@ -1,10 +1,10 @@
 //! A target that was found.
 
 use serde_json::Value;
-use shared::target::{CRON_JOB, Record, TargetError, TargetKind};
+use shared::target::{Record, TargetError, TargetKind};
 
 use crate::api::error::HubError;
-use crate::api::{Hub, Resource};
+use crate::api::{Hub, Resource, text};
 use crate::read::companion::{self, Beside};
 
 /// An object on the hub that can be put to sleep.
@@ -27,7 +27,7 @@ pub(crate) struct Target {
 impl Target {
     /// From an object as the hub sent it.
     pub(crate) fn new(row: &'static TargetKind, version: &'static str, object: Value) -> Self {
-        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |path| text(&object, path).to_owned();
         let resource = Resource { kind: &row.kind, version };
         Self {
             row,
@@ -65,11 +65,6 @@ impl Target {
             (Some(companion), Beside::Missing) => companion.describe(&self.object, None, record),
             _ => record,
         })
-    }
-
-    /// The field of `spec` that a sleep of a workload sets.
-    pub(crate) fn sleep_field(&self) -> &'static str {
-        if *self.row == CRON_JOB { "suspend" } else { "replicas" }
     }
 
     /// The name for messages.

@@ -78,16 +78,11 @@ impl ProgressDisplay {
         self.outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it is with a target now.
+    /// How it is with a target now. One that is no longer on its way stays as it is.
     pub(crate) fn update(&self, at: usize, outcome: Outcome) {
-        match outcome {
-            Outcome::Open(state) => self.state(at, &state),
-            end => self.finish(at, end),
+        if let Outcome::Open(state) = &outcome {
+            return self.state(at, state);
         }
-    }
-
-    /// The outcome of a target that is no longer on its way.
-    pub(crate) fn finish(&self, at: usize, outcome: Outcome) {
         let was_open = self.with(|outcomes| match outcomes.get_mut(at) {
             Some(open @ Outcome::Open(_)) => {
                 *open = outcome;
@@ -154,7 +149,7 @@ mod tests {
         let display =
             ProgressDisplay { show: Show::Together(bar.clone()), ..ProgressDisplay::new(["a", "b"].into_iter()) };
         for _ in 0..3 {
-            display.finish(0, Outcome::Arrived("running".to_owned()));
+            display.update(0, Outcome::Arrived("running".to_owned()));
         }
         assert_eq!(bar.position(), 1);
     }
@@ -163,9 +158,9 @@ mod tests {
     fn what_is_settled_stays_settled() {
         let display = ProgressDisplay::new(["a", "b", "c"].into_iter());
         display.state(0, "on its way\x1b[2J\n");
-        display.finish(1, Outcome::Arrived("running".to_owned()));
+        display.update(1, Outcome::Arrived("running".to_owned()));
         display.state(1, "late news");
-        display.finish(1, Outcome::Failed(Problem::Declined));
+        display.update(1, Outcome::Failed(Problem::Declined));
         assert!(!display.is_settled(0) && display.is_settled(1) && !display.is_settled(2));
         let outcomes = display.close();
         assert!(matches!(&outcomes[0], Outcome::Open(text) if text == "on its way [2J "));

@@ -26,7 +26,7 @@ use crate::select::target::Target;
 /// How long an answer to a request for a check is waited for without `--timeout`: without our controller there is none.
 const ANSWER_LIMIT: Duration = Duration::from_mins(2);
 /// How often that limit is checked while nothing changes.
-const ANSWER_TICK: Duration = Duration::from_secs(5);
+const ANSWER_TICK: Duration = Duration::from_secs(1);
 
 /// A target that is waited for.
 pub(crate) struct Waiting<'a> {
@@ -119,8 +119,7 @@ pub(crate) async fn all(
             Outcome::Failed(problem) => problem,
             Outcome::Open(state) => WaitError::TimedOut { after: limit.unwrap_or_default(), state }.into(),
         };
-        exits.push(problem.exit());
-        output::error(&Failure::new(name, problem).to_string());
+        exits.push(output::failed(&Failure::new(name, problem)));
     }
     exits
 }
@@ -132,13 +131,17 @@ async fn follow(hub: &Hub, group: &[(usize, &Waiting<'_>)], display: &ProgressDi
     let tick = if group.iter().any(|(_, waiting)| waiting.request.is_some()) { ANSWER_TICK } else { Duration::MAX };
     let scope = Scope { namespace: Some(&any.namespace), names: &names, tick, ..Scope::of(any.resource) };
     let mut watcher = hub.watcher(scope);
-    let (mut known, mut checked) = (BTreeSet::new(), BTreeMap::new());
+    let mut known = BTreeSet::new();
+    // As they were written, until they are listed: the limit of a request passes from then on.
+    let requested = group.iter().filter(|(_, waiting)| waiting.request.is_some());
+    let mut checked: BTreeMap<usize, Value> =
+        requested.map(|(at, waiting)| (*at, waiting.target.object.clone())).collect();
     while !group.iter().all(|(at, _)| display.is_settled(*at)) {
         let event = match watcher.next().await {
             Ok(event) => event,
             Err(error) => {
                 for (at, waiting) in group {
-                    display.finish(*at, waiting.lost(error.to_string()));
+                    display.update(*at, waiting.lost(error.to_string()));
                 }
                 return;
             }
@@ -149,13 +152,13 @@ async fn follow(hub: &Hub, group: &[(usize, &Waiting<'_>)], display: &ProgressDi
                 let Some((at, waiting)) = of(name_of(&object)) else { continue };
                 companion::attach(hub, waiting.target.row, &mut object).await;
                 display.update(*at, waiting.outcome(&object, known.insert(*at)));
-                if waiting.request.is_some() {
-                    checked.insert(*at, object);
+                if let Some(last) = checked.get_mut(at) {
+                    *last = object;
                 }
             }
             Event::Deleted((_, name)) => {
                 let Some((at, waiting)) = of(&name) else { continue };
-                display.finish(*at, Outcome::Failed(WaitError::deleted(waiting.begin.elapsed()).into()));
+                display.update(*at, Outcome::Failed(WaitError::deleted(waiting.begin.elapsed()).into()));
             }
             // Only the limit of a request passes while nothing changes.
             Event::Tick => {
@@ -170,13 +173,17 @@ async fn follow(hub: &Hub, group: &[(usize, &Waiting<'_>)], display: &ProgressDi
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use serde_json::json;
     use shared::finding::{Finding, Severity, code};
     use shared::hive::data::{DATA, Data};
     use shared::hive::preflight::PREFLIGHT;
     use shared::target::CLUSTER_DEPLOYMENT;
+    use tokio::time::timeout;
 
     use super::*;
+    use crate::cli::HubArgs;
 
     const REQUESTED: &str = "2026-11-21T18:00:00Z";
 
@@ -251,5 +258,23 @@ mod tests {
             let outcome = shown(waiting(&target(), 3, changed).outcome(&running(None, None), first_look));
             assert_eq!(outcome, (Some(Exit::Done), text.to_owned()), "{changed} {first_look}");
         }
+    }
+
+    #[test]
+    fn a_request_is_given_up_while_the_hub_cannot_be_listed() {
+        let _ = crate::provider().install_default();
+        let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
+        kubeconfig.write_all(b"kind: Config\n").unwrap();
+        let kubeconfig = Some(kubeconfig.path().to_owned());
+        let hub = HubArgs { server: Some("http://127.0.0.1:9".to_owned()), kubeconfig, ..HubArgs::default() };
+        let target = target();
+        let request = Some(Request::new(REQUESTED.parse().unwrap(), None));
+        let waiting = [Waiting { request, ..waiting(&target, 120, true) }];
+        let ended = async {
+            let hub = Hub::connect(&hub).await.unwrap();
+            timeout(Duration::from_secs(20), all(&hub, &waiting, None, false)).await.expect("it ends")
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        assert_eq!(runtime.block_on(ended), [Exit::TimedOut]);
     }
 }

@@ -10,34 +10,21 @@ use shared::rollout::member::MemberState;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use shared::target::{POWER_ROLLOUT, UNNOTICED};
 
-use super::display::ProgressDisplay;
+use super::display::{Outcome, ProgressDisplay};
 use crate::api::error::HubError;
 use crate::api::watch::{Event, Scope};
 use crate::api::{Hub, Resource};
 use crate::cli::duration::elapsed;
-use crate::error::{Problem, RolloutError, WaitError};
+use crate::error::{Exit, Problem, WaitError};
 
 /// How long after `notAfter` a controller has to say so itself.
 const GRACE: SignedDuration = SignedDuration::from_secs(5);
 /// How often the clock is looked at while nothing changes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What a rollout is, for somebody who waits for its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// It goes on.
-    Going(String),
-    /// Every target has succeeded, or was in its state already.
-    Succeeded(String),
-    /// Some targets were refused, none has failed.
-    Refused(String),
-    /// Some targets were never started, none has failed or was refused.
-    NeverStarted(String),
-    /// Some have failed, there were none, or nothing goes on without a person.
-    Failed(String),
-}
-
-/// | phase | targets | standing |
+/// How it is with a rollout, for somebody who waits for its end.
+///
+/// | phase | targets | outcome |
 /// |---|---|---|
 /// | none, or of an earlier spec | | going |
 /// | Halted | | failed, with the way out if it is for failures |
@@ -50,39 +37,42 @@ pub(crate) enum Standing {
 /// | any other, `notAfter` has passed | none in progress, any Pending or Deferred, any failed | failed |
 /// | any other, `notAfter` has passed | none in progress, any Pending or Deferred, or nothing known | never started |
 /// | any other | | going |
-pub(crate) fn standing(rollout: &PowerRollout, now: Timestamp) -> Standing {
+fn outcome(rollout: &PowerRollout, now: Timestamp, begin: Instant) -> Outcome {
     let name = rollout.metadata.name.as_deref().unwrap_or_default();
     let is_late = rollout.spec.not_after.0.checked_add(GRACE).is_ok_and(|end| now > end);
     let late = |counts: &str| format!("notAfter has passed before every target was started{counts}");
-    let never = |counts: &str| Standing::NeverStarted(late(counts));
+    let fail = |error: WaitError| Outcome::Failed(error.into());
+    let failed = |why: String| fail(WaitError::Lost { after: begin.elapsed(), why });
+    let over = |why: String, exit| fail(WaitError::Over { after: begin.elapsed(), why, exit });
+    let never = |counts: &str| over(late(counts), Exit::TimedOut);
     let known = rollout.status.as_ref().and_then(|status| Some((status, status.phase?)));
     let Some((status, phase)) = known else {
-        return if is_late { never("") } else { Standing::Going(UNNOTICED.to_owned()) };
+        return if is_late { never("") } else { Outcome::Open(UNNOTICED.to_owned()) };
     };
     let is_stale = status.observed_generation.zip(rollout.metadata.generation).is_some_and(|(seen, now)| seen < now);
     if is_stale && !is_late {
-        return Standing::Going(UNNOTICED.to_owned());
+        return Outcome::Open(UNNOTICED.to_owned());
     }
     let tally = tally(status);
     let text = format!("{phase}{}{}", reason(status), if tally.is_empty() { tally } else { format!(" ({tally})") });
-    let failed = of(status, FAILED);
+    let any_failed = of(status, FAILED) > 0;
     match phase {
         // The message says what to correct.
-        RolloutPhase::Halted if status.halt.is_none() => Standing::Failed(text),
-        RolloutPhase::Halted => Standing::Failed(format!(
+        RolloutPhase::Halted if status.halt.is_none() => failed(text),
+        RolloutPhase::Halted => failed(format!(
             "{text}; go on with `kubectl hibernate rollout accept {name}` or `retry {name}`, or end it with `abort {name}`"
         )),
-        RolloutPhase::Aborted => Standing::Failed(text),
-        _ if phase.is_over() && failed > 0 => Standing::Failed(text),
-        _ if phase.is_over() && of(status, &[MemberState::Refused]) > 0 => Standing::Refused(text),
-        RolloutPhase::Finished if status.counts.values().all(|count| *count == 0) => Standing::Failed(text),
-        _ if phase.is_over() && of(status, OPEN) > 0 => Standing::NeverStarted(text),
-        _ if phase.is_over() => Standing::Succeeded(text),
+        RolloutPhase::Aborted => failed(text),
+        _ if phase.is_over() && any_failed => failed(text),
+        _ if phase.is_over() && of(status, &[MemberState::Refused]) > 0 => over(text, Exit::Refused),
+        RolloutPhase::Finished if status.counts.values().all(|count| *count == 0) => failed(text),
+        _ if phase.is_over() && of(status, OPEN) > 0 => over(text, Exit::TimedOut),
+        _ if phase.is_over() => Outcome::Arrived(format!("over after {}: {text}", elapsed(begin.elapsed()))),
         _ if is_late && of(status, &[MemberState::Progressing]) == 0 && of(status, WAITING) > 0 => {
             let counts = format!(": {text}");
-            if failed > 0 { Standing::Failed(late(&counts)) } else { never(&counts) }
+            if any_failed { failed(late(&counts)) } else { never(&counts) }
         }
-        _ => Standing::Going(text),
+        _ => Outcome::Open(text),
     }
 }
 
@@ -148,12 +138,13 @@ pub(crate) async fn until_over(hub: &Hub, rollout: &PowerRollout, limit: Option<
                 Event::Deleted(_) => return Err(WaitError::deleted(begin.elapsed()).into()),
                 Event::Tick => {}
             }
-            match verdict(standing(&last, Timestamp::now()), begin) {
-                Verdict::Going(text) => {
+            match outcome(&last, Timestamp::now(), begin) {
+                Outcome::Open(text) => {
                     display.state(0, &text);
                     state = text;
                 }
-                Verdict::Over(result) => return result,
+                Outcome::Arrived(text) => return Ok(text),
+                Outcome::Failed(problem) => return Err(problem),
             }
         }
     };
@@ -165,23 +156,6 @@ pub(crate) async fn until_over(hub: &Hub, rollout: &PowerRollout, limit: Option<
     ended.unwrap_or_else(|| Err(WaitError::TimedOut { after: limit.unwrap_or_default(), state }.into()))
 }
 
-enum Verdict {
-    Going(String),
-    Over(Result<String, Problem>),
-}
-
-fn verdict(standing: Standing, begin: Instant) -> Verdict {
-    let after = elapsed(begin.elapsed());
-    let fail = |error: RolloutError| Verdict::Over(Err(error.into()));
-    match standing {
-        Standing::Going(text) => Verdict::Going(text),
-        Standing::Succeeded(text) => Verdict::Over(Ok(format!("over after {after}: {text}"))),
-        Standing::Refused(why) => fail(RolloutError::Refused { after, why }),
-        Standing::NeverStarted(why) => fail(RolloutError::NeverStarted { after, why }),
-        Standing::Failed(why) => fail(RolloutError::Failed { after, why }),
-    }
-}
-
 fn typed(object: Value) -> Result<PowerRollout, Problem> {
     serde_json::from_value(object).map_err(Problem::unreadable)
 }
@@ -191,7 +165,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::error::Exit;
 
     const NOW: &str = "2026-11-24T18:00:00Z";
 
@@ -206,11 +179,18 @@ mod tests {
 
     /// The exit code; none while it goes on.
     fn exit(rollout: &PowerRollout) -> Option<Exit> {
-        match verdict(standing(rollout, NOW.parse().unwrap()), Instant::now()) {
-            Verdict::Going(_) => None,
-            Verdict::Over(Ok(_)) => Some(Exit::Done),
-            Verdict::Over(Err(problem)) => Some(problem.exit()),
+        match outcome(rollout, NOW.parse().unwrap(), Instant::now()) {
+            Outcome::Open(_) => None,
+            Outcome::Arrived(_) => Some(Exit::Done),
+            Outcome::Failed(problem) => Some(problem.exit()),
         }
+    }
+
+    /// Why it has failed.
+    fn why(not_after: &str, status: &Value) -> String {
+        let outcome = outcome(&rollout(not_after, status), NOW.parse().unwrap(), Instant::now());
+        let Outcome::Failed(Problem::Wait(WaitError::Lost { why, .. })) = outcome else { panic!("{status}") };
+        why
     }
 
     #[test]
@@ -258,22 +238,17 @@ mod tests {
             "phase": "Halted", "message": "2 of 1 failures in group canary", "total": 9,
             "halt": { "group": "canary", "at": NOW, "acceptFailures": 0, "retryFailed": 0 }, "counts": { "Failed": 2, "Pending": 5, "Succeeded": 2 },
         });
-        let Standing::Failed(text) = standing(&rollout("2026-11-24T20:00:00Z", &status), NOW.parse().unwrap()) else {
-            panic!()
-        };
         assert_eq!(
-            text,
+            why("2026-11-24T20:00:00Z", &status),
             "Halted: 2 of 1 failures in group canary (9 targets: 2 Succeeded, 5 Pending, 2 Failed); go on with `kubectl hibernate rollout accept night` \
              or `retry night`, or end it with `abort night`"
         );
         let status =
             json!({ "phase": "Halted", "message": "selects 9 targets, more than maxTargets 8: raise it or abort" });
-        let standing = standing(&rollout("2026-11-24T20:00:00Z", &status), NOW.parse().unwrap());
         let text = "Halted: selects 9 targets, more than maxTargets 8: raise it or abort";
-        assert_eq!(standing, Standing::Failed(text.to_owned()));
+        assert_eq!(why("2026-11-24T20:00:00Z", &status), text);
         let status = json!({ "phase": "Paused", "message": "paused", "counts": { "Failed": 1, "Pending": 8 } });
         let text = "notAfter has passed before every target was started: Paused: paused (8 Pending, 1 Failed)";
-        let standing = super::standing(&rollout("2026-11-24T17:00:00Z", &status), NOW.parse().unwrap());
-        assert_eq!(standing, Standing::Failed(text.to_owned()));
+        assert_eq!(why("2026-11-24T17:00:00Z", &status), text);
     }
 }

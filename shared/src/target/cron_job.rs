@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
 use super::record::{Record, StepRecord};
-use super::row::TargetKind;
+use super::row::{Advice, TargetKind};
 use super::workload::{DEPLOYMENT, STATEFUL_SET, row, written_at};
 use crate::annotation::hold::protected;
 use crate::annotation::{annotation, format, keys};
@@ -30,6 +30,7 @@ use crate::workload::replicas::{ReplicasError, guarded, reason_change};
 
 /// `CronJob`.
 pub static CRON_JOB: TargetKind = TargetKind {
+    advice: Some(Advice::Reverts("suspend")),
     asleep: "suspended",
     awake: "restored",
     lifecycle: &CronJob,

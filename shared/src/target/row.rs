@@ -73,8 +73,8 @@ pub struct Elsewhere {
 /// Other objects to read before a change. Whoever has a client reads them and warns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Whatever may undo a sleep of the target: autoscalers, owners and deployment tools.
-    Reverts,
+    /// Whatever may undo a sleep of the target by this field of `spec`: autoscalers, owners and deployment tools.
+    Reverts(&'static str),
     /// The `ClusterPool` that the target belongs to, and its `hibernateAfter`.
     ClusterPools,
 }
@@ -150,6 +150,14 @@ impl TargetKind {
     /// As [`Lifecycle::progress`].
     pub fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
         self.lifecycle.progress(object, action)
+    }
+
+    /// The field of `spec` that a sleep sets and whoever deploys the target may set too: after a wake it is theirs.
+    pub fn deployed_field(&self) -> Option<&'static str> {
+        match self.advice {
+            Some(Advice::Reverts(field)) => Some(field),
+            _ => None,
+        }
     }
 
     /// What `--wait` says once the target has followed the action.

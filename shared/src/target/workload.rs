@@ -39,7 +39,7 @@ pub(super) const fn row(kind: Kind) -> TargetKind {
         has_schedule: false,
         has_force: false,
         has_plan: true,
-        advice: Some(Advice::Reverts),
+        advice: Some(Advice::Reverts("replicas")),
         asleep: "asleep",
         awake: "ready",
         columns: &[INSTANCES],

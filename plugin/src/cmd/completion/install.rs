@@ -8,6 +8,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::cli::{Cli, Completer, CompletionArgs};
+use crate::cmd::install_alias::same;
 use crate::error::Problem;
 use crate::output;
 
@@ -41,10 +42,9 @@ pub(crate) fn install(args: &CompletionArgs) -> Result<(), Problem> {
 }
 
 fn write_script() -> Result<(), Problem> {
-    let fail = |action: String| move |source: io::Error| Problem::Io { action, source };
-    let program = env::current_exe().map_err(fail("find this program's own path".to_owned()))?;
+    let program = env::current_exe().map_err(Problem::io("find this program's own path"))?;
     let path = program.parent().unwrap_or(Path::new(".")).join(SCRIPT_NAME);
-    let written = put(&path, &program).map_err(fail(format!("write {}", path.display())))?;
+    let written = put(&path, &program).map_err(Problem::io(format!("write {}", path.display())))?;
     let said = if written { "written" } else { "is a link to this program: completion is already installed" };
     output::line(&format!("{} {said}", path.display()));
     Ok(())
@@ -53,7 +53,7 @@ fn write_script() -> Result<(), Problem> {
 /// Puts the script in its place, and returns whether there was something to do: a link to this program does the same.
 /// What any other link leads to stays as it is.
 fn put(path: &Path, program: &Path) -> io::Result<bool> {
-    if matches!((fs::canonicalize(path), fs::canonicalize(program)), (Ok(there), Ok(program)) if there == program) {
+    if same(path, program) {
         return Ok(false);
     }
     let beside = path.with_extension(format!("{}.tmp", process::id()));

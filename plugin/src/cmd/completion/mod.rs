@@ -3,7 +3,6 @@
 //! kubectl runs `kubectl_complete-hibernate WORDS...` and reads one candidate per line, and `:N` as the last line,
 //! where N are cobra's bits: 2 for no space after the candidate, 4 for no file names.
 
-mod groups;
 mod install;
 mod question;
 
@@ -13,6 +12,7 @@ use std::path::Path;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use futures::future::join_all;
 use kube::config::Kubeconfig;
+use shared::fdb::recover::check::suspended;
 use shared::target::{Kind, Kinds};
 
 use self::install::SCRIPT_NAME;
@@ -22,6 +22,7 @@ use crate::api::{Hub, Resource};
 use crate::cli::argv::normalized;
 use crate::cli::{Cli, HubArgs};
 use crate::output;
+use crate::read::fdb::{DatabaseSnapshot, clusters};
 
 const NO_SPACE: u8 = 2;
 const NO_FILES: u8 = 4;
@@ -53,7 +54,7 @@ pub(crate) async fn answer(kinds: Kinds, words: &[String]) {
         Question::File => (Vec::new(), 0),
         Question::Context => (contexts(&hub), NO_FILES),
         Question::Name(kind, prefix) => (names(&hub, [kind], &prefix).await, NO_FILES),
-        Question::Group => (groups::groups(&hub, typed.as_ref().and_then(fdb_cluster)).await, NO_FILES),
+        Question::Group => (groups(&hub, typed.as_ref().and_then(fdb_cluster)).await, NO_FILES),
         Question::Target(commands) => targets(kinds, &hub, commands, last).await,
     };
     for candidate in candidates.iter().filter(|candidate| candidate.starts_with(last)) {
@@ -100,6 +101,22 @@ async fn listed(hub: &Hub, kind: &'static Kind) -> Vec<String> {
         }
     }
     Vec::new()
+}
+
+/// IDs of the suspended process groups of a cluster; without one, the names that the Pods of all suspended groups had.
+async fn groups(args: &HubArgs, cluster: Option<&str>) -> Vec<String> {
+    let Ok(hub) = Hub::connect(args).await else { return Vec::new() };
+    let namespace = hub.namespace.clone();
+    if let Some(name) = cluster {
+        let Ok(look) = DatabaseSnapshot::new(&hub, &namespace, name).await else { return Vec::new() };
+        return suspended(&look.facts()).into_iter().map(|group| group.process_group_id.clone()).collect();
+    }
+    let mut pods = Vec::new();
+    for object in clusters(&hub, Some(&namespace), "").await.unwrap_or_default() {
+        let Ok(look) = DatabaseSnapshot::around(&hub, &namespace, object).await else { continue };
+        pods.extend(suspended(&look.facts()).into_iter().filter_map(|group| look.cluster.pod_name(group)));
+    }
+    pods
 }
 
 fn contexts(args: &HubArgs) -> Vec<String> {

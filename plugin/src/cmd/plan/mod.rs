@@ -21,11 +21,11 @@ use serde_json::Value;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::preflight::objects;
 use shared::rollout::upgrades::{CLUSTER_GROUP_UPGRADE, upgrading};
-use shared::target::{Advice, Kind, Kinds};
+use shared::target::{Kind, Kinds};
 
 use self::outlook::Outlook;
 use crate::api::error::HubError;
-use crate::api::{Hub, Resource};
+use crate::api::{Hub, Resource, text};
 use crate::cli::time::{self, TimeError};
 use crate::cli::{HubArgs, PlanArgs};
 use crate::error::{Exit, Failure, Problem, UsageError};
@@ -43,13 +43,7 @@ static CLUSTER_SYNC: Kind = Kind::namespaced("hiveinternal.openshift.io", &["v1a
 /// # Errors
 /// When nothing could be asked at all. Failures of single targets are printed and counted.
 pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let flags = Flags {
-        selector: hub_args.selector.as_deref(),
-        all: args.all,
-        all_namespaces: hub_args.all_namespaces,
-        lists: false,
-    };
-    let mut selection = parse(kinds, &args.targets, flags)?;
+    let mut selection = parse(kinds, &args.targets, Flags::new(hub_args, args.all))?;
     let now = time::now();
     let asked = rollout::Asked::read(&args.rollout, &now)?;
     let end = args.time.resolve_from(&now, asked.as_ref().and_then(rollout::Asked::not_before))?;
@@ -73,7 +67,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         Some(asked) => Some(asked.order(namespace, &found)?),
         None => None,
     };
-    let scaled = found.iter().flatten().filter(|target| target.row.advice == Some(Advice::Reverts));
+    let scaled = found.iter().flatten().filter(|target| target.row.deployed_field().is_some());
     let autoscalers = reverts::autoscalers(&hub, scaled.map(|target| target.namespace.clone()).collect()).await;
     let outlooks: Vec<Result<Outlook, Failure>> = stream::iter(found)
         .map(|target| async {
@@ -87,10 +81,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     let mut exits = Vec::new();
     for outlook in &outlooks {
         match outlook {
-            Err(failure) => {
-                exits.push(failure.problem.exit());
-                output::error(&failure.to_string());
-            }
+            Err(failure) => exits.push(output::failed(failure)),
             Ok(Outlook { unanswered: Some(problem), .. }) => exits.push(problem.exit()),
             Ok(outlook) if outlook.gravest().refuses(false) => exits.push(Exit::Refused),
             Ok(_) => {}
@@ -120,7 +111,7 @@ async fn look(
     if let Some(confirmation) = target.row.confirmation {
         return confirmed::look(hub, args, target, confirmation).await;
     }
-    if target.row.advice == Some(Advice::Reverts) {
+    if target.row.deployed_field().is_some() {
         return workload::look(hub, &args.field_manager, target, autoscalers).await;
     }
     let mut unanswered = None;
@@ -138,9 +129,8 @@ async fn look(
     Ok(Outlook {
         desired: cluster.desired().to_string(),
         observed: cluster.power_state().to_owned(),
-        hub: objects::of_hub(&target.object, &cluster, synced, Timestamp::now(), |rules| match &verdict {
-            Some(verdict) => verdict::weigh(rules, verdict),
-            None => rules,
+        hub: objects::of_hub(&target.object, &cluster, synced, Timestamp::now(), |rules| {
+            verdict::weigh(rules, verdict.as_ref())
         }),
         controller,
         found_at,
@@ -154,12 +144,8 @@ async fn look(
 async fn upgrades(hub: &Hub) -> BTreeMap<String, String> {
     match hub.list(Resource::preferred(&CLUSTER_GROUP_UPGRADE), None, "", "").await {
         Ok(found) => {
-            let text = |object: &Value, path: &str| {
-                object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
-            };
-            let one = |object: &Value| {
-                upgrading(&text(object, "/metadata/namespace"), &text(object, "/metadata/name"), object)
-            };
+            let one =
+                |object: &Value| upgrading(text(object, "/metadata/namespace"), text(object, "/metadata/name"), object);
             found.items.iter().flat_map(one).collect()
         }
         Err(error) => {

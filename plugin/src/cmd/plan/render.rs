@@ -1,48 +1,17 @@
 //! How a plan is printed.
 
 use jiff::Timestamp;
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use shared::finding::{Finding, Severity};
-use shared::target::Advice;
 
 use crate::cli::PlanOutput;
 use crate::cmd::plan::outlook::Outlook;
 use crate::output;
 use crate::output::age::age;
 
-/// One target in the form that `-o json` documents. Later versions only add fields.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Record<'a> {
-    #[serde(rename = "type")]
-    kind: String,
-    namespace: &'a str,
-    name: &'a str,
-    desired: &'a str,
-    observed: &'a str,
-    /// `Blocked`, `Slowed` or `Clear`.
-    verdict: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    until: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    found_at: Option<Timestamp>,
-    findings: Vec<FindingRecord<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct FindingRecord<'a> {
-    severity: String,
-    code: &'a str,
-    /// `hub` or `controller`.
-    source: &'static str,
-    message: &'a str,
-}
-
 /// Prints all, in the order in which they were named, `everywhere` being all namespaces.
 pub(crate) fn all(outlooks: &[Outlook], output: PlanOutput, everywhere: bool, now: Timestamp) {
-    let records = || outlooks.iter().map(record).collect::<Vec<_>>();
-    let list = || json!({ "apiVersion": "hibernate.sh/v1alpha1", "kind": "PlanList", "items": records() });
+    let list = || output::list("PlanList", &outlooks.iter().map(record).collect::<Vec<_>>());
     match output {
         PlanOutput::Table => {
             for (at, outlook) in outlooks.iter().enumerate() {
@@ -66,28 +35,22 @@ fn with_sources(outlook: &Outlook) -> Vec<(&Finding, &'static str)> {
     all
 }
 
-fn record(outlook: &Outlook) -> Record<'_> {
-    let findings = with_sources(outlook).into_iter().map(|(finding, source)| FindingRecord {
-        severity: finding.severity.to_string(),
-        code: &finding.code,
-        source,
-        message: &finding.sentence,
+/// One target in the form that `-o json` documents. Later versions only add fields.
+fn record(outlook: &Outlook) -> Value {
+    let Outlook { target, desired, observed, end, found_at, .. } = outlook;
+    let findings = with_sources(outlook).into_iter().map(|(Finding { severity, code, sentence, .. }, source)| {
+        json!({ "severity": severity.to_string(), "code": code, "source": source, "message": sentence })
     });
-    Record {
-        kind: outlook.target.row.kind.type_name(),
-        namespace: &outlook.target.namespace,
-        name: &outlook.target.name,
-        desired: &outlook.desired,
-        observed: &outlook.observed,
-        verdict: match outlook.gravest() {
-            Severity::Block | Severity::Forceable => "Blocked",
-            Severity::Warn => "Slowed",
-            Severity::Info => "Clear",
-        },
-        until: outlook.end,
-        found_at: outlook.found_at,
-        findings: findings.collect(),
-    }
+    let verdict = match outlook.gravest() {
+        Severity::Block | Severity::Forceable => "Blocked",
+        Severity::Warn => "Slowed",
+        Severity::Info => "Clear",
+    };
+    output::known(json!({
+        "type": target.row.kind.type_name(), "namespace": target.namespace, "name": target.name,
+        "desired": desired, "observed": observed, "verdict": verdict, "until": end, "foundAt": found_at,
+        "findings": findings.collect::<Vec<_>>(),
+    }))
 }
 
 /// The target as headings and errors name it.
@@ -100,7 +63,7 @@ fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
     let change = if outlook.desired == "Hibernating" { "the wake" } else { "the sleep or the wake" };
     let verdict = match outlook.gravest() {
         Severity::Block | Severity::Forceable => format!("something blocks {change}"),
-        Severity::Warn if outlook.target.row.advice == Some(Advice::Reverts) => {
+        Severity::Warn if outlook.target.row.deployed_field().is_some() => {
             format!("nothing blocks {change}; some findings may undo the sleep")
         }
         Severity::Warn => format!("nothing blocks {change}; some findings slow it down or cost money"),
@@ -111,13 +74,14 @@ fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
         (_, Some(at)) => format!("{} ago", age(at, now)),
         (_, None) => "-".to_owned(),
     };
-    let mut rows = vec![["SEVERITY", "CODE", "FOUND", "FINDING"].map(str::to_owned).to_vec()];
-    rows.extend(with_sources(outlook).into_iter().map(|(finding, source)| {
-        vec![finding.severity.to_string(), finding.code.clone(), found(source), finding.sentence.clone()]
-    }));
+    let findings = with_sources(outlook);
     let mut lines = vec![format!("{}: {verdict}", called(outlook, everywhere))];
-    if rows.len() > 1 {
-        lines.extend(output::aligned(&rows).into_iter().map(|line| format!("  {line}")));
+    if !findings.is_empty() {
+        let rows = findings.into_iter().map(|(finding, source)| {
+            vec![finding.severity.to_string(), finding.code.clone(), found(source), finding.sentence.clone()]
+        });
+        let table = output::table(&["SEVERITY", "CODE", "FOUND", "FINDING"], rows);
+        lines.extend(table.into_iter().map(|line| format!("  {line}")));
     }
     lines
 }
@@ -193,7 +157,7 @@ mod tests {
 
     #[test]
     fn json_names_the_source_of_each_finding() {
-        let record = serde_json::to_value(record(&outlook())).unwrap();
+        let record = record(&outlook());
         assert_eq!((&record["verdict"], &record["foundAt"]), (&json!("Slowed"), &json!("2026-11-21T17:30:00Z")));
         assert_eq!(
             record["findings"][0],

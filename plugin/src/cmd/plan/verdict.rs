@@ -2,6 +2,7 @@
 //! their real settings, which the plugin cannot read.
 
 use jiff::Timestamp;
+use serde_json::Value;
 use shared::admission::Denial;
 use shared::finding::{Finding, Severity};
 use shared::hive::admission::PLATFORM_FIELD;
@@ -16,60 +17,34 @@ pub(super) const PLATFORM_ROW: &str = "V4";
 /// Code of a refusal that is none of our rules.
 pub(super) const REFUSED: &str = "Refused";
 
-/// The answer to the dry run.
-#[derive(Debug)]
-pub(crate) struct Verdict {
-    /// None if the hub would accept the sleep.
-    refusal: Option<Refusal>,
-    warnings: Vec<String>,
-}
-
-/// A refusal by the hub.
-#[derive(Debug)]
-struct Refusal {
-    /// Who refuses.
-    by: String,
-    message: String,
-    /// The rules of our webhook that deny it; empty if the message is all there is.
-    denials: Vec<Denial>,
-}
+/// The answer to the dry run, and the hub's warnings.
+pub(crate) type Verdict = (Result<Value, HubError>, Vec<String>);
 
 /// Sends the sleep as a dry run. None if the desired state is Hibernating already.
-pub(crate) async fn ask(
-    hub: &Hub,
-    manager: &str,
-    target: &Target,
-    end: Option<Timestamp>,
-) -> Option<Result<Verdict, HubError>> {
+pub(crate) async fn ask(hub: &Hub, manager: &str, target: &Target, end: Option<Timestamp>) -> Option<Verdict> {
     let patch =
         target.row.trial_patch(&target.object, end, Timestamp::now()).filter(|patch| patch.get("spec").is_some())?;
     let write = Write { dry_run: true, manager: manager.to_owned() };
-    let answer = hub.patch(target.resource, &target.namespace, &target.name, &patch, &write);
-    let (answer, warnings) = with_warnings(answer).await;
-    Some(match answer {
-        Ok(_) => Ok(Verdict { refusal: None, warnings }),
-        Err(HubError::Refused { by, message, denials, .. }) => {
-            Ok(Verdict { refusal: Some(Refusal { by, message, denials }), warnings })
-        }
-        Err(error) => Err(error),
-    })
+    Some(with_warnings(hub.patch(target.resource, &target.namespace, &target.name, &patch, &write)).await)
 }
 
-/// Adds the hub's verdict to the findings of the built-in rules. A denial in the words of a rule gets that rule's row.
-/// The other rules stay: the hub stops at the first refusal, and webhooks may be missing.
-pub(crate) fn weigh(rules: Vec<Finding>, answer: &Result<Verdict, HubError>) -> Vec<Finding> {
-    let verdict = match answer {
-        Ok(verdict) => verdict,
+/// Adds the hub's verdict to the findings of the built-in rules, if there is one. A denial in the words of a rule gets
+/// that rule's row. The other rules stay: the hub stops at the first refusal, and webhooks may be missing.
+pub(crate) fn weigh(rules: Vec<Finding>, verdict: Option<&Verdict>) -> Vec<Finding> {
+    let Some((answer, warnings)) = verdict else { return rules };
+    let refusal = match answer {
+        Ok(_) => None,
+        Err(HubError::Refused { by, message, denials, .. }) => Some((by, message, denials)),
         Err(error) => return rules.into_iter().chain([unasked(error)]).collect(),
     };
     let (blocks, mut findings): (Vec<_>, Vec<_>) =
         rules.into_iter().partition(|finding| finding.severity == Severity::Block);
-    match &verdict.refusal {
-        Some(Refusal { by, message, denials }) if denials.is_empty() => findings.extend(refused(blocks, by, message)),
-        Some(Refusal { by, denials, .. }) => findings.extend(denied(blocks, by, denials)),
+    match refusal {
+        Some((by, message, denials)) if denials.is_empty() => findings.extend(refused(blocks, by, message)),
+        Some((by, _, denials)) => findings.extend(denied(blocks, by, denials)),
         None => findings.extend(blocks.into_iter().filter(|block| block.code != PLATFORM_ROW).map(passed)),
     }
-    for text in &verdict.warnings {
+    for text in warnings {
         let warning = Finding::new(Severity::Warn, "HubWarns", text);
         // The API server cuts long ones.
         let begin = warning.sentence.trim_end_matches('…');
@@ -162,10 +137,10 @@ mod tests {
             Denial::from_cause("FieldValueForbidden", field, message).unwrap()
         };
         let denials = denials.iter().map(denial).collect();
-        let by = "admission webhook \"w\"".to_owned();
-        let refusal = message.map(|message| Refusal { by, message: message.to_owned(), denials });
+        let (object, by) = ("x/demo".to_owned(), "admission webhook \"w\"".to_owned());
+        let refusal = message.map(|message| HubError::Refused { object, by, message: message.to_owned(), denials });
         let warnings = warnings.iter().map(|&text| text.to_owned()).collect();
-        let mut findings = weigh(rules, &Ok(Verdict { refusal, warnings }));
+        let mut findings = weigh(rules, Some(&(refusal.map_or(Ok(Value::Null), Err), warnings)));
         findings.sort();
         findings.iter().map(|finding| format!("{} {}", finding.severity, finding.code)).collect()
     }
@@ -208,7 +183,7 @@ mod tests {
         for (error, severity, code) in
             [(forbidden, Severity::Info, "HubNotAsked"), (down, Severity::Block, "WebhookDown")]
         {
-            let findings = weigh(rules(), &Err(error));
+            let findings = weigh(rules(), Some(&(Err(error), Vec::new())));
             assert_eq!(findings[..3], rules()[..], "{code}");
             assert_eq!((findings[3].severity, findings[3].code.as_str()), (severity, code));
         }

@@ -27,10 +27,7 @@ pub(crate) async fn look(hub: &Hub, manager: &str, target: Target, autoscalers: 
     Ok(Outlook {
         desired: record.desired,
         observed: record.observed,
-        hub: match &verdict {
-            Some(verdict) => verdict::weigh(rules, verdict),
-            None => rules,
-        },
+        hub: verdict::weigh(rules, verdict.as_ref()),
         controller: Vec::new(),
         found_at: None,
         end: None,

@@ -1,59 +1,139 @@
-//! The question before several targets, a protected one, or one whose sleep destroys something are changed. Only a
-//! person at a terminal is asked.
+//! What comes before a change: the controller's preflight, if the sleep destroys something, and the question before
+//! several targets, a protected one, or such a sleep. Only a person at a terminal is asked.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, stdin};
+use std::time::Duration;
 
-use shared::target::{Change, PowerAction, is_protected};
+use futures::{StreamExt, stream};
+use shared::finding::Severity;
+use shared::target::{Briefing, Confirmation, Intent, PowerAction, is_protected};
 use shared::text::and_more;
 
-use super::briefing::{self, Known};
-use crate::error::{Failure, Problem};
-use crate::output::prompt;
-use crate::select::target::Target;
+use super::plan::{Found, Planned};
+use crate::api::{Hub, Write};
+use crate::cli::ActArgs;
+use crate::cli::duration::elapsed;
+use crate::error::{Failure, Problem, UsageError};
+use crate::output::{self, prompt};
+use crate::read::preflight::{self, Asked};
+use crate::select::resolve::CONCURRENCY;
 
-/// A target and what is to be written to it.
-pub(crate) type Planned = (Target, Result<Change, Failure>);
+/// How long an answer is waited for. A controller reads the user cluster for it, which takes a few seconds.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// How many targets without a briefing the question lists; the rest is counted. No briefing is left out.
 const LISTED: usize = 20;
 
-/// Asks for confirmation if needed and possible. Returns whether a prompt was shown, which may have taken a while.
+/// What is known about a sleep before it is confirmed: what the controller found, or why it was not asked or has not
+/// answered.
+type Preflight = Result<Briefing, String>;
+
+/// Adds what the controller finds about sleeps that need a confirmation. One that it refuses becomes a failure.
+///
+/// # Errors
+/// When a confirmation is needed, and neither `--yes` is given nor anyone can be asked.
+pub(super) async fn preflights(
+    hub: &Hub,
+    args: &ActArgs,
+    intent: &Intent<'_>,
+    planned: Vec<Found>,
+) -> Result<Vec<Found>, Problem> {
+    if intent.action != PowerAction::Hibernate || !args.write.changes() {
+        return Ok(planned);
+    }
+    match planned.iter().flatten().find(|one| one.confirmation().is_some()) {
+        None => return Ok(planned),
+        Some(one) if !args.yes && !stdin().is_terminal() => {
+            return Err(UsageError::NeedsYes(one.target.full_name()).into());
+        }
+        Some(_) => {}
+    }
+    let checked = stream::iter(planned).map(async |one| {
+        let one = one?;
+        let Some(confirmation) = one.confirmation() else { return Ok(one) };
+        Ok(match preflight(hub, args, intent, &one, confirmation).await {
+            Ok(preflight) => Planned { preflight: Some(preflight), ..one.again(hub, intent).await },
+            Err(problem) => Planned { change: Err(Failure::new(one.target.full_name(), problem)), ..one },
+        })
+    });
+    Ok(checked.buffered(CONCURRENCY).collect().await)
+}
+
+/// Requests a preflight and waits for the answer. The inner error says why there is none, where the sleep may be
+/// requested all the same.
+async fn preflight(
+    hub: &Hub,
+    args: &ActArgs,
+    intent: &Intent<'_>,
+    one: &Planned,
+    confirmation: &'static dyn Confirmation,
+) -> Result<Preflight, Problem> {
+    let write = Write::from(&args.write);
+    match preflight::ask(hub, &one.target, confirmation, intent.now, &write, Some(LIMIT)).await? {
+        Asked::Answered(briefing) => judged(briefing, intent.force),
+        Asked::Impossible(why) => Ok(Err(why)),
+        Asked::Silent => {
+            let why = format!("no answer to the preflight after {}: {}", elapsed(LIMIT), confirmation.silence());
+            unanswered(args.yes, why)
+        }
+        Asked::Refused(error) => Err(error.into()),
+    }
+}
+
+/// With `--yes` the sleep is requested all the same: the controller makes its own preflight before it begins.
+fn unanswered(yes: bool, why: String) -> Result<Preflight, Problem> {
+    if yes { Ok(Err(why)) } else { Err(Problem::NoPreflight(why)) }
+}
+
+fn judged(briefing: Briefing, force: bool) -> Result<Preflight, Problem> {
+    let refusals = briefing.refusals(force);
+    if refusals.is_empty() {
+        return Ok(Ok(briefing));
+    }
+    let reasons = refusals.iter().map(|found| format!("{}: {}", found.code, found.sentence)).collect();
+    Err(Problem::Preflight { reasons, can_be_forced: briefing.can_be_forced() })
+}
+
+/// Asks for confirmation if needed and possible. Returns whether a prompt was shown, which may have taken a while. With
+/// `--yes`, prints what a user would read before the question.
 ///
 /// # Errors
 /// When the answer is not yes.
-pub(crate) fn ask(action: PowerAction, planned: &[Planned], known: &[Known]) -> Result<bool, Problem> {
-    let Some(question) = question(action, planned, known).filter(|_| stdin().is_terminal()) else {
+pub(super) fn ask(action: PowerAction, args: &ActArgs, planned: &[Found]) -> Result<bool, Problem> {
+    if args.yes {
+        planned.iter().flatten().for_each(note);
+    }
+    if args.yes || !args.write.changes() || !stdin().is_terminal() {
         return Ok(false);
-    };
+    }
+    let Some(question) = question(action, planned) else { return Ok(false) };
     prompt::yes(&question).map(|()| true)
 }
 
 /// The question, if there is one: more than one target changes, a protected one goes to sleep, or a sleep destroys
 /// something.
-fn question(action: PowerAction, planned: &[Planned], known: &[Known]) -> Option<String> {
-    let changes: Vec<&Target> =
-        planned.iter().filter(|(_, plan)| matches!(plan, Ok(Change::Patch { .. }))).map(|(target, _)| target).collect();
-    let protected = |target: &Target| action == PowerAction::Hibernate && is_protected(&target.object);
-    let of = |target: &Target| known.iter().find(|known| known.what == target.full_name());
-    if changes.len() < 2 && !changes.iter().any(|target| protected(target) || of(target).is_some()) {
+fn question(action: PowerAction, planned: &[Found]) -> Option<String> {
+    let changes: Vec<&Planned> = planned.iter().flatten().filter(|one| one.changes()).collect();
+    let protected = |one: &Planned| action == PowerAction::Hibernate && is_protected(&one.target.object);
+    if changes.len() < 2 && !changes.iter().any(|one| protected(one) || one.preflight.is_some()) {
         return None;
     }
     let verb = if action == PowerAction::Hibernate { "hibernate" } else { "resume" };
     let targets = if changes.len() == 1 { "target" } else { "targets" };
     let mut text = format!("About to {verb} {} {targets}:\n", changes.len());
     let (mut listed, mut more) = (0, 0);
-    for target in &changes {
-        let briefing = of(target);
-        if briefing.is_none() && listed == LISTED {
+    for one in &changes {
+        if one.preflight.is_none() && listed == LISTED {
             more += 1;
             continue;
         }
-        listed += usize::from(briefing.is_none());
-        let note = if protected(target) { " (protected)" } else { "" };
-        let place = if target.namespace.is_empty() { String::new() } else { format!(" in {}", target.namespace) };
-        let _ = writeln!(text, "  {}{place}{note}", target.full_name());
-        for line in briefing.map(briefing::lines).unwrap_or_default() {
+        listed += usize::from(one.preflight.is_none());
+        let note = if protected(one) { " (protected)" } else { "" };
+        let namespace = &one.target.namespace;
+        let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
+        let _ = writeln!(text, "  {}{place}{note}", one.target.full_name());
+        for line in one.preflight.as_ref().map(lines).unwrap_or_default() {
             let _ = writeln!(text, "    {line}");
         }
     }
@@ -63,20 +143,135 @@ fn question(action: PowerAction, planned: &[Planned], known: &[Known]) -> Option
     Some(text + "Continue? [y/N] ")
 }
 
+/// What a user reads about a sleep.
+fn lines(preflight: &Preflight) -> Vec<String> {
+    let briefing = match preflight {
+        Ok(briefing) => briefing,
+        Err(why) => return vec![format!("warning: {why}")],
+    };
+    let findings = briefing.findings.iter().map(|found| {
+        let word = match found.severity {
+            Severity::Block => "refused",
+            Severity::Forceable => "forced",
+            Severity::Warn => "warning",
+            Severity::Info => "note",
+        };
+        format!("{word}: {}: {}", found.code, found.sentence)
+    });
+    let left_out = (briefing.left_out > 0)
+        .then(|| format!("warning: the controller left out {} more findings", briefing.left_out));
+    briefing.consequences.iter().cloned().chain(findings).chain(left_out).collect()
+}
+
+fn note(one: &Planned) {
+    let what = one.target.full_name();
+    match &one.preflight {
+        None => {}
+        Some(Err(why)) => output::warning(&format!("{what}: {why}")),
+        Some(found) => {
+            output::note(&format!("{what}:"));
+            for line in lines(found) {
+                output::note(&format!("  {line}"));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
     use shared::annotation::keys;
-    use shared::target::{Briefing, CLUSTER_DEPLOYMENT};
+    use shared::finding::Finding;
+    use shared::target::{CLUSTER_DEPLOYMENT, Change};
 
     use super::*;
+    use crate::error::Exit;
+    use crate::select::target::Target;
 
-    fn planned(name: &str, changes: bool, protected: bool) -> Planned {
+    fn planned(name: &str, changes: bool, protected: bool) -> Found {
         let annotations = json!({ keys::PROTECTED: protected.to_string() });
         let metadata = json!({ "name": name, "namespace": "x", "annotations": annotations });
         let patch = Change::Patch { patch: json!({}), message: String::new(), warnings: Vec::new() };
-        let plan = if changes { patch } else { Change::None { message: String::new(), follows: true } };
-        (Target::new(&CLUSTER_DEPLOYMENT, "v1", json!({ "metadata": metadata })), Ok(plan))
+        let change = if changes { patch } else { Change::None { message: String::new(), follows: true } };
+        let target = Target::new(&CLUSTER_DEPLOYMENT, "v1", json!({ "metadata": metadata }));
+        Ok(Planned { target, change: Ok(change), preflight: None })
+    }
+
+    fn with(found: Found, consequence: String) -> Found {
+        let preflight = Some(Ok(Briefing { consequences: vec![consequence], ..Briefing::default() }));
+        found.map(|one| Planned { preflight, ..one })
+    }
+
+    fn briefing(findings: &[(Severity, &str)]) -> Briefing {
+        let found = |(severity, code): &(Severity, &str)| Finding::new(*severity, code, format!("{code} is so"));
+        Briefing {
+            consequences: vec!["7 Pods are deleted.".to_owned()],
+            findings: findings.iter().map(found).collect(),
+            ..Briefing::default()
+        }
+    }
+
+    #[test]
+    fn refusals_end_with_exit_code_3_and_say_what_a_force_would_do() {
+        use Severity::{Block, Forceable, Warn};
+        for (findings, force, expected) in [
+            (vec![], false, None),
+            (vec![(Warn, "LoadBalancers")], false, None),
+            (vec![(Forceable, "BarePods")], true, None),
+            (
+                vec![(Forceable, "BarePods"), (Warn, "x")],
+                false,
+                Some(
+                    "the preflight refuses the sleep, no hibernation was requested (--force accepts this):\n  BarePods: BarePods is so",
+                ),
+            ),
+            (
+                vec![(Block, "NotRunning"), (Forceable, "BarePods")],
+                false,
+                Some(
+                    "the preflight refuses the sleep, no hibernation was requested:\n  NotRunning: NotRunning is so\n  BarePods: BarePods is so",
+                ),
+            ),
+            (
+                vec![(Block, "NotRunning"), (Forceable, "BarePods")],
+                true,
+                Some("the preflight refuses the sleep, no hibernation was requested:\n  NotRunning: NotRunning is so"),
+            ),
+        ] {
+            let judged = judged(briefing(&findings), force);
+            match expected {
+                None => assert!(judged.is_ok(), "{findings:?}"),
+                Some(text) => {
+                    let problem = judged.unwrap_err();
+                    assert_eq!((problem.to_string().as_str(), problem.exit()), (text, Exit::Refused), "{findings:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_an_answer_only_yes_goes_on() {
+        let silent = |yes| unanswered(yes, "no answer".to_owned());
+        assert_eq!(silent(true).unwrap(), Err("no answer".to_owned()));
+        let problem = silent(false).unwrap_err();
+        assert_eq!(problem.exit(), Exit::TimedOut);
+        assert_eq!(problem.to_string(), "no answer; no sleep was requested (--yes requests it without a preflight)");
+    }
+
+    #[test]
+    fn consequences_come_first_and_what_is_forced_is_named() {
+        let mut briefing = briefing(&[(Severity::Forceable, "BarePods"), (Severity::Warn, "LoadBalancers")]);
+        briefing.left_out = 2;
+        assert_eq!(
+            lines(&Ok(briefing)),
+            [
+                "7 Pods are deleted.",
+                "forced: BarePods: BarePods is so",
+                "warning: LoadBalancers: LoadBalancers is so",
+                "warning: the controller left out 2 more findings",
+            ]
+        );
+        assert_eq!(lines(&Err("no answer".to_owned())), ["warning: no answer"]);
     }
 
     #[test]
@@ -87,49 +282,41 @@ mod tests {
             vec![planned("a", true, false), planned("b", false, true)],
             vec![planned("a", false, false), planned("b", false, false)],
         ] {
-            assert_eq!(question(PowerAction::Hibernate, &targets, &[]), None);
+            assert_eq!(question(PowerAction::Hibernate, &targets), None);
         }
-        assert_eq!(question(PowerAction::Resume, &[planned("a", true, true)], &[]), None);
+        assert_eq!(question(PowerAction::Resume, &[planned("a", true, true)]), None);
     }
 
     #[test]
     fn a_sleep_that_destroys_something_is_worth_a_question() {
-        let what = "clusterdeployment.hive.openshift.io/a".to_owned();
-        let briefing = Briefing { consequences: vec!["7 Pods are deleted.".to_owned()], ..Briefing::default() };
-        let known = [Known { what, preflight: Ok(briefing) }];
+        let deletes = |found| [with(found, "7 Pods are deleted.".to_owned())];
         assert_eq!(
-            question(PowerAction::Hibernate, &[planned("a", true, false)], &known).unwrap(),
+            question(PowerAction::Hibernate, &deletes(planned("a", true, false))).unwrap(),
             "About to hibernate 1 target:\n  clusterdeployment.hive.openshift.io/a in x\n    7 Pods are deleted.\n\
              Continue? [y/N] "
         );
-        assert_eq!(question(PowerAction::Hibernate, &[planned("a", false, false)], &known), None);
-        assert_eq!(question(PowerAction::Hibernate, &[planned("b", true, false)], &known), None);
+        assert_eq!(question(PowerAction::Hibernate, &deletes(planned("a", false, false))), None);
     }
 
     #[test]
     fn the_question_lists_what_changes() {
         let two = [planned("a", true, false), planned("b", true, true), planned("c", false, false)];
         assert_eq!(
-            question(PowerAction::Hibernate, &two, &[]).unwrap(),
+            question(PowerAction::Hibernate, &two).unwrap(),
             "About to hibernate 2 targets:\n  clusterdeployment.hive.openshift.io/a in x\n  \
              clusterdeployment.hive.openshift.io/b in x (protected)\nContinue? [y/N] "
         );
-        assert!(question(PowerAction::Hibernate, &[planned("a", true, true)], &[]).unwrap().contains("1 target:"));
+        assert!(question(PowerAction::Hibernate, &[planned("a", true, true)]).unwrap().contains("1 target:"));
         let many: Vec<_> = (0..25).map(|at| planned(&at.to_string(), true, false)).collect();
-        assert!(question(PowerAction::Resume, &many, &[]).unwrap().contains("and 5 more"));
+        assert!(question(PowerAction::Resume, &many).unwrap().contains("and 5 more"));
     }
 
     #[test]
     fn every_briefing_is_shown() {
-        let many: Vec<_> = (0..50).map(|at| planned(&at.to_string(), true, false)).collect();
-        let known: Vec<_> = (25..50)
-            .map(|at| {
-                let consequences = vec![format!("{at} Pods are deleted.")];
-                let preflight = Ok(Briefing { consequences, ..Briefing::default() });
-                Known { what: format!("clusterdeployment.hive.openshift.io/{at}"), preflight }
-            })
-            .collect();
-        let text = question(PowerAction::Hibernate, &many, &known).unwrap();
+        let plain = (0..25).map(|at| planned(&at.to_string(), true, false));
+        let deletes = |at: u32| with(planned(&at.to_string(), true, false), format!("{at} Pods are deleted."));
+        let many: Vec<_> = plain.chain((25..50).map(deletes)).collect();
+        let text = question(PowerAction::Hibernate, &many).unwrap();
         for at in 25..50 {
             assert!(text.contains(&format!("/{at} in x\n    {at} Pods are deleted.\n")), "{at}: {text}");
         }

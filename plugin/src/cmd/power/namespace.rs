@@ -7,7 +7,7 @@ use shared::kkp::api::NAMESPACE_PREFIX;
 use shared::target::{KKP_CLUSTER, Kind, TargetError};
 use shared::text::name_some;
 
-use super::confirm::Planned;
+use super::plan::Found;
 use crate::api::error::HubError;
 use crate::api::{Hub, Resource};
 use crate::error::{Exit, Failure, Problem};
@@ -26,7 +26,7 @@ const NAMED: usize = 20;
 ///
 /// # Errors
 /// [`TargetError::Refused`].
-pub(super) async fn check(hub: &Hub, name: &str, found: &[Result<Target, Failure>]) -> Result<(), Problem> {
+pub(super) async fn check(hub: &Hub, name: &str, planned: &[Found]) -> Result<(), Problem> {
     if let Some(id) = name.strip_prefix(NAMESPACE_PREFIX) {
         let found = hub.get(Resource::preferred(&KKP_CLUSTER.kind), "", id).await;
         // What cannot be read is refused, too: etcd must be the last to stop.
@@ -36,11 +36,11 @@ pub(super) async fn check(hub: &Hub, name: &str, found: &[Result<Target, Failure
             return Err(TargetError::Refused(text).into());
         }
     }
-    is_of_the_hub(name, found)
+    is_of_the_hub(name, planned)
 }
 
-fn is_of_the_hub(name: &str, found: &[Result<Target, Failure>]) -> Result<(), Problem> {
-    if !is_control_plane(name) && !found.iter().flatten().any(is_ours) {
+fn is_of_the_hub(name: &str, planned: &[Found]) -> Result<(), Problem> {
+    if !is_control_plane(name) && !planned.iter().flatten().any(|one| is_ours(&one.target)) {
         return Ok(());
     }
     let text = format!(
@@ -56,25 +56,24 @@ fn is_ours(target: &Target) -> bool {
 
 /// Prints why a namespace cannot be put to sleep as a whole. Returns the exit code if anything of it refuses or is not
 /// read.
-pub(super) fn refused(name: &str, found: &[Result<Target, Failure>], planned: &[Planned]) -> Option<Exit> {
-    let refusals = refusals(found, planned);
+pub(super) fn refused(name: &str, planned: &[Found]) -> Option<Exit> {
+    let refusals = refusals(planned);
     if refusals.is_empty() {
         return None;
     }
-    for failure in &refusals {
-        output::error(&failure.to_string());
-    }
-    if !planned.is_empty() {
+    let exit = Exit::of(refusals.into_iter().map(output::failed));
+    if planned.iter().any(Result::is_ok) {
         output::note(&format!(
             "nothing in namespace {name} was changed; to put the others to sleep, name them, as in deploy/NAME -n {name}"
         ));
     }
-    Some(Exit::of(refusals.into_iter().map(|failure| failure.problem.exit())))
+    Some(exit)
 }
 
-fn refusals<'a>(found: &'a [Result<Target, Failure>], planned: &'a [Planned]) -> Vec<&'a Failure> {
-    let unread = found.iter().filter_map(|one| one.as_ref().err());
-    unread.chain(planned.iter().filter_map(|(_, plan)| plan.as_ref().err())).collect()
+/// What is not read, and then what refuses.
+fn refusals(planned: &[Found]) -> Vec<&Failure> {
+    let unread = planned.iter().filter_map(|one| one.as_ref().err());
+    unread.chain(planned.iter().flatten().filter_map(|one| one.change.as_ref().err())).collect()
 }
 
 /// Names what keeps running: `DaemonSet`s, and Jobs under way.
@@ -117,10 +116,16 @@ mod tests {
     use shared::target::Change;
     use shared::target::workload::DEPLOYMENT;
 
+    use super::super::plan::Planned;
     use super::*;
 
-    fn target(name: &str, labels: &Value) -> Target {
-        Target::new(&DEPLOYMENT, "v1", json!({ "metadata": { "name": name, "namespace": "x", "labels": labels } }))
+    fn planned(name: &str, labels: &Value, change: Result<Change, Failure>) -> Found {
+        let object = json!({ "metadata": { "name": name, "namespace": "x", "labels": labels } });
+        Ok(Planned { target: Target::new(&DEPLOYMENT, "v1", object), change, preflight: None })
+    }
+
+    fn unchanged() -> Result<Change, Failure> {
+        Ok(Change::None { message: String::new(), follows: true })
     }
 
     #[test]
@@ -131,32 +136,32 @@ mod tests {
             ("kube-system", json!({}), Some(Exit::Refused)),
             ("renamed", ours, Some(Exit::Refused)),
         ] {
-            let checked = is_of_the_hub(name, &[Ok(target("web", &labels))]);
+            let checked = is_of_the_hub(name, &[planned("web", &labels, unchanged())]);
             assert_eq!(checked.err().map(|problem| problem.exit()), exit, "{name}");
         }
     }
 
     #[test]
     fn one_that_refuses_or_cannot_be_read_refuses_the_whole_namespace() {
-        let plan = |plan| (target("web", &json!({})), plan);
-        let unchanged = || plan(Ok(Change::None { message: String::new(), follows: true }));
+        let plan = |change| planned("web", &json!({}), change);
         let failed = |error: TargetError| plan(Err(Failure::new("deployment.apps/web".to_owned(), error.into())));
+        let fine = || plan(unchanged());
         let volumes = || failed(TargetError::Refused("whenScaled".to_owned()));
         let broken = || failed(TargetError::Impossible("no count".to_owned()));
         let unread = || {
             let error = HubError::Forbidden { object: "cronjobs.batch".to_owned(), message: "no".to_owned() };
             Failure::new("cronjobs.batch".to_owned(), error.into())
         };
-        for (found, planned, expected) in [
-            (vec![], vec![unchanged()], None),
-            (vec![], vec![unchanged(), volumes()], Some(Exit::Refused)),
-            (vec![], vec![broken()], Some(Exit::Error)),
-            (vec![Err(unread())], vec![unchanged()], Some(Exit::Error)),
-            (vec![Err(unread())], vec![volumes()], Some(Exit::Error)),
+        for (planned, expected) in [
+            (vec![fine()], None),
+            (vec![fine(), volumes()], Some(Exit::Refused)),
+            (vec![broken()], Some(Exit::Error)),
+            (vec![Err(unread()), fine()], Some(Exit::Error)),
+            (vec![Err(unread()), volumes()], Some(Exit::Error)),
         ] {
-            assert_eq!(refused("shop", &found, &planned), expected);
+            assert_eq!(refused("shop", &planned), expected);
         }
-        assert_eq!(refusals(&[], &[volumes()])[0].to_string(), "deployment.apps/web: whenScaled");
+        assert_eq!(refusals(&[volumes()])[0].to_string(), "deployment.apps/web: whenScaled");
     }
 
     #[test]

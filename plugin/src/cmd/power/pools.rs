@@ -1,27 +1,26 @@
-//! Warnings before a change that a pool or `hibernateAfter` will undo, or that nobody completes. Worth a line, never a
-//! reason to fail.
+//! Warnings before a change that a pool or `hibernateAfter` will undo, or that nobody completes.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde_json::Value;
 use shared::annotation::format;
 use shared::hive::api::{ClusterDeployment, Desired};
 use shared::hive::conditions::PROGRESS;
 use shared::hive::pool::{deciding, wanted};
 use shared::hive::preflight::PREFLIGHT;
-use shared::target::{CLUSTER_POOL, PowerAction};
+use shared::target::{CLUSTER_POOL, Change, Intent, PowerAction};
 
+use super::plan::Planned;
 use crate::api::{Hub, Resource};
 use crate::output;
 use crate::read::pool::{PoolSnapshot, clusters};
-use crate::select::target::Target;
 
 /// Warns of every cluster whose change will not last, once. Without unclaimed clusters nothing is asked of the hub.
-/// `end` is that of the sleep or of the hold.
-pub(crate) async fn before(hub: &Hub, action: PowerAction, end: Option<Timestamp>, changing: &[(&Target, &Value)]) {
+pub(super) async fn warn(hub: &Hub, intent: &Intent<'_>, planned: &[&Planned]) {
+    let (action, end) = (intent.action, intent.end);
     let mut undone: Vec<(String, ClusterDeployment)> = Vec::new();
-    for (target, patch) in changing {
+    for Planned { target, change, .. } in planned {
+        let Ok(Change::Patch { patch, .. }) = change else { continue };
         let Ok(cluster) = serde_json::from_value::<ClusterDeployment>(target.object.clone()) else {
             continue;
         };
@@ -132,7 +131,7 @@ fn by_clock(cluster: &ClusterDeployment, action: PowerAction, hold: Option<Times
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
     use shared::hive::pool::{ClusterPool, ClusterPoolSpec};
 
     use super::*;

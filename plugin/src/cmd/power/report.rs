@@ -1,9 +1,9 @@
 //! Reports what was done to each target, or why it failed, in the order in which they were given.
 
 use crate::api::error::HubError;
-use crate::cli::{ActArgs, ActOutput};
+use crate::cli::{ActOutput, WriteFlags};
 use crate::error::{Failure, Problem};
-use crate::output::{self, without_managed_fields};
+use crate::output;
 use crate::select::target::{Target, place};
 
 /// What was done about a target.
@@ -31,7 +31,7 @@ pub(crate) struct Outcome {
 
 /// Prints the outcomes of the targets.
 pub(crate) struct Reporter<'a> {
-    args: &'a ActArgs,
+    flags: &'a WriteFlags,
     /// Whether the targets are in several namespaces.
     everywhere: bool,
     /// Whether there is more than one target.
@@ -44,8 +44,8 @@ pub(crate) struct Reporter<'a> {
 
 impl<'a> Reporter<'a> {
     /// For so many targets, `everywhere` being all namespaces.
-    pub(crate) fn new(args: &'a ActArgs, everywhere: bool, targets: usize) -> Self {
-        Self { args, everywhere, many: targets > 1, begun: false, printed: Vec::new() }
+    pub(crate) fn new(flags: &'a WriteFlags, everywhere: bool, targets: usize) -> Self {
+        Self { flags, everywhere, many: targets > 1, begun: false, printed: Vec::new() }
     }
 
     /// Prints it: warnings and failures to stderr, what was done to stdout.
@@ -72,18 +72,14 @@ impl<'a> Reporter<'a> {
 
     fn done(&mut self, done: &Done, place: &str) {
         let Done { target, message, warnings, .. } = done;
+        let what = target.full_name();
         for text in warnings {
-            output::warning(&format!("{}{place}: {text}", target.full_name()));
+            output::warning(&format!("{what}{place}: {text}"));
         }
-        match self.args.output {
-            None => output::line(&format!("{} {message}{place}{}", target.full_name(), self.args.dry_run.suffix())),
-            Some(ActOutput::Name) => output::line(&target.full_name()),
-            Some(ActOutput::Json) => output::text(&output::json(&without_managed_fields(&target.object))),
-            Some(ActOutput::Yaml) => {
-                let separator = if self.begun { "---\n" } else { "" };
-                output::text(&format!("{separator}{}", output::yaml(&without_managed_fields(&target.object))));
-            }
+        if self.begun && self.flags.output == Some(ActOutput::Yaml) {
+            output::text("---\n");
         }
+        output::changed(self.flags, &what, &format!("{message}{place}"), &target.object);
         self.begun = true;
     }
 
@@ -125,7 +121,7 @@ mod tests {
     #[test]
     fn only_what_concerns_all_targets_is_printed_once() {
         let cli = Cli::read(["kubectl-hibernate", "--all", "-A"].map(Into::into)).unwrap();
-        let mut reporter = Reporter::new(&cli.sleep.act, true, 2);
+        let mut reporter = Reporter::new(&cli.sleep.act.write, true, 2);
         let refused = |by: &str| {
             let error = HubError::Refused {
                 object: "x/demo".to_owned(),

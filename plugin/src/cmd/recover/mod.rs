@@ -21,9 +21,9 @@ use self::steps::{End, Run};
 use crate::api::{Hub, Write};
 use crate::cli::duration::{Limit, elapsed};
 use crate::cli::recover::{FdbArgs, GroupArgs, ProcessGroupsArgs};
-use crate::cli::{ActOutput, DryRun, HubArgs, Include};
+use crate::cli::{DryRun, HubArgs, Include};
 use crate::error::{Exit, FdbError, Problem, WaitError};
-use crate::output::{self, nothing_found, without_managed_fields};
+use crate::output::{self, nothing_found};
 use crate::read::fdb::{DatabaseSnapshot, called};
 use crate::read::protection;
 use crate::recover::check::{Goal, Place, Refusal, check};
@@ -109,11 +109,11 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
     for line in render::candidates(&goal) {
         output::note(&line);
     }
-    let dry_run = args.dry_run != DryRun::None;
+    let dry_run = !args.write.changes();
     let asking = if dry_run { Asking::Nobody } else { options.asking };
     let record = record(&goal, asking)?;
     let include = args.include == Include::Auto;
-    let write = Write { dry_run: args.dry_run == DryRun::Server, manager: args.field_manager.clone() };
+    let write = Write::from(&args.write);
     let state = RefCell::new("nothing is done yet".to_owned());
     let planned = record.completed(&look.facts());
     let run = Run {
@@ -147,7 +147,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
     let steps = remaining(&look.facts(), &run.record, include, Done::default())
         .map_err(|lost| FdbError::Lost { cluster: cluster.clone(), lost: Box::new(lost) })?;
     for line in render::plan(&cluster, &look, &goal, &planned, &steps) {
-        if dry_run && args.output.is_none() { output::line(&line) } else { output::note(&line) }
+        if dry_run && args.write.output.is_none() { output::line(&line) } else { output::note(&line) }
     }
     warn(&hub, &namespace, &look, &run, args.include).await;
     let missing = rights::missing(&hub, &namespace, &steps, &write).await;
@@ -193,16 +193,14 @@ async fn warn(hub: &Hub, namespace: &str, look: &DatabaseSnapshot, run: &Run<'_>
         output::warning(&format!("NOT PROTECTED: {why}; the operator can delete the volumes during the recovery"));
     }
     if let Some(ids) = outdated(&look.facts(), &run.record) {
-        output::warning(&format!(
-            "{}: {ids}: the newest volume of its class was made from another volumeClaimTemplate: if spec.processes still has that \
-             one, the operator replaces the group again",
-            called(run.name)
+        run.warn(&format!(
+            "{ids}: the newest volume of its class was made from another volumeClaimTemplate: if spec.processes still has that \
+             one, the operator replaces the group again"
         ));
     }
     for target in left_out(&look.cluster, &run.record) {
-        output::warning(&format!(
-            "{}: {target:?} is neither an IP address nor the locality of a process group: it is not included in the database",
-            called(run.name)
+        run.warn(&format!(
+            "{target:?} is neither an IP address nor the locality of a process group: it is not included in the database"
         ));
     }
     if include == Include::Never {
@@ -217,17 +215,17 @@ async fn warn(hub: &Hub, namespace: &str, look: &DatabaseSnapshot, run: &Run<'_>
 }
 
 async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], look: &DatabaseSnapshot) -> Result<Exit, Problem> {
-    if args.dry_run == DryRun::Server {
+    if args.write.dry_run == DryRun::Server {
         run.rehearse(steps).await?;
     }
     let ids: Vec<&str> = run.record.groups.iter().map(|held| held.group.as_str()).collect();
-    let text = format!("{} {} would be recovered{}", called(run.name), ids.join(", "), args.dry_run.suffix());
-    match args.output {
+    let text = format!("{} {} would be recovered{}", called(run.name), ids.join(", "), args.write.dry_run.suffix());
+    match args.write.output {
         None => output::line(&text),
         // Nothing is written, so it is the cluster as it is.
         Some(output) => {
             output::note(&text);
-            object(output, look);
+            output::object(output, &called(name(look)), &look.object);
         }
     }
     Ok(Exit::Done)
@@ -236,17 +234,13 @@ async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], look: &Databa
 async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> Result<Exit, Problem> {
     let ended = see_through(args, run, look).await;
     if ended.as_ref().err().is_some_and(is_left_to_end) && run.skipping.get() {
-        output::warning(&format!(
-            "{}: spec.skip is still true, so the operator ignores the cluster: run this command again",
-            called(run.name)
-        ));
+        run.warn("spec.skip is still true, so the operator ignores the cluster: run this command again");
     }
     // The last line that the user sees: this step is left to the user.
     if let Some(command) = run.owed.take() {
-        output::warning(&format!(
-            "{}: the database still has the groups excluded (--include=never), and the operator replaces what stays excluded \
-             after failureDetectionTimeSeconds (7200 by default): run {command}",
-            called(run.name)
+        run.warn(&format!(
+            "the database still has the groups excluded (--include=never), and the operator replaces what stays excluded \
+             after failureDetectionTimeSeconds (7200 by default): run {command}"
         ));
     }
     ended
@@ -301,22 +295,13 @@ fn stuck(run: &Run<'_>) -> String {
 }
 
 fn report(args: &GroupArgs, look: &DatabaseSnapshot, ids: &[&str], text: &str) {
-    match args.output {
+    match args.write.output {
         None => {
             for id in ids {
                 output::line(&format!("{} {id} {text}", called(name(look))));
             }
         }
-        Some(output) => object(output, look),
-    }
-}
-
-/// Prints the cluster itself.
-fn object(output: ActOutput, look: &DatabaseSnapshot) {
-    match output {
-        ActOutput::Name => output::line(&called(name(look))),
-        ActOutput::Json => output::text(&output::json(&without_managed_fields(&look.object))),
-        ActOutput::Yaml => output::text(&output::yaml(&without_managed_fields(&look.object))),
+        Some(output) => output::object(output, &called(name(look)), &look.object),
     }
 }
 

@@ -2,10 +2,13 @@
 
 use futures::future::join_all;
 use serde_json::{Value, json};
-use shared::target::Kind;
+use shared::target::{FOUNDATIONDB_CLUSTER, Kind};
 
+use crate::api::exec::POD;
 use crate::api::{Hub, Resource, Write};
-use crate::recover::{Kept, Step};
+use crate::read::fdb::{CLAIM, SERVICE};
+use crate::recover::{Edit, Kept, Step};
+use crate::select::unique;
 
 static REVIEW: Kind =
     Kind::cluster_scoped("authorization.k8s.io", &["v1"], "SelfSubjectAccessReview", "selfsubjectaccessreviews");
@@ -14,54 +17,36 @@ static REVIEW: Kind =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Right {
     verb: &'static str,
-    group: &'static str,
-    plural: &'static str,
+    kind: &'static Kind,
+    /// Subresource, empty for the object itself.
     part: &'static str,
 }
 
-const CLUSTERS: Right =
-    Right { verb: "patch", group: "apps.foundationdb.org", plural: "foundationdbclusters", part: "" };
-const STATUS: Right = Right { part: "status", ..CLUSTERS };
-const CLAIMS: Right = Right { verb: "patch", group: "", plural: "persistentvolumeclaims", part: "" };
-const SERVICES: Right = Right { plural: "services", ..CLAIMS };
-const CREATE_SERVICES: Right = Right { verb: "create", ..SERVICES };
-/// API servers ask for `get`, as the request is a GET, and since 1.35 for `create` besides.
-const EXEC: [Right; 2] = [
-    Right { verb: "get", group: "", plural: "pods", part: "exec" },
-    Right { verb: "create", group: "", plural: "pods", part: "exec" },
-];
-
 /// What the steps need.
 fn needed(steps: &[Step]) -> Vec<Right> {
-    let mut rights = Vec::new();
-    for step in steps {
-        let edited = |edits: &[crate::recover::Edit]| {
-            edits.iter().map(|edit| if edit.kind == Kept::Claim { CLAIMS } else { SERVICES }).collect()
-        };
-        rights.extend(match step {
-            Step::Hold(edits) => edited(edits),
-            Step::Skip(_) | Step::Lists(_) | Step::Resume(_) => vec![CLUSTERS],
-            Step::Status(_) => vec![STATUS],
-            Step::Include(..) => EXEC.to_vec(),
-            Step::Services(_) => vec![CREATE_SERVICES],
-            Step::Clear(edits, _) => [edited(edits), vec![CLUSTERS]].concat(),
-            Step::Settle | Step::Verify | Step::Await(_) => Vec::new(),
-        });
-    }
-    let mut once: Vec<Right> = Vec::new();
-    for right in rights {
-        if !once.contains(&right) {
-            once.push(right);
-        }
-    }
-    once
+    let patch = |kind, part| Right { verb: "patch", kind, part };
+    let cluster = |part| vec![patch(&FOUNDATIONDB_CLUSTER.kind, part)];
+    let edited = |edits: &[Edit]| {
+        let kinds = edits.iter().map(|edit| if edit.kind == Kept::Claim { &CLAIM } else { &SERVICE });
+        kinds.map(|kind| patch(kind, "")).collect::<Vec<_>>()
+    };
+    unique(steps.iter().flat_map(|step| match step {
+        Step::Hold(edits) => edited(edits),
+        Step::Skip(_) | Step::Lists(_) | Step::Resume(_) => cluster(""),
+        Step::Status(_) => cluster("status"),
+        // API servers ask for `get`, as the request is a GET, and since 1.35 for `create` besides.
+        Step::Include(..) => ["get", "create"].map(|verb| Right { verb, kind: &POD, part: "exec" }).to_vec(),
+        Step::Services(_) => vec![Right { verb: "create", kind: &SERVICE, part: "" }],
+        Step::Clear(edits, _) => [edited(edits), cluster("")].concat(),
+        Step::Settle | Step::Verify | Step::Await(_) => Vec::new(),
+    }))
 }
 
 /// What the user may not do of the steps, in words. Where the hub does not answer such questions, nothing.
 pub(crate) async fn missing(hub: &Hub, namespace: &str, steps: &[Step], write: &Write) -> Vec<String> {
     let rights = needed(steps);
     let asked = rights.iter().map(|right| async {
-        let Right { verb, group, plural, part } = right;
+        let Right { verb, kind: Kind { group, plural, .. }, part } = right;
         let attributes =
             json!({ "namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": part });
         let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": REVIEW.kind,
@@ -75,13 +60,9 @@ pub(crate) async fn missing(hub: &Hub, namespace: &str, steps: &[Step], write: &
 }
 
 fn words(right: Right, namespace: &str) -> String {
-    let Right { verb, group, plural, part } = right;
-    let whole = match (group, part) {
-        ("", "") => plural.to_owned(),
-        ("", part) => format!("{plural}/{part}"),
-        (group, "") => format!("{plural}.{group}"),
-        (group, part) => format!("{plural}.{group}/{part}"),
-    };
+    let Right { verb, kind, part } = right;
+    let kind = kind.resource_name();
+    let whole = if part.is_empty() { kind } else { format!("{kind}/{part}") };
     let hint = if part == "exec" { " (needed to run fdbcli; without it: --include=never)" } else { "" };
     format!("{verb} {whole} in namespace {namespace}{hint}")
 }

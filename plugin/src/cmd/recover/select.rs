@@ -14,6 +14,7 @@ use crate::error::{FdbError, Problem};
 use crate::read::fdb::{DatabaseSnapshot, called, clusters, read};
 use crate::recover::check::suspended;
 use crate::recover::object::labels_match;
+use crate::select::unique;
 
 /// How groups were named.
 #[derive(Debug, PartialEq, Eq)]
@@ -129,13 +130,13 @@ fn by_pod<'a>(cluster: &'a FoundationDBCluster, pod: &str) -> Option<&'a str> {
 pub(crate) fn ids(look: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Vec<String> {
     let facts = look.facts();
     let groups = || suspended(&facts).into_iter();
-    let mut ids: Vec<String> = match selection {
+    unique(match selection {
         GroupSelection::Named(names) => {
             let id = |name: &String| match look.cluster.group(name) {
                 Some(_) => name.clone(),
                 None => by_pod(&look.cluster, name).map_or_else(|| name.clone(), ToOwned::to_owned),
             };
-            names.iter().map(id).collect()
+            names.iter().map(id).collect::<Vec<_>>()
         }
         GroupSelection::All => groups().map(|group| group.process_group_id.clone()).collect(),
         GroupSelection::Class(class) => {
@@ -145,15 +146,7 @@ pub(crate) fn ids(look: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Ve
             let labelled = |id: &str| facts.claims_of(id).iter().any(|claim| labels_match(claim, labels));
             groups().map(|group| group.process_group_id.clone()).filter(|id| labelled(id)).collect()
         }
-    };
-    let mut once = Vec::new();
-    ids.retain(|id| {
-        !once.contains(id) && {
-            once.push(id.clone());
-            true
-        }
-    });
-    ids
+    })
 }
 
 /// The message when a filter matches no group although some are suspended.

@@ -136,11 +136,7 @@ impl Run<'_> {
                     return Err(self.not_included(&look, &record, include_failure));
                 }
                 Step::Await(missing) if !self.wait => {
-                    output::note(&format!(
-                        "{}: waiting on the operator: {}",
-                        called(self.name),
-                        render::missing(missing)
-                    ));
+                    self.note(&format!("waiting on the operator: {}", render::missing(missing)));
                     self.owe(&look, &record);
                     return Ok(End::Left);
                 }
@@ -161,7 +157,11 @@ impl Run<'_> {
                     Err(why) => {
                         done.include_failures += 1;
                         if done.include_failures == 1 {
-                            output::warning(&self.later(&why, orders));
+                            self.warn(&format!(
+                                "cannot include the groups in the database: {why}. The command retries when the Pods run; to do it by \
+                                 hand: {}",
+                                self.by_hand(orders)
+                            ));
                         }
                         include_failure = why;
                         continue;
@@ -189,7 +189,7 @@ impl Run<'_> {
                 Step::Skip(_) => {
                     done.settled = false;
                     if let Some(text) = removed_again(&look.facts()) {
-                        output::warning(&format!("{}: {text}", called(self.name)));
+                        self.warn(&text);
                     }
                     skips += u32::from(look.cluster.spec.skip != Some(true));
                     if skips > SKIPS {
@@ -242,12 +242,20 @@ impl Run<'_> {
 
     pub(super) fn say(&self, text: &str) {
         text.clone_into(&mut self.state.borrow_mut());
+        self.note(text);
+    }
+
+    fn note(&self, text: &str) {
         output::note(&format!("{}: {text}", called(self.name)));
+    }
+
+    pub(super) fn warn(&self, text: &str) {
+        output::warning(&format!("{}: {text}", called(self.name)));
     }
 
     fn trouble(&self, error: &HubError, troubled: &mut bool) {
         if !std::mem::replace(troubled, true) || self.hub.verbose {
-            output::note(&format!("{}: continuing despite an error: {error}", called(self.name)));
+            self.note(&format!("continuing despite an error: {error}"));
         }
     }
 
@@ -276,11 +284,8 @@ impl Run<'_> {
             }
             Step::Services(services) => {
                 for service in services {
-                    match self
-                        .hub
-                        .create(Resource::preferred(&SERVICE), Some(self.namespace), service, self.write)
-                        .await
-                    {
+                    let services = Resource::preferred(&SERVICE);
+                    match self.hub.create(services, Some(self.namespace), service, self.write).await {
                         // Somebody has created it in between.
                         Ok(_) | Err(HubError::Conflict { .. }) => {}
                         Err(error) => return Err(error),
@@ -326,7 +331,7 @@ impl Run<'_> {
         let mut announced = self.announced.borrow_mut();
         let more: Vec<String> = recorded.into_iter().filter(|id| !announced.contains(id)).collect();
         if !more.is_empty() {
-            output::note(&format!("{}: also removed in exchange: {}", called(self.name), more.join(", ")));
+            self.note(&format!("also removed in exchange: {}", more.join(", ")));
             announced.extend(more);
         }
     }
@@ -371,15 +376,6 @@ impl Run<'_> {
             }
         }
         Err(Problem::Contended(CONFLICTS))
-    }
-
-    /// The message if `include` failed.
-    fn later(&self, why: &str, orders: &[String]) -> String {
-        format!(
-            "{}: cannot include the groups in the database: {why}. The command retries when the Pods run; to do it by hand: {}",
-            called(self.name),
-            self.by_hand(orders)
-        )
     }
 
     /// The command for a person.

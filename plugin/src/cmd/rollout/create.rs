@@ -15,9 +15,9 @@ use super::guard;
 use crate::api::middleware::with_warnings;
 use crate::api::{Hub, Resource, Write};
 use crate::cli::duration::Limit;
-use crate::cli::{ActArgs, ActOutput, DryRun, HubArgs, time};
+use crate::cli::{ActArgs, DryRun, HubArgs, WriteFlags, time};
 use crate::error::{Exit, Failure, Problem, RolloutError};
-use crate::output::{self, nothing_found, prompt, without_managed_fields};
+use crate::output::{self, nothing_found, prompt};
 use crate::select::parse::{Flags, Reference, Selection, parse};
 use crate::select::resolve::Resolver;
 use crate::select::target::Target;
@@ -37,17 +37,11 @@ pub(crate) async fn run(
     force: bool,
     hub_args: &HubArgs,
 ) -> Result<Exit, Problem> {
-    let flags = Flags {
-        selector: hub_args.selector.as_deref(),
-        all: args.all,
-        all_namespaces: hub_args.all_namespaces,
-        lists: false,
-    };
     let flag = args.rollout.given().first().copied().unwrap_or_default();
     if force {
         return Err(RolloutError::Force { flag }.into());
     }
-    let selection = of_clusters(flag, parse(kinds, &args.targets, flags)?)?;
+    let selection = of_clusters(flag, parse(kinds, &args.targets, Flags::new(hub_args, args.all))?)?;
     if let Selection::Named(names) = &selection {
         draft::within_limit(names.iter().collect())?;
     }
@@ -72,71 +66,48 @@ pub(crate) async fn run(
     let name = draft::name(spec.action, now.timestamp(), draft::random());
     let rollout = draft::object(name, spec);
     let summary = summary(action, &rollout, &found, &groups);
-    let dry_run = args.dry_run;
-    if dry_run != DryRun::Client {
+    if args.write.dry_run != DryRun::Client {
         guard::check(&hub, rollout.metadata.name.as_deref().unwrap_or_default(), args.rollout.paused).await?;
     }
-    if dry_run == DryRun::None && !args.yes && stdin().is_terminal() {
+    if args.write.changes() && !args.yes && stdin().is_terminal() {
         prompt::yes(&question(&summary, &found))?;
     } else {
         for line in &summary {
             output::note(line);
         }
     }
-    let write = Write { dry_run: dry_run == DryRun::Server, manager: args.field_manager.clone() };
-    let report = Report { dry_run, output: args.output };
-    let created = create(&hub, &rollout, &write, report).await?;
-    if args.wait && dry_run == DryRun::None {
-        return Ok(waited(&hub, &created, args.timeout, args.output.is_some()).await);
+    let created = create(&hub, &rollout, &args.write).await?;
+    if args.wait && args.write.changes() {
+        return Ok(waited(&hub, &created, args.timeout, args.write.output.is_some()).await);
     }
     Ok(Exit::Done)
 }
 
-/// How a change is reported.
-#[derive(Clone, Copy)]
-pub(crate) struct Report {
-    pub(crate) dry_run: DryRun,
-    pub(crate) output: Option<ActOutput>,
-}
-
-impl Report {
-    /// Prints what was done to a rollout.
-    pub(crate) fn print(self, rollout: &PowerRollout, done: &str) -> Result<(), Problem> {
-        let what = full_name(rollout);
-        match self.output {
-            None => output::line(&format!("{what} {done}{}", self.dry_run.suffix())),
-            Some(ActOutput::Name) => output::line(&what),
-            Some(format) => {
-                let object = serde_json::to_value(rollout).map_err(Problem::unreadable)?;
-                let object = without_managed_fields(&object);
-                let text = if format == ActOutput::Json { output::json(&object) } else { output::yaml(&object) };
-                output::text(&text);
-            }
-        }
-        Ok(())
-    }
+/// Reports what was done to a rollout.
+///
+/// # Errors
+/// When it cannot be written down.
+pub(crate) fn report(flags: &WriteFlags, rollout: &PowerRollout, done: &str) -> Result<(), Problem> {
+    let object = serde_json::to_value(rollout).map_err(Problem::unreadable)?;
+    output::changed(flags, &full_name(rollout), done, &object);
+    Ok(())
 }
 
 /// Creates the object, and reports it.
 ///
 /// # Errors
 /// When the hub refuses.
-pub(crate) async fn create(
-    hub: &Hub,
-    rollout: &PowerRollout,
-    write: &Write,
-    report: Report,
-) -> Result<PowerRollout, Problem> {
-    let created = if report.dry_run == DryRun::Client {
+pub(crate) async fn create(hub: &Hub, rollout: &PowerRollout, flags: &WriteFlags) -> Result<PowerRollout, Problem> {
+    let created = if flags.dry_run == DryRun::Client {
         rollout.clone()
     } else {
-        let (answer, warnings) = with_warnings(send(hub, rollout, write)).await;
+        let (answer, warnings) = with_warnings(send(hub, rollout, &flags.into())).await;
         for text in &warnings {
             output::warning(text);
         }
         answer?
     };
-    report.print(&created, "created")?;
+    report(flags, &created, "created")?;
     Ok(created)
 }
 
@@ -252,7 +223,8 @@ fn question(summary: &[String], found: &[Target]) -> String {
 
 /// Where many targets change at once although a rollout could take them in waves: a line for whoever sees it on a
 /// terminal.
-pub(crate) fn hint(targets: usize, on_terminal: bool) -> Option<String> {
+pub(crate) fn hint<'a>(rows: impl Iterator<Item = &'a TargetKind>, on_terminal: bool) -> Option<String> {
+    let targets = rows.filter(|row| **row == CLUSTER_DEPLOYMENT).count();
     (on_terminal && targets > LISTED).then(|| {
         format!(
             "{targets} targets change at once: use --max-concurrency and --canary to change them in waves (a rollout)"
@@ -262,6 +234,8 @@ pub(crate) fn hint(targets: usize, on_terminal: bool) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::iter::repeat_n;
+
     use shared::target::KINDS;
 
     use super::*;
@@ -321,9 +295,13 @@ mod tests {
     #[test]
     fn many_targets_on_a_terminal_are_worth_a_hint() {
         for (targets, terminal, hinted) in [(20, true, false), (21, true, true), (21, false, false)] {
-            assert_eq!(hint(targets, terminal).is_some(), hinted, "{targets} {terminal}");
+            assert_eq!(
+                hint(repeat_n(&CLUSTER_DEPLOYMENT, targets), terminal).is_some(),
+                hinted,
+                "{targets} {terminal}"
+            );
         }
-        let text = hint(500, true).unwrap();
+        let text = hint(repeat_n(&CLUSTER_DEPLOYMENT, 500), true).unwrap();
         assert!(text.contains("--max-concurrency and --canary") && !text.contains('\n'));
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use shared::rollout::api::PowerRollout;
 use shared::target::POWER_ROLLOUT;
 
-use self::create::{Report, full_name};
+use self::create::{full_name, report};
 use self::verbs::{Change, Step, step};
 use crate::api::error::HubError;
 use crate::api::middleware::with_warnings;
@@ -43,11 +43,11 @@ pub(crate) async fn run(args: &RolloutArgs, hub_args: &HubArgs) -> Result<Exit, 
     let name = name_of(&verb.name)?;
     let hub = Hub::connect(hub_args).await?;
     let (rollout, done) = apply(&hub, change, &name, verb).await?;
-    if change == Change::Resume && verb.dry_run != DryRun::Client {
+    if change == Change::Resume && verb.write.dry_run != DryRun::Client {
         // One that was created paused was not checked.
         guard::warn(&hub).await;
     }
-    Report { dry_run: verb.dry_run, output: verb.output }.print(&rollout, &done)?;
+    report(&verb.write, &rollout, &done)?;
     Ok(Exit::Done)
 }
 
@@ -65,7 +65,7 @@ fn name_of(word: &str) -> Result<String, RolloutError> {
 /// # Errors
 /// When the change cannot work, or the hub refuses.
 async fn apply(hub: &Hub, change: Change, name: &str, args: &VerbArgs) -> Result<(PowerRollout, String), Problem> {
-    let write = Write { dry_run: args.dry_run == DryRun::Server, manager: args.field_manager.clone() };
+    let write = Write::from(&args.write);
     let resource = Resource::preferred(&POWER_ROLLOUT.kind);
     for _ in 0..ATTEMPTS {
         let object = get(hub, name).await?;
@@ -75,7 +75,7 @@ async fn apply(hub: &Hub, change: Change, name: &str, args: &VerbArgs) -> Result
         let sent = async {
             match &step {
                 Step::Unchanged => Ok(object.clone()),
-                Step::Write(patch, _) if args.dry_run == DryRun::Client => Ok(patched(&object, patch)),
+                Step::Write(patch, _) if args.write.dry_run == DryRun::Client => Ok(patched(&object, patch)),
                 Step::Write(patch, _) => hub.patch(resource, "", name, patch, &write).await,
             }
         };

@@ -6,7 +6,7 @@ use shared::annotation::format;
 use shared::annotation::mark::Action;
 use shared::rollout::status::RolloutPhase;
 
-use super::create::{Report, create, full_name, send, waited};
+use super::create::{create, full_name, send, waited};
 use super::verbs::Change;
 use super::{apply, draft, get, guard, name_of, typed};
 use crate::api::middleware::with_warnings;
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
     let undone = typed(get(&hub, &name).await?)?;
     let spec = draft::restore(&undone, args.reason.as_deref(), hours.not_after);
     let new_name = draft::name(Action::Restore, now.timestamp(), draft::random());
-    if verb.dry_run != DryRun::Client {
+    if verb.write.dry_run != DryRun::Client {
         guard::check(&hub, &new_name, false).await?;
     }
     let phase = undone.status.as_ref().and_then(|status| status.phase);
@@ -40,29 +40,27 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
         "undo rollout {name}: {abort}give its targets ({total}) the state back that they had before, as rollout {new_name}, starting until {}",
         format::seconds(hours.not_after)
     );
-    if verb.dry_run == DryRun::None && !args.yes && stdin().is_terminal() {
+    if verb.write.changes() && !args.yes && stdin().is_terminal() {
         prompt::yes(&format!("About to {text}\nContinue? [y/N] "))?;
     } else {
         output::note(&text);
     }
-    let write = Write { dry_run: verb.dry_run == DryRun::Server, manager: verb.field_manager.clone() };
     let restore = draft::object(new_name, spec);
     if !is_over {
-        if verb.dry_run == DryRun::None {
+        if verb.write.changes() {
             // An abort is for good: the hub has to accept the other rollout first. Its warnings come when it is
             // created.
-            let rehearsal = Write { dry_run: true, manager: verb.field_manager.clone() };
+            let rehearsal = Write { dry_run: true, manager: verb.write.field_manager.clone() };
             with_warnings(send(&hub, &restore, &rehearsal)).await.0?;
         }
         let (aborted, done) = apply(&hub, Change::Abort, &name, verb).await?;
-        let text = format!("{} {done}{}", full_name(&aborted), verb.dry_run.suffix());
+        let text = format!("{} {done}{}", full_name(&aborted), verb.write.dry_run.suffix());
         // Only one object goes to stdout: the one that is created.
-        if verb.output.is_none() { output::line(&text) } else { output::note(&text) }
+        if verb.write.output.is_none() { output::line(&text) } else { output::note(&text) }
     }
-    let report = Report { dry_run: verb.dry_run, output: verb.output };
-    let created = create(&hub, &restore, &write, report).await?;
-    if args.wait && verb.dry_run == DryRun::None {
-        return Ok(waited(&hub, &created, args.timeout, verb.output.is_some()).await);
+    let created = create(&hub, &restore, &verb.write).await?;
+    if args.wait && verb.write.changes() {
+        return Ok(waited(&hub, &created, args.timeout, verb.write.output.is_some()).await);
     }
     Ok(Exit::Done)
 }

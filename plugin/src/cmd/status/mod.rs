@@ -9,14 +9,18 @@ mod schedule;
 mod table;
 mod watch;
 
+use futures::future::join_all;
 use jiff::Timestamp;
-use shared::target::{Kinds, Record, TargetKind, View};
+use serde::Serialize;
+use serde_json::Value;
+use shared::target::{Kind, Kinds, Record, TargetKind, View};
 use shared::text::name_some;
 
 use self::printer::Printer;
-use crate::api::Hub;
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
-use crate::error::{Exit, Failure, Problem, UsageError};
+use crate::error::{Exit, Failure, Problem, ResolveError, UsageError};
 use crate::output::{self, nothing_found};
 use crate::read::companion::Beside;
 use crate::select::parse::{Flags, Selection, only_shown, parse};
@@ -32,31 +36,24 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
         if let Some(why) = row.not_watched.filter(|_| args.watch) {
             return Err(UsageError::OnlyShown(why.to_owned()).into());
         }
+        if hub_args.all_namespaces && !names.is_empty() && row.kind.is_namespaced() {
+            return Err(UsageError::NameInAllNamespaces.into());
+        }
         return match row.view {
             View::ClusterPool => pools::run(&names, args, hub_args).await,
             View::FoundationDb => fdb::run(&names, args, hub_args).await,
             View::Rollout => rollouts::run(&names, args, hub_args).await,
         };
     }
-    let flags = Flags {
-        selector: hub_args.selector.as_deref(),
-        all: false,
-        all_namespaces: hub_args.all_namespaces,
-        lists: true,
-    };
-    let selection = parse(kinds, &args.targets, flags)?;
+    let selection = parse(kinds, &args.targets, Flags { lists: true, ..Flags::new(hub_args, false) })?;
     let hub = Hub::connect(hub_args).await?;
     let namespace = selection.scope(&hub, hub_args);
     let (mut targets, mut exits) = (Vec::new(), Vec::new());
-    let mut fail = |failure: &Failure| {
-        exits.push(failure.problem.exit());
-        output::error(&failure.to_string());
-    };
     let resolver = Resolver::new(&hub, namespace);
     for found in resolver.resolve(&selection).await {
         match found {
             Ok(target) => targets.push(target),
-            Err(failure) => fail(&failure),
+            Err(failure) => exits.push(output::failed(&failure)),
         }
     }
     let (mut records, mut notices): (Vec<Record>, Vec<String>) = (Vec::new(), Vec::new());
@@ -67,7 +64,7 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
                 records.push(record);
             }
             Ok(_) => {}
-            Err(error) => fail(&Failure::new(target.full_name(), error.into())),
+            Err(error) => exits.push(output::failed(&Failure::new(target.full_name(), error.into()))),
         }
     }
     if let Some(text) = unread(&targets) {
@@ -75,18 +72,75 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
     }
     let printer = Printer::new(args, hub_args, kinds.wide_columns(&selected(&selection, &targets)), &records);
     printer.all(&records);
-    if matches!(args.output, StatusOutput::Table | StatusOutput::Wide) {
+    if args.output.is_table() {
         for notice in &notices {
             output::warning(notice);
         }
     }
-    if records.is_empty() && exits.is_empty() && matches!(args.output, StatusOutput::Table | StatusOutput::Wide) {
-        output::note(&nothing_found(selection.namespace(namespace)));
-    }
+    let exit = ended(args, records.is_empty(), exits, selection.namespace(namespace));
     if args.watch {
         watch::follow(&hub, namespace, &resolver, &selection, &targets, &records, &printer).await?;
     }
-    Ok(Exit::of(exits))
+    Ok(exit)
+}
+
+/// The exit code. A person reads that there is nothing.
+fn ended(args: &StatusArgs, is_empty: bool, exits: Vec<Exit>, namespace: Option<&str>) -> Exit {
+    if is_empty && exits.is_empty() && args.output.is_table() {
+        output::note(&nothing_found(namespace));
+    }
+    Exit::of(exits)
+}
+
+/// The objects of a kind that is only shown: those that were named, or all. Those that cannot be read are printed and
+/// counted.
+async fn objects(
+    hub: &Hub,
+    kind: &'static Kind,
+    names: &[String],
+    hub_args: &HubArgs,
+) -> Result<(Vec<Value>, Vec<Exit>), Problem> {
+    let resource = Resource::preferred(kind);
+    if names.is_empty() {
+        let labels = hub_args.selector.as_deref().unwrap_or_default();
+        return Ok((hub.list(resource, searched(hub, hub_args), "", labels).await?.items, Vec::new()));
+    }
+    let (mut objects, mut exits) = (Vec::new(), Vec::new());
+    let found = join_all(names.iter().map(|name| hub.get(resource, &hub.namespace, name))).await;
+    for (name, found) in names.iter().zip(found) {
+        let what = kind.full_name(name);
+        match found {
+            Ok(object) => objects.push(object),
+            Err(error) => exits.push(output::failed(&Failure::new(what.clone(), missing(error, what, hub)))),
+        }
+    }
+    Ok((objects, exits))
+}
+
+/// The namespace to search, none for all.
+fn searched<'a>(hub: &'a Hub, hub_args: &HubArgs) -> Option<&'a str> {
+    (!hub_args.all_namespaces).then_some(hub.namespace.as_str())
+}
+
+/// One that is not there is said not to be in its namespace, as any target.
+fn missing(error: HubError, what: String, hub: &Hub) -> Problem {
+    match error {
+        HubError::NoObject { .. } => {
+            ResolveError::NotFound { what, namespace: Some(hub.namespace.clone()), hint: String::new() }.into()
+        }
+        error => error.into(),
+    }
+}
+
+/// Prints a list in a format for scripts. Returns whether a table is to be printed instead.
+fn is_table<T: Serialize>(args: &StatusArgs, list: &str, kind: &Kind, records: &[T], name: fn(&T) -> &str) -> bool {
+    match args.output {
+        StatusOutput::Json => output::text(&output::json(&output::list(list, &records))),
+        StatusOutput::Yaml => output::text(&output::yaml(&output::list(list, &records))),
+        StatusOutput::Name => records.iter().for_each(|record| output::line(&kind.full_name(name(record)))),
+        StatusOutput::Table | StatusOutput::Wide => return true,
+    }
+    false
 }
 
 /// What deserves attention of a target.

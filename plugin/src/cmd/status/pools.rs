@@ -1,19 +1,17 @@
 //! `status pool/NAME`: a pool's numbers and its clusters.
 
-use futures::future::join_all;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::pool::{ClusterPool, wanted};
 use shared::target::{CLUSTER_DEPLOYMENT, CLUSTER_POOL, Record};
 
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource};
-use crate::cli::{HubArgs, StatusArgs, StatusOutput};
-use crate::error::{Exit, Failure, Problem, ResolveError, UsageError};
+use super::{ended, is_table, objects, searched};
+use crate::api::{Hub, text};
+use crate::cli::{HubArgs, StatusArgs};
+use crate::error::{Exit, Problem};
+use crate::output;
 use crate::output::age::age;
-use crate::output::{self, nothing_found};
 use crate::read::pool::{PoolSnapshot, clusters};
 
 /// One pool in the form that `-o json` documents. Later versions only add fields.
@@ -55,52 +53,21 @@ struct MemberRecord {
 /// # Errors
 /// When nothing can be asked at all. Failures of single pools are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    if hub_args.all_namespaces && !names.is_empty() {
-        return Err(UsageError::NameInAllNamespaces.into());
-    }
     let hub = Hub::connect(hub_args).await?;
-    let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
-    let (mut pools, mut exits) = (Vec::new(), Vec::new());
-    if names.is_empty() {
-        let labels = hub_args.selector.as_deref().unwrap_or_default();
-        pools = hub.list(Resource::preferred(&CLUSTER_POOL.kind), namespace, "", labels).await?.items;
-    } else {
-        let looks = names.iter().map(|name| hub.get(Resource::preferred(&CLUSTER_POOL.kind), &hub.namespace, name));
-        for (name, found) in names.iter().zip(join_all(looks).await) {
-            match found {
-                Ok(pool) => pools.push(pool),
-                Err(error) => {
-                    let what = CLUSTER_POOL.kind.full_name(name);
-                    let failure = Failure::new(what.clone(), missing(error, what, &hub.namespace));
-                    exits.push(failure.problem.exit());
-                    output::error(&failure.to_string());
-                }
-            }
-        }
-    }
+    let (pools, exits) = objects(&hub, &CLUSTER_POOL.kind, names, hub_args).await?;
     let all = if pools.is_empty() { Vec::new() } else { clusters(&hub).await? };
     let mut records = Vec::new();
     for object in &pools {
-        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-        let look = PoolSnapshot::new(&hub, &namespace, &name, object, &all).await;
-        records.push(record(namespace, name, &look)?);
+        let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+        let look = PoolSnapshot::new(&hub, namespace, name, object, &all).await;
+        records.push(record(namespace.to_owned(), name.to_owned(), &look)?);
     }
-    show(&records, args, hub_args.all_namespaces);
-    if records.is_empty() && exits.is_empty() && matches!(args.output, StatusOutput::Table | StatusOutput::Wide) {
-        output::note(&nothing_found(namespace));
-    }
-    Ok(Exit::of(exits))
-}
-
-/// A pool that is not there is said not to be in its namespace, as any target.
-fn missing(error: HubError, what: String, namespace: &str) -> Problem {
-    match error {
-        HubError::NoObject { .. } => {
-            ResolveError::NotFound { what, namespace: Some(namespace.to_owned()), hint: String::new() }.into()
+    if is_table(args, "PoolStatusList", &CLUSTER_POOL.kind, &records, |record| &record.name) {
+        for line in tables(&records, hub_args.all_namespaces, !args.no_headers, Timestamp::now()) {
+            output::line(&line);
         }
-        error => error.into(),
     }
+    Ok(ended(args, records.is_empty(), exits, searched(&hub, hub_args)))
 }
 
 fn record(namespace: String, name: String, look: &PoolSnapshot) -> Result<PoolRecord, Problem> {
@@ -132,73 +99,56 @@ fn record(namespace: String, name: String, look: &PoolSnapshot) -> Result<PoolRe
     })
 }
 
-fn show(records: &[PoolRecord], args: &StatusArgs, namespaces: bool) {
-    let list = json!({ "apiVersion": "hibernate.sh/v1alpha1", "kind": "PoolStatusList", "items": records });
-    match args.output {
-        StatusOutput::Json => output::text(&output::json(&list)),
-        StatusOutput::Yaml => output::text(&output::yaml(&list)),
-        StatusOutput::Name => {
-            for record in records {
-                output::line(&CLUSTER_POOL.kind.full_name(&record.name));
-            }
-        }
-        StatusOutput::Table | StatusOutput::Wide => {
-            for line in tables(records, namespaces, !args.no_headers, Timestamp::now()) {
-                output::line(&line);
-            }
-        }
-    }
-}
+static POOL: [&str; 8] =
+    ["NAMESPACE", "NAME", "SIZE", "STANDBY", "READY", "RUNNING-COUNT", "WAITING-CLAIMS", "HIBERNATE-AFTER"];
+static CLUSTER: [&str; 8] = ["POOL", "NAMESPACE", "NAME", "DESIRED", "STATE", "SINCE", "POOL-WANTS", "CLAIM"];
 
 /// The pools, and below them the clusters of all.
 fn tables(records: &[PoolRecord], namespaces: bool, headers: bool, now: Timestamp) -> Vec<String> {
     if records.is_empty() {
         return Vec::new();
     }
-    let or_dash = |text: Option<&str>| text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned();
-    let header = |words: &str| words.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let mut pools = vec![header("NAMESPACE NAME SIZE STANDBY READY RUNNING-COUNT WAITING-CLAIMS HIBERNATE-AFTER")];
-    let mut members = vec![header("POOL NAMESPACE NAME DESIRED STATE SINCE POOL-WANTS CLAIM")];
-    for pool in records {
-        pools.push(vec![
-            pool.namespace.clone(),
+    let pools = records.iter().map(|pool| {
+        let mut cells = vec![
             pool.name.clone(),
             pool.size.to_string(),
             pool.standby.to_string(),
             pool.ready.to_string(),
             pool.running_count.to_string(),
             pool.waiting_claims.to_string(),
-            or_dash(pool.hibernate_after.as_deref()),
-        ]);
-        members.extend(pool.clusters.iter().map(|MemberRecord { record, claim, pool_wants }| {
-            vec![
-                pool.name.clone(),
-                record.namespace.clone(),
-                record.name.clone(),
-                record.desired.clone(),
-                or_dash(Some(&record.observed)),
-                record.since.map_or_else(|| "-".to_owned(), |since| age(since, now)),
-                or_dash(pool_wants.as_deref()),
-                or_dash(claim.as_deref()),
-            ]
-        }));
-    }
-    if !namespaces {
-        for row in &mut pools {
-            row.remove(0);
+            pool.hibernate_after.clone().unwrap_or_default(),
+        ];
+        if namespaces {
+            cells.insert(0, pool.namespace.clone());
         }
-    }
-    let skip = usize::from(!headers);
-    let mut lines: Vec<String> = output::aligned(&pools).into_iter().skip(skip).collect();
-    if members.len() > 1 {
+        cells
+    });
+    let clusters = records.iter().flat_map(|pool| pool.clusters.iter().map(move |cluster| (pool, cluster)));
+    let clusters = clusters.map(|(pool, MemberRecord { record, claim, pool_wants })| {
+        vec![
+            pool.name.clone(),
+            record.namespace.clone(),
+            record.name.clone(),
+            record.desired.clone(),
+            record.observed.clone(),
+            record.since.map(|since| age(since, now)).unwrap_or_default(),
+            pool_wants.clone().unwrap_or_default(),
+            claim.clone().unwrap_or_default(),
+        ]
+    });
+    let head = |all: &'static [&'static str]| if headers { all } else { &[] };
+    let mut lines = output::table(head(&POOL[usize::from(!namespaces)..]), pools);
+    if records.iter().any(|pool| !pool.clusters.is_empty()) {
         lines.push(String::new());
-        lines.extend(output::aligned(&members).into_iter().skip(skip));
+        lines.extend(output::table(head(&CLUSTER), clusters));
     }
     lines
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]

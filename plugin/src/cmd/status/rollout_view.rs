@@ -1,12 +1,11 @@
 //! One rollout as `status` shows it.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
-use serde::Serialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
 use shared::annotation::{format, keys};
-use shared::rollout::api::PowerRollout;
-use shared::rollout::status::{GroupStatus, RolloutPhase, TargetStatus};
+use shared::rollout::api::{PowerRollout, PowerRolloutSpec};
+use shared::rollout::status::{GroupStatus, PowerRolloutStatus, RolloutPhase, TargetStatus};
 use shared::target::POWER_ROLLOUT;
 use shared::text::{and_more, quoted};
 
@@ -19,86 +18,74 @@ const NAMES: usize = 15;
 /// How the group of the remaining targets is called.
 const REST: &str = "(remaining)";
 
-/// One rollout in the form that `-o json` documents. Later versions only add fields.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// One rollout.
+#[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) name: String,
-    action: String,
     /// Empty while no controller has seen it.
     phase: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     requested_by: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     created_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    not_before: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    not_after: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    started_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    estimated_end: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    finished_at: Option<Timestamp>,
-    /// The rollout that it undoes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    restore_of: Option<String>,
-    /// The group after which a person has to approve.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    awaits_approval: Option<String>,
-    /// The group with too many failures; empty for the remaining targets.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    halted_group: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<u32>,
-    counts: BTreeMap<String, u32>,
-    groups: Vec<GroupStatus>,
-    targets: Vec<TargetStatus>,
-    /// The counts in words.
-    #[serde(skip)]
-    tally: String,
-    #[serde(skip)]
-    is_paused: bool,
+    spec: PowerRolloutSpec,
+    status: PowerRolloutStatus,
+}
+
+impl PartialEq for Record {
+    /// By what is shown.
+    fn eq(&self, other: &Self) -> bool {
+        self.spec.paused == other.spec.paused && self.documented() == other.documented()
+    }
 }
 
 impl Record {
-    pub(super) fn new(rollout: &PowerRollout) -> Self {
+    pub(super) fn new(rollout: PowerRollout) -> Self {
         let PowerRollout { metadata, spec, status } = rollout;
-        let status = status.clone().unwrap_or_default();
-        let note = |key: &str| metadata.annotations.as_ref().and_then(|notes| notes.get(key)).cloned();
+        let mut status = status.unwrap_or_default();
+        status.message = status.message.filter(|text| !text.is_empty());
         Self {
-            name: metadata.name.clone().unwrap_or_default(),
-            action: spec.action.to_string(),
+            requested_by: metadata.annotations.and_then(|mut notes| notes.remove(keys::REQUESTED_BY)),
+            created_at: metadata.creation_timestamp.map(|time| time.0),
+            name: metadata.name.unwrap_or_default(),
             phase: status.phase.map(|phase| phase.to_string()).unwrap_or_default(),
-            tally: wait::rollout::tally(&status),
-            message: status.message.filter(|text| !text.is_empty()),
-            requested_by: note(keys::REQUESTED_BY),
-            reason: spec.reason.clone(),
-            created_at: metadata.creation_timestamp.as_ref().map(|time| time.0),
-            not_before: spec.not_before.as_ref().map(|time| time.0),
-            not_after: Some(spec.not_after.0),
-            started_at: status.started_at.map(|time| time.0),
-            estimated_end: status.estimated_end.map(|time| time.0),
-            finished_at: status.finished_at.map(|time| time.0),
-            restore_of: spec.restore_of.as_ref().map(|other| other.name.clone()),
-            awaits_approval: status.awaits_approval,
-            halted_group: status.halt.map(|halt| halt.group),
-            total: status.total,
-            counts: status.counts,
-            groups: status.groups,
-            targets: status.targets,
-            is_paused: spec.paused,
+            spec,
+            status,
         }
     }
 
+    /// In the form that `-o json` documents. Later versions only add fields.
+    pub(super) fn documented(&self) -> Value {
+        let Self { spec, status, .. } = self;
+        output::known(json!({
+            "name": self.name,
+            "action": spec.action,
+            "phase": self.phase,
+            "message": status.message,
+            "requestedBy": self.requested_by,
+            "reason": spec.reason,
+            "createdAt": self.created_at,
+            "notBefore": time(spec.not_before.as_ref()),
+            "notAfter": spec.not_after.0,
+            "startedAt": time(status.started_at.as_ref()),
+            "estimatedEnd": time(status.estimated_end.as_ref()),
+            "finishedAt": time(status.finished_at.as_ref()),
+            // The rollout that it undoes.
+            "restoreOf": spec.restore_of.as_ref().map(|other| &other.name),
+            // The group after which a person has to approve.
+            "awaitsApproval": status.awaits_approval,
+            // The group with too many failures; empty for the remaining targets.
+            "haltedGroup": status.halt.as_ref().map(|halt| &halt.group),
+            "total": status.total,
+            "counts": status.counts,
+            "groups": status.groups,
+            "targets": status.targets,
+        }))
+    }
+
     /// The same once it does not exist any more.
-    pub(super) fn gone(self) -> Self {
-        Self { phase: "Deleted".to_owned(), awaits_approval: None, halted_group: None, ..self }
+    pub(super) fn gone(mut self) -> Self {
+        "Deleted".clone_into(&mut self.phase);
+        (self.status.awaits_approval, self.status.halt) = (None, None);
+        self
     }
 
     fn is(&self, phase: RolloutPhase) -> bool {
@@ -111,14 +98,14 @@ impl Record {
         let verb = |verbs: &str| Some(format!("kubectl hibernate rollout {verbs} {name}"));
         if self.is(RolloutPhase::Halted) {
             // Of another halt the message says what to correct.
-            return self.halted_group.as_ref().and_then(|_| verb("accept|retry|abort"));
+            return self.status.halt.as_ref().and_then(|_| verb("accept|retry|abort"));
         }
-        let waits = self.awaits_approval.is_some() || self.is(RolloutPhase::Planned);
-        if waits || self.is_paused && self.is(RolloutPhase::Paused) { verb("resume") } else { None }
+        let waits = self.status.awaits_approval.is_some() || self.is(RolloutPhase::Planned);
+        if waits || self.spec.paused && self.is(RolloutPhase::Paused) { verb("resume") } else { None }
     }
 
     fn count(&self, state: &str) -> u32 {
-        self.counts.get(state).copied().unwrap_or_default()
+        self.status.counts.get(state).copied().unwrap_or_default()
     }
 
     fn colour(&self) -> Option<Colour> {
@@ -132,24 +119,20 @@ impl Record {
 }
 
 /// The headers of the list.
-pub(super) fn head() -> Vec<String> {
-    ["NAME", "ACTION", "PHASE", "TARGETS", "SUCCEEDED", "FAILED", "REQUESTED BY", "AGE"].map(str::to_owned).into()
-}
+pub(super) const HEAD: &[&str] = &["NAME", "ACTION", "PHASE", "TARGETS", "SUCCEEDED", "FAILED", "REQUESTED BY", "AGE"];
 
 /// A line of the list.
 pub(super) fn line(record: &Record, now: Timestamp) -> Vec<String> {
-    // An empty cell would shift the columns for scripts that split at spaces.
-    let cell = |text: String| if text.is_empty() { "-".to_owned() } else { text };
-    let total = record.total.map(|total| total.to_string()).unwrap_or_default();
+    let total = record.status.total.map(|total| total.to_string()).unwrap_or_default();
     vec![
-        cell(record.name.clone()),
-        cell(record.action.clone()),
-        cell(record.phase.clone()),
-        cell(total),
+        record.name.clone(),
+        record.spec.action.to_string(),
+        record.phase.clone(),
+        total,
         (record.count("Succeeded") + record.count("AlreadyInState")).to_string(),
         (record.count("Failed") + record.count("TimeOut")).to_string(),
-        cell(record.requested_by.clone().unwrap_or_default()),
-        cell(record.created_at.map(|at| age(at, now)).unwrap_or_default()),
+        record.requested_by.clone().unwrap_or_default(),
+        record.created_at.map(|at| age(at, now)).unwrap_or_default(),
     ]
 }
 
@@ -164,30 +147,29 @@ pub(super) fn full(record: &Record, now: Timestamp, colours: bool) -> Vec<String
         };
         lines.push(format!("  {:<NAMES$}{value}", format!("{name}:")));
     }
-    if !record.groups.is_empty() {
+    if !record.status.groups.is_empty() {
         let group = |group: &GroupStatus| {
             let name = if group.name.is_empty() { REST } else { &group.name };
             vec![name.to_owned(), group.total.to_string()]
         };
         lines.push(String::new());
-        lines.extend(table(&["GROUP", "TARGETS"], record.groups.iter().map(group)));
+        lines.extend(output::table(&["GROUP", "TARGETS"], record.status.groups.iter().map(group)));
     }
-    if !record.targets.is_empty() {
+    if !record.status.targets.is_empty() {
         let target = |target: &TargetStatus| {
-            let reason = if target.reason.is_empty() { "-" } else { &target.reason };
-            [&target.namespace, &target.name, &target.state, reason].map(str::to_owned).into()
+            [&target.namespace, &target.name, &target.state, &target.reason].map(String::clone).into()
         };
         lines.push(String::new());
-        lines.extend(table(&["NAMESPACE", "NAME", "STATE", "REASON"], record.targets.iter().map(target)));
-        let total = record.total.and_then(|total| usize::try_from(total).ok());
-        lines.extend(total.and_then(|total| and_more(total.saturating_sub(record.targets.len()))));
+        lines
+            .extend(output::table(&["NAMESPACE", "NAME", "STATE", "REASON"], record.status.targets.iter().map(target)));
+        let total = record.status.total.and_then(|total| usize::try_from(total).ok());
+        lines.extend(total.and_then(|total| and_more(total.saturating_sub(record.status.targets.len()))));
     }
     lines
 }
 
-fn table(headers: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Vec<String> {
-    let head: Vec<String> = headers.iter().map(|&header| header.to_owned()).collect();
-    output::aligned(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+fn time(time: Option<&Time>) -> Option<Timestamp> {
+    time.map(|time| time.0)
 }
 
 /// What is known, a name and a value each.
@@ -198,23 +180,25 @@ fn fields(record: &Record, now: Timestamp) -> Vec<(&'static str, String)> {
         format!("{} ({left})", format::seconds(at))
     };
     let phase = if record.phase.is_empty() { "no controller has seen it yet".to_owned() } else { record.phase.clone() };
-    let of = record.restore_of.as_ref().map(|other| format!(" of {other}")).unwrap_or_default();
-    let by = record.requested_by.clone();
-    let estimated = record.estimated_end.filter(|_| record.finished_at.is_none());
+    let Record { spec, status, .. } = record;
+    let of = spec.restore_of.as_ref().map(|other| format!(" of {}", other.name)).unwrap_or_default();
+    let tally = wait::rollout::tally(status);
+    let is_over = status.finished_at.is_some();
+    let estimated = time(status.estimated_end.as_ref()).filter(|_| !is_over);
     [
-        ("Action", Some(format!("{}{of}", record.action))),
+        ("Action", Some(format!("{}{of}", spec.action))),
         ("Phase", Some(phase)),
-        ("Message", record.message.clone()),
-        ("Targets", Some(record.tally.clone()).filter(|text| !text.is_empty())),
-        ("Requested by", by),
-        ("Reason", record.reason.clone()),
+        ("Message", status.message.clone()),
+        ("Targets", Some(tally).filter(|text| !text.is_empty())),
+        ("Requested by", record.requested_by.clone()),
+        ("Reason", spec.reason.clone()),
         ("Created", record.created_at.map(past)),
-        ("Starts from", record.not_before.filter(|at| *at > now).map(ahead)),
-        ("Starts until", record.not_after.filter(|_| record.finished_at.is_none()).map(ahead)),
-        ("Started", record.started_at.map(past)),
+        ("Starts from", time(spec.not_before.as_ref()).filter(|at| *at > now).map(ahead)),
+        ("Starts until", Some(spec.not_after.0).filter(|_| !is_over).map(ahead)),
+        ("Started", time(status.started_at.as_ref()).map(past)),
         ("Estimated end", estimated.map(ahead)),
-        ("Ended", record.finished_at.map(past)),
-        ("Approval", record.awaits_approval.as_ref().map(|group| format!("group {group} is over: approve to go on"))),
+        ("Ended", time(status.finished_at.as_ref()).map(past)),
+        ("Approval", status.awaits_approval.as_ref().map(|group| format!("group {group} is over: approve to go on"))),
         ("Next", record.next()),
     ]
     .into_iter()
@@ -224,8 +208,6 @@ fn fields(record: &Record, now: Timestamp) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
     fn record(status: &Value) -> Record {
@@ -240,7 +222,7 @@ mod tests {
             },
             "status": status,
         });
-        Record::new(&serde_json::from_value(object).unwrap())
+        Record::new(serde_json::from_value(object).unwrap())
     }
 
     fn now() -> Timestamp {
@@ -310,7 +292,7 @@ mod tests {
     #[test]
     fn the_documented_form_leaves_out_what_is_unknown() {
         assert_eq!(
-            json!(record(&json!({}))),
+            record(&json!({})).documented(),
             json!({
                 "name": "night", "action": "Hibernate", "phase": "", "requestedBy": "alice\u{1b}[31m", "reason": "weekend",
                 "createdAt": "2026-11-24T17:50:00Z", "notAfter": "2026-11-24T20:00:00Z", "counts": {}, "groups": [], "targets": [],

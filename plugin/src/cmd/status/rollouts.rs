@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
-use serde_json::{Value, json};
-use shared::rollout::api::PowerRollout;
+use serde_json::Value;
 use shared::target::POWER_ROLLOUT;
 
-use super::rollout_view::{Record, full, head, line};
+use super::ended;
+use super::rollout_view::{HEAD, Record, full, line};
 use crate::api::watch::{Event, Scope};
 use crate::api::{Hub, Resource, name_of};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
 use crate::cmd::rollout;
 use crate::error::{Exit, Failure, Problem};
-use crate::output::{self, nothing_found};
+use crate::output;
 
 /// How often ages are drawn anew on a terminal.
 const TICK: Duration = Duration::from_secs(10);
@@ -41,27 +41,21 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
         match look.and_then(read) {
             Ok(record) => records.push(record),
             Err(problem) => {
-                let failure = Failure::new(POWER_ROLLOUT.kind.full_name(&name), problem);
-                exits.push(failure.problem.exit());
-                output::error(&failure.to_string());
+                exits.push(output::failed(&Failure::new(POWER_ROLLOUT.kind.full_name(&name), problem)));
             }
         }
     }
     let printer = Printer { args, single: !names.is_empty(), screen: args.watch && stdout().is_terminal() };
-    let is_table = matches!(args.output, StatusOutput::Table | StatusOutput::Wide);
     printer.all(&records);
-    if records.is_empty() && exits.is_empty() && is_table {
-        output::note(&nothing_found(None));
-    }
-    if args.watch && exits.is_empty() {
+    let exit = ended(args, records.is_empty(), exits, None);
+    if args.watch && exit == Exit::Done {
         watch(&hub, names, labels, &printer, records).await?;
     }
-    Ok(Exit::of(exits))
+    Ok(exit)
 }
 
 fn read(object: Value) -> Result<Record, Problem> {
-    let rollout: PowerRollout = serde_json::from_value(object).map_err(Problem::unreadable)?;
-    Ok(Record::new(&rollout))
+    Ok(Record::new(serde_json::from_value(object).map_err(Problem::unreadable)?))
 }
 
 /// Prints every change. Returns when the output is closed, and on permanent failures.
@@ -112,7 +106,7 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     fn all(&self, records: &[Record]) {
-        let list = || json!({ "apiVersion": "hibernate.sh/v1alpha1", "kind": "RolloutStatusList", "items": records });
+        let list = || output::list("RolloutStatusList", &records.iter().map(Record::documented).collect::<Vec<_>>());
         match self.args.output {
             StatusOutput::Json if !self.args.watch => output::text(&output::json(&list())),
             StatusOutput::Yaml if !self.args.watch => output::text(&output::yaml(&list())),
@@ -137,9 +131,8 @@ impl Printer<'_> {
             return;
         }
         let lines: Vec<Vec<String>> = records.map(|record| line(record, now)).collect();
-        let head = (!self.args.no_headers && !lines.is_empty()).then(head);
-        let rows: Vec<Vec<String>> = head.into_iter().chain(lines).collect();
-        show(&output::aligned(&rows));
+        let head: &[&str] = if self.args.no_headers || lines.is_empty() { &[] } else { HEAD };
+        show(&output::table(head, lines));
     }
 
     /// A change, given all rollouts as they are now. Without one only the time has passed.
@@ -152,7 +145,7 @@ impl Printer<'_> {
                 show(&full(record, Timestamp::now(), false));
             }
             (StatusOutput::Table | StatusOutput::Wide, Some(record)) => {
-                show(&output::aligned(&[line(record, Timestamp::now())]));
+                show(&output::table(&[], [line(record, Timestamp::now())]));
             }
             (_, Some(record)) => self.one(record),
         }
@@ -160,8 +153,8 @@ impl Printer<'_> {
 
     fn one(&self, record: &Record) {
         match self.args.output {
-            StatusOutput::Json => output::text(&output::json(record)),
-            StatusOutput::Yaml => output::text(&format!("---\n{}", output::yaml(record))),
+            StatusOutput::Json => output::text(&output::json(&record.documented())),
+            StatusOutput::Yaml => output::text(&format!("---\n{}", output::yaml(&record.documented()))),
             _ => output::line(&POWER_ROLLOUT.kind.full_name(&record.name)),
         }
     }

@@ -37,82 +37,31 @@ pub(crate) enum Width {
     Wide,
 }
 
-/// A column that every kind has.
-struct Common {
-    header: &'static str,
-    show: fn(Layout) -> bool,
-    cell: fn(&Record, Layout, Timestamp) -> String,
-}
-
-const FIRST: &[Common] = &[
-    Common { header: "NAMESPACE", show: |layout| layout.namespaces, cell: |record, _, _| record.namespace.clone() },
-    Common { header: "NAME", show: |_| true, cell: |record, layout, _| name(record, layout) },
-    Common { header: "DESIRED", show: |_| true, cell: |record, _, _| record.desired.clone() },
-    Common { header: STATE, show: |_| true, cell: |record, _, _| record.observed.clone() },
-    Common {
-        header: "SINCE",
-        show: |_| true,
-        cell: |record, _, now| record.since.map(|since| age(since, now)).unwrap_or_default(),
-    },
-    Common {
-        header: "REQUESTED-BY",
-        show: |_| true,
-        cell: |record, _, _| record.requested_by.clone().unwrap_or_default(),
-    },
-    Common {
-        header: "REASON",
-        show: |_| true,
-        cell: |record, _, _| short(record.reason.as_deref().unwrap_or_default()),
-    },
+static NAMESPACE: Column = Column { header: "NAMESPACE", cell: |record, _| record.namespace.clone() };
+static NAME: Column = Column { header: "NAME", cell: |record, _| record.name.clone() };
+/// The name where there are several kinds.
+static TYPE_AND_NAME: Column = Column { header: "NAME", cell: |record, _| format!("{}/{}", record.kind, record.name) };
+static FIRST: [Column; 5] = [
+    Column { header: "DESIRED", cell: |record, _| record.desired.clone() },
+    Column { header: STATE, cell: |record, _| record.observed.clone() },
+    Column { header: "SINCE", cell: |record, now| record.since.map(|since| age(since, now)).unwrap_or_default() },
+    Column { header: "REQUESTED-BY", cell: |record, _| record.requested_by.clone().unwrap_or_default() },
+    Column { header: "REASON", cell: |record, _| short(record.reason.as_deref().unwrap_or_default()) },
 ];
-
-/// With `-o wide` the columns of the kinds come between the first and the last.
-const LAST: &[Common] = &[
-    Common {
-        header: "SCHEDULE",
-        show: |layout| layout.width != Width::Narrow,
-        cell: |record, _, now| schedule::shown(record, now),
-    },
-    // Last, because it can be long.
-    Common { header: "STEP", show: |_| true, cell: |record, _, _| step(record) },
-];
+static SCHEDULE: Column = Column { header: "SCHEDULE", cell: schedule::shown };
+/// Last, because it can be long.
+static STEP: Column = Column { header: "STEP", cell: |record, _| step(record) };
 
 /// The column whose cells have a color.
 const STATE: &str = "STATE";
 
-/// One column of this table.
-enum Shown {
-    Common(&'static Common),
-    Kind(&'static Column),
-}
-
-impl Shown {
-    fn header(&self) -> &'static str {
-        match self {
-            Self::Common(column) => column.header,
-            Self::Kind(column) => column.header,
-        }
-    }
-
-    fn cell(&self, record: &Record, layout: Layout, now: Timestamp) -> String {
-        let cell = match self {
-            Self::Common(column) => (column.cell)(record, layout, now),
-            Self::Kind(column) => (column.cell)(record, now),
-        };
-        // An empty cell would shift the columns for scripts that split at spaces.
-        if cell.is_empty() { "-".to_owned() } else { output::one_line(&cell) }
-    }
-}
-
-fn columns(layout: Layout, of_kinds: Vec<&'static Column>) -> Vec<Shown> {
-    let common =
-        |columns: &'static [Common]| columns.iter().filter(move |column| (column.show)(layout)).map(Shown::Common);
+/// The columns; with `-o wide` those of the kinds come between the first and the last.
+fn columns(layout: Layout, of_kinds: Vec<&'static Column>) -> Vec<&'static Column> {
+    let namespace = layout.namespaces.then_some(&NAMESPACE);
+    let name = if layout.types { &TYPE_AND_NAME } else { &NAME };
     let of_kinds = if layout.width == Width::Wide { of_kinds } else { Vec::new() };
-    common(FIRST).chain(of_kinds.into_iter().map(Shown::Kind)).chain(common(LAST)).collect()
-}
-
-fn name(record: &Record, layout: Layout) -> String {
-    if layout.types { format!("{}/{}", record.kind, record.name) } else { record.name.clone() }
+    let schedule = (layout.width != Width::Narrow).then_some(&SCHEDULE);
+    namespace.into_iter().chain([name]).chain(&FIRST).chain(of_kinds).chain(schedule).chain([&STEP]).collect()
 }
 
 /// The text, or its beginning with `…`.
@@ -136,7 +85,7 @@ fn step(record: &Record) -> String {
 /// A table whose columns keep their width, so that lines can be added to it.
 pub(crate) struct Table {
     layout: Layout,
-    columns: Vec<Shown>,
+    columns: Vec<&'static Column>,
     widths: Vec<usize>,
 }
 
@@ -144,7 +93,7 @@ impl Table {
     /// Columns as wide as these records need; `of_kinds` are the columns that kinds add.
     pub(crate) fn new(layout: Layout, of_kinds: Vec<&'static Column>, records: &[Record], now: Timestamp) -> Self {
         let columns = columns(layout, of_kinds);
-        let widths = columns.iter().map(|column| column.header().len()).collect();
+        let widths = columns.iter().map(|column| column.header.len()).collect();
         let mut table = Self { layout, columns, widths };
         for record in records {
             let cells = table.cells(record, now);
@@ -157,7 +106,7 @@ impl Table {
 
     /// The line of headers.
     pub(crate) fn head(&self) -> String {
-        let headers: Vec<String> = self.columns.iter().map(|column| column.header().to_owned()).collect();
+        let headers: Vec<String> = self.columns.iter().map(|column| column.header.to_owned()).collect();
         self.pad(&headers, None)
     }
 
@@ -167,7 +116,9 @@ impl Table {
     }
 
     fn cells(&self, record: &Record, now: Timestamp) -> Vec<String> {
-        self.columns.iter().map(|column| column.cell(record, self.layout, now)).collect()
+        // An empty cell would shift the columns for scripts that split at spaces.
+        let cell = |text: String| if text.is_empty() { "-".to_owned() } else { output::one_line(&text) };
+        self.columns.iter().map(|column| cell((column.cell)(record, now))).collect()
     }
 
     /// Cells side by side; the STATE cell in its colour, which must not count as width.
@@ -176,7 +127,7 @@ impl Table {
         for ((cell, width), column) in cells.iter().zip(&self.widths).zip(&self.columns) {
             let spaces = " ".repeat((width + GAP).saturating_sub(cell.chars().count()).max(GAP));
             match colour {
-                Some(colour) if column.header() == STATE => line += &colour.paint(cell, true),
+                Some(colour) if column.header == STATE => line += &colour.paint(cell, true),
                 _ => line += cell,
             }
             line += &spaces;

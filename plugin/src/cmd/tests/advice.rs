@@ -134,10 +134,7 @@ fn of_rollouts(error: &RolloutError) -> &'static [&'static str] {
         | RolloutError::NoController(_)
         | RolloutError::HiveController
         | RolloutError::NotFound { .. }
-        | RolloutError::Verb { .. }
-        | RolloutError::Failed { .. }
-        | RolloutError::Refused { .. }
-        | RolloutError::NeverStarted { .. } => &[],
+        | RolloutError::Verb { .. } => &[],
     }
 }
 

@@ -13,12 +13,13 @@ use shared::fdb::api::ProcessGroup;
 use shared::fdb::suspension::{Minimum, Stamp};
 use shared::target::FOUNDATIONDB_CLUSTER;
 
-use self::record::{ClusterRecord, GroupRecord, HealthRecord};
-use crate::api::{Hub, Resource};
-use crate::cli::{HubArgs, StatusArgs, StatusOutput};
-use crate::error::{Exit, Failure, Problem, UsageError};
-use crate::output::{self, nothing_found};
-use crate::read::fdb::{DatabaseSnapshot, clusters};
+use self::record::{ClusterRecord, GroupRecord};
+use super::{ended, is_table, objects, searched};
+use crate::api::{Hub, text};
+use crate::cli::{HubArgs, StatusArgs};
+use crate::error::{Exit, Failure, Problem};
+use crate::output;
+use crate::read::fdb::DatabaseSnapshot;
 use crate::read::protection;
 use crate::recover::check::suspended;
 use crate::recover::object::{deleted_at, name, size};
@@ -29,28 +30,8 @@ use crate::recover::{Facts, is_left_excluded};
 /// # Errors
 /// When nothing can be asked at all. Failures of single clusters are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    if hub_args.all_namespaces && !names.is_empty() {
-        return Err(UsageError::NameInAllNamespaces.into());
-    }
     let hub = Hub::connect(hub_args).await?;
-    let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
-    let (mut objects, mut exits) = (Vec::new(), Vec::new());
-    if names.is_empty() {
-        objects = clusters(&hub, namespace, hub_args.selector.as_deref().unwrap_or_default()).await?;
-    } else {
-        let looks =
-            names.iter().map(|name| hub.get(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), &hub.namespace, name));
-        for (name, found) in names.iter().zip(join_all(looks).await) {
-            match found {
-                Ok(object) => objects.push(object),
-                Err(error) => {
-                    let failure = Failure::new(FOUNDATIONDB_CLUSTER.kind.full_name(name), error.into());
-                    exits.push(failure.problem.exit());
-                    output::error(&failure.to_string());
-                }
-            }
-        }
-    }
+    let (objects, mut exits) = objects(&hub, &FOUNDATIONDB_CLUSTER.kind, names, hub_args).await?;
     let mut records = Vec::new();
     for found in join_all(objects.into_iter().map(|object| record(&hub, object))).await {
         match found {
@@ -62,15 +43,14 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
             }
         }
     }
-    table::show(&records, args);
-    if records.is_empty() && exits.is_empty() && matches!(args.output, StatusOutput::Table | StatusOutput::Wide) {
-        output::note(&nothing_found(namespace));
+    if is_table(args, "FoundationDBStatusList", &FOUNDATIONDB_CLUSTER.kind, &records, |record| &record.name) {
+        table::show(&records, args);
     }
-    Ok(Exit::of(exits))
+    Ok(ended(args, records.is_empty(), exits, searched(&hub, hub_args)))
 }
 
 async fn record(hub: &Hub, object: Value) -> Result<ClusterRecord, Failure> {
-    let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let namespace = text(&object, "/metadata/namespace").to_owned();
     let place = format!("{namespace}/{}", name(&object));
     let look =
         DatabaseSnapshot::around(hub, &namespace, object).await.map_err(|problem| Failure::new(place, problem))?;
@@ -86,7 +66,6 @@ fn of_cluster(look: &DatabaseSnapshot, namespace: String, protection: protection
         protection::Protection::No(why) => ("no", Some(why)),
         protection::Protection::Unknown(why) => ("unknown", Some(why)),
     };
-    let health = cluster.status.as_ref().and_then(|status| status.health.as_ref());
     let record = facts.record();
     let suspended: Vec<GroupRecord> =
         suspended(&facts).into_iter().filter_map(|group| of_group(&facts, group)).collect();
@@ -101,11 +80,7 @@ fn of_cluster(look: &DatabaseSnapshot, namespace: String, protection: protection
         minimum_suspension: cluster.annotations().get(keys::MINIMUM_SUSPENSION).cloned(),
         skipped: cluster.spec.skip == Some(true),
         recovering: record.iter().flat_map(|record| &record.groups).map(|held| held.group.clone()).collect(),
-        health: health.map(|health| HealthRecord {
-            available: health.available,
-            healthy: health.healthy,
-            full_replication: health.full_replication,
-        }),
+        health: cluster.status.as_ref().and_then(|status| status.health.clone()),
         unlocked: unlocked
             .filter(|claim| suspended.iter().all(|group| group.claim != *claim))
             .map(ToOwned::to_owned)

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
+use shared::fdb::api::Health;
 
 /// One cluster in the form that `-o json` documents. Later versions only add fields.
 #[derive(Debug, Serialize)]
@@ -20,8 +21,9 @@ pub(crate) struct ClusterRecord {
     /// IDs of groups that a recovery has begun with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) recovering: Vec<String>,
+    /// As the operator has seen the database last.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) health: Option<HealthRecord>,
+    pub(crate) health: Option<Health>,
     /// Volumes that are in use and carry a human's key: nothing guards them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) unlocked: Vec<String>,
@@ -29,15 +31,6 @@ pub(crate) struct ClusterRecord {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) excluded: Vec<String>,
     pub(crate) suspended: Vec<GroupRecord>,
-}
-
-/// As the operator has seen the database last.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct HealthRecord {
-    pub(crate) available: bool,
-    pub(crate) healthy: bool,
-    pub(crate) full_replication: bool,
 }
 
 /// One suspended process group.

@@ -3,41 +3,27 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::json;
 use shared::annotation::{format, keys};
+use shared::fdb::api::Health;
 use shared::fdb::suspension::Minimum;
-use shared::target::FOUNDATIONDB_CLUSTER;
 
-use super::record::{ClusterRecord, GroupRecord, HealthRecord};
+use super::record::{ClusterRecord, GroupRecord};
 use crate::cli::{StatusArgs, StatusOutput};
 use crate::output;
 use crate::output::age::age;
 
-/// Prints the clusters in the format that was asked for.
+/// Prints the clusters for a person.
 pub(crate) fn show(records: &[ClusterRecord], args: &StatusArgs) {
-    let list = || json!({ "apiVersion": "hibernate.sh/v1alpha1", "kind": "FoundationDBStatusList", "items": records });
-    match args.output {
-        StatusOutput::Json => output::text(&output::json(&list())),
-        StatusOutput::Yaml => output::text(&output::yaml(&list())),
-        StatusOutput::Name => {
-            for record in records {
-                output::line(&FOUNDATIONDB_CLUSTER.kind.full_name(&record.name));
-            }
+    for (at, record) in records.iter().enumerate() {
+        if at > 0 {
+            output::line("");
         }
-        StatusOutput::Table | StatusOutput::Wide => {
-            for (at, record) in records.iter().enumerate() {
-                if at > 0 {
-                    output::line("");
-                }
-                let lines = table(record, !args.no_headers, args.output == StatusOutput::Wide, Timestamp::now());
-                for line in &lines {
-                    output::line(line);
-                }
-                if record.protected == "no" && record.minimum_suspension.is_some() {
-                    let why = record.unprotected_because.as_deref().unwrap_or_default();
-                    output::warning(&format!("{}/{} is NOT PROTECTED: {why}", record.namespace, record.name));
-                }
-            }
+        for line in table(record, !args.no_headers, args.output == StatusOutput::Wide, Timestamp::now()) {
+            output::line(&line);
+        }
+        if record.protected == "no" && record.minimum_suspension.is_some() {
+            let why = record.unprotected_because.as_deref().unwrap_or_default();
+            output::warning(&format!("{}/{} is NOT PROTECTED: {why}", record.namespace, record.name));
         }
     }
 }
@@ -82,22 +68,21 @@ pub(crate) fn table(record: &ClusterRecord, headers: bool, wide: bool, now: Time
     if wide {
         header.extend(["WHY", "CLAIM"]);
     }
-    let header: Vec<String> = header.into_iter().map(ToOwned::to_owned).collect();
     let rows = record.suspended.iter().map(|group| {
         let mut cells = vec![
             group.group.clone(),
             group.class.clone(),
-            group.zone.clone().unwrap_or_else(|| "-".to_owned()),
+            group.zone.clone().unwrap_or_default(),
             group.since.map_or_else(|| "not stamped yet".to_owned(), |since| age(since, now)),
             expires(group, now),
             group.size.clone(),
         ];
         if wide {
-            cells.extend([group.why.clone().unwrap_or_else(|| "-".to_owned()), group.claim.clone()]);
+            cells.extend([group.why.clone().unwrap_or_default(), group.claim.clone()]);
         }
         cells
     });
-    lines.extend(output::aligned(&headers.then_some(header).into_iter().chain(rows).collect::<Vec<_>>()));
+    lines.extend(output::table(if headers { &header } else { &[] }, rows));
     lines
 }
 
@@ -112,7 +97,7 @@ fn suspension(minimum: Option<&str>) -> String {
     }
 }
 
-fn health(health: Option<&HealthRecord>) -> String {
+fn health(health: Option<&Health>) -> String {
     let Some(health) = health else { return "unknown".to_owned() };
     let words = [
         if health.available { "available" } else { "NOT AVAILABLE" },

@@ -1,0 +1,40 @@
+//! Warnings before a change that may not last, or that nobody completes. Worth a line, never a reason to fail.
+
+use shared::finding::Severity;
+use shared::target::{Advice, Intent, PowerAction};
+
+use super::plan::{Found, Planned};
+use super::pools;
+use crate::api::Hub;
+use crate::output;
+use crate::read::reverts;
+use crate::select::target::Target;
+
+/// Warns as the rows of the targets say.
+pub(super) async fn give(hub: &Hub, intent: &Intent<'_>, planned: &[Found]) {
+    let (mut deployed, mut pooled) = (Vec::new(), Vec::new());
+    for one in planned.iter().flatten() {
+        match one.target.row.advice {
+            Some(Advice::Reverts(_)) => deployed.push(one),
+            Some(Advice::ClusterPools) => pooled.push(one),
+            None => {}
+        }
+    }
+    if intent.action == PowerAction::Hibernate {
+        reverts(hub, &deployed).await;
+    }
+    pools::warn(hub, intent, &pooled).await;
+}
+
+/// Everything that may undo the sleep of the targets, also of those that sleep already. None of those that are refused.
+async fn reverts(hub: &Hub, planned: &[&Planned]) {
+    let targets: Vec<&Target> = planned.iter().filter(|one| one.change.is_ok()).map(|one| &one.target).collect();
+    let namespaces = targets.iter().map(|target| target.namespace.clone()).collect();
+    let autoscalers = reverts::autoscalers(hub, namespaces).await;
+    for found in targets.iter().flat_map(|target| reverts::of(target, &autoscalers)) {
+        match found.severity {
+            Severity::Info => output::note(&found.sentence),
+            _ => output::warning(&found.sentence),
+        }
+    }
+}

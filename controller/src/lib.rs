@@ -10,7 +10,15 @@ mod metrics;
 mod run;
 mod runtime;
 mod spoke;
-mod systems;
+
+/// The systems that are put to sleep: each a [`runtime::System`], registered by one line in [`run`].
+mod systems {
+    pub mod fdb;
+    pub mod hive;
+    pub mod kkp;
+    pub mod reachability;
+    pub mod rollout;
+}
 
 pub use run::main;
 

@@ -12,6 +12,9 @@ use kube::runtime::events::Reporter;
 use kube::{Api, Client, Config};
 use server::{Warnings, log};
 use shared::annotation::keys;
+use shared::hive::api::ClusterDeployment;
+use shared::kkp::api::Cluster;
+use shared::target::{CLUSTER_DEPLOYMENT, KKP_CLUSTER};
 use shared::text::sanitize_chain;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,13 +29,13 @@ use crate::runtime::kind::Group;
 use crate::runtime::lease::{Claim, Election, Times};
 use crate::runtime::marks::Marks;
 use crate::runtime::readiness::Readiness;
-use crate::runtime::{Hub, PerTerm, Term, admin_server, clock, group, panics, watch_backoff};
+use crate::runtime::{self, Hub, PerTerm, Term, admin_server, clock, group, panics, watch_backoff};
 use crate::spoke::{Network, Threads};
 use crate::systems::fdb::Fdb;
 use crate::systems::hive::{Drivers, Hive, Ownership};
 use crate::systems::kkp::Kkp;
 use crate::systems::reachability::Reachability;
-use crate::systems::rollout::{Fleet, Rollouts, Turns, trim};
+use crate::systems::rollout::{FleetKind, Rollouts, Turns, Watched, trim};
 
 /// How many status writes are under way at once. The hub has other users.
 const CONCURRENT_WRITES: usize = 32;
@@ -146,8 +149,11 @@ fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
         Hive::new(handle, drivers, ownership, dialed.clone(), own.settings(), own.concurrency)
     };
     let (own_unreachable, minimum) = (args.own_unreachable, args.fdb_minimum_suspension);
-    let (fleets, owners) = (Arc::new(PerTerm::<Fleet>::default()), Arc::new(PerTerm::<Ownership>::default()));
-    let (followed, own) = (fleets.clone(), owners.clone());
+    let owners = Arc::new(PerTerm::<Ownership>::default());
+    let clusters = Arc::new(PerTerm::<Watched<ClusterDeployment>>::default());
+    let user_clusters = Arc::new(PerTerm::<Watched<Cluster>>::default());
+    let (followed, own, has_kkp) = (clusters.clone(), owners.clone(), args.kkp);
+    let kkp_followed = user_clusters.clone();
     let (probed, checked) = (network.clone(), network.clone());
     let (namespace, most) = (args.namespace.clone(), args.max_rollouts_per_requester);
     let mut groups = vec![
@@ -158,18 +164,36 @@ fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
             hive.followed_by(followed.of(&term.hub)).followed_by(ownership)
         }),
         group(move |term| {
-            let (fleet, ownership, turns) = (fleets.of(&term.hub), owners.of(&term.hub), Arc::new(Turns::new(most)));
+            let (ownership, turns) = (owners.of(&term.hub), Arc::new(Turns::new(most)));
+            let hive = FleetKind {
+                row: &CLUSTER_DEPLOYMENT,
+                fleet: clusters.of(&term.hub),
+                domain: Box::new(move |item| {
+                    let (key, uid) = item.identity();
+                    ownership.domain(&key, &uid)
+                }),
+                upgrades: true,
+            };
+            let kkp = has_kkp.then(|| FleetKind {
+                row: &KKP_CLUSTER,
+                fleet: user_clusters.of(&term.hub),
+                domain: Box::new(|item| item.view.obstacles.domain.as_deref().map(Arc::from)),
+                upgrades: false,
+            });
+            let kinds = [hive].into_iter().chain(kkp).collect();
             let (network, namespace) = (checked.clone(), namespace.clone());
-            let rollouts =
-                term.watch(|handle| Rollouts::new(handle, fleet, ownership, network, namespace, turns.clone()));
+            let rollouts = term.watch(|handle| Rollouts::new(handle, kinds, network, namespace, turns.clone()));
             rollouts.followed_by(turns).trimmed_by(trim)
         }),
         group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
     ];
     let (kkp, network) = (args.kkp_settings(), network.clone());
-    groups.extend(
-        args.kkp.then(|| group(move |term| term.watch(|handle| Kkp::new(handle, network.clone(), kkp.clone())))),
-    );
+    groups.extend(args.kkp.then(|| {
+        group(move |term| {
+            let kkp = term.watch(|handle| Kkp::new(handle, network.clone(), kkp.clone()));
+            kkp.followed_by(kkp_followed.of(&term.hub))
+        })
+    }));
     groups
 }
 

@@ -45,10 +45,10 @@ pub(crate) const MUTATING: (&str, &str) = ("MutatingWebhookConfiguration", "/mut
 /// An entry of a configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    name: &'static str,
-    failure: Failure,
-    rules: Vec<Value>,
-    conditions: Vec<MatchCondition>,
+    pub(crate) name: &'static str,
+    pub(crate) failure: Failure,
+    pub(crate) rules: Vec<Value>,
+    pub(crate) conditions: Vec<MatchCondition>,
     /// Namespaces; all if absent.
     pub(crate) namespaces: Option<LabelSelector>,
 }

@@ -12,10 +12,17 @@ pub mod finding;
 pub mod hive;
 pub mod kkp;
 pub mod managed_fields;
+pub mod power;
 pub mod rollout;
-pub mod share;
 pub mod spoke;
 pub mod target;
 pub mod text;
 mod visit;
-pub mod workload;
+
+/// Workloads: objects whose size is `spec.replicas` and whose sleep is 0 replicas with the former count in an
+/// annotation.
+pub mod workload {
+    pub mod admission;
+    pub mod ownership;
+    pub mod replicas;
+}

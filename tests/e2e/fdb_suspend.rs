@@ -191,21 +191,6 @@ async fn a_human_has_a_key_and_everybody_else_is_denied() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn services_that_guard_no_volume_may_go() -> Result<()> {
-    let world = World::shared().await?;
-    let db = world.fdb("services", FdbOptions { public_ip_source: "service".to_owned(), ..kept("1h") }).await?;
-    let (stateful, stateless) = (first(&db, "storage").await?, first(&db, "cluster_controller").await?);
-    let delete =
-        async |id: &str| kubectl(&world, &db, &["delete", "service", &db.pod_name(id), "--dry-run=server"]).await;
-    // Until the webhook's watch has caught up with the new cluster, it denies both.
-    eventually(SOON, "Service that may go", async || delete(&stateless).await?.ok()).await?;
-    denied(&delete(&stateful).await?, &["process group", "kubectl annotate service"])?;
-    db.patch(&json!({"spec": {"skip": true, "routing": {"publicIPSource": "pod"}}})).await?;
-    eventually(SOON, "Service that may go", async || delete(&stateful).await?.ok()).await?;
-    db.remove_all().await
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn prefixes_and_own_label_names_are_understood() -> Result<()> {
     let world = World::shared().await?;
     let labels = json!({

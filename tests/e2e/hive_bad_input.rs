@@ -8,43 +8,12 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, PROGRESS, READY};
 use testbed::ec2::Fault;
 use testbed::proxy::faults::{Effect, Rule};
-use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, World};
 
-const SOON: Duration = Duration::from_mins(1);
-
-fn message<'a>(cluster: &'a ClusterDeployment, type_: &str) -> &'a str {
-    cluster.condition(type_).and_then(|condition| condition.message.as_deref()).unwrap_or_default()
-}
-
-async fn running(world: &World, name: &str, size: usize) -> Result<Cluster> {
-    let cluster = world.cluster(name, ClusterOptions { own_account: true, ..ClusterOptions::of_size(size) }).await?;
-    cluster.wait_for_power_state("Running", SOON).await?;
-    Ok(cluster)
-}
-
-/// Waits until condition H says this.
-async fn says(cluster: &Cluster, words: &str) -> Result<ClusterDeployment> {
-    cluster.wait_for(words, SOON, |found| message(found, HIBERNATING).contains(words)).await
-}
-
-/// Waits until condition `HibernationProgress` says this.
-async fn awaits(cluster: &Cluster, words: &str) -> Result<ClusterDeployment> {
-    cluster.wait_for(words, SOON, |found| message(found, PROGRESS).contains(words)).await
-}
-
-async fn secrets(world: &World, cluster: &Cluster) -> Result<Api<Secret>> {
-    Ok(Api::namespaced(world.hub().await?, cluster.namespace()))
-}
-
-async fn credentials_secret(cluster: &Cluster) -> Result<String> {
-    let aws = cluster.get().await?.spec.platform.aws.context("an AWS cluster")?;
-    Ok(aws.credentials_secret_ref.context("a Secret")?.name)
-}
+use crate::hive_common::{SOON, credentials, message, running, says};
 
 /// Replaces keys of a Secret; `None` removes one.
 async fn edit(secrets: &Api<Secret>, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
@@ -57,45 +26,27 @@ async fn edit(secrets: &Api<Secret>, name: &str, edits: &[(&str, Option<&str>)])
 }
 
 #[tokio::test]
-async fn one_instance_with_stop_protection_is_named_and_the_rest_sleeps() -> Result<()> {
-    let world = World::shared().await?;
-    let cluster = running(&world, "protected", 4).await?;
-    let id = cluster.instances().await?[2].id.clone();
-    world.ec2().protect(&id, true).await?;
-    cluster.sleep().await?;
-    let found = says(&cluster, &id).await?;
-    assert_eq!(found.power_state(), "FailedToStop");
-    assert!(
-        message(&found, HIBERNATING).starts_with(&format!("Failed to stop machines: {id}: OperationNotPermitted: "))
-    );
-    testbed::eventually(SOON, "three stopped", async || {
-        anyhow::ensure!(cluster.states().await?.get("stopped") == Some(&3), "{:?}", cluster.states().await?);
-        Ok(())
-    })
-    .await?;
-    world.ec2().protect(&id, false).await?;
-    cluster.wait_for_power_state("Hibernating", SOON).await?;
-    cluster.remove().await
-}
-
-#[tokio::test]
 async fn credentials_that_are_missing_malformed_or_refused() -> Result<()> {
     let world = World::shared().await?;
-    let cluster = running(&world, "creds", 1).await?;
-    let (secrets, name) = (secrets(&world, &cluster).await?, credentials_secret(&cluster).await?);
+    let cluster = running(&world, "creds", ClusterOptions::of_size(1)).await?;
+    let (secrets, name) = credentials(&world, &cluster).await?;
     let good = secrets.get(&name).await?;
     let id = String::from_utf8(good.data.as_ref().context("data")?["aws_access_key_id"].0.clone())?;
 
     edit(&secrets, &name, &[("aws_config", Some("[default]\ncredential_process = /bin/sh -c id\n"))]).await?;
     tokio::time::sleep(Duration::from_secs(16)).await; // as long as a Secret that worked is trusted
-    cluster.sleep().await?;
-    says(&cluster, "aws_config line 2: credential_process is not supported").await?;
+    let sleeps_with = |secret: &str| json!({"spec": {"powerState": "Hibernating", "platform": {"aws": {"credentialsSecretRef": {"name": secret}}}}});
+    cluster.patch(&sleeps_with("not-there")).await?;
+    says(&cluster, HIBERNATING, &format!("Secret {}/not-there does not exist", cluster.namespace())).await?;
+
+    cluster.patch(&sleeps_with(&name)).await?;
+    says(&cluster, HIBERNATING, "aws_config line 2: credential_process is not supported").await?;
 
     edit(&secrets, &name, &[("aws_config", None), ("aws_access_key_id", None)]).await?;
-    says(&cluster, "aws_access_key_id is missing or empty").await?;
+    says(&cluster, HIBERNATING, "aws_access_key_id is missing or empty").await?;
 
     edit(&secrets, &name, &[("aws_access_key_id", Some("AKIAUNKNOWN"))]).await?;
-    says(&cluster, "AuthFailure").await?;
+    says(&cluster, HIBERNATING, "AuthFailure").await?;
 
     edit(&secrets, &name, &[("aws_access_key_id", Some(&id))]).await?;
     cluster.wait_for_power_state("Hibernating", Duration::from_secs(90)).await?;
@@ -105,8 +56,8 @@ async fn credentials_that_are_missing_malformed_or_refused() -> Result<()> {
 #[tokio::test]
 async fn a_role_is_assumed_with_the_keys_of_the_same_secret() -> Result<()> {
     let world = World::shared().await?;
-    let cluster = running(&world, "role", 1).await?;
-    let (secrets, name) = (secrets(&world, &cluster).await?, credentials_secret(&cluster).await?);
+    let cluster = running(&world, "role", ClusterOptions::of_size(1)).await?;
+    let (secrets, name) = credentials(&world, &cluster).await?;
     let data = secrets.get(&name).await?.data.context("data")?;
     let text = |key: &str| String::from_utf8(data[key].0.clone());
     let (id, secret) = (text("aws_access_key_id")?, text("aws_secret_access_key")?);
@@ -127,22 +78,12 @@ async fn a_role_is_assumed_with_the_keys_of_the_same_secret() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_missing_secret_is_named() -> Result<()> {
-    let world = World::shared().await?;
-    let patch = json!({"spec": {"powerState": "Hibernating", "platform": {"aws": {"credentialsSecretRef": {"name": "not-there"}}}}});
-    let cluster = world.cluster("secretless", ClusterOptions { patch, ..ClusterOptions::of_size(1) }).await?;
-    let words = format!("Secret {}/not-there does not exist", cluster.namespace());
-    says(&cluster, &words).await?;
-    cluster.remove().await
-}
-
-#[tokio::test]
 async fn no_instances_is_an_error_and_not_sleep() -> Result<()> {
     let world = World::shared().await?;
     let patch = json!({"spec": {"powerState": "Hibernating", "platform": {"aws": {"region": "eu-west-1"}}}});
     let cluster = world.cluster("elsewhere", ClusterOptions { patch, ..ClusterOptions::of_size(1) }).await?;
     let tag = format!("nothing matches tag kubernetes.io/cluster/{}=owned in eu-west-1", cluster.info().infra_id);
-    let found = says(&cluster, &tag).await?;
+    let found = says(&cluster, HIBERNATING, &tag).await?;
     assert_eq!(found.power_state(), "FailedToStop");
     cluster.remove().await
 }
@@ -150,7 +91,10 @@ async fn no_instances_is_an_error_and_not_sleep() -> Result<()> {
 #[tokio::test]
 async fn a_throttled_account_is_waited_for_and_others_do_not_notice() -> Result<()> {
     let world = World::shared().await?;
-    let (slow, quick) = tokio::try_join!(running(&world, "throttled", 1), running(&world, "bystander", 1))?;
+    let (slow, quick) = tokio::try_join!(
+        running(&world, "throttled", ClusterOptions::of_size(1)),
+        running(&world, "bystander", ClusterOptions::of_size(1))
+    )?;
     let fault = Fault {
         access_key: Some(slow.info().access_key_id.clone()),
         ..Fault::error("DescribeInstances", "RequestLimitExceeded", 503)
@@ -158,7 +102,7 @@ async fn a_throttled_account_is_waited_for_and_others_do_not_notice() -> Result<
     let fault = world.ec2().inject(&fault).await?;
     tokio::try_join!(slow.sleep(), quick.sleep())?;
     quick.wait_for_power_state("Hibernating", Duration::from_secs(15)).await?;
-    let found = awaits(&slow, "RequestLimitExceeded").await?;
+    let found = says(&slow, PROGRESS, "RequestLimitExceeded").await?;
     assert_ne!(found.power_state(), "FailedToStop", "a busy cloud is no failure of the cluster");
     world.ec2().heal(Some(&fault.id)).await?;
     slow.wait_for_power_state("Hibernating", Duration::from_secs(30)).await?;
@@ -167,30 +111,26 @@ async fn a_throttled_account_is_waited_for_and_others_do_not_notice() -> Result<
 }
 
 #[tokio::test]
-async fn a_stop_that_keeps_failing_is_not_hammered() -> Result<()> {
+async fn one_instance_that_does_not_stop_is_named_by_ec2_or_by_a_second_try_and_the_rest_sleeps() -> Result<()> {
     let world = World::shared().await?;
-    let cluster = running(&world, "stubborn", 1).await?;
-    let fault = Fault {
-        access_key: Some(cluster.info().access_key_id.clone()),
-        delay: 1.0,
-        ..Fault::error("StopInstances", "UnauthorizedOperation", 403)
-    };
-    let fault = world.ec2().inject(&fault).await?;
+    let cluster = running(&world, "stubborn", ClusterOptions::of_size(4)).await?;
+    let bad = cluster.instances().await?[2].id.clone();
+    world.ec2().protect(&bad, true).await?;
     cluster.sleep().await?;
-    says(&cluster, "UnauthorizedOperation").await?;
-    tokio::time::sleep(Duration::from_secs(25)).await;
-    let hits = world.ec2().faults().await?.into_iter().find(|found| found.id == fault.id).context("the fault")?.hits;
-    assert!((2..=4).contains(&hits), "{hits} tries in 25 s");
-    world.ec2().heal(Some(&fault.id)).await?;
-    cluster.wait_for_power_state("Hibernating", Duration::from_secs(75)).await?;
-    cluster.remove().await
-}
+    let found = says(&cluster, HIBERNATING, &bad).await?;
+    assert_eq!(found.power_state(), "FailedToStop");
+    let begin = format!("Failed to stop machines: {bad}: OperationNotPermitted: ");
+    assert!(message(&found, HIBERNATING).starts_with(&begin), "{found:?}");
+    testbed::eventually(SOON, "three stopped", async || {
+        anyhow::ensure!(cluster.states().await?.get("stopped") == Some(&3), "{:?}", cluster.states().await?);
+        Ok(())
+    })
+    .await?;
+    world.ec2().protect(&bad, false).await?;
+    cluster.wait_for_power_state("Hibernating", SOON).await?;
 
-#[tokio::test]
-async fn a_batch_refused_without_a_name_is_tried_one_by_one() -> Result<()> {
-    let world = World::shared().await?;
-    let cluster = running(&world, "nameless", 3).await?;
-    let bad = cluster.instances().await?[1].id.clone();
+    cluster.wake().await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
     let fault = Fault {
         instance: Some(bad.clone()),
         message: Some("Some instance is not in a state from which it can be stopped.".into()),
@@ -198,7 +138,7 @@ async fn a_batch_refused_without_a_name_is_tried_one_by_one() -> Result<()> {
     };
     let fault = world.ec2().inject(&fault).await?;
     cluster.sleep().await?;
-    says(&cluster, &format!("{bad}: IncorrectInstanceState")).await?;
+    says(&cluster, HIBERNATING, &format!("{bad}: IncorrectInstanceState")).await?;
     world.ec2().heal(Some(&fault.id)).await?;
     cluster.wait_for_power_state("Hibernating", SOON).await?;
     cluster.remove().await
@@ -208,7 +148,7 @@ async fn a_batch_refused_without_a_name_is_tried_one_by_one() -> Result<()> {
 #[tokio::test]
 async fn a_machine_that_stops_again_after_each_start_is_named_with_ec2s_reason_and_backed_off() -> Result<()> {
     let world = World::shared().await?;
-    let cluster = running(&world, "keyless", 3).await?;
+    let cluster = running(&world, "keyless", ClusterOptions::of_size(3)).await?;
     let bad = cluster.instances().await?[1].id.clone();
     let why = "Client.InternalError: Client error on launch";
     world.ec2().stops_again(&bad, Some(why)).await?;
@@ -237,8 +177,8 @@ async fn a_machine_that_stops_again_after_each_start_is_named_with_ec2s_reason_a
 #[tokio::test]
 async fn a_kubeconfig_that_would_run_code_is_refused_and_named() -> Result<()> {
     let world = World::shared().await?;
-    let cluster = running(&world, "evil", 1).await?;
-    let secrets = secrets(&world, &cluster).await?;
+    let cluster = running(&world, "evil", ClusterOptions::of_size(1)).await?;
+    let (secrets, _) = credentials(&world, &cluster).await?;
     let name = cluster.get().await?.spec.cluster_metadata.context("metadata")?.admin_kubeconfig_secret_ref.name;
     let good = String::from_utf8(secrets.get(&name).await?.data.context("data")?["kubeconfig"].0.clone())?;
     let evil = format!(
@@ -251,7 +191,7 @@ async fn a_kubeconfig_that_would_run_code_is_refused_and_named() -> Result<()> {
     cluster.wait_for_power_state("Hibernating", SOON).await?;
     edit(&secrets, &name, &[("kubeconfig", Some(&evil))]).await?;
     cluster.wake().await?;
-    let found = awaits(&cluster, "kubeconfig is refused: it has exec").await?;
+    let found = says(&cluster, PROGRESS, "kubeconfig is refused: it has exec").await?;
     assert_eq!(found.power_state(), "WaitingForNodes");
     edit(&secrets, &name, &[("kubeconfig", Some(&good))]).await?;
     cluster.wait_for_power_state("Running", SOON).await?;
@@ -259,10 +199,13 @@ async fn a_kubeconfig_that_would_run_code_is_refused_and_named() -> Result<()> {
 }
 
 /// Two clusters wake; one spoke has a fault until the other cluster is awake, and the status says which.
-async fn holds_nobody_up(faulty: &str, fault: Effect, says: &str) -> Result<()> {
+async fn holds_nobody_up(faulty: &str, fault: Effect, words: &str) -> Result<()> {
     let world = World::shared().await?;
     let neighbor = format!("{faulty}-neighbor");
-    let (faulty, other) = tokio::try_join!(running(&world, faulty, 1), running(&world, &neighbor, 1))?;
+    let (faulty, other) = tokio::try_join!(
+        running(&world, faulty, ClusterOptions::of_size(1)),
+        running(&world, &neighbor, ClusterOptions::of_size(1))
+    )?;
     tokio::try_join!(faulty.sleep(), other.sleep())?;
     tokio::try_join!(
         faulty.wait_for_power_state("Hibernating", SOON),
@@ -271,7 +214,7 @@ async fn holds_nobody_up(faulty: &str, fault: Effect, says: &str) -> Result<()> 
     faulty.inject(&Rule::new(fault)).await?;
     tokio::try_join!(faulty.wake(), other.wake())?;
     other.wait_for_power_state("Running", Duration::from_secs(30)).await?;
-    awaits(&faulty, says).await?;
+    says(&faulty, PROGRESS, words).await?;
     world.heal(&faulty.info().infra_id, None).await?;
     faulty.wait_for_power_state("Running", SOON).await?;
     faulty.remove().await?;

@@ -178,36 +178,6 @@ async fn kubelets_come_up_only_through_approvals() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_sleep_needs_new_certificates() -> Result<()> {
-    let world = world().await;
-    let cluster = world.cluster("again", options(1)).await?;
-    let client = cluster.spoke().await?;
-    assert_eq!(requests(&client).await?.len(), 0, "who has been up for days has a certificate");
-    turn(&world, &cluster, "stopped").await?;
-    eventually(SOON, "silence", || async {
-        ensure!(client.apiserver_version().await.is_err(), "it still answers");
-        Ok(())
-    })
-    .await?;
-    let mut approver = Approver::new("again", Timestamp::now());
-    turn(&world, &cluster, "running").await?;
-    let woken = Timestamp::now();
-    for _ in 0..200 {
-        // The API server may be down still.
-        if let Ok(pass) = approver.pass(&reads(&client), Timestamp::now(), || true).await {
-            assert_eq!(pass.left(), None);
-        }
-        let leases = leases(&client).await.unwrap_or_default();
-        let renewed = leases.first().and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref()).map(|time| time.0);
-        if renewed.is_some_and(|renewed| renewed > woken) {
-            return cluster.remove().await;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("no fresh Lease within 20 s: {:?}", requests(&client).await?);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_others_ask_for_is_left_alone() -> Result<()> {
     let world = world().await;
     let cluster = world.cluster("hostile", options(4)).await?;
@@ -232,34 +202,22 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
         expected.insert(name.unwrap(), reason);
     };
     let with = |names: Vec<SanType>| pkcs10(&name, nodes, names);
+    let serving = |names: Vec<SanType>| with([vec![dns(node), ip.clone()], names].concat());
     let stranger = pkcs10("system:node:stranger", nodes, Vec::new());
     let masters = pkcs10(&name, &["system:masters"], Vec::new());
-    let both = pkcs10("system:admin", nodes, Vec::new());
-    let any_client = "kubernetes.io/kube-apiserver-client";
-    expect(ask(&boot, any_client, CLIENT_USAGES, &good).await, "wrong_signer");
-    expect(ask(&boot, CLIENT, CLIENT_USAGES, &stranger).await, "unknown_node");
-    expect(ask(&boot, CLIENT, CLIENT_USAGES, &with(vec![dns(node)])).await, "extra_names");
-    expect(ask(&boot, CLIENT, CLIENT_USAGES, &masters).await, "wrong_organization");
-    expect(ask(&boot, CLIENT, CLIENT_USAGES, &both).await, "wrong_common_name");
-    expect(ask(&boot, CLIENT, &["digital signature", "server auth"], &good).await, "wrong_usages");
-    expect(ask(&boot, SERVING, SERVING_USAGES, &with(vec![dns(node)])).await, "wrong_user");
-    expect(ask(&kubelet, CLIENT, CLIENT_USAGES, &good).await, "wrong_user");
     let grouped = [BOOTSTRAPPER_GROUPS, &["example.org:friends"]].concat();
     let grouped = client_as(&world, &bootstrapper(), &grouped).await;
+    // One for each part of a request that the API server writes; each rule has its rows in `shared::spoke::csr`.
+    expect(ask(&boot, "kubernetes.io/kube-apiserver-client", CLIENT_USAGES, &good).await, "wrong_signer");
+    expect(ask(&boot, CLIENT, CLIENT_USAGES, &stranger).await, "unknown_node");
+    expect(ask(&boot, CLIENT, CLIENT_USAGES, &masters).await, "wrong_organization");
+    expect(ask(&boot, CLIENT, &["digital signature", "server auth"], &good).await, "wrong_usages");
+    expect(ask(&kubelet, CLIENT, CLIENT_USAGES, &good).await, "wrong_user");
     expect(ask(&grouped, CLIENT, CLIENT_USAGES, &good).await, "wrong_groups");
-    let serving = |names: Vec<SanType>| with([vec![dns(node), ip.clone()], names].concat());
     expect(ask(&kubelet, SERVING, SERVING_USAGES, &serving(vec![dns("api.example.org")])).await, "dns_mismatch");
     expect(ask(&kubelet, SERVING, SERVING_USAGES, &serving(vec![dns(other)])).await, "dns_mismatch");
     let elsewhere = SanType::IpAddress("192.0.2.7".parse()?);
     expect(ask(&kubelet, SERVING, SERVING_USAGES, &serving(vec![elsewhere])).await, "ip_mismatch");
-    let uri = SanType::URI("https://example.org".try_into()?);
-    expect(ask(&kubelet, SERVING, SERVING_USAGES, &serving(vec![uri])).await, "forbidden_name");
-    let other_cn = pkcs10(&format!("system:node:{other}"), nodes, vec![dns(other)]);
-    expect(ask(&kubelet, SERVING, SERVING_USAGES, &other_cn).await, "wrong_common_name");
-    expect(
-        ask(&kubelet, SERVING, &["digital signature", "server auth", "client auth"], &serving(vec![])).await,
-        "wrong_usages",
-    );
     // The API server itself refuses what is not a request at all.
     for bytes in ["", "hello", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"] {
         let error = ask(&boot, CLIENT, CLIENT_USAGES, bytes).await.unwrap_err();
@@ -300,7 +258,7 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
     let said = reasons(&pass);
     assert_eq!(said, expected.iter().map(|(name, reason)| (name.as_str(), *reason)).collect::<BTreeMap<_, _>>());
     assert_eq!(pass.counts()[&("other", "leave", "wrong_signer")], 1);
-    assert!(pass.left().unwrap().contains("and 10 more"), "{:?}", pass.left());
+    assert!(pass.left().unwrap().contains("and 4 more"), "{:?}", pass.left());
     assert_eq!(approver.pass(&reads(&client), Timestamp::now(), || true).await?.news, [], "told once");
     for name in [&mine, &served] {
         eventually(SOON, "certificate", || async { certificate(&api.get(name).await?).context("none yet") }).await?;

@@ -1,16 +1,10 @@
-//! What a cluster's sleep and wake need fails midway: the hub, the spoke, EC2, the credentials. Each time the wanted
-//! state is reached, nothing is moved the wrong way or twice, and what is asked of EC2 and written to the hub stays
-//! within bounds.
+//! What a cluster's sleep and wake need fails midway: the hub, the spoke, EC2. Each time the wanted state is reached,
+//! nothing is moved the wrong way or twice, and what is asked of EC2 and written to the hub stays within bounds.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use anyhow::{Result, ensure};
 use shared::hive::conditions::PROGRESS;
 use testbed::ec2::check::{moved_once, without_repeats};
 use testbed::ec2::{Call, Fault};
@@ -37,7 +31,6 @@ const USUAL: Most = Most { calls: 12, writes: 10, every: Duration::from_secs(2) 
 struct Subject {
     world: World,
     cluster: Cluster,
-    keys: Vec<String>,
     /// The rule that counts what the controller writes on the cluster's object, refused or not.
     writes: String,
 }
@@ -58,8 +51,7 @@ impl Subject {
         let counter = Rule::default().method("PATCH").path(&path).user_agent(CONTROLLER);
         let writes = world.inject("hub", &counter).await?.id;
         cluster.wait_for_power_state("Running", SOON).await?;
-        let keys = vec![cluster.info().access_key_id.clone()];
-        Ok(Self { world, cluster, keys, writes })
+        Ok(Self { world, cluster, writes })
     }
 
     async fn shared(name: &str) -> Result<Self> {
@@ -69,7 +61,7 @@ impl Subject {
     /// Every call to EC2 on behalf of this cluster.
     async fn calls(&self) -> Result<Vec<Call>> {
         let mut calls = self.world.ec2().calls().await?;
-        calls.retain(|call| self.keys.contains(&call.access_key));
+        calls.retain(|call| call.access_key == self.cluster.info().access_key_id);
         Ok(calls)
     }
 
@@ -127,7 +119,7 @@ impl Subject {
     }
 
     async fn break_cloud(&self, fault: Fault) -> Result<String> {
-        let fault = Fault { access_key: self.keys.last().cloned(), ..fault };
+        let fault = Fault { access_key: Some(self.cluster.info().access_key_id.clone()), ..fault };
         Ok(self.world.ec2().inject(&fault).await?.id)
     }
 
@@ -233,33 +225,6 @@ async fn ec2_is_unavailable_for_a_while() -> Result<()> {
         subject.world.ec2().heal(Some(&outage)).await?;
         let most = Most { calls: 12 + met, ..USUAL };
         subject.arrive(&turn, Duration::from_secs(35), &most).await?;
-    }
-    subject.remove().await
-}
-
-#[tokio::test]
-async fn credentials_are_rotated_midway() -> Result<()> {
-    let mut subject = Subject::shared("rotating").await?;
-    let secrets: Api<Secret> = Api::namespaced(subject.world.hub().await?, subject.cluster.namespace());
-    let aws = subject.cluster.get().await?.spec.platform.aws.context("an AWS cluster")?;
-    let name = aws.credentials_secret_ref.context("a Secret")?.name;
-    for asleep in [true, false] {
-        // From the second call on, which is the start or stop.
-        let refused = Fault { code: Some("AuthFailure".into()), status: Some(401), skip: 1, ..Fault::default() };
-        subject.break_cloud(refused).await?;
-        let (id, secret) = (format!("AKIAROTATED{:08X}", rand::random::<u32>()), "x".repeat(40));
-        subject.world.ec2().set_key(&id, &secret, &subject.cluster.info().account, &[]).await?;
-        let turn = subject.turn(asleep).await?;
-        subject.told(&turn).await?;
-        tokio::time::sleep(Duration::from_secs(4)).await;
-        let data = json!({"data": {
-            "aws_access_key_id": ByteString(id.clone().into_bytes()),
-            "aws_secret_access_key": ByteString(secret.into_bytes()),
-        }});
-        secrets.patch(&name, &PatchParams::default(), &Patch::Merge(data)).await?;
-        subject.keys.push(id);
-        // The next try comes within 15 s.
-        subject.arrive(&turn, Duration::from_secs(25), &USUAL).await?;
     }
     subject.remove().await
 }

@@ -4,18 +4,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
-use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, World};
 
-const SOON: Duration = Duration::from_mins(1);
-
-/// Waits until a condition says this.
-async fn says(cluster: &Cluster, type_: &str, words: &str) -> Result<ClusterDeployment> {
-    let message = |found: &ClusterDeployment| Some(found.condition(type_)?.message.clone()?.contains(words));
-    cluster.wait_for(words, SOON, |found| message(found) == Some(true)).await
-}
+use crate::hive_common::{SOON, says};
 
 /// A cluster that names another one's machines, with credentials that reach them.
 async fn second(world: &World, name: &str, first: &Cluster, namespace: Option<&str>) -> Result<Cluster> {

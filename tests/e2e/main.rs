@@ -8,7 +8,9 @@
 //! `make e2e TEST=hive_aws` runs the tests whose names contain a word.
 
 mod fdb_guard;
+mod hive_common;
 mod match_writes;
+mod terminal;
 
 mod admission_hive;
 mod admission_replicas;
@@ -65,4 +67,5 @@ mod alone {
     mod fdb_scale;
     mod hive_fleet_faults;
     mod hive_words;
+    mod rollout_kkp;
 }

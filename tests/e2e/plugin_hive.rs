@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::annotation::keys;
@@ -14,32 +14,15 @@ use shared::hive::api::ClusterDeployment;
 use testbed::{World, eventually, with_temp_ns};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-const SOON: Duration = Duration::from_secs(30);
+use crate::hive_common::{SOON, create};
 
 type Clusters = Api<ClusterDeployment>;
 
 /// An installed cluster that runs, as plain Hive shows it, with changes merged into it.
 async fn cluster(clusters: &Clusters, name: &str, change: Value) -> Result<ClusterDeployment> {
-    let object = serde_json::from_value(json!({
-        "apiVersion": "hive.openshift.io/v1",
-        "kind": "ClusterDeployment",
-        "metadata": { "name": name },
-        "spec": {
-            "baseDomain": "example.com",
-            "clusterName": name,
-            "installed": true,
-            "platform": { "gcp": { "region": "europe-west1" } },
-            "clusterMetadata": {
-                "clusterID": "c", "infraID": format!("{name}-x"), "adminKubeconfigSecretRef": { "name": "kubeconfig" },
-            },
-        },
-    }))?;
-    clusters.create(&PostParams::default(), &object).await?;
-    let installed = "2026-01-01T00:00:00Z";
-    let status =
-        json!({ "status": { "installedTimestamp": installed, "powerState": "Running", "conditions": running() } });
-    clusters.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
-    Ok(clusters.patch(name, &PatchParams::default(), &Patch::Merge(change)).await?)
+    let made = create(clusters, name, "gcp", &change).await?;
+    hive_says(clusters, name, &json!({ "powerState": "Running", "conditions": running() })).await?;
+    Ok(made)
 }
 
 fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
@@ -168,8 +151,7 @@ async fn refusals_by_webhook_and_schema_are_exit_code_3_and_missing_rights_are_n
             (vec!["cd/full", "--reason", &long], "refused by the schema"),
         ] {
             let ran = world.plugin(&[&args[..], &["-n", &ns]].concat()).await?;
-            assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
-            assert!(ran.stderr.contains(by), "{}", ran.stderr);
+            ran.refuses(3, &[by])?;
         }
         let both = world.plugin(&["cd/prod", "cd/missing", "-n", &ns]).await?;
         assert_eq!(both.code, 1, "a refusal and another failure are an error");
@@ -178,31 +160,14 @@ async fn refusals_by_webhook_and_schema_are_exit_code_3_and_missing_rights_are_n
         }
 
         let blind = world.plugin(&["cd/prod", "-n", &ns, "--as", "nobody"]).await?;
-        assert_eq!(blind.code, 1);
-        assert!(blind.stderr.contains(r#"User "nobody" cannot get resource "clusterdeployments""#), "{}", blind.stderr);
-        world
-            .kubectl(&[
-                "create",
-                "role",
-                "r",
-                "--verb=get",
-                "--resource=clusterdeployments.hive.openshift.io",
-                "-n",
-                &ns,
-            ])
-            .await?
-            .ok()?;
+        blind.says(1, &[r#"User "nobody" cannot get resource "clusterdeployments""#])?;
+        let role = ["create", "role", "r", "--verb=get", "--resource=clusterdeployments.hive.openshift.io", "-n", &ns];
+        world.kubectl(&role).await?.ok()?;
         world.kubectl(&["create", "rolebinding", "r", "--role=r", "--user=reader", "-n", &ns]).await?.ok()?;
         let reader = world.plugin(&["cd/prod", "-n", &ns, "--as", "reader"]).await?;
-        assert_eq!(reader.code, 1);
-        assert!(
-            reader.stderr.contains(r#"User "reader" cannot patch resource "clusterdeployments""#),
-            "{}",
-            reader.stderr
-        );
+        reader.says(1, &[r#"User "reader" cannot patch resource "clusterdeployments""#])?;
         let stranger = world.plugin(&["cd/prod", "-n", &ns, "--token", "wrong"]).await?;
-        assert_eq!(stranger.code, 1);
-        assert!(stranger.stderr.contains("401 Unauthorized") && stranger.stderr.contains("log in again"));
+        stranger.says(1, &["401 Unauthorized", "log in again"])?;
         Ok(())
     })
     .await
@@ -214,19 +179,9 @@ async fn warnings_of_the_webhook_are_shown_as_kubectl_shows_them() -> Result<()>
     with_temp_ns(&world, async |client, ns| {
         let clusters = clusters(&client, &ns);
         cluster(&clusters, "new", json!({ "spec": { "installed": false } })).await?;
-        let kubectl = world
-            .kubectl(&[
-                "patch",
-                "cd",
-                "new",
-                "-n",
-                &ns,
-                "--type=merge",
-                "--dry-run=server",
-                "-p",
-                r#"{"spec":{"powerState":"Hibernating"}}"#,
-            ])
-            .await?;
+        let sleep = r#"{"spec":{"powerState":"Hibernating"}}"#;
+        let patch = ["patch", "cd", "new", "-n", &ns, "--type=merge", "--dry-run=server", "-p", sleep];
+        let kubectl = world.kubectl(&patch).await?;
         let ran = world.plugin(&["cd/new", "-n", &ns]).await?;
         assert_eq!(ran.stdout, "clusterdeployment.hive.openshift.io/new hibernation requested\n", "{}", ran.stderr);
         assert!(ran.stderr.starts_with("Warning: "), "{}", ran.stderr);
@@ -276,8 +231,7 @@ async fn waiting_follows_hive_step_by_step() -> Result<()> {
         assert_eq!(
             steps,
             ["waiting for a controller to reconcile", &format!("{stopping}: i-1,i-2"), &format!("{stopping}: i-2")],
-            "{}",
-            ran.stderr
+            "{ran:?}"
         );
         let already = world.plugin(&["cd/demo", "-n", &ns, "--wait"]).await?.ok()?;
         assert!(
@@ -308,9 +262,7 @@ async fn waiting_gives_up_in_time_and_when_somebody_decides_otherwise() -> Resul
         assert!(unanswered.stderr.contains(cause), "{}", unanswered.stderr);
         hive_says(&clusters, "stuck", &stopping("i-9")).await?;
         let slow = world.plugin(&["cd/stuck", "-n", &ns, "--wait", "--timeout", "2s"]).await?;
-        assert_eq!(slow.code, 4);
-        assert!(slow.stderr.contains("timed out after 2s: Stopping cluster machines."), "{}", slow.stderr);
-        assert!(slow.stderr.contains("i-9"));
+        slow.says(4, &["timed out after 2s: Stopping cluster machines.", "i-9"])?;
 
         let waiting = tokio::spawn({
             let (world, ns) = (world.clone(), ns.clone());
@@ -329,12 +281,10 @@ async fn waiting_gives_up_in_time_and_when_somebody_decides_otherwise() -> Resul
         clusters.patch("contested", &PatchParams::default(), &Patch::Merge(awake)).await?;
         clusters.delete("gone", &kube::api::DeleteParams::default()).await?;
         let ran = waiting.await??;
-        assert_eq!(ran.code, 1, "{}", ran.stderr);
-        assert!(ran.stderr.contains("spec.powerState was changed to Running"), "{}", ran.stderr);
+        ran.says(1, &["spec.powerState was changed to Running"])?;
         assert!(
             ran.stderr.contains("it does not exist any more") || ran.stderr.contains("it is being deleted"),
-            "{}",
-            ran.stderr
+            "{ran:?}"
         );
         Ok(())
     })
@@ -355,8 +305,7 @@ async fn status_reads_plain_hive_and_follows_it() -> Result<()> {
         assert_eq!(lines[1][..3], ["demo", "Running", "Running"]);
         assert_eq!(lines[2][..3], ["other", "Running", "Hibernating"]);
 
-        let list: Value =
-            serde_json::from_str(&world.plugin(&["status", "cd/demo", "-n", &ns, "-o", "json"]).await?.ok()?)?;
+        let list = world.plugin(&["status", "cd/demo", "-n", &ns, "-o", "json"]).await?.json()?;
         let item = &list["items"][0];
         assert_eq!((&item["platform"], &item["region"]), (&json!("gcp"), &json!("europe-west1")));
         let ready: Timestamp = item["since"].as_str().context("since")?.parse()?;
@@ -398,8 +347,7 @@ async fn the_webhooks_stamp_is_shown_by_status() -> Result<()> {
             .plugin(&["cd/demo", "-n", &ns, "--reason", "audit", "--as", "admin", "--as-group", "system:masters"])
             .await?
             .ok()?;
-        let list: Value =
-            serde_json::from_str(&world.plugin(&["status", "demo", "-n", &ns, "-o", "json"]).await?.ok()?)?;
+        let list = world.plugin(&["status", "demo", "-n", &ns, "-o", "json"]).await?.json()?;
         let item = &list["items"][0];
         assert_eq!((&item["requestedBy"], &item["reason"]), (&json!("admin"), &json!("audit")));
         assert!(item["requestedAt"].as_str().is_some_and(|at| at.parse::<Timestamp>().is_ok()), "{item}");
@@ -430,7 +378,7 @@ async fn kubectl_runs_and_completes_it() -> Result<()> {
 }
 
 /// Runs the plugin on a terminal, and returns what it writes there.
-pub(crate) async fn on_terminal(world: &World, args: &[&str]) -> Result<String> {
+async fn on_terminal(world: &World, args: &[&str]) -> Result<String> {
     let terminal = nix::pty::openpty(None, None)?;
     let mut command = world.command(testbed::paths::program(keys::PLUGIN)?);
     command.args(args).stdout(terminal.slave.try_clone()?).stderr(terminal.slave).env("TERM", "xterm");
@@ -470,8 +418,7 @@ async fn hostile_texts_do_not_control_the_terminal() -> Result<()> {
                 anyhow::ensure!(!written.contains(part), "{args:?} writes {part:?}: {written:?}");
             }
         }
-        let exact = world.plugin(&["status", "hostile", "-n", &ns, "-o", "json"]).await?.ok()?;
-        let exact: Value = serde_json::from_str(&exact)?;
+        let exact = world.plugin(&["status", "hostile", "-n", &ns, "-o", "json"]).await?.json()?;
         anyhow::ensure!(exact["items"][0]["step"]["message"] == HOSTILE, "{exact}");
         Ok(())
     })

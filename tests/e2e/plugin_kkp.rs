@@ -1,7 +1,6 @@
 //! The plugin and user clusters of KKP on a real API server, the seed. The test plays the controller: it answers
 //! preflights and writes the condition. KKP's webhooks are played by webhooks of the same name.
 
-mod terminal;
 mod user;
 mod webhook;
 
@@ -16,9 +15,9 @@ use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use testbed::eventually;
 
-use self::terminal::at_a_terminal;
 use self::user::User;
 use self::webhook::Webhook;
+use crate::terminal::at_a_terminal;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -34,7 +33,7 @@ async fn a_person_reads_what_a_dehydration_does_and_confirms_it() -> Result<()> 
     let args = [target.as_str(), "--reason", "weekend"];
 
     let declined = user.answering(&warned, at_a_terminal(&user.world, &args, "n\n")).await?;
-    assert_eq!((declined.code, declined.stdout.as_str()), (1, ""), "{}", declined.stderr);
+    declined.refuses(1, &[])?;
     assert_eq!(user.annotation(keys::POWER_STATE).await?, None);
 
     let confirmed = user.answering(&warned, at_a_terminal(&user.world, &args, "y\n")).await?;
@@ -86,11 +85,7 @@ async fn phases_are_followed_and_shown_down_and_up() -> Result<()> {
     let (ran, played) = user.answering(&[], both).await?;
     let (ran, ()) = (ran?, played?);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(
-        ran.stdout.contains("dehydration requested\n") && ran.stdout.contains("dehydrated after "),
-        "{}",
-        ran.stdout
-    );
+    assert!(ran.stdout.contains("dehydration requested\n") && ran.stdout.contains("dehydrated after "), "{ran:?}");
     for part in ["7 Pods are deleted", "Draining: waiting for Pods to end: shop/web", "ScalingDownMachines: waiting"] {
         assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
     }
@@ -148,8 +143,7 @@ async fn a_refusal_ends_before_any_intent_is_written() -> Result<()> {
     ] {
         let args: Vec<&str> = std::iter::once(target.as_str()).chain(args).collect();
         let ran = user.answering(findings, user.plugin(&args)).await?;
-        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
-        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+        ran.refuses(3, &[part])?;
     }
     let at_terminal = user.answering(&bare, at_a_terminal(&user.world, &[&target], "y\n")).await?;
     assert_eq!(at_terminal.code, 3, "without a question: {}", at_terminal.stderr);
@@ -163,8 +157,7 @@ async fn a_refusal_ends_before_any_intent_is_written() -> Result<()> {
     }
 
     let silent = user.plugin(&[&target]).await?;
-    assert_eq!((silent.code, silent.stdout.as_str()), (2, ""), "{}", silent.stderr);
-    assert!(silent.stderr.contains("stdin is not a terminal, so pass --yes"), "{}", silent.stderr);
+    silent.refuses(2, &["stdin is not a terminal, so pass --yes"])?;
 
     let forced = user.answering(&bare, user.plugin(&[&target, "--yes", "--force"])).await?.ok()?;
     assert!(forced.ends_with("dehydration requested, with force\n"), "{forced}");
@@ -183,19 +176,9 @@ async fn without_a_controller_only_yes_goes_on() -> Result<()> {
     let (asked_ran, scripted_ran) =
         tokio::try_join!(at_a_terminal(&asked.world, &asking, "y\n"), scripted.plugin(&scripting))?;
     let silence = "hibernate-controller may not run with --kkp here, or this is a KKP master";
-    assert_eq!(asked_ran.code, 4, "{}", asked_ran.stderr);
-    assert!(
-        asked_ran.stderr.contains(silence) && asked_ran.stderr.contains("no sleep was requested"),
-        "{}",
-        asked_ran.stderr
-    );
+    asked_ran.says(4, &[silence, "no sleep was requested"])?;
     assert_eq!(asked.annotation(keys::POWER_STATE).await?, None);
-    assert_eq!(scripted_ran.code, 0, "{}", scripted_ran.stderr);
-    assert!(
-        scripted_ran.stderr.contains("Warning") && scripted_ran.stderr.contains(silence),
-        "{}",
-        scripted_ran.stderr
-    );
+    scripted_ran.says(0, &["Warning", silence])?;
     assert_eq!(scripted.annotation(keys::POWER_STATE).await?.as_deref(), Some("Hibernating"));
     Ok(())
 }
@@ -211,23 +194,22 @@ async fn where_kkp_refuses_every_write_the_record_takes_the_request() -> Result<
     let down = Webhook::down(&user.world, "clusters.kubermatic.io", &user.id).await?;
 
     let without = user.plugin(&["resume", &target]).await?;
-    assert_eq!(without.code, 1, "{}", without.stderr);
-    assert!(without.stderr.contains("failed calling webhook"), "{}", without.stderr);
-    assert!(without.stderr.contains("hibernate-record in namespace cluster-"), "{}", without.stderr);
-    assert!(without.stderr.contains("does not exist, so nothing can take the request instead"), "{}", without.stderr);
+    without.says(
+        1,
+        &[
+            "failed calling webhook",
+            "hibernate-record in namespace cluster-",
+            "does not exist, so nothing can take the request instead",
+        ],
+    )?;
     let status = user.plugin(&["status", &target]).await?;
-    assert!(
-        status.stderr.contains("its record does not exist, although it is in phase Dehydrated"),
-        "{}",
-        status.stderr
-    );
+    assert!(status.stderr.contains("its record does not exist, although it is in phase Dehydrated"), "{status:?}");
 
     for (text, part) in [("{}", "it is malformed"), ("{\"v\":2}", "it has version 2, and this release reads version 1")]
     {
         user.record(text).await?;
         let unusable = user.plugin(&["resume", &target]).await?;
-        assert_eq!(unusable.code, 1, "{}", unusable.stderr);
-        assert!(unusable.stderr.contains(part), "{part}: {}", unusable.stderr);
+        unusable.says(1, &[part])?;
         assert!(user.plugin(&["status", &target]).await?.stderr.contains(part));
         assert_eq!(user.record_annotation(keys::POWER_STATE).await?, None, "nothing is half-changed");
     }
@@ -253,15 +235,12 @@ async fn where_kkp_refuses_every_write_the_record_takes_the_request() -> Result<
 
     // A sleep must change the Cluster: it is refused with KKP's answer.
     let asleep_again = user.plugin(&[&target, "--yes"]).await?;
-    assert_eq!((asleep_again.code, asleep_again.stdout.as_str()), (1, ""), "{}", asleep_again.stderr);
-    assert!(asleep_again.stderr.contains("failed calling webhook"), "{}", asleep_again.stderr);
-    assert!(asleep_again.stderr.contains("the Cluster cannot be updated, and ConfigMap"), "{}", asleep_again.stderr);
+    asleep_again.refuses(1, &["failed calling webhook", "the Cluster cannot be updated, and ConfigMap"])?;
     assert_eq!(user.record_annotation(keys::POWER_STATE).await?.as_deref(), Some("Running"));
     down.remove().await?;
 
     let back = user.plugin(&[&target, "--yes"]).await?;
-    assert_eq!(back.code, 0, "{}", back.stderr);
-    assert!(back.stderr.contains("no preflight while an operation is under way (Dehydrated)"), "{}", back.stderr);
+    back.says(0, &["no preflight while an operation is under way (Dehydrated)"])?;
     assert_eq!(user.json().await?["desired"], "Hibernating", "the Cluster's request is newer again");
     Ok(())
 }
@@ -279,8 +258,7 @@ async fn a_denial_by_our_webhook_is_final_and_one_by_kkps_is_not() -> Result<()>
     {
         let webhook = Webhook::denying(&user.world, name, &user.id, "spec.cloud.dc: invalid datacenter name").await?;
         let ran = user.plugin(&["resume", &target]).await?;
-        assert_eq!(ran.code, code, "{name}: {}", ran.stderr);
-        assert!(ran.stderr.contains("invalid datacenter name"), "{}", ran.stderr);
+        ran.says(code, &["invalid datacenter name"])?;
         assert_eq!(user.record_annotation(keys::POWER_STATE).await?.as_deref(), on_record, "{name}");
         webhook.remove().await?;
     }
@@ -289,12 +267,7 @@ async fn a_denial_by_our_webhook_is_final_and_one_by_kkps_is_not() -> Result<()>
     let awake = User::new("stuck").await?;
     let webhook = Webhook::denying(&awake.world, "clusters.kubermatic.io", &awake.id, "invalid datacenter").await?;
     let ran = awake.plugin(&[&awake.target(), "--yes"]).await?;
-    assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("refused by admission webhook \"clusters.kubermatic.io\": invalid datacenter"),
-        "{}",
-        ran.stderr
-    );
+    ran.refuses(3, &["refused by admission webhook \"clusters.kubermatic.io\": invalid datacenter"])?;
     assert!(!ran.stderr.contains("hibernate-record"), "{}", ran.stderr);
     webhook.remove().await
 }
@@ -303,28 +276,20 @@ async fn a_denial_by_our_webhook_is_final_and_one_by_kkps_is_not() -> Result<()>
 async fn what_cannot_be_found_or_seen_is_explained() -> Result<()> {
     let user = User::new("known").await?;
     let unknown = user.plugin(&["cluster/nowhere", "--yes"]).await?;
-    assert_eq!(unknown.code, 1, "{}", unknown.stderr);
-    for part in [
-        "cluster.kubermatic.k8c.io/nowhere not found; KKP's user clusters live on their seed: use the seed's kubeconfig",
-        "seeds known here: eu",
-    ] {
-        assert!(unknown.stderr.contains(part), "{part}: {}", unknown.stderr);
-    }
+    unknown.says(1, &["cluster.kubermatic.k8c.io/nowhere not found; KKP's user clusters live on their seed: use the seed's kubeconfig", "seeds known here: eu"])?;
     let named = user.plugin(&["status", &format!("cluster/shop-of-{}", user.id)]).await?;
     assert_eq!(named.code, 1);
     let hint = format!("is the display name of cluster.kubermatic.k8c.io/{}: use its ID", user.id);
     assert!(named.stderr.contains(&hint), "{}", named.stderr);
 
     let whole = user.plugin(&[&format!("ns/cluster-{}", user.id), "--yes"]).await?;
-    assert_eq!(whole.code, 3, "{}", whole.stderr);
-    assert!(whole.stderr.contains(&format!("name {} instead", user.target())), "{}", whole.stderr);
+    whole.says(3, &[&format!("name {} instead", user.target())])?;
     let instead = whole.stderr.split(": name ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
     user.plugin(&[instead, "--dry-run=client"]).await?.ok()?;
 
     let kubeconfig = user.world.kubeconfig_of("bob")?.display().to_string();
     let foreign = user.plugin(&[&user.target(), "--yes", "--kubeconfig", &kubeconfig]).await?;
-    assert_eq!(foreign.code, 1, "{}", foreign.stderr);
-    assert!(foreign.stderr.contains("forbidden") && foreign.stderr.contains("clusters"), "{}", foreign.stderr);
+    foreign.says(1, &["forbidden", "clusters"])?;
 
     for (args, part) in [
         (vec!["cluster.cluster.x-k8s.io/x"], "unknown type"),

@@ -50,8 +50,7 @@ async fn state(world: &World, ns: &str) -> Result<Vec<String>> {
 
 /// `idle Hibernating`: what `status ns/...` shows of each workload.
 async fn shown(world: &World, ns: &str, field: &str) -> Result<Vec<String>> {
-    let status = world.plugin(&["status", &format!("ns/{ns}"), "-o", "json"]).await?.ok()?;
-    let list: Value = serde_json::from_str(&status)?;
+    let list = world.plugin(&["status", &format!("ns/{ns}"), "-o", "json"]).await?.json()?;
     let text = |item: &Value, key: &str| item[key].as_str().unwrap_or("-").to_owned();
     let items = list["items"].as_array().cloned().unwrap_or_default();
     Ok(items.iter().map(|item| format!("{} {}", text(item, "name"), text(item, field))).collect())
@@ -160,7 +159,7 @@ async fn one_set_whose_volumes_would_be_deleted_keeps_the_whole_namespace_awake(
         let awake = ["Deployment/web 3", "StatefulSet/db 2"];
         for more in ["--yes", "--dry-run=client", "--dry-run=server"] {
             let ran = world.plugin(&[&format!("ns/{ns}"), more]).await?;
-            assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{more}: {}", ran.stderr);
+            ran.refuses(3, &[])?;
             let refusal = "statefulset.apps/db: its persistentVolumeClaimRetentionPolicy.whenScaled is Delete";
             assert!(ran.stderr.contains(refusal), "{more}: {}", ran.stderr);
             assert!(ran.stderr.contains(&format!("nothing in namespace {ns} was changed")), "{more}: {}", ran.stderr);
@@ -175,8 +174,7 @@ async fn one_set_whose_volumes_would_be_deleted_keeps_the_whole_namespace_awake(
             (vec!["ns/no-such-namespace"], 1, "namespace/no-such-namespace not found"),
         ] {
             let ran = world.plugin(&words).await?;
-            assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{words:?}: {}", ran.stderr);
-            assert!(ran.stderr.contains(part), "{words:?}: {}", ran.stderr);
+            ran.refuses(code, &[part])?;
         }
         let planned = world.plugin(&["plan", &format!("ns/{ns}")]).await?;
         assert!(planned.code == 3 && planned.stdout.contains("whenScaled is Delete"), "{planned:?}");

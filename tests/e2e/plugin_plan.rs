@@ -1,7 +1,5 @@
 //! `plan`: the hub's verdict, and the controller's answer to a preflight request.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -15,7 +13,7 @@ use shared::hive::preflight::PREFLIGHT;
 use testbed::cluster::{LABEL, version};
 use testbed::{ClusterOptions, Options, World, apply, eventually, with_temp_ns};
 
-const SOON: Duration = Duration::from_mins(1);
+use crate::hive_common::{SOON, create};
 
 /// `warn UpgradeInProgress`, in the order in which they are printed.
 fn words(item: &Value) -> Vec<String> {
@@ -41,19 +39,9 @@ async fn the_hub_alone_tells_what_the_webhook_would_refuse() -> Result<()> {
     let world = World::shared().await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters: Api<ClusterDeployment> = Api::namespaced(client, &ns);
-        let object = serde_json::from_value(json!({
-            "apiVersion": "hive.openshift.io/v1",
-            "kind": "ClusterDeployment",
-            "metadata": { "name": "demo", "annotations": { keys::PROTECTED: "true" } },
-            "spec": {
-                "baseDomain": "example.com", "clusterName": "demo", "installed": true, "hibernateAfter": "8h",
-                "platform": { "gcp": { "region": "europe-west1" } },
-                "clusterMetadata": {
-                    "clusterID": "c", "infraID": "demo-x", "adminKubeconfigSecretRef": { "name": "kubeconfig" },
-                },
-            },
-        }))?;
-        clusters.create(&PostParams::default(), &object).await?;
+        let change =
+            json!({ "metadata": { "annotations": { keys::PROTECTED: "true" } }, "spec": { "hibernateAfter": "8h" } });
+        create(&clusters, "demo", "gcp", &change).await?;
         let before = clusters.get("demo").await?;
         let ran = world.plugin(&["plan", "cd/demo", "-n", &ns, "-v"]).await?;
         assert_eq!(ran.code, 3, "{}", ran.stderr);
@@ -71,14 +59,12 @@ async fn the_hub_alone_tells_what_the_webhook_would_refuse() -> Result<()> {
 
         // No driver serves this platform here, so there is no answer.
         let silent = world.plugin(&["plan", "cd/demo", "-n", &ns, "--fresh", "--timeout", "2s"]).await?;
-        assert_eq!(silent.code, 4, "{}", silent.stderr);
-        assert!(silent.stderr.contains("does it serve the platform gcp?"), "{}", silent.stderr);
+        silent.says(4, &["does it serve the platform gcp?"])?;
         assert!(silent.stdout.contains("V6"), "what is known is shown all the same: {}", silent.stdout);
         let patch = json!({ "metadata": { "annotations": { RECONCILE_PAUSE: "true", keys::PROTECTED: null } } });
         clusters.patch("demo", &PatchParams::default(), &Patch::Merge(patch)).await?;
         let paused = world.plugin(&["plan", "cd/demo", "-n", &ns, "--fresh"]).await?;
-        assert_eq!(paused.code, 1, "{}", paused.stderr);
-        assert!(paused.stderr.contains("hibernate-controller does not reconcile it"), "{}", paused.stderr);
+        paused.says(1, &["hibernate-controller does not reconcile it"])?;
 
         world.kubectl(&["create", "deployment", "web", "--image=x", "-n", &ns]).await?.ok()?;
         let workload = world.plugin(&["plan", "deploy/web", "-n", &ns]).await?;

@@ -2,13 +2,15 @@
 //! it wants follows from the objects.
 
 use anyhow::Result;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::json;
 use shared::hive::api::ClusterDeployment;
 use testbed::world::run::Ran;
 use testbed::{World, apply, with_temp_ns};
+
+use crate::hive_common::create;
 
 /// A pool that keeps one of its clusters awake.
 async fn pool(client: &Client, ns: &str) -> Result<()> {
@@ -36,21 +38,10 @@ async fn member(client: &Client, ns: &str, name: &str, state: &str, claim: Optio
         reference["claimName"] = claim.into();
         reference["claimedTimestamp"] = "2026-01-02T00:00:00Z".into();
     }
-    let object: ClusterDeployment = serde_json::from_value(json!({
-        "apiVersion": "hive.openshift.io/v1",
-        "kind": "ClusterDeployment",
-        "metadata": { "name": name },
-        "spec": {
-            "baseDomain": "example.com", "clusterName": name, "installed": true, "hibernateAfter": "8h",
-            "powerState": state, "clusterPoolRef": reference, "platform": { "gcp": { "region": "europe-west1" } },
-            "clusterMetadata": {
-                "clusterID": "c", "infraID": format!("{name}-x"), "adminKubeconfigSecretRef": { "name": "kubeconfig" },
-            },
-        },
-    }))?;
     let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), ns);
-    clusters.create(&PostParams::default(), &object).await?;
-    let status = json!({ "status": { "installedTimestamp": "2026-01-01T00:00:00Z", "powerState": state } });
+    let spec = json!({ "hibernateAfter": "8h", "powerState": state, "clusterPoolRef": reference });
+    create(&clusters, name, "gcp", &json!({ "spec": spec })).await?;
+    let status = json!({ "status": { "powerState": state } });
     clusters.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
     Ok(())
 }
@@ -75,8 +66,7 @@ async fn a_pool_is_shown_with_its_clusters_and_what_it_wants_of_them() -> Result
         assert_eq!(lines[5][2..], ["b", "Hibernating", "Hibernating", "-", "Hibernating", "-"], "{table}");
         assert_eq!(lines[6][2..], ["mine", "Running", "Running", "-", "-", "claim"], "{table}");
 
-        let all = world.plugin(&["status", "cp", "-n", &ns, "-o", "json"]).await?.ok()?;
-        let list: Value = serde_json::from_str(&all)?;
+        let list = world.plugin(&["status", "cp", "-n", &ns, "-o", "json"]).await?.json()?;
         let item = &list["items"][0];
         assert_eq!(
             (&item["runningCount"], &item["ready"], &item["hibernateAfter"]),
@@ -86,11 +76,10 @@ async fn a_pool_is_shown_with_its_clusters_and_what_it_wants_of_them() -> Result
         assert_eq!(item["clusters"][2]["claim"], "claim");
 
         let missing = world.plugin(&["status", "pool/large", "-n", &ns]).await?;
-        assert_eq!(missing.code, 1);
-        assert!(missing.stderr.contains("clusterpool.hive.openshift.io/large not found"), "{}", missing.stderr);
+        missing.says(1, &["clusterpool.hive.openshift.io/large not found"])?;
         for args in [&["pool/small"][..], &["status", "pool/small", "demo"], &["status", "pool/small", "-w"]] {
             let ran = world.plugin(&[args, &["-n", &ns]].concat()).await?;
-            assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{args:?}: {}", ran.stderr);
+            ran.refuses(2, &[])?;
         }
         Ok(())
     })

@@ -6,21 +6,19 @@ mod refused;
 mod verbs;
 mod waited;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
 use shared::rollout::api::PowerRollout;
+use testbed::check::webhook_only;
 use testbed::options::Options;
 use testbed::world::run::Ran;
-use testbed::{Program, World, apply, eventually};
+use testbed::{World, apply, eventually};
 
-/// A hub with our webhook, which stamps rollouts, and no controller, so that only the test writes statuses.
-fn webhook_only() -> Options {
-    Options { without: vec![Program::Controller], ..Options::hub_only() }
-}
+use crate::hive_common::create;
 
 /// A hub of its own: its Lease is held, although no controller runs. Its audit log is not read: it only tells it from
 /// the hubs of other tests.
@@ -59,19 +57,10 @@ fn halt() -> Value {
 /// An installed cluster that runs.
 async fn cluster(client: &Client, ns: &str, name: &str, labels: &Value) -> Result<()> {
     let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), ns);
-    let object = serde_json::from_value(json!({
-        "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
-        "metadata": { "name": name, "labels": labels },
-        "spec": {
-            "baseDomain": "example.com", "clusterName": name, "installed": true,
-            "platform": { "aws": { "region": "eu-central-1", "credentialsSecretRef": { "name": "creds" } } },
-            "clusterMetadata": {
-                "clusterID": "c", "infraID": format!("{name}-x"), "adminKubeconfigSecretRef": { "name": "kubeconfig" },
-            },
-        },
-    }))?;
-    clusters.create(&PostParams::default(), &object).await.with_context(|| format!("create {name}"))?;
-    let status = json!({ "status": { "installedTimestamp": "2026-01-01T00:00:00Z", "powerState": "Running" } });
+    let aws = json!({ "region": "eu-central-1", "credentialsSecretRef": { "name": "creds" } });
+    let change = json!({ "metadata": { "labels": labels }, "spec": { "platform": { "aws": aws } } });
+    create(&clusters, name, "aws", &change).await?;
+    let status = json!({ "status": { "powerState": "Running" } });
     clusters.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
     Ok(())
 }

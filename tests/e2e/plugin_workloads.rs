@@ -141,8 +141,7 @@ async fn a_name_or_type_that_means_two_things_is_not_guessed() -> Result<()> {
             ("md/workers", ["machinedeployment.cluster.x-k8s.io/workers", "machinedeployment.cluster.k8s.io/workers"]),
         ] {
             let ran = world.plugin(&[target, "-n", &ns]).await?;
-            assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);
-            assert!(candidates.iter().all(|candidate| ran.stderr.contains(candidate)), "{}", ran.stderr);
+            ran.refuses(1, &candidates)?;
         }
         world.plugin(&["machinedeployment.cluster.k8s.io/workers", "-n", &ns]).await?.ok()?;
         assert_eq!(kkp.replicas("workers").await?, recorded(0, "2"));
@@ -168,40 +167,11 @@ async fn a_type_that_may_not_be_seen_does_not_hide_the_others() -> Result<()> {
         let there = ["only-here", "--dry-run=client"].into_iter().chain(added).collect::<Vec<_>>();
         assert!(world.plugin(&there).await?.ok()?.starts_with("deployment.apps/only-here hibernated"), "{there:?}");
         let mistyped = world.plugin(&["wbe", "-n", &ns, "--as", "keeper"]).await?;
-        assert_eq!((mistyped.code, mistyped.stdout.as_str()), (1, ""), "{}", mistyped.stderr);
-        assert!(mistyped.stderr.contains("\"wbe\" not found"), "{}", mistyped.stderr);
-        assert!(mistyped.stderr.contains("did you mean web?"), "{}", mistyped.stderr);
+        mistyped.refuses(1, &["\"wbe\" not found", "did you mean web?"])?;
         let slept = world.plugin(&["web", "-n", &ns, "--as", "keeper"]).await?.ok()?;
         assert_eq!(slept, "deployment.apps/web hibernated (1 replica recorded)\n");
         let blind = world.plugin(&["web", "-n", &ns, "--as", "nobody"]).await?;
-        assert_eq!(blind.code, 1);
-        assert!(blind.stderr.contains("User \"nobody\" cannot get resource"), "{}", blind.stderr);
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
-async fn a_set_whose_volumes_would_be_deleted_stays_awake() -> Result<()> {
-    let world = World::shared().await?;
-    with_temp_ns(&world, async |client, ns| {
-        let sets = Objects::new(&client, &ns, "apps/v1", "StatefulSet");
-        let mut spec = stateful(2);
-        spec["persistentVolumeClaimRetentionPolicy"] = json!({ "whenScaled": "Delete" });
-        sets.create("db", spec).await?;
-        for more in [&[][..], &["--dry-run=client"], &["--dry-run=server"], &["--all"]] {
-            let target = if more == ["--all"] { "sts" } else { "sts/db" };
-            let ran = world.plugin(&[&[target, "-n", &ns, "--yes"], more].concat()).await?;
-            let refusal = "statefulset.apps/db: its persistentVolumeClaimRetentionPolicy.whenScaled is Delete: at 0 replicas its volume \
-                           claims and their data are deleted; set it to Retain first";
-            assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{more:?}: {}", ran.stderr);
-            assert!(ran.stderr.contains(refusal), "{more:?}: {}", ran.stderr);
-            assert_eq!(sets.replicas("db").await?, (2, None));
-        }
-        let retain = json!({ "spec": { "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Retain" } } });
-        sets.patch("db", &retain).await?;
-        world.plugin(&["sts/db", "-n", &ns]).await?.ok()?;
-        assert_eq!(sets.replicas("db").await?, recorded(0, "2"), "the advice works");
+        blind.says(1, &["User \"nobody\" cannot get resource"])?;
         Ok(())
     })
     .await
@@ -212,6 +182,11 @@ async fn what_cannot_be_done_right_is_not_done() -> Result<()> {
     let world = World::shared().await?;
     with_temp_ns(&world, async |client, ns| {
         let deployments = Objects::new(&client, &ns, "apps/v1", "Deployment");
+        let sets = Objects::new(&client, &ns, "apps/v1", "StatefulSet");
+        let mut spec = stateful(2);
+        spec["persistentVolumeClaimRetentionPolicy"] = json!({ "whenScaled": "Delete" });
+        sets.create("db", spec).await?;
+        let volumes = "statefulset.apps/db: its persistentVolumeClaimRetentionPolicy.whenScaled is Delete";
         for name in ["nothing", "broken", "precious"] {
             deployments.create(name, pods(if name == "precious" { 2 } else { 0 })).await?;
         }
@@ -222,14 +197,16 @@ async fn what_cannot_be_done_right_is_not_done() -> Result<()> {
             (vec!["resume", "deploy/nothing"], 1, ["deployment.apps/nothing: ", "scale it by hand"]),
             (vec!["resume", "deploy/broken"], 1, ["annotation hibernate.sh/replicas is \"three\"", "from 1 to"]),
             (vec!["deploy/precious"], 3, ["deployment.apps/precious: it is protected", "hibernate.sh/protected"]),
+            (vec!["sts/db", "--dry-run=server"], 3, [volumes, "set it to Retain first"]),
+            (vec!["sts", "--all", "--yes"], 3, [volumes, "set it to Retain first"]),
             (vec!["deploy/precious", "deploy/missing"], 1, ["it is protected", "deployment.apps/missing not found"]),
         ] {
             let ran = world.plugin(&[&line[..], &["-n", &ns]].concat()).await?;
-            assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{line:?}: {}", ran.stderr);
-            assert!(parts.iter().all(|part| ran.stderr.contains(part)), "{line:?}: {}", ran.stderr);
+            ran.refuses(code, &parts)?;
         }
         assert_eq!(deployments.replicas("broken").await?, recorded(0, "three"));
         assert_eq!(deployments.replicas("precious").await?, (2, None));
+        assert_eq!(sets.replicas("db").await?, (2, None));
         Ok(())
     })
     .await
@@ -309,11 +286,7 @@ async fn what_may_undo_a_sleep_is_named_in_warnings_and_in_the_plan() -> Result<
         for more in [&["--dry-run=client"][..], &["--dry-run=server"], &[], &["-v"]] {
             let ran = world.plugin(&[&["deploy/web", "-n", &ns], more].concat()).await?;
             assert_eq!(ran.code, 0, "{}", ran.stderr);
-            assert!(
-                ran.stderr.contains("Warning: kustomization/apps") && named(&ran.stderr),
-                "{more:?}: {}",
-                ran.stderr
-            );
+            assert!(ran.stderr.contains("Warning: kustomization/apps") && named(&ran.stderr), "{more:?}: {ran:?}");
             assert!(!ran.stderr.contains("cannot list"), "a hub without KEDA lacks nothing: {}", ran.stderr);
         }
         Ok(())
@@ -376,12 +349,7 @@ async fn waiting_ends_when_the_workloads_own_controller_is_done() -> Result<()> 
         let slept = world.plugin(&["deploy/web", "-n", &ns, "--wait", "--timeout", "60s"]).await?.ok()?;
         assert!(slept.contains("\ndeployment.apps/web asleep after "), "{slept}");
         let woken = world.plugin(&["resume", "deploy/web", "-n", &ns, "--wait", "--timeout", "3s"]).await?;
-        assert_eq!(woken.code, 4);
-        assert!(
-            woken.stderr.contains("error: deployment.apps/web: timed out after 3s: 0 of 3 replicas ready"),
-            "{}",
-            woken.stderr
-        );
+        woken.says(4, &["error: deployment.apps/web: timed out after 3s: 0 of 3 replicas ready"])?;
         Ok(())
     })
     .await

@@ -12,19 +12,16 @@ use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
 use shared::rollout::api::PowerRollout;
-use testbed::{Options, Program, World, apply, eventually, kubeconfig, with_temp_ns};
+use testbed::check::webhook_only;
+use testbed::{World, apply, eventually, kubeconfig, with_temp_ns};
 
+use crate::hive_common::create;
 use crate::match_writes::merge;
 
 const SOON: Duration = Duration::from_secs(30);
 const HIVE: &str = "system:serviceaccount:hive:hive-controllers";
 const CONTROLLER: &str = shared::hive::exempt::USERS[0];
 const CLAIM: &str = r#"{"v":1,"name":"night","uid":"u","action":"Hibernate","group":0,"attempt":0,"before":"Running","wanted":"Hibernating","since":"2026-11-24T12:00:00Z"}"#;
-
-/// A hub with our webhook and no controller, so that only the test writes.
-fn options() -> Options {
-    Options { without: vec![Program::Controller], ..Options::hub_only() }
-}
 
 /// What one user does.
 struct Person {
@@ -135,7 +132,7 @@ fn canary(pause_after: bool) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r1_who_may_not_patch_the_targets_lets_none_start() -> Result<()> {
-    let world = World::shared_with(options()).await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, mine| {
         let (user, elsewhere) = (format!("planner-{mine}"), "default".to_owned());
         rights(&client, &user, std::slice::from_ref(&mine)).await?;
@@ -188,7 +185,7 @@ async fn r1_who_may_not_patch_the_targets_lets_none_start() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r1_a_thousand_names_in_twenty_namespaces_stay_within_the_budget_of_cel() -> Result<()> {
-    let world = World::shared_with(options()).await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, mine| {
         // The longest names there are.
         let namespaces: Vec<_> = (0..21).map(|number| format!("{mine}-{}-{number:02}", "x".repeat(59 - mine.len()))).collect();
@@ -221,7 +218,7 @@ async fn r1_a_thousand_names_in_twenty_namespaces_stay_within_the_budget_of_cel(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r2_the_stamp_names_who_let_targets_start_last() -> Result<()> {
-    let world = World::shared_with(options()).await?;
+    let world = World::shared_with(webhook_only()).await?;
     let name = format!("stamped-{:08x}", rand::random::<u32>());
     rights(&world.hub().await?, "alice", &[]).await?;
     let (alice, admin) = (Person::new(&world, "alice").await?, Person::new(&world, "admin").await?);
@@ -270,7 +267,7 @@ async fn r2_the_stamp_names_who_let_targets_start_last() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r3_a_rollout_that_is_over_is_not_created() -> Result<()> {
-    let world = World::shared_with(options()).await?;
+    let world = World::shared_with(webhook_only()).await?;
     let admin = Person::new(&world, "admin").await?;
     let name = format!("late-{:08x}", rand::random::<u32>());
     let spec = |not_after: &str| {
@@ -291,17 +288,8 @@ async fn r3_a_rollout_that_is_over_is_not_created() -> Result<()> {
 
 /// A cluster that is installed, in this state.
 async fn cluster(client: &Client, namespace: &str, name: &str, power: &str) -> Result<()> {
-    let object = json!({
-        "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment", "metadata": { "name": name },
-        "spec": {
-            "baseDomain": "example.com", "clusterName": name, "installed": true, "powerState": power,
-            "platform": { "aws": { "region": "us-east-1" } },
-            "clusterMetadata": { "clusterID": "c", "infraID": name, "adminKubeconfigSecretRef": { "name": "admin" } },
-        },
-    });
     let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), namespace);
-    clusters.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-    Ok(())
+    create(&clusters, name, "aws", &json!({ "spec": { "powerState": power } })).await.map(drop)
 }
 
 fn annotated(annotations: &Value) -> Value {
@@ -318,7 +306,7 @@ fn annotation<'a>(cluster: &'a ClusterDeployment, key: &str) -> Option<&'a str> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_written_by_the_controller_alone_and_carries_the_persons_stamp() -> Result<()> {
-    let world = World::shared_with(options()).await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, namespace| {
         cluster(&client, &namespace, "demo", "Running").await?;
         let [alice, hive, controller] = ["alice", HIVE, CONTROLLER].map(|name| Person::new(&world, name));
@@ -361,7 +349,7 @@ async fn a_claim_is_written_by_the_controller_alone_and_carries_the_persons_stam
 /// In a world of its own, because it stops what all others need.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_webhook_a_rollout_can_be_stopped_and_not_started() -> Result<()> {
-    let world = World::up(options()).await?;
+    let world = World::up(webhook_only()).await?;
     with_temp_ns(&world, async |client, namespace| {
         apply::all(&client, &manifests::policy()).await?;
         cluster(&client, &namespace, "demo", "Running").await?;

@@ -10,12 +10,11 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use shared::annotation::format;
-use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
-use testbed::ec2::Fault;
+use shared::rollout::status::RolloutPhase;
+use testbed::World;
 use testbed::supervisor::programs::Start;
-use testbed::{ClusterOptions, World};
 
-use crate::rollout_common::{Fleet, controller, restarted, word};
+use crate::rollout_common::{Fleet, controller, restarted};
 
 /// Longer than the deadline and the Lease, and shorter than the time after which a sleep is overdue.
 const JUMP: SignedDuration = SignedDuration::from_mins(10);
@@ -56,19 +55,11 @@ impl Clock {
 }
 
 #[tokio::test]
-async fn a_jump_of_the_clock_counts_for_no_deadline_and_for_the_slot_of_a_target_without_capacity() -> Result<()> {
+async fn a_jump_of_the_clock_is_no_time_that_a_deadline_counts() -> Result<()> {
     let world = restarted().await?;
     let clock = Clock::new(&world)?;
     world.start(&clock.of(controller())).await?;
-    a_jump_is_no_time_that_a_deadline_counts(&world, &clock).await.context("deadlines")?;
-    world.signal("controller", "kill").await?;
-    world.change_timings(&json!({ "ec2Stop": "1s", "ec2Start": "1s" })).await?;
-    world.start(&clock.of(controller())).await?;
-    a_target_without_capacity_frees_its_slot_after_five_minutes(&world, &clock).await.context("slots")
-}
-
-async fn a_jump_is_no_time_that_a_deadline_counts(world: &World, clock: &Clock) -> Result<()> {
-    let fleet = Fleet::of(world, "jumps", &["a", "b"]).await?;
+    let fleet = Fleet::of(&world, "jumps", &["a", "b"]).await?;
     world.change_timings(&json!({ "ec2Stop": "15s", "ec2Start": "15s" })).await?;
     for (action, call, shift) in
         [("Hibernate", "StopInstances", JUMP), ("Resume", "StartInstances", SignedDuration::ZERO)]
@@ -86,25 +77,4 @@ async fn a_jump_is_no_time_that_a_deadline_counts(world: &World, clock: &Clock) 
         ensure!(off < SignedDuration::from_mins(2), "{action}: the controller does not read the clock: {off}");
     }
     Ok(())
-}
-
-async fn a_target_without_capacity_frees_its_slot_after_five_minutes(world: &World, clock: &Clock) -> Result<()> {
-    let asleep = || ClusterOptions::of_size(1).asleep();
-    let fleet = Fleet::new(world, "slots", &[("a", asleep()), ("b", asleep())]).await?;
-    let instance = Some(fleet.get("a").instances().await?[0].id.clone());
-    let fault = Fault { instance, ..Fault::error("StartInstances", "InsufficientInstanceCapacity", 500) };
-    let fault = world.ec2().inject(&fault).await?;
-    let wake = fleet.rollout("Resume", json!({ "maxConcurrency": 1, "startsPerMinute": 100 })).await?;
-    let held = |status: &PowerRolloutStatus| {
-        word(status, fleet.get("a")).is_some_and(|(_, reason)| reason == "the cloud has no capacity")
-    };
-    wake.until("lack of capacity", held).await?;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(fleet.mark("b").await?, None, "a holds the only slot");
-    clock.set(JUMP)?;
-    wake.until_target(fleet.get("b"), "Succeeded").await?;
-    let mark = fleet.mark("a").await?.context("a claim")?;
-    ensure!(mark.ended.is_none(), "its deadline runs on: {mark:?}");
-    world.ec2().heal(Some(&fault.id)).await?;
-    wake.until_phase(RolloutPhase::Succeeded).await.map(drop)
 }

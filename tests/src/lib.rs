@@ -18,6 +18,7 @@
 
 pub mod apply;
 pub mod bench;
+pub mod check;
 #[cfg(test)]
 mod citations;
 pub mod cluster;

@@ -9,44 +9,41 @@ use common::*;
 use serde_json::{Value, json};
 use webhook::limiter::MAX_BODY_BYTES;
 
+/// One of the service accounts of Hive's namespace.
+fn hive() -> Value {
+    json!({ "username": "system:serviceaccount:hive:hive-controllers", "groups": ["system:serviceaccounts:hive"] })
+}
+
+fn controller() -> Value {
+    json!({ "username": "system:serviceaccount:hibernate-system:hibernate-controller" })
+}
+
 #[tokio::test]
 async fn sleep_is_allowed_with_its_stamp_and_nothing_is_said() {
-    let response =
-        ask("/validate", &request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")))).await;
+    let response = ask("/validate", &to_sleep()).await;
     assert_eq!(response, json!({ "uid": response["uid"], "allowed": true }));
 }
 
 #[tokio::test]
 async fn a_denial_carries_code_reason_and_fields() {
-    let new = with(cluster("Hibernating"), "/metadata/annotations/hibernate.sh~1protected", json!("true"));
+    let new = protected();
     let new = with(new, "/spec/clusterMetadata/infraID", json!(""));
-    let response = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&new))).await;
+    let response = ask("/validate", &update(CLUSTERS, &cluster(""), &new)).await;
     assert_eq!(response["allowed"], false);
-    let status = &response["status"];
-    assert_eq!(
-        (&status["code"], &status["reason"], &status["status"]),
-        (&json!(403), &json!("Forbidden"), &json!("Failure"))
-    );
-    assert_eq!(
-        status["message"],
-        "ClusterDeployment shop/demo: \
+    let message = "ClusterDeployment shop/demo: \
          spec.clusterMetadata.infraID: missing or empty on an installed cluster: without it the cluster's machines cannot be found; \
-         metadata.annotations[hibernate.sh/protected]: the cluster is protected from sleep: remove the annotation first"
-    );
+         metadata.annotations[hibernate.sh/protected]: the cluster is protected from sleep: remove the annotation first";
+    let status = &response["status"];
+    assert_has(status, &json!({ "code": 403, "reason": "Forbidden", "status": "Failure", "message": message }));
+    let details = json!({ "kind": "ClusterDeployment", "name": "demo", "group": "hive.openshift.io" });
+    assert_has(&status["details"], &details);
+    let causes =
+        status["details"]["causes"].as_array().unwrap().iter().map(|cause| (&cause["reason"], &cause["field"]));
     assert_eq!(
-        (&status["details"]["kind"], &status["details"]["name"], &status["details"]["group"]),
-        (&json!("ClusterDeployment"), &json!("demo"), &json!("hive.openshift.io"))
-    );
-    assert_eq!(
-        status["details"]["causes"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|cause| (cause["reason"].clone(), cause["field"].clone()))
-            .collect::<Vec<_>>(),
+        causes.collect::<Vec<_>>(),
         [
-            (json!("FieldValueRequired"), json!("spec.clusterMetadata.infraID")),
-            (json!("FieldValueForbidden"), json!("metadata.annotations[hibernate.sh/protected]")),
+            (&json!("FieldValueRequired"), &json!("spec.clusterMetadata.infraID")),
+            (&json!("FieldValueForbidden"), &json!("metadata.annotations[hibernate.sh/protected]")),
         ]
     );
 }
@@ -68,7 +65,7 @@ async fn what_the_schema_would_refuse_is_denied_as_invalid() {
         ("/spec/hibernateAfter", json!("1h-3m"), "spec.hibernateAfter"),
     ] {
         let new = with(cluster("Hibernating"), pointer, value);
-        let response = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&new))).await;
+        let response = ask("/validate", &update(CLUSTERS, &cluster(""), &new)).await;
         assert_eq!(response["status"]["code"], 422, "{pointer}: {response}");
         assert_eq!(response["status"]["reason"], "Invalid");
         assert_eq!(response["status"]["details"]["causes"][0]["field"], field);
@@ -77,12 +74,9 @@ async fn what_the_schema_would_refuse_is_denied_as_invalid() {
 
 #[tokio::test]
 async fn exempt_identities_are_warned_and_written_down_instead() {
-    let new = with(cluster("Hibernating"), "/metadata/annotations/hibernate.sh~1protected", json!("true"));
-    for user in [
-        json!({ "username": "system:serviceaccount:hive:hive-controllers", "groups": ["system:serviceaccounts:hive"] }),
-        json!({ "username": "system:serviceaccount:hibernate-system:hibernate-controller" }),
-    ] {
-        let mut request = request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&new));
+    let new = protected();
+    for user in [hive(), controller()] {
+        let mut request = update(CLUSTERS, &cluster(""), &new);
         request["userInfo"] = user;
         let response = ask("/validate", &request).await;
         assert_eq!(response["allowed"], true);
@@ -96,16 +90,10 @@ async fn exempt_identities_are_warned_and_written_down_instead() {
 /// The service accounts of Hive's namespace write no claims of rollouts, whatever else they bypass.
 #[tokio::test]
 async fn of_claims_only_users_are_exempt() {
-    let mut new = with(cluster("Hibernating"), "/metadata/annotations/hibernate.sh~1protected", json!("true"));
+    let mut new = protected();
     new["metadata"]["annotations"]["hibernate.sh/rollout"] = json!("{}");
-    for (user, allowed) in [
-        (
-            json!({ "username": "system:serviceaccount:hive:hive-controllers", "groups": ["system:serviceaccounts:hive"] }),
-            false,
-        ),
-        (json!({ "username": "system:serviceaccount:hibernate-system:hibernate-controller" }), true),
-    ] {
-        let mut request = request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&new));
+    for (user, allowed) in [(hive(), false), (controller(), true)] {
+        let mut request = update(CLUSTERS, &cluster(""), &new);
         request["userInfo"] = user.clone();
         let response = ask("/validate", &request).await;
         assert_eq!(response["allowed"], allowed, "{user}: {response}");
@@ -121,10 +109,9 @@ async fn of_claims_only_users_are_exempt() {
 async fn of_kkps_clusters_only_users_are_exempt() {
     let old = with(kkp_cluster("Running"), "/metadata/annotations/hibernate.sh~1protected", json!("true"));
     let new = with(kkp_cluster("Hibernating"), "/metadata/annotations/hibernate.sh~1protected", json!("true"));
-    for (user, allowed) in [
-        (json!({ "username": "alice", "groups": ["system:serviceaccounts:hive"] }), false),
-        (json!({ "username": "system:serviceaccount:hibernate-system:hibernate-controller" }), true),
-    ] {
+    for (user, allowed) in
+        [(json!({ "username": "alice", "groups": ["system:serviceaccounts:hive"] }), false), (controller(), true)]
+    {
         for (operation, old, new) in [("UPDATE", &old, Some(&new)), ("DELETE", &new, None)] {
             let mut request = request(KKP_CLUSTERS, operation, Some(old), new);
             request["userInfo"] = user.clone();
@@ -139,17 +126,14 @@ async fn of_kkps_clusters_only_users_are_exempt() {
 async fn a_change_of_state_is_stamped_by_a_patch() {
     let (old, mut new) = (cluster(""), cluster("Hibernating"));
     new["metadata"]["annotations"] = json!({ "hibernate.sh/requested-by": "mallory", "hibernate.sh/reason": "night" });
-    let response = ask("/mutate", &request(CLUSTERS, "UPDATE", Some(&old), Some(&new))).await;
+    let response = ask("/mutate", &update(CLUSTERS, &old, &new)).await;
     assert_eq!(response["allowed"], true);
     json_patch::patch(&mut new, &patch_of(&response)).unwrap();
     let annotations = &new["metadata"]["annotations"];
-    assert_eq!(
-        (&annotations["hibernate.sh/requested-by"], &annotations["hibernate.sh/reason"]),
-        (&json!("alice"), &json!("night"))
-    );
+    assert_has(annotations, &json!({ "hibernate.sh/requested-by": "alice", "hibernate.sh/reason": "night" }));
     let at: jiff::Timestamp = annotations["hibernate.sh/requested-at"].as_str().unwrap().parse().unwrap();
     assert!(jiff::Timestamp::now().duration_since(at).as_secs() < 60);
-    let validated = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&old), Some(&new))).await;
+    let validated = ask("/validate", &update(CLUSTERS, &old, &new)).await;
     assert_eq!(validated["allowed"], true);
 }
 
@@ -177,23 +161,21 @@ async fn a_request_on_a_record_is_stamped_by_a_patch() {
 #[tokio::test]
 async fn a_workload_at_zero_has_its_record_in_the_same_write() {
     let mut down = deployment(0);
-    let response = ask("/mutate", &request(DEPLOYMENTS, "UPDATE", Some(&deployment(3)), Some(&down))).await;
+    let response = ask("/mutate", &update(DEPLOYMENTS, &deployment(3), &down)).await;
     json_patch::patch(&mut down, &patch_of(&response)).unwrap();
     assert_eq!(down["metadata"]["annotations"]["hibernate.sh/replicas"], "3");
 
     let mut up = with(down.clone(), "/spec/replicas", json!(2));
-    let response = ask("/mutate", &request(DEPLOYMENTS, "UPDATE", Some(&down), Some(&up))).await;
+    let response = ask("/mutate", &update(DEPLOYMENTS, &down, &up)).await;
     json_patch::patch(&mut up, &patch_of(&response)).unwrap();
     assert_eq!(up["metadata"]["annotations"], json!({}));
 
     let mut wiped = with(down.clone(), "/metadata/annotations", Value::Null);
-    let response = ask("/mutate", &request(DEPLOYMENTS, "UPDATE", Some(&down), Some(&wiped))).await;
+    let response = ask("/mutate", &update(DEPLOYMENTS, &down, &wiped)).await;
     json_patch::patch(&mut wiped, &patch_of(&response)).unwrap();
     assert_eq!(wiped, down);
-    assert_eq!(
-        response["warnings"],
-        json!(["hibernate.sh/replicas records the replica count for the resume: 3 was restored"])
-    );
+    let restored = "hibernate.sh/replicas records the replica count for the resume: 3 was restored";
+    assert_eq!(response["warnings"], json!([restored]));
 }
 
 #[tokio::test]
@@ -211,7 +193,7 @@ async fn a_scale_request_is_warned_of_what_it_cannot_carry() {
 #[tokio::test]
 async fn what_is_not_ours_to_judge_passes() {
     let (asleep, awake) = (cluster("Hibernating"), cluster(""));
-    let mut status = request(CLUSTERS, "UPDATE", Some(&awake), Some(&asleep));
+    let mut status = update(CLUSTERS, &awake, &asleep);
     status["subResource"] = json!("status");
     let silent = [
         status,
@@ -237,13 +219,13 @@ async fn what_is_not_ours_to_judge_passes() {
 #[tokio::test]
 async fn an_object_that_cannot_be_read_does_not_fall_asleep_and_may_wake() {
     let odd = |state: &str| with(cluster(state), "/spec/installed", json!("yes"));
-    let response = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&odd("Hibernating")))).await;
+    let response = ask("/validate", &update(CLUSTERS, &cluster(""), &odd("Hibernating"))).await;
     assert_eq!(response["status"]["code"], 422, "{response}");
     assert!(response["status"]["message"].as_str().unwrap().contains("expected a boolean"), "{response}");
     for (old, new, warns) in
         [(cluster("Hibernating"), odd("Running"), true), (odd("Hibernating"), cluster("Running"), false)]
     {
-        let response = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&old), Some(&new))).await;
+        let response = ask("/validate", &update(CLUSTERS, &old, &new)).await;
         assert_eq!(response["allowed"], true);
         let warned =
             response["warnings"].to_string().contains("spec.installed: found \\\"yes\\\", which cannot be read");
@@ -258,7 +240,7 @@ async fn an_object_that_cannot_be_read_does_not_fall_asleep_and_may_wake() {
 
 #[tokio::test]
 async fn what_is_no_review_gets_a_clear_400_with_its_uid() {
-    let ours = request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")));
+    let ours = to_sleep();
     let mut old_version = review(&ours);
     old_version["apiVersion"] = json!("admission.k8s.io/v1beta1");
     let mut odd_user = review(&ours);
@@ -274,10 +256,7 @@ async fn what_is_no_review_gets_a_clear_400_with_its_uid() {
         assert_eq!(code, StatusCode::BAD_REQUEST);
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         let response = &answer["response"];
-        assert_eq!(
-            (&response["uid"], &response["allowed"], &response["status"]["code"]),
-            (&json!(uid), &json!(false), &json!(400))
-        );
+        assert_has(response, &json!({ "uid": uid, "allowed": false, "status": { "code": 400 } }));
         assert!(response["status"]["message"].as_str().unwrap().contains(says), "{response}");
     }
 }
@@ -285,25 +264,20 @@ async fn what_is_no_review_gets_a_clear_400_with_its_uid() {
 #[tokio::test]
 async fn bodies_are_bounded_and_typed() {
     let (code, body) = post("/validate", vec![b' '; MAX_BODY_BYTES + 1]).await;
-    assert_eq!(
-        (code, String::from_utf8_lossy(&body).as_ref()),
-        (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 7340032 bytes\n")
-    );
+    let too_large = (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 7340032 bytes\n");
+    assert_eq!((code, String::from_utf8_lossy(&body).as_ref()), too_large);
     let (code, _) = post("/validate", vec![b' '; MAX_BODY_BYTES]).await;
     assert_eq!(code, StatusCode::BAD_REQUEST, "of the right size, but no review");
 
     let large = with(cluster("Hibernating"), "/metadata/annotations/example.com~1large", json!("x".repeat(3_000_000)));
-    let response = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&large), Some(&large))).await;
+    let response = ask("/validate", &update(CLUSTERS, &large, &large)).await;
     assert_eq!(response["allowed"], true);
 
     for kind in [None, Some("text/plain"), Some("application/yaml"), Some("application/jsonx")] {
         let request = Request::post("/validate");
         let request = kind.iter().fold(request, |request, kind| request.header("content-type", *kind));
-        assert_eq!(
-            send(request.body(Body::from("{}")).unwrap()).await.0,
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "{kind:?}"
-        );
+        let (code, _) = send(request.body(Body::from("{}")).unwrap()).await;
+        assert_eq!(code, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind:?}");
     }
     let with_charset = Request::post("/validate").header("content-type", "application/json; charset=utf-8");
     assert_eq!(send(with_charset.body(Body::from("{}")).unwrap()).await.0, StatusCode::BAD_REQUEST);
@@ -325,7 +299,6 @@ fn a_delete_is_judged_by_itself() {
     let webhook = webhook::server::Webhook::default();
     let kkp = json!({ "username": "system:serviceaccount:kubermatic:kubermatic-seed", "groups": ["system:serviceaccounts:kubermatic"] });
     let by_name = json!({ "username": "system:serviceaccounts:kubermatic" });
-    let controller = json!({ "username": "system:serviceaccount:hibernate-system:hibernate-controller" });
     let alice = json!({ "username": "alice", "groups": ["system:authenticated"] });
     for (what, user, allow, dry_run, allowed) in [
         ("a dry run", &alice, None, true, false),
@@ -333,7 +306,7 @@ fn a_delete_is_judged_by_itself() {
         ("the second", &alice, None, false, false),
         ("a user of the group's name", &by_name, None, false, false),
         ("KKP", &kkp, None, false, true),
-        ("the controller", &controller, None, false, true),
+        ("the controller", &controller(), None, false, true),
         ("after KKP", &alice, None, false, false),
         ("allowed", &alice, Some("true"), false, true),
         ("not allowed", &alice, Some("no"), false, false),

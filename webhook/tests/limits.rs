@@ -39,7 +39,7 @@ use webhook::server::{LIMITS, Webhook, listen, router};
 const LARGEST: usize = MAX_BODY_BYTES / 1024;
 
 fn usual() -> String {
-    review(&request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")))).to_string()
+    review(&to_sleep()).to_string()
 }
 
 /// A body of unknown length that does not arrive.
@@ -162,7 +162,7 @@ async fn a_body_has_the_time_that_its_length_takes() {
 #[tokio::test]
 async fn a_large_body_delays_no_small_one() {
     let (_, app) = with_limiter(RequestLimiter::default());
-    let mut large = review(&request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating"))));
+    let mut large = review(&to_sleep());
     large["request"]["object"]["unknown"] = vec![0; 3 << 20].into();
     let large = large.to_string();
     assert!(large.len() < MAX_BODY_BYTES);
@@ -259,6 +259,17 @@ impl Server {
     }
 }
 
+/// HTTP/2 on a connection, and its end.
+async fn speak<B>(
+    connection: TlsStream<TcpStream>,
+) -> Result<(http2::SendRequest<B>, JoinHandle<Result<(), hyper::Error>>)>
+where
+    B: HttpBody<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
+{
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(connection)).await?;
+    Ok((sender, tokio::spawn(connection)))
+}
+
 fn usual_request() -> Result<Request<Full<Bytes>>> {
     let request = Request::post("https://localhost/validate").header("content-type", "application/json");
     Ok(request.body(Full::from(usual()))?)
@@ -277,8 +288,7 @@ async fn a_connection_without_requests_is_closed() -> Result<()> {
     halfway.write_all(b"POST /validate HTTP/1.1\r\nhost: x\r\n").await?;
     halfway.flush().await?;
     // This one goes on answering pings.
-    let (mut sender, idle) = http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
-    let idle = tokio::spawn(idle);
+    let (mut sender, idle) = speak(server.connect().await?).await?;
     assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
 
     timeout(Duration::from_secs(10), closed(silent)).await?;
@@ -291,9 +301,7 @@ async fn a_connection_without_requests_is_closed() -> Result<()> {
 #[tokio::test]
 async fn a_connection_with_requests_is_kept() -> Result<()> {
     let server = start(Limits { idle: Duration::from_secs(2), ..LIMITS })?;
-    let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
-    tokio::spawn(connection);
+    let (mut sender, _) = speak(server.connect().await?).await?;
     for _ in 0..12 {
         let response = sender.send_request(usual_request()?).await?;
         assert_eq!(response.status(), StatusCode::OK);
@@ -304,28 +312,9 @@ async fn a_connection_with_requests_is_kept() -> Result<()> {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_closes_the_one_that_was_idle_for_the_longest_time() -> Result<()> {
-    let server = start(Limits { connections: 2, ..LIMITS })?;
-    let first = server.connect().await?;
-    let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
-    let connection = tokio::spawn(connection);
-    assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
-    let third = server.connect().await?;
-    timeout(Duration::from_secs(5), closed(first)).await?;
-    assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK, "the one with requests is kept");
-    let _fourth = server.connect().await?;
-    timeout(Duration::from_secs(5), closed(third)).await?;
-    drop(connection);
-    Ok(())
-}
-
-#[tokio::test]
 async fn an_idle_connection_that_makes_way_is_closed_in_order() -> Result<()> {
     let server = start(Limits { connections: 1, ..LIMITS })?;
-    let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
-    let connection = tokio::spawn(connection);
+    let (mut sender, connection) = speak(server.connect().await?).await?;
     assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
     let _second = server.connect().await?;
     assert!(timeout(Duration::from_secs(5), connection).await??.is_ok(), "by GOAWAY");
@@ -335,9 +324,7 @@ async fn an_idle_connection_that_makes_way_is_closed_in_order() -> Result<()> {
 #[tokio::test]
 async fn a_request_under_way_survives_a_flood_of_connections() -> Result<()> {
     let server = start(Limits { connections: 4, ..LIMITS })?;
-    let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
-    tokio::spawn(connection);
+    let (mut sender, _) = speak(server.connect().await?).await?;
     let arrived = usual().into_bytes();
     let slow = stream::once(async move {
         sleep(Duration::from_secs(1)).await;
@@ -371,9 +358,7 @@ async fn connections_without_a_handshake_keep_no_api_server_out() -> Result<()> 
     let reviews = async {
         for _ in 0..25 {
             let ask = async || -> Result<StatusCode> {
-                let stream = server.connect().await?;
-                let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-                tokio::spawn(connection);
+                let (mut sender, _) = speak(server.connect().await?).await?;
                 Ok(sender.send_request(usual_request()?).await?.status())
             };
             let answers = futures::future::try_join_all((0..8).map(|_| ask())).await?;
@@ -400,24 +385,18 @@ async fn bodies_that_never_come_close_no_idle_connection_of_another_client() -> 
     let server = start(Limits { connections: 8, ..LIMITS })?;
     let mut idle = Vec::new();
     for _ in 0..2 {
-        let (mut sender, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
-        let connection = tokio::spawn(connection);
+        let (mut sender, connection) = speak(server.connect().await?).await?;
         assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
         idle.push((sender, connection));
     }
     let mut attackers = Vec::new();
     for _ in 0..40 {
-        let stream = server.connect_from([127, 0, 0, 2]).await?;
-        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
+        let (mut sender, _) = speak(server.connect_from([127, 0, 0, 2]).await?).await?;
         let request = Request::post("https://localhost/validate").header("content-type", "application/json");
         let answer = sender.send_request(request.header("content-length", 9).body(Stalled(9))?);
         attackers.push((tokio::spawn(answer), sender));
         // As an API server does while this goes on.
-        let (mut sender, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
-        tokio::spawn(connection);
+        let (mut sender, _) = speak(server.connect().await?).await?;
         assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
     }
     for (mut sender, connection) in idle {

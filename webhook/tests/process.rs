@@ -106,7 +106,7 @@ impl Server {
 }
 
 fn sleep_request(url: &str) -> Result<Request<Full<Bytes>>> {
-    let request = request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")));
+    let request = to_sleep();
     let body = Full::from(review(&request).to_string());
     Ok(Request::post(url).header("content-type", "application/json").body(body)?)
 }
@@ -165,7 +165,7 @@ async fn it_finishes_what_has_begun() -> Result<()> {
     let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let tcp = tokio::net::TcpStream::connect(server.https).await?;
     let mut stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect("localhost".try_into()?, tcp).await?;
-    let mut body = review(&request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")))).to_string();
+    let mut body = review(&to_sleep()).to_string();
     body.extend(std::iter::repeat_n(' ', 4 << 20)); // gives it a second to arrive
     let (first, rest) = body.split_at(100);
     let head = format!(
@@ -306,9 +306,9 @@ async fn denials_are_logged_once_a_minute_for_each_rule_and_namespace() -> Resul
         }
         (lines, server)
     });
-    let protected = with(cluster("Hibernating"), "/metadata/annotations/hibernate.sh~1protected", json!("true"));
+    let protected = protected();
     let denied = |namespace: &str| {
-        let mut request = request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&protected));
+        let mut request = update(CLUSTERS, &cluster(""), &protected);
         request["namespace"] = json!(namespace);
         review(&request).to_string()
     };

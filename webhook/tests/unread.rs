@@ -193,13 +193,13 @@ async fn a_cluster_that_may_be_asleep_stays_asleep() {
     let sleep = with(old.clone(), "/spec/pauseReason", json!("dehydrated by kubectl-hibernate"));
     let sleep = with(sleep, "/metadata/annotations/hibernate.sh~1paused-by-sleep", json!("u".repeat(5_000)));
     let woken = with(sleep.clone(), "/spec/pause", json!(false));
-    let judged = ask("/validate", &request(KKP_CLUSTERS, "UPDATE", Some(&sleep), Some(&woken))).await;
+    let judged = ask("/validate", &update(KKP_CLUSTERS, &sleep, &woken)).await;
     assert_eq!(causes(&judged), ["spec.pause"], "{judged}");
     for (new, field) in [
         (with(old.clone(), "/spec/pause", json!(false)), "spec.pause"),
         (with(old.clone(), restore, json!("r")), "metadata.annotations[kubermatic.k8c.io/active-restore]"),
     ] {
-        let judged = ask("/validate", &request(KKP_CLUSTERS, "UPDATE", Some(&old), Some(&new))).await;
+        let judged = ask("/validate", &update(KKP_CLUSTERS, &old, &new)).await;
         assert_eq!(causes(&judged), [field], "{judged}");
     }
     let deleted = ask("/validate", &request(KKP_CLUSTERS, "DELETE", Some(&old), None)).await;
@@ -245,7 +245,7 @@ async fn a_recorded_count_survives_a_workload_that_cannot_be_read() {
 async fn a_user_with_a_long_name_is_judged_like_any_other() {
     let name = "u".repeat(5_000);
     let ask_as = async |path: &str, old: &Value, new: &Value| {
-        let mut request = request(CLUSTERS, "UPDATE", Some(old), Some(new));
+        let mut request = update(CLUSTERS, old, new);
         request["userInfo"]["username"] = json!(name);
         ask(path, &request).await
     };

@@ -178,6 +178,8 @@ impl<T: Send + 'static> Batcher<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     use super::*;
@@ -304,13 +306,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_of_the_dispatcher_is_told_to_those_who_wait() {
-        let batcher = unlucky(false);
-        let waiting = batcher.ask(1, Duration::from_mins(1), |reply| (1, reply));
-        let breaks = async {
-            tokio::task::yield_now().await;
-            drop(Ended { batcher: &batcher, regularly: false }); // what unwinding does
+        let first = AtomicBool::new(true);
+        let gate = move || {
+            assert!(!first.swap(false, Ordering::Relaxed), "the gate is broken");
+            std::future::ready(()).boxed()
         };
-        assert_eq!(futures::join!(waiting, breaks).0, Err(Lost));
+        let batcher = Batcher::gated(10, gate, |batch: Vec<(u32, Reply<u32>)>| {
+            for (item, reply) in batch {
+                reply.send(item);
+            }
+            std::future::ready(()).boxed()
+        });
+        assert_eq!(batcher.ask(1, WINDOW, |reply| (1, reply)).await, Err(Lost));
         assert_eq!(batcher.ask(1, WINDOW, |reply| (2, reply)).await, Ok(2));
     }
 }

@@ -301,10 +301,7 @@ impl Metrics {
         for (system, waiting) in self.queue.depth(Instant::now()) {
             self.queue_depth.get_or_create(&Of { system }).set(waiting);
         }
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = encode(&mut text, &self.registry);
-        text
+        text(&self.registry)
     }
 }
 

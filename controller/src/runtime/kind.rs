@@ -165,7 +165,9 @@ impl<K: Object> Kind<K> {
                         let listed = listed.take().unwrap_or_default();
                         for follower in &self.followers {
                             follower.listed(&self.reader);
-                            listed.iter().for_each(|key| follower.changed(key));
+                            for key in &listed {
+                                follower.changed(key);
+                            }
                         }
                     }
                     Ok(Event::Apply(object)) => {

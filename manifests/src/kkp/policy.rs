@@ -3,6 +3,7 @@
 
 use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 use serde_json::Value;
+use shared::admission::cel::list;
 use shared::admission::policy::{forbid as deny, variable};
 use shared::annotation::keys::{GROUP, NAMESPACE};
 use shared::kkp::{data, keys};
@@ -27,7 +28,7 @@ pub fn policy() -> Vec<Value> {
 
 fn variables() -> Vec<Variable> {
     let ours = is_ours();
-    let conditions = format!("key in ['{}', '{}', '{}']", keys::DEHYDRATED, data::PREFLIGHT, data::STATE);
+    let conditions = format!("key in {}", list(&[keys::DEHYDRATED, keys::AWAKE, data::PREFLIGHT, data::STATE]));
     vec![
         variable("resource", "request.resource.resource"),
         variable("isStatus", "request.?subResource.orValue('') == 'status'"),

@@ -5,12 +5,11 @@ pub(crate) mod duration;
 mod help;
 mod hub;
 mod layout;
-pub(crate) mod name;
 mod power;
 pub(crate) mod recover;
 pub(crate) mod rollout;
 pub(crate) mod time;
-mod values;
+pub(crate) mod values;
 
 use std::ffi::OsString;
 use std::sync::LazyLock;

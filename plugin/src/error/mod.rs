@@ -24,7 +24,7 @@ pub(crate) struct Failure {
     /// The target as messages name it.
     pub(crate) what: String,
     /// Why.
-    pub(crate) problem: Problem,
+    pub(crate) problem: Box<Problem>,
 }
 
 /// Why a target, or the whole command, failed.
@@ -84,13 +84,13 @@ impl Problem {
 impl Failure {
     /// A failure of a target.
     pub(crate) fn new(what: String, problem: Problem) -> Self {
-        Self { what, problem }
+        Self { what, problem: Box::new(problem) }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.problem {
+        match &*self.problem {
             // These name their object themselves, where they have one.
             Problem::Hub(_)
             | Problem::StandIn { .. }

@@ -8,10 +8,10 @@ use super::exit::Exit;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RolloutError {
     #[error(
-        "{flag} creates a PowerRollout, which takes ClusterDeployments only, not {found}: omit the options for a rollout, or name \
-         ClusterDeployments"
+        "{flag} creates a PowerRollout, which takes {kinds}, of one kind at a time, not {found}: omit the options for a rollout, \
+         or name objects of one of these kinds"
     )]
-    OtherKind { flag: &'static str, found: String },
+    OtherKind { flag: &'static str, kinds: String, found: String },
     #[error(
         "{flag} and --force exclude each other: only the sleep of a KKP Cluster has a preflight that --force overrides"
     )]

@@ -5,7 +5,7 @@ use shared::target::{Companion, TargetKind};
 
 use crate::api::error::HubError;
 use crate::api::{Hub, Resource};
-use crate::cli::name::{is_name, is_namespace};
+use crate::cli::values::{is_name, is_namespace};
 
 /// What lies beside a target.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use shared::target::{Kinds, Record, ShownKind, TargetKind};
 
 use super::{unique, whole};
 use crate::api::Hub;
-use crate::cli::name::is_name;
+use crate::cli::values::is_name;
 use crate::cli::{COMMANDS, HubArgs};
 use crate::error::UsageError;
 
@@ -51,7 +51,7 @@ impl Selection {
 
     /// Whether `status` shows a target: every target that was named, and of others those that are of interest.
     pub(crate) fn shows(&self, row: &TargetKind, record: &Record) -> bool {
-        matches!(self, Self::Named(_)) || self.whole().is_some() || row.lifecycle.is_listed(record)
+        matches!(self, Self::Named(_)) || self.whole().is_some() || (row.is_listed)(record)
     }
 }
 

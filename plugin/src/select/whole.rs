@@ -3,7 +3,7 @@
 use shared::annotation::keys;
 use shared::target::Kind;
 
-use crate::cli::name::is_namespace;
+use crate::cli::values::is_namespace;
 use crate::error::UsageError;
 
 /// `Namespace`.

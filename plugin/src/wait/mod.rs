@@ -58,7 +58,7 @@ impl Waiting<'_> {
     fn outcome(&self, object: &Value, first_look: bool) -> Outcome {
         let row = self.target.row;
         let progress = match self.request {
-            Some(request) => row.lifecycle.check_progress(object, request.at),
+            Some(request) => row.check_progress(object, request.at),
             None => row.progress(object, self.action),
         };
         match progress {
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_request_is_given_up_while_the_hub_cannot_be_listed() {
-        let _ = crate::provider().install_default();
+        let _ = crate::run::provider().install_default();
         let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
         kubeconfig.write_all(b"kind: Config\n").unwrap();
         let kubeconfig = Some(kubeconfig.path().to_owned());

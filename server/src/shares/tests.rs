@@ -16,7 +16,7 @@ fn shares(total: usize, idle: bool) -> Arc<Shares> {
 }
 
 fn is_evicted(share: &Share) -> bool {
-    !share.shares.lock().entries.contains_key(&share.id)
+    !share.shares.state.lock().entries.contains_key(&share.id)
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +103,7 @@ async fn the_addresses_of_an_ipv6_network_are_one_client() {
     let other = take("2001:db8:0:1::1").unwrap();
     assert!(held.iter().filter(|share| is_evicted(share)).count() == 1 && !is_evicted(&other));
     let _mapped = take("::ffff:10.0.0.1").unwrap();
-    assert_eq!(bodies.lock().held(client(1)), 1, "an IPv4 address in another form");
+    assert_eq!(bodies.state.lock().held(client(1)), 1, "an IPv4 address in another form");
 }
 
 proptest! {
@@ -134,13 +134,13 @@ proptest! {
                 _ => {
                     // One that is taken in place of several may first take those of its own client.
                     let weight = if idle { 1 } else { weight };
-                    let before: Vec<usize> = (0..4).map(|number| shares.lock().held(client(number))).collect();
-                    let unused = idle && shares.lock().unused().next().is_some();
+                    let before: Vec<usize> = (0..4).map(|number| shares.state.lock().held(client(number))).collect();
+                    let unused = idle && shares.state.lock().unused().next().is_some();
                     let share = shares.try_take(client(who), weight);
                     prop_assert!(share.is_some() || !unused);
                     taken.extend(share.map(|share| (who, share)));
                     for other in (0..4_u8).filter(|other| *other != who) {
-                        let (was, is) = (before[usize::from(other)], shares.lock().held(client(other)));
+                        let (was, is) = (before[usize::from(other)], shares.state.lock().held(client(other)));
                         prop_assert!(is == was || unused || was >= before[usize::from(who)] + weight, "{was} {is}");
                     }
                     let lost = taken.iter().filter(|(_, share)| is_evicted(share));
@@ -149,12 +149,12 @@ proptest! {
                 }
             }
             taken.retain(|(_, share)| !is_evicted(share));
-            let state = shares.lock();
+            let state = shares.state.lock();
             prop_assert!(state.total <= TOTAL);
             prop_assert_eq!(state.total, state.entries.values().map(|entry| entry.weight).sum::<usize>());
             prop_assert_eq!(state.total, state.held.values().sum::<usize>());
         }
         drop(taken);
-        prop_assert!(shares.lock().held.is_empty());
+        prop_assert!(shares.state.lock().held.is_empty());
     }
 }

@@ -13,6 +13,7 @@ pub mod protection;
 pub mod stamp;
 #[cfg(test)]
 pub(crate) mod testing;
+mod trial;
 mod unread;
 mod verdict;
 
@@ -20,6 +21,7 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 pub use object::{Meta, Object, Target, few, from_map};
+pub use trial::sleep_denial;
 pub use unread::{UNREADABLE, Unread, UnreadFields, read};
 pub use verdict::{Denial, Edit, Edits, Fault, Finding, Judgement, LONGEST_WARNING, Verdict, shortened};
 

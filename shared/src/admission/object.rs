@@ -9,7 +9,8 @@ use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::Change;
 use super::bounded::short;
-use crate::annotation::Annotations;
+use crate::annotation::mark::Mark;
+use crate::annotation::{Annotations, keys};
 use crate::visit::List;
 
 /// An object as rules see it: only the fields that they read, each of them optional, so that an object which its schema
@@ -40,6 +41,9 @@ pub trait Target: Object {
 
     /// Whether the object is meant to sleep.
     fn wants_sleep(&self) -> bool;
+
+    /// The users who alone write the claims of rollouts, and stamp what a rollout starts: our controller.
+    fn controllers(settings: &Self::Settings) -> &[String];
 }
 
 impl<K: Target> Change<'_, K> {
@@ -51,6 +55,21 @@ impl<K: Target> Change<'_, K> {
     /// Whether this request changes the desired state to sleep.
     pub fn goes_to_sleep(&self) -> bool {
         !self.wanted_sleep() && self.new.wants_sleep()
+    }
+
+    /// Whether our controller sends this request.
+    pub fn is_by_controller(&self) -> bool {
+        K::controllers(self.settings).contains(&self.user.username)
+    }
+
+    /// The person who asked for the rollout for which our controller changes the state of this target. With the claim
+    /// it writes who and when.
+    pub fn started_for(&self) -> Option<&str> {
+        let person =
+            self.new_annotation(keys::REQUESTED_BY).filter(|_| self.new_annotation(keys::REQUESTED_AT).is_some())?;
+        let claims =
+            || self.new_annotation(keys::ROLLOUT).and_then(Mark::parse).is_some_and(|mark| mark.ended.is_none());
+        (self.changes_state() && self.is_by_controller() && claims()).then_some(person)
     }
 
     /// Whether another state is desired than before.

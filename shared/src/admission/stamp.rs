@@ -13,8 +13,14 @@ use crate::annotation::{format, keys};
 /// same as before was left behind by the last change and is dropped, unless the field manager is the plugin: it sends a
 /// reason or its removal with every change, so the same text again is a reason given again. The objects alone cannot
 /// tell the two apart for other clients; they lose a reason that they repeat word by word.
+///
+/// What our controller starts for a rollout keeps the stamp and the reason that it writes: those of the person who
+/// asked for the rollout.
 pub fn stamp<K: Target>(change: &Change<'_, K>) -> Edits {
-    let edits = stamp_holder(change, &change.user.username);
+    if let Some(person) = change.started_for() {
+        return stamp_holder(change, person);
+    }
+    let edits = put_claim_back(change, stamp_holder(change, &change.user.username));
     if !change.changes_state() {
         return edits;
     }
@@ -25,6 +31,16 @@ pub fn stamp<K: Target>(change: &Change<'_, K>) -> Edits {
         .want(keys::REQUESTED_BY, now(keys::REQUESTED_BY), Some(change.user.username.clone()))
         .want(keys::REQUESTED_AT, now(keys::REQUESTED_AT), Some(format::seconds(change.now)))
         .want(keys::REASON, reason, reason.filter(|_| given).map(str::to_owned))
+}
+
+/// A claim of a rollout that is edited in a change of state is put back: a wake could not be denied for it. A new object
+/// may bring one along, and [`claim_not_forged`] warns of it.
+fn put_claim_back<K: Target>(change: &Change<'_, K>, edits: Edits) -> Edits {
+    if change.creates() || !change.changes_state() || change.is_by_controller() {
+        return edits;
+    }
+    let before = change.old_annotation(keys::ROLLOUT).map(str::to_owned);
+    edits.want(keys::ROLLOUT, change.new_annotation(keys::ROLLOUT), before)
 }
 
 /// Names `holder`, who sets a hold; a hold that goes takes the name along. In a change of state a name that was edited
@@ -68,10 +84,24 @@ pub fn holder_not_forged<K: Target>(change: &Change<'_, K>) -> Verdict {
     Verdict::deny(Fault::Forbidden, annotation_field(keys::HOLD_AWAKE_BY), message)
 }
 
-/// Denies a sleep without a stamp.
+/// Denies an edit of the claim of a rollout by anybody but our controller. A new object may be a restored one, with a
+/// record of what a rollout has done.
+pub fn claim_not_forged<K: Target>(change: &Change<'_, K>) -> Verdict {
+    if !change.alters_annotation(keys::ROLLOUT) || change.is_by_controller() {
+        return Verdict::Allow;
+    }
+    if change.creates() {
+        return Verdict::warn(format!("{} was set at creation and is not verified", keys::ROLLOUT));
+    }
+    let message =
+        "cannot be edited: only the controller writes it, when a rollout starts the cluster and when it is done";
+    Verdict::deny(Fault::Forbidden, annotation_field(keys::ROLLOUT), message)
+}
+
+/// Denies a sleep without a stamp. What our controller starts for a rollout names the person who asked for the rollout.
 pub fn stamped<K: Target>(change: &Change<'_, K>) -> Verdict {
     let (found, user) = (change.new_annotation(keys::REQUESTED_BY), change.user.username.as_str());
-    if !change.goes_to_sleep() || found == Some(user) {
+    if !change.goes_to_sleep() || found == Some(user) || change.started_for().is_some() {
         return Verdict::Allow;
     }
     Verdict::deny(

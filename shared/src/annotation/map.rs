@@ -36,6 +36,12 @@ impl Annotations {
         self.present
     }
 
+    /// The same with further ones.
+    pub fn with<'a>(mut self, more: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        self.known.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())));
+        self
+    }
+
     fn knows(key: &str) -> bool {
         key.split_once('/').is_some_and(|(group, _)| GROUPS.contains(&group))
     }

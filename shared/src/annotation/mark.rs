@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(doc)]
 use super::keys;
 use super::{format, versioned};
+pub use crate::power::Power;
 use crate::text::sanitize_to;
 
 /// The version that this code writes, and the only one that it reads.
@@ -22,15 +23,6 @@ const MAX_NAME: usize = 253;
 const MAX_UID: usize = 64;
 /// Longest reason of a record in characters.
 const MAX_REASON: usize = 200;
-
-/// What a rollout makes of a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, strum::Display)]
-pub enum Power {
-    /// Awake.
-    Running,
-    /// Asleep.
-    Hibernating,
-}
 
 /// What a rollout is for.
 #[derive(

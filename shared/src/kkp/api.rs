@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::keys;
+use crate::annotation::format;
 
 /// What a user cluster is to be.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -111,8 +112,8 @@ pub struct ResourceUsage {
 /// What the names of all control plane namespaces begin with.
 pub const NAMESPACE_PREFIX: &str = "cluster-";
 
-/// What a user wants of a cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What a user wants of a cluster, as [`keys::POWER_STATE`] has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString)]
 pub enum Desired {
     /// To run; also when nothing is said.
     #[default]
@@ -132,14 +133,9 @@ pub struct Request {
 
 impl Request {
     /// The request in these annotations; `None` if there is none, or one that is no state.
-    pub fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
-        let desired = match annotations.get(keys::POWER_STATE)?.as_str() {
-            "Hibernating" => Desired::Hibernating,
-            "Running" => Desired::Running,
-            _ => return None,
-        };
-        let at = annotations.get(keys::POWER_STATE_AT).and_then(|text| crate::annotation::format::time(text));
-        Some(Self { desired, at })
+    pub fn of<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
+        let desired = annotation(keys::POWER_STATE)?.parse().ok()?;
+        Some(Self { desired, at: annotation(keys::POWER_STATE_AT).and_then(format::time) })
     }
 
     /// The newest of the requests on the Cluster and on its record; that of the Cluster if both are of the same time.
@@ -199,15 +195,10 @@ impl Cluster {
 mod tests {
     use super::*;
 
-    fn annotations(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-    }
-
     #[test]
     fn the_newest_request_wins_and_without_a_time_that_of_the_cluster() {
-        let request = |state: &str, at: &str| {
-            Request::of(&annotations(&[(keys::POWER_STATE, state), (keys::POWER_STATE_AT, at)]))
-        };
+        let request =
+            |state: &str, at: &str| Request::of(|key| Some(if key == keys::POWER_STATE { state } else { at }));
         let (early, late) = ("2026-11-22T10:00:00Z", "2026-11-22T11:00:00Z");
         let (asleep, awake) = (Desired::Hibernating, Desired::Running);
         for (on_cluster, on_record, desired) in [

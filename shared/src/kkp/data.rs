@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use super::api::{Cluster, Condition};
 use super::keys::DEHYDRATED;
 use super::phase::Phase;
-use super::preflight::admits;
 use super::record::Numbers;
 use crate::annotation::{format, versioned};
 use crate::finding::Finding;
@@ -166,6 +165,11 @@ impl Preflight {
     }
 }
 
+/// Whether a sleep may begin.
+pub fn admits(findings: &[Finding], forced: bool) -> bool {
+    !findings.iter().any(|finding| finding.severity.refuses(forced))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -182,8 +186,8 @@ mod tests {
     }
 
     fn words(reason: &str, at: &str) -> Condition {
-        let (reason, last_heartbeat_time) = (Some(reason.to_owned()), at.to_owned());
-        Condition { reason, last_heartbeat_time, ..Condition::default() }
+        let (last_heartbeat_time, reason) = (at.to_owned(), Some(reason.to_owned()));
+        Condition { last_heartbeat_time, reason, ..Condition::default() }
     }
 
     /// What another client has written, or nobody, is never taken for a state of ours.

@@ -48,6 +48,8 @@ pub const CERTIFICATES: [&str; 3] = ["etcd-tls-certificate", "apiserver-tls", "a
 pub const RECORD: (&str, &str) = ("hibernate-record", "record.json");
 /// The condition on the Cluster.
 pub const DEHYDRATED: &str = "ClusterDehydrated";
+/// The condition on the Cluster once a wake is complete: since when it is awake. It goes with the next sleep.
+pub const AWAKE: &str = "ClusterHydrated";
 
 /// On a Node: machine-controller deletes its Machine without evicting Pods (rows 54, 56).
 pub const SKIP_EVICTION: &str = "kubermatic.io/skip-eviction";

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use super::share::{Share, ShareError};
 use super::status::PowerRolloutStatus;
+use crate::admission::cel::list;
 use crate::annotation::mark::Action;
+use crate::target::{CLUSTER_DEPLOYMENT, KINDS, TargetKind};
 
 /// Most members of a rollout: their UIDs fit into one `ConfigMap` of 1 MiB.
 pub(super) const MAX_MEMBERS: u32 = 50_000;
@@ -47,6 +49,10 @@ pub(super) const MAX_MEMBERS: u32 = 50_000;
         .message("notAfter must be later than notBefore"),
     validation = Rule::new("!has(self.notBefore) || ((!has(self.wakeAt) || timestamp(self.notBefore) < timestamp(self.wakeAt)) && (!has(self.holdAwakeUntil) || timestamp(self.notBefore) < timestamp(self.holdAwakeUntil)))")
         .message("wakeAt and holdAwakeUntil must be later than notBefore"),
+    validation = Rule::new(by_scope("self.targets.kind", "!has(self.targets.namespaceSelector) && (!has(self.targets.names) || self.targets.names.all(t, !has(t.__namespace__))) && (!has(self.groups) || self.groups.all(g, !has(g.names) || g.names.all(t, !has(t.__namespace__))))", "(!has(self.targets.names) || self.targets.names.all(t, has(t.__namespace__))) && (!has(self.groups) || self.groups.all(g, !has(g.names) || g.names.all(t, has(t.__namespace__))))"))
+        .message("targets of a cluster-scoped kind have no namespace, all others have one"),
+    validation = Rule::new(without_schedule("self.targets.kind", "!has(self.wakeAt) && !has(self.holdAwakeUntil)"))
+        .message("wakeAt and holdAwakeUntil need a kind whose controller ends a sleep or a hold by itself"),
     validation = Rule::new("!has(self.deadline) || duration(self.deadline) >= duration('1s')").message("deadline must be at least 1s"),
     validation = Rule::new("timestamp(self.notAfter) < timestamp('9999-01-01T00:00:00Z') && (!has(self.notBefore) || timestamp(self.notBefore) < timestamp('9999-01-01T00:00:00Z')) && (!has(self.wakeAt) || timestamp(self.wakeAt) < timestamp('9999-01-01T00:00:00Z')) && (!has(self.holdAwakeUntil) || timestamp(self.holdAwakeUntil) < timestamp('9999-01-01T00:00:00Z'))")
         .message("notAfter, notBefore, wakeAt and holdAwakeUntil must be before the year 9999"),
@@ -85,7 +91,7 @@ pub struct PowerRolloutSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "share")]
     pub max_failures: Option<Share>,
-    /// How long a target may take, such as 20m. Default 15m for a Hibernate, else 30m.
+    /// How long a target may take, such as 20m. Default 15m for a Hibernate, else 30m; 45m for a Cluster of KKP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "duration")]
     pub deadline: Option<String>,
@@ -128,6 +134,22 @@ pub struct PowerRolloutSpec {
     pub ttl_after_finished: Option<String>,
 }
 
+/// A rule for kinds that are cluster-scoped, and one for all others.
+fn by_scope(kind: &str, cluster_scoped: &str, namespaced: &str) -> String {
+    let names = rows_with(|row| !row.kind.is_namespaced());
+    format!("{kind} in {names} ? ({cluster_scoped}) : ({namespaced})")
+}
+
+/// A rule for kinds without a schedule.
+fn without_schedule(kind: &str, rule: &str) -> String {
+    format!("!({kind} in {}) || ({rule})", rows_with(|row| !row.has_schedule))
+}
+
+fn rows_with(wanted: fn(&TargetKind) -> bool) -> String {
+    let names: Vec<&str> = KINDS.in_rollouts().filter(|row| wanted(row)).map(|row| row.kind.kind).collect();
+    list(&names)
+}
+
 /// Another rollout.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 pub struct RolloutReference {
@@ -140,16 +162,17 @@ pub struct RolloutReference {
 }
 
 /// Which targets.
-#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("(self.all ? 1 : 0) + (has(self.names) ? 1 : 0) + (has(self.selector) || has(self.namespaceSelector) ? 1 : 0) == 1")
         .message("set exactly one: names, selectors, or all: true"),
 )]
 pub struct Targets {
-    /// Their kind.
-    #[serde(default)]
-    pub kind: TargetKind,
+    /// Their kind: `ClusterDeployment`, which is the default, or `Cluster` of KKP.
+    #[serde(default = "default_kind")]
+    #[schemars(schema_with = "kind")]
+    pub kind: String,
     /// Labels of the targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "selector")]
@@ -167,18 +190,35 @@ pub struct Targets {
     pub all: bool,
 }
 
-/// A kind of target.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-pub enum TargetKind {
-    /// Hive's.
-    #[default]
-    ClusterDeployment,
+impl Default for Targets {
+    fn default() -> Self {
+        let (selector, namespace_selector, names) = (None, None, Vec::new());
+        Self { kind: default_kind(), selector, namespace_selector, names, all: false }
+    }
+}
+
+impl Targets {
+    /// The row of their kind. `None` for one that this code does not know: the schema refuses it.
+    pub fn row(&self) -> Option<&'static TargetKind> {
+        KINDS.in_rollouts().find(|row| row.kind.kind == self.kind)
+    }
+}
+
+fn default_kind() -> String {
+    CLUSTER_DEPLOYMENT.kind.kind.to_owned()
+}
+
+/// The kinds whose rows say that rollouts may have their objects as targets.
+fn kind(_: &mut SchemaGenerator) -> Schema {
+    let kinds: Vec<&str> = KINDS.in_rollouts().map(|row| row.kind.kind).collect();
+    json_schema!({ "type": "string", "default": default_kind(), "enum": kinds })
 }
 
 /// A target.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TargetName {
-    /// Its namespace.
+    /// Its namespace; none for a kind that is cluster-scoped.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: String,
     /// Its name.

@@ -1,16 +1,15 @@
 //! A rollout before it starts: what each target is, in which order they start, and about how long all take.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::api::PowerRollout;
 use super::member::MemberState;
-use super::observed::Observed;
 use super::plan::{self, Candidate, Input};
 use super::status::PowerRolloutStatus;
 use super::{timeline, window};
+use crate::target::View;
 
 /// How far the clock of a hub may be ahead.
 const AHEAD: Duration = Duration::from_mins(5);
@@ -19,10 +18,10 @@ const AHEAD: Duration = Duration::from_mins(5);
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// What was read of it.
-    pub object: Observed,
+    pub object: View,
     /// The index of the group that selects it.
     pub group: usize,
-    /// What it shares a cloud's limits with, as far as names tell: see [`domain`](super::observed::domain).
+    /// What it shares a cloud's limits with, as far as names tell: see [`Obstacles::domain`](crate::target::view::Obstacles).
     pub domain: String,
     /// Why it has to be left alone, as other objects of the hub say.
     pub upgrade: Option<String>,
@@ -52,10 +51,9 @@ pub fn forecast(rollout: &PowerRollout, subjects: &[Subject], typical: Duration,
     let targets = plan::targets(&rows, &status, context.uid, rollout.spec.groups.len(), now);
     status.groups = plan::totals(&rollout.spec, &rows);
     let window = plan::window(&rollout.spec, &status);
-    let by_name: BTreeMap<&str, usize> = targets.iter().map(|one| one.name.as_str()).zip(0..).collect();
     let order = window::order(&window, &targets, now);
-    let start = |at: &usize| (rows[*at].index, targets[*at].group);
-    let starts: Vec<(usize, usize)> = order.iter().filter_map(|name| by_name.get(name)).map(start).collect();
+    let start = |at: usize| (rows[at].index, targets[at].group);
+    let starts: Vec<(usize, usize)> = order.into_iter().map(start).collect();
     let count = |group: usize| starts.iter().filter(|(_, one)| *one == group).count();
     let counts: Vec<usize> = (0..window.groups.len()).map(count).collect();
     let mut members = vec![None; subjects.len()];
@@ -68,7 +66,8 @@ pub fn forecast(rollout: &PowerRollout, subjects: &[Subject], typical: Duration,
 /// The clock of the hub may be ahead: what it has dated is no newer than the start.
 fn begin(subjects: &[Subject], now: Timestamp) -> Timestamp {
     let limit = timeline::after(now, AHEAD);
-    let known = subjects.iter().flat_map(|one| [Some(one.object.created), one.object.requested]).flatten();
+    let known =
+        subjects.iter().flat_map(|one| [Some(one.object.identity.created), one.object.desired.requested()]).flatten();
     known.filter(|at| *at <= limit).max().map_or(now, |newest| newest.max(now))
 }
 

@@ -6,11 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
 
 use super::api::{PowerRolloutSpec, TargetName};
-use super::observed::Observed;
 use super::report::{MAX_LISTED, MAX_NAME};
 use super::selector::compile;
 use super::status::NotFound;
 use super::target::{State, Target};
+use crate::target::View;
 use crate::text::sanitize_to;
 
 /// The label that every namespace has, with its name.
@@ -45,10 +45,10 @@ enum Scope<'a> {
 }
 
 impl Scope<'_> {
-    fn covers(&self, object: &Observed) -> bool {
+    fn covers(&self, object: &View) -> bool {
         match self {
-            Self::Names(names) => names.contains(&(object.namespace.as_str(), object.name.as_str())),
-            Self::Labels(selector) => selector.matches(&object.labels),
+            Self::Names(names) => names.contains(&(object.identity.namespace.as_str(), object.identity.name.as_str())),
+            Self::Labels(selector) => selector.matches(&object.identity.labels),
             Self::All => true,
         }
     }
@@ -83,32 +83,32 @@ impl<'a> Members<'a> {
     }
 
     /// Whether the rollout selects this object.
-    pub fn cover(&self, object: &Observed, namespaces: &NamespaceLabels) -> bool {
+    pub fn cover(&self, object: &View, namespaces: &NamespaceLabels) -> bool {
         let in_namespace = |selector: &Selector| {
             // Of a namespace that was not read nothing is known: a selector such as `env notin (prod)` would select it.
-            if self.reads_labels && !namespaces.contains_key(&object.namespace) {
+            if self.reads_labels && !namespaces.contains_key(&object.identity.namespace) {
                 return false;
             }
-            let mut labels = namespaces.get(&object.namespace).cloned().unwrap_or_default();
-            labels.insert(NAMESPACE_NAME.to_owned(), object.namespace.clone());
+            let mut labels = namespaces.get(&object.identity.namespace).cloned().unwrap_or_default();
+            labels.insert(NAMESPACE_NAME.to_owned(), object.identity.namespace.clone());
             selector.matches(&labels)
         };
         self.targets.covers(object) && self.namespaces.as_ref().is_none_or(in_namespace)
     }
 
     /// The index of its group: the first one that selects it, or the last group of the remaining targets.
-    pub fn group(&self, object: &Observed) -> usize {
+    pub fn group(&self, object: &View) -> usize {
         self.groups.iter().position(|group| group.covers(object)).unwrap_or(self.groups.len())
     }
 }
 
 /// The targets and canaries that the rollout names and no object has.
-pub(super) fn not_found<'a>(spec: &PowerRolloutSpec, objects: impl Iterator<Item = &'a Observed>) -> Option<NotFound> {
+pub(super) fn not_found<'a>(spec: &PowerRolloutSpec, objects: impl Iterator<Item = &'a View>) -> Option<NotFound> {
     let named = spec.targets.names.iter().chain(spec.groups.iter().flat_map(|group| &group.names));
     let mut unknown: BTreeSet<_> = named.map(|one| (one.namespace.as_str(), one.name.as_str())).collect();
     if !unknown.is_empty() {
         for object in objects {
-            unknown.remove(&(object.namespace.as_str(), object.name.as_str()));
+            unknown.remove(&(object.identity.namespace.as_str(), object.identity.name.as_str()));
         }
     }
     let name = |(namespace, name): &(&str, &str)| sanitize_to(&format!("{namespace}/{name}"), MAX_NAME);

@@ -8,13 +8,13 @@ pub mod api;
 pub mod forecast;
 pub mod member;
 mod members;
-pub mod observed;
 pub mod plan;
 pub mod report;
 mod row;
 pub mod selector;
 mod share;
 pub mod snapshot;
+pub mod start;
 pub mod status;
 mod strategy;
 mod target;
@@ -31,20 +31,20 @@ pub use share::{Share, ShareError};
 pub use strategy::{Group, Strategy, Window};
 pub use target::{Cause, State, Target};
 
-/// What is to be done.
+/// What is to be done. Targets are named by their index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision<'a> {
     /// Targets to start, in this order.
-    pub start: Vec<&'a str>,
+    pub start: Vec<usize>,
     /// Deferred targets, and those of earlier groups that came late, once every other target has started. In this
     /// order: each may start if nothing defers it any more.
-    pub retry: Vec<&'a str>,
+    pub retry: Vec<usize>,
     /// Claims to turn into records: these have succeeded, or are no longer the rollout's.
-    pub ended: Vec<&'a str>,
+    pub ended: Vec<usize>,
     /// Targets whose deadline has passed.
-    pub timed_out: Vec<&'a str>,
+    pub timed_out: Vec<usize>,
     /// Targets that hold a slot.
-    pub holders: Vec<&'a str>,
+    pub holders: Vec<usize>,
     /// The first group with more failures than it may have. Then nothing starts.
     pub breached: Option<usize>,
     /// The group whose targets start now, or end; `None` once every group is over.

@@ -3,7 +3,6 @@
 //! [`plan`] is total, deterministic and idempotent. The claims and records on the targets and the status of the rollout
 //! are its only memory: whoever leads plans the same.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,7 +12,6 @@ use kube::ResourceExt;
 use super::api::{PowerRollout, PowerRolloutSpec};
 use super::member::{self, Facts, Member, MemberState};
 use super::members::{not_found, place};
-use super::observed::Observed;
 use super::row::{Row, Stop};
 use super::share::Share;
 use super::snapshot::Snapshot;
@@ -23,13 +21,11 @@ use super::{Decision, Group, Strategy, Window, decide, report, timeline};
 use crate::annotation::format;
 use crate::annotation::mark::{Action, Mark, Outcome, Power};
 use crate::duration;
+use crate::target::View;
+use crate::target::row::STOP_START;
 
 /// How long success must last in a canary group, unless the rollout says otherwise.
 const CANARY_SOAK: Duration = Duration::from_mins(2);
-/// How long a sleep may take, unless the rollout says otherwise.
-const SLEEP_DEADLINE: Duration = Duration::from_mins(15);
-/// How long a wake may take, unless the rollout says otherwise.
-const WAKE_DEADLINE: Duration = Duration::from_mins(30);
 /// Starts in a minute, unless the rollout says otherwise. A Hibernate has no limit.
 const STARTS_PER_MINUTE: u32 = 30;
 /// Targets under way at once, unless the rollout says otherwise.
@@ -45,7 +41,7 @@ const BLOCKED: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// What was read of it.
-    pub object: &'a Observed,
+    pub object: &'a View,
     /// The index of the group that selects it, or selected it then.
     pub group: usize,
     /// What it shares a cloud's limits with, if that is known: see [`Target::domain`].
@@ -111,7 +107,8 @@ pub fn plan(input: &Input<'_>) -> Plan {
     let context = context(rollout, &status, now);
     let uid = context.uid;
     let rows = rows(input, &context);
-    let since = |row: &Row<'_>| format::time(&row.object.mark.as_ref().filter(|mark| mark.is_claim_of(uid))?.since);
+    let since =
+        |row: &Row<'_>| format::time(&row.object.desired.mark.as_ref().filter(|mark| mark.is_claim_of(uid))?.since);
     timeline::observe(&mut status, rows.iter().filter_map(since).min(), now);
     if status.started_at.is_some() {
         // A soak goes on once nothing starts any more: the claim has to end.
@@ -137,7 +134,7 @@ pub fn plan(input: &Input<'_>) -> Plan {
         status.members_generation = rollout.metadata.generation;
         status.total = u32::try_from(rows.len()).ok();
     }
-    let frozen = || rows.iter().filter_map(|row| Some((row.native, row.object.uid?)));
+    let frozen = || rows.iter().filter_map(|row| Some((row.native, row.object.identity.uid?)));
     let snapshot = starts_now.then(|| Snapshot::of(frozen(), last + 1));
     let strategy = Strategy::Window(window(spec, &status));
     let Strategy::Window(window) = &strategy;
@@ -151,17 +148,15 @@ pub fn plan(input: &Input<'_>) -> Plan {
     }
     status.awaits_approval = decision.awaits_approval.and_then(|group| spec.groups.get(group)).map(|g| g.name.clone());
 
-    let by_name: BTreeMap<&str, usize> = targets.iter().map(|one| one.name.as_str()).zip(0..).collect();
-    let place_of = |name: &&str| by_name.get(name).copied();
     let start = |at: usize| {
         let (row, group) = (&rows[at], targets[at].group);
         let facts = facts(&context, &input.candidates[row.index], row.member.wanted, now);
         (row.index, context.claim(&facts, row.member.wanted, group, now))
     };
-    let starts = decision.start.iter().chain(&decision.retry).filter_map(place_of).map(start).collect();
+    let starts = decision.start.iter().chain(&decision.retry).copied().map(start).collect();
     let end = |late| move |at: usize| (at, late);
-    let ended_now = decision.ended.iter().filter_map(place_of).map(end(None));
-    let timed_out = decision.timed_out.iter().filter_map(place_of).map(end(Some(deadline(spec))));
+    let ended_now = decision.ended.iter().copied().map(end(None));
+    let timed_out = decision.timed_out.iter().copied().map(end(Some(deadline(spec))));
     let ends = ended_now.chain(timed_out).filter_map(|(at, late)| ended(&rows[at], late, now)).collect();
     let next = next(input, &decision, &rows, starts_now);
     let (stop, blocked) = (stop.as_ref(), input.queued.or(input.blocked));
@@ -214,21 +209,22 @@ fn facts<'a>(rollout: &member::Rollout<'_>, candidate: &Candidate<'a>, wanted: P
     let object = candidate.object;
     let sleeps = wanted == Power::Hibernating;
     // A Restore ends the hold that the rollout wrote that it undoes.
-    let undone = object.mark.as_ref().filter(|mark| rollout.restores == Some(mark.uid.as_str()));
+    let undone = object.desired.mark.as_ref().filter(|mark| rollout.restores == Some(mark.uid.as_str()));
     let undone = undone.and_then(Mark::hold);
     let holds = |until: Timestamp| now < until && undone != Some(until);
-    let held = object.held_awake.as_ref().filter(|(until, _)| holds(*until)).map(|(_, why)| why.as_str());
+    let obstacles = &object.obstacles;
+    let held = obstacles.not_asleep_before.as_ref().filter(|(until, _)| holds(*until)).map(|(_, why)| why.as_str());
     let for_sleep = held.or(candidate.upgrade).filter(|_| sleeps);
     Facts {
-        desired: object.desired,
-        observed: object.observed,
-        created: object.created,
-        requested: object.requested,
-        mark: object.mark.as_ref(),
-        refused: object.refused.as_deref().filter(|_| sleeps),
-        deferred: object.waits.as_deref().or(for_sleep).or(candidate.checked.map(|(why, _)| why)),
-        failed: object.failed.as_ref().map(|(why, since)| (why.as_str(), *since)),
-        held: object.held,
+        desired: object.desired.power,
+        observed: object.observed.power,
+        created: object.identity.created,
+        requested: object.desired.requested(),
+        mark: object.desired.mark.as_ref(),
+        refused: obstacles.refused.as_deref().filter(|_| sleeps),
+        deferred: obstacles.waits.as_deref().or(for_sleep).or(candidate.checked.map(|(why, _)| why)),
+        failed: obstacles.failed.as_ref().map(|(why, since)| (why.as_str(), *since)),
+        held: obstacles.delayed,
     }
 }
 
@@ -236,12 +232,12 @@ pub(super) fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<
     let begun = has_begun(input.rollout);
     let one = |(index, candidate): (usize, &Candidate<'a>)| {
         let object = candidate.object;
-        let own = object.mark.as_ref().filter(|mark| mark.uid == context.uid);
-        let wanted = own.map(|mark| mark.wanted).or_else(|| member::wanted(context, object.mark.as_ref()));
+        let own = object.desired.mark.as_ref().filter(|mark| mark.uid == context.uid);
+        let wanted = own.map(|mark| mark.wanted).or_else(|| member::wanted(context, object.desired.mark.as_ref()));
         let mut member = match wanted {
             Some(wanted) => member::judge(context, &facts(context, candidate, wanted, input.now))?,
             // It stays a member; its desired state before the undone rollout is lost.
-            None if begun => Member::unrestored(object.desired),
+            None if begun => Member::unrestored(object.desired.power),
             None => return None,
         };
         // Only what a check found is checked again: everything else changes by itself.
@@ -271,16 +267,16 @@ pub(super) fn targets(
 
 fn target(row: &Row<'_>, status: &PowerRolloutStatus, uid: &str, last: usize, now: Timestamp) -> Target {
     let Row { object, member, native, domain, checking, .. } = row;
-    let own = object.mark.as_ref().filter(|mark| mark.uid == uid);
+    let own = object.desired.mark.as_ref().filter(|mark| mark.uid == uid);
     // Only one of the remaining targets stands in for a canary.
     let stand_in = own.filter(|_| *native == last).and_then(|mark| usize::try_from(mark.group).ok());
     let group = stand_in.unwrap_or(*native).min(last);
     let since = member.since.unwrap_or(now);
     let started = member.started.filter(|_| own.is_some());
     Target {
-        name: format!("{}/{}", object.namespace, object.name),
+        name: format!("{}/{}", object.identity.namespace, object.identity.name),
         group,
-        namespace: object.namespace.clone(),
+        namespace: object.identity.namespace.clone(),
         domain: domain.map(str::to_owned),
         state: member.state,
         since,
@@ -334,7 +330,8 @@ fn stop(input: &Input<'_>, status: &PowerRolloutStatus, counted: &[GroupStatus],
 
 /// The deadline of one target.
 pub(super) fn deadline(spec: &PowerRolloutSpec) -> Duration {
-    let default = if spec.action == Action::Hibernate { SLEEP_DEADLINE } else { WAKE_DEADLINE };
+    let of_kind = spec.targets.row().and_then(|row| row.in_rollouts).unwrap_or(STOP_START);
+    let default = if spec.action == Action::Hibernate { of_kind.sleep } else { of_kind.wake };
     length(spec.deadline.as_deref()).unwrap_or(default)
 }
 
@@ -375,7 +372,7 @@ pub(super) fn window(spec: &PowerRolloutSpec, status: &PowerRolloutStatus) -> Wi
 
 /// The record of a claim. `late`: the deadline that has passed.
 fn ended(row: &Row<'_>, late: Option<Duration>, now: Timestamp) -> Option<(usize, Mark)> {
-    let mark = row.object.mark.as_ref().filter(|mark| mark.ended.is_none())?;
+    let mark = row.object.desired.mark.as_ref().filter(|mark| mark.ended.is_none())?;
     let why = row.member.reason.as_str();
     let (result, reason) = match (row.member.label, late) {
         (MemberState::Failed, Some(_)) => (Outcome::Failed, why.to_owned()),

@@ -66,10 +66,10 @@ pub(super) fn fill(status: &mut PowerRolloutStatus, facts: &Facts<'_>) {
     status.observed_generation = rollout.metadata.generation;
     status.counts = counts(status, rows);
     let mut ranked: Vec<&Row<'_>> = rows.iter().collect();
-    ranked.sort_by_key(|row| (rank(row.member.label), &row.object.namespace, &row.object.name));
+    ranked.sort_by_key(|row| (rank(row.member.label), &row.object.identity.namespace, &row.object.identity.name));
     let one = |row: &&Row<'_>| TargetStatus {
-        namespace: row.object.namespace.clone(),
-        name: row.object.name.clone(),
+        namespace: row.object.identity.namespace.clone(),
+        name: row.object.identity.name.clone(),
         state: row.member.label.to_string(),
         reason: row.member.reason.clone(),
     };

@@ -1,12 +1,12 @@
 //! What the plan and its report share: a member, and why nothing starts.
 
 use super::member::Member;
-use super::observed::Observed;
+use crate::target::View;
 
 /// A member, as the plan needs it more than once.
 pub(super) struct Row<'a> {
     pub(super) index: usize,
-    pub(super) object: &'a Observed,
+    pub(super) object: &'a View,
     pub(super) member: Member,
     pub(super) native: usize,
     pub(super) domain: Option<&'a str>,
@@ -16,7 +16,7 @@ pub(super) struct Row<'a> {
 impl Row<'_> {
     /// Whether a rollout with this UID works on it.
     pub(super) fn is_claimed(&self, uid: &str) -> bool {
-        self.object.mark.as_ref().is_some_and(|mark| mark.is_claim_of(uid))
+        self.object.desired.mark.as_ref().is_some_and(|mark| mark.is_claim_of(uid))
     }
 }
 

@@ -13,24 +13,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::{Resource, ResourceExt};
 
 use super::api::PowerRollout;
+pub use crate::target::view::Uid;
 
 /// Bytes of a UID.
 const WIDTH: usize = 16;
-
-/// The UID of an object, as the API server gives it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Uid(u128);
-
-impl Uid {
-    /// Reads a UUID. `None` if the text is none.
-    pub fn parse(text: &str) -> Option<Self> {
-        let is_hyphen = |(index, byte): (usize, u8)| (byte == b'-') == matches!(index, 8 | 13 | 18 | 23);
-        let is_uuid = text.len() == 36 && text.bytes().enumerate().all(is_hyphen);
-        let digit = |c: char| c.to_digit(16).map(u128::from);
-        let add = |value: u128, c: char| Some(value << 4 | digit(c)?);
-        is_uuid.then(|| text.chars().filter(|c| *c != '-').try_fold(0, add)).flatten().map(Self)
-    }
-}
 
 /// Why the members of a rollout that has started are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+pub use crate::target::view::Cause;
+
 /// A member of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -51,13 +53,4 @@ pub enum State {
     TimedOut,
     /// The rollout leaves it alone: refused, overridden, removed, or in its state already.
     Excluded,
-}
-
-/// Why a cloud does not go on with a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cause {
-    /// It has no instances of this type left.
-    Capacity,
-    /// It limits the rate of requests.
-    Throttled,
 }

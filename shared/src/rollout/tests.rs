@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Group, State, Strategy, Target, Window};
+use super::{Decision, Group, State, Strategy, Target, Window};
 
 const NOW: &str = "2026-11-24T12:00:00Z";
 
@@ -53,6 +53,41 @@ fn in_domain(domain: &str, target: Target) -> Target {
 
 fn window(max_concurrency: usize, groups: Vec<Group>) -> Window {
     Window { groups, max_concurrency, starts_per_minute: None, deadline: None, accepted_until: None }
+}
+
+/// A decision, with names in place of indices.
+#[derive(Debug, PartialEq)]
+struct Named<'a> {
+    start: Vec<&'a str>,
+    retry: Vec<&'a str>,
+    ended: Vec<&'a str>,
+    timed_out: Vec<&'a str>,
+    holders: Vec<&'a str>,
+    breached: Option<usize>,
+    current: Option<usize>,
+    awaits_approval: Option<usize>,
+    closed: Vec<&'a str>,
+    complete: bool,
+    next_check: Option<Timestamp>,
+}
+
+fn decide<'a>(strategy: &Strategy, targets: &'a [Target], now: Timestamp, open: bool) -> Named<'a> {
+    let found = super::decide(strategy, targets, now, open);
+    let names = |of: Vec<usize>| of.into_iter().map(|at| targets[at].name.as_str()).collect();
+    let Decision { breached, current, awaits_approval, closed, complete, next_check, .. } = found;
+    Named {
+        start: names(found.start),
+        retry: names(found.retry),
+        ended: names(found.ended),
+        timed_out: names(found.timed_out),
+        holders: names(found.holders),
+        breached,
+        current,
+        awaits_approval,
+        closed,
+        complete,
+        next_check,
+    }
 }
 
 fn strategy(window: &Window) -> Strategy {

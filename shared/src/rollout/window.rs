@@ -22,6 +22,8 @@ const RECHECK: Duration = Duration::from_secs(30);
 /// What a target means for the window.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Standing {
+    /// Its index among all targets.
+    at: usize,
     /// Until when it holds a slot.
     slot: Option<Until>,
     /// Whether the next group waits for it.
@@ -43,8 +45,8 @@ fn deadline(target: &Target, window: &Window, now: Timestamp) -> Until {
     window.deadline.map(|limit| after(started, limit.saturating_add(target.unobserved)))
 }
 
-fn standing(target: &Target, window: &Window, now: Timestamp) -> Standing {
-    let nothing = Standing { slot: None, keeps_group: false, failed: None, timed_out: false, ended: false };
+fn standing(at: usize, target: &Target, window: &Window, now: Timestamp) -> Standing {
+    let nothing = Standing { at, slot: None, keeps_group: false, failed: None, timed_out: false, ended: false };
     let deadline = deadline(target, window, now);
     let since = target.since.min(now);
     let is_over = |until: Until| until.is_some_and(|until| now >= until);
@@ -79,13 +81,15 @@ fn group(window: &Window, index: usize) -> Group {
 
 /// Every target by name, with its standing.
 fn standings<'a>(window: &Window, targets: &'a [Target], now: Timestamp) -> Vec<(&'a Target, Standing)> {
-    let mut all: Vec<_> = targets.iter().map(|target| (target, standing(target, window, now))).collect();
+    let with_standing = |(at, target)| (target, standing(at, target, window, now));
+    let mut all: Vec<_> = targets.iter().enumerate().map(with_standing).collect();
     all.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
     all
 }
 
-/// Every target that is to start, in the order in which [`decide`] starts them while nothing closes a domain.
-pub(super) fn order<'a>(window: &Window, targets: &'a [Target], now: Timestamp) -> Vec<&'a str> {
+/// The index of every target that is to start, in the order in which [`decide`] starts them while nothing closes a
+/// domain.
+pub(super) fn order(window: &Window, targets: &[Target], now: Timestamp) -> Vec<usize> {
     let all = standings(window, targets, now);
     let group = |group| to_start(&all, Some(group), &BTreeSet::new(), usize::MAX);
     (0..window.groups.len()).flat_map(group).collect()
@@ -93,12 +97,12 @@ pub(super) fn order<'a>(window: &Window, targets: &'a [Target], now: Timestamp) 
 
 pub(super) fn decide<'a>(window: &Window, targets: &'a [Target], now: Timestamp, open: bool) -> Decision<'a> {
     let all = standings(window, targets, now);
-    let named = |pick: &dyn Fn(&Standing) -> bool| -> Vec<&'a str> {
-        all.iter().filter(|(_, standing)| pick(standing)).map(|(target, _)| target.name.as_str()).collect()
+    let those = |pick: &dyn Fn(&Standing) -> bool| -> Vec<usize> {
+        all.iter().map(|(_, standing)| standing).filter(|standing| pick(standing)).map(|standing| standing.at).collect()
     };
-    let holders = named(&|standing| standing.slot.is_some());
-    let timed_out = named(&|standing| standing.timed_out);
-    let ended = named(&|standing| standing.ended);
+    let holders = those(&|standing| standing.slot.is_some());
+    let timed_out = those(&|standing| standing.timed_out);
+    let ended = those(&|standing| standing.ended);
     // A target of an earlier group that comes late does not hold up the group that has begun.
     let begun = all.iter().filter(|(target, _)| target.started.is_some()).map(|(target, _)| target.group).max();
     let is_late = |target: &Target| begun.is_some_and(|begun| target.group < begun);
@@ -198,23 +202,19 @@ fn starts_left(window: &Window, all: &[(&Target, Standing)], now: Timestamp) -> 
 }
 
 /// Round robin over domains, then by name. A target's rank does not depend on what the others do.
-fn to_start<'a>(
-    all: &[(&'a Target, Standing)],
-    group: Option<usize>,
-    closed: &BTreeSet<&str>,
-    count: usize,
-) -> Vec<&'a str> {
+fn to_start(all: &[(&Target, Standing)], group: Option<usize>, closed: &BTreeSet<&str>, count: usize) -> Vec<usize> {
     let mut ranks: BTreeMap<Option<&str>, usize> = BTreeMap::new();
-    let mut found: Vec<(usize, Option<&str>, &str)> = Vec::new();
-    for (target, _) in all.iter().filter(|(target, _)| Some(target.group) == group) {
+    // The targets are in the order of their names.
+    let mut found: Vec<(usize, Option<&str>, usize)> = Vec::new();
+    for (place, (target, _)) in all.iter().enumerate().filter(|(_, (target, _))| Some(target.group) == group) {
         let rank = ranks.entry(target.domain.as_deref()).or_default();
         *rank += 1;
         if target.state == State::Pending && !target.checking && is_open(target, closed) {
-            found.push((*rank, target.domain.as_deref(), &target.name));
+            found.push((*rank, target.domain.as_deref(), place));
         }
     }
     found.sort_unstable();
-    found.into_iter().take(count).map(|(_, _, name)| name).collect()
+    found.into_iter().take(count).map(|(.., place)| all[place].1.at).collect()
 }
 
 fn is_open(target: &Target, closed: &BTreeSet<&str>) -> bool {
@@ -222,19 +222,15 @@ fn is_open(target: &Target, closed: &BTreeSet<&str>) -> bool {
 }
 
 /// Those that may be checked now, the one that was checked longest ago first, and when the next one may.
-fn to_retry<'a>(
-    all: &[(&'a Target, Standing)],
-    closed: &BTreeSet<&str>,
-    now: Timestamp,
-) -> (Vec<&'a str>, Option<Timestamp>) {
-    let waits = |target: &&Target| matches!(target.state, State::Deferred | State::Pending) && !target.checking;
-    let open = all.iter().map(|(target, _)| *target).filter(waits);
-    let mut open: Vec<&Target> = open.filter(|target| is_open(target, closed)).collect();
-    open.sort_by(|one, other| (one.since, &one.name).cmp(&(other.since, &other.name)));
+fn to_retry(all: &[(&Target, Standing)], closed: &BTreeSet<&str>, now: Timestamp) -> (Vec<usize>, Option<Timestamp>) {
+    let waits = |target: &Target| matches!(target.state, State::Deferred | State::Pending) && !target.checking;
+    let is_left = |(target, _): &&(&Target, Standing)| waits(target) && is_open(target, closed);
+    let mut open: Vec<_> = all.iter().filter(is_left).collect();
+    open.sort_by_key(|(target, _)| target.since); // stable: then by name
     let due = |target: &Target| match target.state {
         State::Deferred => after(target.since.min(now), RECHECK),
         _ => now,
     };
-    let later = open.iter().map(|target| due(target)).filter(|at| *at > now).min();
-    (open.into_iter().filter(|target| due(target) <= now).map(|target| target.name.as_str()).collect(), later)
+    let later = open.iter().map(|(target, _)| due(target)).filter(|at| *at > now).min();
+    (open.into_iter().filter(|(target, _)| due(target) <= now).map(|(_, standing)| standing.at).collect(), later)
 }

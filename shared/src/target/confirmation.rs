@@ -57,6 +57,8 @@ pub struct Briefing {
     pub at: Option<Timestamp>,
     /// What the sleep does and what it costs, a sentence each.
     pub consequences: Vec<String>,
+    /// What the sleep deletes and keeps, as numbers that add up over several targets, such as `5`, `Machines deleted`.
+    pub totals: Vec<(u32, &'static str)>,
     /// What was found, the gravest first.
     pub findings: Vec<Finding>,
     /// How many findings the controller left out.
@@ -64,6 +66,18 @@ pub struct Briefing {
 }
 
 impl Briefing {
+    /// The totals of several targets: `50 Machines deleted, 30 volumes kept`. Empty if there are none.
+    pub fn sum<'a>(all: impl IntoIterator<Item = &'a Self>) -> String {
+        let mut sums: Vec<(u32, &str)> = Vec::new();
+        for (amount, what) in all.into_iter().flat_map(|briefing| &briefing.totals) {
+            match sums.iter_mut().find(|(_, known)| known == what) {
+                Some((sum, _)) => *sum = sum.saturating_add(*amount),
+                None => sums.push((*amount, what)),
+            }
+        }
+        sums.iter().map(|(sum, what)| format!("{sum} {what}")).collect::<Vec<_>>().join(", ")
+    }
+
     /// The findings that refuse the sleep.
     pub fn refusals(&self, forced: bool) -> Vec<&Finding> {
         self.findings.iter().filter(|found| found.severity.refuses(forced)).collect()

@@ -21,9 +21,11 @@ use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
 use super::record::{Record, StepRecord};
 use super::row::{Advice, TargetKind};
+use super::view::{Observed, View};
 use super::workload::{DEPLOYMENT, STATEFUL_SET, row, written_at};
 use crate::annotation::hold::protected;
 use crate::annotation::{annotation, format, keys};
+use crate::power::Power;
 use crate::text::sanitize_to;
 use crate::workload::ownership::{SUSPEND, stale_record};
 use crate::workload::replicas::{ReplicasError, guarded, reason_change};
@@ -33,7 +35,8 @@ pub static CRON_JOB: TargetKind = TargetKind {
     advice: Some(Advice::Reverts("suspend")),
     asleep: "suspended",
     awake: "restored",
-    lifecycle: &CronJob,
+    is_listed: |record| record.observed != "Running" || record.more.contains_key(RECORDED),
+    read: |object| Ok(Box::new(CronJob(object))),
     ..row(Kind::namespaced("batch", &["v1"], "CronJob", "cronjobs").with_short(&["cj"]))
 };
 
@@ -46,11 +49,31 @@ const RECORDED: &str = "recordedSuspend";
 const MAX_TEXT: usize = 32;
 
 #[derive(Debug)]
-struct CronJob;
+struct CronJob<'a>(&'a Value);
 
-impl Lifecycle for CronJob {
-    fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError> {
+impl Lifecycle for CronJob<'_> {
+    /// `Hibernating` is what a wake starts again, `Suspended` what it leaves alone.
+    fn view(&self, _: &[&str]) -> View {
+        let object = self.0;
+        let recorded = annotation(object, keys::CRON_JOB_SUSPEND).and_then(format::boolean);
+        let (power, state) = match (is_suspended(object), recorded) {
+            (false, _) => (Power::Running, "Running"),
+            (true, Some(false)) => (Power::Hibernating, "Hibernating"),
+            (true, _) => (Power::Hibernating, "Suspended"),
+        };
+        let active = object.pointer("/status/active").and_then(Value::as_array).map_or(0, Vec::len);
+        let observed = Observed {
+            state: state.to_owned(),
+            since: written_at(object).filter(|_| state == "Hibernating"),
+            step: (state != "Running" && active > 0).then(|| StepRecord::waiting(format!("Jobs under way: {active}"))),
+            ..Observed::default()
+        };
+        View { observed, ..View::of_value(object, power) }
+    }
+
+    fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
         use PowerAction::{Hibernate, Resume};
+        let object = self.0;
         let none = |message: &str, follows: bool| Change::None { message: message.to_owned(), follows };
         let write = |suspend: Option<bool>, record: Option<bool>, message: &str| {
             let mut annotations = reason_change(object, intent.reason);
@@ -104,10 +127,11 @@ impl Lifecycle for CronJob {
     }
 
     /// No controller has to act: a `CronJob` is asleep or awake as soon as it is written.
-    fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
+    fn progress(&self, action: PowerAction) -> Progress {
+        let object = self.0;
         let lost = |why: &str| Progress::Lost(why.to_owned());
         let suspended = is_suspended(object);
-        Ok(match action {
+        match action {
             _ if object.pointer("/metadata/deletionTimestamp").is_some() => lost("it is being deleted"),
             PowerAction::Hibernate if !suspended => lost("its spec.suspend was set to false meanwhile"),
             // One that was suspended before its sleep stays so, without a record.
@@ -115,31 +139,12 @@ impl Lifecycle for CronJob {
                 lost("it was put to sleep meanwhile")
             }
             _ => Progress::Reached,
-        })
+        }
     }
 
-    /// `Hibernating` is what a wake starts again, `Suspended` what it leaves alone.
-    fn describe(&self, object: &Value, mut record: Record) -> Result<Record, TargetError> {
-        let recorded = annotation(object, keys::CRON_JOB_SUSPEND);
-        let (desired, observed) = match (is_suspended(object), recorded.and_then(format::boolean)) {
-            (false, _) => ("Running", "Running"),
-            (true, Some(false)) => ("Hibernating", "Hibernating"),
-            (true, _) => ("Hibernating", "Suspended"),
-        };
-        let active = object.pointer("/status/active").and_then(Value::as_array).map_or(0, Vec::len);
-        record.more.extend(recorded.map(|text| (RECORDED, json!(text))));
-        Ok(Record {
-            desired: desired.to_owned(),
-            observed: observed.to_owned(),
-            since: written_at(object).filter(|_| observed == "Hibernating"),
-            step: (observed != "Running" && active > 0)
-                .then(|| StepRecord::waiting(format!("Jobs under way: {active}"))),
-            ..record
-        })
-    }
-
-    fn is_listed(&self, record: &Record) -> bool {
-        record.observed != "Running" || record.more.contains_key(RECORDED)
+    fn describe(&self, mut record: Record) -> Record {
+        record.more.extend(annotation(self.0, keys::CRON_JOB_SUSPEND).map(|text| (RECORDED, json!(text))));
+        record
     }
 }
 
@@ -267,7 +272,7 @@ mod tests {
             (true, None, ("Suspended", true)),
         ] {
             let record = CRON_JOB.record(&cron_job(suspend, recorded)).unwrap();
-            assert_eq!((record.observed.as_str(), CRON_JOB.lifecycle.is_listed(&record)), expected, "{recorded:?}");
+            assert_eq!((record.observed.as_str(), (CRON_JOB.is_listed)(&record)), expected, "{recorded:?}");
             assert_eq!(record.more.get(RECORDED).and_then(Value::as_str), recorded);
         }
         let mut object = cron_job(true, Some("false"));

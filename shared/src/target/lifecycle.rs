@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::record::Record;
+use super::view::View;
 
 /// Shown while no controller has started to act on a change.
 pub const UNNOTICED: &str = "waiting for a controller to reconcile";
@@ -97,37 +98,28 @@ pub enum TargetError {
     Unreadable(#[from] serde_json::Error),
 }
 
-/// How one kind expresses intent and reports state. Pure: an object in, data out.
-pub trait Lifecycle: fmt::Debug + Sync {
-    /// What has to be written to the object.
-    ///
-    /// # Errors
-    /// When the target refuses the change, or the object does not say what to write.
-    fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError>;
+/// One object, read: how its kind expresses intent and reports state. Pure.
+pub trait Lifecycle: fmt::Debug + Send + Sync {
+    /// What every consumer reads of it. `served`: the platforms whose clusters the controller can put to sleep.
+    fn view(&self, served: &[&str]) -> View;
 
-    /// The target's progress.
+    /// What has to be written to it.
     ///
     /// # Errors
-    /// When the object does not match its schema.
-    fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError>;
+    /// When the target refuses the change, or does not say what to write.
+    fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError>;
+
+    /// Its progress.
+    fn progress(&self, action: PowerAction) -> Progress;
 
     /// The progress of a check that was requested at this time by [`Change::Ask`]: reached once the answer and the
     /// state after it are good.
-    ///
-    /// # Errors
-    /// As [`Self::progress`].
-    fn check_progress(&self, object: &Value, _requested: Timestamp) -> Result<Progress, TargetError> {
-        self.progress(object, PowerAction::Resume)
+    fn check_progress(&self, _requested: Timestamp) -> Progress {
+        self.progress(PowerAction::Resume)
     }
 
-    /// Adds what is known of this kind to a record that holds what all kinds have: at least `desired` and `observed`.
-    ///
-    /// # Errors
-    /// When the object does not match its schema.
-    fn describe(&self, object: &Value, record: Record) -> Result<Record, TargetError>;
-
-    /// Whether `status` lists a target that was not named.
-    fn is_listed(&self, _record: &Record) -> bool {
-        true
+    /// Adds to a record, which holds what the view says, what only this kind has.
+    fn describe(&self, record: Record) -> Record {
+        record
     }
 }

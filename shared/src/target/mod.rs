@@ -15,6 +15,7 @@ pub mod record;
 pub mod row;
 pub mod shown;
 pub mod testing;
+pub mod view;
 pub mod workload;
 
 pub use self::cluster_deployment::CLUSTER_DEPLOYMENT;
@@ -25,8 +26,9 @@ pub use self::kind::{Kind, Scope};
 pub use self::kkp_cluster::KKP_CLUSTER;
 pub use self::lifecycle::{Change, Intent, PowerAction, Progress, TargetError, UNNOTICED};
 pub use self::record::{Instances, Key, Record, RecordList, StepRecord};
-pub use self::row::{Advice, ByDefault, Column, Elsewhere, ShownKind, TargetKind, View, is_protected};
+pub use self::row::{Advice, ByDefault, Column, Elsewhere, ShownKind, Shows, TargetKind, is_protected};
 pub use self::shown::{CLUSTER_POOL, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT};
+pub use self::view::{Uid, View};
 
 /// A table of kinds. Commands take it as an argument, so that tests can add a row.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +62,11 @@ impl Kinds {
     /// The kind that is only shown and has this name.
     pub fn shown_named(self, word: &str) -> Option<&'static ShownKind> {
         self.shown.iter().copied().find(|row| row.kind.is_named(word))
+    }
+
+    /// Kinds that rollouts may have as targets, the default first.
+    pub fn in_rollouts(self) -> impl Iterator<Item = &'static TargetKind> {
+        self.targets.iter().copied().filter(|row| row.in_rollouts.is_some())
     }
 
     /// Kinds that `--all` and `-l` select without a TYPE.

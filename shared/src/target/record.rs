@@ -6,6 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::kind::Kind;
+use super::view::View;
+
 /// The state of a target. Later versions only add fields; fields without a value are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -123,6 +126,28 @@ pub struct Instances {
 pub type Key = (String, String, String);
 
 impl Record {
+    /// What the view of an object of this kind says.
+    pub fn of(kind: &Kind, view: View) -> Self {
+        let View { identity, desired, observed, .. } = view;
+        Self {
+            kind: kind.type_name(),
+            namespace: identity.namespace,
+            name: identity.name,
+            desired: desired.power.to_string(),
+            observed: observed.state,
+            since: observed.since,
+            requested_by: desired.requested_by,
+            requested_at: desired.requested_at,
+            reason: desired.reason,
+            step: observed.step,
+            wake_at: desired.wake_at,
+            hold_awake_until: desired.hold_awake_until,
+            hold_awake_by: desired.hold_awake_by,
+            protected: desired.protected,
+            ..Self::default()
+        }
+    }
+
     /// What identifies the target.
     pub fn key(&self) -> Key {
         (self.kind.clone(), self.namespace.clone(), self.name.clone())

@@ -1,5 +1,7 @@
 //! The rows of the table: one for each kind that sleeps, one for each kind that is only shown.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -40,9 +42,26 @@ pub struct TargetKind {
     pub companion: Option<&'static dyn Companion>,
     /// Where to look for an object that the hub does not have.
     pub elsewhere: Option<Elsewhere>,
-    /// How intent is written and state is read.
-    pub lifecycle: &'static dyn Lifecycle,
+    /// How long one of its objects may take in a rollout, unless that says otherwise; none if no rollout may have its
+    /// objects as targets.
+    pub in_rollouts: Option<Deadlines>,
+    /// Whether `status` lists a target that was not named.
+    pub is_listed: fn(&Record) -> bool,
+    /// Reads an object: how intent is written and state is read.
+    pub read: fn(&Value) -> Result<Box<dyn Lifecycle + '_>, TargetError>,
 }
+
+/// How long a target may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// To fall asleep.
+    pub sleep: Duration,
+    /// To wake.
+    pub wake: Duration,
+}
+
+/// Of a cluster whose machines stop and start.
+pub const STOP_START: Deadlines = Deadlines { sleep: Duration::from_mins(15), wake: Duration::from_mins(30) };
 
 /// Which commands select a kind without a TYPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,9 +145,9 @@ impl TargetKind {
     /// What an intent needs written to the object.
     ///
     /// # Errors
-    /// As [`Lifecycle::change`].
+    /// As [`Lifecycle::change`], and when the object does not match its schema.
     pub fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError> {
-        self.lifecycle.change(object, intent)
+        (self.read)(object)?.change(intent)
     }
 
     /// The patch that puts the object to sleep, for a dry run. `None` if the object asks for sleep already, or refuses.
@@ -147,9 +166,17 @@ impl TargetKind {
     /// The target's progress.
     ///
     /// # Errors
-    /// As [`Lifecycle::progress`].
+    /// When the object does not match its schema.
     pub fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
-        self.lifecycle.progress(object, action)
+        Ok((self.read)(object)?.progress(action))
+    }
+
+    /// The progress of a check that [`Change::Ask`] requested at this time.
+    ///
+    /// # Errors
+    /// When the object does not match its schema.
+    pub fn check_progress(&self, object: &Value, requested: Timestamp) -> Result<Progress, TargetError> {
+        Ok((self.read)(object)?.check_progress(requested))
     }
 
     /// The field of `spec` that a sleep sets and whoever deploys the target may set too: after a wake it is theirs.
@@ -171,21 +198,10 @@ impl TargetKind {
     /// What `status` shows of the object.
     ///
     /// # Errors
-    /// As [`Lifecycle::describe`].
+    /// When the object does not match its schema.
     pub fn record(&self, object: &Value) -> Result<Record, TargetError> {
-        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let note = |key: &str| annotation(object, key).map(str::to_owned);
-        let common = Record {
-            kind: self.kind.type_name(),
-            namespace: text("/metadata/namespace"),
-            name: text("/metadata/name"),
-            requested_by: note(keys::REQUESTED_BY),
-            requested_at: note(keys::REQUESTED_AT),
-            reason: note(keys::REASON),
-            protected: is_protected(object),
-            ..Record::default()
-        };
-        self.lifecycle.describe(object, common)
+        let target = (self.read)(object)?;
+        Ok(target.describe(Record::of(&self.kind, target.view(&[]))))
     }
 }
 
@@ -202,7 +218,7 @@ pub struct ShownKind {
     /// The word that messages name it by, as in `pool/NAME`.
     pub word: &'static str,
     /// What `status` shows of it.
-    pub view: View,
+    pub shows: Shows,
     /// What several objects of it are called.
     pub many: &'static str,
     /// Why it cannot be put to sleep and what to do instead; `{target}` stands for the object.
@@ -213,7 +229,7 @@ pub struct ShownKind {
 
 /// What `status` shows of a kind without a power state. Whoever has a client reads what belongs to the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+pub enum Shows {
     /// The numbers of a pool, and its clusters.
     ClusterPool,
     /// The health of a database, and its suspended process groups.

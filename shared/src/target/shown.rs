@@ -1,7 +1,7 @@
 //! Kinds that have no power state: `status` shows them, and every other command refuses them.
 
 use super::kind::Kind;
-use super::row::{ShownKind, View};
+use super::row::{ShownKind, Shows};
 
 /// Hive's `ClusterPool`: `status` shows its numbers and its clusters. Only its clusters can be put to sleep.
 pub static CLUSTER_POOL: ShownKind = ShownKind {
@@ -9,7 +9,7 @@ pub static CLUSTER_POOL: ShownKind = ShownKind {
         .with_short(&["cp", "pool"])
         .with_aliases(&["pools"]),
     word: "pool",
-    view: View::ClusterPool,
+    shows: Shows::ClusterPool,
     many: "pools",
     refusal: "a ClusterPool is never put to sleep itself: change its spec.runningCount, or name its clusters (see \
               `kubectl hibernate status {target}`)",
@@ -21,7 +21,7 @@ pub static FOUNDATIONDB_CLUSTER: ShownKind = ShownKind {
     kind: Kind::namespaced("apps.foundationdb.org", &["v1beta2"], "FoundationDBCluster", "foundationdbclusters")
         .with_short(&["fdb"]),
     word: "fdb",
-    view: View::FoundationDb,
+    shows: Shows::FoundationDb,
     many: "FoundationDBClusters",
     refusal: "a FoundationDBCluster is not put to sleep by this program: `kubectl hibernate status {target}` shows it, \
               `kubectl hibernate recover process-groups` brings its process groups back",
@@ -36,7 +36,7 @@ pub static POWER_ROLLOUT: ShownKind = ShownKind {
         .with_short(&["pr"])
         .with_aliases(&["rollout", "rollouts"]),
     word: "rollout",
-    view: View::Rollout,
+    shows: Shows::Rollout,
     many: "rollouts",
     refusal: "a PowerRollout is not put to sleep, it puts others to sleep or wakes them: `kubectl hibernate status \
               {target}` shows it, `kubectl hibernate rollout pause|resume|accept|retry|abort|undo` controls it",

@@ -3,9 +3,12 @@
 //! It is always compiled, and linked into no program: a feature for tests would compile this crate, and all that depend
 //! on it, once more.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::lifecycle::Lifecycle;
+use super::row::STOP_START;
+use super::view::{Power, View};
 use super::{ByDefault, Change, Column, Intent, Kind, PowerAction, Progress, Record, TargetError, TargetKind};
 
 /// Intent, as for every kind without a field of its own.
@@ -29,46 +32,60 @@ pub static SANDBOX: TargetKind = TargetKind {
     confirmation: None,
     companion: None,
     elsewhere: None,
-    lifecycle: &Sandbox,
+    in_rollouts: Some(STOP_START),
+    is_listed: |_| true,
+    read: |object| Ok(Box::new(Sandbox(object))),
 };
 
 #[derive(Debug)]
-struct Sandbox;
+struct Sandbox<'a>(&'a Value);
 
-fn wanted(object: &Value) -> &str {
-    object["metadata"]["annotations"][POWER].as_str().unwrap_or("Running")
+impl Sandbox<'_> {
+    fn wanted(&self) -> Power {
+        let state = self.0["metadata"]["annotations"][POWER].as_str().and_then(|state| state.parse().ok());
+        state.unwrap_or_default()
+    }
+
+    fn phase(&self) -> &str {
+        self.0["status"]["phase"].as_str().unwrap_or_default()
+    }
 }
 
-fn phase(object: &Value) -> &str {
-    object["status"]["phase"].as_str().unwrap_or_default()
-}
-
-impl Lifecycle for Sandbox {
-    fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError> {
-        let (state, message) = match intent.action {
-            PowerAction::Hibernate => ("Hibernating", "hibernation requested"),
-            PowerAction::Resume => ("Running", "resume requested"),
+impl Lifecycle for Sandbox<'_> {
+    fn view(&self, _: &[&str]) -> View {
+        let mut view = View::of_value(self.0, self.wanted());
+        view.observed.power = match self.phase() {
+            "Paused" => Some((Power::Hibernating, Timestamp::UNIX_EPOCH)),
+            "Running" => Some((Power::Running, Timestamp::UNIX_EPOCH)),
+            _ => None,
         };
-        if wanted(object) == state {
+        self.phase().clone_into(&mut view.observed.state);
+        view
+    }
+
+    fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        let (state, message) = match intent.action {
+            PowerAction::Hibernate => (Power::Hibernating, "hibernation requested"),
+            PowerAction::Resume => (Power::Running, "resume requested"),
+        };
+        if self.wanted() == state {
             return Ok(Change::None { message: "unchanged".to_owned(), follows: true });
         }
         let patch = json!({ "metadata": { "annotations": { POWER: state } } });
         Ok(Change::Patch { patch, message: message.to_owned(), warnings: Vec::new() })
     }
 
-    fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
-        Ok(match (action, wanted(object), phase(object)) {
-            (PowerAction::Hibernate, "Running", _) => Progress::Lost("it is to run again".to_owned()),
-            (PowerAction::Resume, "Hibernating", _) => Progress::Lost("it is to sleep again".to_owned()),
+    fn progress(&self, action: PowerAction) -> Progress {
+        match (action, self.wanted(), self.phase()) {
+            (PowerAction::Hibernate, Power::Running, _) => Progress::Lost("it is to run again".to_owned()),
+            (PowerAction::Resume, Power::Hibernating, _) => Progress::Lost("it is to sleep again".to_owned()),
             (PowerAction::Hibernate, _, "Paused") | (PowerAction::Resume, _, "Running") => Progress::Reached,
             (_, _, phase) => Progress::Going(format!("phase {phase}")),
-        })
+        }
     }
 
-    fn describe(&self, object: &Value, mut record: Record) -> Result<Record, TargetError> {
-        wanted(object).clone_into(&mut record.desired);
-        phase(object).clone_into(&mut record.observed);
-        record.more.insert("seats", object["spec"]["seats"].as_u64().unwrap_or_default().into());
-        Ok(record)
+    fn describe(&self, mut record: Record) -> Record {
+        record.more.insert("seats", self.0["spec"]["seats"].as_u64().unwrap_or_default().into());
+        record
     }
 }

@@ -1,5 +1,7 @@
 //! The table as a whole, and a kind that only tests know: the proof that a kind is one row and one module.
 
+mod rollouts;
+
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -142,13 +144,14 @@ fn only_clusters_are_selected_without_a_type() {
 #[test]
 fn a_trial_is_the_same_patch_for_any_version() {
     let hold = json!({ keys::HOLD_AWAKE_UNTIL: "1969-01-01T00:00:00Z" });
-    let cluster = json!({ "metadata": { "resourceVersion": "7", "annotations": hold }, "spec": {} });
+    let spec = |power: &str| json!({ "baseDomain": "d", "clusterName": "demo", "platform": {}, "powerState": power });
+    let cluster = json!({ "metadata": { "resourceVersion": "7", "annotations": hold }, "spec": spec("") });
     let patch = CLUSTER_DEPLOYMENT.trial_patch(&cluster, None, Timestamp::UNIX_EPOCH);
     let expected = json!({
         "metadata": { "annotations": { keys::HOLD_AWAKE_UNTIL: null } }, "spec": { "powerState": "Hibernating" },
     });
     assert_eq!(patch, Some(expected));
-    let asleep = json!({ "metadata": {}, "spec": { "powerState": "Hibernating" } });
+    let asleep = json!({ "metadata": {}, "spec": spec("Hibernating") });
     assert_eq!(CLUSTER_DEPLOYMENT.trial_patch(&asleep, None, Timestamp::UNIX_EPOCH), None);
 }
 

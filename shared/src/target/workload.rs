@@ -7,8 +7,10 @@ use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
 use super::record::{Record, StepRecord};
 use super::row::{Advice, ByDefault, INSTANCES, TargetKind};
+use super::view::{Observed, View};
 use crate::annotation::{annotation, keys};
 use crate::managed_fields::{self, entries, manager};
+use crate::power::Power;
 use crate::text::sanitize_to;
 use crate::workload::ownership;
 use crate::workload::replicas::{self, ReplicasError, Step};
@@ -47,7 +49,10 @@ pub(super) const fn row(kind: Kind) -> TargetKind {
         confirmation: None,
         companion: None,
         elsewhere: None,
-        lifecycle: &Workload,
+        in_rollouts: None,
+        // Only workloads that sleep or have slept are of interest.
+        is_listed: |record| record.replicas == Some(0) || record.recorded_replicas.is_some(),
+        read: |object| Ok(Box::new(Workload(object))),
     }
 }
 
@@ -55,10 +60,30 @@ pub(super) const fn row(kind: Kind) -> TargetKind {
 const NOTHING_RECORDED: &str = "unchanged (0 replicas, none recorded)";
 
 #[derive(Debug)]
-struct Workload;
+struct Workload<'a>(&'a Value);
 
-impl Lifecycle for Workload {
-    fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError> {
+impl Lifecycle for Workload<'_> {
+    fn view(&self, _: &[&str]) -> View {
+        let object = self.0;
+        let replicas = replicas::replicas(object);
+        let (left, ready) = (number(object, "/status/replicas"), number(object, "/status/readyReplicas"));
+        let (power, state, message) = match replicas {
+            0 if left > 0 => (Power::Hibernating, "Stopping", Some(format!("{left} replicas left"))),
+            0 => (Power::Hibernating, "Hibernating", None),
+            _ if ready >= u64::from(replicas) => (Power::Running, "Running", None),
+            _ => (Power::Running, "Starting", Some(format!("{ready} of {replicas} replicas ready"))),
+        };
+        let observed = Observed {
+            state: state.to_owned(),
+            since: written_at(object).filter(|_| replicas == 0),
+            step: message.map(StepRecord::waiting),
+            ..Observed::default()
+        };
+        View { observed, ..View::of_value(object, power) }
+    }
+
+    fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        let object = self.0;
         let step = match intent.action {
             PowerAction::Hibernate => replicas::sleep(object, intent.reason),
             PowerAction::Resume => replicas::wake(object, intent.reason),
@@ -94,18 +119,19 @@ impl Lifecycle for Workload {
 
     /// Asleep is `status.replicas` 0, awake is all replicas ready; both only once the workload's controller has seen
     /// this generation.
-    fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
+    fn progress(&self, action: PowerAction) -> Progress {
+        let object = self.0;
         let wanted = u64::from(replicas::replicas(object));
         if object.pointer("/metadata/deletionTimestamp").is_some() {
-            return Ok(Progress::Lost("it is being deleted".to_owned()));
+            return Progress::Lost("it is being deleted".to_owned());
         }
         if (wanted == 0) != (action == PowerAction::Hibernate) {
-            return Ok(Progress::Lost(format!("it was scaled to {wanted} meanwhile")));
+            return Progress::Lost(format!("it was scaled to {wanted} meanwhile"));
         }
         if number(object, "/status/observedGeneration") < number(object, "/metadata/generation") {
-            return Ok(Progress::Unnoticed);
+            return Progress::Unnoticed;
         }
-        Ok(match action {
+        match action {
             PowerAction::Hibernate => match number(object, "/status/replicas") {
                 0 => Progress::Reached,
                 left => Progress::Going(format!("{left} replicas left")),
@@ -114,32 +140,12 @@ impl Lifecycle for Workload {
                 ready if ready >= wanted => Progress::Reached,
                 ready => Progress::Going(format!("{ready} of {wanted} replicas ready")),
             },
-        })
+        }
     }
 
-    fn describe(&self, object: &Value, record: Record) -> Result<Record, TargetError> {
-        let replicas = replicas::replicas(object);
-        let (left, ready) = (number(object, "/status/replicas"), number(object, "/status/readyReplicas"));
-        let (desired, observed, message) = match replicas {
-            0 if left > 0 => ("Hibernating", "Stopping", Some(format!("{left} replicas left"))),
-            0 => ("Hibernating", "Hibernating", None),
-            _ if ready >= u64::from(replicas) => ("Running", "Running", None),
-            _ => ("Running", "Starting", Some(format!("{ready} of {replicas} replicas ready"))),
-        };
-        Ok(Record {
-            desired: desired.to_owned(),
-            observed: observed.to_owned(),
-            since: written_at(object).filter(|_| replicas == 0),
-            step: message.map(StepRecord::waiting),
-            replicas: Some(replicas),
-            recorded_replicas: annotation(object, keys::REPLICAS).map(str::to_owned),
-            ..record
-        })
-    }
-
-    /// Only workloads that sleep or have slept are of interest.
-    fn is_listed(&self, record: &Record) -> bool {
-        record.replicas == Some(0) || record.recorded_replicas.is_some()
+    fn describe(&self, record: Record) -> Record {
+        let recorded_replicas = annotation(self.0, keys::REPLICAS).map(str::to_owned);
+        Record { replicas: Some(replicas::replicas(self.0)), recorded_replicas, ..record }
     }
 }
 

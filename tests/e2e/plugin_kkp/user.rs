@@ -156,8 +156,7 @@ impl User {
     }
 
     pub async fn json(&self) -> Result<Value> {
-        let stdout = self.plugin(&["status", &self.target(), "-o", "json"]).await?.ok()?;
-        Ok(serde_json::from_str::<Value>(&stdout)?["items"][0].clone())
+        Ok(self.plugin(&["status", &self.target(), "-o", "json"]).await?.json()?["items"][0].clone())
     }
 }
 

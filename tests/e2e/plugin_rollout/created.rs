@@ -1,17 +1,15 @@
 //! What the flags create, and what they leave alone.
 
-use std::io::Write as _;
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use jiff::SignedDuration;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
-use testbed::{World, with_temp_ns};
+use testbed::with_temp_ns;
 
-use super::{cluster, fleet, from_now, get, is_about, requests, rollouts_because, world};
+use super::{fleet, from_now, get, is_about, requests, rollouts_because, world};
+use crate::terminal::at_a_terminal;
 
 /// What the API server adds to every spec.
 fn complete(spec: &Value) -> Value {
@@ -32,26 +30,8 @@ fn asked(ns: &str) -> Vec<(Vec<String>, Value)> {
     let line = |text: &str| text.split('|').map(|word| word.replace("FLEET", &selector).replace("NS", ns)).collect();
     vec![
         (
-            line("a|cd/c|-n|NS|--max-concurrency|2"),
-            json!({ "maxConcurrency": 2, "maxTargets": 2, "targets": { "names": named(&["a", "c"]) } }),
-        ),
-        (
-            line("-l|FLEET|-A|--max-concurrency|10%"),
-            json!({ "maxConcurrency": "10%", "targets": { "selector": labels } }),
-        ),
-        (
             line("-l|FLEET|-n|NS|--max-failures|5%"),
             json!({ "maxFailures": "5%", "targets": { "selector": labels, "namespaceSelector": here } }),
-        ),
-        (
-            line("--all|-n|NS|--starts-per-minute|7"),
-            json!({ "startsPerMinute": 7, "targets": { "namespaceSelector": here } }),
-        ),
-        (
-            line("-l|fleet in (NS),tier!=y|-A|--deadline|20m"),
-            json!({ "deadline": "20m", "maxTargets": 2, "targets": { "selector": { "matchExpressions": [
-                { "key": "fleet", "operator": "In", "values": [ns] }, { "key": "tier", "operator": "NotIn", "values": ["y"] },
-            ] } } }),
         ),
         (
             line("-l|FLEET|-A|--canary|NS/c|--canary|tier=x|--pause-after-canary|--paused"),
@@ -107,18 +87,13 @@ async fn the_object_is_what_was_asked_for() -> Result<()> {
                 stored.managed_fields().iter().filter_map(|entry| entry.manager.as_deref()).collect();
             ensure!(managers == [keys::PLUGIN], "{managers:?}");
             let count = expected["maxTargets"].as_u64().context("count")?;
-            ensure!(
-                ran.stderr.contains(&format!(" {count} targets as rollout ")),
-                "it shows the count: {}",
-                ran.stderr
-            );
+            ensure!(ran.stderr.contains(&format!(" {count} targets as rollout ")), "it shows the count: {ran:?}");
         }
         let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), &ns);
         for name in ["a", "b", "c"] {
             ensure!(clusters.get(name).await?.spec.power_state.is_none(), "the plugin changes no target itself");
         }
-        let all = world.plugin(&["--all", "-A", "--paused", "-o", "json"]).await?.ok()?;
-        let all: Value = serde_json::from_str(&all)?;
+        let all = world.plugin(&["--all", "-A", "--paused", "-o", "json"]).await?.json()?;
         ensure!(all["spec"]["targets"] == json!({ "kind": "ClusterDeployment", "all": true }), "{all}");
         let plain = world.plugin(&["a", "-n", &ns, "--paused"]).await?.ok()?;
         ensure!(plain.starts_with("powerrollout.hibernate.sh/hibernate-") && plain.ends_with(" created\n"), "{plain}");
@@ -133,12 +108,7 @@ async fn without_its_flags_nothing_is_a_rollout() -> Result<()> {
     with_temp_ns(&world, async |client, ns| {
         fleet(&client, &ns).await?;
         let ran = world.plugin(&["--all", "-n", &ns, "--reason", &ns, "--for", "14h", "--yes", "-v"]).await?;
-        ensure!(
-            ran.code == 0 && ran.stdout.matches("hibernation requested").count() == 3,
-            "{}{}",
-            ran.stdout,
-            ran.stderr
-        );
+        ensure!(ran.code == 0 && ran.stdout.matches("hibernation requested").count() == 3, "{ran:?}");
         let requests = requests(&ran);
         ensure!(!requests.iter().any(|line| line.contains("powerrollouts") || line.contains("leases")), "{requests:?}");
         ensure!(!ran.stderr.contains("waves"), "{}", ran.stderr);
@@ -161,12 +131,7 @@ async fn dry_runs_store_nothing() -> Result<()> {
         for (strategy, suffix, posts) in [("client", " (dry run)", 0), ("server", " (server dry run)", 1)] {
             let flag = format!("--dry-run={strategy}");
             let ran = world.plugin(&[&base[..], &[&flag]].concat()).await?;
-            ensure!(
-                ran.code == 0 && ran.stdout.ends_with(&format!(" created{suffix}\n")),
-                "{}{}",
-                ran.stdout,
-                ran.stderr
-            );
+            ensure!(ran.code == 0 && ran.stdout.ends_with(&format!(" created{suffix}\n")), "{ran:?}");
             ensure!(requests(&ran).iter().filter(|line| line.starts_with("POST")).count() == posts, "{}", ran.stderr);
             let yaml = world.plugin(&[&base[..], &[&flag, "-o", "yaml"]].concat()).await?.ok()?;
             ensure!(yaml.contains("kind: PowerRollout") && yaml.contains("maxTargets: 3"), "{yaml}");
@@ -179,61 +144,23 @@ async fn dry_runs_store_nothing() -> Result<()> {
     .await
 }
 
-/// Runs the plugin with a terminal as its input and error output, and answers its question.
-async fn answered(world: &World, args: &[&str], answer: &str) -> Result<(String, Option<i32>)> {
-    let terminal = nix::pty::openpty(None, None)?;
-    let mut command = world.command(testbed::paths::program(keys::PLUGIN)?);
-    command.args(args).stdin(terminal.slave.try_clone()?).stdout(terminal.slave.try_clone()?).stderr(terminal.slave);
-    let mut child = command.env("TERM", "dumb").spawn()?;
-    drop(command); // the last other holder of the terminal
-    let mut master = std::fs::File::from(terminal.master);
-    master.write_all(answer.as_bytes())?;
-    let written = tokio::task::spawn_blocking(move || {
-        let mut written = Vec::new();
-        let _ = std::io::Read::read_to_end(&mut master, &mut written); // ends with EIO
-        String::from_utf8_lossy(&written).into_owned()
-    });
-    let code = tokio::time::timeout(Duration::from_secs(30), child.wait()).await??.code();
-    Ok((written.await?, code))
-}
-
 #[tokio::test]
 async fn a_person_is_asked_once_with_the_count_and_the_canaries() -> Result<()> {
     let world = world().await?;
     with_temp_ns(&world, async |client, ns| {
         fleet(&client, &ns).await?;
         let args = ["--all", "-n", &ns, "--canary", "a", "--reason", &ns];
-        let (text, code) = answered(&world, &args, "n\n").await?;
-        ensure!(code == Some(1) && text.contains("not confirmed, nothing was changed"), "{code:?}: {text}");
-        ensure!(text.contains("About to hibernate 3 targets as rollout hibernate-"), "{text}");
-        ensure!(text.contains(&format!("canary: {ns}/a")) && text.contains("then the remaining 2"), "{text}");
-        ensure!(text.matches("Continue?").count() == 1, "{text}");
+        let declined = at_a_terminal(&world, &args, "n\n").await?;
+        let asks = "About to hibernate 3 targets as rollout hibernate-";
+        let canary = format!("canary: {ns}/a");
+        declined.says(1, &["not confirmed, nothing was changed", asks, &canary, "then the remaining 2"])?;
+        ensure!(declined.stderr.matches("Continue?").count() == 1, "{declined:?}");
         ensure!(rollouts_because(&client, &ns).await?.is_empty(), "declined, and created");
-        let (text, code) = answered(&world, &args, "y\n").await?;
-        ensure!(code == Some(0) && text.contains(" created"), "{code:?}: {text}");
-        let (text, code) = answered(&world, &[&args[..], &["--yes"]].concat(), "").await?;
-        ensure!(code == Some(0) && !text.contains("Continue?"), "{code:?}: {text}");
+        let confirmed = at_a_terminal(&world, &args, "y\n").await?.ok()?;
+        ensure!(confirmed.contains(" created"), "{confirmed}");
+        let unasked = at_a_terminal(&world, &[&args[..], &["--yes"]].concat(), "").await?;
+        ensure!(unasked.code == 0 && !unasked.stderr.contains("Continue?"), "{unasked:?}");
         ensure!(rollouts_because(&client, &ns).await?.len() == 2, "each was created once");
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
-async fn many_targets_on_a_terminal_are_worth_a_hint() -> Result<()> {
-    let world = world().await?;
-    with_temp_ns(&world, async |client, ns| {
-        for at in 0..21 {
-            cluster(&client, &ns, &format!("c{at:02}"), &json!({})).await?;
-        }
-        let args = ["--all", "-n", &ns, "--dry-run"];
-        let shown = crate::plugin_hive::on_terminal(&world, &args).await?;
-        ensure!(shown.matches("use --max-concurrency and --canary").count() == 1, "{shown}");
-        let piped = world.plugin(&args).await?;
-        ensure!(piped.code == 0 && !piped.stderr.contains("--max-concurrency"), "{}", piped.stderr);
-        let rollout =
-            crate::plugin_hive::on_terminal(&world, &[&args[..], &["--max-concurrency", "5"]].concat()).await?;
-        ensure!(!rollout.contains("change at once"), "{rollout}");
         Ok(())
     })
     .await
@@ -259,15 +186,14 @@ async fn plan_shows_the_order_and_what_waits() -> Result<()> {
         let table = world.plugin(&args).await?;
         ensure!(
             table.stdout.contains("Rough estimate: ") && table.stdout.contains("aws/eu-central-1/creds"),
-            "{}",
-            table.stdout
+            "{table:?}"
         );
         for (args, code, part) in [
             (&["plan", "--all", "-n", &ns, "--canary", "no"][..], 1, "--canary no: not among the 3 targets"),
             (&["plan", "cluster/x", "--paused"], 2, "omit the options for a rollout"),
         ] {
             let ran = world.plugin(args).await?;
-            ensure!(ran.code == code && ran.stderr.contains(part), "{args:?}: {} {}", ran.code, ran.stderr);
+            ran.says(code, &[part])?;
         }
         ensure!(get(&client, "none").await.is_err(), "plan creates nothing");
         Ok(())

@@ -5,54 +5,10 @@ use jiff::{SignedDuration, Timestamp};
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 use shared::rollout::api::PowerRollout;
+use testbed::check::webhook_only;
 use testbed::{World, apply, with_temp_ns};
 
-use super::{fleet, lease, name, namespace, requests, rollouts_because, webhook_only, world};
-
-#[tokio::test]
-async fn wrong_usage_names_the_flag_and_writes_nothing() -> Result<()> {
-    let world = world().await?;
-    with_temp_ns(&world, async |client, ns| {
-        fleet(&client, &ns).await?;
-        world.kubectl(&["create", "deployment", "web", "--image=x", "-n", &ns]).await?.ok()?;
-        let many: Vec<String> = (0..1_001).map(|at| format!("c{at}")).chain(["--paused".to_owned()]).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        for (args, code, parts) in [
-            (&["--all", "--max-concurrency", "0"][..], 2, &["--max-concurrency", "'0'", "1% to 100%"][..]),
-            (&["--all", "--max-concurrency", "-1"], 2, &["--max-concurrency", "'-1'", "from 1"]),
-            (&["--all", "--max-concurrency", "101%"], 2, &["--max-concurrency", "'101%'", "1% to 100%"]),
-            (&["--all", "--max-failures", "-1"], 2, &["--max-failures", "'-1'", "0% to 100%"]),
-            (&["--all", "--max-failures", "101%"], 2, &["--max-failures", "'101%'", "0% to 100%"]),
-            (&["--all", "--starts-per-minute", "0"], 2, &["--starts-per-minute", "1..=100000"]),
-            (&["--all", "--not-after", "2026-01-01T00:00:00Z"], 2, &["--not-after", "has passed"]),
-            (
-                &["--all", "--not-before", "2036-01-02T00:00:00Z", "--not-after", "2036-01-01T00:00:00Z"],
-                2,
-                &["--not-before 2036-01-02T00:00:00Z", "--not-after 2036-01-01T00:00:00Z", "give an earlier"],
-            ),
-            (&many, 2, &["1001 names", "at most 1000", "-l SELECTOR"]),
-            (&["deploy/web", "--paused"], 2, &["--paused", "deployments.apps", "omit the options"]),
-            (&["deploy", "--all", "--canary", "web"], 2, &["--canary", "deployments.apps", "omit the options"]),
-            (&["--all", "--paused", "--force"], 2, &["--paused and --force exclude"]),
-            (&["--all", "--canary", "A"], 2, &["--canary \"A\"", "NAMESPACE/NAME"]),
-            (
-                &["--all", "--canary", "a", "--canary", "no", "--canary", "tier=q"],
-                1,
-                &["--canary no, tier=q", "3 targets"],
-            ),
-            (&["a", "missing", "--paused"], 1, &["missing not found"]),
-            (&["-l", "tier=none", "--paused"], 0, &["No resources found in"]),
-        ] {
-            let ran = world.plugin(&[args, &["-n", &ns, "--reason", &ns, "-v"]].concat()).await?;
-            ensure!((ran.code, ran.stdout.as_str()) == (code, ""), "{args:.5?}: {} {}", ran.code, ran.stderr);
-            ensure!(parts.iter().all(|part| ran.stderr.contains(part)), "{args:.5?}: {}", ran.stderr);
-            ensure!(!requests(&ran).iter().any(|line| line.starts_with("POST")), "{args:.5?}: {}", ran.stderr);
-        }
-        ensure!(rollouts_because(&client, &ns).await?.is_empty(), "a rollout was created");
-        Ok(())
-    })
-    .await
-}
+use super::{fleet, lease, name, namespace, rollouts_because};
 
 /// Enough of Hive's own definition.
 fn hive_config_definition() -> Value {
@@ -79,7 +35,7 @@ fn hive_config(disabled: &[&str]) -> Value {
 
 async fn expect(world: &World, args: &[&str], code: i32, part: &str) -> Result<()> {
     let ran = world.plugin(args).await?;
-    ensure!(ran.code == code && ran.stderr.contains(part), "{args:?}: {} {}{}", ran.code, ran.stdout, ran.stderr);
+    ran.says(code, &[part])?;
     Ok(())
 }
 
@@ -116,7 +72,7 @@ async fn a_hub_that_is_not_ready_is_told_from_one_that_is() -> Result<()> {
         expect(&world, &paused, 0, "created paused").await?;
         let created = rollouts_because(&client, &ns).await?.remove(0);
         let resumed = world.plugin(&["rollout", "resume", &name(&created)]).await?;
-        ensure!(resumed.code == 0 && resumed.stderr.contains("Warning: no controller runs"), "{}", resumed.stderr);
+        resumed.says(0, &["Warning: no controller runs"])?;
 
         apply::all(&client, &[lease("a", now, 86_400), hive_config_definition(), hive_config(&["clusterpool"])])
             .await?;

@@ -5,7 +5,7 @@ use futures::future::try_join_all;
 use jiff::SignedDuration;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use shared::rollout::api::PowerRollout;
 use testbed::{World, with_temp_ns};
 
@@ -25,54 +25,30 @@ async fn verbs_write_one_field_and_say_what_they_did() -> Result<()> {
     let night = name(&rollout(&hub, json!({})).await?);
     let spec = async |field: &str| anyhow::Ok(json!(get(&hub, &night).await?.spec)[field].clone());
     expect(&world, "pause", &night, 0, &format!("powerrollout.hibernate.sh/{night} paused\n")).await?;
-    expect(&world, "pause", &format!("rollout/{night}"), 0, " unchanged\n").await?;
     ensure!(spec("paused").await? == true, "paused");
-    expect(&world, "resume", &format!("powerrollout/{night}"), 0, " resumed\n").await?;
-    expect(&world, "resume", &format!("pr/{night}"), 0, " unchanged\n").await?;
+    expect(&world, "resume", &format!("pr/{night}"), 0, " resumed\n").await?;
     expect(&world, "accept", &night, 3, "cannot accept failures: it has not halted (no status yet)").await?;
-    expect(&world, "retry", &night, 3, "no target has failed").await?;
 
     observed(&hub, &night, json!({ "phase": "Paused", "awaitsApproval": "canary" })).await?;
     expect(&world, "resume", &night, 0, " approved after group canary\n").await?;
     ensure!(spec("groups").await?[0]["pauseAfter"] == false, "the group goes on");
-    expect(&world, "resume", &night, 0, " unchanged\n").await?;
 
-    observed(
-        &hub,
-        &night,
-        json!({ "phase": "Halted", "halt": halt(), "awaitsApproval": null, "counts": { "Failed": 1, "TimeOut": 1 } }),
-    )
-    .await?;
+    let counts = json!({ "Failed": 1, "TimeOut": 1 });
+    let halted = json!({ "phase": "Halted", "halt": halt(), "awaitsApproval": null, "counts": counts });
+    observed(&hub, &night, halted).await?;
     expect(&world, "resume", &night, 3, "it has halted: use `accept`, `retry` or `abort`").await?;
-    let rehearsed = world.plugin(&["rollout", "accept", &night, "--dry-run", "-o", "json"]).await?.ok()?;
-    ensure!(serde_json::from_str::<Value>(&rehearsed)?["spec"]["acceptFailures"] == 1, "{rehearsed}");
+    let rehearsed = world.plugin(&["rollout", "accept", &night, "--dry-run", "-o", "json"]).await?.json()?;
+    ensure!(rehearsed["spec"]["acceptFailures"] == 1, "{rehearsed}");
     let server = world.plugin(&["rollout", "accept", &night, "--dry-run=server"]).await?.ok()?;
     ensure!(server.ends_with(" failures accepted (server dry run)\n"), "{server}");
     ensure!(spec("acceptFailures").await? == 0, "dry runs keep nothing");
     expect(&world, "accept", &night, 0, " failures accepted\n").await?;
     expect(&world, "retry", &night, 0, " retries 2 failed\n").await?;
     ensure!(spec("acceptFailures").await? == 1 && spec("retryFailed").await? == 1, "counted");
-
-    observed(&hub, &night, json!({ "phase": "Finished" })).await?;
-    for verb in ["pause", "resume", "accept", "abort"] {
-        expect(&world, verb, &night, 3, "it is over (Finished)").await?;
-    }
-    expect(&world, "retry", &night, 0, " retries 2 failed\n").await?;
-    observed(&hub, &night, json!({ "phase": "Progressing" })).await?;
     expect(&world, "abort", &night, 0, " aborted\n").await?;
     expect(&world, "abort", &night, 0, " unchanged\n").await?;
-    expect(&world, "retry", &night, 3, "it is aborted: only `undo` is left").await?;
 
-    expect(&world, "pause", "missing", 1, "powerrollout.hibernate.sh/missing not found").await?;
     expect(&world, "pause", &night[..night.len() - 1], 1, &format!("did you mean {night}?")).await?;
-    expect(&world, "pause", "cd/demo", 2, "is not the name of a rollout").await?;
-    for (args, part) in [
-        (&["rollout/night"][..], "`kubectl hibernate rollout pause|resume|"),
-        (&["pr", "night"], "a PowerRollout is not put to sleep"),
-    ] {
-        let ran = world.plugin(args).await?;
-        ensure!(ran.code == 2 && ran.stderr.contains(part), "{args:?}: {}", ran.stderr);
-    }
     let names = world.plugin(&["__complete", "rollout", "pause", &night[..8]]).await?.ok()?;
     ensure!(names.lines().any(|line| line == night), "{names}");
     Ok(())
@@ -119,7 +95,7 @@ async fn an_undo_aborts_and_restores() -> Result<()> {
         ensure!(refused.code != 0 && refused.stderr.contains("reason"), "{}", refused.stderr);
         ensure!(!get(&hub, &night).await?.spec.abort, "the hub refuses the other rollout");
         let ran = world.plugin(&["rollout", "undo", &night, "--reason", &ns]).await?;
-        ensure!(ran.code == 0 && ran.stderr.contains("its targets (5)"), "{}", ran.stderr);
+        ran.says(0, &["its targets (5)"])?;
         let [first, second] = ran.stdout.lines().collect::<Vec<_>>()[..] else { anyhow::bail!("{}", ran.stdout) };
         ensure!(first == format!("powerrollout.hibernate.sh/{night} aborted"), "{first}");
         let created = second.strip_suffix(" created").and_then(|what| what.split_once('/')).context("created")?.1;
@@ -139,7 +115,7 @@ async fn an_undo_aborts_and_restores() -> Result<()> {
         ensure!(again.lines().count() == 1, "it is aborted already: {again}");
         ensure!(rollouts_because(&hub, &ns).await?.len() == 2, "two of them");
         let missing = world.plugin(&["rollout", "undo", "missing"]).await?;
-        ensure!(missing.code == 1 && missing.stderr.contains("missing not found"), "{}", missing.stderr);
+        missing.says(1, &["missing not found"])?;
         let past = world.plugin(&["rollout", "undo", &night, "--not-after", "2026-01-01T00:00:00Z"]).await?;
         ensure!(past.code == 2, "{}", past.stderr);
         Ok(())
@@ -174,8 +150,7 @@ async fn status_shows_what_a_controller_wrote() -> Result<()> {
     ] {
         ensure!(text.contains(part), "{part} is missing: {text}");
     }
-    let json = world.plugin(&["status", &one, "-o", "json"]).await?.ok()?;
-    let list: Value = serde_json::from_str(&json)?;
+    let list = world.plugin(&["status", &one, "-o", "json"]).await?.json()?;
     let item = &list["items"][0];
     ensure!(
         list["kind"] == "RolloutStatusList" && item["phase"] == "Halted" && item["counts"]["Failed"] == 2,
@@ -189,7 +164,7 @@ async fn status_shows_what_a_controller_wrote() -> Result<()> {
     let name = world.plugin(&["status", &one, "-o", "name"]).await?.ok()?;
     ensure!(name == format!("powerrollout.hibernate.sh/{night}\n"), "{name}");
     let missing = world.plugin(&["status", "rollout/missing"]).await?;
-    ensure!(missing.code == 1 && missing.stderr.contains("not found"), "{}", missing.stderr);
+    missing.says(1, &["not found"])?;
 
     let mut command = world.command(testbed::paths::program(shared::annotation::keys::PLUGIN)?);
     command.args(["status", &one, "--watch", "-o", "json"]).stdout(std::process::Stdio::piped()).kill_on_drop(true);

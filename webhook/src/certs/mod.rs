@@ -63,7 +63,7 @@ impl Certificates {
         managed: Managed,
         clients: Option<&ClientCa>,
         metrics: CertificateMetrics,
-    ) -> Result<(Self, impl Future<Output = ()> + Send), StartError> {
+    ) -> Result<(Self, impl Future<Output = ()> + Send + use<>), StartError> {
         let certificates = Self::new(Serving::new(&bundle::KINDS, metrics), clients)?;
         let task = managed::run(config, managed, Arc::clone(&certificates.serving))?;
         Ok((certificates, task))
@@ -79,7 +79,7 @@ impl Certificates {
         timing: Timing,
         clients: Option<&ClientCa>,
         metrics: CertificateMetrics,
-    ) -> Result<(Self, impl Future<Output = ()> + Send), StartError> {
+    ) -> Result<(Self, impl Future<Output = ()> + Send + use<>), StartError> {
         let certificates = Self::new(Serving::new(&[], metrics), clients)?;
         let task = files::run(certificate, key, timing, Arc::clone(&certificates.serving)).await?;
         Ok((certificates, task))

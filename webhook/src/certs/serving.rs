@@ -12,7 +12,7 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, We
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
-use super::bundle::{KINDS, Published};
+use super::bundle::Published;
 use super::parse::{self, Pair};
 
 /// Protocols offered to clients, best first.

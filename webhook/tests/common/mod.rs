@@ -38,6 +38,29 @@ pub(crate) fn request(
     })
 }
 
+/// Alice's update of an object.
+pub(crate) fn update(kind: (&str, &str, &str), old: &Value, new: &Value) -> Value {
+    request(kind, "UPDATE", Some(old), Some(new))
+}
+
+/// The usual one: she puts a cluster to sleep.
+pub(crate) fn to_sleep() -> Value {
+    update(CLUSTERS, &cluster(""), &cluster("Hibernating"))
+}
+
+/// A cluster that is to sleep, although it is protected.
+pub(crate) fn protected() -> Value {
+    with(cluster("Hibernating"), "/metadata/annotations/hibernate.sh~1protected", json!("true"))
+}
+
+/// Each of these members is there, with this value.
+#[track_caller]
+pub(crate) fn assert_has(found: &Value, expected: &Value) {
+    let mut all = found.clone();
+    json_patch::merge(&mut all, expected);
+    assert_eq!(*found, all);
+}
+
 /// The envelope around a request.
 pub(crate) fn review(request: &Value) -> Value {
     json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request })

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shared::share::may;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
+
+use crate::runtime::shares::may;
 
 /// Bytes of the answers of all spokes, besides what each has for itself.
 const ALL: usize = 40 << 20;

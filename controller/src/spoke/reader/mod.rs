@@ -1,6 +1,4 @@
 //! The only reader of what spokes answer: bounded, charged and into small types of our own.
-//!
-//! It depends on nothing else of the controller, because tests take it in by its path.
 
 mod build;
 mod client;

@@ -14,7 +14,8 @@ mod observe;
 mod ownership;
 mod preflight;
 mod report;
-pub mod spokes;
+mod rollouts;
+mod spokes;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -77,14 +77,11 @@ impl Ownership {
         }
     }
 
-    /// What these objects share a cloud's limits with, as far as it is known.
-    pub fn domains<'a>(&self, objects: impl Iterator<Item = &'a Guarded<ClusterDeployment>>) -> Vec<Option<Arc<str>>> {
+    /// What the object with this UID shares a cloud's limits with, if it is known.
+    pub fn domain(&self, key: &Key, uid: &str) -> Option<Arc<str>> {
         let known = self.lock();
-        let of = |object: &Guarded<ClusterDeployment>| {
-            let owner = known.owners.get(&key_of(object))?;
-            owner.domain.clone().filter(|_| owner.object.meta().uid == object.meta().uid)
-        };
-        objects.map(of).collect()
+        let owner = known.owners.get(key)?;
+        owner.domain.clone().filter(|_| owner.object.meta().uid.as_deref() == Some(uid))
     }
 
     /// Asks for a reconcile of every object whose machines have another owner.
@@ -307,7 +304,10 @@ mod tests {
     fn an_account_is_known_of_this_very_object_until_it_is_gone() {
         let own = object("x", "own", 1, "demo-1");
         let mut watch = Watch::of(std::slice::from_ref(&own));
-        let domain = |watch: &Watch, object: &Value| watch.ownership.domains([&guarded(object)].into_iter())[0].clone();
+        let domain = |watch: &Watch, object: &Value| {
+            let object = guarded(object);
+            watch.ownership.domain(&key_of(&object), object.meta().uid.as_deref().unwrap_or_default())
+        };
         assert_eq!(domain(&watch, &own), None, "not before the cloud has accepted its credentials");
         watch.ownership.found_in(guarded(&own).0.as_ref().unwrap(), Arc::from("aws/us-east-1/1"));
         let mut touched = own.clone();

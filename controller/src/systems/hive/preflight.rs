@@ -41,7 +41,7 @@ pub async fn answer(
     machines: Option<&Result<Inventory, CloudError>>,
     state: &mut TargetState,
 ) -> Result<Option<ClusterDeployment>, ReconcileError> {
-    let served = Served::platform(cluster.spec.platform.name(), PLATFORMS) == Served::ByUs;
+    let served = Served::platform(cluster.spec.platform.name(), PLATFORMS) == Served::Us;
     // An answer that another client's write came before is not asked for again.
     let unwritten = state.preflight.as_mut().and_then(|(at, spoke)| Some((*at, spoke.take()?)));
     let unwritten = unwritten.filter(|(at, _)| at.elapsed() < preflight::AGAIN);

@@ -310,7 +310,7 @@ async fn a_resume_of_a_running_cluster_has_its_machines_checked_at_once() {
         panic!("{}", hub.get(CLUSTER))
     };
     hub.edit(CLUSTER, |cluster| json_patch::merge(cluster, &patch));
-    let progress = || CLUSTER_DEPLOYMENT.lifecycle.check_progress(&hub.get(CLUSTER), requested).unwrap();
+    let progress = || CLUSTER_DEPLOYMENT.check_progress(&hub.get(CLUSTER), requested).unwrap();
     assert!(matches!(progress(), Progress::Unanswered(_)), "{:?}", progress());
     for _ in 0..50 {
         if progress() == Progress::Reached {

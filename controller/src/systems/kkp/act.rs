@@ -5,12 +5,11 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Preconditions};
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::Value;
 use shared::kkp::api::{Cluster, Desired};
-use shared::kkp::record::{Record, Workload, WorkloadKind};
+use shared::kkp::record::{Record, Workload};
 use shared::spoke::SpokeError;
 use shared::spoke::kinds::{Kind, MachineDeployment, MachineSet, Node, Pod};
 use shared::text::{sanitize, sanitize_chain};
@@ -19,7 +18,7 @@ use tokio::time::Instant;
 use super::decide::{Action, Plan};
 use super::machinery::Seen;
 use super::store::{self, Stored, lead};
-use super::{Kkp, Observation, patches};
+use super::{Kkp, Observation, patches, seed};
 use crate::runtime::hub::as_controller;
 use crate::runtime::{ReconcileError, System, Target, WriteError};
 use crate::spoke::failure;
@@ -189,8 +188,7 @@ struct Seed<'a> {
 
 impl Seed<'_> {
     fn api(&self, group: &str, kind: &str) -> Api<DynamicObject> {
-        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
-        Api::namespaced_with(self.kkp.hub().client.clone(), &self.namespace, &kind)
+        Api::namespaced_with(self.kkp.hub().client.clone(), &self.namespace, &seed::kind(group, kind))
     }
 
     async fn write(&self, group: &str, kind: &str, name: &str, patch: Value) -> Result<(), ReconcileError> {
@@ -237,10 +235,7 @@ impl<'a> User<'a> {
     fn of(kkp: &'a Kkp, seen: &'a Seen) -> Result<Self, ReconcileError> {
         match seen {
             Seen::Asked(asked) => Ok(Self { kkp, client: &asked.client }),
-            Seen::Silent(_) | Seen::NotAsked => {
-                let source = SpokeError::Failed("the user cluster was not asked".to_owned());
-                Err(ReconcileError::User("an object".to_owned(), source))
-            }
+            Seen::Silent(why) => Err(ReconcileError::User("an object".to_owned(), SpokeError::Failed(why.clone()))),
         }
     }
 

@@ -18,9 +18,7 @@ const STALE: SignedDuration = SignedDuration::from_mins(2);
 
 /// The user cluster, as far as it was asked.
 pub enum Seen {
-    /// It was not asked.
-    NotAsked,
-    /// It did not answer, and why.
+    /// It did not answer, or was not asked, and why.
     Silent(String),
     /// What it holds.
     Asked(Box<Asked>),
@@ -57,7 +55,6 @@ impl Seen {
         match self {
             Self::Asked(asked) => asked.preflight.as_ref().ok_or("it was not asked"),
             Self::Silent(why) => Err(why),
-            Self::NotAsked => Err("it was not asked"),
         }
     }
 }

@@ -12,6 +12,7 @@ mod observe;
 mod patches;
 mod preflight;
 mod report;
+mod rollouts;
 mod seed;
 mod slots;
 mod store;
@@ -25,12 +26,13 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::finding::Finding;
 use shared::kkp::api::{Cluster, Condition, Desired, Request};
+use shared::kkp::keys;
 use shared::kkp::phase::{Limits, Phase};
 use shared::kkp::record::is_paused_by_us;
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 
-use self::decide::{Plan, User};
+use self::decide::{Plan, Report, User};
 use self::machinery::Seen;
 use self::seed::Seed;
 use self::slots::Slots;
@@ -121,7 +123,6 @@ pub struct Observation<'a> {
 impl Observation<'_> {
     fn plan(&self) -> Plan {
         let user = match &self.user {
-            Seen::NotAsked => User::NotAsked,
             Seen::Silent(why) => User::Silent(why),
             Seen::Asked(asked) => User::Seen(&asked.machinery),
         };
@@ -178,7 +179,7 @@ impl System for Kkp {
         cluster: &'a Cluster,
         target: &mut Target<Self>,
     ) -> Result<Observed<Observation<'a>>, ReconcileError> {
-        let on_cluster = Request::of(cluster.annotations());
+        let on_cluster = Request::of(|key| cluster.annotation(key));
         let is_wanted = on_cluster.is_some_and(|request| request.desired == Desired::Hibernating);
         // A record may be left of which the Cluster shows nothing: the controller ended before it wrote the condition.
         let has_condition = cluster.condition(shared::kkp::keys::DEHYDRATED).is_some();

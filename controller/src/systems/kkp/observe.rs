@@ -30,7 +30,10 @@ pub async fn observe<'a>(
     let standing = standing(cluster, stored.map(|stored| stored.record.as_ref().map_err(|error| *error)));
     let in_force = if let Standing::InForce(record) = &standing { Some(&**record) } else { None };
     let phase = in_force.map(|record| record.phase);
-    let request = Request::newest(on_cluster, stored.and_then(|stored| Request::of(&stored.request)));
+    let request = Request::newest(
+        on_cluster,
+        stored.and_then(|stored| Request::of(|key| stored.request.get(key).map(String::as_str))),
+    );
     let name = cluster.name_any();
     let is_new = matches!(standing, Standing::Absent | Standing::Void);
     let wants = is_new && effective(cluster, None, request, clock::now()) == Desired::Hibernating;
@@ -69,7 +72,7 @@ pub async fn observe<'a>(
     let mut user = if is_checked || is_read && phase.is_some_and(|phase| needs_user(phase, &seed)) {
         user::ask(kkp, cluster, state, &part(is_checked, in_force)).await
     } else {
-        Seen::NotAsked
+        Seen::Silent("the user cluster was not asked".to_owned())
     };
     if let Seen::Asked(asked) = &mut user {
         asked.machinery.unready = seed.unready();

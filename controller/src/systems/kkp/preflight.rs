@@ -37,7 +37,7 @@ pub fn left(last: Option<Instant>) -> Duration {
 pub fn answer(cluster: &Cluster, requested: &str, findings: &[Finding], user: &Seen) -> Condition {
     let machinery = match user {
         Seen::Asked(asked) => Some(&asked.machinery),
-        Seen::Silent(_) | Seen::NotAsked => None,
+        Seen::Silent(_) => None,
     };
     let deployments = machinery.iter().flat_map(|machinery| &machinery.deployments);
     Preflight {

@@ -83,12 +83,19 @@ async fn publish(kkp: &Kkp, cluster: &Cluster, kind: EventType, reason: &'static
 /// A condition as it is to be; `None` if there is to be none.
 type Wanted = (&'static str, Option<Condition>);
 
-/// The condition about a sleep, and the same for programs. One names the other by its time, so they never differ.
+/// The condition about a sleep, and the same for programs. One names the other by its time, so they never differ. Once
+/// both go, another one says since when the cluster is awake.
 fn about(cluster: &Cluster, report: Option<&Report>, now: Timestamp) -> Vec<Wanted> {
     let words = report.map(|report| stamped(cluster, keys::DEHYDRATED, condition(report), now));
     let state = report.zip(words.as_ref()).map(|(report, words)| report.state.condition(&words.last_heartbeat_time));
     let state = state.map(|state| stamped(cluster, STATE, state, now));
-    vec![(keys::DEHYDRATED, words), (STATE, state)]
+    let woken = || Condition { status: "True".to_owned(), reason: Some("Awake".to_owned()), ..Condition::default() };
+    let awake = match report {
+        Some(_) => None,
+        None if cluster.condition(keys::DEHYDRATED).is_some() => Some(stamped(cluster, keys::AWAKE, woken(), now)),
+        None => cluster.condition(keys::AWAKE).cloned(),
+    };
+    vec![(keys::DEHYDRATED, words), (STATE, state), (keys::AWAKE, awake)]
 }
 
 /// Status, reason and message of the condition about a sleep.

@@ -2,11 +2,13 @@
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::StatefulSetPersistentVolumeClaimRetentionPolicy;
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ListParams, ObjectMeta};
+use kube::api::{ApiResource, ListParams, Object};
+use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
+use serde::Deserialize;
 use shared::annotation::format;
 use shared::kkp::api::Cluster;
 use shared::kkp::certificates::earliest_expiry;
@@ -44,13 +46,18 @@ impl Seed {
     }
 }
 
+/// A kind of the control plane, of version v1.
+pub fn kind(group: &str, kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
+}
+
 /// Lists all of it.
 pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Result<Seed, ReconcileError> {
     let (client, namespace) = (kkp.hub().client.clone(), cluster.control_plane_namespace());
     let all = ListParams::default();
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
-    let sets: Api<StatefulSet> = Api::namespaced(client.clone(), &namespace);
-    let jobs: Api<CronJob> = Api::namespaced(client, &namespace);
+    let scaled = |of: &str| Api::<Scaled>::namespaced_with(client.clone(), &namespace, &kind("apps", of));
+    let (deployments, sets) = (scaled("Deployment"), scaled("StatefulSet"));
+    let jobs: Api<CronJob> = Api::namespaced(client.clone(), &namespace);
     let (deployments, sets, jobs) = tokio::join!(deployments.list(&all), sets.list(&all), jobs.list(&all));
     let deployments = deployments.map_err(ReconcileError::read("Deployments of the control plane"))?;
     let sets = sets.map_err(ReconcileError::read("StatefulSets of the control plane"))?;
@@ -60,8 +67,9 @@ pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Result<Seed, ReconcileError> 
         suspended: job.spec.suspend.unwrap_or_default(),
         ours: job.annotations().contains_key(keys::SUSPENDED),
     });
-    let workloads = deployments.items.iter().map(of_deployment).chain(sets.items.iter().map(of_stateful_set));
-    Ok(Seed { workloads: workloads.collect(), cron_jobs: cron_jobs.collect() })
+    let deployments = deployments.items.iter().map(|one| replicas(WorkloadKind::Deployment, one));
+    let sets = sets.items.iter().map(|one| replicas(WorkloadKind::StatefulSet, one));
+    Ok(Seed { workloads: deployments.chain(sets).collect(), cron_jobs: cron_jobs.collect() })
 }
 
 /// When the first certificate of the control plane expires. Only a warning depends on it: what cannot be read is logged
@@ -80,32 +88,38 @@ pub async fn certificates_expire(kkp: &Kkp, cluster: &Cluster) -> Option<Timesta
     earliest_expiry(values.iter().map(|ByteString(value)| value.as_slice()))
 }
 
-/// Counts of a workload as its kind reports them.
-struct Counts {
-    wanted: Option<i32>,
-    existing: i32,
-    ready: Option<i32>,
-    observed: Option<i64>,
-    deletes_volumes: bool,
+/// A Deployment or `StatefulSet`, as far as it is read.
+type Scaled = Object<Spec, Status>;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    replicas: Option<i32>,
+    persistent_volume_claim_retention_policy: Option<StatefulSetPersistentVolumeClaimRetentionPolicy>,
 }
 
-fn replicas(kind: WorkloadKind, meta: &ObjectMeta, counts: &Counts) -> Replicas {
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    replicas: i32,
+    ready_replicas: i32,
+    observed_generation: i64,
+}
+
+fn replicas(kind: WorkloadKind, Scaled { metadata, spec, status, .. }: &Scaled) -> Replicas {
     let count = |number: i32| u32::try_from(number).unwrap_or_default();
-    let wanted = count(counts.wanted.unwrap_or(1)); // as Kubernetes defaults it
-    let is_current = counts.observed.unwrap_or_default() >= meta.generation.unwrap_or_default();
+    let wanted = count(spec.replicas.unwrap_or(1)); // as Kubernetes defaults it
+    let status = status.clone().unwrap_or_default();
+    let is_current = status.observed_generation >= metadata.generation.unwrap_or_default();
+    let retention = spec.persistent_volume_claim_retention_policy.as_ref();
     Replicas {
-        workload: Workload { kind, name: meta.name.clone().unwrap_or_default() },
+        workload: Workload { kind, name: metadata.name.clone().unwrap_or_default() },
         wanted,
-        ready: is_current && count(counts.ready.unwrap_or_default()) >= wanted,
-        running: counts.existing > 0 || !is_current,
-        copy: copy(meta),
-        deletes_volumes: counts.deletes_volumes,
+        ready: is_current && count(status.ready_replicas) >= wanted,
+        running: status.replicas > 0 || !is_current,
+        copy: metadata.annotations.as_ref().and_then(|all| number(all.get(keys::DEHYDRATED_REPLICAS)?)),
+        deletes_volumes: retention.and_then(|retention| retention.when_scaled.as_deref()) == Some(DELETE),
     }
-}
-
-/// Our copy of a count.
-pub fn copy(meta: &ObjectMeta) -> Option<u32> {
-    number(meta.annotations.as_ref()?.get(keys::DEHYDRATED_REPLICAS)?)
 }
 
 /// A count as an annotation has it.
@@ -113,35 +127,9 @@ pub fn number(count: &str) -> Option<u32> {
     u32::try_from(format::count(count)?).ok()
 }
 
-fn of_deployment(one: &Deployment) -> Replicas {
-    let status = one.status.as_ref();
-    let counts = Counts {
-        wanted: one.spec.as_ref().and_then(|spec| spec.replicas),
-        existing: status.and_then(|status| status.replicas).unwrap_or_default(),
-        ready: status.and_then(|status| status.ready_replicas),
-        observed: status.and_then(|status| status.observed_generation),
-        deletes_volumes: false,
-    };
-    replicas(WorkloadKind::Deployment, &one.metadata, &counts)
-}
-
-fn of_stateful_set(one: &StatefulSet) -> Replicas {
-    let status = one.status.as_ref();
-    let retention = one.spec.as_ref().and_then(|spec| spec.persistent_volume_claim_retention_policy.as_ref());
-    let when_scaled = retention.and_then(|retention| retention.when_scaled.as_deref());
-    let counts = Counts {
-        wanted: one.spec.as_ref().and_then(|spec| spec.replicas),
-        existing: status.map(|status| status.replicas).unwrap_or_default(),
-        ready: status.and_then(|status| status.ready_replicas),
-        observed: status.and_then(|status| status.observed_generation),
-        deletes_volumes: when_scaled == Some(DELETE),
-    };
-    replicas(WorkloadKind::StatefulSet, &one.metadata, &counts)
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -176,20 +164,10 @@ mod tests {
             (json!({}), json!({ "replicas": 1, "readyReplicas": 1, "observedGeneration": 3 }), 1, true, true),
             (json!({ "replicas": -1 }), json!({ "observedGeneration": 3 }), 0, true, false),
         ] {
-            let object = |mut spec: Value, mut status: Value, set: bool| {
-                spec["selector"] = json!({});
-                spec["template"] = json!({});
-                if set {
-                    spec["serviceName"] = json!("etcd");
-                    let count = status["replicas"].as_i64().unwrap_or(0);
-                    status["replicas"] = json!(count);
-                }
-                json!({ "metadata": { "name": "etcd", "generation": 3 }, "spec": spec, "status": status })
-            };
-            let deployment =
-                of_deployment(&serde_json::from_value(object(spec.clone(), status.clone(), false)).unwrap());
-            let set = of_stateful_set(&serde_json::from_value(object(spec.clone(), status.clone(), true)).unwrap());
-            for found in [deployment, set] {
+            let object = json!({ "metadata": { "name": "etcd", "generation": 3 }, "spec": spec, "status": status });
+            let object: Scaled = serde_json::from_value(object).unwrap();
+            for kind in [WorkloadKind::Deployment, WorkloadKind::StatefulSet] {
+                let found = replicas(kind, &object);
                 assert_eq!((found.wanted, found.ready, found.running), (wanted, ready, running), "{spec} {status}");
             }
         }

@@ -15,19 +15,17 @@ use shared::annotation::mark::{Mark, Outcome};
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::has_begun;
 use shared::rollout::snapshot::Snapshot;
+use shared::rollout::start::end_patch;
 use shared::text::sanitize_chain;
 use tracing::{debug, info};
 
-use super::act::end_patch;
-use super::fleet::Item;
+use super::fleet::{FleetKind, Item};
 use super::{Rollouts, uid_of};
-use crate::runtime::hub::full_name;
 use crate::runtime::{Guarded, System, clock};
 
 /// Ends the claims of rollouts that are gone, and those on objects that were no members. What fails is tried again in
 /// the next round.
 pub async fn sweep(rollouts: &Rollouts) {
-    let Some(items) = rollouts.fleet.items() else { return };
     let objects = rollouts.handle.objects();
     let known = objects.iter().map(|rollout| (rollout.meta().uid.clone(), &**rollout));
     let known: HashMap<Option<String>, &Guarded<PowerRollout>> = known.collect();
@@ -35,9 +33,10 @@ pub async fn sweep(rollouts: &Rollouts) {
     let mut asked: HashMap<String, bool> = HashMap::new();
     let mut members: HashMap<String, Option<Arc<Snapshot>>> = HashMap::new();
     let mut left: HashSet<String> = HashSet::new();
-    for item in &items {
-        let claim = item.observed.mark.as_ref().filter(|mark| mark.ended.is_none());
-        let (Some(claim), Some(cluster)) = (claim, item.cluster()) else { continue };
+    let items = |kind: &FleetKind| kind.fleet.items().unwrap_or_default();
+    for (kind, item) in rollouts.kinds.iter().flat_map(|kind| items(kind).into_iter().map(move |item| (kind, item))) {
+        let claim = item.view.desired.mark.as_ref().filter(|mark| mark.ended.is_none());
+        let Some(claim) = claim else { continue };
         // Such as a backup that was restored, or a claim that was forged: no rollout works on it.
         let (why, patch) = match known.get(&Some(claim.uid.clone())).map(|rollout| (rollout.name_any(), &rollout.0)) {
             Some((name, rollout)) => {
@@ -53,7 +52,7 @@ pub async fn sweep(rollouts: &Rollouts) {
                             json!({ "metadata": { "annotations": { keys::ROLLOUT: null } } }),
                         )
                     }
-                    Ok(rollout) if !is_member(rollouts, rollout, item, &mut members).await => {
+                    Ok(rollout) if !is_member(rollouts, rollout, &item, &mut members).await => {
                         abandon(claim, "the object was no member of the rollout when that started")
                     }
                     Ok(_) | Err(_) => continue,
@@ -62,13 +61,15 @@ pub async fn sweep(rollouts: &Rollouts) {
             None if is_gone(rollouts, claim, &mut asked).await => abandon(claim, "the rollout was deleted"),
             None => continue, // the watch is late, or the hub does not answer
         };
-        match rollouts.hub().patch(cluster, patch).await {
+        match item.patch(rollouts.hub(), patch).await {
             Ok(written) => {
-                info!(rollout = claim.name, cluster = full_name(cluster), why, "abandoned claim ended");
-                rollouts.fleet.wrote(written);
+                info!(rollout = claim.name, cluster = item.full_name(), why, "abandoned claim ended");
+                if let Some(written) = written {
+                    kind.fleet.keep(written);
+                }
             }
             Err(error) => {
-                debug!(cluster = full_name(cluster), error = sanitize_chain(&error), "claim not ended");
+                debug!(cluster = item.full_name(), error = sanitize_chain(&error), "claim not ended");
             }
         }
     }
@@ -95,7 +96,7 @@ async fn is_member(
         members.insert(uid.to_owned(), read.ok().and_then(Result::ok));
     }
     let snapshot = members.get(uid).and_then(Option::as_ref);
-    snapshot.is_none_or(|snapshot| snapshot.group(item.observed.uid).is_some())
+    snapshot.is_none_or(|snapshot| snapshot.group(item.view.identity.uid).is_some())
 }
 
 /// Whether the rollout of a claim has not started, as the hub says: it claims nothing before. Each is asked for once.
@@ -152,13 +153,13 @@ mod tests {
     use kube::runtime::reflector::store::Writer;
     use kube::runtime::watcher::Event;
     use shared::hive::api::ClusterDeployment;
+    use shared::target::CLUSTER_DEPLOYMENT;
 
     use super::*;
     use crate::runtime::Follower;
     use crate::runtime::testing::MemoryHub;
     use crate::spoke::Network;
-    use crate::systems::hive::Ownership;
-    use crate::systems::rollout::{Fleet, Turns};
+    use crate::systems::rollout::{Turns, Watched};
 
     const ROLLOUT: &str = "/apis/hibernate.sh/v1alpha1/powerrollouts/night";
     const CLUSTER: &str = "/apis/hive.openshift.io/v1/namespaces/fleet/clusterdeployments/demo";
@@ -175,7 +176,7 @@ mod tests {
     }
 
     /// A cluster with a claim of rollout `ours`, and a fleet that knows it.
-    fn claimed(hub: &MemoryHub) -> Arc<Fleet> {
+    fn claimed(hub: &MemoryHub) -> Arc<Watched<ClusterDeployment>> {
         let claim = json!({
             "v": 1, "name": "night", "uid": "ours", "action": "Hibernate", "group": 0, "attempt": 0, "before": "Running",
             "wanted": "Hibernating", "since": "2026-11-24T12:00:00Z",
@@ -186,7 +187,7 @@ mod tests {
             "spec": { "baseDomain": "d", "clusterName": "demo", "installed": true, "platform": {} },
         });
         hub.put(CLUSTER, cluster);
-        let (fleet, mut writer) = (Arc::new(Fleet::default()), Writer::<Guarded<ClusterDeployment>>::default());
+        let (fleet, mut writer) = (Arc::new(Watched::default()), Writer::<Guarded<ClusterDeployment>>::default());
         writer.apply_watcher_event(&Event::Init);
         writer.apply_watcher_event(&Event::InitApply(serde_json::from_value(hub.get(CLUSTER)).expect("a cluster")));
         writer.apply_watcher_event(&Event::InitDone);
@@ -198,8 +199,8 @@ mod tests {
     async fn left(hub: &MemoryHub, watched: Option<Value>) -> String {
         let fleet = claimed(hub);
         let turns = Arc::new(Turns::new(NonZeroUsize::MIN));
-        let (owners, network) = (Arc::<Ownership>::default(), Network::default());
-        let new = |handle| Rollouts::new(handle, fleet, owners, network, "hibernate-system".to_owned(), turns);
+        let kind = FleetKind { row: &CLUSTER_DEPLOYMENT, fleet, domain: Box::new(|_| None), upgrades: false };
+        let new = |handle| Rollouts::new(handle, vec![kind], Network::default(), "hibernate-system".to_owned(), turns);
         let kind = hub.term().watch(new);
         let listed = watched.into_iter().map(|one| Event::InitApply(serde_json::from_value(one).expect("a rollout")));
         let events: Vec<_> = [Event::Init].into_iter().chain(listed).chain([Event::InitDone]).map(Ok).collect();

@@ -5,15 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, Stream, StreamExt as _};
-use jiff::Timestamp;
-use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
+use kube::Resource;
+use serde_json::Value;
+use shared::annotation::format;
 use shared::annotation::mark::{Mark, Power};
-use shared::annotation::{format, keys};
-use shared::hive::api::ClusterDeployment;
-use shared::rollout::api::{PowerRollout, PowerRolloutSpec};
-use shared::spoke::{SpokeError, Upgrade};
-use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, PowerAction};
+use shared::rollout::api::PowerRollout;
+use shared::rollout::start::{end_patch, start_patch};
+use shared::spoke::SpokeError;
 use shared::text::{sanitize_chain, sanitize_to};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -21,10 +19,8 @@ use tracing::{info, warn};
 use super::checks::{Checks, Identity, Verdict};
 use super::fleet::Item;
 use super::{Observation, Rollouts, TargetState};
-use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{Class, Hub, ReconcileError, System, WriteError, clock};
-use crate::spoke::{self, Network};
-use crate::systems::hive::spokes;
+use crate::runtime::hub::key_of;
+use crate::runtime::{Class, ReconcileError, System, WriteError, clock};
 
 /// Writes under way at once.
 const CONCURRENT: usize = 32;
@@ -66,7 +62,8 @@ pub async fn run(
     let ended: Vec<_> = ended.collect();
     let started = starts.into_iter().take(STARTS).filter_map(|(index, mark)| Some((index, item(index)?, mark)));
     let (sleeps, rest): (Vec<_>, Vec<_>) = started.partition(|(_, item, mark)| needs_check(item, mark));
-    let ended = stream::iter(ended).map(async |(index, item, mark)| (index, end(rollouts, &item, &mark).await));
+    let ended =
+        stream::iter(ended).map(async |(index, item, mark)| (index, end(rollouts, rollout, &item, &mark).await));
     let mut outcomes: Vec<(usize, Outcome)> = ended.buffer_unordered(CONCURRENT).collect().await;
     let begun = begin_checks(rollouts, rollout, &mut state.checks, sleeps);
     let ends = outcomes.len();
@@ -131,7 +128,7 @@ fn is_hopeless(state: &mut TargetState, target: &Identity, error: &ReconcileErro
 type Start = (usize, Arc<Item>, Mark);
 
 fn needs_check(item: &Item, claim: &Mark) -> bool {
-    claim.wanted == Power::Hibernating && item.observed.has_spoke
+    claim.wanted == Power::Hibernating && item.view.observed.has_spoke
 }
 
 /// Checks the spokes of these targets: those of which an answer is there or will come.
@@ -146,13 +143,13 @@ fn begin_checks(
         let (item, target) = (start.1.clone(), start.1.identity());
         let (hub, network, panics) = (rollouts.hub().clone(), rollouts.network.clone(), rollouts.handle.panics());
         let check = async move {
-            let name = full_name(&*item.object);
-            let (namespace, uid) = (item.observed.namespace.as_str(), item.object.meta().uid.as_deref());
-            let mark = hub.marks.begin(CHECK, namespace, uid, &name).map_err(|left| {
+            let (name, (_, uid)) = (item.full_name(), item.identity());
+            let uid = Some(uid.as_str()).filter(|uid| !uid.is_empty());
+            let mark = hub.marks.begin(CHECK, &item.view.identity.namespace, uid, &name).map_err(|left| {
                 let why = "the controller's process ended while it was checked before";
                 SpokeError::Failed(format!("{why}: it is checked again after {} s", left.pause.as_secs()))
             })?;
-            let verdict = panics.contain("the check of a spoke", &name, against_sleep(&hub, &network, &item)).await;
+            let verdict = panics.contain("the check of a spoke", &name, item.objection(&hub, &network)).await;
             mark.complete();
             verdict.unwrap_or_else(|_| Ok(Some("internal error: the check of its spoke panicked".to_owned())))
         };
@@ -178,7 +175,7 @@ fn answers(checks: &mut Checks, begun: HashMap<Identity, Start>) -> impl Stream<
 
 /// Starts a target: intent and claim in one write.
 async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: &Mark) -> Outcome {
-    let Some(cluster) = item.cluster() else { return Outcome::Skipped };
+    let Some(target) = item.lifecycle() else { return Outcome::Skipped };
     // A pause, an abort or the end of the hours may have come meanwhile.
     let now = clock::now();
     if is_outdated(rollouts, rollout) || now >= rollout.spec.not_after.0 {
@@ -186,93 +183,38 @@ async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: 
     }
     // The deadline runs from the write, and not from the plan.
     let claim = Mark { since: format::seconds(now), ..claim.clone() };
-    match write(rollouts, cluster, start_patch(rollout, cluster, &claim)).await {
+    match write(rollouts, rollout, item, start_patch(rollout, target, &item.view, &claim, now)).await {
         Outcome::Refused(why) => Outcome::Deferred(why),
         outcome => {
             if matches!(outcome, Outcome::Written(_)) {
-                info!(rollout = claim.name, cluster = full_name(cluster), wanted = %claim.wanted, "target started");
+                info!(rollout = claim.name, cluster = item.full_name(), wanted = %claim.wanted, "target started");
             }
             outcome
         }
     }
 }
 
-/// The patch of a start: what the plugin would write, the claim, and the person who asked.
-fn start_patch(rollout: &PowerRollout, cluster: &ClusterDeployment, claim: &Mark) -> Value {
-    let spec = &rollout.spec;
-    let undone = spec.restore_of.as_ref().map(|other| other.uid.as_str());
-    let earlier = cluster.annotations().get(keys::ROLLOUT).and_then(|text| Mark::parse(text));
-    let earlier = earlier.filter(|mark| mark.uid == claim.uid || Some(mark.uid.as_str()) == undone);
-    let (claim, end) = scheduled(spec, cluster, claim, earlier.as_ref());
-    let action = match claim.wanted {
-        Power::Hibernating => PowerAction::Hibernate,
-        Power::Running => PowerAction::Resume,
-    };
-    let intent = Intent { action, reason: spec.reason.as_deref(), end, now: clock::now(), queried: true, force: false };
-    let mut patch = match CLUSTER_DEPLOYMENT.change(&json!(cluster), &intent) {
-        Ok(Change::Patch { patch, .. }) => patch,
-        Ok(Change::None { .. } | Change::Ask { .. }) | Err(_) => json!({}),
-    };
-    let changes = patch.get("spec").is_some();
-    let annotations = &mut patch["metadata"]["annotations"];
-    annotations[keys::ROLLOUT] = claim.text().into();
-    let held = earlier.as_ref().and_then(Mark::hold);
-    if claim.wanted == Power::Hibernating && held.is_some() && held == cluster.moment(keys::HOLD_AWAKE_UNTIL) {
-        // The hold of the undone rollout. One that was changed since has deferred the target.
-        annotations[keys::HOLD_AWAKE_UNTIL] = Value::Null;
-        annotations[keys::HOLD_AWAKE_BY] = Value::Null;
-    }
-    if changes {
-        annotations[keys::REQUESTED_BY] = rollout.annotations().get(keys::REQUESTED_BY).cloned().into();
-        annotations[keys::REQUESTED_AT] = claim.since.clone().into();
-    }
-    patch
-}
-
-/// The end of the sleep or of the hold, and the claim with what a Restore needs to know of the schedule. `earlier`: the
-/// mark of the undone rollout, or of an earlier attempt.
-fn scheduled(
-    spec: &PowerRolloutSpec,
-    cluster: &ClusterDeployment,
-    claim: &Mark,
-    earlier: Option<&Mark>,
-) -> (Mark, Option<Timestamp>) {
-    let removed = earlier.and_then(Mark::removed_wake);
-    let (wake_at, held_until) = (spec.wake_at.as_ref().map(|at| at.0), spec.hold_awake_until.as_ref().map(|at| at.0));
-    match claim.wanted {
-        Power::Hibernating => {
-            let end = wake_at.or(removed.filter(|at| *at > clock::now()));
-            (Mark { wake_at: removed.map(format::seconds), ..claim.clone() }, end)
-        }
-        Power::Running => {
-            let removed = cluster.moment(keys::WAKE_AT).or(removed).map(format::seconds);
-            (Mark { wake_at: removed, held_until: held_until.map(format::seconds), ..claim.clone() }, held_until)
-        }
-    }
-}
-
 /// Ends a claim: it becomes the record.
-async fn end(rollouts: &Rollouts, item: &Item, record: &Mark) -> Outcome {
-    let Some(cluster) = item.cluster() else { return Outcome::Skipped };
-    let outcome = write(rollouts, cluster, end_patch(record)).await;
+async fn end(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, record: &Mark) -> Outcome {
+    let outcome = write(rollouts, rollout, item, end_patch(record)).await;
     if let (Outcome::Written(_), Some(ended)) = (&outcome, &record.ended) {
-        info!(rollout = record.name, cluster = full_name(cluster), result = %ended.result, reason = ended.reason, "target ended");
+        info!(rollout = record.name, cluster = item.full_name(), result = %ended.result, reason = ended.reason, "target ended");
     }
     outcome
 }
 
-/// The patch that makes a record of a claim.
-pub fn end_patch(record: &Mark) -> Value {
-    json!({ "metadata": { "annotations": { keys::ROLLOUT: record.text() } } })
-}
-
-async fn write(rollouts: &Rollouts, cluster: &ClusterDeployment, patch: Value) -> Outcome {
-    match rollouts.hub().patch(cluster, patch).await {
-        Ok(written) => rollouts.fleet.wrote(written).map_or(Outcome::Skipped, Outcome::Written),
-        Err(WriteError::Conflict(_) | WriteError::Gone(_)) => Outcome::Skipped,
+async fn write(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, patch: Value) -> Outcome {
+    match item.patch(rollouts.hub(), patch).await {
+        Ok(Some(written)) => {
+            if let Some(kind) = rollouts.kind(rollout) {
+                kind.fleet.keep(written.clone());
+            }
+            Outcome::Written(written)
+        }
+        Ok(None) | Err(WriteError::Conflict(_) | WriteError::Gone(_)) => Outcome::Skipped,
         Err(error) => match refusal(&error) {
             Some(said) => {
-                let name = full_name(cluster);
+                let name = item.full_name();
                 if let Some(left_out) = rollouts.hub().warnings.due("rollout", &name) {
                     warn!(cluster = name, said, left_out, "the API server refuses a write");
                 }
@@ -305,22 +247,6 @@ fn is_outdated(rollouts: &Rollouts, rollout: &PowerRollout) -> bool {
     newest.is_none_or(|newest| {
         let (meta, own) = (newest.meta(), &rollout.metadata);
         meta.uid != own.uid || meta.generation != own.generation || meta.deletion_timestamp.is_some()
-    })
-}
-
-/// Why a cluster that runs must not go to sleep now, as its spoke says.
-async fn against_sleep(hub: &Hub, network: &Network, item: &Item) -> Verdict {
-    let Some(cluster) = item.cluster() else { return Ok(None) };
-    let client = match spokes::client(hub, network, cluster).await {
-        Ok((client, _)) => client,
-        // The hub did not give the kubeconfig: that says nothing about the cluster.
-        Err(error @ SpokeError::Failed(_)) => return Err(error),
-        Err(error) => return Ok(Some(sanitize_to(&sanitize_chain(&error), MAX_REASON))),
-    };
-    Ok(match spoke::upgrade(&client).await {
-        Upgrade::Idle => None,
-        Upgrade::Progressing(what) => Some(sanitize_to(&format!("it is being upgraded: {what}"), MAX_REASON)),
-        Upgrade::Unknown => Some("its API server does not answer: a sleep could interrupt an upgrade".to_owned()),
     })
 }
 
@@ -357,98 +283,6 @@ mod tests {
             state.wrote = another_is_written.then(Instant::now);
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert_eq!(is_hopeless(&mut state, &target, error), expected, "{error}: {another_is_written}");
-        }
-    }
-
-    #[test]
-    fn a_start_writes_the_intent_what_goes_with_it_and_the_person() {
-        let rollout = |action: &str| -> PowerRollout {
-            let (wake_at, hold_awake_until) = match action {
-                "Hibernate" => (Some("2126-01-02T00:00:00Z"), None),
-                "Resume" => (None, Some("2126-01-03T00:00:00Z")),
-                _ => (None, None),
-            };
-            let restore_of = (action == "Restore").then(|| json!({ "name": "day", "uid": "undone" }));
-            serde_json::from_value(json!({
-                "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout",
-                "metadata": { "name": "night", "uid": "u", "annotations": { keys::REQUESTED_BY: "ann" } },
-                "spec": {
-                    "action": action, "targets": { "all": true }, "maxTargets": 1, "notAfter": "2126-01-01T00:00:00Z",
-                    "wakeAt": wake_at, "holdAwakeUntil": hold_awake_until, "reason": "costs", "restoreOf": restore_of,
-                },
-            }))
-            .expect("a rollout")
-        };
-        let cluster = |power: &str, annotations: Value| -> ClusterDeployment {
-            serde_json::from_value(json!({
-                "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
-                "metadata": { "name": "demo", "namespace": "x", "resourceVersion": "1", "annotations": annotations },
-                "spec": { "baseDomain": "d", "clusterName": "demo", "installed": true, "powerState": power, "platform": {} },
-            }))
-            .expect("a cluster")
-        };
-        let mark = |uid: &str, wanted: &str, more: Value| {
-            let mut mark = json!({
-                "v": 1, "name": "night", "uid": uid, "action": "Hibernate", "group": 0, "attempt": 0,
-                "before": "Running", "wanted": wanted, "since": "2026-11-24T12:00:00Z",
-            });
-            json_patch::merge(&mut mark, &more);
-            Mark::parse(&mark.to_string()).expect("a claim")
-        };
-        let (morning, noon) = ("2126-01-02T00:00:00Z", "2126-01-03T00:00:00Z");
-        let undone = |uid: &str| mark(uid, "Running", json!({ "heldUntil": noon, "wakeAt": morning })).text();
-        for (action, wanted, annotations, expected, kept) in [
-            (
-                "Hibernate",
-                "Hibernating",
-                json!({}),
-                json!({ keys::WAKE_AT: morning, keys::REASON: "costs" }),
-                json!({}),
-            ),
-            (
-                "Resume",
-                "Running",
-                json!({ keys::WAKE_AT: morning }),
-                json!({ keys::WAKE_AT: null, keys::REASON: "costs", keys::HOLD_AWAKE_UNTIL: noon }),
-                json!({ "heldUntil": noon, "wakeAt": morning }),
-            ),
-            // The undone rollout removed a wake-at: it is given back, also by a retry, and not from anybody else's
-            // record.
-            (
-                "Restore",
-                "Hibernating",
-                json!({ keys::HOLD_AWAKE_UNTIL: noon, keys::ROLLOUT: undone("undone") }),
-                json!({ keys::WAKE_AT: morning, keys::HOLD_AWAKE_UNTIL: null, keys::HOLD_AWAKE_BY: null }),
-                json!({ "wakeAt": morning }),
-            ),
-            (
-                "Restore",
-                "Hibernating",
-                json!({ keys::ROLLOUT: undone("u") }),
-                json!({ keys::WAKE_AT: morning }),
-                json!({ "wakeAt": morning }),
-            ),
-            (
-                "Restore",
-                "Hibernating",
-                json!({ keys::HOLD_AWAKE_UNTIL: noon, keys::ROLLOUT: undone("other") }),
-                json!({}),
-                json!({}),
-            ),
-        ] {
-            let before = if wanted == "Hibernating" { "Running" } else { "Hibernating" };
-            let patch = start_patch(&rollout(action), &cluster(before, annotations), &mark("u", wanted, json!({})));
-            assert_eq!(patch["spec"], json!({ "powerState": wanted }));
-            let written = &patch["metadata"]["annotations"];
-            for key in [keys::WAKE_AT, keys::HOLD_AWAKE_UNTIL] {
-                assert_eq!(written.get(key), expected.get(key), "{action} {key}: {patch}");
-            }
-            for (key, value) in expected.as_object().expect("annotations") {
-                assert_eq!(written.get(key), Some(value), "{action} {key}: {patch}");
-            }
-            let stamp = (&written[keys::REQUESTED_BY], &written[keys::REQUESTED_AT], &written[keys::ROLLOUT]);
-            let claim = mark("u", wanted, kept).text();
-            assert_eq!(stamp, (&json!("ann"), &json!("2026-11-24T12:00:00Z"), &json!(claim)));
         }
     }
 }

@@ -5,13 +5,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shared::share::may;
 use shared::spoke::SpokeError;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::runtime::shares::Shares;
+use crate::runtime::shares::{Shares, may};
 use crate::runtime::{Key, slot};
 
 /// Checks of one rollout at once, and those of one namespace: its spokes may all be silent.

@@ -1,75 +1,181 @@
-//! All `ClusterDeployments` as rollouts read them: what the watch of the Hive system brings, and what rollouts have
-//! written since.
+//! The targets of rollouts: what the watch of another system brings, and what rollouts have written since.
+//!
+//! A system that lets rollouts start its objects implements [`Member`] and hands over a [`FleetKind`]. Nothing else in
+//! this folder depends on a kind.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use kube::Resource;
-use kube::core::DeserializeGuard;
 use kube::runtime::reflector::Store;
-use shared::hive::api::ClusterDeployment;
-use shared::rollout::observed::Observed;
+use serde_json::Value;
+use shared::target::lifecycle::Lifecycle;
+use shared::target::{TargetKind, View};
 use tokio::sync::Notify;
 
-use super::checks::Identity;
+use super::checks::{Identity, Verdict};
 use crate::cloud_registry::PLATFORMS;
-use crate::runtime::hub::{key_of, version};
-use crate::runtime::{Follower, Guarded, Key};
+use crate::runtime::hub::{full_name, key_of, version};
+use crate::runtime::{Follower, Guarded, Hub, Key, Object, WriteError};
+use crate::spoke::Network;
 
-/// A `ClusterDeployment` and what rollouts read of it.
+/// What the controller knows of a kind of target besides its row.
+pub trait Member: Object + Lifecycle {
+    /// Why the object must not go to sleep now, as its own API server says. An error says nothing about it.
+    fn objection(&self, _hub: &Hub, _network: &Network) -> impl Future<Output = Verdict> + Send {
+        std::future::ready(Ok(None))
+    }
+}
+
+/// What an object shares a cloud's limits with.
+pub type Domain = Box<dyn Fn(&Item) -> Option<Arc<str>> + Send + Sync>;
+
+/// A kind that rollouts start.
+pub struct FleetKind {
+    /// Its row.
+    pub row: &'static TargetKind,
+    /// Its objects.
+    pub fleet: Arc<dyn Fleet>,
+    /// What an object shares a cloud's limits with, if that is known.
+    pub domain: Domain,
+    /// Whether TALM upgrades clusters that have the names of its objects.
+    pub upgrades: bool,
+}
+
+/// The objects of a kind.
+pub trait Fleet: Send + Sync {
+    /// All objects. `None` until the first list is complete.
+    fn items(&self) -> Option<Vec<Arc<Item>>>;
+
+    /// Keeps what a write has returned: no plan is to be made on an older object.
+    fn keep(&self, item: Arc<Item>);
+
+    /// Wakes up when an object has changed.
+    fn changed(&self) -> BoxFuture<'_, ()>;
+}
+
+/// An object, and what was read of it.
 #[derive(Debug)]
 pub struct Item {
-    /// As it was read.
-    pub object: Arc<Guarded<ClusterDeployment>>,
     /// What was read of it.
-    pub observed: Observed,
+    pub view: View,
+    /// UID, empty for an object without one.
+    uid: String,
+    version: Option<u64>,
+    object: Arc<dyn Source>,
+}
+
+/// An object of some kind.
+trait Source: fmt::Debug + Send + Sync {
+    fn lifecycle(&self) -> Option<&dyn Lifecycle>;
+    fn full_name(&self) -> String;
+    fn patch<'a>(&'a self, hub: &'a Hub, patch: Value) -> BoxFuture<'a, Result<Option<Arc<Item>>, WriteError>>;
+    fn objection<'a>(&'a self, hub: &'a Hub, network: &'a Network) -> BoxFuture<'a, Verdict>;
+}
+
+impl<K: Member> Source for Guarded<K> {
+    fn lifecycle(&self) -> Option<&dyn Lifecycle> {
+        self.0.as_ref().ok().map(|object| object as &dyn Lifecycle)
+    }
+
+    fn full_name(&self) -> String {
+        full_name(self)
+    }
+
+    fn patch<'a>(&'a self, hub: &'a Hub, patch: Value) -> BoxFuture<'a, Result<Option<Arc<Item>>, WriteError>> {
+        async move {
+            let Ok(object) = &self.0 else { return Ok(None) };
+            let written = hub.patch(object, patch).await?;
+            Ok(Item::of(&Arc::new(Self(Ok(written)))))
+        }
+        .boxed()
+    }
+
+    fn objection<'a>(&'a self, hub: &'a Hub, network: &'a Network) -> BoxFuture<'a, Verdict> {
+        match &self.0 {
+            Ok(object) => object.objection(hub, network).boxed(),
+            Err(_) => std::future::ready(Ok(None)).boxed(),
+        }
+    }
 }
 
 impl Item {
-    fn of(object: &Arc<Guarded<ClusterDeployment>>) -> Option<Arc<Self>> {
-        let observed = Observed::of(object.0.as_ref().ok()?, PLATFORMS);
-        Some(Arc::new(Self { object: object.clone(), observed }))
+    fn of<K: Member>(object: &Arc<Guarded<K>>) -> Option<Arc<Self>> {
+        let view = object.0.as_ref().ok()?.view(PLATFORMS);
+        let uid = object.meta().uid.clone().unwrap_or_default();
+        Some(Arc::new(Self { view, uid, version: version(&**object), object: object.clone() }))
     }
 
     /// Namespace and name.
     pub fn key(&self) -> Key {
-        (self.observed.namespace.clone(), self.observed.name.clone())
+        (self.view.identity.namespace.clone(), self.view.identity.name.clone())
     }
 
     /// What tells it from another object of that name.
     pub fn identity(&self) -> Identity {
-        (self.key(), self.object.meta().uid.clone().unwrap_or_default())
+        (self.key(), self.uid.clone())
     }
 
-    /// The object.
-    pub fn cluster(&self) -> Option<&ClusterDeployment> {
-        self.object.0.as_ref().ok()
+    /// The object, if it can be read.
+    pub fn lifecycle(&self) -> Option<&dyn Lifecycle> {
+        self.object.lifecycle()
+    }
+
+    /// Namespace and name for logs.
+    pub fn full_name(&self) -> String {
+        self.object.full_name()
+    }
+
+    /// Applies a merge patch to the object as it was read. The object as it is then.
+    ///
+    /// # Errors
+    /// When nothing was written, or the outcome is unknown.
+    pub async fn patch(&self, hub: &Hub, patch: Value) -> Result<Option<Arc<Self>>, WriteError> {
+        self.object.patch(hub, patch).await
+    }
+
+    /// Why it must not go to sleep now.
+    ///
+    /// # Errors
+    /// When nothing can be said about it.
+    pub async fn objection(&self, hub: &Hub, network: &Network) -> Verdict {
+        self.object.objection(hub, network).await
     }
 }
 
 /// Everything that one watch has brought.
-#[derive(Debug, Default)]
-struct Known {
+#[derive(Debug)]
+struct Known<K: Member> {
     /// The watch's store, once its list was complete.
-    objects: Option<Store<Guarded<ClusterDeployment>>>,
+    objects: Option<Store<Guarded<K>>>,
     items: HashMap<Key, Arc<Item>>,
 }
 
-/// The `ClusterDeployments` of one term of leadership.
-#[derive(Debug, Default)]
-pub struct Fleet {
-    known: Mutex<Known>,
-    /// Something has changed.
-    pub changes: Notify,
+/// The objects of one kind in one term of leadership.
+#[derive(Debug)]
+pub struct Watched<K: Member> {
+    known: Mutex<Known<K>>,
+    changes: Notify,
 }
 
-impl Fleet {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+impl<K: Member> Default for Watched<K> {
+    fn default() -> Self {
+        let known = Known { objects: None, items: HashMap::new() };
+        Self { known: Mutex::new(known), changes: Notify::new() }
+    }
+}
+
+impl<K: Member> Watched<K> {
+    fn lock(&self) -> MutexGuard<'_, Known<K>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// All objects. `None` until the first list is complete.
-    pub fn items(&self) -> Option<Vec<Arc<Item>>> {
+impl<K: Member> Fleet for Watched<K> {
+    fn items(&self) -> Option<Vec<Arc<Item>>> {
         let known = &mut *self.lock();
         let objects = known.objects.as_ref()?.state();
         let mut items = HashMap::with_capacity(objects.len());
@@ -77,8 +183,8 @@ impl Fleet {
             let key = key_of(&**object);
             let kept = known.items.remove(&key).filter(|item| {
                 // What was written here is newer until the watch has caught up.
-                Arc::ptr_eq(&item.object, object)
-                    || (item.object.meta().uid == object.meta().uid && version(&*item.object) > version(&**object))
+                let is_same = object.meta().uid.as_deref().unwrap_or_default() == item.uid;
+                is_same && item.version.is_some() && item.version >= version(&**object)
             });
             items.extend(kept.or_else(|| Item::of(object)).map(|item| (key, item)));
         }
@@ -86,16 +192,17 @@ impl Fleet {
         Some(known.items.values().cloned().collect())
     }
 
-    /// Keeps what a write has returned: no plan is to be made on an older object.
-    pub fn wrote(&self, cluster: ClusterDeployment) -> Option<Arc<Item>> {
-        let item = Item::of(&Arc::new(DeserializeGuard(Ok(cluster))))?;
-        self.lock().items.insert(key_of(&*item.object), item.clone());
-        Some(item)
+    fn keep(&self, item: Arc<Item>) {
+        self.lock().items.insert(item.key(), item);
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        self.changes.notified().boxed()
     }
 }
 
-impl Follower<ClusterDeployment> for Fleet {
-    fn listed(&self, objects: &Store<Guarded<ClusterDeployment>>) {
+impl<K: Member> Follower<K> for Watched<K> {
+    fn listed(&self, objects: &Store<Guarded<K>>) {
         self.lock().objects = Some(objects.clone());
         self.changes.notify_one();
     }

@@ -1,7 +1,7 @@
 //! `PowerRollouts`: starts targets in waves, as `shared::rollout` plans it.
 //!
-//! It reads the `ClusterDeployments` that the Hive system watches, and only writes intent and its claim on them: the
-//! Hive system carries out the change. Claims and records on the targets and the status of the rollout are all that a
+//! It reads the objects that other systems watch, and only writes intent and its claim on them: those systems carry
+//! out the change. Claims and records on the targets and the status of the rollout are all that a
 //! new leader needs.
 
 mod abandoned;
@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::select_all;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::annotation::keys;
@@ -26,13 +28,14 @@ use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::{Candidate, Input, Plan, has_begun, is_closed, plan};
 use shared::rollout::{Members, NamespaceLabels, needs_namespaces, timeline};
 use shared::text::{sanitize_chain, sanitize_to};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::info;
 
+pub use self::checks::Verdict;
 use self::checks::{Checks, Identity};
 use self::facts::HubFacts;
-pub use self::fleet::Fleet;
-use self::fleet::Item;
+pub use self::fleet::{FleetKind, Item, Member, Watched};
 use self::selection::Selection;
 pub use self::selection::trim;
 use self::snapshots::Snapshots;
@@ -44,7 +47,6 @@ use crate::runtime::{
     Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target, WriteError, clock,
 };
 use crate::spoke::Network;
-use crate::systems::hive::Ownership;
 
 /// Rollouts of one page of the first list: each may have a megabyte of names.
 const PAGE_SIZE: u32 = 10;
@@ -71,14 +73,19 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// Longest reason why nothing starts, in characters.
 const MAX_BLOCKED: usize = 512;
 
+/// Longest kind in a message, in characters.
+const MAX_KIND: usize = 63;
+
 /// What Events about rollouts are about.
 const ACTION: &str = "Rollout";
 
 /// The system.
 pub struct Rollouts {
     handle: Handle<PowerRollout>,
-    fleet: Arc<Fleet>,
-    ownership: Arc<Ownership>,
+    /// The kinds that this controller watches.
+    kinds: Vec<FleetKind>,
+    /// Something has changed that no fleet tells of.
+    changes: Notify,
     /// How spokes are reached.
     network: Network,
     facts: HubFacts,
@@ -94,14 +101,20 @@ impl Rollouts {
     /// system comes to know. Records are kept in `namespace`.
     pub fn new(
         handle: Handle<PowerRollout>,
-        fleet: Arc<Fleet>,
-        ownership: Arc<Ownership>,
+        kinds: Vec<FleetKind>,
         network: Network,
         namespace: String,
         queue: Arc<Turns>,
     ) -> Self {
         let (facts, turns, snapshots) = (HubFacts::default(), checks::turns(), Snapshots::new(namespace));
-        Self { handle, fleet, ownership, network, facts, turns, snapshots, queue }
+        Self { handle, kinds, changes: Notify::new(), network, facts, turns, snapshots, queue }
+    }
+}
+
+impl Rollouts {
+    /// The kind of a rollout's targets, if this controller watches it.
+    fn kind(&self, rollout: &PowerRollout) -> Option<&FleetKind> {
+        self.kinds.iter().find(|kind| kind.row.kind.kind == rollout.spec.targets.kind)
     }
 }
 
@@ -212,13 +225,14 @@ impl System for Rollouts {
         if rollout.metadata.deletion_timestamp.is_some() {
             return Ok(Observed::Rest(None));
         }
-        let Some(items) = self.fleet.items() else { return Ok(Observed::Rest(Some(UNLISTED))) };
+        let Some(kind) = self.kind(rollout) else { return Ok(unserved(rollout)) };
+        let Some(items) = kind.fleet.items() else { return Ok(Observed::Rest(Some(UNLISTED))) };
         let state = &mut target.state;
         // A claim that its last write has left behind, or a restored object brings along, still has to end.
         if rests(rollout) && !has_claim(self, rollout, &items).await? {
             state.rest();
             self.snapshots.forget(uid_of(rollout));
-            self.fleet.changes.notify_one(); // it may be the turn of another one
+            self.changes.notify_one(); // it may be the turn of another one
             return Ok(Observed::Rest(expire(self, rollout).await?));
         }
         let mut observation = Observation::of(rollout);
@@ -233,10 +247,12 @@ impl System for Rollouts {
         if let Some(left) = state.selection.left(rollout).filter(|_| self.snapshots.known(rollout).is_none()) {
             return Ok(Observed::Rest(Some(left)));
         }
-        observation.upgrades =
-            self.facts.upgrades(client).await.map_err(ReconcileError::read("the ClusterGroupUpgrades"))?;
+        if kind.upgrades {
+            observation.upgrades =
+                self.facts.upgrades(client).await.map_err(ReconcileError::read("the ClusterGroupUpgrades"))?;
+        }
         members(self, &mut observation, &items, state).await?;
-        observation.domains = self.ownership.domains(observation.items.iter().map(|(item, _)| &*item.object));
+        observation.domains = observation.items.iter().map(|(item, _)| (kind.domain)(item)).collect();
         let now = observation.now;
         if rollout.spec.paused || is_closed(&rollout.spec, now) {
             state.checks = Checks::default();
@@ -255,10 +271,10 @@ impl System for Rollouts {
         let rollout = whole.as_deref().unwrap_or(rollout);
         let of = |item: &Item| checked.get(&item.identity());
         let candidates = items.iter().zip(domains).map(|((item, group), domain)| Candidate {
-            object: &item.observed,
+            object: &item.view,
             group: *group,
             domain: domain.as_deref(),
-            upgrade: upgrades.get(&item.observed.name).map(String::as_str),
+            upgrade: upgrades.get(&item.view.identity.name).map(String::as_str),
             checked: if checked.is_empty() { None } else { of(item).map(|(why, at)| (why.as_str(), *at)) },
             checking: !checking.is_empty() && checking.contains(&item.identity()),
         });
@@ -321,14 +337,15 @@ impl System for Rollouts {
     fn forget(&self, key: &Key) {
         self.hub().metrics.rollouts.forget(key);
         // Its claims become records.
-        self.fleet.changes.notify_one();
+        self.changes.notify_one();
     }
 
     async fn follow(&self) {
         self.handle.listed().await;
         let triggers = async {
             loop {
-                self.fleet.changes.notified().await;
+                let fleets = self.kinds.iter().map(|kind| kind.fleet.changed());
+                select_all(fleets.chain([self.changes.notified().boxed()])).await;
                 tokio::time::sleep(DEBOUNCE).await;
                 for rollout in self.queue.admitted(|| self.handle.objects()).iter() {
                     self.handle.trigger(rollout.clone());
@@ -370,12 +387,25 @@ fn uid_of(rollout: &PowerRollout) -> &str {
 }
 
 fn is_own(rollout: &PowerRollout, item: &Item) -> bool {
-    item.observed.mark.as_ref().is_some_and(|mark| rollout.metadata.uid.as_ref() == Some(&mark.uid))
+    item.view.desired.mark.as_ref().is_some_and(|mark| rollout.metadata.uid.as_ref() == Some(&mark.uid))
+}
+
+/// Nothing is known of its targets, because the watch of their kind is off. One that has begun is left as it is.
+fn unserved(rollout: &PowerRollout) -> Observed<Observation<'_>> {
+    if has_begun(rollout) {
+        return Observed::Rest(None);
+    }
+    let mut observation = Observation::of(rollout);
+    let kind = sanitize_to(&rollout.spec.targets.kind, MAX_KIND);
+    observation.blocked = Some(format!(
+        "spec.targets.kind: this hibernate-controller does not watch kind {kind}: start it with the option for that system"
+    ));
+    Observed::Facts(observation)
 }
 
 /// Whether a member has a claim of this rollout. While members are unknown, every claim of it has to end.
 async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Item>]) -> Result<bool, ReconcileError> {
-    let is_claim = |item: &&Arc<Item>| item.observed.mark.as_ref().is_some_and(|mark| mark.ended.is_none());
+    let is_claim = |item: &&Arc<Item>| item.view.desired.mark.as_ref().is_some_and(|mark| mark.ended.is_none());
     let claimed: Vec<&Arc<Item>> = items.iter().filter(|item| is_own(rollout, item)).filter(is_claim).collect();
     if claimed.is_empty() || !has_begun(rollout) {
         return Ok(false);
@@ -383,7 +413,7 @@ async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Ite
     let snapshot =
         rollouts.snapshots.read(rollouts.hub(), rollout).await.map_err(ReconcileError::read("the members"))?;
     let is_member =
-        |item: &&Arc<Item>| snapshot.as_ref().map_or(true, |known| known.group(item.observed.uid).is_some());
+        |item: &&Arc<Item>| snapshot.as_ref().map_or(true, |known| known.group(item.view.identity.uid).is_some());
     Ok(claimed.iter().any(is_member))
 }
 
@@ -405,7 +435,7 @@ async fn members(
     let is_known = known.is_some();
     match known {
         Some(Ok(known)) => {
-            let group = |item: &Arc<Item>| Some((item.clone(), known.group(item.observed.uid)?));
+            let group = |item: &Arc<Item>| Some((item.clone(), known.group(item.view.identity.uid)?));
             observation.items = items.iter().filter_map(group).collect();
         }
         // Nothing starts, but what has begun ends.
@@ -438,8 +468,8 @@ async fn members(
 
 /// The targets that the rollout selects.
 fn select(members: &Members<'_>, items: &[Arc<Item>], namespaces: &NamespaceLabels) -> Vec<(Arc<Item>, usize)> {
-    let selected = items.iter().filter(|item| members.cover(&item.observed, namespaces));
-    selected.map(|item| (item.clone(), members.group(&item.observed))).collect()
+    let selected = items.iter().filter(|item| members.cover(&item.view, namespaces));
+    selected.map(|item| (item.clone(), members.group(&item.view))).collect()
 }
 
 /// Deletes a rollout whose `ttlAfterFinished` has passed. How long it is kept otherwise.

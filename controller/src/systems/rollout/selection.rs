@@ -25,7 +25,7 @@ pub fn trim(rollout: &mut PowerRollout) {
         annotations.retain(|key, _| STAMP.contains(&key.as_str()));
     }
     let spec = &mut rollout.spec;
-    spec.targets = Targets { kind: spec.targets.kind, ..Targets::default() };
+    spec.targets = Targets { kind: std::mem::take(&mut spec.targets.kind), ..Targets::default() };
     for group in &mut spec.groups {
         (group.selector, group.names) = (None, Vec::new());
     }
@@ -94,8 +94,8 @@ mod tests {
     use serde_json::json;
     use shared::annotation::keys;
     use shared::hive::api::ClusterDeployment;
-    use shared::rollout::observed::Observed;
     use shared::rollout::{Members, NamespaceLabels};
+    use shared::target::lifecycle::Lifecycle;
 
     use super::super::unstamped;
     use super::*;
@@ -134,7 +134,7 @@ mod tests {
             assert_eq!(unstamped(&rollout), None, "it may start");
             assert_eq!(left["spec"]["groups"].as_array().map(Vec::len), Some(2), "limits and approvals of groups stay");
             let members = Members::of(&rollout.spec).expect("members");
-            assert!(!members.cover(&Observed::of(&cluster, &["aws"]), &NamespaceLabels::new()), "{targets}");
+            assert!(!members.cover(&cluster.view(&["aws"]), &NamespaceLabels::new()), "{targets}");
         }
     }
 }

@@ -12,7 +12,6 @@ use std::path::Path;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use futures::future::join_all;
 use kube::config::Kubeconfig;
-use shared::fdb::recover::check::suspended;
 use shared::target::{Kind, Kinds};
 
 use self::install::SCRIPT_NAME;
@@ -23,6 +22,7 @@ use crate::cli::argv::normalized;
 use crate::cli::{Cli, HubArgs};
 use crate::output;
 use crate::read::fdb::{DatabaseSnapshot, clusters};
+use crate::recover::check::suspended;
 
 const NO_SPACE: u8 = 2;
 const NO_FILES: u8 = 4;

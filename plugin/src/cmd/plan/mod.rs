@@ -48,7 +48,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     let asked = rollout::Asked::read(&args.rollout, &now)?;
     let end = args.time.resolve_from(&now, asked.as_ref().and_then(rollout::Asked::not_before))?;
     if let Some(asked) = &asked {
-        selection = asked.checked(selection)?;
+        selection = asked.checked(kinds, selection)?;
     }
     let hub = Hub::connect(hub_args).await?;
     let namespace = selection.scope(&hub, hub_args);

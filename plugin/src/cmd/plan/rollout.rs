@@ -9,13 +9,11 @@ use serde::Serialize;
 use serde_json::json;
 use shared::annotation::mark::Power;
 use shared::finding::{Finding, Severity, code};
-use shared::hive::api::ClusterDeployment;
 use shared::rollout::api::{TargetName, Targets};
 use shared::rollout::forecast::{Forecast, Subject, forecast};
 use shared::rollout::member::MemberState;
-use shared::rollout::observed::{self, Observed};
 use shared::rollout::plan::MAX_CONCURRENCY;
-use shared::target::PowerAction;
+use shared::target::{Kinds, PowerAction};
 
 use super::outlook::Outlook;
 use super::verdict;
@@ -23,7 +21,7 @@ use crate::cli::duration::elapsed;
 use crate::cli::rollout::{Hours, RolloutFlags};
 use crate::cli::{PlanOutput, time};
 use crate::cmd::rollout::canary::{self, Canary, CanaryGroup, name_of, place};
-use crate::cmd::rollout::create::of_clusters;
+use crate::cmd::rollout::create::of_one_kind;
 use crate::cmd::rollout::draft::{self, Request};
 use crate::error::{Failure, Problem, RolloutError};
 use crate::output;
@@ -60,9 +58,9 @@ impl<'a> Asked<'a> {
     }
 
     /// # Errors
-    /// When the command line names other kinds than `ClusterDeployments`.
-    pub(super) fn checked(&self, selection: Selection) -> Result<Selection, RolloutError> {
-        of_clusters(self.flag, selection)
+    /// When the command line names kinds that no rollout has as targets, or several.
+    pub(super) fn checked(&self, kinds: Kinds, selection: Selection) -> Result<Selection, RolloutError> {
+        of_one_kind(kinds, self.flag, selection).map(|(selection, _)| selection)
     }
 
     /// The groups of canaries among what was found.
@@ -151,8 +149,8 @@ fn planned(
         };
         let group = place.map_or(subject.group, |(_, group)| *group);
         let row = Row {
-            namespace: subject.object.namespace.clone(),
-            name: subject.object.name.clone(),
+            namespace: subject.object.identity.namespace.clone(),
+            name: subject.object.identity.name.clone(),
             group: groups.get(group).map(|group| group.group.name.clone()).unwrap_or_default(),
             domain: subject.domain.clone(),
             state,
@@ -177,24 +175,25 @@ fn found(groups: &[CanaryGroup], outlooks: &[Outlook]) -> Vec<CanaryGroup> {
 /// the hub knows. What another webhook or a policy refuses is deferred: the controller's account may be exempt.
 fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook: &Outlook) -> Subject {
     let target = &outlook.target;
-    let cluster = serde_json::from_value::<ClusterDeployment>(target.object.clone()).unwrap_or_default();
-    let object = Observed::of(&cluster, &[cluster.spec.platform.name()]);
+    let platform = target.row.record(&target.object).ok().and_then(|record| record.platform).unwrap_or_default();
+    let mut object = (target.row.read)(&target.object).map(|read| read.view(&[&platform])).unwrap_or_default();
     let blocks = |code: &str| {
-        let mut hub = outlook.hub.iter().filter(|_| object.desired == Power::Running);
+        let mut hub = outlook.hub.iter().filter(|_| object.desired.power == Power::Running);
         hub.find(|finding| finding.severity == Severity::Block && finding.code == code).map(said)
     };
-    let refused = object.refused.clone().or_else(|| blocks(verdict::PLATFORM_ROW));
+    let refused = object.obstacles.refused.clone().or_else(|| blocks(verdict::PLATFORM_ROW));
     let of_spoke = [code::UPGRADE_IN_PROGRESS, code::SPOKE_NOT_ASKED];
-    let mut found = outlook.controller.iter().filter(|_| object.has_spoke);
+    let mut found = outlook.controller.iter().filter(|_| object.observed.has_spoke);
     let checked = found.find(|finding| of_spoke.contains(&finding.code.as_str())).map(said);
     let checked = checked.or_else(|| blocks(verdict::REFUSED));
     let member = name_of(target);
+    object.obstacles.refused = refused;
     Subject {
         group: groups.iter().position(|group| group.members.contains(&member)).unwrap_or(groups.len()),
-        domain: observed::domain(&cluster),
+        domain: object.obstacles.domain.clone().unwrap_or_default(),
         upgrade: upgrades.get(&target.name).cloned(),
         checked,
-        object: Observed { refused, ..object },
+        object,
     }
 }
 

@@ -188,18 +188,22 @@ mod tests {
     use crate::error::Exit;
     use crate::select::target::Target;
 
-    fn planned(name: &str, changes: bool, protected: bool) -> Found {
+    fn planned(name: &str, changes: bool, protected: bool) -> Planned {
         let annotations = json!({ keys::PROTECTED: protected.to_string() });
         let metadata = json!({ "name": name, "namespace": "x", "annotations": annotations });
         let patch = Change::Patch { patch: json!({}), message: String::new(), warnings: Vec::new() };
         let change = if changes { patch } else { Change::None { message: String::new(), follows: true } };
         let target = Target::new(&CLUSTER_DEPLOYMENT, "v1", json!({ "metadata": metadata }));
-        Ok(Planned { target, change: Ok(change), preflight: None })
+        Planned { target, change: Ok(change), preflight: None }
     }
 
-    fn with(found: Found, consequence: String) -> Found {
+    fn with(one: Planned, consequence: String) -> Planned {
         let preflight = Some(Ok(Briefing { consequences: vec![consequence], ..Briefing::default() }));
-        found.map(|one| Planned { preflight, ..one })
+        Planned { preflight, ..one }
+    }
+
+    fn asked(action: PowerAction, planned: impl IntoIterator<Item = Planned>) -> Option<String> {
+        question(action, &planned.into_iter().map(Ok).collect::<Vec<_>>())
     }
 
     fn briefing(findings: &[(Severity, &str)]) -> Briefing {
@@ -282,33 +286,33 @@ mod tests {
             vec![planned("a", true, false), planned("b", false, true)],
             vec![planned("a", false, false), planned("b", false, false)],
         ] {
-            assert_eq!(question(PowerAction::Hibernate, &targets), None);
+            assert_eq!(asked(PowerAction::Hibernate, targets), None);
         }
-        assert_eq!(question(PowerAction::Resume, &[planned("a", true, true)]), None);
+        assert_eq!(asked(PowerAction::Resume, [planned("a", true, true)]), None);
     }
 
     #[test]
     fn a_sleep_that_destroys_something_is_worth_a_question() {
         let deletes = |found| [with(found, "7 Pods are deleted.".to_owned())];
         assert_eq!(
-            question(PowerAction::Hibernate, &deletes(planned("a", true, false))).unwrap(),
+            asked(PowerAction::Hibernate, deletes(planned("a", true, false))).unwrap(),
             "About to hibernate 1 target:\n  clusterdeployment.hive.openshift.io/a in x\n    7 Pods are deleted.\n\
              Continue? [y/N] "
         );
-        assert_eq!(question(PowerAction::Hibernate, &deletes(planned("a", false, false))), None);
+        assert_eq!(asked(PowerAction::Hibernate, deletes(planned("a", false, false))), None);
     }
 
     #[test]
     fn the_question_lists_what_changes() {
         let two = [planned("a", true, false), planned("b", true, true), planned("c", false, false)];
         assert_eq!(
-            question(PowerAction::Hibernate, &two).unwrap(),
+            asked(PowerAction::Hibernate, two).unwrap(),
             "About to hibernate 2 targets:\n  clusterdeployment.hive.openshift.io/a in x\n  \
              clusterdeployment.hive.openshift.io/b in x (protected)\nContinue? [y/N] "
         );
-        assert!(question(PowerAction::Hibernate, &[planned("a", true, true)]).unwrap().contains("1 target:"));
+        assert!(asked(PowerAction::Hibernate, [planned("a", true, true)]).unwrap().contains("1 target:"));
         let many: Vec<_> = (0..25).map(|at| planned(&at.to_string(), true, false)).collect();
-        assert!(question(PowerAction::Resume, &many).unwrap().contains("and 5 more"));
+        assert!(asked(PowerAction::Resume, many).unwrap().contains("and 5 more"));
     }
 
     #[test]
@@ -316,7 +320,7 @@ mod tests {
         let plain = (0..25).map(|at| planned(&at.to_string(), true, false));
         let deletes = |at: u32| with(planned(&at.to_string(), true, false), format!("{at} Pods are deleted."));
         let many: Vec<_> = plain.chain((25..50).map(deletes)).collect();
-        let text = question(PowerAction::Hibernate, &many).unwrap();
+        let text = asked(PowerAction::Hibernate, many).unwrap();
         for at in 25..50 {
             assert!(text.contains(&format!("/{at} in x\n    {at} Pods are deleted.\n")), "{at}: {text}");
         }

@@ -119,13 +119,13 @@ mod tests {
     use super::super::plan::Planned;
     use super::*;
 
-    fn planned(name: &str, labels: &Value, change: Result<Change, Failure>) -> Found {
+    fn planned(name: &str, labels: &Value, change: Result<Change, Failure>) -> Planned {
         let object = json!({ "metadata": { "name": name, "namespace": "x", "labels": labels } });
-        Ok(Planned { target: Target::new(&DEPLOYMENT, "v1", object), change, preflight: None })
+        Planned { target: Target::new(&DEPLOYMENT, "v1", object), change, preflight: None }
     }
 
-    fn unchanged() -> Result<Change, Failure> {
-        Ok(Change::None { message: String::new(), follows: true })
+    fn unchanged() -> Change {
+        Change::None { message: String::new(), follows: true }
     }
 
     #[test]
@@ -136,16 +136,16 @@ mod tests {
             ("kube-system", json!({}), Some(Exit::Refused)),
             ("renamed", ours, Some(Exit::Refused)),
         ] {
-            let checked = is_of_the_hub(name, &[planned("web", &labels, unchanged())]);
+            let checked = is_of_the_hub(name, &[Ok(planned("web", &labels, Ok(unchanged())))]);
             assert_eq!(checked.err().map(|problem| problem.exit()), exit, "{name}");
         }
     }
 
     #[test]
     fn one_that_refuses_or_cannot_be_read_refuses_the_whole_namespace() {
-        let plan = |change| planned("web", &json!({}), change);
+        let plan = |change| Ok(planned("web", &json!({}), change));
         let failed = |error: TargetError| plan(Err(Failure::new("deployment.apps/web".to_owned(), error.into())));
-        let fine = || plan(unchanged());
+        let fine = || plan(Ok(unchanged()));
         let volumes = || failed(TargetError::Refused("whenScaled".to_owned()));
         let broken = || failed(TargetError::Impossible("no count".to_owned()));
         let unread = || {

@@ -55,7 +55,7 @@ impl<'a> Writer<'a> {
         let (what, namespace) = (target.full_name(), target.namespace.clone());
         let (result, warnings) = match change {
             Ok(change) => with_warnings(self.write(target, change)).await,
-            Err(failure) => (Err(failure.problem), Vec::new()),
+            Err(failure) => (Err(*failure.problem), Vec::new()),
         };
         let result = result.map_err(|problem| Failure::new(what.clone(), problem));
         Outcome { of: Some((what, namespace)), warnings, result }

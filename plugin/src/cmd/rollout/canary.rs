@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use shared::rollout::api::{TargetGroup, TargetName};
 use shared::rollout::selector::{self, selects};
 
-use crate::cli::name::{is_name, is_namespace};
+use crate::cli::values::{is_name, is_namespace};
 use crate::error::RolloutError;
 use crate::select::target::Target;
 
@@ -111,7 +111,8 @@ impl Canary {
             Who::Labels(labels) => selects(labels, &labels_of(target)),
             Who::Name { namespace, name } => {
                 let namespace = namespace.as_deref().or(chosen);
-                target.name == *name && namespace.is_none_or(|namespace| target.namespace == namespace)
+                target.name == *name
+                    && namespace.is_none_or(|chosen| target.namespace == chosen || target.namespace.is_empty())
             }
         };
         let members: Vec<TargetName> = targets.iter().filter(|target| is_meant(target)).map(name_of).collect();
@@ -130,9 +131,9 @@ pub(crate) fn name_of(target: &Target) -> TargetName {
     TargetName { namespace: target.namespace.clone(), name: target.name.clone() }
 }
 
-/// `NAMESPACE/NAME`.
+/// `NAMESPACE/NAME`, or `NAME` for a kind without namespaces.
 pub(crate) fn place(target: &TargetName) -> String {
-    format!("{}/{}", target.namespace, target.name)
+    if target.namespace.is_empty() { target.name.clone() } else { format!("{}/{}", target.namespace, target.name) }
 }
 
 fn labels_of(target: &Target) -> BTreeMap<String, String> {

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, stdin};
 use shared::annotation::format;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::MAX_CONCURRENCY;
-use shared::target::{CLUSTER_DEPLOYMENT, Kinds, POWER_ROLLOUT, PowerAction, TargetKind, is_protected};
+use shared::target::{Kinds, POWER_ROLLOUT, PowerAction, TargetKind, is_protected};
 use shared::text::{and_more, name_some};
 
 use super::canary::{self, CanaryGroup, name_of, place};
@@ -15,6 +15,7 @@ use super::guard;
 use crate::api::middleware::with_warnings;
 use crate::api::{Hub, Resource, Write};
 use crate::cli::duration::Limit;
+use crate::cli::time::TimeError;
 use crate::cli::{ActArgs, DryRun, HubArgs, WriteFlags, time};
 use crate::error::{Exit, Failure, Problem, RolloutError};
 use crate::output::{self, nothing_found, prompt};
@@ -41,7 +42,7 @@ pub(crate) async fn run(
     if force {
         return Err(RolloutError::Force { flag }.into());
     }
-    let selection = of_clusters(flag, parse(kinds, &args.targets, Flags::new(hub_args, args.all))?)?;
+    let (selection, row) = of_one_kind(kinds, flag, parse(kinds, &args.targets, Flags::new(hub_args, args.all))?)?;
     if let Selection::Named(names) = &selection {
         draft::within_limit(names.iter().collect())?;
     }
@@ -49,6 +50,9 @@ pub(crate) async fn run(
     let hours = args.rollout.hours(&now)?;
     let end = args.time.resolve_from(&now, hours.not_before)?;
     let canaries = canary::read(&args.rollout.canary)?;
+    if end.is_some() && !row.has_schedule {
+        return Err(TimeError::NoController(row.kind.resource_name()).into());
+    }
     let hub = Hub::connect(hub_args).await?;
     let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
     let found = match all_or_none(Resolver::new(&hub, namespace).resolve(&selection).await) {
@@ -60,14 +64,14 @@ pub(crate) async fn run(
         return Ok(Exit::Done);
     }
     let groups = canary::find(&canaries, namespace, args.rollout.pause_after_canary, &found)?;
-    let targets = draft::targets(&selection, namespace, &found)?;
+    let targets = draft::targets(row, &selection, namespace, &found)?;
     let request = Request { end, reason: args.reason.as_deref() };
     let spec = draft::spec(action, &args.rollout, hours, request, targets, found.len(), &groups);
     let name = draft::name(spec.action, now.timestamp(), draft::random());
     let rollout = draft::object(name, spec);
     let summary = summary(action, &rollout, &found, &groups);
     if args.write.dry_run != DryRun::Client {
-        guard::check(&hub, rollout.metadata.name.as_deref().unwrap_or_default(), args.rollout.paused).await?;
+        guard::check(&hub, rollout.metadata.name.as_deref().unwrap_or_default(), args.rollout.paused, row).await?;
     }
     if args.write.changes() && !args.yes && stdin().is_terminal() {
         prompt::yes(&question(&summary, &found))?;
@@ -141,30 +145,42 @@ pub(crate) fn full_name(rollout: &PowerRollout) -> String {
     POWER_ROLLOUT.kind.full_name(rollout.metadata.name.as_deref().unwrap_or_default())
 }
 
-/// The selection without other kinds than `ClusterDeployments`.
+/// The selection of objects of one kind that rollouts may have as targets, and its row. A name without a type is that
+/// of an object of the first such kind.
 ///
 /// # Errors
-/// When the command line names others.
-pub(crate) fn of_clusters(flag: &'static str, selection: Selection) -> Result<Selection, RolloutError> {
-    let other = |row: &&TargetKind| **row != CLUSTER_DEPLOYMENT;
-    let refuse = |found: String| Err(RolloutError::OtherKind { flag, found });
-    match selection {
-        Selection::Query { ref kinds, .. } => match kinds.iter().copied().find(other) {
-            Some(row) => refuse(row.kind.resource_name()),
-            None => Ok(selection),
-        },
-        Selection::Named(references) => {
-            let typed = references.iter().filter(|one| one.word.is_some());
-            let foreign =
-                typed.filter(|one| !one.kinds.contains(&&CLUSTER_DEPLOYMENT)).find_map(|one| one.kinds.first());
-            if let Some(row) = foreign {
-                return refuse(row.kind.resource_name());
-            }
-            // A name without a type is that of a cluster.
-            let clusters = |one: Reference| Reference { kinds: vec![&CLUSTER_DEPLOYMENT], ..one };
-            Ok(Selection::Named(references.into_iter().map(clusters).collect()))
-        }
+/// When the command line names other kinds, or several.
+pub(crate) fn of_one_kind(
+    kinds: Kinds,
+    flag: &'static str,
+    selection: Selection,
+) -> Result<(Selection, &'static TargetKind), RolloutError> {
+    let names = || kinds.in_rollouts().map(|row| format!("{}s", row.kind.kind)).collect::<Vec<_>>().join(" or ");
+    let by_default = kinds.in_rollouts().next();
+    let of_word = |one: &Reference| match one.word {
+        Some(_) => one.kinds.first().copied(),
+        None => by_default,
+    };
+    let named: Vec<&'static TargetKind> = match &selection {
+        Selection::Query { kinds, .. } => kinds.clone(),
+        Selection::Named(references) => references.iter().filter_map(of_word).collect(),
+    };
+    let Some(row) = named.first().copied().or(by_default).filter(|row| row.in_rollouts.is_some()) else {
+        let found = named.first().map(|row| row.kind.resource_name()).unwrap_or_default();
+        return Err(RolloutError::OtherKind { flag, kinds: names(), found });
+    };
+    if let Some(other) = named.iter().find(|other| **other != row) {
+        let found = format!("{} and {}", row.kind.resource_name(), other.kind.resource_name());
+        return Err(RolloutError::OtherKind { flag, kinds: names(), found });
     }
+    let selection = match selection {
+        Selection::Named(references) => {
+            let of_row = |one: Reference| Reference { kinds: vec![row], ..one };
+            Selection::Named(references.into_iter().map(of_row).collect())
+        }
+        query @ Selection::Query { .. } => query,
+    };
+    Ok((selection, row))
 }
 
 /// Every target, or the exit code of the failures, which are printed: a rollout of some of them was not asked for.
@@ -224,7 +240,7 @@ fn question(summary: &[String], found: &[Target]) -> String {
 /// Where many targets change at once although a rollout could take them in waves: a line for whoever sees it on a
 /// terminal.
 pub(crate) fn hint<'a>(rows: impl Iterator<Item = &'a TargetKind>, on_terminal: bool) -> Option<String> {
-    let targets = rows.filter(|row| **row == CLUSTER_DEPLOYMENT).count();
+    let targets = rows.filter(|row| row.in_rollouts.is_some()).count();
     (on_terminal && targets > LISTED).then(|| {
         format!(
             "{targets} targets change at once: use --max-concurrency and --canary to change them in waves (a rollout)"
@@ -238,6 +254,8 @@ mod tests {
 
     use shared::target::KINDS;
 
+    use shared::target::{CLUSTER_DEPLOYMENT, KKP_CLUSTER};
+
     use super::*;
     use crate::cli::rollout::{Hours, RolloutFlags};
     use crate::cmd::rollout::canary::tests::target;
@@ -247,26 +265,37 @@ mod tests {
         let words: Vec<String> = line.split_whitespace().map(Into::into).collect();
         let flags = Flags { all: line.starts_with("all"), ..Flags::default() };
         let words = words.strip_prefix(&["all".to_owned()]).unwrap_or(&words);
-        of_clusters("--paused", parse(KINDS, words, flags).unwrap()).map_err(|error| error.to_string())
+        of_one_kind(KINDS, "--paused", parse(KINDS, words, flags).unwrap())
+            .map(|(selection, _)| selection)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_rollout_is_of_clusters_only() {
-        for line in ["demo", "cd/demo web", "cd demo web", "all", "all cd"] {
+    fn a_rollout_is_of_one_kind_that_its_row_allows() {
+        for (line, kind) in [
+            ("demo", &CLUSTER_DEPLOYMENT),
+            ("cd/demo web", &CLUSTER_DEPLOYMENT),
+            ("cd demo web", &CLUSTER_DEPLOYMENT),
+            ("all", &CLUSTER_DEPLOYMENT),
+            ("all cd", &CLUSTER_DEPLOYMENT),
+            ("cluster/abc cluster/def", &KKP_CLUSTER),
+            ("all cluster", &KKP_CLUSTER),
+        ] {
             let kinds = match selected(line).unwrap() {
                 Selection::Query { kinds, .. } => kinds,
                 Selection::Named(names) => names.into_iter().flat_map(|name| name.kinds).collect(),
             };
-            assert!(kinds.iter().all(|row| **row == CLUSTER_DEPLOYMENT), "{line}");
+            assert!(kinds.iter().all(|row| *row == kind), "{line}");
         }
-        for (line, kind) in [
+        for (line, found) in [
             ("deploy/web", "deployments.apps"),
-            ("cd/demo cluster/abc", "clusters.kubermatic.k8c.io"),
+            ("cd/demo cluster/abc", "clusterdeployments.hive.openshift.io and clusters.kubermatic.k8c.io"),
+            ("demo cluster/abc", "clusterdeployments.hive.openshift.io and clusters.kubermatic.k8c.io"),
             ("all deploy", "deployments.apps"),
-            ("all cd,cluster", "clusters.kubermatic.k8c.io"),
+            ("all cd,cluster", "clusterdeployments.hive.openshift.io and clusters.kubermatic.k8c.io"),
         ] {
             let error = selected(line).unwrap_err();
-            assert!(error.starts_with("--paused creates a PowerRollout") && error.contains(kind), "{line}: {error}");
+            assert!(error.starts_with("--paused creates a PowerRollout") && error.contains(found), "{line}: {error}");
             assert!(error.contains("omit the options"), "{error}");
         }
     }

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::core::ObjectMeta;
 use shared::annotation::mark::Action;
-use shared::rollout::api::{PowerRollout, PowerRolloutSpec, RolloutReference, TargetKind, Targets};
+use shared::rollout::api::{PowerRollout, PowerRolloutSpec, RolloutReference, Targets};
 use shared::rollout::selector;
-use shared::target::PowerAction;
+use shared::target::{PowerAction, TargetKind};
 
 use super::canary::{CanaryGroup, name_of};
 use crate::cli::rollout::{Hours, RolloutFlags};
@@ -36,24 +36,26 @@ pub(crate) struct Request<'a> {
 /// # Errors
 /// When there are too many names, or the selector is none that a rollout can hold.
 pub(crate) fn targets(
+    row: &TargetKind,
     selection: &Selection,
     namespace: Option<&str>,
     found: &[Target],
 ) -> Result<Targets, RolloutError> {
+    let kind = row.kind.kind.to_owned();
     let Selection::Query { selector: labels, .. } = selection else {
         let names: Vec<_> = found.iter().map(name_of).collect();
-        return Ok(Targets { names: within_limit(names)?, ..Targets::default() });
+        return Ok(Targets { kind, names: within_limit(names)?, ..Targets::default() });
     };
     let selector = match labels.trim() {
         "" => None,
         labels => Some(selector::parse(labels).map_err(RolloutError::Selector)?),
     };
-    let namespace_selector = namespace.map(|name| LabelSelector {
+    let namespace_selector = namespace.filter(|_| row.kind.is_namespaced()).map(|name| LabelSelector {
         match_labels: Some([(NAMESPACE_NAME.to_owned(), name.to_owned())].into()),
         match_expressions: None,
     });
     let all = selector.is_none() && namespace_selector.is_none();
-    Ok(Targets { kind: TargetKind::ClusterDeployment, selector, namespace_selector, names: Vec::new(), all })
+    Ok(Targets { kind, selector, namespace_selector, names: Vec::new(), all })
 }
 
 /// # Errors
@@ -175,7 +177,7 @@ fn whole_seconds(time: Timestamp) -> Time {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use shared::target::KINDS;
+    use shared::target::{CLUSTER_DEPLOYMENT, KINDS};
 
     use super::*;
     use crate::cli::{Cli, Command};
@@ -206,7 +208,7 @@ mod tests {
         let request = Request { end: act.time.resolve(&now).unwrap(), reason: act.reason.as_deref() };
         let flags = &act.rollout;
         let canaries = find(&read(&flags.canary).unwrap(), namespace, flags.pause_after_canary, &found).unwrap();
-        let targets = targets(&selection, namespace, &found).unwrap();
+        let targets = targets(&CLUSTER_DEPLOYMENT, &selection, namespace, &found).unwrap();
         json!(spec(action, flags, flags.hours(&now).unwrap(), request, targets, found.len(), &canaries))
     }
 

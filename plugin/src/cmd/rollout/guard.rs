@@ -4,11 +4,11 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use shared::annotation::{format, keys};
-use shared::target::{Kind, POWER_ROLLOUT};
+use shared::target::{CLUSTER_DEPLOYMENT, Kind, POWER_ROLLOUT, TargetKind};
 
 use crate::api::error::HubError;
 use crate::api::{Hub, Resource};
-use crate::cli::name::is_namespace;
+use crate::cli::values::is_namespace;
 use crate::error::{Problem, RolloutError};
 use crate::output;
 use crate::output::age::age;
@@ -27,7 +27,7 @@ const HELD: i64 = 15;
 ///
 /// # Errors
 /// [`RolloutError`] where it could not work, or why the hub cannot be asked.
-pub(crate) async fn check(hub: &Hub, name: &str, paused: bool) -> Result<(), Problem> {
+pub(crate) async fn check(hub: &Hub, name: &str, paused: bool, row: &TargetKind) -> Result<(), Problem> {
     match hub.get(Resource::preferred(&POWER_ROLLOUT.kind), "", name).await {
         // Whoever may not read rollouts may still create one.
         Ok(_) | Err(HubError::NoObject { .. } | HubError::Forbidden { .. }) => {}
@@ -40,17 +40,17 @@ pub(crate) async fn check(hub: &Hub, name: &str, paused: bool) -> Result<(), Pro
     if let Some(why) = no_controller(hub).await? {
         return Err(RolloutError::NoController(why).into());
     }
-    if hive_runs(hub).await { Err(RolloutError::HiveController.into()) } else { Ok(()) }
+    if has_rival(hub, row).await { Err(RolloutError::HiveController.into()) } else { Ok(()) }
 }
 
 /// Warns if a rollout that goes on could not work. It is stored already, and starts once the hub is ready.
-pub(crate) async fn warn(hub: &Hub) {
+pub(crate) async fn warn(hub: &Hub, row: &TargetKind) {
     match no_controller(hub).await {
         Ok(None) => {}
         Ok(Some(why)) => output::warning(&format!("{why}; no target starts until hibernate-controller runs")),
         Err(error) => output::warning(&format!("whether hibernate-controller runs is unknown: {error}")),
     }
-    if hive_runs(hub).await {
+    if has_rival(hub, row).await {
         output::warning(
             "Hive's own hibernation controller is enabled and would change the clusters too; add \"hibernation\" to \
              spec.disabledControllers of the HiveConfig",
@@ -111,6 +111,11 @@ fn held(lease: &Value, namespace: &str, now: Timestamp) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether another controller would change objects of this kind, too.
+async fn has_rival(hub: &Hub, row: &TargetKind) -> bool {
+    *row == CLUSTER_DEPLOYMENT && hive_runs(hub).await
 }
 
 /// Hive says in its `HiveConfig` whether its own hibernation controller runs. On a hub without one, or for a user who

@@ -10,15 +10,15 @@ mod verbs;
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::rollout::api::PowerRollout;
-use shared::target::POWER_ROLLOUT;
+use shared::target::{CLUSTER_DEPLOYMENT, POWER_ROLLOUT, TargetKind};
 
 use self::create::{full_name, report};
 use self::verbs::{Change, Step, step};
 use crate::api::error::HubError;
 use crate::api::middleware::with_warnings;
 use crate::api::{Hub, Resource, Write, patched};
-use crate::cli::name::is_name;
 use crate::cli::rollout::{RolloutArgs, Verb, VerbArgs};
+use crate::cli::values::is_name;
 use crate::cli::{DryRun, HubArgs};
 use crate::error::{Exit, Problem, RolloutError};
 use crate::output;
@@ -45,10 +45,15 @@ pub(crate) async fn run(args: &RolloutArgs, hub_args: &HubArgs) -> Result<Exit, 
     let (rollout, done) = apply(&hub, change, &name, verb).await?;
     if change == Change::Resume && verb.write.dry_run != DryRun::Client {
         // One that was created paused was not checked.
-        guard::warn(&hub).await;
+        guard::warn(&hub, kind_of(&rollout)).await;
     }
     report(&verb.write, &rollout, &done)?;
     Ok(Exit::Done)
+}
+
+/// The row of a rollout's targets. The hub stores no kind without one, and an unknown one is taken for the default.
+fn kind_of(rollout: &PowerRollout) -> &'static TargetKind {
+    rollout.spec.targets.row().unwrap_or(&CLUSTER_DEPLOYMENT)
 }
 
 /// The name that `NAME`, `rollout/NAME`, `powerrollout/NAME` or `pr/NAME` gives.

@@ -8,7 +8,7 @@ use shared::rollout::status::RolloutPhase;
 
 use super::create::{create, full_name, send, waited};
 use super::verbs::Change;
-use super::{apply, draft, get, guard, name_of, typed};
+use super::{apply, draft, get, guard, kind_of, name_of, typed};
 use crate::api::middleware::with_warnings;
 use crate::api::{Hub, Write};
 use crate::cli::rollout::UndoArgs;
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
     let spec = draft::restore(&undone, args.reason.as_deref(), hours.not_after);
     let new_name = draft::name(Action::Restore, now.timestamp(), draft::random());
     if verb.write.dry_run != DryRun::Client {
-        guard::check(&hub, &new_name, false).await?;
+        guard::check(&hub, &new_name, false, kind_of(&undone)).await?;
     }
     let phase = undone.status.as_ref().and_then(|status| status.phase);
     let is_over = undone.spec.abort || phase.is_some_and(RolloutPhase::is_over);

@@ -13,7 +13,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use shared::target::{Kind, Kinds, Record, TargetKind, View};
+use shared::target::{Kind, Kinds, Record, Shows, TargetKind};
 use shared::text::name_some;
 
 use self::printer::Printer;
@@ -39,10 +39,10 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
         if hub_args.all_namespaces && !names.is_empty() && row.kind.is_namespaced() {
             return Err(UsageError::NameInAllNamespaces.into());
         }
-        return match row.view {
-            View::ClusterPool => pools::run(&names, args, hub_args).await,
-            View::FoundationDb => fdb::run(&names, args, hub_args).await,
-            View::Rollout => rollouts::run(&names, args, hub_args).await,
+        return match row.shows {
+            Shows::ClusterPool => pools::run(&names, args, hub_args).await,
+            Shows::FoundationDb => fdb::run(&names, args, hub_args).await,
+            Shows::Rollout => rollouts::run(&names, args, hub_args).await,
         };
     }
     let selection = parse(kinds, &args.targets, Flags { lists: true, ..Flags::new(hub_args, false) })?;

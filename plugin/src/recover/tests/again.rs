@@ -12,8 +12,7 @@ use super::world::*;
 fn two() -> (World, Record) {
     let mut world = World::suspended();
     world.cluster["spec"]["processGroupsToRemove"] = json!(["log-9", "storage-1", "storage-2"]);
-    world.cluster["status"]["processGroups"][0] = removed("storage-2", "storage");
-    world.pods.remove(0);
+    world.suspend_another();
     let replacements = vec!["storage-3".to_owned(), "storage-4".to_owned()];
     let record = Record { replacements, ..world.record(&["storage-1", "storage-2"]) };
     (world, record)
@@ -78,7 +77,7 @@ fn as_many_go_as_come_back_when_a_volume_is_lost_between_two_runs() {
 #[test]
 fn the_one_that_stays_is_of_the_class_of_the_lost_one() {
     let mut world = World::suspended();
-    let groups = world.cluster["status"]["processGroups"].as_array_mut().unwrap();
+    let groups = world.groups();
     groups.extend([removed("log-1", "log"), group("log-2", "log")]);
     world.claims.push(claim("log-1", "log", "2026-11-20T10:00:00Z"));
     let replacements = vec!["log-2".to_owned(), "storage-4".to_owned()];
@@ -213,8 +212,7 @@ fn for_one_that_is_back_nobody_can_go() {
 /// The database was not told about `storage-1`, and the operator has seen it.
 fn excluded() -> World {
     let mut world = back();
-    let condition = json!([{ "type": "ProcessIsMarkedAsExcluded", "timestamp": 1 }]);
-    world.cluster["status"]["processGroups"][1]["processGroupConditions"] = condition;
+    world.report(true);
     world
 }
 
@@ -244,11 +242,9 @@ fn one_that_stayed_excluded_is_included_by_the_next_run() {
 #[test]
 fn for_one_that_is_only_included_nobody_goes() {
     let mut world = excluded();
-    world.cluster["status"]["processGroups"][0] = removed("storage-2", "storage");
-    world.pods.retain(|pod| name(pod) != pod_of("storage-2"));
+    world.suspend_another();
     for id in ["storage-5", "storage-6"] {
-        world.claims.push(claim(id, "storage", "2026-11-21T18:20:00Z"));
-        world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(group(id, "storage"));
+        world.fill_up(id, "2026-11-21T18:20:00Z");
     }
     world.cluster["spec"]["processCounts"] = json!({});
     let goal = world.goal(&["storage-1", "storage-2"]).unwrap();
@@ -276,32 +272,20 @@ fn two_runs_that_begin_at_once_let_one_go_each() {
         let (mut world, _) = two();
         world.cluster["spec"]["processCounts"] = counts;
         for (id, created) in [("storage-5", "2026-11-21T18:10:00Z"), ("storage-6", "2026-11-21T18:20:00Z")] {
-            world.claims.push(claim(id, "storage", created));
-            world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(group(id, "storage"));
+            world.fill_up(id, created);
         }
-        world.cluster["status"]["processGroups"].as_array_mut().unwrap().remove(2);
+        world.groups().remove(2);
         // 1 and 2 are suspended; 4, 5 and 6 run.
         let records = [world.record(&["storage-1"]), world.record(&["storage-2"])];
-        let mut ended = [false, false];
-        let mut done = [Done::default(), Done::default()];
-        for turn in 0..80 {
-            let run = turn % 2;
-            if !ended[run] {
-                let step = world.steps(&records[run], done[run]).unwrap().remove(0);
-                world.carry_out(&step, &mut done[run]);
-                ended[run] = matches!(step, Step::Clear(..));
-            }
-        }
-        assert_eq!(ended, [true, true]);
+        world.run_both(&records);
         assert_eq!(listed(&world), &json!(["log-9", "storage-5", "storage-6"]));
         assert_eq!(left(&world), 3);
 
         // One after the other, each with the plan that it made at the same moment.
         let (mut world, _) = two();
-        world.cluster["spec"]["processCounts"] = json!({ "storage": 2 });
+        world.count(2);
         let records = [world.record(&["storage-1"]), world.record(&["storage-2"])];
-        world.claims.push(claim("storage-5", "storage", "2026-11-21T18:10:00Z"));
-        world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(group("storage-5", "storage"));
+        world.fill_up("storage-5", "2026-11-21T18:10:00Z");
         world.run(&records[0]);
         world.run(&records[1]);
         assert_eq!(listed(&world), &json!(["log-9", "storage-4", "storage-5"]));
@@ -313,12 +297,11 @@ fn two_runs_that_begin_at_once_let_one_go_each() {
 fn a_group_that_the_operator_creates_meanwhile_goes() {
     for last in ["skip", "settle", "status", "resume"] {
         let mut world = World::suspended();
-        world.cluster["spec"]["processCounts"] = json!({ "storage": 4 });
+        world.count(4);
         let record = world.record(&["storage-1"]);
         assert!(world.replacements(&record).is_empty());
         run_until(&mut world, &record, last);
-        world.claims.push(claim("storage-5", "storage", "2026-11-21T18:29:00Z"));
-        world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(group("storage-5", "storage"));
+        world.fill_up("storage-5", "2026-11-21T18:29:00Z");
         bump(&mut world.cluster);
         world.run(&record);
         assert_eq!(listed(&world), &json!(["log-9", "storage-5"]), "{last}");
@@ -355,7 +338,7 @@ fn nothing_goes_for_a_group_that_is_to_come_back_alone() {
     assert_eq!(listed(&world), &json!(["log-9"]));
 
     let (mut world, _) = two();
-    world.cluster["spec"]["processCounts"] = json!({ "storage": 2 });
+    world.count(2);
     let alone = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
     run_until(&mut world, &alone, "skip");
     let other = world.record(&["storage-2"]);
@@ -377,12 +360,11 @@ fn a_group_that_is_excluded_again_is_included_again() {
     let Step::Await(missing) = missing else { panic!("{missing:?}") };
     assert!(missing[0].what.contains("does not show its process yet (MissingProcesses)"), "{missing:?}");
     // It has seen it, and that it is excluded.
-    let condition = json!([{ "type": "ProcessIsMarkedAsExcluded", "timestamp": 1 }]);
-    world.cluster["status"]["processGroups"][1]["processGroupConditions"] = condition;
+    world.report(true);
     assert_eq!(words(&world, &record, Done::default()), ["include", "await", "clear"]);
     let included = Done { included: true, ..Done::default() };
     assert_eq!(words(&world, &record, included), ["await", "clear"], "the operator needs a pass to see it");
-    world.cluster["status"]["processGroups"][1]["processGroupConditions"] = json!([]);
+    world.report(false);
     assert_eq!(words(&world, &record, included), ["clear"]);
 }
 
@@ -392,8 +374,7 @@ fn one_that_cannot_start_keeps_no_other_excluded() {
     let (mut world, record) = two();
     run_until(&mut world, &record, "resume");
     world.pods.push(pod("storage-1", "Running"));
-    let condition = json!([{ "type": "ProcessIsMarkedAsExcluded", "timestamp": 1 }]);
-    world.cluster["status"]["processGroups"][1]["processGroupConditions"] = condition;
+    world.report(true);
     let done = Done { settled: true, verified: true, ..Done::default() };
     assert_eq!(words(&world, &record, done), ["include", "await", "clear"]);
     let orders = world.steps(&record, done).unwrap().remove(0);
@@ -411,8 +392,7 @@ fn one_whose_report_is_awaited_is_finished_by_any_run() {
     let record = world.record(&["storage-1"]);
     run_until(&mut world, &record, "resume");
     world.pods.push(pod("storage-1", "Running"));
-    let condition = json!([{ "type": "ProcessIsMarkedAsExcluded", "timestamp": 1 }]);
-    world.cluster["status"]["processGroups"][1]["processGroupConditions"] = condition;
+    world.report(true);
     for ids in [&["storage-2"][..], &[]] {
         let goal = world.goal(ids).unwrap();
         assert_eq!(
@@ -475,7 +455,7 @@ fn where_addresses_are_excluded_they_are_included_once_more_after_the_report() {
     world.pods.push(pod("storage-1", "Running"));
     let done = Done { settled: true, verified: true, included: true, ..Done::default() };
     assert_eq!(words(&world, &record, done), ["await", "clear"], "not before the report");
-    world.cluster["status"]["processGroups"][1]["processGroupConditions"] = json!([]);
+    world.report(false);
     world.cluster["status"]["processGroups"][1]["addresses"] = json!(["10.0.0.8"]);
     // A run that ends here leaves it to any other.
     assert_eq!(world.goal(&[]).unwrap().unfinished, ["storage-1"]);
@@ -491,7 +471,7 @@ fn where_addresses_are_excluded_they_are_included_once_more_after_the_report() {
 
     // Logs are excluded by both.
     let mut world = World::suspended();
-    world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(removed("log-1", "log"));
+    world.groups().push(removed("log-1", "log"));
     world.claims.push(claim("log-1", "log", "2026-11-20T10:00:00Z"));
     let record = world.goal_with(&["log-1"], &Wanted::None).unwrap().record;
     let said = world.run(&record);

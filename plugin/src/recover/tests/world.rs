@@ -99,6 +99,50 @@ impl World {
         }
     }
 
+    /// `storage-2` is suspended, too.
+    pub(super) fn suspend_another(&mut self) {
+        self.cluster["status"]["processGroups"][0] = removed("storage-2", "storage");
+        self.pods.retain(|pod| name(pod) != pod_of("storage-2"));
+    }
+
+    /// The operator has made one more storage group.
+    pub(super) fn fill_up(&mut self, id: &str, created: &str) {
+        self.claims.push(claim(id, "storage", created));
+        self.groups().push(group(id, "storage"));
+    }
+
+    pub(super) fn groups(&mut self) -> &mut Vec<Value> {
+        self.cluster["status"]["processGroups"].as_array_mut().unwrap()
+    }
+
+    /// The operator has seen that `storage-1` reports: whether it is excluded.
+    pub(super) fn report(&mut self, excluded: bool) {
+        let marked = json!({ "type": "ProcessIsMarkedAsExcluded", "timestamp": 1 });
+        self.groups()[1]["processGroupConditions"] = json!(excluded.then_some(marked).into_iter().collect::<Vec<_>>());
+    }
+
+    /// `spec.processCounts.storage`.
+    pub(super) fn count(&mut self, storage: u32) {
+        self.cluster["spec"]["processCounts"] = json!({ "storage": storage });
+    }
+
+    pub(super) fn no_group_is_marked(&mut self) -> bool {
+        self.groups().iter().all(|group| group.get("removalTimestamp").is_none())
+    }
+
+    /// Two runs that take turns, each with its own record, to their ends.
+    pub(super) fn run_both(&mut self, records: &[Record; 2]) {
+        let (mut done, mut ended) = ([Done::default(), Done::default()], [false, false]);
+        for run in (0..40).flat_map(|_| [0, 1]) {
+            if !ended[run] {
+                let step = self.steps(&records[run], done[run]).unwrap().remove(0);
+                self.carry_out(&step, &mut done[run]);
+                ended[run] = matches!(step, Step::Clear(..));
+            }
+        }
+        assert_eq!(ended, [true, true]);
+    }
+
     pub(super) fn with<T>(&self, look: impl FnOnce(&Facts<'_>) -> T) -> T {
         let cluster: FoundationDBCluster = serde_json::from_value(self.cluster.clone()).unwrap();
         look(&Facts {
@@ -174,9 +218,8 @@ impl World {
                 for missing in missing {
                     self.pods.retain(|pod| name(pod) != missing.pod);
                     self.pods.push(pod(&missing.group, "Running"));
-                    let groups = self.cluster["status"]["processGroups"].as_array_mut().unwrap();
-                    let group =
-                        groups.iter_mut().find(|group| group["processGroupID"] == missing.group.as_str()).unwrap();
+                    let mut groups = self.groups().iter_mut();
+                    let group = groups.find(|group| group["processGroupID"] == missing.group.as_str()).unwrap();
                     group["processGroupConditions"] = json!([]);
                 }
             }

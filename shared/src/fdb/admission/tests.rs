@@ -74,60 +74,43 @@ fn row(kind: Kind, object: &Value, cluster: &Value) -> (bool, &'static str) {
 fn the_table() {
     use Kind::{Pvc, Service};
     let plain = || object(&json!({}));
-    let released = |more: &[(&str, &str)], removal| {
-        let at = [("hibernate.sh/released-at", "2026-11-21T20:00:00Z")];
-        stamped(&[&at, more].concat(), &record(removal, "operator"))
-    };
-    let off = || with(cluster(), "/metadata/annotations", json!({}));
-    let unmarked = || with(cluster(), "/status/processGroups/0/removalTimestamp", Value::Null);
-    let forgotten = || with(cluster(), "/status/processGroups", json!([]));
-    let marked_again = || with(cluster(), "/status/processGroups/0/removalTimestamp", json!("2026-11-21T19:59:58Z"));
-    let bare = with(plain(), "/metadata/labels", Value::Null);
-    let held = stamped(&[], &record(Some(REMOVAL), "operator"));
-    let unnamed = Suspension { uid: String::new(), ..Suspension::parse(&record(Some(REMOVAL), "operator")).unwrap() };
-    let unnamed = unnamed.text();
+    let note = |key: &str, value: &str| object(&json!({ key: value }));
+    let owner = |field: &str, value: &str| with(plain(), &format!("/metadata/ownerReferences/0/{field}"), json!(value));
+    let at = ("hibernate.sh/released-at", "2026-11-21T20:00:00Z");
+    let key = ("hibernate.sh/release", "p-1");
+    let operator = || record(Some(REMOVAL), "operator");
+    let recovery = || record(Some(REMOVAL), "recovery");
+    let held = || stamped(&[], &operator());
+    let released = || stamped(&[at], &operator());
+    let minimum = |notes: Value| with(cluster(), "/metadata/annotations", notes);
+    let off = || minimum(json!({}));
+    let groups = |pointer: &str, value: Value| with(cluster(), &format!("/status/processGroups{pointer}"), value);
+    let unmarked = || groups("/0/removalTimestamp", Value::Null);
+    let forgotten = || groups("", json!([]));
+    let marked_again = groups("/0/removalTimestamp", json!("2026-11-21T19:59:58Z"));
+    let deleted = |object: Value| with(object, "/metadata/deletionTimestamp", json!("2026-11-21T18:00:00Z"));
+    let bare = || with(plain(), "/metadata/labels", Value::Null);
+    let unnamed = Suspension { uid: String::new(), ..Suspension::parse(&operator()).unwrap() }.text();
     let class = |class: &str| {
         let labels =
             json!({"foundationdb.org/fdb-process-group-id": "x-1", "foundationdb.org/fdb-process-class": class});
         with(plain(), "/metadata/labels", labels)
     };
     let own_labels = json!({"processGroupIDLabels": ["id"], "processClassLabels": ["class"]});
-    let own_labels = with(cluster(), "/spec/labels", own_labels);
+    let own_labels = || with(cluster(), "/spec/labels", own_labels.clone());
     let labelled = |class: &str| with(plain(), "/metadata/labels", json!({"id": ID, "class": class}));
+    let by_pod = || with(cluster(), "/spec/routing", json!({"publicIPSource": "pod"}));
+    let uid = |uid: Value| with(held(), "/metadata/uid", uid);
     for (name, kind, object, cluster, expected) in [
         ("no owner", Pvc, with(plain(), "/metadata/ownerReferences", Value::Null), cluster(), (true, "S1")),
-        (
-            "another's kind",
-            Pvc,
-            with(plain(), "/metadata/ownerReferences/0/apiVersion", json!("example.com/v1")),
-            cluster(),
-            (true, "S1"),
-        ),
-        (
-            "any version of the kind",
-            Pvc,
-            with(plain(), "/metadata/ownerReferences/0/apiVersion", json!("apps.foundationdb.org/v1")),
-            cluster(),
-            (false, "S14"),
-        ),
-        (
-            "terminating",
-            Pvc,
-            with(plain(), "/metadata/deletionTimestamp", json!("2026-11-21T18:00:00Z")),
-            cluster(),
-            (true, "S2"),
-        ),
-        ("the key", Pvc, object(&json!({"hibernate.sh/release": "p-1"})), cluster(), (true, "S3")),
-        ("the key to another object", Pvc, object(&json!({"hibernate.sh/release": "p-2"})), cluster(), (false, "S14")),
-        ("no key", Pvc, object(&json!({"hibernate.sh/release": "yes"})), cluster(), (false, "S14")),
-        (
-            "the key during the window",
-            Pvc,
-            stamped(&[("hibernate.sh/release", "p-1")], &record(Some(REMOVAL), "operator")),
-            cluster(),
-            (true, "S3"),
-        ),
-        ("owner gone", Pvc, with(plain(), "/metadata/ownerReferences/0/uid", json!("u0")), cluster(), (true, "S5")),
+        ("another's kind", Pvc, owner("apiVersion", "example.com/v1"), cluster(), (true, "S1")),
+        ("any version", Pvc, owner("apiVersion", "apps.foundationdb.org/v1"), cluster(), (false, "S14")),
+        ("terminating", Pvc, deleted(plain()), cluster(), (true, "S2")),
+        ("the key", Pvc, note(key.0, "p-1"), cluster(), (true, "S3")),
+        ("the key to another object", Pvc, note(key.0, "p-2"), cluster(), (false, "S14")),
+        ("no key", Pvc, note(key.0, "yes"), cluster(), (false, "S14")),
+        ("the key during the window", Pvc, stamped(&[key], &operator()), cluster(), (true, "S3")),
+        ("owner gone", Pvc, owner("uid", "u0"), cluster(), (true, "S5")),
         (
             "owner gone, stamped",
             Pvc,
@@ -135,107 +118,44 @@ fn the_table() {
             cluster(),
             (true, "S5"),
         ),
-        (
-            "owner being deleted",
-            Pvc,
-            plain(),
-            with(cluster(), "/metadata/deletionTimestamp", json!("2026-11-21T18:00:00Z")),
-            (true, "S6"),
-        ),
+        ("owner being deleted", Pvc, plain(), deleted(cluster()), (true, "S6")),
         ("off", Pvc, plain(), off(), (true, "S7")),
-        (
-            "off, as 0",
-            Pvc,
-            plain(),
-            with(cluster(), "/metadata/annotations", json!({"hibernate.sh/minimum-suspension": "0"})),
-            (true, "S7"),
-        ),
-        ("off, but held", Pvc, stamped(&[], &record(Some(REMOVAL), "operator")), off(), (false, "S13")),
+        ("off, as 0", Pvc, plain(), minimum(json!({"hibernate.sh/minimum-suspension": "0"})), (true, "S7")),
+        ("off, but held", Pvc, held(), off(), (false, "S13")),
         ("off, but unreadably held", Pvc, stamped(&[], "?"), off(), (false, "S13")),
         ("off, but held, for whom is unknown", Pvc, stamped(&[], &unnamed), off(), (false, "S13")),
-        (
-            "off, but held, its own UID is unknown",
-            Pvc,
-            with(held.clone(), "/metadata/uid", json!("")),
-            off(),
-            (false, "S13"),
-        ),
-        (
-            "off, but held, its own UID is unreadable",
-            Pvc,
-            with(held, "/metadata/uid", json!(7)),
-            off(),
-            (false, UNREADABLE),
-        ),
-        ("Service of the cluster", Service, bare.clone(), cluster(), (true, "S8")),
-        ("PVC without labels", Pvc, bare, cluster(), (false, "S14")),
+        ("off, but held, its own UID is unknown", Pvc, uid(json!("")), off(), (false, "S13")),
+        ("off, but held, its own UID is unreadable", Pvc, uid(json!(7)), off(), (false, UNREADABLE)),
+        ("Service of the cluster", Service, bare(), cluster(), (true, "S8")),
+        ("PVC without labels", Pvc, bare(), cluster(), (false, "S14")),
         ("Service of a stateless class", Service, class("cluster_controller"), cluster(), (true, "S8")),
         ("Service of a log", Service, class("log"), cluster(), (false, "S14")),
         ("PVC of a stateless class", Pvc, class("stateless"), cluster(), (false, "S14")),
-        ("own label names", Service, labelled("stateless"), own_labels.clone(), (true, "S8")),
-        ("own label names", Service, labelled("storage"), own_labels, (false, "S14")),
-        (
-            "Services are not wanted",
-            Service,
-            plain(),
-            with(cluster(), "/spec/routing", json!({"publicIPSource": "pod"})),
-            (true, "S9"),
-        ),
-        (
-            "Services are not wanted",
-            Pvc,
-            plain(),
-            with(cluster(), "/spec/routing", json!({"publicIPSource": "pod"})),
-            (false, "S14"),
-        ),
+        ("own label names", Service, labelled("stateless"), own_labels(), (true, "S8")),
+        ("own label names", Service, labelled("storage"), own_labels(), (false, "S14")),
+        ("Services are not wanted", Service, plain(), by_pod(), (true, "S9")),
+        ("Services are not wanted", Pvc, plain(), by_pod(), (false, "S14")),
         ("Service", Service, plain(), cluster(), (false, "S14")),
-        ("recovering", Pvc, stamped(&[], &record(Some(REMOVAL), "recovery")), cluster(), (false, "S10")),
-        (
-            "recovering, once released",
-            Pvc,
-            stamped(&[("hibernate.sh/released-at", "2026-11-21T20:00:00Z")], &record(Some(REMOVAL), "recovery")),
-            cluster(),
-            (false, "S10"),
-        ),
-        ("released", Pvc, released(&[], Some(REMOVAL)), cluster(), (true, "S11")),
-        ("released, Service", Service, released(&[], Some(REMOVAL)), cluster(), (true, "S11")),
-        ("released, off by now", Pvc, released(&[], Some(REMOVAL)), off(), (true, "S11")),
-        ("released, the group is forgotten", Pvc, released(&[], Some(REMOVAL)), forgotten(), (true, "S11")),
-        ("released, marked again since", Pvc, released(&[], Some(REMOVAL)), marked_again(), (false, "S12")),
-        ("released, not marked", Pvc, released(&[], Some(REMOVAL)), unmarked(), (false, "S12")),
-        ("released for no removal, not marked", Pvc, released(&[], None), unmarked(), (false, "S12")),
-        (
-            "released without a record",
-            Pvc,
-            object(&json!({"hibernate.sh/released-at": "2026-11-21T20:00:00Z"})),
-            cluster(),
-            (false, "S13"),
-        ),
-        (
-            "record of another group",
-            Pvc,
-            stamped(
-                &[("hibernate.sh/released-at", "2026-11-21T20:00:00Z")],
-                &record(Some(REMOVAL), "operator").replace(ID, "storage-9"),
-            ),
-            cluster(),
-            (false, "S13"),
-        ),
-        ("held", Pvc, stamped(&[], &record(Some(REMOVAL), "operator")), cluster(), (false, "S13")),
-        (
-            "held, the group is forgotten",
-            Pvc,
-            stamped(&[], &record(Some(REMOVAL), "operator")),
-            forgotten(),
-            (false, "S13"),
-        ),
+        ("recovering", Pvc, stamped(&[], &recovery()), cluster(), (false, "S10")),
+        ("recovering, once released", Pvc, stamped(&[at], &recovery()), cluster(), (false, "S10")),
+        ("released", Pvc, released(), cluster(), (true, "S11")),
+        ("released, Service", Service, released(), cluster(), (true, "S11")),
+        ("released, off by now", Pvc, released(), off(), (true, "S11")),
+        ("released, the group is forgotten", Pvc, released(), forgotten(), (true, "S11")),
+        ("released, marked again since", Pvc, released(), marked_again, (false, "S12")),
+        ("released, not marked", Pvc, released(), unmarked(), (false, "S12")),
+        ("released for no removal", Pvc, stamped(&[at], &record(None, "operator")), unmarked(), (false, "S12")),
+        ("released without a record", Pvc, note(at.0, at.1), cluster(), (false, "S13")),
+        ("of another group", Pvc, stamped(&[at], &operator().replace(ID, "storage-9")), cluster(), (false, "S13")),
+        ("held", Pvc, held(), cluster(), (false, "S13")),
+        ("held, the group is forgotten", Pvc, held(), forgotten(), (false, "S13")),
         ("not stamped", Pvc, plain(), cluster(), (false, "S14")),
         ("not stamped, not marked", Pvc, plain(), unmarked(), (false, "S14")),
         (
             "unreadable minimum",
             Pvc,
             plain(),
-            with(cluster(), "/metadata/annotations", json!({"hibernate.sh/minimum-suspension": "2 hours"})),
+            minimum(json!({"hibernate.sh/minimum-suspension": "2 hours"})),
             (false, "S14"),
         ),
     ] {

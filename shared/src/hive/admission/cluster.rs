@@ -174,6 +174,10 @@ impl Target for Cluster {
     fn wants_sleep(&self) -> bool {
         self.desired() == Desired::Hibernating
     }
+
+    fn controllers(settings: &Settings) -> &[String] {
+        &settings.exempt_users
+    }
 }
 
 impl Cluster {

@@ -34,14 +34,15 @@
 mod cluster;
 mod rules;
 mod stamp;
+mod trial;
 
 pub use cluster::{Cluster, Settings};
 pub use rules::{PLATFORM_FIELD, RULES, binds_groups};
 pub use stamp::stamp;
+pub use trial::refusal;
 
 use crate::admission::{self, Change, Judgement, Unread};
 use crate::annotation::keys;
-use crate::annotation::mark::Mark;
 
 impl Change<'_, Cluster> {
     /// Whether this request wakes the cluster.
@@ -59,21 +60,6 @@ impl Change<'_, Cluster> {
     pub fn new_hibernate_after(&self) -> Option<&str> {
         let before = self.old.as_ref().and_then(Cluster::hibernate_after);
         self.new.hibernate_after().filter(|after| before != Some(after))
-    }
-
-    /// Whether our controller sends this request.
-    pub fn is_by_controller(&self) -> bool {
-        self.settings.exempt_users.contains(&self.user.username)
-    }
-
-    /// The person who asked for the rollout for which our controller changes the state of this target. With the claim
-    /// it writes who and when.
-    pub fn started_for(&self) -> Option<&str> {
-        let person =
-            self.new_annotation(keys::REQUESTED_BY).filter(|_| self.new_annotation(keys::REQUESTED_AT).is_some())?;
-        let claims =
-            || self.new_annotation(keys::ROLLOUT).and_then(Mark::parse).is_some_and(|mark| mark.ended.is_none());
-        (self.changes_state() && self.is_by_controller() && claims()).then_some(person)
     }
 
     /// Whether there is anything in this request for us to judge: everything else that happens to a cluster is not our

@@ -46,8 +46,8 @@ pub const RULES: &[Rule<Cluster>] = &[
     Rule { row: "V10", judge: |change| stamp::not_forged(change, keys::REQUESTED_BY) },
     Rule { row: "V10", judge: |change| stamp::not_forged(change, keys::REQUESTED_AT) },
     Rule { row: "V10", judge: stamp::holder_not_forged },
-    Rule { row: "V10", judge: claim_not_forged },
-    Rule { row: "V12", judge: stamped },
+    Rule { row: "V10", judge: stamp::claim_not_forged },
+    Rule { row: "V12", judge: stamp::stamped },
 ];
 
 /// V1
@@ -196,24 +196,6 @@ fn hibernate_after_is_sensible(change: &Change<'_, Cluster>) -> Verdict {
         )),
         _ => Verdict::Allow,
     }
-}
-
-/// V10. A new object may be a restored one, with a record of what a rollout has done.
-fn claim_not_forged(change: &Change<'_, Cluster>) -> Verdict {
-    if !change.alters_annotation(keys::ROLLOUT) || change.is_by_controller() {
-        return Verdict::Allow;
-    }
-    if change.creates() {
-        return Verdict::warn(format!("{} was set at creation and is not verified", keys::ROLLOUT));
-    }
-    let message =
-        "cannot be edited: only the controller writes it, when a rollout starts the cluster and when it is done";
-    Verdict::deny(Fault::Forbidden, annotation_field(keys::ROLLOUT), message)
-}
-
-/// V12. What our controller starts for a rollout names the person who asked for the rollout.
-fn stamped(change: &Change<'_, Cluster>) -> Verdict {
-    if change.started_for().is_some() { Verdict::Allow } else { stamp::stamped(change) }
 }
 
 /// Whether a denial holds for members of exempt groups, too: that of the claim of a rollout (V10).

@@ -25,6 +25,15 @@ const HOLD_BY: &str = "/metadata/annotations/hibernate.sh~1hold-awake-by";
 const WAKE_AT: &str = "/metadata/annotations/hibernate.sh~1wake-at";
 const STATE: &str = "/spec/powerState";
 const AFTER: &str = "/spec/hibernateAfter";
+const PLATFORM: &str = "/spec/platform";
+const INSTALLED: &str = "/spec/installed";
+const METADATA: &str = "/spec/clusterMetadata";
+const INFRA_ID: &str = "/spec/clusterMetadata/infraID";
+const KUBECONFIG: &str = "/spec/clusterMetadata/adminKubeconfigSecretRef";
+const PAUSE: &str = "/metadata/annotations/hive.openshift.io~1powerstate-pause";
+const POOL: &str = "/spec/clusterPoolRef";
+const VERSION: &str = "/status/clusterVersionStatus";
+const INSTALLED_AT: &str = "/status/installedTimestamp";
 
 /// An installed cluster on AWS that nobody has ever touched.
 fn awake() -> Value {
@@ -95,125 +104,81 @@ fn in_change_by<T>(
     })
 }
 
-/// `V6 deny metadata.annotations[..]` or `V2 warn`, for each finding.
-fn findings(old: Option<&Value>, new: &Value) -> Vec<String> {
-    let judgement = in_change("", old, new, judge);
+/// `V6 deny [protected]` for an annotation of ours, `V4 deny spec.platform` or `V2 warn`, for each finding.
+fn findings(old: Option<&Value>, new: &Value) -> String {
+    in_change("", old, new, |change| in_words(&judge(change)))
+}
+
+fn in_words(judgement: &Judgement) -> String {
     let denials = judgement.denials.iter().map(|denial| format!("{} deny {}", denial.row, denial.said.field));
-    denials.chain(judgement.warnings.iter().map(|warning| format!("{} warn", warning.row))).collect()
+    let all = denials.chain(judgement.warnings.iter().map(|warning| format!("{} warn", warning.row)));
+    all.collect::<Vec<_>>().join("; ").replace("metadata.annotations[hibernate.sh/", "[")
 }
 
 #[test]
 fn a_sound_cluster_goes_to_sleep_and_wakes_without_a_word() {
-    assert_eq!(findings(Some(&awake()), &falling_asleep()), [""; 0]);
-    assert_eq!(findings(None, &falling_asleep()), [""; 0]);
-    assert_eq!(findings(Some(&asleep()), &with(asleep(), [(STATE, json!("Running"))])), [""; 0]);
-    assert_eq!(findings(None, &awake()), [""; 0]);
+    assert_eq!(findings(Some(&awake()), &falling_asleep()), "");
+    assert_eq!(findings(None, &falling_asleep()), "");
+    assert_eq!(findings(Some(&asleep()), &with(asleep(), [(STATE, json!("Running"))])), "");
+    assert_eq!(findings(None, &awake()), "");
 }
+
+/// What it is, the members that make it, and the findings.
+type Case<'a> = (&'a str, &'a [(&'a str, Value)], &'a str);
 
 /// Each row: what is asked of a sleeping-to-be cluster besides sleep, and who speaks up. On UPDATE and on CREATE.
 #[test]
 fn rules_on_the_way_to_sleep() {
-    type Case<'a> = (&'a str, &'a [(&'a str, Value)], &'a [&'a str]);
+    let azure = || (PLATFORM, json!({ "azure": { "region": "r" } }));
+    let group = |name: &str| ("/spec/clusterMetadata/platform", json!({ "azure": { "resourceGroupName": name } }));
+    let no_group = "V4 deny spec.clusterMetadata.platform.azure.resourceGroupName";
+    let no_kubeconfig = "V5 deny spec.clusterMetadata.adminKubeconfigSecretRef.name";
+    let fresh = || (INSTALLED, json!(false));
+    let pool = |claim: Value| {
+        let mut pool = json!({ "namespace": "p", "poolName": "p" });
+        json_patch::merge(&mut pool, &claim);
+        pool
+    };
+    let upgrade = |status: &str| json!({ "conditions": [{ "type": "Progressing", "status": status }] });
     let cases: &[Case<'_>] = &[
-        ("V2", &[("/spec/installed", json!(false))], &["V2 warn"]),
-        ("V2 absent", &[("/spec/installed", Value::Null)], &["V2 warn"]),
-        ("V3", &[("/metadata/deletionTimestamp", json!(NOW))], &["V3 deny metadata.deletionTimestamp"]),
-        ("V4", &[("/spec/platform", json!({ "openstack": { "cloud": "x" } }))], &["V4 deny spec.platform"]),
-        ("V4 none", &[("/spec/platform", json!({ "none": {} }))], &["V4 deny spec.platform"]),
-        ("V4 empty", &[("/spec/platform", json!({}))], &["V4 deny spec.platform"]),
-        ("V4 absent", &[("/spec/platform", Value::Null)], &["V4 deny spec.platform"]),
-        ("V4 null member", &[("/spec/platform", json!({ "aws": null, "gcp": { "region": "r" } }))], &[]),
-        (
-            "V4 azure",
-            &[("/spec/platform", json!({ "azure": { "region": "r" } }))],
-            &["V4 deny spec.clusterMetadata.platform.azure.resourceGroupName"],
-        ),
-        (
-            "V4 azure, empty",
-            &[
-                ("/spec/platform", json!({ "azure": { "region": "r" } })),
-                ("/spec/clusterMetadata/platform", json!({ "azure": { "resourceGroupName": "" } })),
-            ],
-            &["V4 deny spec.clusterMetadata.platform.azure.resourceGroupName"],
-        ),
-        (
-            "V4 azure, complete",
-            &[
-                ("/spec/platform", json!({ "azure": { "region": "r" } })),
-                ("/spec/clusterMetadata/platform", json!({ "azure": { "resourceGroupName": "rg" } })),
-            ],
-            &[],
-        ),
-        (
-            "V4 azure, not installed",
-            &[("/spec/platform", json!({ "azure": { "region": "r" } })), ("/spec/installed", json!(false))],
-            &["V2 warn"],
-        ),
-        ("V5", &[("/spec/clusterMetadata", Value::Null)], &["V5 deny spec.clusterMetadata"]),
-        ("V5 infraID", &[("/spec/clusterMetadata/infraID", json!(""))], &["V5 deny spec.clusterMetadata.infraID"]),
-        ("V5 no infraID", &[("/spec/clusterMetadata/infraID", Value::Null)], &["V5 deny spec.clusterMetadata.infraID"]),
-        (
-            "V5 secret",
-            &[("/spec/clusterMetadata/adminKubeconfigSecretRef", json!({}))],
-            &["V5 deny spec.clusterMetadata.adminKubeconfigSecretRef.name"],
-        ),
-        (
-            "V5 no secret",
-            &[("/spec/clusterMetadata/adminKubeconfigSecretRef", Value::Null)],
-            &["V5 deny spec.clusterMetadata.adminKubeconfigSecretRef.name"],
-        ),
-        (
-            "V5 not installed",
-            &[("/spec/clusterMetadata", Value::Null), ("/spec/installed", json!(false))],
-            &["V2 warn"],
-        ),
-        ("V6", &[(PROTECTED, json!("true"))], &["V6 deny metadata.annotations[hibernate.sh/protected]"]),
-        ("V6 false", &[(PROTECTED, json!("false"))], &[]),
-        (
-            "V6 held",
-            &[(HOLD, json!("2026-11-21T18:00:01Z"))],
-            &["V6 deny metadata.annotations[hibernate.sh/hold-awake-until]"],
-        ),
-        ("V7 pause", &[("/metadata/annotations/hive.openshift.io~1powerstate-pause", json!("true"))], &["V7 warn"]),
-        ("V7 reconcile", &[("/metadata/annotations/hive.openshift.io~1reconcile-pause", json!("1"))], &["V7 warn"]),
-        ("V7 no pause", &[("/metadata/annotations/hive.openshift.io~1powerstate-pause", json!("no"))], &[]),
-        ("V7 young", &[("/status/installedTimestamp", json!("2026-11-20T18:00:01Z"))], &["V7 warn"]),
-        ("V7 a day old", &[("/status/installedTimestamp", json!("2026-11-20T18:00:00Z"))], &[]),
-        ("V7 age unknown", &[("/status", Value::Null)], &[]),
-        ("V7 pool", &[("/spec/clusterPoolRef", json!({ "namespace": "p", "poolName": "p" }))], &["V7 warn"]),
-        (
-            "V7 pool, half claimed",
-            &[("/spec/clusterPoolRef", json!({ "namespace": "p", "poolName": "p", "claimName": "c" }))],
-            &["V7 warn"],
-        ),
-        (
-            "V7 pool, claimed",
-            &[("/spec/clusterPoolRef", json!({ "poolName": "p", "claimName": "c", "claimedTimestamp": NOW }))],
-            &[],
-        ),
-        (
-            "V7 upgrade",
-            &[("/status/clusterVersionStatus", json!({ "conditions": [{ "type": "Progressing", "status": "True" }] }))],
-            &["V7 warn"],
-        ),
-        (
-            "V7 upgraded",
-            &[(
-                "/status/clusterVersionStatus",
-                json!({ "conditions": [{ "type": "Progressing", "status": "False" }] }),
-            )],
-            &[],
-        ),
-        ("V12 absent", &[(BY, Value::Null)], &["V12 deny metadata.annotations[hibernate.sh/requested-by]"]),
-        ("V12 forged", &[(BY, json!("bob"))], &["V12 deny metadata.annotations[hibernate.sh/requested-by]"]),
+        ("V2", &[fresh()], "V2 warn"),
+        ("V2 absent", &[(INSTALLED, Value::Null)], "V2 warn"),
+        ("V3", &[("/metadata/deletionTimestamp", json!(NOW))], "V3 deny metadata.deletionTimestamp"),
+        ("V4", &[(PLATFORM, json!({ "openstack": { "cloud": "x" } }))], "V4 deny spec.platform"),
+        ("V4 none", &[(PLATFORM, json!({ "none": {} }))], "V4 deny spec.platform"),
+        ("V4 empty", &[(PLATFORM, json!({}))], "V4 deny spec.platform"),
+        ("V4 absent", &[(PLATFORM, Value::Null)], "V4 deny spec.platform"),
+        ("V4 null member", &[(PLATFORM, json!({ "aws": null, "gcp": { "region": "r" } }))], ""),
+        ("V4 azure", &[azure()], no_group),
+        ("V4 azure, empty", &[azure(), group("")], no_group),
+        ("V4 azure, complete", &[azure(), group("rg")], ""),
+        ("V4 azure, not installed", &[azure(), fresh()], "V2 warn"),
+        ("V5", &[(METADATA, Value::Null)], "V5 deny spec.clusterMetadata"),
+        ("V5 infraID", &[(INFRA_ID, json!(""))], "V5 deny spec.clusterMetadata.infraID"),
+        ("V5 no infraID", &[(INFRA_ID, Value::Null)], "V5 deny spec.clusterMetadata.infraID"),
+        ("V5 secret", &[(KUBECONFIG, json!({}))], no_kubeconfig),
+        ("V5 no secret", &[(KUBECONFIG, Value::Null)], no_kubeconfig),
+        ("V5 not installed", &[(METADATA, Value::Null), fresh()], "V2 warn"),
+        ("V6", &[(PROTECTED, json!("true"))], "V6 deny [protected]"),
+        ("V6 false", &[(PROTECTED, json!("false"))], ""),
+        ("V6 held", &[(HOLD, json!("2026-11-21T18:00:01Z"))], "V6 deny [hold-awake-until]"),
+        ("V7 pause", &[(PAUSE, json!("true"))], "V7 warn"),
+        ("V7 reconcile", &[("/metadata/annotations/hive.openshift.io~1reconcile-pause", json!("1"))], "V7 warn"),
+        ("V7 no pause", &[(PAUSE, json!("no"))], ""),
+        ("V7 young", &[(INSTALLED_AT, json!("2026-11-20T18:00:01Z"))], "V7 warn"),
+        ("V7 a day old", &[(INSTALLED_AT, json!("2026-11-20T18:00:00Z"))], ""),
+        ("V7 age unknown", &[("/status", Value::Null)], ""),
+        ("V7 pool", &[(POOL, pool(json!({})))], "V7 warn"),
+        ("V7 pool, half claimed", &[(POOL, pool(json!({ "claimName": "c" })))], "V7 warn"),
+        ("V7 pool, claimed", &[(POOL, pool(json!({ "claimName": "c", "claimedTimestamp": NOW })))], ""),
+        ("V7 upgrade", &[(VERSION, upgrade("True"))], "V7 warn"),
+        ("V7 upgraded", &[(VERSION, upgrade("False"))], ""),
+        ("V12 absent", &[(BY, Value::Null)], "V12 deny [requested-by]"),
+        ("V12 forged", &[(BY, json!("bob"))], "V12 deny [requested-by]"),
         (
             "several at once",
-            &[
-                (PROTECTED, json!("true")),
-                ("/spec/platform", json!({ "vsphere": {} })),
-                ("/spec/installed", json!(false)),
-            ],
-            &["V4 deny spec.platform", "V6 deny metadata.annotations[hibernate.sh/protected]", "V2 warn"],
+            &[(PROTECTED, json!("true")), (PLATFORM, json!({ "vsphere": {} })), fresh()],
+            "V4 deny spec.platform; V6 deny [protected]; V2 warn",
         ),
     ];
     for (case, members, expected) in cases {
@@ -227,7 +192,7 @@ fn rules_on_the_way_to_sleep() {
 
 #[test]
 fn v7_the_plugin_speaks_of_pools_itself() {
-    let new = with(falling_asleep(), [("/spec/clusterPoolRef", json!({ "namespace": "p", "poolName": "p" }))]);
+    let new = with(falling_asleep(), [(POOL, json!({ "namespace": "p", "poolName": "p" }))]);
     let warnings = |manager| in_change(manager, Some(&awake()), &new, judge).warnings.len();
     assert_eq!((warnings("kubectl-patch"), warnings(keys::PLUGIN)), (1, 0));
 }
@@ -237,10 +202,10 @@ fn v7_the_plugin_speaks_of_pools_itself() {
 fn only_the_way_to_sleep_is_guarded() {
     let hopeless = [
         (PROTECTED, json!("true")),
-        ("/spec/platform", json!({ "none": {} })),
-        ("/spec/clusterMetadata", Value::Null),
+        (PLATFORM, json!({ "none": {} })),
+        (METADATA, Value::Null),
         ("/metadata/deletionTimestamp", json!(NOW)),
-        ("/metadata/annotations/hive.openshift.io~1powerstate-pause", json!("true")),
+        (PAUSE, json!("true")),
     ];
     let (awake, asleep) = (with(awake(), hopeless.clone()), with(asleep(), hopeless));
     for (case, old, new) in [
@@ -250,35 +215,34 @@ fn only_the_way_to_sleep_is_guarded() {
         ("stays asleep", &asleep, with(asleep.clone(), [(REASON, json!("because"))])),
         ("is finalized", &asleep, with(asleep.clone(), [("/metadata/finalizers", json!([]))])),
     ] {
-        assert_eq!(findings(Some(old), &new), [""; 0], "{case}");
+        assert_eq!(findings(Some(old), &new), "", "{case}");
     }
 }
 
 #[test]
 fn v1_a_state_that_does_not_exist() {
     let odd = with(awake(), [(STATE, json!("Sleeping"))]);
-    assert_eq!(findings(Some(&awake()), &odd), ["V1 deny spec.powerState"]);
-    assert_eq!(findings(None, &odd), ["V1 deny spec.powerState"]);
-    assert_eq!(findings(Some(&asleep()), &odd), ["V1 deny spec.powerState"], "is no way out of sleep");
+    assert_eq!(findings(Some(&awake()), &odd), "V1 deny spec.powerState");
+    assert_eq!(findings(None, &odd), "V1 deny spec.powerState");
+    assert_eq!(findings(Some(&asleep()), &odd), "V1 deny spec.powerState", "is no way out of sleep");
     let touched = with(odd.clone(), [(REASON, json!("x"))]);
-    assert_eq!(findings(Some(&odd), &touched), [""; 0], "what is stored already does not block the rest");
-    assert_eq!(findings(Some(&odd), &falling_asleep()), [""; 0]);
+    assert_eq!(findings(Some(&odd), &touched), "", "what is stored already does not block the rest");
+    assert_eq!(findings(Some(&odd), &falling_asleep()), "");
 }
 
 #[test]
 fn v6_a_stored_hold_that_nobody_can_read_still_holds() {
     let held = [(HOLD, json!("till monday"))];
     let (old, new) = (with(awake(), held.clone()), with(falling_asleep(), held));
-    let field = "metadata.annotations[hibernate.sh/hold-awake-until]";
-    assert_eq!(findings(Some(&old), &new), [format!("V6 deny {field}")]);
-    assert_eq!(findings(Some(&awake()), &new), [format!("V9 deny {field}")], "set in the same request");
+    assert_eq!(findings(Some(&old), &new), "V6 deny [hold-awake-until]");
+    assert_eq!(findings(Some(&awake()), &new), "V9 deny [hold-awake-until]", "set in the same request");
 }
 
 #[test]
 fn v6_a_hold_ends_with_the_second_it_names() {
     for expired in [NOW, "2026-11-21T18:59:00+01:00"] {
         let old = with(awake(), [(HOLD, json!(expired))]);
-        assert_eq!(findings(Some(&old), &with(falling_asleep(), [(HOLD, json!(expired))])), [""; 0], "{expired}");
+        assert_eq!(findings(Some(&old), &with(falling_asleep(), [(HOLD, json!(expired))])), "", "{expired}");
     }
 }
 
@@ -286,8 +250,8 @@ fn v6_a_hold_ends_with_the_second_it_names() {
 fn v6_judges_the_object_as_it_was_too() {
     let (protected, held) = ([(PROTECTED, json!("true"))], [(HOLD, json!("2026-11-22T08:00:00Z"))]);
     let unreadable = [(PROTECTED, json!("yes"))];
-    let by_hold = "V6 deny metadata.annotations[hibernate.sh/hold-awake-until]";
-    let by_protection = "V6 deny metadata.annotations[hibernate.sh/protected]";
+    let by_hold = "V6 deny [hold-awake-until]";
+    let by_protection = "V6 deny [protected]";
     for (case, old, new, expected) in [
         ("an old file", with(awake(), protected.clone()), falling_asleep(), Some(by_protection)),
         ("an old file and a hold", with(awake(), held.clone()), falling_asleep(), Some(by_hold)),
@@ -309,8 +273,8 @@ fn v6_judges_the_object_as_it_was_too() {
         ("another write of its own", with(awake(), held), awake(), None),
     ] {
         let found = findings(Some(&old), &new);
-        let found: Vec<_> = found.into_iter().filter(|finding| finding.starts_with("V6")).collect();
-        assert_eq!(found, Vec::from_iter(expected.map(str::to_owned)), "{case}");
+        let found: Vec<_> = found.split("; ").filter(|finding| finding.starts_with("V6")).collect();
+        assert_eq!(found, Vec::from_iter(expected), "{case}");
     }
     let judgement = in_change("", Some(&with(awake(), [(PROTECTED, json!("true"))])), &falling_asleep(), judge);
     assert!(judgement.denials[0].said.message.ends_with("remove the annotation in a separate write first"));
@@ -348,24 +312,24 @@ fn v6_names_the_holder_and_the_time() {
 
 #[test]
 fn v8_hibernate_after() {
-    let cases: &[(Value, &[&str])] = &[
-        (json!("8h"), &[]),
-        (json!("10m"), &[]),
-        (json!("9m59.9s"), &["V8 warn"]),
-        (json!("1.5h300ms"), &[]),
-        (json!("0s"), &["V8 deny spec.hibernateAfter"]),
-        (json!("-8h"), &["V8 deny spec.hibernateAfter"]),
-        (json!("8"), &["V8 deny spec.hibernateAfter"]),
-        (json!(""), &["V8 deny spec.hibernateAfter"]),
-        (json!("9999999h"), &["V8 deny spec.hibernateAfter"]),
-        (Value::Null, &[]),
-    ];
-    for (value, expected) in cases {
+    let denied = "V8 deny spec.hibernateAfter";
+    for (value, expected) in [
+        (json!("8h"), ""),
+        (json!("10m"), ""),
+        (json!("9m59.9s"), "V8 warn"),
+        (json!("1.5h300ms"), ""),
+        (json!("0s"), denied),
+        (json!("-8h"), denied),
+        (json!("8"), denied),
+        (json!(""), denied),
+        (json!("9999999h"), denied),
+        (Value::Null, ""),
+    ] {
         let new = with(awake(), [(AFTER, value.clone())]);
-        assert_eq!(findings(Some(&awake()), &new), *expected, "{value} set");
-        assert_eq!(findings(None, &new), *expected, "{value} created");
+        assert_eq!(findings(Some(&awake()), &new), expected, "{value} set");
+        assert_eq!(findings(None, &new), expected, "{value} created");
         let touched = with(new.clone(), [(PROTECTED, json!("true"))]);
-        assert_eq!(findings(Some(&new), &touched), [""; 0], "{value} was there before");
+        assert_eq!(findings(Some(&new), &touched), "", "{value} was there before");
     }
 }
 
@@ -378,19 +342,20 @@ fn v9_our_annotations() {
         ("/metadata/annotations/hibernate.sh~1replicas", "0", "-1"),
     ];
     for (pointer, right, wrong) in cases {
-        let field = format!("V9 deny metadata.annotations[{}]", unescape(pointer.rsplit_once('/').unwrap().1));
-        for (value, expected) in [(right, None), (wrong, Some(&field)), ("", Some(&field))] {
+        let denied = format!("V9 deny [{}]", pointer.rsplit_once("~1").unwrap().1);
+        for (value, expected) in [(right, ""), (wrong, denied.as_str()), ("", &denied)] {
             let new = with(awake(), [(pointer, json!(value))]);
-            assert_eq!(findings(Some(&awake()), &new), Vec::from_iter(expected.cloned()), "{pointer} {value:?}");
-            assert_eq!(findings(None, &new), Vec::from_iter(expected.cloned()), "{pointer} {value:?}, created");
-            assert_eq!(findings(Some(&new), &awake()), [""; 0], "{pointer} {value:?} may always be removed");
+            assert_eq!(findings(Some(&awake()), &new), expected, "{pointer} {value:?}");
+            assert_eq!(findings(None, &new), expected, "{pointer} {value:?}, created");
+            assert_eq!(findings(Some(&new), &awake()), "", "{pointer} {value:?} may always be removed");
         }
     }
 }
 
 #[test]
 fn v9_times_that_have_passed() {
-    for (pointer, key) in [(WAKE_AT, keys::WAKE_AT), (HOLD, keys::HOLD_AWAKE_UNTIL)] {
+    // The mutating webhook drops a scheduled wake that has passed.
+    for (pointer, found) in [(WAKE_AT, "V9 warn"), (HOLD, "V9 deny [hold-awake-until]")] {
         for (time, passed) in [
             ("2026-11-21T18:00:01Z", false),
             ("2026-11-21T19:00:01+01:00", false),
@@ -399,17 +364,11 @@ fn v9_times_that_have_passed() {
             ("2020-01-01T00:00:00Z", true),
         ] {
             let new = with(awake(), [(pointer, json!(time))]);
-            // The mutating webhook drops a scheduled wake that has passed.
-            let found = if key == keys::WAKE_AT {
-                "V9 warn".to_owned()
-            } else {
-                format!("V9 deny metadata.annotations[{key}]")
-            };
-            assert_eq!(findings(Some(&awake()), &new), Vec::from_iter(passed.then_some(found)), "{key} {time}");
-            let warned = passed.then(|| "V9 warn".to_owned());
-            assert_eq!(findings(None, &new), Vec::from_iter(warned), "{key} {time}, restored");
+            let expected = |found| if passed { found } else { "" };
+            assert_eq!(findings(Some(&awake()), &new), expected(found), "{pointer} {time}");
+            assert_eq!(findings(None, &new), expected("V9 warn"), "{pointer} {time}, restored");
             let touched = with(new.clone(), [(REASON, json!("x"))]);
-            assert_eq!(findings(Some(&new), &touched), [""; 0], "{key} {time} was there before");
+            assert_eq!(findings(Some(&new), &touched), "", "{pointer} {time} was there before");
         }
     }
     let late = with(awake(), [(HOLD, json!("2020-01-01T00:00:00Z"))]);
@@ -422,13 +381,13 @@ fn v9_times_that_have_passed() {
 #[test]
 fn v10_a_holder_is_named_with_the_hold_and_not_by_hand() {
     let held = with(awake(), [(HOLD, json!("2026-11-22T08:00:00Z")), (HOLD_BY, json!("alice"))]);
-    let denied = ["V10 deny metadata.annotations[hibernate.sh/hold-awake-by]"];
+    let denied = "V10 deny [hold-awake-by]";
     assert_eq!(findings(Some(&held), &with(held.clone(), [(HOLD_BY, json!("mallory"))])), denied);
     assert_eq!(findings(Some(&held), &with(held.clone(), [(HOLD_BY, Value::Null)])), denied);
     assert_eq!(findings(Some(&awake()), &with(awake(), [(HOLD_BY, json!("mallory"))])), denied, "without a hold");
-    assert_eq!(findings(None, &with(awake(), [(HOLD_BY, json!("mallory"))])), ["V10 warn"], "restored");
-    assert_eq!(findings(Some(&awake()), &held), [""; 0], "set together");
-    assert_eq!(findings(Some(&held), &awake()), [""; 0], "gone together");
+    assert_eq!(findings(None, &with(awake(), [(HOLD_BY, json!("mallory"))])), "V10 warn", "restored");
+    assert_eq!(findings(Some(&awake()), &held), "", "set together");
+    assert_eq!(findings(Some(&held), &awake()), "", "gone together");
 }
 
 #[test]
@@ -447,19 +406,18 @@ fn a_hold_is_stamped_with_who_sets_it() {
 
 #[test]
 fn v10_stamps_are_not_edited_by_hand() {
-    let denied = |key: &str| format!("V10 deny metadata.annotations[hibernate.sh/{key}]");
     for state in [awake(), asleep()] {
         let forged = with(state.clone(), [(BY, json!("mallory"))]);
-        assert_eq!(findings(Some(&state), &forged), [denied("requested-by")]);
+        assert_eq!(findings(Some(&state), &forged), "V10 deny [requested-by]");
         let backdated = with(state.clone(), [(AT, json!("2020-01-01T00:00:00Z"))]);
-        assert_eq!(findings(Some(&state), &backdated), [denied("requested-at")]);
+        assert_eq!(findings(Some(&state), &backdated), "V10 deny [requested-at]");
     }
     let wiped = with(asleep(), [(BY, Value::Null), (AT, Value::Null)]);
-    assert_eq!(findings(Some(&asleep()), &wiped), [denied("requested-by"), denied("requested-at")]);
+    assert_eq!(findings(Some(&asleep()), &wiped), "V10 deny [requested-by]; V10 deny [requested-at]");
     let defaulted = with(awake(), [(STATE, json!("Running")), (BY, json!("mallory"))]);
-    assert_eq!(findings(Some(&awake()), &defaulted), [denied("requested-by")], "\"\" to Running changes no state");
+    assert_eq!(findings(Some(&awake()), &defaulted), "V10 deny [requested-by]", "\"\" to Running changes no state");
     let restored = with(awake(), [(BY, json!("bob"))]);
-    assert_eq!(findings(None, &restored), ["V10 warn"]);
+    assert_eq!(findings(None, &restored), "V10 warn");
 }
 
 #[test]
@@ -468,8 +426,7 @@ fn v11_whatever_else_is_wrong_waking_is_let_through() {
         asleep(),
         [(STATE, json!("Running")), (AFTER, json!("0s")), (WAKE_AT, json!("soon")), (AT, json!("long ago"))],
     );
-    let said = ["V8 warn", "V9 warn", "V9 warn"];
-    assert_eq!(findings(Some(&asleep()), &woken), said);
+    assert_eq!(findings(Some(&asleep()), &woken), "V8 warn; V9 warn; V9 warn");
     let judgement = in_change("", Some(&asleep()), &woken, judge);
     assert!(judgement.warnings[2].said.starts_with("metadata.annotations[hibernate.sh/wake-at]: found \"soon\""));
     assert!(judgement.overlooked.is_empty());
@@ -480,11 +437,11 @@ fn warnings_are_short() {
     let new = with(
         falling_asleep(),
         [
-            ("/spec/installed", json!(false)),
-            ("/metadata/annotations/hive.openshift.io~1powerstate-pause", json!("true")),
-            ("/status/installedTimestamp", json!(NOW)),
-            ("/status/clusterVersionStatus", json!({ "conditions": [{ "type": "Progressing", "status": "True" }] })),
-            ("/spec/clusterPoolRef", json!({ "poolName": "pool-of-small-clusters" })),
+            (INSTALLED, json!(false)),
+            (PAUSE, json!("true")),
+            (INSTALLED_AT, json!(NOW)),
+            (VERSION, json!({ "conditions": [{ "type": "Progressing", "status": "True" }] })),
+            (POOL, json!({ "poolName": "pool-of-small-clusters" })),
             (AFTER, json!("1s")),
         ],
     );
@@ -570,8 +527,8 @@ fn any_cluster() -> impl Strategy<Value = Value> {
         |(state, platform, installed, identity, [after, by, at, hold, protected, wake_at])| {
             let mut members = vec![
                 (STATE, state),
-                ("/spec/platform", platform),
-                ("/spec/installed", json!(installed)),
+                (PLATFORM, platform),
+                (INSTALLED, json!(installed)),
                 (AFTER, after),
                 (BY, by),
                 (AT, at),
@@ -580,7 +537,7 @@ fn any_cluster() -> impl Strategy<Value = Value> {
                 (WAKE_AT, wake_at),
             ];
             if !identity {
-                members.push(("/spec/clusterMetadata", Value::Null));
+                members.push((METADATA, Value::Null));
             }
             with(awake(), members)
         },
@@ -605,7 +562,7 @@ proptest! {
 
     #[test]
     fn a_write_that_changes_nothing_is_never_judged(cluster in any_cluster()) {
-        prop_assert_eq!(findings(Some(&cluster), &cluster), Vec::<String>::new());
+        prop_assert_eq!(findings(Some(&cluster), &cluster), "");
     }
 
     /// Once stamped, the stamp is complete: stamping again does nothing, and V10 and V12 have nothing to say.
@@ -620,6 +577,6 @@ proptest! {
         }
         prop_assert_eq!(stamped(manager, old.as_ref(), &stamped_object), []);
         let rows = findings(old.as_ref(), &stamped_object);
-        prop_assert!(!rows.iter().any(|row| row.starts_with("V12") || row.starts_with("V10")), "{rows:?}");
+        prop_assert!(!rows.contains("V12 ") && !rows.contains("V10 "), "{rows}");
     }
 }

@@ -121,6 +121,10 @@ impl Target for Cluster {
     fn wants_sleep(&self) -> bool {
         self.metadata.annotations.get(keys::POWER_STATE) == Some(HIBERNATING)
     }
+
+    fn controllers(settings: &Settings) -> &[String] {
+        &settings.exempt_users
+    }
 }
 
 impl Cluster {

@@ -12,7 +12,7 @@
 //! | K8 | asleep: `spec.version`, provider or datacenter changed | warn |
 //! | K9 | asleep: `active-restore` added: an `EtcdRestore` deletes the cluster's etcd volumes (row 18) | deny |
 //! | K10 | out of Hibernating | never denied: denials become warnings |
-//! | K11 | requested-by or requested-at edited without a change of state, hold-awake-by without hold-awake-until; brought along by a new object | deny; warn |
+//! | K11 | requested-by or requested-at edited without a change of state, hold-awake-by without hold-awake-until, the claim of a rollout by anybody but our controller; brought along by a new object | deny; warn |
 //! | K12 | into Hibernating with a requested-by that is not the request's user | deny |
 //! | unreadable | a field that cannot be read, such as a text of more than 4 KiB: set or altered, or any of them into Hibernating | deny |
 //! | K13 | asleep: DELETE with certificates that expire within a day, or that cannot be read, without `allow-delete`; any other DELETE | deny; warn |
@@ -35,10 +35,12 @@ mod deletion;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 pub use cluster::{ASLEEP, Cluster, DELETERS, Settings, WAKING};
 pub use deletion::{Deletion, judge_deletion, unreadable};
 pub use rules::RULES;
+pub use trial::refusal;
 
 use crate::admission::{self, Change, Edits, Judgement};
 use crate::annotation::{format, keys as common};
@@ -61,6 +63,7 @@ pub const ANNOTATIONS: &[&str] = &[
     common::HOLD_AWAKE_BY,
     common::PREFLIGHT_REQUESTED_AT,
     common::PROTECTED,
+    common::ROLLOUT,
 ];
 
 impl Change<'_, Cluster> {
@@ -68,11 +71,6 @@ impl Change<'_, Cluster> {
     pub fn wakes(&self) -> bool {
         let awake = matches!(self.new_annotation(keys::POWER_STATE), None | Some("Running"));
         self.wanted_sleep() && awake && !self.obscures(&["metadata", "annotations", keys::POWER_STATE])
-    }
-
-    /// Whether our controller sends this request.
-    fn is_by_controller(&self) -> bool {
-        self.settings.exempt_users.contains(&self.user.username)
     }
 
     /// The person whose request on the record our controller carries over to the Cluster. It writes who and when.

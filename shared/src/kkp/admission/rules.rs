@@ -33,6 +33,7 @@ pub const RULES: &[Rule<Cluster>] = &[
     Rule { row: "K11", judge: |change| stamp::not_forged(change, common::REQUESTED_BY) },
     Rule { row: "K11", judge: |change| stamp::not_forged(change, common::REQUESTED_AT) },
     Rule { row: "K11", judge: stamp::holder_not_forged },
+    Rule { row: "K11", judge: stamp::claim_not_forged },
     Rule { row: "K12", judge: stamp::stamped },
 ];
 

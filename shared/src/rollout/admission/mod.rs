@@ -17,20 +17,21 @@
 //! - No identity is exempt: our controller writes only the status.
 
 mod policy;
-mod rollout;
 mod rules;
-mod stamp;
 mod starts;
 #[cfg(test)]
 mod tests;
 
-pub use policy::{policy, starts_targets};
-pub use rollout::Rollout;
-pub use rules::RULES;
-pub use stamp::stamp;
-pub use starts::{STARTS, STOPS, Start};
+use std::collections::BTreeMap;
 
-use crate::admission::{self, Change, Judgement};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::admission::bounded::members;
+use crate::admission::{self, Change, Judgement, Meta, Object, from_map};
+pub use policy::{policy, starts_targets};
+pub use rules::RULES;
+pub use starts::{STARTS, STOPS, Start, stamp};
 
 /// Name of the `ValidatingAdmissionPolicy` that judges R1 and R2, and of its binding. The controller starts nothing
 /// without them.
@@ -39,4 +40,30 @@ pub const POLICY: &str = "powerrollouts.hibernate.sh";
 /// Judges a new `PowerRollout` by rows R2 and R3.
 pub fn judge(change: &Change<'_, Rollout>) -> Judgement {
     admission::judge(change, RULES)
+}
+
+/// What the rules read of a `PowerRollout`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Rollout {
+    /// Metadata.
+    #[serde(deserialize_with = "from_map")]
+    pub metadata: Meta,
+    /// What is to be done: every field as it is written.
+    #[serde(default, deserialize_with = "members")]
+    pub spec: Option<BTreeMap<String, Box<RawValue>>>,
+}
+
+impl Rollout {
+    /// A field of the spec, as it is written.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.spec.as_ref()?.get(name).map(|value| value.get())
+    }
+}
+
+impl Object for Rollout {
+    type Settings = ();
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
 }

@@ -6,18 +6,16 @@
 
 use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 
+use super::super::api::Targets;
 use super::{POLICY, STARTS, STOPS, Start};
-use crate::admission::cel::{annotation_changes, list};
+use crate::admission::cel::{annotation_changes, list, not};
 use crate::admission::policy::{Deny, forbid, variable, writes};
 use crate::annotation::keys::{GROUP, REQUESTED_AT, REQUESTED_BY};
-use crate::target::POWER_ROLLOUT;
+use crate::target::{KINDS, POWER_ROLLOUT, TargetKind};
 
 /// Most namespaces that a rollout names. An authorization check has a fixed cost of 350,000: two fit into an expression
 /// (1,000,000), and 20 of them with all else into a policy (10,000,000).
 const MAX_NAMESPACES: usize = 20;
-
-/// What has to be patched.
-const TARGETS: &str = "clusterdeployments.hive.openshift.io";
 
 /// The policy. The manifests install it, and the controller starts nothing unless the hub has it as it is here.
 pub fn policy() -> Deny {
@@ -54,11 +52,33 @@ fn expression(start: Start) -> String {
     }
 }
 
+/// Kinds of targets with, or without, namespaces.
+fn kinds(namespaced: bool) -> impl Iterator<Item = &'static TargetKind> {
+    KINDS.in_rollouts().filter(move |row| row.kind.is_namespaced() == namespaced)
+}
+
+/// What has to be patched of kinds with namespaces.
+fn resources() -> String {
+    kinds(true).map(|row| row.kind.resource_name()).collect::<Vec<_>>().join(" or ")
+}
+
+/// The rollout is about objects of this kind.
+fn is_about(row: &TargetKind) -> String {
+    format!("variables.kind == '{}'", row.kind.kind)
+}
+
+/// Whether the user may patch objects of this kind, in one namespace if one is given.
+fn may_patch_kind(row: &TargetKind, namespace: &str) -> String {
+    let namespace = if namespace.is_empty() { String::new() } else { format!(".namespace({namespace})") };
+    let (group, resource) = (row.kind.group, row.kind.plural);
+    format!("authorizer.group('{group}').resource('{resource}'){namespace}.check('patch').allowed()")
+}
+
 /// Whether the user may patch the targets of a namespace; without one, of every namespace.
 fn may_patch(namespace: &str) -> String {
-    let (resource, group) = TARGETS.split_once('.').unwrap_or_default();
-    let namespace = if namespace.is_empty() { String::new() } else { format!(".namespace({namespace})") };
-    format!("authorizer.group('{group}').resource('{resource}'){namespace}.check('patch').allowed()")
+    let mut rows = kinds(true);
+    let first = rows.next().map_or_else(|| "false".to_owned(), |row| may_patch_kind(row, namespace));
+    rows.fold(first, |others, row| format!("({} ? {} : {others})", is_about(row), may_patch_kind(row, namespace)))
 }
 
 /// The variable that starts with the n-th distinct namespace.
@@ -68,10 +88,16 @@ fn from(nth: usize) -> String {
 
 /// CEL at admission cannot sort or deduplicate: each variable is the one before without its first namespace.
 fn variables() -> Vec<Variable> {
+    let without: Vec<String> = kinds(false).map(is_about).collect();
     let mut variables = vec![
         variable("startsTargets", starts_targets()),
+        variable("kind", format!("object.spec.targets.?kind.orValue('{}')", Targets::default().kind)),
+        variable("hasNamespaces", not(&without.join(" || "))),
         variable("mayEverywhere", may_patch("")),
-        variable("from1", "object.spec.targets.?names.orValue([]).map(target, target.namespace)"),
+        variable(
+            "from1",
+            "variables.hasNamespaces ? object.spec.targets.?names.orValue([]).map(target, target.namespace) : []",
+        ),
     ];
     variables.extend((1..=MAX_NAMESPACES).map(|nth| {
         let from = from(nth);
@@ -82,12 +108,16 @@ fn variables() -> Vec<Variable> {
 
 fn validations() -> Vec<Validation> {
     let deny = |rule: &str, unless: &str, message: &str| forbid(unless, format!("{message} ({rule})"));
+    let targets = resources();
     let mut validations = vec![
         deny(
             "R1",
-            &format!("!variables.startsTargets || size({}) > 0 || variables.mayEverywhere", from(1)),
             &format!(
-                "spec.targets: found a selection from every namespace, must be names of targets unless you may patch {TARGETS} in every namespace"
+                "!variables.startsTargets || !variables.hasNamespaces || size({}) > 0 || variables.mayEverywhere",
+                from(1)
+            ),
+            &format!(
+                "spec.targets: found a selection from every namespace, must be names of targets unless you may patch {targets} in every namespace"
             ),
         ),
         deny(
@@ -100,7 +130,7 @@ fn validations() -> Vec<Validation> {
     ];
     validations.extend((1..=MAX_NAMESPACES).map(|nth| {
         let from = from(nth);
-        let must = format!("must be namespaces in which you may patch {TARGETS}");
+        let must = format!("must be namespaces in which you may patch {targets}");
         Validation {
             message_expression: Some(format!(
                 "'spec.targets.names: found namespace ' + (size({from}) > 0 ? {from}[0] : '') + ', {must} (R1)'"
@@ -114,6 +144,14 @@ fn validations() -> Vec<Validation> {
                 &format!("spec.targets.names: found another namespace, {must}"),
             )
         }
+    }));
+    validations.extend(kinds(false).map(|row| {
+        let (kind, resource) = (row.kind.kind, row.kind.resource_name());
+        deny(
+            "R1",
+            &format!("!variables.startsTargets || !({}) || {}", is_about(row), may_patch_kind(row, "")),
+            &format!("spec.targets.kind: found {kind}, must be a kind whose objects you may patch: you may not patch {resource}"),
+        )
     }));
     let writes = STARTS.map(Start::text).join("; ");
     validations.push(deny(
@@ -157,7 +195,7 @@ mod tests {
             assert!(!message.contains('\''), "{message}");
             rows.push(row);
         }
-        assert_eq!(rows.split_off(MAX_NAMESPACES + 2), ["(R2)", "(R2)"]);
+        assert_eq!(rows.split_off(MAX_NAMESPACES + 2 + kinds(false).count()), ["(R2)", "(R2)"]);
         assert!(rows.iter().all(|row| row == "(R1)"), "{rows:?}");
     }
 }

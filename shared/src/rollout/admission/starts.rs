@@ -4,7 +4,8 @@
 //! It names what stops a rollout, and everything else starts targets: so does a field that is yet to be invented.
 
 use super::Rollout;
-use crate::admission::Change;
+use crate::admission::{Change, Edits};
+use crate::annotation::{format, keys};
 
 /// Fields of the spec that stop a rollout while they are true.
 pub const STOPS: [&str; 2] = ["paused", "abort"];
@@ -54,4 +55,18 @@ impl Change<'_, Rollout> {
     pub fn starts_targets(&self) -> bool {
         STARTS.iter().any(|start| start.is(self))
     }
+}
+
+/// Stamps a write that lets targets start; forged stamps are overwritten. Every other write is left as it is: the
+/// policy judges whether it alters the stamp.
+pub fn stamp(change: &Change<'_, Rollout>) -> Edits {
+    if !change.starts_targets() {
+        return Edits::default();
+    }
+    let found = |key| change.new_annotation(key);
+    Edits::default().want(keys::REQUESTED_BY, found(keys::REQUESTED_BY), Some(change.user.username.clone())).want(
+        keys::REQUESTED_AT,
+        found(keys::REQUESTED_AT),
+        Some(format::seconds(change.now)),
+    )
 }

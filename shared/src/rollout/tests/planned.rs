@@ -17,11 +17,12 @@ use super::*;
 use crate::annotation::mark::{Mark, Outcome, Power};
 use crate::hive::api::ClusterDeployment;
 use crate::rollout::api::PowerRollout;
-use crate::rollout::observed::{Observed, domain};
 use crate::rollout::plan::{Candidate, Input, Plan, has_begun, is_over, plan};
 use crate::rollout::snapshot::Snapshot;
 use crate::rollout::status::RolloutPhase;
 use crate::rollout::{Members, NamespaceLabels};
+use crate::target::View;
+use crate::target::lifecycle::Lifecycle;
 
 /// A rollout and its targets, and a clock.
 struct Hub {
@@ -130,23 +131,22 @@ impl Hub {
         Self::new(spec, names.iter().map(|name| cluster(name, &json!({}))).collect())
     }
 
-    fn observed(&self) -> Vec<Observed> {
-        self.clusters.iter().map(|cluster| Observed::of(cluster, &["aws"])).collect()
+    fn observed(&self) -> Vec<View> {
+        self.clusters.iter().map(|cluster| cluster.view(&["aws"])).collect()
     }
 
     fn plan(&self) -> Plan {
         let observed = self.observed();
-        let domains: Vec<String> = self.clusters.iter().map(domain).collect();
         let candidates: Vec<Candidate<'_>> = self
             .members(&observed)
-            .map(|(index, group)| (&observed[index], &domains[index], group))
-            .map(|(object, domain, group)| Candidate {
+            .map(|(index, group)| (&observed[index], group))
+            .map(|(object, group)| Candidate {
                 object,
                 group,
-                domain: Some(domain),
-                upgrade: self.upgrades.get(&object.name).map(String::as_str),
-                checked: self.checked.get(&object.name).map(|(why, at)| (why.as_str(), *at)),
-                checking: self.checking.contains(&object.name),
+                domain: object.obstacles.domain.as_deref(),
+                upgrade: self.upgrades.get(&object.identity.name).map(String::as_str),
+                checked: self.checked.get(&object.identity.name).map(|(why, at)| (why.as_str(), *at)),
+                checking: self.checking.contains(&object.identity.name),
             })
             .collect();
         let Self { rollout, queued, blocked, now, .. } = self;
@@ -154,14 +154,14 @@ impl Hub {
     }
 
     /// The members and their groups: as they were recorded, or before that as the rollout selects.
-    fn members(&self, observed: &[Observed]) -> impl Iterator<Item = (usize, usize)> {
+    fn members(&self, observed: &[View]) -> impl Iterator<Item = (usize, usize)> {
         let begun = has_begun(&self.rollout);
         let is_current = self.snapshot_of == Some(Snapshot::generation(&self.rollout));
         let snapshot = self.snapshot.as_ref().filter(|_| (begun || self.adopted) && is_current);
         assert!(!begun || snapshot.is_some() || self.snapshot.is_none(), "the members that it started with are gone");
         let members = Members::of(&self.rollout.spec).unwrap();
-        let group = move |object: &Observed| match snapshot {
-            Some(snapshot) => snapshot.group(object.uid),
+        let group = move |object: &View| match snapshot {
+            Some(snapshot) => snapshot.group(object.identity.uid),
             None => members.cover(object, &NamespaceLabels::new()).then(|| members.group(object)),
         };
         let found: Vec<(usize, usize)> =

@@ -8,7 +8,7 @@ use proptest::prelude::{Just, prop, prop_assert, prop_oneof, proptest};
 use proptest::strategy::Strategy as Generator;
 
 use super::*;
-use crate::rollout::{Cause, Decision, decide};
+use crate::rollout::Cause;
 
 const DEADLINE: i64 = 600;
 
@@ -132,7 +132,7 @@ impl Run<'_> {
         all.min()
     }
 
-    fn never_over_a_limit(&self, decision: &Decision<'_>) {
+    fn never_over_a_limit(&self, decision: &Named<'_>) {
         let starts = decision.start.len() + decision.retry.len();
         let held = self.targets.iter().filter(|target| self.holds(target)).count();
         assert!(starts == 0 || held + starts <= self.fleet.window.max_concurrency, "{held} hold slots, {starts} start");
@@ -190,9 +190,9 @@ struct Owned {
 }
 
 impl Owned {
-    fn of(decision: &Decision<'_>) -> Self {
+    fn of(decision: &Named<'_>) -> Self {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let Decision { start, retry, timed_out, ended, .. } = decision;
+        let Named { start, retry, timed_out, ended, .. } = decision;
         Self { start: owned(start), retry: owned(retry), timed_out: owned(timed_out), ended: owned(ended) }
     }
 }

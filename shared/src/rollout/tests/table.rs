@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::rollout::{Cause, Decision, decide, place};
+use crate::rollout::{Cause, place};
 
 fn one_group() -> Vec<Group> {
     vec![Group::default()]
@@ -13,11 +13,11 @@ fn pending(name: &str) -> Target {
     target(name, State::Pending, 0)
 }
 
-fn decided<'a>(window: &Window, targets: &'a [Target]) -> Decision<'a> {
+fn decided<'a>(window: &Window, targets: &'a [Target]) -> Named<'a> {
     decide(&strategy(window), targets, now(), true)
 }
 
-fn seconds_until(decision: &Decision<'_>) -> Option<i64> {
+fn seconds_until(decision: &Named<'_>) -> Option<i64> {
     decision.next_check.map(|at| (at - now()).get_seconds())
 }
 

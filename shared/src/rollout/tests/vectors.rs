@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::rollout::{Share, decide};
+use crate::rollout::Share;
 
 /// Clusters are numbers; three make a group.
 struct Vector {

@@ -2,12 +2,12 @@
 //! webhook's to stamp.
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
 use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
-use crate::annotation::{Annotations, annotation, format, keys};
-use crate::hive::api::{ClusterDeployment, FAKE_CLUSTER};
+use crate::annotation::{format, keys};
+use crate::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER};
 use crate::hive::preflight::{is_awake, is_left_alone, request_time};
 use crate::target::lifecycle::{Change, Intent, PowerAction};
 
@@ -36,13 +36,13 @@ use crate::target::lifecycle::{Change, Intent, PowerAction};
 /// What is removed or replaced of a schedule was judged as it was read, and somebody may have set another one since:
 /// such a patch carries the resourceVersion that it was made from, so that the API server refuses it (409). All others
 /// do without.
-pub(super) fn change(cluster: &Value, intent: &Intent<'_>) -> Change {
+pub(super) fn change(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Change {
     let asleep = is_asleep(cluster);
-    let old_reason = annotation(cluster, keys::REASON);
+    let old_reason = note(cluster, keys::REASON);
     let changes = asleep != (intent.action == PowerAction::Hibernate);
     let mut annotations = schedule(cluster, intent, changes);
     let scheduled = !annotations.is_empty();
-    let replaces = annotations.keys().any(|key| annotation(cluster, key).is_some());
+    let replaces = annotations.keys().any(|key| note(cluster, key).is_some());
     match intent.reason {
         Some(reason) if old_reason != Some(reason) => {
             annotations.insert(keys::REASON.to_owned(), json!(reason)); // H2, H3
@@ -60,8 +60,8 @@ pub(super) fn change(cluster: &Value, intent: &Intent<'_>) -> Change {
     let mut patch = Map::new();
     if !annotations.is_empty() {
         let mut metadata = json!({ "annotations": annotations });
-        if let Some(version) = cluster.pointer("/metadata/resourceVersion").filter(|_| replaces) {
-            metadata["resourceVersion"] = version.clone();
+        if let Some(version) = cluster.metadata.resource_version.as_ref().filter(|_| replaces) {
+            metadata["resourceVersion"] = version.as_str().into();
         }
         patch.insert("metadata".to_owned(), metadata);
     }
@@ -72,18 +72,23 @@ pub(super) fn change(cluster: &Value, intent: &Intent<'_>) -> Change {
     Change::Patch { patch: Value::Object(patch), message, warnings: warnings(cluster, intent) }
 }
 
-fn is_asleep(cluster: &Value) -> bool {
-    cluster.pointer("/spec/powerState").and_then(Value::as_str) == Some("Hibernating")
+fn is_asleep(cluster: &ClusterDeployment) -> bool {
+    cluster.desired() == Desired::Hibernating
+}
+
+fn note<'a>(cluster: &'a ClusterDeployment, key: &str) -> Option<&'a str> {
+    cluster.annotations().get(key).map(String::as_str)
 }
 
 /// Asks for a preflight, because the controller lists the machines before it answers one. A fake cluster has none.
-fn check(cluster: &Value, intent: &Intent<'_>) -> Option<Change> {
+fn check(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Option<Change> {
     if intent.action != PowerAction::Resume || intent.queried {
         return None;
     }
-    let cluster = ClusterDeployment::deserialize(cluster).ok();
-    let cluster = cluster.filter(|c| is_awake(c) && !is_left_alone(c) && !c.annotation_is_true(FAKE_CLUSTER))?;
-    let requested = request_time(&cluster, intent.now);
+    if !is_awake(cluster) || is_left_alone(cluster) || cluster.annotation_is_true(FAKE_CLUSTER) {
+        return None;
+    }
+    let requested = request_time(cluster, intent.now);
     let patch = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: format::seconds(requested) } } });
     Some(Change::Ask {
         patch,
@@ -93,21 +98,19 @@ fn check(cluster: &Value, intent: &Intent<'_>) -> Option<Change> {
 }
 
 /// What is said where nothing has to be written: that it wakes by itself all the same is easily overlooked.
-fn unchanged(cluster: &Value, intent: &Intent<'_>) -> String {
-    let wake =
-        annotation(cluster, keys::WAKE_AT).and_then(format::time).filter(|_| intent.action == PowerAction::Hibernate);
+fn unchanged(cluster: &ClusterDeployment, intent: &Intent<'_>) -> String {
+    let wake = note(cluster, keys::WAKE_AT).and_then(format::time).filter(|_| intent.action == PowerAction::Hibernate);
     wake.map_or_else(|| "unchanged".to_owned(), |wake| format!("unchanged, wakes at {}", format::seconds(wake)))
 }
 
 /// What a change goes against, worth a warning: what the webhook refuses where there is one (its row V6), and the end
 /// of somebody's hold before its time.
-fn warnings(cluster: &Value, intent: &Intent<'_>) -> Vec<String> {
+fn warnings(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Vec<String> {
     const REFUSED: &str = "the webhook refuses this; without the webhook the cluster hibernates";
-    let annotations = Annotations::deserialize(&cluster["metadata"]["annotations"]).unwrap_or_default();
-    let hold = hold(|key| annotations.get(key), intent.now);
+    let hold = hold(|key| note(cluster, key), intent.now);
     let mut warnings = Vec::new();
     if intent.action == PowerAction::Hibernate && !is_asleep(cluster) {
-        if protected(annotations.get(keys::PROTECTED)) {
+        if protected(note(cluster, keys::PROTECTED)) {
             warnings.push(format!("it is protected from sleep ({}): {REFUSED}", keys::PROTECTED));
         }
         let held = match hold {
@@ -130,8 +133,8 @@ fn warnings(cluster: &Value, intent: &Intent<'_>) -> Vec<String> {
 }
 
 /// H6 to H11.
-fn schedule(cluster: &Value, intent: &Intent<'_>, changes: bool) -> Map<String, Value> {
-    let found = |key: &str| annotation(cluster, key);
+fn schedule(cluster: &ClusterDeployment, intent: &Intent<'_>, changes: bool) -> Map<String, Value> {
+    let found = |key: &str| note(cluster, key);
     let passed = |text: &str| format::time(text).is_some_and(|time| time <= intent.now);
     let mut edits = Map::new();
     let mut want = |key: &str, value: Option<String>| {
@@ -192,6 +195,14 @@ mod tests {
         Intent { action, reason, end: end.map(time), now: time(NOW), queried: false, force: false }
     }
 
+    /// With what every `ClusterDeployment` has.
+    fn typed(fields: &Value) -> ClusterDeployment {
+        let mut object =
+            json!({ "metadata": {}, "spec": { "baseDomain": "d", "clusterName": "demo", "platform": {} } });
+        json_patch::merge(&mut object, fields);
+        serde_json::from_value(object).unwrap()
+    }
+
     fn planned(
         state: Option<&str>,
         old_reason: Option<&str>,
@@ -202,7 +213,7 @@ mod tests {
         if let Some(reason) = old_reason {
             cluster["metadata"]["annotations"] = json!({ keys::REASON: reason });
         }
-        match change(&cluster, &intent(action, reason, None)) {
+        match change(&typed(&cluster), &intent(action, reason, None)) {
             Change::Patch { patch, message, .. } => Some((patch, message)),
             Change::None { .. } | Change::Ask { .. } => None,
         }
@@ -274,7 +285,7 @@ mod tests {
             ("it has no machines", cluster("Running", "True", fake), named(Resume), false),
             ("it sleeps", cluster("Hibernating", "True", |_| {}), named(Hibernate), false),
         ] {
-            match change(&cluster, &intent) {
+            match change(&typed(&cluster), &intent) {
                 Change::Ask { patch, requested, message } => {
                     assert_eq!(requested, intent.now, "{case}");
                     let asked = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: NOW } } });
@@ -366,7 +377,7 @@ mod tests {
                     cluster["metadata"]["annotations"][key] = json!(value);
                 }
             }
-            let (patch, message) = match change(&cluster, &intent(action, None, end)) {
+            let (patch, message) = match change(&typed(&cluster), &intent(action, None, end)) {
                 Change::Patch { patch, message, .. } => (patch, message),
                 Change::None { message, .. } | Change::Ask { message, .. } => (Value::Null, message),
             };
@@ -416,7 +427,11 @@ mod tests {
             ),
         ] {
             let cluster = json!({ "metadata": { "annotations": found }, "spec": { "powerState": state } });
-            assert_eq!(warnings(&cluster, &intent(action, None, end)), expected, "{cluster} {action:?} {end:?}");
+            assert_eq!(
+                warnings(&typed(&cluster), &intent(action, None, end)),
+                expected,
+                "{cluster} {action:?} {end:?}"
+            );
         }
     }
 
@@ -429,7 +444,7 @@ mod tests {
             (json!({ keys::WAKE_AT: SOON }), PowerAction::Resume, "unchanged"),
         ] {
             let cluster = json!({ "metadata": { "annotations": found } });
-            assert_eq!(unchanged(&cluster, &intent(action, None, None)), expected, "{cluster} {action:?}");
+            assert_eq!(unchanged(&typed(&cluster), &intent(action, None, None)), expected, "{cluster} {action:?}");
         }
     }
 
@@ -454,7 +469,9 @@ mod tests {
             let cluster = json!({
                 "metadata": { "resourceVersion": "7", "annotations": found }, "spec": { "powerState": state },
             });
-            let Change::Patch { patch, .. } = change(&cluster, &intent(action, None, end)) else { panic!("{cluster}") };
+            let Change::Patch { patch, .. } = change(&typed(&cluster), &intent(action, None, end)) else {
+                panic!("{cluster}")
+            };
             let version = patch.pointer("/metadata/resourceVersion").cloned();
             assert_eq!(version, guarded.then(|| json!("7")), "{cluster} {action:?} {end:?}");
         }

@@ -4,16 +4,16 @@ mod hibernate_after;
 mod instances;
 mod intent;
 mod progress;
-mod state;
+mod view;
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
 use super::record::Record;
-use super::row::{Advice, ByDefault, Column, INSTANCES, PLATFORM, REGION, TargetKind};
+use super::row::{Advice, ByDefault, Column, INSTANCES, PLATFORM, REGION, STOP_START, TargetKind};
+use super::view::View;
 use crate::hive::api::ClusterDeployment;
 
 /// The row.
@@ -37,27 +37,38 @@ pub static CLUSTER_DEPLOYMENT: TargetKind = TargetKind {
     confirmation: None,
     companion: None,
     elsewhere: None,
-    lifecycle: &Cluster,
+    in_rollouts: Some(STOP_START),
+    is_listed: |_| true,
+    read: |object| Ok(Box::new(ClusterDeployment::deserialize(object)?)),
 };
 
-#[derive(Debug)]
-struct Cluster;
-
-impl Lifecycle for Cluster {
-    fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError> {
-        Ok(intent::change(object, intent))
+impl Lifecycle for ClusterDeployment {
+    fn view(&self, served: &[&str]) -> View {
+        view::of(self, served)
     }
 
-    fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
-        Ok(progress::of(&ClusterDeployment::deserialize(object)?, action))
+    fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        Ok(intent::change(self, intent))
     }
 
-    fn check_progress(&self, object: &Value, requested: Timestamp) -> Result<Progress, TargetError> {
-        Ok(progress::of_check(&ClusterDeployment::deserialize(object)?, requested))
+    fn progress(&self, action: PowerAction) -> Progress {
+        progress::of(self, action)
     }
 
-    fn describe(&self, object: &Value, record: Record) -> Result<Record, TargetError> {
-        Ok(state::describe(&ClusterDeployment::deserialize(object)?, record))
+    fn check_progress(&self, requested: Timestamp) -> Progress {
+        progress::of_check(self, requested)
+    }
+
+    fn describe(&self, record: Record) -> Record {
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        Record {
+            instances: instances::of(self),
+            platform: text(self.spec.platform.name()),
+            region: self.spec.platform.region().map(str::to_owned),
+            hibernate_after: self.spec.hibernate_after.clone(),
+            fires_at: hibernate_after::fires_at(self),
+            ..record
+        }
     }
 }
 

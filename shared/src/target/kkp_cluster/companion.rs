@@ -25,8 +25,7 @@ pub(super) struct RecordConfigMap;
 
 /// The request in an object's annotations.
 fn request_of(object: &Value) -> Option<Request> {
-    let annotations = [keys::POWER_STATE, keys::POWER_STATE_AT].into_iter();
-    Request::of(&annotations.filter_map(|key| Some((key.to_owned(), annotation(object, key)?.to_owned()))).collect())
+    Request::of(|key| annotation(object, key))
 }
 
 /// The record of this target, or why the companion holds none.
@@ -130,7 +129,7 @@ impl Companion for RecordConfigMap {
             return Err(TargetError::Impossible(why));
         }
         read(target, companion).map_err(|error| TargetError::Impossible(format!("{place}: {error}")))?;
-        let mut annotations = request(target, intent);
+        let mut annotations = request(annotation(target, keys::POWER_STATE_AT), intent);
         for key in [common::REQUESTED_BY, common::REQUESTED_AT] {
             if annotation(companion, key).is_some() {
                 annotations.insert(key.to_owned(), Value::Null);

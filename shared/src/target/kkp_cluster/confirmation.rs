@@ -46,6 +46,12 @@ impl Confirmation for Dehydration {
         Ok(answer.map(|preflight| Briefing {
             at: Some(preflight.at),
             consequences: consequences(&cluster, &preflight),
+            totals: vec![
+                (preflight.pods, "Pods deleted"),
+                (preflight.numbers.machines, "Machines deleted"),
+                (preflight.numbers.volumes, "volumes kept"),
+                (preflight.numbers.load_balancers, "load balancers kept"),
+            ],
             left_out: preflight.left_out,
             findings: preflight.findings.into_iter().filter(|found| found.code != VOLUMES).collect(),
         }))
@@ -68,54 +74,37 @@ fn is_under_way(state: State) -> bool {
 
 fn consequences(cluster: &Cluster, preflight: &Preflight) -> Vec<String> {
     let numbers = preflight.numbers;
-    let counted: Vec<String> = preflight
-        .machine_deployments
-        .iter()
-        .map(|(name, replicas)| format!("{} ({replicas})", sanitize(name)))
-        .collect();
-    let back: u32 = preflight.machine_deployments.values().fold(0, |sum, replicas| sum.saturating_add(*replicas));
-    let machines = if counted.is_empty() {
-        format!(
-            "{} deleted. A wake creates the same number again.",
-            count(numbers.machines, "Machine is", "Machines are")
-        )
+    let deployments = &preflight.machine_deployments;
+    let counted = deployments.iter().map(|(name, replicas)| format!("{} ({replicas})", sanitize(name)));
+    let back: u32 = deployments.values().fold(0, |sum, replicas| sum.saturating_add(*replicas));
+    let again = if deployments.is_empty() {
+        "the same number again".to_owned()
     } else {
-        format!(
-            "{} deleted. A wake creates {back}, by MachineDeployment: {}.",
-            count(numbers.machines, "Machine is", "Machines are"),
-            list(&counted)
-        )
+        format!("{back}, by MachineDeployment: {}", list(counted))
     };
-    let quota: Vec<String> = preflight
-        .quota
-        .iter()
-        .map(|(resource, amount)| format!("{} {}", sanitize(resource), sanitize(amount)))
-        .collect();
-    let quota = (!quota.is_empty()).then(|| {
-        format!("Quota in use: {}. It is released while the cluster sleeps, and a wake needs it again.", list(&quota))
+    let quota = preflight.quota.iter().map(|(resource, amount)| format!("{} {}", sanitize(resource), sanitize(amount)));
+    let quota = (!preflight.quota.is_empty()).then(|| {
+        format!("Quota in use: {}. It is released while the cluster sleeps, and a wake needs it again.", list(quota))
     });
-    [
-        Some(format!(
-            "{} deleted, with the grace period. PodDisruptionBudgets are not honored.",
-            count(preflight.pods, "Pod is", "Pods are")
-        )),
-        Some(machines),
-        Some(format!(
-            "{} and {} remain and are still billed.",
-            count(numbers.volumes, "volume", "volumes"),
-            count(numbers.load_balancers, "load balancer", "load balancers")
-        )),
-        quota,
-        Some("The control plane stops: no Kubernetes API, no etcd backups and no upgrades until the wake.".to_owned()),
+    let pods = count(preflight.pods, "Pod is", "Pods are");
+    let machines = count(numbers.machines, "Machine is", "Machines are");
+    let volumes = count(numbers.volumes, "volume", "volumes");
+    let load_balancers = count(numbers.load_balancers, "load balancer", "load balancers");
+    let mut all = vec![
+        format!("{pods} deleted, with the grace period. PodDisruptionBudgets are not honored."),
+        format!("{machines} deleted. A wake creates {again}."),
+        format!("{volumes} and {load_balancers} remain and are still billed."),
+    ];
+    all.extend(quota);
+    all.extend([
+        "The control plane stops: no Kubernetes API, no etcd backups and no upgrades until the wake.".to_owned(),
         // Row 32.
-        Some(format!(
+        format!(
             "KKP cannot be upgraded to a release that no longer offers version {} while the cluster sleeps.",
             sanitize(&cluster.spec.version)
-        )),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+        ),
+    ]);
+    all
 }
 
 /// `1 volume`, `3 volumes`.

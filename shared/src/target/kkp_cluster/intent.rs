@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::{desired, state};
-use crate::annotation::{annotation, format, keys as common};
+use crate::annotation::{format, keys as common};
 use crate::kkp::api::Cluster;
 use crate::kkp::data::State;
 use crate::kkp::keys;
@@ -20,11 +20,11 @@ use crate::target::lifecycle::{Change, Intent, PowerAction};
 ///
 /// A request carries the resourceVersion: of two at the same time one meets a conflict. Who and when is stamped by the
 /// webhook.
-pub(super) fn change(object: &Value, cluster: &Cluster, intent: &Intent<'_>) -> Change {
-    let old_reason = annotation(object, common::REASON);
-    let old_force = annotation(object, keys::FORCE);
+pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
+    let old_reason = cluster.annotation(common::REASON);
+    let old_force = cluster.annotation(keys::FORCE);
     let sleeps = intent.action == PowerAction::Hibernate;
-    let changes = desired(object) != intent.action;
+    let changes = desired(cluster) != intent.action;
     let forces = sleeps && intent.force && old_force != Some("true");
     let timed_out = State::of(cluster).is_some_and(|state| state.phase == Some(Phase::DrainTimedOut));
     let requests = changes || forces || sleeps && timed_out;
@@ -45,7 +45,7 @@ pub(super) fn change(object: &Value, cluster: &Cluster, intent: &Intent<'_>) -> 
         let patch = json!({ "metadata": { "annotations": annotations } });
         return Change::Patch { patch, message: "reason updated".to_owned(), warnings: Vec::new() }; // I1
     }
-    annotations.extend(request(object, intent)); // I2, I3, I4
+    annotations.extend(request(cluster.annotation(keys::POWER_STATE_AT), intent)); // I2, I3, I4
     if forces {
         annotations.insert(keys::FORCE.to_owned(), json!("true"));
     } else if old_force.is_some() && !intent.force {
@@ -57,15 +57,15 @@ pub(super) fn change(object: &Value, cluster: &Cluster, intent: &Intent<'_>) -> 
         PowerAction::Resume => "hydration requested",
     };
     let mut metadata = json!({ "annotations": annotations });
-    if let Some(version) = object.pointer("/metadata/resourceVersion") {
-        metadata["resourceVersion"] = version.clone();
+    if let Some(version) = &cluster.metadata.resource_version {
+        metadata["resourceVersion"] = json!(version);
     }
     Change::Patch { patch: json!({ "metadata": metadata }), message: message.to_owned(), warnings: Vec::new() }
 }
 
-/// The annotations of a request.
-pub(super) fn request(object: &Value, intent: &Intent<'_>) -> Map<String, Value> {
-    let at = later(annotation(object, keys::POWER_STATE_AT), intent.now);
+/// The annotations of a request. `before`: the time of the request that is there.
+pub(super) fn request(before: Option<&str>, intent: &Intent<'_>) -> Map<String, Value> {
+    let at = later(before, intent.now);
     let mut annotations = Map::new();
     annotations.insert(keys::POWER_STATE.to_owned(), json!(state(intent.action)));
     annotations.insert(keys::POWER_STATE_AT.to_owned(), json!(at));

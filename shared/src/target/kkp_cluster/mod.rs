@@ -7,9 +7,11 @@ mod confirmation;
 mod intent;
 mod progress;
 mod state;
+mod view;
+
+use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use self::companion::RecordConfigMap;
 use self::confirmation::Dehydration;
@@ -17,8 +19,8 @@ use self::state::{certificates, more, warnings};
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
 use super::record::Record;
-use super::row::{ByDefault, Column, Elsewhere, PLATFORM, REGION, TargetKind};
-use crate::annotation::annotation;
+use super::row::{ByDefault, Column, Deadlines, Elsewhere, PLATFORM, REGION, TargetKind};
+use super::view::View;
 use crate::kkp::api::Cluster;
 use crate::kkp::keys;
 
@@ -53,11 +55,11 @@ pub static KKP_CLUSTER: TargetKind = TargetKind {
         role: "a KKP master",
         display_name: |cluster| cluster.pointer("/spec/humanReadableName")?.as_str(),
     }),
-    lifecycle: &KkpCluster,
+    // The limits of all phases add up to more: what is slower is worth a person's look.
+    in_rollouts: Some(Deadlines { sleep: Duration::from_mins(45), wake: Duration::from_mins(45) }),
+    is_listed: |_| true,
+    read: |object| Ok(Box::new(Cluster::deserialize(object)?)),
 };
-
-#[derive(Debug)]
-struct KkpCluster;
 
 /// The value of the annotation that an action asks for.
 fn state(action: PowerAction) -> &'static str {
@@ -68,37 +70,41 @@ fn state(action: PowerAction) -> &'static str {
 }
 
 /// What the request on the object asks for.
-fn desired(cluster: &Value) -> PowerAction {
-    if annotation(cluster, keys::POWER_STATE) == Some(state(PowerAction::Hibernate)) {
+fn desired(cluster: &Cluster) -> PowerAction {
+    if cluster.annotation(keys::POWER_STATE) == Some(state(PowerAction::Hibernate)) {
         PowerAction::Hibernate
     } else {
         PowerAction::Resume
     }
 }
 
-impl Lifecycle for KkpCluster {
-    fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError> {
-        Ok(intent::change(object, &Cluster::deserialize(object)?, intent))
+impl Lifecycle for Cluster {
+    fn view(&self, _: &[&str]) -> View {
+        view::of(self)
     }
 
-    fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
-        Ok(progress::of(&Cluster::deserialize(object)?, desired(object), action))
+    fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        Ok(intent::change(self, intent))
     }
 
-    fn describe(&self, object: &Value, record: Record) -> Result<Record, TargetError> {
-        Ok(state::describe(&Cluster::deserialize(object)?, desired(object), record))
+    fn progress(&self, action: PowerAction) -> Progress {
+        progress::of(self, desired(self), action)
+    }
+
+    fn describe(&self, record: Record) -> Record {
+        state::describe(self, record)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
+pub(crate) mod tests {
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::kkp::data::{Outcome, STATE, State};
 
     /// A Cluster with these annotations, and our condition with this reason and message.
-    pub(super) fn cluster(annotations: &Value, said: Option<(&str, &str)>) -> Value {
+    pub(crate) fn cluster(annotations: &Value, said: Option<(&str, &str)>) -> Value {
         let condition = said.map(|(reason, message)| {
             json!({
                 "status": if reason == "Dehydrated" { "True" } else { "False" }, "reason": reason, "message": message,

@@ -21,14 +21,19 @@ pub(super) struct Reported<'a> {
 /// What our condition reports, if the Cluster has it: it goes when a wake is complete.
 pub(super) fn reported(cluster: &Cluster) -> Option<Reported<'_>> {
     let (condition, state) = (cluster.condition(keys::DEHYDRATED)?, State::of(cluster)?);
-    let text = |text: &'_ Option<String>| text.as_deref().unwrap_or_default();
-    Some(Reported { condition, state, reason: text(&condition.reason), message: text(&condition.message) })
+    let (reason, message) = (condition.reason.as_deref(), condition.message.as_deref());
+    Some(Reported { condition, state, reason: reason.unwrap_or_default(), message: message.unwrap_or_default() })
 }
 
 impl Reported<'_> {
     /// `Draining: waiting for Pods to end: shop/web-1`.
     pub(super) fn sentence(&self) -> String {
         if self.message.is_empty() { self.reason.to_owned() } else { format!("{}: {}", self.reason, self.message) }
+    }
+
+    /// When it was reported.
+    pub(super) fn at(&self) -> Option<Timestamp> {
+        format::time(&self.condition.last_heartbeat_time)
     }
 
     /// Since when it has been so.
@@ -41,7 +46,7 @@ impl Reported<'_> {
     /// one, and is retried.
     fn is_older_than_request(&self, cluster: &Cluster) -> bool {
         let requested = cluster.annotation(keys::POWER_STATE_AT).and_then(format::time);
-        let written = format::time(&self.condition.last_heartbeat_time);
+        let written = self.at();
         let timed_out = self.state.phase == Some(Phase::DrainTimedOut);
         requested > written || timed_out && requested.is_some() && requested == written
     }

@@ -3,15 +3,11 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::progress::{Reported, reported};
 use crate::annotation::format;
 use crate::kkp::api::Cluster;
-use crate::kkp::data::Outcome;
 use crate::kkp::keys;
-use crate::kkp::phase::Phase;
 use crate::kkp::record::{self, is_paused_by_us};
-use crate::target::lifecycle::{PowerAction, UNNOTICED};
-use crate::target::record::{Record, StepRecord};
+use crate::target::record::Record;
 
 /// How long before the first certificate expires `status` warns.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
@@ -19,25 +15,14 @@ const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// Who set `spec.pause`, if this program's controller did.
 const US: &str = "hibernate-controller";
 /// Who set it otherwise.
-const OTHERS: &str = "another client";
+pub(super) const OTHERS: &str = "another client";
 
-/// Adds to a record what the Cluster shows. The numbers are in its companion.
-pub(super) fn describe(cluster: &Cluster, desired: PowerAction, mut record: Record) -> Record {
+/// Adds to a record what only a Cluster has. The numbers are in its companion.
+pub(super) fn describe(cluster: &Cluster, mut record: Record) -> Record {
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let reported = reported(cluster);
-    super::state(desired).clone_into(&mut record.desired);
     record.platform = text(&cluster.spec.cloud.provider_name);
     record.region = text(&cluster.spec.cloud.dc);
-    record.since = reported.as_ref().and_then(Reported::since);
-    record.observed = match &reported {
-        Some(reported) => reported.reason.to_owned(),
-        None => cluster.phase().to_owned(),
-    };
     let paused_by = paused_by(cluster, None);
-    record.step = match &reported {
-        Some(reported) => step(reported),
-        None => waits(cluster, desired, paused_by),
-    };
     let pause_reason = cluster.spec.pause_reason.as_deref().filter(|_| cluster.spec.pause).unwrap_or_default(); // row 13
     for (key, value) in [
         ("displayName", cluster.spec.human_readable_name.as_str()),
@@ -56,26 +41,6 @@ pub(super) fn describe(cluster: &Cluster, desired: PowerAction, mut record: Reco
 /// Who has set `spec.pause`, if it is set: the sleep of this record, or another client.
 pub(super) fn paused_by(cluster: &Cluster, record: Option<&record::Record>) -> Option<&'static str> {
     cluster.spec.pause.then(|| if is_paused_by_us(cluster, record) { US } else { OTHERS })
-}
-
-fn step(reported: &Reported<'_>) -> Option<StepRecord> {
-    let stands_still = matches!(reported.state.phase, Some(Phase::DrainTimedOut | Phase::AwakePaused));
-    let failed = matches!(reported.state.outcome, Outcome::Failed | Outcome::Held) || stands_still;
-    let (reason, message) = (reported.reason.to_owned(), reported.message.to_owned());
-    (reported.state.outcome != Outcome::Asleep).then_some(StepRecord { reason, message, failed })
-}
-
-/// Why no step is under way.
-fn waits(cluster: &Cluster, desired: PowerAction, paused_by: Option<&str>) -> Option<StepRecord> {
-    let message = if paused_by == Some(OTHERS) {
-        let why = cluster.pause_reason();
-        format!("another client has set spec.pause ({why}): KKP does not reconcile it")
-    } else if desired == PowerAction::Hibernate {
-        UNNOTICED.to_owned()
-    } else {
-        return None;
-    };
-    Some(StepRecord::waiting(message))
 }
 
 /// A field that only this kind has.
@@ -134,8 +99,10 @@ pub(super) fn warnings(record: &Record, now: Timestamp) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kkp::data::Outcome;
     use crate::target::kkp_cluster::KKP_CLUSTER;
     use crate::target::kkp_cluster::tests::{cluster, stands};
+    use crate::target::lifecycle::UNNOTICED;
 
     fn record(annotations: &Value, said: Option<(&str, &str)>, change: &Value) -> Record {
         let mut object = cluster(annotations, said);

@@ -194,20 +194,20 @@ pub enum Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     /// A driver of ours.
-    ByUs,
+    Us,
     /// Hive has an actuator, we have no driver yet: the cluster is left alone.
-    ByHiveOnly,
+    HiveOnly,
     /// Nobody.
-    ByNobody,
+    Nobody,
 }
 
 impl Served {
     /// Who serves `platform` when drivers exist for `ours`.
     pub fn platform(platform: &str, ours: &[&str]) -> Self {
         match platform {
-            _ if ours.contains(&platform) => Self::ByUs,
-            _ if HIVE_PLATFORMS.contains(&platform) => Self::ByHiveOnly,
-            _ => Self::ByNobody,
+            _ if ours.contains(&platform) => Self::Us,
+            _ if HIVE_PLATFORMS.contains(&platform) => Self::HiveOnly,
+            _ => Self::Nobody,
         }
     }
 }

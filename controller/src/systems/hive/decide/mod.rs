@@ -19,7 +19,7 @@ use std::time::Duration;
 use shared::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use shared::hive::conditions::{HIBERNATING, PowerStatus, reason};
 
-pub use facts::{Drift, Facts, LastAttempt, Served, Settings, Sync, backoff, resume_started};
+pub use facts::{Drift, Facts, LastAttempt, Served, Settings, Sync, resume_started};
 pub use plan::{Action, Need, Notice, Plan, Recheck, Watch};
 
 /// Where a cluster stands: the first row of the table that matches.
@@ -51,24 +51,24 @@ impl Stage {
         let disabled = cluster.spec.platform.name() == "azure" && cluster.annotation_is_true(INFRA_DISABLED);
         match (facts.served, cluster.desired()) {
             _ if cluster.annotation_is_true(RECONCILE_PAUSE) => Self::ReconcilePaused,
-            (Served::ByHiveOnly, _) if !disabled => Self::ServedByHiveOnly,
+            (Served::HiveOnly, _) if !disabled => Self::ServedByHiveOnly,
             _ if cluster.metadata.deletion_timestamp.is_some() => Self::Deleted,
             _ if !cluster.spec.installed => Self::NotInstalled,
             _ if cluster.annotation_is_true(POWERSTATE_PAUSE) => Self::PowerStatePaused,
             _ if disabled => Self::InfrastructureRemoved,
-            (Served::ByHiveOnly | Served::ByNobody, _) => Self::Unsupported,
+            (Served::HiveOnly | Served::Nobody, _) => Self::Unsupported,
             _ if facts.reason(HIBERNATING) == reason::UNSUPPORTED => Self::NowSupported,
             _ if facts.reason(HIBERNATING) == reason::SYNC_SETS_NOT_APPLIED && facts.sync == Sync::Applied => {
                 Self::SyncSetsApplied
             }
             _ if facts.identity_taken.is_some() => Self::IdentityTaken,
-            (Served::ByUs, Desired::Hibernating) => match schedule::wake_at(facts) {
+            (Served::Us, Desired::Hibernating) => match schedule::wake_at(facts) {
                 Some(Duration::ZERO) => Self::ToWakeBySchedule,
                 _ if sleep::begins(facts) && gate::sync_sets(facts).is_some() => Self::SyncSetsNotApplied,
                 _ if fake => Self::FakeToSleep,
                 _ => Self::ToSleep,
             },
-            (Served::ByUs, Desired::Running) => match schedule::expiry(facts) {
+            (Served::Us, Desired::Running) => match schedule::expiry(facts) {
                 schedule::Expiry::Unseen(left) => Self::Unseen(left),
                 schedule::Expiry::Due => Self::ToSleepBySchedule,
                 _ if fake => Self::FakeToWake,
@@ -126,7 +126,7 @@ fn with_due(plan: Plan, facts: &Facts<'_>) -> Plan {
             _ => None,
         },
     };
-    match time.filter(|time| !time.is_zero() && facts.served == Served::ByUs) {
+    match time.filter(|time| !time.is_zero() && facts.served == Served::Us) {
         Some(time) => plan.by(time),
         None => plan,
     }

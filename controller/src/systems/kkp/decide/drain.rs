@@ -36,8 +36,7 @@ pub(super) fn takes_too_long(facts: &Facts<'_>, record: &Record) -> Option<Plan>
 pub(super) fn user_is_silent(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     match facts.user {
         User::Seen(_) => None,
-        User::Silent(why) => Some(facts.waits(why, Vec::new())),
-        User::NotAsked => Some(facts.waits("the user cluster was not asked", Vec::new())),
+        User::Silent(why) => Some(facts.waits(why, [])),
     }
 }
 
@@ -106,7 +105,7 @@ fn undoing(plan: Plan) -> Plan {
 /// S7
 pub(super) fn undo_waits(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let message = format!("{UNDOING}: the user cluster is silent");
-    let plan = Plan::work(Phase::DrainTimedOut, message, Vec::new()).with(Outcome::Pending);
+    let plan = Plan::work(Phase::DrainTimedOut, message, []).with(Outcome::Pending);
     facts.seen().is_none().then_some(plan.requeued(SLOW))
 }
 
@@ -129,18 +128,18 @@ pub(super) fn requested_anew(facts: &Facts<'_>, record: &Record) -> Option<Plan>
 /// S15
 pub(super) fn forget_machines(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let emptied = || Record { machine_deployments: BTreeMap::new(), ..record.clone() };
-    let plan = || Plan { record: Some(emptied()), ..undoing(facts.waits("", Vec::new())) };
+    let plan = || Plan { record: Some(emptied()), ..undoing(facts.waits("", [])) };
     (!record.machine_deployments.is_empty()).then(plan)
 }
 
 /// S16
-pub(super) fn has_failed(_: &Facts<'_>, record: &Record) -> Option<Plan> {
+pub(super) fn has_failed(record: &Record) -> Plan {
     let last = Some(&record.blocked).filter(|last| !last.is_empty()).map(|last| format!(". Last seen: {last}"));
     let message = format!(
         "Pods did not end in time; the Nodes are open again, and the cluster runs. Hibernate it again to retry{}",
         last.unwrap_or_default()
     );
-    Some(Plan::work(Phase::DrainTimedOut, message, Vec::new()).requeued(SLOW))
+    Plan::work(Phase::DrainTimedOut, message, []).requeued(SLOW)
 }
 
 /// The record with what it does not know yet of `MachineDeployments`; `None` if it knows all.
@@ -200,7 +199,7 @@ pub(super) fn quota_in_use(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let usage = facts.cluster.status.as_ref().and_then(|status| status.resource_usage.as_ref());
     let usage = usage.filter(|_| !facts.is_paused_by_us())?; // it is frozen then
     let in_use = !is_zero(usage.cpu.as_deref()) || !is_zero(usage.memory.as_deref());
-    in_use.then(|| facts.waits("waiting for KKP to release the quota of the machines", Vec::new()))
+    in_use.then(|| facts.waits("waiting for KKP to release the quota of the machines", []))
 }
 
 /// S20. Those of `DaemonSets` among them would be endpoints after the wake: they are deleted as the Pod garbage
@@ -210,7 +209,7 @@ pub(super) fn lost_pods_left(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let message = format!("deleting {} Pods of Nodes that are gone", user.lost_pods.len());
     let is_over = user.machines.is_empty() && user.nodes.is_empty();
     let actions = is_over.then(|| Action::DeleteLostPods(user.lost_pods.clone()));
-    Some(facts.waits(&message, actions.into_iter().collect()))
+    Some(facts.waits(&message, actions))
 }
 
 /// Whether a quantity such as `0`, `0m` or `0.0Gi` is zero.

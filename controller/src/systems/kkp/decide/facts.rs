@@ -10,7 +10,7 @@ use shared::finding::Finding;
 use shared::kkp::api::{Cluster, Request};
 use shared::kkp::keys;
 use shared::kkp::phase::Limits;
-use shared::kkp::record::{Machines, Numbers, Record, RecordError};
+use shared::kkp::record::{Machines, Numbers, Record, RecordError, is_paused_by_us};
 
 use super::control_plane::Replicas;
 
@@ -109,9 +109,7 @@ pub struct CronJob {
 /// The user cluster, as far as it was asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum User<'a> {
-    /// It was not asked: the phase needs nothing of it, or it sleeps.
-    NotAsked,
-    /// It did not answer, and why.
+    /// It did not answer, or was not asked because the phase needs nothing of it, and why.
     Silent(&'a str),
     /// What it holds.
     Seen(&'a Machinery),

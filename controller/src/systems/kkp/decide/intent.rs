@@ -36,7 +36,7 @@ pub(super) fn is_unpaused_by_others(cluster: &Cluster, record: &Record) -> bool 
 /// Whether the Cluster still requests a sleep that is void: another client has woken the cluster since, or a newer
 /// request is on the record.
 pub(super) fn is_overruled(facts: &Facts<'_>) -> bool {
-    let on_cluster = facts.cluster.metadata.annotations.as_ref().and_then(Request::of);
+    let on_cluster = Request::of(|key| facts.cluster.annotation(key));
     on_cluster.is_some_and(|request| request.desired == Desired::Hibernating)
         && !facts.is_deleted()
         && requested(facts.cluster, facts.record, facts.request) == Desired::Running

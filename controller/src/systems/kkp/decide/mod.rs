@@ -40,7 +40,7 @@ use shared::kkp::record::Record;
 pub use facts::{CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod, Quota, Stage, User, kept_awake};
 pub use intent::effective;
 use intent::{is_overruled, is_unpaused_by_others};
-pub use plan::{Action, Plan, Report, Warning};
+pub use plan::{Action, Plan, Report};
 use plan::{QUEUE_POLL, QUEUED, Row, ends};
 pub use standing::{Standing, phase, standing};
 
@@ -107,7 +107,7 @@ fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
 /// What the first row says that applies. While none does, the phase waits.
 fn first(facts: &Facts<'_>, record: &Record, tables: &[&[Row]]) -> Plan {
     let plan = tables.iter().copied().flatten().find_map(|(_, row)| row(facts, record));
-    plan.unwrap_or_else(|| facts.waits("", Vec::new()))
+    plan.unwrap_or_else(|| facts.waits("", []))
 }
 
 /// F1. An `EtcdRestore` brings back the `MachineDeployments` of the backup, with the counts of that day (row 18): those
@@ -130,7 +130,7 @@ fn turns_around(facts: &Facts<'_>, record: &Record) -> bool {
 fn wake_waits(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let needs_slot = turns_around(facts, record) && record.phase.resumes_at() == Some(Phase::StartingControlPlane);
     let waits = needs_slot && !facts.may_begin && !is_unpaused_by_others(facts.cluster, record);
-    waits.then(|| Plan::work(record.phase, QUEUED, Vec::new()).with(Outcome::Pending).requeued(QUEUE_POLL))
+    waits.then(|| Plan::work(record.phase, QUEUED, []).with(Outcome::Pending).requeued(QUEUE_POLL))
 }
 
 /// F3. A sleep that is requested again during a wake begins when the wake is complete.

@@ -115,8 +115,13 @@ pub(super) type Row = (&'static str, fn(&Facts<'_>, &Record) -> Option<Plan>);
 
 impl Plan {
     /// Works on a phase and requeues soon.
-    pub(super) fn work(phase: Phase, message: impl Into<String>, actions: Vec<Action>) -> Self {
-        Self { actions, report: Some(Report::of(phase, message)), requeue: Some(POLL), ..Self::default() }
+    pub(super) fn work(phase: Phase, message: impl Into<String>, actions: impl IntoIterator<Item = Action>) -> Self {
+        Self {
+            actions: actions.into_iter().collect(),
+            report: Some(Report::of(phase, message)),
+            requeue: Some(POLL),
+            ..Self::default()
+        }
     }
 
     /// The same, but requeued after this delay.
@@ -151,7 +156,7 @@ pub(super) fn ends(facts: &Facts<'_>, actions: Vec<Action>) -> Plan {
 
 impl<'a> Facts<'a> {
     /// The recorded phase waits: soon again at first, slowly once it is overdue.
-    pub(super) fn waits(&self, message: &str, actions: Vec<Action>) -> Plan {
+    pub(super) fn waits(&self, message: &str, actions: impl IntoIterator<Item = Action>) -> Plan {
         let phase = self.record.map_or(Phase::Preflight, |record| record.phase);
         let Some(limit) = self.overdue() else {
             let poll = if self.in_phase() < FIRST { POLL } else { LATER };
@@ -173,7 +178,7 @@ impl<'a> Facts<'a> {
 
     /// The recorded phase goes on once this is on the record.
     pub(super) fn records(&self, record: Record) -> Plan {
-        Plan { record: Some(record), ..self.waits("", Vec::new()).requeued(Duration::ZERO) }
+        Plan { record: Some(record), ..self.waits("", []).requeued(Duration::ZERO) }
     }
 
     /// The user cluster, if it answered.

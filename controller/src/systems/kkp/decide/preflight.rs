@@ -66,11 +66,6 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found
 }
 
-/// Whether a sleep may begin.
-pub fn admits(findings: &[Finding], forced: bool) -> bool {
-    !findings.iter().any(|finding| finding.severity.refuses(forced))
-}
-
 fn of_cluster(facts: &Facts<'_>) -> Vec<Finding> {
     let cluster = facts.cluster;
     let blocks = |code, sentence: String| Finding::new(Severity::Block, code, sentence);
@@ -184,6 +179,7 @@ mod tests {
     use shared::kkp::record::{Workload, WorkloadKind};
 
     use super::*;
+    use shared::kkp::data::admits;
 
     fn cluster(change: &Value) -> Cluster {
         let mut cluster = json!({

@@ -48,15 +48,15 @@ use jiff::Timestamp;
 use shared::annotation::format;
 use shared::finding::{Finding, Severity};
 use shared::kkp::certificates::end_before_a_deletion;
-use shared::kkp::data::Outcome;
+use shared::kkp::data::{Outcome, admits};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::{Numbers, Record};
 use shared::text::list;
 
 use super::facts::{Facts, User, kept_awake};
-use super::plan::{Plan, QUEUE_POLL, QUEUED, Report, Row, Warning};
-use super::preflight::admits;
+use super::plan::{Action, Plan, QUEUE_POLL, QUEUED, Report, Row, Warning};
+use super::preflight::volumes_deleted;
 use super::standing::phase;
 use super::{drain, stop};
 
@@ -89,7 +89,7 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
             ("S13", drain::undo_drain),
             ("S14", drain::requested_anew),
             ("S15", drain::forget_machines),
-            ("S16", drain::has_failed),
+            ("S16", |_, record| Some(drain::has_failed(record))),
         ],
         Phase::ScalingDownMachines => &[
             ("S7", drain::user_is_silent),
@@ -109,11 +109,11 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
             ("S24", |facts, record| {
                 facts.cluster.spec.pause.then(|| facts.enters(record, Phase::ScalingDownControlPlane))
             }),
-            ("S25", stop::pause),
+            ("S25", |facts, _| facts.seen().map(|_| facts.waits("", [Action::Pause]))),
         ],
         Phase::ScalingDownControlPlane => &[
             ("S26", stop::control_plane_unrecorded),
-            ("S27", stop::deletes_volumes),
+            ("S27", |facts, _| volumes_deleted(facts.control_plane).map(|why| facts.waits(&why, []))),
             ("S28", |facts, _| stop::stop(facts, |one| !stop::is_apiserver(one) && !stop::is_etcd(one))),
             ("S29", stop::machine_controller_runs),
             ("S30", stop::machine_appeared),
@@ -122,27 +122,25 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
             ("S33", |facts, _| stop::stop(facts, stop::is_etcd)),
             ("S34", stop::suspend_cron_jobs),
             ("S35", stop::control_plane_runs),
-            ("S36", stop::stopped),
+            ("S36", |facts, record| {
+                Some(facts.enters(&Record { correcting: false, ..record.clone() }, Phase::Dehydrated))
+            }),
         ],
-        Phase::Dehydrated => &[("S37", rest), ("S38", correct), ("S39", leave_raised)],
-        _ => &[("S1", stays_awake), ("S2", no_slot), ("S3", opens), ("S4", not_admitted), ("S5", begin)],
+        Phase::Dehydrated => &[("S37", rest), ("S38", correct), ("S39", |facts, _| Some(leave_raised(facts)))],
+        _ => &[
+            ("S1", |facts, _| kept_awake(facts.cluster, facts.now).map(|why| refused(&why))),
+            ("S2", |facts, _| (!facts.may_begin).then(|| facts.waits(QUEUED, []).requeued(QUEUE_POLL))),
+            ("S3", opens),
+            ("S4", not_admitted),
+            ("S5", begin),
+        ],
     }
-}
-
-/// S1
-fn stays_awake(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
-    kept_awake(facts.cluster, facts.now).map(|why| refused(&why))
-}
-
-/// S2
-fn no_slot(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
-    (!facts.may_begin).then(|| Plan::work(Phase::Preflight, QUEUED, Vec::new()).requeued(QUEUE_POLL))
 }
 
 /// S3. Nothing is changed yet: the condition comes before the record, and the preflight before both.
 fn opens(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let is_open = phase(facts.cluster) == Some(Phase::Preflight);
-    (!is_open).then(|| Plan::work(Phase::Preflight, OPENS, Vec::new()).requeued(Duration::ZERO))
+    (!is_open).then(|| Plan::work(Phase::Preflight, OPENS, []).requeued(Duration::ZERO))
 }
 
 /// S4
@@ -151,7 +149,7 @@ fn not_admitted(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
         (Some(findings), User::Seen(_)) if admits(findings, facts.forced) => None,
         (Some(findings), _) => Some(refused(&refusal(findings, facts.forced))),
         (None, User::Silent(why)) => Some(refused(why)),
-        (None, _) => Some(refused("not asked yet")),
+        (None, User::Seen(_)) => Some(refused("not checked yet")),
     }
 }
 
@@ -174,7 +172,7 @@ fn refusal(findings: &[Finding], forced: bool) -> String {
 }
 
 fn refused(why: &str) -> Plan {
-    let plan = Plan::work(Phase::Preflight, format!("refused: {why}"), Vec::new());
+    let plan = Plan::work(Phase::Preflight, format!("refused: {why}"), []);
     plan.with(Outcome::Failed).requeued(REFUSED_POLL)
 }
 
@@ -214,12 +212,12 @@ fn correct(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
 }
 
 /// S39
-fn leave_raised(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+fn leave_raised(facts: &Facts<'_>) -> Plan {
     let why = kept_awake(facts.cluster, facts.now);
     let why = why.unwrap_or_else(|| format!("at most {CORRECTIONS} times in a sleep they are set to 0"));
     let message =
         format!("another client keeps raising replicas of {}, and they are left alone now: {why}", raised(facts));
-    Some(rests(message.clone(), Some(Warning { reason: "ReplicasRaised", note: message })).with(Outcome::Pending))
+    rests(message.clone(), Some(Warning { reason: "ReplicasRaised", note: message })).with(Outcome::Pending)
 }
 
 fn rests(message: String, warning: Option<Warning>) -> Plan {

@@ -24,7 +24,7 @@ pub(super) fn pause_is_blocked(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     } else {
         return None;
     };
-    Some(facts.waits(&blocker, Vec::new()))
+    Some(facts.waits(&blocker, []))
 }
 
 /// S23. Another client has raised a count. A paused cluster with a Machine would leave an instance behind.
@@ -32,11 +32,6 @@ pub(super) fn pause_is_blocked(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
 pub(super) fn machines_returned(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let user = facts.seen().filter(|user| !user.machines.is_empty() || !user.nodes.is_empty());
     user.map(|_| facts.enters(record, Phase::ScalingDownMachines))
-}
-
-/// S25
-pub(super) fn pause(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
-    facts.seen().map(|_| facts.waits("", vec![Action::Pause]))
 }
 
 pub(super) fn is_etcd(one: &Replicas) -> bool {
@@ -71,16 +66,11 @@ pub(super) fn control_plane_unrecorded(facts: &Facts<'_>, record: &Record) -> Op
     (noted != *record).then(|| facts.records(noted))
 }
 
-/// S27
-pub(super) fn deletes_volumes(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
-    volumes_deleted(facts.control_plane).map(|sentence| facts.waits(&sentence, Vec::new()))
-}
-
 /// Those of these that are up go to 0.
 pub(super) fn stop(facts: &Facts<'_>, which: fn(&Replicas) -> bool) -> Option<Plan> {
     let up: Vec<&Replicas> = facts.control_plane.iter().filter(|one| one.wanted > 0 && which(one)).collect();
     let message = format!("scaling down {}", list(up.iter().map(|one| &one.workload.name)));
-    let actions = up.iter().map(|one| Action::ScaleDown(one.workload.clone(), one.count())).collect();
+    let actions = up.iter().map(|one| Action::ScaleDown(one.workload.clone(), one.count()));
     (!up.is_empty()).then(|| facts.waits(&message, actions))
 }
 
@@ -93,7 +83,7 @@ fn apiserver_is_up(facts: &Facts<'_>) -> bool {
 pub(super) fn machine_controller_runs(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let runs = facts.control_plane.iter().any(|one| one.workload.name == "machine-controller" && one.running);
     let waits = runs && apiserver_is_up(facts);
-    waits.then(|| facts.waits("waiting for machine-controller to end", Vec::new()))
+    waits.then(|| facts.waits("waiting for machine-controller to end", []))
 }
 
 /// S30
@@ -106,22 +96,17 @@ pub(super) fn machine_appeared(facts: &Facts<'_>, record: &Record) -> Option<Pla
 pub(super) fn not_quiet(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let is_up = facts.control_plane.iter().any(|one| one.wanted > 0 && is_etcd(one));
     let waits = is_up && record.quiet(facts.now) < facts.limits.settle;
-    waits.then(|| facts.waits("waiting until no reconcile of KKP raises replicas again", Vec::new()))
+    waits.then(|| facts.waits("waiting until no reconcile of KKP raises replicas again", []))
 }
 
 /// S34
 pub(super) fn suspend_cron_jobs(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let jobs = cron_jobs(facts);
-    (!jobs.is_empty()).then(|| facts.waits("suspending CronJobs", vec![Action::Suspend(jobs)]))
+    (!jobs.is_empty()).then(|| facts.waits("suspending CronJobs", [Action::Suspend(jobs)]))
 }
 
 /// S35
 pub(super) fn control_plane_runs(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let running = list(facts.control_plane.iter().filter(|one| one.running).map(|one| &one.workload.name));
-    (!running.is_empty()).then(|| facts.waits(&format!("waiting for Pods to end: {running}"), Vec::new()))
-}
-
-/// S36
-pub(super) fn stopped(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
-    Some(facts.enters(&Record { correcting: false, ..record.clone() }, Phase::Dehydrated))
+    (!running.is_empty()).then(|| facts.waits(&format!("waiting for Pods to end: {running}"), []))
 }

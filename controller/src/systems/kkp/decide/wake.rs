@@ -44,7 +44,9 @@ const TOUCH: Duration = Duration::from_mins(1);
 /// The rows of a phase of the wake.
 pub(super) fn rows(phase: Phase) -> &'static [Row] {
     match phase {
-        Phase::StartingControlPlane => &[("W2", control_plane_started), ("W3", start_control_plane)],
+        Phase::StartingControlPlane => {
+            &[("W2", control_plane_started), ("W3", |facts, record| Some(start_control_plane(facts, record)))]
+        }
         Phase::WaitingForApi => &[
             ("W4", workloads_are_low),
             ("W5", api_is_silent),
@@ -63,7 +65,12 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
             ("W14", pause_is_left),
             ("W15", nodes_are_ready),
         ],
-        _ => &[("W16", kkp_deletes), ("W17", awake), ("W18", paused_by_others), ("W19", end_pause)],
+        _ => &[
+            ("W16", |facts, _| (!facts.cluster.spec.pause && facts.is_deleted()).then(|| ends(facts, Vec::new()))),
+            ("W17", awake),
+            ("W18", paused_by_others),
+            ("W19", |facts, _| Some(end_pause(facts))),
+        ],
     }
 }
 
@@ -71,7 +78,7 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
 pub(super) fn restore_is_under_way(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let message = "WaitingForRestore: an EtcdRestore is under way, and the wake goes on when it has ended";
     let waits = facts.is_restored() && !facts.is_deleted() && is_of_wake(record.phase);
-    waits.then(|| facts.waits(message, Vec::new()))
+    waits.then(|| facts.waits(message, []))
 }
 
 /// KKP does not bring the cluster back by itself: it refuses the end of the pause (row 27), the cluster is being
@@ -123,10 +130,10 @@ fn control_plane_started(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
 
 /// W3. etcd and the end of the pause, back to back: KKP raises everything but etcd, and at its concurrency limit
 /// nothing (rows 8, 9).
-fn start_control_plane(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+fn start_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
     let message = facts.unpause_refused.map(|why| format!("KKP refuses the end of spec.pause: {why}"));
-    let actions = starts(facts, record).into_iter().chain(unpause(facts)).collect();
-    Some(facts.waits(message.as_deref().unwrap_or("waiting for etcd"), actions))
+    let actions = starts(facts, record).into_iter().chain(unpause(facts));
+    facts.waits(message.as_deref().unwrap_or("waiting for etcd"), actions)
 }
 
 /// W4. Once the limit is exceeded, only what a wake needs is waited for.
@@ -155,7 +162,7 @@ fn left_by_kkp(facts: &Facts<'_>, record: &Record) -> Vec<Action> {
 /// W8
 fn machine_controller_unready(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let what = facts.seen()?.unready.as_ref().filter(|_| !goes_on_regardless(facts))?;
-    Some(facts.waits(what, Vec::new()))
+    Some(facts.waits(what, []))
 }
 
 /// A `MachineDeployment` as it is to be, if it differs. Its count is that of our copy on it: without one, no sleep has
@@ -305,11 +312,6 @@ pub(super) fn undo_of_drain(record: &Record, user: &Machinery) -> Vec<Action> {
     to_restore(record, user, |_| true).into_iter().chain(uncordon(user)).collect()
 }
 
-/// W16
-fn kkp_deletes(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
-    (!facts.cluster.spec.pause && facts.is_deleted()).then(|| ends(facts, Vec::new()))
-}
-
 /// W17
 fn awake(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let is_awake = !facts.is_paused_by_us() && !facts.is_deleted();
@@ -323,14 +325,14 @@ fn paused_by_others(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
         "the cluster is awake, and KKP does not delete it while another client pauses it: {}",
         keys::TO_UNPAUSE
     );
-    (!facts.is_paused_by_us()).then(|| Plan::work(Phase::AwakePaused, message, Vec::new()).requeued(SLOW))
+    (!facts.is_paused_by_us()).then(|| Plan::work(Phase::AwakePaused, message, []).requeued(SLOW))
 }
 
 /// W19. Every count is restored, but KKP still leaves the cluster alone.
-fn end_pause(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+fn end_pause(facts: &Facts<'_>) -> Plan {
     let message = facts.unpause_refused.map_or_else(
         || "ending the pause".to_owned(),
         |why| format!("the cluster is awake, and KKP does not manage it: the end of spec.pause was refused: {why}"),
     );
-    Some(Plan::work(Phase::AwakePaused, message, vec![Action::Unpause]).requeued(SLOW))
+    Plan::work(Phase::AwakePaused, message, [Action::Unpause]).requeued(SLOW)
 }

@@ -38,9 +38,16 @@ fn cluster(conditions: &[(&str, &str, &str, i64)]) -> ClusterDeployment {
     cluster
 }
 
+/// Status and reason of a condition.
+type Word = (&'static str, &'static str);
+
+const NEW: Word = ("Unknown", power::INITIALIZED);
+const UP: Word = ("False", reason::REACHABLE);
+const DOWN: Word = ("True", reason::ERROR);
+const MARKED: Word = ("True", reason::ASLEEP);
+
 /// Both conditions, the second as every cluster without an override has it, and R.
-fn known(unreachable: (&str, &str, i64), ready: (&str, i64)) -> ClusterDeployment {
-    let (status, reason, age) = unreachable;
+fn known((status, reason): Word, age: i64, ready: (&str, i64)) -> ClusterDeployment {
     cluster(&[
         (ACTIVE_OVERRIDE, "Unknown", power::INITIALIZED, HOUR),
         (READY, if ready.0 == power::RUNNING { "True" } else { "False" }, ready.0, ready.1),
@@ -49,6 +56,7 @@ fn known(unreachable: (&str, &str, i64), ready: (&str, i64)) -> ClusterDeploymen
 }
 
 const RUNNING: (&str, i64) = (power::RUNNING, 9 * HOUR);
+const SLEEPING: (&str, i64) = (power::STOPPING_OR_HIBERNATING, 10);
 
 fn with_override(mut cluster: ClusterDeployment) -> ClusterDeployment {
     let url = Some("https://api.vanity.example".to_owned());
@@ -109,39 +117,30 @@ const BOTH: &[Url] = &[Url::Primary, Url::Initial];
 const YES: &str = "False/ClusterReachable";
 const NO: &str = "True/ErrorConnectingToCluster";
 const ASLEEP: &str = "True/Hibernating";
+const LATER: Option<Duration> = Some(RECHECK);
+
+#[expect(clippy::unnecessary_wraps, reason = "reads as what it is compared with")]
+fn soon(seconds: u64) -> Option<Duration> {
+    Some(Duration::from_secs(seconds))
+}
 
 #[test]
 fn the_table_without_an_override() {
-    let reachable = |age| known(("False", reason::REACHABLE, age), RUNNING);
-    let failed = |age| known(("True", reason::ERROR, age), RUNNING);
+    let new = |age| known(NEW, age, RUNNING);
+    let up = |age| known(UP, age, RUNNING);
+    let down = |age| known(DOWN, age, RUNNING);
     let table: &[Row<'_>] = &[
         ("initialize conditions", cluster(&[]), None, Ok(()), NOBODY, "Unknown/Initialized", None),
-        ("recent reachable", reachable(HOUR), None, no(), NOBODY, YES, Some(RECHECK / 2)),
-        (
-            "unknown status",
-            known(("Unknown", power::INITIALIZED, 1), RUNNING),
-            None,
-            Ok(()),
-            PRIMARY,
-            YES,
-            Some(RECHECK),
-        ),
-        ("old reachable", reachable(2 * HOUR), None, Ok(()), PRIMARY, YES, Some(RECHECK)),
-        ("old reachable is not any more", reachable(2 * HOUR), None, no(), PRIMARY, NO, Some(backoff(1))),
-        ("unreachable", failed(HOUR), Some((MINUTE, 5)), no(), PRIMARY, NO, Some(backoff(6))),
-        ("unreachable, not yet due", failed(HOUR), Some((10, 5)), Ok(()), NOBODY, NO, Some(Duration::from_secs(6))),
-        ("unreachable, after a restart", failed(1), None, no(), PRIMARY, NO, Some(backoff(1))),
-        (
-            "reachable with no condition",
-            known(("Unknown", power::INITIALIZED, 9), RUNNING),
-            Some((9, 2)),
-            Ok(()),
-            PRIMARY,
-            YES,
-            Some(RECHECK),
-        ),
-        ("reachable with old condition", reachable(9 * HOUR), Some((9 * HOUR, 0)), Ok(()), PRIMARY, YES, Some(RECHECK)),
-        ("reachable with unreachable condition", failed(5), Some((5, 2)), Ok(()), PRIMARY, YES, Some(RECHECK)),
+        ("recent reachable", up(HOUR), None, no(), NOBODY, YES, Some(RECHECK / 2)),
+        ("unknown status", new(1), None, Ok(()), PRIMARY, YES, LATER),
+        ("old reachable", up(2 * HOUR), None, Ok(()), PRIMARY, YES, LATER),
+        ("old reachable is not any more", up(2 * HOUR), None, no(), PRIMARY, NO, Some(backoff(1))),
+        ("unreachable", down(HOUR), Some((MINUTE, 5)), no(), PRIMARY, NO, Some(backoff(6))),
+        ("unreachable, not yet due", down(HOUR), Some((10, 5)), Ok(()), NOBODY, NO, soon(6)),
+        ("unreachable, after a restart", down(1), None, no(), PRIMARY, NO, Some(backoff(1))),
+        ("reachable with no condition", new(9), Some((9, 2)), Ok(()), PRIMARY, YES, LATER),
+        ("reachable with old condition", up(9 * HOUR), Some((9 * HOUR, 0)), Ok(()), PRIMARY, YES, LATER),
+        ("reachable with unreachable condition", down(5), Some((5, 2)), Ok(()), PRIMARY, YES, LATER),
     ];
     for (name, cluster, last, answer, asked, result, again) in table {
         let mut facts = Facts { tried: tried(*last), ..facts(cluster) };
@@ -161,58 +160,35 @@ fn the_table_without_an_override() {
 
 #[test]
 fn the_table_with_an_override() {
-    const ACTIVE: (&str, &str) = ("True", reason::REACHABLE);
-    const INACTIVE: (&str, &str) = ("False", reason::ERROR);
-    let known = |(status, reason): (&str, &str), unreachable: (&str, &str), age| {
+    const ACTIVE: Word = ("True", reason::REACHABLE);
+    const INACTIVE: Word = ("False", reason::ERROR);
+    const ON: &str = "True/ClusterReachable";
+    const OFF: &str = "False/ErrorConnectingToCluster";
+    let known = |(status, reason): Word, unreachable: Word, age| {
         let both = [(ACTIVE_OVERRIDE, status, reason, age), (UNREACHABLE, unreachable.0, unreachable.1, age)];
         with_override(cluster(&both))
     };
-    let (up, down) = (("False", reason::REACHABLE), ("True", reason::ERROR));
-    let new = ("Unknown", power::INITIALIZED);
+    let yes = || Ok(());
     let table: &[RowWithOverride<'_>] = &[
+        ("primary reachable, nothing known", known(NEW, NEW, 1), (yes(), no()), PRIMARY, (YES, ON)),
+        ("primary recently reachable", known(ACTIVE, UP, HOUR), (no(), no()), NOBODY, (YES, ON)),
+        ("primary lost, secondary reachable", known(ACTIVE, UP, 2 * HOUR), (no(), yes()), BOTH, (YES, OFF)),
+        ("primary back while on secondary", known(INACTIVE, UP, MINUTE), (yes(), no()), PRIMARY, (YES, ON)),
         (
-            "primary reachable, nothing known",
-            known(new, new, 1),
-            (Ok(()), no()),
-            PRIMARY,
-            (YES, "True/ClusterReachable"),
-        ),
-        ("primary recently reachable", known(ACTIVE, up, HOUR), (no(), no()), NOBODY, (YES, "True/ClusterReachable")),
-        (
-            "primary lost, secondary reachable",
-            known(ACTIVE, up, 2 * HOUR),
-            (no(), Ok(())),
-            BOTH,
-            (YES, "False/ErrorConnectingToCluster"),
-        ),
-        (
-            "primary back while on secondary",
-            known(INACTIVE, up, MINUTE),
-            (Ok(()), no()),
-            PRIMARY,
-            (YES, "True/ClusterReachable"),
-        ),
-        (
-            "primary still lost, secondary asked within 2 hours",
-            known(INACTIVE, up, HOUR),
+            "primary still lost, secondary asked an hour ago",
+            known(INACTIVE, UP, HOUR),
             (no(), no()),
             PRIMARY,
-            (YES, "False/ErrorConnectingToCluster"),
+            (YES, OFF),
         ),
         (
             "primary still lost, secondary asked 2 hours ago",
-            known(INACTIVE, up, 2 * HOUR),
+            known(INACTIVE, UP, 2 * HOUR),
             (no(), no()),
             BOTH,
-            (NO, "False/ErrorConnectingToCluster"),
+            (NO, OFF),
         ),
-        (
-            "both were lost, secondary back",
-            known(INACTIVE, down, MINUTE),
-            (no(), Ok(())),
-            BOTH,
-            (YES, "False/ErrorConnectingToCluster"),
-        ),
+        ("both were lost, secondary back", known(INACTIVE, DOWN, MINUTE), (no(), yes()), BOTH, (YES, OFF)),
     ];
     for (name, cluster, (primary, initial), asked, (unreachable, active)) in table {
         let (found, plan) = look(&mut facts(cluster), primary, initial);
@@ -220,11 +196,7 @@ fn the_table_with_an_override() {
         let said = (says(&after, UNREACHABLE), says(&after, ACTIVE_OVERRIDE));
         assert_eq!((found.as_slice(), said.0.as_str(), said.1.as_str()), (*asked, *unreachable, *active), "{name}");
         let slow = plan.again.unwrap() > Duration::from_mins(5);
-        assert_eq!(
-            slow,
-            *active == "True/ClusterReachable",
-            "{name}: on the secondary the primary is tried again soon"
-        );
+        assert_eq!(slow, *active == ON, "{name}: on the secondary the primary is tried again soon");
     }
 }
 
@@ -245,108 +217,28 @@ fn sleep_and_wake() {
         cluster.status.as_mut().unwrap().conditions.extend(more);
         cluster
     };
-    let marked = ("True", reason::ASLEEP, 9 * HOUR);
-    let sleeping = (power::STOPPING_OR_HIBERNATING, 10);
-    let waking = |ready, awaited, ago| begun(with(known(marked, (ready, 3)), PROGRESS, "True", awaited, 3), ago);
-    let refused = |unreachable| with(known(unreachable, sleeping), HIBERNATING, "False", power::FAILED_TO_STOP, 10);
-    let nodes = power::WAITING_FOR_NODES;
-    let soon = |seconds| Some(Duration::from_secs(seconds));
+    let marked = |ready| known(MARKED, 9 * HOUR, ready);
+    let waking = |ready, awaited, ago| begun(with(marked((ready, 3)), PROGRESS, "True", awaited, 3), ago);
+    let refused = |cluster| with(cluster, HIBERNATING, "False", power::FAILED_TO_STOP, 10);
+    let (machines, nodes) = (power::STARTING_MACHINES, power::WAITING_FOR_NODES);
+    let (slept, woke) = (SLEEPING, |seconds| known(DOWN, HOUR, (power::RUNNING, seconds)));
+    let long = Some((9 * HOUR, 9));
     let table: &[Row<'_>] = &[
-        (
-            "falls asleep, was reachable",
-            known(("False", reason::REACHABLE, 5 * HOUR), sleeping),
-            None,
-            no(),
-            NOBODY,
-            ASLEEP,
-            None,
-        ),
-        (
-            "falls asleep, was unreachable",
-            known(("True", reason::ERROR, 5), sleeping),
-            Some((HOUR, 9)),
-            no(),
-            NOBODY,
-            ASLEEP,
-            None,
-        ),
-        (
-            "falls asleep, never asked",
-            known(("Unknown", power::INITIALIZED, 5), sleeping),
-            None,
-            no(),
-            NOBODY,
-            ASLEEP,
-            None,
-        ),
-        ("sleeps since long", known(marked, (sleeping.0, 9 * HOUR)), None, no(), NOBODY, ASLEEP, None),
-        (
-            "wakes, machines start",
-            waking(power::STARTING_MACHINES, "Machines", 20),
-            None,
-            Ok(()),
-            NOBODY,
-            ASLEEP,
-            soon(280),
-        ),
+        ("falls asleep, was reachable", known(UP, 5 * HOUR, slept), None, no(), NOBODY, ASLEEP, None),
+        ("falls asleep, was unreachable", known(DOWN, 5, slept), Some((HOUR, 9)), no(), NOBODY, ASLEEP, None),
+        ("falls asleep, never asked", known(NEW, 5, slept), None, no(), NOBODY, ASLEEP, None),
+        ("sleeps since long", marked((slept.0, 9 * HOUR)), None, no(), NOBODY, ASLEEP, None),
+        ("wakes, machines start", waking(machines, "Machines", 20), None, Ok(()), NOBODY, ASLEEP, soon(280)),
         ("wakes, the wake knocks", waking(nodes, "ApiServer", 30), None, Ok(()), NOBODY, ASLEEP, soon(270)),
-        (
-            "wakes, and has knocked for long",
-            waking(nodes, "ApiServer", 301),
-            Some((9 * HOUR, 9)),
-            no(),
-            PRIMARY,
-            NO,
-            soon(1),
-        ),
-        ("wakes, first answer", waking(nodes, "Nodes", 30), Some((9 * HOUR, 9)), Ok(()), PRIMARY, YES, Some(RECHECK)),
-        (
-            "wakes, answers the wake and not us",
-            waking(nodes, "Nodes", 30),
-            Some((9 * HOUR, 9)),
-            no(),
-            PRIMARY,
-            NO,
-            soon(1),
-        ),
-        (
-            "wakes with a kubeconfig that is refused",
-            waking(nodes, "KubeconfigRefused", 30),
-            None,
-            no(),
-            PRIMARY,
-            NO,
-            soon(1),
-        ),
-        ("is awake", known(marked, (power::RUNNING, 1)), None, Ok(()), PRIMARY, YES, Some(RECHECK)),
-        (
-            "woke after the last try",
-            known(("True", reason::ERROR, HOUR), (power::RUNNING, 3)),
-            Some((20, 9)),
-            Ok(()),
-            PRIMARY,
-            YES,
-            Some(RECHECK),
-        ),
-        (
-            "woke before the last try",
-            known(("True", reason::ERROR, HOUR), (power::RUNNING, 30)),
-            Some((20, 9)),
-            Ok(()),
-            NOBODY,
-            NO,
-            soon(100),
-        ),
-        ("a stop is refused, was marked", refused(marked), None, Ok(()), PRIMARY, YES, Some(DEGRADED_INTERVAL)),
-        (
-            "a stop is refused, was reachable",
-            refused(("False", reason::REACHABLE, 6 * MINUTE)),
-            None,
-            no(),
-            PRIMARY,
-            NO,
-            soon(1),
-        ),
+        ("wakes, and has knocked for long", waking(nodes, "ApiServer", 301), long, no(), PRIMARY, NO, soon(1)),
+        ("wakes, first answer", waking(nodes, "Nodes", 30), long, Ok(()), PRIMARY, YES, LATER),
+        ("wakes, answers the wake and not us", waking(nodes, "Nodes", 30), long, no(), PRIMARY, NO, soon(1)),
+        ("its kubeconfig is refused", waking(nodes, "KubeconfigRefused", 30), None, no(), PRIMARY, NO, soon(1)),
+        ("is awake", marked((power::RUNNING, 1)), None, Ok(()), PRIMARY, YES, LATER),
+        ("woke after the last try", woke(3), Some((20, 9)), Ok(()), PRIMARY, YES, LATER),
+        ("woke before the last try", woke(30), Some((20, 9)), Ok(()), NOBODY, NO, soon(100)),
+        ("a stop is refused, was marked", refused(marked(slept)), None, Ok(()), PRIMARY, YES, Some(DEGRADED_INTERVAL)),
+        ("a stop is refused, was up", refused(known(UP, 6 * MINUTE, slept)), None, no(), PRIMARY, NO, soon(1)),
     ];
     for (name, cluster, last, answer, asked, result, again) in table {
         let mut facts = Facts { tried: tried(*last), ..facts(cluster) };
@@ -362,7 +254,7 @@ fn sleep_and_wake() {
 
 #[test]
 fn what_is_not_ours_is_left_alone_and_a_fake_cluster_is_never_asked() {
-    let base = || known(("Unknown", power::INITIALIZED, 1), RUNNING);
+    let base = || known(NEW, 1, RUNNING);
     let annotated = |key: &str| {
         let mut cluster = base();
         cluster.metadata.annotations.get_or_insert_default().insert(key.into(), "true".into());
@@ -474,7 +366,7 @@ proptest! {
 
 #[test]
 fn the_patch_keeps_hives_order_and_tests_the_version() {
-    let cluster = known(("Unknown", power::INITIALIZED, 1), (power::RUNNING, 1));
+    let cluster = known(NEW, 1, (power::RUNNING, 1));
     let (_, plan) = look(&mut facts(&cluster), &no(), &no());
     let patch = plan.patch(&cluster, at(0)).unwrap();
     assert_eq!(patch[0], json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"}));

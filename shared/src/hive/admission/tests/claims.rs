@@ -17,12 +17,8 @@ fn record() -> Value {
     json!(format!("{}{ended}", claim().as_str().unwrap().strip_suffix('}').unwrap()))
 }
 
-fn rows(user: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
-    in_change_by(user, "", old, new, |change| {
-        let judgement = judge(change);
-        let denials = judgement.denials.iter().map(|denial| format!("{} deny {}", denial.row, denial.said.field));
-        denials.chain(judgement.warnings.iter().map(|warning| format!("{} warn", warning.row))).collect()
-    })
+fn rows(user: &str, old: Option<&Value>, new: &Value) -> String {
+    in_change_by(user, "", old, new, |change| in_words(&judge(change)))
 }
 
 fn edits(user: &str, old: Option<&Value>, new: &Value) -> Vec<(&'static str, Option<String>)> {
@@ -32,7 +28,7 @@ fn edits(user: &str, old: Option<&Value>, new: &Value) -> Vec<(&'static str, Opt
 
 #[test]
 fn v10_only_our_controller_writes_a_claim() {
-    let denied = ["V10 deny metadata.annotations[hibernate.sh/rollout]"];
+    let denied = "V10 deny [rollout]";
     let (bare, claimed, ended) = (awake(), with(awake(), [(CLAIM, claim())]), with(awake(), [(CLAIM, record())]));
     for (case, old, new) in [
         ("forged", &bare, &claimed),
@@ -44,11 +40,11 @@ fn v10_only_our_controller_writes_a_claim() {
         for user in ["alice", "system:serviceaccount:hive:hive-controllers"] {
             assert_eq!(rows(user, Some(old), new), denied, "{case} by {user}");
         }
-        assert_eq!(rows(CONTROLLER, Some(old), new), [""; 0], "{case}, by the controller");
+        assert_eq!(rows(CONTROLLER, Some(old), new), "", "{case}, by the controller");
     }
-    assert_eq!(rows("alice", Some(&claimed), &with(claimed.clone(), [(REASON, json!("x"))])), [""; 0], "left alone");
-    assert_eq!(rows("alice", None, &ended), ["V10 warn"], "restored");
-    assert_eq!(rows(CONTROLLER, None, &ended), [""; 0]);
+    assert_eq!(rows("alice", Some(&claimed), &with(claimed.clone(), [(REASON, json!("x"))])), "", "left alone");
+    assert_eq!(rows("alice", None, &ended), "V10 warn", "restored");
+    assert_eq!(rows(CONTROLLER, None, &ended), "");
     let denials =
         in_change_by("alice", "", Some(&bare), &with(claimed.clone(), [(PROTECTED, json!("yes"))]), judge).denials;
     let binding: Vec<_> = denials.iter().map(|denial| (denial.row, binds_groups(&denial.said))).collect();
@@ -64,11 +60,11 @@ fn v11_a_claim_that_is_forged_in_a_change_of_state_is_put_back() {
     assert_eq!(back(&wake(claim())), None, "kept");
     assert_eq!(back(&wake(record())), before, "ended");
     assert_eq!(back(&wake(Value::Null)), before, "removed");
-    assert_eq!(rows("alice", Some(&asleep), &wake(claim())), [""; 0]);
-    assert_eq!(rows("alice", Some(&asleep), &wake(record())), ["V10 warn"], "while the mutating webhook is down");
+    assert_eq!(rows("alice", Some(&asleep), &wake(claim())), "");
+    assert_eq!(rows("alice", Some(&asleep), &wake(record())), "V10 warn", "while the mutating webhook is down");
     let slept = with(falling_asleep(), [(CLAIM, claim())]);
     assert!(edits("alice", Some(&awake()), &slept).contains(&(key, None)));
-    assert_eq!(rows("alice", Some(&awake()), &slept), ["V10 deny metadata.annotations[hibernate.sh/rollout]"]);
+    assert_eq!(rows("alice", Some(&awake()), &slept), "V10 deny [rollout]");
     assert!(!edits("alice", None, &slept).iter().any(|(found, _)| *found == key), "restored asleep");
 }
 
@@ -89,7 +85,7 @@ fn what_a_rollout_starts_keeps_the_stamp_of_the_person_who_asked_for_it() {
         ]
     };
     assert_eq!(edits(CONTROLLER, Some(&old), &slept(&[])), []);
-    assert_eq!(rows(CONTROLLER, Some(&old), &slept(&[])), [""; 0], "V12");
+    assert_eq!(rows(CONTROLLER, Some(&old), &slept(&[])), "", "V12");
     let hold = [(STATE, json!("Running")), (HOLD, json!("2026-11-22T08:00:00Z"))];
     let woken = slept(&hold);
     assert_eq!(
@@ -101,7 +97,7 @@ fn what_a_rollout_starts_keeps_the_stamp_of_the_person_who_asked_for_it() {
         [("no claim", [(CLAIM, Value::Null)]), ("a record", [(CLAIM, record())]), ("no mark", [(CLAIM, json!("{}"))])]
     {
         assert_eq!(edits(CONTROLLER, Some(&old), &slept(&members)), stamp(CONTROLLER), "{case}");
-        assert_eq!(rows(CONTROLLER, Some(&old), &slept(&members)).len(), 1, "{case}: V12");
+        assert_eq!(rows(CONTROLLER, Some(&old), &slept(&members)).matches(" deny ").count(), 1, "{case}: V12");
     }
     let undated = edits(CONTROLLER, Some(&old), &slept(&[(AT, Value::Null)]));
     assert_eq!(undated, stamp(CONTROLLER), "without the time it is no stamp");

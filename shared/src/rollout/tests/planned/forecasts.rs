@@ -7,16 +7,16 @@ use crate::rollout::member::MemberState;
 /// What each target takes.
 const TYPICAL: i64 = 60;
 
-fn forecast_of(hub: &Hub) -> (Vec<Observed>, Forecast) {
+fn forecast_of(hub: &Hub) -> (Vec<View>, Forecast) {
     let (observed, members) = (hub.observed(), Members::of(&hub.rollout.spec).unwrap());
-    let subject = |(object, cluster): (&Observed, &ClusterDeployment)| Subject {
+    let subject = |object: &View| Subject {
         object: object.clone(),
         group: members.group(object),
-        domain: domain(cluster),
-        upgrade: hub.upgrades.get(&object.name).cloned(),
-        checked: hub.checked.get(&object.name).map(|(why, _)| why.clone()),
+        domain: object.obstacles.domain.clone().unwrap_or_default(),
+        upgrade: hub.upgrades.get(&object.identity.name).cloned(),
+        checked: hub.checked.get(&object.identity.name).map(|(why, _)| why.clone()),
     };
-    let subjects: Vec<Subject> = observed.iter().zip(&hub.clusters).map(subject).collect();
+    let subjects: Vec<Subject> = observed.iter().map(subject).collect();
     let typical = u64::try_from(TYPICAL).unwrap();
     (observed, forecast(&hub.rollout, &subjects, std::time::Duration::from_secs(typical), hub.now))
 }
@@ -32,7 +32,7 @@ fn lived(hub: &mut Hub) -> (Vec<String>, u64) {
             hub.reaches(name, state);
         }
         let records = |hub: &Hub| {
-            hub.observed().iter().filter(|one| one.mark.as_ref().is_some_and(|m| m.ended.is_some())).count()
+            hub.observed().iter().filter(|one| one.desired.mark.as_ref().is_some_and(|m| m.ended.is_some())).count()
         };
         let before = records(hub);
         let names = hub.settle();
@@ -71,7 +71,8 @@ fn a_forecast_is_what_becomes_of_a_rollout_whose_targets_succeed() {
     ] {
         let mut hub = Hub::new(&spec, clusters);
         let (observed, forecast) = forecast_of(&hub);
-        let order: Vec<String> = forecast.starts.iter().map(|(index, _)| observed[*index].name.clone()).collect();
+        let order: Vec<String> =
+            forecast.starts.iter().map(|(index, _)| observed[*index].identity.name.clone()).collect();
         assert_eq!((order, forecast.lasts.as_secs()), lived(&mut hub), "{spec}");
     }
 }

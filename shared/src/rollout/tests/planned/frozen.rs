@@ -170,9 +170,9 @@ proptest! {
             }
             let plan = hub.plan();
             for name in hub.carry_out(&plan, crashes.then_some(writes)) {
-                let found = hub.observed().into_iter().find(|one| one.name == name).unwrap();
+                let found = hub.observed().into_iter().find(|one| one.identity.name == name).unwrap();
                 let snapshot = hub.snapshot.as_ref().unwrap();
-                prop_assert!(snapshot.group(found.uid).is_some(), "{} was no member", name);
+                prop_assert!(snapshot.group(found.identity.uid).is_some(), "{} was no member", name);
             }
             prop_assert!(recorded.is_none() || recorded == hub.snapshot, "recorded twice");
             recorded.clone_from(&hub.snapshot);

@@ -196,7 +196,7 @@ fn selectors_and_groups_choose_by_labels_and_namespaces() {
     let members = Members::of(&rollout.spec).unwrap();
     let object = |labels: Value, namespace: &str| {
         let change = json!({ "metadata": { "labels": labels, "namespace": namespace } });
-        Observed::of(&cluster("a", &change), &["aws"])
+        cluster("a", &change).view(&["aws"])
     };
     let namespaces = NamespaceLabels::from([("x".to_owned(), BTreeMap::from([("team".to_owned(), "a".to_owned())]))]);
     for (labels, namespace, covered, group) in [
@@ -211,18 +211,22 @@ fn selectors_and_groups_choose_by_labels_and_namespaces() {
     assert!(crate::rollout::needs_namespaces(&rollout.spec));
 }
 
+fn domain_of(cluster: &ClusterDeployment) -> String {
+    cluster.view(&[]).obstacles.domain.unwrap_or_default()
+}
+
 #[test]
 fn copies_of_an_accounts_secret_are_one_domain() {
     let domain = |name: &str, secret: &str| {
         let aws = json!({ "region": "eu-west-1", "credentialsSecretRef": { "name": secret } });
-        crate::rollout::observed::domain(&cluster(name, &json!({ "spec": { "platform": { "aws": aws } } })))
+        domain_of(&cluster(name, &json!({ "spec": { "platform": { "aws": aws } } })))
     };
     assert_eq!(domain("a", "shared"), "aws/eu-west-1/shared");
     assert_eq!(domain("demo", "demo-aws-creds"), domain("demo-2", "demo-2-aws-creds"));
     assert_eq!(domain("demo", "demo-aws-creds"), "aws/eu-west-1/*-aws-creds");
     assert_ne!(domain("a", "aws-creds"), domain("b", "b-aws-creds"), "only a whole word is the cluster's name");
     let role = json!({ "credentialsAssumeRole": { "roleARN": "arn:aws:iam::1:role/x" } });
-    let role = crate::rollout::observed::domain(&cluster("a", &json!({ "spec": { "platform": { "aws": role } } })));
+    let role = domain_of(&cluster("a", &json!({ "spec": { "platform": { "aws": role } } })));
     assert_eq!(role, "aws/us-east-1/arn:aws:iam::1:role/x");
 }
 

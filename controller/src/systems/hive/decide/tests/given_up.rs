@@ -3,8 +3,8 @@
 use super::*;
 
 const WHY: &str = "Client.InternalError: Client error on launch";
-const FAILED: &str = reason::FAILED_TO_START_MACHINES;
-const WAITING: &str = reason::WAITING_FOR_MACHINES;
+const FAILED: &str = "FailedToStartMachines";
+const WAITING: &str = "WaitingForMachines";
 
 /// A machine that was started so many seconds ago and is stopped, and one that runs.
 fn machines(launched: i64, why: Option<&str>) -> Vec<Instance> {
@@ -22,7 +22,7 @@ fn a_machine_that_was_started_in_this_wake_and_is_stopped_again_is_a_failure_in_
         ("started with it", ("False", WAITING), 30, Some(WHY), FAILED),
         ("started in it", ("False", WAITING), 5, Some(WHY), FAILED),
         ("the cloud does not say why", ("False", WAITING), 5, None, FAILED),
-        ("after all ran once", ("False", reason::WAITING_FOR_NODES), 5, Some(WHY), FAILED),
+        ("after all ran once", ("False", "WaitingForNodes"), 5, Some(WHY), FAILED),
         ("somebody stops a machine of a running cluster", running, 5, Some(WHY), WAITING),
     ] {
         let cluster = waking(ready);

@@ -25,7 +25,7 @@ fn a_younger_object_fails_its_transition_and_names_the_older_one_to_who_may_see_
         (asleep(("False", reason::STOPPING)), "FailedToStop", "stop"),
         (asleep(("True", reason::HIBERNATING)), "FailedToStop", "stop"),
         (cluster("Hibernating"), "FailedToStop", "stop"),
-        (waking(("False", reason::WAITING_FOR_NODES)), "FailedToStartMachines", "start"),
+        (waking(("False", "WaitingForNodes")), "FailedToStartMachines", "start"),
         (waking(("True", reason::RUNNING)), "FailedToStartMachines", "start"),
         (cluster(""), "FailedToStartMachines", "start"),
     ] {
@@ -62,15 +62,10 @@ fn an_identity_of_any_length_makes_a_short_message() {
 
 #[test]
 fn what_is_never_acted_on_says_so_as_before() {
-    let deleted = {
-        let mut cluster = cluster("Hibernating");
-        cluster.metadata.deletion_timestamp = Some(Time(at(0)));
-        cluster
-    };
     for (cluster, says) in [
         (annotated(cluster("Hibernating"), RECONCILE_PAUSE, "true"), None),
         (annotated(cluster("Hibernating"), POWERSTATE_PAUSE, "true"), Some("Unknown")),
-        (deleted, Some("Unknown")),
+        (deleted(cluster("Hibernating")), Some("Unknown")),
     ] {
         let plan = decide(&taken(&cluster, Older::Elsewhere));
         assert_eq!(plan.status.and_then(|status| status.power_state), says);

@@ -41,7 +41,7 @@ fn the_control_plane_stops_last_and_starts_first() {
     let plan = decide(&with(&cluster, &[(CP, Running), (WORKER, Stopping)]));
     assert_eq!(plan.actions, [stop(&["i-0"])]);
 
-    let cluster = waking(("False", reason::STARTING_MACHINES));
+    let cluster = waking(("False", "StartingMachines"));
     let plan = decide(&with(&cluster, &[(WORKER, Stopped), (CP, Stopped), (CP, Pending), (WORKER, Stopped)]));
     assert_eq!(plan.actions, [start(&["i-1"]), start(&["i-0", "i-3"])]);
     let plan = decide(&with(&cluster, &[(WORKER, Stopped), (CP, Running)]));
@@ -59,7 +59,7 @@ fn one_that_is_refused_keeps_the_other_kind_from_nothing() {
     assert_eq!(decide(&more.failed(Verb::Stop, 5)).actions, [stop(&["i-1", "i-0"])], "one of them first");
     let more = with(&stopping, &[(CP, Stopping), (WORKER, Running), (CP, Running), (CP, Running)]);
     assert_eq!(decide(&more.failed(Verb::Stop, 5)).actions, [stop(&["i-1", "i-2", "i-3"])], "which was not refused");
-    let waking = waking(("False", reason::FAILED_TO_START_MACHINES));
+    let waking = waking(("False", "FailedToStartMachines"));
     let wake = with(&waking, &[(WORKER, Stopped), (CP, Stopped), (WORKER, Stopped)]);
     assert_eq!(decide(&wake.failed(Verb::Start, 5)).actions, [start(&["i-1", "i-0"])]);
     let wake = with(&waking, &[(WORKER, Pending), (CP, Stopped), (WORKER, Stopped)]);
@@ -75,32 +75,18 @@ fn a_clock_that_was_set_back_holds_nothing_back() {
 
 #[test]
 fn spot_machines_into_sleep() {
+    const ONCE_CP: Kind = (true, Some(Spot::OneTime));
     let cluster = asleep(("False", reason::STOPPING));
+    let both_of_two = vec![stop(&["i-1", "i-2"]), stop(&["i-0"])];
     for (case, machines, actions) in [
         ("only on-demand", &[(CP, Running), (WORKER, Running)][..], vec![stop(&["i-1"]), stop(&["i-0"])]),
         ("a mix: one-time spot waits", &[(CP, Running), (ONCE, Running)], vec![stop(&["i-0"])]),
-        (
-            "persistent spot and what is not known are stopped",
-            &[(CP, Running), (ALWAYS, Running), (UNTOLD, Running)],
-            vec![stop(&["i-1", "i-2"]), stop(&["i-0"])],
-        ),
-        (
-            "the rest is on its way",
-            &[(CP, Stopping), (ONCE, Running), (ONCE, Pending)],
-            vec![terminate(&["i-1", "i-2"])],
-        ),
+        ("others are stopped", &[(CP, Running), (ALWAYS, Running), (UNTOLD, Running)], both_of_two),
+        ("the rest goes", &[(CP, Stopping), (ONCE, Running), (ONCE, Pending)], vec![terminate(&["i-1", "i-2"])]),
         ("the rest is not: it starts", &[(CP, Pending), (ONCE, Running)], vec![]),
-        (
-            "what was not known turns out to be",
-            &[(CP, Stopped), (ONCE, Running), (UNTOLD, Running)],
-            vec![stop(&["i-2"])],
-        ),
+        ("one not known is", &[(CP, Stopped), (ONCE, Running), (UNTOLD, Running)], vec![stop(&["i-2"])]),
         ("only spot: there would be nothing left", &[(ONCE, Running), (ONCE, Running)], vec![]),
-        (
-            "a control plane is never given up",
-            &[((true, Some(Spot::OneTime)), Running), (WORKER, Stopped)],
-            vec![stop(&["i-0"])],
-        ),
+        ("a control plane is never given up", &[(ONCE_CP, Running), (WORKER, Stopped)], vec![stop(&["i-0"])]),
         ("being terminated", &[(CP, Stopped), (ONCE, ShuttingDown)], vec![]),
     ] {
         assert_eq!(decide(&with(&cluster, machines)).actions, actions, "{case}");
@@ -112,7 +98,7 @@ fn spot_machines_into_sleep() {
 
 #[test]
 fn a_cluster_whose_spot_machines_are_gone_sleeps_and_says_so_as_long_as_it_sleeps() {
-    let cluster = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
+    let cluster = asleep(("False", "WaitingForMachinesToStop"));
     let machines = [(CP, Stopped), (WORKER, Stopped), (ONCE, Terminated)];
     let plan = decide(&with(&cluster, &machines));
     assert_eq!(says(&plan).0, reason::HIBERNATING);
@@ -144,8 +130,8 @@ fn machines_between_two_states_are_no_failure_unless_it_lasts() {
     };
     let cluster = asleep(("False", reason::STOPPING));
     for (kind, failures, said) in [
-        (CloudErrorKind::InTransit, 1, reason::WAITING_FOR_MACHINES_TO_STOP),
-        (CloudErrorKind::InTransit, 3, reason::WAITING_FOR_MACHINES_TO_STOP),
+        (CloudErrorKind::InTransit, 1, "WaitingForMachinesToStop"),
+        (CloudErrorKind::InTransit, 3, "WaitingForMachinesToStop"),
         (CloudErrorKind::InTransit, 4, reason::FAILED_TO_STOP),
         (CloudErrorKind::Refused, 1, reason::FAILED_TO_STOP),
     ] {
@@ -159,23 +145,20 @@ fn machines_between_two_states_are_no_failure_unless_it_lasts() {
 
 #[test]
 fn a_cloud_without_room_is_named() {
-    let cluster = waking(("False", reason::WAITING_FOR_MACHINES));
+    let cluster = waking(("False", "WaitingForMachines"));
     let mut facts = with(&cluster, &[(CP, Stopped), (WORKER, Stopped)]);
     let message = "StartInstances in us-east-1: InsufficientInstanceCapacity: none left".to_owned();
     let failure = CloudError { kind: CloudErrorKind::Capacity, message };
     facts.tried = Some(attempt(Verb::Start, 1, Some(failure), 1));
     let plan = decide(&facts);
-    assert_eq!(
-        (says(&plan).2, plan.recheck),
-        (reason::FAILED_TO_START_MACHINES, Recheck::Retry(Duration::from_secs(4)))
-    );
+    assert_eq!((says(&plan).2, plan.recheck), ("FailedToStartMachines", Recheck::Retry(Duration::from_secs(4))));
     assert!(message_of(&plan).contains("InsufficientInstanceCapacity: none left"));
     assert_eq!(plan.status.unwrap().progress.unwrap().reason, "Capacity");
 }
 
 #[test]
 fn workers_are_not_started_for_a_control_plane_without_room() {
-    let cluster = waking(("False", reason::WAITING_FOR_MACHINES));
+    let cluster = waking(("False", "WaitingForMachines"));
     for (kind, up, expected) in [
         (CloudErrorKind::Capacity, false, vec![vec!["i-0", "i-1"], vec!["i-2", "i-3"]]),
         (CloudErrorKind::Capacity, true, vec![vec!["i-0", "i-2"]]),

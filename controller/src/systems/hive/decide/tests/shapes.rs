@@ -25,7 +25,7 @@ fn progress(plan: &Plan) -> (&str, &str) {
 
 #[test]
 fn nothing_found_is_an_error_unless_a_record_says_that_it_was_deleted_on_purpose() {
-    let cluster = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
+    let cluster = asleep(("False", "WaitingForMachinesToStop"));
     for (case, lifecycle, instances, power_state) in [
         ("stop/start, nothing", Lifecycle::StopStart, vec![], reason::FAILED_TO_STOP),
         ("recreate, no record", Lifecycle::Recreate, vec![], reason::FAILED_TO_STOP),
@@ -37,14 +37,14 @@ fn nothing_found_is_an_error_unless_a_record_says_that_it_was_deleted_on_purpose
     }
     let plan = decide(&recreated(&cluster, vec![recorded("m-0"), recorded("m-1")]));
     assert_eq!(progress(&plan).1, "2 instances deleted and recorded");
-    let waking = waking(("False", reason::STARTING_MACHINES));
-    assert_eq!(says(&decide(&recreated(&waking, vec![]))).2, reason::FAILED_TO_START_MACHINES);
+    let waking = waking(("False", "StartingMachines"));
+    assert_eq!(says(&decide(&recreated(&waking, vec![]))).2, "FailedToStartMachines");
 }
 
 #[test]
 fn steps_in_the_middle_go_either_way() {
-    let sleeping = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
-    let waking = waking(("False", reason::WAITING_FOR_MACHINES));
+    let sleeping = asleep(("False", "WaitingForMachinesToStop"));
+    let waking = waking(("False", "WaitingForMachines"));
     for (case, machine, stops, starts) in [
         ("running", Instance::new("m", Running), true, false),
         ("paused", Instance::new("m", Halted), true, true),
@@ -67,30 +67,29 @@ fn steps_in_the_middle_go_either_way() {
 #[test]
 fn a_machine_in_an_unknown_state_never_counts_as_asleep_and_holds_a_wake_up_for_five_minutes() {
     let broken = || Instance { node_names: vec!["node-1".into()], ..Instance::new("m-1", Unknown) }.in_words("ERROR");
-    let sleeping = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
+    let sleeping = asleep(("False", "WaitingForMachinesToStop"));
     let plan = decide(&recreated(&sleeping, vec![recorded("m-0"), broken()]));
-    assert_eq!((says(&plan).2, plan.actions.len()), (reason::WAITING_FOR_MACHINES_TO_STOP, 0));
+    assert_eq!((says(&plan).2, plan.actions.len()), ("WaitingForMachinesToStop", 0));
     assert_eq!(progress(&plan).1, "1 of 2 instances are not stopped: m-1 (ERROR)");
 
     let waking = |seconds| {
         began(
-            told(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), ("False", reason::WAITING_FOR_MACHINES)),
+            told(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), ("False", "WaitingForMachines")),
             seconds,
         )
     };
     let machines = || vec![Instance { node_names: vec!["node-0".into()], ..Instance::new("m-0", Running) }, broken()];
     let early = waking(290);
     let plan = decide(&recreated(&early, machines()));
-    assert_eq!((needs(&recreated(&early, machines())), says(&plan).2), (None, reason::WAITING_FOR_MACHINES));
+    assert_eq!((needs(&recreated(&early, machines())), says(&plan).2), (None, "WaitingForMachines"));
     assert_eq!(progress(&plan).1, "1 of 2 instances are not running: m-1 (ERROR)");
 
-    let late =
-        told(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), ("False", reason::WAITING_FOR_MACHINES));
+    let late = told(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), ("False", "WaitingForMachines"));
     let late = Facts { now: at(300), ..recreated(&late, machines()) };
     assert_eq!(needs(&late), Some(Need::Spoke), "the wake goes on");
     let nodes = [(true, 299, true), (false, -3600, false)];
     let plan = decide(&late.nodes_are(nodes, &[]));
-    assert_ne!(says(&plan).2, reason::WAITING_FOR_NODES, "the Node of a broken machine is not waited for");
+    assert_ne!(says(&plan).2, "WaitingForNodes", "the Node of a broken machine is not waited for");
     let notice = plan.notice.unwrap();
     assert!(
         notice.warning && notice.reason == "MachineUnusable" && notice.message.ends_with("m-1 (ERROR)"),
@@ -104,7 +103,7 @@ fn what_a_transition_leaves_behind_is_removed_once_its_end_is_on_the_object() {
         facts(cluster).found(Lifecycle::Recreate, Listing { instances, owed: true, ..Listing::default() })
     };
     let running = || vec![Instance::new("m-0", Running)];
-    let (reached, told) = (waking(("False", reason::WAITING_FOR_CLUSTER_OPERATORS)), waking(("True", reason::RUNNING)));
+    let (reached, told) = (waking(("False", "WaitingForClusterOperators")), waking(("True", reason::RUNNING)));
     let plan = decide(&owed(&reached, running()).nodes_are(AWAKE, &[]));
     assert_eq!((says(&plan).2, plan.actions.len(), plan.recheck), (reason::RUNNING, 0, Recheck::After(Duration::ZERO)));
     let plan = decide(&owed(&told, running()));
@@ -119,7 +118,7 @@ fn what_a_transition_leaves_behind_is_removed_once_its_end_is_on_the_object() {
 
 #[test]
 fn a_call_that_the_cloud_gave_up_is_told_and_repeated_after_a_while() {
-    let cluster = waking(("False", reason::WAITING_FOR_MACHINES));
+    let cluster = waking(("False", "WaitingForMachines"));
     let refusal = Refusal {
         id: "m-0".into(),
         kind: CloudErrorKind::Capacity,
@@ -145,7 +144,7 @@ fn a_call_that_the_cloud_gave_up_is_told_and_repeated_after_a_while() {
 
 #[test]
 fn a_platform_may_take_longer_than_the_controller_allows() {
-    let cluster = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
+    let cluster = asleep(("False", "WaitingForMachinesToStop"));
     let limited = |minutes| {
         let limits = Limits { sleep: Duration::from_mins(minutes), ..Limits::default() };
         let profile = Profile { limits, ..Profile::default() };

@@ -35,6 +35,10 @@ fn fresh(power_state: &str) -> ClusterDeployment {
     told(cluster(power_state), ("Unknown", "Initialized"), ("Unknown", "Initialized"))
 }
 
+fn fake(cluster: ClusterDeployment) -> ClusterDeployment {
+    annotated(cluster, FAKE_CLUSTER, "true")
+}
+
 fn decided(cluster: &ClusterDeployment, sync: Sync, upgrade: Option<Upgrade>) -> Plan {
     decide(&Facts { sync, upgrade, ..facts(cluster).machines_are(&[Running, Running]) })
 }
@@ -60,7 +64,7 @@ fn azure_without_infrastructure_is_unsupported() {
 #[test]
 fn row_9_waits_for_the_cluster_sync_but_not_for_ever() {
     let running = told(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
-    let slept = told(cluster("Running"), ("True", reason::HIBERNATING), ("False", reason::STOPPING_OR_HIBERNATING));
+    let slept = told(cluster("Running"), ("True", reason::HIBERNATING), ("False", "StoppingOrHibernating"));
     let missing = |seconds: i64| Sync::Missing { since: at(-seconds) };
     for (case, cluster, sync, waits) in [
         ("sleep, just missed", installed(running.clone(), HOUR), missing(0), true),
@@ -98,12 +102,7 @@ fn rows_10_and_12a_sync_sets() {
         ("12a applied", installed(running, MINUTE), Sync::Applied, "Stopping"),
         ("12a stays", installed(held.clone(), 9 * MINUTE), Sync::NotApplied, "SyncSetsNotApplied"),
         ("10", installed(held.clone(), 9 * MINUTE), Sync::Applied, "SyncSetsApplied"),
-        (
-            "12a and fake",
-            annotated(installed(held, MINUTE), FAKE_CLUSTER, "true"),
-            Sync::NotApplied,
-            "SyncSetsNotApplied",
-        ),
+        ("12a and fake", fake(installed(held, MINUTE)), Sync::NotApplied, "SyncSetsNotApplied"),
     ] {
         assert_eq!(says(&decided(&cluster, sync, None)).0, said, "row {row}");
     }
@@ -134,42 +133,25 @@ fn row_11_hibernate_after() {
         cluster
     };
     let after = |cluster| sleeps_after(cluster, "8h");
+    let held_until =
+        |time: Timestamp| annotated(after(awake_since(10 * HOUR)), keys::HOLD_AWAKE_UNTIL, &time.to_string());
     for (case, cluster, expired, left) in [
         ("due, no condition", after(installed(cluster("Running"), 10 * HOUR)), true, None),
         ("due, installedTimestamp missing", after(fresh("")), true, None),
-        (
-            "due but unsupported until now: row 8 comes first",
-            after(installed(unsupported, 10 * HOUR)),
-            false,
-            Some(8 * HOUR - MINUTE),
-        ),
+        // Row 8 comes first.
+        ("due but unsupported until now", after(installed(unsupported, 10 * HOUR)), false, Some(8 * HOUR - MINUTE)),
         ("not yet due, never looked at", after(installed(fresh("Running"), 6 * HOUR)), false, Some(2 * HOUR)),
         ("with running condition, due", after(installed(awake_since(10 * HOUR), 20 * HOUR)), true, None),
         ("with running condition, not due", after(installed(awake_since(HOUR), 20 * HOUR)), false, Some(7 * HOUR)),
         ("just due", after(awake_since(8 * HOUR)), true, None),
-        (
-            "waking from hibernation never expires",
-            after(installed(waking(("False", reason::WAITING_FOR_NODES)), 20 * HOUR)),
-            false,
-            None,
-        ),
+        ("a wake never expires", after(installed(waking(("False", "WaitingForNodes")), 20 * HOUR)), false, None),
         ("unclaimed in a pool", after(pool(awake_since(10 * HOUR), None, None)), false, None),
         ("claimed, no time of the claim yet", after(pool(awake_since(10 * HOUR), Some("c"), None)), false, None),
         ("claimed an hour ago", after(pool(awake_since(10 * HOUR), Some("c"), Some(HOUR))), false, Some(7 * HOUR)),
         ("claimed long ago", after(pool(awake_since(10 * HOUR), Some("c"), Some(9 * HOUR))), true, None),
         ("no duration", sleeps_after(awake_since(10 * HOUR), "soon"), false, None),
-        (
-            "held awake",
-            annotated(after(awake_since(10 * HOUR)), keys::HOLD_AWAKE_UNTIL, &at(HOUR).to_string()),
-            false,
-            Some(HOUR),
-        ),
-        (
-            "held awake until an hour ago",
-            annotated(after(awake_since(10 * HOUR)), keys::HOLD_AWAKE_UNTIL, &at(-HOUR).to_string()),
-            true,
-            None,
-        ),
+        ("held awake", held_until(at(HOUR)), false, Some(HOUR)),
+        ("held awake until an hour ago", held_until(at(-HOUR)), true, None),
         ("protected", annotated(after(awake_since(10 * HOUR)), keys::PROTECTED, "true"), false, Some(5 * MINUTE)),
     ] {
         let facts = Facts { upgrade: Some(Upgrade::Idle), ..facts(&cluster).machines_are(&[Running]) };
@@ -188,22 +170,17 @@ fn row_12a_comes_before_row_12c() {
     for (case, cluster, sync, says_first) in [
         ("due, no syncsets", young.clone(), Sync::Missing { since: at(0) }, None),
         ("due but not applied", young.clone(), Sync::NotApplied, Some("SyncSetsNotApplied")),
-        (
-            "due, fake but not applied",
-            annotated(young, FAKE_CLUSTER, "true"),
-            Sync::NotApplied,
-            Some("SyncSetsNotApplied"),
-        ),
+        ("due, fake but not applied", fake(young), Sync::NotApplied, Some("SyncSetsNotApplied")),
     ] {
         let plan = decided(&cluster, sync, Some(Upgrade::Idle));
         assert!(plan.actions.is_empty(), "{case}");
         assert_eq!(plan.status.and_then(|status| status.power_state), says_first, "{case}");
     }
-    let fake = annotated(sleeps_after(installed(fresh("Running"), HOUR), "1m"), FAKE_CLUSTER, "true");
-    assert_eq!(needs(&Facts { sync: Sync::NotApplied, ..facts(&fake) }), None, "no cloud and no spoke");
-    let plan = decide(&Facts { sync: Sync::NotApplied, ..facts(&fake) });
+    let instant = fake(sleeps_after(installed(fresh("Running"), HOUR), "1m"));
+    assert_eq!(needs(&Facts { sync: Sync::NotApplied, ..facts(&instant) }), None, "no cloud and no spoke");
+    let plan = decide(&Facts { sync: Sync::NotApplied, ..facts(&instant) });
     assert_eq!(plan.actions, sets(Desired::Hibernating, "hibernateAfter 1m0s has passed"));
-    let told = annotated(sleeps_after(installed(fresh("Hibernating"), HOUR), "1m"), FAKE_CLUSTER, "true");
+    let told = fake(sleeps_after(installed(fresh("Hibernating"), HOUR), "1m"));
     let plan = decide(&facts(&told));
     assert_eq!((says(&plan).2, message(&plan)), ("Hibernating", "Fake cluster is stopped"), "without a cloud");
 }
@@ -299,8 +276,8 @@ fn what_cannot_be_read_holds() {
 
 #[test]
 fn what_takes_too_long_is_told_and_tried_slowly() {
-    let mut stopping = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
-    let mut waking = waking(("False", reason::WAITING_FOR_MACHINES));
+    let mut stopping = asleep(("False", "WaitingForMachinesToStop"));
+    let mut waking = waking(("False", "WaitingForMachines"));
     for (minutes, late) in [(14, [false, false]), (16, [true, false]), (31, [true, true])] {
         for condition in &mut stopping.status.as_mut().unwrap().conditions {
             condition.last_probe_time = Some(Time(at(-minutes * MINUTE)));

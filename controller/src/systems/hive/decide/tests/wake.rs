@@ -21,62 +21,23 @@ fn with(cluster: &ClusterDeployment, operators: Vec<OperatorLook>, well_since: O
 
 #[test]
 fn operators_that_prove_that_they_live_are_believed_without_a_pause() {
-    let nodes = waking(("False", reason::WAITING_FOR_NODES));
-    let operators = waking(("False", reason::WAITING_FOR_CLUSTER_OPERATORS)); // for a minute
+    let nodes = waking(("False", "WaitingForNodes"));
+    let operators = waking(("False", "WaitingForClusterOperators")); // for a minute
     let silent = OperatorLook { leased: false, ..leased("dns", 3600, false) };
     let ill = OperatorLook { unwell: vec!["Degraded=True".into()], ..leased("etcd", 1, false) };
+    let etcd = |seconds_ago, moved| vec![leased("etcd", seconds_ago, moved)];
+    let and = |more: &OperatorLook| vec![leased("etcd", 1, false), more.clone()];
+    let (waits, signs) = ("WaitingForClusterOperators", "SignsOfLife");
     for (case, cluster, found, well_since, power_state, awaited) in [
-        ("all alive, settled", &nodes, vec![leased("etcd", 1, false)], Some(3), reason::RUNNING, "Running"),
-        (
-            "all alive, just well",
-            &nodes,
-            vec![leased("etcd", 1, false)],
-            Some(1),
-            "WaitingForClusterOperators",
-            "ClusterOperators",
-        ),
-        ("alive and ill", &nodes, vec![ill], None, "WaitingForClusterOperators", "ClusterOperators"),
-        (
-            "a Lease from before the sleep",
-            &nodes,
-            vec![leased("etcd", 31, false)],
-            Some(9),
-            "WaitingForClusterOperators",
-            "SignsOfLife",
-        ),
-        (
-            "its clock is behind, but it moves",
-            &nodes,
-            vec![leased("etcd", 3600, true)],
-            Some(9),
-            reason::RUNNING,
-            "Running",
-        ),
-        (
-            "its clock is far ahead",
-            &nodes,
-            vec![leased("etcd", -60, false)],
-            Some(9),
-            "WaitingForClusterOperators",
-            "SignsOfLife",
-        ),
-        (
-            "one keeps no Lease",
-            &nodes,
-            vec![leased("etcd", 1, false), silent.clone()],
-            Some(9),
-            reason::PAUSING,
-            "SignsOfLife",
-        ),
+        ("all alive, settled", &nodes, etcd(1, false), Some(3), reason::RUNNING, "Running"),
+        ("all alive, just well", &nodes, etcd(1, false), Some(1), waits, "ClusterOperators"),
+        ("alive and ill", &nodes, vec![ill], None, waits, "ClusterOperators"),
+        ("a Lease from before the sleep", &nodes, etcd(31, false), Some(9), waits, signs),
+        ("its clock is behind, but it moves", &nodes, etcd(3600, true), Some(9), reason::RUNNING, "Running"),
+        ("its clock is far ahead", &nodes, etcd(-60, false), Some(9), waits, signs),
+        ("one keeps no Lease", &nodes, and(&silent), Some(9), reason::PAUSING, signs),
         ("given Hive's pause already", &operators, vec![silent], Some(9), reason::RUNNING, "Running"),
-        (
-            "a Lease that stays old is waited for",
-            &operators,
-            vec![leased("etcd", 3600, false)],
-            Some(9),
-            "WaitingForClusterOperators",
-            "SignsOfLife",
-        ),
+        ("a Lease that stays old is waited for", &operators, etcd(3600, false), Some(9), waits, signs),
         ("no operators at all", &nodes, vec![], None, reason::RUNNING, "Running"),
     ] {
         let plan = with(cluster, found, well_since);
@@ -89,13 +50,13 @@ fn operators_that_prove_that_they_live_are_believed_without_a_pause() {
 
 #[test]
 fn nothing_is_told_of_nodes_that_come_at_once() {
-    let cluster = waking(("False", reason::WAITING_FOR_MACHINES));
+    let cluster = waking(("False", "WaitingForMachines"));
     for (asked_for, nodes, power_state) in [
         (Some(Duration::from_millis(400)), [(false, -1, true); 2], ""),
-        (Some(Duration::from_millis(900)), [(false, -1, true); 2], reason::WAITING_FOR_NODES),
+        (Some(Duration::from_millis(900)), [(false, -1, true); 2], "WaitingForNodes"),
         (Some(Duration::ZERO), AWAKE, reason::PAUSING),
         // Such as with a kubeconfig that is refused: no connection is ever opened.
-        (None, [(false, -1, true); 2], reason::WAITING_FOR_NODES),
+        (None, [(false, -1, true); 2], "WaitingForNodes"),
     ] {
         let facts = Facts { asked_for, ..facts(&cluster).machines_are(&[Running, Running]).nodes_are(nodes, &[]) };
         let plan = decide(&facts);
@@ -108,7 +69,7 @@ fn nothing_is_told_of_nodes_that_come_at_once() {
 
 #[test]
 fn a_lease_that_stays_old_holds_the_wake_up_for_the_pause_only() {
-    let mut cluster = waking(("False", reason::WAITING_FOR_CLUSTER_OPERATORS));
+    let mut cluster = waking(("False", "WaitingForClusterOperators"));
     for condition in &mut cluster.status.as_mut().unwrap().conditions {
         condition.last_probe_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(-120)));
     }
@@ -117,8 +78,8 @@ fn a_lease_that_stays_old_holds_the_wake_up_for_the_pause_only() {
 
 #[test]
 fn a_node_whose_machine_is_gone_does_not_hold_the_wake_up_for_ever() {
-    let cluster = waking(("False", reason::WAITING_FOR_NODES));
-    for (minutes, power_state, told) in [(4, reason::WAITING_FOR_NODES, false), (6, reason::RUNNING, true)] {
+    let cluster = waking(("False", "WaitingForNodes"));
+    for (minutes, power_state, told) in [(4, "WaitingForNodes", false), (6, reason::RUNNING, true)] {
         let cluster = began(cluster.clone(), 60 * minutes);
         let mut facts = facts(&cluster).machines_are(&[Running, Running]).nodes_are(AWAKE, &[]);
         if let Some(Ok(spoke)) = &mut facts.spoke {
@@ -133,12 +94,12 @@ fn a_node_whose_machine_is_gone_does_not_hold_the_wake_up_for_ever() {
     }
     let old = began(cluster, 600);
     let plan = decide(&facts(&old).machines_are(&[Running, Running]).nodes_are([(false, -900, false); 2], &[]));
-    assert_eq!(says(&plan).2, reason::WAITING_FOR_NODES, "a Node with a machine is waited for");
+    assert_eq!(says(&plan).2, "WaitingForNodes", "a Node with a machine is waited for");
     let mut strangers = facts(&old).machines_are(&[Running, Running]).nodes_are([(false, -900, false); 2], &[]);
     if let Some(Ok(spoke)) = &mut strangers.spoke {
         spoke.nodes.iter_mut().for_each(|node| node.name.insert_str(0, "old-"));
     }
-    assert_eq!(says(&decide(&strangers)).2, reason::WAITING_FOR_NODES, "a cluster of ghosts is not awake");
+    assert_eq!(says(&decide(&strangers)).2, "WaitingForNodes", "a cluster of ghosts is not awake");
 }
 
 #[test]
@@ -152,8 +113,8 @@ fn the_spoke_is_watched_while_it_wakes_and_a_while_after() {
     };
     let (awake, long) = (awake_for(599), awake_for(601));
     for (case, cluster, watch) in [
-        ("machines run", waking(("False", reason::WAITING_FOR_MACHINES)), Watch::Everything),
-        ("nodes", waking(("False", reason::WAITING_FOR_NODES)), Watch::Everything),
+        ("machines run", waking(("False", "WaitingForMachines")), Watch::Everything),
+        ("nodes", waking(("False", "WaitingForNodes")), Watch::Everything),
         ("just awake", awake, Watch::Certificates),
         ("long awake", long, Watch::Nothing),
     ] {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use shared::finding::{Finding, Severity};
 use shared::kkp::api::ResourceUsage;
 use shared::kkp::keys::{self, ACTIVE_RESTORE};
-use shared::kkp::record::Machines;
 
 use super::super::*;
 use super::case::{Case, NOW, deployment, node, replicas};

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use shared::kkp::record::Machines;
-
 use super::super::*;
 use super::case::{Case, deployment, node, replicas};
 use super::control_plane::Replicas;

@@ -1,44 +1,93 @@
-//! What `status` shows of a cluster.
+//! What every consumer reads of a `ClusterDeployment`.
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 
-use super::hibernate_after::fires_at;
-use super::{instances, progress};
-use crate::annotation::keys;
-use crate::hive::api::{ClusterDeployment, Desired};
-use crate::hive::conditions::{HIBERNATING, READY, reason};
+use super::progress;
+use crate::hive::admission;
+use crate::hive::api::{ClusterDeployment, Condition, Desired, FAKE_CLUSTER, POWERSTATE_PAUSE, RECONCILE_PAUSE};
+use crate::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
+use crate::power::Power;
 use crate::target::lifecycle::UNNOTICED;
-use crate::target::record::{Record, StepRecord};
+use crate::target::record::StepRecord;
+use crate::target::view::{Cause, MAX_REASON, Observed, Obstacles, View};
+use crate::text::sanitize_to;
 
-/// Adds to a record what the cluster reports.
-pub(super) fn describe(cluster: &ClusterDeployment, record: Record) -> Record {
-    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let note = |key: &str| cluster.metadata.annotations.as_ref()?.get(key).cloned();
-    Record {
-        desired: cluster.desired().to_string(),
-        observed: cluster.power_state().to_owned(),
-        since: since(cluster),
-        instances: instances::of(cluster),
-        step: progress::step(cluster).or_else(|| waits(cluster)),
-        platform: text(cluster.spec.platform.name()),
-        region: cluster.spec.platform.region().map(str::to_owned),
-        hibernate_after: cluster.spec.hibernate_after.clone(),
-        fires_at: fires_at(cluster),
-        wake_at: note(keys::WAKE_AT),
-        hold_awake_until: note(keys::HOLD_AWAKE_UNTIL),
-        hold_awake_by: note(keys::HOLD_AWAKE_BY),
-        ..record
+/// Reads the object. `served`: the platforms whose clusters the controller can put to sleep.
+pub(super) fn of(cluster: &ClusterDeployment, served: &[&str]) -> View {
+    let power = match cluster.desired() {
+        Desired::Running => Power::Running,
+        Desired::Hibernating => Power::Hibernating,
+    };
+    let view = View::of(&cluster.metadata, power);
+    let observed = observed(cluster);
+    let runs = observed.is_some_and(|(power, _)| power == Power::Running);
+    let (failed, delayed) = trouble(cluster);
+    let refused = (power == Power::Running).then(|| admission::refusal(cluster, served)).flatten();
+    View {
+        observed: Observed {
+            power: observed,
+            state: cluster.power_state().to_owned(),
+            since: state_since(cluster),
+            step: progress::step(cluster).or_else(|| unfollowed(cluster)),
+            has_spoke: runs && !cluster.annotation_is_true(FAKE_CLUSTER),
+        },
+        obstacles: Obstacles {
+            refused,
+            waits: view.obstacles.waits.or_else(|| waits(cluster)),
+            failed,
+            delayed,
+            domain: Some(domain(cluster)),
+            ..view.obstacles
+        },
+        ..view
     }
 }
 
+fn since(condition: &Condition) -> Timestamp {
+    condition.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+fn observed(cluster: &ClusterDeployment) -> Option<(Power, Timestamp)> {
+    let is_true = |type_| cluster.condition(type_).filter(|condition| condition.status == "True");
+    match (is_true(HIBERNATING), is_true(READY)) {
+        (Some(asleep), None) => Some((Power::Hibernating, since(asleep))),
+        (None, Some(awake)) => Some((Power::Running, since(awake))),
+        _ => None,
+    }
+}
+
+/// What fails, and what its cloud delays, each with its beginning.
+type Trouble = (Option<(String, Timestamp)>, Option<(Cause, Timestamp)>);
+
+fn trouble(cluster: &ClusterDeployment) -> Trouble {
+    let probed = |condition: &Condition| condition.last_probe_time.as_ref().map_or_else(|| since(condition), |at| at.0);
+    let awaited = cluster.condition(PROGRESS).filter(|condition| condition.status == "True");
+    let cause = awaited.and_then(|condition| match condition.reason.as_deref()? {
+        reason::CAPACITY => Some((Cause::Capacity, probed(condition))),
+        reason::THROTTLED => Some((Cause::Throttled, probed(condition))),
+        _ => None,
+    });
+    let passing = [reason::CLOUD_UNREACHABLE, reason::IN_TRANSIT];
+    let passes = awaited.and_then(|condition| condition.reason.as_deref()).is_some_and(|why| passing.contains(&why));
+    if cause.is_some() || passes {
+        return (None, cause);
+    }
+    let failed = [HIBERNATING, READY].into_iter().filter_map(|type_| cluster.condition(type_));
+    let is_failure = |condition: &&Condition| condition.reason.as_deref().is_some_and(reason::is_failure);
+    let failed = failed.into_iter().find(is_failure);
+    let message = |condition: &Condition| sanitize_to(condition.message.as_deref().unwrap_or_default(), MAX_REASON);
+    (failed.map(|condition| (message(condition), probed(condition))), None)
+}
+
 /// Why no step is under way although the cluster is not in the desired state.
-fn waits(cluster: &ClusterDeployment) -> Option<StepRecord> {
+fn unfollowed(cluster: &ClusterDeployment) -> Option<StepRecord> {
     let differs = cluster.desired().to_string() != cluster.power_state();
     let message = match progress::pause(cluster) {
         Some(pause) => pause.to_owned(),
         None if differs && cluster.desired() == Desired::Hibernating => match cluster.condition(HIBERNATING) {
-            Some(said) if said.reason.as_deref() == Some(reason::UNSUPPORTED) => {
-                said.message.clone().unwrap_or_default()
+            Some(condition) if condition.reason.as_deref() == Some(reason::UNSUPPORTED) => {
+                condition.message.clone().unwrap_or_default()
             }
             _ => UNNOTICED.to_owned(),
         },
@@ -50,7 +99,7 @@ fn waits(cluster: &ClusterDeployment) -> Option<StepRecord> {
 
 /// When the state that is shown began. A sleep begins when `Ready` turns False, a wake when `Hibernating` does
 /// (docs/reference/hive.md, section 1.5).
-fn since(cluster: &ClusterDeployment) -> Option<Timestamp> {
+fn state_since(cluster: &ClusterDeployment) -> Option<Timestamp> {
     let condition = match (cluster.power_state(), cluster.desired()) {
         ("Hibernating", _) => HIBERNATING,
         ("Running", _) | (_, Desired::Hibernating) => READY,
@@ -59,13 +108,50 @@ fn since(cluster: &ClusterDeployment) -> Option<Timestamp> {
     Some(cluster.condition(condition)?.last_transition_time.as_ref()?.0)
 }
 
+fn waits(cluster: &ClusterDeployment) -> Option<String> {
+    if !cluster.spec.installed {
+        return Some("not installed yet".to_owned());
+    }
+    if let Some(key) = [RECONCILE_PAUSE, POWERSTATE_PAUSE].into_iter().find(|key| cluster.annotation_is_true(key)) {
+        return Some(format!("paused: {key} is set"));
+    }
+    let pool = cluster.spec.cluster_pool_ref.as_ref()?;
+    let is_claimed = pool.claim_name.as_ref().is_some_and(|name| !name.is_empty()) && pool.claimed_timestamp.is_some();
+    let name = sanitize_to(&pool.pool_name, MAX_REASON / 2);
+    (!is_claimed).then(|| format!("unclaimed cluster of ClusterPool {name}, which sets its powerState"))
+}
+
+/// What a cluster shares a cloud's limits with, as far as names tell: platform, region and the name of its credentials.
+/// An estimate for forecasts: the controller knows the account. The names are compared without their namespaces: hubs
+/// keep a copy of an account's Secret in the namespace of each cluster.
+fn domain(cluster: &ClusterDeployment) -> String {
+    let (platform, name) = (&cluster.spec.platform, cluster.name_any());
+    let account = if let Some(aws) = &platform.aws {
+        let secret = || account(aws.credentials_secret_ref.as_ref().map_or("", |secret| &secret.name), &name);
+        aws.credentials_assume_role.as_ref().map_or_else(secret, |role| role.role_arn.clone())
+    } else {
+        let member = platform.other.get(platform.name());
+        let secret = member.and_then(|member| member.pointer("/credentialsSecretRef/name")?.as_str());
+        account(secret.unwrap_or_default(), &name)
+    };
+    sanitize_to(&format!("{}/{}/{account}", platform.name(), platform.region().unwrap_or_default()), MAX_REASON)
+}
+
+/// The account that a Secret is of, as far as names tell. Consoles give each cluster a copy of the account's Secret,
+/// named after the cluster, such as `demo-aws-creds`: those count as one.
+fn account(secret: &str, cluster: &str) -> String {
+    let rest = secret.strip_prefix(cluster).filter(|rest| rest.starts_with('-'));
+    rest.map_or_else(|| secret.to_owned(), |rest| format!("*{rest}"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::annotation::keys;
     use crate::target::cluster_deployment::CLUSTER_DEPLOYMENT;
-    use crate::target::record::Instances;
+    use crate::target::record::{Instances, Record};
 
     fn cluster(change: impl FnOnce(&mut Value)) -> Record {
         let mut object = json!({

@@ -9,7 +9,8 @@ mod rollout;
 mod status;
 mod version;
 
-use shared::target::{Kinds, PowerAction};
+use shared::power::Power;
+use shared::target::Kinds;
 
 use crate::cli::recover::{Recover, RecoverArgs};
 use crate::cli::{ActArgs, Cli, Command, HubArgs, SleepArgs};
@@ -25,7 +26,7 @@ pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
         Some(Command::Dehydrate(args)) => sleep(kinds, args, &cli.hub).await,
         Some(Command::Resume(args)) => {
             args.check()?;
-            change(kinds, PowerAction::Resume, &args.act, false, &cli.hub).await
+            change(kinds, Power::Running, &args.act, false, &cli.hub).await
         }
         Some(Command::Plan(args)) => plan::run(kinds, args, &cli.hub).await,
         Some(Command::Status(args)) => status::run(kinds, args, &cli.hub).await,
@@ -47,17 +48,11 @@ pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
 }
 
 async fn sleep(kinds: Kinds, args: &SleepArgs, hub: &HubArgs) -> Result<Exit, Problem> {
-    change(kinds, PowerAction::Hibernate, &args.act, args.force, hub).await
+    change(kinds, Power::Hibernating, &args.act, args.force, hub).await
 }
 
 /// Changes targets at once, or by a rollout if a flag of one is given.
-async fn change(
-    kinds: Kinds,
-    action: PowerAction,
-    args: &ActArgs,
-    force: bool,
-    hub: &HubArgs,
-) -> Result<Exit, Problem> {
+async fn change(kinds: Kinds, action: Power, args: &ActArgs, force: bool, hub: &HubArgs) -> Result<Exit, Problem> {
     if args.rollout.given().is_empty() {
         power::run(kinds, action, args, force, hub).await
     } else {

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::target::{PowerAction, Progress, UNNOTICED};
+use shared::power::Power;
+use shared::target::{Progress, UNNOTICED};
 
 use self::display::{Outcome, ProgressDisplay};
 use crate::api::watch::{Event, Scope};
@@ -31,7 +32,7 @@ const ANSWER_TICK: Duration = Duration::from_secs(1);
 /// A target that is waited for.
 pub(crate) struct Waiting<'a> {
     pub(crate) target: &'a Target,
-    pub(crate) action: PowerAction,
+    pub(crate) action: Power,
     pub(crate) begin: Instant,
     /// Whether anything was written: if not, the target may have been in that state all the time.
     pub(crate) changed: bool,
@@ -221,7 +222,7 @@ mod tests {
 
     fn waiting(target: &Target, seconds: u64, changed: bool) -> Waiting<'_> {
         let begin = Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
-        Waiting { target, action: PowerAction::Resume, begin, changed, request: None }
+        Waiting { target, action: Power::Running, begin, changed, request: None }
     }
 
     /// `--timeout`, the seconds since the request, and what the check found when.

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 #[cfg(doc)]
 use super::keys;
 use super::{format, versioned};
-pub use crate::power::Power;
+
+use crate::power::Power;
 use crate::text::sanitize_to;
 
 /// The version that this code writes, and the only one that it reads.

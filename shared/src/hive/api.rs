@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::annotation::format;
+use crate::power::Power;
 
 /// Annotation: Hive's controllers do nothing at all with this object.
 pub const RECONCILE_PAUSE: &str = "hive.openshift.io/reconcile-pause";
@@ -237,21 +238,12 @@ pub struct ClusterSyncStatus {
     pub first_success_time: Option<Time>,
 }
 
-/// What the user wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
-pub enum Desired {
-    /// Awake: spec.powerState is `Running`, empty or absent.
-    Running,
-    /// Asleep.
-    Hibernating,
-}
-
 impl ClusterDeployment {
     /// What the user wants of this cluster.
-    pub fn desired(&self) -> Desired {
+    pub fn desired(&self) -> Power {
         match self.spec.power_state.as_deref() {
-            Some("Hibernating") => Desired::Hibernating,
-            _ => Desired::Running,
+            Some("Hibernating") => Power::Hibernating,
+            _ => Power::Running,
         }
     }
 

@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 
 use serde::Deserialize;
 
-use super::api::{ClusterDeployment, ClusterPoolReference, Desired};
+use super::api::{ClusterDeployment, ClusterPoolReference};
+use crate::power::Power;
 
 /// What is read of a `ClusterPool`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub fn wanted<'a>(
     pool: &ClusterPool,
     waiting_claims: usize,
     members: &'a [ClusterDeployment],
-) -> Vec<(&'a ClusterDeployment, Desired)> {
+) -> Vec<(&'a ClusterDeployment, Power)> {
     let awake = usize::try_from(pool.spec.running_count).unwrap_or(usize::MAX).saturating_add(waiting_claims);
     let mut own: Vec<&ClusterDeployment> = members
         .iter()
@@ -74,7 +75,7 @@ pub fn wanted<'a>(
         let created = cluster.metadata.creation_timestamp.as_ref().map(|time| time.0);
         (Reverse(created.map(Reverse)), cluster.metadata.namespace.clone(), cluster.metadata.name.clone())
     });
-    let desired = |at| if at < awake { Desired::Running } else { Desired::Hibernating };
+    let desired = |at| if at < awake { Power::Running } else { Power::Hibernating };
     own.into_iter().enumerate().map(|(at, cluster)| (cluster, desired(at))).collect()
 }
 
@@ -103,7 +104,7 @@ mod tests {
     fn names(running_count: u32, waiting: usize, members: &[ClusterDeployment]) -> String {
         let pool = ClusterPool { spec: ClusterPoolSpec { running_count, ..Default::default() }, ..Default::default() };
         let words = wanted(&pool, waiting, members).into_iter().map(|(cluster, desired)| {
-            let letter = if desired == Desired::Running { "+" } else { "-" };
+            let letter = if desired == Power::Running { "+" } else { "-" };
             format!("{letter}{}", cluster.metadata.name.as_deref().unwrap())
         });
         words.collect::<Vec<_>>().join(" ")

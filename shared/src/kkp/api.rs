@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keys;
 use crate::annotation::format;
+use crate::power::Power;
 
 /// What a user cluster is to be.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -112,21 +113,11 @@ pub struct ResourceUsage {
 /// What the names of all control plane namespaces begin with.
 pub const NAMESPACE_PREFIX: &str = "cluster-";
 
-/// What a user wants of a cluster, as [`keys::POWER_STATE`] has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString)]
-pub enum Desired {
-    /// To run; also when nothing is said.
-    #[default]
-    Running,
-    /// To sleep.
-    Hibernating,
-}
-
 /// A request for a state: on the Cluster, or on its record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// What is wanted.
-    pub desired: Desired,
+    pub desired: Power,
     /// When it was requested. One without a time is older than any other.
     pub at: Option<Timestamp>,
 }
@@ -142,7 +133,7 @@ impl Request {
     ///
     /// On a record only a request to run counts: a stamp names who made it, but no admission rule guards a `ConfigMap`.
     pub fn newest(on_cluster: Option<Self>, on_record: Option<Self>) -> Self {
-        let on_record = on_record.filter(|request| request.desired == Desired::Running);
+        let on_record = on_record.filter(|request| request.desired == Power::Running);
         match (on_cluster, on_record) {
             (Some(cluster), Some(record)) if record.at > cluster.at => record,
             (Some(request), _) | (None, Some(request)) => request,
@@ -200,7 +191,7 @@ mod tests {
         let request =
             |state: &str, at: &str| Request::of(|key| Some(if key == keys::POWER_STATE { state } else { at }));
         let (early, late) = ("2026-11-22T10:00:00Z", "2026-11-22T11:00:00Z");
-        let (asleep, awake) = (Desired::Hibernating, Desired::Running);
+        let (asleep, awake) = (Power::Hibernating, Power::Running);
         for (on_cluster, on_record, desired) in [
             (None, None, awake),
             (request("Hibernating", early), None, asleep),

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 
 use super::target::{Cause, State};
 use crate::annotation::format;
-use crate::annotation::mark::{Action, Mark, Outcome, Power};
+use crate::annotation::mark::{Action, Mark, Outcome};
+use crate::power::Power;
 
 /// The rollout, as far as its members depend on it.
 #[derive(Clone, Copy, Debug)]

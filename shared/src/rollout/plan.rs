@@ -19,8 +19,9 @@ use super::status::{Accepted, GroupStatus, Halt, PowerRolloutStatus, RolloutPhas
 use super::target::{State, Target};
 use super::{Decision, Group, Strategy, Window, decide, report, timeline};
 use crate::annotation::format;
-use crate::annotation::mark::{Action, Mark, Outcome, Power};
+use crate::annotation::mark::{Action, Mark, Outcome};
 use crate::duration;
+use crate::power::Power;
 use crate::target::View;
 use crate::target::row::STOP_START;
 

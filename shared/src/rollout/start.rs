@@ -8,8 +8,9 @@ use super::api::{PowerRollout, PowerRolloutSpec};
 use crate::annotation::mark::Mark;
 use crate::annotation::{format, keys};
 use crate::power::Power;
+
 use crate::target::lifecycle::Lifecycle;
-use crate::target::{Change, Intent, PowerAction, View};
+use crate::target::{Change, Intent, View};
 
 /// The patch of a start: what the plugin would write, the claim, and the person who asked.
 pub fn start_patch(rollout: &PowerRollout, target: &dyn Lifecycle, view: &View, claim: &Mark, now: Timestamp) -> Value {
@@ -18,11 +19,7 @@ pub fn start_patch(rollout: &PowerRollout, target: &dyn Lifecycle, view: &View, 
     let earlier = view.desired.mark.as_ref();
     let earlier = earlier.filter(|mark| mark.uid == claim.uid || Some(mark.uid.as_str()) == undone);
     let (claim, end) = scheduled(spec, view, claim, earlier, now);
-    let action = match claim.wanted {
-        Power::Hibernating => PowerAction::Hibernate,
-        Power::Running => PowerAction::Resume,
-    };
-    let intent = Intent { action, reason: spec.reason.as_deref(), end, now, queried: true, force: false };
+    let intent = Intent { power: claim.wanted, reason: spec.reason.as_deref(), end, now, queried: true, force: false };
     let mut patch = match target.change(&intent) {
         Ok(Change::Patch { patch, .. }) => patch,
         Ok(Change::None { .. } | Change::Ask { .. }) | Err(_) => json!({}),

@@ -18,7 +18,7 @@
 use serde_json::{Value, json};
 
 use super::kind::Kind;
-use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
+use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::record::{Record, StepRecord};
 use super::row::{Advice, TargetKind};
 use super::view::{Observed, View};
@@ -26,6 +26,7 @@ use super::workload::{DEPLOYMENT, STATEFUL_SET, row, written_at};
 use crate::annotation::hold::protected;
 use crate::annotation::{annotation, format, keys};
 use crate::power::Power;
+
 use crate::text::sanitize_to;
 use crate::workload::ownership::{SUSPEND, stale_record};
 use crate::workload::replicas::{ReplicasError, guarded, reason_change};
@@ -72,7 +73,7 @@ impl Lifecycle for CronJob<'_> {
     }
 
     fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         let object = self.0;
         let none = |message: &str, follows: bool| Change::None { message: message.to_owned(), follows };
         let write = |suspend: Option<bool>, record: Option<bool>, message: &str| {
@@ -90,28 +91,28 @@ impl Lifecycle for CronJob<'_> {
             recorded.and_then(format::boolean) == Some(false)
                 && stale_record(object, keys::CRON_JOB_SUSPEND, SUSPEND).is_some()
         };
-        Ok(match (intent.action, is_suspended(object), recorded) {
-            (Hibernate, false, _) if protected(annotation(object, keys::PROTECTED)) => {
+        Ok(match (intent.power, is_suspended(object), recorded) {
+            (Hibernating, false, _) if protected(annotation(object, keys::PROTECTED)) => {
                 return Err(TargetError::Refused(ReplicasError::Protected.to_string())); // J2
             }
-            (Hibernate, false, _) => write(Some(true), Some(false), "hibernated (suspended)"), // J1
-            (Hibernate, true, None) => write(None, Some(true), "already suspended (a resume leaves it so)"), // J3
-            (Hibernate, true, Some(_)) if stale() => {
+            (Hibernating, false, _) => write(Some(true), Some(false), "hibernated (suspended)"), // J1
+            (Hibernating, true, None) => write(None, Some(true), "already suspended (a resume leaves it so)"), // J3
+            (Hibernating, true, Some(_)) if stale() => {
                 write(None, Some(true), "already suspended by others (a resume leaves it so)") // J4
             }
-            (Hibernate, true, Some(_)) | (Resume, false, None) => none("unchanged", true), // J4, J9
-            (Resume, false, Some(text)) => {
+            (Hibernating, true, Some(_)) | (Running, false, None) => none("unchanged", true), // J4, J9
+            (Running, false, Some(text)) => {
                 let text = sanitize_to(text, MAX_TEXT);
                 write(None, None, &format!("already awake, stale record (suspended: {text}) removed")) // J10
             }
-            (Resume, true, None) if intent.queried => none("left suspended (nothing recorded)", false), // J7
-            (Resume, true, None) => {
+            (Running, true, None) if intent.queried => none("left suspended (nothing recorded)", false), // J7
+            (Running, true, None) => {
                 return Err(TargetError::Impossible(format!(
                     "it is suspended and no annotation {} says that it was not: set spec.suspend to false by hand",
                     keys::CRON_JOB_SUSPEND
                 ))); // J7
             }
-            (Resume, true, Some(text)) => match format::boolean(text) {
+            (Running, true, Some(text)) => match format::boolean(text) {
                 Some(false) if stale() => write(None, None, "left suspended: others have set it since it was recorded"), // J5
                 Some(false) => write(Some(false), None, "resumed"), // J5
                 Some(true) => write(None, None, "left suspended, as it was before the sleep"), // J6
@@ -127,15 +128,15 @@ impl Lifecycle for CronJob<'_> {
     }
 
     /// No controller has to act: a `CronJob` is asleep or awake as soon as it is written.
-    fn progress(&self, action: PowerAction) -> Progress {
+    fn progress(&self, action: Power) -> Progress {
         let object = self.0;
         let lost = |why: &str| Progress::Lost(why.to_owned());
         let suspended = is_suspended(object);
         match action {
             _ if object.pointer("/metadata/deletionTimestamp").is_some() => lost("it is being deleted"),
-            PowerAction::Hibernate if !suspended => lost("its spec.suspend was set to false meanwhile"),
+            Power::Hibernating if !suspended => lost("its spec.suspend was set to false meanwhile"),
             // One that was suspended before its sleep stays so, without a record.
-            PowerAction::Resume if suspended && annotation(object, keys::CRON_JOB_SUSPEND).is_some() => {
+            Power::Running if suspended && annotation(object, keys::CRON_JOB_SUSPEND).is_some() => {
                 lost("it was put to sleep meanwhile")
             }
             _ => Progress::Reached,
@@ -165,13 +166,14 @@ mod tests {
         json!({ "metadata": metadata, "spec": { "suspend": suspend } })
     }
 
-    fn change(object: &Value, action: PowerAction, queried: bool) -> Result<Change, TargetError> {
-        let intent = Intent { action, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried, force: false };
+    fn change(object: &Value, action: Power, queried: bool) -> Result<Change, TargetError> {
+        let intent =
+            Intent { power: action, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried, force: false };
         CRON_JOB.change(object, &intent)
     }
 
     /// What becomes of `spec.suspend` and of the record: `-` is not written, `null` is removed.
-    fn written(object: &Value, action: PowerAction) -> String {
+    fn written(object: &Value, action: Power) -> String {
         match change(object, action, true) {
             Ok(Change::Patch { patch, .. }) => {
                 assert_eq!(patch["metadata"]["resourceVersion"], "7");
@@ -185,23 +187,23 @@ mod tests {
 
     #[test]
     fn a_cron_job_that_was_suspended_before_stays_suspended_after_a_wake() {
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         for (row, suspend, recorded, action, expected) in [
-            ("J1", false, None, Hibernate, "true \"false\""),
-            ("J1 stale", false, Some("true"), Hibernate, "true \"false\""),
-            ("J3", true, None, Hibernate, "- \"true\""),
-            ("J4", true, Some("false"), Hibernate, "unchanged"),
-            ("J4 foreign", true, Some("true"), Hibernate, "unchanged"),
-            ("J5", true, Some("false"), Resume, "false null"),
-            ("J6", true, Some("true"), Resume, "- null"),
-            ("J7", true, None, Resume, "left suspended (nothing recorded)"),
-            ("J9", false, None, Resume, "unchanged"),
-            ("J10", false, Some("false"), Resume, "- null"),
+            ("J1", false, None, Hibernating, "true \"false\""),
+            ("J1 stale", false, Some("true"), Hibernating, "true \"false\""),
+            ("J3", true, None, Hibernating, "- \"true\""),
+            ("J4", true, Some("false"), Hibernating, "unchanged"),
+            ("J4 foreign", true, Some("true"), Hibernating, "unchanged"),
+            ("J5", true, Some("false"), Running, "false null"),
+            ("J6", true, Some("true"), Running, "- null"),
+            ("J7", true, None, Running, "left suspended (nothing recorded)"),
+            ("J9", false, None, Running, "unchanged"),
+            ("J10", false, Some("false"), Running, "- null"),
         ] {
             assert_eq!(written(&cron_job(suspend, recorded), action), expected, "{row}");
         }
-        assert!(written(&cron_job(true, Some("yes")), Resume).contains("is \"yes\", not true or false"), "J8");
-        for (action, expected) in [(Hibernate, "- \"true\""), (Resume, "- null")] {
+        assert!(written(&cron_job(true, Some("yes")), Running).contains("is \"yes\", not true or false"), "J8");
+        for (action, expected) in [(Hibernating, "- \"true\""), (Running, "- null")] {
             let mut object = cron_job(true, Some("false"));
             let entry = |manager: &str, minute: u32, fields: Value| {
                 let time = format!("2026-11-21T09:{minute:02}:00Z");
@@ -217,13 +219,13 @@ mod tests {
             ]);
             assert_eq!(written(&object, action), expected, "others have suspended it since: {action:?}");
         }
-        let named = change(&cron_job(true, None), Resume, false);
+        let named = change(&cron_job(true, None), Running, false);
         assert!(matches!(named, Err(TargetError::Impossible(text)) if text.contains("spec.suspend")), "J7 named");
     }
 
     #[test]
     fn what_an_error_advises_works() {
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         let note = |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
         let runs = || json!({ "spec": { "suspend": false } });
         let mut protected = cron_job(false, None);
@@ -231,14 +233,14 @@ mod tests {
         for (object, action, advice, edits) in [
             (
                 protected,
-                Hibernate,
+                Hibernating,
                 "remove the annotation hibernate.sh/protected",
                 vec![note(keys::PROTECTED, Value::Null)],
             ),
-            (cron_job(true, None), Resume, "set spec.suspend to false by hand", vec![runs()]),
+            (cron_job(true, None), Running, "set spec.suspend to false by hand", vec![runs()]),
             (
                 cron_job(true, Some("yes")),
-                Resume,
+                Running,
                 "correct it, or set spec.suspend by hand",
                 vec![note(keys::CRON_JOB_SUSPEND, json!("false")), note(keys::CRON_JOB_SUSPEND, json!("true")), runs()],
             ),
@@ -257,9 +259,9 @@ mod tests {
     fn a_protected_cron_job_refuses_to_sleep_only_while_it_runs() {
         let mut object = cron_job(false, None);
         object["metadata"]["annotations"] = json!({ keys::PROTECTED: "true" });
-        assert!(matches!(change(&object, PowerAction::Hibernate, true), Err(TargetError::Refused(_))));
+        assert!(matches!(change(&object, Power::Hibernating, true), Err(TargetError::Refused(_))));
         object["spec"]["suspend"] = json!(true);
-        assert!(change(&object, PowerAction::Hibernate, true).is_ok());
+        assert!(change(&object, Power::Hibernating, true).is_ok());
     }
 
     #[test]
@@ -282,13 +284,13 @@ mod tests {
 
     #[test]
     fn a_cron_job_is_done_as_soon_as_it_is_written() {
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         for (suspend, recorded, action, reached) in [
-            (true, Some("false"), Hibernate, true),
-            (false, Some("false"), Hibernate, false),
-            (false, None, Resume, true),
-            (true, None, Resume, true),
-            (true, Some("false"), Resume, false),
+            (true, Some("false"), Hibernating, true),
+            (false, Some("false"), Hibernating, false),
+            (false, None, Running, true),
+            (true, None, Running, true),
+            (true, Some("false"), Running, false),
         ] {
             let progress = CRON_JOB.progress(&cron_job(suspend, recorded), action).unwrap();
             assert_eq!(progress == Progress::Reached, reached, "{suspend} {recorded:?} {action:?}");

@@ -7,24 +7,16 @@ use serde_json::Value;
 
 use super::record::Record;
 use super::view::View;
+use crate::power::Power;
 
 /// Shown while no controller has started to act on a change.
 pub const UNNOTICED: &str = "waiting for a controller to reconcile";
 
-/// What to do with a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PowerAction {
-    /// Put it to sleep.
-    Hibernate,
-    /// Wake it.
-    Resume,
-}
-
 /// An action with everything that goes with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Intent<'a> {
-    /// Sleep or wake.
-    pub action: PowerAction,
+    /// The state that is asked for.
+    pub power: Power,
     /// The user's reason.
     pub reason: Option<&'a str>,
     /// When the sleep ends, or until when the target is held awake.
@@ -110,12 +102,12 @@ pub trait Lifecycle: fmt::Debug + Send + Sync {
     fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError>;
 
     /// Its progress.
-    fn progress(&self, action: PowerAction) -> Progress;
+    fn progress(&self, action: Power) -> Progress;
 
     /// The progress of a check that was requested at this time by [`Change::Ask`]: reached once the answer and the
     /// state after it are good.
     fn check_progress(&self, _requested: Timestamp) -> Progress {
-        self.progress(PowerAction::Resume)
+        self.progress(Power::Running)
     }
 
     /// Adds to a record, which holds what the view says, what only this kind has.

@@ -8,10 +8,11 @@ use serde_json::Value;
 use super::companion::Companion;
 use super::confirmation::Confirmation;
 use super::kind::Kind;
-use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
+use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::record::{Instances, Record};
 use crate::annotation::hold::protected;
 use crate::annotation::{annotation, keys};
+use crate::power::Power;
 
 /// A kind that can be put to sleep.
 #[derive(Debug)]
@@ -152,7 +153,7 @@ impl TargetKind {
 
     /// The patch that puts the object to sleep, for a dry run. `None` if the object asks for sleep already, or refuses.
     pub fn trial_patch(&self, object: &Value, end: Option<Timestamp>, now: Timestamp) -> Option<Value> {
-        let intent = Intent { action: PowerAction::Hibernate, reason: None, end, now, queried: false, force: false };
+        let intent = Intent { power: Power::Hibernating, reason: None, end, now, queried: false, force: false };
         let Ok(Change::Patch { mut patch, .. }) = self.change(object, &intent) else {
             return None;
         };
@@ -167,7 +168,7 @@ impl TargetKind {
     ///
     /// # Errors
     /// When the object does not match its schema.
-    pub fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
+    pub fn progress(&self, object: &Value, action: Power) -> Result<Progress, TargetError> {
         Ok((self.read)(object)?.progress(action))
     }
 
@@ -188,10 +189,10 @@ impl TargetKind {
     }
 
     /// What `--wait` says once the target has followed the action.
-    pub fn state_after(&self, action: PowerAction) -> &'static str {
+    pub fn state_after(&self, action: Power) -> &'static str {
         match action {
-            PowerAction::Hibernate => self.asleep,
-            PowerAction::Resume => self.awake,
+            Power::Hibernating => self.asleep,
+            Power::Running => self.awake,
         }
     }
 

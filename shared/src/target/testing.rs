@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::lifecycle::Lifecycle;
 use super::row::STOP_START;
-use super::view::{Power, View};
-use super::{ByDefault, Change, Column, Intent, Kind, PowerAction, Progress, Record, TargetError, TargetKind};
+use super::view::View;
+use super::{ByDefault, Change, Column, Intent, Kind, Progress, Record, TargetError, TargetKind};
+use crate::power::Power;
 
 /// Intent, as for every kind without a field of its own.
 pub const POWER: &str = "hibernate.sh/power-state";
@@ -64,9 +65,9 @@ impl Lifecycle for Sandbox<'_> {
     }
 
     fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
-        let (state, message) = match intent.action {
-            PowerAction::Hibernate => (Power::Hibernating, "hibernation requested"),
-            PowerAction::Resume => (Power::Running, "resume requested"),
+        let (state, message) = match intent.power {
+            Power::Hibernating => (Power::Hibernating, "hibernation requested"),
+            Power::Running => (Power::Running, "resume requested"),
         };
         if self.wanted() == state {
             return Ok(Change::None { message: "unchanged".to_owned(), follows: true });
@@ -75,11 +76,11 @@ impl Lifecycle for Sandbox<'_> {
         Ok(Change::Patch { patch, message: message.to_owned(), warnings: Vec::new() })
     }
 
-    fn progress(&self, action: PowerAction) -> Progress {
+    fn progress(&self, action: Power) -> Progress {
         match (action, self.wanted(), self.phase()) {
-            (PowerAction::Hibernate, Power::Running, _) => Progress::Lost("it is to run again".to_owned()),
-            (PowerAction::Resume, Power::Hibernating, _) => Progress::Lost("it is to sleep again".to_owned()),
-            (PowerAction::Hibernate, _, "Paused") | (PowerAction::Resume, _, "Running") => Progress::Reached,
+            (Power::Hibernating, Power::Running, _) => Progress::Lost("it is to run again".to_owned()),
+            (Power::Running, Power::Hibernating, _) => Progress::Lost("it is to sleep again".to_owned()),
+            (Power::Hibernating, _, "Paused") | (Power::Running, _, "Running") => Progress::Reached,
             (_, _, phase) => Progress::Going(format!("phase {phase}")),
         }
     }

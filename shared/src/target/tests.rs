@@ -8,6 +8,7 @@ use serde_json::json;
 use super::testing::{POWER, SANDBOX};
 use super::*;
 use crate::annotation::keys;
+use crate::power::Power;
 
 /// The product's table and one row more.
 const WITH_SANDBOX: Kinds = Kinds {
@@ -161,17 +162,23 @@ fn a_cluster_scoped_kind_is_one_row_and_one_module() {
     assert_eq!(WITH_SANDBOX.named("sbx"), [&SANDBOX]);
     assert!(!SANDBOX.kind.is_namespaced());
     let object = |annotations: serde_json::Value, phase: &str| json!({ "metadata": { "name": "blue", "annotations": annotations }, "status": { "phase": phase } });
-    let intent =
-        |action| Intent { action, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried: false, force: false };
+    let intent = |action| Intent {
+        power: action,
+        reason: None,
+        end: None,
+        now: Timestamp::UNIX_EPOCH,
+        queried: false,
+        force: false,
+    };
     let (awake, asleep) = (object(json!({}), "Running"), object(json!({ POWER: "Hibernating" }), "Paused"));
-    let Change::Patch { patch, message, .. } = SANDBOX.change(&awake, &intent(PowerAction::Hibernate)).unwrap() else {
+    let Change::Patch { patch, message, .. } = SANDBOX.change(&awake, &intent(Power::Hibernating)).unwrap() else {
         panic!()
     };
     assert_eq!(patch, json!({ "metadata": { "annotations": { POWER: "Hibernating" } } }));
     assert_eq!(message, "hibernation requested");
-    assert!(matches!(SANDBOX.change(&asleep, &intent(PowerAction::Hibernate)), Ok(Change::None { .. })));
-    assert_eq!(SANDBOX.progress(&asleep, PowerAction::Hibernate).unwrap(), Progress::Reached);
-    let going = SANDBOX.progress(&asleep, PowerAction::Resume).unwrap();
+    assert!(matches!(SANDBOX.change(&asleep, &intent(Power::Hibernating)), Ok(Change::None { .. })));
+    assert_eq!(SANDBOX.progress(&asleep, Power::Hibernating).unwrap(), Progress::Reached);
+    let going = SANDBOX.progress(&asleep, Power::Running).unwrap();
     assert_eq!(going, Progress::Lost("it is to sleep again".to_owned()));
     let record = SANDBOX.record(&asleep).unwrap();
     assert_eq!(

@@ -4,13 +4,14 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::kind::Kind;
-use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
+use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::record::{Record, StepRecord};
 use super::row::{Advice, ByDefault, INSTANCES, TargetKind};
 use super::view::{Observed, View};
 use crate::annotation::{annotation, keys};
 use crate::managed_fields::{self, entries, manager};
 use crate::power::Power;
+
 use crate::text::sanitize_to;
 use crate::workload::ownership;
 use crate::workload::replicas::{self, ReplicasError, Step};
@@ -84,9 +85,9 @@ impl Lifecycle for Workload<'_> {
 
     fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
         let object = self.0;
-        let step = match intent.action {
-            PowerAction::Hibernate => replicas::sleep(object, intent.reason),
-            PowerAction::Resume => replicas::wake(object, intent.reason),
+        let step = match intent.power {
+            Power::Hibernating => replicas::sleep(object, intent.reason),
+            Power::Running => replicas::wake(object, intent.reason),
         };
         let (patch, message) = match step {
             // A user who names a workload expects it to run; of all workloads, some always have 0 replicas.
@@ -119,24 +120,24 @@ impl Lifecycle for Workload<'_> {
 
     /// Asleep is `status.replicas` 0, awake is all replicas ready; both only once the workload's controller has seen
     /// this generation.
-    fn progress(&self, action: PowerAction) -> Progress {
+    fn progress(&self, action: Power) -> Progress {
         let object = self.0;
         let wanted = u64::from(replicas::replicas(object));
         if object.pointer("/metadata/deletionTimestamp").is_some() {
             return Progress::Lost("it is being deleted".to_owned());
         }
-        if (wanted == 0) != (action == PowerAction::Hibernate) {
+        if (wanted == 0) != (action == Power::Hibernating) {
             return Progress::Lost(format!("it was scaled to {wanted} meanwhile"));
         }
         if number(object, "/status/observedGeneration") < number(object, "/metadata/generation") {
             return Progress::Unnoticed;
         }
         match action {
-            PowerAction::Hibernate => match number(object, "/status/replicas") {
+            Power::Hibernating => match number(object, "/status/replicas") {
                 0 => Progress::Reached,
                 left => Progress::Going(format!("{left} replicas left")),
             },
-            PowerAction::Resume => match number(object, "/status/readyReplicas") {
+            Power::Running => match number(object, "/status/readyReplicas") {
                 ready if ready >= wanted => Progress::Reached,
                 ready => Progress::Going(format!("{ready} of {wanted} replicas ready")),
             },
@@ -194,12 +195,13 @@ mod tests {
         json!({ "metadata": metadata, "spec": { "replicas": replicas } })
     }
 
-    fn change(object: &Value, action: PowerAction, queried: bool) -> Result<Change, TargetError> {
-        let intent = Intent { action, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried, force: false };
+    fn change(object: &Value, action: Power, queried: bool) -> Result<Change, TargetError> {
+        let intent =
+            Intent { power: action, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried, force: false };
         DEPLOYMENT.change(object, &intent)
     }
 
-    fn said(object: &Value, action: PowerAction) -> String {
+    fn said(object: &Value, action: Power) -> String {
         match change(object, action, false) {
             Ok(Change::Patch { message, .. } | Change::None { message, .. } | Change::Ask { message, .. }) => message,
             Err(error) => error.to_string(),
@@ -208,22 +210,22 @@ mod tests {
 
     #[test]
     fn messages_say_what_happened() {
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         for (object, action, expected) in [
-            (deployment(3, None), Hibernate, "hibernated (3 replicas recorded)"),
-            (deployment(1, None), Hibernate, "hibernated (1 replica recorded)"),
-            (deployment(0, Some("3")), Hibernate, "unchanged"),
-            (deployment(0, None), Hibernate, "unchanged (0 replicas, none recorded)"),
-            (deployment(0, Some("3")), Resume, "resumed (3 replicas)"),
-            (deployment(2, None), Resume, "unchanged"),
-            (deployment(2, Some("3")), Resume, "already awake (2 replicas), stale record of 3 replicas removed"),
-            (deployment(2, Some("x")), Resume, "already awake (2 replicas), malformed record \"x\" removed"),
+            (deployment(3, None), Hibernating, "hibernated (3 replicas recorded)"),
+            (deployment(1, None), Hibernating, "hibernated (1 replica recorded)"),
+            (deployment(0, Some("3")), Hibernating, "unchanged"),
+            (deployment(0, None), Hibernating, "unchanged (0 replicas, none recorded)"),
+            (deployment(0, Some("3")), Running, "resumed (3 replicas)"),
+            (deployment(2, None), Running, "unchanged"),
+            (deployment(2, Some("3")), Running, "already awake (2 replicas), stale record of 3 replicas removed"),
+            (deployment(2, Some("x")), Running, "already awake (2 replicas), malformed record \"x\" removed"),
             (
                 deployment(2, Some("1")),
-                Hibernate,
+                Hibernating,
                 "hibernated (2 replicas recorded), stale record of 1 replica removed",
             ),
-            (deployment(2, Some("2")), Hibernate, "hibernated (2 replicas recorded)"),
+            (deployment(2, Some("2")), Hibernating, "hibernated (2 replicas recorded)"),
         ] {
             assert_eq!(said(&object, action), expected);
         }
@@ -239,16 +241,16 @@ mod tests {
             },
         ]);
         assert_eq!(
-            said(&scaled, Resume),
+            said(&scaled, Running),
             "resumed (3 replicas; recorded by kubectl-hibernate at 2026-11-21T09:00:00Z, scaled by others since)"
         );
-        assert!(said(&deployment(0, None), Resume).contains("scale it by hand"));
-        assert!(said(&deployment(0, Some("x")), Resume).contains(keys::REPLICAS));
+        assert!(said(&deployment(0, None), Running).contains("scale it by hand"));
+        assert!(said(&deployment(0, Some("x")), Running).contains(keys::REPLICAS));
     }
 
     #[test]
     fn of_all_workloads_some_have_no_replicas_but_what_is_recorded_must_be_right() {
-        let wake = |object: &Value| change(object, PowerAction::Resume, true);
+        let wake = |object: &Value| change(object, Power::Running, true);
         let message = "unchanged (0 replicas, none recorded)".to_owned();
         assert_eq!(wake(&deployment(0, None)).unwrap(), Change::None { message, follows: false });
         assert!(matches!(wake(&deployment(0, Some("3"))), Ok(Change::Patch { .. })));
@@ -260,7 +262,7 @@ mod tests {
     fn a_protected_workload_refuses_to_sleep() {
         let mut object = deployment(2, None);
         object["metadata"]["annotations"] = json!({ keys::PROTECTED: "true" });
-        assert!(matches!(change(&object, PowerAction::Hibernate, false), Err(TargetError::Refused(_))));
+        assert!(matches!(change(&object, Power::Hibernating, false), Err(TargetError::Refused(_))));
         assert!(is_protected(&object));
     }
 
@@ -273,16 +275,12 @@ mod tests {
         };
         let seen = |replicas: u32, ready: u32| json!({ "observedGeneration": 2, "replicas": replicas, "readyReplicas": ready });
         for (object, action, expected) in [
-            (workload(0, 3, seen(0, 0)), PowerAction::Hibernate, Progress::Unnoticed),
-            (workload(0, 2, seen(3, 1)), PowerAction::Hibernate, Progress::Going("3 replicas left".to_owned())),
-            (workload(0, 2, json!({ "observedGeneration": 2 })), PowerAction::Hibernate, Progress::Reached),
-            (workload(3, 2, seen(3, 1)), PowerAction::Resume, Progress::Going("1 of 3 replicas ready".to_owned())),
-            (workload(3, 2, seen(3, 3)), PowerAction::Resume, Progress::Reached),
-            (
-                workload(3, 2, seen(3, 3)),
-                PowerAction::Hibernate,
-                Progress::Lost("it was scaled to 3 meanwhile".to_owned()),
-            ),
+            (workload(0, 3, seen(0, 0)), Power::Hibernating, Progress::Unnoticed),
+            (workload(0, 2, seen(3, 1)), Power::Hibernating, Progress::Going("3 replicas left".to_owned())),
+            (workload(0, 2, json!({ "observedGeneration": 2 })), Power::Hibernating, Progress::Reached),
+            (workload(3, 2, seen(3, 1)), Power::Running, Progress::Going("1 of 3 replicas ready".to_owned())),
+            (workload(3, 2, seen(3, 3)), Power::Running, Progress::Reached),
+            (workload(3, 2, seen(3, 3)), Power::Hibernating, Progress::Lost("it was scaled to 3 meanwhile".to_owned())),
         ] {
             assert_eq!(DEPLOYMENT.progress(&object, action).unwrap(), expected, "{object}");
         }

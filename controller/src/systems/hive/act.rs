@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use serde_json::json;
 use shared::annotation::keys;
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal, Verb};
-use shared::hive::api::{ClusterDeployment, Desired};
+use shared::hive::api::ClusterDeployment;
+use shared::power::Power;
 use shared::text::sanitize;
 use tracing::{info, warn};
 
@@ -63,7 +64,7 @@ async fn set_power_state(
     hive: &Hive,
     cluster: &ClusterDeployment,
     target: &mut Target,
-    to: Desired,
+    to: Power,
     because: &str,
 ) -> Result<ClusterDeployment, ReconcileError> {
     let patch = json!({

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use shared::cloud::{CloudError, Inventory, Priority};
-use shared::hive::api::{ClusterDeployment, Desired};
+use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
+use shared::power::Power;
 
 use super::decide::{Facts, Need, Served, Sync, needs};
 use super::drivers::called;
@@ -85,8 +86,8 @@ async fn list(hive: &Hive, cluster: &ClusterDeployment) -> Result<Inventory, Clo
 /// Clusters in transition go first; steady clusters use what is left of the rate limit.
 fn priority(cluster: &ClusterDeployment) -> Priority {
     let (there, on_the_way) = match cluster.desired() {
-        Desired::Hibernating => (HIBERNATING, Priority::Sleeping),
-        Desired::Running => (READY, Priority::Waking),
+        Power::Hibernating => (HIBERNATING, Priority::Sleeping),
+        Power::Running => (READY, Priority::Waking),
     };
     let is_there = cluster.condition(there).is_some_and(|condition| condition.status == "True");
     if is_there { Priority::Idle } else { on_the_way }

@@ -12,7 +12,8 @@ use shared::cloud::{
     CloudError, CloudErrorKind, ClusterRef, Driver, Instance, InstanceState, Listing, NoLedger, Outcome, Priority,
     Profile, Target as CloudTarget, Verb,
 };
-use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, PowerAction, Progress};
+use shared::power::Power;
+use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, Progress};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -298,14 +299,8 @@ async fn a_resume_of_a_running_cluster_has_its_machines_checked_at_once() {
     cloud.stopped.store(true, Ordering::Relaxed);
     sleep(Duration::from_mins(1)).await;
     assert_eq!((power_state(&hub).as_str(), cloud.moves().len()), ("Running", 0), "nobody looks for ten minutes");
-    let intent = Intent {
-        action: PowerAction::Resume,
-        reason: None,
-        end: None,
-        now: clock::now(),
-        queried: false,
-        force: false,
-    };
+    let intent =
+        Intent { power: Power::Running, reason: None, end: None, now: clock::now(), queried: false, force: false };
     let Ok(Change::Ask { patch, requested, .. }) = CLUSTER_DEPLOYMENT.change(&hub.get(CLUSTER), &intent) else {
         panic!("{}", hub.get(CLUSTER))
     };

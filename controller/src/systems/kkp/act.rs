@@ -8,8 +8,9 @@ use futures::{StreamExt, stream};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::Value;
-use shared::kkp::api::{Cluster, Desired};
+use shared::kkp::api::Cluster;
 use shared::kkp::record::{Record, Workload};
+use shared::power::Power;
 use shared::spoke::SpokeError;
 use shared::spoke::kinds::{Kind, MachineDeployment, MachineSet, Node, Pod};
 use shared::text::{sanitize, sanitize_chain};
@@ -57,7 +58,7 @@ pub async fn run(
     if plan.clears_intent {
         let written = observation.written.as_deref().unwrap_or(cluster);
         // One to run is the record's: the Cluster's own is what it overrules.
-        let request = stored.as_ref().filter(|_| observation.request.desired == Desired::Running);
+        let request = stored.as_ref().filter(|_| observation.request.desired == Power::Running);
         let patch = patches::run(observation.now, request.map(|stored| &stored.request));
         observation.written = Some(write_cluster(kkp, written, patch).await?);
     }

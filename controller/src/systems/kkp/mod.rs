@@ -25,10 +25,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::finding::Finding;
-use shared::kkp::api::{Cluster, Condition, Desired, Request};
+use shared::kkp::api::{Cluster, Condition, Request};
 use shared::kkp::keys;
 use shared::kkp::phase::{Limits, Phase};
 use shared::kkp::record::is_paused_by_us;
+use shared::power::Power;
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 
@@ -180,7 +181,7 @@ impl System for Kkp {
         target: &mut Target<Self>,
     ) -> Result<Observed<Observation<'a>>, ReconcileError> {
         let on_cluster = Request::of(|key| cluster.annotation(key));
-        let is_wanted = on_cluster.is_some_and(|request| request.desired == Desired::Hibernating);
+        let is_wanted = on_cluster.is_some_and(|request| request.desired == Power::Hibernating);
         // A record may be left of which the Cluster shows nothing: the controller ended before it wrote the condition.
         let has_condition = cluster.condition(shared::kkp::keys::DEHYDRATED).is_some();
         let is_concerned =

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use shared::annotation::format;
-use shared::kkp::api::{Cluster, Desired, Request};
+use shared::kkp::api::{Cluster, Request};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::Record;
+use shared::power::Power;
 use tokio::time::Instant;
 
 use super::decide::{self, Standing, effective, kept_awake, standing};
@@ -36,7 +37,7 @@ pub async fn observe<'a>(
     );
     let name = cluster.name_any();
     let is_new = matches!(standing, Standing::Absent | Standing::Void);
-    let wants = is_new && effective(cluster, None, request, clock::now()) == Desired::Hibernating;
+    let wants = is_new && effective(cluster, None, request, clock::now()) == Power::Hibernating;
     let begins = wants && kept_awake(cluster, clock::now()).is_none();
     // The condition opens the preflight first.
     let is_open = decide::phase(cluster) == Some(Phase::Preflight);
@@ -53,7 +54,7 @@ pub async fn observe<'a>(
     let desired = effective(cluster, in_force, request, clock::now());
     let is_overdue = in_force
         .is_some_and(|record| kkp.settings.limits.exceeded(record.phase, record.in_phase(clock::now())).is_some());
-    let changes = begins || phase.is_some_and(|phase| phase.is_of_sleep() == (desired == Desired::Running));
+    let changes = begins || phase.is_some_and(|phase| phase.is_of_sleep() == (desired == Power::Running));
     let rests = phase == Some(Phase::Dehydrated) && !changes;
     let needs_slot = !(rests || phase.is_none() && !begins);
     if rests {

@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use shared::kkp::api::Desired;
 use shared::kkp::phase::Phase;
+use shared::power::Power;
 
 /// Which clusters hold a slot.
 #[derive(Debug)]
 pub struct Slots {
     sleeps: usize,
     wakes: usize,
-    held: Mutex<BTreeMap<String, Desired>>,
+    held: Mutex<BTreeMap<String, Power>>,
 }
 
 impl Slots {
@@ -27,10 +27,10 @@ impl Slots {
     /// there is one.
     ///
     /// A wake needs none once the control plane is up, and what is overdue needs none.
-    pub fn take(&self, name: &str, phase: Option<Phase>, is_overdue: bool, desired: Desired) -> bool {
+    pub fn take(&self, name: &str, phase: Option<Phase>, is_overdue: bool, desired: Power) -> bool {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(begun) = begun(phase) else {
-            let most = if desired == Desired::Hibernating { self.sleeps } else { self.wakes };
+            let most = if desired == Power::Hibernating { self.sleeps } else { self.wakes };
             let others = held.iter().filter(|(other, kind)| **kind == desired && *other != name).count();
             if others < most {
                 held.insert(name.to_owned(), desired);
@@ -40,7 +40,7 @@ impl Slots {
         let holds = match phase {
             Some(Phase::StartingControlPlane | Phase::WaitingForApi) => true,
             Some(Phase::DrainTimedOut) => false,
-            _ => begun == Desired::Hibernating,
+            _ => begun == Power::Hibernating,
         };
         if holds && !is_overdue {
             held.insert(name.to_owned(), begun);
@@ -57,11 +57,11 @@ impl Slots {
 }
 
 /// What is under way in a phase.
-fn begun(phase: Option<Phase>) -> Option<Desired> {
+fn begun(phase: Option<Phase>) -> Option<Power> {
     match phase? {
         Phase::Preflight | Phase::Dehydrated => None,
-        phase if phase.is_of_sleep() || phase == Phase::DrainTimedOut => Some(Desired::Hibernating),
-        _ => Some(Desired::Running),
+        phase if phase.is_of_sleep() || phase == Phase::DrainTimedOut => Some(Power::Hibernating),
+        _ => Some(Power::Running),
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn some_wake_and_some_fall_asleep_at_once_and_what_has_begun_goes_on() {
         let slots = Slots::new(10, 5);
-        let (asleep, awake) = (Desired::Hibernating, Desired::Running);
+        let (asleep, awake) = (Power::Hibernating, Power::Running);
         let granted = |phase, desired| {
             (0..20).filter(|number| slots.take(&format!("{desired:?}-{number}"), phase, false, desired)).count()
         };

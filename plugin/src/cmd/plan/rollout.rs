@@ -7,13 +7,14 @@ use std::time::Duration;
 use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use serde_json::json;
-use shared::annotation::mark::Power;
+
 use shared::finding::{Finding, Severity, code};
+use shared::power::Power;
 use shared::rollout::api::{TargetName, Targets};
 use shared::rollout::forecast::{Forecast, Subject, forecast};
 use shared::rollout::member::MemberState;
 use shared::rollout::plan::MAX_CONCURRENCY;
-use shared::target::{Kinds, PowerAction};
+use shared::target::Kinds;
 
 use super::outlook::Outlook;
 use super::verdict;
@@ -134,7 +135,7 @@ fn planned(
     let groups = &found(groups, outlooks);
     let begin = hours.not_before.unwrap_or_else(|| time::now().timestamp());
     let (request, targets) = (Request::default(), Targets::default());
-    let spec = draft::spec(PowerAction::Hibernate, flags, hours, request, targets, outlooks.len(), groups);
+    let spec = draft::spec(Power::Hibernating, flags, hours, request, targets, outlooks.len(), groups);
     let subjects: Vec<Subject> = outlooks.iter().map(|outlook| subject(groups, upgrades, outlook)).collect();
     let Forecast { members, starts, lasts } = forecast(&draft::object(String::new(), spec), &subjects, TYPICAL, begin);
     let places: BTreeMap<usize, (usize, usize)> =

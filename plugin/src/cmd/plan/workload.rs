@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::finding::{Finding, Severity};
-use shared::target::{Intent, PowerAction};
+use shared::power::Power;
+use shared::target::Intent;
 
 use super::outlook::Outlook;
 use super::verdict;
@@ -18,8 +19,8 @@ use crate::select::target::Target;
 /// When the object does not match its schema.
 pub(crate) async fn look(hub: &Hub, manager: &str, target: Target, autoscalers: &[Value]) -> Result<Outlook, Problem> {
     let record = target.record()?;
-    let action = if record.desired == "Hibernating" { PowerAction::Resume } else { PowerAction::Hibernate };
-    let intent = Intent { action, reason: None, end: None, now: Timestamp::now(), queried: true, force: false };
+    let action = if record.desired == "Hibernating" { Power::Running } else { Power::Hibernating };
+    let intent = Intent { power: action, reason: None, end: None, now: Timestamp::now(), queried: true, force: false };
     let refused = target.row.change(&target.object, &intent).err();
     let refused = refused.map(|error| Finding::new(Severity::Block, verdict::REFUSED, error.to_string()));
     let verdict = verdict::ask(hub, manager, &target, None).await;

@@ -1,7 +1,8 @@
 //! Warnings before a change that may not last, or that nobody completes. Worth a line, never a reason to fail.
 
 use shared::finding::Severity;
-use shared::target::{Advice, Intent, PowerAction};
+use shared::power::Power;
+use shared::target::{Advice, Intent};
 
 use super::plan::{Found, Planned};
 use super::pools;
@@ -20,7 +21,7 @@ pub(super) async fn give(hub: &Hub, intent: &Intent<'_>, planned: &[Found]) {
             None => {}
         }
     }
-    if intent.action == PowerAction::Hibernate {
+    if intent.power == Power::Hibernating {
         reverts(hub, &deployed).await;
     }
     pools::warn(hub, intent, &pooled).await;

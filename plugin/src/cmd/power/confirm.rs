@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use shared::finding::Severity;
-use shared::target::{Briefing, Confirmation, Intent, PowerAction, is_protected};
+use shared::power::Power;
+use shared::target::{Briefing, Confirmation, Intent, is_protected};
 use shared::text::and_more;
 
 use super::plan::{Found, Planned};
@@ -39,7 +40,7 @@ pub(super) async fn preflights(
     intent: &Intent<'_>,
     planned: Vec<Found>,
 ) -> Result<Vec<Found>, Problem> {
-    if intent.action != PowerAction::Hibernate || !args.write.changes() {
+    if intent.power != Power::Hibernating || !args.write.changes() {
         return Ok(planned);
     }
     match planned.iter().flatten().find(|one| one.confirmation().is_some()) {
@@ -100,7 +101,7 @@ fn judged(briefing: Briefing, force: bool) -> Result<Preflight, Problem> {
 ///
 /// # Errors
 /// When the answer is not yes.
-pub(super) fn ask(action: PowerAction, args: &ActArgs, planned: &[Found]) -> Result<bool, Problem> {
+pub(super) fn ask(action: Power, args: &ActArgs, planned: &[Found]) -> Result<bool, Problem> {
     if args.yes {
         planned.iter().flatten().for_each(note);
     }
@@ -113,13 +114,13 @@ pub(super) fn ask(action: PowerAction, args: &ActArgs, planned: &[Found]) -> Res
 
 /// The question, if there is one: more than one target changes, a protected one goes to sleep, or a sleep destroys
 /// something.
-fn question(action: PowerAction, planned: &[Found]) -> Option<String> {
+fn question(action: Power, planned: &[Found]) -> Option<String> {
     let changes: Vec<&Planned> = planned.iter().flatten().filter(|one| one.changes()).collect();
-    let protected = |one: &Planned| action == PowerAction::Hibernate && is_protected(&one.target.object);
+    let protected = |one: &Planned| action == Power::Hibernating && is_protected(&one.target.object);
     if changes.len() < 2 && !changes.iter().any(|one| protected(one) || one.preflight.is_some()) {
         return None;
     }
-    let verb = if action == PowerAction::Hibernate { "hibernate" } else { "resume" };
+    let verb = if action == Power::Hibernating { "hibernate" } else { "resume" };
     let targets = if changes.len() == 1 { "target" } else { "targets" };
     let mut text = format!("About to {verb} {} {targets}:\n", changes.len());
     let (mut listed, mut more) = (0, 0);
@@ -202,7 +203,7 @@ mod tests {
         Planned { preflight, ..one }
     }
 
-    fn asked(action: PowerAction, planned: impl IntoIterator<Item = Planned>) -> Option<String> {
+    fn asked(action: Power, planned: impl IntoIterator<Item = Planned>) -> Option<String> {
         question(action, &planned.into_iter().map(Ok).collect::<Vec<_>>())
     }
 
@@ -286,33 +287,33 @@ mod tests {
             vec![planned("a", true, false), planned("b", false, true)],
             vec![planned("a", false, false), planned("b", false, false)],
         ] {
-            assert_eq!(asked(PowerAction::Hibernate, targets), None);
+            assert_eq!(asked(Power::Hibernating, targets), None);
         }
-        assert_eq!(asked(PowerAction::Resume, [planned("a", true, true)]), None);
+        assert_eq!(asked(Power::Running, [planned("a", true, true)]), None);
     }
 
     #[test]
     fn a_sleep_that_destroys_something_is_worth_a_question() {
         let deletes = |found| [with(found, "7 Pods are deleted.".to_owned())];
         assert_eq!(
-            asked(PowerAction::Hibernate, deletes(planned("a", true, false))).unwrap(),
+            asked(Power::Hibernating, deletes(planned("a", true, false))).unwrap(),
             "About to hibernate 1 target:\n  clusterdeployment.hive.openshift.io/a in x\n    7 Pods are deleted.\n\
              Continue? [y/N] "
         );
-        assert_eq!(asked(PowerAction::Hibernate, deletes(planned("a", false, false))), None);
+        assert_eq!(asked(Power::Hibernating, deletes(planned("a", false, false))), None);
     }
 
     #[test]
     fn the_question_lists_what_changes() {
         let two = [planned("a", true, false), planned("b", true, true), planned("c", false, false)];
         assert_eq!(
-            asked(PowerAction::Hibernate, two).unwrap(),
+            asked(Power::Hibernating, two).unwrap(),
             "About to hibernate 2 targets:\n  clusterdeployment.hive.openshift.io/a in x\n  \
              clusterdeployment.hive.openshift.io/b in x (protected)\nContinue? [y/N] "
         );
-        assert!(asked(PowerAction::Hibernate, [planned("a", true, true)]).unwrap().contains("1 target:"));
+        assert!(asked(Power::Hibernating, [planned("a", true, true)]).unwrap().contains("1 target:"));
         let many: Vec<_> = (0..25).map(|at| planned(&at.to_string(), true, false)).collect();
-        assert!(asked(PowerAction::Resume, many).unwrap().contains("and 5 more"));
+        assert!(asked(Power::Running, many).unwrap().contains("and 5 more"));
     }
 
     #[test]
@@ -320,7 +321,7 @@ mod tests {
         let plain = (0..25).map(|at| planned(&at.to_string(), true, false));
         let deletes = |at: u32| with(planned(&at.to_string(), true, false), format!("{at} Pods are deleted."));
         let many: Vec<_> = plain.chain((25..50).map(deletes)).collect();
-        let text = asked(PowerAction::Hibernate, many).unwrap();
+        let text = asked(Power::Hibernating, many).unwrap();
         for at in 25..50 {
             assert!(text.contains(&format!("/{at} in x\n    {at} Pods are deleted.\n")), "{at}: {text}");
         }

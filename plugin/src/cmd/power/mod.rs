@@ -11,7 +11,8 @@ mod write;
 use std::io::{IsTerminal, stderr};
 use std::time::Instant;
 
-use shared::target::{Intent, Kinds, PowerAction};
+use shared::power::Power;
+use shared::target::{Intent, Kinds};
 
 use self::plan::{Found, Planned};
 use self::report::{Done, Reporter};
@@ -32,7 +33,7 @@ use crate::wait::{self, Request, Waiting};
 /// When nothing could be tried at all. Failures of single targets are printed and counted.
 pub(crate) async fn run(
     kinds: Kinds,
-    action: PowerAction,
+    action: Power,
     args: &ActArgs,
     force: bool,
     hub_args: &HubArgs,
@@ -41,7 +42,7 @@ pub(crate) async fn run(
     let now = time::now();
     let end = args.time.resolve(&now)?;
     let queried = matches!(selection, Selection::Query { .. });
-    let intent = Intent { action, reason: args.reason.as_deref(), end, now: now.timestamp(), queried, force };
+    let intent = Intent { power: action, reason: args.reason.as_deref(), end, now: now.timestamp(), queried, force };
     let hub = Hub::connect(hub_args).await?;
     let namespace = selection.scope(&hub, hub_args);
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
@@ -59,7 +60,7 @@ pub(crate) async fn run(
         output::note(&text);
     }
     let mut planned = confirm::preflights(&hub, args, &intent, planned).await?;
-    let whole = selection.whole().filter(|_| action == PowerAction::Hibernate);
+    let whole = selection.whole().filter(|_| action == Power::Hibernating);
     if let Some(name) = whole {
         if let Some(exit) = namespace::refused(name, &planned) {
             return Ok(exit);

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use shared::annotation::format;
-use shared::hive::api::{ClusterDeployment, Desired};
+use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::PROGRESS;
 use shared::hive::pool::{deciding, wanted};
 use shared::hive::preflight::PREFLIGHT;
-use shared::target::{CLUSTER_POOL, Change, Intent, PowerAction};
+use shared::power::Power;
+use shared::target::{CLUSTER_POOL, Change, Intent};
 
 use super::plan::Planned;
 use crate::api::{Hub, Resource};
@@ -17,7 +18,7 @@ use crate::read::pool::{PoolSnapshot, clusters};
 
 /// Warns of every cluster whose change will not last, once. Without unclaimed clusters nothing is asked of the hub.
 pub(super) async fn warn(hub: &Hub, intent: &Intent<'_>, planned: &[&Planned]) {
-    let (action, end) = (intent.action, intent.end);
+    let (action, end) = (intent.power, intent.end);
     let mut undone: Vec<(String, ClusterDeployment)> = Vec::new();
     for Planned { target, change, .. } in planned {
         let Ok(Change::Patch { patch, .. }) = change else { continue };
@@ -28,7 +29,7 @@ pub(super) async fn warn(hub: &Hub, intent: &Intent<'_>, planned: &[&Planned]) {
         if let Some(text) = &unattended {
             output::warning(&format!("{}: {text}", target.full_name()));
         }
-        let unheld = action == PowerAction::Resume && unattended.is_some();
+        let unheld = action == Power::Running && unattended.is_some();
         if unheld || patch.pointer("/spec/powerState").is_some() {
             undone.push((target.full_name(), cluster));
         }
@@ -37,7 +38,7 @@ pub(super) async fn warn(hub: &Hub, intent: &Intent<'_>, planned: &[&Planned]) {
 }
 
 /// Warns of what a pool or `hibernateAfter` undoes.
-async fn by_others(hub: &Hub, action: PowerAction, hold: Option<Timestamp>, changing: &[(String, ClusterDeployment)]) {
+async fn by_others(hub: &Hub, action: Power, hold: Option<Timestamp>, changing: &[(String, ClusterDeployment)]) {
     let mut views: BTreeMap<(String, String), Option<PoolSnapshot>> = BTreeMap::new();
     let pools = changing.iter().filter_map(|(_, cluster)| deciding(cluster));
     let mut keys: Vec<_> = pools.map(|pool| (pool.namespace.clone(), pool.pool_name.clone())).collect();
@@ -69,12 +70,7 @@ async fn by_others(hub: &Hub, action: PowerAction, hold: Option<Timestamp>, chan
 }
 
 /// What a pool does about the change, and what to change instead.
-fn by_pool(
-    cluster: &ClusterDeployment,
-    action: PowerAction,
-    pool: &str,
-    view: Option<&PoolSnapshot>,
-) -> Option<String> {
+fn by_pool(cluster: &ClusterDeployment, action: Power, pool: &str, view: Option<&PoolSnapshot>) -> Option<String> {
     let Some(view) = view else {
         return Some(format!(
             "ClusterPool {pool} sets the power state of its unclaimed clusters itself and may undo this: change \
@@ -88,16 +84,16 @@ fn by_pool(
     let (at, (_, wants)) = wants.into_iter().enumerate().find(|(_, (member, _))| same(member))?;
     let count = view.pool.spec.running_count;
     match (action, wants) {
-        (PowerAction::Hibernate, Desired::Running) if at < view.waiting => Some(format!(
+        (Power::Hibernating, Power::Running) if at < view.waiting => Some(format!(
             "ClusterPool {pool} will wake it again, because claims wait for its clusters (now {}): delete them, or put it to sleep \
              once it is claimed",
             view.waiting
         )),
-        (PowerAction::Hibernate, Desired::Running) => Some(format!(
+        (Power::Hibernating, Power::Running) => Some(format!(
             "ClusterPool {pool} will wake it again, because it keeps its oldest unclaimed clusters running: lower \
              spec.runningCount of the pool (now {count}), or claim the cluster"
         )),
-        (PowerAction::Resume, Desired::Hibernating) => Some(format!(
+        (Power::Running, Power::Hibernating) => Some(format!(
             "ClusterPool {pool} will put it to sleep again, because it keeps only its oldest unclaimed clusters running: \
              raise spec.runningCount of the pool (now {count}), or claim the cluster"
         )),
@@ -106,11 +102,11 @@ fn by_pool(
 }
 
 /// Warns about an end time if only Hive's own controller runs, which supports none.
-fn unattended(cluster: &ClusterDeployment, action: PowerAction, end: Option<Timestamp>) -> Option<String> {
+fn unattended(cluster: &ClusterDeployment, action: Power, end: Option<Timestamp>) -> Option<String> {
     let end = format::seconds(end.filter(|_| !is_attended(cluster))?);
     let missing = match action {
-        PowerAction::Hibernate => format!("it does not wake at {end}"),
-        PowerAction::Resume => format!("only the admission webhook, if installed, enforces the hold until {end}"),
+        Power::Hibernating => format!("it does not wake at {end}"),
+        Power::Running => format!("only the admission webhook, if installed, enforces the hold until {end}"),
     };
     Some(format!("no sign that hibernate-controller manages it: without the controller, {missing}"))
 }
@@ -121,9 +117,9 @@ fn is_attended(cluster: &ClusterDeployment) -> bool {
 }
 
 /// What `hibernateAfter` does about a wake. Hive's own controller ignores holds.
-fn by_clock(cluster: &ClusterDeployment, action: PowerAction, hold: Option<Timestamp>) -> Option<String> {
+fn by_clock(cluster: &ClusterDeployment, action: Power, hold: Option<Timestamp>) -> Option<String> {
     let held = hold.is_some() && is_attended(cluster);
-    let after = cluster.spec.hibernate_after.as_deref().filter(|_| action == PowerAction::Resume && !held)?;
+    let after = cluster.spec.hibernate_after.as_deref().filter(|_| action == Power::Running && !held)?;
     Some(format!(
         "spec.hibernateAfter puts it to sleep again {after} after it is running; raise or remove it if that is too soon"
     ))
@@ -154,16 +150,16 @@ mod tests {
             ClusterPool { spec: ClusterPoolSpec { running_count: 1, ..Default::default() }, ..Default::default() };
         let view = PoolSnapshot { pool, waiting: 0, members };
         let warning = |name: &str, action| by_pool(&cluster(name, &own), action, "pools/small", Some(&view));
-        assert!(warning("a", PowerAction::Hibernate).unwrap().contains("will wake it again"));
-        assert!(warning("b", PowerAction::Resume).unwrap().contains("raise spec.runningCount of the pool (now 1)"));
-        assert_eq!((warning("a", PowerAction::Resume), warning("b", PowerAction::Hibernate)), (None, None));
-        let unseen = by_pool(&cluster("a", &own), PowerAction::Hibernate, "pools/small", None).unwrap();
+        assert!(warning("a", Power::Hibernating).unwrap().contains("will wake it again"));
+        assert!(warning("b", Power::Running).unwrap().contains("raise spec.runningCount of the pool (now 1)"));
+        assert_eq!((warning("a", Power::Running), warning("b", Power::Hibernating)), (None, None));
+        let unseen = by_pool(&cluster("a", &own), Power::Hibernating, "pools/small", None).unwrap();
         assert!(unseen.contains("may undo this"), "{unseen}");
     }
 
     #[test]
     fn what_a_warning_advises_makes_the_change_last() {
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         let own = json!({ "clusterPoolRef": { "namespace": "pools", "poolName": "small" } });
         let warned = |name: &str, action, (running_count, waiting): (u32, usize)| {
             let pool =
@@ -173,10 +169,10 @@ mod tests {
         };
         // The count of the pool and the claims that wait, before and after.
         for (name, action, before, advice, after) in [
-            ("a", Hibernate, (1, 0), "lower spec.runningCount of the pool (now 1), or claim the cluster", (0, 0)),
-            ("b", Hibernate, (1, 1), "lower spec.runningCount of the pool (now 1), or claim the cluster", (0, 1)),
-            ("a", Hibernate, (0, 1), "(now 1): delete them, or put it to sleep once it is claimed", (0, 0)),
-            ("b", Resume, (1, 0), "raise spec.runningCount of the pool (now 1), or claim the cluster", (2, 0)),
+            ("a", Hibernating, (1, 0), "lower spec.runningCount of the pool (now 1), or claim the cluster", (0, 0)),
+            ("b", Hibernating, (1, 1), "lower spec.runningCount of the pool (now 1), or claim the cluster", (0, 1)),
+            ("a", Hibernating, (0, 1), "(now 1): delete them, or put it to sleep once it is claimed", (0, 0)),
+            ("b", Running, (1, 0), "raise spec.runningCount of the pool (now 1), or claim the cluster", (2, 0)),
         ] {
             let warning = warned(name, action, before).unwrap();
             assert!(warning.ends_with(advice), "{name} {before:?}: {warning}");
@@ -191,12 +187,12 @@ mod tests {
     #[test]
     fn a_wake_that_ends_by_itself_is_warned_of() {
         let timed = cluster("a", &json!({ "hibernateAfter": "8h" }));
-        assert!(by_clock(&timed, PowerAction::Resume, None).unwrap().contains("again 8h after"));
-        assert_eq!(by_clock(&timed, PowerAction::Hibernate, None), None);
+        assert!(by_clock(&timed, Power::Running, None).unwrap().contains("again 8h after"));
+        assert_eq!(by_clock(&timed, Power::Hibernating, None), None);
         let hold = Some(Timestamp::UNIX_EPOCH);
-        assert!(by_clock(&timed, PowerAction::Resume, hold).is_some(), "nobody heeds the hold");
-        assert_eq!(by_clock(&attended(timed, PREFLIGHT), PowerAction::Resume, hold), None, "a hold was given");
-        assert_eq!(by_clock(&cluster("a", &json!({})), PowerAction::Resume, None), None);
+        assert!(by_clock(&timed, Power::Running, hold).is_some(), "nobody heeds the hold");
+        assert_eq!(by_clock(&attended(timed, PREFLIGHT), Power::Running, hold), None, "a hold was given");
+        assert_eq!(by_clock(&cluster("a", &json!({})), Power::Running, None), None);
     }
 
     fn attended(mut cluster: ClusterDeployment, type_: &str) -> ClusterDeployment {
@@ -210,20 +206,16 @@ mod tests {
         let end = Some("2026-11-22T08:00:00Z".parse().unwrap());
         let plain = cluster("a", &json!({}));
         assert!(
-            unattended(&plain, PowerAction::Hibernate, end)
-                .unwrap()
-                .ends_with("it does not wake at 2026-11-22T08:00:00Z")
+            unattended(&plain, Power::Hibernating, end).unwrap().ends_with("it does not wake at 2026-11-22T08:00:00Z")
         );
         assert!(
-            unattended(&plain, PowerAction::Resume, end)
-                .unwrap()
-                .ends_with("enforces the hold until 2026-11-22T08:00:00Z")
+            unattended(&plain, Power::Running, end).unwrap().ends_with("enforces the hold until 2026-11-22T08:00:00Z")
         );
-        assert_eq!(unattended(&plain, PowerAction::Hibernate, None), None);
+        assert_eq!(unattended(&plain, Power::Hibernating, None), None);
         let hives = attended(plain.clone(), "Hibernating");
-        assert!(unattended(&hives, PowerAction::Hibernate, end).is_some(), "Hive writes that one too");
+        assert!(unattended(&hives, Power::Hibernating, end).is_some(), "Hive writes that one too");
         for ours in [PROGRESS, PREFLIGHT] {
-            assert_eq!(unattended(&attended(plain.clone(), ours), PowerAction::Hibernate, end), None);
+            assert_eq!(unattended(&attended(plain.clone(), ours), Power::Hibernating, end), None);
         }
     }
 }

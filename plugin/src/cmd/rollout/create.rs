@@ -4,9 +4,10 @@
 use std::io::{IsTerminal, stdin};
 
 use shared::annotation::format;
+use shared::power::Power;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::MAX_CONCURRENCY;
-use shared::target::{Kinds, POWER_ROLLOUT, PowerAction, TargetKind, is_protected};
+use shared::target::{Kinds, POWER_ROLLOUT, TargetKind, is_protected};
 use shared::text::{and_more, name_some};
 
 use super::canary::{self, CanaryGroup, name_of, place};
@@ -33,7 +34,7 @@ const LISTED: usize = 20;
 /// When nothing was created.
 pub(crate) async fn run(
     kinds: Kinds,
-    action: PowerAction,
+    action: Power,
     args: &ActArgs,
     force: bool,
     hub_args: &HubArgs,
@@ -199,9 +200,9 @@ fn all_or_none(found: Vec<Result<Target, Failure>>) -> Result<Vec<Target>, Exit>
 }
 
 /// What the rollout does, in lines.
-fn summary(action: PowerAction, rollout: &PowerRollout, found: &[Target], groups: &[CanaryGroup]) -> Vec<String> {
+fn summary(action: Power, rollout: &PowerRollout, found: &[Target], groups: &[CanaryGroup]) -> Vec<String> {
     let spec = &rollout.spec;
-    let verb = if action == PowerAction::Hibernate { "hibernate" } else { "resume" };
+    let verb = if action == Power::Hibernating { "hibernate" } else { "resume" };
     let at_once = spec.max_concurrency.unwrap_or(MAX_CONCURRENCY);
     let from = spec.not_before.as_ref().map(|from| format!("from {} ", format::seconds(from.0))).unwrap_or_default();
     let paused = if spec.paused { ", created paused" } else { "" };
@@ -308,9 +309,8 @@ mod tests {
         let hours = Hours { not_before: None, not_after: "2026-11-24T20:00:00Z".parse().unwrap() };
         let targets = shared::rollout::api::Targets { all: true, ..Default::default() };
         let flags = RolloutFlags { paused: true, ..RolloutFlags::default() };
-        let spec =
-            draft::spec(PowerAction::Hibernate, &flags, hours, Request::default(), targets, found.len(), &groups);
-        let lines = summary(PowerAction::Hibernate, &draft::object("night".to_owned(), spec), &found, &groups);
+        let spec = draft::spec(Power::Hibernating, &flags, hours, Request::default(), targets, found.len(), &groups);
+        let lines = summary(Power::Hibernating, &draft::object("night".to_owned(), spec), &found, &groups);
         assert_eq!(
             question(&lines, &found),
             "About to hibernate 3 targets as rollout night, up to 20 at a time, starting until 2026-11-24T20:00:00Z, created \

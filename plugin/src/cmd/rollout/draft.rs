@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::core::ObjectMeta;
 use shared::annotation::mark::Action;
+use shared::power::Power;
 use shared::rollout::api::{PowerRollout, PowerRolloutSpec, RolloutReference, Targets};
 use shared::rollout::selector;
-use shared::target::{PowerAction, TargetKind};
+use shared::target::TargetKind;
 
 use super::canary::{CanaryGroup, name_of};
 use crate::cli::rollout::{Hours, RolloutFlags};
@@ -69,7 +70,7 @@ pub(crate) fn within_limit<T>(names: Vec<T>) -> Result<Vec<T>, RolloutError> {
 
 /// The spec of a new rollout of so many targets.
 pub(crate) fn spec(
-    action: PowerAction,
+    action: Power,
     flags: &RolloutFlags,
     hours: Hours,
     request: Request<'_>,
@@ -78,8 +79,8 @@ pub(crate) fn spec(
     canaries: &[CanaryGroup],
 ) -> PowerRolloutSpec {
     let (wake_at, hold_awake_until) = match action {
-        PowerAction::Hibernate => (request.end, None),
-        PowerAction::Resume => (None, request.end),
+        Power::Hibernating => (request.end, None),
+        Power::Running => (None, request.end),
     };
     PowerRolloutSpec {
         groups: canaries.iter().map(|canary| canary.group.clone()).collect(),
@@ -163,10 +164,10 @@ pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-pub(crate) fn action_of(action: PowerAction) -> Action {
+pub(crate) fn action_of(action: Power) -> Action {
     match action {
-        PowerAction::Hibernate => Action::Hibernate,
-        PowerAction::Resume => Action::Resume,
+        Power::Hibernating => Action::Hibernate,
+        Power::Running => Action::Resume,
     }
 }
 
@@ -192,8 +193,8 @@ mod tests {
         let words = std::iter::once("kubectl-hibernate").chain(line.split('|'));
         let cli = Cli::read(words.map(Into::into)).unwrap();
         let (action, act) = match &cli.command {
-            Some(Command::Resume(args)) => (PowerAction::Resume, &args.act),
-            _ => (PowerAction::Hibernate, &cli.sleep.act),
+            Some(Command::Resume(args)) => (Power::Running, &args.act),
+            _ => (Power::Hibernating, &cli.sleep.act),
         };
         let everywhere = cli.hub.all_namespaces;
         let flags =

@@ -9,8 +9,9 @@ use serde::de::IgnoredAny;
 use crate::admission::bounded::{members, short, short_if_any};
 use crate::admission::{Change, Meta, Object, Target, few, from_map};
 use crate::annotation::format;
-use crate::hive::api::{Desired, HIVE_PLATFORMS};
+use crate::hive::api::HIVE_PLATFORMS;
 use crate::hive::exempt;
+use crate::power::Power;
 
 /// What the rules read of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
 /// [`super::super::api::ClusterDeployment`] cannot express.
@@ -172,7 +173,7 @@ impl Target for Cluster {
     const INTENT: &'static str = "powerState";
 
     fn wants_sleep(&self) -> bool {
-        self.desired() == Desired::Hibernating
+        self.desired() == Power::Hibernating
     }
 
     fn controllers(settings: &Settings) -> &[String] {
@@ -187,10 +188,10 @@ impl Cluster {
     }
 
     /// What the user wants.
-    pub fn desired(&self) -> Desired {
+    pub fn desired(&self) -> Power {
         match self.power_state() {
-            "Hibernating" => Desired::Hibernating,
-            _ => Desired::Running,
+            "Hibernating" => Power::Hibernating,
+            _ => Power::Running,
         }
     }
 

@@ -23,11 +23,12 @@ use serde_json::Value;
 pub use self::facts::{Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
 pub use self::rules::{answer, within};
 pub use self::webhooks::{Resources, WebhookLook};
-use super::api::{ClusterDeployment, Condition, Desired, RECONCILE_PAUSE};
+use super::api::{ClusterDeployment, Condition, RECONCILE_PAUSE};
 use super::conditions::READY;
 use super::data::{DATA, Data};
 use crate::annotation::{format, keys};
 use crate::finding::{Finding, Severity, code};
+use crate::power::Power;
 
 /// Condition type of ours.
 pub const PREFLIGHT: &str = "HibernationPreflight";
@@ -119,7 +120,7 @@ pub fn is_left_alone(cluster: &ClusterDeployment) -> bool {
 
 /// Whether the cluster's own API server can be asked.
 pub fn is_awake(cluster: &ClusterDeployment) -> bool {
-    cluster.desired() == Desired::Running && cluster.condition(READY).is_some_and(|ready| ready.status == "True")
+    cluster.desired() == Power::Running && cluster.condition(READY).is_some_and(|ready| ready.status == "True")
 }
 
 /// When to look, if there is a reason: somebody asks, or it is time for a cluster that is awake. A wake is over for an

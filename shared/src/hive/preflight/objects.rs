@@ -8,9 +8,10 @@ use crate::admission::{Change, UnreadFields, User};
 use crate::annotation::{format, keys};
 use crate::finding::{Finding, Severity};
 use crate::hive::admission::{Cluster, Settings, judge};
-use crate::hive::api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE};
+use crate::hive::api::{ClusterDeployment, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, reason};
 use crate::hive::pool::deciding;
+use crate::power::Power;
 
 /// User of the request that the rules judge. No verdict depends on the name.
 const ASKER: &str = "plan";
@@ -29,8 +30,8 @@ pub fn of_hub(
     weigh: impl FnOnce(Vec<Finding>) -> Vec<Finding>,
 ) -> Vec<Finding> {
     let mut findings = match cluster.desired() {
-        Desired::Running => weigh(of_rules(object, now)),
-        Desired::Hibernating => of_wake(cluster),
+        Power::Running => weigh(of_rules(object, now)),
+        Power::Hibernating => of_wake(cluster),
     };
     findings.extend(unsupported(cluster));
     findings.extend(sync_sets(cluster, synced, now));

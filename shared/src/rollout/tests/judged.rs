@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::annotation::mark::tests::claim;
-use crate::annotation::mark::{Action, Mark, Outcome, Power};
+use crate::annotation::mark::{Action, Mark, Outcome};
+use crate::power::Power;
 use crate::rollout::Cause;
 use crate::rollout::member::{Facts, Member, MemberState, Rollout, judge};
 

@@ -14,8 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::annotation::mark::{Mark, Outcome, Power};
+use crate::annotation::mark::{Mark, Outcome};
 use crate::hive::api::ClusterDeployment;
+use crate::power::Power;
 use crate::rollout::api::PowerRollout;
 use crate::rollout::plan::{Candidate, Input, Plan, has_begun, is_over, plan};
 use crate::rollout::snapshot::Snapshot;

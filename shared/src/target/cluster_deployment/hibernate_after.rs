@@ -1,8 +1,9 @@
 //! When `spec.hibernateAfter` puts a cluster to sleep.
 
 use crate::duration;
-use crate::hive::api::{ClusterDeployment, Desired};
+use crate::hive::api::ClusterDeployment;
 use crate::hive::conditions::{HIBERNATING, READY};
+use crate::power::Power;
 use jiff::Timestamp;
 
 /// By Hive's rules (docs/reference/hive.md, section 1.2): that long after the latest of installation, claim, and the
@@ -12,7 +13,7 @@ pub(super) fn fires_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
     let status_of = |type_| cluster.condition(type_).map(|condition| condition.status.as_str());
     let ready = cluster.condition(READY).filter(|ready| ready.status == "True");
     let never_slept = status_of(HIBERNATING).is_none_or(|status| status == "Unknown");
-    if cluster.desired() == Desired::Hibernating || !(never_slept || ready.is_some()) {
+    if cluster.desired() == Power::Hibernating || !(never_slept || ready.is_some()) {
         return None;
     }
     let pool = cluster.spec.cluster_pool_ref.as_ref();

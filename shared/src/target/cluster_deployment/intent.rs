@@ -7,9 +7,10 @@ use serde_json::{Map, Value, json};
 
 use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
 use crate::annotation::{format, keys};
-use crate::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER};
+use crate::hive::api::{ClusterDeployment, FAKE_CLUSTER};
 use crate::hive::preflight::{is_awake, is_left_alone, request_time};
-use crate::target::lifecycle::{Change, Intent, PowerAction};
+use crate::power::Power;
+use crate::target::lifecycle::{Change, Intent};
 
 /// | # | wanted | spec.powerState | reason | patch |
 /// |---|---|---|---|---|
@@ -39,7 +40,7 @@ use crate::target::lifecycle::{Change, Intent, PowerAction};
 pub(super) fn change(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Change {
     let asleep = is_asleep(cluster);
     let old_reason = note(cluster, keys::REASON);
-    let changes = asleep != (intent.action == PowerAction::Hibernate);
+    let changes = asleep != (intent.power == Power::Hibernating);
     let mut annotations = schedule(cluster, intent, changes);
     let scheduled = !annotations.is_empty();
     let replaces = annotations.keys().any(|key| note(cluster, key).is_some());
@@ -66,14 +67,14 @@ pub(super) fn change(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Change
         patch.insert("metadata".to_owned(), metadata);
     }
     if changes {
-        let state = if intent.action == PowerAction::Hibernate { "Hibernating" } else { "Running" };
+        let state = if intent.power == Power::Hibernating { "Hibernating" } else { "Running" };
         patch.insert("spec".to_owned(), json!({ "powerState": state }));
     }
     Change::Patch { patch: Value::Object(patch), message, warnings: warnings(cluster, intent) }
 }
 
 fn is_asleep(cluster: &ClusterDeployment) -> bool {
-    cluster.desired() == Desired::Hibernating
+    cluster.desired() == Power::Hibernating
 }
 
 fn note<'a>(cluster: &'a ClusterDeployment, key: &str) -> Option<&'a str> {
@@ -82,7 +83,7 @@ fn note<'a>(cluster: &'a ClusterDeployment, key: &str) -> Option<&'a str> {
 
 /// Asks for a preflight, because the controller lists the machines before it answers one. A fake cluster has none.
 fn check(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Option<Change> {
-    if intent.action != PowerAction::Resume || intent.queried {
+    if intent.power != Power::Running || intent.queried {
         return None;
     }
     if !is_awake(cluster) || is_left_alone(cluster) || cluster.annotation_is_true(FAKE_CLUSTER) {
@@ -99,7 +100,7 @@ fn check(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Option<Change> {
 
 /// What is said where nothing has to be written: that it wakes by itself all the same is easily overlooked.
 fn unchanged(cluster: &ClusterDeployment, intent: &Intent<'_>) -> String {
-    let wake = note(cluster, keys::WAKE_AT).and_then(format::time).filter(|_| intent.action == PowerAction::Hibernate);
+    let wake = note(cluster, keys::WAKE_AT).and_then(format::time).filter(|_| intent.power == Power::Hibernating);
     wake.map_or_else(|| "unchanged".to_owned(), |wake| format!("unchanged, wakes at {}", format::seconds(wake)))
 }
 
@@ -109,7 +110,7 @@ fn warnings(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Vec<String> {
     const REFUSED: &str = "the webhook refuses this; without the webhook the cluster hibernates";
     let hold = hold(|key| note(cluster, key), intent.now);
     let mut warnings = Vec::new();
-    if intent.action == PowerAction::Hibernate && !is_asleep(cluster) {
+    if intent.power == Power::Hibernating && !is_asleep(cluster) {
         if protected(note(cluster, keys::PROTECTED)) {
             warnings.push(format!("it is protected from sleep ({}): {REFUSED}", keys::PROTECTED));
         }
@@ -123,7 +124,7 @@ fn warnings(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Vec<String> {
             format!("it is held awake until {until} by {by} ({key}): {REFUSED}")
         }));
     }
-    if let (PowerAction::Resume, Some(end), Hold::Until { until, by }) = (intent.action, intent.end, hold)
+    if let (Power::Running, Some(end), Hold::Until { until, by }) = (intent.power, intent.end, hold)
         && until > end
     {
         let (by, until) = (by.unwrap_or(NAMELESS), format::seconds(until));
@@ -143,14 +144,14 @@ fn schedule(cluster: &ClusterDeployment, intent: &Intent<'_>, changes: bool) -> 
         }
     };
     let end = intent.end.map(format::seconds);
-    match (intent.action, end) {
-        (PowerAction::Hibernate, Some(end)) => want(keys::WAKE_AT, Some(end)), // H6
-        (PowerAction::Hibernate, None) if changes || found(keys::WAKE_AT).is_some_and(passed) => {
+    match (intent.power, end) {
+        (Power::Hibernating, Some(end)) => want(keys::WAKE_AT, Some(end)), // H6
+        (Power::Hibernating, None) if changes || found(keys::WAKE_AT).is_some_and(passed) => {
             want(keys::WAKE_AT, None); // H7
         }
-        (PowerAction::Hibernate, None) => {}
-        (PowerAction::Resume, None) => want(keys::WAKE_AT, None), // H9
-        (PowerAction::Resume, Some(end)) => {
+        (Power::Hibernating, None) => {}
+        (Power::Running, None) => want(keys::WAKE_AT, None), // H9
+        (Power::Running, Some(end)) => {
             want(keys::WAKE_AT, None); // H9
             if found(keys::HOLD_AWAKE_UNTIL) != Some(&end) {
                 want(keys::HOLD_AWAKE_UNTIL, Some(end)); // H10
@@ -169,14 +170,14 @@ fn schedule(cluster: &ClusterDeployment, intent: &Intent<'_>, changes: bool) -> 
 /// What is said once it is written.
 fn message(intent: &Intent<'_>, changes: bool, scheduled: bool) -> String {
     let time = |end: Timestamp| format::seconds(end);
-    match (intent.action, changes, intent.end) {
-        (PowerAction::Hibernate, true, Some(end)) => format!("hibernation requested, wakes at {}", time(end)),
-        (PowerAction::Hibernate, true, None) => "hibernation requested".to_owned(),
-        (PowerAction::Resume, true, Some(end)) => format!("resume requested, held awake until {}", time(end)),
-        (PowerAction::Resume, true, None) => "resume requested".to_owned(),
+    match (intent.power, changes, intent.end) {
+        (Power::Hibernating, true, Some(end)) => format!("hibernation requested, wakes at {}", time(end)),
+        (Power::Hibernating, true, None) => "hibernation requested".to_owned(),
+        (Power::Running, true, Some(end)) => format!("resume requested, held awake until {}", time(end)),
+        (Power::Running, true, None) => "resume requested".to_owned(),
         (_, false, _) if !scheduled => "reason updated".to_owned(),
-        (PowerAction::Hibernate, false, Some(end)) => format!("wakes at {}", time(end)),
-        (PowerAction::Resume, false, Some(end)) => format!("held awake until {}", time(end)),
+        (Power::Hibernating, false, Some(end)) => format!("wakes at {}", time(end)),
+        (Power::Running, false, Some(end)) => format!("held awake until {}", time(end)),
         (_, false, None) => "stale schedule removed".to_owned(),
     }
 }
@@ -190,9 +191,9 @@ mod tests {
     const SOON: &str = "2026-11-22T08:00:00Z";
     const LATER: &str = "2026-11-23T08:00:00Z";
 
-    fn intent<'a>(action: PowerAction, reason: Option<&'a str>, end: Option<&str>) -> Intent<'a> {
+    fn intent<'a>(action: Power, reason: Option<&'a str>, end: Option<&str>) -> Intent<'a> {
         let time = |text: &str| text.parse().unwrap();
-        Intent { action, reason, end: end.map(time), now: time(NOW), queried: false, force: false }
+        Intent { power: action, reason, end: end.map(time), now: time(NOW), queried: false, force: false }
     }
 
     /// With what every `ClusterDeployment` has.
@@ -206,7 +207,7 @@ mod tests {
     fn planned(
         state: Option<&str>,
         old_reason: Option<&str>,
-        action: PowerAction,
+        action: Power,
         reason: Option<&str>,
     ) -> Option<(Value, String)> {
         let mut cluster = json!({ "metadata": { "name": "demo" }, "spec": { "powerState": state } });
@@ -221,36 +222,36 @@ mod tests {
 
     #[test]
     fn patches_are_as_small_as_the_table_says() {
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         let sleep = json!({ "powerState": "Hibernating" });
         let wake = json!({ "powerState": "Running" });
         let because = |reason: Value| json!({ "annotations": { keys::REASON: reason } });
         for (state, old, action, reason, expected) in [
-            (Some("Hibernating"), None, Hibernate, None, None),           // H1
-            (Some("Hibernating"), Some("a"), Hibernate, None, None),      // H1
-            (Some("Hibernating"), Some("a"), Hibernate, Some("a"), None), // H1
-            (Some("Running"), None, Resume, None, None),                  // H1
-            (Some(""), None, Resume, None, None),                         // H1
-            (None, None, Resume, None, None),                             // H1
-            (Some("Hibernating"), Some("a"), Hibernate, Some("b"), Some(json!({ "metadata": because(json!("b")) }))), // H2
-            (None, None, Hibernate, Some("b"), Some(json!({ "spec": sleep, "metadata": because(json!("b")) }))), // H3
+            (Some("Hibernating"), None, Hibernating, None, None),           // H1
+            (Some("Hibernating"), Some("a"), Hibernating, None, None),      // H1
+            (Some("Hibernating"), Some("a"), Hibernating, Some("a"), None), // H1
+            (Some("Running"), None, Running, None, None),                   // H1
+            (Some(""), None, Running, None, None),                          // H1
+            (None, None, Running, None, None),                              // H1
+            (Some("Hibernating"), Some("a"), Hibernating, Some("b"), Some(json!({ "metadata": because(json!("b")) }))), // H2
+            (None, None, Hibernating, Some("b"), Some(json!({ "spec": sleep, "metadata": because(json!("b")) }))), // H3
             (
                 Some("Hibernating"),
                 Some("a"),
-                Resume,
+                Running,
                 Some("b"),
                 Some(json!({ "spec": wake, "metadata": because(json!("b")) })),
             ), // H3
             (
                 Some("Hibernating"),
                 Some("a"),
-                Resume,
+                Running,
                 None,
                 Some(json!({ "spec": wake, "metadata": because(Value::Null) })),
             ), // H4
-            (Some("Running"), None, Hibernate, None, Some(json!({ "spec": sleep }))),                            // H5
-            (Some(""), None, Hibernate, None, Some(json!({ "spec": sleep }))),                                   // H5
-            (None, None, Hibernate, None, Some(json!({ "spec": sleep }))),                                       // H5
+            (Some("Running"), None, Hibernating, None, Some(json!({ "spec": sleep }))),                            // H5
+            (Some(""), None, Hibernating, None, Some(json!({ "spec": sleep }))),                                   // H5
+            (None, None, Hibernating, None, Some(json!({ "spec": sleep }))),                                       // H5
         ] {
             let patch = planned(state, old, action, reason).map(|(patch, _)| patch);
             assert_eq!(patch, expected, "{state:?} {old:?} {action:?} {reason:?}");
@@ -259,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_resume_of_a_cluster_that_runs_asks_for_a_check_of_its_machines() {
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         let cluster = |desired: &str, ready: &str, edit: fn(&mut Value)| {
             let mut cluster = json!({
                 "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment", "metadata": { "name": "demo" },
@@ -277,13 +278,18 @@ mod tests {
             |cluster| cluster["metadata"]["annotations"] = json!({ "hive.openshift.io/reconcile-pause": "true" });
         let fake: fn(&mut Value) = |cluster| cluster["metadata"]["annotations"] = json!({ FAKE_CLUSTER: "true" });
         for (case, cluster, intent, asks) in [
-            ("it runs", cluster("Running", "True", |_| {}), named(Resume), true),
-            ("the state is the default", cluster("", "True", |_| {}), named(Resume), true),
-            ("it wakes: the controller looks all the time", cluster("Running", "False", |_| {}), named(Resume), false),
-            ("it is one of many", cluster("Running", "True", |_| {}), Intent { queried: true, ..named(Resume) }, false),
-            ("nobody looks at it", cluster("Running", "True", paused), named(Resume), false),
-            ("it has no machines", cluster("Running", "True", fake), named(Resume), false),
-            ("it sleeps", cluster("Hibernating", "True", |_| {}), named(Hibernate), false),
+            ("it runs", cluster("Running", "True", |_| {}), named(Running), true),
+            ("the state is the default", cluster("", "True", |_| {}), named(Running), true),
+            ("it wakes: the controller looks all the time", cluster("Running", "False", |_| {}), named(Running), false),
+            (
+                "it is one of many",
+                cluster("Running", "True", |_| {}),
+                Intent { queried: true, ..named(Running) },
+                false,
+            ),
+            ("nobody looks at it", cluster("Running", "True", paused), named(Running), false),
+            ("it has no machines", cluster("Running", "True", fake), named(Running), false),
+            ("it sleeps", cluster("Hibernating", "True", |_| {}), named(Hibernating), false),
         ] {
             match change(&typed(&cluster), &intent) {
                 Change::Ask { patch, requested, message } => {
@@ -306,9 +312,9 @@ mod tests {
     #[test]
     fn messages_say_what_was_asked_of_the_hub() {
         for (state, action, reason, expected) in [
-            (None, PowerAction::Hibernate, None, "hibernation requested"),
-            (Some("Hibernating"), PowerAction::Resume, None, "resume requested"),
-            (Some("Hibernating"), PowerAction::Hibernate, Some("new"), "reason updated"),
+            (None, Power::Hibernating, None, "hibernation requested"),
+            (Some("Hibernating"), Power::Running, None, "resume requested"),
+            (Some("Hibernating"), Power::Hibernating, Some("new"), "reason updated"),
         ] {
             assert_eq!(planned(state, None, action, reason).unwrap().1, expected);
         }
@@ -317,56 +323,62 @@ mod tests {
     /// State, wake-at, hold-awake-until (by bob), what is wanted until when; what is patched and said.
     #[test]
     fn the_schedule_goes_with_the_state() {
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         const ASLEEP: Option<&str> = Some("Hibernating");
         type Found<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>);
-        type Case<'a> = (Found<'a>, PowerAction, Option<&'a str>, Option<Value>, &'a str);
+        type Case<'a> = (Found<'a>, Power, Option<&'a str>, Option<Value>, &'a str);
         let edit = |key: &str, value: Option<&str>| json!({ key: value });
         let unheld = json!({ keys::HOLD_AWAKE_UNTIL: null, keys::HOLD_AWAKE_BY: null });
         let held = |until: &str| json!({ keys::HOLD_AWAKE_UNTIL: until, keys::HOLD_AWAKE_BY: null });
         let cases: Vec<Case<'_>> = vec![
             (
                 (None, None, None),
-                Hibernate,
+                Hibernating,
                 Some(SOON),
                 Some(edit(keys::WAKE_AT, Some(SOON))),
                 "hibernation requested, wakes at 2026-11-22T08:00:00Z",
             ), // H6
             (
                 (ASLEEP, None, None),
-                Hibernate,
+                Hibernating,
                 Some(SOON),
                 Some(edit(keys::WAKE_AT, Some(SOON))),
                 "wakes at 2026-11-22T08:00:00Z",
             ), // H6
             (
                 (ASLEEP, Some(SOON), None),
-                Hibernate,
+                Hibernating,
                 Some(LATER),
                 Some(edit(keys::WAKE_AT, Some(LATER))),
                 "wakes at 2026-11-23T08:00:00Z",
             ), // H6
-            ((ASLEEP, Some(SOON), None), Hibernate, Some(SOON), None, "unchanged, wakes at 2026-11-22T08:00:00Z"), // H6
-            ((ASLEEP, Some(SOON), None), Hibernate, None, None, "unchanged, wakes at 2026-11-22T08:00:00Z"),
-            ((None, Some(SOON), None), Hibernate, None, Some(edit(keys::WAKE_AT, None)), "hibernation requested"), // H7
-            ((ASLEEP, Some(PAST), None), Hibernate, None, Some(edit(keys::WAKE_AT, None)), "stale schedule removed"), // H7
-            ((None, None, Some(PAST)), Hibernate, None, Some(unheld.clone()), "hibernation requested"), // H8
-            ((None, None, Some(NOW)), Hibernate, None, Some(unheld.clone()), "hibernation requested"),  // H8
-            ((None, None, Some(SOON)), Hibernate, None, None, "hibernation requested"),                 // H8
-            ((None, None, Some("till monday")), Hibernate, None, None, "hibernation requested"),        // H8
-            ((ASLEEP, Some(SOON), None), Resume, None, Some(edit(keys::WAKE_AT, None)), "resume requested"), // H9
-            ((None, Some(PAST), None), Resume, None, Some(edit(keys::WAKE_AT, None)), "stale schedule removed"), // H9
+            ((ASLEEP, Some(SOON), None), Hibernating, Some(SOON), None, "unchanged, wakes at 2026-11-22T08:00:00Z"), // H6
+            ((ASLEEP, Some(SOON), None), Hibernating, None, None, "unchanged, wakes at 2026-11-22T08:00:00Z"),
+            ((None, Some(SOON), None), Hibernating, None, Some(edit(keys::WAKE_AT, None)), "hibernation requested"), // H7
+            ((ASLEEP, Some(PAST), None), Hibernating, None, Some(edit(keys::WAKE_AT, None)), "stale schedule removed"), // H7
+            ((None, None, Some(PAST)), Hibernating, None, Some(unheld.clone()), "hibernation requested"), // H8
+            ((None, None, Some(NOW)), Hibernating, None, Some(unheld.clone()), "hibernation requested"),  // H8
+            ((None, None, Some(SOON)), Hibernating, None, None, "hibernation requested"),                 // H8
+            ((None, None, Some("till monday")), Hibernating, None, None, "hibernation requested"),        // H8
+            ((ASLEEP, Some(SOON), None), Running, None, Some(edit(keys::WAKE_AT, None)), "resume requested"), // H9
+            ((None, Some(PAST), None), Running, None, Some(edit(keys::WAKE_AT, None)), "stale schedule removed"), // H9
             (
                 (ASLEEP, None, Some(PAST)),
-                Resume,
+                Running,
                 Some(SOON),
                 Some(held(SOON)),
                 "resume requested, held awake until 2026-11-22T08:00:00Z",
             ), // H10
-            ((None, None, Some(SOON)), Resume, Some(LATER), Some(held(LATER)), "held awake until 2026-11-23T08:00:00Z"), // H10
-            ((None, None, Some(SOON)), Resume, Some(SOON), None, "unchanged"), // H10
-            ((ASLEEP, None, Some(PAST)), Resume, None, Some(unheld), "resume requested"), // H11
-            ((ASLEEP, None, Some(SOON)), Resume, None, None, "resume requested"), // H11
+            (
+                (None, None, Some(SOON)),
+                Running,
+                Some(LATER),
+                Some(held(LATER)),
+                "held awake until 2026-11-23T08:00:00Z",
+            ), // H10
+            ((None, None, Some(SOON)), Running, Some(SOON), None, "unchanged"),                           // H10
+            ((ASLEEP, None, Some(PAST)), Running, None, Some(unheld), "resume requested"),                // H11
+            ((ASLEEP, None, Some(SOON)), Running, None, None, "resume requested"),                        // H11
         ];
         for ((state, wake_at, hold), action, end, expected, said) in cases {
             let mut cluster = json!({ "metadata": { "annotations": {} }, "spec": { "powerState": state } });
@@ -383,7 +395,7 @@ mod tests {
             };
             let annotations = patch.pointer("/metadata/annotations").cloned();
             assert_eq!((annotations, message.as_str()), (expected, said), "{cluster} {action:?} {end:?}");
-            let changes = (state == ASLEEP) != (action == Hibernate);
+            let changes = (state == ASLEEP) != (action == Hibernating);
             assert_eq!(patch.get("spec").is_some(), changes, "{cluster} {action:?} {end:?}");
         }
     }
@@ -391,7 +403,7 @@ mod tests {
     /// State, annotations, what is wanted until when; what is warned of.
     #[test]
     fn what_goes_against_others_is_warned_of() {
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         let refused =
             |what: &str| format!("it is {what}: the webhook refuses this; without the webhook the cluster hibernates");
         let protected = refused("protected from sleep (hibernate.sh/protected)");
@@ -399,29 +411,29 @@ mod tests {
         let shortened = |by: &str| format!("this shortens the hold of {by}, which lasted until {LATER}");
         let bobs = |until: &str| json!({ keys::HOLD_AWAKE_UNTIL: until, keys::HOLD_AWAKE_BY: "bob" });
         for (state, found, action, end, expected) in [
-            ("Running", json!({}), Hibernate, None, vec![]),
-            ("Running", json!({ keys::PROTECTED: "true" }), Hibernate, None, vec![protected.clone()]),
-            ("Running", json!({ keys::PROTECTED: "false" }), Hibernate, None, vec![]),
-            ("Hibernating", json!({ keys::PROTECTED: "true" }), Hibernate, Some(SOON), vec![]),
-            ("Hibernating", json!({ keys::PROTECTED: "true" }), Resume, None, vec![]),
-            ("Running", bobs(SOON), Hibernate, None, vec![held(&format!("{SOON} by bob"))]),
-            ("Running", bobs("monday"), Hibernate, None, vec![held("\"monday\", which is not a time, by bob")]),
-            ("Running", bobs(PAST), Hibernate, None, vec![]),
+            ("Running", json!({}), Hibernating, None, vec![]),
+            ("Running", json!({ keys::PROTECTED: "true" }), Hibernating, None, vec![protected.clone()]),
+            ("Running", json!({ keys::PROTECTED: "false" }), Hibernating, None, vec![]),
+            ("Hibernating", json!({ keys::PROTECTED: "true" }), Hibernating, Some(SOON), vec![]),
+            ("Hibernating", json!({ keys::PROTECTED: "true" }), Running, None, vec![]),
+            ("Running", bobs(SOON), Hibernating, None, vec![held(&format!("{SOON} by bob"))]),
+            ("Running", bobs("monday"), Hibernating, None, vec![held("\"monday\", which is not a time, by bob")]),
+            ("Running", bobs(PAST), Hibernating, None, vec![]),
             (
                 "Running",
                 json!({ keys::HOLD_AWAKE_UNTIL: SOON, keys::PROTECTED: "true" }),
-                Hibernate,
+                Hibernating,
                 None,
                 vec![protected, held(&format!("{SOON} by an unknown user"))],
             ),
-            ("Running", bobs(LATER), Resume, Some(SOON), vec![shortened("bob")]),
-            ("Running", bobs(LATER), Resume, None, vec![]),
-            ("Running", bobs(SOON), Resume, Some(LATER), vec![]),
-            ("Running", bobs(SOON), Resume, Some(SOON), vec![]),
+            ("Running", bobs(LATER), Running, Some(SOON), vec![shortened("bob")]),
+            ("Running", bobs(LATER), Running, None, vec![]),
+            ("Running", bobs(SOON), Running, Some(LATER), vec![]),
+            ("Running", bobs(SOON), Running, Some(SOON), vec![]),
             (
                 "Running",
                 json!({ keys::HOLD_AWAKE_UNTIL: LATER }),
-                Resume,
+                Running,
                 Some(SOON),
                 vec![shortened("an unknown user")],
             ),
@@ -438,10 +450,10 @@ mod tests {
     #[test]
     fn a_sleep_that_ends_by_itself_says_so_although_nothing_changes() {
         for (found, action, expected) in [
-            (json!({}), PowerAction::Hibernate, "unchanged"),
-            (json!({ keys::WAKE_AT: SOON }), PowerAction::Hibernate, "unchanged, wakes at 2026-11-22T08:00:00Z"),
-            (json!({ keys::WAKE_AT: "monday" }), PowerAction::Hibernate, "unchanged"),
-            (json!({ keys::WAKE_AT: SOON }), PowerAction::Resume, "unchanged"),
+            (json!({}), Power::Hibernating, "unchanged"),
+            (json!({ keys::WAKE_AT: SOON }), Power::Hibernating, "unchanged, wakes at 2026-11-22T08:00:00Z"),
+            (json!({ keys::WAKE_AT: "monday" }), Power::Hibernating, "unchanged"),
+            (json!({ keys::WAKE_AT: SOON }), Power::Running, "unchanged"),
         ] {
             let cluster = json!({ "metadata": { "annotations": found } });
             assert_eq!(unchanged(&typed(&cluster), &intent(action, None, None)), expected, "{cluster} {action:?}");
@@ -451,20 +463,20 @@ mod tests {
     /// State, annotations, what is wanted until when; whether the patch depends on what was read.
     #[test]
     fn a_schedule_is_removed_or_replaced_only_as_it_was_read() {
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         const ASLEEP: &str = "Hibernating";
         for (state, found, action, end, guarded) in [
-            ("Running", json!({}), Hibernate, None, false),
-            ("Running", json!({}), Hibernate, Some(SOON), false), // nothing to lose
-            ("Running", json!({ keys::REASON: "old" }), Hibernate, None, false), // a reason goes with its state
-            ("Running", json!({ keys::HOLD_AWAKE_UNTIL: SOON }), Hibernate, None, false), // stays
-            ("Running", json!({ keys::HOLD_AWAKE_UNTIL: PAST, keys::HOLD_AWAKE_BY: "bob" }), Hibernate, None, true), // H8
-            ("Running", json!({ keys::WAKE_AT: SOON }), Hibernate, None, true), // H7
-            (ASLEEP, json!({ keys::WAKE_AT: SOON }), Hibernate, Some(LATER), true), // H6
-            (ASLEEP, json!({ keys::WAKE_AT: SOON }), Resume, None, true),       // H9
-            (ASLEEP, json!({}), Resume, Some(SOON), false),                     // H10
-            (ASLEEP, json!({ keys::HOLD_AWAKE_UNTIL: SOON }), Resume, Some(LATER), true), // H10
-            (ASLEEP, json!({ keys::HOLD_AWAKE_UNTIL: PAST }), Resume, None, true), // H11
+            ("Running", json!({}), Hibernating, None, false),
+            ("Running", json!({}), Hibernating, Some(SOON), false), // nothing to lose
+            ("Running", json!({ keys::REASON: "old" }), Hibernating, None, false), // a reason goes with its state
+            ("Running", json!({ keys::HOLD_AWAKE_UNTIL: SOON }), Hibernating, None, false), // stays
+            ("Running", json!({ keys::HOLD_AWAKE_UNTIL: PAST, keys::HOLD_AWAKE_BY: "bob" }), Hibernating, None, true), // H8
+            ("Running", json!({ keys::WAKE_AT: SOON }), Hibernating, None, true), // H7
+            (ASLEEP, json!({ keys::WAKE_AT: SOON }), Hibernating, Some(LATER), true), // H6
+            (ASLEEP, json!({ keys::WAKE_AT: SOON }), Running, None, true),        // H9
+            (ASLEEP, json!({}), Running, Some(SOON), false),                      // H10
+            (ASLEEP, json!({ keys::HOLD_AWAKE_UNTIL: SOON }), Running, Some(LATER), true), // H10
+            (ASLEEP, json!({ keys::HOLD_AWAKE_UNTIL: PAST }), Running, None, true), // H11
         ] {
             let cluster = json!({
                 "metadata": { "resourceVersion": "7", "annotations": found }, "spec": { "powerState": state },

@@ -10,11 +10,12 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::kind::Kind;
-use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
+use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::record::Record;
 use super::row::{Advice, ByDefault, Column, INSTANCES, PLATFORM, REGION, STOP_START, TargetKind};
 use super::view::View;
 use crate::hive::api::ClusterDeployment;
+use crate::power::Power;
 
 /// The row.
 pub static CLUSTER_DEPLOYMENT: TargetKind = TargetKind {
@@ -51,7 +52,7 @@ impl Lifecycle for ClusterDeployment {
         Ok(intent::change(self, intent))
     }
 
-    fn progress(&self, action: PowerAction) -> Progress {
+    fn progress(&self, action: Power) -> Progress {
         progress::of(self, action)
     }
 

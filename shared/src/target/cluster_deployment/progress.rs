@@ -3,10 +3,11 @@
 use jiff::Timestamp;
 
 use crate::annotation::keys;
-use crate::hive::api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE};
+use crate::hive::api::{ClusterDeployment, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
 use crate::hive::preflight;
-use crate::target::lifecycle::{PowerAction, Progress};
+use crate::power::Power;
+use crate::target::lifecycle::Progress;
 use crate::target::record::StepRecord;
 
 /// | # | seen | sleep | wake |
@@ -18,8 +19,8 @@ use crate::target::record::StepRecord;
 /// | P5 | paused, or not installed | going | going |
 /// | P6 | a step in this direction | going | going |
 /// | P7 | anything else | unnoticed | unnoticed |
-pub(super) fn of(cluster: &ClusterDeployment, action: PowerAction) -> Progress {
-    let wanted = if action == PowerAction::Hibernate { Desired::Hibernating } else { Desired::Running };
+pub(super) fn of(cluster: &ClusterDeployment, action: Power) -> Progress {
+    let wanted = if action == Power::Hibernating { Power::Hibernating } else { Power::Running };
     if cluster.metadata.deletion_timestamp.is_some() {
         return Progress::Lost("it is being deleted".to_owned()); // P1
     }
@@ -31,7 +32,7 @@ pub(super) fn of(cluster: &ClusterDeployment, action: PowerAction) -> Progress {
     if is_reached(cluster, wanted) {
         return Progress::Reached; // P3
     }
-    if action == PowerAction::Hibernate && reason_of(cluster, HIBERNATING) == reason::UNSUPPORTED {
+    if action == Power::Hibernating && reason_of(cluster, HIBERNATING) == reason::UNSUPPORTED {
         return Progress::Lost(format!("the platform cannot hibernate it: {}", message(cluster, HIBERNATING))); // P4
     }
     if let Some(pause) = pause(cluster) {
@@ -54,7 +55,7 @@ pub(super) fn of(cluster: &ClusterDeployment, action: PowerAction) -> Progress {
 /// | A3 | an answer that the machines could not be listed, or one that cannot be read | lost |
 /// | A4 | any other answer, or none ever: our controller does not serve the cluster | reached |
 pub(super) fn of_check(cluster: &ClusterDeployment, requested: Timestamp) -> Progress {
-    match of(cluster, PowerAction::Resume) {
+    match of(cluster, Power::Running) {
         Progress::Reached if cluster.condition(preflight::PREFLIGHT).is_none() => Progress::Reached, // A4
         Progress::Reached if !preflight::answers(cluster, requested) => {
             let why = preflight::unanswered(cluster);
@@ -65,8 +66,8 @@ pub(super) fn of_check(cluster: &ClusterDeployment, requested: Timestamp) -> Pro
     }
 }
 
-fn is_reached(cluster: &ClusterDeployment, wanted: Desired) -> bool {
-    let condition = if wanted == Desired::Hibernating { HIBERNATING } else { READY };
+fn is_reached(cluster: &ClusterDeployment, wanted: Power) -> bool {
+    let condition = if wanted == Power::Hibernating { HIBERNATING } else { READY };
     let is_true = cluster.condition(condition).is_some_and(|condition| condition.status == "True");
     is_true && cluster.power_state() == wanted.to_string()
 }
@@ -86,8 +87,8 @@ pub(super) fn pause(cluster: &ClusterDeployment) -> Option<&'static str> {
 /// is said there, our controller may still say what it waits for, such as the cloud.
 pub(super) fn step(cluster: &ClusterDeployment) -> Option<StepRecord> {
     let (condition, elsewhere) = match cluster.desired() {
-        Desired::Hibernating => (HIBERNATING, [reason::RESUMING_OR_RUNNING, reason::UNSUPPORTED]),
-        Desired::Running => (READY, [reason::STOPPING_OR_HIBERNATING, reason::RUNNING]),
+        Power::Hibernating => (HIBERNATING, [reason::RESUMING_OR_RUNNING, reason::UNSUPPORTED]),
+        Power::Running => (READY, [reason::STOPPING_OR_HIBERNATING, reason::RUNNING]),
     };
     let ours = cluster.condition(PROGRESS).filter(|ours| ours.status == "True");
     let detail = ours.and_then(|ours| ours.message.as_deref()).unwrap_or_default();
@@ -210,11 +211,7 @@ mod tests {
             // Stale H of the last sleep (docs/reference/hive.md, section 1.3): P says that it has not begun.
             ("Running", SLEEPS.to_vec(), Progress::Unnoticed),
         ] {
-            assert_eq!(
-                of(&cluster("Hibernating", observed, &conditions), PowerAction::Hibernate),
-                expected,
-                "{observed}"
-            );
+            assert_eq!(of(&cluster("Hibernating", observed, &conditions), Power::Hibernating), expected, "{observed}");
         }
     }
 
@@ -245,7 +242,7 @@ mod tests {
             ),
             ("Running", RUNS.to_vec(), Progress::Reached),
         ] {
-            assert_eq!(of(&cluster("Running", observed, &conditions), PowerAction::Resume), expected, "{observed}");
+            assert_eq!(of(&cluster("Running", observed, &conditions), Power::Running), expected, "{observed}");
         }
     }
 
@@ -324,7 +321,7 @@ mod tests {
             (changed, "changed to Running by bob"),
             (cluster("Hibernating", "Running", &unsupported), "no actuator"),
         ] {
-            let Progress::Lost(why) = of(&cluster, PowerAction::Hibernate) else { panic!("{part}") };
+            let Progress::Lost(why) = of(&cluster, Power::Hibernating) else { panic!("{part}") };
             assert!(why.contains(part), "{why}");
         }
     }
@@ -334,11 +331,11 @@ mod tests {
         for (annotation, part) in [(RECONCILE_PAUSE, "reconcile-pause"), (POWERSTATE_PAUSE, "powerstate-pause")] {
             let mut cluster = cluster("Hibernating", "Running", &RUNS);
             cluster.metadata.annotations = Some([(annotation.to_owned(), "true".to_owned())].into());
-            let Progress::Going(text) = of(&cluster, PowerAction::Hibernate) else { panic!("{part}") };
+            let Progress::Going(text) = of(&cluster, Power::Hibernating) else { panic!("{part}") };
             assert!(text.contains(part), "{text}");
         }
         let mut new = cluster("Hibernating", "", &[]);
         new.spec.installed = false;
-        assert_eq!(of(&new, PowerAction::Hibernate), going("not installed yet"));
+        assert_eq!(of(&new, Power::Hibernating), going("not installed yet"));
     }
 }

@@ -5,9 +5,10 @@ use kube::ResourceExt;
 
 use super::progress;
 use crate::hive::admission;
-use crate::hive::api::{ClusterDeployment, Condition, Desired, FAKE_CLUSTER, POWERSTATE_PAUSE, RECONCILE_PAUSE};
+use crate::hive::api::{ClusterDeployment, Condition, FAKE_CLUSTER, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
 use crate::power::Power;
+
 use crate::target::lifecycle::UNNOTICED;
 use crate::target::record::StepRecord;
 use crate::target::view::{Cause, MAX_REASON, Observed, Obstacles, View};
@@ -15,10 +16,7 @@ use crate::text::sanitize_to;
 
 /// Reads the object. `served`: the platforms whose clusters the controller can put to sleep.
 pub(super) fn of(cluster: &ClusterDeployment, served: &[&str]) -> View {
-    let power = match cluster.desired() {
-        Desired::Running => Power::Running,
-        Desired::Hibernating => Power::Hibernating,
-    };
+    let power = cluster.desired();
     let view = View::of(&cluster.metadata, power);
     let observed = observed(cluster);
     let runs = observed.is_some_and(|(power, _)| power == Power::Running);
@@ -85,7 +83,7 @@ fn unfollowed(cluster: &ClusterDeployment) -> Option<StepRecord> {
     let differs = cluster.desired().to_string() != cluster.power_state();
     let message = match progress::pause(cluster) {
         Some(pause) => pause.to_owned(),
-        None if differs && cluster.desired() == Desired::Hibernating => match cluster.condition(HIBERNATING) {
+        None if differs && cluster.desired() == Power::Hibernating => match cluster.condition(HIBERNATING) {
             Some(condition) if condition.reason.as_deref() == Some(reason::UNSUPPORTED) => {
                 condition.message.clone().unwrap_or_default()
             }
@@ -102,8 +100,8 @@ fn unfollowed(cluster: &ClusterDeployment) -> Option<StepRecord> {
 fn state_since(cluster: &ClusterDeployment) -> Option<Timestamp> {
     let condition = match (cluster.power_state(), cluster.desired()) {
         ("Hibernating", _) => HIBERNATING,
-        ("Running", _) | (_, Desired::Hibernating) => READY,
-        (_, Desired::Running) => HIBERNATING,
+        ("Running", _) | (_, Power::Hibernating) => READY,
+        (_, Power::Running) => HIBERNATING,
     };
     Some(cluster.condition(condition)?.last_transition_time.as_ref()?.0)
 }

@@ -10,9 +10,10 @@ use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{self, RecordError};
+use crate::power::Power;
 use crate::target::companion::Companion;
 use crate::target::kind::Kind;
-use crate::target::lifecycle::{Intent, PowerAction, TargetError};
+use crate::target::lifecycle::{Intent, TargetError};
 use crate::target::record::Record;
 
 static CONFIG_MAP: Kind = Kind::namespaced("", &["v1"], "ConfigMap", "configmaps");
@@ -122,7 +123,7 @@ impl Companion for RecordConfigMap {
 
     fn request(&self, target: &Value, companion: &Value, intent: &Intent<'_>) -> Result<Value, TargetError> {
         let place = named(&self.place(target).0);
-        if intent.action == PowerAction::Hibernate {
+        if intent.power == Power::Hibernating {
             let why = format!(
                 "the Cluster cannot be updated, and {place}, takes only a resume: a sleep must change the Cluster"
             );
@@ -279,12 +280,12 @@ mod tests {
     #[test]
     fn a_request_on_the_record_is_newer_than_any_before() {
         let (text, stale) = (record_of(Phase::Dehydrated).text().unwrap(), json!({ common::REASON: "old" }));
-        let request = |action: PowerAction, companion: &Value, reason: Option<&str>| {
+        let request = |action: Power, companion: &Value, reason: Option<&str>| {
             let intent =
-                Intent { action, reason, end: None, now: EARLY.parse().unwrap(), queried: false, force: false };
+                Intent { power: action, reason, end: None, now: EARLY.parse().unwrap(), queried: false, force: false };
             RecordConfigMap.request(&cluster(&asks("Hibernating", LATE), None), companion, &intent)
         };
-        let wake = |companion: &Value, reason| request(PowerAction::Resume, companion, reason);
+        let wake = |companion: &Value, reason| request(Power::Running, companion, reason);
         let after = "2026-11-22T18:00:01Z";
         for (annotations, reason, expected) in [
             (json!({}), None, json!({})),
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(error.to_string(), "ConfigMap cluster-abc/hibernate-record, key record.json: it is malformed");
         // The controller begins a sleep on the Cluster alone, and its admission rules guard only that.
         for text in [&*text, "{}"] {
-            let error = request(PowerAction::Hibernate, &config_map(&json!({}), text), None).unwrap_err();
+            let error = request(Power::Hibernating, &config_map(&json!({}), text), None).unwrap_err();
             assert!(
                 error.to_string().starts_with("the Cluster cannot be updated, and ConfigMap cluster-abc/"),
                 "{error}"

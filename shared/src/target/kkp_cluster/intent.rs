@@ -9,7 +9,8 @@ use crate::kkp::api::Cluster;
 use crate::kkp::data::State;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
-use crate::target::lifecycle::{Change, Intent, PowerAction};
+use crate::power::Power;
+use crate::target::lifecycle::{Change, Intent};
 
 /// | # | wanted | seen | patch |
 /// |---|---|---|---|
@@ -23,8 +24,8 @@ use crate::target::lifecycle::{Change, Intent, PowerAction};
 pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
     let old_reason = cluster.annotation(common::REASON);
     let old_force = cluster.annotation(keys::FORCE);
-    let sleeps = intent.action == PowerAction::Hibernate;
-    let changes = desired(cluster) != intent.action;
+    let sleeps = intent.power == Power::Hibernating;
+    let changes = desired(cluster) != intent.power;
     let forces = sleeps && intent.force && old_force != Some("true");
     let timed_out = State::of(cluster).is_some_and(|state| state.phase == Some(Phase::DrainTimedOut));
     let requests = changes || forces || sleeps && timed_out;
@@ -51,10 +52,10 @@ pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
     } else if old_force.is_some() && !intent.force {
         annotations.insert(keys::FORCE.to_owned(), Value::Null);
     }
-    let message = match intent.action {
-        PowerAction::Hibernate if intent.force => "dehydration requested, with force",
-        PowerAction::Hibernate => "dehydration requested",
-        PowerAction::Resume => "hydration requested",
+    let message = match intent.power {
+        Power::Hibernating if intent.force => "dehydration requested, with force",
+        Power::Hibernating => "dehydration requested",
+        Power::Running => "hydration requested",
     };
     let mut metadata = json!({ "annotations": annotations });
     if let Some(version) = &cluster.metadata.resource_version {
@@ -67,7 +68,7 @@ pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
 pub(super) fn request(before: Option<&str>, intent: &Intent<'_>) -> Map<String, Value> {
     let at = later(before, intent.now);
     let mut annotations = Map::new();
-    annotations.insert(keys::POWER_STATE.to_owned(), json!(state(intent.action)));
+    annotations.insert(keys::POWER_STATE.to_owned(), json!(state(intent.power)));
     annotations.insert(keys::POWER_STATE_AT.to_owned(), json!(at));
     annotations
 }
@@ -87,8 +88,8 @@ mod tests {
 
     const NOW: &str = "2026-11-22T18:00:00Z";
 
-    fn change(object: &Value, action: PowerAction, reason: Option<&str>, force: bool) -> Option<(Value, String)> {
-        let intent = Intent { action, reason, end: None, now: NOW.parse().unwrap(), queried: false, force };
+    fn change(object: &Value, action: Power, reason: Option<&str>, force: bool) -> Option<(Value, String)> {
+        let intent = Intent { power: action, reason, end: None, now: NOW.parse().unwrap(), queried: false, force };
         match KKP_CLUSTER.change(object, &intent).unwrap() {
             Change::Patch { patch, message, .. } => Some((patch, message)),
             Change::None { .. } | Change::Ask { .. } => None,
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_request_is_one_patch_of_annotations() {
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         let asleep = |more: Value| {
             let mut all = json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: "2026-11-22T17:00:00Z" });
             json_patch::merge(&mut all, &more);
@@ -119,47 +120,47 @@ mod tests {
         let forced = json!({ keys::FORCE: "true" });
         let unforced = json!({ keys::FORCE: null });
         for (row, annotations, said, action, reason, force, expected) in [
-            ("I1", json!({}), None, Resume, None, false, None),
-            ("I1", asleep(json!({})), None, Hibernate, None, false, None),
-            ("I1", asleep(json!({ common::REASON: "a" })), None, Hibernate, Some("a"), false, None),
+            ("I1", json!({}), None, Running, None, false, None),
+            ("I1", asleep(json!({})), None, Hibernating, None, false, None),
+            ("I1", asleep(json!({ common::REASON: "a" })), None, Hibernating, Some("a"), false, None),
             (
                 "I1",
                 asleep(json!({ common::REASON: "a" })),
                 None,
-                Hibernate,
+                Hibernating,
                 Some("b"),
                 false,
                 Some(json!({ "metadata": { "annotations": { common::REASON: "b" } } })),
             ),
-            ("I1", asleep(forced.clone()), None, Hibernate, None, true, None),
-            ("I1", asleep(forced.clone()), None, Hibernate, None, false, None),
-            ("I2", json!({}), None, Hibernate, None, false, sleep(json!({}))),
-            ("I2", json!({ keys::POWER_STATE: "asleep" }), None, Hibernate, None, false, sleep(json!({}))),
+            ("I1", asleep(forced.clone()), None, Hibernating, None, true, None),
+            ("I1", asleep(forced.clone()), None, Hibernating, None, false, None),
+            ("I2", json!({}), None, Hibernating, None, false, sleep(json!({}))),
+            ("I2", json!({ keys::POWER_STATE: "asleep" }), None, Hibernating, None, false, sleep(json!({}))),
             (
                 "I2",
                 json!({}),
                 None,
-                Hibernate,
+                Hibernating,
                 Some("a"),
                 true,
                 sleep(json!({ common::REASON: "a", keys::FORCE: "true" })),
             ),
-            ("I2", forced.clone(), None, Hibernate, None, false, sleep(unforced.clone())),
-            ("I2", forced.clone(), None, Hibernate, None, true, sleep(json!({}))),
+            ("I2", forced.clone(), None, Hibernating, None, false, sleep(unforced.clone())),
+            ("I2", forced.clone(), None, Hibernating, None, true, sleep(json!({}))),
             (
                 "I2",
                 asleep(json!({ common::REASON: "a" })),
                 None,
-                Resume,
+                Running,
                 None,
                 false,
                 wake(json!({ common::REASON: null })),
             ),
-            ("I2", asleep(forced.clone()), None, Resume, None, false, wake(unforced.clone())),
-            ("I3", asleep(json!({})), None, Hibernate, None, true, sleep(forced.clone())),
-            ("I4", asleep(json!({})), timed_out, Hibernate, None, false, sleep(json!({}))),
-            ("I4", asleep(forced.clone()), timed_out, Hibernate, None, false, sleep(unforced)),
-            ("I2", asleep(json!({})), timed_out, Resume, None, false, wake(json!({}))),
+            ("I2", asleep(forced.clone()), None, Running, None, false, wake(unforced.clone())),
+            ("I3", asleep(json!({})), None, Hibernating, None, true, sleep(forced.clone())),
+            ("I4", asleep(json!({})), timed_out, Hibernating, None, false, sleep(json!({}))),
+            ("I4", asleep(forced.clone()), timed_out, Hibernating, None, false, sleep(unforced)),
+            ("I2", asleep(json!({})), timed_out, Running, None, false, wake(json!({}))),
         ] {
             let patch = change(&cluster(&annotations, said), action, reason, force).map(|(patch, _)| patch);
             assert_eq!(patch, expected, "{row} {annotations} {action:?} {reason:?} {force}");
@@ -183,10 +184,10 @@ mod tests {
     #[test]
     fn messages_say_what_was_requested() {
         for (annotations, action, reason, force, expected) in [
-            (json!({}), PowerAction::Hibernate, None, false, "dehydration requested"),
-            (json!({}), PowerAction::Hibernate, None, true, "dehydration requested, with force"),
-            (json!({ keys::POWER_STATE: "Hibernating" }), PowerAction::Resume, None, false, "hydration requested"),
-            (json!({ keys::POWER_STATE: "Hibernating" }), PowerAction::Hibernate, Some("b"), false, "reason updated"),
+            (json!({}), Power::Hibernating, None, false, "dehydration requested"),
+            (json!({}), Power::Hibernating, None, true, "dehydration requested, with force"),
+            (json!({ keys::POWER_STATE: "Hibernating" }), Power::Running, None, false, "hydration requested"),
+            (json!({ keys::POWER_STATE: "Hibernating" }), Power::Hibernating, Some("b"), false, "reason updated"),
         ] {
             assert_eq!(change(&cluster(&annotations, None), action, reason, force).unwrap().1, expected);
         }

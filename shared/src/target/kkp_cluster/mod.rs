@@ -17,12 +17,13 @@ use self::companion::RecordConfigMap;
 use self::confirmation::Dehydration;
 use self::state::{certificates, more, warnings};
 use super::kind::Kind;
-use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
+use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::record::Record;
 use super::row::{ByDefault, Column, Deadlines, Elsewhere, PLATFORM, REGION, TargetKind};
 use super::view::View;
 use crate::kkp::api::Cluster;
 use crate::kkp::keys;
+use crate::power::Power;
 
 /// The row.
 pub static KKP_CLUSTER: TargetKind = TargetKind {
@@ -62,20 +63,16 @@ pub static KKP_CLUSTER: TargetKind = TargetKind {
 };
 
 /// The value of the annotation that an action asks for.
-fn state(action: PowerAction) -> &'static str {
+fn state(action: Power) -> &'static str {
     match action {
-        PowerAction::Hibernate => "Hibernating",
-        PowerAction::Resume => "Running",
+        Power::Hibernating => "Hibernating",
+        Power::Running => "Running",
     }
 }
 
 /// What the request on the object asks for.
-fn desired(cluster: &Cluster) -> PowerAction {
-    if cluster.annotation(keys::POWER_STATE) == Some(state(PowerAction::Hibernate)) {
-        PowerAction::Hibernate
-    } else {
-        PowerAction::Resume
-    }
+fn desired(cluster: &Cluster) -> Power {
+    cluster.annotation(keys::POWER_STATE).and_then(|state| state.parse().ok()).unwrap_or_default()
 }
 
 impl Lifecycle for Cluster {
@@ -87,7 +84,7 @@ impl Lifecycle for Cluster {
         Ok(intent::change(self, intent))
     }
 
-    fn progress(&self, action: PowerAction) -> Progress {
+    fn progress(&self, action: Power) -> Progress {
         progress::of(self, desired(self), action)
     }
 

@@ -7,7 +7,8 @@ use crate::kkp::api::{Cluster, Condition};
 use crate::kkp::data::{Outcome, State};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
-use crate::target::lifecycle::{PowerAction, Progress};
+use crate::power::Power;
+use crate::target::lifecycle::Progress;
 
 /// What our condition reports.
 pub(super) struct Reported<'a> {
@@ -63,7 +64,7 @@ impl Reported<'_> {
 /// | P7 | any other phase | going | going |
 ///
 /// What is seen is the state, never the message ([`State::of`]).
-pub(super) fn of(cluster: &Cluster, desired: PowerAction, action: PowerAction) -> Progress {
+pub(super) fn of(cluster: &Cluster, desired: Power, action: Power) -> Progress {
     if cluster.metadata.deletion_timestamp.is_some() {
         return Progress::Lost("it is being deleted".to_owned()); // P1
     }
@@ -73,7 +74,7 @@ pub(super) fn of(cluster: &Cluster, desired: PowerAction, action: PowerAction) -
         let state = super::state(desired);
         return Progress::Lost(format!("superseded by a newer request{by}: the desired state is now {state}")); // P2
     }
-    let sleeps = action == PowerAction::Hibernate;
+    let sleeps = action == Power::Hibernating;
     let Some(reported) = reported(cluster) else {
         return if sleeps { Progress::Unnoticed } else { Progress::Reached }; // P3
     };
@@ -103,12 +104,7 @@ mod tests {
         Progress::Lost(text.to_owned())
     }
 
-    fn seen(
-        annotations: &Value,
-        said: Option<(&str, &str)>,
-        outcome: Option<Outcome>,
-        action: PowerAction,
-    ) -> Progress {
+    fn seen(annotations: &Value, said: Option<(&str, &str)>, outcome: Option<Outcome>, action: Power) -> Progress {
         let object = cluster(annotations, said);
         let object = outcome.into_iter().fold(object, stands);
         KKP_CLUSTER.progress(&object, action).unwrap()
@@ -118,36 +114,36 @@ mod tests {
     #[test]
     fn progress_comes_from_our_condition() {
         use Outcome::{Asleep, Failed, Held, Pending};
-        use PowerAction::{Hibernate, Resume};
+        use Power::{Hibernating, Running};
         let (timed_out, refused) = (("DrainTimedOut", "a/b"), ("Preflight", "refused: no"));
         let unreadable = ("RecordUnreadable", "it is malformed");
         for (row, said, outcome, action, expected) in [
-            ("P3", None, None, Hibernate, Progress::Unnoticed),
-            ("P3", None, None, Resume, Progress::Reached),
-            ("P4", Some(unreadable), Some(Held), Hibernate, lost("RecordUnreadable: it is malformed")),
-            ("P4", Some(unreadable), Some(Held), Resume, lost("RecordUnreadable: it is malformed")),
-            ("P5", Some(("Dehydrated", "")), Some(Asleep), Hibernate, Progress::Reached),
-            ("P5", Some(("Dehydrated", "")), Some(Asleep), Resume, Progress::Unnoticed),
-            ("P5", Some(("Dehydrated", "waiting")), Some(Pending), Hibernate, Progress::Reached),
-            ("P7", Some(("Dehydrated", "waiting")), Some(Pending), Resume, going("Dehydrated: waiting")),
-            ("P6", Some(timed_out), Some(Failed), Hibernate, lost("DrainTimedOut: a/b")),
-            ("P7", Some(timed_out), Some(Failed), Resume, going("DrainTimedOut: a/b")),
-            ("P7", Some(timed_out), Some(Pending), Hibernate, going("DrainTimedOut: a/b")),
-            ("P6", Some(refused), Some(Failed), Hibernate, lost("Preflight: refused: no")),
-            ("P7", Some(refused), Some(Failed), Resume, going("Preflight: refused: no")),
-            ("P7", Some(refused), Some(Pending), Hibernate, going("Preflight: refused: no")),
-            ("P7", Some(("Draining", "a/b")), Some(Pending), Hibernate, going("Draining: a/b")),
-            ("P7", Some(("Pausing", "")), Some(Pending), Hibernate, going("Pausing")),
-            ("P7", Some(("WaitingForNodes", "1 of 5")), Some(Pending), Resume, going("WaitingForNodes: 1 of 5")),
-            ("P7", Some(("WaitingForNodes", "1 of 5")), Some(Pending), Hibernate, going("WaitingForNodes: 1 of 5")),
-            ("P7", Some(("AwakePaused", "why")), Some(Pending), Resume, going("AwakePaused: why")),
+            ("P3", None, None, Hibernating, Progress::Unnoticed),
+            ("P3", None, None, Running, Progress::Reached),
+            ("P4", Some(unreadable), Some(Held), Hibernating, lost("RecordUnreadable: it is malformed")),
+            ("P4", Some(unreadable), Some(Held), Running, lost("RecordUnreadable: it is malformed")),
+            ("P5", Some(("Dehydrated", "")), Some(Asleep), Hibernating, Progress::Reached),
+            ("P5", Some(("Dehydrated", "")), Some(Asleep), Running, Progress::Unnoticed),
+            ("P5", Some(("Dehydrated", "waiting")), Some(Pending), Hibernating, Progress::Reached),
+            ("P7", Some(("Dehydrated", "waiting")), Some(Pending), Running, going("Dehydrated: waiting")),
+            ("P6", Some(timed_out), Some(Failed), Hibernating, lost("DrainTimedOut: a/b")),
+            ("P7", Some(timed_out), Some(Failed), Running, going("DrainTimedOut: a/b")),
+            ("P7", Some(timed_out), Some(Pending), Hibernating, going("DrainTimedOut: a/b")),
+            ("P6", Some(refused), Some(Failed), Hibernating, lost("Preflight: refused: no")),
+            ("P7", Some(refused), Some(Failed), Running, going("Preflight: refused: no")),
+            ("P7", Some(refused), Some(Pending), Hibernating, going("Preflight: refused: no")),
+            ("P7", Some(("Draining", "a/b")), Some(Pending), Hibernating, going("Draining: a/b")),
+            ("P7", Some(("Pausing", "")), Some(Pending), Hibernating, going("Pausing")),
+            ("P7", Some(("WaitingForNodes", "1 of 5")), Some(Pending), Running, going("WaitingForNodes: 1 of 5")),
+            ("P7", Some(("WaitingForNodes", "1 of 5")), Some(Pending), Hibernating, going("WaitingForNodes: 1 of 5")),
+            ("P7", Some(("AwakePaused", "why")), Some(Pending), Running, going("AwakePaused: why")),
             // No state was written, or it was lost: the reason alone counts.
-            ("P4", Some(unreadable), None, Resume, lost("RecordUnreadable: it is malformed")),
-            ("P5", Some(("Dehydrated", "")), None, Hibernate, Progress::Reached),
-            ("P5", Some(("Dehydrated", "")), None, Resume, Progress::Unnoticed),
-            ("P6", Some(timed_out), None, Hibernate, lost("DrainTimedOut: a/b")),
-            ("P7", Some(refused), None, Hibernate, going("Preflight: refused: no")),
-            ("P7", Some(("Draining", "a/b")), None, Hibernate, going("Draining: a/b")),
+            ("P4", Some(unreadable), None, Running, lost("RecordUnreadable: it is malformed")),
+            ("P5", Some(("Dehydrated", "")), None, Hibernating, Progress::Reached),
+            ("P5", Some(("Dehydrated", "")), None, Running, Progress::Unnoticed),
+            ("P6", Some(timed_out), None, Hibernating, lost("DrainTimedOut: a/b")),
+            ("P7", Some(refused), None, Hibernating, going("Preflight: refused: no")),
+            ("P7", Some(("Draining", "a/b")), None, Hibernating, going("Draining: a/b")),
         ] {
             let request = json!({ keys::POWER_STATE: super::super::state(action) });
             assert_eq!(seen(&request, said, outcome, action), expected, "{row} {said:?} {outcome:?}");
@@ -161,7 +157,7 @@ mod tests {
             for outcome in
                 [None, Some(Outcome::Pending), Some(Outcome::Asleep), Some(Outcome::Failed), Some(Outcome::Held)]
             {
-                for action in [PowerAction::Hibernate, PowerAction::Resume] {
+                for action in [Power::Hibernating, Power::Running] {
                     let request = json!({ keys::POWER_STATE: super::super::state(action) });
                     let of = |text| std::mem::discriminant(&seen(&request, Some((reason, text)), outcome, action));
                     assert!(texts.into_iter().all(|text| of(text) == of("x")), "{reason} {outcome:?} {action:?}");
@@ -174,7 +170,7 @@ mod tests {
     fn what_was_reported_before_the_request_is_no_answer_to_it() {
         let seen = |at: &str, said: (&str, &str)| {
             let request = json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: at });
-            seen(&request, Some(said), Some(Outcome::Failed), PowerAction::Hibernate)
+            seen(&request, Some(said), Some(Outcome::Failed), Power::Hibernating)
         };
         let (timed_out, refused) = (("DrainTimedOut", "a/b"), ("Preflight", "refused: no"));
         for (at, said, expected) in [
@@ -193,7 +189,7 @@ mod tests {
         let merged = |change: Value| {
             let mut object = cluster(&json!({ keys::POWER_STATE: "Hibernating" }), None);
             json_patch::merge(&mut object, &change);
-            KKP_CLUSTER.progress(&object, PowerAction::Hibernate).unwrap()
+            KKP_CLUSTER.progress(&object, Power::Hibernating).unwrap()
         };
         assert_eq!(
             merged(json!({ "metadata": { "deletionTimestamp": "2026-11-22T18:00:00Z" } })),

@@ -12,7 +12,8 @@ use crate::kkp::data::Outcome;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::power::Power;
-use crate::target::lifecycle::{PowerAction, UNNOTICED};
+
+use crate::target::lifecycle::UNNOTICED;
 use crate::target::record::StepRecord;
 use crate::target::view::{MAX_REASON, Observed, Obstacles, View};
 use crate::text::sanitize_to;
@@ -22,13 +23,12 @@ const PASSING: &str = "K4";
 
 /// Reads the object.
 pub(super) fn of(cluster: &Cluster) -> View {
-    let action = desired(cluster);
-    let power = if action == PowerAction::Hibernate { Power::Hibernating } else { Power::Running };
+    let power = desired(cluster);
     let view = View::of(&cluster.metadata, power);
     let reported = reported(cluster);
     let (state, step) = match &reported {
         Some(reported) => (reported.reason, step(reported)),
-        None => (cluster.phase(), unfollowed(cluster, action)),
+        None => (cluster.phase(), unfollowed(cluster, power)),
     };
     let (refused, passing) = denied(cluster, power);
     View {
@@ -93,11 +93,11 @@ fn step(reported: &Reported<'_>) -> Option<StepRecord> {
 }
 
 /// Why no step is under way.
-fn unfollowed(cluster: &Cluster, desired: PowerAction) -> Option<StepRecord> {
+fn unfollowed(cluster: &Cluster, desired: Power) -> Option<StepRecord> {
     let message = if paused_by(cluster, None) == Some(OTHERS) {
         let why = cluster.pause_reason();
         format!("another client has set spec.pause ({why}): KKP does not reconcile it")
-    } else if desired == PowerAction::Hibernate {
+    } else if desired == Power::Hibernating {
         UNNOTICED.to_owned()
     } else {
         return None;

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
-use shared::hive::api::Desired;
+
 use shared::hive::conditions::PowerStatus;
+use shared::power::Power;
 use shared::text::sanitize_to;
 
 use super::facts::{Facts, Sync};
@@ -60,8 +61,8 @@ pub(super) fn identity_taken(facts: &Facts<'_>) -> Option<Plan> {
     );
     let failure = format!("{IDENTITY_TAKEN}: {message}");
     let status = match facts.cluster.desired() {
-        Desired::Hibernating => PowerStatus::failed_to_stop(&failure),
-        Desired::Running => PowerStatus::failed_to_start(&failure),
+        Power::Hibernating => PowerStatus::failed_to_stop(&failure),
+        Power::Running => PowerStatus::failed_to_start(&failure),
     };
     Some(Plan::report(status.awaiting(IDENTITY_TAKEN, message)).again(facts.settings.steady))
 }

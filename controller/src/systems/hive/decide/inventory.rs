@@ -2,7 +2,8 @@
 
 use shared::cloud::CloudErrorKind::{self, Capacity, NotLeader, Throttled, Unavailable};
 use shared::cloud::Inventory;
-use shared::hive::api::Desired;
+use shared::power::Power;
+
 use shared::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 
 use super::facts::{Facts, backoff};
@@ -16,8 +17,8 @@ impl Facts<'_> {
     /// pass.
     pub(super) fn machines(&self, failed: impl FnOnce(&str) -> PowerStatus) -> Result<&Inventory, Box<Plan>> {
         let there = self.is(match self.cluster.desired() {
-            Desired::Hibernating => HIBERNATING,
-            Desired::Running => READY,
+            Power::Hibernating => HIBERNATING,
+            Power::Running => READY,
         });
         let (status, wait) = match &self.machines {
             None => return Err(Box::default()),

@@ -16,8 +16,9 @@ mod wake;
 
 use std::time::Duration;
 
-use shared::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
+use shared::hive::api::{ClusterDeployment, FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use shared::hive::conditions::{HIBERNATING, PowerStatus, reason};
+use shared::power::Power;
 
 pub use facts::{Drift, Facts, LastAttempt, Served, Settings, Sync, resume_started};
 pub use plan::{Action, Need, Notice, Plan, Recheck, Watch};
@@ -62,13 +63,13 @@ impl Stage {
                 Self::SyncSetsApplied
             }
             _ if facts.identity_taken.is_some() => Self::IdentityTaken,
-            (Served::Us, Desired::Hibernating) => match schedule::wake_at(facts) {
+            (Served::Us, Power::Hibernating) => match schedule::wake_at(facts) {
                 Some(Duration::ZERO) => Self::ToWakeBySchedule,
                 _ if sleep::begins(facts) && gate::sync_sets(facts).is_some() => Self::SyncSetsNotApplied,
                 _ if fake => Self::FakeToSleep,
                 _ => Self::ToSleep,
             },
-            (Served::Us, Desired::Running) => match schedule::expiry(facts) {
+            (Served::Us, Power::Running) => match schedule::expiry(facts) {
                 schedule::Expiry::Unseen(left) => Self::Unseen(left),
                 schedule::Expiry::Due => Self::ToSleepBySchedule,
                 _ if fake => Self::FakeToWake,
@@ -120,8 +121,8 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
 /// Adds the times that the user has set.
 fn with_due(plan: Plan, facts: &Facts<'_>) -> Plan {
     let time = match facts.cluster.desired() {
-        Desired::Hibernating => schedule::wake_at(facts),
-        Desired::Running => match schedule::expiry(facts) {
+        Power::Hibernating => schedule::wake_at(facts),
+        Power::Running => match schedule::expiry(facts) {
             schedule::Expiry::In(left) => Some(left),
             _ => None,
         },

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use shared::cloud::Inventory;
-use shared::hive::api::Desired;
+use shared::power::Power;
+
 use shared::hive::conditions::PowerStatus;
 use shared::text::name_some;
 
@@ -44,7 +45,7 @@ pub enum Action {
     /// Write the user's own field, because of a time that the user set.
     SetPowerState {
         /// What is wanted from now on.
-        to: Desired,
+        to: Power,
         /// Why, for annotation `hibernate.sh/reason`.
         because: String,
     },

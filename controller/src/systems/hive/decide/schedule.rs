@@ -7,9 +7,10 @@ use kube::ResourceExt;
 use shared::annotation::hold::{Hold, hold, protected};
 use shared::annotation::{format, keys};
 use shared::duration::{go_string, parse_positive};
-use shared::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER};
+use shared::hive::api::{ClusterDeployment, FAKE_CLUSTER};
 use shared::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 use shared::hive::pool;
+use shared::power::Power;
 use shared::spoke::Upgrade;
 use shared::text::sanitize;
 
@@ -61,7 +62,7 @@ pub(super) fn wake_up(facts: &Facts<'_>) -> Plan {
     let at = facts.cluster.annotations().get(keys::WAKE_AT).map(String::as_str).unwrap_or_default();
     let because = format!("wake-at {at} is reached");
     Plan { notice: Some(Notice::normal("WakeAtReached", because.clone())), ..Plan::default() }
-        .acting(Action::SetPowerState { to: Desired::Running, because })
+        .acting(Action::SetPowerState { to: Power::Running, because })
         .again(Duration::ZERO)
 }
 
@@ -83,8 +84,7 @@ pub(super) enum Expiry {
 pub(super) fn expiry(facts: &Facts<'_>) -> Expiry {
     let cluster = facts.cluster;
     let after = cluster.spec.hibernate_after.as_deref().and_then(|text| parse_positive(text).ok());
-    let Some(after) = after.filter(|_| cluster.desired() == Desired::Running && pool::deciding(cluster).is_none())
-    else {
+    let Some(after) = after.filter(|_| cluster.desired() == Power::Running && pool::deciding(cluster).is_none()) else {
         return Expiry::None;
     };
     let hibernating = cluster.condition(HIBERNATING);
@@ -142,7 +142,7 @@ pub(super) fn sleep_now(facts: &Facts<'_>) -> Plan {
     let after = facts.cluster.spec.hibernate_after.as_deref().and_then(|text| parse_positive(text).ok());
     let because = format!("hibernateAfter {} has passed", go_string(after.unwrap_or_default()));
     Plan { notice: Some(Notice::normal("HibernateAfterExpired", because.clone())), ..Plan::default() }
-        .acting(Action::SetPowerState { to: Desired::Hibernating, because })
+        .acting(Action::SetPowerState { to: Power::Hibernating, because })
         .again(Duration::ZERO)
 }
 

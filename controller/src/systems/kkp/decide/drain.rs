@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shared::annotation::format;
-use shared::kkp::api::Desired;
+use shared::power::Power;
+
 use shared::kkp::data::Outcome;
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
@@ -120,9 +121,9 @@ pub(super) fn requested_anew(facts: &Facts<'_>, record: &Record) -> Option<Plan>
     let desired = effective(facts.cluster, Some(record), facts.request, facts.now);
     let is_newer =
         facts.request.at >= format::time(&record.entered) && facts.request.at.is_some_and(|at| at <= facts.now);
-    let again = desired == Desired::Hibernating && is_newer;
+    let again = desired == Power::Hibernating && is_newer;
     let plan = || Plan { requeue: again.then_some(Duration::ZERO), ..ends(facts, Vec::new()) };
-    (again || desired == Desired::Running).then(plan)
+    (again || desired == Power::Running).then(plan)
 }
 
 /// S15

@@ -2,29 +2,30 @@
 
 use jiff::Timestamp;
 use shared::annotation::format;
-use shared::kkp::api::{Cluster, Desired, Request};
+use shared::kkp::api::{Cluster, Request};
 use shared::kkp::phase::Phase;
 use shared::kkp::record::Record;
+use shared::power::Power;
 
 use super::facts::{Facts, kept_awake};
 
 /// The state that is reconciled: as requested, but for a cluster that is kept awake. What a sleep of that has begun is
 /// undone; one that sleeps already stays asleep.
-pub fn effective(cluster: &Cluster, record: Option<&Record>, request: Request, now: Timestamp) -> Desired {
+pub fn effective(cluster: &Cluster, record: Option<&Record>, request: Request, now: Timestamp) -> Power {
     let is_undone =
         record.is_some_and(|record| record.phase != Phase::Dehydrated) && kept_awake(cluster, now).is_some();
-    if is_undone { Desired::Running } else { requested(cluster, record, request) }
+    if is_undone { Power::Running } else { requested(cluster, record, request) }
 }
 
 /// As requested, unless another client has ended our pause, or the cluster is being deleted. KKP deletes nothing of a
 /// cluster whose API server is down (row 20).
-fn requested(cluster: &Cluster, record: Option<&Record>, request: Request) -> Desired {
+fn requested(cluster: &Cluster, record: Option<&Record>, request: Request) -> Power {
     let is_deleted = cluster.metadata.deletion_timestamp.is_some();
     let is_woken = |record: &Record| {
         let woken = record.woken.as_deref().and_then(format::time);
         is_unpaused_by_others(cluster, record) || woken.is_some_and(|woken| request.at.is_none_or(|at| at <= woken))
     };
-    if is_deleted || record.is_some_and(is_woken) { Desired::Running } else { request.desired }
+    if is_deleted || record.is_some_and(is_woken) { Power::Running } else { request.desired }
 }
 
 /// Whether another client ended our pause while the cluster slept, or was about to: KKP brings up everything but etcd
@@ -37,7 +38,7 @@ pub(super) fn is_unpaused_by_others(cluster: &Cluster, record: &Record) -> bool 
 /// request is on the record.
 pub(super) fn is_overruled(facts: &Facts<'_>) -> bool {
     let on_cluster = Request::of(|key| facts.cluster.annotation(key));
-    on_cluster.is_some_and(|request| request.desired == Desired::Hibernating)
+    on_cluster.is_some_and(|request| request.desired == Power::Hibernating)
         && !facts.is_deleted()
-        && requested(facts.cluster, facts.record, facts.request) == Desired::Running
+        && requested(facts.cluster, facts.record, facts.request) == Power::Running
 }

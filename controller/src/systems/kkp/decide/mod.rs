@@ -32,7 +32,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shared::annotation::format;
-use shared::kkp::api::Desired;
+use shared::power::Power;
+
 use shared::kkp::data::Outcome;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::Record;
@@ -72,15 +73,15 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
 /// wake.
 fn wakes_without_record(facts: &Facts<'_>, phase: Phase) -> bool {
     let record = Record::begin(facts.cluster.uid(), facts.now).enter(phase, facts.now);
-    !phase.is_of_sleep() || effective(facts.cluster, Some(&record), facts.request, facts.now) == Desired::Running
+    !phase.is_of_sleep() || effective(facts.cluster, Some(&record), facts.request, facts.now) == Power::Running
 }
 
 /// Nothing has been done by a record yet.
 fn before(facts: &Facts<'_>, has_record: bool) -> Plan {
     match effective(facts.cluster, None, facts.request, facts.now) {
-        Desired::Running if has_record => ends(facts, Vec::new()),
-        Desired::Running => Plan::default(),
-        Desired::Hibernating => {
+        Power::Running if has_record => ends(facts, Vec::new()),
+        Power::Running => Plan::default(),
+        Power::Hibernating => {
             let plan = first(facts, &Record::begin(facts.cluster.uid(), facts.now), &[sleep::rows(Phase::Preflight)]);
             Plan { ends: has_record && plan.record.is_none(), ..plan }
         }
@@ -122,7 +123,7 @@ fn forget_counts(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
 /// Whether a sleep is under way that is to be undone.
 fn turns_around(facts: &Facts<'_>, record: &Record) -> bool {
     let desired = || effective(facts.cluster, Some(record), facts.request, facts.now);
-    record.phase.is_of_sleep() && desired() == Desired::Running
+    record.phase.is_of_sleep() && desired() == Power::Running
 }
 
 /// F2. A wake that needs the control plane waits for a slot. Until then the cluster is as it was: one whose pause

@@ -10,6 +10,7 @@ mod world;
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use shared::power::Power;
 use strum::IntoEnumIterator as _;
 
 use self::world::World;
@@ -35,12 +36,12 @@ fn each_row_has_its_place() {
 fn a_cluster_sleeps_and_wakes_as_it_was() {
     let mut world = World::new();
     let before = world.counts();
-    world.want(Desired::Hibernating);
+    world.want(Power::Hibernating);
     world.run(200);
     assert_eq!(world.phase(), Some(Phase::Dehydrated), "{world:#?}");
     assert!(world.machinery.machines.is_empty() && world.machinery.nodes.is_empty());
     assert!(world.cluster.spec.pause && world.control_plane.values().all(|count| *count == 0));
-    world.want(Desired::Running);
+    world.want(Power::Running);
     world.run(200);
     assert_eq!((world.phase(), world.counts()), (None, before), "{world:#?}");
     let suspended = world.cron_jobs.iter().map(|job| (job.suspended, job.ours));
@@ -55,10 +56,10 @@ fn a_record_that_is_lost_in_any_phase_costs_nothing() {
         let mut world = World::new();
         let before = (world.counts(), world.cron_jobs.clone());
         (world.stuck, world.refuses) = (lost_in == Phase::DrainTimedOut, lost_in == Phase::AwakePaused);
-        world.want(Desired::Hibernating);
+        world.want(Power::Hibernating);
         if !lost_in.is_of_sleep() && lost_in != Phase::DrainTimedOut {
             world.run(200);
-            world.want(Desired::Running);
+            world.want(Power::Running);
         }
         for _ in 0..400 {
             if world.phase() == Some(lost_in) {
@@ -71,7 +72,7 @@ fn a_record_that_is_lost_in_any_phase_costs_nothing() {
         world.record = None;
         world.run(300);
         (world.stuck, world.refuses) = (false, false);
-        world.want(Desired::Running);
+        world.want(Power::Running);
         world.run(400);
         assert_eq!((world.phase(), world.cluster.spec.pause), (None, false), "{lost_in} {later}: {world:#?}");
         assert_eq!((world.counts(), world.cron_jobs.clone()), before, "{lost_in} {later}");
@@ -82,7 +83,7 @@ fn a_record_that_is_lost_in_any_phase_costs_nothing() {
 #[test]
 fn a_cluster_that_is_deleted_without_its_record_gets_its_node() {
     let mut world = World::new();
-    world.want(Desired::Hibernating);
+    world.want(Power::Hibernating);
     world.run(200);
     world.record = None;
     world.run(10);
@@ -96,7 +97,7 @@ fn a_cluster_that_is_deleted_without_its_record_gets_its_node() {
 fn a_pause_that_another_client_ends_leaves_nothing_of_ours() {
     let mut world = World::new();
     let before = world.counts();
-    world.want(Desired::Hibernating);
+    world.want(Power::Hibernating);
     world.run(200);
     world.cluster.spec.pause = false;
     world.run(200);
@@ -115,7 +116,7 @@ proptest! {
     ) {
         let mut world = World::new();
         (world.kills, world.volumes) = (kills, volumes);
-        world.want(Desired::Hibernating);
+        world.want(Power::Hibernating);
         world.run(passes);
         world.delete();
         world.run(600);
@@ -137,16 +138,16 @@ proptest! {
         world.raised = raised;
         let mut desired = asleep;
         for passes in turns {
-            world.want(if desired { Desired::Hibernating } else { Desired::Running });
+            world.want(if desired { Power::Hibernating } else { Power::Running });
             world.run(passes);
             desired = !desired;
         }
-        world.want(if asleep { Desired::Hibernating } else { Desired::Running });
+        world.want(if asleep { Power::Hibernating } else { Power::Running });
         world.run(600);
         if asleep {
             prop_assert_eq!(world.phase(), Some(Phase::Dehydrated));
             prop_assert!(world.machinery.machines.is_empty());
-            world.want(Desired::Running);
+            world.want(Power::Running);
             world.run(600);
         }
         prop_assert_eq!(world.phase(), None);

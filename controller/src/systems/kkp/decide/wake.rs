@@ -24,10 +24,10 @@
 
 use std::time::Duration;
 
-use shared::kkp::api::Desired;
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::{Machines, Record, Workload, has_our_reason};
+use shared::power::Power;
 use shared::text::list;
 
 use super::control_plane::{Replicas, is_needed};
@@ -232,7 +232,7 @@ fn nodes_are_missing(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let wanted = user.deployments.iter().fold(0_u32, |sum, one| sum.saturating_add(one.replicas));
     let wanted = if facts.is_deleted() { wanted.min(1) } else { wanted };
     let ready = user.nodes.iter().filter(|node| node.ready && node.has_machine && !node.leaves).count();
-    let sleeps_again = effective(facts.cluster, Some(record), facts.request, facts.now) == Desired::Hibernating;
+    let sleeps_again = effective(facts.cluster, Some(record), facts.request, facts.now) == Power::Hibernating;
     let waits = (wanted as usize) > ready && !sleeps_again && !goes_on_regardless(facts);
     let message = format!("{ready} of {wanted} Nodes are ready");
     waits.then(|| waits_for_nodes(facts, record, user, &message))

@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use shared::cloud::Spot;
+use shared::power::Power;
 
 use super::properties::any_cluster;
 use super::*;
@@ -206,7 +207,7 @@ proptest! {
         for action in &plan.actions {
             match action {
                 Action::Terminate(ids) => {
-                    prop_assert_eq!(cluster.desired(), Desired::Hibernating);
+                    prop_assert_eq!(cluster.desired(), Power::Hibernating);
                     prop_assert!(!ids.is_empty() && ids.iter().all(|id| kind(id).0 == ONCE));
                     let mut rest = machines.iter().filter(|(kind, _)| *kind != ONCE);
                     prop_assert!(rest.all(|(_, state)| !matches!(state, Running | Pending)));

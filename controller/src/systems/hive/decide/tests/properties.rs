@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use shared::cloud::InstanceState::{Halted, Pending, Running, ShuttingDown, Stopped, Stopping, Terminated, Unknown};
+use shared::power::Power;
 
 use super::*;
 
@@ -86,12 +87,12 @@ proptest! {
             let machines = facts.machines.as_ref().unwrap().as_ref().unwrap();
             match action {
                 Action::Stop(ids) => {
-                    prop_assert_eq!(cluster.desired(), Desired::Hibernating);
+                    prop_assert_eq!(cluster.desired(), Power::Hibernating);
                     prop_assert_eq!(ids, &machines.to_stop(|_| true));
                     prop_assert!(lifecycle == Lifecycle::Recreate || *ids == machines.in_state(&[Running]));
                 }
                 Action::Start(ids) => {
-                    prop_assert_eq!(cluster.desired(), Desired::Running);
+                    prop_assert_eq!(cluster.desired(), Power::Running);
                     prop_assert_eq!(ids, &machines.to_start(|_| true));
                     prop_assert!(lifecycle == Lifecycle::Recreate || *ids == machines.in_state(&[Stopped]));
                 }

@@ -6,6 +6,7 @@ use shared::annotation::keys;
 use shared::cloud::InstanceState::{Running, Stopped};
 use shared::hive::api::ClusterPoolReference;
 use shared::hive::conditions::PROGRESS;
+use shared::power::Power;
 
 use super::*;
 
@@ -43,7 +44,7 @@ fn decided(cluster: &ClusterDeployment, sync: Sync, upgrade: Option<Upgrade>) ->
     decide(&Facts { sync, upgrade, ..facts(cluster).machines_are(&[Running, Running]) })
 }
 
-fn sets(to: Desired, because: &str) -> Vec<Action> {
+fn sets(to: Power, because: &str) -> Vec<Action> {
     vec![Action::SetPowerState { to, because: because.into() }]
 }
 
@@ -79,7 +80,7 @@ fn row_9_waits_for_the_cluster_sync_but_not_for_ever() {
     ] {
         let machines = Facts { sync, ..facts(&cluster) };
         assert_eq!(needs(&machines).is_none(), waits, "{case}");
-        let state = if cluster.desired() == Desired::Running { Stopped } else { Running };
+        let state = if cluster.desired() == Power::Running { Stopped } else { Running };
         let plan = decide(&Facts { sync, ..facts(&cluster).machines_are(&[state]) });
         assert_eq!(plan.actions.is_empty(), waits, "{case}: {plan:?}");
         let status = plan.status.unwrap_or_default();
@@ -120,7 +121,7 @@ fn rows_10_and_12a_sync_sets() {
 #[test]
 fn row_11_hibernate_after() {
     let due = |plan: &Plan| {
-        !plan.actions.is_empty() && plan.actions == sets(Desired::Hibernating, "hibernateAfter 8h0m0s has passed")
+        !plan.actions.is_empty() && plan.actions == sets(Power::Hibernating, "hibernateAfter 8h0m0s has passed")
     };
     let unsupported = told(cluster("Running"), ("False", reason::UNSUPPORTED), ("True", reason::RUNNING));
     let pool = |mut cluster: ClusterDeployment, claim: Option<&str>, claimed: Option<i64>| {
@@ -179,7 +180,7 @@ fn row_12a_comes_before_row_12c() {
     let instant = fake(sleeps_after(installed(fresh("Running"), HOUR), "1m"));
     assert_eq!(needs(&Facts { sync: Sync::NotApplied, ..facts(&instant) }), None, "no cloud and no spoke");
     let plan = decide(&Facts { sync: Sync::NotApplied, ..facts(&instant) });
-    assert_eq!(plan.actions, sets(Desired::Hibernating, "hibernateAfter 1m0s has passed"));
+    assert_eq!(plan.actions, sets(Power::Hibernating, "hibernateAfter 1m0s has passed"));
     let told = fake(sleeps_after(installed(fresh("Hibernating"), HOUR), "1m"));
     let plan = decide(&facts(&told));
     assert_eq!((says(&plan).2, message(&plan)), ("Hibernating", "Fake cluster is stopped"), "without a cloud");
@@ -210,7 +211,7 @@ fn wakes_when_the_user_said() {
         ("not a time", annotated(asleep.clone(), keys::WAKE_AT, "tomorrow"), false, None),
     ] {
         let plan = decide(&facts(&cluster).machines_are(&[Stopped]));
-        let wake = matches!(plan.actions.as_slice(), [Action::SetPowerState { to: Desired::Running, .. }]);
+        let wake = matches!(plan.actions.as_slice(), [Action::SetPowerState { to: Power::Running, .. }]);
         assert_eq!((wake, plan.due), (wakes, left), "{case}");
     }
     let running = annotated(awake_since(HOUR), keys::WAKE_AT, &at(-HOUR).to_string());
@@ -242,7 +243,7 @@ fn a_scheduled_wake_from_an_earlier_sleep_is_ignored_and_reported() {
         ("the request is of an earlier sleep", requested_at(wake_at(begins, -1), -2 * HOUR), false, true),
     ] {
         let plan = decide(&facts(&cluster).machines_are(&[Stopped]));
-        let wake = matches!(plan.actions.as_slice(), [Action::SetPowerState { to: Desired::Running, .. }]);
+        let wake = matches!(plan.actions.as_slice(), [Action::SetPowerState { to: Power::Running, .. }]);
         let reported = plan.notice.is_some_and(|notice| notice.reason == "WakeAtIgnored");
         assert_eq!((wake, reported), (wakes, ignored), "{case}");
     }

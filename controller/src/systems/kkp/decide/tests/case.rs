@@ -8,6 +8,7 @@ use shared::kkp::api::{Cluster, Request};
 use shared::kkp::keys;
 use shared::kkp::phase::Limits;
 use shared::kkp::record::{Machines, Numbers, Record, RecordError};
+use shared::power::Power;
 
 use super::super::*;
 use super::control_plane::Replicas;
@@ -24,7 +25,7 @@ pub(super) fn now() -> Timestamp {
 /// A situation, to be changed by a case.
 pub(super) struct Case {
     pub(super) cluster: Cluster,
-    pub(super) desired: Desired,
+    pub(super) desired: Power,
     pub(super) record: Option<Record>,
     pub(super) unread: Option<RecordError>,
     pub(super) control_plane: Vec<Replicas>,
@@ -46,7 +47,7 @@ pub(super) fn replicas(name: &str, wanted: u32) -> Replicas {
 }
 
 impl Case {
-    pub(super) fn new(desired: Desired, phase: Option<Phase>) -> Self {
+    pub(super) fn new(desired: Power, phase: Option<Phase>) -> Self {
         let record = phase.map(|phase| {
             let mut record = Record::begin(UID, now()).enter(phase, now());
             for (name, count) in [("apiserver", 2), ("scheduler", 1), ("etcd", 3)] {
@@ -56,7 +57,7 @@ impl Case {
             record
         });
         let mut cluster = up_to_date();
-        confirm(&mut cluster, phase.or((desired == Desired::Hibernating).then_some(Phase::Preflight)));
+        confirm(&mut cluster, phase.or((desired == Power::Hibernating).then_some(Phase::Preflight)));
         cluster.spec.pause =
             matches!(phase, Some(Phase::ScalingDownControlPlane | Phase::Dehydrated | Phase::StartingControlPlane));
         cluster.spec.pause_reason = Some(keys::PAUSED_BY_US.to_owned());

@@ -13,6 +13,7 @@ use shared::kkp::api::{Cluster, Request};
 use shared::kkp::keys;
 use shared::kkp::phase::Limits;
 use shared::kkp::record::{Machines, Numbers, Record, is_paused_by_us};
+use shared::power::Power;
 use strum::IntoEnumIterator as _;
 
 use super::super::control_plane::Replicas;
@@ -168,7 +169,7 @@ impl Forged {
                 deletes_volumes: false,
             })
             .collect();
-        let desired = if self.asleep { Desired::Hibernating } else { Desired::Running };
+        let desired = if self.asleep { Power::Hibernating } else { Power::Running };
         let plan = decide(&Facts {
             cluster: &cluster,
             request: Request { desired, at: Some(now()) },
@@ -283,7 +284,7 @@ proptest! {
         let mut world = World::new();
         if protected {
             annotate(&mut world.cluster, common::PROTECTED, "true");
-            world.want(Desired::Hibernating);
+            world.want(Power::Hibernating);
         }
         if paused {
             pause(&mut world.cluster, FOREIGN[usize::from(protected)]);
@@ -419,11 +420,11 @@ fn a_wake_restores_everything_and_leaves_the_pause_of_another_client() {
     for foreign in FOREIGN {
         let mut world = World::new();
         let before = world.counts();
-        world.want(Desired::Hibernating);
+        world.want(Power::Hibernating);
         world.run(200);
         assert_eq!(world.phase(), Some(Phase::Dehydrated));
         pause(&mut world.cluster, foreign);
-        world.want(Desired::Running);
+        world.want(Power::Running);
         world.run(200);
         assert!(world.cluster.spec.pause, "{foreign:?}: {world:#?}");
         assert_eq!((world.phase(), world.counts()), (None, before), "{foreign:?}: {world:#?}");
@@ -437,7 +438,7 @@ fn a_wake_restores_everything_and_leaves_the_pause_of_another_client() {
 fn a_pause_that_follows_the_end_of_ours_is_of_another_client() {
     let mut world = World::new();
     let before = world.counts();
-    world.want(Desired::Hibernating);
+    world.want(Power::Hibernating);
     world.run(200);
     world.cluster.spec.pause = false;
     world.run(1);
@@ -452,7 +453,7 @@ fn a_protection_undoes_a_sleep_that_is_under_way_and_leaves_one_that_is_complete
     for passes in 0..120 {
         let mut world = World::new();
         let before = world.counts();
-        world.want(Desired::Hibernating);
+        world.want(Power::Hibernating);
         world.run(passes);
         let asleep = world.phase() == Some(Phase::Dehydrated);
         annotate(&mut world.cluster, common::PROTECTED, "true");
@@ -480,7 +481,7 @@ fn a_cluster_wakes_as_it_was_although_record_or_condition_is_lost() {
         for lost in ["record", "condition"] {
             let mut world = World::new();
             let before = world.counts();
-            world.want(Desired::Hibernating);
+            world.want(Power::Hibernating);
             world.run(passes);
             let paused = world.cluster.spec.pause;
             match lost {
@@ -488,7 +489,7 @@ fn a_cluster_wakes_as_it_was_although_record_or_condition_is_lost() {
                 _ if paused => confirm(&mut world.cluster, None),
                 _ => continue, // held: see `a_record_stands_by_its_uid_and_our_condition`
             }
-            world.want(Desired::Running);
+            world.want(Power::Running);
             world.run(400);
             let (plane, machines) = world.counts();
             assert_eq!((world.phase(), world.cluster.spec.pause), (None, false), "{lost} after {passes}: {world:#?}");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use shared::kkp::keys::{self, ACTIVE_RESTORE};
 use shared::kkp::record::RecordError;
+use shared::power::Power;
 
 use super::super::*;
 use super::case::{Case, NOW, SLEEP, deployment, is_over, node, now, raised, replicas};
@@ -14,7 +15,7 @@ use super::world::{UID, confirm, say, workload};
 #[test]
 fn an_unpause_by_another_client_is_a_wake() {
     for phase in [Phase::ScalingDownControlPlane, Phase::Dehydrated] {
-        let mut case = Case::new(Desired::Hibernating, Some(phase));
+        let mut case = Case::new(Power::Hibernating, Some(phase));
         case.cluster.spec.pause = false;
         let woken = case.plan().record.unwrap();
         assert_eq!((woken.phase, woken.woken.as_deref()), (Phase::StartingControlPlane, Some(NOW)));
@@ -36,7 +37,7 @@ fn an_unpause_by_another_client_is_a_wake() {
 /// Rows 20, 21 and 27: KKP restores nothing, so the record does.
 #[test]
 fn a_cluster_that_kkp_leaves_alone_is_restored_from_the_record() {
-    let mut case = Case::new(Desired::Running, Some(Phase::StartingControlPlane));
+    let mut case = Case::new(Power::Running, Some(Phase::StartingControlPlane));
     case.unpause_refused = Some("invalid datacenter name");
     let all =
         [("etcd", 3), ("apiserver", 2), ("scheduler", 1)].map(|(name, count)| Action::Restore(workload(name), count));
@@ -47,7 +48,7 @@ fn a_cluster_that_kkp_leaves_alone_is_restored_from_the_record() {
     assert_eq!(case.enters(), Some(Phase::WaitingForApi), "although KKP still refuses");
     case.enter(Phase::WaitingForApi);
     assert_eq!(case.plan().actions, [Action::Unpause]);
-    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
+    let mut case = Case::new(Power::Running, Some(Phase::WaitingForNodes));
     (case.unpause_refused, case.cluster.spec.pause) = (Some("invalid datacenter name"), true);
     case.machinery = Some(Machinery::default());
     assert_eq!(case.enters(), Some(Phase::AwakePaused));
@@ -89,16 +90,16 @@ fn a_pause_is_ours_by_the_sleep_that_it_names() {
         };
         let what = format!("{sleep:?} {rebuilt} {woken:?}");
         if woken.is_none() {
-            let pausing = case(Desired::Hibernating, Phase::Pausing);
+            let pausing = case(Power::Hibernating, Phase::Pausing);
             assert_eq!(pausing.enters(), is_ours.then_some(Phase::ScalingDownControlPlane), "{what}");
             assert_eq!(pausing.says().starts_with("another client has paused the cluster"), !is_ours, "{what}");
             assert!(pausing.plan().actions.is_empty(), "{what}");
         }
-        let starting = case(Desired::Running, Phase::StartingControlPlane).plan();
+        let starting = case(Power::Running, Phase::StartingControlPlane).plan();
         assert_eq!(starting.actions.contains(&Action::Unpause), is_ours, "{what}");
         // KKP leaves it alone.
         assert_eq!(starting.actions.contains(&Action::Restore(workload("scheduler"), 1)), !is_ours, "{what}");
-        let awake = case(Desired::Running, Phase::AwakePaused).plan();
+        let awake = case(Power::Running, Phase::AwakePaused).plan();
         assert_eq!(awake.actions.contains(&Action::Unpause), is_ours, "{what}");
         assert_eq!(awake.warning.map(|warning| warning.reason), (!is_ours).then_some("PausedByOthers"), "{what}");
     }
@@ -109,7 +110,7 @@ fn a_pause_is_ours_by_the_sleep_that_it_names() {
 fn a_wake_waits_for_a_restore_of_etcd() {
     let phases = [Phase::StartingControlPlane, Phase::WaitingForApi, Phase::ScalingUpMachines, Phase::AwakePaused];
     for (phase, paused) in phases.into_iter().flat_map(|phase| [(phase, true), (phase, false)]) {
-        let mut case = Case::new(Desired::Running, Some(phase));
+        let mut case = Case::new(Power::Running, Some(phase));
         case.cluster.spec.pause = paused;
         case.record.as_mut().unwrap().machine_deployments.clear(); // they are dropped first
         case.machinery = Some(Machinery { deployments: vec![deployment(0)], ..Machinery::default() });
@@ -124,7 +125,7 @@ fn a_wake_waits_for_a_restore_of_etcd() {
 
 #[test]
 fn a_record_that_is_missing_is_rebuilt_from_the_copies_or_named() {
-    for desired in [Desired::Hibernating, Desired::Running] {
+    for desired in [Power::Hibernating, Power::Running] {
         let mut case = Case::new(desired, None);
         case.cluster.spec.pause = true;
         let plan = case.plan();
@@ -135,7 +136,7 @@ fn a_record_that_is_missing_is_rebuilt_from_the_copies_or_named() {
         assert_eq!((record.phase, record.uid.as_str()), (Phase::Dehydrated, UID));
         assert_eq!(record.control_plane.values().copied().collect::<Vec<_>>(), [2, 3]);
     }
-    let mut case = Case::new(Desired::Running, Some(Phase::ScalingUpMachines));
+    let mut case = Case::new(Power::Running, Some(Phase::ScalingUpMachines));
     case.record.as_mut().unwrap().machine_deployments.clear();
     let deployments = vec![MachineDeployment { copy: Some(2), ..deployment(0) }];
     case.machinery = Some(Machinery { deployments, ..Machinery::default() });
@@ -154,35 +155,35 @@ fn a_record_of_no_use_holds_up_a_sleep_and_is_rebuilt_for_a_wake() {
         (None, Some(RecordError::TooLong), "RecordUnreadable"),
     ] {
         for phase in [None, Some(Draining), Some(ScalingDownControlPlane), Some(Dehydrated), Some(WaitingForNodes)] {
-            let mut case = Case::new(Desired::Hibernating, phase);
+            let mut case = Case::new(Power::Hibernating, phase);
             (case.record, case.unread) = (record.clone(), unread);
             confirm(&mut case.cluster, phase);
             case.cluster.spec.pause |= phase.is_none(); // our pause alone
             let (begun, is_wake) = (phase.unwrap_or(Dehydrated), phase == Some(WaitingForNodes));
-            for desired in [Desired::Hibernating, Desired::Running] {
+            for desired in [Power::Hibernating, Power::Running] {
                 case.desired = desired;
                 case.control_plane = vec![replicas("apiserver", 0), replicas("scheduler", 1), replicas("etcd", 0)];
                 let held = case.plan();
                 assert!(held.record.is_none() && held.actions.is_empty() && !held.ends, "{reason} {phase:?}");
                 assert_eq!(held.report.as_ref().map(|report| report.reason.as_str()), Some(reason), "{phase:?}");
                 let waits = held.report.unwrap().message.contains("etcd carries no copy of its count");
-                assert_eq!(waits, is_wake || desired == Desired::Running, "{reason} {phase:?}");
+                assert_eq!(waits, is_wake || desired == Power::Running, "{reason} {phase:?}");
                 case.control_plane[0].copy = Some(2);
                 case.control_plane[2].copy = Some(3);
                 let plan = case.plan();
                 assert_eq!((plan.actions.len(), plan.ends), (0, false));
                 let Some(rebuilt) = plan.record else {
-                    assert!(!is_wake && desired == Desired::Hibernating, "{reason} {phase:?}");
+                    assert!(!is_wake && desired == Power::Hibernating, "{reason} {phase:?}");
                     continue;
                 };
-                assert!(is_wake || desired == Desired::Running, "{reason} {phase:?}");
+                assert!(is_wake || desired == Power::Running, "{reason} {phase:?}");
                 assert_eq!((rebuilt.uid.as_str(), rebuilt.phase, rebuilt.corrections), (UID, begun, 3));
                 assert_eq!(rebuilt.control_plane.values().copied().collect::<Vec<_>>(), [2, 1, 3]);
                 assert!(plan.warning.is_some_and(|warning| warning.note.contains(reason)));
             }
         }
         // Of a cluster that runs, nothing is rebuilt.
-        let mut case = Case::new(Desired::Running, None);
+        let mut case = Case::new(Power::Running, None);
         (case.record, case.unread) = (record, unread);
         case.control_plane = vec![replicas("apiserver", 2), replicas("etcd", 3)];
         let plan = case.plan();
@@ -196,7 +197,7 @@ fn a_record_of_no_use_holds_up_a_sleep_and_is_rebuilt_for_a_wake() {
 fn the_advice_about_a_missing_record_works() {
     for phase in [None, Some(Phase::Pausing), Some(Phase::ScalingDownControlPlane), Some(Phase::Dehydrated)] {
         for raises_first in [true, false] {
-            let mut case = Case::new(Desired::Hibernating, phase);
+            let mut case = Case::new(Power::Hibernating, phase);
             (case.record, case.cluster.spec.pause, case.machinery) = (None, true, Some(Machinery::default()));
             case.cluster.metadata.annotations = Some([(keys::POWER_STATE.to_owned(), "Hibernating".to_owned())].into());
             confirm(&mut case.cluster, phase);
@@ -229,7 +230,7 @@ fn the_advice_about_a_missing_record_works() {
                     case.record = None;
                 }
                 if plan.clears_intent {
-                    case.desired = Desired::Running;
+                    case.desired = Power::Running;
                 }
                 say(&mut case.cluster, plan.report);
             }
@@ -242,7 +243,7 @@ fn the_advice_about_a_missing_record_works() {
 /// The record is restored in place of that: the cluster sleeps on, and nothing that was raised meanwhile is set to 0.
 #[test]
 fn a_missing_record_that_is_restored_is_gone_on_from() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::Dehydrated));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::Dehydrated));
     let record = case.record.take();
     let held = case.plan().report;
     say(&mut case.cluster, held);
@@ -259,7 +260,7 @@ fn what_is_left_of_a_pause_that_another_client_has_ended_goes() {
         (Phase::StartingControlPlane, vec![Action::Unpause]),
         (Phase::WaitingForNodes, vec![Action::TouchBackups, Action::Unpause]),
     ] {
-        let mut case = Case { left: true, control_plane: up.clone(), ..Case::new(Desired::Running, Some(phase)) };
+        let mut case = Case { left: true, control_plane: up.clone(), ..Case::new(Power::Running, Some(phase)) };
         (case.cluster.spec.pause, case.machinery) = (false, Some(Machinery::default()));
         assert_eq!(case.plan().actions, actions, "{phase}");
         // Or nothing is left but the date, or the name of the sleep.
@@ -278,7 +279,7 @@ fn what_is_left_of_a_pause_that_another_client_has_ended_goes() {
 /// Row 18: the counts are those of the backup.
 #[test]
 fn during_an_etcd_restore_the_recorded_counts_are_dropped() {
-    let mut case = Case::new(Desired::Running, Some(Phase::ScalingUpMachines));
+    let mut case = Case::new(Power::Running, Some(Phase::ScalingUpMachines));
     case.machinery = Some(Machinery { deployments: vec![deployment(0)], ..Machinery::default() });
     assert_eq!(case.plan().actions, [raised("kube-system/a", 2)]);
     for (phase, drops) in [
@@ -287,7 +288,7 @@ fn during_an_etcd_restore_the_recorded_counts_are_dropped() {
         (Phase::StartingControlPlane, true),
         (Phase::ScalingUpMachines, true),
     ] {
-        let mut case = Case::new(Desired::Running, Some(phase));
+        let mut case = Case::new(Power::Running, Some(phase));
         case.cluster.metadata.annotations = Some([(ACTIVE_RESTORE.to_owned(), "r".to_owned())].into());
         let plan = case.plan();
         let emptied = plan.record.is_some_and(|record| record.machine_deployments.is_empty() && record.phase == phase);
@@ -298,7 +299,7 @@ fn during_an_etcd_restore_the_recorded_counts_are_dropped() {
 /// K13 let the DELETE pass, or the webhook was not asked.
 #[test]
 fn a_cluster_that_is_deleted_with_certificates_that_end_soon_is_warned_of_once() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::Dehydrated));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::Dehydrated));
     case.cluster.metadata.deletion_timestamp = Some(Time(now()));
     for (expiry, warns) in [
         ("2026-11-23T18:00:00Z", true),
@@ -312,7 +313,7 @@ fn a_cluster_that_is_deleted_with_certificates_that_end_soon_is_warned_of_once()
         assert_eq!(plan.warning.is_some(), warns, "{expiry}");
         assert!(plan.warning.is_none_or(|warning| warning.note.contains(expiry)), "{expiry}");
     }
-    (case.cluster.metadata.deletion_timestamp, case.desired) = (None, Desired::Running);
+    (case.cluster.metadata.deletion_timestamp, case.desired) = (None, Power::Running);
     assert_eq!((case.enters(), case.plan().warning), (Some(Phase::StartingControlPlane), None), "a wake renews them");
 }
 
@@ -320,7 +321,7 @@ fn a_cluster_that_is_deleted_with_certificates_that_end_soon_is_warned_of_once()
 #[test]
 fn a_cluster_that_is_deleted_is_brought_up_while_it_is_paused() {
     let deleted = |phase| {
-        let mut case = Case::new(Desired::Hibernating, Some(phase));
+        let mut case = Case::new(Power::Hibernating, Some(phase));
         case.cluster.metadata.deletion_timestamp = Some(Time(now()));
         case.machinery = Some(Machinery { deployments: vec![deployment(0)], ..Machinery::default() });
         case
@@ -360,7 +361,7 @@ fn a_cluster_that_is_deleted_is_brought_up_while_it_is_paused() {
 fn the_end_of_a_wake_replaces_a_request_that_a_newer_one_has_overruled() {
     let annotated = |state: &str| Some([(keys::POWER_STATE.to_owned(), state.to_owned())].into());
     for (state, clears) in [("Hibernating", true), ("Running", false)] {
-        let mut case = Case::new(Desired::Running, Some(Phase::AwakePaused));
+        let mut case = Case::new(Power::Running, Some(Phase::AwakePaused));
         (case.cluster.metadata.annotations, case.machinery) = (annotated(state), Some(Machinery::default()));
         let plan = case.plan();
         assert_eq!((is_over(&plan), plan.clears_intent), (true, clears), "{state}");

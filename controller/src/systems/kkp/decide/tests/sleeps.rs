@@ -6,6 +6,7 @@ use std::time::Duration;
 use shared::finding::{Finding, Severity};
 use shared::kkp::api::ResourceUsage;
 use shared::kkp::keys::{self, ACTIVE_RESTORE};
+use shared::power::Power;
 
 use super::super::*;
 use super::case::{Case, NOW, deployment, node, replicas};
@@ -14,7 +15,7 @@ use super::world::{confirm, say, workload};
 
 #[test]
 fn a_refused_preflight_changes_nothing_and_says_why() {
-    let mut case = Case::new(Desired::Hibernating, None);
+    let mut case = Case::new(Power::Hibernating, None);
     case.machinery = Some(Machinery::default());
     case.findings = vec![Finding::new(Severity::Forceable, "BarePods", "Pods without a controller: a/b")];
     assert_eq!(case.says(), "refused: Pods without a controller: a/b; --force accepts this");
@@ -29,7 +30,7 @@ fn a_refused_preflight_changes_nothing_and_says_why() {
 /// Row 5: etcd waits until no reconcile in flight raises anything again.
 #[test]
 fn etcd_goes_last_and_only_after_a_quiet_time() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownControlPlane));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::ScalingDownControlPlane));
     case.control_plane = vec![replicas("apiserver", 2), replicas("scheduler", 1), replicas("etcd", 3)];
     assert_eq!(case.plan().actions, [Action::ScaleDown(workload("scheduler"), 1)]);
     case.control_plane[1] = replicas("scheduler", 0);
@@ -49,7 +50,7 @@ fn etcd_goes_last_and_only_after_a_quiet_time() {
 /// Row 58: a Machine whose terminate call was not made keeps its instance.
 #[test]
 fn a_cluster_with_a_machine_is_never_paused() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::Pausing));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::Pausing));
     assert_eq!(case.plan().actions, [], "the user cluster is silent");
     case.machinery = Some(Machinery { machines: vec!["m".into()], ..Machinery::default() });
     assert_eq!((case.plan().actions, case.enters()), (vec![], Some(Phase::ScalingDownMachines)));
@@ -72,7 +73,7 @@ fn what_changed_since_the_preflight_is_checked_before_the_pause() {
         (3, "KKP applies changes"),
         (4, "StatefulSets etcd: "),
     ] {
-        let mut case = Case::new(Desired::Hibernating, Some(Phase::Pausing));
+        let mut case = Case::new(Power::Hibernating, Some(Phase::Pausing));
         case.machinery = Some(Machinery::default());
         match change {
             0 => (case.cluster.spec.pause, case.cluster.spec.pause_reason) = (true, Some("maintenance".into())),
@@ -89,7 +90,7 @@ fn what_changed_since_the_preflight_is_checked_before_the_pause() {
 
 #[test]
 fn nothing_is_stopped_whose_volumes_would_be_deleted() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownControlPlane));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::ScalingDownControlPlane));
     case.machinery = Some(Machinery::default());
     case.record.as_mut().unwrap().quiet_since = Some("2026-11-22T17:00:00Z".to_owned());
     case.control_plane[2] = Replicas { deletes_volumes: true, ..replicas("etcd", 3) };
@@ -101,7 +102,7 @@ fn nothing_is_stopped_whose_volumes_would_be_deleted() {
 /// Row 58.
 #[test]
 fn a_machine_that_appears_after_the_pause_wakes_the_cluster_before_its_api_goes() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownControlPlane));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::ScalingDownControlPlane));
     let ending = Replicas { running: true, ..replicas("machine-controller", 0) };
     case.control_plane = vec![replicas("apiserver", 2), ending, replicas("etcd", 3)];
     case.record.as_mut().unwrap().note(workload("machine-controller"), 1);
@@ -115,7 +116,7 @@ fn a_machine_that_appears_after_the_pause_wakes_the_cluster_before_its_api_goes(
 /// A copy that is left of an earlier sleep loses no count.
 #[test]
 fn a_stale_copy_below_the_count_is_not_what_comes_back() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownControlPlane));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::ScalingDownControlPlane));
     let grown = |name, count, copy| Replicas { copy: Some(copy), ..replicas(name, count) };
     case.control_plane = vec![grown("apiserver", 4, 1), grown("scheduler", 1, 2), grown("etcd", 5, 3)];
     let noted = case.plan().record.unwrap();
@@ -135,7 +136,7 @@ fn a_stale_copy_below_the_count_is_not_what_comes_back() {
 
 #[test]
 fn counts_that_are_raised_during_the_drain_are_recorded_too() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownMachines));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::ScalingDownMachines));
     case.record.as_mut().unwrap().machine_deployments.get_mut("kube-system/a").unwrap().replicas = 0;
     case.machinery = Some(Machinery { deployments: vec![deployment(3)], ..Machinery::default() });
     assert_eq!(case.plan().record.unwrap().machine_deployments["kube-system/a"].replicas, 3);
@@ -144,7 +145,7 @@ fn counts_that_are_raised_during_the_drain_are_recorded_too() {
 /// Rows 54 to 57.
 #[test]
 fn nodes_that_join_late_are_cordoned_and_orphans_deleted_once_they_are_stale() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownMachines));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::ScalingDownMachines));
     let late = Node { cordoned: true, skips_eviction: false, ..node("late") };
     case.machinery = Some(Machinery {
         machines: vec!["m".into()],
@@ -164,7 +165,7 @@ fn nodes_that_join_late_are_cordoned_and_orphans_deleted_once_they_are_stale() {
 /// Row 60: the CSI controllers of kube-system detach what the workloads used.
 #[test]
 fn kube_system_is_drained_once_nothing_is_attached() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::Draining));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::Draining));
     let pod = |name: &str, stage| Pod { name: name.into(), stage, ..Pod::default() };
     let (db, web, csi) =
         (pod("a/db", Stage::WithVolumes), pod("a/web", Stage::Others), pod("kube-system/csi", Stage::System));
@@ -186,7 +187,7 @@ fn kube_system_is_drained_once_nothing_is_attached() {
 
 #[test]
 fn a_drain_that_timed_out_is_undone_and_begins_again_when_it_is_requested_again() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::DrainTimedOut));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::DrainTimedOut));
     case.machinery =
         Some(Machinery { nodes: vec![node("a")], deployments: vec![deployment(2)], ..Machinery::default() });
     case.record.as_mut().unwrap().entered = "2026-11-22T18:00:01Z".into();
@@ -202,7 +203,7 @@ fn a_drain_that_timed_out_is_undone_and_begins_again_when_it_is_requested_again(
         case.record.as_mut().unwrap().entered = entered.into();
         assert!(case.ends(), "the request is newer than {entered}");
     }
-    case.desired = Desired::Running;
+    case.desired = Power::Running;
     assert!(case.ends());
 }
 
@@ -210,7 +211,7 @@ fn a_drain_that_timed_out_is_undone_and_begins_again_when_it_is_requested_again(
 #[test]
 fn a_drain_that_timed_out_names_what_it_waited_for_and_the_last_error() {
     let last = "waiting for Pods to end: shop/db-0; retried after an error: write Pod shop/db-0: denied";
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::Draining));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::Draining));
     let untouched = Pod { name: "kube-system/csi".into(), stage: Stage::System, ..Pod::default() };
     let deployments = vec![deployment(2)];
     case.machinery = Some(Machinery { pods: vec![untouched], deployments, ..Machinery::default() });
@@ -235,7 +236,7 @@ fn a_copy_is_older_than_what_others_have_written_since() {
 /// Operators of the network tolerate every taint: their controllers place them on cordoned Nodes again.
 #[test]
 fn a_drain_ends_although_pods_return_to_cordoned_nodes_or_have_no_kubelet() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::Draining));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::Draining));
     let pod = |returned: Option<&str>, is_lost, terminating| Pod {
         name: "kube-system/operator".into(),
         returned: returned.map(|at| at.parse().unwrap()),
@@ -259,7 +260,7 @@ fn a_drain_ends_although_pods_return_to_cordoned_nodes_or_have_no_kubelet() {
 /// A paused cluster keeps the quota that it used last, and Pods of Nodes that are gone would be found by the wake.
 #[test]
 fn the_pause_waits_for_the_quota_and_for_lost_pods() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::MachinesScaledDown));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::MachinesScaledDown));
     let usage = |cpu: &str| Some(ResourceUsage { cpu: Some(cpu.to_owned()), ..ResourceUsage::default() });
     for (cpu, enters) in [("8", None), ("500m", None), ("0", Some(Phase::Pausing)), ("0m", Some(Phase::Pausing))] {
         case.cluster.status.as_mut().unwrap().resource_usage = usage(cpu);
@@ -277,7 +278,7 @@ fn the_pause_waits_for_the_quota_and_for_lost_pods() {
 /// Row 15: KKP renews certificates only while the cluster is not paused.
 #[test]
 fn certificates_that_expire_within_two_weeks_are_a_warning() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::Dehydrated));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::Dehydrated));
     for (expiry, warns) in [("2026-12-06T17:00:00Z", true), ("2026-12-06T19:00:00Z", false), ("soon", false)] {
         case.cluster.metadata.annotations = Some([(keys::CERTIFICATES_EXPIRE_AT.to_owned(), expiry.to_owned())].into());
         assert_eq!(case.says().contains("; the control plane's certificates expire at"), warns, "{expiry}");
@@ -287,7 +288,7 @@ fn certificates_that_expire_within_two_weeks_are_a_warning() {
 
 #[test]
 fn what_takes_too_long_names_its_blocker_and_waits_longer() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownMachines));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::ScalingDownMachines));
     case.machinery =
         Some(Machinery { machines: vec!["m-1".into()], deployments: vec![deployment(0)], ..Machinery::default() });
     assert_eq!(case.says(), "waiting for Machines to go: m-1");
@@ -298,7 +299,7 @@ fn what_takes_too_long_names_its_blocker_and_waits_longer() {
 
 #[test]
 fn raised_replicas_are_corrected_three_times_and_then_left_alone() {
-    let mut case = Case::new(Desired::Hibernating, Some(Phase::Dehydrated));
+    let mut case = Case::new(Power::Hibernating, Some(Phase::Dehydrated));
     assert!(case.says().starts_with("asleep since 2026-11-22T18:00:00Z"), "{}", case.says());
     case.control_plane[1] = replicas("scheduler", 1);
     for corrections in 0..3 {
@@ -315,7 +316,7 @@ fn raised_replicas_are_corrected_three_times_and_then_left_alone() {
         let mut case = Case {
             record: plan.record,
             control_plane: case.control_plane.clone(),
-            ..Case::new(Desired::Hibernating, None)
+            ..Case::new(Power::Hibernating, None)
         };
         confirm(&mut case.cluster, Some(Phase::ScalingDownControlPlane));
         case.cluster.spec.pause = true;
@@ -334,16 +335,16 @@ fn raised_replicas_are_corrected_three_times_and_then_left_alone() {
 /// Row 10: each waking cluster counts as an update under way.
 #[test]
 fn what_finds_no_slot_stays_as_it_is_and_what_has_begun_goes_on() {
-    let mut case = Case { may_begin: false, ..Case::new(Desired::Hibernating, None) };
+    let mut case = Case { may_begin: false, ..Case::new(Power::Hibernating, None) };
     case.machinery = Some(Machinery::default());
     assert!(case.enters().is_none() && case.says().starts_with("waiting for a free slot"), "{}", case.says());
-    let case = Case { may_begin: false, ..Case::new(Desired::Running, Some(Phase::Dehydrated)) };
+    let case = Case { may_begin: false, ..Case::new(Power::Running, Some(Phase::Dehydrated)) };
     let plan = case.plan();
     assert!(plan.record.is_none() && plan.actions.is_empty() && plan.report.is_some_and(|report| report.dehydrated));
     // A drain is undone at once: nothing of the seed is needed for that.
-    let case = Case { may_begin: false, ..Case::new(Desired::Running, Some(Phase::Draining)) };
+    let case = Case { may_begin: false, ..Case::new(Power::Running, Some(Phase::Draining)) };
     assert_eq!(case.enters(), Some(Phase::WaitingForMachineController));
-    let mut case = Case { may_begin: false, ..Case::new(Desired::Hibernating, Some(Phase::Dehydrated)) };
+    let mut case = Case { may_begin: false, ..Case::new(Power::Hibernating, Some(Phase::Dehydrated)) };
     case.cluster.spec.pause = false;
     assert_eq!(case.enters(), Some(Phase::StartingControlPlane), "KKP brings up everything but etcd (row 8)");
 }

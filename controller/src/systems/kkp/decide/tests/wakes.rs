@@ -7,11 +7,12 @@ use super::super::*;
 use super::case::{Case, deployment, node, replicas};
 use super::control_plane::Replicas;
 use super::world::workload;
+use shared::power::Power;
 
 /// Rows 8 and 9: never the end of the pause alone, and etcd first.
 #[test]
 fn etcd_rises_and_the_pause_ends_back_to_back() {
-    let mut case = Case::new(Desired::Running, Some(Phase::StartingControlPlane));
+    let mut case = Case::new(Power::Running, Some(Phase::StartingControlPlane));
     assert_eq!(case.plan().actions, [Action::Restore(workload("etcd"), 3), Action::Unpause]);
     case.control_plane[2] = Replicas { ready: false, ..replicas("etcd", 3) };
     case.cluster.spec.pause = false;
@@ -23,7 +24,7 @@ fn etcd_rises_and_the_pause_ends_back_to_back() {
 /// A Deployment of others in the namespace, and one that does not become ready.
 #[test]
 fn a_wake_restores_what_kkp_does_not_and_in_the_end_waits_for_what_it_needs() {
-    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForApi));
+    let mut case = Case::new(Power::Running, Some(Phase::WaitingForApi));
     let broken = Replicas { ready: false, copy: Some(1), ..replicas("prometheus", 1) };
     let exporter = Replicas { copy: Some(1), ..replicas("exporter", 0) };
     case.control_plane = vec![replicas("apiserver", 2), exporter, broken, replicas("etcd", 3)];
@@ -39,18 +40,18 @@ fn a_wake_restores_what_kkp_does_not_and_in_the_end_waits_for_what_it_needs() {
 
 #[test]
 fn a_wake_that_lacks_nodes_opens_those_it_has_and_lets_the_cluster_sleep_again() {
-    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
+    let mut case = Case::new(Power::Running, Some(Phase::WaitingForNodes));
     let nodes = vec![node("a")];
     case.machinery = Some(Machinery { deployments: vec![deployment(2)], nodes, ..Machinery::default() });
     assert_eq!(case.plan().actions, [Action::Uncordon(vec!["a".into()])]);
-    case.desired = Desired::Hibernating;
+    case.desired = Power::Hibernating;
     assert!(case.ends());
 }
 
 /// A wake during `ScalingDownMachines`: the Nodes of Machines that terminate are none of the new ones.
 #[test]
 fn nodes_that_leave_are_neither_counted_nor_opened_again() {
-    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
+    let mut case = Case::new(Power::Running, Some(Phase::WaitingForNodes));
     let leaving = Node { leaves: true, ..node("old") };
     let nodes = vec![leaving.clone(), node("new-1")];
     case.machinery = Some(Machinery { deployments: vec![deployment(2)], nodes, ..Machinery::default() });
@@ -63,7 +64,7 @@ fn nodes_that_leave_are_neither_counted_nor_opened_again() {
 /// Row 11: KKP keeps annotations that it does not know.
 #[test]
 fn our_copies_of_counts_go_with_the_wake() {
-    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
+    let mut case = Case::new(Power::Running, Some(Phase::WaitingForNodes));
     case.control_plane[0].copy = Some(2);
     case.machinery = Some(Machinery::default());
     assert_eq!(case.plan().actions, [Action::Unmark(vec![workload("apiserver")]), Action::TouchBackups]);
@@ -73,10 +74,10 @@ fn our_copies_of_counts_go_with_the_wake() {
 #[test]
 fn annotations_of_a_deployment_that_another_client_has_raised_wait_for_its_nodes() {
     let deployments = vec![MachineDeployment { copy: Some(2), ..deployment(1) }];
-    let mut case = Case::new(Desired::Running, Some(Phase::ScalingUpMachines));
+    let mut case = Case::new(Power::Running, Some(Phase::ScalingUpMachines));
     case.machinery = Some(Machinery { deployments: deployments.clone(), ..Machinery::default() });
     assert_eq!((case.enters(), case.plan().actions), (Some(Phase::WaitingForNodes), vec![Action::TouchBackups]));
-    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
+    let mut case = Case::new(Power::Running, Some(Phase::WaitingForNodes));
     case.machinery = Some(Machinery { deployments: deployments.clone(), ..Machinery::default() });
     assert_eq!((case.says().as_str(), case.plan().actions), ("0 of 1 Nodes are ready", vec![]));
     let nodes = vec![Node { ours: false, ..node("a-1") }];
@@ -94,7 +95,7 @@ fn annotations_of_a_deployment_that_another_client_has_raised_wait_for_its_nodes
 #[test]
 fn a_deployment_that_is_set_to_0_during_the_wake_stays_there() {
     for phase in [Phase::WaitingForNodes, Phase::AwakePaused] {
-        let mut case = Case::new(Desired::Running, Some(phase));
+        let mut case = Case::new(Power::Running, Some(phase));
         case.machinery = Some(Machinery { deployments: vec![deployment(0)], ..Machinery::default() });
         assert_eq!(case.record.as_ref().unwrap().machine_deployments["kube-system/a"].replicas, 2);
         assert_eq!((case.plan().actions, case.ends()), (vec![Action::TouchBackups], true), "{phase}");
@@ -104,7 +105,7 @@ fn a_deployment_that_is_set_to_0_during_the_wake_stays_there() {
 /// Row 62.
 #[test]
 fn a_quota_that_refuses_machines_is_reported_and_their_sets_are_touched() {
-    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
+    let mut case = Case::new(Power::Running, Some(Phase::WaitingForNodes));
     let quota = Quota { why: "requested CPU would exceed the quota".into(), sets: vec!["kube-system/a-1".into()] };
     case.machinery = Some(Machinery { deployments: vec![deployment(2)], quota: Some(quota), ..Machinery::default() });
     assert!(case.says().starts_with("hydrated in part: 0 of 2 Nodes are ready; a quota refuses"), "{}", case.says());

@@ -10,6 +10,7 @@ use shared::kkp::data::STATE;
 use shared::kkp::keys;
 use shared::kkp::phase::Limits;
 use shared::kkp::record::{Numbers, Record, Workload, WorkloadKind, is_paused_by_us};
+use shared::power::Power;
 
 use super::super::control_plane::Replicas;
 use super::super::*;
@@ -122,9 +123,9 @@ impl World {
     }
 
     /// Requests it on the Cluster.
-    pub(super) fn want(&mut self, desired: Desired) {
+    pub(super) fn want(&mut self, desired: Power) {
         self.request = Request { desired, at: Some(self.now) };
-        let state = if desired == Desired::Hibernating { "Hibernating" } else { "Running" };
+        let state = if desired == Power::Hibernating { "Hibernating" } else { "Running" };
         let annotations = self.cluster.metadata.annotations.get_or_insert_default();
         annotations.insert(keys::POWER_STATE.to_owned(), state.to_owned());
         annotations.insert(keys::POWER_STATE_AT.to_owned(), format::seconds(self.now));
@@ -208,7 +209,7 @@ impl World {
             self.carry_out(action);
         }
         if plan.clears_intent && lives() {
-            self.want(Desired::Running);
+            self.want(Power::Running);
             self.note_pause(None);
         }
         if plan.ends && lives() {

@@ -2,12 +2,15 @@
 //! wait.
 
 use std::io::{IsTerminal, stdin};
+use std::time::Duration;
 
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use shared::annotation::format;
 use shared::power::Power;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::MAX_CONCURRENCY;
-use shared::target::{Kinds, POWER_ROLLOUT, TargetKind, is_protected};
+use shared::target::{Briefing, Change, Intent, Kinds, POWER_ROLLOUT, TargetKind, is_protected};
 use shared::text::{and_more, name_some};
 
 use super::canary::{self, CanaryGroup, name_of, place};
@@ -20,11 +23,14 @@ use crate::cli::time::TimeError;
 use crate::cli::{ActArgs, DryRun, HubArgs, WriteFlags, time};
 use crate::error::{Exit, Failure, Problem, RolloutError};
 use crate::output::{self, nothing_found, prompt};
+use crate::read::preflight::{self, Asked};
 use crate::select::parse::{Flags, Reference, Selection, parse};
-use crate::select::resolve::Resolver;
+use crate::select::resolve::{CONCURRENCY, Resolver};
 use crate::select::target::Target;
 use crate::wait;
 
+/// How long the answers to preflights are waited for.
+const ANSWER: Duration = Duration::from_secs(30);
 /// How many names a question lists.
 const LISTED: usize = 20;
 
@@ -70,9 +76,12 @@ pub(crate) async fn run(
     let spec = draft::spec(action, &args.rollout, hours, request, targets, found.len(), &groups);
     let name = draft::name(spec.action, now.timestamp(), draft::random());
     let rollout = draft::object(name, spec);
-    let summary = summary(action, &rollout, &found, &groups);
+    let mut summary = summary(action, &rollout, &found, &groups);
     if args.write.dry_run != DryRun::Client {
         guard::check(&hub, rollout.metadata.name.as_deref().unwrap_or_default(), args.rollout.paused, row).await?;
+    }
+    if action == Power::Hibernating && args.write.changes() {
+        summary.extend(totals(&hub, args, &found, now.timestamp()).await);
     }
     if args.write.changes() && !args.yes && stdin().is_terminal() {
         prompt::yes(&question(&summary, &found))?;
@@ -86,6 +95,45 @@ pub(crate) async fn run(
         return Ok(waited(&hub, &created, args.timeout, args.write.output.is_some()).await);
     }
     Ok(Exit::Done)
+}
+
+/// What the sleeps delete and keep in all, where they destroy something: the sum of what the controller finds now. A
+/// target that does not answer, or that the preflight refuses, is counted: the controller checks each before its sleep.
+async fn totals(hub: &Hub, args: &ActArgs, found: &[Target], now: Timestamp) -> Vec<String> {
+    let intent = Intent { power: Power::Hibernating, reason: None, end: None, now, queried: true, force: false };
+    let needs = |target: &Target| {
+        let confirmation = target.row.confirmation?;
+        match target.row.change(&target.object, &intent) {
+            Ok(Change::Patch { patch, .. }) if confirmation.is_needed(&patch) => Some(confirmation),
+            _ => None,
+        }
+    };
+    let asked = found.iter().filter_map(|target| Some((target, needs(target)?)));
+    let write = Write::from(&args.write);
+    let answers = stream::iter(asked).map(async |(target, confirmation)| {
+        match preflight::ask(hub, target, confirmation, now, &write, Some(ANSWER)).await {
+            Ok(Asked::Answered(briefing)) => Some(briefing),
+            Ok(_) | Err(_) => None,
+        }
+    });
+    let answers: Vec<Option<Briefing>> = answers.buffered(CONCURRENCY).collect().await;
+    sum(&answers)
+}
+
+/// The lines about these preflights; none about kinds whose sleep destroys nothing.
+fn sum(answers: &[Option<Briefing>]) -> Vec<String> {
+    let answered: Vec<&Briefing> = answers.iter().flatten().collect();
+    let silent = answers.len() - answered.len();
+    let refused = answered.iter().filter(|briefing| !briefing.refusals(false).is_empty()).count();
+    let total = Briefing::sum(answered.iter().copied());
+    [
+        (!total.is_empty()).then(|| format!("  in all, by the preflights of {}: {total}", counted(answered.len()))),
+        (refused > 0).then(|| format!("  refused by the preflight: {}", counted(refused))),
+        (silent > 0).then(|| format!("  without an answer to the preflight: {}", counted(silent))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Reports what was done to a rollout.
@@ -255,6 +303,7 @@ mod tests {
 
     use shared::target::KINDS;
 
+    use shared::finding::{Finding, Severity};
     use shared::target::{CLUSTER_DEPLOYMENT, KKP_CLUSTER};
 
     use super::*;
@@ -299,6 +348,25 @@ mod tests {
             assert!(error.starts_with("--paused creates a PowerRollout") && error.contains(found), "{line}: {error}");
             assert!(error.contains("omit the options"), "{error}");
         }
+    }
+
+    #[test]
+    fn preflights_add_up() {
+        let briefing = |machines: u32, volumes: u32| Briefing {
+            totals: vec![(machines, "Machines deleted"), (volumes, "volumes kept")],
+            ..Briefing::default()
+        };
+        let refused = Briefing { findings: vec![Finding::new(Severity::Forceable, "Quota", "no")], ..briefing(1, 0) };
+        let answers = [Some(briefing(5, 3)), None, Some(refused), Some(briefing(4, 1))];
+        assert_eq!(
+            sum(&answers),
+            [
+                "  in all, by the preflights of 3 targets: 10 Machines deleted, 4 volumes kept",
+                "  refused by the preflight: 1 target",
+                "  without an answer to the preflight: 1 target",
+            ]
+        );
+        assert_eq!(sum(&[]), Vec::<String>::new());
     }
 
     #[test]

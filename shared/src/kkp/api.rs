@@ -151,6 +151,12 @@ impl Cluster {
         said.map_or_else(|| format!("{NAMESPACE_PREFIX}{}", self.name_any()), str::to_owned)
     }
 
+    /// Where the record of a sleep is, for people.
+    pub fn record_place(&self) -> String {
+        let (name, key) = keys::RECORD;
+        format!("ConfigMap {}/{name}, key {key}", self.control_plane_namespace())
+    }
+
     /// Its UID; empty for one that no API server has stored.
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()

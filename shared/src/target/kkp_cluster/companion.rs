@@ -30,18 +30,12 @@ fn request_of(object: &Value) -> Option<Request> {
 }
 
 /// The record of this target, or why the companion holds none.
-fn read(target: &Value, companion: &Value) -> Result<record::Record, String> {
+fn read(cluster: &Cluster, companion: &Value) -> Result<record::Record, String> {
     let text = companion.get("data").and_then(|data| data.get(keys::RECORD.1)?.as_str());
     let record = text.ok_or(RecordError::Unreadable).and_then(record::Record::read);
-    let record = record.map_err(|error| error.to_string())?;
-    let uid = target.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-    record.mismatch(uid).map_or(Ok(record), Err)
-}
-
-/// `ConfigMap cluster-abc/hibernate-record, key record.json`.
-fn named(namespace: &str) -> String {
-    let (name, key) = keys::RECORD;
-    format!("ConfigMap {namespace}/{name}, key {key}")
+    let record = record.map_err(|error| error.to_string());
+    let record = record.and_then(|record| record.mismatch(cluster.uid()).map_or(Ok(record), Err));
+    record.map_err(|why| format!("{}: {why}", cluster.record_place()))
 }
 
 /// Whether a record exists in this phase.
@@ -84,26 +78,24 @@ impl Companion for RecordConfigMap {
     }
 
     fn describe(&self, target: &Value, companion: Option<&Value>, mut shown: Record) -> Record {
+        let Ok(cluster) = Cluster::deserialize(target) else { return shown };
         let phase: Option<Phase> = shown.observed.parse().ok();
-        let Some(companion) = companion else {
-            if let Some(phase) = phase.filter(|phase| has_record(*phase)) {
-                let message = format!(
-                    "its record does not exist, although it is in phase {phase}: restore {}, or undo the sleep by hand",
-                    named(&self.place(target).0)
-                );
-                shown.more.insert("recordError", json!(message));
-            }
-            return shown;
+        let missing = || {
+            let phase = phase.filter(|phase| has_record(*phase))?;
+            let place = cluster.record_place();
+            Some(format!(
+                "its record does not exist, although it is in phase {phase}: restore {place}, or undo the sleep by hand"
+            ))
         };
-        let record = match read(target, companion) {
-            Ok(record) => record,
-            Err(error) => {
-                shown.more.insert("recordError", json!(format!("{}: {error}", named(&self.place(target).0))));
+        let record = match companion.map(|companion| read(&cluster, companion)) {
+            Some(Ok(record)) => record,
+            other => {
+                let error = other.map_or_else(missing, Result::err);
+                shown.more.extend(error.map(|error| ("recordError", json!(error))));
                 return shown;
             }
         };
-        let paused_by = Cluster::deserialize(target).ok().and_then(|cluster| paused_by(&cluster, Some(&record)));
-        shown.more.extend(paused_by.map(|by| ("pausedBy", json!(by))));
+        shown.more.extend(paused_by(&cluster, Some(&record)).map(|by| ("pausedBy", json!(by))));
         if phase == Some(record.phase) {
             shown.since = format::time(&record.entered).or(shown.since);
         }
@@ -122,15 +114,16 @@ impl Companion for RecordConfigMap {
     }
 
     fn request(&self, target: &Value, companion: &Value, intent: &Intent<'_>) -> Result<Value, TargetError> {
-        let place = named(&self.place(target).0);
+        let cluster = Cluster::deserialize(target)?;
         if intent.power == Power::Hibernating {
+            let place = cluster.record_place();
             let why = format!(
                 "the Cluster cannot be updated, and {place}, takes only a resume: a sleep must change the Cluster"
             );
             return Err(TargetError::Impossible(why));
         }
-        read(target, companion).map_err(|error| TargetError::Impossible(format!("{place}: {error}")))?;
-        let mut annotations = request(annotation(target, keys::POWER_STATE_AT), intent);
+        read(&cluster, companion).map_err(TargetError::Impossible)?;
+        let mut annotations = request(cluster.annotation(keys::POWER_STATE_AT), intent);
         for key in [common::REQUESTED_BY, common::REQUESTED_AT] {
             if annotation(companion, key).is_some() {
                 annotations.insert(key.to_owned(), Value::Null);

@@ -205,7 +205,7 @@ fn rest(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
 /// S38. One that was counted, and whose condition was not written, such as after a conflict, is not counted again.
 fn correct(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let corrects = record.correcting || record.corrections < CORRECTIONS;
-    let corrections = record.corrections + u32::from(!record.correcting);
+    let corrections = record.corrections.saturating_add(u32::from(!record.correcting));
     let record = Record { corrections, correcting: true, ..record.clone() };
     (corrects && kept_awake(facts.cluster, facts.now).is_none())
         .then(|| facts.enters(&record, Phase::ScalingDownControlPlane))

@@ -131,11 +131,10 @@ fn held(cluster: &Cluster, under_way: Option<Phase>, reason: &str, problem: &str
 /// there.
 pub(super) fn hold(cluster: &Cluster, phase: Option<Phase>, reason: &str, problem: &str) -> Report {
     let in_phase = phase.map(|phase| format!("in phase {phase}: ")).unwrap_or_default();
-    let (namespace, (name, key)) = (cluster.control_plane_namespace(), RECORD);
     Report {
         dehydrated: cluster.is_true(DEHYDRATED),
         reason: reason.to_owned(),
-        message: format!("{in_phase}ConfigMap {namespace}/{name}, key {key}: {problem}"),
+        message: format!("{in_phase}{}: {problem}", cluster.record_place()),
         state: State { phase, outcome: Outcome::Held },
     }
 }

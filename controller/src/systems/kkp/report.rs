@@ -200,6 +200,7 @@ mod tests {
     #[test]
     fn the_state_goes_with_the_words_in_one_write() {
         let mut cluster = Cluster::new("abc", ClusterSpec::default());
+        cluster.metadata.resource_version = Some("7".into());
         for (report, now) in [
             (Report::of(Phase::Preflight, "refused: no"), EARLY),
             (

@@ -99,14 +99,16 @@ fn is_of_wake(phase: Phase) -> bool {
 fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
     let is_wake = is_of_wake(record.phase);
     let rows = if is_wake { wake::rows(record.phase) } else { sleep::rows(record.phase) };
-    let facts = Facts { record: Some(record), ..facts.clone() };
-    let plan = first(&facts, record, &[FIRST, rows]);
-    let clears_intent = plan.clears_intent || is_wake && record.woken.is_some() && is_overruled(&facts);
+    let plan = first(facts, record, &[FIRST, rows]);
+    let is_overruled = || is_overruled(&Facts { record: Some(record), ..facts.clone() });
+    let clears_intent = plan.clears_intent || is_wake && record.woken.is_some() && is_overruled();
     Plan { clears_intent, ..plan }
 }
 
-/// What the first row says that applies. While none does, the phase waits.
+/// What the first row says that applies. While none does, the phase waits. What is found of another record counts for
+/// nothing.
 fn first(facts: &Facts<'_>, record: &Record, tables: &[&[Row]]) -> Plan {
+    let facts = &Facts { record: Some(record), ..facts.clone() };
     let plan = tables.iter().copied().flatten().find_map(|(_, row)| row(facts, record));
     plan.unwrap_or_else(|| facts.waits("", []))
 }

@@ -59,7 +59,9 @@ pub(super) fn say(cluster: &mut Cluster, report: Option<Report>) {
     conditions.retain(|name, _| name != keys::DEHYDRATED && name != STATE);
     let Some(Report { dehydrated, reason, message, state }) = report else { return };
     let status = if dehydrated { "True" } else { "False" }.to_owned();
-    let words = Condition { status, reason: Some(reason), message: Some(message), ..Condition::default() };
+    let last_heartbeat_time = "2026-11-22T18:00:00Z".to_owned();
+    let (reason, message) = (Some(reason), Some(message));
+    let words = Condition { status, last_heartbeat_time, reason, message, ..Condition::default() };
     let data = state.condition(&words.last_heartbeat_time);
     conditions.extend([(keys::DEHYDRATED.to_owned(), words), (STATE.to_owned(), data)]);
 }

@@ -26,9 +26,9 @@ import json, sys
 rows = []
 for cluster in json.load(sys.stdin)["items"]:
     mark = json.loads(cluster["metadata"]["annotations"].get("hibernate.sh/rollout", "{}"))
-    if mark.get("name") == sys.argv[1]:
+    if mark.get("by") == sys.argv[1]:
         ended = mark.get("ended", {})
-        rows.append((mark["since"], mark["group"], cluster["metadata"]["name"], ended.get("result", "under way"), ended.get("at", "")))
+        rows.append((mark["at"], mark["group"], cluster["metadata"]["name"], ended.get("result", "under way"), ended.get("at", "")))
 for since, group, name, result, at in sorted(rows):
     print("#   {} group {} {:8} {} {}".format(since, group, name, result, at))
 ' "$1"

@@ -12,24 +12,9 @@ use shared::text::sanitize;
 use tracing::info;
 
 use self::decide::{EXCLUDE_NODE_DRAINING, to_replace};
+use crate::runtime::ReconcileError;
 use crate::runtime::hub::as_controller;
 use crate::spoke::reader::{SpokeClient, is_not_there};
-
-/// Why spot Machines could not be replaced. The next reconcile retries.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplaceError {
-    /// They could not be listed.
-    #[error("cannot list the cluster's spot Machines")]
-    List(#[source] Box<kube::Error>),
-    /// One of them could not be marked or deleted; the others were.
-    #[error("cannot replace Machine {machine}")]
-    Replace {
-        /// Its name.
-        machine: String,
-        /// The API server's answer.
-        source: Box<kube::Error>,
-    },
-}
 
 /// Deletes the Machines that lost their instances with the sleep, for their `MachineSet`s to make new ones. Returns
 /// their names.
@@ -44,12 +29,12 @@ pub async fn replace(
     existing: &Inventory,
     resume_started: Timestamp,
     may: impl Fn() -> bool,
-) -> Result<Vec<String>, ReplaceError> {
+) -> Result<Vec<String>, ReconcileError> {
     let params = ListParams::default().labels(INTERRUPTIBLE);
     let machines = match spoke.list::<Machine>(Some(NAMESPACE), &params, "spot Machines").await {
         Ok(machines) => machines,
         Err(error) if is_not_there(&error) => return Ok(Vec::new()), // a cluster without the machine API
-        Err(error) => return Err(ReplaceError::List(Box::new(error))),
+        Err(error) => return Err(ReconcileError::List("spot Machines", Box::new(error))),
     };
     let (mut replaced, mut failed) = (Vec::new(), None);
     for machine in to_replace(&machines, existing, resume_started) {
@@ -65,7 +50,7 @@ pub async fn replace(
             }
             Err(source) if is(&source, 404) || is(&source, 409) => {} // already deleted or changed
             Err(source) => {
-                failed = Some(ReplaceError::Replace { machine: sanitize(name), source: Box::new(source) });
+                failed = Some(ReconcileError::ControlPlane(format!("Machine {}", sanitize(name)), Box::new(source)));
             }
         }
     }

@@ -13,6 +13,7 @@ pub mod hive;
 pub mod kkp;
 pub mod managed_fields;
 pub mod power;
+pub mod record;
 pub mod rollout;
 pub mod spoke;
 pub mod target;

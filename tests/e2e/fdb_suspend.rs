@@ -14,6 +14,7 @@ use serde_json::json;
 use shared::annotation::groups::ProcessGroups;
 use shared::annotation::keys;
 use shared::fdb::suspension::Suspension;
+use shared::record::Format as _;
 use testbed::fdb::options::{Settings, UpdateMode};
 use testbed::{FdbCluster, FdbOptions, World, eventually};
 
@@ -33,7 +34,7 @@ async fn kept_for_its_window(mode: UpdateMode) -> Result<()> {
     db.wait_suspended(&id, SOON).await?;
 
     let held = marks(&db, &id).await?.context("a volume that is kept")?;
-    let record = Suspension::parse(&held[keys::SUSPENSION]).context("a record")?;
+    let record = Suspension::read(&held[keys::SUSPENSION])?;
     let group = db.group(&id).await?.context("the group")?;
     ensure!((record.group.as_str(), record.class.as_str()) == (id.as_str(), "storage"), "{record:?}");
     ensure!(record.removal == group.removal_timestamp && record.why == "processGroupsToRemove", "{record:?}");
@@ -203,8 +204,7 @@ async fn prefixes_and_own_label_names_are_understood() -> Result<()> {
     ensure!(id.starts_with("dc1-a-storage-"), "{id}");
     db.remove_without_exclusion(&[&id]).await?;
     let since = stamped(&db, &id).await?;
-    let record =
-        marks(&db, &id).await?.and_then(|marks| Suspension::parse(&marks[keys::SUSPENSION])).context("a record")?;
+    let record = Suspension::read(&marks(&db, &id).await?.context("marks")?[keys::SUSPENSION])?;
     ensure!(record.group == id && record.why == "processGroupsToRemoveWithoutExclusion", "{record:?}");
     let kept = deleted(&db, &id, SOON).await?.duration_since(since);
     ensure!(kept >= SignedDuration::from_secs(4), "deleted after {kept:?}");

@@ -21,7 +21,7 @@ use crate::match_writes::merge;
 const SOON: Duration = Duration::from_secs(30);
 const HIVE: &str = "system:serviceaccount:hive:hive-controllers";
 const CONTROLLER: &str = shared::hive::exempt::USERS[0];
-const CLAIM: &str = r#"{"v":1,"name":"night","uid":"u","action":"Hibernate","group":0,"attempt":0,"before":"Running","wanted":"Hibernating","since":"2026-11-24T12:00:00Z"}"#;
+const CLAIM: &str = r#"{"v":1,"by":"night","uid":"u","action":"Hibernate","group":0,"attempt":0,"before":"Running","wanted":"Hibernating","at":"2026-11-24T12:00:00Z"}"#;
 
 /// What one user does.
 struct Person {

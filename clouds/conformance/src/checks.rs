@@ -88,8 +88,8 @@ impl Ledger for Watched {
         self.count().read()
     }
 
-    fn write<'a>(&'a self, bytes: &'a [u8], seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
-        self.count().write(bytes, seen)
+    fn write<'a>(&'a self, text: &'a str, seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
+        self.count().write(text, seen)
     }
 
     fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {

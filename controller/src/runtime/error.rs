@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use shared::kkp::record::RecordError;
+use shared::record::RecordError;
 use shared::spoke::SpokeError;
 
 use super::WriteError;
@@ -39,24 +39,20 @@ pub enum ReconcileError {
     /// Something that belongs to the target was not written.
     #[error("write {0}")]
     Write(String, #[source] WriteError),
-    /// An object of a control plane was not written, whatever its version.
+    /// An object of a control plane, or a Machine, was not written, whatever its version.
     #[error("write {0}")]
     #[strum(serialize = "Write")]
     ControlPlane(String, #[source] Box<kube::Error>),
-    /// The record of a sleep was not written.
+    /// The record of a sleep, or of a rollout's members, was not written.
     #[error("write the record")]
     Record(#[source] WriteError),
     /// The record of a sleep has become too long.
     #[error("write the record")]
     TooLong(#[source] RecordError),
-    /// The members of a rollout were not recorded.
-    #[error("record the members")]
-    #[strum(serialize = "Record")]
-    Members(#[source] Box<kube::Error>),
-    /// Their record cannot be read.
+    /// The record of a rollout's members cannot be read.
     #[error("record the members: {0}")]
     Unrecorded(String),
-    /// An earlier leader has recorded them.
+    /// An earlier leader has recorded the members.
     #[error("the members are recorded")]
     Recorded,
     /// An expired rollout was not deleted.
@@ -192,8 +188,7 @@ mod tests {
             (E::ControlPlane("Deployment a".to_owned(), answer(404)), "Write", Class::Conflict, "write Deployment a"),
             (E::ControlPlane("Deployment a".to_owned(), answer(409)), "Write", Class::Conflict, "write Deployment a"),
             (E::ControlPlane("Deployment a".to_owned(), answer(422)), "Write", Class::Failed, "write Deployment a"),
-            (E::TooLong(RecordError::TooLong), "TooLong", Class::Failed, "write the record"),
-            (E::Members(answer(403)), "Record", Class::Failed, "record the members"),
+            (E::TooLong(RecordError::TooLong(9)), "TooLong", Class::Failed, "write the record"),
             (E::Unrecorded("why".to_owned()), "Unrecorded", Class::Failed, "record the members: why"),
             (E::Delete(failed()), "Delete", Class::Failed, "delete the expired rollout"),
             (E::Recorded, "Recorded", Class::Outdated, "the members are recorded"),

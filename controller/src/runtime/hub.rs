@@ -55,6 +55,11 @@ impl Hub {
         K::Scope::api(self.client.clone(), &of.namespace().unwrap_or_default())
     }
 
+    /// Reads the object that has this one's name, if there is one.
+    pub async fn find<K: Object>(&self, named: &K) -> kube::Result<Option<K>> {
+        self.api(named).get_opt(&named.name_any()).await
+    }
+
     /// Applies a JSON patch to the status of an object as it was read, in turn with others.
     ///
     /// # Errors
@@ -188,6 +193,15 @@ impl<K: Object> Handle<K> {
     }
 }
 
+/// An object of ours in a version, without content.
+pub fn named<K: Object + Default>(namespace: &str, name: &str, version: Option<String>) -> K {
+    let mut object = K::default();
+    let meta = object.meta_mut();
+    (meta.namespace, meta.name) = (Some(namespace.to_owned()), Some(name.to_owned()));
+    meta.resource_version = version;
+    object
+}
+
 /// A reference to a watched object.
 pub fn object_ref<K: Object>((namespace, name): Key) -> ObjectRef<Guarded<K>> {
     let reference = ObjectRef::new(&name);
@@ -235,7 +249,6 @@ pub fn user_agent() -> (http::HeaderName, http::HeaderValue) {
 mod tests {
     use http::Method;
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::api::ObjectMeta;
     use serde_json::json;
 
     use super::*;
@@ -244,9 +257,7 @@ mod tests {
     const PATH: &str = "/api/v1/namespaces/ns/configmaps/record";
 
     fn record(text: &str, version: Option<String>) -> ConfigMap {
-        let (name, namespace) = (Some("record".to_owned()), Some("ns".to_owned()));
-        let metadata = ObjectMeta { name, namespace, resource_version: version, ..ObjectMeta::default() };
-        ConfigMap { metadata, data: Some([("key".to_owned(), text.to_owned())].into()), ..ConfigMap::default() }
+        ConfigMap { data: Some([("key".to_owned(), text.to_owned())].into()), ..named("ns", "record", version) }
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::fdb::api::FoundationDBCluster;
+use shared::record::Format;
 
 use super::object::{self, labels_match, name};
 use super::record::Record;
@@ -52,6 +53,6 @@ impl<'a> Facts<'a> {
 
     /// The record that another run has left.
     pub fn record(&self) -> Option<Record> {
-        self.cluster.annotations().get(keys::RECOVERY).and_then(|text| Record::parse(text))
+        self.cluster.annotations().get(keys::RECOVERY).and_then(|text| Record::read(text).ok())
     }
 }

@@ -8,6 +8,7 @@ use shared::annotation::{annotation, format, keys};
 use shared::duration::go_string;
 use shared::fdb::api::{FoundationDBCluster, MISSING_POD, MISSING_PROCESSES, ProcessGroup, RESOURCES_TERMINATING};
 use shared::fdb::suspension::{Minimum, RECOVERY, Stamp, Suspension, moment};
+use shared::record::Format;
 
 use super::facts::Facts;
 use super::object::{name, uid, version};

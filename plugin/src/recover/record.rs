@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use shared::annotation::keys;
 use shared::fdb::api::{FoundationDBCluster, ProcessGroup};
 use shared::fdb::suspension::same_moment;
+use shared::record::Format;
 
 /// The annotation [`keys::RECOVERY`], compact JSON.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spared: Vec<String>,
     /// When it began, RFC 3339.
-    #[serde(default)]
+    #[serde(rename = "at")]
     pub since: String,
     /// Whether `spec.skip` is true because of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -64,18 +65,16 @@ pub struct Held {
     pub confirmed: bool,
 }
 
+impl Format for Record {
+    // What all annotations of an object may have.
+    const MAX_BYTES: usize = 256 * 1024;
+
+    fn checked(self) -> Option<Self> {
+        Some(self).filter(|record| !record.groups.is_empty())
+    }
+}
+
 impl Record {
-    /// Reads the annotation; `None` if it is no such record.
-    pub fn parse(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().filter(|record: &Self| !record.groups.is_empty())
-    }
-
-    /// Writes the annotation.
-    pub fn text(&self) -> String {
-        // A struct of texts can always be written.
-        serde_json::to_string(self).unwrap_or_default()
-    }
-
     /// Whether a group is in it.
     pub fn has(&self, group: &str) -> bool {
         self.groups.iter().any(|held| held.group == group)
@@ -273,5 +272,5 @@ pub(super) fn is_listed(cluster: &FoundationDBCluster, id: &str) -> bool {
 
 /// Whether a cluster has a value under our key that is no valid record: another client edited it.
 pub fn is_unreadable(cluster: &FoundationDBCluster) -> bool {
-    cluster.annotations().get(keys::RECOVERY).is_some_and(|text| Record::parse(text).is_none())
+    cluster.annotations().get(keys::RECOVERY).is_some_and(|text| Record::read(text).is_err())
 }

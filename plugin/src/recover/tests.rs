@@ -8,6 +8,7 @@ mod world;
 
 use serde_json::json;
 use shared::fdb::suspension::Minimum;
+use shared::record::Format;
 
 use self::world::*;
 use super::check::{Place, Refusal};
@@ -103,7 +104,7 @@ fn the_hold_is_for_a_recovery_and_takes_every_release_away() {
     let mut world = World::suspended();
     world.claims[0]["metadata"]["annotations"] = json!({
         keys::SUSPENDED_AT: "2026-11-21T18:00:00Z", keys::RELEASED_AT: "2026-11-21T18:29:59Z", keys::RELEASE: "uid-storage-1",
-        keys::SUSPENSION: json!({ "uid": "uid-storage-1", "group": "storage-1", "removal": REMOVAL, "minimum": "2h", "why": "operator" }).to_string(),
+        keys::SUSPENSION: json!({ "v": 1, "uid": "uid-storage-1", "group": "storage-1", "removal": REMOVAL, "minimum": "2h", "why": "operator" }).to_string(),
     });
     let record = world.record(&["storage-1"]);
     let steps = world.steps(&record, Done::default()).unwrap();
@@ -111,7 +112,7 @@ fn the_hold_is_for_a_recovery_and_takes_every_release_away() {
     let annotations = &edits[0].patch["metadata"]["annotations"];
     assert_eq!(annotations[keys::SUSPENDED_AT], NOW);
     assert_eq!((&annotations[keys::RELEASED_AT], &annotations[keys::RELEASE]), (&Value::Null, &Value::Null));
-    let held = shared::fdb::suspension::Suspension::parse(annotations[keys::SUSPENSION].as_str().unwrap()).unwrap();
+    let held = shared::fdb::suspension::Suspension::read(annotations[keys::SUSPENSION].as_str().unwrap()).unwrap();
     assert_eq!((held.why.as_str(), held.minimum.as_str()), ("recovery", "2h0m0s"));
     assert_eq!(held.removal.as_deref(), Some(REMOVAL));
     world.carry_out(&steps[0], &mut Done::default());

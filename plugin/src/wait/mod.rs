@@ -180,6 +180,7 @@ mod tests {
     use shared::finding::{Finding, Severity, code};
     use shared::hive::data::{DATA, Data};
     use shared::hive::preflight::PREFLIGHT;
+    use shared::record::Format;
     use shared::target::CLUSTER_DEPLOYMENT;
     use tokio::time::timeout;
 

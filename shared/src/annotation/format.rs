@@ -6,17 +6,10 @@ use jiff::Timestamp;
 ///
 /// Stricter than the parser behind it, which also takes forms that other readers of our annotations do not.
 pub fn time(text: &str) -> Option<Timestamp> {
-    let shape = text.bytes().take(19).map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
-    if !shape.eq(*b"0000-00-00T00:00:00") {
-        return None;
-    }
-    let rest = text.get(19..)?;
-    let rest = rest.strip_prefix('.').map_or(Some(rest), |fraction| {
-        let zone = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
-        (zone.len() < fraction.len()).then_some(zone)
-    })?;
-    let zone = rest.bytes().map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
-    if rest != "Z" && !zone.clone().eq(*b"+00:00") && !zone.eq(*b"-00:00") {
+    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    let rest = shape.strip_prefix("0000-00-00T00:00:00")?;
+    let zone = rest.strip_prefix(".0").map_or(rest, |fraction| fraction.trim_start_matches('0'));
+    if !matches!(zone, "Z" | "+00:00" | "-00:00") {
         return None;
     }
     let time: Timestamp = text.parse().ok()?;

@@ -7,21 +7,13 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::format;
 #[cfg(doc)]
 use super::keys;
-use super::{format, versioned};
-
 use crate::power::Power;
+use crate::record::Format;
 use crate::text::sanitize_to;
 
-/// The version that this code writes, and the only one that it reads.
-const VERSION: u32 = 1;
-/// Longest annotation in bytes.
-const MAX_BYTES: usize = 2 * 1024;
-/// Longest name of a rollout in bytes.
-const MAX_NAME: usize = 253;
-/// Longest UID in bytes.
-const MAX_UID: usize = 64;
 /// Longest reason of a record in characters.
 const MAX_REASON: usize = 200;
 
@@ -43,6 +35,7 @@ pub enum Action {
 #[serde(rename_all = "camelCase")]
 pub struct Mark {
     /// Name of the rollout, for people.
+    #[serde(rename = "by")]
     pub name: String,
     /// UID of the rollout.
     pub uid: String,
@@ -57,6 +50,7 @@ pub struct Mark {
     /// The state that this rollout asked for.
     pub wanted: Power,
     /// When it claimed the target, RFC 3339.
+    #[serde(rename = "at")]
     pub since: String,
     /// Until when its start holds the target awake, RFC 3339. A Restore ends this hold and no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,30 +93,29 @@ pub enum Outcome {
     Abandoned,
 }
 
-/// Whether a text has only the characters of names and UIDs of objects.
-fn is_name(text: &str, most: usize) -> bool {
-    let is_known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    !text.is_empty() && text.len() <= most && text.chars().all(is_known) && !text.contains("..")
+impl Format for Mark {
+    const MAX_BYTES: usize = 2 * 1024;
+
+    fn checked(mut self) -> Option<Self> {
+        if let Some(ended) = &mut self.ended {
+            ended.reason = sanitize_to(&ended.reason, MAX_REASON);
+        }
+        let ended = self.ended.as_ref().map(|ended| &ended.at);
+        let times = [ended, self.held_until.as_ref(), self.wake_at.as_ref()];
+        let is_dated = times.into_iter().flatten().all(|at| format::time(at).is_some());
+        Some(self).filter(|mark| is_dated && !mark.uid.is_empty() && !mark.name.is_empty())
+    }
 }
 
 impl Mark {
     /// Reads the annotation. `None` if it is too long, of another version or no such value.
     pub fn parse(text: &str) -> Option<Self> {
-        let mut mark: Self = versioned::parse(text, VERSION, MAX_BYTES)?;
-        // Both become parts of requests to the hub.
-        let is_short = is_name(&mark.name, MAX_NAME) && is_name(&mark.uid, MAX_UID);
-        let is_dated = format::time(&mark.since).is_some()
-            && mark.ended.as_ref().is_none_or(|ended| format::time(&ended.at).is_some())
-            && [&mark.held_until, &mark.wake_at].into_iter().flatten().all(|at| format::time(at).is_some());
-        if let Some(ended) = &mut mark.ended {
-            ended.reason = sanitize_to(&ended.reason, MAX_REASON);
-        }
-        Some(mark).filter(|_| is_short && is_dated)
+        Self::read(text).ok()
     }
 
     /// Writes the annotation.
     pub fn text(&self) -> String {
-        versioned::text(self, VERSION)
+        Format::text(self)
     }
 
     /// The record of this claim. A record stays as it is.
@@ -171,11 +164,11 @@ pub(crate) mod tests {
     #[test]
     fn the_annotation_is_read_as_it_was_written() {
         let claim = claim("u", Power::Hibernating);
-        let text = r#"{"v":1,"name":"night","uid":"u","action":"Hibernate","group":0,"attempt":0,"before":"Running","wanted":"Hibernating","since":"2026-11-24T12:00:00Z"}"#;
+        let text = r#"{"v":1,"by":"night","uid":"u","action":"Hibernate","group":0,"attempt":0,"before":"Running","wanted":"Hibernating","at":"2026-11-24T12:00:00Z"}"#;
         assert_eq!((claim.text().as_str(), Mark::parse(text)), (text, Some(claim.clone())));
         let now = "2026-11-24T12:05:00Z".parse().unwrap();
         let record = claim.end(Outcome::Failed, &format!("\u{1b}[31m{}", "x".repeat(10_000)), now);
-        assert!(record.text().len() < MAX_BYTES && !record.text().contains('\u{1b}'), "{}", record.text());
+        assert!(record.text().len() < Mark::MAX_BYTES && !record.text().contains('\u{1b}'), "{}", record.text());
         assert_eq!(Mark::parse(&record.text()), Some(record.clone()));
         assert!(claim.is_claim_of("u") && !claim.is_claim_of("other") && !record.is_claim_of("u"));
         assert_eq!(record.end(Outcome::Succeeded, "", now), record, "a record stays as it is");
@@ -186,11 +179,11 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_no_mark_is_none() {
-        let long = claim(&"u".repeat(MAX_BYTES), Power::Running).text();
-        let long_uid = claim(&"u".repeat(65), Power::Running).text();
+        let long = claim(&"u".repeat(Mark::MAX_BYTES), Power::Running).text();
+        let long_uid = claim(&"u".repeat(254), Power::Running).text();
         let undated = Mark { since: "soon".into(), ..claim("u", Power::Running) }.text();
         let unheld = Mark { held_until: Some("soon".into()), ..claim("u", Power::Running) }.text();
-        for text in ["", "{}", r#"{"v":1}"#, r#"{"v":2,"name":"n"}"#, &long, &long_uid, &undated, &unheld] {
+        for text in ["", "{}", r#"{"v":1}"#, r#"{"v":2,"by":"n"}"#, &long, &long_uid, &undated, &unheld] {
             assert_eq!(Mark::parse(text), None, "{text:.40}");
         }
     }

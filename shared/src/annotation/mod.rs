@@ -8,6 +8,5 @@ pub mod hold;
 pub mod keys;
 mod map;
 pub mod mark;
-pub mod versioned;
 
 pub use map::{Annotations, annotation};

@@ -10,8 +10,8 @@ use super::{CloudError, CloudErrorKind};
 /// A stored record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What the driver wrote.
-    pub bytes: Vec<u8>,
+    /// What the driver wrote, in its [format](crate::record::Format).
+    pub text: String,
     /// Version of this content: a replacement or removal names the version that it is based on.
     pub version: String,
 }
@@ -47,7 +47,7 @@ pub trait Ledger: Send + Sync {
     fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>>;
     /// Writes the record and returns its new version. With `seen` it replaces that version; without, there must be
     /// none.
-    fn write<'a>(&'a self, bytes: &'a [u8], seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>>;
+    fn write<'a>(&'a self, text: &'a str, seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>>;
     /// Removes the record, if it still is the version `seen`.
     fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>>;
 }
@@ -67,7 +67,7 @@ impl Ledger for NoLedger {
         async { Ok(None) }.boxed()
     }
 
-    fn write<'a>(&'a self, _bytes: &'a [u8], _seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
+    fn write<'a>(&'a self, _text: &'a str, _seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
         async { Self::refused() }.boxed()
     }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::annotation::{annotation, format, keys};
 use crate::duration::{go_string, parse_unsigned};
+use crate::record::Format;
 
 /// [`Suspension::why`] of a group whose ID stands in `spec.processGroupsToRemove`.
 pub const LISTED: &str = "processGroupsToRemove";
@@ -96,18 +97,11 @@ pub struct Suspension {
     pub why: String,
 }
 
+impl Format for Suspension {
+    const MAX_BYTES: usize = 64 * 1024;
+}
+
 impl Suspension {
-    /// Reads an annotation; `None` if it is not such a record.
-    pub fn parse(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok()
-    }
-
-    /// Writes an annotation.
-    pub fn text(&self) -> String {
-        // A struct of texts can always be written.
-        serde_json::to_string(self).unwrap_or_default()
-    }
-
     /// Whether it belongs to this removal: the status' `removalTimestamp`, however the same moment is spelled.
     pub fn is_of(&self, removal: Option<&str>) -> bool {
         same_moment(self.removal.as_deref(), removal)
@@ -143,7 +137,7 @@ impl Stamp {
     /// the stamp is there and cannot be read.
     pub fn read<'a>(uid: &str, get: impl Fn(&str) -> Option<&'a str>) -> Self {
         let key = get(keys::RELEASE).is_some_and(|release| !uid.is_empty() && release == uid);
-        let record = get(keys::SUSPENSION).and_then(Suspension::parse);
+        let record = get(keys::SUSPENSION).and_then(|text| Suspension::read(text).ok());
         if let Some(record) = record.as_ref().filter(|record| record.uid.is_empty() || record.uid != uid) {
             return Self { key, present: record.uid.is_empty() || uid.is_empty(), ..Self::default() };
         }
@@ -256,14 +250,14 @@ mod tests {
             addresses: vec!["10.0.0.1".to_owned()],
             class: "storage".to_owned(),
             why: LISTED.to_owned(),
-            ..Suspension::parse(&record("2h")).unwrap()
+            ..Suspension::read(&record("2h")).unwrap()
         };
         assert_eq!(
             full.text(),
-            r#"{"uid":"p-1","group":"storage-1","removal":"2026-11-21T17:59:58Z","minimum":"2h","class":"storage","faultDomain":"zone-a","addresses":["10.0.0.1"],"why":"processGroupsToRemove"}"#
+            r#"{"v":1,"uid":"p-1","group":"storage-1","removal":"2026-11-21T17:59:58Z","minimum":"2h","class":"storage","faultDomain":"zone-a","addresses":["10.0.0.1"],"why":"processGroupsToRemove"}"#
         );
-        assert_eq!(Suspension::parse(&full.text()), Some(full));
-        assert_eq!(Suspension::parse("yes"), None);
+        assert_eq!(Suspension::read(&full.text()), Ok(full));
+        assert!(Suspension::read("yes").is_err());
     }
 
     #[test]
@@ -303,7 +297,7 @@ mod tests {
         assert!(!released.is_released_for(None));
         assert!(!stamp(&[(keys::RELEASED_AT, "2026-11-21T20:00:00Z")]).is_released_for(None), "without a record");
         assert!(!stamp(&[(keys::SUSPENSION, &text), (keys::RELEASED_AT, "now")]).is_released_for(Some(REMOVAL)));
-        let recovery = Suspension { why: RECOVERY.to_owned(), ..Suspension::parse(&text).unwrap() }.text();
+        let recovery = Suspension { why: RECOVERY.to_owned(), ..Suspension::read(&text).unwrap() }.text();
         let recovery = stamp(&[(keys::SUSPENSION, &recovery), (keys::RELEASED_AT, "2026-11-21T20:00:00Z")]);
         assert!(!recovery.is_released_for(Some(REMOVAL)), "what is being recovered is never released");
     }
@@ -334,7 +328,7 @@ mod tests {
     #[test]
     fn a_stamp_of_an_unknown_object_holds() {
         let (named, unnamed) =
-            (record("2h"), Suspension { uid: String::new(), ..Suspension::parse(&record("2h")).unwrap() });
+            (record("2h"), Suspension { uid: String::new(), ..Suspension::read(&record("2h")).unwrap() });
         for (uid, text) in [("p-1", &unnamed.text()), ("", &unnamed.text()), ("", &named)] {
             let all = [
                 (keys::SUSPENDED_AT, "2020-11-21T18:00:00Z"),

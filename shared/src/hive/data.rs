@@ -10,22 +10,18 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::api::{ClusterDeployment, Condition};
-use crate::annotation::{format, versioned};
 use crate::finding::Finding;
+use crate::record::{Format, is_zero};
 
 /// Condition type of ours.
 pub const DATA: &str = "HibernationData";
 
-/// The version that this code writes, and the only one that it reads.
-const VERSION: u32 = 1;
 /// Reason of the condition: its version, for people.
 const REASON: &str = "V1";
-/// Longest message in bytes.
-const MAX_BYTES: usize = 16 * 1024;
 
 /// Everything that the condition holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -43,7 +39,6 @@ pub struct Data {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Progress {
     /// `lastProbeTime` of the condition that this describes.
-    #[serde(with = "seconds")]
     pub at: Timestamp,
     /// What is counted.
     pub unit: Unit,
@@ -81,7 +76,6 @@ pub enum Unit {
 #[serde(rename_all = "camelCase")]
 pub struct Preflight {
     /// `lastProbeTime` of the condition that this describes.
-    #[serde(with = "seconds")]
     pub at: Timestamp,
     /// What was found, the gravest first.
     pub findings: Vec<Finding>,
@@ -90,18 +84,21 @@ pub struct Preflight {
     pub left_out: usize,
 }
 
-impl Data {
-    /// Reads the message of the condition. `None` if it is too long, of another version or no such value.
-    ///
-    /// A part that cannot be read is left out, so that the other one counts.
-    pub fn parse(text: &str) -> Option<Self> {
-        versioned::parse(text, VERSION, MAX_BYTES)
-    }
+/// A part that cannot be read is left out, so that the other one counts.
+impl Format for Data {
+    const MAX_BYTES: usize = 16 * 1024;
 
+    fn cut(&mut self) -> bool {
+        let Some(preflight) = &mut self.preflight else { return false };
+        preflight.findings.pop().inspect(|_| preflight.left_out += 1).is_some()
+    }
+}
+
+impl Data {
     /// What the cluster's condition holds; nothing if it has none that can be read.
     pub fn of(cluster: &ClusterDeployment) -> Self {
         let message = cluster.condition(DATA).and_then(|condition| condition.message.as_deref());
-        message.and_then(Self::parse).unwrap_or_default()
+        message.and_then(|message| Self::read(message).ok()).unwrap_or_default()
     }
 
     /// What the condition `HibernationProgress` counts. `None` if there is nothing about the condition as it stands.
@@ -116,6 +113,7 @@ impl Data {
 
     /// With this count instead of the old progress, for the condition `HibernationProgress` written at `at`.
     pub fn with_progress(self, at: Timestamp, count: Option<Count>) -> Self {
+        let at = whole_seconds(at);
         let progress = count.map(|Count { unit, awaited, total }| Progress { at, unit, awaited, total });
         Self { progress, ..self }
     }
@@ -123,21 +121,7 @@ impl Data {
     /// With these findings instead of the old ones.
     pub fn with_preflight(self, at: Timestamp, mut findings: Vec<Finding>) -> Self {
         findings.sort();
-        Self { preflight: Some(Preflight { at, findings, left_out: 0 }), ..self }
-    }
-
-    /// Writes the message: compact JSON of at most 16 KiB.
-    pub fn text(&self) -> String {
-        let mut data = self.clone();
-        loop {
-            let text = versioned::text(&data, VERSION);
-            let findings = data.preflight.as_mut().filter(|_| text.len() > MAX_BYTES);
-            let Some(preflight) = findings else { return text };
-            if preflight.findings.pop().is_none() {
-                return text;
-            }
-            preflight.left_out += 1;
-        }
+        Self { preflight: Some(Preflight { at: whole_seconds(at), findings, left_out: 0 }), ..self }
     }
 
     /// The condition that holds this, in place of the cluster's. `None` if there is nothing to hold and the cluster has
@@ -164,9 +148,9 @@ impl Data {
     }
 }
 
-/// Whether a part describes this condition as it stands. Conditions hold whole seconds.
+/// Whether a part describes this condition as it stands.
 fn describes(condition: &Condition, at: Timestamp) -> bool {
-    condition.last_probe_time.as_ref().is_some_and(|probed| probed.0.as_second() == at.as_second())
+    condition.last_probe_time.as_ref().is_some_and(|probed| whole_seconds(probed.0) == at)
 }
 
 /// A part that is there and can be read.
@@ -175,25 +159,9 @@ fn if_readable<'de, T: DeserializeOwned, D: Deserializer<'de>>(deserializer: D) 
     Ok(serde_json::from_value(value).ok())
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-/// Times as annotations hold them.
-mod seconds {
-    use serde::de::Error as _;
-
-    use super::{Deserialize, Deserializer, Serializer, Timestamp, format};
-
-    pub(super) fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&format::seconds(*time))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        format::time(&text).ok_or_else(|| D::Error::custom("no RFC 3339 time"))
-    }
+/// A time as conditions hold it.
+fn whole_seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 #[cfg(test)]

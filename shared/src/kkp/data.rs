@@ -12,20 +12,17 @@ use super::api::{Cluster, Condition};
 use super::keys::DEHYDRATED;
 use super::phase::Phase;
 use super::record::Numbers;
-use crate::annotation::{format, versioned};
+use crate::annotation::format;
 use crate::finding::Finding;
+use crate::record::{Format, is_zero};
 
 /// Condition type of ours. `True` if a dehydration is admitted without a force.
 pub const PREFLIGHT: &str = "DehydrationPreflight";
 /// Condition type of ours, written by the same call as [`DEHYDRATED`].
 pub const STATE: &str = "DehydrationState";
 
-/// The version that this code writes, and the only one that it reads.
-const VERSION: u32 = 1;
 /// Reason of [`STATE`]: its version, for people.
 const REASON: &str = "V1";
-/// Longest message in bytes.
-const MAX_BYTES: usize = 16 * 1024;
 
 /// What [`DEHYDRATED`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,13 +47,17 @@ pub enum Outcome {
 }
 
 /// A state as it is written.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Written {
     /// `lastHeartbeatTime` of the condition that the state describes. If that differs, another client wrote the
     /// condition since, and the state does not count.
     at: String,
     #[serde(flatten)]
     state: State,
+}
+
+impl Format for Written {
+    const MAX_BYTES: usize = 1024;
 }
 
 impl State {
@@ -66,7 +67,7 @@ impl State {
         let described = cluster.condition(DEHYDRATED)?;
         let phase: Option<Phase> = described.reason.as_deref().and_then(|reason| reason.parse().ok());
         let message = cluster.condition(STATE).and_then(|condition| condition.message.as_deref());
-        let written = message.and_then(|message| versioned::parse::<Written>(message, VERSION, MAX_BYTES));
+        let written = message.and_then(|message| Written::read(message).ok());
         let written =
             written.filter(|written| written.at == described.last_heartbeat_time).map(|written| written.state);
         let is_of = |state: &Self| match state.outcome {
@@ -92,7 +93,7 @@ impl State {
     /// Status, reason and message of the condition beside one that has this `lastHeartbeatTime`.
     pub fn condition(self, at: &str) -> Condition {
         let written = Written { at: at.to_owned(), state: self };
-        let (reason, message) = (Some(REASON.to_owned()), Some(versioned::text(&written, VERSION)));
+        let (reason, message) = (Some(REASON.to_owned()), Some(written.text()));
         Condition { status: "True".to_owned(), reason, message, ..Condition::default() }
     }
 }
@@ -108,7 +109,7 @@ pub struct Preflight {
     /// What was found, the gravest first.
     pub findings: Vec<Finding>,
     /// Findings left out to keep the message short, the least grave first.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
     /// Pods that the drain deletes.
     pub pods: u32,
@@ -122,12 +123,22 @@ pub struct Preflight {
     pub quota: BTreeMap<String, String>,
 }
 
+impl Format for Preflight {
+    const MAX_BYTES: usize = 16 * 1024;
+
+    fn cut(&mut self) -> bool {
+        let finding = self.findings.pop();
+        self.left_out += usize::from(finding.is_some());
+        finding.is_some() || !std::mem::take(&mut self.machine_deployments).is_empty()
+    }
+}
+
 impl Preflight {
     /// The answer on a Cluster to the request that has this value, or to a later one: the annotation holds one request,
     /// so a later one replaces it. `None` if there is none, or one of another version.
     pub fn answer(cluster: &Cluster, requested: &str) -> Option<Self> {
         let message = cluster.condition(PREFLIGHT)?.message.as_deref()?;
-        versioned::parse(message, VERSION, MAX_BYTES).filter(|answer: &Self| answer.is_to(requested))
+        Self::read(message).ok().filter(|answer| answer.is_to(requested))
     }
 
     /// A request of the future counts as one of when the cluster was read: its answer would be the answer to all
@@ -139,27 +150,16 @@ impl Preflight {
     }
 
     /// Status, reason and message of the condition. Findings that make the message too long are counted instead.
-    pub fn condition(mut self) -> Condition {
+    pub fn condition(&self) -> Condition {
         let (status, reason) = match (admits(&self.findings, false), admits(&self.findings, true)) {
             (true, _) => ("True", "Admitted"),
             (false, true) => ("False", "NeedsForce"),
             (false, false) => ("False", "Refused"),
         };
-        let mut message = versioned::text(&self, VERSION);
-        while message.len() > MAX_BYTES {
-            if self.findings.pop().is_some() {
-                self.left_out += 1;
-            } else if self.machine_deployments.is_empty() {
-                break;
-            } else {
-                self.machine_deployments.clear();
-            }
-            message = versioned::text(&self, VERSION);
-        }
         Condition {
             status: status.to_owned(),
             reason: Some(reason.to_owned()),
-            message: Some(message),
+            message: Some(self.text()),
             ..Condition::default()
         }
     }

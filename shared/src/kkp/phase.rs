@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
     Clone,
     Copy,
     Debug,
+    Default,
     PartialEq,
     Eq,
     PartialOrd,
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 )]
 pub enum Phase {
     /// The sleep was requested; nothing has changed yet.
+    #[default]
     Preflight,
     /// Autoscaler off, Nodes cordoned, Pods deleted, volumes detached.
     Draining,

@@ -13,21 +13,17 @@ use serde::{Deserialize, Serialize};
 use super::api::Cluster;
 use super::keys::{AUTOSCALER, PAUSED_BY_SLEEP, PAUSED_BY_US};
 use super::phase::Phase;
-use crate::annotation::{format, versioned};
-
-/// The version of the record. Another version is never guessed at.
-pub const VERSION: u32 = 1;
-/// Bytes of a record. A `ConfigMap` may have 1 MiB.
-pub const MAX_BYTES: usize = 512 << 10;
+use crate::annotation::format;
+use crate::record::Format;
 
 /// What a sleep changed, and how far it has come.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// UID of the Cluster. A record that names none belongs to no Cluster.
-    #[serde(default)]
+    /// UID of the Cluster.
     pub uid: String,
     /// When this sleep began, RFC 3339.
+    #[serde(rename = "at")]
     pub since: String,
     /// The phase that has begun. Its calls may or may not have been made.
     pub phase: Phase,
@@ -127,42 +123,24 @@ pub struct Numbers {
     pub machines: u32,
 }
 
-/// Why a record cannot be used. The cluster stays as it is until a person, or the right version of the controller,
-/// helps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// Longer than any that is written.
-    #[error("it has more than {} KiB", MAX_BYTES >> 10)]
-    TooLong,
-    /// Of another version.
-    #[error("it has version {0}, and this release reads version {VERSION}: another release of the controller wrote it")]
-    Version(u32),
-    /// Malformed.
-    #[error("it is malformed")]
-    Unreadable,
+impl Format for Record {
+    // A `ConfigMap` may have 1 MiB.
+    const MAX_BYTES: usize = 512 << 10;
+
+    fn checked(mut self) -> Option<Self> {
+        // A wake writes these to the user cluster.
+        for machines in self.machine_deployments.values_mut() {
+            machines.autoscaler.retain(|key, _| AUTOSCALER.contains(&key.as_str()));
+        }
+        Some(self)
+    }
 }
 
 impl Record {
     /// The record of a sleep that begins, of the Cluster with this UID.
     pub fn begin(uid: &str, now: Timestamp) -> Self {
         let now = format::seconds(now);
-        Self {
-            uid: uid.to_owned(),
-            since: now.clone(),
-            phase: Phase::Preflight,
-            entered: now,
-            control_plane: BTreeMap::new(),
-            cron_jobs: BTreeSet::new(),
-            woken: None,
-            cordoned: BTreeSet::new(),
-            machine_deployments: BTreeMap::new(),
-            numbers: Numbers::default(),
-            corrections: 0,
-            correcting: false,
-            quiet_since: None,
-            blocked: String::new(),
-            rebuilt: false,
-        }
+        Self { uid: uid.to_owned(), since: now.clone(), entered: now, ..Self::default() }
     }
 
     /// The sleep that it is of, `UID/TIME`: the UID of the Cluster, and when the sleep began.
@@ -172,12 +150,8 @@ impl Record {
 
     /// What is wrong with it for the Cluster with this UID; `None` if it belongs to it.
     pub fn mismatch(&self, uid: &str) -> Option<String> {
-        let found = match self.uid.as_str() {
-            found if found == uid => return None,
-            "" => "no Cluster".to_owned(),
-            other => format!("the Cluster with UID {other:?}"),
-        };
-        Some(format!("it is of {found}, and this Cluster has UID {uid:?}"))
+        let found = &self.uid;
+        (found != uid).then(|| format!("it is of the Cluster with UID {found:?}, and this Cluster has UID {uid:?}"))
     }
 
     /// How long the phase has lasted.
@@ -194,36 +168,6 @@ impl Record {
     /// How long that has been so.
     pub fn quiet(&self, now: Timestamp) -> Duration {
         self.quiet_since.as_deref().and_then(|since| lasted(since, now)).unwrap_or_default()
-    }
-
-    /// Reads a record.
-    ///
-    /// # Errors
-    /// When it cannot be gone on from.
-    pub fn read(text: &str) -> Result<Self, RecordError> {
-        if text.len() > MAX_BYTES {
-            return Err(RecordError::TooLong);
-        }
-        match versioned::version(text, MAX_BYTES) {
-            Some(other) if other != VERSION => Err(RecordError::Version(other)),
-            _ => {
-                let mut record: Self = versioned::parse(text, VERSION, MAX_BYTES).ok_or(RecordError::Unreadable)?;
-                // A wake writes these to the user cluster.
-                for machines in record.machine_deployments.values_mut() {
-                    machines.autoscaler.retain(|key, _| AUTOSCALER.contains(&key.as_str()));
-                }
-                Ok(record)
-            }
-        }
-    }
-
-    /// The record as text.
-    ///
-    /// # Errors
-    /// When it would be longer than a record may be.
-    pub fn text(&self) -> Result<String, RecordError> {
-        let text = versioned::text(self, VERSION);
-        if text.len() > MAX_BYTES { Err(RecordError::TooLong) } else { Ok(text) }
     }
 
     /// The same record in another phase.
@@ -288,6 +232,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::record::RecordError;
 
     fn now() -> Timestamp {
         "2026-11-22T18:00:00Z".parse().unwrap()
@@ -304,7 +249,7 @@ mod tests {
         let autoscaler = [(AUTOSCALER[0].to_owned(), "1".to_owned())].into();
         record.note_machines("kube-system/a", Machines { replicas: 2, autoscaler });
         record.cron_jobs.insert("etcd-defragger".into());
-        let text = record.text().unwrap();
+        let text = record.text();
         assert!(text.starts_with("{\"v\":1,\"uid\":\"u-1\",") && text.contains("\"StatefulSet/etcd\":3"), "{text}");
         assert_eq!(Record::read(&text), Ok(record.clone()));
         // Of annotations a record holds the autoscaler's alone: a wake writes them to the user cluster.
@@ -314,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_is_no_record_of_ours_is_an_error() {
-        let text = Record::begin("u-1", now()).text().unwrap();
+        let text = Record::begin("u-1", now()).text();
         for (text, error) in [
             (String::new(), RecordError::Unreadable),
             ("{}".to_owned(), RecordError::Unreadable),
@@ -322,7 +267,7 @@ mod tests {
             (text.replace("Preflight", "Sleepy"), RecordError::Unreadable),
             (text.replace("\"controlPlane\":{}", "\"controlPlane\":{\"Pod/x\":1}"), RecordError::Unreadable),
             (text.replace("\"controlPlane\":{}", "\"controlPlane\":{\"Deployment/x\":-1}"), RecordError::Unreadable),
-            (" ".repeat(MAX_BYTES + 1), RecordError::TooLong),
+            (" ".repeat(Record::MAX_BYTES + 1), RecordError::TooLong(Record::MAX_BYTES)),
         ] {
             assert_eq!(Record::read(&text), Err(error), "{}", &text[..text.len().min(80)]);
         }
@@ -334,7 +279,7 @@ mod tests {
         for number in 0..10_000 {
             record.note(workload(&format!("{number:0>60}")), 1);
         }
-        assert_eq!(record.text(), Err(RecordError::TooLong));
+        assert_eq!(record.bounded_text(), Err(RecordError::TooLong(Record::MAX_BYTES)));
     }
 
     proptest! {

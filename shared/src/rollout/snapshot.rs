@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 
 use super::api::PowerRollout;
@@ -77,19 +77,12 @@ impl Snapshot {
     /// The `ConfigMap`. It goes with its rollout, and the API server rejects changes of its data.
     pub fn config_map(&self, rollout: &PowerRollout) -> ConfigMap {
         let uid = rollout.uid().unwrap_or_default();
-        let owner = OwnerReference {
-            api_version: PowerRollout::api_version(&()).into_owned(),
-            kind: PowerRollout::kind(&()).into_owned(),
-            name: rollout.name_any(),
-            uid: uid.clone(),
-            ..OwnerReference::default()
-        };
         let bytes = |group: &Vec<Uid>| ByteString(group.iter().flat_map(|uid| uid.0.to_be_bytes()).collect());
         let data = self.groups.iter().enumerate().map(|(index, group)| (index.to_string(), bytes(group)));
         ConfigMap {
             metadata: ObjectMeta {
                 name: Some(Self::name(&uid, Self::generation(rollout))),
-                owner_references: Some(vec![owner]),
+                owner_references: rollout.owner_ref(&()).map(|owner| vec![owner]),
                 ..ObjectMeta::default()
             },
             binary_data: Some(data.collect()),

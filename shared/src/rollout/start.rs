@@ -101,8 +101,8 @@ mod tests {
         };
         let mark = |uid: &str, wanted: &str, more: Value| {
             let mut mark = json!({
-                "v": 1, "name": "night", "uid": uid, "action": "Hibernate", "group": 0, "attempt": 0,
-                "before": "Running", "wanted": wanted, "since": "2026-11-24T12:00:00Z",
+                "v": 1, "by": "night", "uid": uid, "action": "Hibernate", "group": 0, "attempt": 0,
+                "before": "Running", "wanted": wanted, "at": "2026-11-24T12:00:00Z",
             });
             json_patch::merge(&mut mark, &more);
             Mark::parse(&mark.to_string()).expect("a claim")

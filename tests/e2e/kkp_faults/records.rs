@@ -105,7 +105,7 @@ pub(super) fn records(cluster: &KkpCluster) -> Api<ConfigMap> {
 async fn create_record(cluster: &KkpCluster, uid: &str, phase: &str) -> Result<()> {
     let now = jiff::Timestamp::now().to_string();
     let text = json!({
-        "v": 1, "uid": uid, "since": now, "entered": now, "phase": phase,
+        "v": 1, "uid": uid, "at": now, "entered": now, "phase": phase,
         "controlPlane": { "Deployment/apiserver": 7, "Deployment/scheduler": 7 },
         "machineDeployments": { "kube-system/a": { "replicas": 7 } },
     });

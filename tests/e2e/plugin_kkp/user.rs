@@ -15,6 +15,7 @@ use shared::kkp::data::{PREFLIGHT, Preflight, STATE, State};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::{Machines, Numbers, Record};
+use shared::record::Format as _;
 use testbed::{Options, Ran, World, apply};
 
 /// A hub with the kinds of KKP.
@@ -147,7 +148,7 @@ impl User {
         let mut record = Record::begin(cluster.uid(), now).enter(Phase::Dehydrated, now);
         record.numbers = Numbers { volumes: 3, load_balancers: 2, machines: 5 };
         record.note_machines("kube-system/a", Machines { replicas: 5, ..Machines::default() });
-        self.record(&record.text()?).await
+        self.record(&record.text()).await
     }
 
     pub async fn record_annotation(&self, key: &str) -> Result<Option<String>> {

@@ -14,6 +14,7 @@ use shared::annotation::{format, keys};
 use shared::fdb::admission::Kind;
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::suspension::moment;
+use shared::record::Format;
 
 use super::Fdb;
 use super::decide::{Action, Plan};

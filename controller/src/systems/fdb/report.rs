@@ -8,6 +8,7 @@ use shared::annotation::groups::ProcessGroups;
 use shared::annotation::{format, keys};
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::suspension::{Minimum, Stamp, moment};
+use shared::record::Format;
 use shared::text::name_some;
 use tracing::info;
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use kube::api::ObjectMeta;
 use shared::kkp::api::Cluster;
 use shared::kkp::keys;
-use shared::kkp::record::{Record, RecordError};
+use shared::kkp::record::Record;
+use shared::record::{Format, RecordError};
 
 use super::Kkp;
+use crate::runtime::hub::named;
 use crate::runtime::{ReconcileError, System};
 
 /// A record as it was read.
@@ -27,9 +28,7 @@ pub struct Stored {
 
 /// The `ConfigMap` in this version.
 fn object(cluster: &Cluster, version: Option<String>) -> ConfigMap {
-    let (name, namespace) = (Some(keys::RECORD.0.to_owned()), Some(cluster.control_plane_namespace()));
-    let metadata = ObjectMeta { name, namespace, resource_version: version, ..ObjectMeta::default() };
-    ConfigMap { metadata, ..ConfigMap::default() }
+    named(&cluster.control_plane_namespace(), keys::RECORD.0, version)
 }
 
 impl Stored {
@@ -47,12 +46,11 @@ impl Stored {
 
 /// Reads the record.
 pub async fn read(kkp: &Kkp, cluster: &Cluster) -> Result<Option<Stored>, ReconcileError> {
-    let (name, key) = keys::RECORD;
-    let found = kkp.hub().api(&object(cluster, None)).get_opt(name).await;
-    let Some(found) = found.map_err(ReconcileError::read("the record"))? else { return Ok(None) };
-    let text = found.data.as_ref().and_then(|data| data.get(key)).ok_or(RecordError::Unreadable);
-    let record = text.and_then(|text| Record::read(text));
-    Ok(Some(Stored::of(&found, record)))
+    let found = kkp.hub().find(&object(cluster, None)).await.map_err(ReconcileError::read("the record"))?;
+    Ok(found.map(|found| {
+        let text = found.data.as_ref().and_then(|data| data.get(keys::RECORD.1)).ok_or(RecordError::Unreadable);
+        Stored::of(&found, text.and_then(|text| Record::read(text)))
+    }))
 }
 
 /// Writes the record over the one that was read, or as the first.
@@ -62,7 +60,7 @@ pub async fn write(
     read: Option<&Stored>,
     record: &Record,
 ) -> Result<Stored, ReconcileError> {
-    let text = record.text().map_err(ReconcileError::TooLong)?;
+    let text = record.bounded_text().map_err(ReconcileError::TooLong)?;
     let mut object = object(cluster, read.and_then(|read| read.version.clone()));
     if let Some(read) = read.filter(|read| read.immutable) {
         remove(kkp, cluster, read).await?;

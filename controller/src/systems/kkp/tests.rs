@@ -54,7 +54,7 @@ fn seed() -> MemoryHub {
             }),
         );
         let counts = json!({ "Deployment/apiserver": 2, "Deployment/scheduler": 1, "StatefulSet/etcd": 3 });
-        let text = json!({ "v": 1, "uid": number.to_string(), "since": now, "phase": "Dehydrated", "entered": now, "controlPlane": counts });
+        let text = json!({ "v": 1, "uid": number.to_string(), "at": now, "phase": "Dehydrated", "entered": now, "controlPlane": counts });
         let data = json!({ keys::RECORD.1: text.to_string() });
         hub.put(&record(number), json!({ "metadata": { "name": keys::RECORD.0 }, "data": data }));
         for (resource, name, _) in WORKLOADS {

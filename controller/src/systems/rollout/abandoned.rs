@@ -178,8 +178,8 @@ mod tests {
     /// A cluster with a claim of rollout `ours`, and a fleet that knows it.
     fn claimed(hub: &MemoryHub) -> Arc<Watched<ClusterDeployment>> {
         let claim = json!({
-            "v": 1, "name": "night", "uid": "ours", "action": "Hibernate", "group": 0, "attempt": 0, "before": "Running",
-            "wanted": "Hibernating", "since": "2026-11-24T12:00:00Z",
+            "v": 1, "by": "night", "uid": "ours", "action": "Hibernate", "group": 0, "attempt": 0, "before": "Running",
+            "wanted": "Hibernating", "at": "2026-11-24T12:00:00Z",
         });
         let cluster = json!({
             "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",

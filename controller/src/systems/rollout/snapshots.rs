@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::snapshot::{Snapshot, SnapshotError};
 use tracing::info;
 
 use super::uid_of;
+use crate::runtime::hub::named;
 use crate::runtime::{Hub, ReconcileError, WriteError};
 
 /// The generation of the spec, and the members that it selected.
@@ -34,10 +35,6 @@ impl Snapshots {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn api(&self, hub: &Hub) -> Api<ConfigMap> {
-        Api::namespaced(hub.client.clone(), &self.namespace)
-    }
-
     /// What was read or written of a rollout in this term, and still counts.
     pub fn known(&self, rollout: &PowerRollout) -> Option<Arc<Snapshot>> {
         let known = self.lock().get(uid_of(rollout)).cloned();
@@ -51,15 +48,14 @@ impl Snapshots {
         }
         let (uid, generation) = (uid_of(rollout), Snapshot::generation(rollout));
         let name = Snapshot::name(uid, generation);
-        let found = self.api(hub).get_opt(&name).await?;
+        let found = hub.find(&named::<ConfigMap>(&self.namespace, &name, None)).await?;
         let read = found.ok_or(SnapshotError::Missing).and_then(|found| Snapshot::read(&found, uid)).map(Arc::new);
         if let Ok(snapshot) = &read {
             self.lock().insert(uid.to_owned(), (generation, snapshot.clone()));
         }
-        let said = |error| {
+        Ok(read.map_err(|error| {
             format!("members unknown: ConfigMap {}/{name}: {error}: abort, and create another rollout", self.namespace)
-        };
-        Ok(read.map_err(said))
+        }))
     }
 
     /// Records the members of a rollout that starts. What an earlier leader has recorded of this spec stays: then the
@@ -81,10 +77,7 @@ impl Snapshots {
                 let read = self.read(hub, rollout).await.map_err(ReconcileError::read("the members"))?;
                 Err(read.map_or_else(ReconcileError::Unrecorded, |_| ReconcileError::Recorded))
             }
-            Err(WriteError::NotLeader) => Err(ReconcileError::NotLeader),
-            Err(WriteError::Gone(error) | WriteError::Refused(error) | WriteError::Failed(error)) => {
-                Err(ReconcileError::Members(error))
-            }
+            Err(error) => Err(ReconcileError::Record(error)),
         }
     }
 

@@ -329,7 +329,7 @@ mod tests {
         let finding = |severity, code: &str| Finding::new(severity, code, "so");
         let (block, warn) = (|code| finding(Severity::Block, code), |code| finding(Severity::Warn, code));
         let none = json!({});
-        let claim = r#"{"v":1,"name":"dawn","uid":"u","action":"Resume","group":0,"attempt":0,"before":"Hibernating","wanted":"Running","since":"2026-11-21T20:00:00Z"}"#;
+        let claim = r#"{"v":1,"by":"dawn","uid":"u","action":"Resume","group":0,"attempt":0,"before":"Hibernating","wanted":"Running","at":"2026-11-21T20:00:00Z"}"#;
         let annotated = |key: &str, value: &str| json!({ "metadata": { "annotations": { key: value } } });
         let asleep = json!({
             "spec": { "powerState": "Hibernating" },

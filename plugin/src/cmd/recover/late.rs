@@ -4,6 +4,7 @@
 use serde_json::Value;
 use shared::annotation::groups::ProcessGroups;
 use shared::annotation::keys;
+use shared::record::Format;
 use shared::target::Kind;
 
 use crate::api::{Hub, Resource};
@@ -42,7 +43,7 @@ fn gone(refusal: &Refusal) -> Option<&str> {
 /// Whether the annotation of an Event names this group.
 fn names(event: &Value, id: &str) -> bool {
     let annotation = event["metadata"]["annotations"][keys::PROCESS_GROUPS].as_str();
-    annotation.and_then(ProcessGroups::parse).is_some_and(|groups| groups.has(id))
+    annotation.and_then(|text| ProcessGroups::read(text).ok()).is_some_and(|groups| groups.has(id))
 }
 
 /// When it was written last.

@@ -338,7 +338,10 @@ mod tests {
     /// The command that finishes a recovery is advised only where there is something to finish.
     #[test]
     fn a_cluster_that_goes_has_no_recovery_to_finish() {
-        let record = serde_json::json!({ "groups": [{ "group": "s", "class": "storage", "pod": "p", "claim": "u" }], "skipped": true });
+        let record = serde_json::json!({
+            "v": 1, "at": "2026-11-21T17:00:00Z", "skipped": true,
+            "groups": [{ "group": "s", "class": "storage", "pod": "p", "claim": "u" }],
+        });
         let mut object = serde_json::json!({
             "metadata": { "name": "sample", "annotations": { "hibernate.sh/recovery": record.to_string() } },
             "spec": { "version": "7.3.69", "skip": true },

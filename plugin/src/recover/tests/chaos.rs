@@ -14,6 +14,7 @@ use shared::fdb::api::{
     RESOURCES_TERMINATING,
 };
 use shared::fdb::suspension::{Minimum, moment};
+use shared::record::Format;
 
 use super::super::check::Refusal;
 use super::super::object::{label, name, uid};

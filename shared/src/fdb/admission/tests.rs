@@ -12,6 +12,7 @@ use super::*;
 use crate::admission::{Change, UnreadFields, User};
 use crate::fdb::api::FoundationDBCluster;
 use crate::fdb::suspension::Suspension;
+use crate::record::Format;
 
 const REMOVAL: &str = "2026-11-21T17:59:58Z";
 const ID: &str = "storage-1";
@@ -39,7 +40,8 @@ fn object(annotations: &Value) -> Value {
 }
 
 fn record(removal: Option<&str>, why: &str) -> String {
-    json!({"uid": "p-1", "group": ID, "removal": removal, "minimum": "2h", "class": "storage", "why": why}).to_string()
+    json!({"v": 1, "uid": "p-1", "group": ID, "removal": removal, "minimum": "2h", "class": "storage", "why": why})
+        .to_string()
 }
 
 fn stamped(more: &[(&str, &str)], record: &str) -> Value {
@@ -90,7 +92,7 @@ fn the_table() {
     let marked_again = groups("/0/removalTimestamp", json!("2026-11-21T19:59:58Z"));
     let deleted = |object: Value| with(object, "/metadata/deletionTimestamp", json!("2026-11-21T18:00:00Z"));
     let bare = || with(plain(), "/metadata/labels", Value::Null);
-    let unnamed = Suspension { uid: String::new(), ..Suspension::parse(&operator()).unwrap() }.text();
+    let unnamed = Suspension { uid: String::new(), ..Suspension::read(&operator()).unwrap() }.text();
     let class = |class: &str| {
         let labels =
             json!({"foundationdb.org/fdb-process-group-id": "x-1", "foundationdb.org/fdb-process-class": class});

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::annotation::format;
 use crate::finding::Severity;
 use crate::hive::conditions::PROGRESS;
 use crate::hive::preflight::PREFLIGHT;
@@ -54,7 +55,7 @@ fn the_message_is_compact_and_reads_back() {
         data.text(),
         r#"{"v":1,"progress":{"at":"2027-01-15T08:00:00Z","unit":"instances","awaited":2,"total":6},"preflight":{"at":"2027-01-15T08:00:05Z","findings":[{"severity":"info","code":"CertificateExpires","sentence":"the first certificate to expire is that in ns/c, at 2027-02-01T00:00:00Z","ends":"2027-02-01T00:00:00Z"}]}}"#
     );
-    assert_eq!(Data::parse(&data.text()), Some(data));
+    assert_eq!(Data::read(&data.text()), Ok(data));
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn one_part_is_replaced_and_the_other_stays() {
 #[test]
 fn other_versions_are_ignored_and_odd_parts_are_left_out() {
     for text in ["", "{}", "[]", "null", r#"{"v":2,"progress":{}}"#, r#"{"v":"1"}"#, "6 instances running"] {
-        assert_eq!(Data::parse(text), None, "{text}");
+        assert!(Data::read(text).is_err(), "{text}");
     }
     for text in [
         r#"{"v":1}"#,
@@ -88,10 +89,10 @@ fn other_versions_are_ignored_and_odd_parts_are_left_out() {
         r#"{"v":1,"progress":{"at":"2027-01-15T08:00:00Z","unit":"disks","awaited":1,"total":1}}"#,
         r#"{"v":1,"progress":{"at":"2027-01-15T08:00:00Z","unit":"instances","awaited":-1,"total":1}}"#,
     ] {
-        assert_eq!(Data::parse(text), Some(Data::default()), "{text}");
+        assert_eq!(Data::read(text), Ok(Data::default()), "{text}");
     }
     let text = r#"{"v":1,"preflight":{"at":"2027-01-15T08:00:00Z","findings":[{"severity":"dire","code":"a b","sentence":"x\ny"}]}}"#;
-    let found = Data::parse(text).unwrap().preflight.unwrap().findings;
+    let found = Data::read(text).unwrap().preflight.unwrap().findings;
     assert_eq!(found, [Finding::new(Severity::Block, "ab", "x y")]);
 }
 
@@ -108,8 +109,8 @@ fn too_many_findings_are_cut_from_the_least_grave_and_the_rest_is_counted() {
     let many = |severity| (0..30).map(move |n| Finding::new(severity, &format!("Code{n}"), "\"".repeat(600)));
     let findings = many(Severity::Info).chain(many(Severity::Block)).collect();
     let data = Data::default().with_preflight(at(0), findings);
-    assert!(data.text().len() <= MAX_BYTES);
-    let cut = Data::parse(&data.text()).unwrap().preflight.unwrap();
+    assert!(data.text().len() <= Data::MAX_BYTES);
+    let cut = Data::read(&data.text()).unwrap().preflight.unwrap();
     assert!(cut.findings.iter().all(|finding| finding.severity == Severity::Block));
     assert_eq!(cut.findings.len() + cut.left_out, 60);
     let listed = crate::hive::preflight::findings(&cluster(&data, 0)).unwrap();
@@ -132,8 +133,8 @@ proptest! {
             .with_progress(at(0), Some(count(awaited as usize)))
             .with_preflight(at(0), found.into_iter().map(finding).collect());
         let text = data.text();
-        prop_assert!(text.len() <= MAX_BYTES);
-        let read = Data::parse(&text).unwrap();
+        prop_assert!(text.len() <= Data::MAX_BYTES);
+        let read = Data::read(&text).unwrap();
         prop_assert_eq!(read.progress, data.progress);
         let (read, written) = (read.preflight.unwrap(), data.preflight.unwrap());
         prop_assert_eq!(&read.findings[..], &written.findings[..written.findings.len() - read.left_out]);
@@ -141,6 +142,6 @@ proptest! {
 
     #[test]
     fn no_text_is_too_odd_to_be_read(text in ".{0,80}") {
-        let _ = Data::parse(&text);
+        let _ = Data::read(&text);
     }
 }

@@ -168,6 +168,7 @@ mod tests {
     use crate::finding::code;
     use crate::hive::data::{DATA, Data};
     use crate::hive::preflight::PREFLIGHT;
+    use crate::record::Format;
 
     const NOW: &str = "2026-11-21T18:00:00Z";
 

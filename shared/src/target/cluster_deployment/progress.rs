@@ -129,6 +129,7 @@ mod tests {
     use crate::finding::{Finding, Severity, code};
     use crate::hive::data::{DATA, Data};
     use crate::hive::preflight::PREFLIGHT;
+    use crate::record::Format;
 
     /// `("H", "False", "Stopping", "...")`.
     type Said<'a> = (&'a str, &'a str, &'a str, &'a str);

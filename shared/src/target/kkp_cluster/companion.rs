@@ -9,8 +9,9 @@ use crate::annotation::{annotation, format, keys as common};
 use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
-use crate::kkp::record::{self, RecordError};
+use crate::kkp::record;
 use crate::power::Power;
+use crate::record::{Format, RecordError};
 use crate::target::companion::Companion;
 use crate::target::kind::Kind;
 use crate::target::lifecycle::{Intent, TargetError};
@@ -206,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_record_has_the_numbers() {
-        let (text, ours) = (record_of(Phase::Dehydrated).text().unwrap(), record_of(Phase::Dehydrated).sleep());
+        let (text, ours) = (record_of(Phase::Dehydrated).text(), record_of(Phase::Dehydrated).sleep());
         let mut object = cluster(&asks("Hibernating", EARLY), Some(("Dehydrated", "")));
         object["metadata"]["annotations"][keys::PAUSED_BY_SLEEP] = json!(ours);
         object["spec"]["pause"] = json!(true);
@@ -228,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_record_that_cannot_be_used_is_named() {
-        let text = record_of(Phase::Dehydrated).text().unwrap();
+        let text = record_of(Phase::Dehydrated).text();
         let place = "ConfigMap cluster-abc/hibernate-record, key record.json";
         for (said, companion, part) in [
             (Some(("Dehydrated", "")), None, "its record does not exist, although it is in phase Dehydrated: restore "),
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_request_on_the_record_is_newer_than_any_before() {
-        let (text, stale) = (record_of(Phase::Dehydrated).text().unwrap(), json!({ common::REASON: "old" }));
+        let (text, stale) = (record_of(Phase::Dehydrated).text(), json!({ common::REASON: "old" }));
         let request = |action: Power, companion: &Value, reason: Option<&str>| {
             let intent =
                 Intent { power: action, reason, end: None, now: EARLY.parse().unwrap(), queried: false, force: false };

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use shared::cloud::Entry;
+use shared::record::Format;
 
 use crate::record::{Machine, Record};
 
@@ -88,7 +89,7 @@ pub enum Request {
     Restore { server: String },
     Unmark { server: String },
     Read { record: String },
-    Write { record: String, bytes: Vec<u8>, seen: Option<String> },
+    Write { record: String, text: String, seen: Option<String> },
     Clear { record: String, seen: String },
 }
 
@@ -238,15 +239,15 @@ impl Cloud {
             Request::Restore { server } => self.server(&server, |s| s.status == Status::Active)?.restored = true,
             Request::Unmark { server } => self.server(&server, |_| true)?.cycle = None,
             Request::Read { record } => return Ok(Answer::Record(self.records.get(&record).cloned())),
-            Request::Write { record, bytes, seen } => {
+            Request::Write { record, text, seen } => {
                 if self.records.get(&record).map(|entry| &entry.version) != seen.as_ref() {
                     return Err(Refused::Conflict);
                 }
                 let version = self.id("version");
-                if let Ok(next) = Record::read(&bytes) {
+                if let Ok(next) = Record::read(&text) {
                     self.must_keep_what_is_missing(&next.infra_id, Some(&next));
                 }
-                self.records.insert(record, Entry { bytes, version: version.clone() });
+                self.records.insert(record, Entry { text, version: version.clone() });
                 return Ok(Answer::Done(version));
             }
             Request::Clear { record, seen } => {
@@ -254,7 +255,7 @@ impl Cloud {
                 if entry.version != seen {
                     return Err(Refused::Conflict);
                 }
-                if let Ok(last) = Record::read(&entry.bytes) {
+                if let Ok(last) = Record::read(&entry.text) {
                     self.must_keep_what_is_missing(&last.infra_id, None);
                 }
                 self.records.remove(&record);
@@ -324,7 +325,7 @@ impl Cloud {
 impl Cloud {
     /// Infrastructure ID, name and entry of every machine in any record.
     fn entries(&self) -> impl Iterator<Item = (String, String, Machine)> + use<> {
-        let records: Vec<_> = self.records.values().filter_map(|entry| Record::read(&entry.bytes).ok()).collect();
+        let records: Vec<_> = self.records.values().filter_map(|entry| Record::read(&entry.text).ok()).collect();
         records.into_iter().flat_map(|record| {
             let infra_id = record.infra_id;
             record.machines.into_iter().map(move |(name, machine)| (infra_id.clone(), name, machine))

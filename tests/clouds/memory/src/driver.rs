@@ -12,6 +12,7 @@ use shared::cloud::{
     CloudError, CloudErrorKind, ClusterRef, Driver, InstanceState, Lifecycle, Listing, Outcome, Priority, Profile,
     ProviderIds, Refusal, Target, Verb,
 };
+use shared::record::Format;
 
 use crate::cloud::{Answer, ImageStatus, Refused, Request};
 use crate::faults::Account;
@@ -56,7 +57,7 @@ impl Recreate {
         let record = match target.ledger.read().await? {
             None => None,
             Some(entry) => {
-                let record = Record::read(&entry.bytes).map_err(|why| unreadable(&why))?;
+                let record = Record::read(&entry.text).map_err(|why| unreadable(&why.to_string()))?;
                 if !record.is_of(&target.cluster) {
                     return Err(unreadable("it is another cluster's"));
                 }
@@ -91,9 +92,9 @@ impl Recreate {
     }
 
     async fn write(&self, target: &Target, survey: &Survey, record: &Record) -> Result<(), CloudError> {
-        let bytes = record.bytes().map_err(|why| unreadable(&why))?;
+        let text = record.bounded_text().map_err(|why| unreadable(&why.to_string()))?;
         let seen = survey.record.as_ref().map(|(_, version)| version.as_str());
-        target.ledger.write(&bytes, seen).await?;
+        target.ledger.write(&text, seen).await?;
         Ok(())
     }
 

@@ -187,10 +187,10 @@ impl Ledger for MemoryLedger {
         .boxed()
     }
 
-    fn write<'a>(&'a self, bytes: &'a [u8], seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
+    fn write<'a>(&'a self, text: &'a str, seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
         async move {
-            let (record, bytes, seen) = (self.record.clone(), bytes.to_vec(), seen.map(str::to_owned));
-            match self.send(Request::Write { record, bytes, seen }).await? {
+            let (record, text, seen) = (self.record.clone(), text.to_owned(), seen.map(str::to_owned));
+            match self.send(Request::Write { record, text, seen }).await? {
                 Answer::Done(version) => Ok(version),
                 other => Err(LedgerError::Failed(format!("{other:?}"))),
             }

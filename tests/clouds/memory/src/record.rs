@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use shared::cloud::ClusterRef;
+use shared::record::Format;
 
 /// What existed, and how far its sleep is. Everything that decides about a delete is in here before the delete is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Version of the format.
-    version: u32,
     /// Namespace and name of the cluster.
     cluster: String,
     /// The cluster's infraID.
@@ -23,7 +22,7 @@ pub struct Record {
 
 /// One machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Machine {
     /// ID of the server that it was when its sleep began.
     pub server: String,
@@ -35,41 +34,20 @@ pub struct Machine {
     pub given_up: bool,
 }
 
-/// Version of the format.
-const VERSION: u32 = 1;
+impl Format for Record {
+    // As the Secret that holds it.
+    const MAX_BYTES: usize = 900 * 1024;
+}
 
 impl Record {
     /// An empty record of a cluster.
     pub fn new(cluster: &ClusterRef) -> Self {
         let name = format!("{}/{}", cluster.namespace, cluster.name);
-        Self {
-            version: VERSION,
-            cluster: name,
-            infra_id: cluster.infra_id.clone(),
-            sealed: false,
-            machines: BTreeMap::new(),
-        }
-    }
-
-    /// Reads a stored record.
-    ///
-    /// # Errors
-    /// When it is not one of this version.
-    pub fn read(bytes: &[u8]) -> Result<Self, String> {
-        let record: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        if record.version == VERSION { Ok(record) } else { Err(format!("version {} is not known", record.version)) }
+        Self { cluster: name, infra_id: cluster.infra_id.clone(), sealed: false, machines: BTreeMap::new() }
     }
 
     /// Whether it is this cluster's.
     pub fn is_of(&self, cluster: &ClusterRef) -> bool {
         self.cluster == format!("{}/{}", cluster.namespace, cluster.name) && self.infra_id == cluster.infra_id
-    }
-
-    /// As it is stored.
-    ///
-    /// # Errors
-    /// Never, for these types.
-    pub fn bytes(&self) -> Result<Vec<u8>, String> {
-        serde_json::to_vec(self).map_err(|error| error.to_string())
     }
 }

@@ -10,7 +10,8 @@ use shared::finding::Finding;
 use shared::kkp::api::{Cluster, Request};
 use shared::kkp::keys;
 use shared::kkp::phase::Limits;
-use shared::kkp::record::{Machines, Numbers, Record, RecordError, is_paused_by_us};
+use shared::kkp::record::{Machines, Numbers, Record, is_paused_by_us};
+use shared::record::RecordError;
 
 use super::control_plane::Replicas;
 

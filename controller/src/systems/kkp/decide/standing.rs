@@ -8,9 +8,10 @@
 
 use shared::kkp::api::Cluster;
 use shared::kkp::data::{Outcome, State};
-use shared::kkp::keys::{DEHYDRATED, PAUSED_BY_SLEEP, RECORD};
+use shared::kkp::keys::{DEHYDRATED, PAUSED_BY_SLEEP};
 use shared::kkp::phase::Phase;
-use shared::kkp::record::{Record, RecordError, is_paused_by_us, sleep_of_another};
+use shared::kkp::record::{Record, is_paused_by_us, sleep_of_another};
+use shared::record::RecordError;
 use shared::text::sanitize;
 
 use super::facts::Facts;

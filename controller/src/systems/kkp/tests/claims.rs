@@ -16,7 +16,7 @@ fn forged(uid: &str, phase: &str) -> MemoryHub {
         object["status"]["conditions"] = json!({});
     });
     let text = json!({
-        "v": 1, "uid": uid, "since": "2026-11-22T18:00:00Z", "phase": phase, "entered": "2026-11-22T18:00:00Z",
+        "v": 1, "uid": uid, "at": "2026-11-22T18:00:00Z", "phase": phase, "entered": "2026-11-22T18:00:00Z",
         "controlPlane": { "Deployment/apiserver": 9, "StatefulSet/etcd": 9 },
     });
     let requested = json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: "2126-11-22T18:00:00Z" });
@@ -125,7 +125,7 @@ async fn nothing_of_a_phase_is_done_before_record_and_condition_name_it() {
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_replaced_holds_up_no_wake() {
     let foreign = json!({
-        "v": 1, "uid": "u-2", "since": "2026-11-22T18:00:00Z", "phase": "Draining", "entered": "2026-11-22T18:00:00Z",
+        "v": 1, "uid": "u-2", "at": "2026-11-22T18:00:00Z", "phase": "Draining", "entered": "2026-11-22T18:00:00Z",
         "controlPlane": { "StatefulSet/etcd": 9 },
     });
     for (text, reason, immutable, on_record) in [

@@ -126,7 +126,7 @@ mod tests {
     fn held() -> Value {
         json!({
             keys::SUSPENDED_AT: "2026-11-21T18:00:05Z",
-            keys::SUSPENSION: json!({ "uid": "p-1", "group": "storage-1", "removal": "2026-11-21T17:59:58Z", "minimum": "2h", "why": "operator" }).to_string(),
+            keys::SUSPENSION: json!({ "v": 1, "uid": "p-1", "group": "storage-1", "removal": "2026-11-21T17:59:58Z", "minimum": "2h", "why": "operator" }).to_string(),
         })
     }
 

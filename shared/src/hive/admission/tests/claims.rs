@@ -8,7 +8,7 @@ const CONTROLLER: &str = exempt::USERS[0];
 
 fn claim() -> Value {
     json!(
-        r#"{"v":1,"name":"night","uid":"u","action":"Hibernate","group":0,"attempt":0,"before":"Running","wanted":"Hibernating","since":"2026-11-21T18:00:00Z"}"#
+        r#"{"v":1,"by":"night","uid":"u","action":"Hibernate","group":0,"attempt":0,"before":"Running","wanted":"Hibernating","at":"2026-11-21T18:00:00Z"}"#
     )
 }
 

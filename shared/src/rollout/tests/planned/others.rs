@@ -121,8 +121,8 @@ fn an_undo_gives_back_the_states_from_before() {
 fn an_undo_ends_the_hold_of_the_undone_rollout_and_no_other() {
     let held = |written: &str, until: &str| {
         let record = json!({
-            "v": 1, "name": "day", "uid": "undone", "action": "Resume", "group": 0, "attempt": 0, "before": "Hibernating",
-            "wanted": "Running", "since": "2026-11-24T11:00:00Z", "heldUntil": written,
+            "v": 1, "by": "day", "uid": "undone", "action": "Resume", "group": 0, "attempt": 0, "before": "Hibernating",
+            "wanted": "Running", "at": "2026-11-24T11:00:00Z", "heldUntil": written,
             "ended": { "result": "Succeeded", "at": "2026-11-24T11:05:00Z" },
         });
         let hold = json!({ "hibernate.sh/hold-awake-until": until, "hibernate.sh/rollout": record.to_string() });

@@ -7,8 +7,9 @@ use shared::finding::Finding;
 use shared::kkp::api::{Cluster, Request};
 use shared::kkp::keys;
 use shared::kkp::phase::Limits;
-use shared::kkp::record::{Machines, Numbers, Record, RecordError};
+use shared::kkp::record::{Machines, Numbers, Record};
 use shared::power::Power;
+use shared::record::RecordError;
 
 use super::super::*;
 use super::control_plane::Replicas;

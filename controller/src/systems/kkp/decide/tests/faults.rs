@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use shared::kkp::keys::{self, ACTIVE_RESTORE};
-use shared::kkp::record::RecordError;
 use shared::power::Power;
+use shared::record::{Format, RecordError};
 
 use super::super::*;
 use super::case::{Case, NOW, SLEEP, deployment, is_over, node, now, raised, replicas};
@@ -152,7 +152,7 @@ fn a_record_of_no_use_holds_up_a_sleep_and_is_rebuilt_for_a_wake() {
         (Some(foreign), None, "RecordForeign"),
         (None, Some(RecordError::Unreadable), "RecordUnreadable"),
         (None, Some(RecordError::Version(2)), "RecordUnreadable"),
-        (None, Some(RecordError::TooLong), "RecordUnreadable"),
+        (None, Some(RecordError::TooLong(512 << 10)), "RecordUnreadable"),
     ] {
         for phase in [None, Some(Draining), Some(ScalingDownControlPlane), Some(Dehydrated), Some(WaitingForNodes)] {
             let mut case = Case::new(Power::Hibernating, phase);
@@ -224,7 +224,7 @@ fn the_advice_about_a_missing_record_works() {
                 assert!(!plan.actions.iter().any(stops), "{phase:?} {step}: {plan:#?}");
                 if let Some(record) = plan.record {
                     entered.push(record.phase);
-                    case.record = Some(Record::read(&record.text().unwrap()).unwrap());
+                    case.record = Some(Record::read(&record.text()).unwrap());
                 }
                 if plan.ends {
                     case.record = None;

@@ -11,6 +11,7 @@ use shared::kkp::keys;
 use shared::kkp::phase::Limits;
 use shared::kkp::record::{Numbers, Record, Workload, WorkloadKind, is_paused_by_us};
 use shared::power::Power;
+use shared::record::Format;
 
 use super::super::control_plane::Replicas;
 use super::super::*;
@@ -202,7 +203,7 @@ impl World {
                 return;
             }
             // What is stored can be read by the next controller.
-            self.record = Some(Record::read(&record.text().unwrap()).unwrap());
+            self.record = Some(Record::read(&record.text()).unwrap());
         }
         for action in &plan.actions {
             if !lives() {

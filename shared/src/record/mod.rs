@@ -1,0 +1,192 @@
+//! The envelope of every record, claim and stamp of ours, and of the data in our conditions and Events: compact JSON,
+//! `{"v":1,"uid":"...","at":"...","by":"...",...}`. A field that the place implies is left out.
+//!
+//! | format | stands in | `uid` | `at` | `by` |
+//! |---|---|---|---|---|
+//! | [`Mark`](crate::annotation::mark::Mark) | annotation of a target | the rollout | when it claimed the target | its name |
+//! | [`Record`](crate::kkp::record::Record) of a sleep | `ConfigMap` | the Cluster | when the sleep began | |
+//! | [`Suspension`](crate::fdb::suspension::Suspension) | annotation of a PVC or Service | that object | | |
+//! | the plugin's record of a recovery | annotation of its cluster | | when it began | |
+//! | [`Data`](crate::hive::data::Data), [`kkp::data`](crate::kkp::data), [`ProcessGroups`](crate::annotation::groups::ProcessGroups) | condition, Event | | | |
+//!
+//! Other accounts can write there, too, and objects are copied and restored with what stands on them: who believes a
+//! record compares its UID. The members of a rollout ([`crate::rollout::snapshot`]) are too many for JSON.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::annotation::format;
+
+/// The version that this code writes, and the only one that it reads.
+const VERSION: u32 = 1;
+/// Longest name of an object in bytes; UIDs are shorter.
+const MAX_NAME: usize = 253;
+
+/// Why a record cannot be used. What it is about stays as it is until a person, or the right version of the controller,
+/// helps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Longer than so many bytes, the most that is written.
+    #[error("it has more than {} KiB", .0 >> 10)]
+    TooLong(usize),
+    /// Of another version.
+    #[error("it has version {0}, and this release reads version {VERSION}: another release of the controller wrote it")]
+    Version(u32),
+    /// Malformed.
+    #[error("it is malformed")]
+    Unreadable,
+}
+
+/// The envelope as it is read, the same in every version.
+#[derive(Deserialize)]
+struct Envelope {
+    v: u32,
+    uid: Option<String>,
+    at: Option<String>,
+    by: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Written<'a, T> {
+    v: u32,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+/// A format in the envelope, with the fields of that among its own.
+pub trait Format: Clone + Serialize + DeserializeOwned {
+    /// Longest text in bytes.
+    const MAX_BYTES: usize;
+
+    /// What is believed of a value that was read: text is sanitized, and what has another form is none.
+    fn checked(self) -> Option<Self> {
+        Some(self)
+    }
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// When it is not one of this format and version.
+    fn read(text: &str) -> Result<Self, RecordError> {
+        if text.len() > Self::MAX_BYTES {
+            return Err(RecordError::TooLong(Self::MAX_BYTES));
+        }
+        let envelope: Envelope = serde_json::from_str(text).map_err(|_| RecordError::Unreadable)?;
+        if envelope.v != VERSION {
+            return Err(RecordError::Version(envelope.v));
+        }
+        let is_named = [envelope.uid, envelope.by].iter().flatten().all(|name| is_name(name));
+        let is_dated = envelope.at.is_none_or(|at| format::time(&at).is_some());
+        let body = serde_json::from_str(text).ok().filter(|_| is_named && is_dated);
+        body.and_then(Self::checked).ok_or(RecordError::Unreadable)
+    }
+
+    /// Removes the part that a text which is too long can do without best. Whether there was one.
+    fn cut(&mut self) -> bool {
+        false
+    }
+
+    /// Writes a value, without the parts that make it too long.
+    fn text(&self) -> String {
+        let mut text = write(self);
+        if text.len() > Self::MAX_BYTES {
+            let mut rest = self.clone();
+            while text.len() > Self::MAX_BYTES && rest.cut() {
+                text = write(&rest);
+            }
+        }
+        text
+    }
+
+    /// Writes a value that has no part to spare.
+    ///
+    /// # Errors
+    /// When it would be too long.
+    fn bounded_text(&self) -> Result<String, RecordError> {
+        let text = self.text();
+        if text.len() > Self::MAX_BYTES { Err(RecordError::TooLong(Self::MAX_BYTES)) } else { Ok(text) }
+    }
+}
+
+fn write(body: &impl Serialize) -> String {
+    // Maps with string keys, strings and numbers always serialize.
+    serde_json::to_string(&Written { v: VERSION, body }).unwrap_or_default()
+}
+
+/// Whether a text has only the characters of names and UIDs of objects: both become parts of requests.
+fn is_name(text: &str) -> bool {
+    let is_known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    text.len() <= MAX_NAME && text.chars().all(is_known) && !text.contains("..")
+}
+
+/// Whether there is nothing to write.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+pub(crate) fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+    struct Note {
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        words: Vec<String>,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        more: usize,
+    }
+
+    impl Format for Note {
+        const MAX_BYTES: usize = 2048;
+
+        fn checked(self) -> Option<Self> {
+            Some(self).filter(|note| note.words.iter().all(|word| word != "forged"))
+        }
+
+        fn cut(&mut self) -> bool {
+            self.words.pop().inspect(|_| self.more += 1).is_some()
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused_and_says_why() {
+        let envelope = |fields: &str| format!(r#"{{"v":1{fields},"words":["a"]}}"#);
+        let known = Note { words: vec!["a".to_owned()], more: 0 };
+        assert_eq!(known.text(), envelope(""));
+        for fields in
+            ["", r#","uid":"u-1""#, r#","uid":"","at":"2026-11-24T12:00:00+01:00","by":"night.a""#, r#","x":[]"#]
+        {
+            assert_eq!(Note::read(&envelope(fields)).as_ref(), Ok(&known), "{fields}");
+        }
+        for fields in [r#","uid":7"#, r#","uid":"a/b""#, r#","uid":"../b""#, r#","at":"soon""#, r#","by":"a b""#] {
+            assert_eq!(Note::read(&envelope(fields)), Err(RecordError::Unreadable), "{fields}");
+        }
+        let long = envelope(&format!(r#","by":"{}""#, "n".repeat(254)));
+        for (text, error, message) in [
+            ("", RecordError::Unreadable, "it is malformed"),
+            (r#"{"words":[]}"#, RecordError::Unreadable, "it is malformed"),
+            (r#"{"v":"1"}"#, RecordError::Unreadable, "it is malformed"),
+            (r#"{"v":1,"words":"a"}"#, RecordError::Unreadable, "it is malformed"),
+            (r#"{"v":1,"words":["forged"]}"#, RecordError::Unreadable, "it is malformed"),
+            (&long, RecordError::Unreadable, "it is malformed"),
+            (
+                r#"{"v":2,"uid":"U/1","words":7}"#,
+                RecordError::Version(2),
+                "it has version 2, and this release reads version 1: another release of the controller wrote it",
+            ),
+            (&" ".repeat(2049), RecordError::TooLong(2048), "it has more than 2 KiB"),
+        ] {
+            assert_eq!(Note::read(text), Err(error), "{text:.40}");
+            assert_eq!(error.to_string(), message);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_one_by_one() {
+        let fitted = |words, length| Note::read(&Note { words: vec!["x".repeat(length); words], more: 0 }.text());
+        let note = fitted(30, 100).unwrap();
+        assert_eq!((note.words.len(), note.more), (19, 11));
+        assert_eq!(fitted(1, 5000), Ok(Note { words: vec![], more: 1 }));
+    }
+}

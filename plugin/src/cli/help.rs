@@ -101,7 +101,7 @@ Examples:
 /// Of rollouts, beside the flags that create one.
 pub(crate) const ROLLOUTS: &str = "\
 Rollouts:
-  With any option for a rollout, the plugin does not change the ClusterDeployments itself: it creates one PowerRollout, and \
+  With any option for a rollout, the plugin does not change the targets itself: it creates one PowerRollout over ClusterDeployments, or over KKP's Clusters, and \
 hibernate-controller starts them, canaries first. It refuses (exit code 3) if the hub has no PowerRollouts, no controller runs, \
 or Hive's own hibernation controller is not disabled; with --paused only if the hub has none. maxTargets is the number that the plugin has shown: \
 the rollout halts if it selects more when it starts.

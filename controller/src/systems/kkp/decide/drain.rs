@@ -12,7 +12,7 @@ use shared::kkp::phase::Phase;
 use shared::kkp::record::{Machines, Record};
 use shared::text::{list, sanitize_to};
 
-use super::facts::{Facts, MachineDeployment, Machinery, Pod, Stage, User};
+use super::facts::{Facts, MachineDeployment, Machinery, Pod, Stage};
 use super::intent::effective;
 use super::plan::{Action, Plan, Report, SLOW, ends};
 use super::wake::undo_of_drain;
@@ -31,14 +31,6 @@ pub(super) fn takes_too_long(facts: &Facts<'_>, record: &Record) -> Option<Plan>
     let blocked = sanitize_to(last.unwrap_or_default(), MAX_BLOCKED);
     let record = Record { blocked, ..record.clone() };
     Some(undoing(facts.enters(&record, Phase::DrainTimedOut)))
-}
-
-/// S7
-pub(super) fn user_is_silent(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
-    match facts.user {
-        User::Seen(_) => None,
-        User::Silent(why) => Some(facts.waits(why, [])),
-    }
 }
 
 /// S8. A `MachineDeployment` that a sleep has set to 0 has a copy.

@@ -186,3 +186,11 @@ impl<'a> Facts<'a> {
         if let User::Seen(user) = self.user { Some(user) } else { None }
     }
 }
+
+/// S7, W7
+pub(super) fn user_is_silent(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
+    match facts.user {
+        User::Seen(_) => None,
+        User::Silent(why) => Some(facts.waits(why, [])),
+    }
+}

@@ -55,7 +55,7 @@ use shared::kkp::record::{Numbers, Record};
 use shared::text::list;
 
 use super::facts::{Facts, User, kept_awake};
-use super::plan::{Action, Plan, QUEUE_POLL, QUEUED, Report, Row, Warning};
+use super::plan::{Action, Plan, QUEUE_POLL, QUEUED, Report, Row, Warning, user_is_silent};
 use super::preflight::volumes_deleted;
 use super::standing::phase;
 use super::{drain, stop};
@@ -77,7 +77,7 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
     match phase {
         Phase::Draining => &[
             ("S6", drain::takes_too_long),
-            ("S7", drain::user_is_silent),
+            ("S7", user_is_silent),
             ("S8", drain::machines_unrecorded),
             ("S9", drain::volumes_attached),
             ("S10", drain::pods_left),
@@ -92,7 +92,7 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
             ("S16", |_, record| Some(drain::has_failed(record))),
         ],
         Phase::ScalingDownMachines => &[
-            ("S7", drain::user_is_silent),
+            ("S7", user_is_silent),
             ("S8", drain::machines_unrecorded),
             ("S17", drain::machines_gone),
             ("S18", drain::scale_down_machines),
@@ -103,7 +103,7 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
             ("S21", |facts, record| Some(facts.enters(record, Phase::Pausing))),
         ],
         Phase::Pausing => &[
-            ("S7", drain::user_is_silent),
+            ("S7", user_is_silent),
             ("S22", stop::pause_is_blocked),
             ("S23", stop::machines_returned),
             ("S24", |facts, record| {

@@ -31,11 +31,10 @@ use shared::power::Power;
 use shared::text::list;
 
 use super::control_plane::{Replicas, is_needed};
-use super::drain::user_is_silent;
 use super::facts::{Facts, MachineDeployment, Machinery};
 use super::intent::effective;
 use super::is_of_wake;
-use super::plan::{Action, FIRST, Plan, Row, SLOW, Warning, ends};
+use super::plan::{Action, FIRST, Plan, Row, SLOW, Warning, ends, user_is_silent};
 use super::stop::is_etcd;
 
 /// How long machine-controller retries by itself after a refusal by a quota.

@@ -24,7 +24,7 @@ claim_uid() { kubectl get pvc "$1-$2-data" -n "$1" -o 'jsonpath={.metadata.uid}'
 
 # What stands for the data on the volume of this uid, and whether the database has moved it elsewhere.
 data() {
-    testbed fdb show "$1" "$1" | python3 -c '
+    testbed call GET "/fdb/$1/$1" | python3 -c '
 import json, sys
 database = json.load(sys.stdin)
 volume = database["volumes"].get(sys.argv[1])
@@ -33,7 +33,7 @@ print("{} (moved elsewhere: {})".format(volume["marker"], "yes" if volume["drain
 }
 
 lost() {
-    testbed fdb show "$1" "$1" | python3 -c '
+    testbed call GET "/fdb/$1/$1" | python3 -c '
 import json, sys
 lost = [volume for volume in json.load(sys.stdin)["gone"] if not volume["drained"]]
 for volume in lost:
@@ -51,9 +51,17 @@ wait_until() {
     return 1
 }
 
+# Makes a database whose removed groups are kept for two hours. Its operator runs as long as the second request.
+database() {
+    local options="{\"namespace\":\"$1\",\"annotations\":{\"hibernate.sh/minimum-suspension\":\"2h\"}}"
+    testbed call POST /fdb "{\"name\":\"$1\",\"options\":$options}" >/dev/null
+    testbed call GET "/fdb/$1/$1/operator" >/dev/null 2>&1 &
+    wait_until "it is reconciled" '[ -n "$(kubectl get fdb '"$1 -n $1"' -o "jsonpath={.status.generations.reconciled}")" ]'
+}
+
 # A storage group is removed by mistake, by an operator that does not wait for its data to be moved.
 remove() {
-    testbed fdb set "$1" "$1" wrong=true >/dev/null
+    testbed call PATCH "/fdb/$1/$1/settings" '{"wrong":true}' >/dev/null
     show kubectl patch fdb "$1" -n "$1" --type merge -p "{\"spec\":{\"processGroupsToRemove\":[\"$2\"]}}"
     wait_until "the Pod is gone" '[ -z "$(kubectl get pod "'"$1-$2"'" -n "'"$1"'" --ignore-not-found -o name)" ]'
 }
@@ -61,7 +69,7 @@ remove() {
 step "A world starts: an API server, the double of the operator, our webhook and our controller"
 testbed up --clusters 0 --spokes 0 2>&1
 eval "$(testbed env)"
-testbed fdb add sample --annotation hibernate.sh/minimum-suspension=2h >/dev/null
+database sample
 show kubectl get pods,pvc -n sample
 group=$(first_storage sample)
 uid=$(claim_uid sample "$group")
@@ -77,7 +85,7 @@ wait_until "it is stamped" 'kubectl hibernate status fdb/sample -n sample -o jso
 show kubectl hibernate status fdb/sample -n sample
 
 step "It is brought back, by the name of FoundationDB's own plugin"
-testbed fdb set sample sample wrong=false >/dev/null
+testbed call PATCH /fdb/sample/sample/settings '{"wrong":false}' >/dev/null
 show kubectl hibernate install-alias "$world/alias"
 show kubectl fdb recover process-groups -n sample -c sample "$group" --wait=false -z 2
 show kubectl get pod "sample-$group" -n sample
@@ -88,7 +96,7 @@ note "volume after:  $(claim_uid sample "$group"), data $after"
 
 step "The same without the webhook"
 show kubectl delete validatingwebhookconfiguration hibernate-webhook
-testbed fdb add bare --annotation hibernate.sh/minimum-suspension=2h >/dev/null
+database bare
 group=$(first_storage bare)
 note "$group has the volume $(claim_uid bare "$group") with the data $(data bare "$(claim_uid bare "$group")")"
 show kubectl hibernate status fdb/bare -n bare

@@ -25,7 +25,7 @@ picture() {
         user get machinedeployments.cluster.k8s.io -A -o json
         user get pv,pvc,svc -A -o json
         kubectl get deployments,statefulsets -n "cluster-$id" -o json
-        testbed kkp show "$id"
+        testbed call GET "/kkp/$id"
     } | python3 -c '
 import json, sys
 text, at, decoder, out = sys.stdin.read(), 0, json.JSONDecoder(), []
@@ -49,7 +49,7 @@ print("\n".join(sorted(out)))
 
 # How the Pods of the drain ended, and whether the double saw anything that must never happen.
 judge() {
-    testbed kkp show "$id" --log | python3 -c '
+    testbed call GET "/kkp/$id/log" | python3 -c '
 import json, sys
 log = json.load(sys.stdin)
 gone = [call["at"] for call in log["calls"] if call["by"] == "cloud" and "is gone" in call["text"]]
@@ -67,8 +67,8 @@ testbed up --clusters 0 --without webhook,controller 2>&1
 eval "$(testbed env)"
 ln -s world/spoke-0/kubeconfig "$user"
 kubectl apply -f "$(dirname "$0")/../manifests/components/kkp/controller-rbac.yaml" >/dev/null
-testbed kkp add "$id" >/dev/null
-testbed start controller -- --kkp >/dev/null
+testbed call POST /kkp "{\"id\":\"$id\"}" >/dev/null
+testbed call POST /programs '{"program":"controller","args":["--kkp"]}' >/dev/null
 show kubectl get cluster "$id" -o 'custom-columns=NAME:.metadata.name,PHASE:.status.phase,PAUSED:.spec.pause,DEHYDRATED:.status.conditions.ClusterDehydrated.reason'
 show kubectl --kubeconfig "$user" get machinedeployments.cluster.k8s.io,nodes -A
 show kubectl --kubeconfig "$user" get pods,pdb,pvc -A
@@ -78,7 +78,7 @@ step "It falls asleep"
 hibernate
 status
 show kubectl get deployments,statefulsets -n "cluster-$id"
-note "instances in the cloud: $(testbed kkp show "$id" | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["cloud"]["instances"]))')"
+note "instances in the cloud: $(testbed call GET "/kkp/$id" | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["cloud"]["instances"]))')"
 note "KKP shows it as $(kubectl get cluster "$id" -o 'jsonpath={.status.phase}, API server {.status.extendedHealth.apiserver}')"
 judge
 

@@ -35,7 +35,7 @@ for since, group, name, result, at in sorted(rows):
 }
 
 step "A world starts: twelve clusters, a hub, EC2, our webhook and our controller"
-testbed up --clusters 12 --instances 1 --ec2-start 3s --ec2-stop 3s --operator-settle 1s 2>&1
+testbed up --clusters 12 --instances 1 --timings '{"ec2Start": "3s", "ec2Stop": "3s", "operatorSettle": "1s"}' 2>&1
 eval "$(testbed env)"
 kubectl wait clusterdeployments -A --all --for 'jsonpath={.status.powerState}=Running' --timeout 3m >/dev/null
 kubectl label clusterdeployments -A --all env=dev >/dev/null

@@ -18,7 +18,7 @@ refused() {
 }
 
 instances() {
-    testbed status --json | python3 -c '
+    testbed call GET /status | python3 -c '
 import json, sys
 for cluster in json.load(sys.stdin)["clusters"]:
     states = ", ".join(f"{count} {state}" for state, count in sorted(cluster["instances"].items()))
@@ -27,7 +27,7 @@ for cluster in json.load(sys.stdin)["clusters"]:
 }
 
 step "A world starts: hub and spoke API servers, EC2, six machines, our webhook and our controller"
-testbed up --ec2-start 4s --ec2-stop 4s --operator-settle 8s 2>&1
+testbed up --timings '{"ec2Start": "4s", "ec2Stop": "4s", "operatorSettle": "8s"}' 2>&1
 eval "$(testbed env)"
 show kubectl wait clusterdeployment demo --for 'jsonpath={.status.powerState}=Running' --timeout 3m
 show kubectl get clusterdeployments

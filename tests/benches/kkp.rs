@@ -8,9 +8,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use futures::future::try_join_all;
-use serde_json::{Value, json};
+use serde_json::json;
+use testbed::bench::table;
 use testbed::supervisor::programs::Start;
 use testbed::{KkpCluster, KkpOptions, Options, Program, Timings, World, apply};
 
@@ -20,16 +21,8 @@ const ROUNDS: usize = 6;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    if let Some(unknown) = asked.iter().find(|name| !["fleet", "races"].contains(&name.as_str())) {
-        bail!("no scenario {unknown}: there are fleet, races");
-    }
-    let runs = |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
-    if runs("fleet") {
-        fleet().await?;
-    }
-    if runs("races") {
-        races().await?;
+    for name in table::asked(&["fleet", "races"])? {
+        if name == "fleet" { fleet().await? } else { races().await? }
     }
     Ok(())
 }
@@ -84,14 +77,9 @@ async fn row(what: &str, world: &World, before: &BTreeMap<String, usize>, begun:
 
 /// The controller's requests to the seed so far, by verb. Those of its Lease are left out.
 async fn requests(world: &World) -> Result<BTreeMap<String, usize>> {
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let path = world.file().logs.join("hub-audit.jsonl");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let mut found = BTreeMap::new();
-    for event in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        let agent = event["userAgent"].as_str().unwrap_or_default();
-        let is_counted = event["stage"] == "ResponseComplete" && event["objectRef"]["resource"] != "leases";
-        if agent.starts_with("hibernate-controller/") && is_counted {
+    for event in world.audited("hub").await? {
+        if event["stage"] == "ResponseComplete" && event["objectRef"]["resource"] != "leases" {
             *found.entry(event["verb"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
         }
     }

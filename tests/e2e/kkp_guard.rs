@@ -34,7 +34,7 @@ fn controller() -> String {
 
 /// KKP's own definitions, where they are at hand.
 fn definitions() -> Result<Vec<Value>> {
-    let Some(folder) = upstream_folder("kkp") else { return Ok(testbed::kkp::definitions::of_seed()) };
+    let Some(folder) = upstream_folder("kkp") else { return Ok(testbed::foreign::of_seed()) };
     let read = |plural: &str| -> Result<Value> {
         let file = folder.join(format!("kubermatic.k8c.io_{plural}.yaml"));
         let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;

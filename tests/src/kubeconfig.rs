@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// What a kubeconfig says: one cluster, one user, one context.
 #[derive(Clone, Debug)]
@@ -30,22 +30,8 @@ impl Access<'_> {
     /// # Errors
     /// Never in practice: when the text cannot be written.
     pub fn yaml(&self) -> Result<String> {
-        let document = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": self.cluster,
-            "clusters": [{"name": self.cluster, "cluster": {
-                "server": self.server,
-                "certificate-authority-data": base64(self.authority),
-            }}],
-            "users": [{"name": self.user, "user": {"token": self.token}}],
-            "contexts": [{"name": self.cluster, "context": {
-                "cluster": self.cluster,
-                "user": self.user,
-                "namespace": self.namespace,
-            }}],
-        });
-        serde_saphyr::to_string(&document).with_context(|| format!("write the kubeconfig of {}", self.cluster))
+        let user = json!({"token": self.token});
+        document((self.cluster, self.server, self.authority), (self.user, &user), self.namespace)
     }
 
     /// Writes the file, readable by its owner only.
@@ -55,6 +41,27 @@ impl Access<'_> {
     pub fn write(&self, path: &Path) -> Result<()> {
         write_private(path, &self.yaml()?)
     }
+}
+
+/// A kubeconfig's text: name, URL and authority (PEM) of the cluster, name and credentials of the user, and the context's
+/// default namespace.
+///
+/// # Errors
+/// Never in practice: when the text cannot be written.
+pub(crate) fn document(
+    (cluster, server, authority): (&str, &str, &str),
+    (user, credentials): (&str, &Value),
+    namespace: &str,
+) -> Result<String> {
+    let document = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": cluster,
+        "clusters": [{"name": cluster, "cluster": {"server": server, "certificate-authority-data": base64(authority)}}],
+        "users": [{"name": user, "user": credentials}],
+        "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": user, "namespace": namespace}}],
+    });
+    serde_saphyr::to_string(&document).with_context(|| format!("write the kubeconfig of {cluster}"))
 }
 
 /// Writes a file that only its owner may read: tokens and keys.
@@ -84,18 +91,8 @@ pub async fn client(yaml: &str) -> Result<Client> {
 /// # Errors
 /// When the certificate and the key do not fit.
 pub async fn client_with_certificate(server: &str, authority: &str, certificate: &str, key: &str) -> Result<Client> {
-    let document = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "it",
-        "clusters": [{"name": "it", "cluster": {"server": server, "certificate-authority-data": base64(authority)}}],
-        "users": [{"name": "it", "user": {
-            "client-certificate-data": base64(certificate),
-            "client-key-data": base64(key),
-        }}],
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-    });
-    client(&serde_saphyr::to_string(&document).context("write a kubeconfig")?).await
+    let user = json!({"client-certificate-data": base64(certificate), "client-key-data": base64(key)});
+    client(&document(("it", server, authority), ("it", &user), "default")?).await
 }
 
 /// The client settings of a kubeconfig's text.
@@ -136,14 +133,4 @@ pub async fn client_as(path: &Path, user: &str, groups: &[&str]) -> Result<Clien
 pub fn base64(text: &str) -> String {
     let quoted = serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).unwrap_or_default();
     quoted.as_str().unwrap_or_default().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn encodes_like_everybody_else() {
-        assert_eq!(base64("hello, world"), "aGVsbG8sIHdvcmxk");
-    }
 }

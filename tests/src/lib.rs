@@ -26,7 +26,7 @@ pub mod controlplane;
 pub mod delay;
 pub mod ec2;
 pub mod fdb;
-mod foreign;
+pub mod foreign;
 pub mod json_http;
 pub mod kkp;
 pub mod kubeconfig;
@@ -39,6 +39,7 @@ pub mod process;
 pub mod proxy;
 pub mod restricted;
 pub mod supervisor;
+mod webhook;
 pub mod world;
 pub mod world_file;
 

@@ -1,9 +1,6 @@
 //! `testbed`: the test world as a program. See `docs/development.md`.
 
 mod cli;
-mod cli_fdb;
-mod cli_kkp;
-mod cli_state;
 
 use std::process::ExitCode;
 

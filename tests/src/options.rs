@@ -37,8 +37,8 @@ pub struct Options {
     /// Stop the world when the process with this ID ends
     #[arg(long, value_name = "PID")]
     pub while_pid: Option<i32>,
-    /// How fast things go.
-    #[command(flatten)]
+    /// How fast things go: {"ec2Start": "4s", "operatorSettle": "8s"}
+    #[arg(long, value_name = "JSON", default_value = "{}", value_parser = |text: &str| serde_json::from_str::<Timings>(text))]
     pub timings: Timings,
 }
 
@@ -88,10 +88,11 @@ impl Options {
 }
 
 /// A program of ours that the world runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Program {
     /// `hibernate-controller`
+    #[default]
     Controller,
     /// `hibernate-webhook`
     Webhook,
@@ -115,46 +116,31 @@ impl Program {
     }
 }
 
-/// How long things take. Everything but the grace period can be changed while the world runs.
-#[derive(clap::Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[command(next_help_heading = "Timings")]
-#[serde(rename_all = "camelCase", default)]
+/// How long things take. Can be changed while the world runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Timings {
-    /// EC2: pending to running
-    #[arg(long, default_value = "5s", value_name = "DURATION")]
+    /// EC2: pending to running.
     pub ec2_start: Delay,
-    /// EC2: stopping to stopped
-    #[arg(long, default_value = "5s", value_name = "DURATION")]
+    /// EC2: stopping to stopped.
     pub ec2_stop: Delay,
-    /// EC2: shutting-down to terminated
-    #[arg(long, default_value = "5s", value_name = "DURATION")]
+    /// EC2: shutting-down to terminated.
     pub ec2_terminate: Delay,
-    /// Time from a running instance to a booted system: the API server answers, kubelets start
-    #[arg(long, default_value = "3s", value_name = "DURATION")]
+    /// Time from a running instance to a booted system: the API server answers, kubelets start.
     pub boot_delay: Delay,
-    /// From a started kubelet to its first heartbeat
-    #[arg(long, default_value = "3s", value_name = "DURATION")]
+    /// From a started kubelet to its first heartbeat.
     pub node_ready_delay: Delay,
-    /// Between two renewals of a Node's Lease (in reality 10s)
-    #[arg(long, default_value = "2s", value_name = "DURATION")]
+    /// Between two renewals of a Node's Lease (in reality 10s).
     pub lease_period: Delay,
-    /// Between two status heartbeats of a Node (in reality 10s, or 5m while nothing changes)
-    #[arg(long, default_value = "5s", value_name = "DURATION")]
+    /// Between two status heartbeats of a Node (in reality 10s, or 5m while nothing changes).
     pub status_period: Delay,
-    /// From an answering API server to `ClusterOperators` that say Progressing
-    #[arg(long, default_value = "1s", value_name = "DURATION")]
+    /// From an answering API server to `ClusterOperators` that say Progressing.
     pub operator_lag: Delay,
-    /// How long `ClusterOperators` stay Progressing after a wake
-    #[arg(long, default_value = "4s", value_name = "DURATION")]
+    /// How long `ClusterOperators` stay Progressing after a wake.
     pub operator_settle: Delay,
-    /// Between two renewals of an operator's Lease (in reality 26s)
-    #[arg(long, default_value = "5s", value_name = "DURATION")]
+    /// Between two renewals of an operator's Lease (in reality 26s).
     pub operator_lease_period: Delay,
-    /// Node monitor grace period of the spoke's controller-manager
-    #[arg(long, default_value = "50s", value_name = "DURATION")]
-    pub node_monitor_grace_period: Delay,
-    /// The controller's --cluster-operator-pause (its own default is 2m)
-    #[arg(long, default_value = "3s", value_name = "DURATION")]
+    /// The controller's --cluster-operator-pause (its own default is 2m).
     pub cluster_operator_pause: Delay,
 }
 
@@ -171,7 +157,6 @@ impl Default for Timings {
             operator_lag: Delay::secs(1),
             operator_settle: Delay::secs(4),
             operator_lease_period: Delay::secs(5),
-            node_monitor_grace_period: Delay::secs(50),
             cluster_operator_pause: Delay::secs(3),
         }
     }
@@ -191,23 +176,7 @@ impl Timings {
             operator_lag: Delay::millis(200),
             operator_settle: Delay::secs(1),
             operator_lease_period: Delay::secs(2),
-            node_monitor_grace_period: Delay::secs(50),
             cluster_operator_pause: Delay::secs(1),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::{Args as _, FromArgMatches as _};
-
-    use super::*;
-
-    #[test]
-    fn the_command_lines_defaults_are_the_librarys() {
-        let command = Options::augment_args(clap::Command::new("up"));
-        let parsed = Options::from_arg_matches(&command.get_matches_from(["up"])).unwrap();
-        assert_eq!(parsed.timings, Timings::default());
-        assert_eq!((parsed.spokes, parsed.clusters, parsed.instances), (1, 1, 6));
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use testbed::ClusterOptions;
 use testbed::bench::hundred::{CLUSTERS, all, many, timings};
-use testbed::bench::meter::{Counts, Meter, memory};
+use testbed::bench::meter::{Counts, Meter};
 use testbed::bench::table::Table;
 
 /// Sleep and wake, with EC2 taking this many seconds to start and to stop.
@@ -24,13 +24,7 @@ pub async fn fleet(table: &mut Table, scenario: &str, start: u64, stop: u64) -> 
     {
         let meter = Meter::begin(&world).await?;
         let began = Instant::now();
-        try_join_all(
-            clusters.iter().map(|cluster| async move {
-                if end == "Running" { cluster.wake().await } else { cluster.sleep().await }
-            }),
-        )
-        .await
-        .context("ask")?;
+        try_join_all(clusters.iter().map(|cluster| cluster.request(end))).await.context("ask")?;
         let took = all(&world, end).await?.duration_since(began).as_secs_f64();
         let Counts { hub_writes, spoke, ec2, .. } = meter.read().await?;
         let cloud = f64::from(u32::try_from(cloud)?);
@@ -40,7 +34,7 @@ pub async fn fleet(table: &mut Table, scenario: &str, start: u64, stop: u64) -> 
         table.add(&name, "EC2 calls", hive[1], Some(calls), ec2);
         table.add(&name, "hub writes", hive[2], Some(writes), hub_writes);
         table.add(&name, "spoke requests", hive[3], Some(600.0), spoke);
-        table.add(&name, "RSS peak MB", Some(263.0), None, memory(&world).await?[0]);
+        table.add(&name, "RSS peak MB", Some(263.0), None, world.memory("controller").await?[0]);
     }
     Ok(())
 }

@@ -2,15 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
-use futures::{StreamExt, TryStreamExt, stream};
+use anyhow::Result;
 use http::Method;
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
-use shared::hive::api::ClusterDeployment;
-use testbed::bench::meter::{Meter, count, memory};
+use serde_json::json;
+use testbed::bench::meter::{Meter, count};
 use testbed::bench::table::Table;
-use testbed::ec2::NewInstance;
 use testbed::json_http::JsonHttp;
 use testbed::supervisor::programs::Start;
 use testbed::{ClusterOptions, Options, Program, Timings, World};
@@ -29,9 +25,8 @@ pub async fn restart(table: &mut Table, scenario: &str, clusters: usize) -> Resu
     .await?;
     // One real cluster lends its namespace, its Secrets and its size.
     let model = world.cluster("model", ClusterOptions::of_size(1).asleep()).await?;
-    let object = serde_json::to_value(model.raw().await?)?;
-    let (account, region) = (&model.info().account, &model.info().region);
-    fill(&world, &object, (account, region), clusters).await?;
+    let annotations = json!(model.get().await?.metadata.annotations);
+    model.copies("sleeper", clusters, &annotations, Some("stopped")).await?;
 
     let meter = Meter::begin(&world).await?;
     let began = Instant::now();
@@ -52,7 +47,7 @@ pub async fn restart(table: &mut Table, scenario: &str, clusters: usize) -> Resu
     };
     let first = meter.read().await?;
     tokio::time::sleep(Duration::from_secs(20)).await;
-    let [peak, now, own] = memory(&world).await?;
+    let [peak, now, own] = world.memory("controller").await?;
     let large = clusters > 1_000;
     let hive = |value: f64| (!large).then_some(value);
     table.add(scenario, "seconds until all were looked at", hive(11.4), None, done.as_secs_f64());
@@ -70,30 +65,4 @@ pub async fn restart(table: &mut Table, scenario: &str, clusters: usize) -> Resu
     table.add(scenario, "requests to hub in that round (writes)", None, Some(0.0), round.hub_writes);
     eprintln!("bench: {} clusters", count(clusters));
     Ok(())
-}
-
-async fn fill(world: &World, model: &Value, (account, region): (&str, &str), clusters: usize) -> Result<()> {
-    let namespace = model["metadata"]["namespace"].as_str().context("a namespace")?.to_owned();
-    let hub = world.hub().await?;
-    let resource = kube::api::ApiResource::erase::<ClusterDeployment>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(hub, &namespace, &resource);
-    let one = |number: usize| {
-        let (api, mut object) = (api.clone(), model.clone());
-        let name = format!("sleeper-{number}");
-        object["metadata"] = json!({
-            "name": name, "namespace": namespace,
-            "labels": model["metadata"]["labels"], "annotations": model["metadata"]["annotations"],
-        });
-        object["spec"]["clusterName"] = json!(name);
-        object["spec"]["clusterMetadata"]["infraID"] = json!(name);
-        let status = json!({"status": object["status"]});
-        async move {
-            api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-            api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
-            let instance = NewInstance { name: name.clone(), state: Some("stopped".into()), ..NewInstance::default() };
-            world.ec2().create(account, region, &name, &[instance]).await?;
-            anyhow::Ok(())
-        }
-    };
-    stream::iter(0..clusters).map(one).buffer_unordered(8).try_collect::<()>().await
 }

@@ -13,9 +13,7 @@ mod silent;
 mod spokes;
 mod unfinished;
 
-use std::fs;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use testbed::World;
 use testbed::bench::table::{Table, asked};
 
@@ -43,12 +41,7 @@ async fn main() -> Result<()> {
 
 /// Peak of a program's memory in MB.
 async fn peak(world: &World, program: &str) -> Result<f64> {
-    let now = world.now().await?;
-    let pid = now.pids.get(program).with_context(|| format!("no {program} runs"))?;
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
-    let kilobytes: f64 = line.split_whitespace().nth(1).context("no number")?.parse()?;
-    Ok(kilobytes / 1024.0)
+    Ok(world.memory(program).await?[0])
 }
 
 /// The value that 99 of 100 are not above.

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::runtime::watcher::{Config, Event, watcher};
-use serde_json::{Value, json};
+use serde_json::json;
 use shared::annotation::{format, keys};
 use shared::hive::api::ClusterDeployment;
 use testbed::bench::table::Table;
-use testbed::ec2::NewInstance;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Timings, World};
@@ -33,7 +32,7 @@ pub async fn silent_spokes(table: &mut Table) -> Result<()> {
         cluster.wait_for_power_state("Running", LONG).await?;
     }
     model.inject(&Rule::new(Effect::Hang)).await?;
-    fill(&world, &model).await?;
+    model.copies("silent", SILENT, &json!({}), Some("running")).await.context("make silent clusters")?;
     starts(&world, &victim).await?; // warms up
     let (memory, calm) = (peak(&world, "controller").await?, starts(&world, &victim).await?.start);
     // The same writes, that ask for nothing: what the API server takes for them.
@@ -88,29 +87,6 @@ async fn starts(world: &World, cluster: &Cluster) -> Result<Slowest> {
 async fn deployments(world: &World, of: &Cluster) -> Result<Api<DynamicObject>> {
     let resource = ApiResource::erase::<ClusterDeployment>(&());
     Ok(Api::namespaced_with(world.hub().await?, of.namespace(), &resource))
-}
-
-/// Copies of a cluster that is awake, with its kubeconfig and an instance each.
-async fn fill(world: &World, model: &Cluster) -> Result<()> {
-    let object = serde_json::to_value(model.raw().await?)?;
-    let (api, account, region) = (deployments(world, model).await?, &model.info().account, &model.info().region);
-    let one = |number: usize| {
-        let (api, mut object) = (api.clone(), object.clone());
-        let name = format!("silent-{number}");
-        object["metadata"] =
-            json!({ "name": name, "namespace": model.namespace(), "labels": object["metadata"]["labels"] });
-        object["spec"]["clusterName"] = json!(name);
-        object["spec"]["clusterMetadata"]["infraID"] = json!(name);
-        let status: Value = json!({ "status": object["status"] });
-        async move {
-            let instance = NewInstance { name: name.clone(), state: Some("running".into()), ..NewInstance::default() };
-            world.ec2().create(account, region, &name, &[instance]).await?;
-            api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-            api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
-            anyhow::Ok(())
-        }
-    };
-    stream::iter(0..SILENT).map(one).buffer_unordered(8).try_collect::<()>().await.context("make silent clusters")
 }
 
 /// The slowest start while each of the clusters is written again and again, with the time in this annotation.

@@ -121,11 +121,7 @@ async fn round(clusters: &[Cluster]) -> Result<[f64; 2]> {
 /// Asks all for a power state. Seconds until all have it.
 async fn both(clusters: &[Cluster], state: &str) -> Result<f64> {
     let begin = Instant::now();
-    let ask = |cluster: &Cluster| {
-        let cluster = cluster.clone();
-        async move { if state == "Running" { cluster.wake().await } else { cluster.sleep().await } }
-    };
-    try_join_all(clusters.iter().map(ask)).await.context("ask")?;
+    try_join_all(clusters.iter().map(|cluster| cluster.request(state))).await.context("ask")?;
     try_join_all(clusters.iter().map(|cluster| cluster.wait_for_power_state(state, LONG))).await?;
     Ok(begin.elapsed().as_secs_f64())
 }

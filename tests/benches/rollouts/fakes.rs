@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use anyhow::Result;
 use serde_json::json;
-use shared::hive::api::ClusterDeployment;
-use testbed::bench::meter::{Meter, count, memory};
+use testbed::bench::meter::{Meter, count};
 use testbed::bench::table::Table;
 use testbed::{ClusterOptions, Options, Timings, World};
 use tokio::time::Instant;
@@ -21,35 +18,16 @@ pub async fn run(table: &mut Table) -> Result<()> {
     let world = World::up(Options { clusters: 0, audit: true, timings: Timings::fast(), ..Options::default() }).await?;
     let model = world.cluster("model", ClusterOptions::of_size(1)).await?;
     model.wait_for_power_state("Running", Duration::from_mins(1)).await?;
-    let object = serde_json::to_value(model.raw().await?)?;
-    let namespace = object["metadata"]["namespace"].as_str().context("a namespace")?.to_owned();
-    let resource = kube::api::ApiResource::erase::<ClusterDeployment>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(world.hub().await?, &namespace, &resource);
-    let one = |number: usize| {
-        let (api, mut object, namespace) = (api.clone(), object.clone(), namespace.clone());
-        let name = format!("fake-{number}");
-        object["metadata"] = json!({
-            "name": name, "namespace": namespace, "labels": object["metadata"]["labels"],
-            "annotations": { "hive.openshift.io/fake-cluster": "true" },
-        });
-        object["spec"]["clusterName"] = json!(name);
-        object["spec"]["clusterMetadata"]["infraID"] = json!(name);
-        let status = json!({ "status": object["status"] });
-        async move {
-            api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-            api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
-            anyhow::Ok(())
-        }
-    };
-    stream::iter(0..CLUSTERS).map(one).buffer_unordered(8).try_collect::<()>().await?;
+    let annotations = json!({ "hive.openshift.io/fake-cluster": "true" });
+    model.copies("fake", CLUSTERS, &annotations, None).await?;
     // They have no ClusterSync: the first transition of each waits a minute for it.
     tokio::time::sleep(Duration::from_secs(75)).await;
-    let [_, before, _] = memory(&world).await?;
+    let [_, before, _] = world.memory("controller").await?;
     let (meter, began) = (Meter::begin(&world).await?, Instant::now());
     let (status, largest) = crate::rollout(&world, "Hibernate", WINDOW, LONG).await?;
     let took = began.elapsed().as_secs_f64();
     let writes = meter.read().await?.hub_writes / count(CLUSTERS);
-    let [peak, after, _] = memory(&world).await?;
+    let [peak, after, _] = world.memory("controller").await?;
     eprintln!("bench: {:?}", status.counts);
     table.add("fakes", "seconds until all", None, Some(600.0), took);
     table.add("fakes", "hub writes per cluster", None, None, writes);

@@ -56,9 +56,6 @@ fn median(took: &mut BTreeMap<&str, Vec<f64>>, by: &str) -> f64 {
 
 /// Asks every cluster by a patch of its own, and waits until all are there.
 pub async fn plain(world: &World, clusters: &[Cluster], end: &str) -> Result<()> {
-    let ask = clusters
-        .iter()
-        .map(|cluster| async move { if end == "Running" { cluster.wake().await } else { cluster.sleep().await } });
-    try_join_all(ask).await.context("ask")?;
+    try_join_all(clusters.iter().map(|cluster| cluster.request(end))).await.context("ask")?;
     all(world, end).await.map(drop)
 }

@@ -11,7 +11,7 @@ pub mod version;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Label with a cluster's infraID on everything that belongs to it on a shared spoke.
 pub const LABEL: &str = "testbed.hibernate.sh/cluster";
@@ -47,8 +47,6 @@ pub struct ClusterOptions {
     /// Whether its kubelets lose their certificates while they are off, as after a long sleep, and somebody has to
     /// approve their requests before they are Ready again. Its Machines exist then, too.
     pub certificates: bool,
-    /// Whether to make the `ClusterDeployment` and its Secrets at all; otherwise only the machines exist.
-    pub on_hub: bool,
 }
 
 impl Default for ClusterOptions {
@@ -64,10 +62,9 @@ impl Default for ClusterOptions {
             instance_state: "running".to_owned(),
             annotations: BTreeMap::new(),
             labels: BTreeMap::new(),
-            patch: Value::Null,
-            status_patch: Value::Null,
+            patch: json!({}),
+            status_patch: json!({}),
             certificates: false,
-            on_hub: true,
         }
     }
 }
@@ -87,14 +84,14 @@ impl ClusterOptions {
     /// A cluster that has been asleep for a while: instances stopped, spec and status as Hive leaves them.
     pub fn asleep(mut self) -> Self {
         "stopped".clone_into(&mut self.instance_state);
-        self.patch = serde_json::json!({"spec": {"powerState": "Hibernating"}});
+        self.patch = json!({"spec": {"powerState": "Hibernating"}});
         let condition = |type_: &str, status: &str, reason: &str, message: &str| {
-            serde_json::json!({
+            json!({
                 "type": type_, "status": status, "reason": reason, "message": message,
                 "lastProbeTime": objects::days_ago(1), "lastTransitionTime": objects::days_ago(1),
             })
         };
-        self.status_patch = serde_json::json!({
+        self.status_patch = json!({
             "powerState": "Hibernating",
             "conditions": [
                 condition("Hibernating", "True", "Hibernating", "Cluster is stopped"),

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -19,6 +19,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use shared::annotation::format;
 use tokio::sync::watch;
 
 use super::LABEL;
@@ -29,6 +30,7 @@ use crate::apply::{self, MANAGER};
 use crate::ec2::Instance;
 use crate::ec2::client::Snapshot;
 use crate::supervisor::clock::Clock;
+use crate::world::helpers::eventually;
 
 /// Plays the kubelets of one cluster. Runs until it is aborted.
 ///
@@ -124,7 +126,7 @@ impl Kubelet {
                 }
             }
             self.ready_since = self.register(instance).await?;
-            self.report(&now()).await?;
+            self.report(&Clock::text()).await?;
             self.lease().await?;
             self.boot = Some(instance.since);
             if let Some(wallet) = self.wallet.as_ref().filter(|_| boots_bare) {
@@ -136,7 +138,7 @@ impl Kubelet {
             self.renew().await?;
         }
         if self.reported.elapsed() >= timings.status_period.0 {
-            self.report(&now()).await?;
+            self.report(&Clock::text()).await?;
         }
         Ok(())
     }
@@ -148,7 +150,7 @@ impl Kubelet {
         let found = nodes.get_opt(&self.name).await.with_context(|| format!("read Node {}", self.name))?;
         let Some(node) = found else {
             apply::all(&self.client, &[self.node(instance)]).await?;
-            return Ok(now());
+            return Ok(Clock::text());
         };
         let ready = node
             .status
@@ -158,7 +160,7 @@ impl Kubelet {
             .find(|c| c.type_ == "Ready");
         let kept =
             ready.filter(|condition| condition.status == "True").and_then(|condition| condition.last_transition_time);
-        Ok(kept.map_or_else(now, |time| time.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
+        Ok(kept.map_or_else(Clock::text, |time| format::seconds(time.0)))
     }
 
     /// A status heartbeat.
@@ -238,10 +240,6 @@ impl Kubelet {
     }
 }
 
-fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
 /// Makes the Nodes of a cluster that has been asleep for a day: Ready, as far as anybody has heard.
 ///
 /// # Errors
@@ -263,16 +261,16 @@ pub async fn asleep(client: &Client, infra_id: &str, instances: &[Instance]) -> 
 pub async fn all_there(client: &Client, infra_id: &str, expected: usize) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let ours = kube::api::ListParams::default().labels(&format!("{LABEL}={infra_id}"));
-    for _ in 0..300 {
-        let found = nodes.list(&ours).await.context("list Nodes")?.items;
-        let is_ready = |node: &Node| {
-            let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-            conditions.is_some_and(|conditions| conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
-        };
-        if found.iter().filter(|node| is_ready(node)).count() >= expected {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    anyhow::bail!("{infra_id} does not have {expected} ready Nodes after 30 s")
+    eventually(Duration::from_secs(30), "Ready Nodes", async || {
+        let ready = nodes.list(&ours).await.context("list Nodes")?.items.iter().filter(|node| is_ready(node)).count();
+        ensure!(ready >= expected, "{infra_id} has {ready} of {expected}");
+        Ok(())
+    })
+    .await
+}
+
+/// Whether a Node is Ready.
+pub fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use shared::annotation::format;
 
 use super::{ClusterInfo, ClusterOptions};
 use crate::kubeconfig::base64;
@@ -17,8 +18,7 @@ pub struct Credentials<'a> {
 
 /// A moment some days ago, RFC 3339, as Kubernetes writes it.
 pub fn days_ago(days: i64) -> String {
-    let moment = Timestamp::now() - SignedDuration::from_hours(24 * days);
-    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    format::seconds(Timestamp::now() - SignedDuration::from_hours(24 * days))
 }
 
 /// Namespace and Secrets.
@@ -113,7 +113,7 @@ pub fn cluster_deployment(cluster: &ClusterInfo, options: &ClusterOptions) -> Va
             object["metadata"][place][key] = json!(value);
         }
     }
-    merge(&mut object, &options.patch);
+    json_patch::merge(&mut object, &options.patch);
     object
 }
 
@@ -147,76 +147,12 @@ pub fn status(cluster: &ClusterInfo, options: &ClusterOptions) -> Value {
         "installedTimestamp": installed,
         "webConsoleURL": format!("https://console-openshift-console.apps.{}.testbed.example.com", cluster.name),
     });
-    merge(&mut status, &patch);
+    json_patch::merge(&mut status, &patch);
     status
-}
-
-/// RFC 7386. A patch that is null changes nothing, unlike there.
-fn merge(target: &mut Value, patch: &Value) {
-    let Some(patch) = patch.as_object() else { return };
-    for (key, value) in patch {
-        match value {
-            Value::Null => {
-                if let Some(target) = target.as_object_mut() {
-                    target.remove(key);
-                }
-            }
-            Value::Object(_) => {
-                if !target[key].is_object() {
-                    target[key] = json!({});
-                }
-                merge(&mut target[key], value);
-            }
-            other => target[key] = other.clone(),
-        }
-    }
 }
 
 /// A stable UUID for a name.
 fn uuid(name: &str) -> String {
     let digits = format!("{}{}", crate::paths::fingerprint(&[name]), crate::paths::fingerprint(&[name, "uuid"]));
     format!("{}-{}-4{}-8{}-{}", &digits[0..8], &digits[8..12], &digits[13..16], &digits[17..20], &digits[20..32])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn demo() -> ClusterInfo {
-        ClusterInfo {
-            namespace: "demo".to_owned(),
-            name: "demo".to_owned(),
-            infra_id: "demo-x7k2p".to_owned(),
-            spoke: 0,
-            gate: "https://127.0.0.1:1".to_owned(),
-            kubeconfig: String::new(),
-            region: "us-east-1".to_owned(),
-            account: "100000000001".to_owned(),
-            access_key_id: "AKIATESTBED000000001".to_owned(),
-        }
-    }
-
-    #[test]
-    fn a_patch_adds_replaces_and_removes() {
-        let options = ClusterOptions {
-            patch: json!({"spec": {"installed": false, "clusterMetadata": null, "platform": {"aws": null, "azure": {"region": "x"}}}}),
-            ..ClusterOptions::default()
-        };
-        let spec = &cluster_deployment(&demo(), &options)["spec"];
-        assert_eq!(spec["installed"], false);
-        assert_eq!(spec["platform"], json!({"azure": {"region": "x"}}));
-        assert!(spec.get("clusterMetadata").is_none());
-    }
-
-    #[test]
-    fn a_cluster_asleep_has_hives_conditions_beside_the_others() {
-        let status = status(&demo(), &ClusterOptions::default().asleep());
-        assert_eq!(status["powerState"], "Hibernating");
-        let types: Vec<_> =
-            status["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap()).collect();
-        assert!(
-            types.contains(&"Provisioned") && types.contains(&"Hibernating") && types.contains(&"Ready"),
-            "{types:?}"
-        );
-    }
 }

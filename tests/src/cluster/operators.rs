@@ -168,9 +168,9 @@ pub async fn remove(client: &Client, infra_id: &str) -> Result<()> {
 
 async fn settle(client: &Client, infra_id: &str, clock: &Clock) -> Result<()> {
     tokio::time::sleep(clock.timings().operator_lag.0).await;
-    write(client, infra_id, true, &now()).await?;
+    write(client, infra_id, true, &Clock::text()).await?;
     tokio::time::sleep(clock.timings().operator_settle.0).await;
-    write(client, infra_id, false, &now()).await
+    write(client, infra_id, false, &Clock::text()).await
 }
 
 async fn write(client: &Client, infra_id: &str, progressing: bool, since: &str) -> Result<()> {
@@ -208,8 +208,4 @@ pub fn resource() -> ApiResource {
 
 pub(super) fn micros(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
-}
-
-fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

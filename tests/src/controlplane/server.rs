@@ -11,7 +11,6 @@ use tokio::time;
 
 use crate::controlplane::assets::Assets;
 use crate::kubeconfig::{self, Access, write_private};
-use crate::options::Timings;
 use crate::pki::{self, Authority};
 use crate::ports;
 use crate::process::Rank;
@@ -201,20 +200,14 @@ impl Cluster {
     ///
     /// # Errors
     /// When the process does not start.
-    pub fn start_manager(
-        &self,
-        children: &Children,
-        assets: &Assets,
-        controllers: &[&str],
-        timings: &Timings,
-    ) -> Result<()> {
+    pub fn start_manager(&self, children: &Children, assets: &Assets, controllers: &[&str]) -> Result<()> {
         let mut command = Command::new(&assets.controller_manager);
         command
             .current_dir(&self.folder)
             .args(["--kubeconfig=kubeconfig", "--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=0"])
             .args(["--cluster-signing-cert-file=ca.crt", "--cluster-signing-key-file=ca.key", "--root-ca-file=ca.crt"])
             .args(["--service-account-private-key-file=sa.key", "--controllers", &controllers.join(",")])
-            .args(["--node-monitor-grace-period", &timings.node_monitor_grace_period.to_string()]);
+            .args(["--node-monitor-grace-period=50s"]);
         children.spawn(&format!("{}-controller-manager", self.name), Rank::Manager, command).map(drop)
     }
 }

@@ -134,9 +134,6 @@ pub struct Fault {
     /// Message of the error. `{instance}` becomes `: i-...`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Whether `{instance}` is filled; it is if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub names_instance: Option<bool>,
     /// Close the connection instead of answering.
     pub cut: bool,
     /// Do what was asked first, then answer the fault.
@@ -191,12 +188,6 @@ pub struct Settings {
     /// Seconds from shutting-down to terminated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminate: Option<f64>,
-    /// Most instances on one page of `DescribeInstances`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub page_limit: Option<f64>,
-    /// Whether EC2's token buckets apply: 1, or 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limits: Option<f64>,
 }
 
 impl Ec2 {

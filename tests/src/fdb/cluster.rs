@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::options::{FdbOptions, Runner};
+use super::options::FdbOptions;
 use super::{API_VERSION, KIND};
 
 /// A database as the supervisor lists it.
@@ -14,16 +14,9 @@ pub struct FdbInfo {
     pub namespace: String,
     /// Name of its `FoundationDBCluster`.
     pub name: String,
-    /// Who runs its operator.
-    pub runner: Runner,
 }
 
 impl FdbInfo {
-    /// Name of its operator's process, if one runs it.
-    pub fn process(&self) -> String {
-        format!("fdb-operator-{}-{}", self.namespace, self.name)
-    }
-
     /// Its path at the supervisor.
     pub fn path(&self) -> String {
         format!("/fdb/{}/{}", self.namespace, self.name)
@@ -40,17 +33,9 @@ pub(crate) fn objects(namespace: &str, name: &str, options: &FdbOptions) -> Vec<
 }
 
 fn foundationdb_cluster(namespace: &str, name: &str, options: &FdbOptions) -> Value {
-    let mut counts =
-        json!({"storage": options.storage, "log": options.log, "cluster_controller": options.cluster_controller});
-    for (class, count) in &options.classes {
-        counts[class] = json!(count);
-    }
     let mut automation = json!({"removalMode": options.removal_mode, "useLocalitiesForExclusion": options.localities});
     if let Some(seconds) = options.wait_between {
         automation["waitBetweenRemovalsSeconds"] = json!(seconds);
-    }
-    if let Some(seconds) = options.failure_detection {
-        automation["replacements"] = json!({"failureDetectionTimeSeconds": seconds});
     }
     let mut object = json!({
         "apiVersion": API_VERSION,
@@ -59,12 +44,12 @@ fn foundationdb_cluster(namespace: &str, name: &str, options: &FdbOptions) -> Va
         "spec": {
             "version": "7.3.69",
             "databaseConfiguration": {"redundancy_mode": "double"},
-            "processCounts": counts,
+            "processCounts": {"storage": options.storage, "log": options.log, "cluster_controller": 1},
             "routing": {"publicIPSource": options.public_ip_source},
             "automationOptions": automation,
             "processes": {"general": {"volumeClaimTemplate": {"spec": {
                 "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": options.volume_size}},
+                "resources": {"requests": {"storage": "16Gi"}},
             }}}},
         },
     });
@@ -75,27 +60,9 @@ fn foundationdb_cluster(namespace: &str, name: &str, options: &FdbOptions) -> Va
         object["spec"]["labels"] = options.labels.clone();
     }
     if !options.patch.is_null() {
-        merge(&mut object, &options.patch);
+        json_patch::merge(&mut object, &options.patch);
     }
     object
-}
-
-/// A JSON merge patch, RFC 7396.
-pub(crate) fn merge(target: &mut Value, patch: &Value) {
-    let Some(changes) = patch.as_object() else {
-        target.clone_from(patch);
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (key, change) in changes {
-        if change.is_null() {
-            target.as_object_mut().map(|fields| fields.remove(key));
-        } else {
-            merge(&mut target[key], change);
-        }
-    }
 }
 
 /// Name of a Node, which is also the zone of its processes.

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::fdb::database::{Delete, key};
+use crate::fdb::database::Delete;
 use crate::fdb::denier::Denier;
 use crate::fdb::operator::api::Group;
 use crate::fdb::options::{Settings, UpdateMode};
@@ -36,20 +36,6 @@ pub fn services() -> FdbOptions {
 /// A database whose operator excludes and includes only what all operators of it agree on.
 pub fn global() -> FdbOptions {
     FdbOptions { patch: json!({"spec": {"automationOptions": {"synchronizationMode": "global"}}}), ..untimed() }
-}
-
-/// Waits until an inclusion in global mode waits for this group.
-pub async fn blocked(db: &FdbCluster, by: &str) {
-    let text = format!("not all processes are ready: {by}");
-    let waits = async || Ok(db.log().await?.passes.iter().any(|pass| pass.result.contains(&text)).then_some(()));
-    db.wait("inclusion that waits", SOON, waits).await.unwrap();
-}
-
-/// The fdbcli command that clears a group from the operators' lists by hand.
-pub fn off_the_lists(id: &str) -> String {
-    let lists = ["pendingForRemoval", "pendingForInclusion", "readyForInclusion"];
-    let clear = lists.map(|list| format!("; clear {}", key(list, "", id)));
-    format!("writemode on; option on ACCESS_SYSTEM_KEYS{}", clear.concat())
 }
 
 /// Waits until a group is gone for good.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::operator::pass::Point;
 use super::options::Settings;
 
 /// What stands before an ID in an exclusion by locality.
@@ -31,8 +32,6 @@ pub struct Database {
     pub exclusions: BTreeSet<String>,
     /// The processes that report, by the ID of their group. They stay in the list while the database is unavailable.
     pub processes: BTreeMap<String, Process>,
-    /// The coordinators, by the ID of their group.
-    pub coordinators: BTreeSet<String>,
     /// The volumes that there are, by the UID of their claim.
     pub volumes: BTreeMap<String, Volume>,
     /// The volumes that there were. One that is not drained is lost data.
@@ -43,15 +42,13 @@ pub struct Database {
     /// set, seconds since 1970.
     pub keys: BTreeMap<String, f64>,
     /// The point at which the operator is held just now.
-    pub held: Option<String>,
+    pub held: Option<Point>,
 }
 
 /// A process that reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Process {
-    /// Class of its group.
-    pub class: String,
     /// Its address.
     pub address: String,
     /// Its zone: the Node that its Pod is on.
@@ -76,16 +73,6 @@ pub struct Volume {
     pub drained: bool,
 }
 
-/// What came of an exclusion, target by target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Excluded {
-    /// The process is excluded and holds nothing.
-    Safe,
-    /// No process of the database is meant by it.
-    Missing,
-}
-
 impl Database {
     /// A database that has been up for long, without processes.
     pub fn new(settings: Settings) -> Self {
@@ -106,55 +93,38 @@ impl Database {
         entries.map(|(entry, at)| (entry.rsplit('/').next().unwrap_or_default().to_owned(), *at)).collect()
     }
 
-    /// Seconds since the last recovery.
-    pub fn recovery_age(&self, now: f64) -> f64 {
-        now - self.recovered_at
-    }
-
     /// The group whose process an address or locality means.
     fn meant_by(&self, target: &str) -> Option<String> {
         if let Some(group) = target.strip_prefix(LOCALITY) {
             return self.processes.contains_key(group).then(|| group.to_owned());
         }
-        let address = target.strip_suffix(":4500").unwrap_or(target);
-        self.processes.iter().find(|(_, process)| process.address == address).map(|(group, _)| group.clone())
+        self.processes.iter().find(|(_, process)| process.address == *target).map(|(group, _)| group.clone())
     }
 
     /// Excludes addresses and localities. The data of a process that is meant has moved when this returns; a new
     /// exclusion of one makes the transaction system recover.
-    pub fn exclude(&mut self, targets: &[String], now: f64) -> BTreeMap<String, Excluded> {
-        let mut answer = BTreeMap::new();
+    pub fn exclude(&mut self, targets: &[String], now: f64) {
         for target in targets {
             let new = self.exclusions.insert(target.clone());
-            let meant = self.meant_by(target);
-            answer.insert(target.clone(), if meant.is_some() { Excluded::Safe } else { Excluded::Missing });
-            let Some(group) = meant else { continue };
+            let Some(group) = self.meant_by(target) else { continue };
             if new {
                 self.recovered_at = now;
             }
             self.drain(&group, true);
         }
-        answer
     }
 
-    /// Takes back exclusions, which makes the transaction system recover; those of processes that report get their data
-    /// again. Answers what was not excluded.
-    pub fn include(&mut self, targets: &[String], now: f64) -> Vec<String> {
-        let unknown: Vec<String> = targets.iter().filter(|target| !self.exclusions.remove(*target)).cloned().collect();
-        if unknown.len() < targets.len() {
-            self.recovered_at = now;
+    /// Takes back exclusions, which makes the transaction system recover; processes that report get their data again.
+    pub fn include(&mut self, targets: &[String], now: f64) {
+        for target in targets {
+            if self.exclusions.remove(target) {
+                self.recovered_at = now;
+            }
         }
-        self.rebalance();
-        unknown
-    }
-
-    /// Takes back every exclusion.
-    pub fn include_all(&mut self, now: f64) {
-        if !self.exclusions.is_empty() {
-            self.recovered_at = now;
+        let back: Vec<String> = self.processes.keys().filter(|group| !self.is_excluded(group)).cloned().collect();
+        for group in back {
+            self.drain(&group, false);
         }
-        self.exclusions.clear();
-        self.rebalance();
     }
 
     /// A process begins to report.
@@ -183,13 +153,6 @@ impl Database {
     /// A volume is gone, with what was on it.
     pub fn lose(&mut self, uid: &str) {
         self.gone.extend(self.volumes.remove(uid));
-    }
-
-    fn rebalance(&mut self) {
-        let back: Vec<String> = self.processes.keys().filter(|group| !self.is_excluded(group)).cloned().collect();
-        for group in back {
-            self.drain(&group, false);
-        }
     }
 
     fn drain(&mut self, group: &str, drained: bool) {

@@ -8,44 +8,26 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::cluster::FdbInfo;
 use super::database::{Database, Delete, Log};
-use super::operator;
 use super::operator::api::{Cluster, Group, Status};
 use super::operator::pass::Point;
-use super::options::{FdbOptions, Runner, Settings};
+use super::options::{FdbOptions, Settings};
+use super::resource;
 use super::server::NewFdb;
-use super::{OPERATOR, resource};
 use crate::world::World;
 
-/// One database of a world. Copies are the same database. The operator's task ends with the last copy. Its client
-/// belongs to the runtime that it was made in.
+/// One database of a world. Copies are the same database. Its operator ends with the last copy. Its client belongs to
+/// the runtime that it was made in.
 #[derive(Clone)]
 pub struct FdbCluster {
     world: World,
     info: FdbInfo,
     hub: Client,
-    task: Arc<Task>,
-}
-
-#[derive(Default)]
-struct Task(Mutex<Option<JoinHandle<Result<()>>>>);
-
-impl Task {
-    fn replace(&self, new: Option<JoinHandle<Result<()>>>) {
-        let mut task = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(old) = std::mem::replace(&mut *task, new) {
-            old.abort();
-        }
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.replace(None);
-    }
+    /// The request that the supervisor runs the operator for.
+    operator: Arc<Mutex<JoinSet<Result<Value>>>>,
 }
 
 impl World {
@@ -55,50 +37,18 @@ impl World {
     /// # Errors
     /// When the hub refuses something, or it takes longer than two minutes.
     pub async fn fdb(&self, name: &str, options: FdbOptions) -> Result<FdbCluster> {
-        let runner = options.runner;
-        let info = self.add_fdb(name, options).await?;
-        let cluster = FdbCluster::new(self.clone(), info).await?;
-        if runner == Runner::Task {
-            cluster.restart_operator().await?;
-        }
-        if runner != Runner::Nobody {
-            cluster.wait_reconciled(Duration::from_mins(2)).await?;
-        }
-        Ok(cluster)
-    }
-
-    /// Makes a `FoundationDBCluster` and its database, with an operator only if that is a program.
-    ///
-    /// # Errors
-    /// When the hub refuses something.
-    pub async fn add_fdb(&self, name: &str, options: FdbOptions) -> Result<FdbInfo> {
         let new = NewFdb { name: name.to_owned(), options };
-        self.supervisor().post("/fdb", &new).await.with_context(|| format!("make FoundationDBCluster {name}"))
-    }
-
-    /// A database that the world has already.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub async fn existing_fdb(&self, namespace: &str, name: &str) -> Result<FdbCluster> {
-        let all: Vec<FdbInfo> = self.supervisor().get("/fdb").await?;
-        let info = all.into_iter().find(|info| info.namespace == namespace && info.name == name);
-        let info = info.with_context(|| format!("no database {namespace}/{name}"))?;
-        FdbCluster::new(self.clone(), info).await
+        let info = self.supervisor().post("/fdb", &new).await;
+        let info = info.with_context(|| format!("make FoundationDBCluster {name}"))?;
+        let hub = self.hub().await?;
+        let cluster = FdbCluster { world: self.clone(), info, hub, operator: Arc::default() };
+        cluster.restart_operator().await?;
+        cluster.wait_reconciled(Duration::from_mins(2)).await?;
+        Ok(cluster)
     }
 }
 
 impl FdbCluster {
-    async fn new(world: World, info: FdbInfo) -> Result<Self> {
-        let hub = world.hub().await?;
-        Ok(Self { world, info, hub, task: Arc::default() })
-    }
-
-    /// Where it is.
-    pub fn info(&self) -> &FdbInfo {
-        &self.info
-    }
-
     /// Its namespace.
     pub fn namespace(&self) -> &str {
         &self.info.namespace
@@ -303,7 +253,7 @@ impl FdbCluster {
     /// # Errors
     /// When the supervisor does not answer.
     pub async fn hold(&self, point: Point) -> Result<()> {
-        self.turn(&json!({"hold": [point.name()]})).await.map(drop)
+        self.turn(&json!({"hold": point})).await.map(drop)
     }
 
     /// Lets the operator go on.
@@ -311,32 +261,27 @@ impl FdbCluster {
     /// # Errors
     /// When the supervisor does not answer.
     pub async fn release(&self) -> Result<()> {
-        self.turn(&json!({"hold": []})).await.map(drop)
+        self.turn(&json!({"hold": null})).await.map(drop)
     }
 
     /// Ends the operator in the middle of what it does.
     ///
     /// # Errors
-    /// When it is a program that does not run.
+    /// When the supervisor does not answer.
     pub async fn kill_operator(&self) -> Result<()> {
-        if self.info.runner == Runner::Program {
-            return self.world.signal(&self.info.process(), "kill").await;
-        }
-        self.task.replace(None);
-        Ok(())
+        *self.operator.lock().unwrap_or_else(PoisonError::into_inner) = JoinSet::new();
+        self.world.supervisor().delete(&format!("{}/operator", self.info.path())).await
     }
 
     /// Starts the operator, again if it runs already.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When the supervisor does not answer.
     pub async fn restart_operator(&self) -> Result<()> {
-        if self.info.runner == Runner::Program {
-            return self.world.signal(&self.info.process(), "restart").await;
-        }
-        let client = self.world.hub_as(OPERATOR).await?;
-        let run = operator::run(client, self.world.supervisor().clone(), self.info.clone());
-        self.task.replace(Some(tokio::spawn(run)));
+        self.kill_operator().await?;
+        let (supervisor, path) = (self.world.supervisor().clone(), format!("{}/operator", self.info.path()));
+        let mut operator = self.operator.lock().unwrap_or_else(PoisonError::into_inner);
+        operator.spawn(async move { supervisor.get(&path).await });
         Ok(())
     }
 
@@ -345,7 +290,7 @@ impl FdbCluster {
     /// # Errors
     /// When it is gone already.
     pub async fn remove_all(self) -> Result<()> {
-        self.task.replace(None);
+        self.kill_operator().await?;
         self.world.supervisor().delete(&self.info.path()).await
     }
 

@@ -19,26 +19,31 @@ use serde_json::{Value, json};
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::KIND;
-use super::cluster::{FdbInfo, node_name};
+use super::cluster::node_name;
 use super::database::{Database, Log, Process};
-use super::options::Settings;
+use super::options::{POD_END, POD_START};
+use crate::supervisor::clock::Clock;
+
+/// Namespace and name of a `FoundationDBCluster`.
+pub(crate) type Key = (String, String);
 
 /// Everything of one database.
 pub(crate) struct Entry {
-    pub(crate) info: FdbInfo,
     pub(crate) database: Database,
     pub(crate) log: Log,
     pub(crate) zones: usize,
+    /// Held by its operator: there is one at a time.
+    pub(crate) operator: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// All databases, and the Pods of their processes.
 pub(crate) struct Machines {
     client: Client,
-    entries: Mutex<BTreeMap<(String, String), Entry>>,
+    entries: Mutex<BTreeMap<Key, Entry>>,
     /// UIDs of the Pods that a task handles.
     started: Mutex<HashSet<String>>,
     ending: Mutex<HashSet<String>>,
-    /// Pods per cluster and class on each Node, and the Node of each volume.
+    /// The Node of each volume.
     places: Mutex<Places>,
     next_address: AtomicU32,
     /// So many calls at once.
@@ -49,12 +54,13 @@ pub(crate) struct Machines {
 
 #[derive(Default)]
 struct Places {
-    load: HashMap<(String, String, String), Vec<usize>>,
+    /// How many Pods of a cluster's class were bound to a Node of their choice.
+    bound: HashMap<(Key, String), usize>,
     homes: HashMap<String, usize>,
 }
 
 /// The `FoundationDBCluster` that an object belongs to.
-fn owner(metadata: &ObjectMeta) -> Option<(String, String)> {
+fn owner(metadata: &ObjectMeta) -> Option<Key> {
     let owner = metadata.owner_references.iter().flatten().find(|owner| owner.kind == KIND)?;
     Some((metadata.namespace.clone()?, owner.name.clone()))
 }
@@ -91,18 +97,23 @@ impl Machines {
         tokio::spawn(async move { claims.watch_claims().await });
     }
 
-    pub(crate) fn entries(&self) -> MutexGuard<'_, BTreeMap<(String, String), Entry>> {
+    pub(crate) fn entries(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settings(&self, of: &(String, String)) -> Settings {
-        self.entries().get(of).map_or_else(Settings::fast, |entry| entry.database.settings.clone())
+    /// Does something with a database.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn entry<T>(&self, of: &Key, act: impl FnOnce(&mut Entry) -> T) -> Result<T> {
+        let mut entries = self.entries();
+        let entry = entries.get_mut(of).with_context(|| format!("no database {}/{}", of.0, of.1))?;
+        Ok(act(entry))
     }
 
-    fn with(&self, of: &(String, String), change: impl FnOnce(&mut Database)) {
-        if let Some(entry) = self.entries().get_mut(of) {
-            change(&mut entry.database);
-        }
+    /// Tells a database of something, if it is still there.
+    fn with(&self, of: &Key, change: impl FnOnce(&mut Database)) {
+        let _ = self.entry(of, |entry| change(&mut entry.database));
     }
 
     async fn watch_pods(self: Arc<Self>) {
@@ -145,7 +156,7 @@ impl Machines {
     }
 
     /// Does what is to be done with a Pod, again and again while the hub does not answer.
-    async fn see_to(&self, owner: &(String, String), mut pod: Pod) {
+    async fn see_to(&self, owner: &Key, mut pod: Pod) {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &owner.0);
         let (name, uid, ends) = (pod.name_any(), pod.uid(), pod.metadata.deletion_timestamp.is_some());
         loop {
@@ -167,19 +178,12 @@ impl Machines {
         lock(&self.started).remove(&uid);
         lock(&self.ending).remove(&uid);
         self.with(&owner, |database| database.fall_silent(&uid));
-        if let Some(zone) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).and_then(zone_of) {
-            let key = place_key(&owner, pod);
-            if let Some(load) = lock(&self.places).load.get_mut(&key).and_then(|loads| loads.get_mut(zone)) {
-                *load = load.saturating_sub(1);
-            }
-        }
     }
 
     /// From a new Pod to a process that reports.
-    async fn run(&self, owner: &(String, String), pod: &Pod) -> Result<()> {
+    async fn run(&self, owner: &Key, pod: &Pod) -> Result<()> {
         let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
         let Some(volume) = self.volume(owner, pod, &uid).await? else { return Ok(()) };
-        let settings = self.settings(owner);
         let zone = match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
             Some(node) => node.to_owned(),
             None => self.bind(owner, pod, volume.as_ref()).await?,
@@ -188,19 +192,19 @@ impl Machines {
         let address = if let Some(address) = running {
             address
         } else {
-            tokio::time::sleep(settings.start_delay.0).await;
+            tokio::time::sleep(POD_START).await;
             self.make_ready(owner, &name, volume.as_ref()).await?
         };
         let Some(group) = variable(pod, "FDB_INSTANCE_ID") else { return Ok(()) };
         if let Some(volume) = &volume {
             self.with(owner, |database| database.mount(&volume.0, &volume.1, &group));
         }
-        tokio::time::sleep(settings.report_delay.0).await;
+        let report_delay = self.entry(owner, |entry| entry.database.settings.report_delay.0).unwrap_or_default();
+        tokio::time::sleep(report_delay).await;
         if !lock(&self.started).contains(&uid) || lock(&self.ending).contains(&uid) {
             return Ok(());
         }
         let process = Process {
-            class: variable(pod, "FDB_PROCESS_CLASS").unwrap_or_default(),
             address: variable(pod, "FDB_PUBLIC_IP").unwrap_or(address),
             zone,
             pod: uid,
@@ -211,7 +215,7 @@ impl Machines {
     }
 
     /// UID and name of the Pod's claim, once it is there. None: the Pod is gone.
-    async fn volume(&self, owner: &(String, String), pod: &Pod, uid: &str) -> Result<Option<Option<(String, String)>>> {
+    async fn volume(&self, owner: &Key, pod: &Pod, uid: &str) -> Result<Option<Option<(String, String)>>> {
         let Some(name) = claim(pod) else { return Ok(Some(None)) };
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &owner.0);
         loop {
@@ -228,16 +232,18 @@ impl Machines {
         }
     }
 
-    /// Chooses the Node with the fewest Pods of this class, or the one that the volume is on.
-    async fn bind(&self, owner: &(String, String), pod: &Pod, volume: Option<&(String, String)>) -> Result<String> {
+    /// Chooses the next Node for a Pod of this class, or the one that the volume is on.
+    async fn bind(&self, owner: &Key, pod: &Pod, volume: Option<&(String, String)>) -> Result<String> {
         let zones = self.entries().get(owner).map_or(1, |entry| entry.zones).max(1);
         let zone = {
             let mut places = lock(&self.places);
             let home = volume.and_then(|(uid, _)| places.homes.get(uid).copied());
-            let loads = places.load.entry(place_key(owner, pod)).or_default();
-            loads.resize(loads.len().max(zones), 0);
-            let zone = home.unwrap_or_else(|| (0..zones).min_by_key(|zone| loads[*zone]).unwrap_or_default());
-            loads[zone] += 1;
+            let zone = home.unwrap_or_else(|| {
+                let class = variable(pod, "FDB_PROCESS_CLASS").unwrap_or_default();
+                let bound = places.bound.entry((owner.clone(), class)).or_default();
+                *bound += 1;
+                (*bound - 1) % zones
+            });
             if let Some((uid, _)) = volume {
                 places.homes.insert(uid.clone(), zone);
             }
@@ -259,17 +265,12 @@ impl Machines {
 
     /// Writes what a kubelet writes of a Pod that runs, and what a provisioner writes of its claim. Answers the Pod's
     /// address.
-    async fn make_ready(
-        &self,
-        owner: &(String, String),
-        name: &str,
-        volume: Option<&(String, String)>,
-    ) -> Result<String> {
+    async fn make_ready(&self, owner: &Key, name: &str, volume: Option<&(String, String)>) -> Result<String> {
         let _turn = self.turns.acquire().await;
         let number = self.next_address.fetch_add(1, Ordering::Relaxed);
         let [_, high, middle, low] = number.to_be_bytes();
         let address = format!("10.{}.{middle}.{low}", 128 + high);
-        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let now = Clock::text();
         let condition = |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": now});
         let status = json!({"status": {
             "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "hostIP": "127.0.0.1", "startTime": now,
@@ -292,8 +293,8 @@ impl Machines {
     }
 
     /// Really removes a Pod, some time after its DELETE.
-    async fn end(&self, owner: &(String, String), pod: &Pod) -> Result<()> {
-        tokio::time::sleep(self.settings(owner).terminate_delay.0).await;
+    async fn end(&self, owner: &Key, pod: &Pod) -> Result<()> {
+        tokio::time::sleep(POD_END).await;
         let _turn = self.turns.acquire().await;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &owner.0);
         let now = DeleteParams {
@@ -307,14 +308,6 @@ impl Machines {
             Err(error) => Err(error).context("end a Pod"),
         }
     }
-}
-
-fn place_key(owner: &(String, String), pod: &Pod) -> (String, String, String) {
-    (owner.0.clone(), owner.1.clone(), variable(pod, "FDB_PROCESS_CLASS").unwrap_or_default())
-}
-
-fn zone_of(node: &str) -> Option<usize> {
-    node.rsplit('-').next()?.parse().ok()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

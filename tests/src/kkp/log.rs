@@ -117,21 +117,3 @@ impl Log {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn etcd_at_a_part_of_its_members_is_a_violation_once() {
-        let mut log = Log::default();
-        for replicas in [3, 3, 0, 0, 3, 2, 2, 1, 0] {
-            log.etcd_at(0.0, replicas, 3);
-        }
-        assert_eq!(log.etcd.iter().map(|count| count.replicas).collect::<Vec<_>>(), [3, 0, 3, 2, 1, 0]);
-        assert_eq!(
-            log.violations.iter().map(|one| one.text.as_str()).collect::<Vec<_>>(),
-            ["etcd at 2 of 3", "etcd at 1 of 3"]
-        );
-    }
-}

@@ -10,7 +10,6 @@
 pub mod certificates;
 pub mod cloud;
 pub mod control_plane;
-pub mod definitions;
 pub mod etcd;
 pub mod handle;
 pub mod log;

@@ -1,20 +1,32 @@
 //! What a user cluster of the double is like, and what its parts do while it lives.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::delay::Delay;
 
+/// The waits of everything that is played are divided by this.
+pub(crate) const SPEED: f64 = 20.0;
+
+/// `spec.version` of a new cluster.
+pub(crate) const VERSION: &str = "1.34.1";
+
+/// Kubernetes versions on offer.
+pub(crate) const VERSIONS: [&str; 3] = ["1.33.5", VERSION, "1.34.2"];
+
+/// The KKP that writes conditions.
+pub(crate) const KUBERMATIC_VERSION: &str = "v2.30.0";
+
+/// A wait of so many seconds, at the double's speed.
+pub(crate) fn wait(seconds: f64) -> f64 {
+    seconds / SPEED
+}
+
 /// A user cluster that is to be made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct KkpOptions {
-    /// Its spoke; one without a user cluster if absent. Two user clusters never share a spoke.
-    pub spoke: Option<usize>,
-    /// `spec.version`.
-    pub version: String,
     /// `spec.cloud.dc`.
     pub datacenter: String,
     /// `spec.cloud.providerName`, and the provider of its Machines.
@@ -56,8 +68,6 @@ impl Default for KkpOptions {
     /// Five machines in two `MachineDeployments`, one of them autoscaled; three volumes, two load balancers.
     fn default() -> Self {
         Self {
-            spoke: None,
-            version: "1.34.1".to_owned(),
             datacenter: "eu".to_owned(),
             provider: "aws".to_owned(),
             machine_deployments: vec![
@@ -67,7 +77,7 @@ impl Default for KkpOptions {
             volumes: 3,
             load_balancers: 2,
             cleanup_finalizers: false,
-            settings: Settings::fast(),
+            settings: Settings::default(),
         }
     }
 }
@@ -88,47 +98,34 @@ impl KkpOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Settings {
-    /// The waits of everything that is played are divided by this, unless they say otherwise.
-    pub speed: f64,
-    /// From a workload that is not as KKP wants it to KKP's write: 0.4 to 2.3 s (row 2).
-    pub reset: Delay,
-    /// From a control-plane Pod whose dependencies are there to one that is Ready.
-    pub pod_start: Delay,
-    /// From the Pods of etcd to one that serves: 11 to 28 s (rows 36, 42).
-    pub etcd_start: Delay,
-    /// How long a member of etcd is away, beyond its `StatefulSet`'s count, before the others remove it: 40 s (row 38).
-    pub etcd_removal: Delay,
-    /// From all health Up to the roll-out of a changed version: 4 s (row 14).
-    pub update: Delay,
-    /// machine-controller's poll: 10 s (row 49).
-    pub machine_poll: Delay,
-    /// How long the cloud takes to terminate an instance.
+    /// How long the cloud takes to terminate an instance, before the speed.
     pub terminate: Delay,
-    /// From an instance to its Node.
-    pub boot: Delay,
-    /// How long a leader election takes after the API server was away: 15 s (row 58).
-    pub lease_wait: Delay,
-    /// How long a Pod takes to end once it is deleted, if its grace period allows that and no annotation of its own
-    /// says otherwise.
-    pub pod_end: Delay,
-    /// How long a bootstrap token lives: 1 h (row 53). Not divided.
-    pub token_life: Delay,
-    /// From the end of an `EtcdRestore`'s deletions to the new etcd, and from there to its end: 30 s each (row 18).
-    pub restore_step: Delay,
     /// What reconciles in flight do after a pause (row 5).
     pub in_flight: InFlight,
     /// The Pods of the API server are ready, but it does not answer (row 15a).
     pub api_silent: bool,
     /// So many Machines fit into the project's quota (row 62).
     pub quota: Option<u32>,
-    /// `MachineDeployments` whose new instances never join (Must show 7).
+    /// `MachineDeployments` whose new instances never join.
     pub never_join: BTreeSet<String>,
     /// How much longer a new instance takes to join. Not divided.
     pub join_late: Delay,
     /// The host that the kubeconfig names. KKP's own ends in a dot, which certificates do not.
     pub host: String,
-    /// The KKP that writes conditions.
-    pub kubermatic_version: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            terminate: Delay::secs(4),
+            in_flight: InFlight::default(),
+            api_silent: false,
+            quota: None,
+            never_join: BTreeSet::new(),
+            join_late: Delay::default(),
+            host: "127.0.0.1".to_owned(),
+        }
+    }
 }
 
 /// Reconciles that were under way when the pause was set: they raise Deployments that are at 0 (row 5).
@@ -143,61 +140,12 @@ pub struct InFlight {
     pub delay: Delay,
 }
 
-impl Default for Settings {
-    /// As observed.
-    fn default() -> Self {
-        Self {
-            speed: 1.0,
-            reset: Delay::secs(1),
-            pod_start: Delay::secs(1),
-            etcd_start: Delay::secs(12),
-            etcd_removal: Delay::secs(40),
-            update: Delay::secs(4),
-            machine_poll: Delay::secs(10),
-            terminate: Delay::secs(4),
-            boot: Delay::secs(3),
-            lease_wait: Delay::secs(15),
-            pod_end: Delay::secs(1),
-            token_life: Delay::secs(3600),
-            restore_step: Delay::secs(30),
-            in_flight: InFlight::default(),
-            api_silent: false,
-            quota: None,
-            never_join: BTreeSet::new(),
-            join_late: Delay::default(),
-            host: "127.0.0.1".to_owned(),
-            kubermatic_version: "v2.30.0".to_owned(),
-        }
-    }
-}
-
-impl Settings {
-    /// For tests: a minute is three seconds.
-    pub fn fast() -> Self {
-        Self { speed: 20.0, ..Self::default() }
-    }
-
-    /// A wait, at this speed, in seconds.
-    pub fn secs(&self, wait: Delay) -> f64 {
-        wait.as_secs_f64() / self.speed.max(0.001)
-    }
-
-    /// A wait, at this speed.
-    pub fn wait(&self, wait: Delay) -> Duration {
-        Duration::from_secs_f64(self.secs(wait))
-    }
-}
-
 /// Knobs of the seed: of KKP itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SeedSettings {
     /// The Seed's datacenters. A Cluster of another one cannot be written any more (row 27).
     pub datacenters: BTreeSet<String>,
-    /// Kubernetes versions on offer.
-    pub versions: BTreeSet<String>,
-    /// `--max-parallel-reconcile` (row 9).
-    pub max_parallel_reconcile: usize,
     /// So many clusters that are not here are being updated.
     pub others_updating: usize,
     /// KKP's webhooks do not answer (row 27).
@@ -209,9 +157,7 @@ pub struct SeedSettings {
 impl Default for SeedSettings {
     fn default() -> Self {
         Self {
-            datacenters: ["eu".to_owned()].into(),
-            versions: ["1.33.5", "1.34.1", "1.34.2"].map(str::to_owned).into(),
-            max_parallel_reconcile: 10,
+            datacenters: ["eu", "us"].map(str::to_owned).into(),
             others_updating: 0,
             webhooks_down: false,
             controllers_down: false,

@@ -62,13 +62,12 @@ impl Kkp {
         self.clusters().get(id).cloned().with_context(|| format!("no user cluster {id}"))
     }
 
-    /// Takes a spoke, this one or the first that is free of so many.
-    pub(crate) fn take_spoke(&self, wanted: Option<usize>, all: usize) -> Result<usize> {
+    /// Takes the first spoke that is free of so many.
+    pub(crate) fn take_spoke(&self, all: usize) -> Result<usize> {
         let mut taken = self.spokes.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = |spoke: &usize| *spoke < all && !taken.contains(spoke);
-        let found = wanted.map_or_else(|| (0..all).find(free), |spoke| Some(spoke).filter(free));
+        let spoke = (0..all).find(|spoke| !taken.contains(spoke));
         let spoke =
-            found.context("no free spoke: each takes one user cluster, and `--spokes` says how many there are")?;
+            spoke.context("no free spoke: each takes one user cluster, and `--spokes` says how many there are")?;
         taken.insert(spoke);
         Ok(spoke)
     }
@@ -102,7 +101,7 @@ pub(crate) struct State {
     pub(crate) cloud: Cloud,
     pub(crate) log: Log,
     pub(crate) certificates: Certificates,
-    /// Replicas of the `MachineDeployments` on the day of the backup.
+    /// Replicas of the `MachineDeployments`, as an `EtcdRestore` brings them back.
     pub(crate) backup: BTreeMap<String, i64>,
 }
 
@@ -154,40 +153,32 @@ pub(crate) struct Manager {
     pub(crate) folder: PathBuf,
 }
 
-/// What a user cluster is made of.
-pub(crate) struct Parts {
-    pub(crate) info: KkpInfo,
-    pub(crate) options: KkpOptions,
-    pub(crate) seed: Client,
-    pub(crate) user: Client,
-    pub(crate) gate: Proxy,
-    pub(crate) webhooks: Vec<(&'static str, Proxy)>,
-    pub(crate) authority: String,
-    pub(crate) manager: Manager,
-}
-
 impl UserCluster {
-    pub(crate) fn new(parts: Parts) -> Result<Arc<Self>> {
-        let backup = parts.options.machine_deployments.iter().map(|one| (one.name.clone(), i64::from(one.replicas)));
+    pub(crate) fn new(
+        info: KkpInfo,
+        options: &KkpOptions,
+        (seed, user): (Client, Client),
+        gate: Proxy,
+        webhooks: Vec<(&'static str, Proxy)>,
+        authority: String,
+        manager: Manager,
+    ) -> Result<Arc<Self>> {
+        let backup = options.machine_deployments.iter().map(|one| (one.name.clone(), i64::from(one.replicas)));
         let state = State {
-            settings: parts.options.settings.clone(),
-            certificates: Certificates::new(&parts.info.id)?,
+            settings: options.settings.clone(),
+            certificates: Certificates::new(&info.id)?,
             backup: backup.collect(),
             ..State::default()
         };
         let state = Arc::new(Mutex::new(state));
-        let Parts { info, options: _, seed, user, gate, webhooks, authority, manager } = parts;
-        let machines = Watched::quiet(
-            Api::namespaced_with(user.clone(), "kube-system", &machinery("Machine")),
-            machinery("Machine"),
-        );
+        let of = |kind: &str| {
+            let kind = machinery(kind);
+            Watched::quiet(Api::namespaced_with(user.clone(), "kube-system", &kind), kind)
+        };
         let of_user = OfUser {
             deployments: super::user::annotations::watch(&user, &state),
-            sets: Watched::quiet(
-                Api::namespaced_with(user.clone(), "kube-system", &machinery("MachineSet")),
-                machinery("MachineSet"),
-            ),
-            machines,
+            sets: of("MachineSet"),
+            machines: of("Machine"),
             nodes: Watched::quiet(Api::all(user.clone()), ()),
             pods: Watched::quiet(Api::all(user.clone()), ()),
             attachments: Watched::quiet(Api::all(user.clone()), ()),
@@ -289,22 +280,19 @@ impl OfSeed {
     }
 }
 
-/// How long a part of the double waits between two polls of its cache.
-pub(crate) const TICK: Duration = Duration::from_millis(100);
-
-/// Runs a part until the world ends. What fails is tried again at the next tick.
-pub(crate) fn each_tick<F>(what: &'static str, mut part: impl FnMut() -> F + Send + 'static) -> JoinHandle<()>
-where
-    F: Future<Output = Result<()>> + Send,
-{
-    tokio::spawn(async move {
-        loop {
-            if let Err(error) = part().await {
-                tracing::debug!("{what}: {error:#}");
-            }
-            tokio::time::sleep(TICK).await;
+/// Runs a part of the double until the world ends, by its memory. What fails is tried again at the next tick.
+pub(crate) async fn each_tick<M>(
+    cluster: Arc<UserCluster>,
+    what: &'static str,
+    mut memory: M,
+    part: impl AsyncFn(&Arc<UserCluster>, &mut M) -> Result<()>,
+) {
+    loop {
+        if let Err(error) = part(&cluster, &mut memory).await {
+            tracing::debug!("{what}: {error:#}");
         }
-    })
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Replicas that a list of a kind wants.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
+use axum::routing::{get, patch, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,22 +14,21 @@ use super::cloud::Cloud;
 use super::etcd::Etcd;
 use super::log::Log;
 use super::options::{KkpOptions, SeedSettings, Settings};
-use super::registry::{KkpInfo, UserCluster, replicas_of};
+use super::registry::{KkpInfo, UserCluster};
 use super::seed::{put_certificate, renew_kubeconfig, void_kubeconfigs};
-use crate::fdb::cluster::merge;
 use crate::supervisor::World;
-use crate::supervisor::answer::Answer;
+use crate::supervisor::answer::{Answer, merged};
 
 type Shared = State<Arc<World>>;
 
 pub(crate) fn routes() -> Router<Arc<World>> {
     Router::new()
-        .route("/kkp", get(list).post(add))
+        .route("/kkp", post(add))
         .route("/kkp/{id}", get(read))
         .route("/kkp/{id}/log", get(read_log).delete(forget_log))
-        .route("/kkp/{id}/settings", get(read_settings).patch(change))
+        .route("/kkp/{id}/settings", patch(change))
         .route("/kkp/{id}/act", post(act))
-        .route("/kkp-seed", get(read_seed).patch(change_seed))
+        .route("/kkp-seed", patch(change_seed))
 }
 
 /// A user cluster that is to be made.
@@ -62,12 +61,6 @@ pub struct Inspection {
 pub enum Act {
     /// Its certificates and kubeconfigs are valid for so many days from now; fewer than 0: they have expired.
     ExpireCertificates(i64),
-    /// A backup is made: the counts of its `MachineDeployments` are those that an `EtcdRestore` brings back.
-    Backup,
-}
-
-async fn list(State(world): Shared) -> Json<Vec<KkpInfo>> {
-    Json(world.kkp.clusters().values().map(|cluster| cluster.info.clone()).collect())
 }
 
 async fn add(State(world): Shared, Json(new): Json<NewKkp>) -> Answer<KkpInfo> {
@@ -94,29 +87,17 @@ async fn forget_log(State(world): Shared, Path(id): Path<String>) -> Answer<Valu
     Ok(Json(json!({})))
 }
 
-async fn read_settings(State(world): Shared, Path(id): Path<String>) -> Answer<Settings> {
-    Ok(Json(world.kkp.cluster(&id)?.settings()))
-}
-
 async fn change(State(world): Shared, Path(id): Path<String>, Json(change): Json<Value>) -> Answer<Settings> {
     let cluster = world.kkp.cluster(&id)?;
-    let mut settings = serde_json::to_value(cluster.settings())?;
-    merge(&mut settings, &change);
-    let settings: Settings = serde_json::from_value(settings)?;
+    let settings = merged(&cluster.settings(), &change)?;
     cluster.state().settings = settings.clone();
     Ok(Json(settings))
 }
 
 async fn act(State(world): Shared, Path(id): Path<String>, Json(act): Json<Act>) -> Answer<Value> {
     let cluster = world.kkp.cluster(&id)?;
-    match act {
-        Act::ExpireCertificates(days) => expire(&cluster, days).await?,
-        Act::Backup => {
-            let now = cluster.of_user.deployments.all();
-            cluster.state().backup =
-                now.iter().filter_map(|one| Some((one.metadata.name.clone()?, replicas_of(one)))).collect();
-        }
-    }
+    let Act::ExpireCertificates(days) = act;
+    expire(&cluster, days).await?;
     Ok(Json(json!({})))
 }
 
@@ -131,14 +112,8 @@ async fn expire(cluster: &UserCluster, days: i64) -> Result<()> {
     Ok(())
 }
 
-async fn read_seed(State(world): Shared) -> Json<SeedSettings> {
-    Json(world.kkp.settings())
-}
-
 async fn change_seed(State(world): Shared, Json(change): Json<Value>) -> Answer<SeedSettings> {
-    let mut settings = serde_json::to_value(world.kkp.settings())?;
-    merge(&mut settings, &change);
-    let settings: SeedSettings = serde_json::from_value(settings)?;
+    let settings = merged(&world.kkp.settings(), &change)?;
     world.kkp.set(settings.clone());
     Ok(Json(settings))
 }

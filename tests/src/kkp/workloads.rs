@@ -8,8 +8,6 @@ use super::options::KkpOptions;
 pub const NAMESPACE: &str = "shop";
 /// The CSI driver's controller: volumes are detached while a Pod of it runs (row 60).
 pub const CSI: &str = "csi-controller";
-/// On a Pod: how long it takes to end, such as `3s`.
-pub const ENDS_AFTER: &str = "testbed.hibernate.sh/ends-after";
 
 fn meta(namespace: &str, name: &str) -> Value {
     json!({ "name": name, "namespace": namespace, "labels": { "app": name } })

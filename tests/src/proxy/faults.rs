@@ -270,22 +270,4 @@ mod tests {
         faults.remove(Some(&hang.id));
         assert_eq!(faults.list(), []);
     }
-
-    #[test]
-    fn delays_add_up_before_the_first_other_effect() {
-        let faults = Faults::default();
-        for effect in
-            [Effect::Delay { millis: 5 }, Effect::Delay { millis: 7 }, Effect::Hang, Effect::Delay { millis: 100 }]
-        {
-            faults.add(Rule::new(effect));
-        }
-        assert_eq!(faults.meet(&NODES), Sentence { delay: 12, effect: Some(Effect::Hang) });
-    }
-
-    #[test]
-    fn conditions_must_all_hold() {
-        let faults = Faults::default();
-        faults.add(Rule::new(Effect::Hang).method("GET").query("watch=true").user_agent("controller-b"));
-        assert_eq!(faults.meet(&NODES).effect, None);
-    }
 }

@@ -3,6 +3,9 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
+use shared::annotation::format;
+
 use crate::options::Timings;
 
 /// The world's timings, which can be changed while it runs.
@@ -20,6 +23,11 @@ impl Clock {
     /// Seconds since 1970: the EC2 simulator, on the same machine, counts the same.
     pub fn now() -> f64 {
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    }
+
+    /// Now, as Kubernetes writes it.
+    pub fn text() -> String {
+        format::seconds(Timestamp::now())
     }
 
     /// The timings that are in force.

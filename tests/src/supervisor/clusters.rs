@@ -115,9 +115,7 @@ impl World {
             }
         }
         operators::create(spoke, &info.infra_id, options.awake()).await?;
-        if options.on_hub {
-            self.put_on_hub(info, options, &Credentials { secret_access_key: &key.secret, kubeconfig }).await?;
-        }
+        self.put_on_hub(info, options, &Credentials { secret_access_key: &key.secret, kubeconfig }).await?;
         if options.awake() && options.control_plane > 0 {
             nodes::all_there(spoke, &info.infra_id, options.control_plane + options.workers).await?;
         }

@@ -7,13 +7,13 @@ use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, patch, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::World;
-use super::answer::Answer;
+use super::answer::{Answer, merged};
 use super::programs::Start;
 use crate::cluster::{ClusterInfo, ClusterOptions};
 use crate::controlplane::server::secret;
@@ -37,10 +37,9 @@ pub(super) async fn serve(world: Arc<World>) -> Result<()> {
     let router = Router::new()
         .route("/world", get(read_world))
         .route("/status", get(status))
-        .route("/down", post(down))
-        .route("/timings", get(read_timings).patch(change_timings))
+        .route("/timings", patch(change_timings))
         .route("/clusters", post(add_cluster))
-        .route("/clusters/{namespace}/{name}", axum::routing::delete(remove_cluster))
+        .route("/clusters/{namespace}/{name}", delete(remove_cluster))
         .route("/proxies/{name}/faults", get(list_faults).post(add_fault).delete(remove_faults))
         .route("/programs", post(start_program))
         .route("/programs/{name}/{signal}", post(signal_program))
@@ -119,28 +118,12 @@ async fn status(State(world): Shared) -> Json<Status> {
     Json(Status { processes: processes.collect(), clusters })
 }
 
-async fn down(State(world): Shared) -> Json<Value> {
-    world.stop.notify_one();
-    Json(json!({}))
-}
-
-async fn read_timings(State(world): Shared) -> Json<Timings> {
-    Json(world.clock.timings())
-}
-
 async fn change_timings(State(world): Shared, Json(change): Json<Value>) -> Answer<Timings> {
-    let mut all = serde_json::to_value(world.clock.timings())?;
-    for (key, value) in change.as_object().context("timings are an object")? {
-        let place = all.get_mut(key).with_context(|| format!("no timing {key:?}"))?;
-        *place = value.clone();
-    }
-    let timings: Timings = serde_json::from_value(all)?;
+    let timings = merged(&world.clock.timings(), &change)?;
     let ec2 = ec2::Settings {
         start: Some(timings.ec2_start.as_secs_f64()),
         stop: Some(timings.ec2_stop.as_secs_f64()),
         terminate: Some(timings.ec2_terminate.as_secs_f64()),
-        page_limit: None,
-        limits: None,
     };
     world.ec2.settings(&ec2).await?;
     world.clock.set(timings.clone());

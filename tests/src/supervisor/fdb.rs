@@ -1,47 +1,40 @@
 //! Databases of the `FoundationDB` double that come and go while a world runs.
 
+use std::sync::Arc;
+
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
-use tokio::process::Command;
+use kube::api::{DeleteParams, Patch, PatchParams};
 
 use super::World;
-use crate::apply;
 use crate::fdb::cluster::{self, FdbInfo};
 use crate::fdb::database::{Database, Log};
-use crate::fdb::kubelet;
-use crate::fdb::machines::Entry;
-use crate::fdb::options::{FdbOptions, Runner};
-use crate::process::Rank;
+use crate::fdb::machines::{Entry, Key};
+use crate::fdb::options::FdbOptions;
+use crate::fdb::{OPERATOR, kubelet, operator};
+use crate::{apply, kubeconfig};
 
 impl World {
     /// Makes a database. The first one brings the kubelet along.
     pub(crate) async fn add_fdb(&self, name: &str, options: FdbOptions) -> Result<FdbInfo> {
         let namespace =
             options.namespace.clone().unwrap_or_else(|| format!("{name}-{:06x}", rand::random::<u32>() >> 8));
-        let info = FdbInfo { namespace: namespace.clone(), name: name.to_owned(), runner: options.runner };
         self.make_nodes(options.zones).await?;
-        {
-            let mut entries = self.machines.entries();
-            let key = (namespace.clone(), name.to_owned());
-            if entries.contains_key(&key) {
-                bail!("database {namespace}/{name} exists already");
-            }
-            let database = Database::new(options.settings.clone());
-            entries.insert(key, Entry { info: info.clone(), database, log: Log::default(), zones: options.zones });
+        let database = Database::new(options.settings.clone());
+        let entry = Entry { database, log: Log::default(), zones: options.zones, operator: Arc::default() };
+        let key = (namespace.clone(), name.to_owned());
+        if self.machines.entries().insert(key, entry).is_some() {
+            bail!("database {namespace}/{name} existed already");
         }
         apply::all(&self.hub_client, &cluster::objects(&namespace, name, &options)).await?;
-        if options.runner == Runner::Program {
-            self.start_operator(&info)?;
-        }
-        Ok(info)
+        Ok(FdbInfo { namespace, name: name.to_owned() })
     }
 
-    fn start_operator(&self, info: &FdbInfo) -> Result<()> {
-        let mut command = Command::new(std::env::current_exe().context("find the testbed's own program")?);
-        command.args(["fdb", "operator", &info.namespace, &info.name, "--state"]).arg(&self.dir);
-        self.children.spawn(&info.process(), Rank::Program, command).map(drop)
+    /// Runs the operator of a database, under its own service account.
+    pub(crate) async fn operate(&self, of: Key) -> Result<()> {
+        let account = self.hub.users.get(OPERATOR).context("the operator's kubeconfig")?;
+        operator::run(&kubeconfig::client_from(account).await?, self.machines.clone(), of).await
     }
 
     /// Makes the Nodes of this many zones, and the kubelet behind them.
@@ -64,27 +57,13 @@ impl World {
         Ok(())
     }
 
-    /// Removes a database with everything that it has, its namespace too if no other database is in it.
-    pub(crate) async fn remove_fdb(&self, namespace: &str, name: &str) -> Result<()> {
-        let key = (namespace.to_owned(), name.to_owned());
-        let info = self.machines.entries().get(&key).map(|entry| entry.info.clone());
-        let info = info.with_context(|| format!("no database {namespace}/{name}"))?;
-        if self.children.record(&info.process()).is_some() {
-            self.children.signal(&info.process(), crate::process::Signal::SIGKILL).await?;
-        }
-        let alone = self.machines.entries().keys().filter(|(other, _)| other == namespace).count() == 1;
-        let now = DeleteParams::default();
-        let deleted = if alone {
-            Api::<Namespace>::all(self.hub_client.clone()).delete(namespace, &now).await.map(drop)
-        } else {
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(self.hub_client.clone(), namespace, &crate::fdb::resource());
-            api.delete(name, &now).await.map(drop)
-        };
-        self.machines.entries().remove(&key);
-        match deleted {
+    /// Removes a database with everything that it has, and its namespace.
+    pub(crate) async fn remove_fdb(&self, of: &Key) -> Result<()> {
+        self.machines.entries().remove(of).with_context(|| format!("no database {}/{}", of.0, of.1))?;
+        let namespaces: Api<Namespace> = Api::all(self.hub_client.clone());
+        match namespaces.delete(&of.0, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            other => other.with_context(|| format!("remove database {namespace}/{name}")),
+            other => other.map(drop).with_context(|| format!("remove database {}/{}", of.0, of.1)),
         }
     }
 }

@@ -11,31 +11,26 @@ use kube::{Api, Client};
 use serde_json::{Map, Value, json};
 
 use super::{World, hub};
-use crate::apply;
+use crate::cluster::nodes::is_ready;
 use crate::controlplane::assets;
-use crate::kkp::options::KkpOptions;
-use crate::kkp::registry::{KkpInfo, Manager, Parts, UserCluster};
+use crate::kkp::options::{KkpOptions, VERSION};
+use crate::kkp::registry::{KkpInfo, Manager, UserCluster};
 use crate::kkp::seed::{self, webhooks};
-use crate::kkp::user::kubelets;
-use crate::kkp::{control_plane, definitions, is_pod_ready, kubermatic, workloads};
+use crate::kkp::{control_plane, is_pod_ready, kubermatic, workloads};
 use crate::proxy::{Proxy, Settings, Upstream};
 use crate::world::helpers::eventually;
+use crate::{apply, foreign};
 
 /// Longest time that a user cluster may take to come up.
 const UP: Duration = Duration::from_mins(2);
-
-/// What each user cluster needs of its own, besides what KKP ensures.
-struct Webhooks {
-    upstream: Upstream,
-}
 
 impl World {
     /// Makes a user cluster, and waits until it is up with all its machines. The first one brings KKP along.
     pub(crate) async fn add_kkp(&self, id: &str, options: KkpOptions) -> Result<KkpInfo> {
         ensure!(!self.kkp.clusters().contains_key(id), "user cluster {id} exists already");
-        let spoke = self.kkp.take_spoke(options.spoke, self.spokes.len())?;
+        let spoke = self.kkp.take_spoke(self.spokes.len())?;
         let server = &self.spokes[spoke];
-        let webhooks = self.kkp_webhooks().await?;
+        let upstream = self.kkp_webhooks().await?;
         let user = server.client.clone();
         let folder = server.server.kubeconfig.parent().context("a folder")?;
         self.install_user_cluster(&user).await?;
@@ -47,21 +42,15 @@ impl World {
         ];
         let mut proxies = Vec::new();
         for (deployment, name) in guards {
-            let proxy = self.gate(webhooks.upstream.clone(), false)?;
+            let proxy = self.gate(upstream.clone(), false)?;
             apply::all(&user, &[webhooks::of_user_cluster(name, &proxy.url(), &self.authority)]).await?;
             proxies.push((deployment, proxy));
         }
         apply::all(&self.hub_client, &control_plane::surroundings(&info.namespace, id)).await?;
-        let cluster = UserCluster::new(Parts {
-            info: info.clone(),
-            options: options.clone(),
-            seed: self.hub_client.clone(),
-            user,
-            gate,
-            webhooks: proxies,
-            authority: self.authority.clone(),
-            manager: self.manager(folder)?,
-        })?;
+        let clients = (self.hub_client.clone(), user);
+        let manager = self.manager(folder)?;
+        let cluster =
+            UserCluster::new(info.clone(), &options, clients, gate, proxies, self.authority.clone(), manager)?;
         self.kkp.clusters().insert(id.to_owned(), cluster.clone());
         cluster.play(&self.kkp);
         let result = self.bring_up(&cluster, &options).await;
@@ -82,10 +71,10 @@ impl World {
     }
 
     /// KKP's kinds and webhooks on the seed, once.
-    async fn kkp_webhooks(&self) -> Result<Webhooks> {
+    async fn kkp_webhooks(&self) -> Result<Upstream> {
         let start = async || {
             let upstream = self.options.upstream_crds.as_deref();
-            apply::all(&self.hub_client, &hub::preferred(definitions::of_seed(), upstream)?).await?;
+            apply::all(&self.hub_client, &hub::preferred(foreign::of_seed(), upstream)?).await?;
             let plain = webhooks::serve(self.kkp.clone()).await?;
             let proxy = self.gate(Upstream::new(&plain, &self.authority)?, true)?;
             proxy.listening().await?;
@@ -93,12 +82,12 @@ impl World {
             anyhow::Ok((proxy, plain))
         };
         let (_, plain) = self.kkp.webhooks.get_or_try_init(start).await?;
-        Ok(Webhooks { upstream: Upstream::new(plain, &self.authority)? })
+        Upstream::new(plain, &self.authority)
     }
 
     async fn install_user_cluster(&self, user: &Client) -> Result<()> {
         let upstream = self.options.upstream_crds.as_deref();
-        apply::all(user, &hub::preferred(definitions::of_user_cluster(), upstream)?).await?;
+        apply::all(user, &hub::preferred(foreign::of_user_cluster(), upstream)?).await?;
         apply::all(user, &workloads::namespaces()).await
     }
 
@@ -120,7 +109,7 @@ impl World {
         eventually(UP, "webhooks of MachineDeployments", async || apply::all(&cluster.user, &machines).await).await?;
         let wanted: u32 = options.machine_deployments.iter().map(|one| one.replicas).sum();
         eventually(UP, "machines", async || {
-            let ready = cluster.of_user.nodes.all().iter().filter(|node| kubelets::is_ready(node)).count();
+            let ready = cluster.of_user.nodes.all().iter().filter(|node| is_ready(node)).count();
             let linked = cluster.of_user.machines.all().iter().all(|one| one.data.pointer("/status/nodeRef").is_some());
             ensure!(ready == wanted as usize && linked, "{ready} of {wanted} Nodes are Ready");
             Ok(())
@@ -162,9 +151,9 @@ impl World {
 }
 
 fn cluster_object(id: &str, options: &KkpOptions) -> Value {
-    let block = if options.provider == "external" { "bringyourown" } else { &options.provider };
-    let mut cloud = json!({ "dc": options.datacenter, "providerName": options.provider });
-    cloud[block] = match block {
+    let provider = options.provider.as_str();
+    let mut cloud = json!({ "dc": options.datacenter, "providerName": provider });
+    cloud[provider] = match provider {
         // What upstream's own definition requires.
         "aws" => {
             let fields = ["instanceProfileName", "roleARN", "routeTableID", "securityGroupID", "vpcID"];
@@ -178,7 +167,7 @@ fn cluster_object(id: &str, options: &KkpOptions) -> Value {
             "name": id, "labels": { "project-id": "p7x9q2" }, "finalizers": seed::finalizers(options.cleanup_finalizers),
         },
         "spec": {
-            "humanReadableName": id, "version": options.version, "cloud": cloud, "exposeStrategy": "LoadBalancer",
+            "humanReadableName": id, "version": VERSION, "cloud": cloud, "exposeStrategy": "LoadBalancer",
             "clusterNetwork": {
                 "services": { "cidrBlocks": ["10.240.16.0/20"] }, "pods": { "cidrBlocks": ["172.25.0.0/16"] },
                 "dnsDomain": "cluster.local", "proxyMode": "ipvs",

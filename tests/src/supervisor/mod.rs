@@ -21,7 +21,7 @@ use kube::Client;
 use rustls::ServerConfig;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use self::children::Children;
 use self::clock::Clock;
@@ -86,7 +86,6 @@ pub(crate) struct World {
     pub(crate) kkp: Arc<Kkp>,
     kubelet_tls: Identity,
     control: Control,
-    stop: Notify,
 }
 
 pub(crate) struct Spoke {
@@ -133,7 +132,8 @@ pub async fn run(dir: &Path) -> Result<()> {
 
 async fn live(dir: &Path, plan: Plan, children: &Children) -> Result<()> {
     let world = startup::start(dir, plan, children).await?;
-    world.stop.notified().await;
+    std::future::pending::<()>().await;
+    drop(world);
     Ok(())
 }
 

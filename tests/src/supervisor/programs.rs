@@ -21,47 +21,29 @@ use crate::world_file::ProgramAddress;
 use crate::{ports, restricted};
 
 /// A program that is to be started.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Start {
     /// Which one.
     pub program: Program,
     /// Tells several apart: names the process `controller-b`, and is the controller's `--identity`.
-    #[serde(default)]
     pub identity: Option<String>,
     /// More arguments, after ours.
-    #[serde(default)]
     pub args: Vec<String>,
     /// Whether it talks to the hub through the fault proxy; as `testbed up` said if absent.
-    #[serde(default)]
     pub hub_proxy: Option<bool>,
-    /// Whether to return at once instead of waiting until it is ready.
-    #[serde(default)]
-    pub no_wait: bool,
     /// Whether it runs as in a container of OpenShift's restricted-v2.
-    #[serde(default)]
     pub restricted: bool,
     /// A line that its `/etc/hosts` has in addition; not together with `restricted`.
-    #[serde(default)]
     pub hosts: Option<String>,
     /// More environment variables.
-    #[serde(default)]
     pub environment: BTreeMap<String, String>,
 }
 
 impl Start {
     /// The first one of a program, with nothing special.
     pub fn new(program: Program) -> Self {
-        Self {
-            program,
-            identity: None,
-            args: Vec::new(),
-            hub_proxy: None,
-            no_wait: false,
-            restricted: false,
-            hosts: None,
-            environment: BTreeMap::new(),
-        }
+        Self { program, ..Self::default() }
     }
 
     /// With these times of the Lease: how long it lasts, until when it is renewed, how often that is tried.
@@ -180,9 +162,7 @@ impl World {
         command.env("MALLOC_ARENA_MAX", "2");
         command.env("AWS_EC2_METADATA_DISABLED", "true").envs(&start.environment).args(&start.args);
         self.children.spawn(&name, Rank::Program, command)?;
-        if !start.no_wait {
-            self.program_ready(start, ports).await?;
-        }
+        self.program_ready(start, ports).await?;
         let _ = self.publish();
         Ok(ProgramAddress {
             url: (start.program == Program::Webhook).then_some(url),
@@ -236,22 +216,10 @@ impl World {
         let mutating: Api<MutatingWebhookConfiguration> = Api::all(self.hub_client.clone());
         let validating = validating.get(configuration).await.context("read the ValidatingWebhookConfiguration")?;
         let mutating = mutating.get(configuration).await.context("read the MutatingWebhookConfiguration")?;
-        let mut entries: Vec<(String, bool)> = Vec::new();
-        entries.extend(
-            validating
-                .webhooks
-                .unwrap_or_default()
-                .into_iter()
-                .map(|entry| (entry.name, entry.client_config.ca_bundle.is_some())),
-        );
-        entries.extend(
-            mutating
-                .webhooks
-                .unwrap_or_default()
-                .into_iter()
-                .map(|entry| (entry.name, entry.client_config.ca_bundle.is_some())),
-        );
-        Ok(entries.into_iter().find(|(_, bundle)| !bundle).map(|(name, _)| format!("entry {name} has no caBundle")))
+        let validating = validating.webhooks.into_iter().flatten().map(|entry| (entry.name, entry.client_config));
+        let mutating = mutating.webhooks.into_iter().flatten().map(|entry| (entry.name, entry.client_config));
+        let mut without = validating.chain(mutating).filter(|(_, client)| client.ca_bundle.is_none());
+        Ok(without.next().map(|(name, _)| format!("entry {name} has no caBundle")))
     }
 }
 

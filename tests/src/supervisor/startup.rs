@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use futures::future::{try_join, try_join_all};
 use serde_json::Value;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::children::Children;
 use super::clock::Clock;
@@ -68,9 +68,9 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
     try_join(servers.hub.ready(children), spokes_ready).await?;
     progress.done("etcd and API servers answer");
 
-    servers.hub.start_manager(children, &assets, HUB_CONTROLLERS, &options.timings)?;
+    servers.hub.start_manager(children, &assets, HUB_CONTROLLERS)?;
     for spoke in &servers.spokes {
-        spoke.start_manager(children, &assets, SPOKE_CONTROLLERS, &options.timings)?;
+        spoke.start_manager(children, &assets, SPOKE_CONTROLLERS)?;
     }
     let hub_client = servers.hub.client().await?;
     hub::install(&hub_client, options.upstream_crds.as_deref()).await?;
@@ -120,7 +120,6 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
         clusters: Mutex::new(BTreeMap::new()),
         programs: Programs::new(plan.programs),
         control: control::address()?,
-        stop: Notify::new(),
         options,
     });
     people_it(&world, &progress).await?;

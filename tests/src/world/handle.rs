@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use super::World;
 use super::helpers::PERIOD;
 use crate::cluster::ClusterInfo;
-use crate::ec2::Instance;
+use crate::ec2::{Instance, NewInstance};
 use crate::kubeconfig;
 use crate::proxy::faults::Rule;
 
@@ -80,9 +81,8 @@ impl Cluster {
     /// # Errors
     /// When it cannot be read.
     pub async fn raw(&self) -> Result<DynamicObject> {
-        let resource = ApiResource::erase::<ClusterDeployment>(&());
-        let api: Api<DynamicObject> = Api::namespaced_with(self.hub.clone(), &self.info.namespace, &resource);
-        api.get(&self.info.name).await.with_context(|| format!("read {}/{}", self.info.namespace, self.info.name))
+        let found = self.raw_api().get(&self.info.name).await;
+        found.with_context(|| format!("read {}/{}", self.info.namespace, self.info.name))
     }
 
     /// Its observed power state.
@@ -106,7 +106,7 @@ impl Cluster {
     /// # Errors
     /// When the hub refuses.
     pub async fn sleep(&self) -> Result<ClusterDeployment> {
-        self.patch(&json!({"spec": {"powerState": "Hibernating"}})).await
+        self.request("Hibernating").await
     }
 
     /// Asks for waking.
@@ -114,7 +114,43 @@ impl Cluster {
     /// # Errors
     /// When the hub refuses.
     pub async fn wake(&self) -> Result<ClusterDeployment> {
-        self.patch(&json!({"spec": {"powerState": "Running"}})).await
+        self.request("Running").await
+    }
+
+    /// Asks for a power state.
+    ///
+    /// # Errors
+    /// When the hub refuses.
+    pub async fn request(&self, state: &str) -> Result<ClusterDeployment> {
+        self.patch(&json!({"spec": {"powerState": state}})).await
+    }
+
+    /// Makes so many copies of it in its namespace, `PREFIX-0` and so on: with its Secrets, a name and an infraID of
+    /// their own, these annotations and, if a state is given, one instance.
+    ///
+    /// # Errors
+    /// When the hub or EC2 refuses one.
+    pub async fn copies(&self, prefix: &str, count: usize, annotations: &Value, instance: Option<&str>) -> Result<()> {
+        let (api, model) = (self.raw_api(), serde_json::to_value(self.raw().await?)?);
+        let ec2 = self.world.ec2();
+        let copy = async |number: usize| {
+            let (mut object, name) = (model.clone(), format!("{prefix}-{number}"));
+            if let Some(state) = instance {
+                let new = NewInstance { name: name.clone(), state: Some(state.to_owned()), ..NewInstance::default() };
+                ec2.create(&self.info.account, &self.info.region, &name, &[new]).await?;
+            }
+            object["metadata"] = json!({
+                "name": name, "namespace": self.info.namespace,
+                "labels": object["metadata"]["labels"], "annotations": annotations,
+            });
+            object["spec"]["clusterName"] = json!(name);
+            object["spec"]["clusterMetadata"]["infraID"] = json!(name);
+            let status = Patch::Merge(json!({"status": object["status"]}));
+            api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+            api.patch_status(&name, &PatchParams::default(), &status).await?;
+            anyhow::Ok(())
+        };
+        stream::iter(0..count).map(copy).buffer_unordered(8).try_collect().await
     }
 
     /// Waits until its `ClusterDeployment` is as wanted.
@@ -171,6 +207,11 @@ impl Cluster {
     /// When it is gone already.
     pub async fn remove(self) -> Result<()> {
         self.world.remove_cluster(&self.info.namespace, &self.info.name).await
+    }
+
+    fn raw_api(&self) -> Api<DynamicObject> {
+        let resource = ApiResource::erase::<ClusterDeployment>(&());
+        Api::namespaced_with(self.hub.clone(), &self.info.namespace, &resource)
     }
 
     fn api(&self) -> Api<ClusterDeployment> {

@@ -128,20 +128,42 @@ impl World {
         self.inner.control.get("/status").await
     }
 
+    /// Memory of a program in MB: all of it at its peak, all of it now, and what is its own.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn memory(&self, program: &str) -> Result<[f64; 3]> {
+        let now = self.now().await?;
+        let pid = now.pids.get(program).with_context(|| format!("no {program} runs"))?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("read its status")?;
+        let field = |name: &str| -> Result<f64> {
+            let line = status.lines().find(|line| line.starts_with(name)).with_context(|| format!("no {name}"))?;
+            let kilobytes: f64 = line.split_whitespace().nth(1).context("no number")?.parse()?;
+            Ok(kilobytes / 1024.0)
+        };
+        Ok([field("VmHWM:")?, field("VmRSS:")?, field("RssAnon:")?])
+    }
+
+    /// The controller's requests so far, from the audit log of a server such as `hub`, after the API server has had
+    /// time to write it.
+    ///
+    /// # Errors
+    /// When the world keeps no audit logs.
+    pub async fn audited(&self, server: &str) -> Result<Vec<Value>> {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        let path = self.file().logs.join(format!("{server}-audit.jsonl"));
+        let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let is_ours =
+            |event: &Value| event["userAgent"].as_str().is_some_and(|agent| agent.starts_with("hibernate-controller/"));
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(is_ours).collect())
+    }
+
     /// A client of the hub's administrator. Clients belong to the runtime that they were made in: make one per test.
     ///
     /// # Errors
     /// When its kubeconfig cannot be read.
     pub async fn hub(&self) -> Result<Client> {
         kubeconfig::client_from(&self.file().hub.kubeconfig).await
-    }
-
-    /// A client of the hub's administrator that goes through the fault proxy.
-    ///
-    /// # Errors
-    /// When its kubeconfig cannot be read.
-    pub async fn hub_through_proxy(&self) -> Result<Client> {
-        kubeconfig::client_from(&self.file().hub.proxy.kubeconfig).await
     }
 
     /// A client of another user: `alice`, `bob`, `hive-controllers`, `hibernate-controller`, `hibernate-webhook`.
@@ -189,16 +211,6 @@ impl World {
         let options = ClusterOptions { namespace: Some(namespace), ..options };
         let info = self.add_cluster(name, &options).await?;
         Cluster::new(self.clone(), info).await
-    }
-
-    /// A cluster that the world has already, such as `demo`.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub async fn existing(&self, namespace: &str, name: &str) -> Result<Cluster> {
-        let clusters = self.now().await?.clusters;
-        let info = clusters.into_iter().find(|cluster| cluster.namespace == namespace && cluster.name == name);
-        Cluster::new(self.clone(), info.with_context(|| format!("no cluster {namespace}/{name}"))?).await
     }
 
     /// Makes a cluster, in the namespace that the options say.

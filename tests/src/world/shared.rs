@@ -109,22 +109,3 @@ pub(super) async fn starting(spokes: usize) -> Result<SemaphorePermit<'static>> 
 pub async fn heavy() -> Result<SemaphorePermit<'static>> {
     HEAVY.acquire().await.context("wait for another heavy test")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::options::{Program, Timings};
-
-    #[test]
-    fn the_key_ignores_folder_process_and_order() {
-        let key = |options: Options| super::key(&normalized(options), None).unwrap();
-        let both = Options::without_programs();
-        let swapped = Options { without: vec![Program::Webhook, Program::Controller], ..Options::default() };
-        assert_eq!(key(both.clone()), key(swapped));
-        assert_eq!(key(both.clone()), key(Options { while_pid: Some(1), state: Some("x".into()), ..both.clone() }));
-        assert_ne!(key(both.clone()), key(Options { hub_proxy: true, ..both.clone() }));
-        assert_ne!(key(both.clone()), key(Options { timings: Timings::fast(), ..both.clone() }));
-        let program = Start { args: vec!["--own-unreachable".to_owned()], ..Start::new(Program::Controller) };
-        assert_ne!(key(both.clone()), super::key(&normalized(both), Some(&program)).unwrap());
-    }
-}

@@ -6,19 +6,15 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
 use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use testbed::FdbOptions;
-use testbed::fdb::common::{IDLE, SOON, dropped, held, held_storage, services, uid, untimed, world};
+use testbed::fdb::common::{IDLE, SOON, applied, dropped, held, held_storage, services, uid, untimed, world};
 use testbed::fdb::denier::MESSAGE;
-use testbed::fdb::operator::api::RESOURCES_TERMINATING;
-use testbed::fdb::options::{Settings, UpdateMode};
-
-fn applied(options: FdbOptions) -> FdbOptions {
-    FdbOptions { settings: Settings { update_mode: UpdateMode::Apply, ..options.settings.clone() }, ..options }
-}
+use testbed::fdb::operator::api::{Condition, Group, RESOURCES_TERMINATING};
 
 /// Section 1.
 #[tokio::test(flavor = "multi_thread")]
@@ -88,7 +84,8 @@ async fn denied(name: &str, options: FdbOptions) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_denied_delete_leaves_the_volume_and_is_tried_once_more() {
-    tokio::join!(denied("denied", services()), denied("denied-apply", applied(services())));
+    let applying = FdbOptions { settings: applied().settings, ..services() };
+    tokio::join!(denied("denied", services()), denied("denied-apply", applying));
 }
 
 /// Section 2: without a wait there is no timed retry, but one DELETE per event.
@@ -110,15 +107,18 @@ async fn without_a_wait_each_event_tries_again() {
 async fn an_unreconciled_cluster_tries_again_and_again() {
     let held = held_storage("restless", untimed()).await;
     let other = held.db.ids("log").await.unwrap()[0].clone();
-    held.db.patch(&json!({"spec": {"buggify": {"blockRemoval": [other]}}})).await.unwrap();
-    held.db.remove(&[&other]).await.unwrap();
+    let left = Condition { type_: RESOURCES_TERMINATING.to_owned(), timestamp: 0 };
+    let edit = |groups: &mut Vec<Group>| {
+        groups.iter_mut().find(|group| group.id == other).unwrap().process_group_conditions.push(left);
+    };
+    held.db.edit_groups(edit).await.unwrap();
+    held.db.wake().await.unwrap();
     let before = held.deletes().await;
     let more = async || Ok((held.deletes().await >= before + 4).then_some(()));
     held.db.wait("DELETE after DELETE", SOON, more).await.unwrap();
     let log = held.db.log().await.unwrap();
     let excludes = log.commands.iter().filter(|command| command.text.contains(&held.id)).count();
     assert!(excludes >= 4, "{:?}", log.commands);
-    assert_eq!(held.db.pvc_deletes(&other).await.unwrap(), []);
 }
 
 /// Section 2: what wakes a sleeping operator, and what does not.
@@ -126,57 +126,46 @@ async fn an_unreconciled_cluster_tries_again_and_again() {
 async fn what_wakes_and_what_does_not() {
     let held = held_storage("wakes", FdbOptions { public_ip_source: "service".to_owned(), ..untimed() }).await;
     let (db, hub) = (&held.db, held.world.hub().await.unwrap());
-    let claim = format!("{}-data", db.pod_name(&held.id));
-    let other = db.pod_name(&held.replacement);
+    let core = |kind: &str| -> Api<DynamicObject> {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind));
+        Api::namespaced_with(hub.clone(), db.namespace(), &kind)
+    };
+    let (claims, pods, services) = (core("PersistentVolumeClaim"), core("Pod"), core("Service"));
+    let cluster: Api<DynamicObject> = Api::namespaced_with(hub.clone(), db.namespace(), &testbed::fdb::resource());
+    let (claim, other) = (format!("{}-data", db.pod_name(&held.id)), db.pod_name(&held.replacement));
+    let other_claim = format!("{other}-data");
     let annotation = json!({"metadata": {"annotations": {"example.com/poke": "1"}}});
     let label = json!({"metadata": {"labels": {"example.com/poke": "1"}}});
     let without = json!({"metadata": {"annotations": {"example.com/poke": null}}});
-    let cases: [(&str, &str, &str, &Value, usize); 13] = [
-        ("annotation on the volume", "PersistentVolumeClaim", &claim, &annotation, 1),
-        ("annotation taken off the volume", "PersistentVolumeClaim", &claim, &without, 1),
-        ("label on the volume", "PersistentVolumeClaim", &claim, &label, 1),
-        ("annotation on the cluster", "FoundationDBCluster", "wakes", &annotation, 1),
-        ("label on the cluster", "FoundationDBCluster", "wakes", &label, 1),
-        ("the spec", "FoundationDBCluster", "wakes", &json!({"spec": {"version": "7.3.70"}}), 1),
-        ("annotation on another volume", "PersistentVolumeClaim", &format!("{other}-data"), &annotation, 1),
-        ("annotation on a Pod", "Pod", &other, &annotation, 1),
-        ("annotation on a Service", "Service", &other, &annotation, 1),
-        ("annotation on the ConfigMap", "ConfigMap", "wakes-config", &annotation, 1),
-        (
-            "a finalizer of the volume",
-            "PersistentVolumeClaim",
-            &claim,
-            &json!({"metadata": {"finalizers": [
-            "kubernetes.io/pvc-protection", "example.com/keep"]}}),
-            0,
-        ),
-        (
-            "no finalizer of the volume",
-            "PersistentVolumeClaim",
-            &claim,
-            &json!({"metadata": {"finalizers": [
-            "kubernetes.io/pvc-protection"]}}),
-            0,
-        ),
-        ("the status of the cluster", "status", "wakes", &json!({"status": {"desiredProcessGroups": 7}}), 0),
+    let finalizers = |more: &[&str]| {
+        let all = [&["kubernetes.io/pvc-protection"], more].concat();
+        json!({"metadata": {"finalizers": all}})
+    };
+    let cases: [(&str, &Api<DynamicObject>, &str, &Value, usize); 12] = [
+        ("annotation on the volume", &claims, &claim, &annotation, 1),
+        ("annotation taken off the volume", &claims, &claim, &without, 1),
+        ("label on the volume", &claims, &claim, &label, 1),
+        ("annotation on the cluster", &cluster, "wakes", &annotation, 1),
+        ("label on the cluster", &cluster, "wakes", &label, 1),
+        ("the spec", &cluster, "wakes", &json!({"spec": {"version": "7.3.70"}}), 1),
+        ("annotation on another volume", &claims, &other_claim, &annotation, 1),
+        ("annotation on a Pod", &pods, &other, &annotation, 1),
+        ("annotation on a Service", &services, &other, &annotation, 1),
+        ("a finalizer of the volume", &claims, &claim, &finalizers(&["example.com/keep"]), 0),
+        ("no finalizer of the volume", &claims, &claim, &finalizers(&[]), 0),
+        ("the status of the cluster", &cluster, "wakes", &json!({"status": {"desiredProcessGroups": 7}}), 0),
     ];
-    for (what, kind, name, patch, expected) in cases {
+    let params = PatchParams::default();
+    for (what, api, name, patch, expected) in cases {
         let before = held.deletes().await;
-        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-        let clusters: Api<DynamicObject> = Api::namespaced_with(hub.clone(), db.namespace(), &testbed::fdb::resource());
-        let ns = db.namespace();
-        match kind {
-            "PersistentVolumeClaim" => {
-                let api: Api<PersistentVolumeClaim> = Api::namespaced(hub.clone(), ns);
-                api.patch(name, &params, &patch).await.map(drop)
-            }
-            "Pod" => Api::<Pod>::namespaced(hub.clone(), ns).patch(name, &params, &patch).await.map(drop),
-            "Service" => Api::<Service>::namespaced(hub.clone(), ns).patch(name, &params, &patch).await.map(drop),
-            "ConfigMap" => Api::<ConfigMap>::namespaced(hub.clone(), ns).patch(name, &params, &patch).await.map(drop),
-            "status" => clusters.patch_status(name, &params, &patch).await.map(drop),
-            _ => clusters.patch(name, &params, &patch).await.map(drop),
-        }
-        .unwrap();
+        let merge = Patch::Merge(patch);
+        let is_status = patch.get("status").is_some();
+        let patched = if is_status {
+            api.patch_status(name, &params, &merge).await
+        } else {
+            api.patch(name, &params, &merge).await
+        };
+        patched.unwrap();
         if expected > 0 {
             db.wait(what, SOON, async || Ok((held.deletes().await > before).then_some(()))).await.unwrap();
         }
@@ -190,8 +179,7 @@ async fn what_wakes_and_what_does_not() {
     assert_eq!(held.deletes().await, before);
     // Section 3: allowed and woken, it is over in two passes.
     let poke = json!({"metadata": {"annotations": {"example.com/poke": "2"}}});
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(hub, db.namespace());
-    claims.patch(&claim, &PatchParams::default(), &Patch::Merge(&poke)).await.unwrap();
+    claims.patch(&claim, &params, &Patch::Merge(&poke)).await.unwrap();
     dropped(db, &held.id).await;
     let last = db.pvc_deletes(&held.id).await.unwrap().into_iter().last().unwrap();
     assert_eq!((held.deletes().await, last.error), (before + 1, None));
@@ -226,9 +214,7 @@ async fn deleting_the_cluster_takes_everything_once_it_may() {
     let ns = held.db.namespace();
     let hub = world.hub().await.unwrap();
     let api: Api<DynamicObject> = Api::namespaced_with(hub.clone(), ns, &testbed::fdb::resource());
-    let foreground =
-        DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..DeleteParams::default() };
-    api.delete("deleted", &foreground).await.unwrap();
+    api.delete("deleted", &DeleteParams::foreground()).await.unwrap();
     let left = async || {
         let claims =
             Api::<PersistentVolumeClaim>::namespaced(hub.clone(), ns).list(&ListParams::default()).await?.items.len();

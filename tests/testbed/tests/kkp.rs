@@ -14,10 +14,19 @@ use testbed::kkp::server::Act;
 use testbed::kkp::{certificates, control_plane, kubermatic};
 use testbed::{KkpCluster, KkpOptions, Options, Timings, World, eventually, kubeconfig};
 
-const SOON: Duration = Duration::from_mins(1);
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+
+/// Waits until this holds.
+pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    eventually(SOON, what, async || {
+        ensure!(holds().await?);
+        Ok(())
+    })
+    .await
+}
 
 /// A world of its own for each test: KKP's settings are those of the seed.
-async fn world() -> Result<World> {
+pub(crate) async fn world() -> Result<World> {
     World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }).await
 }
 
@@ -116,11 +125,7 @@ async fn rows_1_to_3_and_11_what_is_scaled_is_reset_but_etcd_at_0_or_1() -> Resu
         ensure!(!cluster.inspect().await?.open, "row 39: {at} of three does not serve");
     }
     cluster.scale("etcd", 2).await?;
-    eventually(SOON, "etcd at 3", async || {
-        ensure!(count(&cluster, "etcd").await? == 3, "row 3: two serve, and KKP makes it three");
-        Ok(())
-    })
-    .await?;
+    until("row 3: two serve, and KKP makes it three", async || Ok(count(&cluster, "etcd").await? == 3)).await?;
     all_up(&cluster, SOON).await?;
     let violations = cluster.log().await?.violations;
     let parts = violations.iter().filter(|one| one.rule == Rule::EtcdAtPart).count();
@@ -262,16 +267,8 @@ async fn rows_15_15a_and_44_certificates_and_an_api_server_that_does_not_answer(
     ensure!(!cluster.inspect().await?.etcd.serves(), "row 44");
     pause(&cluster, false).await?;
     // What the status says is as old as the pause (row 6).
-    eventually(SOON, "new certificates", async || {
-        ensure!(left().await? > 300 && text().await? != expired, "row 15: both are renewed");
-        Ok(())
-    })
-    .await?;
-    eventually(SOON, "an open gate", async || {
-        ensure!(cluster.inspect().await?.open);
-        Ok(())
-    })
-    .await?;
+    until("row 15: both are renewed", async || Ok(left().await? > 300 && text().await? != expired)).await?;
+    until("an open gate", async || Ok(cluster.inspect().await?.open)).await?;
     eventually(SOON, "the new one works", async || Ok(user(&text().await?).await?.apiserver_version().await?)).await?;
     for old in [&before, &expired] {
         // The API server remembers a token that was used for ten seconds.
@@ -284,11 +281,7 @@ async fn rows_15_15a_and_44_certificates_and_an_api_server_that_does_not_answer(
     }
     all_up(&cluster, SOON).await?;
     cluster.turn(&json!({ "apiSilent": true })).await?;
-    eventually(SOON, "a closed gate", async || {
-        ensure!(!cluster.inspect().await?.open);
-        Ok(())
-    })
-    .await?;
+    until("a closed gate", async || Ok(!cluster.inspect().await?.open)).await?;
     cluster.scale("scheduler", 0).await?;
     let stuck = cluster
         .wait_for("an error", SOON, |object| condition(object, "ClusterControllerReconciledSuccessfully") == "False")
@@ -305,11 +298,7 @@ async fn rows_13_and_18_a_restore_deletes_the_volumes_and_wakes_the_cluster() ->
     let cluster = world().await?.kkp("restore", KkpOptions::small()).await?;
     let ring = cluster.inspect().await?.etcd.ring;
     cluster.patch_machines("a", &json!({ "spec": { "replicas": 0 } })).await?;
-    eventually(SOON, "no Machine", async || {
-        ensure!(cluster.machinery("Machine").await?.is_empty());
-        Ok(())
-    })
-    .await?;
+    until("no Machine", async || Ok(cluster.machinery("Machine").await?.is_empty())).await?;
     cluster.patch(&json!({ "spec": { "pause": true, "pauseReason": "asleep" } })).await?;
     zero(&cluster).await?;
     let kind = kubermatic("EtcdRestore");
@@ -344,11 +333,7 @@ async fn rows_13_and_18_a_restore_deletes_the_volumes_and_wakes_the_cluster() ->
         new.len() == 3 && new.values().all(|volume| !ring.values().any(|old| old == volume)),
         "new volumes: {ring:?} {new:?}"
     );
-    eventually(SOON, "the Machines of the backup", async || {
-        ensure!(cluster.machinery("Machine").await?.len() == 1, "row 18");
-        Ok(())
-    })
-    .await
+    until("row 18: the Machines of the backup", async || Ok(cluster.machinery("Machine").await?.len() == 1)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

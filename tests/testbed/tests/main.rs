@@ -5,10 +5,7 @@
 
 mod ec2;
 mod fdb;
-mod fdb_global;
-mod fdb_operator;
 mod fdb_recovery;
-mod fdb_scale;
 mod fdb_special;
 mod kkp;
 mod kkp_machines;

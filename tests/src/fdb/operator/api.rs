@@ -24,13 +24,6 @@ pub struct Status {
     /// The version that runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub running_version: String,
-    /// How clients find it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub connection_string: String,
-    /// How many process groups there are to be.
-    pub desired_process_groups: usize,
-    /// How many have nothing against them.
-    pub reconciled_process_groups: usize,
 }
 
 /// State of the database.
@@ -43,8 +36,6 @@ pub struct Health {
     pub healthy: bool,
     /// Every datum is there as often as it should be.
     pub full_replication: bool,
-    /// How urgent the movement of data is.
-    pub data_movement_priority: i64,
 }
 
 /// A process group.
@@ -89,12 +80,6 @@ pub struct Condition {
 pub const RESOURCES_TERMINATING: &str = "ResourcesTerminating";
 /// The database excludes a process that is not to go.
 pub const MARKED_AS_EXCLUDED: &str = "ProcessIsMarkedAsExcluded";
-/// The Pod's annotations are not what they should be.
-pub const INCORRECT_POD_METADATA: &str = "IncorrectPodMetadata";
-
-/// The annotation that the operator keeps on a Pod: the Node that it is on.
-pub const CURRENT_NODE: &str = "foundationdb.org/current-node";
-
 impl Group {
     /// Whether it is to go.
     pub fn is_marked(&self) -> bool {
@@ -124,18 +109,13 @@ impl Group {
 
     /// Whether it has a volume.
     pub fn is_stateful(&self) -> bool {
-        is_stateful(&self.process_class)
+        matches!(self.process_class.as_str(), "storage" | "log")
     }
 
     /// Whether its processes are excluded by address, too.
     pub fn is_log(&self) -> bool {
-        matches!(self.process_class.as_str(), "log" | "transaction")
+        self.process_class == "log"
     }
-}
-
-/// Whether groups of a class have volumes.
-pub fn is_stateful(class: &str) -> bool {
-    matches!(class, "storage" | "log" | "transaction" | "coordinator")
 }
 
 /// A cluster as a pass has it in memory.

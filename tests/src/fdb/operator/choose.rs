@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::bail;
+use anyhow::{Result, bail};
 
-use super::pass::{Pass, Point, Step};
-use super::status::{done, now};
+use super::pass::Pass;
+use super::status::now;
 use crate::fdb::database::Database;
 
 impl Pass<'_> {
-    pub(super) async fn choose_removals(&mut self) -> Step {
+    pub(super) async fn choose_removals(&mut self) -> Result<()> {
         let counts = self.cluster.counts();
         let mut there: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for group in self.cluster.status.process_groups.iter().filter(|group| !group.is_marked()) {
@@ -18,10 +18,9 @@ impl Pass<'_> {
         let wanted = |class: &str| counts.get(class).copied().unwrap_or(0);
         there.retain(|class, groups| groups.len() > wanted(class));
         if there.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
-        self.cx.at(Point::Choose).await?;
-        let database = self.cx.database().await?;
+        let database = self.cx.database()?;
         let (time, _) = now();
         for (class, groups) in there {
             let keep = distributed(&groups, wanted(&class), &database)?;
@@ -31,13 +30,13 @@ impl Pass<'_> {
                 }
             }
         }
-        done(self.write_status().await)
+        self.write_status().await
     }
 }
 
 /// Chooses so many groups to keep, spread over the zones. Only those whose process is in the live status come into
 /// question: a group that has just been recovered does not.
-fn distributed(groups: &[String], wanted: usize, database: &Database) -> anyhow::Result<BTreeSet<String>> {
+fn distributed(groups: &[String], wanted: usize, database: &Database) -> Result<BTreeSet<String>> {
     let mut zones: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
     for group in groups {
         if let Some(process) = database.processes.get(group) {
@@ -57,26 +56,4 @@ fn distributed(groups: &[String], wanted: usize, database: &Database) -> anyhow:
         }
     }
     Ok(keep)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fdb::database::Process;
-    use crate::fdb::options::Settings;
-
-    #[test]
-    fn only_who_reports_is_kept_and_zones_are_spread() {
-        let mut database = Database::new(Settings::fast());
-        for (group, zone) in [("storage-1", "a"), ("storage-2", "a"), ("storage-3", "b"), ("storage-5", "c")] {
-            let (zone, address) = (zone.to_owned(), String::new());
-            let process = Process { class: "storage".to_owned(), address, zone, pod: group.to_owned(), volume: None };
-            database.report(group, process);
-        }
-        let groups: Vec<String> = (1..=5).map(|number| format!("storage-{number}")).collect();
-        let keep = distributed(&groups, 3, &database).unwrap();
-        assert!(keep.contains("storage-3") && keep.contains("storage-5"), "{keep:?}");
-        assert!(!distributed(&groups, 4, &database).unwrap().contains("storage-4"));
-        assert!(distributed(&groups, 5, &database).is_err());
-    }
 }

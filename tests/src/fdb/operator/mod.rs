@@ -10,54 +10,47 @@ mod objects;
 pub mod pass;
 mod removal;
 mod status;
-pub mod store;
+mod store;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use kube::Client;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use self::pass::{Cx, Outcome};
+use self::pass::Cx;
 use self::store::Store;
-use super::cluster::FdbInfo;
 use super::database;
-use super::server::News;
-use crate::json_http::JsonHttp;
+use super::machines::{Key, Machines};
 use crate::supervisor::clock::Clock;
 
 /// Longest that an error waits: controller-runtime's 1000 s.
 const LONGEST: Duration = Duration::from_secs(1_000);
 
-/// Reconciles one cluster until it is aborted. `supervisor` has its database.
+/// Reconciles one cluster until its database is removed. What goes wrong is retried, as the operator does.
 ///
 /// # Errors
-/// Never: what goes wrong is retried, as the operator does.
-pub async fn run(client: Client, supervisor: JsonHttp, info: FdbInfo) -> Result<()> {
+/// When there is no such database any more.
+pub(crate) async fn run(client: &Client, machines: Arc<Machines>, of: Key) -> Result<()> {
     let (sender, mut wakes) = mpsc::unbounded_channel();
-    let store = Store::start(&client, &info.namespace, &info.name, &sender);
+    let store = Store::start(client, &of.0, &of.1, &sender);
     while !store.is_complete() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let mut cx = Cx { store, supervisor, info, pass: 0 };
+    let mut cx = Cx { store, machines, of, pass: 0 };
     let (mut failures, mut timer) = (0, None);
     loop {
         let why = next(&mut wakes, &mut timer).await;
         cx.pass += 1;
         let began = Clock::now();
-        let outcome = pass::run(&cx).await;
-        let (result, again) = match outcome {
-            Outcome::Done(text) => {
+        let (result, again) = match pass::run(&cx).await {
+            Ok(ended) => {
                 failures = 0;
-                (text, None)
+                ended
             }
-            Outcome::Again { text, after } => {
-                failures = 0;
-                (text, Some(after))
-            }
-            Outcome::Failed(error) => {
+            Err(error) => {
                 let after = Duration::from_millis(5).saturating_mul(1 << failures.min(20)).min(LONGEST);
                 failures += 1;
                 (format!("{error:#}"), Some(after))
@@ -72,10 +65,7 @@ pub async fn run(client: Client, supervisor: JsonHttp, info: FdbInfo) -> Result<
         };
         let again = again.map(|after| after.as_secs_f64());
         let pass = database::Pass { number: cx.pass, began, ended: Clock::now(), why, result, again };
-        let told: Result<Value> = cx.supervisor.post(&format!("{}/tell", cx.info.path()), &News::Pass(pass)).await;
-        if let Err(error) = told {
-            tracing::debug!("{error:#}");
-        }
+        cx.machines.entry(&cx.of, |entry| entry.log.passes.push(pass))?;
     }
 }
 

@@ -18,16 +18,6 @@ impl Cluster {
         })
     }
 
-    /// The `ConfigMap` that all Pods share.
-    pub(super) fn config_map(&self) -> Value {
-        let name = format!("{}-config", self.name());
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": self.metadata(&name, &json!(self.match_labels())),
-            "data": {"running-version": self.spec("/version")},
-        })
-    }
-
     /// A group's own Service.
     pub(super) fn service(&self, group: &Group) -> Value {
         let labels = self.labels_of(&group.id, &group.process_class);

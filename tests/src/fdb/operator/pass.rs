@@ -1,138 +1,56 @@
 //! One pass over a cluster: the sub-steps in their order, and what ends it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::api::{Cluster, Status};
 use super::store::{Kind, Store};
-use crate::fdb::cluster::FdbInfo;
-use crate::fdb::database::{Database, Delete};
-use crate::fdb::options::{Settings, UpdateMode};
-use crate::fdb::server::{News, Question};
+use crate::fdb::database::{Command, Database, Delete};
+use crate::fdb::machines::{Key, Machines};
+use crate::fdb::options::{SPEED, Settings, UpdateMode};
 use crate::fdb::{API_VERSION, KIND};
-use crate::json_http::JsonHttp;
 use crate::supervisor::clock::Clock;
 
 /// Points of a pass at which the operator can be held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Point {
     /// The cluster has been read, `spec.skip` too.
     Read,
     /// Before every write of the status.
     Status,
-    /// Before surplus groups are chosen.
-    Choose,
-    /// Before anything is excluded.
-    Exclude,
-    /// Before the first DELETE.
-    Remove,
-    /// Between the DELETE of a Pod and that of its claim.
-    Claim,
-    /// Before anything is included.
-    Include,
-}
-
-impl Point {
-    /// As it stands in [`Settings::hold`].
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Status => "status",
-            Self::Choose => "choose",
-            Self::Exclude => "exclude",
-            Self::Remove => "remove",
-            Self::Claim => "claim",
-            Self::Include => "include",
-        }
-    }
 }
 
 /// What every pass has.
-pub struct Cx {
+pub(super) struct Cx {
     /// What the operator has seen.
-    pub store: Store,
+    pub(super) store: Store,
     /// Where its database is.
-    pub supervisor: JsonHttp,
+    pub(super) machines: Arc<Machines>,
     /// Which cluster.
-    pub info: FdbInfo,
+    pub(super) of: Key,
     /// Number of the pass.
-    pub pass: u64,
+    pub(super) pass: u64,
 }
 
-/// How a pass has ended.
-pub enum Outcome {
-    /// Nothing is left to do; no timer.
-    Done(String),
-    /// It comes again by itself.
-    Again {
-        /// Why.
-        text: String,
-        /// After this long.
-        after: Duration,
-    },
-    /// It comes again after a backoff.
-    Failed(anyhow::Error),
-}
-
-/// A sub-step that is not finished, with the operator's own seconds until it is to be tried again. A delayed one lets
-/// the others go on.
+/// A sub-step that is not finished, with the operator's own seconds until it is to be tried again.
 pub(super) struct Wait {
     pub(super) text: String,
     pub(super) seconds: f64,
-    pub(super) delayed: bool,
 }
 
 impl Wait {
-    pub(super) fn delayed(text: impl Into<String>, seconds: f64) -> Self {
-        Self { text: text.into(), seconds, delayed: true }
+    pub(super) fn new(text: impl Into<String>, seconds: f64) -> Self {
+        Self { text: text.into(), seconds }
     }
 }
 
 pub(super) type Step = Result<Option<Wait>>;
-
-/// The sub-steps that do something here. The real operator has some more; its `removeServices` leaves the groups'
-/// Services alone.
-#[derive(Clone, Copy, Debug)]
-enum Sub {
-    AddPods,
-    UpdateStatus,
-    UpdateConfigMap,
-    ReplaceFailed,
-    AddProcessGroups,
-    AddServices,
-    AddPVCs,
-    GenerateInitialClusterFile,
-    UpdateMetadata,
-    ChooseRemovals,
-    ExcludeProcesses,
-    ChangeCoordinators,
-    BounceProcesses,
-    RemoveProcessGroups,
-}
-
-/// Their order. With `useDNSInClusterFile`, which is the default, Pods of known groups come before everything else.
-const ORDER: [Sub; 16] = [
-    Sub::AddPods,
-    Sub::UpdateStatus,
-    Sub::UpdateConfigMap,
-    Sub::ReplaceFailed,
-    Sub::AddProcessGroups,
-    Sub::AddServices,
-    Sub::AddPVCs,
-    Sub::AddPods,
-    Sub::GenerateInitialClusterFile,
-    Sub::UpdateMetadata,
-    Sub::ChooseRemovals,
-    Sub::ExcludeProcesses,
-    Sub::ChangeCoordinators,
-    Sub::BounceProcesses,
-    Sub::RemoveProcessGroups,
-    Sub::UpdateStatus,
-];
 
 /// A pass under way.
 pub(super) struct Pass<'a> {
@@ -150,40 +68,21 @@ const CONFLICT: f64 = 60.0;
 /// How long a process has to be up before it is bounced.
 const BOUNCE: f64 = 600.0;
 
-/// The end of a pass that has to bounce processes.
-fn too_young() -> Wait {
-    let text = format!("processes must be up for {BOUNCE} seconds to safely bounce");
-    Wait { text, seconds: BOUNCE, delayed: false }
-}
-
-/// One pass.
-pub async fn run(cx: &Cx) -> Outcome {
-    let Some(object) = cx.store.get(Kind::Cluster, &cx.info.name) else {
-        return Outcome::Done("no cluster".to_owned());
-    };
-    let pass = async {
-        let cluster = Cluster::new(DynamicObject::clone(&object))?;
-        let database = cx.database().await?;
-        let written = cluster.status.clone();
-        anyhow::Ok(Pass { cx, cluster, settings: database.settings, written, reconciled: false })
-    };
-    let mut pass = match pass.await {
-        Ok(pass) => pass,
-        Err(error) => return Outcome::Failed(error),
-    };
-    let scaled = |seconds: f64| Duration::from_secs_f64(seconds / pass.settings.speed.max(0.001));
-    let (conflict, unreconciled) = (scaled(CONFLICT), scaled(UNRECONCILED));
-    let speed = pass.settings.speed.max(0.001);
-    match pass.go().await {
-        Err(error) if is_conflict(&error) => Outcome::Again { text: format!("{error:#}"), after: conflict },
-        Err(error) => Outcome::Failed(error),
-        Ok(Some(wait)) => Outcome::Again { text: wait.text, after: Duration::from_secs_f64(wait.seconds / speed) },
-        Ok(None) if pass.cluster.spec("/skip") == true => Outcome::Done("skipped".to_owned()),
-        Ok(None) if !pass.reconciled => {
-            Outcome::Again { text: "cluster was not fully reconciled".to_owned(), after: unreconciled }
-        }
-        Ok(None) => Outcome::Done("Reconciliation complete".to_owned()),
-    }
+/// One pass: how it ended, and after how long it comes again by itself, if at all.
+pub(super) async fn run(cx: &Cx) -> Result<(String, Option<Duration>)> {
+    let Some(object) = cx.store.get(Kind::Cluster, &cx.of.1) else { return Ok(("no cluster".to_owned(), None)) };
+    let cluster = Cluster::new(DynamicObject::clone(&object))?;
+    let (settings, written) = (cx.database()?.settings, cluster.status.clone());
+    let mut pass = Pass { cx, cluster, settings, written, reconciled: false };
+    let after = |seconds: f64| Some(Duration::from_secs_f64(seconds / SPEED));
+    Ok(match pass.go().await {
+        Err(error) if is_conflict(&error) => (format!("{error:#}"), after(CONFLICT)),
+        Err(error) => return Err(error),
+        Ok(Some(wait)) => (wait.text, after(wait.seconds)),
+        Ok(None) if pass.cluster.spec("/skip") == true => ("skipped".to_owned(), None),
+        Ok(None) if !pass.reconciled => ("cluster was not fully reconciled".to_owned(), after(UNRECONCILED)),
+        Ok(None) => ("Reconciliation complete".to_owned(), None),
+    })
 }
 
 /// Whether another client has written first. An object that exists already answers 409, too.
@@ -195,43 +94,33 @@ fn is_conflict(error: &anyhow::Error) -> bool {
 }
 
 impl Pass<'_> {
-    /// The sub-steps in their order, up to one that wants to be tried again first.
+    /// The sub-steps that do something here, in their order, up to one that wants to be tried again first. The real
+    /// operator has some more; its `removeServices` leaves the groups' Services alone.
     async fn go(&mut self) -> Step {
         self.cx.at(Point::Read).await?;
         if self.cluster.spec("/skip") == true {
             return Ok(None);
         }
         tokio::time::sleep(self.settings.pass_delay.0).await;
-        let mut waits: Option<Wait> = None;
-        for sub in ORDER {
-            let result = self.step(sub).await.with_context(|| format!("{sub:?}"))?;
-            match result {
-                Some(wait) if !wait.delayed => return Ok(Some(wait)),
-                // The longest counts.
-                Some(wait) if waits.as_ref().is_none_or(|other| other.seconds < wait.seconds) => waits = Some(wait),
-                _ => {}
-            }
+        // With `useDNSInClusterFile`, which is the default, Pods of known groups come before everything else.
+        self.add_pods().await.context("AddPods")?;
+        self.update_status().await.context("UpdateStatus")?;
+        self.add_groups().await.context("AddProcessGroups")?;
+        self.add_services().await.context("AddServices")?;
+        self.add_claims().await.context("AddPVCs")?;
+        self.add_pods().await.context("AddPods")?;
+        if let Some(wait) = self.generate_cluster_file().await.context("GenerateInitialClusterFile")? {
+            return Ok(Some(wait));
         }
-        Ok(waits)
-    }
-
-    async fn step(&mut self, sub: Sub) -> Step {
-        match sub {
-            Sub::AddPods => self.add_pods().await,
-            Sub::UpdateStatus => self.update_status().await,
-            Sub::UpdateConfigMap => self.update_config_map().await,
-            Sub::ReplaceFailed => self.replace_failed().await,
-            Sub::AddProcessGroups => self.add_groups().await,
-            Sub::AddServices => self.add_services().await,
-            Sub::AddPVCs => self.add_claims().await,
-            Sub::GenerateInitialClusterFile => self.generate_cluster_file().await,
-            Sub::UpdateMetadata => self.update_metadata().await,
-            Sub::ChooseRemovals => self.choose_removals().await,
-            Sub::ExcludeProcesses => self.exclude_processes().await,
-            Sub::ChangeCoordinators => self.change_coordinators().await,
-            Sub::BounceProcesses => Ok(self.settings.bounce.then(too_young)),
-            Sub::RemoveProcessGroups => self.remove_groups().await,
+        self.choose_removals().await.context("ChooseRemovals")?;
+        let excluded = self.exclude_processes().context("ExcludeProcesses")?;
+        if self.settings.bounce {
+            return Ok(Some(Wait::new(format!("processes must be up for {BOUNCE} seconds to safely bounce"), BOUNCE)));
         }
+        let removed = self.remove_groups().await.context("RemoveProcessGroups")?;
+        self.update_status().await.context("UpdateStatus")?;
+        // The longest counts.
+        Ok([excluded, removed].into_iter().flatten().max_by(|one, other| one.seconds.total_cmp(&other.seconds)))
     }
 
     /// Writes the status if it has changed.
@@ -254,7 +143,7 @@ impl Pass<'_> {
             UpdateMode::Apply => {
                 let patch = json!({
                     "apiVersion": API_VERSION, "kind": KIND,
-                    "metadata": {"name": name, "namespace": self.cx.info.namespace},
+                    "metadata": {"name": name, "namespace": self.cx.of.0},
                     "status": status,
                 });
                 let params = PatchParams::apply("fdb-operator").force();
@@ -291,44 +180,50 @@ impl Pass<'_> {
             name: name.to_owned(),
             error: error.as_ref().map(ToString::to_string),
         };
-        self.cx.tell(delete).await?;
+        self.cx.machines.entry(&self.cx.of, |entry| entry.log.deletes.push(delete))?;
         match error {
             Some(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Some(error) => Err(error).with_context(|| format!("could not delete {} {name}", kind.name())),
             None => Ok(()),
         }
     }
-
-    /// Seconds since 1970.
-    pub(super) fn now() -> f64 {
-        Clock::now()
-    }
 }
 
 impl Cx {
     /// The database as it is now.
-    pub(super) async fn database(&self) -> Result<Database> {
-        self.supervisor.get(&self.info.path()).await
+    pub(super) fn database(&self) -> Result<Database> {
+        self.machines.entry(&self.of, |entry| entry.database.clone())
     }
 
-    /// Asks the database.
-    pub(super) async fn ask(&self, question: &Question) -> Result<Value> {
-        self.post("ask", question).await
-    }
-
-    /// Tells what has been done.
-    pub(super) async fn tell(&self, delete: Delete) -> Result<()> {
-        self.post("tell", &News::Delete(delete)).await.map(drop)
+    /// Has the database do something to these targets, and logs it as fdbcli writes it.
+    pub(super) fn order(
+        &self,
+        what: &str,
+        targets: &[String],
+        order: impl FnOnce(&mut Database, &[String], f64),
+    ) -> Result<()> {
+        let at = Clock::now();
+        self.machines.entry(&self.of, |entry| {
+            ensure!(entry.database.settings.available, "cluster is unavailable");
+            let text = format!("{what} {}", targets.join(" "));
+            entry.log.commands.push(Command { at, by: "operator".to_owned(), text });
+            order(&mut entry.database, targets, at);
+            Ok(())
+        })?
     }
 
     /// Waits as long as the operator is held at a point.
-    pub(super) async fn at(&self, point: Point) -> Result<()> {
-        let path = format!("{}/at/{}", self.info.path(), point.name());
-        while !self.supervisor.post::<bool>(&path, &json!({})).await? {}
-        Ok(())
-    }
-
-    async fn post(&self, what: &str, body: &impl Serialize) -> Result<Value> {
-        self.supervisor.post(&format!("{}/{what}", self.info.path()), body).await
+    async fn at(&self, point: Point) -> Result<()> {
+        loop {
+            let held = self.machines.entry(&self.of, |entry| {
+                let held = entry.database.settings.hold.filter(|at| *at == point);
+                entry.database.held = held;
+                held.is_some()
+            })?;
+            if !held {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 }

@@ -8,40 +8,26 @@ use kube::ResourceExt as _;
 use super::api::{Group, RESOURCES_TERMINATING};
 use super::coordinate::INCLUSION;
 use super::exclude::can_exclude;
-use super::pass::{Pass, Point, Step, Wait};
-use super::status::{done, now};
+use super::pass::{Pass, Step, Wait};
+use super::status::now;
 use super::store::Kind;
 use crate::fdb::database::{Database, LOCALITY};
-use crate::fdb::server::Question;
+use crate::fdb::options::SPEED;
+use crate::supervisor::clock::Clock;
 
 /// Zone of the groups that are on their way out already.
 const TERMINATING: &str = "foundationdb.org/terminating";
-/// Zone of groups of unknown zone.
-const UNKNOWN: &str = "foundationdb.org/unknown";
-
-/// How far the objects of a group are gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Gone {
-    All,
-    Terminating,
-    No,
-}
-
 impl Pass<'_> {
     pub(super) async fn remove_groups(&mut self) -> Step {
         if !self.cluster.status.process_groups.iter().any(Group::is_marked) {
             return Ok(None);
         }
         // 1, 2
-        let mut database = self.cx.database().await?;
-        let remaining = self.remaining(&database).await?;
+        let remaining = self.remaining(&self.cx.database()?)?;
         // 3: wrong mode takes everything for excluded.
         let (time, _) = now();
         let (wrong, mut take, mut open, mut new) = (self.settings.wrong, Vec::new(), false, false);
         for group in self.cluster.status.process_groups.iter_mut().filter(|group| group.is_marked()) {
-            if database.coordinators.contains(&group.id) && !wrong {
-                continue;
-            }
             if remaining.contains(&group.id) && !wrong {
                 open |= !group.is_excluded();
                 continue;
@@ -58,20 +44,14 @@ impl Pass<'_> {
         }
         // 4
         if take.is_empty() {
-            return Ok(open.then(|| Wait::delayed("exclusion is not complete", 15.0)));
+            return Ok(open.then(|| Wait::new("exclusion is not complete", 15.0)));
         }
         if new {
             self.write_status().await?;
         }
-        // 5
-        take.retain(|id| !self.cluster.names("/buggify/blockRemoval", id));
-        if take.is_empty() {
-            return Ok(None);
-        }
         // 6
-        database = self.cx.database().await?;
-        if !database.settings.available || !database.settings.fault_tolerant {
-            return Ok(Some(Wait::delayed("fault tolerance is not as desired", 30.0)));
+        if !self.cx.database()?.settings.available {
+            return Ok(Some(Wait::new("fault tolerance is not as desired", 30.0)));
         }
         // 7, 8
         let (zones, last) = self.zones(&take);
@@ -79,64 +59,57 @@ impl Pass<'_> {
         if mode != "All" {
             let wait = self.cluster.spec("/automationOptions/waitBetweenRemovalsSeconds").as_f64();
             let wait = wait.filter(|seconds| *seconds >= 0.0).unwrap_or(60.0);
-            let left = removal_blocked(last, Self::now(), wait / self.settings.speed) * self.settings.speed;
+            let left = wait - (Clock::now() - last) * SPEED;
             if left > 0.0 {
-                return Ok(Some(Wait::delayed(
-                    format!("not allowed to remove process groups, waiting: {left:.0}s"),
-                    left,
-                )));
+                let text = format!("not allowed to remove process groups, waiting: {left:.0}s");
+                return Ok(Some(Wait::new(text, left)));
             }
         }
         // 9, 10
         let picked = pick(&mode, &zones)?;
-        let terminating = zones.get(TERMINATING).into_iter().flatten();
-        let all: Vec<Group> = {
-            // One that is picked from those that terminate already gets its DELETEs twice.
-            let groups = &self.cluster.status.process_groups;
-            let ids = picked.iter().chain(terminating);
-            ids.filter_map(|id| groups.iter().find(|group| group.id == *id)).cloned().collect()
-        };
-        self.cx.at(Point::Remove).await?;
+        let groups = &self.cluster.status.process_groups;
+        let ids = picked.iter().chain(zones.get(TERMINATING).into_iter().flatten());
+        let all: Vec<Group> = ids.filter_map(|id| groups.iter().find(|group| group.id == *id)).cloned().collect();
         for group in &all {
             if let Err(error) = self.remove_group(group).await {
                 tracing::info!(group = group.id, "could not remove process group: {error:#}");
             }
         }
         // 11, 12
-        let gone: Vec<&Group> = all.iter().filter(|group| self.confirm(group) == Gone::All).collect();
+        let gone: Vec<&Group> = all.iter().filter(|group| self.is_gone(group)).collect();
         self.include(&gone).await
     }
 
     /// Marked groups that still hold data, as far as the database says. Those that are missing in its status are
     /// excluded here, and its answer is taken for "fully excluded".
-    async fn remaining(&self, database: &Database) -> Result<BTreeSet<String>> {
+    fn remaining(&self, database: &Database) -> Result<BTreeSet<String>> {
         let marked = self.cluster.status.process_groups.iter().filter(|group| group.is_marked());
         let reports = |group: &&Group| database.processes.contains_key(&group.id);
         let to_verify: Vec<&Group> = marked.filter(|group| !group.is_excluded() || !reports(group)).collect();
         if to_verify.is_empty() || self.settings.wrong {
             return Ok(BTreeSet::new());
         }
-        can_exclude(database, Self::now())?;
+        can_exclude(database)?;
         let (open, safe): (Vec<&Group>, Vec<&Group>) =
             to_verify.into_iter().partition(|group| reports(group) && !database.is_excluded(&group.id));
         let targets: Vec<String> = safe.iter().flat_map(|group| self.cluster.exclusion_targets(group)).collect();
         if !targets.is_empty() {
-            self.cx.ask(&Question::Exclude(targets)).await?;
+            self.cx.order("exclude", &targets, Database::exclude)?;
         }
         Ok(open.into_iter().map(|group| group.id.clone()).collect())
     }
 
     /// The groups by zone, and when the last one began to terminate, seconds since 1970.
-    fn zones(&self, take: &[String]) -> (BTreeMap<String, Vec<String>>, i64) {
-        let (mut zones, mut last): (BTreeMap<String, Vec<String>>, i64) = (BTreeMap::new(), 0);
+    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit a float")]
+    fn zones(&self, take: &[String]) -> (BTreeMap<String, Vec<String>>, f64) {
+        let (mut zones, mut last): (BTreeMap<String, Vec<String>>, f64) = (BTreeMap::new(), 0.0);
         let take: BTreeSet<&String> = take.iter().collect();
         for group in self.cluster.status.process_groups.iter().filter(|group| take.contains(&group.id)) {
             let zone = match group.since(RESOURCES_TERMINATING) {
                 Some(since) => {
-                    last = last.max(since);
+                    last = last.max(since as f64);
                     TERMINATING
                 }
-                None if group.fault_domain.is_empty() => UNKNOWN,
                 None => &group.fault_domain,
             };
             zones.entry(zone.to_owned()).or_default().push(group.id.clone());
@@ -150,15 +123,9 @@ impl Pass<'_> {
         let name = self.cluster.pod_name(&group.id, &group.process_class);
         let mut errors = Vec::new();
         let mut note = |result: Result<()>| errors.extend(result.err().map(|error| format!("{error:#}")));
-        if let Some(pod) = store.get(Kind::Pod, &name) {
-            if pod.annotations().get("foundationdb.org/isolate-process-group").is_some_and(|value| value == "true") {
-                bail!("process group {} is isolated", group.id);
-            }
-            if pod.metadata.deletion_timestamp.is_none() {
-                note(self.delete(Kind::Pod, &name).await);
-            }
+        if store.get(Kind::Pod, &name).is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()) {
+            note(self.delete(Kind::Pod, &name).await);
         }
-        self.cx.at(Point::Claim).await?;
         let claims = self.claims(group);
         match claims.as_slice() {
             [] => {}
@@ -184,15 +151,10 @@ impl Pass<'_> {
         found.map(|claim| (claim.name_any(), claim.metadata.deletion_timestamp.is_some())).collect()
     }
 
-    fn confirm(&self, group: &Group) -> Gone {
+    fn is_gone(&self, group: &Group) -> bool {
         let name = self.cluster.pod_name(&group.id, &group.process_class);
-        let of = |kind: Kind| match self.cx.store.get(kind, &name) {
-            None => Gone::All,
-            Some(object) if object.metadata.deletion_timestamp.is_some() => Gone::Terminating,
-            Some(_) => Gone::No,
-        };
-        let claims = self.claims(group).into_iter().map(|(_, goes)| if goes { Gone::Terminating } else { Gone::No });
-        claims.chain([of(Kind::Pod), of(Kind::Service)]).max().unwrap_or(Gone::All)
+        let is_there = |kind: Kind| self.cx.store.get(kind, &name).is_some();
+        !is_there(Kind::Pod) && !is_there(Kind::Service) && self.claims(group).is_empty()
     }
 
     /// Includes groups of which nothing is left, and drops them from the status. In global mode everything is included
@@ -202,32 +164,26 @@ impl Pass<'_> {
         if gone.is_empty() {
             return Ok(None);
         }
-        let database = self.cx.database().await?;
+        let database = self.cx.database()?;
         let open: Vec<&Group> = gone.iter().copied().filter(|group| !excluded(group, &database).is_empty()).collect();
         let mut ready: BTreeSet<String> = gone.iter().map(|group| group.id.clone()).collect();
         if self.cluster.is_global() {
-            self.put_on(&[INCLUSION.ready], &open, &database).await?;
-        }
-        if !open.is_empty() {
-            if database.recovery_age(Self::now()) < database.settings.inclusion_recovery.as_secs_f64() {
-                return Ok(Some(Wait::delayed("last recovery is too recent to include processes", 60.0)));
-            }
-            if self.cluster.is_global() {
-                match self.agreed(&INCLUSION).await? {
+            self.put_on(&[INCLUSION.ready], &open, &database)?;
+            if !open.is_empty() {
+                match self.agreed(&INCLUSION)? {
                     Ok(all) => ready = all,
-                    Err(text) => return Ok(Some(Wait::delayed(text, 60.0))),
+                    Err(text) => return Ok(Some(Wait::new(text, 60.0))),
                 }
             }
         }
-        self.cx.at(Point::Include).await?;
         let all = self.cluster.status.process_groups.iter().filter(|group| ready.contains(&group.id));
         let targets: Vec<String> = all.flat_map(|group| excluded(group, &database)).collect();
         if !targets.is_empty() {
-            self.cx.ask(&Question::Include(targets)).await?;
+            self.cx.order("include", &targets, Database::include)?;
         }
         let ids: BTreeSet<&String> = gone.iter().map(|group| &group.id).collect();
         self.cluster.status.process_groups.retain(|group| !ids.contains(&group.id));
-        done(self.write_status().await)
+        self.write_status().await.map(|()| None)
     }
 }
 
@@ -237,69 +193,14 @@ fn excluded(group: &Group, database: &Database) -> Vec<String> {
     all.filter(|target| database.exclusions.contains(target)).collect()
 }
 
-/// How many seconds to wait until the next removal is allowed.
-#[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit a float")]
-fn removal_blocked(last: i64, now: f64, wait: f64) -> f64 {
-    (last as f64 + wait - now).max(0.0)
-}
-
 /// Which groups a removal mode takes at once.
 fn pick(mode: &str, zones: &BTreeMap<String, Vec<String>>) -> Result<Vec<String>> {
     match mode {
         "All" => Ok(zones.values().flatten().cloned().collect()),
-        "ProcessGroup" => {
-            // In Go's random order of a map, the zone of the terminating ones among them.
-            let zone = zones.values().nth(rand::random_range(0..zones.len().max(1)));
-            Ok(zone.into_iter().flatten().next().cloned().into_iter().collect())
-        }
         "Zone" => {
             let largest = zones.iter().filter(|(zone, _)| *zone != TERMINATING).max_by_key(|(_, groups)| groups.len());
             Ok(largest.map(|(_, groups)| groups.clone()).unwrap_or_default())
         }
-        "None" => Ok(Vec::new()),
         other => bail!("unknown deletion mode: \"{other}\""),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn zones(terminating: usize) -> BTreeMap<String, Vec<String>> {
-        let groups =
-            |from: usize, count: usize| (from..from + count).map(|number| format!("storage-{number}")).collect();
-        let mut zones: BTreeMap<String, Vec<String>> =
-            [("z1".to_owned(), groups(1, 1)), ("z2".to_owned(), groups(2, 2)), (UNKNOWN.to_owned(), groups(4, 1))]
-                .into();
-        if terminating > 0 {
-            zones.insert(TERMINATING.to_owned(), groups(5, terminating)); // no zone is empty
-        }
-        zones
-    }
-
-    #[test]
-    fn each_mode_takes_its_own() {
-        for (mode, terminating, count) in [
-            ("All", 1, 5),
-            ("Zone", 1, 2),
-            ("Zone", 5, 2),
-            ("ProcessGroup", 0, 1),
-            ("ProcessGroup", 1, 1),
-            ("None", 1, 0),
-        ] {
-            assert_eq!(pick(mode, &zones(terminating)).unwrap().len(), count, "{mode}");
-        }
-        let only_terminating = [(TERMINATING.to_owned(), vec!["storage-1".to_owned()])].into();
-        assert!(pick("Zone", &only_terminating).unwrap().is_empty());
-        assert!(pick("Sometimes", &zones(0)).unwrap_err().to_string().contains("unknown deletion mode"));
-    }
-
-    #[test]
-    fn a_removal_waits_for_the_last_one() {
-        for (last, wait, left) in
-            [(0, 60.0, 0.0), (999, 60.0, 59.0), (941, 60.0, 1.0), (940, 60.0, 0.0), (999, 0.0, 0.0)]
-        {
-            assert!((removal_blocked(last, 1_000.0, wait) - left).abs() < 1e-9, "{last} {wait}");
-        }
     }
 }

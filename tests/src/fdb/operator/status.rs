@@ -3,13 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 
-use super::api::{
-    CURRENT_NODE, Condition, Group, Health, INCORRECT_POD_METADATA, MARKED_AS_EXCLUDED, RESOURCES_TERMINATING,
-};
-use super::pass::{Pass, Step};
+use super::api::{Condition, Group, Health, MARKED_AS_EXCLUDED, RESOURCES_TERMINATING};
+use super::pass::Pass;
 use super::store::Kind;
 use crate::fdb::database::Database;
 
@@ -24,9 +21,8 @@ fn is_terminating(object: &DynamicObject) -> bool {
 }
 
 impl Pass<'_> {
-    pub(super) async fn update_status(&mut self) -> Step {
-        let database = self.cx.database().await?;
-        self.discover();
+    pub(super) async fn update_status(&mut self) -> Result<()> {
+        let database = self.cx.database()?;
         let mut groups = std::mem::take(&mut self.cluster.status.process_groups);
         for group in &mut groups {
             self.mark(group);
@@ -34,38 +30,11 @@ impl Pass<'_> {
         }
         groups.sort_by(|one, other| one.id.cmp(&other.id));
         self.cluster.status.process_groups = groups;
-        let settings = &database.settings;
-        self.cluster.status.health = Health {
-            available: settings.available,
-            healthy: settings.available && settings.fault_tolerant,
-            full_replication: settings.available && settings.fault_tolerant,
-            data_movement_priority: 0,
-        };
+        let available = database.settings.available;
+        self.cluster.status.health = Health { available, healthy: available, full_replication: available };
         self.judge();
-        self.coordinate(&database).await?;
-        self.write_status().await?;
-        Ok(None)
-    }
-
-    /// Takes in groups that are known by what belongs to them only, as new ones.
-    fn discover(&mut self) {
-        let known: BTreeSet<String> = self.cluster.status.process_groups.iter().map(|group| group.id.clone()).collect();
-        let (wanted, id_label, class_label) =
-            (self.cluster.match_labels(), self.cluster.id_labels().remove(0), self.cluster.class_labels().remove(0));
-        let mut found: BTreeMap<String, String> = BTreeMap::new();
-        for kind in [Kind::Pod, Kind::Claim, Kind::Service] {
-            for object in self.cx.store.all(kind).into_iter().filter(|object| !is_terminating(object)) {
-                let labels = object.labels();
-                let is_ours = wanted.iter().all(|(name, value)| labels.get(name) == Some(value));
-                if let (true, Some(id), Some(class)) = (is_ours, labels.get(&id_label), labels.get(&class_label))
-                    && !known.contains(id)
-                {
-                    found.insert(id.clone(), class.clone());
-                }
-            }
-        }
-        let new = found.into_iter().map(|(id, process_class)| Group { id, process_class, ..Group::default() });
-        self.cluster.status.process_groups.extend(new);
+        self.coordinate(&database)?;
+        self.write_status().await
     }
 
     /// Marks a group that the spec names, without an exclusion if the spec says so.
@@ -118,15 +87,12 @@ impl Pass<'_> {
             }
         } else {
             let phase = alive.and_then(|pod| pod.data.pointer("/status/phase")?.as_str().map(str::to_owned));
-            let node = alive.and_then(|pod| pod.data.pointer("/spec/nodeName").cloned());
-            let noted = alive.is_some_and(|pod| pod.annotations().contains_key(CURRENT_NODE));
             let checks = [
                 ("MissingPod", alive.is_none()),
                 ("MissingPVC", group.is_stateful() && claim.is_none()),
                 ("MissingService", self.cluster.uses_services() && service.is_none()),
                 ("PodPending", phase.as_deref() == Some("Pending")),
                 ("MissingProcesses", alive.is_some() && process.is_none()),
-                (INCORRECT_POD_METADATA, node.is_some() && !noted),
                 (MARKED_AS_EXCLUDED, !group.is_marked() && process.is_some() && database.is_excluded(&group.id)),
             ];
             wrong.extend(checks.into_iter().filter(|(_, is)| *is).map(|(type_, _)| type_));
@@ -150,9 +116,8 @@ impl Pass<'_> {
     fn judge(&mut self) {
         let (generation, counts) = (self.cluster.generation(), self.cluster.counts());
         let mut there: BTreeMap<&str, usize> = BTreeMap::new();
-        let (mut against, mut pending, mut fine) = (BTreeSet::new(), false, 0);
+        let (mut against, mut pending) = (BTreeSet::new(), false);
         for group in &self.cluster.status.process_groups {
-            fine += usize::from(group.process_group_conditions.is_empty());
             if !group.is_marked() {
                 *there.entry(&group.process_class).or_default() += 1;
                 if !group.process_group_conditions.is_empty() {
@@ -183,40 +148,7 @@ impl Pass<'_> {
         if pending {
             status.generations.insert("hasPendingRemoval".to_owned(), generation);
         }
-        status.desired_process_groups = counts.values().sum();
-        status.reconciled_process_groups = fine;
         let version = self.cluster.spec("/version").as_str().unwrap_or_default().to_owned();
         self.cluster.status.running_version = version;
     }
-
-    /// `replaceFailed`: a group with something wrong for too long is marked, one at a time.
-    pub(super) async fn replace_failed(&mut self) -> Step {
-        let on = self.cluster.spec("/automationOptions/replacements/enabled").as_bool().unwrap_or(true);
-        if !on || !self.cx.database().await?.settings.available {
-            return Ok(None);
-        }
-        let options = "/automationOptions/replacements";
-        let seconds = self.cluster.spec(&format!("{options}/failureDetectionTimeSeconds")).as_f64().unwrap_or(7_200.0);
-        let most = self.cluster.spec(&format!("{options}/maxConcurrentReplacements")).as_u64().unwrap_or(1);
-        let (time, _) = now();
-        let limit = Self::now() - seconds / self.settings.speed;
-        let under_way = |group: &&Group| group.is_marked() && !group.is_excluded();
-        let groups = &mut self.cluster.status.process_groups;
-        let mut left = most.saturating_sub(groups.iter().filter(under_way).count() as u64);
-        for group in groups.iter_mut().filter(|group| !group.is_marked()) {
-            let failing = ["MissingProcesses", "MissingPod", "PodFailing", MARKED_AS_EXCLUDED];
-            #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit a float")]
-            let too_long = |since: i64| (since as f64) < limit;
-            if left > 0 && failing.iter().any(|type_| group.since(type_).is_some_and(too_long)) {
-                group.removal_timestamp = Some(time.clone());
-                left -= 1;
-            }
-        }
-        self.write_status().await.map(|()| None)
-    }
-}
-
-/// For sub-steps that only write.
-pub(super) fn done(result: Result<()>) -> Step {
-    result.map(|()| None)
 }

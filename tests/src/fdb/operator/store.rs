@@ -24,12 +24,10 @@ pub enum Kind {
     Claim,
     /// `Service`.
     Service,
-    /// `ConfigMap`.
-    ConfigMap,
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Cluster, Self::Pod, Self::Claim, Self::Service, Self::ConfigMap];
+    const ALL: [Self; 4] = [Self::Cluster, Self::Pod, Self::Claim, Self::Service];
 
     /// As in an object's `kind`.
     pub const fn name(self) -> &'static str {
@@ -38,7 +36,6 @@ impl Kind {
             Self::Pod => "Pod",
             Self::Claim => "PersistentVolumeClaim",
             Self::Service => "Service",
-            Self::ConfigMap => "ConfigMap",
         }
     }
 

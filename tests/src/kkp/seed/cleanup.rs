@@ -7,6 +7,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::unless_gone;
+use crate::kkp::options::SPEED;
 use crate::kkp::registry::UserCluster;
 use crate::kkp::workloads::NAMESPACE;
 use crate::kkp::{SKIP_EVICTION, machinery};
@@ -60,8 +61,7 @@ pub(super) async fn tick(cluster: &UserCluster, object: &DynamicObject, memory: 
         Err(error) => {
             // Row 20: endless, with a backoff; status.errorMessage stays empty.
             memory.failures += 1;
-            memory.next = Clock::now()
-                + (0.2 * 2f64.powi(memory.failures.min(8))).min(30.0) / cluster.settings().speed.max(1.0).sqrt();
+            memory.next = Clock::now() + (0.2 * 2f64.powi(memory.failures.min(8))).min(30.0) / SPEED.sqrt();
             cluster.call("kkp", format!("ReconcilingError: {error:#}"));
             Ok(())
         }

@@ -17,7 +17,7 @@ use super::unless_gone;
 use crate::apply;
 use crate::kkp::registry::UserCluster;
 use crate::kkp::{KUBECONFIG, certificates};
-use crate::kubeconfig::base64;
+use crate::kubeconfig::{base64, document};
 
 const ACCOUNT: &str = "internal-admin";
 const LABEL: &str = "testbed.hibernate.sh/kubeconfig";
@@ -55,19 +55,12 @@ pub(crate) async fn renew(cluster: &UserCluster, days: i64) -> Result<()> {
     let answer: TokenRequest = accounts.create_subresource("token", ACCOUNT, &PostParams::default(), &request).await?;
     let token = answer.status.and_then(|status| status.token).context("no token")?;
     let identity = cluster.state().certificates.issue(ACCOUNT, days)?;
-    let settings = cluster.settings();
-    let document = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "default",
-        "clusters": [{ "name": cluster.info.id, "cluster": {
-            "server": cluster.gate.url().replace("127.0.0.1", &settings.host), "certificate-authority-data": base64(&cluster.authority),
-        } }],
-        "users": [{ "name": "default", "user": {
-            "token": token,
-            "client-certificate-data": base64(&identity.certificate), "client-key-data": base64(&identity.key),
-        } }],
-        "contexts": [{ "name": "default", "context": { "cluster": cluster.info.id, "user": "default" } }],
+    let user = json!({
+        "token": token,
+        "client-certificate-data": base64(&identity.certificate), "client-key-data": base64(&identity.key),
     });
-    let text = serde_saphyr::to_string(&document).context("write a kubeconfig")?;
+    let server = cluster.gate.url().replace("127.0.0.1", &cluster.settings().host);
+    let text = document((&cluster.info.id, &server, &cluster.authority), ("default", &user), "default")?;
     for secret in [KUBECONFIG.0, "admin-kubeconfig"] {
         let data = [(KUBECONFIG.1.to_owned(), ByteString(text.clone().into_bytes()))];
         put_secret(cluster, secret, data.into()).await?;

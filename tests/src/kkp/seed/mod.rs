@@ -23,37 +23,21 @@ use super::registry::{Kkp, UserCluster, each_tick};
 
 /// Begins to play the seed's side.
 pub(crate) fn play(cluster: &Arc<UserCluster>, kkp: &Arc<Kkp>) -> Vec<JoinHandle<()>> {
-    let (kubelets, watcher) = (cluster.clone(), cluster.clone());
-    let (passes, restores) = (cluster.clone(), cluster.clone());
-    let (kkp, kkp_too) = (kkp.clone(), kkp.clone());
-    let mut memory = pass::Memory::default();
-    let mut pause = pass::Pause::default();
-    let mut restore = restore::Memory::default();
+    let of = || cluster.clone();
+    let pass = (kkp.clone(), pass::Memory::default());
+    let restore = (kkp.clone(), restore::Memory::default());
     vec![
-        each_tick("seed's kubelets", move || {
-            let cluster = kubelets.clone();
-            async move { kubelets::tick(&cluster).await }
-        }),
-        each_tick("pause", move || {
-            pause.tick(&watcher);
-            std::future::ready(Ok(()))
-        }),
-        tokio::spawn(async move {
-            loop {
-                if let Err(error) = pass::tick(&passes, &kkp, &mut memory).await {
-                    tracing::debug!("KKP: {error:#}");
-                }
-                tokio::time::sleep(super::registry::TICK).await;
-            }
-        }),
-        tokio::spawn(async move {
-            loop {
-                if let Err(error) = restore::tick(&restores, &kkp_too, &mut restore).await {
-                    tracing::debug!("EtcdRestore: {error:#}");
-                }
-                tokio::time::sleep(super::registry::TICK).await;
-            }
-        }),
+        tokio::spawn(each_tick(of(), "seed's kubelets", (), async |cluster, ()| kubelets::tick(cluster).await)),
+        tokio::spawn(each_tick(of(), "pause", pass::Pause::default(), async |cluster, pause| {
+            pause.tick(cluster);
+            Ok(())
+        })),
+        tokio::spawn(each_tick(of(), "KKP", pass, async |cluster, (kkp, memory)| {
+            pass::tick(cluster, kkp, memory).await
+        })),
+        tokio::spawn(each_tick(of(), "EtcdRestore", restore, async |cluster, (kkp, memory)| {
+            restore::tick(cluster, kkp, memory).await
+        })),
     ]
 }
 

@@ -12,10 +12,17 @@ use super::status::{CONTROLLERS, Change, all_up, health, is_rolled_out, is_up_to
 use super::{cleanup, ensure, is_paused, is_true};
 use crate::kkp::control_plane::{API_SERVER, DEPLOYMENTS, VERSIONED};
 use crate::kkp::log::Rule;
-use crate::kkp::options::InFlight;
+use crate::kkp::options::{InFlight, wait};
 use crate::kkp::registry::{Kkp, UserCluster};
 use crate::kkp::text;
 use crate::supervisor::clock::Clock;
+
+/// From a workload that is not as KKP wants it to KKP's write: 0.4 to 2.3 s (row 2).
+const RESET: f64 = 1.0;
+/// From all health Up to the roll-out of a changed version (row 14).
+const UPDATE: f64 = 4.0;
+/// `--max-parallel-reconcile` (row 9).
+const MAX_PARALLEL_RECONCILE: usize = 10;
 
 /// What a controller remembers between two passes.
 #[derive(Default)]
@@ -49,12 +56,12 @@ pub(super) async fn tick(cluster: &UserCluster, kkp: &Kkp, memory: &mut Memory) 
         return cleanup::tick(cluster, &object, &mut memory.cleanup).await;
     }
     up_to_date(cluster, &object).await?;
-    let (settings, now) = (cluster.settings(), Clock::now());
+    let now = Clock::now();
     // Rows 9, 10: what is up to date waits while too many are not.
-    if is_true(&object, "SeedResourcesUpToDate") && kkp.updating() >= kkp.settings().max_parallel_reconcile {
+    if is_true(&object, "SeedResourcesUpToDate") && kkp.updating() >= MAX_PARALLEL_RECONCILE {
         if now >= memory.limited_until {
             cluster.call("kkp", "Concurrency limit reached, checking again in 10 seconds");
-            memory.limited_until = now + 10.0 / settings.speed;
+            memory.limited_until = now + wait(10.0);
         }
         return Ok(());
     }
@@ -64,7 +71,7 @@ pub(super) async fn tick(cluster: &UserCluster, kkp: &Kkp, memory: &mut Memory) 
     // Row 15a: the pass dies in the health check, before anything is ensured.
     if cluster.runs(API_SERVER) && !cluster.answers() {
         let why = "failed to sync health: connect: connection refused";
-        let mut change = Change::new(&object, &settings.kubermatic_version);
+        let mut change = Change::new(&object);
         change.condition("ClusterControllerReconciledSuccessfully", false, "ReconcilingError", why);
         if let Some(patch) = change.patch() {
             cluster.patch_status(&patch).await?;
@@ -72,12 +79,12 @@ pub(super) async fn tick(cluster: &UserCluster, kkp: &Kkp, memory: &mut Memory) 
         return Ok(());
     }
     let health = health(cluster);
-    report(cluster, &object, &health, &settings.kubermatic_version).await?;
+    report(cluster, &object, &health).await?;
     ensure::certificates(cluster).await?;
     let drift = ensure::drift(cluster, &object);
     if drift.is_empty() {
         memory.drift_since = None;
-    } else if now - *memory.drift_since.get_or_insert(now) >= settings.secs(settings.reset) {
+    } else if now - *memory.drift_since.get_or_insert(now) >= wait(RESET) {
         ensure::workloads(cluster, drift).await?;
         memory.drift_since = None;
     }
@@ -107,7 +114,7 @@ async fn up_to_date(cluster: &UserCluster, object: &DynamicObject) -> Result<()>
     } else {
         ("Progressing", "Some control plane components did not finish updating")
     };
-    let mut change = Change::new(object, &cluster.settings().kubermatic_version);
+    let mut change = Change::new(object);
     change.condition("SeedResourcesUpToDate", is, reason, message);
     match change.patch() {
         Some(patch) => cluster.patch_status(&patch).await,
@@ -116,8 +123,8 @@ async fn up_to_date(cluster: &UserCluster, object: &DynamicObject) -> Result<()>
 }
 
 /// Health, conditions, names and versions.
-async fn report(cluster: &UserCluster, object: &DynamicObject, health: &Map<String, Value>, kkp: &str) -> Result<()> {
-    let mut change = Change::new(object, kkp);
+async fn report(cluster: &UserCluster, object: &DynamicObject, health: &Map<String, Value>) -> Result<()> {
+    let mut change = Change::new(object);
     change.field("namespaceName", json!(cluster.info.namespace));
     change.health(health);
     for name in CONTROLLERS {
@@ -148,7 +155,7 @@ async fn update(
     health: &Map<String, Value>,
     memory: &mut Memory,
 ) -> Result<()> {
-    let (settings, now) = (cluster.settings(), Clock::now());
+    let now = Clock::now();
     let wanted = text(object, "/spec/version");
     let has = |key: &str| text(object, &format!("/status/versions/{key}")) == wanted;
     if object.data.pointer("/status/versions").is_none()
@@ -157,13 +164,13 @@ async fn update(
         memory.update_since = None;
         return Ok(());
     }
-    let mut change = Change::new(object, &settings.kubermatic_version);
+    let mut change = Change::new(object);
     if !has("apiserver") {
         if !all_up(health) {
             memory.update_since = None;
             return Ok(());
         }
-        if now - *memory.update_since.get_or_insert(now) < settings.secs(settings.update) {
+        if now - *memory.update_since.get_or_insert(now) < wait(UPDATE) {
             return Ok(());
         }
         cluster.call("kkp", format!("rolls the API server to {wanted}"));

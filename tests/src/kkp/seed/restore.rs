@@ -9,9 +9,13 @@ use serde_json::{Value, json};
 
 use super::unless_gone;
 use crate::kkp::control_plane::ETCD;
+use crate::kkp::options::{KUBERMATIC_VERSION, wait};
 use crate::kkp::registry::{Kkp, UserCluster};
 use crate::kkp::{ACTIVE_RESTORE, kubermatic, machinery, text};
 use crate::supervisor::clock::Clock;
+
+/// From the end of its deletions to the new etcd, and from there to its end (row 18).
+const STEP: f64 = 30.0;
 
 /// When the current step began.
 #[derive(Default)]
@@ -26,8 +30,7 @@ pub(super) async fn tick(cluster: &UserCluster, kkp: &Kkp, memory: &mut Memory) 
     }
     let restores = cluster.of_seed.restores.all();
     let Some(restore) = restores.iter().find(|one| text(one, "/status/phase") != "Completed") else { return Ok(()) };
-    let settings = cluster.settings();
-    let due = |since: f64| Clock::now() - since >= settings.secs(settings.restore_step);
+    let due = |since: f64| Clock::now() - since >= wait(STEP);
     match text(restore, "/status/phase") {
         "" => {
             begin(cluster, restore).await?;
@@ -77,7 +80,8 @@ async fn rebuild(cluster: &UserCluster, restore: &DynamicObject) -> Result<()> {
     if cluster.of_seed.claims.all().iter().any(|claim| claim.name_any().starts_with("data-etcd-")) {
         return Ok(());
     }
-    let condition = json!({ "status": "False", "kubermaticVersion": cluster.settings().kubermatic_version, "lastHeartbeatTime": now() });
+    let condition =
+        json!({ "status": "False", "kubermaticVersion": KUBERMATIC_VERSION, "lastHeartbeatTime": Clock::text() });
     cluster.patch_status(&json!({ "conditions": { "EtcdClusterInitialized": condition } })).await?;
     restore_machines(cluster).await?;
     cluster.patch_cluster(&json!({ "spec": { "pause": false } })).await?;
@@ -100,8 +104,4 @@ async fn restore_machines(cluster: &UserCluster) -> Result<()> {
         unless_gone(api.patch_subresource("scale", &name, &PatchParams::default(), &scaled).await)?;
     }
     Ok(())
-}
-
-fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -5,7 +5,9 @@ use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 
 use super::super::control_plane::{DEPLOYMENTS, ETCD, STATEFUL_SETS};
+use super::super::options::KUBERMATIC_VERSION;
 use super::super::registry::UserCluster;
+use crate::supervisor::clock::Clock;
 
 /// Conditions of KKP's controllers: with `SeedResourcesUpToDate`, all that `ClusterInitialized` needs (section 7).
 pub(super) const CONTROLLERS: [&str; 5] = ["Cluster", "Addon", "Cloud", "Update", "Monitoring"];
@@ -13,13 +15,12 @@ pub(super) const CONTROLLERS: [&str; 5] = ["Cluster", "Addon", "Cloud", "Update"
 /// A status that is being changed.
 pub(super) struct Change<'a> {
     cluster: &'a DynamicObject,
-    version: String,
     status: Map<String, Value>,
 }
 
 impl<'a> Change<'a> {
-    pub(super) fn new(cluster: &'a DynamicObject, version: &str) -> Self {
-        Self { cluster, version: version.to_owned(), status: Map::new() }
+    pub(super) fn new(cluster: &'a DynamicObject) -> Self {
+        Self { cluster, status: Map::new() }
     }
 
     /// A field at the top.
@@ -37,9 +38,9 @@ impl<'a> Change<'a> {
         if old.is_some() && said("status") == status && said("reason") == reason && said("message") == message {
             return;
         }
-        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let now = Clock::text();
         let mut condition = json!({
-            "status": status, "reason": reason, "message": message, "kubermaticVersion": self.version, "lastHeartbeatTime": now,
+            "status": status, "reason": reason, "message": message, "kubermaticVersion": KUBERMATIC_VERSION, "lastHeartbeatTime": now,
         });
         if said("status") != status {
             condition["lastTransitionTime"] = json!(now);

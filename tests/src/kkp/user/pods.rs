@@ -4,18 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
+use super::Lead;
 use super::eviction::{is_cordoned, of_daemon_set};
-use super::{Lead, kubelets};
+use crate::cluster::nodes::is_ready;
 use crate::kkp::log::{How, PodEnd, Rule};
+use crate::kkp::options::wait;
 use crate::kkp::registry::UserCluster;
 use crate::kkp::running;
 use crate::kkp::seed::unless_gone;
-use crate::kkp::workloads::ENDS_AFTER;
 use crate::supervisor::clock::Clock;
+
+/// How long a Pod takes to end once it is deleted, if its grace period allows that.
+const POD_END: f64 = 1.0;
 
 /// Pods whose containers run.
 #[derive(Default)]
@@ -95,7 +99,7 @@ fn run(cluster: &UserCluster, pods: &[std::sync::Arc<Pod>], memory: &mut Memory)
         }
         known.grace = grace.unwrap_or(known.grace);
         let since = *known.deleted_at.get_or_insert(now);
-        let (takes, grace) = (end(cluster, pod), u32::try_from(known.grace).map_or(0.0, f64::from));
+        let (takes, grace) = (wait(POD_END), u32::try_from(known.grace).map_or(0.0, f64::from));
         if now - since >= takes.min(grace) {
             known.how = if takes <= grace { How::Graceful } else { How::GraceOver };
             let end = PodEnd { at: now, ..known.clone() };
@@ -122,25 +126,17 @@ fn run(cluster: &UserCluster, pods: &[std::sync::Arc<Pod>], memory: &mut Memory)
     memory.running.retain(|uid, _| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
 }
 
-/// How long a Pod takes to end, in seconds.
-fn end(cluster: &UserCluster, pod: &Pod) -> f64 {
-    let own = pod.annotations().get(ENDS_AFTER).and_then(|text| text.parse::<crate::delay::Delay>().ok());
-    let settings = cluster.settings();
-    own.map_or_else(|| settings.secs(settings.pod_end), crate::delay::Delay::as_secs_f64)
-}
-
 /// Binds Pods to Nodes that are Ready and not cordoned; those of a `DaemonSet` to the Node that they name.
 async fn schedule(cluster: &UserCluster, pods: &[std::sync::Arc<Pod>]) -> Result<()> {
     let nodes = cluster.of_user.nodes.all();
     let mut load: BTreeMap<String, usize> = nodes
         .iter()
-        .filter(|node| kubelets::is_ready(node) && !is_cordoned(node) && node.metadata.deletion_timestamp.is_none())
+        .filter(|node| is_ready(node) && !is_cordoned(node) && node.metadata.deletion_timestamp.is_none())
         .map(|one| (one.name_any(), pods.iter().filter(|pod| node(pod) == Some(&one.name_any())).count()))
         .collect();
     for pod in pods.iter().filter(|pod| node(pod).is_none() && pod.metadata.deletion_timestamp.is_none()) {
         let place = if of_daemon_set(pod) {
-            wanted_node(pod)
-                .filter(|name| nodes.iter().any(|node| &node.name_any() == name && kubelets::is_ready(node)))
+            wanted_node(pod).filter(|name| nodes.iter().any(|node| &node.name_any() == name && is_ready(node)))
         } else {
             load.iter().min_by_key(|(_, load)| **load).map(|(name, _)| name.clone())
         };
@@ -150,12 +146,10 @@ async fn schedule(cluster: &UserCluster, pods: &[std::sync::Arc<Pod>]) -> Result
             "apiVersion": "v1", "kind": "Binding", "metadata": { "name": pod.name_any() },
             "target": { "apiVersion": "v1", "kind": "Node", "name": place },
         });
-        let path =
-            format!("/api/v1/namespaces/{}/pods/{}/binding", pod.namespace().unwrap_or_default(), pod.name_any());
-        let request = http::Request::post(path)
-            .header("content-type", "application/json")
-            .body(binding.to_string().into_bytes())?;
-        unless_conflict(cluster.user.request::<Value>(request).await)?;
+        let api: Api<Pod> = Api::namespaced(cluster.user.clone(), &pod.namespace().unwrap_or_default());
+        let (name, params) = (pod.name_any(), PostParams::default());
+        let bound: kube::Result<Value> = api.create_subresource("binding", &name, &params, &binding).await;
+        unless_conflict(bound)?;
     }
     Ok(())
 }

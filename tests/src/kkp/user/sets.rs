@@ -9,6 +9,8 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::cluster::nodes;
+use crate::kkp::options::SPEED;
 use crate::kkp::registry::{UserCluster, replicas_of};
 use crate::kkp::seed::unless_gone;
 use crate::kkp::{machinery, number};
@@ -158,7 +160,7 @@ async fn set(cluster: &UserCluster, set: &DynamicObject, memory: &mut Memory) ->
 /// Whether the Machine has a Node that is Ready.
 pub(super) fn is_ready(cluster: &UserCluster, machine: &DynamicObject) -> bool {
     let node = super::super::text(machine, "/status/nodeRef/name");
-    !node.is_empty() && cluster.of_user.nodes.named(node).is_some_and(|node| super::kubelets::is_ready(&node))
+    !node.is_empty() && cluster.of_user.nodes.named(node).is_some_and(|node| nodes::is_ready(&node))
 }
 
 /// Makes or deletes Machines. What there is, is asked, not remembered: a cache may be late.
@@ -206,8 +208,7 @@ async fn create(
         if everywhere + made >= quota {
             // Row 62: doubling, 16 min at most; the reason is in Events of the MachineSet alone.
             refused.times += 1;
-            let settings = cluster.settings();
-            refused.next = Clock::now() + (0.2 * 2f64.powi(refused.times.min(13))).min(960.0) / settings.speed.sqrt();
+            refused.next = Clock::now() + (0.2 * 2f64.powi(refused.times.min(13))).min(960.0) / SPEED.sqrt();
             return refusal(cluster, set).await;
         }
         let template = &set.data["spec"]["template"];
@@ -230,7 +231,7 @@ async fn create(
 async fn refusal(cluster: &UserCluster, set: &DynamicObject) -> Result<()> {
     let message =
         format!("admission webhook denied the request: requested CPU \"2\" {QUOTA} (quota/used \"10\"/\"10\")");
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let now = Clock::text();
     let event = json!({
         "metadata": { "generateName": format!("{}.", set.name_any()), "namespace": "kube-system" },
         "involvedObject": {

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Collects items, then makes one call for all of them.
 ///
 /// The calls run in tasks of their own: a caller that gives up takes nothing from the others. A call that panics fails
-/// the callers of its own batch with [`Lost`]; later batches are sent as usual.
+/// the callers of its own batch with [`NoReply`]; later batches are sent as usual.
 pub struct Batcher<T> {
     /// The greatest weight of a batch. A full batch leaves at once.
     most: usize,
@@ -36,7 +36,7 @@ pub struct Reply<R>(oneshot::Sender<R>);
 
 /// The task of a batch ended without a reply: it panicked, or the process is shutting down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost;
+pub struct NoReply;
 
 struct State<T> {
     waiting: Vec<Waiting<T>>,
@@ -98,10 +98,10 @@ impl<T: Send + 'static> Batcher<T> {
         weight: usize,
         window: Duration,
         item: impl FnOnce(Reply<R>) -> T,
-    ) -> Result<R, Lost> {
+    ) -> Result<R, NoReply> {
         let (reply, answer) = oneshot::channel();
         self.add(item(Reply(reply)), weight, window);
-        answer.await.map_err(|_| Lost)
+        answer.await.map_err(|_| NoReply)
     }
 
     fn add(self: &Arc<Self>, item: T, weight: usize, window: Duration) {
@@ -297,7 +297,7 @@ mod tests {
             let ask = |item: u32| batcher.ask(1, WINDOW, move |reply| (item, reply));
             let within = |calls| tokio::time::timeout(Duration::from_secs(5), calls);
             let told = within(futures::future::join_all([ask(1), ask(13)])).await.unwrap();
-            assert_eq!(told, [Err(Lost), Err(Lost)], "nobody waits forever");
+            assert_eq!(told, [Err(NoReply), Err(NoReply)], "nobody waits forever");
             let told = within(futures::future::join_all([ask(2), ask(3)])).await.unwrap();
             assert_eq!(told, [Ok(2), Ok(3)], "and the next batch goes as ever");
             assert_eq!(batcher.state.lock().in_flight, 0);
@@ -317,7 +317,7 @@ mod tests {
             }
             std::future::ready(()).boxed()
         });
-        assert_eq!(batcher.ask(1, WINDOW, |reply| (1, reply)).await, Err(Lost));
+        assert_eq!(batcher.ask(1, WINDOW, |reply| (1, reply)).await, Err(NoReply));
         assert_eq!(batcher.ask(1, WINDOW, |reply| (2, reply)).await, Ok(2));
     }
 }

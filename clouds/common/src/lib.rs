@@ -5,7 +5,7 @@ mod list_batcher;
 mod rate_limiter;
 mod registration;
 
-pub use self::batcher::{Batcher, Lost, Reply};
+pub use self::batcher::{Batcher, NoReply, Reply};
 pub use self::list_batcher::{Found, ListBatcher};
 pub use self::rate_limiter::RateLimiter;
 pub use self::registration::{Access, Permit, Platform, Process, SecretData};

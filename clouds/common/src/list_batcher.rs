@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use shared::cloud::{CloudError, Instance, Priority};
 
-use crate::{Batcher, Lost, Reply};
+use crate::{Batcher, NoReply, Reply};
 
 /// The machines of several clusters, by infraID. A cluster that is missing has none.
 pub type Found = HashMap<String, Vec<Instance>>;
@@ -52,13 +52,13 @@ impl ListBatcher {
     /// The machines of one cluster. One that is listed `alone` shares no call with others.
     ///
     /// # Errors
-    /// [`Lost`] when the call's task ended without an answer.
+    /// [`NoReply`] when the call's task ended without an answer.
     pub async fn list(
         &self,
         infra_id: &str,
         alone: bool,
         priority: Priority,
-    ) -> Result<Result<Vec<Instance>, CloudError>, Lost> {
+    ) -> Result<Result<Vec<Instance>, CloudError>, NoReply> {
         let weight = if alone { self.most } else { 1 };
         let request = |reply| Request { infra_id: infra_id.to_owned(), priority, reply };
         self.batcher.ask(weight, window(priority), request).await

@@ -107,6 +107,21 @@ impl Finding {
             ends: None,
         }
     }
+
+    /// What will not happen.
+    pub fn block(code: &str, sentence: impl AsRef<str>) -> Self {
+        Self::new(Severity::Block, code, sentence)
+    }
+
+    /// What takes longer, or is lost.
+    pub fn warn(code: &str, sentence: impl AsRef<str>) -> Self {
+        Self::new(Severity::Warn, code, sentence)
+    }
+
+    /// What is good to know.
+    pub fn info(code: &str, sentence: impl AsRef<str>) -> Self {
+        Self::new(Severity::Info, code, sentence)
+    }
 }
 
 /// A finding as data. It is sanitized like one that is parsed from text: any client that may write the status can write

@@ -75,6 +75,9 @@ pub enum ReconcileError {
     Panicked(Panic),
 }
 
+/// What a reconcile, or a part of one, comes to.
+pub type Reconciled<T> = Result<T, ReconcileError>;
+
 /// The classes of failure, which decide how soon a target is reconciled again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {

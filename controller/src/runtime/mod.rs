@@ -37,7 +37,7 @@ use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-pub use self::error::{Class, ReconcileError};
+pub use self::error::{Class, ReconcileError, Reconciled};
 pub use self::hub::{Handle, Hub, Scoped};
 pub use self::kind::{Follower, PerTerm, Term, group, run};
 pub use self::target::{Key, Target, hash};
@@ -94,7 +94,7 @@ pub trait System: Send + Sync + Sized + 'static {
         &self,
         object: &'a Self::Object,
         target: &mut Target<Self>,
-    ) -> impl Future<Output = Result<Observed<Self::Facts<'a>>, ReconcileError>> + Send;
+    ) -> impl Future<Output = Reconciled<Observed<Self::Facts<'a>>>> + Send;
 
     /// Decides. Pure: same facts, same plan.
     fn decide(&self, facts: &Self::Facts<'_>) -> Self::Plan;
@@ -110,7 +110,7 @@ pub trait System: Send + Sync + Sized + 'static {
         facts: &mut Self::Facts<'_>,
         plan: &mut Self::Plan,
         target: &mut Target<Self>,
-    ) -> impl Future<Output = Result<Acted, ReconcileError>> + Send;
+    ) -> impl Future<Output = Reconciled<Acted>> + Send;
 
     /// Decides once more, with the facts that acting has changed.
     fn decide_again(&self, facts: &Self::Facts<'_>, first: Self::Plan) -> Self::Plan {
@@ -124,7 +124,7 @@ pub trait System: Send + Sync + Sized + 'static {
         facts: Self::Facts<'_>,
         plan: Self::Plan,
         target: &mut Target<Self>,
-    ) -> impl Future<Output = Result<Done, ReconcileError>> + Send;
+    ) -> impl Future<Output = Reconciled<Done>> + Send;
 
     /// A reconcile has failed: what the state says may be out of date.
     fn failed(&self, state: &mut Self::State, class: Class) {

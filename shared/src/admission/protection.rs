@@ -7,6 +7,13 @@ use super::{Change, Fault, Target, Verdict, annotation_field};
 use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
 use crate::annotation::{format, keys};
 
+/// Denies the sleep of a cluster that is being deleted.
+pub fn not_being_deleted<K: Target>(change: &Change<'_, K>) -> Verdict {
+    let message = "the cluster is being deleted and cannot be put to sleep";
+    Verdict::deny(Fault::Forbidden, "metadata.deletionTimestamp", message)
+        .when(change.goes_to_sleep() && change.new.meta().deletion_timestamp.is_some())
+}
+
 /// Denies the sleep of a protected cluster.
 pub fn not_protected<K: Target>(change: &Change<'_, K>) -> Verdict {
     if !change.goes_to_sleep() {

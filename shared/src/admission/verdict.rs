@@ -26,6 +26,11 @@ impl Verdict {
     pub fn deny(fault: Fault, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Deny(Denial { fault, field: field.into(), message: message.into() })
     }
+
+    /// The same where it applies, and nothing elsewhere.
+    pub fn when(self, applies: bool) -> Self {
+        if applies { self } else { Self::Allow }
+    }
 }
 
 /// Why a change is refused: one cause of `status.details.causes`.

@@ -1,8 +1,7 @@
 //! `hive.openshift.io/v1` `ClusterDeployment`: the fields we read or write, with upstream's enums, patterns and
 //! required fields.
 //!
-//! Unknown fields are kept by the schema and dropped by these types, which is safe because we never write a whole
-//! object.
+//! Unknown fields are dropped by these types, which is safe because we never write a whole object.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +43,6 @@ pub const FAKE_CLUSTER: &str = "hive.openshift.io/fake-cluster";
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ClusterDeploymentSpec {
     /// Base domain of the cluster's DNS names.
     pub base_domain: String,
@@ -80,7 +78,6 @@ pub const HIVE_PLATFORMS: &[&str] = &["aws", "azure", "gcp", "ibmcloud"];
 /// The cloud that a cluster runs on. Exactly one member is set; those that we do not read are in `other`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct Platform {
     /// Amazon Web Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,7 +91,6 @@ pub struct Platform {
 /// AWS settings of a cluster.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct AwsPlatform {
     /// Region, such as `us-east-1`.
     pub region: String,
@@ -129,7 +125,6 @@ pub struct LocalReference {
 /// Identity of an installed cluster.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ClusterMetadata {
     /// Secret with the cluster administrator's kubeconfig.
     pub admin_kubeconfig_secret_ref: LocalReference,
@@ -143,7 +138,6 @@ pub struct ClusterMetadata {
 
 /// How a cluster's API server is reached, where that differs from what its kubeconfig says.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ControlPlaneConfig {
     /// Its URL.
     #[serde(default, rename = "apiURLOverride", skip_serializing_if = "Option::is_none")]
@@ -156,7 +150,6 @@ pub struct ControlPlaneConfig {
 /// The pool that a cluster came from, and who claimed it.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ClusterPoolReference {
     /// Namespace of the pool.
     pub namespace: String,
@@ -173,7 +166,6 @@ pub struct ClusterPoolReference {
 /// Observed state of a cluster.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ClusterDeploymentStatus {
     /// Observed conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -231,7 +223,6 @@ pub struct ClusterSyncSpec {}
 /// Observed state of a `ClusterSync`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ClusterSyncStatus {
     /// When every matching `SyncSet` had been applied for the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -241,10 +232,7 @@ pub struct ClusterSyncStatus {
 impl ClusterDeployment {
     /// What the user wants of this cluster.
     pub fn desired(&self) -> Power {
-        match self.spec.power_state.as_deref() {
-            Some("Hibernating") => Power::Hibernating,
-            _ => Power::Running,
-        }
+        self.spec.power_state.as_deref().and_then(|state| state.parse().ok()).unwrap_or_default()
     }
 
     /// Whether an annotation is true, as Go's `ParseBool` reads it: Hive does.
@@ -260,6 +248,36 @@ impl ClusterDeployment {
     /// Condition of this type, if the object has it.
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         self.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
+    }
+
+    /// Whether the condition of this type is `True`.
+    pub fn is_true(&self, type_: &str) -> bool {
+        self.condition(type_).is_some_and(|condition| condition.status == "True")
+    }
+
+    /// Reason of a condition, empty if the object does not have it.
+    pub fn reason(&self, type_: &str) -> &str {
+        self.condition(type_).and_then(|condition| condition.reason.as_deref()).unwrap_or_default()
+    }
+
+    /// Message of a condition, empty if the object does not have it.
+    pub fn message(&self, type_: &str) -> &str {
+        self.condition(type_).and_then(|condition| condition.message.as_deref()).unwrap_or_default()
+    }
+
+    /// When anything of a condition last changed.
+    pub fn probed_at(&self, type_: &str) -> Option<Timestamp> {
+        Some(self.condition(type_)?.last_probe_time.as_ref()?.0)
+    }
+
+    /// When the status of a condition last changed.
+    pub fn changed_at(&self, type_: &str) -> Option<Timestamp> {
+        Some(self.condition(type_)?.last_transition_time.as_ref()?.0)
+    }
+
+    /// Since when a condition has been `True`; `None` if it is not.
+    pub fn true_since(&self, type_: &str) -> Option<Timestamp> {
+        self.changed_at(type_).filter(|_| self.is_true(type_))
     }
 
     /// A moment that an annotation holds, if it is there and well-formed.

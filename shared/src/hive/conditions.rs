@@ -138,6 +138,11 @@ impl Word {
     pub fn new(status: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
         Self { status, reason, message: scrub(&message.into()) }
     }
+
+    /// A condition that nothing is known of yet.
+    pub fn initialized() -> Self {
+        Self::new("Unknown", reason::INITIALIZED, "Condition Initialized")
+    }
 }
 
 /// What is to be reported. A member that is `None` is left as it stands.
@@ -176,6 +181,11 @@ impl PowerStatus {
         }
     }
 
+    /// The cluster stays where it is: H speaks, R is left as it stands.
+    fn hibernating(reason: &'static str, message: &str) -> Self {
+        Self { hibernating: Some(Word::new("False", reason, message)), ..Self::default() }
+    }
+
     fn unknown(reason: &'static str, message: &str) -> Self {
         let word = Word::new("Unknown", reason, message);
         Self { hibernating: Some(word.clone()), ready: Some(word), power_state: Some("Unknown"), ..Self::default() }
@@ -188,10 +198,7 @@ impl PowerStatus {
 
     /// Row 4: the conditions that the cluster does not have yet.
     pub fn initialized(cluster: &ClusterDeployment) -> Self {
-        let missing = |type_| {
-            let word = || Word::new("Unknown", reason::INITIALIZED, "Condition Initialized");
-            cluster.condition(type_).is_none().then(word)
-        };
+        let missing = |type_| cluster.condition(type_).is_none().then(Word::initialized);
         Self { hibernating: missing(HIBERNATING), ready: missing(READY), ..Self::default() }
     }
 
@@ -203,30 +210,26 @@ impl PowerStatus {
     /// Row 7.
     pub fn unsupported(message: &str) -> Self {
         Self {
-            hibernating: Some(Word::new("False", reason::UNSUPPORTED, message)),
             ready: Some(Word::new("True", reason::RUNNING, "No power state actuator -- assuming running")),
             power_state: Some(reason::RUNNING),
-            ..Self::default()
+            ..Self::hibernating(reason::UNSUPPORTED, message)
         }
     }
 
     /// Row 8.
     pub fn hibernation_capable() -> Self {
-        let word = Word::new("False", reason::RESUMING_OR_RUNNING, "Hibernation capable");
-        Self { hibernating: Some(word), ..Self::default() }
+        Self::hibernating(reason::RESUMING_OR_RUNNING, "Hibernation capable")
     }
 
     /// Row 10.
     pub fn sync_sets_applied() -> Self {
-        let word = Word::new("False", reason::SYNC_SETS_APPLIED, "SyncSets have been applied");
-        Self { hibernating: Some(word), ..Self::default() }
+        Self::hibernating(reason::SYNC_SETS_APPLIED, "SyncSets have been applied")
     }
 
     /// Row 12a.
     pub fn sync_sets_not_applied() -> Self {
-        let message = "Cluster SyncSets have not been applied";
-        let word = Word::new("False", reason::SYNC_SETS_NOT_APPLIED, message);
-        Self { hibernating: Some(word), power_state: Some(reason::SYNC_SETS_NOT_APPLIED), ..Self::default() }
+        let status = Self::hibernating(reason::SYNC_SETS_NOT_APPLIED, "Cluster SyncSets have not been applied");
+        Self { power_state: Some(reason::SYNC_SETS_NOT_APPLIED), ..status }
     }
 
     /// Row 12b.
@@ -314,9 +317,8 @@ impl PowerStatus {
 
     /// Whether what is awaited has changed and was not written, because it had been written so recently.
     pub fn defers_progress(&self, cluster: &ClusterDeployment) -> bool {
-        let old = cluster.condition(PROGRESS).filter(|old| old.status == "True");
-        let wanted = self.progress.as_ref().filter(|wanted| wanted.status == "True");
-        old.zip(wanted).is_some_and(|(old, wanted)| old.reason.as_deref() != Some(wanted.reason))
+        let wanted = self.progress.as_ref().filter(|wanted| wanted.status == "True" && cluster.is_true(PROGRESS));
+        wanted.is_some_and(|wanted| cluster.reason(PROGRESS) != wanted.reason)
     }
 
     /// The JSON patch for the status subresource that makes `cluster` say this, or `None` if it already does.
@@ -328,15 +330,15 @@ impl PowerStatus {
     pub fn patch(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Value> {
         let power_state = self.power_state.filter(|power_state| *power_state != cluster.power_state());
         let mut new = Vec::new();
-        let words = [(HIBERNATING, &self.hibernating), (READY, &self.ready), (PROGRESS, &self.progress)];
-        for (type_, word) in words.into_iter().filter_map(|(type_, word)| Some((type_, word.as_ref()?))) {
+        for (type_, word) in self.words() {
             let old = cluster.condition(type_);
             let nothing_else = new.is_empty() && power_state.is_none();
             if type_ == PROGRESS && word.status == "False" && old.is_none() && nothing_else {
                 continue; // A cluster that is where it should be is not written to only to say so.
             }
             let can_wait = old.is_some_and(|old| word.can_wait(old, now));
-            let names = (type_ == PROGRESS && word.status == "True") || word.only_names_machines(old);
+            let only_names = word.names_machines() && old.is_some_and(|old| word.is_step_of(old));
+            let names = (type_ == PROGRESS && word.status == "True") || only_names;
             if can_wait && nothing_else && names {
                 continue;
             }
@@ -350,52 +352,50 @@ impl PowerStatus {
 
     /// Whether all that has changed is which machines are awaited.
     pub fn only_names_machines(&self, cluster: &ClusterDeployment) -> bool {
+        let is_same = |old: &Condition, word: &Word| old.status == word.status && word.is_step_of(old);
+        self.words().all(|(type_, word)| cluster.condition(type_).is_some_and(|old| is_same(old, word)))
+            && self.words().any(|(_, word)| word.names_machines())
+            && self.power_state.is_none_or(|state| state == cluster.power_state())
+    }
+
+    /// The conditions to report, by type.
+    fn words(&self) -> impl Iterator<Item = (&'static str, &Word)> {
         let words = [(HIBERNATING, &self.hibernating), (READY, &self.ready), (PROGRESS, &self.progress)];
-        let same_step =
-            words.into_iter().filter_map(|(type_, word)| Some((type_, word.as_ref()?))).all(|(type_, word)| {
-                let old = cluster.condition(type_);
-                old.is_some_and(|old| old.status == word.status && old.reason.as_deref() == Some(word.reason))
-            });
-        let moves = [&self.hibernating, &self.ready]
-            .into_iter()
-            .flatten()
-            .any(|word| matches!(word.reason, reason::WAITING_FOR_MACHINES | reason::WAITING_FOR_MACHINES_TO_STOP));
-        same_step && moves && self.power_state.is_none_or(|state| state == cluster.power_state())
+        words.into_iter().filter_map(|(type_, word)| Some((type_, word.as_ref()?)))
     }
 }
 
 impl Word {
     /// Whether what is awaited was written so recently that a write for this alone can wait.
     fn can_wait(&self, old: &Condition, now: Timestamp) -> bool {
-        let every =
-            if old.reason.as_deref() == Some(self.reason) { NAMES_WRITE_INTERVAL } else { PROGRESS_WRITE_INTERVAL };
+        let every = if self.is_step_of(old) { NAMES_WRITE_INTERVAL } else { PROGRESS_WRITE_INTERVAL };
         let young = old.last_probe_time.as_ref().is_some_and(|probed| age(probed.0, now) < every);
         young && self.status == old.status
     }
 
-    /// Whether it says of the same step only that it waits for other machines.
-    fn only_names_machines(&self, old: Option<&Condition>) -> bool {
-        let names = matches!(self.reason, reason::WAITING_FOR_MACHINES | reason::WAITING_FOR_MACHINES_TO_STOP);
-        names && old.is_some_and(|old| old.reason.as_deref() == Some(self.reason))
+    /// Whether its message lists the machines that are awaited.
+    fn names_machines(&self) -> bool {
+        matches!(self.reason, reason::WAITING_FOR_MACHINES | reason::WAITING_FOR_MACHINES_TO_STOP)
+    }
+
+    /// Whether `old` reports the same step.
+    fn is_step_of(&self, old: &Condition) -> bool {
+        old.reason.as_deref() == Some(self.reason)
     }
 
     /// The condition to write in place of `old`, or `None` if `old` says the same.
     pub fn replaces(&self, type_: &str, old: Option<&Condition>, now: Timestamp) -> Option<Condition> {
-        let same_status = old.is_some_and(|old| old.status == self.status);
-        if let Some(old) = old
-            && same_status
-            && old.reason.as_deref() == Some(self.reason)
-            && old.message.as_deref().unwrap_or_default() == self.message
-        {
-            return None;
-        }
-        Some(self.condition(type_, old, now))
+        let says_this = |old: &Condition| {
+            let message = old.message.as_deref().unwrap_or_default();
+            old.status == self.status && self.is_step_of(old) && message == self.message
+        };
+        (!old.is_some_and(says_this)).then(|| self.condition(type_, old, now))
     }
 
     /// `ClusterPool` counts its resumeTimeout from the transition of H, and replaces a cluster whose time is up. A
     /// sleep that is given up midway is False before and after, and yet its resume begins now.
     fn begins_a_resume(&self, old: &Condition) -> bool {
-        self.reason == reason::RESUMING_OR_RUNNING && old.reason.as_deref() != Some(self.reason)
+        self.reason == reason::RESUMING_OR_RUNNING && !self.is_step_of(old)
     }
 
     /// The condition that says this from now on, in place of `old`.

@@ -6,6 +6,5 @@ pub mod conditions;
 pub mod data;
 pub mod edit;
 pub mod exempt;
-mod order;
 pub mod pool;
 pub mod preflight;

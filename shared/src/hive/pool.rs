@@ -10,12 +10,11 @@ use crate::power::Power;
 
 /// What is read of a `ClusterPool`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
 pub struct ClusterPool {
     /// What is wanted.
-    #[serde(default)]
     pub spec: ClusterPoolSpec,
     /// What there is.
-    #[serde(default)]
     pub status: ClusterPoolStatus,
 }
 

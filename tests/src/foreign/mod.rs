@@ -93,7 +93,7 @@ fn fdb_cluster() -> Value {
 }
 
 /// Removes what Rust's types add to a schema and Go's do not: `nullable`, because an absent field is an `Option` here,
-/// and defaults, because those stay with who reads the field.
+/// and defaults, because those stay with who reads the field. Adds that unknown fields are kept.
 fn as_upstream(mut definition: Value) -> Value {
     strip(&mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
     definition
@@ -117,6 +117,11 @@ fn strip(schema: &mut Value) {
         strip(items);
     }
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-        properties.values_mut().for_each(strip);
+        for field in properties.values_mut() {
+            strip(field);
+            if field.get("properties").is_some() {
+                field["x-kubernetes-preserve-unknown-fields"] = json!(true);
+            }
+        }
     }
 }

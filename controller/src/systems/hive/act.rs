@@ -15,7 +15,7 @@ use super::decide::{Action, Facts, LastAttempt};
 use super::drivers::called;
 use super::{Hive, Target};
 use crate::runtime::hub::full_name;
-use crate::runtime::{ReconcileError, System, clock};
+use crate::runtime::{ReconcileError, Reconciled, System, clock};
 
 /// How often a call that is under way is checked for whether it is still wanted.
 const WANTED_PERIOD: Duration = Duration::from_millis(200);
@@ -28,32 +28,27 @@ pub async fn run(
     facts: &mut Facts<'_>,
     target: &mut Target,
     actions: &[Action],
-) -> Result<Option<ClusterDeployment>, ReconcileError> {
+) -> Reconciled<Option<ClusterDeployment>> {
     let mut written = None;
     let mut moves = Moves { before: target.state.tried.clone(), ..Moves::default() };
     for action in actions {
         if !hive.hub().claim.holds() {
             return Err(ReconcileError::NotLeader);
         }
-        if hive.is_outdated(written.as_ref().unwrap_or(facts.cluster)) {
+        let wanted = written.as_ref().unwrap_or(facts.cluster);
+        if hive.is_outdated(wanted) {
             return Err(ReconcileError::Outdated);
         }
-        let (verb, ids) = match action {
-            Action::SetPowerState { to, because } => {
+        match action {
+            Action::SetPowerState(to, because) => {
                 written = Some(set_power_state(hive, facts.cluster, target, *to, because).await?);
-                continue;
             }
-            Action::Stop(ids) => (Verb::Stop, ids),
-            Action::Start(ids) => (Verb::Start, ids),
-            Action::Terminate(ids) => (Verb::Terminate, ids),
-            Action::Settle => {
-                settle(hive, facts.cluster).await;
-                continue;
+            Action::Move(verb, ids) => {
+                if !move_machines(hive, wanted, facts, target, &mut moves, *verb, ids).await? {
+                    break;
+                }
             }
-        };
-        let wanted = written.as_ref().unwrap_or(facts.cluster);
-        if !move_machines(hive, wanted, facts, target, &mut moves, verb, ids).await? {
-            break;
+            Action::Settle => settle(hive, facts.cluster).await,
         }
     }
     Ok(written)
@@ -66,7 +61,7 @@ async fn set_power_state(
     target: &mut Target,
     to: Power,
     because: &str,
-) -> Result<ClusterDeployment, ReconcileError> {
+) -> Reconciled<ClusterDeployment> {
     let patch = json!({
         "metadata": {"annotations": {keys::REASON: because, keys::WAKE_AT: null}},
         "spec": {"powerState": to.to_string()},
@@ -107,7 +102,7 @@ async fn move_machines(
     moves: &mut Moves,
     verb: Verb,
     ids: &[String],
-) -> Result<bool, ReconcileError> {
+) -> Reconciled<bool> {
     let cluster = facts.cluster;
     if moves.given_up.is_empty() {
         moves.given_up = facts.given_up(verb);
@@ -145,7 +140,7 @@ async fn call_while_wanted(
     wanted: &ClusterDeployment,
     verb: Verb,
     ids: &[String],
-) -> Result<Result<Outcome, CloudError>, ReconcileError> {
+) -> Reconciled<Result<Outcome, CloudError>> {
     let mut call = std::pin::pin!(call(hive, wanted, verb, ids));
     loop {
         tokio::select! {

@@ -59,12 +59,12 @@ impl ClusterSyncs {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let found = match &*known {
             Known::Nothing => return Sync::NotListed,
-            Known::Overdue(since) => return Sync::Missing { since: *since },
+            Known::Overdue(since) => return Sync::Missing(*since),
             Known::NoSuchKind => return Sync::NoSuchKind,
             Known::Listed(all) => all.get(key).filter(|found| found.of.is_none() || found.of.as_deref() == uid),
         };
         match found {
-            None => Sync::Missing { since: *missed_since.get_or_insert_with(clock::now) },
+            None => Sync::Missing(*missed_since.get_or_insert_with(clock::now)),
             Some(found) => {
                 *missed_since = None;
                 if found.applied { Sync::Applied } else { Sync::NotApplied }
@@ -116,12 +116,12 @@ impl ClusterSyncs {
     /// about.
     fn replace(&self, now: HashMap<Key, Synced>) -> Vec<Key> {
         let mut known = self.write();
-        let news = match &*known {
-            Known::Nothing => Vec::new(),
-            Known::Listed(old) => now.iter().filter(|(key, found)| old.get(*key) != Some(*found)).collect(),
-            Known::Overdue(_) | Known::NoSuchKind => now.iter().collect(),
+        let is_news = |key: &Key, found: &Synced| match &*known {
+            Known::Nothing => false,
+            Known::Listed(old) => old.get(key) != Some(found),
+            Known::Overdue(_) | Known::NoSuchKind => true,
         };
-        let news = news.into_iter().map(|(key, _): (&Key, &Synced)| key.clone()).collect();
+        let news = now.iter().filter(|(key, found)| is_news(key, found)).map(|(key, _)| key.clone()).collect();
         *known = Known::Listed(now);
         news
     }
@@ -130,10 +130,9 @@ impl ClusterSyncs {
     fn insert(&self, key: Key, found: Synced) -> bool {
         let mut known = self.write();
         let Known::Listed(all) = &mut *known else { return false };
-        all.get(&key) != Some(&found) && {
-            all.insert(key, found);
-            true
-        }
+        let is_news = all.get(&key) != Some(&found);
+        all.insert(key, found);
+        is_news
     }
 
     /// Whoever waits for the first list does not wait for ever.
@@ -204,7 +203,7 @@ mod tests {
         assert!(tokio::time::timeout(FIRST_LIST_TIMEOUT.saturating_sub(second), &mut followed).await.is_err());
         assert_eq!(found(&syncs), Sync::NotListed);
         assert!(tokio::time::timeout(2 * second, &mut followed).await.is_err());
-        assert!(matches!(found(&syncs), Sync::Missing { .. }));
+        assert!(matches!(found(&syncs), Sync::Missing(_)));
     }
 
     #[test]
@@ -230,9 +229,9 @@ mod tests {
             assert_eq!(found(&syncs), Sync::NotListed, "{code}");
         }
         syncs.overdue();
-        let Sync::Missing { since } = found(&syncs) else { panic!("{:?}", found(&syncs)) };
+        let Sync::Missing(since) = found(&syncs) else { panic!("{:?}", found(&syncs)) };
         syncs.failed(&refused(403));
-        assert_eq!(found(&syncs), Sync::Missing { since }, "since the same moment");
+        assert_eq!(found(&syncs), Sync::Missing(since), "since the same moment");
         syncs.failed(&refused(404));
         assert_eq!(found(&syncs), Sync::NoSuchKind);
         syncs.overdue();
@@ -242,7 +241,7 @@ mod tests {
             HashMap::from([(("ns".to_owned(), "demo".to_owned()), synced)])
         };
         let _ = syncs.replace(of("another"));
-        assert!(matches!(found(&syncs), Sync::Missing { .. }), "it is of a cluster that is gone");
+        assert!(matches!(found(&syncs), Sync::Missing(_)), "it is of a cluster that is gone");
         let _ = syncs.replace(of("u"));
         assert_eq!(found(&syncs), Sync::Applied, "as soon as they can be listed");
         syncs.failed(&refused(404));

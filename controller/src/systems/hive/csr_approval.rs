@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use kube::runtime::events::EventType;
-use server::Warnings;
 use shared::hive::api::ClusterDeployment;
 use shared::text::sanitize_chain;
 use tokio::sync::Mutex;
@@ -16,11 +15,9 @@ use tracing::warn;
 
 use super::{Hive, report};
 use crate::csr::Approver;
-use crate::metrics::{Metrics, Request};
-use crate::runtime::events::Events;
+use crate::metrics::Request;
 use crate::runtime::hub::full_name;
-use crate::runtime::lease::Claim;
-use crate::runtime::{System, clock};
+use crate::runtime::{Hub, System, clock};
 use crate::spoke::reader::SpokeClient;
 
 /// How long a pass may take: it reads four lists of a spoke that answers when it likes.
@@ -32,10 +29,7 @@ pub struct CsrApproval {
     approver: Arc<Mutex<Approver>>,
     /// Besides the approver: a reconcile does not wait for a pass.
     awake: Arc<OnceLock<Timestamp>>,
-    claim: Claim,
-    metrics: Arc<Metrics>,
-    events: Events,
-    warnings: Warnings,
+    hub: Hub,
     target: ObjectReference,
     name: String,
 }
@@ -47,10 +41,7 @@ impl CsrApproval {
         Self {
             approver: Arc::new(Mutex::new(Approver::new(name.clone(), since))),
             awake: Arc::default(),
-            claim: hive.hub().claim.clone(),
-            metrics: hive.hub().metrics.clone(),
-            warnings: hive.hub().warnings.clone(),
-            events: hive.hub().events.clone(),
+            hub: hive.hub().clone(),
             target: cluster.object_ref(&()),
             name,
         }
@@ -63,10 +54,10 @@ impl CsrApproval {
 
     /// There is something new at the spoke. Answers whether to call again soon, even if nothing else happens there.
     pub async fn pass(self, client: SpokeClient) -> bool {
-        if !self.claim.holds() {
+        if !self.hub.claim.holds() {
             return true;
         }
-        let may = || self.claim.holds();
+        let may = || self.hub.claim.holds();
         let pass = async {
             let mut approver = self.approver.lock().await;
             if let Some(since) = self.awake.get() {
@@ -80,7 +71,7 @@ impl CsrApproval {
             Err(_) => return self.retry(&format!("the cluster gives no answer within {PASS_TIMEOUT:?}")),
         };
         for ((kind, verdict, reason), count) in pass.counts() {
-            self.metrics.requests.get_or_create(&Request { kind, verdict, reason }).inc_by(count);
+            self.hub.metrics.requests.get_or_create(&Request { kind, verdict, reason }).inc_by(count);
         }
         let events = [
             (EventType::Normal, "CertificatesApproved", pass.approvals()),
@@ -88,7 +79,7 @@ impl CsrApproval {
         ];
         for (type_, reason, note) in events {
             if let Some(note) = note {
-                self.events.publish(&self.target, &self.name, type_, (report::ACTION, reason), &note).await;
+                self.hub.events.publish(&self.target, &self.name, type_, (report::ACTION, reason), &note).await;
             }
         }
         pass.again
@@ -96,7 +87,7 @@ impl CsrApproval {
 
     /// Logs why there was no pass, and asks for the next one.
     fn retry(&self, error: &str) -> bool {
-        if let Some(left_out) = self.warnings.due("certificate requests", &self.name) {
+        if let Some(left_out) = self.hub.warnings.due("certificate requests", &self.name) {
             warn!(cluster = self.name, error, left_out, "certificate requests not read");
         }
         true

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 
 use cloud_common::Process;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use kube::ResourceExt;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver, Target};
 use shared::hive::api::ClusterDeployment;
@@ -28,6 +30,28 @@ pub fn called<T>(metrics: &Metrics, cluster: &ClusterDeployment, call: &'static 
     metrics.called(&CloudCall { cloud, call, result }, api_call(cloud, call));
 }
 
+/// Finds drivers, and keeps watch on their credentials: what reconciles ask, so that tests can answer without a cloud.
+pub trait CloudAccess: Send + Sync {
+    /// The cluster as its platform knows it, with its durable record. No request is made.
+    ///
+    /// # Errors
+    /// When the cluster lacks what identifies its machines, or no driver serves its platform.
+    fn target(&self, cluster: &ClusterDeployment) -> Result<Target, CloudError>;
+
+    /// The driver for a cluster.
+    ///
+    /// # Errors
+    /// When the cluster does not say where its machines are, or its Secret is missing or refused.
+    fn of<'a>(&'a self, cluster: &'a ClusterDeployment) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>>;
+
+    /// The cloud refused what came with the cluster's credentials: they are read again at the next call. Answers their
+    /// version.
+    fn doubt(&self, cluster: &ClusterDeployment) -> Option<String>;
+
+    /// Whether a cluster's credentials have another version than the one that was refused.
+    fn are_new<'a>(&'a self, cluster: &'a ClusterDeployment, refused: &'a str) -> BoxFuture<'a, bool>;
+}
+
 /// The drivers at work, on every platform.
 pub struct Drivers {
     hub: Hub,
@@ -40,11 +64,15 @@ impl Drivers {
         Self { hub, clouds: clouds(flags, process) }
     }
 
-    /// The cluster as its platform knows it, with its durable record. No request is made.
-    ///
-    /// # Errors
-    /// When the cluster lacks what identifies its machines, or no driver serves its platform.
-    pub fn target(&self, cluster: &ClusterDeployment) -> Result<Target, CloudError> {
+    fn cloud(&self, cluster: &ClusterDeployment) -> Result<&dyn Cloud, CloudError> {
+        let name = cluster.spec.platform.name();
+        let cloud = self.clouds.iter().find(|cloud| cloud.name() == name).map(|cloud| &**cloud);
+        cloud.ok_or_else(|| invalid(format!("platform {name} has no driver")))
+    }
+}
+
+impl CloudAccess for Drivers {
+    fn target(&self, cluster: &ClusterDeployment) -> Result<Target, CloudError> {
         let found = ClusterRef {
             namespace: cluster.namespace().unwrap_or_default(),
             name: cluster.name_any(),
@@ -57,32 +85,22 @@ impl Drivers {
         Ok(Target { cluster, ledger: Arc::new(ledger) })
     }
 
-    /// The driver for a cluster.
-    ///
-    /// # Errors
-    /// When the cluster does not say where its machines are, or its Secret is missing or refused.
-    pub async fn of(&self, cluster: &ClusterDeployment) -> Result<Arc<dyn Driver>, CloudError> {
-        self.cloud(cluster)?.driver(&self.hub.client, cluster).await
+    fn of<'a>(&'a self, cluster: &'a ClusterDeployment) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>> {
+        async { self.cloud(cluster)?.driver(&self.hub.client, cluster).await }.boxed()
     }
 
-    /// The cloud refused these credentials: the next reconcile reads the Secret again. Answers its version
-    /// that was refused.
-    pub fn doubt(&self, cluster: &ClusterDeployment) -> Option<String> {
+    fn doubt(&self, cluster: &ClusterDeployment) -> Option<String> {
         self.cloud(cluster).ok()?.doubt(cluster)
     }
 
-    /// Whether a cluster's credentials have another version than the one that was refused.
-    pub async fn are_new(&self, cluster: &ClusterDeployment, refused: &str) -> bool {
+    fn are_new<'a>(&'a self, cluster: &'a ClusterDeployment, refused: &'a str) -> BoxFuture<'a, bool> {
         let secret = self.cloud(cluster).ok().and_then(|cloud| cloud.secret_of(cluster));
-        let Some((namespace, name)) = secret else { return false };
-        let secret = read(&self.hub.client, &namespace, &name).await;
-        secret.is_ok_and(|secret| secret.resource_version().is_some_and(|version| version != refused))
-    }
-
-    fn cloud(&self, cluster: &ClusterDeployment) -> Result<&dyn Cloud, CloudError> {
-        let name = cluster.spec.platform.name();
-        let cloud = self.clouds.iter().find(|cloud| cloud.name() == name).map(|cloud| &**cloud);
-        cloud.ok_or_else(|| invalid(format!("platform {name} has no driver")))
+        async move {
+            let Some((namespace, name)) = secret else { return false };
+            let secret = read(&self.hub.client, &namespace, &name).await;
+            secret.is_ok_and(|secret| secret.resource_version().is_some_and(|version| version != refused))
+        }
+        .boxed()
     }
 }
 

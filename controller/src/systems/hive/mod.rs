@@ -2,14 +2,12 @@
 //! state.
 
 mod act;
-mod cloud_access;
 mod cluster_sync;
 mod conflict_detector;
 mod csr_approval;
 pub mod decide;
 mod drivers;
 pub mod identity;
-mod in_step;
 mod observe;
 mod ownership;
 mod preflight;
@@ -28,17 +26,18 @@ use shared::hive::conditions::HIBERNATING;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use self::cloud_access::CloudAccess;
 use self::cluster_sync::ClusterSyncs;
 use self::decide::{Facts, Notice, Plan, Recheck, Sync};
+use self::drivers::CloudAccess;
 pub use self::drivers::Drivers;
 use self::identity::Older;
-use self::in_step::{STEP, in_step};
 pub use self::ownership::Ownership;
 use self::state::TargetState;
 use crate::metrics::Noticed;
 use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, clock};
+use crate::runtime::{
+    Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Reconciled, Settings, System, clock,
+};
 use crate::spoke::Network;
 
 /// What the harness keeps of one cluster.
@@ -47,6 +46,10 @@ type Target = crate::runtime::Target<Hive>;
 /// Clusters of one page of the first list. While a page is read it takes several times the memory of what is kept of
 /// it.
 const PAGE_SIZE: u32 = 50;
+
+/// Reconciles that follow a pause fall into step by this: a hundred clusters on their way then share a few calls a
+/// round.
+const STEP: Duration = Duration::from_millis(250);
 
 /// A reconcile takes its time: 1.7 s after it is 2 s after its beginning.
 const RECONCILE_TAKES: Duration = Duration::from_millis(300);
@@ -120,12 +123,8 @@ fn older_than(hive: &Hive, cluster: &ClusterDeployment) -> Option<Older> {
     let older = hive.ownership.older_than(cluster)?;
     let name = full_name(cluster);
     if let Some(left_out) = hive.hub().warnings.due("machines", &name) {
-        warn!(
-            cluster = name,
-            older = full_name(&*older),
-            left_out,
-            "an older object names the same machines: left to it"
-        );
+        let older = full_name(&*older);
+        warn!(cluster = name, older, left_out, "an older object names the same machines: left to it");
     }
     Some(Older::seen_from(cluster, older.0.as_ref().ok()?))
 }
@@ -156,9 +155,9 @@ impl System for Hive {
 
     async fn observe<'a>(
         &self,
-        cluster: &'a ClusterDeployment,
+        cluster: &'a Self::Object,
         target: &mut Target,
-    ) -> Result<Observed<Observation<'a>>, ReconcileError> {
+    ) -> Reconciled<Observed<Self::Facts<'a>>> {
         // Thousands of reconciles may wait for company at once: what is rarely needed is in boxes.
         let state = &mut target.state;
         if !self.ownership.is_listed() {
@@ -185,12 +184,7 @@ impl System for Hive {
         decide::decide(&observation.facts)
     }
 
-    async fn act(
-        &self,
-        observation: &mut Self::Facts<'_>,
-        plan: &mut Plan,
-        target: &mut Target,
-    ) -> Result<Acted, ReconcileError> {
+    async fn act(&self, observation: &mut Self::Facts<'_>, plan: &mut Plan, target: &mut Target) -> Reconciled<Acted> {
         let actions = std::mem::take(&mut plan.actions);
         observation.written = Box::pin(act::run(self, &mut observation.facts, target, &actions)).await?;
         observation.acted = !actions.is_empty();
@@ -203,12 +197,7 @@ impl System for Hive {
         Plan { status, recheck, due, watch, ..first }
     }
 
-    async fn report(
-        &self,
-        observation: Self::Facts<'_>,
-        plan: Plan,
-        target: &mut Target,
-    ) -> Result<Done, ReconcileError> {
+    async fn report(&self, observation: Self::Facts<'_>, plan: Plan, target: &mut Target) -> Reconciled<Done> {
         let Observation { facts, written, acted } = observation;
         let before = facts.cluster;
         notice(self, before, &mut target.state, plan.notice.as_ref()).await;
@@ -261,9 +250,7 @@ impl System for Hive {
 
 /// Counts the cluster under its power state, and how long it was in the one before.
 fn count(hive: &Hive, cluster: &ClusterDeployment) {
-    let asleep = cluster.condition(HIBERNATING).filter(|condition| condition.status == "True");
-    let since = asleep.and_then(|condition| condition.last_transition_time.as_ref());
-    let asleep = since.map(|since| clock::now().duration_since(since.0));
+    let asleep = cluster.true_since(HIBERNATING).map(|since| clock::now().duration_since(since));
     hive.hub().metrics.count(&key_of(cluster), cluster.power_state(), asleep);
 }
 
@@ -286,7 +273,7 @@ async fn record(
     cluster: &ClusterDeployment,
     target: &mut Target,
     plan: &Plan,
-) -> Result<Option<ClusterDeployment>, ReconcileError> {
+) -> Reconciled<Option<ClusterDeployment>> {
     let Some(patch) = plan.status.as_ref().and_then(|status| status.patch(cluster, facts.now)) else {
         target.state.names_held_back = false;
         return Ok(None);
@@ -339,4 +326,12 @@ fn settle(
     let pause = [pause, due, later, unsure, asked].into_iter().flatten().min()?;
     state.rest(cluster, facts.sync, facts.identity_taken.as_ref(), pause);
     Some(state.until_next(pause))
+}
+
+/// At least `pause`, up to the next step: targets that wait about as long are listed at the same moment, and so by one
+/// call.
+fn in_step(elapsed: Duration, pause: Duration, step: Duration) -> Duration {
+    let step = step.as_nanos().max(1);
+    let past = (elapsed + pause).as_nanos() % step;
+    pause + Duration::from_nanos(u64::try_from(step - past).unwrap_or(u64::MAX))
 }

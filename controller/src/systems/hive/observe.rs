@@ -39,7 +39,7 @@ pub async fn facts<'a>(
     };
     while let Some(need) = needs(&facts) {
         match need {
-            Need::Machines { max_age } => facts.machines = Some(machines(hive, cluster, state, max_age).await),
+            Need::Machines(max_age) => facts.machines = Some(machines(hive, cluster, state, max_age).await),
             Need::Spoke => facts.spoke = Some(Box::pin(spokes::observe(hive, cluster, state)).await),
             Need::Upgrade => facts.upgrade = Some(Box::pin(spokes::upgrade(hive, cluster)).await),
         }
@@ -89,6 +89,5 @@ fn priority(cluster: &ClusterDeployment) -> Priority {
         Power::Hibernating => (HIBERNATING, Priority::Sleeping),
         Power::Running => (READY, Priority::Waking),
     };
-    let is_there = cluster.condition(there).is_some_and(|condition| condition.status == "True");
-    if is_there { Priority::Idle } else { on_the_way }
+    if cluster.is_true(there) { Priority::Idle } else { on_the_way }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use kube::api::ListParams;
 use shared::annotation::format;
-use shared::cloud::{CloudError, Instance, Inventory, Spot};
+use shared::cloud::{CloudError, Inventory};
 use shared::hive::api::ClusterDeployment;
-use shared::hive::preflight::{self, Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
+use shared::hive::preflight::{self, Certificate, Part, SpokeLook, SpokePreflight, VersionLook};
 use shared::spoke::kinds::{CertificateRequest, ClusterVersion, NOT_AFTER, PodDisruptionBudget, SecretLook};
 use tokio::time::Instant as Clock;
 use tracing::info;
@@ -19,7 +19,7 @@ use super::state::TargetState;
 use super::{Hive, spokes};
 use crate::cloud_registry::PLATFORMS;
 use crate::runtime::hub::full_name;
-use crate::runtime::{ReconcileError, System, clock, slot};
+use crate::runtime::{ReconcileError, Reconciled, System, clock, slot};
 use crate::spoke::csr::settled;
 use crate::spoke::reader::{Held, Kept, SpokeClient};
 use crate::spoke::webhooks::{kube_system, part, taken, webhooks};
@@ -40,7 +40,7 @@ pub async fn answer(
     cluster: &ClusterDeployment,
     machines: Option<&Result<Inventory, CloudError>>,
     state: &mut TargetState,
-) -> Result<Option<ClusterDeployment>, ReconcileError> {
+) -> Reconciled<Option<ClusterDeployment>> {
     let served = Served::platform(cluster.spec.platform.name(), PLATFORMS) == Served::Us;
     // An answer that another client's write came before is not asked for again.
     let unwritten = state.preflight.as_mut().and_then(|(at, spoke)| Some((*at, spoke.take()?)));
@@ -57,10 +57,9 @@ pub async fn answer(
         let asked = if awake { ask(hive, cluster).await } else { (SpokePreflight::NotAwake, Vec::new()) };
         (asked_at, asked)
     };
-    let cloud = machines.map(|machines| machines.as_ref().map(cloud_look).map_err(Clone::clone));
     let now = clock::now();
     let previous = preflight::findings(cluster).zip(preflight::found_at(cluster));
-    let answer = preflight::answer(cloud.as_ref(), &spoke, previous, now);
+    let answer = preflight::answer(machines, &spoke, previous, now);
     let Some(patch) = preflight::patch(cluster, &answer, now) else { return Ok(None) };
     let written = hive.hub().patch_status(cluster, patch).await.map_err(|error| {
         state.preflight = Some((asked_at, Some((spoke, held))));
@@ -74,15 +73,6 @@ pub async fn answer(
 pub fn due_in(cluster: &ClusterDeployment, state: &TargetState) -> Option<Duration> {
     let last = state.preflight.as_ref().map(|(at, _)| at.elapsed());
     preflight::due_in(cluster, last, clock::now())
-}
-
-fn cloud_look(machines: &Inventory) -> CloudLook {
-    let one_time = |instance: &&Instance| instance.spot == Some(Spot::OneTime);
-    CloudLook {
-        selector: machines.profile.selector.clone(),
-        instances: machines.instances.len(),
-        spot: machines.instances.iter().filter(one_time).map(|instance| instance.id.clone()).collect(),
-    }
 }
 
 /// Connects to the spoke with its administrator kubeconfig, and reads what the preflight needs.

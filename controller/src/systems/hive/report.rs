@@ -18,10 +18,9 @@ pub const ACTION: &str = "PowerState";
 
 /// Tells what a status write changed: one log line, and one Event if the power state is a new one.
 pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &ClusterDeployment) {
-    let progress = after.condition(PROGRESS).and_then(|c| c.message.as_deref()).unwrap_or_default();
+    let (from, to, progress) = (before.power_state(), after.power_state(), after.message(PROGRESS));
     let word = speaks(after);
-    let message = word.and_then(|c| c.message.as_deref()).unwrap_or_default();
-    let (from, to) = (before.power_state(), after.power_state());
+    let message = word.and_then(|word| word.message.as_deref()).unwrap_or_default();
     info!(cluster = full_name(after), from, to, says = message, progress, "status written");
     let failed = reason::is_failure(to);
     if from != to {
@@ -45,9 +44,6 @@ pub async fn notice(hive: &Hive, cluster: &ClusterDeployment, notice: &Notice) {
 
 /// Of the two conditions, the one that does not point to the other.
 fn speaks(cluster: &ClusterDeployment) -> Option<&Condition> {
-    let ready = cluster.condition(READY);
-    match ready.and_then(|ready| ready.reason.as_deref()) {
-        Some(reason::STOPPING_OR_HIBERNATING) | None => cluster.condition(HIBERNATING),
-        Some(_) => ready,
-    }
+    let is_asleep = matches!(cluster.reason(READY), "" | reason::STOPPING_OR_HIBERNATING);
+    cluster.condition(if is_asleep { HIBERNATING } else { READY })
 }

@@ -57,10 +57,8 @@ pub async fn keep(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetSt
     if let Err(error) = connect(hive, cluster, state, scope).await {
         debug!(cluster = full_name(cluster), error = sanitize_chain(&error), "spoke not watched");
     }
-    let ready = cluster.condition(READY).filter(|ready| ready.status == "True");
-    let ready = ready.and_then(|ready| ready.last_transition_time.as_ref());
-    if let (Some(approval), Some(since)) = (&state.csr_approval, ready) {
-        approval.awake(since.0);
+    if let (Some(approval), Some(since)) = (&state.csr_approval, cluster.true_since(READY)) {
+        approval.awake(since);
     }
 }
 
@@ -155,5 +153,5 @@ fn address(cluster: &ClusterDeployment, version: Option<String>) -> SpokeAddress
 /// The URL at which the API server answers as far as is known: the override while Hive, or whoever owns the condition,
 /// says that it is active; else `None`, the kubeconfig's own.
 fn active_url(cluster: &ClusterDeployment) -> Option<&str> {
-    url_override(cluster).filter(|_| cluster.condition(ACTIVE_OVERRIDE).is_some_and(|word| word.status == "True"))
+    url_override(cluster).filter(|_| cluster.is_true(ACTIVE_OVERRIDE))
 }

@@ -413,3 +413,18 @@ async fn however_often_a_preflight_is_requested_there_is_one_in_fifteen_seconds(
     assert!(shared::hive::preflight::answers(&read(), asked.parse().unwrap()), "{asked}");
     work.abort();
 }
+
+#[test]
+fn targets_that_wait_about_as_long_are_reconciled_at_the_same_moment() {
+    let at = |elapsed: u64, pause: u64| {
+        let (elapsed, pause) = (Duration::from_millis(elapsed), Duration::from_millis(pause));
+        (elapsed + in_step(elapsed, pause, STEP)).as_millis()
+    };
+    assert_eq!([at(0, 1_700), at(100, 1_700), at(299, 1_700), at(301, 1_700)], [1_750, 2_000, 2_000, 2_250]);
+    for elapsed in (0..3_000).step_by(7) {
+        let paused = at(elapsed, 1_700) - u128::from(elapsed);
+        assert!((1_700..=1_950).contains(&paused) && at(elapsed, 1_700) % 250 == 0, "{elapsed}: {paused}");
+    }
+    let steady = in_step(Duration::from_secs(61), Duration::ZERO, Duration::from_mins(10));
+    assert_eq!(steady, Duration::from_secs(539));
+}

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::hive::api::{ClusterDeployment, Condition, FAKE_CLUSTER, RECONCILE_PAUSE, url_override};
+use shared::hive::api::{ClusterDeployment, FAKE_CLUSTER, RECONCILE_PAUSE, url_override};
 use shared::hive::conditions::{
     ACTIVE_OVERRIDE, HIBERNATING, PROGRESS, READY, UNREACHABLE, Word, age, reason as power,
 };
@@ -156,8 +156,8 @@ impl Facts<'_> {
             && cluster.metadata.deletion_timestamp.is_none()
             && !cluster.annotation_is_true(RECONCILE_PAUSE);
         // Where a stop was refused, machines run: whether they make an API server is found out by asking.
-        let asleep = self.reason(READY) == power::STOPPING_OR_HIBERNATING;
-        let refused = self.reason(HIBERNATING) == power::FAILED_TO_STOP;
+        let asleep = self.cluster.reason(READY) == power::STOPPING_OR_HIBERNATING;
+        let refused = self.cluster.reason(HIBERNATING) == power::FAILED_TO_STOP;
         let waking = self.marked() && self.wake_has_no_answer();
         let begun = resume_started(cluster).map_or(Duration::MAX, |then| age(then, self.now));
         match WAKE_TIMEOUT.saturating_sub(begun) {
@@ -169,17 +169,9 @@ impl Facts<'_> {
         }
     }
 
-    fn reason(&self, type_: &str) -> &str {
-        self.cluster.condition(type_).and_then(|c| c.reason.as_deref()).unwrap_or_default()
-    }
-
-    fn unreachable(&self) -> Option<&Condition> {
-        self.cluster.condition(UNREACHABLE)
-    }
-
     /// Whether it is marked as asleep.
     fn marked(&self) -> bool {
-        self.reason(UNREACHABLE) == reason::ASLEEP
+        self.cluster.reason(UNREACHABLE) == reason::ASLEEP
     }
 
     fn has_override(&self) -> bool {
@@ -188,43 +180,38 @@ impl Facts<'_> {
 
     /// Whether the last answer was the primary URL's.
     fn on_primary(&self) -> bool {
-        let active = || self.cluster.condition(ACTIVE_OVERRIDE).is_some_and(|active| active.status == "True");
-        !self.has_override() || active()
+        !self.has_override() || self.cluster.is_true(ACTIVE_OVERRIDE)
     }
 
     fn wake_has_no_answer(&self) -> bool {
-        let ready = self.reason(READY);
-        let no_answer = ready == power::WAITING_FOR_NODES && NO_ANSWER.contains(&self.reason(PROGRESS));
+        let ready = self.cluster.reason(READY);
+        let no_answer = ready == power::WAITING_FOR_NODES && NO_ANSWER.contains(&self.cluster.reason(PROGRESS));
         NO_MACHINES.contains(&ready) || no_answer
     }
 
     /// Whether a wake had an answer after the last try: what failed then can be expected to work now.
     fn wake_had_answer(&self) -> bool {
-        let Some(tried) = self.tried.filter(|_| ASKED.contains(&self.reason(READY)) && !self.wake_has_no_answer())
-        else {
-            return false;
-        };
-        let probed = [READY, PROGRESS].into_iter().filter_map(|type_| self.cluster.condition(type_));
-        let probed = probed.filter_map(|condition| condition.last_probe_time.as_ref()).map(|time| time.0).max();
-        probed.and_then(|at| at.checked_add(TIMESTAMP_RESOLUTION).ok()).is_some_and(|at| at > tried.at)
+        let probed = [READY, PROGRESS].into_iter().filter_map(|type_| self.cluster.probed_at(type_)).max();
+        let answered = probed.and_then(|at| at.checked_add(TIMESTAMP_RESOLUTION).ok());
+        let is_newer = answered.zip(self.tried).is_some_and(|(at, tried)| at > tried.at);
+        is_newer && ASKED.contains(&self.cluster.reason(READY)) && !self.wake_has_no_answer()
     }
 
     /// How often it is asked while it answers.
     fn period(&self) -> Duration {
-        if self.reason(HIBERNATING) == power::FAILED_TO_STOP { DEGRADED_INTERVAL } else { RECHECK }
+        if self.cluster.reason(HIBERNATING) == power::FAILED_TO_STOP { DEGRADED_INTERVAL } else { RECHECK }
     }
 
     /// Time left until it is due to be seen reachable again. Only a cluster that has been seen so has any.
     fn fresh(&self) -> Option<Duration> {
-        let known = self.unreachable().filter(|known| known.status == "False")?;
-        let probed = known.last_probe_time.as_ref().map_or(Duration::MAX, |probed| age(probed.0, self.now));
+        self.cluster.condition(UNREACHABLE).filter(|known| known.status == "False")?;
+        let probed = self.cluster.probed_at(UNREACHABLE).map_or(Duration::MAX, |probed| age(probed, self.now));
         self.period().checked_sub(probed).filter(|left| !left.is_zero())
     }
 
     /// Time left until the primary URL is asked.
     fn wait(&self) -> Duration {
-        let known = self.unreachable().map_or("Unknown", |known| known.status.as_str());
-        match known {
+        match self.cluster.condition(UNREACHABLE).map_or("Unknown", |known| known.status.as_str()) {
             "False" if self.on_primary() => self.fresh().unwrap_or_default(),
             "True" | "False" if !self.marked() => {
                 let Some(tried) = self.tried else { return Duration::ZERO };
@@ -267,7 +254,7 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
         State::NotOurs => Plan::default(),
         State::New => {
             let missing = [ACTIVE_OVERRIDE, UNREACHABLE].into_iter().filter(|t| facts.cluster.condition(t).is_none());
-            write(missing.map(|t| (t, Word::new("Unknown", power::INITIALIZED, "Condition Initialized"))).collect())
+            write(missing.map(|type_| (type_, Word::initialized())).collect())
         }
         State::Asleep => write(vec![(UNREACHABLE, Word::new("True", reason::ASLEEP, ASLEEP))]),
         State::Waking(left) => Plan { again: Some(left), ..Plan::default() },
@@ -277,18 +264,15 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
 }
 
 fn awake(facts: &Facts<'_>) -> Plan {
-    let failures = facts.tried.map_or(1, |tried| tried.failures);
+    let again = backoff(facts.tried.map_or(1, |tried| tried.failures));
     let (unreachable, active, again) = match (&facts.primary, &facts.initial) {
         (None, _) => return Plan { again: Some(facts.wait()), ..Plan::default() },
         (Some(Ok(())), _) => (Some(reached()), Word::new("True", reason::REACHABLE, REACHABLE), facts.period()),
-        (Some(Err(primary)), Some(Ok(()))) => (Some(reached()), failed("False", primary), backoff(failures)),
-        (Some(Err(primary)), Some(Err(initial))) => {
-            (Some(failed("True", initial)), failed("False", primary), backoff(failures))
-        }
+        (Some(Err(primary)), Some(Ok(()))) => (Some(reached()), failed("False", primary), again),
+        (Some(Err(primary)), Some(Err(initial))) => (Some(failed("True", initial)), failed("False", primary), again),
+        // With an override, the initial URL was asked not long ago, and answered.
         (Some(Err(primary)), None) => {
-            // With an override, the initial URL was asked not long ago, and answered.
-            let unreachable = (!facts.has_override()).then(|| failed("True", primary));
-            (unreachable, failed("False", primary), backoff(failures))
+            ((!facts.has_override()).then(|| failed("True", primary)), failed("False", primary), again)
         }
     };
     let words = unreachable.map(|word| (UNREACHABLE, word)).into_iter();
@@ -296,12 +280,8 @@ fn awake(facts: &Facts<'_>) -> Plan {
     Plan {
         words: words.chain(active).collect(),
         again: Some(again),
-        refresh: facts.fresh().is_none() && succeeded(facts),
+        refresh: facts.fresh().is_none() && [&facts.primary, &facts.initial].into_iter().flatten().any(Result::is_ok),
     }
-}
-
-fn succeeded(facts: &Facts<'_>) -> bool {
-    [&facts.primary, &facts.initial].into_iter().flatten().any(Result::is_ok)
 }
 
 fn reached() -> Word {

@@ -18,7 +18,9 @@ use self::decide::{Answer, Facts, LastAttempt, Plan, Url, decide, needs};
 use crate::metrics::Probe;
 use crate::runtime::hub::full_name;
 use crate::runtime::shares::Shares;
-use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Settings, System, Target, clock, slot};
+use crate::runtime::{
+    Acted, Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock, slot,
+};
 use crate::spoke::{self, Network, Route, kubeconfig};
 
 /// How long an answer may take.
@@ -79,9 +81,9 @@ impl System for Reachability {
 
     async fn observe<'a>(
         &self,
-        cluster: &'a ClusterDeployment,
+        cluster: &'a Self::Object,
         target: &mut Target<Self>,
-    ) -> Result<Observed<Facts<'a>>, ReconcileError> {
+    ) -> Reconciled<Observed<Self::Facts<'a>>> {
         let state = &mut target.state;
         let mut facts = Facts { cluster, primary: None, initial: None, tried: state.tried, now: clock::now() };
         while let Some(ask) = needs(&facts) {
@@ -102,16 +104,11 @@ impl System for Reachability {
         decide(facts)
     }
 
-    async fn act(&self, _: &mut Self::Facts<'_>, _: &mut Plan, _: &mut Target<Self>) -> Result<Acted, ReconcileError> {
+    async fn act(&self, _: &mut Self::Facts<'_>, _: &mut Plan, _: &mut Target<Self>) -> Reconciled<Acted> {
         Ok(Acted::Nothing)
     }
 
-    async fn report(
-        &self,
-        facts: Self::Facts<'_>,
-        plan: Plan,
-        target: &mut Target<Self>,
-    ) -> Result<Done, ReconcileError> {
+    async fn report(&self, facts: Self::Facts<'_>, plan: Plan, target: &mut Target<Self>) -> Reconciled<Done> {
         let cluster = facts.cluster;
         // Later, never sooner: before its time a reconcile finds nothing to do.
         let jittered = |again: Duration| again.mul_f64(rand::random_range(1.0..1.1)) + Duration::from_millis(20);
@@ -129,17 +126,15 @@ impl System for Reachability {
 
 /// Logs what a write has changed.
 fn log_change(before: &ClusterDeployment, after: &ClusterDeployment) {
-    let condition = after.condition(UNREACHABLE);
-    let said = before.condition(UNREACHABLE).map(|condition| (&condition.status, &condition.message));
-    if condition.map(|condition| (&condition.status, &condition.message)) != said {
-        let status = condition.map_or("", |condition| &condition.status);
-        let message = condition.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
-        info!(cluster = full_name(after), unreachable = status, says = message, "reachability written");
+    let status = |cluster: &ClusterDeployment| cluster.condition(UNREACHABLE).map(|condition| condition.status.clone());
+    let message = after.message(UNREACHABLE);
+    if status(after) != status(before) || message != before.message(UNREACHABLE) {
+        info!(cluster = full_name(after), unreachable = status(after), says = message, "reachability written");
     }
 }
 
 /// Asks an API server for its version: one small request, which every API server answers to its administrator.
-async fn probe(reachability: &Reachability, cluster: &ClusterDeployment, url: Url) -> Result<Answer, ReconcileError> {
+async fn probe(reachability: &Reachability, cluster: &ClusterDeployment, url: Url) -> Reconciled<Answer> {
     let route = Route { url: url_override(cluster).filter(|_| url == Url::Primary), ip: ip_override(cluster) };
     let kubeconfig = match kubeconfig::read(&reachability.hub().client, cluster).await {
         Ok((kubeconfig, _)) => kubeconfig,

@@ -189,10 +189,7 @@ impl Cluster {
 
     /// What the user wants.
     pub fn desired(&self) -> Power {
-        match self.power_state() {
-            "Hibernating" => Power::Hibernating,
-            _ => Power::Running,
-        }
+        self.power_state().parse().unwrap_or_default()
     }
 
     /// `spec.hibernateAfter`.

@@ -23,7 +23,7 @@ pub const PLATFORM_FIELD: &str = "spec.platform";
 pub const RULES: &[Rule<Cluster>] = &[
     Rule { row: "V1", judge: state_exists },
     Rule { row: "V2", judge: installed },
-    Rule { row: "V3", judge: not_being_deleted },
+    Rule { row: "V3", judge: protection::not_being_deleted },
     Rule { row: "V4", judge: platform_is_served },
     Rule { row: "V4", judge: azure_has_a_resource_group },
     Rule { row: "V5", judge: has_an_identity },
@@ -33,8 +33,7 @@ pub const RULES: &[Rule<Cluster>] = &[
     Rule { row: "V7", judge: settled },
     Rule { row: "V7", judge: no_pool_decides },
     Rule { row: "V7", judge: not_upgrading },
-    Rule { row: "V8", judge: hibernate_after_is_positive },
-    Rule { row: "V8", judge: hibernate_after_is_sensible },
+    Rule { row: "V8", judge: hibernate_after },
     Rule { row: "V9", judge: |change| form::time(change, keys::REQUESTED_AT) },
     Rule { row: "V9", judge: |change| form::time(change, keys::HOLD_AWAKE_UNTIL) },
     Rule { row: "V9", judge: |change| form::time(change, keys::WAKE_AT) },
@@ -65,36 +64,17 @@ fn state_exists(change: &Change<'_, Cluster>) -> Verdict {
 
 /// V2
 fn installed(change: &Change<'_, Cluster>) -> Verdict {
-    if !change.goes_to_sleep() || change.new.installed() {
-        return Verdict::Allow;
-    }
     Verdict::warn("the cluster is not installed yet: it goes to sleep only once its installation is done")
-}
-
-/// V3
-fn not_being_deleted(change: &Change<'_, Cluster>) -> Verdict {
-    if !change.goes_to_sleep() || change.new.metadata.deletion_timestamp.is_none() {
-        return Verdict::Allow;
-    }
-    Verdict::deny(
-        Fault::Forbidden,
-        "metadata.deletionTimestamp",
-        "the cluster is being deleted and cannot be put to sleep",
-    )
+        .when(change.goes_to_sleep() && !change.new.installed())
 }
 
 /// V4
 fn platform_is_served(change: &Change<'_, Cluster>) -> Verdict {
     let (platform, served) = (change.new.platform(), &change.settings.served_platforms);
-    if !change.goes_to_sleep() || served.iter().any(|name| name == platform) {
-        return Verdict::Allow;
-    }
     let found = if platform.is_empty() { "no platform" } else { platform };
-    Verdict::deny(
-        Fault::Forbidden,
-        PLATFORM_FIELD,
-        format!("found {found}, but only clusters on {} can be put to sleep", served.join(", ")),
-    )
+    let message = format!("found {found}, but only clusters on {} can be put to sleep", served.join(", "));
+    let is_served = served.iter().any(|name| name == platform);
+    Verdict::deny(Fault::Forbidden, PLATFORM_FIELD, message).when(change.goes_to_sleep() && !is_served)
 }
 
 /// V4. What is not installed yet has no resource group to name; without any metadata V5 speaks.
@@ -103,18 +83,10 @@ fn azure_has_a_resource_group(change: &Change<'_, Cluster>) -> Verdict {
         return Verdict::Allow;
     };
     let group = identity.platform.as_ref().and_then(|platform| platform.azure.as_ref()?.resource_group_name.as_ref());
-    if !change.goes_to_sleep()
-        || !change.new.installed()
-        || change.new.platform() != "azure"
-        || group.is_some_and(|name| !name.is_empty())
-    {
-        return Verdict::Allow;
-    }
-    Verdict::deny(
-        Fault::Required,
-        "spec.clusterMetadata.platform.azure.resourceGroupName",
-        "missing: without the name of the resource group the cluster's machines on Azure cannot be found",
-    )
+    let is_missing = change.new.platform() == "azure" && group.is_none_or(String::is_empty);
+    let field = "spec.clusterMetadata.platform.azure.resourceGroupName";
+    let message = "missing: without the name of the resource group the cluster's machines on Azure cannot be found";
+    Verdict::deny(Fault::Required, field, message).when(change.goes_to_sleep() && change.new.installed() && is_missing)
 }
 
 /// V5
@@ -128,13 +100,13 @@ fn has_an_identity(change: &Change<'_, Cluster>) -> Verdict {
         Some(identity) if !filled(&identity.infra_id) => {
             ("spec.clusterMetadata.infraID", "the cluster's machines cannot be found")
         }
-        Some(identity) if !identity.admin_kubeconfig_secret_ref.as_ref().is_some_and(|secret| filled(&secret.name)) => {
-            (
-                "spec.clusterMetadata.adminKubeconfigSecretRef.name",
-                "the controller cannot verify that the cluster is running",
-            )
+        Some(identity) if identity.admin_kubeconfig_secret_ref.as_ref().is_some_and(|secret| filled(&secret.name)) => {
+            return Verdict::Allow;
         }
-        Some(_) => return Verdict::Allow,
+        Some(_) => (
+            "spec.clusterMetadata.adminKubeconfigSecretRef.name",
+            "the controller cannot verify that the cluster is running",
+        ),
     };
     Verdict::deny(Fault::Required, field, format!("missing or empty on an installed cluster: without it {why}"))
 }
@@ -142,54 +114,35 @@ fn has_an_identity(change: &Change<'_, Cluster>) -> Verdict {
 /// V7
 fn not_paused(change: &Change<'_, Cluster>) -> Verdict {
     let set = |key: &&&str| change.new_annotation(key).is_some_and(go_bool);
-    match [RECONCILE_PAUSE, POWERSTATE_PAUSE].iter().find(set) {
-        Some(key) if change.goes_to_sleep() => {
-            Verdict::warn(format!("{key} is set: the cluster goes to sleep only once it is removed"))
-        }
-        _ => Verdict::Allow,
-    }
+    let Some(key) = [RECONCILE_PAUSE, POWERSTATE_PAUSE].iter().find(set) else { return Verdict::Allow };
+    Verdict::warn(format!("{key} is set: the cluster goes to sleep only once it is removed"))
+        .when(change.goes_to_sleep())
 }
 
 /// V7
 fn settled(change: &Change<'_, Cluster>) -> Verdict {
     let age = change.new.installed_at().map(|installed| change.now.duration_since(installed));
-    match age {
-        Some(age) if change.goes_to_sleep() && age < SETTLING_PERIOD => {
-            Verdict::warn("installed less than 24 h ago: its first certificates may expire while it sleeps")
-        }
-        _ => Verdict::Allow,
-    }
+    Verdict::warn("installed less than 24 h ago: its first certificates may expire while it sleeps")
+        .when(change.goes_to_sleep() && age.is_some_and(|age| age < SETTLING_PERIOD))
 }
 
 /// V7. The plugin has read the pool and warned in more detail already.
 fn no_pool_decides(change: &Change<'_, Cluster>) -> Verdict {
-    match change.new.unclaimed_pool() {
-        Some(pool) if change.goes_to_sleep() && change.field_manager != keys::PLUGIN => Verdict::warn(format!(
-            "unclaimed cluster of ClusterPool {pool}: the pool sets powerState itself and may undo this"
-        )),
-        _ => Verdict::Allow,
-    }
+    let Some(pool) = change.new.unclaimed_pool() else { return Verdict::Allow };
+    Verdict::warn(format!("unclaimed cluster of ClusterPool {pool}: the pool sets powerState itself and may undo this"))
+        .when(change.goes_to_sleep() && change.field_manager != keys::PLUGIN)
 }
 
 /// V7
 fn not_upgrading(change: &Change<'_, Cluster>) -> Verdict {
-    if !change.goes_to_sleep() || !change.new.upgrading() {
-        return Verdict::Allow;
-    }
     Verdict::warn("an upgrade is in progress: hibernation interrupts the upgrade, which continues after the wake")
+        .when(change.goes_to_sleep() && change.new.upgrading())
 }
 
 /// V8
-fn hibernate_after_is_positive(change: &Change<'_, Cluster>) -> Verdict {
+fn hibernate_after(change: &Change<'_, Cluster>) -> Verdict {
     match change.new_hibernate_after().map(duration::parse_positive) {
         Some(Err(error)) => Verdict::deny(Fault::Invalid, "spec.hibernateAfter", format!("found {error}")),
-        _ => Verdict::Allow,
-    }
-}
-
-/// V8
-fn hibernate_after_is_sensible(change: &Change<'_, Cluster>) -> Verdict {
-    match change.new_hibernate_after().map(duration::parse_positive) {
         Some(Ok(after)) if after < HIBERNATE_AFTER_WARNING_THRESHOLD => Verdict::warn(format!(
             "spec.hibernateAfter {} is shorter than 10 minutes: the cluster falls asleep soon after each wake",
             duration::go_string(after)

@@ -100,7 +100,7 @@ fn other_versions_are_ignored_and_odd_parts_are_left_out() {
 fn the_condition_is_no_failure_to_hive() {
     let condition = Data::default().condition(&ClusterDeployment::default(), at(0));
     let mut order = [(condition.type_, condition.status), (PREFLIGHT.to_owned(), "True".to_owned())];
-    assert_eq!(super::super::order::moves(&mut order).len(), 1);
+    assert_eq!(super::super::edit::moves(&mut order).len(), 1);
     assert_eq!(order[0].0, PREFLIGHT, "what is True comes first");
 }
 

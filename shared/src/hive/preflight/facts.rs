@@ -6,17 +6,6 @@ use jiff::Timestamp;
 
 use super::webhooks::WebhookLook;
 
-/// What the cloud said.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CloudLook {
-    /// How the instances were selected, for the message when there are none.
-    pub selector: String,
-    /// How many instances there are.
-    pub instances: usize,
-    /// Instances that a stop destroys: one-time spot instances.
-    pub spot: Vec<String>,
-}
-
 /// What the cluster's own API server said.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpokePreflight {

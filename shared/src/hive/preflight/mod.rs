@@ -20,13 +20,13 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-pub use self::facts::{Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
+pub use self::facts::{Certificate, Part, SpokeLook, SpokePreflight, VersionLook};
 pub use self::rules::{answer, within};
 pub use self::webhooks::{Resources, WebhookLook};
 use super::api::{ClusterDeployment, Condition, RECONCILE_PAUSE};
-use super::conditions::READY;
+use super::conditions::{READY, Word, age};
 use super::data::{DATA, Data};
-use crate::annotation::{format, keys};
+use crate::annotation::keys;
 use crate::finding::{Finding, Severity, code};
 use crate::power::Power;
 
@@ -62,9 +62,8 @@ impl Answer {
 
 /// The request that was not answered yet.
 pub fn asked(cluster: &ClusterDeployment, now: Timestamp) -> Option<Timestamp> {
-    let text = cluster.metadata.annotations.as_ref()?.get(keys::PREFLIGHT_REQUESTED_AT)?;
-    let requested = format::time(text).filter(|requested| requested.duration_since(now) <= MAX_CLOCK_SKEW)?;
-    (!answers(cluster, requested)).then_some(requested)
+    let requested = cluster.moment(keys::PREFLIGHT_REQUESTED_AT)?;
+    (requested.duration_since(now) <= MAX_CLOCK_SKEW && !answers(cluster, requested)).then_some(requested)
 }
 
 /// Whether the condition is as new as this request.
@@ -90,7 +89,7 @@ pub fn unlisted(cluster: &ClusterDeployment) -> Option<String> {
 
 /// When the findings that the condition holds were found.
 pub fn found_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
-    Some(cluster.condition(PREFLIGHT)?.last_probe_time.as_ref()?.0)
+    cluster.probed_at(PREFLIGHT)
 }
 
 /// The findings that the condition lists. `None` if there is no condition, or no data about it as it stands.
@@ -99,7 +98,7 @@ pub fn findings(cluster: &ClusterDeployment) -> Option<Vec<Finding>> {
     let mut findings = preflight.findings;
     if preflight.left_out > 0 {
         let sentence = format!("{} more findings are in the message of the condition {PREFLIGHT}", preflight.left_out);
-        findings.push(Finding::new(Severity::Info, code::LEFT_OUT, sentence));
+        findings.push(Finding::info(code::LEFT_OUT, sentence));
     }
     Some(findings)
 }
@@ -120,7 +119,7 @@ pub fn is_left_alone(cluster: &ClusterDeployment) -> bool {
 
 /// Whether the cluster's own API server can be asked.
 pub fn is_awake(cluster: &ClusterDeployment) -> bool {
-    cluster.desired() == Power::Running && cluster.condition(READY).is_some_and(|ready| ready.status == "True")
+    cluster.desired() == Power::Running && cluster.is_true(READY)
 }
 
 /// When to look, if there is a reason: somebody asks, or it is time for a cluster that is awake. A wake is over for an
@@ -129,10 +128,9 @@ pub fn due_in(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Tim
     if is_left_alone(cluster) {
         return None;
     }
-    let ready_since = cluster.condition(READY).and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
-    let rested = |since: Option<Timestamp>| since.is_none_or(|since| super::conditions::age(since, now) >= EVERY);
+    let rested = |since: Option<Timestamp>| since.is_none_or(|since| age(since, now) >= EVERY);
     let by_itself = is_awake(cluster)
-        && rested(ready_since)
+        && rested(cluster.changed_at(READY))
         && rested(found_at(cluster).filter(|_| last_look.is_none()))
         && last_look.is_none_or(|ago| ago >= EVERY);
     let left = last_look.map_or(Duration::ZERO, |ago| AGAIN.saturating_sub(ago));
@@ -146,27 +144,14 @@ pub fn due_in(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Tim
 /// even if nothing has changed.
 pub fn patch(cluster: &ClusterDeployment, answer: &Answer, now: Timestamp) -> Option<Value> {
     let old = cluster.condition(PREFLIGHT);
-    let message = answer.message();
+    let word = Word { status: answer.status, reason: answer.reason, message: answer.message() };
     let requested = asked(cluster, now);
-    let same = old.is_some_and(|old| {
-        old.status == answer.status
-            && old.reason.as_deref() == Some(answer.reason)
-            && old.message.as_deref().unwrap_or_default() == message
-    });
     let young = found_at(cluster).is_some_and(|found| now.duration_since(found) < REWRITE_INTERVAL);
-    if requested.is_none() && same && young {
+    if requested.is_none() && young && word.replaces(PREFLIGHT, old, now).is_none() {
         return None;
     }
-    let kept = old.filter(|old| old.status == answer.status).and_then(|old| old.last_transition_time.clone());
     let found = requested.map_or(now, |requested| requested.max(now));
-    let condition = Condition {
-        type_: PREFLIGHT.to_owned(),
-        status: answer.status.to_owned(),
-        last_probe_time: Some(Time(found)),
-        last_transition_time: Some(kept.unwrap_or(Time(now))),
-        reason: Some(answer.reason.to_owned()),
-        message: Some(message),
-    };
+    let condition = Condition { last_probe_time: Some(Time(found)), ..word.condition(PREFLIGHT, old, now) };
     let data = Data::of(cluster).with_preflight(found, answer.findings.clone()).replaces(cluster, now);
     super::edit::status(cluster, [condition].into_iter().chain(data).collect(), None)
 }

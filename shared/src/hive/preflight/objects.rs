@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::{findings, found_at, within};
 use crate::admission::{Change, UnreadFields, User};
 use crate::annotation::{format, keys};
-use crate::finding::{Finding, Severity};
+use crate::finding::Finding;
 use crate::hive::admission::{Cluster, Settings, judge};
-use crate::hive::api::{ClusterDeployment, POWERSTATE_PAUSE, RECONCILE_PAUSE};
+use crate::hive::api::{ClusterDeployment, ClusterPoolReference, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, reason};
 use crate::hive::pool::deciding;
 use crate::power::Power;
@@ -45,13 +45,9 @@ pub fn of_hub(
 pub fn of_controller(cluster: &ClusterDeployment, end: Option<Timestamp>) -> (Vec<Finding>, Option<Timestamp>) {
     let Some(findings) = findings(cluster) else {
         let sentence = "hibernate-controller has not checked the cloud and the cluster yet: use --fresh";
-        return (vec![Finding::new(Severity::Info, "NotLookedAt", sentence)], None);
+        return (vec![Finding::info("NotLookedAt", sentence)], None);
     };
-    let judged = findings.into_iter().map(|finding| match end {
-        Some(end) => within(finding, end),
-        None => finding,
-    });
-    let mut found: Vec<Finding> = judged.collect();
+    let mut found: Vec<Finding> = findings.into_iter().map(|finding| within(finding, end)).collect();
     found.sort();
     (found, found_at(cluster))
 }
@@ -66,7 +62,7 @@ fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
     asleep["spec"]["powerState"] = json!("Hibernating");
     let read = |object: &Value| serde_json::from_value::<Cluster>(object.clone());
     let (Ok(old), Ok(new)) = (read(object), read(&asleep)) else {
-        return vec![Finding::new(Severity::Block, "Unreadable", "the object does not match its schema")];
+        return vec![Finding::block("Unreadable", "the object does not match its schema")];
     };
     let (settings, user) = (Settings::default(), User { username: ASKER.to_owned() });
     let judgement = judge(&Change {
@@ -78,43 +74,34 @@ fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
         settings: &settings,
         unread: UnreadFields::default(),
     });
-    let denials =
-        judgement.denials.iter().map(|denial| Finding::new(Severity::Block, denial.row, denial.said.to_string()));
-    let warnings = judgement.warnings.iter().map(|warning| Finding::new(Severity::Warn, warning.row, &warning.said));
+    let denials = judgement.denials.iter().map(|denial| Finding::block(denial.row, denial.said.to_string()));
+    let warnings = judgement.warnings.iter().map(|warning| Finding::warn(warning.row, &warning.said));
     denials.chain(warnings).collect()
 }
 
 /// A sleeping cluster is judged for its wake, which the webhook never refuses.
 fn of_wake(cluster: &ClusterDeployment) -> Vec<Finding> {
-    let mut findings = vec![Finding::new(
-        Severity::Info,
-        "AsksForSleep",
-        "the desired state is already Hibernating: the findings below are about the wake",
-    )];
+    let asks = "the desired state is already Hibernating: the findings below are about the wake";
+    let mut findings = vec![Finding::info("AsksForSleep", asks)];
     if cluster.metadata.deletion_timestamp.is_some() {
-        findings.push(Finding::new(Severity::Block, "Deleted", "the cluster is being deleted"));
+        findings.push(Finding::block("Deleted", "the cluster is being deleted"));
     }
-    for key in [RECONCILE_PAUSE, POWERSTATE_PAUSE] {
-        if cluster.annotation_is_true(key) {
-            let sentence = format!("{key} is set: the cluster wakes only once it is removed");
-            findings.push(Finding::new(Severity::Block, "Paused", sentence));
-        }
+    for key in [RECONCILE_PAUSE, POWERSTATE_PAUSE].into_iter().filter(|key| cluster.annotation_is_true(key)) {
+        findings.push(Finding::block("Paused", format!("{key} is set: the cluster wakes only once it is removed")));
     }
-    if let Some(pool) = deciding(cluster) {
-        let sentence =
-            format!("unclaimed cluster of ClusterPool {}: the pool may put it to sleep again", pool.pool_name);
-        findings.push(Finding::new(Severity::Warn, "Pool", sentence));
-    }
+    findings.extend(deciding(cluster).map(|ClusterPoolReference { pool_name, .. }| {
+        Finding::warn(
+            "Pool",
+            format!("unclaimed cluster of ClusterPool {pool_name}: the pool may put it to sleep again"),
+        )
+    }));
     findings
 }
 
 fn unsupported(cluster: &ClusterDeployment) -> Option<Finding> {
-    let said = cluster.condition(HIBERNATING).filter(|said| said.reason.as_deref() == Some(reason::UNSUPPORTED))?;
-    Some(Finding::new(
-        Severity::Block,
-        "Unsupported",
-        said.message.as_deref().unwrap_or("no controller can hibernate it"),
-    ))
+    let message = cluster.condition(HIBERNATING).filter(|_| cluster.reason(HIBERNATING) == reason::UNSUPPORTED)?;
+    let message = message.message.as_deref().unwrap_or("no controller can hibernate it");
+    Some(Finding::block("Unsupported", message))
 }
 
 /// sync sets that were never applied hold back a sleep shortly after the installation, and slow a wake.
@@ -122,28 +109,24 @@ fn sync_sets(cluster: &ClusterDeployment, synced: Option<bool>, now: Timestamp) 
     if synced? {
         return None;
     }
-    let installed = cluster.status.as_ref().and_then(|status| status.installed_timestamp.as_ref()).map(|time| time.0);
-    let young = installed.is_some_and(|installed| now.duration_since(installed) < SYNC_SETS_GRACE);
+    let young = cluster.installed_at().is_some_and(|installed| now.duration_since(installed) < SYNC_SETS_GRACE);
     let sentence = if young {
         "the SyncSets have not been applied: the sleep waits for them, until 10 minutes after the installation at most"
     } else {
         "the SyncSets have never been applied: with Hive's own controller, each wake waits some minutes longer for the nodes"
     };
-    Some(Finding::new(Severity::Warn, "SyncSetsNotApplied", sentence))
+    Some(Finding::warn("SyncSetsNotApplied", sentence))
 }
 
-fn schedule(cluster: &ClusterDeployment, now: Timestamp) -> Vec<Finding> {
-    let note = |key: &str| cluster.metadata.annotations.as_ref()?.get(key);
-    let mut findings = Vec::new();
-    if let Some(at) = note(keys::WAKE_AT).and_then(|text| format::time(text)) {
+fn schedule(cluster: &ClusterDeployment, now: Timestamp) -> impl Iterator<Item = Finding> {
+    let wakes = cluster.moment(keys::WAKE_AT).map(|at| {
         let when = if at <= now { "was due to wake at" } else { "is woken at" };
-        findings.push(Finding::new(Severity::Info, "WakesAt", format!("it {when} {}", format::seconds(at))));
-    }
-    if let Some(after) = &cluster.spec.hibernate_after {
-        let sentence = format!("spec.hibernateAfter puts it to sleep again {after} after each wake");
-        findings.push(Finding::new(Severity::Info, "HibernateAfter", sentence));
-    }
-    findings
+        Finding::info("WakesAt", format!("it {when} {}", format::seconds(at)))
+    });
+    let sleeps = cluster.spec.hibernate_after.as_ref().map(|after| {
+        Finding::info("HibernateAfter", format!("spec.hibernateAfter puts it to sleep again {after} after each wake"))
+    });
+    wakes.into_iter().chain(sleeps)
 }
 
 /// What a sleep does not save.
@@ -159,13 +142,13 @@ fn billed(platform: &str) -> Option<Finding> {
         "ibmcloud" => "block storage and snapshots, floating IP addresses, load balancers, buckets and DNS zones",
         _ => return None,
     };
-    Some(Finding::new(Severity::Info, "StillBilled", format!("while it sleeps, these stay and are billed: {what}")))
+    Some(Finding::info("StillBilled", format!("while it sleeps, these stay and are billed: {what}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::finding::code;
+    use crate::finding::{Severity, code};
     use crate::hive::data::{DATA, Data};
     use crate::hive::preflight::PREFLIGHT;
     use crate::record::Format;

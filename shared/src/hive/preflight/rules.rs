@@ -18,13 +18,16 @@
 //!
 //! False, if anything but C3, S2 or S8 blocks or warns; Unknown, if these do; True otherwise.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::Answer;
-use super::facts::{CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
-use super::webhooks::LONGEST_DELAY;
+use super::facts::{Certificate, Part, SpokeLook, SpokePreflight, VersionLook};
+use super::webhooks::{LONGEST_DELAY, WebhookLook};
 use crate::annotation::format;
-use crate::cloud::{CloudError, CloudErrorKind};
+use crate::cloud::CloudErrorKind::{Credentials, Denied, Invalid};
+use crate::cloud::{CloudError, Inventory};
 use crate::finding::{Finding, Severity, code};
 use crate::text::name_some;
 
@@ -36,7 +39,7 @@ const MAX_NAMES: usize = 5;
 /// The answer to a preflight. `cloud` is none if the cloud was not asked; `previous` is what the condition holds, and
 /// since when.
 pub fn answer(
-    cloud: Option<&Result<CloudLook, CloudError>>,
+    cloud: Option<&Result<Inventory, CloudError>>,
     spoke: &SpokePreflight,
     previous: Option<(Vec<Finding>, Timestamp)>,
     now: Timestamp,
@@ -44,17 +47,16 @@ pub fn answer(
     let mut findings = of_cloud(cloud);
     findings.extend(match spoke {
         SpokePreflight::NotAwake => of_last_time(previous),
-        SpokePreflight::NotAsked(why) => vec![warn(code::SPOKE_NOT_ASKED, why)], // S2
+        SpokePreflight::NotAsked(why) => vec![Finding::warn(code::SPOKE_NOT_ASKED, why)], // S2
         SpokePreflight::Looked(look) => of_spoke(look, now),
     });
-    let stands_in_the_way = |finding: &&Finding| finding.severity < Severity::Info;
-    let unseen = |finding: &&Finding| code::UNSEEN.contains(&finding.code.as_str());
-    let grave = findings.iter().filter(stands_in_the_way).filter(|finding| !unseen(finding));
-    let (status, reason) = match grave.map(|finding| finding.severity).min() {
+    let unseen = |finding: &Finding| code::UNSEEN.contains(&finding.code.as_str());
+    let seen = findings.iter().filter(|finding| !unseen(finding)).map(|finding| finding.severity);
+    let (status, reason) = match seen.min() {
         Some(Severity::Block) => ("False", "Blocked"),
-        Some(_) => ("False", "Slowed"),
-        None if findings.iter().any(|finding| unseen(&finding)) => ("Unknown", "NotLookedAt"),
-        None => ("True", "Clear"),
+        Some(Severity::Forceable | Severity::Warn) => ("False", "Slowed"),
+        _ if findings.iter().any(unseen) => ("Unknown", "NotLookedAt"),
+        _ => ("True", "Clear"),
     };
     findings.sort();
     findings.dedup();
@@ -62,63 +64,49 @@ pub fn answer(
 }
 
 /// The same finding for a sleep until `end`: a certificate that ends before is more than good to know.
-pub fn within(finding: Finding, end: Timestamp) -> Finding {
+pub fn within(finding: Finding, end: Option<Timestamp>) -> Finding {
     let ends = finding.ends.filter(|_| finding.code == code::CERTIFICATE_EXPIRES);
-    if finding.severity == Severity::Info && ends.is_some_and(|ends| ends <= end) {
+    if finding.severity == Severity::Info && ends.zip(end).is_some_and(|(ends, end)| ends <= end) {
         return Finding { severity: Severity::Warn, ..finding };
     }
     finding
 }
 
-fn info(code: &str, sentence: impl AsRef<str>) -> Finding {
-    Finding::new(Severity::Info, code, sentence)
-}
-
-fn warn(code: &str, sentence: impl AsRef<str>) -> Finding {
-    Finding::new(Severity::Warn, code, sentence)
-}
-
-fn block(code: &str, sentence: impl AsRef<str>) -> Finding {
-    Finding::new(Severity::Block, code, sentence)
-}
-
-fn of_cloud(cloud: Option<&Result<CloudLook, CloudError>>) -> Vec<Finding> {
-    use CloudErrorKind::{
-        Capacity, Credentials, Denied, InTransit, Invalid, NotLeader, Refused, Throttled, Unavailable,
+fn of_cloud(cloud: Option<&Result<Inventory, CloudError>>) -> Vec<Finding> {
+    let machines = match cloud {
+        None => {
+            let sentence = "the cloud was not checked: no cloud call is needed now";
+            return vec![Finding::warn(code::CLOUD_NOT_ASKED, sentence)];
+        }
+        // C1
+        Some(Err(CloudError { kind: Credentials | Denied | Invalid, message })) => {
+            return vec![Finding::block(code::CREDENTIALS, message)];
+        }
+        // C3
+        Some(Err(error)) => return vec![Finding::warn(code::CLOUD_NOT_ASKED, &error.message)],
+        // C2
+        Some(Ok(machines)) if machines.instances.is_empty() => {
+            let selector = &machines.profile.selector;
+            let sentence = format!("nothing matches {selector}: check infraID, region and credentials");
+            return vec![Finding::block(code::NO_INSTANCES, sentence)];
+        }
+        Some(Ok(machines)) => machines,
     };
-    match cloud {
-        None => vec![warn(code::CLOUD_NOT_ASKED, "the cloud was not checked: no cloud call is needed now")],
-        Some(Err(error)) => match error.kind {
-            Credentials | Denied | Invalid => vec![block(code::CREDENTIALS, &error.message)], // C1
-            Throttled | Capacity | Unavailable | Refused | InTransit | NotLeader => {
-                vec![warn(code::CLOUD_NOT_ASKED, &error.message)] // C3
-            }
-        },
-        Some(Ok(look)) if look.instances == 0 => {
-            let sentence = format!("nothing matches {}: check infraID, region and credentials", look.selector);
-            vec![block(code::NO_INSTANCES, sentence)] // C2
-        }
-        Some(Ok(look)) => {
-            let mut findings = vec![
-                info(code::CREDENTIALS, format!("the credentials work: {} found", count(look.instances, "instance"))),
-                info(
-                    code::STOP_PROTECTION,
-                    "whether an instance is protected from being stopped shows only at the stop",
-                ),
-            ]; // C4
-            if !look.spot.is_empty() {
-                findings.push(warn(
-                    code::SPOT_INSTANCES,
-                    format!(
-                        "{} will be terminated by the stop, and the wake waits for new ones: {}",
-                        count(look.spot.len(), "spot instance"),
-                        name_some(&look.spot, MAX_NAMES)
-                    ),
-                )); // C5
-            }
-            findings
-        }
-    }
+    // C4
+    let instances = count(machines.instances.len(), "instance");
+    let protection = "whether an instance is protected from being stopped shows only at the stop";
+    let mut findings = vec![
+        Finding::info(code::CREDENTIALS, format!("the credentials work: {instances} found")),
+        Finding::info(code::STOP_PROTECTION, protection),
+    ];
+    // C5
+    let spot: Vec<&str> = machines.instances.iter().filter(|i| i.is_one_time_spot()).map(|i| i.id.as_str()).collect();
+    findings.extend(some(&spot).map(|spot| {
+        let (instances, names) = (count(spot.len(), "spot instance"), name_some(spot, MAX_NAMES));
+        let sentence = format!("{instances} will be terminated by the stop, and the wake waits for new ones: {names}");
+        Finding::warn(code::SPOT_INSTANCES, sentence)
+    }));
+    findings
 }
 
 /// S1. What was carried over before is not dated anew.
@@ -127,101 +115,86 @@ fn of_last_time(previous: Option<(Vec<Finding>, Timestamp)>) -> Vec<Finding> {
     let mut carried: Vec<Finding> =
         before.iter().filter(|finding| code::OF_SPOKE.contains(&finding.code.as_str())).cloned().collect();
     let dated = before.into_iter().find(|finding| finding.code == code::SPOKE_NOT_AWAKE);
-    carried.push(match (dated, found) {
-        (Some(dated), _) => dated,
-        (None, Some(found)) => info(
-            code::SPOKE_NOT_AWAKE,
-            format!("the cluster is not awake; its API server was last checked at {}", format::seconds(found)),
-        ),
-        (None, None) => {
-            info(code::SPOKE_NOT_AWAKE, "the cluster is not awake, and its API server has never been checked")
-        }
-    });
+    carried.push(dated.unwrap_or_else(|| {
+        let checked = found.map_or(", and its API server has never been checked".to_owned(), |found| {
+            format!("; its API server was last checked at {}", format::seconds(found))
+        });
+        Finding::info(code::SPOKE_NOT_AWAKE, format!("the cluster is not awake{checked}"))
+    }));
     carried
 }
 
 fn of_spoke(look: &SpokeLook, now: Timestamp) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    findings.extend(part("ClusterVersion", &look.version, |version| version.progressing.then(|| upgrade(version)))); // S3
-    findings.extend(part("certificates", &look.certificates, |certificates| {
-        let first = certificates.iter().min_by_key(|certificate| certificate.not_after)?;
-        let (name, end) = (&first.name, format::seconds(first.not_after));
-        let finding = match first.not_after.duration_since(now) {
-            left if left <= SignedDuration::ZERO => {
-                warn(code::CERTIFICATE_EXPIRES, format!("the certificate in {name} has expired at {end}"))
-            }
-            left if left < EXPIRY_WARNING_THRESHOLD => {
-                warn(code::CERTIFICATE_EXPIRES, format!("the certificate in {name} expires within a day, at {end}"))
-            }
-            _ => {
-                info(code::CERTIFICATE_EXPIRES, format!("the first certificate to expire is that in {name}, at {end}"))
-            }
-        };
-        Some(Finding { ends: format::time(&end), ..finding })
-    })); // S4
-    findings.extend(part("certificate requests", &look.pending_requests, |pending| {
-        (*pending > 0).then(|| {
-            warn(
-                code::PENDING_REQUESTS,
-                format!("{}: nodes that wait for them are not ready", count(*pending, "undecided certificate request")),
-            )
-        })
-    })); // S5
-    findings.extend(part("webhooks", &look.webhooks, |webhooks| {
-        let held: Vec<String> = webhooks
-            .iter()
-            .filter_map(|webhook| Some(format!("{} ({})", webhook.name, webhook.holds_up(&look.kube_system, &[])?)))
-            .collect();
-        (!held.is_empty()).then(|| {
-            warn(
-                code::WEBHOOKS_ON_WAKE,
-                format!(
-                    "{} in the cluster can block the wake while their backends are down: {}; exclude kube-system, or set \
-                     failurePolicy: Ignore and timeoutSeconds to {LONGEST_DELAY} at most",
-                    count(held.len(), "webhook"),
-                    name_some(&held, MAX_NAMES)
-                ),
-            )
-        })
-    })); // S6
-    findings.extend(part("disruption budgets", &look.budgets, |budgets| {
-        (!budgets.is_empty()).then(|| {
-            info(
-                code::DISRUPTION_BUDGETS,
-                format!(
-                    "{} no disruption now; a stop ignores PodDisruptionBudgets: {}",
-                    if budgets.len() == 1 {
-                        "1 budget allows".to_owned()
-                    } else {
-                        format!("{} budgets allow", budgets.len())
-                    },
-                    name_some(budgets, MAX_NAMES)
-                ),
-            )
-        })
-    })); // S7
-    findings
+    let parts = [
+        part("ClusterVersion", &look.version, upgrade), // S3
+        part("certificates", &look.certificates, |certificates| expiry(certificates, now)), // S4
+        part("certificate requests", &look.pending_requests, |requests| pending(*requests)), // S5
+        part("webhooks", &look.webhooks, |webhooks| held_up(webhooks, &look.kube_system)), // S6
+        part("disruption budgets", &look.budgets, |budgets| some(budgets).map(disruption_budgets)), // S7
+    ];
+    parts.into_iter().flatten().collect()
 }
 
 /// S8 for what could not be read; nothing for what the cluster does not have.
 fn part<T>(what: &str, part: &Part<T>, judge: impl FnOnce(&T) -> Option<Finding>) -> Option<Finding> {
     match part {
-        Err(why) => Some(warn(code::NOT_READ, format!("{what} could not be read: {why}"))),
+        Err(why) => Some(Finding::warn(code::NOT_READ, format!("{what} could not be read: {why}"))),
         Ok(None) => None,
         Ok(Some(found)) => judge(found),
     }
 }
 
-fn upgrade(version: &VersionLook) -> Finding {
+fn upgrade(version: &VersionLook) -> Option<Finding> {
     let name = |version: &Option<String>| version.clone().unwrap_or_else(|| "an unknown version".to_owned());
-    warn(
-        code::UPGRADE_IN_PROGRESS,
-        format!(
-            "the cluster is being upgraded from {} to {}: a sleep interrupts it, and it goes on after the wake",
-            name(&version.from),
-            name(&version.to)
-        ),
-    )
+    let (from, to) = (name(&version.from), name(&version.to));
+    let sentence = format!(
+        "the cluster is being upgraded from {from} to {to}: a sleep interrupts it, and it goes on after the wake"
+    );
+    version.progressing.then(|| Finding::warn(code::UPGRADE_IN_PROGRESS, sentence))
+}
+
+fn expiry(certificates: &[Certificate], now: Timestamp) -> Option<Finding> {
+    let first = certificates.iter().min_by_key(|certificate| certificate.not_after)?;
+    let (name, end) = (&first.name, format::seconds(first.not_after));
+    let left = first.not_after.duration_since(now);
+    let finding = if left <= SignedDuration::ZERO {
+        Finding::warn(code::CERTIFICATE_EXPIRES, format!("the certificate in {name} has expired at {end}"))
+    } else if left < EXPIRY_WARNING_THRESHOLD {
+        Finding::warn(code::CERTIFICATE_EXPIRES, format!("the certificate in {name} expires within a day, at {end}"))
+    } else {
+        let sentence = format!("the first certificate to expire is that in {name}, at {end}");
+        Finding::info(code::CERTIFICATE_EXPIRES, sentence)
+    };
+    Some(Finding { ends: format::time(&end), ..finding })
+}
+
+fn pending(requests: usize) -> Option<Finding> {
+    let what = count(requests, "undecided certificate request");
+    let sentence = format!("{what}: nodes that wait for them are not ready");
+    (requests > 0).then(|| Finding::warn(code::PENDING_REQUESTS, sentence))
+}
+
+fn held_up(webhooks: &[WebhookLook], kube_system: &BTreeMap<String, String>) -> Option<Finding> {
+    let held_up = |webhook: &WebhookLook| Some(format!("{} ({})", webhook.name, webhook.holds_up(kube_system, &[])?));
+    let held: Vec<String> = webhooks.iter().filter_map(held_up).collect();
+    let (webhooks, names) = (count(some(&held)?.len(), "webhook"), name_some(&held, MAX_NAMES));
+    let sentence = format!(
+        "{webhooks} in the cluster can block the wake while their backends are down: {names}; exclude kube-system, or set \
+         failurePolicy: Ignore and timeoutSeconds to {LONGEST_DELAY} at most"
+    );
+    Some(Finding::warn(code::WEBHOOKS_ON_WAKE, sentence))
+}
+
+fn disruption_budgets(budgets: &[String]) -> Finding {
+    let allow = if budgets.len() == 1 { "allows" } else { "allow" };
+    let (budgets, names) = (count(budgets.len(), "budget"), name_some(budgets, MAX_NAMES));
+    let sentence = format!("{budgets} {allow} no disruption now; a stop ignores PodDisruptionBudgets: {names}");
+    Finding::info(code::DISRUPTION_BUDGETS, sentence)
+}
+
+/// A list that names something.
+fn some<T>(list: &[T]) -> Option<&[T]> {
+    (!list.is_empty()).then_some(list)
 }
 
 /// `1 instance`, `6 instances`.

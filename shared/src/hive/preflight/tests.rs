@@ -7,7 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cloud::{CloudError, CloudErrorKind};
+use crate::annotation::format;
+use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState, Inventory, Profile, Spot};
 use crate::finding::Severity;
 
 const NOW: &str = "2026-11-21T18:00:00Z";
@@ -16,11 +17,16 @@ fn now() -> Timestamp {
     NOW.parse().unwrap()
 }
 
-type Cloud = Result<CloudLook, CloudError>;
+type Cloud = Result<Inventory, CloudError>;
 
-fn found(instances: usize, spot: &[&str]) -> CloudLook {
+fn found(instances: usize, spot: &[&str]) -> Inventory {
     let selector = "tag kubernetes.io/cluster/demo=owned in us-east-1".to_owned();
-    CloudLook { selector, instances, spot: spot.iter().copied().map(str::to_owned).collect() }
+    let instance = |number: usize| {
+        let instance = Instance::new(format!("i-{number}"), InstanceState::Running);
+        Instance { spot: spot.contains(&instance.id.as_str()).then_some(Spot::OneTime), ..instance }
+    };
+    let profile = Profile { selector, ..Profile::default() };
+    Inventory { profile, instances: (0..instances).map(instance).collect(), ..Inventory::default() }
 }
 
 fn refused(kind: CloudErrorKind) -> CloudError {
@@ -228,11 +234,11 @@ fn a_sleeping_cluster_keeps_what_was_said_of_it_with_its_date() {
 fn a_planned_sleep_makes_an_end_within_it_a_warning() {
     let ends = format::time("2026-11-22T18:00:00Z");
     let certificate = Finding { ends, ..Finding::new(Severity::Info, code::CERTIFICATE_EXPIRES, "the first is ns/c") };
-    let severity = |end: &str| within(certificate.clone(), end.parse().unwrap()).severity;
+    let severity = |end: &str| within(certificate.clone(), end.parse().ok()).severity;
     assert_eq!(severity("2026-11-22T17:59:59Z"), Severity::Info);
     assert_eq!(severity("2026-11-22T18:00:00Z"), Severity::Warn);
     let other = Finding { code: "Other".to_owned(), ..certificate.clone() };
-    assert_eq!(within(other.clone(), now() + SignedDuration::from_hours(999)), other);
+    assert_eq!(within(other.clone(), Some(now() + SignedDuration::from_hours(999))), other);
 }
 
 #[test]

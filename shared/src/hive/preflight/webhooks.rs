@@ -37,21 +37,8 @@ pub type Resources = &'static [(&'static str, &'static [&'static str])];
 
 /// What a cluster has to write to come up.
 const WAKE_CRITICAL: Resources = &[
-    (
-        "",
-        &[
-            "pods",
-            "pods/status",
-            "nodes",
-            "nodes/status",
-            "configmaps",
-            "secrets",
-            "serviceaccounts",
-            "services",
-            "endpoints",
-            "namespaces",
-        ],
-    ),
+    ("", &["pods", "pods/status", "nodes", "nodes/status"]),
+    ("", &["configmaps", "secrets", "serviceaccounts", "services", "endpoints", "namespaces"]),
     ("apps", &["deployments", "daemonsets", "replicasets"]),
     ("coordination.k8s.io", &["leases"]),
     ("rbac.authorization.k8s.io", &["roles", "rolebindings", "clusterroles", "clusterrolebindings"]),
@@ -108,16 +95,13 @@ fn is_about(rule: &RuleWithOperations, resource: &str) -> bool {
 
 /// `*/*` is everything, `*` everything but subresources, `pods/*` pods with all of theirs, `*/status` that of all.
 fn covers(pattern: &str, resource: &str) -> bool {
-    let split = |text: &str| match text.split_once('/') {
-        Some((resource, sub)) => (resource.to_owned(), Some(sub.to_owned())),
-        None => (text.to_owned(), None),
-    };
     let ((wanted, wanted_sub), (name, sub)) = (split(pattern), split(resource));
-    (wanted == "*" || wanted == name)
-        && match (wanted_sub.as_deref(), sub.as_deref()) {
-            (Some("*"), _) => true,
-            (wanted, sub) => wanted == sub,
-        }
+    (wanted == "*" || wanted == name) && (wanted_sub == Some("*") || wanted_sub == sub)
+}
+
+/// A resource and its subresource.
+fn split(text: &str) -> (&str, Option<&str>) {
+    text.split_once('/').map_or((text, None), |(resource, sub)| (resource, Some(sub)))
 }
 
 /// Whether a selector selects something with these labels. One that cannot be understood does: better a warning too

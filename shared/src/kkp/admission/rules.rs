@@ -10,7 +10,7 @@ use crate::kkp::keys;
 /// The table.
 pub const RULES: &[Rule<Cluster>] = &[
     Rule { row: "K1", judge: state_exists },
-    Rule { row: "K2", judge: not_being_deleted },
+    Rule { row: "K2", judge: protection::not_being_deleted },
     Rule { row: "K3", judge: has_machines },
     Rule { row: "K4", judge: not_paused },
     Rule { row: "K4", judge: no_restore },
@@ -52,13 +52,7 @@ fn state_exists(change: &Change<'_, Cluster>) -> Verdict {
 
 /// Denies what is forbidden in a field.
 fn forbid(is_forbidden: bool, field: impl Into<String>, message: impl Into<String>) -> Verdict {
-    if is_forbidden { Verdict::deny(Fault::Forbidden, field, message) } else { Verdict::Allow }
-}
-
-/// K2
-fn not_being_deleted(change: &Change<'_, Cluster>) -> Verdict {
-    let is_forbidden = change.goes_to_sleep() && change.new.metadata.deletion_timestamp.is_some();
-    forbid(is_forbidden, "metadata.deletionTimestamp", "the cluster is being deleted and cannot be put to sleep")
+    Verdict::deny(Fault::Forbidden, field, message).when(is_forbidden)
 }
 
 /// K3

@@ -3,15 +3,21 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Inventory, Refusal, Verb};
-use shared::hive::api::{ClusterDeployment, Condition, HIVE_PLATFORMS};
-use shared::hive::conditions::{HIBERNATING, READY, age, reason};
+use shared::cloud::CloudErrorKind::{self, Capacity, NotLeader, Throttled, Unavailable};
+use shared::cloud::{CloudError, InstanceState, Inventory, Refusal, Verb};
+use shared::hive::api::{ClusterDeployment, HIVE_PLATFORMS};
+use shared::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
+use shared::power::Power;
 use shared::spoke::{Spoke, SpokeError, Upgrade};
 
+use super::plan::Plan;
 use crate::systems::hive::identity::Older;
 
 /// An attempt that is further in the future than this has a wrong timestamp.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5);
+
+/// Number of consecutive failed lists after which a steady cluster reports them.
+const TRANSIENT_FAILURE_THRESHOLD: u32 = 3;
 
 /// The observed state of one reconcile. Plain data: no client, no clock.
 #[derive(Clone, Debug)]
@@ -48,14 +54,34 @@ impl Facts<'_> {
         age(then, self.now)
     }
 
-    /// Reason of a condition, empty if the cluster does not have it.
-    pub(super) fn reason(&self, type_: &str) -> &str {
-        self.cluster.condition(type_).and_then(|c| c.reason.as_deref()).unwrap_or_default()
-    }
-
-    /// Whether a condition is True.
-    pub(super) fn is(&self, type_: &str) -> bool {
-        self.cluster.condition(type_).is_some_and(|c| c.status == "True")
+    /// The instances, or a plan that reports why they are unknown. `failed` makes the status for an error that does not
+    /// pass.
+    pub(super) fn machines(&self, failed: impl FnOnce(&str) -> PowerStatus) -> Result<&Inventory, Box<Plan>> {
+        let there = self.cluster.is_true(match self.cluster.desired() {
+            Power::Hibernating => HIBERNATING,
+            Power::Running => READY,
+        });
+        let (status, wait) = match &self.machines {
+            None => return Err(Box::default()),
+            Some(Ok(machines)) if !machines.instances.is_empty() => return Ok(machines),
+            Some(Ok(machines)) => {
+                let message =
+                    format!("nothing matches {}: check infraID, region and credentials", machines.profile.selector);
+                (failed(&message).awaiting("NoInstances", message), backoff(CloudErrorKind::Invalid, 3))
+            }
+            Some(Err(error)) => {
+                let wait = backoff(error.kind, self.failed_lists + 1);
+                let passing = matches!(error.kind, Throttled | Unavailable | Capacity | NotLeader);
+                // A steady cluster keeps its status while the cloud is unavailable.
+                let status = if passing || there { PowerStatus::default() } else { failed(&error.message) };
+                // A single failure of a shared call must not cause writes to hundreds of steady clusters.
+                let ignored = there && passing && self.failed_lists < TRANSIENT_FAILURE_THRESHOLD;
+                let why = reason::delay(error.kind).unwrap_or("CloudFailing");
+                let status = if ignored { status } else { status.awaiting(why, &error.message) };
+                (status, wait)
+            }
+        };
+        Err(Box::new(Plan::report(status).again(wait)))
     }
 
     /// Whether single machines were refused when `verb` was tried last.
@@ -85,7 +111,7 @@ impl Facts<'_> {
 
     /// When the wake that is under way began.
     fn wake_began(&self) -> Option<Timestamp> {
-        resume_started(self.cluster).filter(|_| !self.is(READY))
+        resume_started(self.cluster).filter(|_| !self.cluster.is_true(READY))
     }
 
     /// What had been given up before the last start of this wake, of the machines that do not run yet: that the cloud
@@ -125,10 +151,9 @@ impl Facts<'_> {
 /// When the wake in progress began, from the conditions: when H first pointed to R, which it does until the
 /// next sleep, or when R ceased to be True, because a machine of a running cluster had to be started.
 pub fn resume_started(cluster: &ClusterDeployment) -> Option<Timestamp> {
-    let resumes = |h: &&Condition| h.reason.as_deref() == Some(reason::RESUMING_OR_RUNNING);
-    let began = cluster.condition(HIBERNATING).filter(resumes)?.last_probe_time.as_ref()?.0;
-    let ceased = cluster.condition(READY).filter(|ready| ready.status != "True");
-    let ceased = ceased.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
+    let resumes = cluster.reason(HIBERNATING) == reason::RESUMING_OR_RUNNING;
+    let began = cluster.probed_at(HIBERNATING).filter(|_| resumes)?;
+    let ceased = cluster.changed_at(READY).filter(|_| !cluster.is_true(READY));
     Some(ceased.map_or(began, |ceased| ceased.max(began)))
 }
 
@@ -179,11 +204,8 @@ pub enum Sync {
     NotListed,
     /// The hub does not have the kind: Hive's clustersync controller is not there, and nothing waits for it.
     NoSuchKind,
-    /// The cluster has none.
-    Missing {
-        /// Since when this process has been missing it.
-        since: Timestamp,
-    },
+    /// The cluster has none, and this process has been missing it since then.
+    Missing(Timestamp),
     /// Not all of them have been applied once.
     NotApplied,
     /// All of them have been applied once.

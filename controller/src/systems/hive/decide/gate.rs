@@ -24,7 +24,7 @@ const CLUSTER_SYNC_TIMEOUT: Duration = Duration::from_mins(1);
 pub(super) fn gate(facts: &Facts<'_>) -> Option<Plan> {
     let since = match facts.sync {
         Sync::NotListed => return Some(Plan::default().again(Duration::from_secs(1))),
-        Sync::Missing { since } => since,
+        Sync::Missing(since) => since,
         Sync::NoSuchKind | Sync::NotApplied | Sync::Applied => return None,
     };
     let missed = CLUSTER_SYNC_TIMEOUT.checked_sub(facts.age(since)).unwrap_or_default();
@@ -34,11 +34,16 @@ pub(super) fn gate(facts: &Facts<'_>) -> Option<Plan> {
     (!left.is_zero()).then(|| Plan::report(waiting).again(left.min(Duration::from_secs(10))))
 }
 
+/// This report, once a transition may begin.
+pub(super) fn or_report(facts: &Facts<'_>, status: PowerStatus) -> Plan {
+    gate(facts).unwrap_or_else(|| Plan::report(status))
+}
+
 /// Row 9, after the timeout: the Event that explains the delay. The transition continues.
 pub(super) fn missing_cluster_sync(facts: &Facts<'_>) -> Option<Notice> {
     let name = facts.cluster.name_any();
     let message = format!("ClusterSync {name} does not exist or cannot be listed; continuing without it");
-    matches!(facts.sync, Sync::Missing { .. }).then(|| Notice::warning("ClusterSyncMissing", message))
+    matches!(facts.sync, Sync::Missing(_)).then(|| Notice::warning("ClusterSyncMissing", message))
 }
 
 /// Row 12a: a plan that waits for the `SyncSet`s until the timeout.

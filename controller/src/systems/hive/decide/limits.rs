@@ -15,12 +15,12 @@ const OVERDUE_INTERVAL: Duration = Duration::from_mins(1);
 /// A sleep begins when R first points to H, and again when H turns False because another party started a machine. A
 /// cluster that sleeps is never overdue.
 pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
-    if facts.is(HIBERNATING) {
+    let cluster = facts.cluster;
+    if cluster.is_true(HIBERNATING) {
         return plan;
     }
-    let began = facts.cluster.condition(READY).filter(|_| facts.reason(READY) == reason::STOPPING_OR_HIBERNATING);
-    let began = began.and_then(|ready| ready.last_probe_time.as_ref()).map(|time| time.0);
-    let ceased = facts.cluster.condition(HIBERNATING).and_then(|h| h.last_transition_time.as_ref()).map(|time| time.0);
+    let began = cluster.probed_at(READY).filter(|_| cluster.reason(READY) == reason::STOPPING_OR_HIBERNATING);
+    let ceased = cluster.changed_at(HIBERNATING);
     let since = began.map(|began| facts.age(ceased.map_or(began, |ceased| ceased.max(began))));
     let limit = facts.settings.sleep_limit.max(platform(facts).sleep);
     overdue(plan, since, limit, "SleepTakesTooLong")
@@ -28,7 +28,7 @@ pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
 
 /// The same for a wake. A cluster that is awake is never overdue.
 pub(super) fn waking(facts: &Facts<'_>, plan: Plan) -> Plan {
-    if facts.is(READY) {
+    if facts.cluster.is_true(READY) {
         return plan;
     }
     let since = resume_started(facts.cluster).map(|then| facts.age(then));
@@ -38,11 +38,8 @@ pub(super) fn waking(facts: &Facts<'_>, plan: Plan) -> Plan {
 
 /// The platform's own limits: images take longer than a stop.
 fn platform(facts: &Facts<'_>) -> Limits {
-    facts
-        .machines
-        .as_ref()
-        .and_then(|machines| machines.as_ref().ok())
-        .map_or_else(Limits::default, |m| m.profile.limits)
+    let machines = facts.machines.as_ref().and_then(|machines| machines.as_ref().ok());
+    machines.map_or_else(Limits::default, |machines| machines.profile.limits)
 }
 
 fn overdue(mut plan: Plan, since: Option<Duration>, limit: Duration, what: &'static str) -> Plan {

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use shared::cloud::Inventory;
-use shared::power::Power;
-
+use shared::cloud::{Inventory, Verb};
 use shared::hive::conditions::PowerStatus;
+use shared::power::Power;
 use shared::text::name_some;
 
 /// What to do about a cluster.
@@ -42,19 +41,11 @@ pub enum Watch {
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Write the user's own field, because of a time that the user set.
-    SetPowerState {
-        /// What is wanted from now on.
-        to: Power,
-        /// Why, for annotation `hibernate.sh/reason`.
-        because: String,
-    },
-    /// Stop these machines; each of them runs, is halted or has a step due.
-    Stop(Vec<String>),
-    /// Start these machines; each of them sleeps, is halted or has a step due.
-    Start(Vec<String>),
-    /// Delete these instances for good; each of them is a one-time spot instance, which cannot be stopped.
-    Terminate(Vec<String>),
+    /// Write the user's own field, because of a time that the user set; and why, for annotation `hibernate.sh/reason`.
+    SetPowerState(Power, String),
+    /// Move these machines. Each of them runs or sleeps, is halted or has a step due; what is terminated is a one-time
+    /// spot instance, which cannot be stopped.
+    Move(Verb, Vec<String>),
     /// Remove what the transition left behind, now that its end was reported.
     Settle,
 }
@@ -109,10 +100,7 @@ impl Notice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The instances, from a list of at most this age.
-    Machines {
-        /// Greatest age of the list.
-        max_age: Duration,
-    },
+    Machines(Duration),
     /// The spoke's API server.
     Spoke,
     /// Whether the spoke is being upgraded.
@@ -160,8 +148,8 @@ impl Plan {
     }
 
     /// One action for each group of machines that is not empty, in this order.
-    pub(super) fn moving(self, action: fn(Vec<String>) -> Action, groups: [Vec<String>; 2]) -> Self {
-        groups.into_iter().filter(|ids| !ids.is_empty()).fold(self, |plan, ids| plan.acting(action(ids)))
+    pub(super) fn moving(self, verb: Verb, groups: [Vec<String>; 2]) -> Self {
+        groups.into_iter().filter(|ids| !ids.is_empty()).fold(self, |plan, ids| plan.acting(Action::Move(verb, ids)))
     }
 }
 

@@ -35,17 +35,15 @@ pub(super) fn wake_at(facts: &Facts<'_>) -> Option<Duration> {
 
 /// Whether a scheduled wake is from before this sleep, which begins now if it has not begun.
 fn is_left_over(facts: &Facts<'_>, at: Timestamp) -> bool {
-    let ready = facts.cluster.condition(READY);
-    let asleep = ready.filter(|ready| ready.reason.as_deref() == Some(reason::STOPPING_OR_HIBERNATING));
-    match asleep.map(|asleep| asleep.last_transition_time.as_ref()) {
-        Some(began) => began.is_some_and(|began| at < began.0),
-        None => at <= facts.now && !is_requested_with(facts, at),
+    if facts.cluster.reason(READY) == reason::STOPPING_OR_HIBERNATING {
+        return facts.cluster.changed_at(READY).is_some_and(|began| at < began);
     }
+    at <= facts.now && !is_requested_with(facts, at)
 }
 
 /// Whether the stamp of this sleep, which is newer than the last wake, is from before this scheduled wake.
 fn is_requested_with(facts: &Facts<'_>, at: Timestamp) -> bool {
-    let awake = facts.cluster.condition(READY).and_then(|ready| Some(ready.last_transition_time.as_ref()?.0));
+    let awake = facts.cluster.changed_at(READY);
     let requested = facts.cluster.moment(keys::REQUESTED_AT);
     requested.is_some_and(|requested| awake.is_none_or(|awake| requested >= awake) && requested <= at)
 }
@@ -62,7 +60,7 @@ pub(super) fn wake_up(facts: &Facts<'_>) -> Plan {
     let at = facts.cluster.annotations().get(keys::WAKE_AT).map(String::as_str).unwrap_or_default();
     let because = format!("wake-at {at} is reached");
     Plan { notice: Some(Notice::normal("WakeAtReached", because.clone())), ..Plan::default() }
-        .acting(Action::SetPowerState { to: Power::Running, because })
+        .acting(Action::SetPowerState(Power::Running, because))
         .again(Duration::ZERO)
 }
 
@@ -72,7 +70,7 @@ pub(super) enum Expiry {
     /// It does not apply now.
     None,
     /// It expires in this time. The cluster's machines were never listed, and are not until then.
-    Unseen(Duration),
+    NotYetObserved(Duration),
     /// It expires in this time.
     In(Duration),
     /// It has expired.
@@ -87,40 +85,33 @@ pub(super) fn expiry(facts: &Facts<'_>) -> Expiry {
     let Some(after) = after.filter(|_| cluster.desired() == Power::Running && pool::deciding(cluster).is_none()) else {
         return Expiry::None;
     };
-    let hibernating = cluster.condition(HIBERNATING);
-    let unseen = hibernating
-        .is_none_or(|h| h.status == "Unknown" && !matches!(h.reason.as_deref(), Some(reason::PAUSED)))
-        && !facts.is(READY);
-    if !unseen && !facts.is(READY) {
+    let is_ready = cluster.is_true(READY);
+    let is_unknown = cluster.condition(HIBERNATING).is_none_or(|hibernating| hibernating.status == "Unknown");
+    let is_observed = is_ready || !is_unknown || cluster.reason(HIBERNATING) == reason::PAUSED;
+    if is_observed && !is_ready {
         return Expiry::None;
     }
-    let due = due(cluster, after);
     let held = match held(facts) {
         Hold::Until { until, .. } => left(facts, until),
         Hold::None | Hold::Malformed { .. } => Duration::ZERO, // the latter puts off the sleep
     };
-    match due.map_or(Duration::ZERO, |due| left(facts, due)).max(held) {
+    match due(cluster, after).map_or(Duration::ZERO, |due| left(facts, due)).max(held) {
         Duration::ZERO => Expiry::Due,
-        left if unseen => Expiry::Unseen(left),
-        left => Expiry::In(left),
+        left if is_observed => Expiry::In(left),
+        left => Expiry::NotYetObserved(left),
     }
 }
 
 /// The latest of installation, claim and reaching Running, plus `after`.
 fn due(cluster: &ClusterDeployment, after: Duration) -> Option<Timestamp> {
     let claimed = cluster.spec.cluster_pool_ref.as_ref().and_then(|pool| Some(pool.claimed_timestamp.as_ref()?.0));
-    let ready = cluster.condition(READY).filter(|ready| ready.status == "True");
-    let ready = ready.and_then(|ready| Some(ready.last_transition_time.as_ref()?.0));
-    let baseline = [cluster.installed_at(), claimed, ready].into_iter().flatten().max()?;
+    let baseline = [cluster.installed_at(), claimed, cluster.true_since(READY)].into_iter().flatten().max()?;
     baseline.checked_add(SignedDuration::try_from(after).ok()?).ok().or(Some(Timestamp::MAX))
 }
 
 /// What to observe before a cluster whose `hibernateAfter` has expired is put to sleep.
 pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
-    if gate(facts).is_some() || sync_sets(facts).is_some() {
-        return None;
-    }
-    if is_fake(facts) {
+    if gate(facts).is_some() || sync_sets(facts).is_some() || is_fake(facts) {
         return None;
     }
     if put_off(facts).is_some() {
@@ -142,7 +133,7 @@ pub(super) fn sleep_now(facts: &Facts<'_>) -> Plan {
     let after = facts.cluster.spec.hibernate_after.as_deref().and_then(|text| parse_positive(text).ok());
     let because = format!("hibernateAfter {} has passed", go_string(after.unwrap_or_default()));
     Plan { notice: Some(Notice::normal("HibernateAfterExpired", because.clone())), ..Plan::default() }
-        .acting(Action::SetPowerState { to: Power::Hibernating, because })
+        .acting(Action::SetPowerState(Power::Hibernating, because))
         .again(Duration::ZERO)
 }
 

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use shared::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping};
 use shared::cloud::{Instance, Inventory, Verb};
-use shared::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, age, reason};
+use shared::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, reason};
 use shared::hive::data::Unit;
 use shared::text::name_some;
 
 use super::facts::{Drift, Facts};
 use super::gate::{gate, missing_cluster_sync};
-use super::plan::{Action, Need, Notice, Plan, poll, with_others};
+use super::plan::{Need, Notice, Plan, poll, with_others};
 
 /// Reason of the report about instances that another party has started.
 const DRIFT: &str = "StartedWhileAsleep";
@@ -18,12 +18,12 @@ const DRIFT: &str = "StartedWhileAsleep";
 /// Whether the sleep has yet to begin: H reports none.
 pub(super) fn begins(facts: &Facts<'_>) -> bool {
     const BEGUN: &[&str] = &[reason::STOPPING, reason::WAITING_FOR_MACHINES_TO_STOP, reason::FAILED_TO_STOP];
-    !facts.is(HIBERNATING) && !BEGUN.contains(&facts.reason(HIBERNATING))
+    !facts.cluster.is_true(HIBERNATING) && !BEGUN.contains(&facts.cluster.reason(HIBERNATING))
 }
 
 pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
     let waits = begins(facts) && gate(facts).is_some();
-    (facts.machines.is_none() && !waits).then_some(Need::Machines { max_age: Duration::ZERO })
+    (facts.machines.is_none() && !waits).then_some(Need::Machines(Duration::ZERO))
 }
 
 pub(super) fn decide(facts: &Facts<'_>) -> Plan {
@@ -55,27 +55,26 @@ fn drift(facts: &Facts<'_>, machines: &Inventory) -> Option<Notice> {
     let names = name_some(&started, 5);
     let message =
         format!("the cluster is hibernating, but {names} were started by another party; each is billed while it runs");
-    (facts.is(HIBERNATING) && !started.is_empty()).then(|| Notice::warning(DRIFT, message))
+    (facts.cluster.is_true(HIBERNATING) && !started.is_empty()).then(|| Notice::warning(DRIFT, message))
 }
 
 fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let total = machines.instances.len();
-    let result = match (machines.instances.len(), machines.lost_spot) {
-        (count, 0) if machines.instances.iter().all(|i| i.recorded) => {
-            format!("{count} instances deleted and recorded")
-        }
-        (count, 0) => format!("{count} instances stopped"),
-        (count, lost) => format!("{count} instances stopped, {lost} one-time spot instances terminated"),
+    let result = match machines.lost_spot {
+        0 if machines.instances.iter().all(|i| i.recorded) => format!("{total} instances deleted and recorded"),
+        0 => format!("{total} instances stopped"),
+        lost => format!("{total} instances stopped, {lost} one-time spot instances terminated"),
     };
     // The cloud forgets what was terminated. What was said when the cluster fell asleep stays.
     let reported = facts.cluster.condition(PROGRESS).is_some_and(|progress| progress.status == "False");
+    let is_asleep = facts.cluster.is_true(HIBERNATING);
     let status = PowerStatus::stopped();
-    let status = if reported && facts.is(HIBERNATING) {
+    let status = if reported && is_asleep {
         status
     } else {
         status.done(reason::HIBERNATING, result).counting(Unit::Instances, 0, total)
     };
-    Plan::report(status).again(facts.settings.steady).settling(facts.is(HIBERNATING), machines)
+    Plan::report(status).again(facts.settings.steady).settling(is_asleep, machines)
 }
 
 /// Stops what runs, the control plane last. What is on its way up or down is left out: the cloud refuses it, and its
@@ -95,27 +94,27 @@ fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let (failure, held_back) = facts.failure(verb);
     let failure = failure.filter(|_| waits);
 
-    let begins = !matches!(facts.reason(HIBERNATING), reason::STOPPING | reason::WAITING_FOR_MACHINES_TO_STOP);
+    let begins = !matches!(facts.cluster.reason(HIBERNATING), reason::STOPPING | reason::WAITING_FOR_MACHINES_TO_STOP);
     let left = machines.not_in_state(&[Stopped]);
     let status = match &failure {
         Some(error) => PowerStatus::failed_to_stop(&error.message),
         None if begins => PowerStatus::stopping(),
         None => PowerStatus::waiting_for_machines_to_stop(&left),
     };
-    let began = facts.cluster.condition(HIBERNATING).filter(|_| !begins).and_then(|h| h.last_probe_time.as_ref());
-    let since = began.map_or(Duration::ZERO, |then| age(then.0, facts.now));
+    let began = facts.cluster.probed_at(HIBERNATING).filter(|_| !begins);
+    let since = began.map_or(Duration::ZERO, |then| facts.age(then));
     let what = failure.as_ref().and_then(|error| reason::delay(error.kind)).unwrap_or("MachinesToStop");
     let status = status.awaiting(what, waiting(machines));
     let status = status.counting(Unit::Instances, left.len(), machines.instances.len());
     let plan = Plan::report(status).again_or_retry(poll(since), held_back);
-    match (held_back, verb) {
-        (Some(_), _) => plan,
-        (None, Verb::Terminate) => plan.moving(Action::Terminate, [lost, Vec::new()]),
-        (None, _) if facts.was_refused(verb) => {
+    match verb {
+        _ if held_back.is_some() => plan,
+        Verb::Terminate => plan.moving(verb, [lost, vec![]]),
+        _ if facts.was_refused(verb) => {
             let moved = machines.instances.iter().any(|i| i.control_plane && matches!(i.state, Stopping | Stopped));
-            plan.moving(Action::Stop, [with_others(workers, control_plane, moved), vec![]])
+            plan.moving(verb, [with_others(workers, control_plane, moved), vec![]])
         }
-        (None, _) => plan.moving(Action::Stop, [workers, control_plane]),
+        _ => plan.moving(verb, [workers, control_plane]),
     }
 }
 

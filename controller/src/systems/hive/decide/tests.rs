@@ -178,11 +178,11 @@ fn attempt(verb: Verb, seconds_ago: i64, failure: Option<CloudError>, failures: 
 const AWAKE: [(bool, i64, bool); 2] = [(true, -1, false), (true, -2, false)];
 
 fn stop(ids: &[&str]) -> Action {
-    Action::Stop(ids.iter().map(|id| (*id).into()).collect())
+    Action::Move(Verb::Stop, ids.iter().map(|id| (*id).into()).collect())
 }
 
 fn start(ids: &[&str]) -> Action {
-    Action::Start(ids.iter().map(|id| (*id).into()).collect())
+    Action::Move(Verb::Start, ids.iter().map(|id| (*id).into()).collect())
 }
 
 /// H.reason, R.reason, P of a plan.

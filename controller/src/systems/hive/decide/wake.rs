@@ -13,7 +13,7 @@ use shared::text::name_some;
 
 use super::facts::{Facts, resume_started};
 use super::gate::{gate, missing_cluster_sync};
-use super::plan::{Action, Need, Notice, Plan, Watch, poll, with_others};
+use super::plan::{Need, Notice, Plan, Watch, poll, with_others};
 
 /// A sign of life that is further in the future than this comes from a wrong clock.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(10);
@@ -50,10 +50,10 @@ enum Step {
 
 impl Step {
     fn of(facts: &Facts<'_>) -> Self {
-        if facts.reason(HIBERNATING) != reason::RESUMING_OR_RUNNING {
+        if facts.cluster.reason(HIBERNATING) != reason::RESUMING_OR_RUNNING {
             return Self::Begin;
         }
-        match facts.reason(READY) {
+        match facts.cluster.reason(READY) {
             reason::RUNNING => Self::Awake,
             reason::WAITING_FOR_NODES => Self::Nodes,
             reason::PAUSING => Self::Pause,
@@ -72,7 +72,7 @@ pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
         None if step == Step::Begin && gate(facts).is_some() => None,
         None => {
             let past_machines = matches!(step, Step::Nodes | Step::Pause | Step::Operators);
-            Some(Need::Machines { max_age: if past_machines { MACHINES_MAX_AGE } else { Duration::ZERO } })
+            Some(Need::Machines(if past_machines { MACHINES_MAX_AGE } else { Duration::ZERO }))
         }
         // The nodes and operators of a steady cluster are not read; the first pass of a wake reports, the next one asks
         // the spoke.
@@ -93,14 +93,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
         Err(plan) => return *plan,
     };
     let plan = match step {
-        // A machine that an autoscaler creates or removes does not change the state of the cluster; one that was
-        // started here is awaited.
-        Step::Awake
-            if machines.in_state(&[Stopped, Stopping, Halted]).is_empty()
-                && (run(facts, machines) || !has_started(facts)) =>
-        {
-            awake(facts, machines)
-        }
+        Step::Awake if stays_awake(facts, machines) => awake(facts, machines),
         Step::Begin => {
             let notice = missing_cluster_sync(facts);
             Plan { notice, ..start(facts, machines, PowerStatus::starting()) }
@@ -124,11 +117,16 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     Plan { watch: watch(facts, machines, step), ..plan }
 }
 
+/// A machine that an autoscaler creates or removes does not change the state of a cluster that is awake; one that was
+/// started here is awaited.
+fn stays_awake(facts: &Facts<'_>, machines: &Inventory) -> bool {
+    machines.in_state(&[Stopped, Stopping, Halted]).is_empty() && (run(facts, machines) || !has_started(facts))
+}
+
 /// Whether machines were started since the cluster has been awake: an accepted start is no outcome.
 fn has_started(facts: &Facts<'_>) -> bool {
-    let awake_since = facts.cluster.condition(READY).and_then(|ready| ready.last_transition_time.as_ref());
     let started = facts.tried.as_ref().filter(|tried| tried.verb == Verb::Start);
-    started.zip(awake_since).is_some_and(|(started, since)| started.at >= since.0)
+    started.zip(facts.cluster.changed_at(READY)).is_some_and(|(started, since)| started.at >= since)
 }
 
 /// Whether all machines run. A machine of unknown state delays a wake for a bounded time.
@@ -138,10 +136,9 @@ fn run(facts: &Facts<'_>, machines: &Inventory) -> bool {
 
 /// The watch of the spoke starts as soon as its machines run.
 fn watch(facts: &Facts<'_>, machines: &Inventory, step: Step) -> Watch {
-    let ready = facts.cluster.condition(READY).filter(|ready| ready.status == "True");
-    let ready = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| facts.age(time.0));
+    let ready = facts.cluster.true_since(READY);
     match step {
-        Step::Awake if ready.is_some_and(|since| since < CSR_APPROVAL_PERIOD) => Watch::Certificates,
+        Step::Awake if ready.is_some_and(|since| facts.age(since) < CSR_APPROVAL_PERIOD) => Watch::Certificates,
         Step::Machines | Step::Nodes | Step::Pause | Step::Operators if may_answer(machines) => Watch::Everything,
         _ => Watch::Nothing,
     }
@@ -167,30 +164,24 @@ fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
         Some(error) => PowerStatus::failed_to_start(&error.message),
         None => status,
     };
-    let waiting = format!("{} of {} instances are not running: ", left.len(), machines.instances.len());
-    let waiting = waiting + &name_some(&left, 10);
+    let (count, all) = (left.len(), machines.instances.len());
+    let waiting = format!("{count} of {all} instances are not running: {}", name_some(&left, 10));
     let no_room = failure.as_ref().is_some_and(|error| error.kind == CloudErrorKind::Capacity);
     let what = failure.as_ref().and_then(|error| reason::delay(error.kind)).unwrap_or("Machines");
-    let status = if left.is_empty() {
-        status
-    } else {
-        status.awaiting(what, waiting).counting(Unit::Instances, left.len(), machines.instances.len())
-    };
+    let status =
+        if left.is_empty() { status } else { status.awaiting(what, waiting).counting(Unit::Instances, count, all) };
 
     let begins = matches!(Step::of(facts), Step::Begin | Step::Awake);
-    let pause = match (left.is_empty(), begins) {
-        (true, _) => Duration::ZERO,
-        (false, true) => poll(Duration::ZERO),
-        (false, false) => poll(since_start(facts)),
-    };
+    let since = if begins { Duration::ZERO } else { since_start(facts) };
+    let pause = if left.is_empty() { Duration::ZERO } else { poll(since) };
     let plan = Plan::report(status).again_or_retry(pause, held_back);
     match held_back {
         // Without room for any machine of the control plane, workers would only be billed.
         None if facts.was_refused(Verb::Start) && !(no_room && machines.all_of(Stopped, |i| i.control_plane)) => {
             let moved = machines.instances.iter().any(|i| !i.control_plane && matches!(i.state, Pending | Running));
-            plan.moving(Action::Start, [with_others(control_plane, workers, moved), vec![]])
+            plan.moving(Verb::Start, [with_others(control_plane, workers, moved), vec![]])
         }
-        None => plan.moving(Action::Start, [control_plane, workers]),
+        None => plan.moving(Verb::Start, [control_plane, workers]),
         Some(_) => plan,
     }
 }
@@ -250,21 +241,18 @@ fn operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step)
         _ => pause,
     };
     if silent.is_empty() || left.is_zero() {
-        return well(facts, machines, spoke);
+        return await_healthy_operators(facts, machines, spoke);
     }
-    let names = format!(
-        "{} of {} cluster operators have given no sign of life since the wake began: ",
-        silent.len(),
-        spoke.operators.len()
-    );
-    let names = names + &name_some(silent.iter().map(|operator| &operator.name), 10);
+    let (count, all) = (silent.len(), spoke.operators.len());
+    let names = name_some(silent.iter().map(|operator| &operator.name), 10);
+    let names = format!("{count} of {all} cluster operators have given no sign of life since the wake began: {names}");
     let provable = silent.iter().all(|operator| operator.leased) && step != Step::Pause;
     let status = if provable { PowerStatus::waiting_for_operators() } else { PowerStatus::pausing(pause) };
-    let status = status.awaiting("SignsOfLife", names).counting(Unit::Operators, silent.len(), spoke.operators.len());
+    let status = status.awaiting("SignsOfLife", names).counting(Unit::Operators, count, all);
     Plan::report(status).again(left.min(poll(since_start(facts))))
 }
 
-fn well(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke) -> Plan {
+fn await_healthy_operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke) -> Plan {
     let unwell = spoke.operators.iter().filter(|operator| !operator.unwell.is_empty());
     let unwell: Vec<String> = unwell.map(|o| format!("{} ({})", o.name, o.unwell.join(", "))).collect();
     let settled = spoke.operators_well_since.map_or(Duration::ZERO, |since| facts.age(since));
@@ -274,15 +262,12 @@ fn well(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke) -> Plan {
     }
     let status = PowerStatus::waiting_for_operators();
     if unwell.is_empty() {
-        return Plan::report(
-            status.awaiting("ClusterOperators", "all cluster operators are ready; waiting for them to stay ready"),
-        )
-        .by(left);
+        let names = "all cluster operators are ready; waiting for them to stay ready";
+        return Plan::report(status.awaiting("ClusterOperators", names)).by(left);
     }
-    let names = format!("{} of {} cluster operators are not ready: ", unwell.len(), spoke.operators.len());
-    let names = names + &name_some(&unwell, 5);
-    let status = status.awaiting("ClusterOperators", names);
-    let status = status.counting(Unit::Operators, unwell.len(), spoke.operators.len());
+    let (count, all) = (unwell.len(), spoke.operators.len());
+    let names = format!("{count} of {all} cluster operators are not ready: {}", name_some(&unwell, 5));
+    let status = status.awaiting("ClusterOperators", names).counting(Unit::Operators, count, all);
     Plan::report(status).again(poll(since_start(facts)))
 }
 
@@ -301,7 +286,7 @@ fn awake(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let count = machines.instances.len();
     let status = PowerStatus::running().done(reason::RUNNING, format!("{count} instances running"));
     let status = status.counting(Unit::Instances, 0, count);
-    Plan::report(status).again(facts.settings.steady).settling(facts.is(READY), machines)
+    Plan::report(status).again(facts.settings.steady).settling(facts.cluster.is_true(READY), machines)
 }
 
 /// Ready is believed only with a sign of life from after the node's start: what etcd holds may be from before the
@@ -335,7 +320,7 @@ fn since_start(facts: &Facts<'_>) -> Duration {
 }
 
 fn paused_for(facts: &Facts<'_>) -> Duration {
-    let paused = facts.cluster.condition(READY).and_then(|r| r.last_probe_time.as_ref());
     // A pause that has yet to begin was written by a clock that was set back since.
-    paused.filter(|then| then.0 <= facts.now).map_or(Duration::MAX, |then| facts.age(then.0))
+    let paused = facts.cluster.probed_at(READY).filter(|then| *then <= facts.now);
+    paused.map_or(Duration::MAX, |then| facts.age(then))
 }

@@ -4,7 +4,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 use serde_json::json;
-use shared::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, ClusterMetadata, ControlPlaneConfig};
+use shared::hive::api::{
+    ClusterDeploymentSpec, ClusterDeploymentStatus, ClusterMetadata, Condition, ControlPlaneConfig,
+};
 
 use super::*;
 

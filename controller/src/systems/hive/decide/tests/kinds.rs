@@ -27,7 +27,7 @@ fn with<'a>(cluster: &'a ClusterDeployment, machines: &[(Kind, InstanceState)]) 
 }
 
 fn terminate(ids: &[&str]) -> Action {
-    Action::Terminate(ids.iter().map(|id| (*id).into()).collect())
+    Action::Move(Verb::Terminate, ids.iter().map(|id| (*id).into()).collect())
 }
 
 fn progress(plan: &Plan) -> &str {
@@ -116,7 +116,7 @@ fn a_stop_that_fails_leaves_spot_machines_alone() {
     let cluster = asleep(("False", reason::STOPPING));
     for seconds_ago in [1, 60] {
         let plan = decide(&with(&cluster, &[(CP, Running), (ONCE, Running)]).failed(Verb::Stop, seconds_ago));
-        assert!(plan.actions.iter().all(|action| !matches!(action, Action::Terminate(_))));
+        assert!(plan.actions.iter().all(|action| !matches!(action, Action::Move(Verb::Terminate, _))));
         assert_eq!(says(&plan).0, reason::FAILED_TO_STOP);
     }
     let plan = decide(&with(&cluster, &[(CP, Stopped), (ONCE, Running)]).failed(Verb::Terminate, 1));
@@ -173,7 +173,7 @@ fn workers_are_not_started_for_a_control_plane_without_room() {
             .actions
             .into_iter()
             .map(|action| match action {
-                Action::Start(ids) => ids,
+                Action::Move(Verb::Start, ids) => ids,
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -203,26 +203,26 @@ proptest! {
         }
         let kind = |id: &String| machines[id.strip_prefix("i-").unwrap().parse::<usize>().unwrap()];
         let plan = decide(&facts);
-        let terminates = plan.actions.iter().any(|action| matches!(action, Action::Terminate(_)));
+        let terminates = plan.actions.iter().any(|action| matches!(action, Action::Move(Verb::Terminate, _)));
         for action in &plan.actions {
             match action {
-                Action::Terminate(ids) => {
+                Action::Move(Verb::Terminate, ids) => {
                     prop_assert_eq!(cluster.desired(), Power::Hibernating);
                     prop_assert!(!ids.is_empty() && ids.iter().all(|id| kind(id).0 == ONCE));
                     let mut rest = machines.iter().filter(|(kind, _)| *kind != ONCE);
                     prop_assert!(rest.all(|(_, state)| !matches!(state, Running | Pending)));
                 }
-                Action::Stop(ids) => prop_assert!(!terminates && ids.iter().all(|id| kind(id).0 != ONCE && kind(id).1 == Running)),
-                Action::Start(ids) => prop_assert!(ids.iter().all(|id| kind(id).1 == Stopped)),
-                Action::SetPowerState { .. } | Action::Settle => {}
+                Action::Move(Verb::Stop, ids) => prop_assert!(!terminates && ids.iter().all(|id| kind(id).0 != ONCE && kind(id).1 == Running)),
+                Action::Move(Verb::Start, ids) => prop_assert!(ids.iter().all(|id| kind(id).1 == Stopped)),
+                Action::SetPowerState(..) | Action::Settle => {}
             }
         }
         if facts.was_refused(Verb::Stop) || facts.was_refused(Verb::Start) {
             return Ok(()); // all at once then
         }
         let groups = plan.actions.iter().filter_map(|action| match action {
-            Action::Stop(ids) => Some((true, ids)),
-            Action::Start(ids) => Some((false, ids)),
+            Action::Move(Verb::Stop, ids) => Some((true, ids)),
+            Action::Move(Verb::Start, ids) => Some((false, ids)),
             _ => None,
         });
         for (place, (stops, ids)) in groups.enumerate() {

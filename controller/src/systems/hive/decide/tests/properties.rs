@@ -86,19 +86,19 @@ proptest! {
         for action in &plan.actions {
             let machines = facts.machines.as_ref().unwrap().as_ref().unwrap();
             match action {
-                Action::Stop(ids) => {
+                Action::Move(Verb::Stop, ids) => {
                     prop_assert_eq!(cluster.desired(), Power::Hibernating);
                     prop_assert_eq!(ids, &machines.to_stop(|_| true));
                     prop_assert!(lifecycle == Lifecycle::Recreate || *ids == machines.in_state(&[Running]));
                 }
-                Action::Start(ids) => {
+                Action::Move(Verb::Start, ids) => {
                     prop_assert_eq!(cluster.desired(), Power::Running);
                     prop_assert_eq!(ids, &machines.to_start(|_| true));
                     prop_assert!(lifecycle == Lifecycle::Recreate || *ids == machines.in_state(&[Stopped]));
                 }
-                Action::Terminate(_) => prop_assert!(false, "there is no spot instance"),
-                Action::Settle => prop_assert!(machines.owed && (facts.is(READY) || facts.is(HIBERNATING))),
-                Action::SetPowerState { to, .. } => prop_assert_ne!(cluster.desired(), *to),
+                Action::Move(Verb::Terminate, _) => prop_assert!(false, "there is no spot instance"),
+                Action::Settle => prop_assert!(machines.owed && (cluster.is_true(READY) || cluster.is_true(HIBERNATING))),
+                Action::SetPowerState(to, _) => prop_assert_ne!(cluster.desired(), *to),
             }
         }
         if cluster.spec.power_state.as_deref() == Some("Hibernating") && says_done(&plan, "Hibernating") && !cluster.annotation_is_true(FAKE_CLUSTER) {
@@ -132,7 +132,7 @@ proptest! {
             let facts = facts(&cluster).found(lifecycle, Listing { instances, ..Listing::default() });
             let plan = decide(&facts);
             for action in &plan.actions {
-                let Action::Stop(ids) = action else { panic!("{action:?}") };
+                let Action::Move(Verb::Stop, ids) = action else { panic!("{action:?}") };
                 for id in ids {
                     let state = &mut states[id.strip_prefix("i-").unwrap().parse::<usize>().unwrap()];
                     *state = stopped_by(lifecycle, *state);

@@ -45,7 +45,7 @@ fn decided(cluster: &ClusterDeployment, sync: Sync, upgrade: Option<Upgrade>) ->
 }
 
 fn sets(to: Power, because: &str) -> Vec<Action> {
-    vec![Action::SetPowerState { to, because: because.into() }]
+    vec![Action::SetPowerState(to, because.into())]
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn azure_without_infrastructure_is_unsupported() {
 #[test]
 fn row_9_waits_for_the_cluster_sync_but_not_for_ever() {
     let running = told(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
-    let slept = told(cluster("Running"), ("True", reason::HIBERNATING), ("False", "StoppingOrHibernating"));
-    let missing = |seconds: i64| Sync::Missing { since: at(-seconds) };
+    let slept = told(cluster("Running"), ("True", reason::HIBERNATING), ("False", reason::STOPPING_OR_HIBERNATING));
+    let missing = |seconds: i64| Sync::Missing(at(-seconds));
     for (case, cluster, sync, waits) in [
         ("sleep, just missed", installed(running.clone(), HOUR), missing(0), true),
         ("sleep, missed for a minute", installed(running.clone(), HOUR), missing(60), false),
@@ -86,7 +86,7 @@ fn row_9_waits_for_the_cluster_sync_but_not_for_ever() {
         let status = plan.status.unwrap_or_default();
         assert_eq!(status.power_state.is_none(), waits, "{case}: H, R and P are left as they are");
         let warned = plan.notice.is_some_and(|notice| notice.reason == "ClusterSyncMissing");
-        assert_eq!(warned, !waits && matches!(sync, Sync::Missing { .. }), "{case}");
+        assert_eq!(warned, !waits && matches!(sync, Sync::Missing(_)), "{case}");
     }
     let midway = asleep(("False", reason::STOPPING));
     assert!(!decided(&midway, missing(0), None).actions.is_empty(), "what has begun goes on");
@@ -169,7 +169,7 @@ fn row_11_hibernate_after() {
 fn row_12a_comes_before_row_12c() {
     let young = sleeps_after(installed(fresh("Running"), 8 * MINUTE), "1m");
     for (case, cluster, sync, says_first) in [
-        ("due, no syncsets", young.clone(), Sync::Missing { since: at(0) }, None),
+        ("due, no syncsets", young.clone(), Sync::Missing(at(0)), None),
         ("due but not applied", young.clone(), Sync::NotApplied, Some("SyncSetsNotApplied")),
         ("due, fake but not applied", fake(young), Sync::NotApplied, Some("SyncSetsNotApplied")),
     ] {
@@ -211,7 +211,7 @@ fn wakes_when_the_user_said() {
         ("not a time", annotated(asleep.clone(), keys::WAKE_AT, "tomorrow"), false, None),
     ] {
         let plan = decide(&facts(&cluster).machines_are(&[Stopped]));
-        let wake = matches!(plan.actions.as_slice(), [Action::SetPowerState { to: Power::Running, .. }]);
+        let wake = matches!(plan.actions.as_slice(), [Action::SetPowerState(Power::Running, _)]);
         assert_eq!((wake, plan.due), (wakes, left), "{case}");
     }
     let running = annotated(awake_since(HOUR), keys::WAKE_AT, &at(-HOUR).to_string());
@@ -243,7 +243,7 @@ fn a_scheduled_wake_from_an_earlier_sleep_is_ignored_and_reported() {
         ("the request is of an earlier sleep", requested_at(wake_at(begins, -1), -2 * HOUR), false, true),
     ] {
         let plan = decide(&facts(&cluster).machines_are(&[Stopped]));
-        let wake = matches!(plan.actions.as_slice(), [Action::SetPowerState { to: Power::Running, .. }]);
+        let wake = matches!(plan.actions.as_slice(), [Action::SetPowerState(Power::Running, _)]);
         let reported = plan.notice.is_some_and(|notice| notice.reason == "WakeAtIgnored");
         assert_eq!((wake, reported), (wakes, ignored), "{case}");
     }

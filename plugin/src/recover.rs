@@ -44,13 +44,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::annotation::{annotation, keys};
+pub use shared::fdb::admission::Kind as Kept;
 use shared::fdb::api::ProcessGroup;
 use shared::fdb::suspension::{RECOVERY_KEEPS, Stamp};
 
 pub use self::facts::Facts;
 use self::object::deleted_at;
-pub use self::patch::{Edit, Kept};
-pub use self::presence::{Lost, Missing, is_left_excluded, lacks, outdated, removed_again};
+pub use self::patch::Edit;
+pub use self::presence::{Missing, Unrecoverable, is_left_excluded, lacks, outdated, removed_again};
 use self::presence::{claim_is_there, unreported};
 use self::record::{Held, Record};
 
@@ -104,14 +105,14 @@ pub enum Step {
 ///
 /// # Errors
 /// When it cannot be finished.
-pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) -> Result<Vec<Step>, Lost> {
+pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) -> Result<Vec<Step>, Unrecoverable> {
     for held in &record.groups {
         claim_is_there(facts, held)?;
     }
     let skipping = facts.cluster.spec.skip == Some(true);
     let recorded = facts.record();
     if skipping && !recorded.as_ref().is_some_and(|recorded| recorded.skipped) {
-        return hold(facts, record, false).map(|held| vec![held]).ok_or(Lost::ForeignSkip);
+        return hold(facts, record, false).map(|held| vec![held]).ok_or(Unrecoverable::ForeignSkip);
     }
     let record = &record.unless_done(recorded.as_ref(), facts.cluster);
     // What another run has done counts; a group that is marked again is excluded again.
@@ -185,17 +186,11 @@ fn hold(facts: &Facts<'_>, record: &Record, back: bool) -> Option<Step> {
     {
         return None;
     }
+    let is_stale = |object: &Value| deleted_at(object).is_none() && !is_fresh(object, facts.now);
     let mut edits = Vec::new();
     for held in &record.groups {
-        let stale = |object: &Value| !is_fresh(object, facts.now);
-        let claims = facts.claims_of(&held.group).into_iter().filter(|claim| deleted_at(claim).is_none());
-        for claim in claims.filter(|claim| stale(claim)) {
-            edits.push(patch::hold(Kept::Claim, claim, facts, held));
-        }
-        let service = facts.service_of(&held.pod).filter(|service| deleted_at(service).is_none());
-        if let Some(service) = service.filter(|service| stale(service)) {
-            edits.push(patch::hold(Kept::Service, service, facts, held));
-        }
+        let stale = facts.kept_of(held).filter(|(_, object)| is_stale(object));
+        edits.extend(stale.map(|(kind, object)| patch::hold(kind, object, facts, held)));
     }
     (!edits.is_empty()).then_some(Step::Hold(edits))
 }
@@ -212,14 +207,6 @@ fn is_fresh(object: &Value, now: Timestamp) -> bool {
 
 /// R12.
 fn clear(facts: &Facts<'_>, record: &Record) -> Vec<Edit> {
-    let mut edits = Vec::new();
-    for held in &record.groups {
-        for claim in facts.claims_of(&held.group) {
-            edits.extend(patch::clear(Kept::Claim, claim, record, facts.now));
-        }
-        if let Some(service) = facts.service_of(&held.pod) {
-            edits.extend(patch::clear(Kept::Service, service, record, facts.now));
-        }
-    }
-    edits
+    let objects = record.groups.iter().flat_map(|held| facts.kept_of(held));
+    objects.filter_map(|(kind, object)| patch::clear(kind, object, record, facts.now)).collect()
 }

@@ -1,7 +1,7 @@
 //! What can go wrong with process groups, and which exit code that is.
 
 use super::exit::Exit;
-use crate::recover::Lost;
+use crate::recover::Unrecoverable;
 use crate::recover::check::Refusal;
 
 /// Why process groups are not, or not wholly, brought back.
@@ -44,7 +44,7 @@ pub(crate) enum FdbError {
     #[error("{cluster}: nothing was changed: you do not have permission to {}", missing.join(", nor "))]
     Rights { cluster: String, missing: Vec<String> },
     #[error("{cluster}: {lost}")]
-    Lost { cluster: String, lost: Box<Lost> },
+    Unrecoverable { cluster: String, lost: Box<Unrecoverable> },
     #[error(
         "{cluster}: the operator has reverted the recovery {times} times. Find out why it marks the group again (its log, \
          spec.processCounts, NodeTaintReplacing and failed conditions in the cluster's status), then run this command again. The \

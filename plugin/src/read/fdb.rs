@@ -37,8 +37,7 @@ impl DatabaseSnapshot {
     /// Reads what belongs to a cluster.
     pub(crate) async fn around(hub: &Hub, namespace: &str, object: Value) -> Result<Self, Problem> {
         let cluster = read(&object)?;
-        let labels: Vec<String> = cluster.match_labels().iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let labels = labels.join(",");
+        let labels = cluster.selector();
         let list = |kind| hub.list(Resource::preferred(kind), Some(namespace), "", &labels);
         let (claims, services, pods) = tokio::try_join!(list(&CLAIM), list(&SERVICE), list(&POD))?;
         Ok(Self {

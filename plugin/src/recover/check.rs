@@ -39,94 +39,42 @@ pub struct Place {
 }
 
 /// Why a recovery is not begun.
+#[allow(missing_docs, reason = "the message says what each field is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No such group.
     #[error("{cluster} has no process group {id:?}; {known}")]
-    Unknown {
-        /// The cluster.
-        cluster: String,
-        /// What was asked for.
-        id: String,
-        /// Who is suspended.
-        known: String,
-    },
+    Unknown { cluster: String, id: String, known: String },
     /// It is not marked.
     #[error("{id} is not suspended: it is not marked for removal, and {state}")]
-    NotMarked {
-        /// The group.
-        id: String,
-        /// How it is.
-        state: String,
-    },
+    NotMarked { id: String, state: String },
     /// Its Pod is still there.
     #[error(
         "{id} is not suspended yet: it is marked for removal{excluded}, and its Pod {pod} still runs. The operator removes a marked \
          group even without its ID in spec.processGroupsToRemove: wait until status shows it as suspended, then run this again"
     )]
-    PodRuns {
-        /// The group.
-        id: String,
-        /// Its Pod.
-        pod: String,
-        /// ` and excluded`, or nothing.
-        excluded: &'static str,
-    },
+    PodRuns { id: String, pod: String, excluded: &'static str },
     /// Its class has no volumes.
     #[error("{id} has nothing to bring back: process groups of class {class} have no volume")]
-    Stateless {
-        /// The group.
-        id: String,
-        /// Its class.
-        class: String,
-    },
+    Stateless { id: String, class: String },
     /// Its volume has gone.
     #[error("{id}: too late: its PersistentVolumeClaim does not exist any more{since}")]
-    Gone {
-        /// The group.
-        id: String,
-        /// `; the operator began to delete it at ...`, or nothing.
-        since: String,
-    },
+    Gone { id: String, since: String },
     /// Its volume goes.
     #[error("{id}: too late: its PersistentVolumeClaim {claim} was deleted at {since}; {volume}")]
-    Going {
-        /// The group.
-        id: String,
-        /// The claim.
-        claim: String,
-        /// Its deletionTimestamp.
-        since: String,
-        /// Where the data may still be.
-        volume: String,
-    },
+    Going { id: String, claim: String, since: String, volume: String },
     /// An ID that no Pod name can be made of.
     #[error("{0} is not an ID that the operator gives (PREFIX-CLASS-NUMBER): cannot derive its Pod and volume from it")]
     OddId(String),
     /// Somebody else has the operator skip it.
     #[error("{}", skipped(.place, *.held))]
-    Skipped {
-        /// The cluster.
-        place: Place,
-        /// Whether the volumes are held by now.
-        held: bool,
-    },
+    Skipped { place: Place, held: bool },
     /// Our own annotation was edited.
     #[error("{cluster}: annotation {key} is malformed, probably edited by hand. Remove it, and set spec.skip to false")]
-    Unreadable {
-        /// The cluster.
-        cluster: String,
-        /// The annotation.
-        key: &'static str,
-    },
+    Unreadable { cluster: String, key: &'static str },
     /// The cluster goes.
     #[error("{cluster} has been terminating since {since}: its groups cannot be recovered")]
-    Deleted {
-        /// The cluster.
-        cluster: String,
-        /// Its deletionTimestamp.
-        since: String,
-    },
+    Deleted { cluster: String, since: String },
     /// Its replacement cannot be determined.
     #[error(transparent)]
     Replace(#[from] ReplaceError),
@@ -183,14 +131,13 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    if skipped {
-        record.groups.extend(coming);
-        return Ok(Goal { record, choices: Vec::new(), unfinished, recovered, skipped });
-    }
-    date(facts, recorded.as_ref(), &mut coming);
-    let choices = replace::decide(facts, &record, ids, &coming, wanted).map_err(|error| vec![error.into()])?;
-    if *wanted != Wanted::Find {
-        replace::leave_alone(facts, &record, &mut coming, &choices);
+    let mut choices = Vec::new();
+    if !skipped {
+        date(facts, recorded.as_ref(), &mut coming);
+        choices = replace::decide(facts, &record, ids, &coming, wanted).map_err(|error| vec![error.into()])?;
+        if *wanted != Wanted::Find {
+            replace::leave_alone(facts, &record, &mut coming, &choices);
+        }
     }
     record.groups.extend(coming);
     Ok(Goal { record, choices, unfinished, recovered, skipped })
@@ -252,8 +199,8 @@ fn state(facts: &Facts<'_>, group: &ProcessGroup) -> Result<Held, Refusal> {
     let id = group.process_group_id.clone();
     let Some(pod) = facts.cluster.pod_name(group) else { return Err(Refusal::OddId(id)) };
     let Some(claim) = facts.claim_of(&id, &pod) else {
-        let since =
-            group.condition(RESOURCES_TERMINATING).and_then(|since| Timestamp::from_second(since.timestamp).ok());
+        let since = group.condition(RESOURCES_TERMINATING);
+        let since = since.and_then(|since| Timestamp::from_second(since.timestamp).ok());
         let since = since.map(|at| format!("; the operator began to delete its resources at {}", format::seconds(at)));
         return Err(Refusal::Gone { id, since: since.unwrap_or_default() });
     };

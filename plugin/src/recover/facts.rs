@@ -4,11 +4,12 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
 use shared::annotation::keys;
+use shared::fdb::admission::Kind as Kept;
 use shared::fdb::api::FoundationDBCluster;
 use shared::record::Format;
 
 use super::object::{self, labels_match, name};
-use super::record::Record;
+use super::record::{Held, Record};
 
 /// Everything a recovery reads. Plain data: no client.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,12 @@ impl<'a> Facts<'a> {
     /// The Service of a group's Pod.
     pub fn service_of(&self, pod: &str) -> Option<&'a Value> {
         self.services.iter().find(|service| name(service) == pod)
+    }
+
+    /// What is held of a group: its claims and its Service.
+    pub(super) fn kept_of(&self, held: &Held) -> impl Iterator<Item = (Kept, &'a Value)> + use<'a> {
+        let service = self.service_of(&held.pod).map(|service| (Kept::Service, service));
+        self.claims_of(&held.group).into_iter().map(|claim| (Kept::Pvc, claim)).chain(service)
     }
 
     /// A Pod by its name.

@@ -69,8 +69,8 @@ fn targets(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
 
 /// Whether the operator excludes by locality: so unless the spec says otherwise, where the version of the database can.
 fn uses_localities(cluster: &FoundationDBCluster) -> bool {
-    let options = cluster.spec.automation_options.as_ref();
-    options.and_then(|options| options.use_localities_for_exclusion).unwrap_or(true) && can_localities(cluster)
+    let chosen = cluster.options().and_then(|options| options.use_localities_for_exclusion);
+    chosen.unwrap_or(true) && can_localities(cluster)
 }
 
 /// 7.1.42 and later of 7.1, 7.3.26 and later. A version that cannot be read is taken for one that cannot: more is
@@ -115,8 +115,7 @@ pub fn orders(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
 }
 
 fn is_global(cluster: &FoundationDBCluster) -> bool {
-    let options = cluster.spec.automation_options.as_ref();
-    options.and_then(|options| options.synchronization_mode.as_deref()) == Some("global")
+    cluster.options().and_then(|options| options.synchronization_mode.as_deref()) == Some("global")
 }
 
 /// The key of a group in one of the lists: prefix, list, the groups' own prefix if they have one, ID.

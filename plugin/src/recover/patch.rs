@@ -6,22 +6,14 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use shared::annotation::{annotation, format, keys};
 use shared::duration::go_string;
+use shared::fdb::admission::Kind as Kept;
 use shared::fdb::api::{FoundationDBCluster, MISSING_POD, MISSING_PROCESSES, ProcessGroup, RESOURCES_TERMINATING};
-use shared::fdb::suspension::{Minimum, RECOVERY, Stamp, Suspension, moment};
+use shared::fdb::suspension::{Minimum, RECOVERY, STAMP, Stamp, Suspension, moment, no_annotations};
 use shared::record::Format;
 
 use super::facts::Facts;
 use super::object::{name, uid, version};
 use super::record::{Held, Record};
-
-/// Which kind of object a hold is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// A `PersistentVolumeClaim`.
-    Claim,
-    /// A Service.
-    Service,
-}
 
 /// An object to be patched, and the JSON merge patch for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,30 +44,21 @@ pub(super) fn hold(kind: Kept, object: &Value, facts: &Facts<'_>, held: &Held) -
         addresses: held.addresses.clone(),
         why: RECOVERY.to_owned(),
     };
-    let annotations = json!({
-        keys::SUSPENDED_AT: moment(facts.now),
-        keys::SUSPENSION: record.text(),
-        keys::RELEASED_AT: null,
-        keys::WOKEN_AT: null,
-        keys::RELEASE: null,
-    });
+    let mut annotations = record.annotations(facts.now);
+    annotations[keys::RELEASE] = Value::Null;
     edit(kind, object, &annotations)
 }
 
 /// R12: our stamps off; on the claim it stays written when it was brought back, also where the controller has taken the
 /// stamps off. None if there is nothing to change.
 pub(super) fn clear(kind: Kept, object: &Value, record: &Record, now: Timestamp) -> Option<Edit> {
-    let present = [keys::SUSPENDED_AT, keys::SUSPENSION, keys::RELEASED_AT, keys::WOKEN_AT];
     let recovered = annotation(object, keys::RECOVERED_AT).and_then(format::time);
     let is_noted = kind == Kept::Service || recovered >= format::time(&record.since);
-    if is_noted && present.iter().all(|key| annotation(object, key).is_none()) {
+    if is_noted && STAMP.iter().all(|key| annotation(object, key).is_none()) {
         return None;
     }
-    let mut annotations = json!({});
-    for key in present {
-        annotations[key] = Value::Null;
-    }
-    if kind == Kept::Claim {
+    let mut annotations = no_annotations();
+    if kind == Kept::Pvc {
         annotations[keys::RECOVERED_AT] = format::seconds(now).into();
     }
     Some(edit(kind, object, &annotations))
@@ -83,7 +66,7 @@ pub(super) fn clear(kind: Kept, object: &Value, record: &Record, now: Timestamp)
 
 /// R11: a change of the claim that wakes the operator.
 pub(super) fn wake(claim: &Value, now: Timestamp) -> Edit {
-    edit(Kept::Claim, claim, &json!({ keys::WOKEN_AT: moment(now) }))
+    edit(Kept::Pvc, claim, &json!({ keys::WOKEN_AT: moment(now) }))
 }
 
 fn edit(kind: Kept, object: &Value, annotations: &Value) -> Edit {
@@ -93,17 +76,13 @@ fn edit(kind: Kept, object: &Value, annotations: &Value) -> Edit {
 
 /// R2: the operator is to skip the cluster, and who is brought back is written beside it.
 pub(super) fn skip(cluster: &FoundationDBCluster, record: &Record) -> Value {
-    let mut patch = begin(cluster);
-    patch.push(annotate(cluster, &Record { skipped: true, ..record.clone() }.text()));
-    patch.push(json!({ "op": "add", "path": "/spec/skip", "value": true }));
-    Value::Array(patch)
+    let record = Record { skipped: true, ..record.clone() };
+    recorded(cluster, Some(&record), Some(true))
 }
 
 /// After R6: only the record.
 pub fn remember(cluster: &FoundationDBCluster, record: &Record) -> Value {
-    let mut patch = begin(cluster);
-    patch.push(annotate(cluster, &record.text()));
-    Value::Array(patch)
+    recorded(cluster, Some(record), None)
 }
 
 /// R4: the IDs out of both lists, those that go for them into the first. None if the lists are so already.
@@ -145,18 +124,15 @@ pub(super) fn status(cluster: &FoundationDBCluster, record: &Record, now: Timest
         }
         let path = |field: &str| format!("/status/processGroups/{at}/{field}");
         patch.push(json!({ "op": "test", "path": path("processGroupID"), "value": group.process_group_id }));
-        for (field, present) in [
+        let marks = [
             ("removalTimestamp", group.removal_timestamp.is_some()),
             ("exclusionTimestamp", group.exclusion_timestamp.is_some()),
             ("exclusionSkipped", group.exclusion_skipped),
-        ] {
-            if present {
-                patch.push(json!({ "op": "remove", "path": path(field) }));
-            }
-        }
+        ];
+        let marks = marks.into_iter().filter(|(_, present)| *present);
+        patch.extend(marks.map(|(field, _)| json!({ "op": "remove", "path": path(field) })));
         let replaced = [RESOURCES_TERMINATING, MISSING_POD, MISSING_PROCESSES];
-        let others =
-            group.process_group_conditions.iter().filter(|condition| !replaced.contains(&condition.type_.as_str()));
+        let others = group.process_group_conditions.iter().filter(|other| !replaced.contains(&other.type_.as_str()));
         let new = [MISSING_POD, MISSING_PROCESSES].map(|type_| json!({ "type": type_, "timestamp": now.as_second() }));
         let conditions: Vec<Value> = others.map(|condition| json!(condition)).chain(new).collect();
         patch.push(json!({ "op": "add", "path": path("processGroupConditions"), "value": conditions }));
@@ -167,43 +143,34 @@ pub(super) fn status(cluster: &FoundationDBCluster, record: &Record, now: Timest
 /// R9: only clusters that were not skipped are taken on, so that is what they go back to. When no group is left to
 /// recover, the record goes, too: a record without groups would not be read as one.
 pub fn resume(cluster: &FoundationDBCluster, record: &Record) -> Value {
-    let mut patch = begin(cluster);
-    if record.groups.is_empty() {
-        patch.extend(unannotate(cluster));
-    } else {
-        patch.push(annotate(cluster, &Record { skipped: false, ..record.clone() }.text()));
-    }
-    patch.push(json!({ "op": "add", "path": "/spec/skip", "value": false }));
-    Value::Array(patch)
+    let record = Record { skipped: false, ..record.clone() };
+    recorded(cluster, Some(&record).filter(|record| !record.groups.is_empty()), Some(false))
 }
 
 /// R12.
 pub(super) fn forget(cluster: &FoundationDBCluster) -> Value {
+    recorded(cluster, None, None)
+}
+
+/// This record on the cluster, or none any more, and with it `spec.skip`. A cluster without annotations has no map to
+/// add one to, and a JSON patch must not remove what is not there.
+fn recorded(cluster: &FoundationDBCluster, record: Option<&Record>, skip: Option<bool>) -> Value {
+    let path = format!("/metadata/annotations/{}", keys::RECOVERY.replace('~', "~0").replace('/', "~1"));
+    let annotations = cluster.metadata.annotations.as_ref();
     let mut patch = begin(cluster);
-    patch.extend(unannotate(cluster));
+    patch.extend(match (record.map(Record::text), annotations) {
+        (Some(text), Some(_)) => Some(json!({ "op": "add", "path": path, "value": text })),
+        (Some(text), None) => {
+            Some(json!({ "op": "add", "path": "/metadata/annotations", "value": { keys::RECOVERY: text } }))
+        }
+        (None, Some(all)) if all.contains_key(keys::RECOVERY) => Some(json!({ "op": "remove", "path": path })),
+        (None, _) => None,
+    });
+    patch.extend(skip.map(|skip| json!({ "op": "add", "path": "/spec/skip", "value": skip })));
     Value::Array(patch)
 }
 
 fn begin(cluster: &FoundationDBCluster) -> Vec<Value> {
     let version = cluster.resource_version().unwrap_or_default();
     vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version })]
-}
-
-/// A cluster without annotations has no map to add one to.
-fn annotate(cluster: &FoundationDBCluster, text: &str) -> Value {
-    if cluster.metadata.annotations.is_none() {
-        return json!({ "op": "add", "path": "/metadata/annotations", "value": { keys::RECOVERY: text } });
-    }
-    json!({ "op": "add", "path": format!("/metadata/annotations/{}", escaped(keys::RECOVERY)), "value": text })
-}
-
-/// None if there is nothing to take off: a JSON patch must not remove what is not there.
-fn unannotate(cluster: &FoundationDBCluster) -> Option<Value> {
-    let path = format!("/metadata/annotations/{}", escaped(keys::RECOVERY));
-    cluster.annotations().contains_key(keys::RECOVERY).then(|| json!({ "op": "remove", "path": path }))
-}
-
-/// A key as part of a JSON pointer.
-fn escaped(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
 }

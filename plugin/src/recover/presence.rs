@@ -25,50 +25,25 @@ pub struct Missing {
 }
 
 /// Why a recovery cannot be finished.
+#[allow(missing_docs, reason = "the message says what each field is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
+pub enum Unrecoverable {
     /// The volume has gone in the middle of it.
     #[error("{group}: its PersistentVolumeClaim was deleted during the recovery, and the data is lost")]
-    NoClaim {
-        /// ID of the process group.
-        group: String,
-    },
+    NoClaim { group: String },
     /// The volume is going.
     #[error("{group}: PersistentVolumeClaim {claim} was deleted at {since} during the recovery; {volume}")]
-    ClaimGoing {
-        /// ID of the process group.
-        group: String,
-        /// Name of the claim.
-        claim: String,
-        /// Its deletionTimestamp.
-        since: String,
-        /// Where the data may still be.
-        volume: String,
-    },
+    ClaimGoing { group: String, claim: String, since: String, volume: String },
     /// Another volume has its name by now.
     #[error(
         "{group}: PersistentVolumeClaim {claim} is not the one that was held (uid {found}, not {wanted}): the old data is gone"
     )]
-    OtherClaim {
-        /// ID of the process group.
-        group: String,
-        /// Name of the claim.
-        claim: String,
-        /// uid that was recorded.
-        wanted: String,
-        /// uid that was found.
-        found: String,
-    },
+    OtherClaim { group: String, claim: String, wanted: String, found: String },
     /// Nothing to copy a Service from.
     #[error(
         "{group}: its Service is gone, and there is no Service of another Pod to copy. Without it the operator cannot create any Pod of the cluster: create Service {service} by hand"
     )]
-    NoSibling {
-        /// ID of the process group.
-        group: String,
-        /// Name that the Service must have.
-        service: String,
-    },
+    NoSibling { group: String, service: String },
     /// Another client has set `spec.skip`.
     #[error(
         "another client set spec.skip to true during the recovery. The volumes are held for {} minutes at least: run this command again to \
@@ -78,7 +53,7 @@ pub enum Lost {
     ForeignSkip,
 }
 
-impl Lost {
+impl Unrecoverable {
     /// The group whose volume is lost, if that is why. Others can come back nevertheless.
     pub fn group(&self) -> Option<&str> {
         match self {
@@ -89,26 +64,16 @@ impl Lost {
 }
 
 /// Whether the volume that a group held is still its volume.
-pub(super) fn claim_is_there(facts: &Facts<'_>, held: &Held) -> Result<(), Lost> {
+pub(super) fn claim_is_there(facts: &Facts<'_>, held: &Held) -> Result<(), Unrecoverable> {
     let group = held.group.clone();
-    let Some(claim) = facts.claim_of(&held.group, &held.pod) else {
-        return Err(Lost::NoClaim { group });
-    };
-    let claim_name = name(claim).to_owned();
-    if uid(claim) != held.claim {
-        return Err(Lost::OtherClaim {
-            group,
-            claim: claim_name,
-            wanted: held.claim.clone(),
-            found: uid(claim).to_owned(),
-        });
+    let Some(object) = facts.claim_of(&held.group, &held.pod) else { return Err(Unrecoverable::NoClaim { group }) };
+    let claim = name(object).to_owned();
+    if uid(object) != held.claim {
+        let (wanted, found) = (held.claim.clone(), uid(object).to_owned());
+        return Err(Unrecoverable::OtherClaim { group, claim, wanted, found });
     }
-    match deleted_at(claim) {
-        None => Ok(()),
-        Some(since) => {
-            Err(Lost::ClaimGoing { group, claim: claim_name, since: since.to_owned(), volume: object::volume(claim) })
-        }
-    }
+    let Some(since) = deleted_at(object).map(ToOwned::to_owned) else { return Ok(()) };
+    Err(Unrecoverable::ClaimGoing { group, claim, since, volume: object::volume(object) })
 }
 
 /// R10: what a group lacks to run on its old volume; none if nothing.

@@ -184,13 +184,10 @@ impl Record {
     /// Those of a class that go and are still there, the furthest on their way first.
     fn going(&self, class: &str, cluster: &FoundationDBCluster) -> Vec<(Way, String)> {
         let of_class = |id: &String| {
-            let group = cluster.group(id).filter(|group| group.process_class == class)?;
-            let way = if group.is_marked() {
-                Way::Begun
-            } else if is_listed(cluster, id) {
-                Way::Ordered
-            } else {
-                Way::Meant
+            let way = match cluster.group(id).filter(|group| group.process_class == class)? {
+                group if group.is_marked() => Way::Begun,
+                _ if is_listed(cluster, id) => Way::Ordered,
+                _ => Way::Meant,
             };
             Some((way, id.clone()))
         };
@@ -237,12 +234,9 @@ impl Held {
             pod,
             claim: claim.to_owned(),
             removal: group.removal_timestamp.clone(),
-            first_removal: None,
-            alone: false,
             fault_domain: group.fault_domain.clone(),
             addresses: group.addresses.clone(),
-            included: false,
-            confirmed: false,
+            ..Self::default()
         }
     }
 

@@ -30,7 +30,7 @@ pub enum Wanted {
 }
 
 /// Groups of one class that have to go, as far as it is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// The class.
     pub class: String,
@@ -52,6 +52,7 @@ pub struct Candidate {
 }
 
 /// Why it cannot be said who goes.
+#[allow(missing_docs, reason = "the message says what each field is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplaceError {
     /// There would be too many, and no group replaced the removed ones.
@@ -60,27 +61,13 @@ pub enum ReplaceError {
          one, probably the recovered one, because no group was created since the removal. Raise spec.processCounts.{class} to \
          {total}, or pass --replacement ID"
     )]
-    TooMany {
-        /// The class.
-        class: String,
-        /// How many the spec asks for.
-        count: i64,
-        /// How many there would be.
-        total: i64,
-        /// The groups that come back.
-        groups: String,
-    },
+    TooMany { class: String, count: i64, total: i64, groups: String },
     /// `--replacement` names a group that does not exist.
     #[error("--replacement {0}: the cluster has no process group of this ID")]
     Unknown(String),
     /// `--replacement` names a group of another class.
     #[error("--replacement {id}: it is of class {class}, and none of the groups to recover is")]
-    OtherClass {
-        /// The ID.
-        id: String,
-        /// Its class.
-        class: String,
-    },
+    OtherClass { id: String, class: String },
     /// `--replacement` names a group that goes already.
     #[error("--replacement {0}: it is being removed already")]
     Marked(String),
@@ -95,18 +82,7 @@ pub enum ReplaceError {
         "--replacement {asked}: the recovery of {groups} was begun at {since} with {recorded} to go in exchange{ordered}. It is \
          finished as it was begun: run this again without --replacement"
     )]
-    Recorded {
-        /// What is asked for now.
-        asked: String,
-        /// The groups that come back.
-        groups: String,
-        /// When it was begun.
-        since: String,
-        /// Who goes for them.
-        recorded: String,
-        /// `, as spec.processGroupsToRemove says by now`, or nothing.
-        ordered: &'static str,
-    },
+    Recorded { asked: String, groups: String, since: String, recorded: String, ordered: &'static str },
 }
 
 impl Choice {
@@ -157,10 +133,9 @@ pub(super) fn decide(
         }
     }
     if !begins {
-        let stays = |id: &&&String| {
-            facts.cluster.group(id).is_some_and(|group| !group.is_marked()) && !is_listed(facts.cluster, id)
-        };
-        return other.iter().find(stays).map_or(Ok(Vec::new()), |id| Err(ReplaceError::Idle((*id).clone())));
+        let is_marked = |id: &str| facts.cluster.group(id).is_none_or(ProcessGroup::is_marked);
+        let stays = other.iter().find(|id| !is_marked(id) && !is_listed(facts.cluster, id));
+        return stays.map_or(Ok(Vec::new()), |id| Err(ReplaceError::Idle((*id).clone())));
     }
     if let Some(id) = taken.first().filter(|_| again == 0) {
         return Err(ReplaceError::Taken((*id).clone()));
@@ -212,15 +187,14 @@ pub fn choose(
         Wanted::Find => {
             let removed = classes.iter().filter(|(_, groups)| groups.iter().any(|held| held.removal.is_some()));
             let choices = removed.map(|(class, groups)| find(facts, class, groups, coming, taken));
-            Ok(choices.collect::<Result<Vec<_>, _>>()?.into_iter().filter(|choice| choice.need > 0).collect())
+            choices.filter(|choice| !choice.as_ref().is_ok_and(|choice| choice.need == 0)).collect()
         }
     }
 }
 
 /// The class' groups that stay after the recovery: unmarked, not coming back, not going for others.
 fn staying<'a>(facts: &Facts<'a>, class: &str, coming: &[Held], taken: &[String]) -> Vec<&'a ProcessGroup> {
-    let is_coming = |id: &str| coming.iter().any(|held| held.group == id);
-    let leaves = |id: &String| taken.contains(id) || is_coming(id);
+    let leaves = |id: &String| taken.contains(id) || coming.iter().any(|held| held.group == *id);
     let groups = facts.cluster.groups().iter().filter(|group| group.process_class == class && !group.is_marked());
     let is_staying = |id: &String| !leaves(id) && !is_listed(facts.cluster, id);
     groups.filter(|group| is_staying(&group.process_group_id)).collect()
@@ -257,12 +231,12 @@ fn surplus(facts: &Facts<'_>, class: &str, groups: &[&Held], coming: &[Held], ta
     // The operator reads a negative count as none at all.
     let count = facts.cluster.spec.process_counts.get(class).copied().filter(|count| *count != 0);
     let asked = count.map(|count| (count.max(0), total));
-    let count = if let Some((asked, total)) = asked {
-        usize::try_from(total - asked).unwrap_or_default().saturating_sub(alone)
-    } else {
-        // The operator works the count out from the database's configuration; it has replaced what it removed.
-        let replaced = groups.iter().filter(|held| held.removal.is_some() && !held.alone).count();
-        replaced.saturating_sub(taken.iter().filter(|id| is_of_class(facts, id, class)).count())
+    // The operator works a count that is not given out from the database's configuration; it has replaced what it
+    // removed.
+    let replaced = || groups.iter().filter(|held| held.removal.is_some() && !held.alone).count();
+    let count = match asked {
+        Some((asked, total)) => usize::try_from(total - asked).unwrap_or_default().saturating_sub(alone),
+        None => replaced().saturating_sub(taken.iter().filter(|id| is_of_class(facts, id, class)).count()),
     };
     let exact = since(SignedDuration::ZERO);
     let candidates = if exact.len() < count { since(MAX_CLOCK_SKEW) } else { exact };
@@ -271,13 +245,11 @@ fn surplus(facts: &Facts<'_>, class: &str, groups: &[&Held], coming: &[Held], ta
 
 /// Whether a group is of a class. One that is gone tells it by its ID alone: `PREFIX-CLASS-NUMBER`.
 fn is_of_class(facts: &Facts<'_>, id: &str, class: &str) -> bool {
-    facts.cluster.group(id).map_or_else(
-        || {
-            let before = id.rsplit_once('-').map_or("", |(before, _)| before);
-            before == class || before.strip_suffix(class).is_some_and(|prefix| prefix.ends_with('-'))
-        },
-        |group| group.process_class == class,
-    )
+    if let Some(group) = facts.cluster.group(id) {
+        return group.process_class == class;
+    }
+    let before = id.rsplit_once('-').map_or("", |(before, _)| before);
+    before == class || before.strip_suffix(class).is_some_and(|prefix| prefix.ends_with('-'))
 }
 
 fn find(
@@ -344,12 +316,8 @@ fn named(facts: &Facts<'_>, classes: &BTreeMap<&str, Vec<&Held>>, ids: &[String]
         if group.is_marked() || classes.values().flatten().any(|held| held.group == *id) {
             return Err(ReplaceError::Marked(id.clone()));
         }
-        let choice = choices.entry(class).or_insert_with(|| Choice {
-            class: class.to_owned(),
-            need: 0,
-            candidates: Vec::new(),
-            named: true,
-        });
+        let new = || Choice { class: class.to_owned(), named: true, ..Choice::default() };
+        let choice = choices.entry(class).or_insert_with(new);
         choice.need += 1;
         choice.candidates.push(Candidate { group: id.clone(), created: facts.now });
     }

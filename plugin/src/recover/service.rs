@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::facts::Facts;
 use super::object::{deleted_at, label};
-use super::presence::Lost;
+use super::presence::Unrecoverable;
 use super::record::{Held, Record};
 
 /// Fields of a sibling's spec that are about the Service as such and not about that one.
@@ -14,7 +14,7 @@ const COMMON: &[&str] =
 
 /// R7: the Services that are missing. The operator would make them after the Pods, and cannot make the Pods without
 /// them.
-pub(super) fn missing(facts: &Facts<'_>, record: &Record) -> Result<Vec<Value>, Lost> {
+pub(super) fn missing(facts: &Facts<'_>, record: &Record) -> Result<Vec<Value>, Unrecoverable> {
     if !facts.cluster.has_services() {
         return Ok(Vec::new());
     }
@@ -22,13 +22,13 @@ pub(super) fn missing(facts: &Facts<'_>, record: &Record) -> Result<Vec<Value>, 
     lost.map(|held| like_its_siblings(facts, held)).collect()
 }
 
-fn like_its_siblings(facts: &Facts<'_>, held: &Held) -> Result<Value, Lost> {
+fn like_its_siblings(facts: &Facts<'_>, held: &Held) -> Result<Value, Unrecoverable> {
     let (ids, classes) = (facts.cluster.group_labels(), facts.cluster.class_labels());
     let of_pod = |service: &&Value| ids.first().is_some_and(|key| label(service, key).is_some());
     let siblings = || facts.services.iter().filter(of_pod).filter(|service| deleted_at(service).is_none());
     let same_class = |service: &&Value| classes.first().is_some_and(|key| label(service, key) == Some(&held.class));
     let Some(sibling) = siblings().find(same_class).or_else(|| siblings().next()) else {
-        return Err(Lost::NoSibling { group: held.group.clone(), service: held.pod.clone() });
+        return Err(Unrecoverable::NoSibling { group: held.group.clone(), service: held.pod.clone() });
     };
     let own = |path: &str| {
         let mut map = sibling.pointer(path).and_then(Value::as_object).cloned().unwrap_or_else(Map::new);
@@ -41,12 +41,9 @@ fn like_its_siblings(facts: &Facts<'_>, held: &Held) -> Result<Value, Lost> {
         }
         map
     };
-    let mut spec = Map::new();
-    for field in COMMON {
-        if let Some(value) = sibling.pointer(&format!("/spec/{field}")) {
-            spec.insert((*field).to_owned(), value.clone());
-        }
-    }
+    let common =
+        COMMON.iter().filter_map(|field| Some(((*field).to_owned(), sibling.get("spec")?.get(field)?.clone())));
+    let mut spec: Map<String, Value> = common.collect();
     spec.insert("selector".to_owned(), Value::Object(own("/spec/selector")));
     spec.insert("ports".to_owned(), ports(sibling));
     if sibling.pointer("/spec/clusterIP").and_then(Value::as_str) == Some("None") {

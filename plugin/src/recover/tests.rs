@@ -36,6 +36,8 @@ fn fuzz_fdb_status() {
         }
         let held = controller::parts::decide::Held {
             kind: shared::fdb::admission::Kind::Pvc,
+            name: String::new(),
+            version: None,
             uid: String::new(),
             group: ids.first().cloned(),
             deleting: false,
@@ -50,8 +52,8 @@ fn fuzz_fdb_status() {
         let facts = controller::parts::decide::Facts {
             cluster: &cluster,
             minimum,
-            pods: &[],
-            objects: &[held],
+            pods: vec![],
+            objects: vec![held],
             turn: None,
             began: at(NOW),
             now: at(NOW),
@@ -203,7 +205,7 @@ fn a_service_is_made_like_its_siblings() {
     world.cluster["spec"]["routing"] = json!({ "publicIPSource": "service" });
     let record = world.record(&["storage-1"]);
     let alone = world.steps(&record, Done::default());
-    assert!(matches!(alone, Err(Lost::NoSibling { .. })), "{alone:?}");
+    assert!(matches!(alone, Err(Unrecoverable::NoSibling { .. })), "{alone:?}");
     world.services = vec![service("log-1", "log"), service("storage-2", "storage")];
     let steps = world.steps(&record, Done::default()).unwrap();
     let Some(Step::Services(made)) = steps.iter().find(|step| word(step) == "services") else { panic!("{steps:?}") };
@@ -435,7 +437,7 @@ fn what_a_record_has_left_over_is_nobodys_business_any_more() {
     let steps = world.steps(&goal.record, Done::default()).unwrap();
     assert!(matches!(steps.as_slice(), [Step::Hold(edits)] if !edits.is_empty()), "{steps:?}");
     world.carry_out(&steps[0], &mut Done::default());
-    assert_eq!(world.steps(&goal.record, Done::default()), Err(Lost::ForeignSkip));
+    assert_eq!(world.steps(&goal.record, Done::default()), Err(Unrecoverable::ForeignSkip));
     for held in [true, false] {
         let text = Refusal::Skipped { place: place.clone(), held }.to_string();
         assert!(text.contains("held for 5 minutes at least") == held && text.contains("patch fdb sample"), "{text}");
@@ -486,19 +488,19 @@ fn a_volume_that_goes_in_the_middle_is_said() {
     let record = world.record(&["storage-1"]);
     let mut gone = world.clone();
     gone.claims.remove(0);
-    assert!(matches!(gone.steps(&record, Done::default()), Err(Lost::NoClaim { .. })));
+    assert!(matches!(gone.steps(&record, Done::default()), Err(Unrecoverable::NoClaim { .. })));
     let mut other = world.clone();
     other.claims[0]["metadata"]["uid"] = json!("new");
-    assert!(matches!(other.steps(&record, Done::default()), Err(Lost::OtherClaim { .. })));
+    assert!(matches!(other.steps(&record, Done::default()), Err(Unrecoverable::OtherClaim { .. })));
     let mut going = world.clone();
     going.claims[0]["metadata"]["deletionTimestamp"] = json!(NOW);
-    assert!(matches!(going.steps(&record, Done::default()), Err(Lost::ClaimGoing { .. })));
+    assert!(matches!(going.steps(&record, Done::default()), Err(Unrecoverable::ClaimGoing { .. })));
     let mut skipped = world;
     skipped.cluster["spec"]["skip"] = json!(true);
     let held = skipped.steps(&record, Done::default()).unwrap();
     assert!(matches!(held.as_slice(), [Step::Hold(_)]), "{held:?}");
     skipped.carry_out(&held[0], &mut Done::default());
-    assert_eq!(skipped.steps(&record, Done::default()), Err(Lost::ForeignSkip));
+    assert_eq!(skipped.steps(&record, Done::default()), Err(Unrecoverable::ForeignSkip));
 }
 
 #[test]

@@ -1,13 +1,12 @@
-//! `apps.foundationdb.org/v1beta2` `FoundationDBCluster`: the fields we read or write, with upstream's enums and
-//! patterns.
+//! `apps.foundationdb.org/v1beta2` `FoundationDBCluster`: the fields that we read or write.
 //!
-//! Unknown fields are kept by the schema and dropped by these types, which is safe because we never write a whole
-//! object. Times of the status are texts here: we only compare them, and one odd entry must not hide all others.
+//! Every field may be absent, and unknown fields are dropped, which is safe because we never write a whole object.
+//! Times of the status are texts here: we only compare them, and one odd entry must not hide all others.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kube::{CustomResource, ResourceExt};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// API group of the operator's kinds.
@@ -41,10 +40,10 @@ pub const POD_FAILING: &str = "PodFailing";
 pub const MARKED_AS_EXCLUDED: &str = "ProcessIsMarkedAsExcluded";
 
 /// What `waitBetweenRemovalsSeconds` is where it is absent or negative.
-const WAIT_BETWEEN_REMOVALS: i64 = 60;
+const WAIT_BETWEEN_REMOVALS: Duration = Duration::from_mins(1);
 
 /// Desired state of a cluster.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[kube(
     group = "apps.foundationdb.org",
     version = "v1beta2",
@@ -52,215 +51,146 @@ const WAIT_BETWEEN_REMOVALS: i64 = 60;
     plural = "foundationdbclusters",
     shortname = "fdb",
     status = "FoundationDBClusterStatus",
+    schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
     namespaced
 )]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+#[serde(rename_all = "camelCase", default)]
 pub struct FoundationDBClusterSpec {
     /// Version of FoundationDB.
-    #[serde(default)]
-    #[schemars(required, regex(pattern = r"(\d+)\.(\d+)\.(\d+)"))]
     pub version: String,
     /// The operator does nothing at all with this cluster; read once at the start of a pass.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip: Option<bool>,
     /// What the operator's resources are labelled with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Labels>,
     /// How clients reach the processes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
     /// How the operator goes about its work.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub automation_options: Option<AutomationOptions>,
     /// How many process groups there are to be of each class.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(skip)]
     pub process_counts: BTreeMap<String, i64>,
     /// Where in the database operators agree with each other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_options: Option<LockOptions>,
     /// First part of every process group's ID.
-    #[serde(default, rename = "processGroupIDPrefix", skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 43), regex(pattern = r"^[a-z0-9A-Z]([\-._a-z0-9A-Z])*[a-z0-9A-Z]$"))]
+    #[serde(rename = "processGroupIDPrefix")]
     pub process_group_id_prefix: Option<String>,
     /// IDs that are to be excluded and removed. The operator never clears the list.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub process_groups_to_remove: Vec<String>,
     /// IDs that are to be removed without waiting for their data to move.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub process_groups_to_remove_without_exclusion: Vec<String>,
 }
 
 /// Names and values of labels, all of which users may choose.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Labels {
     /// By which the operator finds its resources.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
-    /// Which new resources get besides.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub resource_labels: BTreeMap<String, String>,
     /// Labels with the process group's ID; the operator searches by the first.
-    #[serde(default, rename = "processGroupIDLabels", skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "processGroupIDLabels")]
     pub process_group_id_labels: Vec<String>,
     /// Labels with the process class; the operator searches by the first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub process_class_labels: Vec<String>,
 }
 
 /// How clients reach the processes.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Routing {
     /// `pod` (also where absent) or `service`: whose IP address a process is known by.
-    #[serde(default, rename = "publicIPSource", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "publicIPSource")]
     pub public_ip_source: Option<String>,
 }
 
 /// How the operator goes about its work.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
 pub struct AutomationOptions {
     /// How many process groups are removed at once: see [`RemovalMode`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("enum" = ["All", "Zone", "ProcessGroup", "None"]))]
     pub removal_mode: Option<String>,
     /// Seconds between removals.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "plain_integer")]
     pub wait_between_removals_seconds: Option<i64>,
     /// Whether processes are excluded by locality rather than by address; true where absent (and the version can).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub use_localities_for_exclusion: Option<bool>,
     /// Whether all operators of a database exclude and include together (`global`), or each on its own (`local`, also
     /// where absent).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("enum" = ["local", "global"]))]
     pub synchronization_mode: Option<String>,
 }
 
 /// Where in the database operators agree with each other.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
 pub struct LockOptions {
     /// What the keys of locks and lists begin with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_key_prefix: Option<String>,
 }
 
-/// An integer without a format, as Go's `int` is described.
-fn plain_integer(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({ "type": "integer" })
-}
-
 /// Observed state of a cluster.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
 pub struct FoundationDBClusterStatus {
     /// Every process group, those being removed included.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub process_groups: Vec<ProcessGroup>,
     /// How the database is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
-    /// Which generation has been reached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub generations: Option<Generations>,
     /// Version that runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_version: Option<String>,
 }
 
 /// One process group.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ProcessGroup {
     /// ID: `[<prefix>-]<class>-<number>`.
-    #[serde(default, rename = "processGroupID")]
-    #[schemars(length(max = 63), regex(pattern = r"^(([\w-]+)-(\d+)|\*)$"))]
+    #[serde(rename = "processGroupID")]
     pub process_group_id: String,
     /// Class, such as `storage`.
-    #[serde(default)]
     pub process_class: String,
     /// IP addresses, the newest last.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
     /// When the group was marked for removal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("format" = "date-time"))]
     pub removal_timestamp: Option<String>,
     /// When the group was fully excluded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("format" = "date-time"))]
     pub exclusion_timestamp: Option<String>,
     /// The group counts as excluded without having been.
-    #[serde(default)]
     pub exclusion_skipped: bool,
     /// What is wrong with it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub process_group_conditions: Vec<ProcessGroupCondition>,
     /// Zone in which it was seen last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 512))]
     pub fault_domain: Option<String>,
 }
 
 /// One thing that is wrong with a process group.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(default)]
 pub struct ProcessGroupCondition {
     /// What.
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     pub type_: String,
     /// Since when: seconds since 1970.
-    #[serde(default)]
     pub timestamp: i64,
 }
 
 /// How the database is.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Health {
     /// Whether it answers.
-    #[serde(default)]
     pub available: bool,
     /// Whether it is well.
-    #[serde(default)]
     pub healthy: bool,
     /// Whether every piece of data has as many copies as it should.
-    #[serde(default)]
     pub full_replication: bool,
 }
 
-/// Which generations of the spec have got how far.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
-pub struct Generations {
-    /// The last generation that was reached.
-    #[serde(default)]
-    pub reconciled: i64,
-    /// The generation that waits for removals only; 0 is none.
-    #[serde(default)]
-    pub has_pending_removal: i64,
-}
-
 /// How many process groups are removed at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString)]
 pub enum RemovalMode {
     /// All.
     All,
     /// Those of one zone.
+    #[default]
     Zone,
     /// One.
     ProcessGroup,
@@ -285,14 +215,19 @@ impl FoundationDBCluster {
         chosen.cloned().unwrap_or_else(|| [(CLUSTER_LABEL.to_owned(), self.name_any())].into())
     }
 
+    /// The same as a selector of labels.
+    pub fn selector(&self) -> String {
+        self.match_labels().iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+    }
+
     /// Names of the labels that hold a process group's ID. Never empty; the operator searches by the first.
     pub fn group_labels(&self) -> Vec<&str> {
-        names(self.spec.labels.as_ref().map(|labels| labels.process_group_id_labels.as_slice()), GROUP_LABEL)
+        names(self.spec.labels.as_ref().map(|labels| &labels.process_group_id_labels), GROUP_LABEL)
     }
 
     /// Names of the labels that hold a process class. Never empty; the operator searches by the first.
     pub fn class_labels(&self) -> Vec<&str> {
-        names(self.spec.labels.as_ref().map(|labels| labels.process_class_labels.as_slice()), CLASS_LABEL)
+        names(self.spec.labels.as_ref().map(|labels| &labels.process_class_labels), CLASS_LABEL)
     }
 
     /// Whether every Pod has a Service of its own, by whose IP address its processes are known.
@@ -302,19 +237,19 @@ impl FoundationDBCluster {
 
     /// How many process groups are removed at once; `Zone` where the spec does not say, and where it says nonsense.
     pub fn removal_mode(&self) -> RemovalMode {
-        match self.spec.automation_options.as_ref().and_then(|options| options.removal_mode.as_deref()) {
-            Some("All") => RemovalMode::All,
-            Some("ProcessGroup") => RemovalMode::ProcessGroup,
-            Some("None") => RemovalMode::None,
-            _ => RemovalMode::Zone,
-        }
+        let mode = self.options().and_then(|options| options.removal_mode.as_deref());
+        mode.and_then(|mode| mode.parse().ok()).unwrap_or_default()
     }
 
     /// Pause between removals: 60 s where it is absent or negative, as the operator reads it.
-    pub fn wait_between_removals(&self) -> std::time::Duration {
-        let seconds = self.spec.automation_options.as_ref().and_then(|options| options.wait_between_removals_seconds);
-        let seconds = seconds.filter(|seconds| *seconds >= 0).unwrap_or(WAIT_BETWEEN_REMOVALS);
-        std::time::Duration::from_secs(seconds.unsigned_abs())
+    pub fn wait_between_removals(&self) -> Duration {
+        let seconds = self.options().and_then(|options| options.wait_between_removals_seconds);
+        seconds.and_then(|seconds| u64::try_from(seconds).ok()).map_or(WAIT_BETWEEN_REMOVALS, Duration::from_secs)
+    }
+
+    /// How the operator goes about its work, as far as the spec says.
+    pub fn options(&self) -> Option<&AutomationOptions> {
+        self.spec.automation_options.as_ref()
     }
 
     /// Name of the Pod, and of the Service, of a process group: without the ID's prefix. `None` for an ID without a
@@ -358,8 +293,8 @@ pub fn is_stateful(class: &str) -> bool {
     STATEFUL.contains(&class)
 }
 
-fn names<'a>(chosen: Option<&'a [String]>, default: &'static str) -> Vec<&'a str> {
-    let chosen: Vec<&str> = chosen.unwrap_or_default().iter().map(String::as_str).collect();
+fn names<'a>(chosen: Option<&'a Vec<String>>, default: &'static str) -> Vec<&'a str> {
+    let chosen: Vec<&str> = chosen.into_iter().flatten().map(String::as_str).collect();
     if chosen.is_empty() { vec![default] } else { chosen }
 }
 

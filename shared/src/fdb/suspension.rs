@@ -26,6 +26,9 @@ pub const SKEW: Duration = Duration::from_mins(1);
 /// How long a hold for a recovery keeps the stamps of a group that is not marked any more.
 pub const RECOVERY_KEEPS: Duration = Duration::from_mins(10);
 
+/// What the stamp of an object consists of.
+pub const STAMP: [&str; 4] = [keys::SUSPENDED_AT, keys::SUSPENSION, keys::RELEASED_AT, keys::WOKEN_AT];
+
 /// How long removed groups of a cluster are to be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Minimum {
@@ -102,10 +105,23 @@ impl Format for Suspension {
 }
 
 impl Suspension {
+    /// The annotations of an object that is held since then, as a merge patch.
+    pub fn annotations(&self, since: Timestamp) -> Value {
+        let mut annotations = no_annotations();
+        annotations[keys::SUSPENDED_AT] = moment(since).into();
+        annotations[keys::SUSPENSION] = self.text().into();
+        annotations
+    }
+
     /// Whether it belongs to this removal: the status' `removalTimestamp`, however the same moment is spelled.
     pub fn is_of(&self, removal: Option<&str>) -> bool {
         same_moment(self.removal.as_deref(), removal)
     }
+}
+
+/// The annotations of an object that is not held any more, as a merge patch.
+pub fn no_annotations() -> Value {
+    STAMP.map(|key| (key.to_owned(), Value::Null)).into_iter().collect()
 }
 
 /// Whether two times of a status are the same moment. Texts that are no times are compared as they are.

@@ -3,27 +3,18 @@
 use std::fmt::Debug;
 
 use futures::StreamExt;
-use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use shared::annotation::{format, keys};
 use shared::fdb::admission::Kind;
-use shared::fdb::api::FoundationDBCluster;
-use shared::fdb::suspension::moment;
-use shared::record::Format;
 
 use super::Fdb;
-use super::decide::{Action, Plan};
-use super::observe::{Name, Seen};
+use super::decide::{Action, Facts, Held, Plan};
 use crate::runtime::hub::as_controller;
-use crate::runtime::{Hub, Moved, ReconcileError, System, WriteError, classify};
-
-/// Annotations to write; `None` removes one.
-type Annotations = Vec<(&'static str, Option<String>)>;
+use crate::runtime::{Hub, Moved, ReconcileError, Reconciled, System, WriteError, classify};
 
 /// Patches that are under way at once for one cluster.
 const CONCURRENT_WRITES: usize = 8;
@@ -38,11 +29,9 @@ pub struct Done {
 }
 
 /// Carries out a plan.
-pub async fn run(fdb: &Fdb, cluster: &FoundationDBCluster, seen: &Seen, now: Timestamp, plan: &Plan) -> Done {
-    let namespace = cluster.namespace().unwrap_or_default();
-    let namespace = namespace.as_str();
+pub async fn run(fdb: &Fdb, facts: &Facts<'_>, plan: &Plan) -> Done {
     let writes = plan.actions.iter().cloned().map(|action| async move {
-        let written = write(fdb, namespace, seen, now, &action).await;
+        let written = write(fdb, facts, &action).await;
         (action, written)
     });
     let mut done = Done::default();
@@ -56,54 +45,35 @@ pub async fn run(fdb: &Fdb, cluster: &FoundationDBCluster, seen: &Seen, now: Tim
     done
 }
 
-async fn write(fdb: &Fdb, namespace: &str, seen: &Seen, now: Timestamp, action: &Action) -> Result<(), ReconcileError> {
-    let (object, name) = (&seen.objects[action.object()], &seen.names[action.object()]);
-    let annotations = annotations(action, now);
+async fn write(fdb: &Fdb, facts: &Facts<'_>, action: &Action) -> Reconciled<()> {
+    let (object, namespace) = (&facts.objects[action.object], facts.cluster.namespace().unwrap_or_default());
+    let annotations = action.change.annotations(facts.now);
     let written = match object.kind {
-        Kind::Pvc => annotate::<PersistentVolumeClaim>(fdb.hub(), namespace, name, &annotations).await,
-        Kind::Service => annotate::<Service>(fdb.hub(), namespace, name, &annotations).await,
+        Kind::Pvc => annotate::<PersistentVolumeClaim>(fdb.hub(), &namespace, object, &annotations).await,
+        Kind::Service => annotate::<Service>(fdb.hub(), &namespace, object, &annotations).await,
     };
-    let what = || format!("the stamp of {} {namespace}/{}", object.kind.resource(), name.name);
+    let what = || format!("the stamp of {} {namespace}/{}", object.kind.resource(), object.name);
     written.map_err(|source| ReconcileError::Write(what(), source))
 }
 
 /// Writes annotations, if the object still is the one that was listed. A lost race answers 409, so that a 422 is a
 /// refusal, and needs no right to read the object again.
-async fn annotate<K>(hub: &Hub, namespace: &str, listed: &Name, annotations: &Annotations) -> Result<(), WriteError>
+async fn annotate<K>(hub: &Hub, namespace: &str, listed: &Held, annotations: &Value) -> Result<(), WriteError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
 {
     hub.lead()?;
-    let values: Value = annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
-    let patch = json!({"metadata": {"resourceVersion": listed.version, "annotations": values}});
+    let patch = json!({"metadata": {"resourceVersion": listed.version, "annotations": annotations}});
     let api: Api<K> = Api::namespaced(hub.client.clone(), namespace);
     let written = api.patch_metadata(&listed.name, &as_controller(), &Patch::Merge(patch)).await;
     written.map(drop).map_err(|error| classify(error, Moved::No))
 }
 
-/// What an action makes of our annotations.
-fn annotations(action: &Action, now: Timestamp) -> Annotations {
-    let now = format::seconds(now);
-    match action {
-        Action::Stamp { since, record, .. } => vec![
-            (keys::SUSPENDED_AT, Some(moment(*since))),
-            (keys::SUSPENSION, Some(record.text())),
-            (keys::RELEASED_AT, None),
-            (keys::WOKEN_AT, None),
-        ],
-        Action::Release { .. } => vec![(keys::RELEASED_AT, Some(now))],
-        Action::Wake { .. } => vec![(keys::WOKEN_AT, Some(now))],
-        Action::Clear { .. } => vec![
-            (keys::SUSPENDED_AT, None),
-            (keys::SUSPENSION, None),
-            (keys::RELEASED_AT, None),
-            (keys::WOKEN_AT, None),
-        ],
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use shared::annotation::keys;
+    use shared::fdb::suspension::Stamp;
+
     use super::*;
     use crate::runtime::testing::MemoryHub;
 
@@ -112,11 +82,20 @@ mod tests {
         let (hub, path) = (MemoryHub::default(), "/api/v1/namespaces/db/services/storage-1");
         hub.put(path, json!({"metadata": {"name": "storage-1", "namespace": "db"}}));
         let version = hub.get(path)["metadata"]["resourceVersion"].as_str().map(str::to_owned);
-        let (writer, listed) = (hub.term().hub, Name { name: "storage-1".to_owned(), version });
-        let release = async |at: &str| {
-            let annotations = vec![(keys::RELEASED_AT, Some(at.to_owned()))];
-            annotate::<Service>(&writer, "db", &listed, &annotations).await
+        let listed = Held {
+            kind: Kind::Service,
+            name: "storage-1".to_owned(),
+            version,
+            uid: String::new(),
+            group: None,
+            deleting: false,
+            bytes: 0,
+            stamp: Stamp::default(),
+            woken: None,
         };
+        let writer = hub.term().hub;
+        let release =
+            async |at: &str| annotate::<Service>(&writer, "db", &listed, &json!({ keys::RELEASED_AT: at })).await;
         release("first").await.unwrap();
         assert!(matches!(release("second").await, Err(WriteError::Conflict(_))));
         assert_eq!(hub.get(path)["metadata"]["annotations"][keys::RELEASED_AT], "first");

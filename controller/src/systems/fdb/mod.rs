@@ -13,18 +13,16 @@ mod tests;
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::annotation::keys;
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::suspension::Minimum;
 use tokio::time::Instant;
 
-use self::decide::{Plan, Turn, concerns};
-use self::observe::Seen;
+use self::decide::{Facts, Plan, Turn, concerns, decide};
 use crate::metrics::fdb::{Holdings, Suspended};
 use crate::runtime::hub::key_of;
-use crate::runtime::{Acted, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target, clock};
+use crate::runtime::{Acted, Done, Handle, Hub, Key, Observed, Reconciled, Settings, System, Target, clock};
 
 /// Clusters of one page of the first list.
 const PAGE_SIZE: u32 = 20;
@@ -65,29 +63,10 @@ pub struct TargetState {
     holds: bool,
 }
 
-/// What was seen of a cluster, and what came of acting on it.
+/// Facts, and what came of acting on them.
 pub struct Observation<'a> {
-    cluster: &'a FoundationDBCluster,
-    seen: Seen,
-    turn: Option<Turn>,
-    began: Timestamp,
-    now: Timestamp,
-    minimum: Minimum,
+    facts: Facts<'a>,
     done: act::Done,
-}
-
-impl Observation<'_> {
-    fn facts(&self) -> decide::Facts<'_> {
-        decide::Facts {
-            cluster: self.cluster,
-            minimum: self.minimum.clone(),
-            pods: &self.seen.pods,
-            objects: &self.seen.objects,
-            turn: self.turn.clone(),
-            began: self.began,
-            now: self.now,
-        }
-    }
 }
 
 impl System for Fdb {
@@ -116,9 +95,9 @@ impl System for Fdb {
 
     async fn observe<'a>(
         &self,
-        cluster: &'a FoundationDBCluster,
+        cluster: &'a Self::Object,
         target: &mut Target<Self>,
-    ) -> Result<Observed<Observation<'a>>, ReconcileError> {
+    ) -> Reconciled<Observed<Self::Facts<'a>>> {
         let state = &mut target.state;
         // The first reconcile of each cluster finds what was left behind while there was no leader.
         let first = state.listed.is_none();
@@ -130,23 +109,24 @@ impl System for Fdb {
         if ago < LIST_PERIOD {
             return Ok(Observed::Rest(Some(LIST_PERIOD.saturating_sub(ago))));
         }
-        let seen = observe::list(self, cluster).await?;
+        let (pods, objects) = observe::list(self, cluster).await?;
         state.listed = Some(Instant::now());
         let annotation = cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
-        Ok(Observed::Facts(Observation {
+        let facts = Facts {
             cluster,
-            seen,
+            minimum: Minimum::of(annotation, self.minimum),
+            pods,
+            objects,
             turn: state.turn.clone(),
             // A state that was dropped has forgotten the last release, as a new leader has.
             began: target.forgot_at.map_or(self.hub().began_at, |at| at.max(self.hub().began_at)),
             now: clock::now(),
-            minimum: Minimum::of(annotation, self.minimum),
-            done: act::Done::default(),
-        }))
+        };
+        Ok(Observed::Facts(Observation { facts, done: act::Done::default() }))
     }
 
     fn decide(&self, observation: &Observation<'_>) -> Plan {
-        decide::decide(&observation.facts())
+        decide(&observation.facts)
     }
 
     /// A release whose outcome is unknown counts as done.
@@ -155,25 +135,14 @@ impl System for Fdb {
         state.holds = true;
     }
 
-    async fn act(
-        &self,
-        observation: &mut Self::Facts<'_>,
-        plan: &mut Plan,
-        _: &mut Target<Self>,
-    ) -> Result<Acted, ReconcileError> {
-        let Observation { cluster, seen, now, .. } = observation;
-        observation.done = act::run(self, cluster, seen, *now, plan).await;
+    async fn act(&self, observation: &mut Self::Facts<'_>, plan: &mut Plan, _: &mut Target<Self>) -> Reconciled<Acted> {
+        observation.done = act::run(self, &observation.facts, plan).await;
         Ok(Acted::Nothing)
     }
 
-    async fn report(
-        &self,
-        observation: Self::Facts<'_>,
-        plan: Plan,
-        target: &mut Target<Self>,
-    ) -> Result<Done, ReconcileError> {
-        let Observation { cluster, seen, done, .. } = observation;
-        report::done(self, cluster, &seen, &plan, &done.written).await;
+    async fn report(&self, observation: Self::Facts<'_>, plan: Plan, target: &mut Target<Self>) -> Reconciled<Done> {
+        let Observation { facts, done } = observation;
+        report::done(self, &facts, &plan, &done.written).await;
         if let Some(error) = done.failure {
             return Err(error);
         }
@@ -182,7 +151,7 @@ impl System for Fdb {
         target.state.holds = holds;
         let Plan { held: groups, held_bytes: bytes, waiting, released: undeleted, .. } = plan;
         let holdings = Holdings { groups, bytes, waiting, undeleted };
-        self.hub().metrics.fdb.holds(&Suspended::of(&key_of(cluster)), &holdings);
+        self.hub().metrics.fdb.holds(&Suspended::of(&key_of(facts.cluster)), &holdings);
         let next = plan.next.map_or(HELD_PERIOD, |next| next.min(HELD_PERIOD));
         Ok(Done { requeue: holds.then_some(next), changed })
     }

@@ -1,7 +1,5 @@
 //! What there is of a cluster: Pods, PVCs and Services, by owner reference and the cluster's own label names.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod as KubePod, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -14,32 +12,13 @@ use shared::fdb::suspension::Stamp;
 
 use super::Fdb;
 use super::decide::{Held, Pod};
-use crate::runtime::{ReconcileError, System};
+use crate::runtime::{ReconcileError, Reconciled, System};
 
-/// What was seen of a cluster.
-pub struct Seen {
-    /// Its Pods.
-    pub pods: Vec<Pod>,
-    /// Its PVCs and Services, as decisions see them.
-    pub objects: Vec<Held>,
-    /// Name and version of each of these.
-    pub names: Vec<Name>,
-}
-
-/// Which object it is.
-pub struct Name {
-    /// Its name.
-    pub name: String,
-    /// The version that was listed.
-    pub version: Option<String>,
-}
-
-/// Lists all of it.
-pub async fn list(fdb: &Fdb, cluster: &FoundationDBCluster) -> Result<Seen, ReconcileError> {
+/// Lists its Pods, and its PVCs and Services.
+pub async fn list(fdb: &Fdb, cluster: &FoundationDBCluster) -> Reconciled<(Vec<Pod>, Vec<Held>)> {
     let namespace = cluster.namespace().unwrap_or_default();
     let client = || fdb.hub().client.clone();
-    let labels = cluster.match_labels().iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
-    let which = ListParams::default().labels(&labels.join(","));
+    let which = ListParams::default().labels(&cluster.selector());
     let failed = |what| move |source| ReconcileError::List(what, Box::new(source));
 
     let pods: Api<KubePod> = Api::namespaced(client(), &namespace);
@@ -50,37 +29,30 @@ pub async fn list(fdb: &Fdb, cluster: &FoundationDBCluster) -> Result<Seen, Reco
     let services = services.list_metadata(&which).await.map_err(failed("Services of the cluster"))?;
     let pods = pods.list_metadata(&which).await.map_err(failed("Pods of the cluster"))?;
 
-    let mut seen = Seen { pods: vec![], objects: vec![], names: vec![] };
-    for volume in volumes.items.iter().filter(|volume| is_of(cluster, &volume.metadata)) {
-        seen.add(cluster, Kind::Pvc, &volume.metadata, bytes(volume));
-    }
-    for service in services.items.iter().filter(|service| is_of(cluster, &service.metadata)) {
-        seen.add(cluster, Kind::Service, &service.metadata, 0);
-    }
-    for pod in pods.items.iter().filter(|pod| is_of(cluster, &pod.metadata)) {
-        let deleting = pod.metadata.deletion_timestamp.is_some();
-        seen.pods.extend(group(cluster, &pod.metadata).map(|group| Pod { group, deleting }));
-    }
-    Ok(seen)
+    let volumes = volumes.items.iter().map(|volume| (Kind::Pvc, &volume.metadata, bytes(volume)));
+    let services = services.items.iter().map(|service| (Kind::Service, &service.metadata, 0));
+    let objects = volumes.chain(services).filter(|(_, meta, _)| is_of(cluster, meta));
+    let pods = pods.items.iter().map(|pod| &pod.metadata).filter(|meta| is_of(cluster, meta));
+    let pod = |meta: &ObjectMeta| {
+        let deleting = meta.deletion_timestamp.is_some();
+        group(cluster, meta).map(|group| Pod { group, deleting })
+    };
+    Ok((pods.filter_map(pod).collect(), objects.map(|(kind, meta, bytes)| held(cluster, kind, meta, bytes)).collect()))
 }
 
-impl Seen {
-    fn add(&mut self, cluster: &FoundationDBCluster, kind: Kind, meta: &ObjectMeta, bytes: u64) {
-        let none = BTreeMap::new();
-        let annotations = meta.annotations.as_ref().unwrap_or(&none);
-        let uid = meta.uid.as_deref().unwrap_or_default();
-        let get = |key: &str| annotations.get(key).map(String::as_str);
-        self.objects.push(Held {
-            kind,
-            uid: uid.to_owned(),
-            group: group(cluster, meta),
-            deleting: meta.deletion_timestamp.is_some(),
-            bytes,
-            stamp: Stamp::read(uid, get),
-            woken: get(keys::WOKEN_AT).and_then(format::time),
-        });
-        let name = meta.name.clone().unwrap_or_default();
-        self.names.push(Name { name, version: meta.resource_version.clone() });
+fn held(cluster: &FoundationDBCluster, kind: Kind, meta: &ObjectMeta, bytes: u64) -> Held {
+    let uid = meta.uid.clone().unwrap_or_default();
+    let get = |key: &str| meta.annotations.as_ref()?.get(key).map(String::as_str);
+    Held {
+        kind,
+        name: meta.name.clone().unwrap_or_default(),
+        version: meta.resource_version.clone(),
+        group: group(cluster, meta),
+        deleting: meta.deletion_timestamp.is_some(),
+        bytes,
+        stamp: Stamp::read(&uid, get),
+        woken: get(keys::WOKEN_AT).and_then(format::time),
+        uid,
     }
 }
 

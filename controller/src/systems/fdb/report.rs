@@ -6,14 +6,12 @@ use kube::Resource;
 use kube::runtime::events::EventType;
 use shared::annotation::groups::ProcessGroups;
 use shared::annotation::{format, keys};
-use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::suspension::{Minimum, Stamp, moment};
 use shared::record::Format;
 use shared::text::name_some;
 use tracing::info;
 
-use super::decide::{Action, Plan};
-use super::observe::Seen;
+use super::decide::{Action, Change, Facts, Plan};
 use super::{ACTION, Fdb};
 use crate::metrics::Noticed;
 use crate::runtime::System;
@@ -25,18 +23,17 @@ const RELEASED: &str = "Released";
 const NAMED: usize = 40;
 
 /// Tells what was carried out of a plan.
-pub async fn done(fdb: &Fdb, cluster: &FoundationDBCluster, seen: &Seen, plan: &Plan, written: &[Action]) {
-    let name = full_name(cluster);
-    let target = cluster.object_ref(&());
+pub async fn done(fdb: &Fdb, facts: &Facts<'_>, plan: &Plan, written: &[Action]) {
+    let (name, target) = (full_name(facts.cluster), facts.cluster.object_ref(&()));
     for (reason, type_, is, text) in KINDS {
-        let actions = || written.iter().filter(|action| is(action));
-        let groups: BTreeSet<&str> =
-            actions().filter_map(|action| seen.objects[action.object()].group.as_deref()).collect();
+        let actions = || written.iter().filter(|action| is(&action.change));
+        let group = |action: &Action| facts.objects[action.object].group.as_deref();
+        let groups: BTreeSet<&str> = actions().filter_map(group).collect();
         if groups.is_empty() {
             continue;
         }
-        let until =
-            actions().filter_map(until).max().map(|until| format!(" until {until} at least")).unwrap_or_default();
+        let until = actions().filter_map(|action| until(&action.change)).max();
+        let until = until.map(|until| format!(" until {until} at least")).unwrap_or_default();
         let note = format!("{}{until}: {text}", name_some(&groups, NAMED));
         info!(cluster = name, reason, held = plan.held, waiting = plan.waiting, "{note}");
         fdb.hub().metrics.notices.get_or_create(&Noticed { system: "fdb", reason }).inc();
@@ -54,37 +51,37 @@ pub async fn done(fdb: &Fdb, cluster: &FoundationDBCluster, seen: &Seen, plan: &
 }
 
 /// Reason and type of the Event, which actions it is about, and what it says of them.
-type Kind = (&'static str, EventType, fn(&Action) -> bool, &'static str);
+type Kind = (&'static str, EventType, fn(&Change) -> bool, &'static str);
 
 const KINDS: &[Kind] = &[
     (
         "Suspended",
         EventType::Normal,
-        |action| matches!(action, Action::Stamp { .. }),
+        |change| matches!(change, Change::Stamp(..)),
         "removed; volume and Service are kept. To recover a group: kubectl fdb recover process-groups",
     ),
     (
         RELEASED,
         EventType::Normal,
-        |action| matches!(action, Action::Release { .. }),
+        |change| *change == Change::Release,
         "the suspension has expired; the operator may delete volume and Service",
     ),
     (
         "OperatorWoken",
         EventType::Warning,
-        |action| matches!(action, Action::Wake { .. }),
+        |change| *change == Change::Wake,
         "released, but the operator has not deleted them yet; the controller woke it again",
     ),
     (
         "SuspensionEnded",
         EventType::Normal,
-        |action| matches!(action, Action::Clear { .. }),
+        |change| *change == Change::Clear,
         "no longer marked for removal; the suspension annotations were removed",
     ),
 ];
 
-fn until(action: &Action) -> Option<String> {
-    let Action::Stamp { since, record, .. } = action else { return None };
+fn until(change: &Change) -> Option<String> {
+    let Change::Stamp(since, record) = change else { return None };
     let since = format::time(&moment(*since)); // as it is written
     let stamp = Stamp { since, record: Some(*record.clone()), ..Stamp::default() };
     stamp.until(&Minimum::Off).map(format::seconds)

@@ -30,7 +30,7 @@ use crate::recover::check::{Goal, Place, Refusal, check};
 use crate::recover::include::{left_out, orders};
 use crate::recover::record::Record;
 use crate::recover::replace::Wanted;
-use crate::recover::{Done, Lost, Step, outdated, remaining};
+use crate::recover::{Done, Step, Unrecoverable, outdated, remaining};
 
 /// How the recovery proceeds, under either name of the program.
 struct Options {
@@ -114,18 +114,18 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
     let record = record(&goal, asking)?;
     let include = args.include == Include::Auto;
     let write = Write::from(&args.write);
-    let state = RefCell::new("nothing is done yet".to_owned());
     let planned = record.completed(&look.facts());
     let run = Run {
         hub: &hub,
         namespace: &namespace,
         name: &name,
+        cluster: cluster.clone(),
         record,
         include,
         wait: options.wait,
         settle: options.settle,
         write: &write,
-        state: &state,
+        state: RefCell::new("nothing is done yet".to_owned()),
         skipping: Cell::new(false),
         owed: RefCell::new(None),
         announced: RefCell::new(planned.replacements.clone()),
@@ -144,8 +144,8 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
         let place = Place { namespace: namespace.clone(), name: name.clone() };
         return Err(refused(vec![Refusal::Skipped { place, held }]).into());
     }
-    let steps = remaining(&look.facts(), &run.record, include, Done::default())
-        .map_err(|lost| FdbError::Lost { cluster: cluster.clone(), lost: Box::new(lost) })?;
+    let steps = remaining(&look.facts(), &run.record, include, Done::default());
+    let steps = steps.map_err(|lost| run.unrecoverable(lost))?;
     for line in render::plan(&cluster, &look, &goal, &planned, &steps) {
         if dry_run && args.write.output.is_none() { output::line(&line) } else { output::note(&line) }
     }
@@ -194,8 +194,8 @@ async fn warn(hub: &Hub, namespace: &str, look: &DatabaseSnapshot, run: &Run<'_>
     }
     if let Some(ids) = outdated(&look.facts(), &run.record) {
         run.warn(&format!(
-            "{ids}: the newest volume of its class was made from another volumeClaimTemplate: if spec.processes still has that \
-             one, the operator replaces the group again"
+            "{ids}: the newest volume of its class was made from another volumeClaimTemplate: if spec.processes still has that one, \
+             the operator replaces the group again"
         ));
     }
     for target in left_out(&look.cluster, &run.record) {
@@ -203,14 +203,10 @@ async fn warn(hub: &Hub, namespace: &str, look: &DatabaseSnapshot, run: &Run<'_>
             "{target:?} is neither an IP address nor the locality of a process group: it is not included in the database"
         ));
     }
-    if include == Include::Never {
-        let orders = orders(&look.cluster, &run.record);
-        if !orders.is_empty() {
-            output::note(&format!(
-                "--include=never leaves the groups excluded in the database; afterwards run: {}",
-                run.by_hand(&orders)
-            ));
-        }
+    let orders = orders(&look.cluster, &run.record);
+    if include == Include::Never && !orders.is_empty() {
+        let command = run.by_hand(&orders);
+        output::note(&format!("--include=never leaves the groups excluded in the database; afterwards run: {command}"));
     }
 }
 
@@ -219,13 +215,13 @@ async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], look: &Databa
         run.rehearse(steps).await?;
     }
     let ids: Vec<&str> = run.record.groups.iter().map(|held| held.group.as_str()).collect();
-    let text = format!("{} {} would be recovered{}", called(run.name), ids.join(", "), args.write.dry_run.suffix());
+    let text = format!("{} {} would be recovered{}", run.cluster, ids.join(", "), args.write.dry_run.suffix());
     match args.write.output {
         None => output::line(&text),
         // Nothing is written, so it is the cluster as it is.
         Some(output) => {
             output::note(&text);
-            output::object(output, &called(name(look)), &look.object);
+            output::object(output, &run.cluster, &look.object);
         }
     }
     Ok(Exit::Done)
@@ -239,8 +235,8 @@ async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> 
     // The last line that the user sees: this step is left to the user.
     if let Some(command) = run.owed.take() {
         run.warn(&format!(
-            "the database still has the groups excluded (--include=never), and the operator replaces what stays excluded \
-             after failureDetectionTimeSeconds (7200 by default): run {command}"
+            "the database still has the groups excluded (--include=never), and the operator replaces what stays excluded after \
+             failureDetectionTimeSeconds (7200 by default): run {command}"
         ));
     }
     ended
@@ -250,57 +246,49 @@ async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> 
 fn is_left_to_end(problem: &Problem) -> bool {
     match problem {
         Problem::Fdb(FdbError::Deleted { .. }) => false,
-        Problem::Fdb(FdbError::Lost { lost, .. }) => **lost != Lost::ForeignSkip,
+        Problem::Fdb(FdbError::Unrecoverable { lost, .. }) => **lost != Unrecoverable::ForeignSkip,
         _ => true,
     }
 }
 
 async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> Result<Exit, Problem> {
     let begin = Instant::now();
-    let limited = async {
+    let limit = async {
         match args.timeout.0 {
-            None => Some(run.finish().await),
-            Some(limit) => tokio::time::timeout(limit, run.finish()).await.ok(),
+            None => std::future::pending().await,
+            Some(limit) => tokio::time::sleep(limit).await,
         }
     };
     let ended = tokio::select! {
-        ended = limited => ended,
+        biased;
+        ended = run.finish() => ended?,
+        () = limit => return Err(Problem::Wait(WaitError::TimedOut { after: begin.elapsed(), state: stuck(run) })),
         () = signals::asked() => return Err(FdbError::Interrupted.into()),
     };
-    let Some(ended) = ended else {
-        return Err(Problem::Wait(WaitError::TimedOut { after: begin.elapsed(), state: stuck(run) }));
-    };
     let ids: Vec<&str> = run.record.groups.iter().map(|held| held.group.as_str()).collect();
-    let text = match ended? {
+    let text = match ended {
         End::Recovered => format!("recovered after {}", elapsed(begin.elapsed())),
         End::Left => "the operator has not finished; run this command again to complete the recovery".to_owned(),
     };
-    let last = DatabaseSnapshot::new(run.hub, run.namespace, run.name).await;
+    let last = run.look().await;
     report(args, last.as_ref().unwrap_or(look), &ids, &text);
     Ok(Exit::Done)
 }
 
 /// What to check when nothing happens.
 fn stuck(run: &Run<'_>) -> String {
+    let (cluster, state, namespace) = (&run.cluster, run.state.borrow(), quoted(run.namespace));
     format!(
-        "{}: {}. Check that the operator runs, and its log and Events: kubectl -n {} logs \
-         deployment/fdb-kubernetes-operator-controller-manager; kubectl -n {} describe fdb {}. The volumes are held; run this \
-         command again to finish the recovery",
-        called(run.name),
-        run.state.borrow(),
-        quoted(run.namespace),
-        quoted(run.namespace),
+        "{cluster}: {state}. Check that the operator runs, and its log and Events: kubectl -n {namespace} logs \
+         deployment/fdb-kubernetes-operator-controller-manager; kubectl -n {namespace} describe fdb {}. The volumes are held; run \
+         this command again to finish the recovery",
         quoted(run.name)
     )
 }
 
 fn report(args: &GroupArgs, look: &DatabaseSnapshot, ids: &[&str], text: &str) {
     match args.write.output {
-        None => {
-            for id in ids {
-                output::line(&format!("{} {id} {text}", called(name(look))));
-            }
-        }
+        None => ids.iter().for_each(|id| output::line(&format!("{} {id} {text}", called(name(look))))),
         Some(output) => output::object(output, &called(name(look)), &look.object),
     }
 }
@@ -325,13 +313,13 @@ mod tests {
     #[test]
     fn running_again_is_advised_unless_it_is_refused() {
         let cluster = called("sample");
-        let lost = |lost| Problem::from(FdbError::Lost { cluster: cluster.clone(), lost: Box::new(lost) });
-        let foreign = lost(Lost::ForeignSkip);
+        let lost = |lost| Problem::from(FdbError::Unrecoverable { cluster: cluster.clone(), lost: Box::new(lost) });
+        let foreign = lost(Unrecoverable::ForeignSkip);
         assert!(foreign.to_string().contains("another client set spec.skip to true during the recovery"), "{foreign}");
         let deleted = Problem::from(FdbError::Deleted { cluster: cluster.clone() });
         assert!(deleted.to_string().starts_with(&format!("{cluster} was deleted during the recovery: ")), "{deleted}");
         assert!(!is_left_to_end(&foreign) && !is_left_to_end(&deleted));
-        let claim = lost(Lost::NoClaim { group: "storage-1".to_owned() });
+        let claim = lost(Unrecoverable::NoClaim { group: "storage-1".to_owned() });
         assert!(is_left_to_end(&claim) && is_left_to_end(&FdbError::Interrupted.into()));
     }
 

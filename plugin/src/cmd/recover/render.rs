@@ -110,7 +110,7 @@ pub(crate) fn done(step: &Step) -> String {
 
 fn objects(edits: &[Edit]) -> String {
     let called = |edit: &Edit| match edit.kind {
-        Kept::Claim => format!("PersistentVolumeClaim {}", edit.name),
+        Kept::Pvc => format!("PersistentVolumeClaim {}", edit.name),
         Kept::Service => format!("Service {}", edit.name),
     };
     edits.iter().map(called).collect::<Vec<_>>().join(", ")

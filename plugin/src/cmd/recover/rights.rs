@@ -27,7 +27,7 @@ fn needed(steps: &[Step]) -> Vec<Right> {
     let patch = |kind, part| Right { verb: "patch", kind, part };
     let cluster = |part| vec![patch(&FOUNDATIONDB_CLUSTER.kind, part)];
     let edited = |edits: &[Edit]| {
-        let kinds = edits.iter().map(|edit| if edit.kind == Kept::Claim { &CLAIM } else { &SERVICE });
+        let kinds = edits.iter().map(|edit| if edit.kind == Kept::Pvc { &CLAIM } else { &SERVICE });
         kinds.map(|kind| patch(kind, "")).collect::<Vec<_>>()
     };
     unique(steps.iter().flat_map(|step| match step {

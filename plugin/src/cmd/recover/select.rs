@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use serde_json::Value;
-use shared::fdb::api::FoundationDBCluster;
+use shared::fdb::api::{FoundationDBCluster, ProcessGroup};
 
 use crate::api::Hub;
 use crate::cli::HubArgs;
@@ -129,7 +129,9 @@ fn by_pod<'a>(cluster: &'a FoundationDBCluster, pod: &str) -> Option<&'a str> {
 /// The IDs that are meant. A word that is no Pod's name is an ID, known or not.
 pub(crate) fn ids(look: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Vec<String> {
     let facts = look.facts();
-    let groups = || suspended(&facts).into_iter();
+    let those = |is: &dyn Fn(&ProcessGroup) -> bool| -> Vec<String> {
+        suspended(&facts).into_iter().filter(|group| is(group)).map(|group| group.process_group_id.clone()).collect()
+    };
     unique(match selection {
         GroupSelection::Named(names) => {
             let id = |name: &String| match look.cluster.group(name) {
@@ -138,13 +140,10 @@ pub(crate) fn ids(look: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Ve
             };
             names.iter().map(id).collect::<Vec<_>>()
         }
-        GroupSelection::All => groups().map(|group| group.process_group_id.clone()).collect(),
-        GroupSelection::Class(class) => {
-            groups().filter(|group| group.process_class == *class).map(|group| group.process_group_id.clone()).collect()
-        }
+        GroupSelection::All => those(&|_| true),
+        GroupSelection::Class(class) => those(&|group| group.process_class == *class),
         GroupSelection::Labels(labels) => {
-            let labelled = |id: &str| facts.claims_of(id).iter().any(|claim| labels_match(claim, labels));
-            groups().map(|group| group.process_group_id.clone()).filter(|id| labelled(id)).collect()
+            those(&|group| facts.claims_of(&group.process_group_id).iter().any(|claim| labels_match(claim, labels)))
         }
     })
 }
@@ -162,9 +161,8 @@ pub(crate) fn unmatched(look: &DatabaseSnapshot, selection: &GroupSelection<'_>)
     if !ids(look, selection).is_empty() {
         return None;
     }
-    let groups = suspended(&look.facts()).into_iter();
-    let others: Vec<String> =
-        groups.map(|group| format!("{} ({})", group.process_group_id, group.process_class)).collect();
+    let named = |group: &ProcessGroup| format!("{} ({})", group.process_group_id, group.process_class);
+    let others: Vec<String> = suspended(&look.facts()).into_iter().map(named).collect();
     let cluster = called(&look.cluster.name_any());
     (!others.is_empty()).then(|| FdbError::NoMatch { cluster, filter, suspended: others.join(", ") })
 }

@@ -14,13 +14,13 @@ use crate::api::{Hub, Resource, Write};
 use crate::cmd::recover::render;
 use crate::error::{FdbError, Problem};
 use crate::output;
-use crate::read::fdb::{CLAIM, DatabaseSnapshot, SERVICE, called, read};
+use crate::read::fdb::{CLAIM, DatabaseSnapshot, SERVICE, read};
 use crate::recover::include::{TIMEOUT, command, orders};
 use crate::recover::object::{is_ready, name};
 use crate::recover::patch::{remember, resume};
 use crate::recover::record::Record;
 use crate::recover::wake::Wakes;
-use crate::recover::{Done, Edit, Kept, Lost, Step, outdated, remaining, removed_again};
+use crate::recover::{Done, Edit, Kept, Step, Unrecoverable, outdated, remaining, removed_again};
 
 /// How often a step is retried after a conflict.
 const CONFLICTS: u32 = 20;
@@ -49,6 +49,8 @@ pub(crate) struct Run<'a> {
     pub(crate) hub: &'a Hub,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
+    /// The cluster as messages name it.
+    pub(crate) cluster: String,
     pub(crate) record: Record,
     /// Whether to run `include` in the database.
     pub(crate) include: bool,
@@ -57,7 +59,7 @@ pub(crate) struct Run<'a> {
     pub(crate) settle: Duration,
     pub(crate) write: &'a Write,
     /// What is going on, for the message when time is up.
-    pub(crate) state: &'a RefCell<String>,
+    pub(crate) state: RefCell<String>,
     /// Whether the operator is asked to skip the cluster, as far as is known.
     pub(crate) skipping: Cell<bool>,
     /// What the user must run if the groups are back but `include` did not run.
@@ -87,14 +89,13 @@ impl Run<'_> {
         let mut included_at: Option<Instant> = None;
         let (mut skips, mut wakes, begun) = (0, Wakes::default(), Instant::now());
         loop {
-            let look = match DatabaseSnapshot::new(self.hub, self.namespace, self.name).await {
+            let look = match self.look().await {
                 Ok(look) if look.cluster.metadata.deletion_timestamp.is_none() => look,
                 Ok(_) | Err(Problem::Hub(HubError::NoObject { .. })) => {
-                    return Err(FdbError::Deleted { cluster: called(self.name) }.into());
+                    return Err(FdbError::Deleted { cluster: self.cluster.clone() }.into());
                 }
                 Err(Problem::Hub(error)) if error.is_transient() => {
-                    self.trouble(&error, &mut troubled);
-                    sleep(PAUSE).await;
+                    self.trouble(&error, &mut troubled).await;
                     continue;
                 }
                 Err(problem) => return Err(problem),
@@ -106,7 +107,7 @@ impl Run<'_> {
                 Ok(steps) => steps,
                 Err(why) => {
                     let group = why.group().filter(|group| record.has(group)).map(ToOwned::to_owned);
-                    let error = FdbError::Lost { cluster: called(self.name), lost: Box::new(why) };
+                    let error = self.unrecoverable(why);
                     let Some(group) = group else { return Err(error.into()) };
                     // The others come back, and the operator is not left asked to skip.
                     record = record.without(&group, &look.cluster);
@@ -120,7 +121,7 @@ impl Run<'_> {
                 && matches!(step, Step::Skip(_))
                 && let Some(groups) = outdated(&look.facts(), &record)
             {
-                return Err(FdbError::Outdated { cluster: called(self.name), groups }.into());
+                return Err(FdbError::Outdated { cluster: self.cluster.clone(), groups }.into());
             }
             match step {
                 Step::Settle => {
@@ -176,8 +177,7 @@ impl Run<'_> {
                     }
                     Err(HubError::Conflict { .. }) => return Err(Problem::Contended(CONFLICTS)),
                     Err(error) if error.is_transient() => {
-                        self.trouble(&error, &mut troubled);
-                        sleep(PAUSE).await;
+                        self.trouble(&error, &mut troubled).await;
                         continue;
                     }
                     Err(error) => return Err(error.into()),
@@ -193,9 +193,9 @@ impl Run<'_> {
                     }
                     skips += u32::from(look.cluster.spec.skip != Some(true));
                     if skips > SKIPS {
-                        let cluster = called(self.name);
+                        let (cluster, times) = (self.cluster.clone(), SKIPS);
                         let manager = skip_manager(&look.object, &self.write.manager);
-                        return Err(FdbError::SkipReset { cluster, times: SKIPS, manager }.into());
+                        return Err(FdbError::SkipReset { cluster, times, manager }.into());
                     }
                 }
                 Step::Status(_) => {
@@ -203,7 +203,7 @@ impl Run<'_> {
                     edits += 1;
                     if edits > EDITS {
                         self.give_up(&record).await;
-                        return Err(FdbError::TakenBack { cluster: called(self.name), times: EDITS }.into());
+                        return Err(FdbError::TakenBack { cluster: self.cluster.clone(), times: EDITS }.into());
                     }
                 }
                 _ => {}
@@ -222,13 +222,10 @@ impl Run<'_> {
     /// When the API server refuses it, or a volume has gone.
     pub(crate) async fn hold(&self) -> Result<(), Problem> {
         for _ in 0..CONFLICTS {
-            let look = DatabaseSnapshot::new(self.hub, self.namespace, self.name).await?;
+            let look = self.look().await?;
             let steps = match remaining(&look.facts(), &self.record, self.include, Done::default()) {
-                Err(Lost::ForeignSkip) => return Ok(()), // they are held
-                Err(lost) => {
-                    return Err(FdbError::Lost { cluster: called(self.name), lost: Box::new(lost) }.into());
-                }
-                Ok(steps) => steps,
+                Err(Unrecoverable::ForeignSkip) => return Ok(()), // they are held
+                steps => steps.map_err(|lost| self.unrecoverable(lost))?,
             };
             let Some(step @ Step::Hold(_)) = steps.first() else { return Ok(()) };
             match self.act(step).await {
@@ -240,23 +237,34 @@ impl Run<'_> {
         Err(Problem::Contended(CONFLICTS))
     }
 
+    /// The cluster and what belongs to it, as it is now.
+    pub(super) async fn look(&self) -> Result<DatabaseSnapshot, Problem> {
+        DatabaseSnapshot::new(self.hub, self.namespace, self.name).await
+    }
+
+    pub(super) fn unrecoverable(&self, why: Unrecoverable) -> FdbError {
+        FdbError::Unrecoverable { cluster: self.cluster.clone(), lost: Box::new(why) }
+    }
+
+    fn note(&self, text: &str) {
+        output::note(&format!("{}: {text}", self.cluster));
+    }
+
+    pub(super) fn warn(&self, text: &str) {
+        output::warning(&format!("{}: {text}", self.cluster));
+    }
+
     pub(super) fn say(&self, text: &str) {
         text.clone_into(&mut self.state.borrow_mut());
         self.note(text);
     }
 
-    fn note(&self, text: &str) {
-        output::note(&format!("{}: {text}", called(self.name)));
-    }
-
-    pub(super) fn warn(&self, text: &str) {
-        output::warning(&format!("{}: {text}", called(self.name)));
-    }
-
-    fn trouble(&self, error: &HubError, troubled: &mut bool) {
+    /// A failure that may pass: it is reported once, and the next try waits.
+    async fn trouble(&self, error: &HubError, troubled: &mut bool) {
         if !std::mem::replace(troubled, true) || self.hub.verbose {
             self.note(&format!("continuing despite an error: {error}"));
         }
+        sleep(PAUSE).await;
     }
 
     /// Steps that only write.
@@ -284,8 +292,8 @@ impl Run<'_> {
             }
             Step::Services(services) => {
                 for service in services {
-                    let services = Resource::preferred(&SERVICE);
-                    match self.hub.create(services, Some(self.namespace), service, self.write).await {
+                    let kind = Resource::preferred(&SERVICE);
+                    match self.hub.create(kind, Some(self.namespace), service, self.write).await {
                         // Somebody has created it in between.
                         Ok(_) | Err(HubError::Conflict { .. }) => {}
                         Err(error) => return Err(error),
@@ -308,7 +316,7 @@ impl Run<'_> {
 
     pub(super) async fn edit(&self, edits: &[Edit]) -> Result<(), HubError> {
         for edit in edits {
-            let kind = if edit.kind == Kept::Claim { &CLAIM } else { &SERVICE };
+            let kind = if edit.kind == Kept::Pvc { &CLAIM } else { &SERVICE };
             self.hub.patch(Resource::preferred(kind), self.namespace, &edit.name, &edit.patch, self.write).await?;
         }
         Ok(())
@@ -338,7 +346,7 @@ impl Run<'_> {
 
     /// Lets the operator reconcile again. [`Run::skipping`] reports a failure.
     async fn give_up(&self, record: &Record) {
-        let Ok(look) = DatabaseSnapshot::new(self.hub, self.namespace, self.name).await else { return };
+        let Ok(look) = self.look().await else { return };
         let record = record.adopting(look.facts().record().as_ref()).with_exclusions(&look.cluster);
         if self.patch(&resume(&look.cluster, &record)).await.is_ok() {
             self.skipping.set(false);
@@ -354,11 +362,10 @@ impl Run<'_> {
         let mut why = format!("the cluster has no ready Pod to run {}", command[0]);
         for pod in pods {
             match self.hub.exec(self.namespace, pod, CONTAINER, &command, limit).await {
-                Ok(output) => match output.failure {
-                    None => return Ok(()),
-                    // The database is the same from every Pod.
-                    Some(failure) => return Err(format!("{}: {failure}", last_line(&output.text))),
-                },
+                // The database is the same from every Pod.
+                Ok(output) => {
+                    return output.failure.map_or(Ok(()), |why| Err(format!("{}: {why}", last_line(&output.text))));
+                }
                 Err(error) => why = format!("Pod {pod}: {error}"),
             }
         }
@@ -395,7 +402,7 @@ impl Run<'_> {
         let mut record = record.adopting(look.facts().record().as_ref());
         record.groups.iter_mut().for_each(|held| held.included = false); // one that was is excluded again
         let command = self.by_hand(&orders(&look.cluster, &record));
-        FdbError::NotIncluded { cluster: called(self.name), why, command }.into()
+        FdbError::NotIncluded { cluster: self.cluster.clone(), why, command }.into()
     }
 }
 

@@ -70,9 +70,7 @@ impl Run<'_> {
         if *self.state.borrow() != text {
             self.say(&text);
         }
-        let labels =
-            look.cluster.match_labels().iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
-        let labels = labels.join(",");
+        let labels = look.cluster.selector();
         let scope = Scope { namespace: Some(self.namespace), labels: &labels, ..Scope::of(Resource::preferred(&POD)) };
         let mut watcher = self.hub.watcher_from(scope, &look.pods_version);
         let pods = async {

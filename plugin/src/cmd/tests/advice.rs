@@ -96,7 +96,7 @@ fn of_groups(error: &FdbError) -> &'static [&'static str] {
         | FdbError::NoMatch { .. }
         | FdbError::Refused { .. }
         | FdbError::Rights { .. }
-        | FdbError::Lost { .. }
+        | FdbError::Unrecoverable { .. }
         | FdbError::TakenBack { .. }
         | FdbError::Outdated { .. }
         | FdbError::Deleted { .. }

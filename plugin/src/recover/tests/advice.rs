@@ -153,12 +153,12 @@ fn what_a_recovery_that_cannot_be_finished_advises_works() {
         let lost = world.steps(&record, Done::default()).unwrap_err();
         let message = lost.to_string();
         match lost {
-            Lost::NoSibling { service: wanted, .. } => {
+            Unrecoverable::NoSibling { service: wanted, .. } => {
                 assert_eq!(word_after(&message, "create Service "), wanted);
                 world.services.push(service("storage-1", "storage"));
                 assert_eq!(name(&world.services[0]), wanted);
             }
-            Lost::ForeignSkip => {
+            Unrecoverable::ForeignSkip => {
                 assert!(
                     message.ends_with("to hold them longer, or set spec.skip to false and run it at once"),
                     "{message}"
@@ -169,7 +169,7 @@ fn what_a_recovery_that_cannot_be_finished_advises_works() {
                 assert!(matches!(held.as_slice(), [Step::Hold(_)]), "{held:?}");
                 world.cluster["spec"]["skip"] = json!(false);
             }
-            Lost::NoClaim { .. } | Lost::ClaimGoing { .. } | Lost::OtherClaim { .. } => {
+            Unrecoverable::NoClaim { .. } | Unrecoverable::ClaimGoing { .. } | Unrecoverable::OtherClaim { .. } => {
                 panic!("{lost} advises nothing")
             }
         }

@@ -428,7 +428,7 @@ fn while_the_report_is_awaited_the_claim_stays_held_and_is_what_wakes_the_operat
     world.pods.push(pod("storage-1", "Running"));
     let cluster = world.cluster.clone();
     let edit = touch(&world, &record, Done::default()).unwrap();
-    assert_eq!((edit.kind, edit.name.as_str()), (Kept::Claim, "sample-storage-1-data"));
+    assert_eq!((edit.kind, edit.name.as_str()), (Kept::Pvc, "sample-storage-1-data"));
     world.edit(&[edit]);
     assert_eq!(world.cluster, cluster, "a pass in flight loses nothing");
     assert!(Stamp::of(&world.claims[0]).is_recovery());

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use controller::parts::decide::{self, Action};
+use controller::parts::decide;
 use jiff::SignedDuration;
 use serde_json::json;
 use shared::annotation::format;
@@ -232,6 +232,8 @@ impl Sim {
             let pod = |pod: &Value| decide::Pod { group: id(pod).unwrap_or_default(), deleting: false };
             let held = |claim: &Value| decide::Held {
                 kind: Kind::Pvc,
+                name: String::new(),
+                version: None,
                 uid: uid(claim).to_owned(),
                 group: id(claim),
                 deleting: false,
@@ -239,33 +241,20 @@ impl Sim {
                 stamp: Stamp::of(claim),
                 woken: annotation(claim, keys::WOKEN_AT).and_then(format::time),
             };
-            let pods: Vec<decide::Pod> = facts.pods.iter().map(pod).collect();
-            let objects: Vec<decide::Held> = facts.claims.iter().map(held).collect();
             let facts = decide::Facts {
                 cluster: facts.cluster,
                 minimum: Minimum::For(window),
-                pods: &pods,
-                objects: &objects,
+                pods: facts.pods.iter().map(pod).collect(),
+                objects: facts.claims.iter().map(held).collect(),
                 turn: None,
                 began: at("2026-11-21T00:00:00Z"),
                 now: facts.now,
             };
             decide::decide(&facts).actions
         });
-        let now = format::seconds(self.world.now);
         for action in actions {
-            let changes = match &action {
-                Action::Stamp { since, record, .. } => json!({
-                    keys::SUSPENDED_AT: moment(*since), keys::SUSPENSION: record.text(),
-                    keys::RELEASED_AT: null, keys::WOKEN_AT: null,
-                }),
-                Action::Release { .. } => json!({ keys::RELEASED_AT: now }),
-                Action::Wake { .. } => json!({ keys::WOKEN_AT: now }),
-                Action::Clear { .. } => json!({
-                    keys::SUSPENDED_AT: null, keys::SUSPENSION: null, keys::RELEASED_AT: null, keys::WOKEN_AT: null,
-                }),
-            };
-            let claim = &mut self.world.claims[action.object()];
+            let changes = action.change.annotations(self.world.now);
+            let claim = &mut self.world.claims[action.object];
             json_patch::merge(claim, &json!({ "metadata": { "annotations": changes } }));
             bump(claim);
             self.dirty = true;

@@ -173,7 +173,7 @@ impl World {
         self.with(|facts| record.completed(facts)).replacements
     }
 
-    pub(super) fn steps(&self, record: &Record, done: Done) -> Result<Vec<Step>, Lost> {
+    pub(super) fn steps(&self, record: &Record, done: Done) -> Result<Vec<Step>, Unrecoverable> {
         self.with(|facts| remaining(facts, record, true, done))
     }
 
@@ -185,7 +185,7 @@ impl World {
 
     pub(super) fn edit(&mut self, edits: &[Edit]) {
         for edit in edits {
-            let objects = if edit.kind == Kept::Claim { &mut self.claims } else { &mut self.services };
+            let objects = if edit.kind == Kept::Pvc { &mut self.claims } else { &mut self.services };
             let object = objects.iter_mut().find(|object| name(object) == edit.name).unwrap();
             assert_eq!(edit.patch["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
             json_patch::merge(object, &edit.patch);

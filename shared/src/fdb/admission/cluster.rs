@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::admission::{Change, Fault, Judgement, Meta, Object, Rule, Verdict, from_map, judge};
+use crate::admission::{Change, Fault, Judgement, Meta, Object, Rule, Verdict, annotation_field, from_map, judge};
 use crate::annotation::keys;
 use crate::duration::parse_unsigned;
 use crate::fdb::suspension::Minimum;
@@ -42,26 +42,21 @@ pub fn judge_cluster(change: &Change<'_, Annotated>) -> Judgement {
 /// M1. A value that was there before is left alone, so that it does not stand in the way of every other write.
 fn readable(change: &Change<'_, Annotated>) -> Verdict {
     let key = keys::MINIMUM_SUSPENSION;
-    match change.new_annotation(key).map(parse_unsigned) {
-        Some(Err(error)) if change.alters_annotation(key) => {
-            let field = format!("metadata.annotations[{key}]");
-            Verdict::deny(Fault::Invalid, field, format!("{error}; 0 switches suspension off"))
-        }
-        _ => Verdict::Allow,
-    }
+    let Some(Err(error)) = change.new_annotation(key).map(parse_unsigned) else { return Verdict::Allow };
+    Verdict::deny(Fault::Invalid, annotation_field(key), format!("{error}; 0 switches suspension off"))
+        .when(change.alters_annotation(key))
 }
 
 /// M2.
 fn shortened(change: &Change<'_, Annotated>) -> Verdict {
     let key = keys::MINIMUM_SUSPENSION;
-    let default = change.settings.minimum_suspension;
-    let (old, new) =
-        (Minimum::of(change.old_annotation(key), default), Minimum::of(change.new_annotation(key), default));
+    let minimum = |annotation| Minimum::of(annotation, change.settings.minimum_suspension);
+    let (old, new) = (minimum(change.old_annotation(key)), minimum(change.new_annotation(key)));
+    let is_shorter = match (&old, &new) {
+        (Minimum::For(old), Minimum::For(new)) => new < old,
+        (old, new) => matches!(old, Minimum::For(_)) && new.is_off(),
+    };
     let text = new.text();
-    match (old, new) {
-        (Minimum::For(old), new) if matches!(new, Minimum::Off) || matches!(new, Minimum::For(new) if new < old) => {
-            Verdict::warn(format!("{key} is now {text}: groups that are already suspended keep their original minimum"))
-        }
-        _ => Verdict::Allow,
-    }
+    Verdict::warn(format!("{key} is now {text}: groups that are already suspended keep their original minimum"))
+        .when(is_shorter)
 }

@@ -61,19 +61,14 @@ impl Held<'_> {
     pub(super) fn recovering(&self, stamp: &Stamp) -> String {
         let until = until(stamp, &self.cluster.minimum).unwrap_or_default();
         let Cluster { namespace, name, .. } = self.cluster;
-        let again = self.group.map(|group| {
-            let group = quoted(group);
+        let again = self.group.map(quoted).map(|group| {
             format!(
                 "if there is no progress: kubectl hibernate recover process-groups -n {namespace} -c {name} {group}; "
             )
         });
-        format!(
-            "{} is being recovered{}, and kept{until}; {}{}",
-            self.subject(),
-            since(stamp),
-            again.unwrap_or_default(),
-            key(self.kind, self.object)
-        )
+        let (subject, since, again, key) =
+            (self.subject(), since(stamp), again.unwrap_or_default(), key(self.kind, self.object));
+        format!("{subject} is being recovered{since}, and kept{until}; {again}{key}")
     }
 
     /// The release is for another removal than the present one (S12).
@@ -83,12 +78,10 @@ impl Held<'_> {
             Some(removal) => format!("the group was marked again at {removal}"),
             None => "the group is not marked for removal".to_owned(),
         };
+        let (subject, since, ways_out) = (self.subject(), since(stamp), self.ways_out());
         format!(
-            "{} is kept: it was held{} and released for the removal of {recorded}, but {found}, and the controller holds it \
-             anew once the group's Pod is deleted; {}",
-            self.subject(),
-            since(stamp),
-            self.ways_out()
+            "{subject} is kept: it was held{since} and released for the removal of {recorded}, but {found}, and the controller holds it \
+             anew once the group's Pod is deleted; {ways_out}"
         )
     }
 
@@ -106,28 +99,17 @@ impl Held<'_> {
 
     /// The controller has not stamped it (S14).
     pub(super) fn unstamped(&self) -> String {
+        let (subject, word, ways_out, key) = (self.subject(), self.word(), self.ways_out(), keys::MINIMUM_SUSPENSION);
         if self.in_use().is_some() {
-            return format!(
-                "{} is not marked for removal: this {} is in use and not released; {}",
-                self.subject(),
-                self.word(),
-                self.ways_out()
-            );
+            return format!("{subject} is not marked for removal: this {word} is in use and not released; {ways_out}");
         }
         let released = match &self.cluster.minimum {
             Minimum::Unreadable(text) => {
-                format!(
-                    "the controller keeps them until {} ({text:?} is not a duration) is corrected",
-                    keys::MINIMUM_SUSPENSION
-                )
+                format!("the controller keeps them until {key} ({text:?} is not a duration) is corrected")
             }
             minimum => format!("the controller releases them {} after the deletion of the group's Pod", minimum.text()),
         };
-        format!(
-            "{} is not released: volume and Service of a removed group are kept; {released}; {}",
-            self.subject(),
-            self.ways_out()
-        )
+        format!("{subject} is not released: volume and Service of a removed group are kept; {released}; {ways_out}")
     }
 
     fn subject(&self) -> String {
@@ -162,16 +144,13 @@ impl Held<'_> {
     fn ways_out(&self) -> String {
         let Cluster { namespace, name, .. } = self.cluster;
         if let Some(group) = self.in_use() {
+            let (pod, word, unlock) = (quoted(self.pod()), self.word(), unlock(self.kind, self.object));
             return format!(
-                "to remove the group: kubectl fdb remove process-groups -n {namespace} -c {name} {} (or add {group} to \
-                 spec.processGroupsToRemove); only to delete a {} that is in use: {}",
-                quoted(self.pod()),
-                self.word(),
-                unlock(self.kind, self.object)
+                "to remove the group: kubectl fdb remove process-groups -n {namespace} -c {name} {pod} (or add {group} to \
+                 spec.processGroupsToRemove); only to delete a {word} that is in use: {unlock}"
             );
         }
-        let back = self.group.map(|group| {
-            let group = quoted(group);
+        let back = self.group.map(quoted).map(|group| {
             format!(
                 "to bring the group back: kubectl fdb recover process-groups -n {namespace} -c {name} {group} \
                  (or kubectl hibernate recover process-groups); "

@@ -38,7 +38,7 @@ mod known;
 mod message;
 mod object;
 
-use crate::admission::{Denial, Fault, Finding, Judgement, UNREADABLE};
+use crate::admission::{Denial, Fault, Finding, Judgement, UNREADABLE, annotation_field};
 use crate::annotation::keys;
 
 pub use cluster::{Annotated, Settings, judge_cluster};
@@ -71,8 +71,7 @@ pub fn unreadable(why: &str) -> Judgement {
 }
 
 fn denial(row: &'static str, message: String) -> Finding<Denial> {
-    let field = format!("metadata.annotations[{}]", keys::RELEASED_AT);
-    Finding { row, said: Denial { fault: Fault::Forbidden, field, message } }
+    Finding { row, said: Denial { fault: Fault::Forbidden, field: annotation_field(keys::RELEASED_AT), message } }
 }
 
 /// The table, from top to bottom.
@@ -131,16 +130,13 @@ fn held(kind: Kind, object: &Deleted, cluster: &Cluster, group: Option<&str>, st
     if stamp.is_recovery() {
         return Verdict::Deny("S10", said.recovering(stamp));
     }
-    let Some(record) = stamp.record.as_ref().filter(|record| group.is_none_or(|group| record.group == group)) else {
-        return if stamp.present {
-            Verdict::Deny("S13", said.stamped(stamp))
-        } else {
-            Verdict::Deny("S14", said.unstamped())
-        };
-    };
-    if stamp.released.is_none() {
-        return Verdict::Deny("S13", said.stamped(stamp));
+    if !stamp.present {
+        return Verdict::Deny("S14", said.unstamped());
     }
+    let record = stamp.record.as_ref().filter(|record| group.is_none_or(|group| record.group == group));
+    let Some(record) = record.filter(|_| stamp.released.is_some()) else {
+        return Verdict::Deny("S13", said.stamped(stamp));
+    };
     match cluster.removal_of(&record.group) {
         None => Verdict::Allow("S11"),
         Some(removal) if removal.is_some() && stamp.is_released_for(removal) => Verdict::Allow("S11"),

@@ -16,9 +16,9 @@ pub struct Facts<'a> {
     /// What is in force for it.
     pub minimum: Minimum,
     /// Its Pods.
-    pub pods: &'a [Pod],
+    pub pods: Vec<Pod>,
     /// Its PVCs and Services.
-    pub objects: &'a [Held],
+    pub objects: Vec<Held>,
     /// Whose turn it was, as far as this process remembers.
     pub turn: Option<Turn>,
     /// When this process began to lead: what was released shortly before is not remembered.
@@ -52,6 +52,10 @@ pub struct Pod {
 pub struct Held {
     /// Which of them.
     pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its resourceVersion.
+    pub version: Option<String>,
     /// Its UID.
     pub uid: String,
     /// ID of its process group; `None` for the cluster's own Service.

@@ -33,7 +33,7 @@ use shared::fdb::api::ProcessGroup;
 
 pub use facts::{Facts, Held, Pod, Turn};
 use plan::Group;
-pub use plan::{Action, Plan};
+pub use plan::{Action, Change, Plan};
 use stamp::{Look, look};
 
 /// How often to check a group whose Pod is not deleted yet.
@@ -65,12 +65,12 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
                     plan.again_at(until, facts.now);
                 }
             }
-            Look::Clear => plan.actions.push(Action::Clear { object: index }),
+            Look::Clear => plan.act(index, Change::Clear),
             Look::ClearsAt(at) => plan.again_at(at, facts.now),
             Look::Stamp { since, record } => {
                 early.insert(id);
                 plan.again_in(Duration::ZERO); // the next pass checks the window of the new stamp
-                plan.actions.push(Action::Stamp { object: index, since, record: Box::new(record) });
+                plan.act(index, Change::Stamp(since, Box::new(record)));
             }
             Look::Due { since } => join(&mut due, id, index, facts.zone(object, group), since),
             Look::Released { at } => join(&mut released, id, index, facts.zone(object, group), at),

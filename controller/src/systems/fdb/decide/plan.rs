@@ -3,46 +3,42 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use shared::fdb::suspension::Suspension;
+use serde_json::{Value, json};
+use shared::annotation::{format, keys};
+use shared::fdb::suspension::{Suspension, no_annotations};
 
 use super::facts::Turn;
 
-/// Something to be done to one object, by its place in [`super::Facts::objects`].
+/// Something to be done to one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Hold it (D5 to D9).
-    Stamp {
-        /// Which object.
-        object: usize,
-        /// Since when.
-        since: Timestamp,
-        /// What is recorded.
-        record: Box<Suspension>,
-    },
-    /// Let it go (D10).
-    Release {
-        /// Which object.
-        object: usize,
-    },
-    /// Touch it, so that the operator reconciles again (D11).
-    Wake {
-        /// Which object.
-        object: usize,
-    },
-    /// Remove every mark of ours (D2).
-    Clear {
-        /// Which object.
-        object: usize,
-    },
+pub struct Action {
+    /// Its place in [`super::Facts::objects`].
+    pub object: usize,
+    /// What is to be done.
+    pub change: Change,
 }
 
-impl Action {
-    /// Which object is changed.
-    pub fn object(&self) -> usize {
+/// What is to be done to an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Hold it since then, with this record (D5 to D9).
+    Stamp(Timestamp, Box<Suspension>),
+    /// Let it go (D10).
+    Release,
+    /// Touch it, so that the operator reconciles again (D11).
+    Wake,
+    /// Remove every mark of ours (D2).
+    Clear,
+}
+
+impl Change {
+    /// Our annotations after it, as a merge patch.
+    pub fn annotations(&self, now: Timestamp) -> Value {
         match self {
-            Self::Stamp { object, .. } | Self::Release { object } | Self::Wake { object } | Self::Clear { object } => {
-                *object
-            }
+            Self::Stamp(since, record) => record.annotations(*since),
+            Self::Release => json!({ keys::RELEASED_AT: format::seconds(now) }),
+            Self::Wake => json!({ keys::WOKEN_AT: format::seconds(now) }),
+            Self::Clear => no_annotations(),
         }
     }
 }
@@ -67,6 +63,10 @@ pub struct Plan {
 }
 
 impl Plan {
+    pub(super) fn act(&mut self, object: usize, change: Change) {
+        self.actions.push(Action { object, change });
+    }
+
     pub(super) fn again_in(&mut self, pause: Duration) {
         // The shortest requeue: rounded times would cause a hot loop.
         let pause = pause.max(Duration::from_millis(100));

@@ -33,6 +33,8 @@ fn cluster(groups: usize, zones: usize, options: &Value) -> FoundationDBCluster 
 fn held(number: usize) -> Held {
     Held {
         kind: Kind::Pvc,
+        name: String::new(),
+        version: None,
         uid: format!("p-{number}"),
         group: Some(format!("storage-{number}")),
         deleting: false,
@@ -63,17 +65,21 @@ fn edited(mut held: Held, edit: impl FnOnce(&mut Held)) -> Held {
     held
 }
 
-fn facts<'a>(cluster: &'a FoundationDBCluster, objects: &'a [Held], now: Timestamp) -> Facts<'a> {
+fn facts<'a>(cluster: &'a FoundationDBCluster, objects: &[Held], now: Timestamp) -> Facts<'a> {
     let minimum = Minimum::For(Duration::from_mins(1));
-    Facts { cluster, minimum, pods: &[], objects, turn: None, began: at(-86_400), now }
+    Facts { cluster, minimum, pods: vec![], objects: objects.to_vec(), turn: None, began: at(-86_400), now }
+}
+
+fn changes(plan: &Plan) -> Vec<Change> {
+    plan.actions.iter().map(|action| action.change.clone()).collect()
 }
 
 /// What a plan makes of the objects.
 fn carry_out(plan: &Plan, objects: &mut [Held], now: Timestamp) {
     for action in &plan.actions {
-        let object = &mut objects[action.object()];
-        match action {
-            Action::Stamp { since, record, .. } => {
+        let object = &mut objects[action.object];
+        match &action.change {
+            Change::Stamp(since, record) => {
                 assert_eq!(record.uid, object.uid, "a stamp names its object");
                 object.woken = None;
                 object.stamp = Stamp {
@@ -84,9 +90,9 @@ fn carry_out(plan: &Plan, objects: &mut [Held], now: Timestamp) {
                     key: object.stamp.key,
                 };
             }
-            Action::Release { .. } => object.stamp.released = Some(now),
-            Action::Wake { .. } => object.woken = Some(now),
-            Action::Clear { .. } => {
+            Change::Release => object.stamp.released = Some(now),
+            Change::Wake => object.woken = Some(now),
+            Change::Clear => {
                 object.stamp = Stamp { key: object.stamp.key, ..Stamp::default() };
                 object.woken = None;
             }
@@ -148,12 +154,12 @@ fn the_table() {
     ] {
         let objects = [object];
         let plan = decide(&facts(&cluster, &objects, at(0)));
-        let said = match plan.actions.as_slice() {
+        let said = match changes(&plan).as_slice() {
             [] => "none".to_owned(),
-            [Action::Stamp { since, .. }] => format!("stamp {}", since.duration_since(at(0)).as_secs()),
-            [Action::Release { .. }] => "release".to_owned(),
-            [Action::Wake { .. }] => "wake".to_owned(),
-            [Action::Clear { .. }] => "clear".to_owned(),
+            [Change::Stamp(since, _)] => format!("stamp {}", since.duration_since(at(0)).as_secs()),
+            [Change::Release] => "release".to_owned(),
+            [Change::Wake] => "wake".to_owned(),
+            [Change::Clear] => "clear".to_owned(),
             more => panic!("{row}: {more:?}"),
         };
         assert_eq!(said, expected, "{row}");
@@ -164,10 +170,10 @@ fn the_table() {
 fn a_group_whose_pod_is_there_is_left_alone_until_it_goes() {
     let (cluster, objects) = (cluster(1, 1, &json!({})), [held(0)]);
     let mut pods = [Pod { group: "storage-0".to_owned(), deleting: false }];
-    let plan = decide(&Facts { pods: &pods, ..facts(&cluster, &objects, at(0)) });
+    let plan = decide(&Facts { pods: pods.to_vec(), ..facts(&cluster, &objects, at(0)) });
     assert_eq!((plan.actions.len(), plan.next), (0, Some(POD_POLL_INTERVAL)));
     pods[0].deleting = true;
-    let plan = decide(&Facts { pods: &pods, ..facts(&cluster, &objects, at(0)) });
+    let plan = decide(&Facts { pods: pods.to_vec(), ..facts(&cluster, &objects, at(0)) });
     assert_eq!((plan.actions.len(), plan.held, plan.held_bytes), (1, 1, 1 << 30));
 }
 
@@ -180,7 +186,7 @@ fn off_stamps_nothing_but_sees_through_what_was_promised() {
     };
     assert_eq!(decide_off(held(0), at(0)), []);
     assert_eq!(decide_off(stamped(0, at(0)), at(59)), []);
-    assert_eq!(decide_off(stamped(0, at(0)), at(60)), [Action::Release { object: 0 }]);
+    assert_eq!(decide_off(stamped(0, at(0)), at(60)), [Action { object: 0, change: Change::Release }]);
     let unreadable =
         edited(held(0), |held| held.stamp = Stamp { since: Some(at(0)), present: true, ..Stamp::default() });
     assert_eq!(decide_off(unreadable, at(999_999)), [], "what cannot be read never means off");
@@ -194,13 +200,13 @@ fn what_was_promised_in_between_is_promised_for_good() {
         decide(&Facts { minimum: Minimum::For(Duration::from_mins(2)), ..facts(&cluster, objects, at(0)) })
     };
     let plan = longer(&objects);
-    assert!(matches!(plan.actions.as_slice(), [Action::Stamp { since, .. }] if *since == at(-30)), "{plan:?}");
+    assert!(matches!(changes(&plan).as_slice(), [Change::Stamp(since, _)] if *since == at(-30)), "{plan:?}");
     carry_out(&plan, &mut objects, at(0));
     assert!(longer(&objects).actions.is_empty());
     for minimum in [Minimum::Off, Minimum::For(Duration::from_mins(1))] {
         let then = |seconds| Facts { minimum: minimum.clone(), ..facts(&cluster, &objects, at(seconds)) };
         assert!(decide(&then(89)).actions.is_empty(), "shortened again: {minimum:?}");
-        assert!(matches!(decide(&then(90)).actions.as_slice(), [Action::Release { .. }]));
+        assert_eq!(changes(&decide(&then(90))), [Change::Release]);
     }
 }
 
@@ -213,7 +219,7 @@ fn while_the_database_is_unwell_the_next_zone_waits_for_the_last_one() {
     let objects = [released, due];
     let releases = |cluster: &FoundationDBCluster| {
         let plan = decide(&facts(cluster, &objects, at(0)));
-        plan.actions.iter().filter(|action| matches!(action, Action::Release { .. })).count()
+        plan.actions.iter().filter(|action| action.change == Change::Release).count()
     };
     assert_eq!(releases(&cluster), 1, "the operator had its time");
     for (available, full_replication, expected) in [(true, true, 1), (false, true, 0), (true, false, 0)] {
@@ -248,7 +254,7 @@ fn both_volumes_of_one_id_and_the_service_go_together() {
 fn what_a_crash_left_half_released_is_released_at_once() {
     let cluster = cluster(1, 1, &json!({}));
     let objects = [edited(stamped(0, at(0)), |held| held.stamp.released = Some(at(60))), stamped(0, at(0))];
-    assert_eq!(decide(&facts(&cluster, &objects, at(61))).actions, [Action::Release { object: 1 }]);
+    assert_eq!(decide(&facts(&cluster, &objects, at(61))).actions, [Action { object: 1, change: Change::Release }]);
 }
 
 /// Looks once a second at groups that were all held at once, with an operator that deletes what it may. Returns when
@@ -268,8 +274,8 @@ fn releases(options: &Value, began: i64) -> Vec<(i64, usize)> {
         let plan = decide(&Facts { turn, began: at(began), ..facts(&cluster, &objects, now) });
         carry_out(&plan, &mut objects, now);
         for action in &plan.actions {
-            released.push((second, action.object()));
-            objects[action.object()].deleting = true;
+            released.push((second, action.object));
+            objects[action.object].deleting = true;
         }
         turn = plan.turn;
     }
@@ -361,12 +367,11 @@ fn any_stamp() -> impl Strategy<Value = Stamp> {
 fn any_object() -> impl Strategy<Value = Held> {
     (0_usize..6, any_stamp(), any::<bool>(), proptest::bool::weighted(0.1), proptest::option::of(any_time())).prop_map(
         |(number, mut stamp, service, deleting, woken)| {
-            let group = format!("storage-{number}");
             if let Some(record) = &mut stamp.record {
-                (record.uid, record.group) = (format!("p-{number}"), group.clone());
+                (record.uid, record.group) = (format!("p-{number}"), format!("storage-{number}"));
             }
             let kind = if service { Kind::Service } else { Kind::Pvc };
-            Held { kind, uid: format!("p-{number}"), group: Some(group), deleting, bytes: 1, stamp, woken }
+            Held { kind, deleting, bytes: 1, stamp, woken, ..held(number) }
         },
     )
 }
@@ -399,20 +404,20 @@ proptest! {
         let pods: Vec<Pod> = gone.iter().enumerate().filter(|(_, gone)| !**gone)
             .map(|(number, _)| Pod { group: format!("storage-{number}"), deleting: false }).collect();
         let look = |objects: &[Held], turn: Option<Turn>| {
-            decide(&Facts { minimum: minimum.clone(), pods: &pods, turn, ..facts(&cluster, objects, at(0)) })
+            decide(&Facts { minimum: minimum.clone(), pods: pods.clone(), turn, ..facts(&cluster, objects, at(0)) })
         };
         let plan = look(&objects, None);
         prop_assert_eq!(&plan, &look(&objects, None));
-        let touched: BTreeSet<_> = plan.actions.iter().map(Action::object).collect();
+        let touched: BTreeSet<_> = plan.actions.iter().map(|action| action.object).collect();
         prop_assert_eq!(touched.len(), plan.actions.len(), "each object once");
         carry_out(&plan, &mut objects, at(0));
         let again = look(&objects, plan.turn.clone());
         // A recovery that was given up becomes an ordinary stamp first, and is released by the next look.
-        let settled = again.actions.iter().all(|action| matches!(action, Action::Release { .. } | Action::Wake { .. }));
+        let settled = again.actions.iter().all(|action| matches!(action.change, Change::Release | Change::Wake));
         prop_assert!(settled, "{:?} then {:?}", plan, again);
         carry_out(&again, &mut objects, at(0));
         let third = look(&objects, again.turn.clone());
-        prop_assert!(third.actions.iter().all(|action| matches!(action, Action::Wake { .. })), "{:?}", third);
+        prop_assert!(third.actions.iter().all(|action| action.change == Change::Wake), "{:?}", third);
     }
 
     /// Nothing is released whose own record says that it is to stay, nothing of another removal, nothing that is
@@ -425,9 +430,8 @@ proptest! {
     ) {
         let minimum = Minimum::from(Duration::from_mins(minutes));
         let plan = decide(&Facts { minimum: minimum.clone(), ..facts(&cluster, &objects, at(0)) });
-        for action in &plan.actions {
-            let Action::Release { object } = action else { continue };
-            let object = &objects[*object];
+        for action in plan.actions.iter().filter(|action| action.change == Change::Release) {
+            let object = &objects[action.object];
             let group = cluster.group(object.group.as_deref().unwrap()).unwrap();
             prop_assert!(group.is_marked() && group.is_excluded());
             let record = object.stamp.record.as_ref().unwrap();

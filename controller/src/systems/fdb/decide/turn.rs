@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use shared::fdb::api::RemovalMode;
 
 use super::facts::{Facts, Turn};
-use super::plan::{Action, Group, Plan};
+use super::plan::{Change, Group, Plan};
 
 /// After this long the next turn begins though something of the last one is still there, unless the database is unwell:
 /// then the operator holds deletions back, and would do all of them at once when it is well again.
@@ -99,7 +99,7 @@ fn is_well(facts: &Facts<'_>) -> bool {
 }
 
 fn release(group: &Group, plan: &mut Plan) {
-    plan.actions.extend(group.objects.iter().map(|object| Action::Release { object: *object }));
+    group.objects.iter().for_each(|object| plan.act(*object, Change::Release));
 }
 
 /// The newest release that is remembered or still to be seen.

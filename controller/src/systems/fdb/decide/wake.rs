@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::facts::Facts;
-use super::plan::{Action, Group, Plan};
+use super::plan::{Change, Group, Plan};
 
 /// Time between a release and the first further wake-up.
 const FIRST_WAKE_DELAY: Duration = Duration::from_secs(15);
@@ -15,7 +15,7 @@ const MAX_WAKE_INTERVAL: Duration = Duration::from_mins(10);
 pub(super) fn wake(facts: &Facts<'_>, released: &BTreeMap<&str, Group>, plan: &mut Plan) {
     let since = released.values().map(|group| group.since);
     let (Some(first), Some(last)) = (since.clone().min(), since.max()) else {
-        if plan.actions.iter().any(|action| matches!(action, Action::Release { .. })) {
+        if plan.actions.iter().any(|action| action.change == Change::Release) {
             plan.again_in(FIRST_WAKE_DELAY);
         }
         return;
@@ -30,11 +30,11 @@ pub(super) fn wake(facts: &Facts<'_>, released: &BTreeMap<&str, Group>, plan: &m
         let tried = Duration::try_from(before.duration_since(first)).unwrap_or(MAX_WAKE_INTERVAL);
         before.checked_add(tried.clamp(FIRST_WAKE_DELAY, MAX_WAKE_INTERVAL)).unwrap_or(before)
     });
-    let newer = plan.actions.iter().any(|action| !matches!(action, Action::Wake { .. }));
+    let newer = plan.actions.iter().any(|action| action.change != Change::Wake);
     if due.is_none_or(|due| due <= facts.now) {
         // Any other change of ours wakes the operator as well.
         if !newer && let Some(object) = objects().min() {
-            plan.actions.push(Action::Wake { object: *object });
+            plan.act(*object, Change::Wake);
         }
         plan.again_in(FIRST_WAKE_DELAY);
     } else if let Some(due) = due {

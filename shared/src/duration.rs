@@ -37,8 +37,7 @@ const UNITS: &[(&str, u64)] = &[
 /// When the text is not a duration, is zero or negative, or exceeds Go's range.
 pub fn parse_positive(text: &str) -> Result<Duration, DurationError> {
     match parse(text)? {
-        Duration::ZERO => Err(DurationError::NotPositive(text.to_owned())),
-        _ if text.starts_with('-') => Err(DurationError::NotPositive(text.to_owned())),
+        duration if duration.is_zero() || text.starts_with('-') => Err(DurationError::NotPositive(text.to_owned())),
         duration => Ok(duration),
     }
 }
@@ -49,8 +48,7 @@ pub fn parse_positive(text: &str) -> Result<Duration, DurationError> {
 /// When the text is not a duration, is negative, or exceeds Go's range.
 pub fn parse_unsigned(text: &str) -> Result<Duration, DurationError> {
     match parse(text)? {
-        Duration::ZERO => Ok(Duration::ZERO),
-        _ if text.starts_with('-') => Err(DurationError::Negative(text.to_owned())),
+        duration if !duration.is_zero() && text.starts_with('-') => Err(DurationError::Negative(text.to_owned())),
         duration => Ok(duration),
     }
 }
@@ -94,13 +92,9 @@ fn digits(text: &str) -> (&str, &str) {
 
 /// `.fraction` of a unit, in nanoseconds, cut off as Go does.
 fn fraction_of(fraction: &str, unit: u64) -> u128 {
-    let mut scale = u128::from(unit) * 1_000_000_000_000_000_000;
-    let mut sum = 0;
-    for digit in fraction.bytes().take(18) {
-        scale /= 10;
-        sum += scale * u128::from(digit - b'0');
-    }
-    sum / 1_000_000_000_000_000_000
+    let digits = fraction.bytes().take(18).map(|digit| u128::from(digit - b'0'));
+    let (number, scale) = digits.fold((0, 1), |(number, scale), digit| (10 * number + digit, 10 * scale));
+    number * u128::from(unit) / scale
 }
 
 /// Prints a duration as Go's `Duration.String` does: `2m0s`, `1h0m0s`, `1.5s`, `300ms`.

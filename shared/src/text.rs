@@ -84,12 +84,7 @@ struct Chain<'a>(&'a (dyn Error + 'a));
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        std::iter::successors(self.0.source(), |error| (*error).source()).try_for_each(|cause| write!(f, ": {cause}"))
     }
 }
 

@@ -13,8 +13,7 @@ use shared::fdb::api::{
     GROUP_LABEL, MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_PENDING, ProcessGroupCondition,
     RESOURCES_TERMINATING,
 };
-use shared::fdb::suspension::{Minimum, moment};
-use shared::record::Format;
+use shared::fdb::suspension::Minimum;
 
 use super::super::check::Refusal;
 use super::super::object::{label, name, uid};

@@ -38,7 +38,7 @@ impl Bench {
     }
 
     /// `spec.replicas` and the recorded count.
-    async fn look(&self, target: &str) -> Result<(i64, Option<String>)> {
+    async fn observation(&self, target: &str) -> Result<(i64, Option<String>)> {
         let object = self.kubectl(&["get", target, "-o", "json"]).await?.json()?;
         let record = object["metadata"]["annotations"][keys::REPLICAS].as_str().map(str::to_owned);
         Ok((object["spec"]["replicas"].as_i64().context("spec.replicas")?, record))
@@ -90,19 +90,19 @@ async fn every_kind_keeps_its_count_through_a_patch_and_is_told_of_a_scale_that_
         ] {
             Nothing.check(&bench.apply(&workload(version, kind, 3)).await?)?;
             Nothing.check(&bench.scale_by_patch(target, 2).await?)?;
-            assert_eq!(bench.look(target).await?, (2, None), "{target} is scaled, not put to sleep");
+            assert_eq!(bench.observation(target).await?, (2, None), "{target} is scaled, not put to sleep");
             Nothing.check(&bench.scale_by_patch(target, 0).await?)?;
-            assert_eq!(bench.look(target).await?, (0, record("2")), "{target} sleeps");
+            assert_eq!(bench.observation(target).await?, (0, record("2")), "{target} sleeps");
             Nothing.check(&bench.scale_by_patch(target, 2).await?)?;
-            assert_eq!(bench.look(target).await?, (2, None), "{target} is awake");
+            assert_eq!(bench.observation(target).await?, (2, None), "{target} is awake");
             if scales {
                 let ran = bench.kubectl(&["scale", target, "--replicas=0"]).await?;
                 Warns("the scale subresource cannot carry annotations: the replica count 2 is not recorded")
                     .check(&ran)?;
                 Warns("to be able to resume it, annotate it with hibernate.sh/replicas=2").check(&ran)?;
-                assert_eq!(bench.look(target).await?, (0, None), "{target}");
+                assert_eq!(bench.observation(target).await?, (0, None), "{target}");
                 Nothing.check(&bench.kubectl(&["annotate", target, "hibernate.sh/replicas=2"]).await?)?;
-                assert_eq!(bench.look(target).await?, (0, record("2")), "{target}: the advice works");
+                assert_eq!(bench.observation(target).await?, (0, record("2")), "{target}: the advice works");
             }
         }
         Ok(())
@@ -119,7 +119,7 @@ async fn an_apply_keeps_the_count_and_only_the_plugin_changes_it() -> Result<()>
         // Git does not know of the record; applying it again does not take it away.
         for _ in 0..2 {
             Nothing.check(&bench.apply(&workload("apps/v1", "Deployment", 0)).await?)?;
-            assert_eq!(bench.look("deployment/web").await?, (0, record("3")));
+            assert_eq!(bench.observation("deployment/web").await?, (0, record("3")));
         }
         let annotate = async |edit: &str, more: &[&str]| {
             bench.kubectl(&[&["annotate", "deployment/web", "--overwrite", edit], more].concat()).await
@@ -127,12 +127,12 @@ async fn an_apply_keeps_the_count_and_only_the_plugin_changes_it() -> Result<()>
         for edit in ["hibernate.sh/replicas=9", "hibernate.sh/replicas-"] {
             Warns("hibernate.sh/replicas records the replica count for the resume: 3 was restored")
                 .check(&annotate(edit, &[]).await?)?;
-            assert_eq!(bench.look("deployment/web").await?, (0, record("3")), "{edit}");
+            assert_eq!(bench.observation("deployment/web").await?, (0, record("3")), "{edit}");
         }
         Nothing.check(&annotate("hibernate.sh/replicas=5", &[&format!("--field-manager={}", keys::PLUGIN)]).await?)?;
-        assert_eq!(bench.look("deployment/web").await?, (0, record("5")));
+        assert_eq!(bench.observation("deployment/web").await?, (0, record("5")));
         Nothing.check(&bench.apply(&workload("apps/v1", "Deployment", 3)).await?)?;
-        assert_eq!(bench.look("deployment/web").await?, (3, None));
+        assert_eq!(bench.observation("deployment/web").await?, (3, None));
 
         let mut set = workload("apps/v1", "StatefulSet", 3);
         set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({ "whenScaled": "Delete" });

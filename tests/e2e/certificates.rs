@@ -305,8 +305,8 @@ async fn a_secret_is_of_somebody_else(world: &World, hub: &Client) -> Result<()>
     let common = ["--kubeconfig", &kubeconfig, "--namespace", "default"];
     let stray = Stray::start(world, &[&common[..], &["--certificate-secret", "theirs"]].concat())?;
     eventually(SOON, "refusal", async || {
-        let said = stray.get("/readyz").await?;
-        ensure!(said.contains("Secret default/theirs is of type \"kubernetes.io/tls\""), "{said}");
+        let detail = stray.get("/readyz").await?;
+        ensure!(detail.contains("Secret default/theirs is of type \"kubernetes.io/tls\""), "{detail}");
         Ok(())
     })
     .await?;
@@ -322,8 +322,8 @@ async fn a_secret_is_of_somebody_else(world: &World, hub: &Client) -> Result<()>
     let (first, second) = (Stray::start(world, &ours)?, Stray::start(world, &ours)?);
     eventually(SOON, "two ready replicas", async || {
         for stray in [&first, &second] {
-            let said = stray.get("/readyz").await?;
-            ensure!(said.trim() == "ok", "{said}");
+            let detail = stray.get("/readyz").await?;
+            ensure!(detail.trim() == "ok", "{detail}");
         }
         Ok(())
     })

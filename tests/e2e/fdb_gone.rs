@@ -9,7 +9,7 @@ use testbed::proxy::faults::{Effect, Rule};
 use testbed::{World, eventually};
 
 /// The metrics of a database.
-async fn told(page: &str, database: &str) -> Result<Vec<String>> {
+async fn noted(page: &str, database: &str) -> Result<Vec<String>> {
     let label = format!("cluster=\"{database}\"");
     Ok(JsonHttp::page(page).await?.lines().filter(|line| line.contains(&label)).map(str::to_owned).collect())
 }
@@ -24,8 +24,8 @@ async fn nothing_is_told_of_it_any_more() -> Result<()> {
     stamped(&db, &id).await?;
     let held = format!("hibernate_fdb_suspended_groups{{namespace=\"{}\",cluster=\"gone\"}} 1", db.namespace());
     eventually(SOON, "held group", async || {
-        let told = told(&page, "gone").await?;
-        ensure!(told.contains(&held), "{told:?}");
+        let noted = noted(&page, "gone").await?;
+        ensure!(noted.contains(&held), "{noted:?}");
         Ok(())
     })
     .await?;
@@ -42,15 +42,15 @@ async fn nothing_is_told_of_it_any_more() -> Result<()> {
     .await?;
     kubectl(&world, &db, &["delete", "fdb", db.name(), "--wait=false"]).await?.ok()?;
     eventually(SOON, "no word of it", async || {
-        let told = told(&page, "gone").await?;
-        ensure!(told.is_empty(), "{told:?}");
+        let noted = noted(&page, "gone").await?;
+        ensure!(noted.is_empty(), "{noted:?}");
         Ok(())
     })
     .await?;
     for _ in 0..30 {
         tokio::time::sleep(Duration::from_millis(200)).await;
-        let told = told(&page, "gone").await?;
-        ensure!(told.is_empty(), "{told:?}");
+        let noted = noted(&page, "gone").await?;
+        ensure!(noted.is_empty(), "{noted:?}");
     }
     world.heal("hub", Some(&slow.id)).await
 }

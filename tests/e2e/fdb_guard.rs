@@ -63,10 +63,10 @@ pub async fn kubectl(world: &World, db: &FdbCluster, args: &[&str]) -> Result<Ra
 
 /// What kubectl says of a denial, on one line.
 pub fn denied(ran: &Ran, says: &[&str]) -> Result<()> {
-    let said = ran.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    let detail = ran.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
     ensure!(ran.code == 1, "not denied: exit code {}, {:?} {:?}", ran.code, ran.stdout, ran.stderr);
     for wanted in says {
-        ensure!(said.contains(wanted), "wanted {wanted:?} in {said:?}");
+        ensure!(detail.contains(wanted), "wanted {wanted:?} in {detail:?}");
     }
     Ok(())
 }

@@ -250,9 +250,9 @@ async fn killed_after_any_step_the_next_run_ends_well() -> Result<()> {
     let cases = MODES.into_iter().flat_map(|mode| words.iter().enumerate().map(move |(at, word)| (mode, at, word)));
     let case = async |(update_mode, at, word): (UpdateMode, usize, &&str)| {
         let held = held_storage(&format!("killed-{at}"), mode(update_mode)).await;
-        let said = killed_at(&held, word).await?;
+        let detail = killed_at(&held, word).await?;
         // The Pod may be there before anybody could say that it is not.
-        ensure!(said || word.contains("Pod"), "{update_mode:?}: it never said {word:?}");
+        ensure!(detail || word.contains("Pod"), "{update_mode:?}: it never said {word:?}");
         // Time for the operator to make the most of it.
         held.db.wake().await?;
         tokio::time::sleep(Duration::from_millis(300)).await;

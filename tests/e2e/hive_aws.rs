@@ -308,7 +308,8 @@ mod alone {
         let clusters = neighbours(&world, "eu-central-1", COUNT, 2).await?;
         for (wanted, action) in [("Hibernating", "StopInstances"), ("Running", "StartInstances")] {
             let here = |call: &Call| call.region == "eu-central-1";
-            let (looks, moves) = (calls(&world, "DescribeInstances", here).await?, calls(&world, action, here).await?);
+            let (observations, moves) =
+                (calls(&world, "DescribeInstances", here).await?, calls(&world, action, here).await?);
             let begun = Instant::now();
             match wanted {
                 "Hibernating" => drop(try_join_all(clusters.iter().map(Cluster::sleep)).await?),
@@ -316,11 +317,11 @@ mod alone {
             }
             all_are(&clusters, wanted).await?;
             let took = begun.elapsed();
-            let looks = calls(&world, "DescribeInstances", here).await?.split_off(looks.len());
+            let observations = calls(&world, "DescribeInstances", here).await?.split_off(observations.len());
             let moves = calls(&world, action, here).await?.split_off(moves.len());
-            eprintln!("{COUNT} clusters {wanted} in {took:?}: {} looks, {} {action}", looks.len(), moves.len());
+            eprintln!("{COUNT} clusters {wanted} in {took:?}: {} looks, {} {action}", observations.len(), moves.len());
             // Alone each of them would need two lists, and one call each for its control plane and its workers.
-            assert!(looks.len() <= COUNT, "{} looks", looks.len());
+            assert!(observations.len() <= COUNT, "{} looks", observations.len());
             assert!(moves.len() <= COUNT, "{} calls", moves.len());
             let mut moved: Vec<&String> = moves.iter().flat_map(|call| &call.moved).collect();
             let count = moved.len();

@@ -242,9 +242,9 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
     // A wake that begins later has nothing to do with any of them.
     let mut later = Approver::new("hostile, later", Timestamp::now() + SignedDuration::from_mins(1));
     let pass = later.pass(&reads(&client), Timestamp::now(), || true).await?;
-    let said = reasons(&pass);
-    assert!(said.values().all(|reason| ["too_early", "wrong_signer"].contains(reason)), "{said:?}");
-    assert_eq!((pass.pending, said.get(denied.as_str())), (0, None));
+    let detail = reasons(&pass);
+    assert!(detail.values().all(|reason| ["too_early", "wrong_signer"].contains(reason)), "{detail:?}");
+    assert_eq!((pass.pending, detail.get(denied.as_str())), (0, None));
 
     eventually(SOON, "a Lease that is renewed in this wake", || async {
         let renewed = leases(&client).await?.into_iter().find(|lease| lease.name_any() == *other);
@@ -255,8 +255,8 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
     .await?;
     let mut approver = Approver::new("hostile", opened);
     let pass = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
-    let said = reasons(&pass);
-    assert_eq!(said, expected.iter().map(|(name, reason)| (name.as_str(), *reason)).collect::<BTreeMap<_, _>>());
+    let detail = reasons(&pass);
+    assert_eq!(detail, expected.iter().map(|(name, reason)| (name.as_str(), *reason)).collect::<BTreeMap<_, _>>());
     assert_eq!(pass.counts()[&("other", "leave", "wrong_signer")], 1);
     assert!(pass.left().unwrap().contains("and 4 more"), "{:?}", pass.left());
     assert_eq!(approver.pass(&reads(&client), Timestamp::now(), || true).await?.news, [], "told once");

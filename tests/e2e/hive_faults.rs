@@ -82,7 +82,7 @@ impl Subject {
     }
 
     /// Waits until the controller has sent the stop or start.
-    async fn told(&self, turn: &Turn) -> Result<()> {
+    async fn noted(&self, turn: &Turn) -> Result<()> {
         let action = if turn.asleep { "StopInstances" } else { "StartInstances" };
         testbed::eventually(SOON, action, async || {
             let calls = self.calls().await?.split_off(turn.calls);
@@ -258,7 +258,7 @@ mod alone {
         let subject = Subject::new(world.clone(), "hubless").await?;
         for asleep in [true, false] {
             let turn = subject.turn(asleep).await?;
-            subject.told(&turn).await?;
+            subject.noted(&turn).await?;
             world.signal("hub-apiserver", "kill").await?;
             tokio::time::sleep(Duration::from_secs(3)).await;
             world.signal("hub-apiserver", "restart").await?;
@@ -285,7 +285,7 @@ mod alone {
         let subject = Subject::new(world.clone(), "dozing").await?;
         for asleep in [true, false] {
             let turn = subject.turn(asleep).await?;
-            subject.told(&turn).await?;
+            subject.noted(&turn).await?;
             world.signal("controller", "freeze").await?;
             tokio::time::sleep(RENEW_DEADLINE + Duration::from_secs(1)).await;
             world.signal("controller", "thaw").await?;
@@ -339,7 +339,7 @@ mod alone {
             // So that the watch has to be opened in the storm, too.
             let drop = break_watch(&subject, Effect::DropWatch { after_millis: 3_000 }).await?;
             let turn = subject.turn(asleep).await?;
-            subject.told(&turn).await?;
+            subject.noted(&turn).await?;
             let storm = Effect::Status { code: 429, retry_after: Some(1), message: None };
             subject.world.heal("hub", Some(&drop)).await?;
             let storm = subject.break_hub(Rule::new(storm)).await?;

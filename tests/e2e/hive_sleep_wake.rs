@@ -55,7 +55,7 @@ async fn a_change_of_mind_midway_ends_awake() -> Result<()> {
 #[tokio::test]
 async fn what_is_not_ours_to_move_is_not_moved() -> Result<()> {
     let world = World::shared().await?;
-    for (name, patch, said) in [
+    for (name, patch, detail) in [
         (
             "paused",
             json!({"metadata": {"annotations": {"hive.openshift.io/powerstate-pause": "true"}}}),
@@ -72,8 +72,8 @@ async fn what_is_not_ours_to_move_is_not_moved() -> Result<()> {
         ),
     ] {
         let cluster = world.cluster(name, ClusterOptions { patch, ..ClusterOptions::of_size(1) }).await?;
-        let wanted = |found: &ClusterDeployment| word(found, HIBERNATING).1 == said;
-        cluster.wait_for(said, SOON, wanted).await?;
+        let wanted = |found: &ClusterDeployment| word(found, HIBERNATING).1 == detail;
+        cluster.wait_for(detail, SOON, wanted).await?;
         cluster.remove().await?;
     }
     Ok(())

@@ -49,8 +49,8 @@ async fn kubelets_without_certificates_get_new_ones_and_the_cluster_wakes() -> R
         Ok(())
     })
     .await?;
-    let told = events(&world, &cluster).await?;
-    ensure!(told.contains_key("CertificatesApproved"), "{told:?}");
+    let noted = events(&world, &cluster).await?;
+    ensure!(noted.contains_key("CertificatesApproved"), "{noted:?}");
     cluster.remove().await
 }
 
@@ -100,11 +100,11 @@ async fn a_spot_machine_whose_instance_is_gone_is_made_anew_and_no_other() -> Re
     ensure!(new.is_some(), "the new one stays: {after:?}");
     let kept = before.into_iter().filter(|(name, _)| *name != lost).collect();
     assert_eq!(after, kept, "the others are the same as before");
-    let told = events(&world, &cluster).await?;
-    let said = told.get("SpotMachinesReplaced").with_context(|| format!("{told:?}"))?;
-    ensure!(said.contains(&lost), "{said}");
+    let noted = events(&world, &cluster).await?;
+    let detail = noted.get("SpotMachinesReplaced").with_context(|| format!("{noted:?}"))?;
+    ensure!(detail.contains(&lost), "{detail}");
     for state in ["Stopping", "Hibernating", "StartingMachines", "Running"] {
-        ensure!(told.contains_key(state), "an Event for each new power state: {told:?}");
+        ensure!(noted.contains_key(state), "an Event for each new power state: {noted:?}");
     }
     machines::remove(&spoke, &infra_id).await?;
     cluster.remove().await

@@ -17,7 +17,9 @@ use shared::kkp::keys;
 use testbed::kkp::server::Act;
 use testbed::{KkpCluster, KkpOptions, eventually};
 
-use self::records::{delete_record, forged, of_a_paused_cluster, of_another_cluster, records, request_on_record, said};
+use self::records::{
+    delete_record, detail, forged, of_a_paused_cluster, of_another_cluster, records, request_on_record,
+};
 use crate::kkp_common::{self, SOON, State, is_as_before, nothing_forbidden, state, up, up_all};
 
 /// Waits until nothing keeps the cluster from sleeping, and puts it to sleep. What it was before.
@@ -89,7 +91,7 @@ async fn by_another_client(cluster: &KkpCluster) -> Result<()> {
     let intent = cluster.get().await?;
     ensure!(annotation(&intent, keys::POWER_STATE) == Some("Running"), "{:?}", intent.annotations());
     ensure!(intent.data["spec"]["pauseReason"].is_null(), "our reason is left: {}", intent.data["spec"]);
-    told(cluster, "PauseEndedByOthers").await
+    noted(cluster, "PauseEndedByOthers").await
 }
 
 async fn from_a_backup(cluster: &KkpCluster) -> Result<()> {
@@ -107,7 +109,7 @@ async fn paused_by_another_client(cluster: &KkpCluster, change: &Value) -> Resul
     let before = put_to_sleep(cluster).await?;
     cluster.patch(change).await?;
     cluster.wake().await?;
-    told(cluster, "PausedByOthers").await?;
+    noted(cluster, "PausedByOthers").await?;
     cluster.wait_for_phase(None, SOON).await?;
     let after = state(cluster).await?;
     ensure!(after.paused && cluster.record().await?.is_none(), "{after:#?}");
@@ -139,7 +141,7 @@ async fn scaled_by_others(cluster: &KkpCluster) -> Result<()> {
         })
         .await?;
     }
-    told(cluster, "ReplicasRaised").await?;
+    noted(cluster, "ReplicasRaised").await?;
     ensure!(cluster.replicas().await?["scheduler"] == 1, "corrected a fourth time");
     Ok(())
 }
@@ -151,7 +153,7 @@ async fn corrections(cluster: &KkpCluster) -> Result<u64> {
 }
 
 /// An Event with this reason is published about the cluster.
-async fn told(cluster: &KkpCluster, reason: &str) -> Result<()> {
+async fn noted(cluster: &KkpCluster, reason: &str) -> Result<()> {
     told_that(cluster, reason, "").await
 }
 
@@ -332,7 +334,7 @@ async fn bad_input_is_named_and_changes_nothing(cluster: &KkpCluster) -> Result<
     let secrets: Api<Secret> = Api::namespaced(cluster.seed(), &cluster.info().namespace);
     secrets.delete(testbed::kkp::KUBECONFIG.0, &DeleteParams::default()).await?;
     cluster.sleep().await?;
-    said(cluster, "Preflight", "internal-admin-kubeconfig: does not exist").await?;
+    detail(cluster, "Preflight", "internal-admin-kubeconfig: does not exist").await?;
     let running = json!({ "metadata": { "annotations": { keys::POWER_STATE: "Running" } } });
     cluster.patch(&running).await?;
     cluster.wait_for_phase(None, SOON).await?;
@@ -343,7 +345,7 @@ async fn bad_input_is_named_and_changes_nothing(cluster: &KkpCluster) -> Result<
         let record = json!({ "metadata": { "name": keys::RECORD.0 }, "data": { keys::RECORD.1: text } });
         records(cluster).create(&PostParams::default(), &serde_json::from_value(record)?).await?;
         cluster.sleep().await?;
-        said(cluster, "RecordUnreadable", "hibernate-record, key record.json").await?;
+        detail(cluster, "RecordUnreadable", "hibernate-record, key record.json").await?;
         ensure!(state(cluster).await? == before);
         delete_record(cluster).await?;
         cluster.patch(&running).await?;

@@ -70,12 +70,12 @@ fn a_plugin_for_newer_systems_than_rhel_8_is_refused() -> Result<()> {
     ] {
         std::fs::write(&program, symbols)?;
         let checked = Command::new("bash").arg(root().join("manifests/glibc.sh")).arg(&program).arg("2.28").output()?;
-        let (said, expected) = match newest {
+        let (detail, expected) = match newest {
             Ok(expected) => (checked.stdout, expected),
             Err(expected) => (checked.stderr, expected),
         };
-        let said = String::from_utf8(said)?;
-        ensure!(checked.status.success() == newest.is_ok() && said.contains(expected), "{said}");
+        let detail = String::from_utf8(detail)?;
+        ensure!(checked.status.success() == newest.is_ok() && detail.contains(expected), "{detail}");
     }
     Ok(())
 }

@@ -104,9 +104,9 @@ async fn what_the_pool_or_a_deadline_undoes_is_warned_of_once() -> Result<()> {
         ] {
             let ran = world.plugin(&[args, &["-n", &ns]].concat()).await?;
             assert_eq!(ran.code, 0, "{args:?}: {}", ran.stderr);
-            let said = warnings(&ran);
-            assert_eq!(said.len(), usize::from(warning.is_some()), "{args:?}: {said:?}");
-            assert!(warning.is_none_or(|warning| said[0].contains(&warning)), "{args:?}: {said:?}");
+            let detail = warnings(&ran);
+            assert_eq!(detail.len(), usize::from(warning.is_some()), "{args:?}: {detail:?}");
+            assert!(warning.is_none_or(|warning| detail[0].contains(&warning)), "{args:?}: {detail:?}");
         }
         Ok(())
     })

@@ -363,11 +363,11 @@ async fn a_dry_run_changes_nothing() -> Result<()> {
         deployments.create("web", pods(3)).await?;
         let before = deployments.0.get("web").await?.data["spec"].clone();
         for (strategy, suffix) in [("client", "(dry run)"), ("server", "(server dry run)")] {
-            let said = world.plugin(&["deploy/web", "-n", &ns, &format!("--dry-run={strategy}")]).await?.ok()?;
-            assert_eq!(said, format!("deployment.apps/web hibernated (3 replicas recorded) {suffix}\n"));
-            let said =
+            let detail = world.plugin(&["deploy/web", "-n", &ns, &format!("--dry-run={strategy}")]).await?.ok()?;
+            assert_eq!(detail, format!("deployment.apps/web hibernated (3 replicas recorded) {suffix}\n"));
+            let detail =
                 world.plugin(&["deploy/web", "-n", &ns, &format!("--dry-run={strategy}"), "-o", "json"]).await?.ok()?;
-            let object: Value = serde_json::from_str(&said)?;
+            let object: Value = serde_json::from_str(&detail)?;
             assert_eq!(object["spec"]["replicas"], 0);
             assert_eq!(object["metadata"]["annotations"][keys::REPLICAS], "3");
             assert_eq!(object["metadata"].get("managedFields"), None);

@@ -282,8 +282,8 @@ impl Corpus {
                 let held = |row: &str, field: &str| row == "V6" && field.contains(keys::HOLD_AWAKE_UNTIL);
                 Ok(denials
                     .iter()
-                    .filter(|denial| !case.exempt || binds_groups(&denial.said))
-                    .filter(|denial| !held(denial.row, &denial.said.field))
+                    .filter(|denial| !case.exempt || binds_groups(&denial.detail))
+                    .filter(|denial| !held(denial.row, &denial.detail.field))
                     .filter_map(|denial| row(denial.row))
                     .collect())
             })

@@ -47,7 +47,7 @@ async fn every_program_runs_under_any_uid_with_a_read_only_root_and_no_home() ->
     let mut plugin = world.command("unshare");
     plugin.args(restricted::UNSHARE).arg(paths::program(keys::PLUGIN)?);
     plugin.args(["unprivileged", "--wait", "--namespace", cluster.namespace()]);
-    let said = world.run(plugin).await?.ok()?;
-    ensure!(cluster.power_state().await? == "Hibernating", "{said}");
+    let detail = world.run(plugin).await?.ok()?;
+    ensure!(cluster.power_state().await? == "Hibernating", "{detail}");
     Ok(())
 }

@@ -324,16 +324,16 @@ async fn a_claim_is_written_by_the_controller_alone_and_carries_the_persons_stam
             "spec": { "powerState": "Hibernating" },
         });
         let started = patch(&controller, &namespace, "demo", &start).await?;
-        let said = [keys::ROLLOUT, keys::REQUESTED_BY, keys::REQUESTED_AT, keys::REASON].map(|key| annotation(&started, key));
-        ensure!(said == [Some(CLAIM), Some("bob"), Some("2026-11-24T12:00:00Z"), Some("night")], "{said:?}");
+        let detail = [keys::ROLLOUT, keys::REQUESTED_BY, keys::REQUESTED_AT, keys::REASON].map(|key| annotation(&started, key));
+        ensure!(detail == [Some(CLAIM), Some("bob"), Some("2026-11-24T12:00:00Z"), Some("night")], "{detail:?}");
         for person in [&alice, &hive] {
             denied(patch(person, &namespace, "demo", &annotated(&json!({ keys::ROLLOUT: null }))).await, says)?;
         }
         // A wake is never denied: a forged claim is put back.
         let wake = json!({ "metadata": { "annotations": { keys::ROLLOUT: "mine" } }, "spec": { "powerState": "Running" } });
         let woken = patch(&alice, &namespace, "demo", &wake).await?;
-        let said = [keys::ROLLOUT, keys::REQUESTED_BY, keys::REASON].map(|key| annotation(&woken, key));
-        ensure!(said == [Some(CLAIM), Some("alice"), None], "{said:?}");
+        let detail = [keys::ROLLOUT, keys::REQUESTED_BY, keys::REASON].map(|key| annotation(&woken, key));
+        ensure!(detail == [Some(CLAIM), Some("alice"), None], "{detail:?}");
         // Without a claim the controller's account is stamped like any other.
         let plain = json!({
             "metadata": { "annotations": { keys::ROLLOUT: null, keys::REQUESTED_BY: "bob" } },

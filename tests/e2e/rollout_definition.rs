@@ -148,8 +148,8 @@ async fn the_examples_of_the_documentation_apply() -> Result<()> {
     for file in files {
         let path = file.path();
         let path = path.to_str().context("a path in UTF-8")?;
-        let said = world.kubectl(&["create", "--dry-run=server", "-f", path]).await?.ok().context(path.to_owned())?;
-        ensure!(said.contains("created (server dry run)"), "{path}: {said}");
+        let detail = world.kubectl(&["create", "--dry-run=server", "-f", path]).await?.ok().context(path.to_owned())?;
+        ensure!(detail.contains("created (server dry run)"), "{path}: {detail}");
     }
     Ok(())
 }

@@ -118,12 +118,12 @@ fn spawn(dir: &Path) -> Result<std::process::Child> {
 
 /// Passes on the progress until the world is ready.
 fn follow(dir: &Path, supervisor: &Record, say: &mut dyn FnMut(&str)) -> Result<WorldFile> {
-    let (begun, mut said) = (Instant::now(), 0);
+    let (begun, mut detail) = (Instant::now(), 0);
     loop {
         let alive = supervisor.is_alive();
         let progress = fs::read_to_string(dir.join(files::PROGRESS)).unwrap_or_default();
-        for line in progress.lines().skip(said) {
-            said += 1;
+        for line in progress.lines().skip(detail) {
+            detail += 1;
             say(line);
         }
         if progress.ends_with("  ready\n") {

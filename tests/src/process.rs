@@ -52,13 +52,13 @@ impl Record {
     pub fn of(name: &str, pid: u32, rank: Rank) -> Result<Self> {
         let pid = i32::try_from(pid).context("process ID out of range")?;
         let (start_time, _) =
-            look(pid).with_context(|| format!("{name} (pid {pid}) ended at once, or /proc is not there"))?;
+            observation(pid).with_context(|| format!("{name} (pid {pid}) ended at once, or /proc is not there"))?;
         Ok(Self { name: name.to_owned(), pid, start_time, rank })
     }
 
     /// Whether this very process still runs. One that has ended but was not yet waited for does not.
     pub fn is_alive(&self) -> bool {
-        matches!(look(self.pid), Some((start, state)) if start == self.start_time && !matches!(state, 'Z' | 'X'))
+        matches!(observation(self.pid), Some((start, state)) if start == self.start_time && !matches!(state, 'Z' | 'X'))
     }
 
     /// Resident memory in MiB, 0 if it has ended.
@@ -137,7 +137,7 @@ fn gone(group: &[Record], within: Duration) -> bool {
 }
 
 /// Start time and state of a process.
-fn look(pid: i32) -> Option<(u64, char)> {
+fn observation(pid: i32) -> Option<(u64, char)> {
     let stat = fs::read_to_string(PathBuf::from(format!("/proc/{pid}/stat"))).ok()?;
     // The second field is the name in parentheses, which may itself hold spaces and parentheses.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();

@@ -56,9 +56,9 @@ enum Unreadable {
 
 impl Answer {
     /// Nothing to say against it, but something to the user.
-    pub fn warn(row: &'static str, said: impl Into<String>) -> Self {
+    pub fn warn(row: &'static str, detail: impl Into<String>) -> Self {
         let mut answer = Self::default();
-        answer.judgement.warnings.push(Finding { row, said: said.into() });
+        answer.judgement.warnings.push(Finding { row, detail: detail.into() });
         answer
     }
 
@@ -77,7 +77,7 @@ impl Answer {
     pub fn respond<'a>(self, request: &'a Request<'_>) -> Response<'a> {
         let status = status(&self.judgement, request);
         let overlooked =
-            self.judgement.overlooked.iter().map(|Finding { row, said }| format!("{row} {}", bounded(said)));
+            self.judgement.overlooked.iter().map(|Finding { row, detail }| format!("{row} {}", bounded(detail)));
         let overlooked = overlooked.collect::<Vec<_>>().join("; ");
         Response {
             uid: &request.uid,
@@ -85,7 +85,7 @@ impl Answer {
             status,
             patch: self.patch.map(Patch::json),
             audit_annotations: BTreeMap::from_iter((!overlooked.is_empty()).then_some((OVERLOOKED, overlooked))),
-            warnings: self.judgement.warnings.into_iter().map(|warning| shortened(bounded(&warning.said))).collect(),
+            warnings: self.judgement.warnings.into_iter().map(|warning| shortened(bounded(&warning.detail))).collect(),
         }
     }
 }
@@ -155,8 +155,8 @@ pub fn mutate<K: Judged>(request: &Request<'_>, context: &Context<'_>, rule: fn(
     }
     let Edits { annotations, warnings, denial } = rule(&change);
     let patch = patch::annotations(&change.new.meta().annotations, &annotations);
-    let warnings = warnings.into_iter().map(|said| Finding { row: "mutate", said });
-    let denials = denial.into_iter().map(|said| Finding { row: "mutate", said });
+    let warnings = warnings.into_iter().map(|detail| Finding { row: "mutate", detail });
+    let denials = denial.into_iter().map(|detail| Finding { row: "mutate", detail });
     let judgement = Judgement { warnings: warnings.collect(), denials: denials.collect(), ..Judgement::default() };
     Answer { judgement, patch: if patch.is_empty() { None } else { serde_json::to_vec(&patch).ok() } }
 }
@@ -185,19 +185,19 @@ fn change<'a, K: Judged>(
 
 /// The denial of what no API server sends: objects that are none.
 fn unread(why: &Unreadable) -> Judgement {
-    let said = Denial {
+    let detail = Denial {
         fault: Fault::Invalid,
         field: match why {
             Unreadable::Missing(field) | Unreadable::Malformed(field, _) => (*field).to_owned(),
         },
         message: format!("{why}; the webhook cannot evaluate the request"),
     };
-    Judgement { denials: vec![Finding { row: UNREADABLE, said }], ..Judgement::default() }
+    Judgement { denials: vec![Finding { row: UNREADABLE, detail }], ..Judgement::default() }
 }
 
 /// What a rule says, sanitized: it may quote names, annotations and labels.
-fn bounded(said: &impl Display) -> String {
-    sanitize_to(said, MAX_SENTENCE_CHARS)
+fn bounded(detail: &impl Display) -> String {
+    sanitize_to(detail, MAX_SENTENCE_CHARS)
 }
 
 /// The refusal, if it is one: code and reason of the gravest fault, and every fault with its field.
@@ -212,17 +212,17 @@ fn status(judgement: &Judgement, request: &Request<'_>) -> Option<Status> {
         (namespace, "") => format!("to be named in {namespace}"),
         (namespace, name) => format!("{namespace}/{name}"),
     };
-    let said = judgement.denials.iter().map(|denial| bounded(&denial.said)).collect::<Vec<_>>().join("; ");
-    let cause = |Finding { said, .. }: &Finding<Denial>| StatusCause {
-        field: Some(said.field.clone()),
-        message: Some(bounded(&said.message)),
-        reason: Some(said.fault.cause().to_owned()),
+    let detail = judgement.denials.iter().map(|denial| bounded(&denial.detail)).collect::<Vec<_>>().join("; ");
+    let cause = |Finding { detail, .. }: &Finding<Denial>| StatusCause {
+        field: Some(detail.field.clone()),
+        message: Some(bounded(&detail.message)),
+        reason: Some(detail.fault.cause().to_owned()),
     };
     Some(Status {
         status: Some("Failure".to_owned()),
         code: Some(gravest.code().into()),
         reason: Some(gravest.reason().to_owned()),
-        message: Some(format!("{} {}: {said}", request.kind.kind, sanitize(&name))),
+        message: Some(format!("{} {}: {detail}", request.kind.kind, sanitize(&name))),
         details: Some(StatusDetails {
             name: Some(request.name.as_ref().to_owned()),
             group: Some(request.kind.group.as_ref().to_owned()),

@@ -112,7 +112,7 @@ impl Webhook {
                 dry_run = request.dry_run.unwrap_or_default(),
                 uid = sanitize(&request.uid),
                 "{}",
-                finding.said
+                finding.detail
             );
         }
     }

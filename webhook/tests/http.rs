@@ -321,8 +321,8 @@ fn a_delete_is_judged_by_itself() {
         assert_eq!(code, StatusCode::OK);
         let response = serde_json::from_slice::<Value>(&body).unwrap()["response"].take();
         assert_eq!(response["allowed"], allowed, "{what}: {response}");
-        let said = if allowed { response["warnings"].to_string() } else { response["status"]["message"].to_string() };
-        assert!(said.contains("expired at 2026-01-01T00:00:00Z"), "{what}: {response}");
+        let detail = if allowed { response["warnings"].to_string() } else { response["status"]["message"].to_string() };
+        assert!(detail.contains("expired at 2026-01-01T00:00:00Z"), "{what}: {response}");
         assert_eq!(allowed, response["status"].is_null(), "{what}");
         let audited = response["auditAnnotations"].to_string().contains("K13");
         assert_eq!(audited, allowed && allow.is_none(), "{what}: {response}");

@@ -84,9 +84,9 @@ async fn a_large_body_without_room_is_refused_while_small_ones_pass() {
         let (code, _) = validate(&app, usual()).await;
         (code, start.elapsed())
     };
-    let ((code, said), small) = tokio::join!(validate(&app, vec![b' '; MAX_BODY_BYTES]), small);
+    let ((code, detail), small) = tokio::join!(validate(&app, vec![b' '; MAX_BODY_BYTES]), small);
     assert_eq!(
-        (code, said.as_str()),
+        (code, detail.as_str()),
         (StatusCode::SERVICE_UNAVAILABLE, "too many large bodies at once: try again later\n")
     );
     assert_eq!(start.elapsed().as_secs(), 1, "the body waited for budget");
@@ -120,9 +120,9 @@ async fn one_request_too_many_is_refused_at_once() {
     let (_, app) = with_limiter(RequestLimiter::new(1, LARGEST));
     let other = held(&app, never()).await;
     let start = Instant::now();
-    let (code, said) = validate(&app, usual()).await;
+    let (code, detail) = validate(&app, usual()).await;
     assert_eq!(
-        (code, said.as_str()),
+        (code, detail.as_str()),
         (StatusCode::SERVICE_UNAVAILABLE, "too many requests at once: try again later\n")
     );
     assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
@@ -151,8 +151,8 @@ async fn a_body_has_the_time_that_its_length_takes() {
     let (_, app) = with_limiter(RequestLimiter::default());
     for (bytes, milliseconds) in [(1, 250), (16 << 10, 250), (1 << 20, 446), (7 << 20, 1646)] {
         let start = Instant::now();
-        let (code, said) = validate(&app, Body::new(Stalled(bytes))).await;
-        assert_eq!((code, said.as_str()), (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n"));
+        let (code, detail) = validate(&app, Body::new(Stalled(bytes))).await;
+        assert_eq!((code, detail.as_str()), (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n"));
         let took = start.elapsed().as_millis();
         assert!((milliseconds..=milliseconds + 2).contains(&took), "{bytes} bytes: {took} ms");
     }
@@ -167,8 +167,8 @@ async fn a_large_body_delays_no_small_one() {
     let large = large.to_string();
     assert!(large.len() < MAX_BODY_BYTES);
     let answered = async |body: String| {
-        let (code, said) = validate(&app, body).await;
-        assert_eq!(code, StatusCode::OK, "{said}");
+        let (code, detail) = validate(&app, body).await;
+        assert_eq!(code, StatusCode::OK, "{detail}");
         Instant::now()
     };
     let (large, small) = tokio::join!(answered(large), answered(usual()));
@@ -195,9 +195,9 @@ async fn what_clients_hold_and_do_not_use_makes_way_for_others() {
     assert!(start.elapsed() < Duration::from_millis(5), "{:?}", start.elapsed());
     let mut evicted = 0;
     for request in held {
-        let (code, said) = request.await.unwrap();
-        assert!(code == StatusCode::SERVICE_UNAVAILABLE || code == StatusCode::REQUEST_TIMEOUT, "{code} {said}");
-        evicted += usize::from(said.starts_with("another client needs"));
+        let (code, detail) = request.await.unwrap();
+        assert!(code == StatusCode::SERVICE_UNAVAILABLE || code == StatusCode::REQUEST_TIMEOUT, "{code} {detail}");
+        evicted += usize::from(detail.starts_with("another client needs"));
     }
     assert!((1..=4).contains(&evicted), "no more than are needed: {evicted}");
 }
@@ -209,13 +209,13 @@ async fn a_body_in_pieces_is_put_together_up_to_the_limit() {
     assert_eq!(validate(&app, Body::from_stream(stream::iter(bytes))).await.0, StatusCode::OK);
 
     let endless = stream::repeat_with(|| Ok::<_, std::io::Error>(vec![b' '; 65_536]));
-    let (code, said) = validate(&app, Body::from_stream(endless)).await;
-    assert_eq!((code, said.as_str()), (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 7340032 bytes\n"));
+    let (code, detail) = validate(&app, Body::from_stream(endless)).await;
+    assert_eq!((code, detail.as_str()), (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 7340032 bytes\n"));
 
     let broken = stream::iter([Ok(b"{".to_vec()), Err(std::io::Error::other("gone"))]);
-    let (code, said) = validate(&app, Body::from_stream(broken)).await;
+    let (code, detail) = validate(&app, Body::from_stream(broken)).await;
     assert_eq!(code, StatusCode::BAD_REQUEST);
-    assert!(said.starts_with("the body cannot be read: "), "{said}");
+    assert!(detail.starts_with("the body cannot be read: "), "{detail}");
 }
 
 struct Server {

@@ -195,7 +195,7 @@ async fn what_keeps_it_from_running_is_said() -> Result<()> {
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let busy = std::net::TcpListener::bind(taken)?;
     let listen = format!("--listen={}", busy.local_addr()?);
-    for (arguments, code, said) in [
+    for (arguments, code, detail) in [
         (vec!["--tls-cert=/nonexistent/tls.crt", "--tls-key=/nonexistent/tls.key"], 1, "/nonexistent/tls.crt"),
         (vec!["--tls-cert=/nonexistent/tls.crt"], 2, "--tls-key"),
         (vec!["--client-ca=/nonexistent/ca.crt"], 1, "/nonexistent/ca.crt"),
@@ -208,7 +208,7 @@ async fn what_keeps_it_from_running_is_said() -> Result<()> {
         let output = tokio::time::timeout(Duration::from_secs(10), program.output()).await??;
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{stderr}");
-        assert!(stderr.contains(said), "{stderr}");
+        assert!(stderr.contains(detail), "{stderr}");
     }
     Ok(())
 }

@@ -87,12 +87,12 @@ async fn a_field_that_cannot_be_read_is_denied_by_its_name_and_hides_no_forgery(
                 assert!(causes.iter().any(|cause| cause == field), "{field}: {judged}");
                 assert!(stamped || causes.iter().any(|cause| cause.contains("requested-by")), "{field}: {judged}");
                 assert_eq!(stamped, old == made(""), "{field}");
-                let said = judged["status"]["message"].as_str().unwrap();
+                let detail = judged["status"]["message"].as_str().unwrap();
                 assert!(
-                    said.contains(&format!("{field}: found ")) && said.contains("which cannot be read: "),
-                    "{said}"
+                    detail.contains(&format!("{field}: found ")) && detail.contains("which cannot be read: "),
+                    "{detail}"
                 );
-                assert!(said.len() < 2_000, "{}", said.len());
+                assert!(detail.len() < 2_000, "{}", detail.len());
             }
         }
     }

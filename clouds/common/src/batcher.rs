@@ -296,10 +296,10 @@ mod tests {
             let batcher = unlucky(at_once);
             let ask = |item: u32| batcher.ask(1, WINDOW, move |reply| (item, reply));
             let within = |calls| tokio::time::timeout(Duration::from_secs(5), calls);
-            let told = within(futures::future::join_all([ask(1), ask(13)])).await.unwrap();
-            assert_eq!(told, [Err(NoReply), Err(NoReply)], "nobody waits forever");
-            let told = within(futures::future::join_all([ask(2), ask(3)])).await.unwrap();
-            assert_eq!(told, [Ok(2), Ok(3)], "and the next batch goes as ever");
+            let noted = within(futures::future::join_all([ask(1), ask(13)])).await.unwrap();
+            assert_eq!(noted, [Err(NoReply), Err(NoReply)], "nobody waits forever");
+            let noted = within(futures::future::join_all([ask(2), ask(3)])).await.unwrap();
+            assert_eq!(noted, [Ok(2), Ok(3)], "and the next batch goes as ever");
             assert_eq!(batcher.state.lock().in_flight, 0);
         }
     }

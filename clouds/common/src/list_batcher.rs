@@ -108,20 +108,20 @@ mod tests {
     async fn clusters_share_a_call_which_is_as_urgent_as_the_most_urgent_of_them() {
         let (lists, calls) = lists(Ok(()));
         let all = [("b", Priority::Idle), ("a", Priority::Waking), ("b", Priority::Sleeping)];
-        let told = join_all(all.map(|(infra_id, priority)| lists.list(infra_id, false, priority))).await;
-        assert!(told.iter().all(|told| *told == Ok(Ok(Vec::new()))), "{told:?}");
+        let noted = join_all(all.map(|(infra_id, priority)| lists.list(infra_id, false, priority))).await;
+        assert!(noted.iter().all(|noted| *noted == Ok(Ok(Vec::new()))), "{noted:?}");
         assert_eq!(*calls.lock(), [(vec!["a".to_owned(), "b".to_owned()], Priority::Waking)]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_cluster_that_goes_alone_shares_no_call_and_an_error_is_told_to_all() {
         let (lists, calls) = lists(Err(CloudErrorKind::Throttled));
-        let told = join_all(
+        let noted = join_all(
             [("a", false), ("*", true), ("b", false)]
                 .map(|(infra_id, alone)| lists.list(infra_id, alone, Priority::Sleeping)),
         );
         assert!(
-            told.await.iter().all(|told| matches!(told, Ok(Err(error)) if error.kind == CloudErrorKind::Throttled))
+            noted.await.iter().all(|noted| matches!(noted, Ok(Err(error)) if error.kind == CloudErrorKind::Throttled))
         );
         let calls = calls.lock();
         assert!(calls.iter().all(|(wanted, _)| wanted.len() == 1 || !wanted.contains(&"*".to_owned())), "{calls:?}");

@@ -70,11 +70,11 @@ impl Panics {
     }
 
     fn caught(&self, what: &str, name: &str, payload: &(dyn Any + Send)) -> Panic {
-        let said = || {
+        let detail = || {
             let text = payload.downcast_ref::<&str>().copied();
             sanitize(text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or_default())
         };
-        let message = LAST.with_borrow_mut(Option::take).unwrap_or_else(said);
+        let message = LAST.with_borrow_mut(Option::take).unwrap_or_else(detail);
         self.metrics.panicked(self.system);
         error!(system = self.system, cluster = name, message, "{what} panicked");
         Panic { message }

@@ -250,9 +250,9 @@ impl<S: System> Reconciler<S> {
             )
         } else {
             self.handle.hub.metrics.refused(S::NAME);
-            let said = sanitize(&error.refusal().unwrap_or_else(|| sanitize_chain(error)));
-            warn!(system = S::NAME, cluster, said, ?pause, "the API server refuses a write");
-            format!("cannot {error}: the API server refused the write: {said}")
+            let detail = sanitize(&error.refusal().unwrap_or_else(|| sanitize_chain(error)));
+            warn!(system = S::NAME, cluster, detail, ?pause, "the API server refuses a write");
+            format!("cannot {error}: the API server refused the write: {detail}")
         };
         // A repeated refusal is reported once; each panic is reported.
         if panicked || slot.held.reported.as_ref() != Some(&note) {

@@ -65,7 +65,7 @@ mod tests {
             },
         }))
         .unwrap();
-        for (data, said) in [
+        for (data, detail) in [
             (None, "Secret ns/admin: does not exist"),
             (Some(json!({})), "Secret ns/admin: has no key kubeconfig"),
             (Some(json!({"raw-kubeconfig": "eA=="})), "Secret ns/admin: has no key kubeconfig"),
@@ -73,7 +73,7 @@ mod tests {
         ] {
             let hub = holding(data);
             let error = read(&hub.client(), &cluster).await.unwrap_err();
-            assert_eq!(error, SpokeError::Kubeconfig(said.to_owned()));
+            assert_eq!(error, SpokeError::Kubeconfig(detail.to_owned()));
         }
         let (kubeconfig, _) = read(&holding(Some(json!({"kubeconfig": "eA=="}))).client(), &cluster).await.unwrap();
         assert_eq!(kubeconfig, b"x");

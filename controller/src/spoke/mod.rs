@@ -220,8 +220,8 @@ pub async fn upgrade(client: &SpokeClient) -> Upgrade {
 pub fn failure(error: &kube::Error) -> SpokeError {
     match error {
         kube::Error::Api(status) => {
-            let said = sanitize(&status.message);
-            SpokeError::Failed(format!("the cluster's API server answered {}: {said}", status.code))
+            let detail = sanitize(&status.message);
+            SpokeError::Failed(format!("the cluster's API server answered {}: {detail}", status.code))
         }
         other => SpokeError::Unreachable(format!("the cluster's API server cannot be reached: {}", innermost(other))),
     }
@@ -412,17 +412,17 @@ mod tests {
                 let _ = listener.accept().await;
             }
         });
-        let mut said = Vec::new();
+        let mut detail = Vec::new();
         for server in [format!("https://{open}"), format!("https://{closed}"), "https://name.invalid".to_owned()] {
             let kubeconfig = kubeconfig(&format!("server: '{server}'"), "token: t");
             let client = client(&network, whose(), kubeconfig.as_bytes(), &Route::default()).await.unwrap();
             let begun = Instant::now();
-            said.push(failure(&client.version().await.unwrap_err()).to_string());
+            detail.push(failure(&client.version().await.unwrap_err()).to_string());
             let late = begun.elapsed().saturating_sub(UNPROVEN_AFTER);
             assert!(begun.elapsed() >= UNPROVEN_AFTER && late < Duration::from_millis(50), "{server}: {late:?}");
         }
-        said.dedup();
-        assert_eq!(said, [format!("the cluster's API server cannot be reached: {UNPROVEN}")]);
+        detail.dedup();
+        assert_eq!(detail, [format!("the cluster's API server cannot be reached: {UNPROVEN}")]);
     }
 
     #[tokio::test]

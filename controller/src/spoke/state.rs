@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use shared::spoke::kinds::{ClusterOperator, Lease, Node, Object};
-use shared::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
+use shared::spoke::{NodeObservation, OperatorObservation, Spoke, SpokeError};
 use shared::text::sanitize_to;
 
 use super::reader::{Charge, Full, Kept, MOST};
@@ -300,7 +300,7 @@ impl State {
         let nodes = nodes.current.objects.iter().map(|(name, node)| {
             let renewed = leases.get(&format!("{NODE_LEASES}/{name}")).copied();
             let sign_of_life = renewed.max(node.heartbeat);
-            NodeLook {
+            NodeObservation {
                 name: name.clone(),
                 instance: node.instance.clone(),
                 ready: node.ready,
@@ -311,7 +311,7 @@ impl State {
         let nodes = nodes.collect();
         let operators = operators.current.objects.iter().map(|(name, operator)| {
             let renewed = operator.namespaces.iter().filter_map(|namespace| newest.get(namespace.as_str())).max();
-            OperatorLook {
+            OperatorObservation {
                 name: name.clone(),
                 unwell: operator.unwell.clone(),
                 leased: renewed.is_some(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kube::api::ListParams;
-use shared::hive::preflight::{Part, WebhookLook};
+use shared::hive::preflight::{Part, WebhookObservation};
 use shared::spoke::kinds::{Kind, Metadata, MutatingWebhooks, Namespace, ValidatingWebhooks, Webhook};
 use shared::text::sanitize;
 
@@ -39,7 +39,7 @@ pub async fn kube_system(client: &SpokeClient) -> (BTreeMap<String, String>, Opt
 }
 
 /// All webhooks of both kinds.
-pub async fn webhooks(client: &SpokeClient) -> [Part<Kept<Vec<WebhookLook>>>; 2] {
+pub async fn webhooks(client: &SpokeClient) -> [Part<Kept<Vec<WebhookObservation>>>; 2] {
     let validating = listed(client, |ValidatingWebhooks { metadata, webhooks }| (metadata, webhooks));
     let mutating = listed(client, |MutatingWebhooks { metadata, webhooks }| (metadata, webhooks));
     tokio::join!(validating, mutating).into()
@@ -48,13 +48,13 @@ pub async fn webhooks(client: &SpokeClient) -> [Part<Kept<Vec<WebhookLook>>>; 2]
 async fn listed<K: Kind>(
     client: &SpokeClient,
     parts: fn(K) -> (Metadata, Vec<Webhook>),
-) -> Part<Kept<Vec<WebhookLook>>> {
+) -> Part<Kept<Vec<WebhookObservation>>> {
     let found = client.list::<K>(None, &ListParams::default(), "webhook configurations").await;
-    part(found.map(|found| found.map(|all| all.into_iter().map(parts).flat_map(looks).collect())))
+    part(found.map(|found| found.map(|all| all.into_iter().map(parts).flat_map(observations).collect())))
 }
 
-fn looks((configuration, webhooks): (Metadata, Vec<Webhook>)) -> impl Iterator<Item = WebhookLook> {
-    webhooks.into_iter().map(move |webhook| WebhookLook {
+fn observations((configuration, webhooks): (Metadata, Vec<Webhook>)) -> impl Iterator<Item = WebhookObservation> {
+    webhooks.into_iter().map(move |webhook| WebhookObservation {
         name: format!("{}/{}", configuration.name, webhook.name),
         failure_policy: webhook.failure_policy,
         timeout: webhook.timeout_seconds,

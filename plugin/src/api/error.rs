@@ -13,8 +13,8 @@ pub(crate) enum ConfigError {
     Read { path: PathBuf, source: KubeconfigError },
     #[error("cannot merge kubeconfigs {paths}: {source}")]
     Merge { paths: String, source: KubeconfigError },
-    #[error("no kubeconfig: looked at {looked_at}; give --kubeconfig, set KUBECONFIG, or give --server and --token")]
-    Missing { looked_at: String },
+    #[error("no kubeconfig: looked at {observed_at}; give --kubeconfig, set KUBECONFIG, or give --server and --token")]
+    Missing { observed_at: String },
     #[error("kubeconfig {file} has no current context: `kubectl config use-context`, or give --context ({known})")]
     NoContext { file: String, known: String },
     #[error("{what} {name:?} does not exist in kubeconfig {file} ({known})")]

@@ -195,11 +195,11 @@ mod tests {
     fn a_missing_plugin_is_named_with_the_way_to_get_it() {
         let absent = || AuthError::AuthExecStart(io::ErrorKind::NotFound.into());
         let plugin = |hint: Option<&str>| Plugin { command: "aws".to_owned(), hint: hint.map(str::to_owned) };
-        let said = cause(&absent(), &plugin(Some("brew install awscli\n"))).unwrap();
-        assert!(said.starts_with("the credential plugin \"aws\" of the kubeconfig cannot be run: "), "{said}");
-        assert!(said.ends_with(". brew install awscli"), "{said}");
-        let said = cause(&absent(), &plugin(None)).unwrap();
-        assert!(said.ends_with("; is it installed, and on PATH?"), "{said}");
+        let detail = cause(&absent(), &plugin(Some("brew install awscli\n"))).unwrap();
+        assert!(detail.starts_with("the credential plugin \"aws\" of the kubeconfig cannot be run: "), "{detail}");
+        assert!(detail.ends_with(". brew install awscli"), "{detail}");
+        let detail = cause(&absent(), &plugin(None)).unwrap();
+        assert!(detail.ends_with("; is it installed, and on PATH?"), "{detail}");
         assert_eq!(cause(&AuthError::MissingCommand, &plugin(None)), None);
     }
 

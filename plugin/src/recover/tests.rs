@@ -183,15 +183,18 @@ fn what_is_done_already_is_left_out() {
 fn a_database_that_is_away_is_tried_twice_and_leaves_the_record() {
     let mut world = World::suspended();
     let record = world.record(&["storage-1"]);
-    let (mut done, mut said) = (Done::default(), Vec::new());
+    let (mut done, mut detail) = (Done::default(), Vec::new());
     while let Some(step) = world.steps(&record, done).unwrap().first() {
-        said.push(word(step));
+        detail.push(word(step));
         match step {
             Step::Include(..) => done.include_failures += 1,
             step => world.carry_out(step, &mut done),
         }
     }
-    assert_eq!(said, ["hold", "skip", "settle", "lists", "status", "include", "verify", "resume", "await", "include"]);
+    assert_eq!(
+        detail,
+        ["hold", "skip", "settle", "lists", "status", "include", "verify", "resume", "await", "include"]
+    );
     assert!(world.cluster["metadata"]["annotations"][keys::RECOVERY].is_string());
     assert!(Stamp::of(&world.claims[0]).is_recovery(), "the hold stays");
     // Once the database is back, another run has only that left.

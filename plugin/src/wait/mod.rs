@@ -56,20 +56,20 @@ impl Request {
 
 impl Waiting<'_> {
     /// What the object says of the target.
-    fn outcome(&self, object: &Value, first_look: bool) -> Outcome {
+    fn outcome(&self, object: &Value, first_observation: bool) -> Outcome {
         let row = self.target.row;
         let progress = match self.request {
             Some(request) => row.check_progress(object, request.at),
             None => row.progress(object, self.action),
         };
         match progress {
-            Ok(Progress::Reached) => Outcome::Arrived(self.arrived(first_look)),
+            Ok(Progress::Reached) => Outcome::Arrived(self.arrived(first_observation)),
             Ok(Progress::Unanswered(state)) if self.request.is_some_and(|it| self.begin.elapsed() >= it.limit) => {
                 Outcome::Failed(WaitError::TimedOut { after: self.begin.elapsed(), state }.into())
             }
             Ok(Progress::Going(state) | Progress::Unanswered(state)) => Outcome::Open(state),
             Ok(Progress::Unnoticed) => Outcome::Open(UNNOTICED.to_owned()),
-            Ok(Progress::Lost(why)) => self.lost(why),
+            Ok(Progress::Failed(why)) => self.lost(why),
             Err(error) => Outcome::Failed(error.into()),
         }
     }
@@ -79,9 +79,9 @@ impl Waiting<'_> {
     }
 
     /// `hibernating after 38s`.
-    fn arrived(&self, first_look: bool) -> String {
+    fn arrived(&self, first_observation: bool) -> String {
         let state = self.target.row.state_after(self.action);
-        if first_look && !self.changed {
+        if first_observation && !self.changed {
             return format!("already {state}");
         }
         format!("{state} after {}", elapsed(self.begin.elapsed()))
@@ -254,11 +254,11 @@ mod tests {
 
     #[test]
     fn without_a_request_the_state_alone_counts() {
-        for (changed, first_look, text) in
+        for (changed, first_observation, text) in
             [(false, true, "already running"), (false, false, "running after 3s"), (true, true, "running after 3s")]
         {
-            let outcome = shown(waiting(&target(), 3, changed).outcome(&running(None, None), first_look));
-            assert_eq!(outcome, (Some(Exit::Done), text.to_owned()), "{changed} {first_look}");
+            let outcome = shown(waiting(&target(), 3, changed).outcome(&running(None, None), first_observation));
+            assert_eq!(outcome, (Some(Exit::Done), text.to_owned()), "{changed} {first_observation}");
         }
     }
 

@@ -113,14 +113,14 @@ pub fn judge<K: Object>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Judgement 
     let mut judgement = Judgement::default();
     let unread = change.unread.new.iter().filter(|field| field.altered() || K::must_be_whole(change));
     judgement.denials.extend(unread.map(Unread::denial));
-    let unread: Vec<String> = judgement.denials.iter().map(|denial| denial.said.field.clone()).collect();
+    let unread: Vec<String> = judgement.denials.iter().map(|denial| denial.detail.field.clone()).collect();
     for Rule { row, judge } in rules {
         match judge(change) {
             Verdict::Allow => {}
-            Verdict::Warn(said) => judgement.warnings.push(Finding { row, said }),
+            Verdict::Warn(detail) => judgement.warnings.push(Finding { row, detail }),
             // A rule takes what is left out for absent.
-            Verdict::Deny(said) if unread.contains(&said.field) => {}
-            Verdict::Deny(said) => judgement.denials.push(Finding { row, said }),
+            Verdict::Deny(detail) if unread.contains(&detail.field) => {}
+            Verdict::Deny(detail) => judgement.denials.push(Finding { row, detail }),
         }
     }
     if K::wakes(change) { judgement.softened() } else { judgement }

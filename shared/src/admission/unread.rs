@@ -66,8 +66,8 @@ impl Unread {
 
     /// The denial of the field.
     pub fn denial(&self) -> Finding<Denial> {
-        let said = Denial { fault: Fault::Invalid, field: self.field(), message: self.message.clone() };
-        Finding { row: UNREADABLE, said }
+        let detail = Denial { fault: Fault::Invalid, field: self.field(), message: self.message.clone() };
+        Finding { row: UNREADABLE, detail }
     }
 
     /// The field, as denials name it.
@@ -360,16 +360,16 @@ mod tests {
 
     #[test]
     fn a_denial_says_what_was_found_and_what_would_be_right() {
-        let said = |spec: Value| {
+        let detail = |spec: Value| {
             let (_, unread) = read::<Read>(&json!({ "spec": spec }).to_string()).unwrap();
-            unread[0].denial().said.to_string()
+            unread[0].denial().detail.to_string()
         };
         assert_eq!(
-            said(json!({ "name": "1h".repeat(2_500) })),
+            detail(json!({ "name": "1h".repeat(2_500) })),
             "spec.name: found \"1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1... (5002 bytes), which cannot be read: must be a text of at most 4096 bytes"
         );
         assert_eq!(
-            said(json!({ "count": "2" })),
+            detail(json!({ "count": "2" })),
             "spec.count: found \"2\", which cannot be read: invalid type: string \"2\", expected u8"
         );
         let unread = read::<Read>(r#"{"spec":{"deeper":{"name":7}}}"#).unwrap().1;

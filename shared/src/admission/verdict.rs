@@ -101,7 +101,7 @@ pub struct Finding<T> {
     /// Row of the kind's table of rules.
     pub row: &'static str,
     /// What was said.
-    pub said: T,
+    pub detail: T,
 }
 
 /// What all rules of a kind say about a change together.
@@ -123,8 +123,8 @@ impl Judgement {
 
     /// Turns denials into warnings: what is asked for must never be blocked.
     pub fn softened(mut self) -> Self {
-        for Finding { row, said } in self.denials.drain(..) {
-            self.warnings.push(Finding { row, said: said.to_string() });
+        for Finding { row, detail } in self.denials.drain(..) {
+            self.warnings.push(Finding { row, detail: detail.to_string() });
         }
         self
     }
@@ -132,7 +132,7 @@ impl Judgement {
     /// Turns the denials from which whoever asks is exempt into warnings, and remembers them.
     pub fn overlooked(mut self, exempt: impl Fn(&Denial) -> bool) -> Self {
         let (overlooked, binding): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.denials).into_iter().partition(|finding| exempt(&finding.said));
+            std::mem::take(&mut self.denials).into_iter().partition(|finding| exempt(&finding.detail));
         self.overlooked.extend_from_slice(&overlooked);
         self.denials = overlooked;
         Self { denials: binding, ..self.softened() }
@@ -140,7 +140,7 @@ impl Judgement {
 
     /// The fault that decides about code and reason of the answer: policy before form.
     pub fn gravest(&self) -> Option<Fault> {
-        self.denials.iter().map(|denial| denial.said.fault).max()
+        self.denials.iter().map(|denial| denial.detail.fault).max()
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
         Judgement {
             denials: vec![Finding {
                 row: "V0",
-                said: Denial { fault, field: "spec.x".to_owned(), message: "found 1".to_owned() },
+                detail: Denial { fault, field: "spec.x".to_owned(), message: "found 1".to_owned() },
             }],
             ..Judgement::default()
         }
@@ -210,8 +210,8 @@ mod tests {
     #[test]
     fn a_denial_is_read_back_from_its_cause() {
         for fault in Fault::iter() {
-            let said = Denial { fault, field: "spec.x".to_owned(), message: "found 1: no".to_owned() };
-            assert_eq!(Denial::from_cause(fault.cause(), &said.field, &said.message), Some(said));
+            let detail = Denial { fault, field: "spec.x".to_owned(), message: "found 1: no".to_owned() };
+            assert_eq!(Denial::from_cause(fault.cause(), &detail.field, &detail.message), Some(detail));
         }
         assert_eq!(Denial::from_cause("FieldManagerConflict", "spec.x", "no"), None);
         assert_eq!(Denial::from_cause("FieldValueInvalid", "", "no"), None);
@@ -231,14 +231,14 @@ mod tests {
     fn what_is_overlooked_is_warned_of_and_remembered() {
         let judgement = denied(Fault::Forbidden).overlooked(|_| true);
         assert!(judgement.allows());
-        assert_eq!(judgement.warnings[0].said, "spec.x: found 1");
+        assert_eq!(judgement.warnings[0].detail, "spec.x: found 1");
         assert_eq!(judgement.overlooked[0].row, "V0");
         assert!(denied(Fault::Forbidden).softened().overlooked.is_empty());
         let mut judgement = denied(Fault::Forbidden);
         judgement.denials.extend(denied(Fault::Invalid).denials);
         let judgement = judgement.overlooked(|denial| denial.fault == Fault::Forbidden);
         assert_eq!((judgement.gravest(), judgement.warnings.len()), (Some(Fault::Invalid), 1));
-        assert_eq!(judgement.overlooked[0].said.fault, Fault::Forbidden);
+        assert_eq!(judgement.overlooked[0].detail.fault, Fault::Forbidden);
     }
 
     #[test]

@@ -17,8 +17,8 @@ pub static CLUSTER_GROUP_UPGRADE: Kind =
 /// The clusters that this upgrade works on, each with what to say of that. `object`: its status is read.
 pub fn upgrading(namespace: &str, name: &str, object: &Value) -> Vec<(String, String)> {
     let name = sanitize_to(&format!("{namespace}/{name}"), MAX_NAME);
-    let said = format!("ClusterGroupUpgrade {name} is upgrading it");
-    active_clusters(object).into_iter().map(|cluster| (cluster, said.clone())).collect()
+    let detail = format!("ClusterGroupUpgrade {name} is upgrading it");
+    active_clusters(object).into_iter().map(|cluster| (cluster, detail.clone())).collect()
 }
 
 /// The clusters of an upgrade that is under way, without those that it has completed.
@@ -52,7 +52,10 @@ mod tests {
         assert_eq!(active_clusters(&upgrade("True")), ["b", "c"]);
         assert_eq!(active_clusters(&upgrade("False")), [""; 0]);
         assert_eq!(active_clusters(&json!({ "status": { "remediationPlan": "x" } })), [""; 0]);
-        let said = upgrading("ztp", "wave\u{1b}[1m", &upgrade("True"));
-        assert!(said[0].1.starts_with("ClusterGroupUpgrade ztp/wave") && !said[0].1.contains('\u{1b}'), "{said:?}");
+        let detail = upgrading("ztp", "wave\u{1b}[1m", &upgrade("True"));
+        assert!(
+            detail[0].1.starts_with("ClusterGroupUpgrade ztp/wave") && !detail[0].1.contains('\u{1b}'),
+            "{detail:?}"
+        );
     }
 }

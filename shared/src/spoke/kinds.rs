@@ -335,7 +335,7 @@ kinds! {
     }
 
     /// A Secret, of which only the metadata is read.
-    SecretLook = "/api/v1", "secrets", metadata_only = true {}
+    SecretObservation = "/api/v1", "secrets", metadata_only = true {}
 
     /// A bootstrap token.
     BootstrapToken = "/api/v1", "secrets" {

@@ -11,16 +11,16 @@ use jiff::Timestamp;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spoke {
     /// All Nodes.
-    pub nodes: Vec<NodeLook>,
+    pub nodes: Vec<NodeObservation>,
     /// All ClusterOperators.
-    pub operators: Vec<OperatorLook>,
+    pub operators: Vec<OperatorObservation>,
     /// Since when all of them have been well, without a break.
     pub operators_well_since: Option<Timestamp>,
 }
 
 /// One Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeLook {
+pub struct NodeObservation {
     /// Its name.
     pub name: String,
     /// ID of its instance, from `spec.providerID`.
@@ -35,7 +35,7 @@ pub struct NodeLook {
 
 /// One ClusterOperator: the conditions, by type and status, that make it unwell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OperatorLook {
+pub struct OperatorObservation {
     /// Its name.
     pub name: String,
     /// Such as `Progressing=True`; empty when it is well.

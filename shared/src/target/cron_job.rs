@@ -130,7 +130,7 @@ impl Lifecycle for CronJob<'_> {
     /// No controller has to act: a `CronJob` is asleep or awake as soon as it is written.
     fn progress(&self, action: Power) -> Progress {
         let object = self.0;
-        let lost = |why: &str| Progress::Lost(why.to_owned());
+        let lost = |why: &str| Progress::Failed(why.to_owned());
         let suspended = is_suspended(object);
         match action {
             _ if object.pointer("/metadata/deletionTimestamp").is_some() => lost("it is being deleted"),

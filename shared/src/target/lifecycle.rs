@@ -73,7 +73,7 @@ pub enum Progress {
     /// The controller has not answered the request for a check; the text says what is awaited and what may be amiss.
     Unanswered(String),
     /// It will not get there; the text says why.
-    Lost(String),
+    Failed(String),
 }
 
 /// Why an object cannot be read or changed.

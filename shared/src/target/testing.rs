@@ -78,8 +78,8 @@ impl Lifecycle for Sandbox<'_> {
 
     fn progress(&self, action: Power) -> Progress {
         match (action, self.wanted(), self.phase()) {
-            (Power::Hibernating, Power::Running, _) => Progress::Lost("it is to run again".to_owned()),
-            (Power::Running, Power::Hibernating, _) => Progress::Lost("it is to sleep again".to_owned()),
+            (Power::Hibernating, Power::Running, _) => Progress::Failed("it is to run again".to_owned()),
+            (Power::Running, Power::Hibernating, _) => Progress::Failed("it is to sleep again".to_owned()),
             (Power::Hibernating, _, "Paused") | (Power::Running, _, "Running") => Progress::Reached,
             (_, _, phase) => Progress::Going(format!("phase {phase}")),
         }

@@ -179,7 +179,7 @@ fn a_cluster_scoped_kind_is_one_row_and_one_module() {
     assert!(matches!(SANDBOX.change(&asleep, &intent(Power::Hibernating)), Ok(Change::None { .. })));
     assert_eq!(SANDBOX.progress(&asleep, Power::Hibernating).unwrap(), Progress::Reached);
     let going = SANDBOX.progress(&asleep, Power::Running).unwrap();
-    assert_eq!(going, Progress::Lost("it is to sleep again".to_owned()));
+    assert_eq!(going, Progress::Failed("it is to sleep again".to_owned()));
     let record = SANDBOX.record(&asleep).unwrap();
     assert_eq!(
         serde_json::to_value(&record).unwrap(),

@@ -124,10 +124,10 @@ impl Lifecycle for Workload<'_> {
         let object = self.0;
         let wanted = u64::from(replicas::replicas(object));
         if object.pointer("/metadata/deletionTimestamp").is_some() {
-            return Progress::Lost("it is being deleted".to_owned());
+            return Progress::Failed("it is being deleted".to_owned());
         }
         if (wanted == 0) != (action == Power::Hibernating) {
-            return Progress::Lost(format!("it was scaled to {wanted} meanwhile"));
+            return Progress::Failed(format!("it was scaled to {wanted} meanwhile"));
         }
         if number(object, "/status/observedGeneration") < number(object, "/metadata/generation") {
             return Progress::Unnoticed;
@@ -201,7 +201,7 @@ mod tests {
         DEPLOYMENT.change(object, &intent)
     }
 
-    fn said(object: &Value, action: Power) -> String {
+    fn detail(object: &Value, action: Power) -> String {
         match change(object, action, false) {
             Ok(Change::Patch { message, .. } | Change::None { message, .. } | Change::Ask { message, .. }) => message,
             Err(error) => error.to_string(),
@@ -227,7 +227,7 @@ mod tests {
             ),
             (deployment(2, Some("2")), Hibernating, "hibernated (2 replicas recorded)"),
         ] {
-            assert_eq!(said(&object, action), expected);
+            assert_eq!(detail(&object, action), expected);
         }
         let mut scaled = deployment(0, Some("3"));
         scaled["metadata"]["managedFields"] = json!([
@@ -241,11 +241,11 @@ mod tests {
             },
         ]);
         assert_eq!(
-            said(&scaled, Running),
+            detail(&scaled, Running),
             "resumed (3 replicas; recorded by kubectl-hibernate at 2026-11-21T09:00:00Z, scaled by others since)"
         );
-        assert!(said(&deployment(0, None), Running).contains("scale it by hand"));
-        assert!(said(&deployment(0, Some("x")), Running).contains(keys::REPLICAS));
+        assert!(detail(&deployment(0, None), Running).contains("scale it by hand"));
+        assert!(detail(&deployment(0, Some("x")), Running).contains(keys::REPLICAS));
     }
 
     #[test]
@@ -280,7 +280,11 @@ mod tests {
             (workload(0, 2, json!({ "observedGeneration": 2 })), Power::Hibernating, Progress::Reached),
             (workload(3, 2, seen(3, 1)), Power::Running, Progress::Going("1 of 3 replicas ready".to_owned())),
             (workload(3, 2, seen(3, 3)), Power::Running, Progress::Reached),
-            (workload(3, 2, seen(3, 3)), Power::Hibernating, Progress::Lost("it was scaled to 3 meanwhile".to_owned())),
+            (
+                workload(3, 2, seen(3, 3)),
+                Power::Hibernating,
+                Progress::Failed("it was scaled to 3 meanwhile".to_owned()),
+            ),
         ] {
             assert_eq!(DEPLOYMENT.progress(&object, action).unwrap(), expected, "{object}");
         }

@@ -22,18 +22,18 @@ async fn world(timings: Timings) -> Result<World> {
 
 /// Follows a transition closely, and answers how long it took and what was said on the way.
 async fn follow(cluster: &Cluster, began: Instant, end: &str) -> Result<(f64, Vec<(f64, String)>)> {
-    let mut said: Vec<(f64, String)> = Vec::new();
+    let mut detail: Vec<(f64, String)> = Vec::new();
     loop {
         let found = cluster.get().await?;
         let word = format!("{} {}", found.power_state(), awaited(&found));
-        if said.last().is_none_or(|(_, last)| *last != word) {
+        if detail.last().is_none_or(|(_, last)| *last != word) {
             eprintln!("bench: {:>6.2} s  {word}", began.elapsed().as_secs_f64());
-            said.push((began.elapsed().as_secs_f64(), word));
+            detail.push((began.elapsed().as_secs_f64(), word));
         }
         if found.power_state() == end {
-            return Ok((began.elapsed().as_secs_f64(), said));
+            return Ok((began.elapsed().as_secs_f64(), detail));
         }
-        anyhow::ensure!(began.elapsed() < LONG, "no {end} within {LONG:?}: {said:?}");
+        anyhow::ensure!(began.elapsed() < LONG, "no {end} within {LONG:?}: {detail:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -115,9 +115,9 @@ pub async fn real_boot(table: &mut Table) -> Result<()> {
     let meter = Meter::begin(&world).await?;
     let began = Instant::now();
     cluster.wake().await?;
-    let (took, said) = follow(&cluster, began, "Running").await?;
+    let (took, detail) = follow(&cluster, began, "Running").await?;
     let last = last_node(&cluster, &timings, 30.0).await?;
-    let at = |what: &str| said.iter().find(|(_, word)| word.contains(what)).map(|(at, _)| *at);
+    let at = |what: &str| detail.iter().find(|(_, word)| word.contains(what)).map(|(at, _)| *at);
     let noticed = |what: &str, happened: f64| at(what).map_or(f64::NAN, |at| at - happened);
     let counts = meter.read().await?;
     table.add("A2 wake", "seconds after the last node", Some(180.6), Some(8.0), took - last);

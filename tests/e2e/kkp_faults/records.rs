@@ -32,15 +32,15 @@ pub(super) async fn forged(cluster: &KkpCluster) -> Result<()> {
     let uid = cluster.get().await?.uid().context("a UID")?;
     create_record(cluster, &uid, "Draining").await?;
     request_on_record(cluster, "Hibernating", None).await?;
-    look(cluster).await?;
-    said(cluster, "RecordUnconfirmed", "no condition ClusterDehydrated of this Cluster confirms it").await?;
+    observation(cluster).await?;
+    detail(cluster, "RecordUnconfirmed", "no condition ClusterDehydrated of this Cluster confirms it").await?;
     cluster.sleep().await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    said(cluster, "RecordUnconfirmed", "then delete it").await?;
+    detail(cluster, "RecordUnconfirmed", "then delete it").await?;
     ensure!(state(cluster).await? == before);
     delete_record(cluster).await?;
-    look(cluster).await?;
-    said(cluster, "Preflight", "refused: annotation hibernate.sh/protected").await?;
+    observation(cluster).await?;
+    detail(cluster, "Preflight", "refused: annotation hibernate.sh/protected").await?;
     ensure!(state(cluster).await? == before && cluster.record().await?.is_none());
     Ok(())
 }
@@ -56,12 +56,12 @@ pub(super) async fn of_a_paused_cluster(cluster: &KkpCluster) -> Result<()> {
         cluster.patch(&json!({ "spec": { "pause": true, "pauseReason": why } })).await?;
         let before = state(cluster).await?;
         create_record(cluster, uid, "AwakePaused").await?;
-        look(cluster).await?;
-        said(cluster, reason, "elete it").await?;
+        observation(cluster).await?;
+        detail(cluster, reason, "elete it").await?;
         tokio::time::sleep(Duration::from_secs(5)).await;
         ensure!(state(cluster).await? == before, "{reason}");
         delete_record(cluster).await?;
-        look(cluster).await?;
+        observation(cluster).await?;
         cluster.wait_for_phase(None, SOON).await?;
     }
     Ok(())
@@ -75,14 +75,14 @@ pub(super) async fn of_another_cluster(cluster: &KkpCluster) -> Result<()> {
     cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
     let uid = cluster.get().await?.uid().context("a UID")?;
     name_in_record(cluster, "11111111-1111-1111-1111-111111111111").await?;
-    look(cluster).await?;
+    observation(cluster).await?;
     let advice = format!("set its field uid to {uid:?}");
-    let condition = said(cluster, "RecordForeign", &advice).await?;
+    let condition = detail(cluster, "RecordForeign", &advice).await?;
     ensure!(condition["status"] == "True", "{condition}");
     tokio::time::sleep(Duration::from_secs(5)).await;
     ensure!(cluster.replicas().await?.values().all(|count| *count == 0));
     name_in_record(cluster, &uid).await?;
-    look(cluster).await?;
+    observation(cluster).await?;
     cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
     name_in_record(cluster, "11111111-1111-1111-1111-111111111111").await?;
     cluster.wake().await?;
@@ -92,7 +92,7 @@ pub(super) async fn of_another_cluster(cluster: &KkpCluster) -> Result<()> {
 
 /// A write to the Cluster has the controller look at once; it looks at a cluster of which nothing is wanted when a
 /// preflight is.
-async fn look(cluster: &KkpCluster) -> Result<()> {
+async fn observation(cluster: &KkpCluster) -> Result<()> {
     let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     cluster.patch(&json!({ "metadata": { "annotations": { common::PREFLIGHT_REQUESTED_AT: at } } })).await?;
     Ok(())
@@ -127,7 +127,7 @@ async fn name_in_record(cluster: &KkpCluster, uid: &str) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn said(cluster: &KkpCluster, reason: &str, text: &str) -> Result<Value> {
+pub(super) async fn detail(cluster: &KkpCluster, reason: &str, text: &str) -> Result<Value> {
     let condition = |object: &DynamicObject| object.data["status"]["conditions"][keys::DEHYDRATED].clone();
     let says = |object: &DynamicObject| {
         let condition = condition(object);

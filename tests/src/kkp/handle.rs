@@ -290,6 +290,6 @@ impl KkpCluster {
 
 fn phase(cluster: &DynamicObject) -> Option<(String, String)> {
     let condition = cluster.data.pointer(&format!("/status/conditions/{}", keys::DEHYDRATED))?;
-    let said = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
-    Some((said("reason"), said("message")))
+    let detail = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
+    Some((detail("reason"), detail("message")))
 }

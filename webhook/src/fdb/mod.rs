@@ -210,8 +210,8 @@ mod tests {
         clusters.fail("timed out");
         assert_eq!(sees(&clusters, now), Ok(1), "not at once");
         let later = now.checked_add(jiff::SignedDuration::from_secs(7)).unwrap();
-        let said = sees(&clusters, later).unwrap_err();
-        assert!(said.contains("is 7s old (timed out)"), "{said}");
+        let detail = sees(&clusters, later).unwrap_err();
+        assert!(detail.contains("is 7s old (timed out)"), "{detail}");
     }
 
     #[test]

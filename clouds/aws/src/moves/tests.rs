@@ -89,12 +89,12 @@ async fn stop(ec2: Ec2, callers: &[&[&str]]) -> (Vec<Replied>, Arc<Ec2>) {
     let ec2 = Arc::new(ec2);
     let moves = Moves::new(Verb::Stop, ec2.clone());
     let callers: Vec<_> = callers.iter().map(|ids| list(ids)).collect();
-    let told = join_all(callers.iter().map(|ids| moves.all(ids))).await;
-    let told = told.into_iter().map(|told| {
-        let told = told.map_err(|error| error.kind)?;
-        Ok((told.moved.into_iter().map(|(id, _)| id).collect(), told.refused.into_iter().map(|r| r.id).collect()))
+    let noted = join_all(callers.iter().map(|ids| moves.all(ids))).await;
+    let noted = noted.into_iter().map(|noted| {
+        let noted = noted.map_err(|error| error.kind)?;
+        Ok((noted.moved.into_iter().map(|(id, _)| id).collect(), noted.refused.into_iter().map(|r| r.id).collect()))
     });
-    (told.collect(), ec2)
+    (noted.collect(), ec2)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "it stands for what a caller is told")]
@@ -106,16 +106,16 @@ const TWO: &[&[&str]] = &[&["i-b", "i-a"], &["i-c", "i-d"]];
 
 #[tokio::test(start_paused = true)]
 async fn callers_at_the_same_time_share_a_call_and_each_hears_its_own() {
-    let (told, ec2) = stop(Ec2::default(), TWO).await;
-    assert_eq!(told, [ok(&["i-b", "i-a"], &[]), ok(&["i-c", "i-d"], &[])]);
+    let (noted, ec2) = stop(Ec2::default(), TWO).await;
+    assert_eq!(noted, [ok(&["i-b", "i-a"], &[]), ok(&["i-c", "i-d"], &[])]);
     assert_eq!(*ec2.calls.lock(), [list(&["i-b", "i-a", "i-c", "i-d"])], "in the order given");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_named_instance_is_left_out_and_the_others_go() {
     let ec2 = refusing(&[("i-a", "OperationNotPermitted"), ("i-d", "UnsupportedOperation")]);
-    let (told, ec2) = stop(Ec2 { names: true, ..ec2 }, TWO).await;
-    assert_eq!(told, [ok(&["i-b"], &["i-a"]), ok(&["i-c"], &["i-d"])]);
+    let (noted, ec2) = stop(Ec2 { names: true, ..ec2 }, TWO).await;
+    assert_eq!(noted, [ok(&["i-b"], &["i-a"]), ok(&["i-c"], &["i-d"])]);
     let calls = ec2.calls.lock();
     assert_eq!(calls[1..], [list(&["i-b", "i-c", "i-d"]), list(&["i-b", "i-c"])]);
     assert_eq!(*ec2.one_time.lock(), ["i-d"], "by its code and its words");
@@ -168,20 +168,20 @@ async fn those_that_stay_bad_hold_up_no_other_for_long() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_name_each_goes_by_itself() {
-    let (told, ec2) = stop(refusing(&[("i-c", "IncorrectInstanceState")]), TWO).await;
-    assert_eq!(told, [ok(&["i-b", "i-a"], &[]), ok(&["i-d"], &["i-c"])]);
+    let (noted, ec2) = stop(refusing(&[("i-c", "IncorrectInstanceState")]), TWO).await;
+    assert_eq!(noted, [ok(&["i-b", "i-a"], &[]), ok(&["i-d"], &["i-c"])]);
     let calls = ec2.calls.lock();
     assert_eq!(calls[1..], [list(&["i-b", "i-a"]), list(&["i-c", "i-d"]), list(&["i-c"]), list(&["i-d"])]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_denied_for_one_is_done_for_the_others() {
-    let (told, _) = stop(refusing(&[("i-c", "UnauthorizedOperation")]), TWO).await;
-    assert_eq!(told, [ok(&["i-b", "i-a"], &[]), Err(CloudErrorKind::Denied)]);
+    let (noted, _) = stop(refusing(&[("i-c", "UnauthorizedOperation")]), TWO).await;
+    assert_eq!(noted, [ok(&["i-b", "i-a"], &[]), Err(CloudErrorKind::Denied)]);
     // Three in a row, and nobody else is asked about.
     let callers: &[&[&str]] = &[&["i-1"], &["i-2"], &["i-3"], &["i-4"], &["i-5"]];
-    let (told, ec2) = stop(Ec2 { broken: Some(CloudErrorKind::Denied), ..Ec2::default() }, callers).await;
-    assert!(told.iter().all(|told| *told == Err(CloudErrorKind::Denied)), "{told:?}");
+    let (noted, ec2) = stop(Ec2 { broken: Some(CloudErrorKind::Denied), ..Ec2::default() }, callers).await;
+    assert!(noted.iter().all(|noted| *noted == Err(CloudErrorKind::Denied)), "{noted:?}");
     assert_eq!(ec2.calls.lock().len(), 4);
 }
 
@@ -194,10 +194,10 @@ async fn whoever_is_denied_lets_others_go_first_next_time() {
     let callers: Vec<_> = names.iter().map(|id| list(&[id])).collect();
     let mut tries = 0;
     loop {
-        let told = join_all(callers.iter().map(|ids| moves.all(ids))).await;
-        assert!(told[..8].iter().all(Result::is_err), "{told:?}");
+        let noted = join_all(callers.iter().map(|ids| moves.all(ids))).await;
+        assert!(noted[..8].iter().all(Result::is_err), "{noted:?}");
         tries += 1;
-        if told[8].is_ok() {
+        if noted[8].is_ok() {
             break;
         }
         assert!(tries < 3, "the one that may be stopped is never asked for");
@@ -208,8 +208,8 @@ async fn whoever_is_denied_lets_others_go_first_next_time() {
 #[tokio::test(start_paused = true)]
 async fn without_room_for_all_each_goes_by_itself() {
     let callers: &[&[&str]] = &[&["i-1"], &["i-2", "i-3", "i-4"], &["i-5"]];
-    let (told, _) = stop(Ec2 { room: Some(2), ..Ec2::default() }, callers).await;
-    assert_eq!(told, [ok(&["i-1"], &[]), ok(&["i-2", "i-3", "i-4"], &[]), ok(&["i-5"], &[])]);
+    let (noted, _) = stop(Ec2 { room: Some(2), ..Ec2::default() }, callers).await;
+    assert_eq!(noted, [ok(&["i-1"], &[]), ok(&["i-2", "i-3", "i-4"], &[]), ok(&["i-5"], &[])]);
     // Without any room, all of them are refused, and not tried one by one again soon; then others are.
     let ec2 = Arc::new(Ec2 { room: Some(0), ..Ec2::default() });
     let moves = Moves::new(Verb::Start, ec2.clone());
@@ -235,7 +235,7 @@ async fn one_without_room_costs_the_others_little() {
     let ec2 = Arc::new(Ec2 { busy: Duration::from_secs(1), ..refusing(&full) });
     let moves = Moves::new(Verb::Start, ec2.clone());
     let begun = Instant::now();
-    let told =
+    let noted =
         join_all(callers.iter().map(async |ids| (moves.all(ids).await.unwrap(), begun.elapsed().as_secs()))).await;
     let calls = ec2.calls.lock();
     assert_eq!(
@@ -243,11 +243,11 @@ async fn one_without_room_costs_the_others_little() {
         1 + 7 + 10 + 6,
         "all, groups of five, two of these each by itself, two of these one by one"
     );
-    for (at, ((told, after), ids)) in told.into_iter().zip(&callers).enumerate() {
+    for (at, ((noted, after), ids)) in noted.into_iter().zip(&callers).enumerate() {
         let is_full = |id: &String| full.iter().any(|(full, _)| full == id);
-        let refused: Vec<_> = told.refused.iter().map(|refusal| refusal.id.clone()).collect();
+        let refused: Vec<_> = noted.refused.iter().map(|refusal| refusal.id.clone()).collect();
         assert_eq!(refused, ids.iter().filter(|id| is_full(id)).cloned().collect::<Vec<_>>());
-        assert_eq!(told.moved.len() + refused.len(), 3);
+        assert_eq!(noted.moved.len() + refused.len(), 3);
         let with_a_full_one = [7, 20].iter().any(|full| full / 5 == at / 5);
         assert!(with_a_full_one || after <= 8, "{at} was told after {after} s");
     }
@@ -260,8 +260,8 @@ async fn without_any_room_few_are_tried_one_by_one() {
     let moves = Moves::new(Verb::Start, ec2.clone());
     let mut tried = HashSet::new();
     for tries in 1..10 {
-        let told = join_all(callers.iter().map(|ids| moves.all(ids))).await;
-        assert!(told.into_iter().all(|told| told.unwrap().refused.len() == 3));
+        let noted = join_all(callers.iter().map(|ids| moves.all(ids))).await;
+        assert!(noted.into_iter().all(|noted| noted.unwrap().refused.len() == 3));
         let calls = std::mem::take(&mut *ec2.calls.lock());
         assert!(calls.len() <= 1 + 4 + 16 + 6, "{tries}: {}", calls.len());
         tried.extend(calls.into_iter().filter(|ids| ids.len() == 1).flatten());
@@ -282,8 +282,8 @@ async fn whoever_waits_behind_many_without_room_has_its_turn() {
     let callers: Vec<_> = callers.iter().map(|ids| list(ids)).collect();
     let mut moved = Vec::new();
     for tries in 1..=21 {
-        let told = join_all(callers.iter().map(|ids| moves.all(ids))).await;
-        moved.extend(told.into_iter().flat_map(|told| told.unwrap().moved).map(|(id, _)| id));
+        let noted = join_all(callers.iter().map(|ids| moves.all(ids))).await;
+        moved.extend(noted.into_iter().flat_map(|noted| noted.unwrap().moved).map(|(id, _)| id));
         if room.iter().all(|id| moved.iter().any(|moved| moved == id)) {
             return;
         }
@@ -296,8 +296,8 @@ async fn whoever_waits_behind_many_without_room_has_its_turn() {
 async fn a_call_that_fails_as_a_whole_is_told_to_everybody_and_not_repeated() {
     for (kind, calls) in [(CloudErrorKind::Throttled, 1), (CloudErrorKind::Unavailable, 1), (CloudErrorKind::Denied, 3)]
     {
-        let (told, ec2) = stop(Ec2 { broken: Some(kind), ..Ec2::default() }, TWO).await;
-        assert_eq!(told, [Err(kind), Err(kind)]);
+        let (noted, ec2) = stop(Ec2 { broken: Some(kind), ..Ec2::default() }, TWO).await;
+        assert_eq!(noted, [Err(kind), Err(kind)]);
         assert_eq!(ec2.calls.lock().len(), calls, "{kind:?}: a policy may be about one of them alone");
     }
 }
@@ -331,11 +331,11 @@ async fn callers_that_come_while_a_call_waits_for_its_turn_share_it() {
     let ec2 = Arc::new(Ec2 { busy: Duration::from_secs(1), ..Ec2::default() });
     let moves = Moves::new(Verb::Start, ec2.clone());
     let callers: Vec<_> = (0..8).map(|caller| list(&[&format!("i-{caller}")])).collect();
-    let told = join_all(callers.iter().zip(0..).map(async |(ids, caller)| {
+    let noted = join_all(callers.iter().zip(0..).map(async |(ids, caller)| {
         tokio::time::sleep(Duration::from_millis(125) * caller).await;
         moves.all(ids).await
     }));
-    assert!(told.await.into_iter().all(|told| told.unwrap().moved.len() == 1));
+    assert!(noted.await.into_iter().all(|noted| noted.unwrap().moved.len() == 1));
     assert_eq!(*ec2.calls.lock(), [callers.concat()]);
 }
 
@@ -345,9 +345,9 @@ async fn no_call_has_more_than_a_hundred() {
     let many: Vec<String> = (0..250).map(|i| format!("i-{i}")).collect();
     let ec2 = Arc::new(Ec2::default());
     let moves = Moves::new(Verb::Stop, ec2.clone());
-    let told = join_all(names.iter().chain([&many]).map(|ids| moves.all(ids))).await;
-    assert!(told.iter().zip(names.iter().chain([&many])).all(|(told, ids)| {
-        let moved = told.as_ref().unwrap().moved.iter().map(|(id, _)| id);
+    let noted = join_all(names.iter().chain([&many]).map(|ids| moves.all(ids))).await;
+    assert!(noted.iter().zip(names.iter().chain([&many])).all(|(noted, ids)| {
+        let moved = noted.as_ref().unwrap().moved.iter().map(|(id, _)| id);
         moved.eq(ids)
     }));
     let calls = ec2.calls.lock();
@@ -368,9 +368,9 @@ proptest::proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let bad_ones: Vec<_> = bad.iter().map(|id| (*id, "IncorrectState")).collect();
         let ec2 = Ec2 { names: named, ..refusing(&bad_ones) };
-        let (told, _) = runtime.block_on(stop(ec2, &callers));
-        for (told, ids) in told.into_iter().zip(callers) {
-            let (mut moved, mut refused) = told.unwrap();
+        let (noted, _) = runtime.block_on(stop(ec2, &callers));
+        for (noted, ids) in noted.into_iter().zip(callers) {
+            let (mut moved, mut refused) = noted.unwrap();
             let (mut good, mut wrong) = (list(ids), list(ids));
             good.retain(|id| !bad.contains(&id.as_str()));
             wrong.retain(|id| bad.contains(&id.as_str()));

@@ -9,8 +9,8 @@ use kube::api::ListParams;
 use shared::annotation::format;
 use shared::cloud::{CloudError, Inventory};
 use shared::hive::api::ClusterDeployment;
-use shared::hive::preflight::{self, Certificate, Part, SpokeLook, SpokePreflight, VersionLook};
-use shared::spoke::kinds::{CertificateRequest, ClusterVersion, NOT_AFTER, PodDisruptionBudget, SecretLook};
+use shared::hive::preflight::{self, Certificate, Part, SpokeObservation, SpokePreflight, VersionObservation};
+use shared::spoke::kinds::{CertificateRequest, ClusterVersion, NOT_AFTER, PodDisruptionBudget, SecretObservation};
 use tokio::time::Instant as Clock;
 use tracing::info;
 
@@ -78,14 +78,14 @@ pub fn due_in(cluster: &ClusterDeployment, state: &TargetState) -> Option<Durati
 /// Connects to the spoke with its administrator kubeconfig, and reads what the preflight needs.
 async fn ask(hive: &Hive, cluster: &ClusterDeployment) -> (SpokePreflight, Vec<Held>) {
     match spokes::client(hive.hub(), &hive.network, cluster).await {
-        Ok((client, _)) => look(&client).await,
+        Ok((client, _)) => observation(&client).await,
         Err(error) => (SpokePreflight::NotAsked(error.to_string()), Vec::new()),
     }
 }
 
 /// Asks the spoke, and what its answers are charged: one question first, so that a silent spoke costs one connection,
 /// then the others all at once. Each part that cannot be read says so by itself.
-pub async fn look(client: &SpokeClient) -> (SpokePreflight, Vec<Held>) {
+pub async fn observation(client: &SpokeClient) -> (SpokePreflight, Vec<Held>) {
     let parts = async {
         let version = version(client).await;
         let parts = tokio::join!(
@@ -109,8 +109,8 @@ pub async fn look(client: &SpokeClient) -> (SpokePreflight, Vec<Held>) {
     });
     let certificates = all_of(certificates.map(|part| taken(part, &mut held)));
     let budgets = taken(budgets, &mut held);
-    let look = SpokeLook { version, certificates, pending_requests, webhooks, kube_system, budgets };
-    (SpokePreflight::Looked(Box::new(look)), held)
+    let observation = SpokeObservation { version, certificates, pending_requests, webhooks, kube_system, budgets };
+    (SpokePreflight::Looked(Box::new(observation)), held)
 }
 
 /// The certificates of all namespaces, if there are any.
@@ -122,15 +122,15 @@ fn all_of(parts: [Part<Vec<Certificate>>; 2]) -> Part<Vec<Certificate>> {
     Ok(Some(all).filter(|all| !all.is_empty()))
 }
 
-async fn version(client: &SpokeClient) -> Part<VersionLook> {
+async fn version(client: &SpokeClient) -> Part<VersionObservation> {
     let found = part(client.get::<ClusterVersion>("version").await)?;
-    Ok(found.map(|version| version_look(&version)))
+    Ok(found.map(|version| version_observation(&version)))
 }
 
-fn version_look(ClusterVersion { status, .. }: &ClusterVersion) -> VersionLook {
+fn version_observation(ClusterVersion { status, .. }: &ClusterVersion) -> VersionObservation {
     // The newest comes first.
     let from = status.history.iter().find(|update| update.state.as_deref() == Some("Completed"));
-    VersionLook {
+    VersionObservation {
         progressing: status.conditions.iter().any(|one| one.type_ == "Progressing" && one.status == "True"),
         from: from.map(|update| update.version.clone().unwrap_or_default()),
         to: status.desired.version.clone(),
@@ -140,8 +140,8 @@ fn version_look(ClusterVersion { status, .. }: &ClusterVersion) -> VersionLook {
 /// Only the metadata of Secrets is read, never what is in them.
 async fn certificates(client: &SpokeClient) -> [Part<Kept<Vec<Certificate>>>; 2] {
     let of = |namespace: &'static str| async move {
-        let secrets = part(client.list::<SecretLook>(Some(namespace), &ListParams::default(), "Secrets").await)?;
-        let certificate = |SecretLook { metadata }: SecretLook| {
+        let secrets = part(client.list::<SecretObservation>(Some(namespace), &ListParams::default(), "Secrets").await)?;
+        let certificate = |SecretObservation { metadata }: SecretObservation| {
             let not_after = format::time(metadata.annotations.get(NOT_AFTER)?)?;
             Some(Certificate { name: format!("{namespace}/{}", metadata.name), not_after })
         };
@@ -191,7 +191,7 @@ mod tests {
             std::future::pending::<Result<Response<Body>, BoxError>>()
         });
         let share = Memory::default().share(Whose::new("tenant", "spoke"));
-        let (found, _) = look(&SpokeClient::new(Client::new(silent, "default"), share)).await;
+        let (found, _) = observation(&SpokeClient::new(Client::new(silent, "default"), share)).await;
         assert!(matches!(found, SpokePreflight::NotAsked(_)), "{found:?}");
         assert_eq!(requests.load(Ordering::Relaxed), 1);
     }
@@ -207,9 +207,9 @@ mod tests {
             ],
             "conditions": [{ "type": "Progressing", "status": "True", "lastTransitionTime": "2026-11-22T18:00:00Z" }],
         } });
-        let expected = VersionLook { progressing: true, from: Some("4.20.8".into()), to: Some("4.20.9".into()) };
-        assert_eq!(version_look(&serde_json::from_value(version).unwrap()), expected);
-        assert_eq!(version_look(&ClusterVersion::default()), VersionLook::default());
+        let expected = VersionObservation { progressing: true, from: Some("4.20.8".into()), to: Some("4.20.9".into()) };
+        assert_eq!(version_observation(&serde_json::from_value(version).unwrap()), expected);
+        assert_eq!(version_observation(&ClusterVersion::default()), VersionObservation::default());
     }
 
     #[test]

@@ -274,8 +274,8 @@ async fn a_machine_that_the_cloud_stops_after_each_start_is_named_with_the_reaso
     assert!((8..=12).contains(&starts), "{starts} starts in 3 minutes");
     let writes = hub.patches() - writes;
     assert!(writes <= 6, "{writes} writes");
-    let told = hub.events().into_iter().filter(|(reason, _)| reason == "FailedToStartMachines").count();
-    assert_eq!(told, 1, "{:?}", hub.events());
+    let noted = hub.events().into_iter().filter(|(reason, _)| reason == "FailedToStartMachines").count();
+    assert_eq!(noted, 1, "{:?}", hub.events());
     work.abort();
 }
 

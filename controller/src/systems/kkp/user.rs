@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use shared::annotation::format;
-use shared::hive::preflight::WebhookLook;
+use shared::hive::preflight::WebhookObservation;
 use shared::kkp::api::Cluster;
 use shared::spoke::SpokeError;
 use shared::spoke::kinds::{
@@ -192,7 +192,7 @@ fn claim_of(PersistentVolume { spec, .. }: &PersistentVolume) -> Option<String> 
 /// and for what.
 async fn webhooks_in_the_way(client: &SpokeClient) -> kube::Result<(Vec<String>, Vec<String>)> {
     let (webhooks, (labels, _held)) = tokio::join!(webhooks(client), kube_system(client));
-    let named = |one: &WebhookLook, resource: &str| format!("{} ({resource})", sanitize(&one.name));
+    let named = |one: &WebhookObservation, resource: &str| format!("{} ({resource})", sanitize(&one.name));
     let (mut on_wake, mut on_drain) = (Vec::new(), Vec::new());
     for kind in webhooks {
         let kind = kind.map_err(|why| kube::Error::Service(why.into()))?;

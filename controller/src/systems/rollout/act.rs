@@ -214,12 +214,12 @@ async fn write(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, patch: 
         }
         Ok(None) | Err(WriteError::Conflict(_) | WriteError::Gone(_)) => Outcome::Skipped,
         Err(error) => match refusal(&error) {
-            Some(said) => {
+            Some(detail) => {
                 let name = item.full_name();
                 if let Some(left_out) = rollouts.hub().warnings.due("rollout", &name) {
-                    warn!(cluster = name, said, left_out, "the API server refuses a write");
+                    warn!(cluster = name, detail, left_out, "the API server refuses a write");
                 }
-                Outcome::Refused(sanitize_to(&format!("the API server refuses the write: {said}"), MAX_REASON))
+                Outcome::Refused(sanitize_to(&format!("the API server refuses the write: {detail}"), MAX_REASON))
             }
             None => Outcome::Failed(ReconcileError::Target(error)),
         },

@@ -45,8 +45,8 @@ fn write_script() -> Result<(), Problem> {
     let program = env::current_exe().map_err(Problem::io("find this program's own path"))?;
     let path = program.parent().unwrap_or(Path::new(".")).join(SCRIPT_NAME);
     let written = put(&path, &program).map_err(Problem::io(format!("write {}", path.display())))?;
-    let said = if written { "written" } else { "is a link to this program: completion is already installed" };
-    output::line(&format!("{} {said}", path.display()));
+    let detail = if written { "written" } else { "is a link to this program: completion is already installed" };
+    output::line(&format!("{} {detail}", path.display()));
     Ok(())
 }
 

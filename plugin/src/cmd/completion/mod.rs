@@ -108,13 +108,15 @@ async fn groups(args: &HubArgs, cluster: Option<&str>) -> Vec<String> {
     let Ok(hub) = Hub::connect(args).await else { return Vec::new() };
     let namespace = hub.namespace.clone();
     if let Some(name) = cluster {
-        let Ok(look) = DatabaseSnapshot::new(&hub, &namespace, name).await else { return Vec::new() };
-        return suspended(&look.facts()).into_iter().map(|group| group.process_group_id.clone()).collect();
+        let Ok(observation) = DatabaseSnapshot::new(&hub, &namespace, name).await else { return Vec::new() };
+        return suspended(&observation.facts()).into_iter().map(|group| group.process_group_id.clone()).collect();
     }
     let mut pods = Vec::new();
     for object in clusters(&hub, Some(&namespace), "").await.unwrap_or_default() {
-        let Ok(look) = DatabaseSnapshot::around(&hub, &namespace, object).await else { continue };
-        pods.extend(suspended(&look.facts()).into_iter().filter_map(|group| look.cluster.pod_name(group)));
+        let Ok(observation) = DatabaseSnapshot::around(&hub, &namespace, object).await else { continue };
+        pods.extend(
+            suspended(&observation.facts()).into_iter().filter_map(|group| observation.cluster.pod_name(group)),
+        );
     }
     pods
 }

@@ -17,7 +17,7 @@ use crate::select::target::Target;
 ///
 /// # Errors
 /// When the hub refuses to be asked.
-pub(crate) async fn look(
+pub(crate) async fn observation(
     hub: &Hub,
     args: &PlanArgs,
     target: Target,
@@ -84,12 +84,12 @@ mod tests {
             ],
             ..Briefing::default()
         };
-        let said: Vec<String> = findings(known)
+        let detail: Vec<String> = findings(known)
             .iter()
             .map(|found| format!("{} {}: {}", found.severity, found.code, found.sentence))
             .collect();
         assert_eq!(
-            said,
+            detail,
             [
                 "block NotRunning: so",
                 "block BarePods: so (--force accepts this)",

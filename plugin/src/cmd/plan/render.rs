@@ -133,14 +133,14 @@ mod tests {
             controller: Vec::new(),
             ..outlook()
         };
-        let said = |outlook: &Outlook| lines(outlook, false, "2026-11-21T18:00:00Z".parse().unwrap());
+        let detail = |outlook: &Outlook| lines(outlook, false, "2026-11-21T18:00:00Z".parse().unwrap());
         assert_eq!(
-            said(&outlook)[0],
+            detail(&outlook)[0],
             "deployment.apps/web: nothing blocks the sleep or the wake; some findings may undo the sleep"
         );
         outlook.hub.clear();
         assert_eq!(
-            said(&outlook),
+            detail(&outlook),
             ["deployment.apps/web: nothing blocks the sleep or the wake"],
             "no table without rows"
         );

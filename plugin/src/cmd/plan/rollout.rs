@@ -180,12 +180,12 @@ fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook:
     let mut object = (target.row.read)(&target.object).map(|read| read.view(&[&platform])).unwrap_or_default();
     let blocks = |code: &str| {
         let mut hub = outlook.hub.iter().filter(|_| object.desired.power == Power::Running);
-        hub.find(|finding| finding.severity == Severity::Block && finding.code == code).map(said)
+        hub.find(|finding| finding.severity == Severity::Block && finding.code == code).map(detail)
     };
     let refused = object.obstacles.refused.clone().or_else(|| blocks(verdict::PLATFORM_ROW));
     let of_spoke = [code::UPGRADE_IN_PROGRESS, code::SPOKE_NOT_ASKED];
     let mut found = outlook.controller.iter().filter(|_| object.observed.has_spoke);
-    let checked = found.find(|finding| of_spoke.contains(&finding.code.as_str())).map(said);
+    let checked = found.find(|finding| of_spoke.contains(&finding.code.as_str())).map(detail);
     let checked = checked.or_else(|| blocks(verdict::REFUSED));
     let member = name_of(target);
     object.obstacles.refused = refused;
@@ -198,14 +198,14 @@ fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook:
     }
 }
 
-fn said(finding: &Finding) -> String {
+fn detail(finding: &Finding) -> String {
     format!("{}: {}", finding.code, finding.sentence)
 }
 
 /// What makes a target that starts fail.
 fn will_fail(outlook: &Outlook) -> String {
     let blocks = outlook.controller.iter().find(|finding| finding.severity == Severity::Block);
-    blocks.map_or_else(String::new, |finding| format!("will fail: {}", said(finding)))
+    blocks.map_or_else(String::new, |finding| format!("will fail: {}", detail(finding)))
 }
 
 const STARTS: &str = "Starts";

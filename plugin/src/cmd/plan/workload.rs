@@ -17,7 +17,12 @@ use crate::select::target::Target;
 ///
 /// # Errors
 /// When the object does not match its schema.
-pub(crate) async fn look(hub: &Hub, manager: &str, target: Target, autoscalers: &[Value]) -> Result<Outlook, Problem> {
+pub(crate) async fn observation(
+    hub: &Hub,
+    manager: &str,
+    target: Target,
+    autoscalers: &[Value],
+) -> Result<Outlook, Problem> {
     let record = target.record()?;
     let action = if record.desired == "Hibernating" { Power::Running } else { Power::Hibernating };
     let intent = Intent { power: action, reason: None, end: None, now: Timestamp::now(), queried: true, force: false };

@@ -69,15 +69,15 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
     let wanted = wanted(&args.replacement)?;
     let hub = Hub::connect(hub_args).await?;
     let (namespace, name) = select::cluster(&hub, &selection, args, hub_args.all_namespaces).await?;
-    let look = DatabaseSnapshot::new(&hub, &namespace, &name).await?;
-    let ids = select::ids(&look, &selection);
+    let observation = DatabaseSnapshot::new(&hub, &namespace, &name).await?;
+    let ids = select::ids(&observation, &selection);
     let cluster = called(&name);
     let refused = |refusals| FdbError::Refused { cluster: cluster.clone(), refusals };
-    let goal = match check(&look.facts(), &ids, &wanted) {
+    let goal = match check(&observation.facts(), &ids, &wanted) {
         Ok(goal) => goal,
         Err(refusals) => {
             late::report(&hub, &namespace, &name, &refusals).await;
-            if is_left_skipped(&look) {
+            if is_left_skipped(&observation) {
                 output::warning(&format!(
                     "{cluster}: spec.skip is still true from an unfinished recovery; to finish it, run \
                      kubectl hibernate recover process-groups -n {} -c {}",
@@ -92,17 +92,22 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
         output::note(&format!("{cluster}: {id} was already recovered at {at}: unchanged"));
     }
     // A recovery whose groups have gone is ended all the same: the operator must not be left asked to skip.
-    if goal.record.groups.is_empty() && !is_left_skipped(&look) {
+    if goal.record.groups.is_empty() && !is_left_skipped(&observation) {
         if selection == GroupSelection::Named(&[]) {
             return Err(FdbError::Nothing.into());
         }
-        if let Some(error) = select::unmatched(&look, &selection) {
+        if let Some(error) = select::unmatched(&observation, &selection) {
             return Err(error.into());
         }
         if goal.recovered.is_empty() {
             output::note(&format!("{cluster}: nothing is suspended. {}", nothing_found(Some(&namespace))));
         } else {
-            report(args, &look, &goal.recovered.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), "unchanged");
+            report(
+                args,
+                &observation,
+                &goal.recovered.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(),
+                "unchanged",
+            );
         }
         return Ok(Exit::Done);
     }
@@ -114,7 +119,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
     let record = record(&goal, asking)?;
     let include = args.include == Include::Auto;
     let write = Write::from(&args.write);
-    let planned = record.completed(&look.facts());
+    let planned = record.completed(&observation.facts());
     let run = Run {
         hub: &hub,
         namespace: &namespace,
@@ -135,7 +140,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
         if held {
             run.hold().await?;
         }
-        if let protection::Protection::No(why) = protection::of(&hub, &namespace, &look.cluster).await {
+        if let protection::Protection::No(why) = protection::of(&hub, &namespace, &observation.cluster).await {
             output::warning(&format!(
                 "NOT PROTECTED: {why}; the operator's first pass deletes the volumes of groups whose suspension has ended: stop the operator \
                  before you set spec.skip to false, and start it again once this command waits for the Pods"
@@ -144,21 +149,21 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
         let place = Place { namespace: namespace.clone(), name: name.clone() };
         return Err(refused(vec![Refusal::Skipped { place, held }]).into());
     }
-    let steps = remaining(&look.facts(), &run.record, include, Done::default());
+    let steps = remaining(&observation.facts(), &run.record, include, Done::default());
     let steps = steps.map_err(|lost| run.unrecoverable(lost))?;
-    for line in render::plan(&cluster, &look, &goal, &planned, &steps) {
+    for line in render::plan(&cluster, &observation, &goal, &planned, &steps) {
         if dry_run && args.write.output.is_none() { output::line(&line) } else { output::note(&line) }
     }
-    warn(&hub, &namespace, &look, &run, args.include).await;
+    warn(&hub, &namespace, &observation, &run, args.include).await;
     let missing = rights::missing(&hub, &namespace, &steps, &write).await;
     if !missing.is_empty() {
         return Err(FdbError::Rights { cluster, missing }.into());
     }
     if dry_run {
-        return rehearse(args, &run, &steps, &look).await;
+        return rehearse(args, &run, &steps, &observation).await;
     }
     ask::begin(options.asking)?;
-    carry_out(args, &run, &look).await
+    carry_out(args, &run, &observation).await
 }
 
 /// `--replacement`.
@@ -182,35 +187,42 @@ fn record(goal: &Goal, asking: Asking) -> Result<Record, Problem> {
 }
 
 /// Whether the operator is still asked to skip the cluster, by a recovery that can be finished.
-fn is_left_skipped(look: &DatabaseSnapshot) -> bool {
-    let is_deleted = look.cluster.metadata.deletion_timestamp.is_some();
-    !is_deleted && look.cluster.spec.skip == Some(true) && look.facts().record().is_some_and(|record| record.skipped)
+fn is_left_skipped(observation: &DatabaseSnapshot) -> bool {
+    let is_deleted = observation.cluster.metadata.deletion_timestamp.is_some();
+    !is_deleted
+        && observation.cluster.spec.skip == Some(true)
+        && observation.facts().record().is_some_and(|record| record.skipped)
 }
 
 /// What the user should know before.
-async fn warn(hub: &Hub, namespace: &str, look: &DatabaseSnapshot, run: &Run<'_>, include: Include) {
-    if let protection::Protection::No(why) = protection::of(hub, namespace, &look.cluster).await {
+async fn warn(hub: &Hub, namespace: &str, observation: &DatabaseSnapshot, run: &Run<'_>, include: Include) {
+    if let protection::Protection::No(why) = protection::of(hub, namespace, &observation.cluster).await {
         output::warning(&format!("NOT PROTECTED: {why}; the operator can delete the volumes during the recovery"));
     }
-    if let Some(ids) = outdated(&look.facts(), &run.record) {
+    if let Some(ids) = outdated(&observation.facts(), &run.record) {
         run.warn(&format!(
             "{ids}: the newest volume of its class was made from another volumeClaimTemplate: if spec.processes still has that one, \
              the operator replaces the group again"
         ));
     }
-    for target in left_out(&look.cluster, &run.record) {
+    for target in left_out(&observation.cluster, &run.record) {
         run.warn(&format!(
             "{target:?} is neither an IP address nor the locality of a process group: it is not included in the database"
         ));
     }
-    let orders = orders(&look.cluster, &run.record);
+    let orders = orders(&observation.cluster, &run.record);
     if include == Include::Never && !orders.is_empty() {
         let command = run.by_hand(&orders);
         output::note(&format!("--include=never leaves the groups excluded in the database; afterwards run: {command}"));
     }
 }
 
-async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], look: &DatabaseSnapshot) -> Result<Exit, Problem> {
+async fn rehearse(
+    args: &GroupArgs,
+    run: &Run<'_>,
+    steps: &[Step],
+    observation: &DatabaseSnapshot,
+) -> Result<Exit, Problem> {
     if args.write.dry_run == DryRun::Server {
         run.rehearse(steps).await?;
     }
@@ -221,14 +233,14 @@ async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], look: &Databa
         // Nothing is written, so it is the cluster as it is.
         Some(output) => {
             output::note(&text);
-            output::object(output, &run.cluster, &look.object);
+            output::object(output, &run.cluster, &observation.object);
         }
     }
     Ok(Exit::Done)
 }
 
-async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> Result<Exit, Problem> {
-    let ended = see_through(args, run, look).await;
+async fn carry_out(args: &GroupArgs, run: &Run<'_>, observation: &DatabaseSnapshot) -> Result<Exit, Problem> {
+    let ended = see_through(args, run, observation).await;
     if ended.as_ref().err().is_some_and(is_left_to_end) && run.skipping.get() {
         run.warn("spec.skip is still true, so the operator ignores the cluster: run this command again");
     }
@@ -251,7 +263,7 @@ fn is_left_to_end(problem: &Problem) -> bool {
     }
 }
 
-async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> Result<Exit, Problem> {
+async fn see_through(args: &GroupArgs, run: &Run<'_>, observation: &DatabaseSnapshot) -> Result<Exit, Problem> {
     let begin = Instant::now();
     let limit = async {
         match args.timeout.0 {
@@ -270,8 +282,8 @@ async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -
         End::Recovered => format!("recovered after {}", elapsed(begin.elapsed())),
         End::Left => "the operator has not finished; run this command again to complete the recovery".to_owned(),
     };
-    let last = run.look().await;
-    report(args, last.as_ref().unwrap_or(look), &ids, &text);
+    let last = run.observation().await;
+    report(args, last.as_ref().unwrap_or(observation), &ids, &text);
     Ok(Exit::Done)
 }
 
@@ -286,15 +298,15 @@ fn stuck(run: &Run<'_>) -> String {
     )
 }
 
-fn report(args: &GroupArgs, look: &DatabaseSnapshot, ids: &[&str], text: &str) {
+fn report(args: &GroupArgs, observation: &DatabaseSnapshot, ids: &[&str], text: &str) {
     match args.write.output {
-        None => ids.iter().for_each(|id| output::line(&format!("{} {id} {text}", called(name(look))))),
-        Some(output) => output::object(output, &called(name(look)), &look.object),
+        None => ids.iter().for_each(|id| output::line(&format!("{} {id} {text}", called(name(observation))))),
+        Some(output) => output::object(output, &called(name(observation)), &observation.object),
     }
 }
 
-fn name(look: &DatabaseSnapshot) -> &str {
-    look.cluster.metadata.name.as_deref().unwrap_or_default()
+fn name(observation: &DatabaseSnapshot) -> &str {
+    observation.cluster.metadata.name.as_deref().unwrap_or_default()
 }
 
 #[cfg(test)]

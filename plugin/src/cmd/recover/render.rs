@@ -14,13 +14,13 @@ use crate::recover::{Edit, Kept, Missing, Step};
 /// The plan: who comes back, who goes, and the steps that are left.
 pub(crate) fn plan(
     cluster: &str,
-    look: &DatabaseSnapshot,
+    observation: &DatabaseSnapshot,
     goal: &Goal,
     record: &Record,
     steps: &[Step],
 ) -> Vec<String> {
     let now = Timestamp::now();
-    let facts = look.facts();
+    let facts = observation.facts();
     let mut lines = vec![format!("{cluster}: groups to recover:")];
     let rows = record.groups.iter().map(|held| {
         let claim = facts.claim_of(&held.group, &held.pod);

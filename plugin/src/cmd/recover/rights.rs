@@ -84,9 +84,9 @@ mod tests {
             Step::Resume(none.clone()),
             Step::Clear(Vec::new(), none),
         ];
-        let said: Vec<String> = needed(&steps).into_iter().map(|right| words(right, "db")).collect();
+        let detail: Vec<String> = needed(&steps).into_iter().map(|right| words(right, "db")).collect();
         assert_eq!(
-            said,
+            detail,
             [
                 "patch foundationdbclusters.apps.foundationdb.org in namespace db",
                 "patch foundationdbclusters.apps.foundationdb.org/status in namespace db",

@@ -127,16 +127,16 @@ fn by_pod<'a>(cluster: &'a FoundationDBCluster, pod: &str) -> Option<&'a str> {
 }
 
 /// The IDs that are meant. A word that is no Pod's name is an ID, known or not.
-pub(crate) fn ids(look: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Vec<String> {
-    let facts = look.facts();
+pub(crate) fn ids(observation: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Vec<String> {
+    let facts = observation.facts();
     let those = |is: &dyn Fn(&ProcessGroup) -> bool| -> Vec<String> {
         suspended(&facts).into_iter().filter(|group| is(group)).map(|group| group.process_group_id.clone()).collect()
     };
     unique(match selection {
         GroupSelection::Named(names) => {
-            let id = |name: &String| match look.cluster.group(name) {
+            let id = |name: &String| match observation.cluster.group(name) {
                 Some(_) => name.clone(),
-                None => by_pod(&look.cluster, name).map_or_else(|| name.clone(), ToOwned::to_owned),
+                None => by_pod(&observation.cluster, name).map_or_else(|| name.clone(), ToOwned::to_owned),
             };
             names.iter().map(id).collect::<Vec<_>>()
         }
@@ -149,7 +149,7 @@ pub(crate) fn ids(look: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Ve
 }
 
 /// The message when a filter matches no group although some are suspended.
-pub(crate) fn unmatched(look: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Option<FdbError> {
+pub(crate) fn unmatched(observation: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Option<FdbError> {
     let filter = match selection {
         GroupSelection::Named(_) | GroupSelection::All => return None,
         GroupSelection::Class(class) => format!("of class {class}"),
@@ -158,12 +158,12 @@ pub(crate) fn unmatched(look: &DatabaseSnapshot, selection: &GroupSelection<'_>)
             format!("whose PersistentVolumeClaim is labeled {}", labels.join(","))
         }
     };
-    if !ids(look, selection).is_empty() {
+    if !ids(observation, selection).is_empty() {
         return None;
     }
     let named = |group: &ProcessGroup| format!("{} ({})", group.process_group_id, group.process_class);
-    let others: Vec<String> = suspended(&look.facts()).into_iter().map(named).collect();
-    let cluster = called(&look.cluster.name_any());
+    let others: Vec<String> = suspended(&observation.facts()).into_iter().map(named).collect();
+    let cluster = called(&observation.cluster.name_any());
     (!others.is_empty()).then(|| FdbError::NoMatch { cluster, filter, suspended: others.join(", ") })
 }
 
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_finds_nobody_is_told_from_nothing_suspended() {
-        let look = |marked: usize| {
+        let observation = |marked: usize| {
             let ids = [("storage-1", "storage"), ("log-2", "log"), ("log-3", "log")];
             let mut object = cluster("x", "sample", &ids);
             for at in 0..marked {
@@ -260,7 +260,7 @@ mod tests {
             DatabaseSnapshot { object, cluster, claims, services: vec![], pods: vec![], pods_version: String::new() }
         };
         let answer = |marked: usize, selection: GroupSelection<'_>| {
-            unmatched(&look(marked), &selection).map(|error| error.to_string())
+            unmatched(&observation(marked), &selection).map(|error| error.to_string())
         };
         let known =
             "in foundationdbcluster.apps.foundationdb.org/sample: suspended are storage-1 (storage), log-2 (log)";

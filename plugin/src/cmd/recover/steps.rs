@@ -89,8 +89,8 @@ impl Run<'_> {
         let mut included_at: Option<Instant> = None;
         let (mut skips, mut wakes, begun) = (0, Wakes::default(), Instant::now());
         loop {
-            let look = match self.look().await {
-                Ok(look) if look.cluster.metadata.deletion_timestamp.is_none() => look,
+            let observation = match self.observation().await {
+                Ok(observation) if observation.cluster.metadata.deletion_timestamp.is_none() => observation,
                 Ok(_) | Err(Problem::Hub(HubError::NoObject { .. })) => {
                     return Err(FdbError::Deleted { cluster: self.cluster.clone() }.into());
                 }
@@ -100,26 +100,28 @@ impl Run<'_> {
                 }
                 Err(problem) => return Err(problem),
             };
-            self.skipping.set(look.cluster.spec.skip == Some(true));
-            self.announce(&look);
+            self.skipping.set(observation.cluster.spec.skip == Some(true));
+            self.announce(&observation);
             done.included = included_at.is_some_and(|at| at.elapsed() < INCLUDE_AGAIN);
-            let steps = match remaining(&look.facts(), &record, self.include, done) {
+            let steps = match remaining(&observation.facts(), &record, self.include, done) {
                 Ok(steps) => steps,
                 Err(why) => {
                     let group = why.group().filter(|group| record.has(group)).map(ToOwned::to_owned);
                     let error = self.unrecoverable(why);
                     let Some(group) = group else { return Err(error.into()) };
                     // The others come back, and the operator is not left asked to skip.
-                    record = record.without(&group, &look.cluster);
+                    record = record.without(&group, &observation.cluster);
                     output::warning(&error.to_string());
                     lost.get_or_insert(error);
                     continue;
                 }
             };
-            let Some(step) = steps.first() else { return Err(self.not_included(&look, &record, include_failure)) };
+            let Some(step) = steps.first() else {
+                return Err(self.not_included(&observation, &record, include_failure));
+            };
             if edits > 0
                 && matches!(step, Step::Skip(_))
-                && let Some(groups) = outdated(&look.facts(), &record)
+                && let Some(groups) = outdated(&observation.facts(), &record)
             {
                 return Err(FdbError::Outdated { cluster: self.cluster.clone(), groups }.into());
             }
@@ -134,23 +136,23 @@ impl Run<'_> {
                     continue; // said once nothing is left to edit
                 }
                 Step::Await(_) if !self.wait && done.include_failures > 0 => {
-                    return Err(self.not_included(&look, &record, include_failure));
+                    return Err(self.not_included(&observation, &record, include_failure));
                 }
                 Step::Await(missing) if !self.wait => {
                     self.note(&format!("waiting on the operator: {}", render::missing(missing)));
-                    self.owe(&look, &record);
+                    self.owe(&observation, &record);
                     return Ok(End::Left);
                 }
                 Step::Await(missing) => {
                     let pause = wakes.pause(missing, begun.elapsed());
                     if pause == Some(Duration::ZERO) {
-                        self.wake(&look, missing).await;
+                        self.wake(&observation, missing).await;
                     } else {
-                        self.await_news(&look, missing, pause).await;
+                        self.await_news(&observation, missing, pause).await;
                     }
                     continue;
                 }
-                Step::Include(orders, record) => match self.include(&look, orders).await {
+                Step::Include(orders, record) => match self.include(&observation, orders).await {
                     Ok(()) => {
                         included_at = Some(Instant::now());
                         self.remember(record).await?;
@@ -188,13 +190,13 @@ impl Run<'_> {
                 Step::Resume(_) if done.verified => self.say(&render::done(&Step::Verify)),
                 Step::Skip(_) => {
                     done.settled = false;
-                    if let Some(text) = removed_again(&look.facts()) {
+                    if let Some(text) = removed_again(&observation.facts()) {
                         self.warn(&text);
                     }
-                    skips += u32::from(look.cluster.spec.skip != Some(true));
+                    skips += u32::from(observation.cluster.spec.skip != Some(true));
                     if skips > SKIPS {
                         let (cluster, times) = (self.cluster.clone(), SKIPS);
-                        let manager = skip_manager(&look.object, &self.write.manager);
+                        let manager = skip_manager(&observation.object, &self.write.manager);
                         return Err(FdbError::SkipReset { cluster, times, manager }.into());
                     }
                 }
@@ -210,7 +212,7 @@ impl Run<'_> {
             }
             self.say(&render::done(step));
             if matches!(step, Step::Clear(..)) {
-                self.owe(&look, &record);
+                self.owe(&observation, &record);
                 return lost.map_or(Ok(End::Recovered), |lost| Err(lost.into()));
             }
         }
@@ -222,8 +224,8 @@ impl Run<'_> {
     /// When the API server refuses it, or a volume has gone.
     pub(crate) async fn hold(&self) -> Result<(), Problem> {
         for _ in 0..CONFLICTS {
-            let look = self.look().await?;
-            let steps = match remaining(&look.facts(), &self.record, self.include, Done::default()) {
+            let observation = self.observation().await?;
+            let steps = match remaining(&observation.facts(), &self.record, self.include, Done::default()) {
                 Err(Unrecoverable::ForeignSkip) => return Ok(()), // they are held
                 steps => steps.map_err(|lost| self.unrecoverable(lost))?,
             };
@@ -238,7 +240,7 @@ impl Run<'_> {
     }
 
     /// The cluster and what belongs to it, as it is now.
-    pub(super) async fn look(&self) -> Result<DatabaseSnapshot, Problem> {
+    pub(super) async fn observation(&self) -> Result<DatabaseSnapshot, Problem> {
         DatabaseSnapshot::new(self.hub, self.namespace, self.name).await
     }
 
@@ -334,8 +336,8 @@ impl Run<'_> {
     }
 
     /// Names groups that go in exchange besides those of the plan, once the record has them.
-    fn announce(&self, look: &DatabaseSnapshot) {
-        let recorded = look.facts().record().map(|record| record.replacements).unwrap_or_default();
+    fn announce(&self, observation: &DatabaseSnapshot) {
+        let recorded = observation.facts().record().map(|record| record.replacements).unwrap_or_default();
         let mut announced = self.announced.borrow_mut();
         let more: Vec<String> = recorded.into_iter().filter(|id| !announced.contains(id)).collect();
         if !more.is_empty() {
@@ -346,19 +348,19 @@ impl Run<'_> {
 
     /// Lets the operator reconcile again. [`Run::skipping`] reports a failure.
     async fn give_up(&self, record: &Record) {
-        let Ok(look) = self.look().await else { return };
-        let record = record.adopting(look.facts().record().as_ref()).with_exclusions(&look.cluster);
-        if self.patch(&resume(&look.cluster, &record)).await.is_ok() {
+        let Ok(observation) = self.observation().await else { return };
+        let record = record.adopting(observation.facts().record().as_ref()).with_exclusions(&observation.cluster);
+        if self.patch(&resume(&observation.cluster, &record)).await.is_ok() {
             self.skipping.set(false);
         }
     }
 
     /// Runs `fdbcli` in a Pod that is ready, in another one if that does not answer.
-    async fn include(&self, look: &DatabaseSnapshot, orders: &[String]) -> Result<(), String> {
+    async fn include(&self, observation: &DatabaseSnapshot, orders: &[String]) -> Result<(), String> {
         *self.state.borrow_mut() = format!("running in the database: {}", orders.join("; "));
         let command = command(orders);
         let limit = Duration::from_secs(u64::from(TIMEOUT) + 10);
-        let pods: Vec<&str> = look.pods.iter().filter(|pod| is_ready(pod)).map(name).take(PODS).collect();
+        let pods: Vec<&str> = observation.pods.iter().filter(|pod| is_ready(pod)).map(name).take(PODS).collect();
         let mut why = format!("the cluster has no ready Pod to run {}", command[0]);
         for pod in pods {
             match self.hub.exec(self.namespace, pod, CONTAINER, &command, limit).await {
@@ -392,16 +394,16 @@ impl Run<'_> {
     }
 
     /// Remembers what is left for a person when the database is left alone.
-    fn owe(&self, look: &DatabaseSnapshot, record: &Record) {
-        let record = record.adopting(look.facts().record().as_ref()).with_exclusions(&look.cluster);
-        let orders = if self.include { Vec::new() } else { orders(&look.cluster, &record) };
+    fn owe(&self, observation: &DatabaseSnapshot, record: &Record) {
+        let record = record.adopting(observation.facts().record().as_ref()).with_exclusions(&observation.cluster);
+        let orders = if self.include { Vec::new() } else { orders(&observation.cluster, &record) };
         *self.owed.borrow_mut() = (!orders.is_empty()).then(|| self.by_hand(&orders));
     }
 
-    fn not_included(&self, look: &DatabaseSnapshot, record: &Record, why: String) -> Problem {
-        let mut record = record.adopting(look.facts().record().as_ref());
+    fn not_included(&self, observation: &DatabaseSnapshot, record: &Record, why: String) -> Problem {
+        let mut record = record.adopting(observation.facts().record().as_ref());
         record.groups.iter_mut().for_each(|held| held.included = false); // one that was is excluded again
-        let command = self.by_hand(&orders(&look.cluster, &record));
+        let command = self.by_hand(&orders(&observation.cluster, &record));
         FdbError::NotIncluded { cluster: self.cluster.clone(), why, command }.into()
     }
 }

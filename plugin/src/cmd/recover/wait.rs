@@ -56,8 +56,8 @@ impl Run<'_> {
     }
 
     /// Has the operator reconcile once more.
-    pub(super) async fn wake(&self, look: &DatabaseSnapshot, missing: &[Missing]) {
-        if let Some(edit) = touch(&look.facts(), missing) {
+    pub(super) async fn wake(&self, observation: &DatabaseSnapshot, missing: &[Missing]) {
+        if let Some(edit) = touch(&observation.facts(), missing) {
             // Who wrote in between has woken it; after another failure the next wake-up follows.
             let _ = self.edit(&[edit]).await;
         }
@@ -65,14 +65,19 @@ impl Run<'_> {
 
     /// Says what is missing if that is news, and waits for something to happen to the Pods or the cluster, or for
     /// `limit`.
-    pub(super) async fn await_news(&self, look: &DatabaseSnapshot, missing: &[Missing], limit: Option<Duration>) {
+    pub(super) async fn await_news(
+        &self,
+        observation: &DatabaseSnapshot,
+        missing: &[Missing],
+        limit: Option<Duration>,
+    ) {
         let text = render::missing(missing);
         if *self.state.borrow() != text {
             self.say(&text);
         }
-        let labels = look.cluster.selector();
+        let labels = observation.cluster.selector();
         let scope = Scope { namespace: Some(self.namespace), labels: &labels, ..Scope::of(Resource::preferred(&POD)) };
-        let mut watcher = self.hub.watcher_from(scope, &look.pods_version);
+        let mut watcher = self.hub.watcher_from(scope, &observation.pods_version);
         let pods = async {
             if watcher.next().await.is_err() {
                 sleep(PAUSE).await;
@@ -81,7 +86,7 @@ impl Run<'_> {
         let report = async {
             loop {
                 sleep(POLL).await;
-                if self.object().await.is_ok_and(|object| version(&object) != version(&look.object)) {
+                if self.object().await.is_ok_and(|object| version(&object) != version(&observation.object)) {
                     return;
                 }
             }

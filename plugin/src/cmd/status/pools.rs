@@ -59,8 +59,8 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
     let mut records = Vec::new();
     for object in &pools {
         let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
-        let look = PoolSnapshot::new(&hub, namespace, name, object, &all).await;
-        records.push(record(namespace.to_owned(), name.to_owned(), &look)?);
+        let observation = PoolSnapshot::new(&hub, namespace, name, object, &all).await;
+        records.push(record(namespace.to_owned(), name.to_owned(), &observation)?);
     }
     if is_table(args, "PoolStatusList", &CLUSTER_POOL.kind, &records, |record| &record.name) {
         for line in tables(&records, hub_args.all_namespaces, !args.no_headers, Timestamp::now()) {
@@ -70,9 +70,9 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
     Ok(ended(args, records.is_empty(), exits, searched(&hub, hub_args)))
 }
 
-fn record(namespace: String, name: String, look: &PoolSnapshot) -> Result<PoolRecord, Problem> {
-    let PoolSnapshot { pool: ClusterPool { spec, status }, waiting, members } = look;
-    let wanted = wanted(&look.pool, *waiting, members);
+fn record(namespace: String, name: String, observation: &PoolSnapshot) -> Result<PoolRecord, Problem> {
+    let PoolSnapshot { pool: ClusterPool { spec, status }, waiting, members } = observation;
+    let wanted = wanted(&observation.pool, *waiting, members);
     let member = |cluster: &ClusterDeployment| {
         let object = serde_json::to_value(cluster).map_err(Problem::unreadable)?;
         let wants = wanted.iter().find(|(other, _)| std::ptr::eq(*other, cluster));
@@ -173,12 +173,12 @@ mod tests {
             "status": { "size": 2, "ready": 2, "standby": 0 },
         });
         let claimed = json!({ "claimName": "mine", "claimedTimestamp": "2026-01-01T00:00:00Z" });
-        let look = PoolSnapshot {
+        let observation = PoolSnapshot {
             pool: serde_json::from_value(pool).unwrap(),
             waiting: 0,
             members: vec![cluster("small-c", claimed), cluster("small-b", json!({})), cluster("small-a", json!({}))],
         };
-        let record = record("pools".to_owned(), "small".to_owned(), &look).unwrap();
+        let record = record("pools".to_owned(), "small".to_owned(), &observation).unwrap();
         let now = "2026-01-01T03:00:00Z".parse().unwrap();
         assert_eq!(
             tables(&[record], false, true, now),

@@ -30,15 +30,15 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     let hub = Hub::connect(hub_args).await?;
     let labels = hub_args.selector.as_deref().unwrap_or_default();
-    let looks: Vec<(String, Result<Value, Problem>)> = if names.is_empty() {
+    let observations: Vec<(String, Result<Value, Problem>)> = if names.is_empty() {
         let listed = hub.list(Resource::preferred(&POWER_ROLLOUT.kind), None, "", labels).await?.items;
         listed.into_iter().map(|object| (name_of(&object).to_owned(), Ok(object))).collect()
     } else {
         names.iter().cloned().zip(join_all(names.iter().map(|name| rollout::get(&hub, name))).await).collect()
     };
     let (mut records, mut exits) = (Vec::new(), Vec::new());
-    for (name, look) in looks {
-        match look.and_then(read) {
+    for (name, observation) in observations {
+        match observation.and_then(read) {
             Ok(record) => records.push(record),
             Err(problem) => {
                 exits.push(output::failed(&Failure::new(POWER_ROLLOUT.kind.full_name(&name), problem)));

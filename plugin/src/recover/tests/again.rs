@@ -352,8 +352,8 @@ fn a_group_that_is_excluded_again_is_included_again() {
     let mut world = World::suspended();
     let record = world.record(&["storage-1"]);
     run_until(&mut world, &record, "resume");
-    let said = words(&world, &record, Done { settled: true, verified: true, ..Done::default() });
-    assert_eq!(said, ["await", "clear"]);
+    let detail = words(&world, &record, Done { settled: true, verified: true, ..Done::default() });
+    assert_eq!(detail, ["await", "clear"]);
     // The Pod runs, and the operator has not seen the process.
     world.pods.push(pod("storage-1", "Running"));
     let missing = world.steps(&record, Done::default()).unwrap().remove(0);
@@ -474,8 +474,8 @@ fn where_addresses_are_excluded_they_are_included_once_more_after_the_report() {
     world.groups().push(removed("log-1", "log"));
     world.claims.push(claim("log-1", "log", "2026-11-20T10:00:00Z"));
     let record = world.goal_with(&["log-1"], &Wanted::None).unwrap().record;
-    let said = world.run(&record);
-    assert_eq!(said[said.len() - 4..], ["resume", "await", "include", "clear"]);
+    let detail = world.run(&record);
+    assert_eq!(detail[detail.len() - 4..], ["resume", "await", "include", "clear"]);
 }
 
 #[test]

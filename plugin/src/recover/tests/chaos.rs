@@ -316,7 +316,7 @@ impl Sim {
                 Ok(())
             }
             Phase::Status => {
-                self.look(pass);
+                self.observation(pass);
                 self.write(pass)
             }
             Phase::Groups => self.add_groups(pass),
@@ -329,7 +329,7 @@ impl Sim {
             Phase::Bounce => Ok(()),
             Phase::Remove => self.remove(pass),
             Phase::Last => {
-                self.look(pass);
+                self.observation(pass);
                 self.write(pass)?;
                 let unwell = |group: &ProcessGroup| {
                     let goes = leaves(group) && group.condition(RESOURCES_TERMINATING).is_some();
@@ -374,7 +374,7 @@ impl Sim {
         }
     }
 
-    fn look(&mut self, pass: &mut Pass) {
+    fn observation(&mut self, pass: &mut Pass) {
         let (now, seconds) = (format::seconds(self.world.now), self.world.now.as_second());
         let spec = &pass.cluster["spec"];
         let lists =

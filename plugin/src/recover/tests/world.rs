@@ -143,9 +143,9 @@ impl World {
         assert_eq!(ended, [true, true]);
     }
 
-    pub(super) fn with<T>(&self, look: impl FnOnce(&Facts<'_>) -> T) -> T {
+    pub(super) fn with<T>(&self, observation: impl FnOnce(&Facts<'_>) -> T) -> T {
         let cluster: FoundationDBCluster = serde_json::from_value(self.cluster.clone()).unwrap();
-        look(&Facts {
+        observation(&Facts {
             cluster: &cluster,
             claims: &self.claims,
             services: &self.services,
@@ -232,16 +232,16 @@ impl World {
 
     /// Runs to the end.
     pub(super) fn run(&mut self, record: &Record) -> Vec<&'static str> {
-        let (mut done, mut said) = (Done::default(), Vec::new());
+        let (mut done, mut detail) = (Done::default(), Vec::new());
         while let Some(step) = self.steps(record, done).unwrap().first() {
-            said.push(word(step));
-            assert!(said.len() < 40, "{said:?}");
+            detail.push(word(step));
+            assert!(detail.len() < 40, "{detail:?}");
             self.carry_out(step, &mut done);
-            if said.last() == Some(&"clear") {
+            if detail.last() == Some(&"clear") {
                 break;
             }
         }
-        said
+        detail
     }
 }
 

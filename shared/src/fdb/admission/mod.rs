@@ -71,7 +71,7 @@ pub fn unreadable(why: &str) -> Judgement {
 }
 
 fn denial(row: &'static str, message: String) -> Finding<Denial> {
-    Finding { row, said: Denial { fault: Fault::Forbidden, field: annotation_field(keys::RELEASED_AT), message } }
+    Finding { row, detail: Denial { fault: Fault::Forbidden, field: annotation_field(keys::RELEASED_AT), message } }
 }
 
 /// The table, from top to bottom.
@@ -120,27 +120,27 @@ pub fn judge(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Verdict {
 
 /// What cannot be read decides.
 fn undecided(kind: Kind, object: &Deleted) -> Verdict {
-    let fields = object.unread.iter().map(|field| field.denial().said.to_string()).collect::<Vec<_>>().join("; ");
+    let fields = object.unread.iter().map(|field| field.denial().detail.to_string()).collect::<Vec<_>>().join("; ");
     Verdict::Deny(UNREADABLE, message::undecided(kind, object, &fields))
 }
 
 /// Rows S10 to S14: there is something to guard, and only the object itself can say that it may go.
 fn held(kind: Kind, object: &Deleted, cluster: &Cluster, group: Option<&str>, stamp: &Stamp) -> Verdict {
-    let said = message::Held { kind, object, cluster, group };
+    let detail = message::Held { kind, object, cluster, group };
     if stamp.is_recovery() {
-        return Verdict::Deny("S10", said.recovering(stamp));
+        return Verdict::Deny("S10", detail.recovering(stamp));
     }
     if !stamp.present {
-        return Verdict::Deny("S14", said.unstamped());
+        return Verdict::Deny("S14", detail.unstamped());
     }
     let record = stamp.record.as_ref().filter(|record| group.is_none_or(|group| record.group == group));
     let Some(record) = record.filter(|_| stamp.released.is_some()) else {
-        return Verdict::Deny("S13", said.stamped(stamp));
+        return Verdict::Deny("S13", detail.stamped(stamp));
     };
     match cluster.removal_of(&record.group) {
         None => Verdict::Allow("S11"),
         Some(removal) if removal.is_some() && stamp.is_released_for(removal) => Verdict::Allow("S11"),
-        Some(removal) => Verdict::Deny("S12", said.released_for_another(stamp, record, removal)),
+        Some(removal) => Verdict::Deny("S12", detail.released_for_another(stamp, record, removal)),
     }
 }
 

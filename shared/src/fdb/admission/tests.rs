@@ -167,57 +167,62 @@ fn the_table() {
 
 fn message(object: &Value, cache: &CacheState<'_>) -> String {
     let judgement = judge_deletion(Kind::Pvc, &serde_json::from_value(object.clone()).unwrap(), cache);
-    judgement.denials[0].said.message.clone()
+    judgement.denials[0].detail.message.clone()
 }
 
 #[test]
 fn a_denial_names_the_group_since_until_and_the_ways_out() {
     let known = clusters(&cluster());
-    let said = message(&stamped(&[], &record(Some(REMOVAL), "operator")), &CacheState::Fresh(&known));
+    let detail = message(&stamped(&[], &record(Some(REMOVAL), "operator")), &CacheState::Fresh(&known));
     assert_eq!(
-        said,
+        detail,
         "process group storage-1 of FoundationDBCluster db/prod has been suspended since 2026-11-21T18:00:00Z, until \
          2026-11-21T20:00:00Z at least; to bring the group back: kubectl fdb recover process-groups -n db -c prod storage-1 \
          (or kubectl hibernate recover process-groups); to delete it anyway: kubectl annotate pvc prod-storage-1-data \
          -n db hibernate.sh/release=p-1 --overwrite"
     );
-    let said = message(&object(&json!({})), &CacheState::Fresh(&known));
-    assert!(said.contains("the controller releases them 2h0m0s after the deletion of the group's Pod"), "{said}");
-    let said = message(&stamped(&[], &record(Some(REMOVAL), "recovery")), &CacheState::Fresh(&known));
+    let detail = message(&object(&json!({})), &CacheState::Fresh(&known));
+    assert!(detail.contains("the controller releases them 2h0m0s after the deletion of the group's Pod"), "{detail}");
+    let detail = message(&stamped(&[], &record(Some(REMOVAL), "recovery")), &CacheState::Fresh(&known));
     let again = "if there is no progress: kubectl hibernate recover process-groups -n db -c prod storage-1; ";
-    assert!(said.contains(again), "{said}");
-    let said = message(&stamped(&[], "?"), &CacheState::Fresh(&known));
-    assert!(said.contains("since 2026-11-21T18:00:00Z, until 2026-11-21T20:00:00Z"), "{said}");
+    assert!(detail.contains(again), "{detail}");
+    let detail = message(&stamped(&[], "?"), &CacheState::Fresh(&known));
+    assert!(detail.contains("since 2026-11-21T18:00:00Z, until 2026-11-21T20:00:00Z"), "{detail}");
 }
 
 #[test]
 fn what_is_in_use_is_removed_by_the_operator_and_not_with_the_key() {
     let known = clusters(&with(cluster(), "/status/processGroups/0/removalTimestamp", Value::Null));
-    let said = message(&object(&json!({})), &CacheState::Fresh(&known));
+    let detail = message(&object(&json!({})), &CacheState::Fresh(&known));
     assert_eq!(
-        said,
+        detail,
         "process group storage-1 of FoundationDBCluster db/prod is not marked for removal: this volume is in use \
          and not released; to remove the group: kubectl fdb remove process-groups -n db -c prod prod-storage-1 (or \
          add storage-1 to spec.processGroupsToRemove); only to delete a volume that is in use: kubectl annotate pvc \
          prod-storage-1-data -n db hibernate.sh/release=p-1 --overwrite"
     );
     let at = [("hibernate.sh/released-at", "2026-11-21T20:00:00Z")];
-    let said = message(&stamped(&at, &record(Some(REMOVAL), "operator")), &CacheState::Fresh(&known));
-    assert!(said.contains("but the group is not marked for removal") && said.contains("to remove the group"), "{said}");
-    assert!(!said.contains("recover"), "{said}");
+    let detail = message(&stamped(&at, &record(Some(REMOVAL), "operator")), &CacheState::Fresh(&known));
+    assert!(
+        detail.contains("but the group is not marked for removal") && detail.contains("to remove the group"),
+        "{detail}"
+    );
+    assert!(!detail.contains("recover"), "{detail}");
     let service = with(object(&json!({})), "/metadata/name", json!("prod-storage-1"));
     let service: Deleted = serde_json::from_value(service).unwrap();
-    let said = judge_deletion(Kind::Service, &service, &CacheState::Fresh(&known)).denials[0].said.message.clone();
-    assert!(said.contains("this Service is in use") && said.contains("-c prod prod-storage-1 (or"), "{said}");
+    let detail = judge_deletion(Kind::Service, &service, &CacheState::Fresh(&known)).denials[0].detail.message.clone();
+    assert!(detail.contains("this Service is in use") && detail.contains("-c prod prod-storage-1 (or"), "{detail}");
     let unknown = clusters(&with(cluster(), "/status/processGroups", json!([])));
-    let said = message(&object(&json!({})), &CacheState::Fresh(&unknown));
-    assert!(said.contains("is not released: volume and Service of a removed group are kept"), "{said}");
+    let detail = message(&object(&json!({})), &CacheState::Fresh(&unknown));
+    assert!(detail.contains("is not released: volume and Service of a removed group are kept"), "{detail}");
 }
 
 #[test]
 fn s4_while_nothing_is_known_everything_in_scope_stays() {
-    let said = message(&object(&json!({})), &CacheState::Stale("FoundationDBClusters are not defined here"));
-    assert!(said.contains("FoundationDBCluster prod") && said.contains("FoundationDBClusters are not defined here"));
+    let detail = message(&object(&json!({})), &CacheState::Stale("FoundationDBClusters are not defined here"));
+    assert!(
+        detail.contains("FoundationDBCluster prod") && detail.contains("FoundationDBClusters are not defined here")
+    );
     let stale = CacheState::Stale("x");
     let judged = |object: &Value| judge(Kind::Pvc, &serde_json::from_value(object.clone()).unwrap(), &stale);
     assert_eq!(judged(&object(&json!({"hibernate.sh/release": "p-1"}))), Verdict::Allow("S3"));

@@ -110,7 +110,7 @@ fn findings(old: Option<&Value>, new: &Value) -> String {
 }
 
 fn in_words(judgement: &Judgement) -> String {
-    let denials = judgement.denials.iter().map(|denial| format!("{} deny {}", denial.row, denial.said.field));
+    let denials = judgement.denials.iter().map(|denial| format!("{} deny {}", denial.row, denial.detail.field));
     let all = denials.chain(judgement.warnings.iter().map(|warning| format!("{} warn", warning.row)));
     all.collect::<Vec<_>>().join("; ").replace("metadata.annotations[hibernate.sh/", "[")
 }
@@ -277,7 +277,7 @@ fn v6_judges_the_object_as_it_was_too() {
         assert_eq!(found, Vec::from_iter(expected), "{case}");
     }
     let judgement = in_change("", Some(&with(awake(), [(PROTECTED, json!("true"))])), &falling_asleep(), judge);
-    assert!(judgement.denials[0].said.message.ends_with("remove the annotation in a separate write first"));
+    assert!(judgement.denials[0].detail.message.ends_with("remove the annotation in a separate write first"));
 }
 
 #[test]
@@ -305,9 +305,9 @@ fn a_scheduled_wake_does_not_outlive_its_sleep() {
 fn v6_names_the_holder_and_the_time() {
     let new = with(falling_asleep(), [(HOLD, json!("2026-11-22T08:00:00+02:00")), (HOLD_BY, json!("carol"))]);
     let judgement = in_change("", Some(&awake()), &new, judge);
-    let said = &judgement.denials[0].said;
-    assert_eq!(said.fault, Fault::Forbidden);
-    assert_eq!(said.message, "held awake until 2026-11-22T06:00:00Z by carol: wait, or remove the annotation");
+    let detail = &judgement.denials[0].detail;
+    assert_eq!(detail.fault, Fault::Forbidden);
+    assert_eq!(detail.message, "held awake until 2026-11-22T06:00:00Z by carol: wait, or remove the annotation");
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn v9_times_that_have_passed() {
     }
     let late = with(awake(), [(HOLD, json!("2020-01-01T00:00:00Z"))]);
     assert_eq!(
-        in_change("", Some(&awake()), &late, judge).denials[0].said.message,
+        in_change("", Some(&awake()), &late, judge).denials[0].detail.message,
         "found \"2020-01-01T00:00:00Z\", which has passed, must be a time after 2026-11-21T18:00:00Z"
     );
 }
@@ -428,7 +428,7 @@ fn v11_whatever_else_is_wrong_waking_is_let_through() {
     );
     assert_eq!(findings(Some(&asleep()), &woken), "V8 warn; V9 warn; V9 warn");
     let judgement = in_change("", Some(&asleep()), &woken, judge);
-    assert!(judgement.warnings[2].said.starts_with("metadata.annotations[hibernate.sh/wake-at]: found \"soon\""));
+    assert!(judgement.warnings[2].detail.starts_with("metadata.annotations[hibernate.sh/wake-at]: found \"soon\""));
     assert!(judgement.overlooked.is_empty());
 }
 
@@ -447,7 +447,7 @@ fn warnings_are_short() {
     );
     let warnings = in_change("", Some(&awake()), &new, judge).warnings;
     assert_eq!(warnings.len(), 6);
-    assert!(warnings.iter().all(|warning| warning.said.len() < 120), "{warnings:?}");
+    assert!(warnings.iter().all(|warning| warning.detail.len() < 120), "{warnings:?}");
 }
 
 fn stamped(manager: &str, old: Option<&Value>, new: &Value) -> Vec<(&'static str, Option<String>)> {

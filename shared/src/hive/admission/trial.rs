@@ -22,7 +22,7 @@ pub fn refusal(cluster: &ClusterDeployment, served: &[&str]) -> Option<String> {
     let none = BTreeMap::new();
     let annotations = cluster.metadata.annotations.as_ref().unwrap_or(&none);
     let denial = sleep_denial(annotations, &settings, judge, |annotations, asleep| read(cluster, annotations, asleep))?;
-    Some(sanitize_to(&format!("{}: {}", denial.row, denial.said), MAX_REASON))
+    Some(sanitize_to(&format!("{}: {}", denial.row, denial.detail), MAX_REASON))
 }
 
 /// The cluster as the rules read it, without what none of them denies.

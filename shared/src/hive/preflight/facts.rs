@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::webhooks::WebhookLook;
+use super::webhooks::WebhookObservation;
 
 /// What the cluster's own API server said.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub enum SpokePreflight {
     /// It could not be asked, and why.
     NotAsked(String),
     /// It answered.
-    Looked(Box<SpokeLook>),
+    Looked(Box<SpokeObservation>),
 }
 
 /// One part of it: `None` if the cluster has no such kind, an error if it could not be read.
@@ -22,15 +22,15 @@ pub type Part<T> = Result<Option<T>, String>;
 
 /// What there was to see.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SpokeLook {
+pub struct SpokeObservation {
     /// The version, and whether it is changing.
-    pub version: Part<VersionLook>,
+    pub version: Part<VersionObservation>,
     /// Certificates of the control plane.
     pub certificates: Part<Vec<Certificate>>,
     /// Undecided certificate requests.
     pub pending_requests: Part<usize>,
     /// Validating and mutating webhooks.
-    pub webhooks: Part<Vec<WebhookLook>>,
+    pub webhooks: Part<Vec<WebhookObservation>>,
     /// Labels of the namespace kube-system, by which webhooks may leave it out.
     pub kube_system: BTreeMap<String, String>,
     /// Disruption budgets that allow no disruption, as `namespace/name`.
@@ -39,7 +39,7 @@ pub struct SpokeLook {
 
 /// A `ClusterVersion`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VersionLook {
+pub struct VersionObservation {
     /// Condition Progressing is True.
     pub progressing: bool,
     /// The last version that was reached.

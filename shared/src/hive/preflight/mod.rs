@@ -20,9 +20,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-pub use self::facts::{Certificate, Part, SpokeLook, SpokePreflight, VersionLook};
+pub use self::facts::{Certificate, Part, SpokeObservation, SpokePreflight, VersionObservation};
 pub use self::rules::{answer, within};
-pub use self::webhooks::{Resources, WebhookLook};
+pub use self::webhooks::{Resources, WebhookObservation};
 use super::api::{ClusterDeployment, Condition, RECONCILE_PAUSE};
 use super::conditions::{READY, Word, age};
 use super::data::{DATA, Data};
@@ -124,16 +124,16 @@ pub fn is_awake(cluster: &ClusterDeployment) -> bool {
 
 /// When to look, if there is a reason: somebody asks, or it is time for a cluster that is awake. A wake is over for an
 /// hour before its cluster is looked at unasked. `last_look` is how long ago this process looked.
-pub fn due_in(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Timestamp) -> Option<Duration> {
+pub fn due_in(cluster: &ClusterDeployment, last_observation: Option<Duration>, now: Timestamp) -> Option<Duration> {
     if is_left_alone(cluster) {
         return None;
     }
     let rested = |since: Option<Timestamp>| since.is_none_or(|since| age(since, now) >= EVERY);
     let by_itself = is_awake(cluster)
         && rested(cluster.changed_at(READY))
-        && rested(found_at(cluster).filter(|_| last_look.is_none()))
-        && last_look.is_none_or(|ago| ago >= EVERY);
-    let left = last_look.map_or(Duration::ZERO, |ago| AGAIN.saturating_sub(ago));
+        && rested(found_at(cluster).filter(|_| last_observation.is_none()))
+        && last_observation.is_none_or(|ago| ago >= EVERY);
+    let left = last_observation.map_or(Duration::ZERO, |ago| AGAIN.saturating_sub(ago));
     if by_itself { Some(Duration::ZERO) } else { asked(cluster, now).map(|_| left) }
 }
 

@@ -74,8 +74,8 @@ fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
         settings: &settings,
         unread: UnreadFields::default(),
     });
-    let denials = judgement.denials.iter().map(|denial| Finding::block(denial.row, denial.said.to_string()));
-    let warnings = judgement.warnings.iter().map(|warning| Finding::warn(warning.row, &warning.said));
+    let denials = judgement.denials.iter().map(|denial| Finding::block(denial.row, denial.detail.to_string()));
+    let warnings = judgement.warnings.iter().map(|warning| Finding::warn(warning.row, &warning.detail));
     denials.chain(warnings).collect()
 }
 

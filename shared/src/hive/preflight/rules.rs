@@ -23,8 +23,8 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Answer;
-use super::facts::{Certificate, Part, SpokeLook, SpokePreflight, VersionLook};
-use super::webhooks::{LONGEST_DELAY, WebhookLook};
+use super::facts::{Certificate, Part, SpokeObservation, SpokePreflight, VersionObservation};
+use super::webhooks::{LONGEST_DELAY, WebhookObservation};
 use crate::annotation::format;
 use crate::cloud::CloudErrorKind::{Credentials, Denied, Invalid};
 use crate::cloud::{CloudError, Inventory};
@@ -48,7 +48,7 @@ pub fn answer(
     findings.extend(match spoke {
         SpokePreflight::NotAwake => of_last_time(previous),
         SpokePreflight::NotAsked(why) => vec![Finding::warn(code::SPOKE_NOT_ASKED, why)], // S2
-        SpokePreflight::Looked(look) => of_spoke(look, now),
+        SpokePreflight::Looked(observation) => of_spoke(observation, now),
     });
     let unseen = |finding: &Finding| code::UNSEEN.contains(&finding.code.as_str());
     let seen = findings.iter().filter(|finding| !unseen(finding)).map(|finding| finding.severity);
@@ -124,13 +124,13 @@ fn of_last_time(previous: Option<(Vec<Finding>, Timestamp)>) -> Vec<Finding> {
     carried
 }
 
-fn of_spoke(look: &SpokeLook, now: Timestamp) -> Vec<Finding> {
+fn of_spoke(observation: &SpokeObservation, now: Timestamp) -> Vec<Finding> {
     let parts = [
-        part("ClusterVersion", &look.version, upgrade), // S3
-        part("certificates", &look.certificates, |certificates| expiry(certificates, now)), // S4
-        part("certificate requests", &look.pending_requests, |requests| pending(*requests)), // S5
-        part("webhooks", &look.webhooks, |webhooks| held_up(webhooks, &look.kube_system)), // S6
-        part("disruption budgets", &look.budgets, |budgets| some(budgets).map(disruption_budgets)), // S7
+        part("ClusterVersion", &observation.version, upgrade), // S3
+        part("certificates", &observation.certificates, |certificates| expiry(certificates, now)), // S4
+        part("certificate requests", &observation.pending_requests, |requests| pending(*requests)), // S5
+        part("webhooks", &observation.webhooks, |webhooks| held_up(webhooks, &observation.kube_system)), // S6
+        part("disruption budgets", &observation.budgets, |budgets| some(budgets).map(disruption_budgets)), // S7
     ];
     parts.into_iter().flatten().collect()
 }
@@ -144,7 +144,7 @@ fn part<T>(what: &str, part: &Part<T>, judge: impl FnOnce(&T) -> Option<Finding>
     }
 }
 
-fn upgrade(version: &VersionLook) -> Option<Finding> {
+fn upgrade(version: &VersionObservation) -> Option<Finding> {
     let name = |version: &Option<String>| version.clone().unwrap_or_else(|| "an unknown version".to_owned());
     let (from, to) = (name(&version.from), name(&version.to));
     let sentence = format!(
@@ -174,8 +174,9 @@ fn pending(requests: usize) -> Option<Finding> {
     (requests > 0).then(|| Finding::warn(code::PENDING_REQUESTS, sentence))
 }
 
-fn held_up(webhooks: &[WebhookLook], kube_system: &BTreeMap<String, String>) -> Option<Finding> {
-    let held_up = |webhook: &WebhookLook| Some(format!("{} ({})", webhook.name, webhook.holds_up(kube_system, &[])?));
+fn held_up(webhooks: &[WebhookObservation], kube_system: &BTreeMap<String, String>) -> Option<Finding> {
+    let held_up =
+        |webhook: &WebhookObservation| Some(format!("{} ({})", webhook.name, webhook.holds_up(kube_system, &[])?));
     let held: Vec<String> = webhooks.iter().filter_map(held_up).collect();
     let (webhooks, names) = (count(some(&held)?.len(), "webhook"), name_some(&held, MAX_NAMES));
     let sentence = format!(

@@ -34,9 +34,9 @@ fn refused(kind: CloudErrorKind) -> CloudError {
 }
 
 /// A cluster in which all is well.
-fn well() -> SpokeLook {
-    SpokeLook {
-        version: Ok(Some(VersionLook { progressing: false, from: None, to: None })),
+fn well() -> SpokeObservation {
+    SpokeObservation {
+        version: Ok(Some(VersionObservation { progressing: false, from: None, to: None })),
         certificates: Ok(Some(vec![
             Certificate { name: "ns/late".to_owned(), not_after: now() + SignedDuration::from_hours(48) },
             Certificate { name: "ns/first".to_owned(), not_after: now() + SignedDuration::from_hours(24) },
@@ -49,7 +49,7 @@ fn well() -> SpokeLook {
 }
 
 /// `block Credentials`, one for each finding, and the verdict.
-fn said(cloud: Option<&Cloud>, spoke: &SpokePreflight) -> (Vec<String>, String) {
+fn detail(cloud: Option<&Cloud>, spoke: &SpokePreflight) -> (Vec<String>, String) {
     let answer = answer(cloud, spoke, None, now());
     let findings = answer.findings;
     assert!(findings.is_sorted(), "{findings:?}");
@@ -61,7 +61,7 @@ fn said(cloud: Option<&Cloud>, spoke: &SpokePreflight) -> (Vec<String>, String) 
 fn the_cloud_row_by_row() {
     use CloudErrorKind::{Capacity, Credentials, Denied, Invalid, Throttled, Unavailable};
     type Case<'a> = (Option<Cloud>, &'a [&'a str], &'a str);
-    let spoke = SpokePreflight::Looked(Box::new(SpokeLook { certificates: Ok(None), ..well() }));
+    let spoke = SpokePreflight::Looked(Box::new(SpokeObservation { certificates: Ok(None), ..well() }));
     let fine: &[&str] = &["info Credentials", "info StopProtection"];
     let cases: &[Case<'_>] = &[
         (None, &["warn CloudNotAsked"], "Unknown NotLookedAt"),
@@ -76,7 +76,7 @@ fn the_cloud_row_by_row() {
         (Some(Ok(found(6, &["i-1"]))), &["warn SpotInstances", fine[0], fine[1]], "False Slowed"), // C5
     ];
     for (cloud, expected, verdict) in cases {
-        let (words, result) = said(cloud.as_ref(), &spoke);
+        let (words, result) = detail(cloud.as_ref(), &spoke);
         assert_eq!(
             (words.as_slice(), result.as_str()),
             (&expected.iter().map(|&word| word.to_owned()).collect::<Vec<_>>()[..], *verdict),
@@ -87,50 +87,54 @@ fn the_cloud_row_by_row() {
 
 #[test]
 fn the_spoke_row_by_row() {
-    type Change = fn(&mut SpokeLook);
+    type Change = fn(&mut SpokeObservation);
     let expires = |minutes: i64| {
         let not_after = now() + SignedDuration::from_mins(minutes);
-        SpokeLook { certificates: Ok(Some(vec![Certificate { name: "ns/c".to_owned(), not_after }])), ..well() }
+        SpokeObservation { certificates: Ok(Some(vec![Certificate { name: "ns/c".to_owned(), not_after }])), ..well() }
     };
     let changed = |change: Change| {
-        let mut look = well();
-        change(&mut look);
-        look
+        let mut observation = well();
+        change(&mut observation);
+        observation
     };
-    let upgrading = |look: &mut SpokeLook| {
-        look.version =
-            Ok(Some(VersionLook { progressing: true, from: Some("4.20.8".into()), to: Some("4.20.9".into()) }));
+    let upgrading = |observation: &mut SpokeObservation| {
+        observation.version =
+            Ok(Some(VersionObservation { progressing: true, from: Some("4.20.8".into()), to: Some("4.20.9".into()) }));
     };
-    let webhook = |look: &mut SpokeLook| {
+    let webhook = |observation: &mut SpokeObservation| {
         let rule = json!({ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"] });
         let rules = vec![serde_json::from_value(rule).unwrap()];
-        let one = WebhookLook {
+        let one = WebhookObservation {
             name: "policy/check".into(),
             service: Some("policy/x".into()),
             rules,
-            ..WebhookLook::default()
+            ..WebhookObservation::default()
         };
-        look.webhooks = Ok(Some(vec![one]));
+        observation.webhooks = Ok(Some(vec![one]));
     };
-    for (look, expected, verdict) in [
+    for (observation, expected, verdict) in [
         (well(), "info CertificateExpires", "True Clear"),
         (changed(upgrading), "warn UpgradeInProgress", "False Slowed"), // S3
-        (changed(|look| look.version = Ok(None)), "info CertificateExpires", "True Clear"),
+        (changed(|observation| observation.version = Ok(None)), "info CertificateExpires", "True Clear"),
         (expires(0), "warn CertificateExpires", "False Slowed"), // S4
         (expires(-60), "warn CertificateExpires", "False Slowed"), // S4
         (expires(24 * 60 - 1), "warn CertificateExpires", "False Slowed"), // S4
         (expires(24 * 60), "info CertificateExpires", "True Clear"), // S4
-        (changed(|look| look.pending_requests = Ok(Some(2))), "warn PendingRequests", "False Slowed"), // S5
+        (changed(|observation| observation.pending_requests = Ok(Some(2))), "warn PendingRequests", "False Slowed"), // S5
         (changed(webhook), "warn WebhooksOnWake", "False Slowed"), // S6
-        (changed(|look| look.budgets = Ok(Some(vec!["shop/db".into()]))), "info DisruptionBudgets", "True Clear"), // S7
-        (changed(|look| look.budgets = Err("forbidden".into())), "warn NotRead", "Unknown NotLookedAt"), // S8
+        (
+            changed(|observation| observation.budgets = Ok(Some(vec!["shop/db".into()]))),
+            "info DisruptionBudgets",
+            "True Clear",
+        ), // S7
+        (changed(|observation| observation.budgets = Err("forbidden".into())), "warn NotRead", "Unknown NotLookedAt"), // S8
     ] {
-        let (words, result) = said(Some(&Ok(found(6, &[]))), &SpokePreflight::Looked(Box::new(look.clone())));
+        let (words, result) = detail(Some(&Ok(found(6, &[]))), &SpokePreflight::Looked(Box::new(observation.clone())));
         assert!(words.contains(&expected.to_owned()), "{expected}: {words:?}");
         assert_eq!(result, verdict, "{expected}");
     }
     let silent = SpokePreflight::NotAsked("connection refused".into());
-    let (words, result) = said(Some(&Ok(found(6, &[]))), &silent); // S2
+    let (words, result) = detail(Some(&Ok(found(6, &[]))), &silent); // S2
     assert_eq!((words[0].as_str(), result.as_str()), ("warn SpokeNotAsked", "Unknown NotLookedAt"));
 }
 
@@ -138,37 +142,39 @@ fn the_spoke_row_by_row() {
 #[test]
 fn what_the_finding_of_a_webhook_advises_ends_it() {
     let rule = json!({ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"] });
-    let webhook = WebhookLook {
+    let webhook = WebhookObservation {
         name: "policy/check".to_owned(),
         service: Some("policy/x".to_owned()),
         rules: vec![serde_json::from_value(rule).unwrap()],
         timeout: Some(30),
-        ..WebhookLook::default()
+        ..WebhookObservation::default()
     };
-    let found = |webhook: WebhookLook| {
-        let mut look = well();
-        look.kube_system = [("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned())].into();
-        look.webhooks = Ok(Some(vec![webhook]));
-        let findings = answer(None, &SpokePreflight::Looked(Box::new(look)), None, now()).findings;
+    let found = |webhook: WebhookObservation| {
+        let mut observation = well();
+        observation.kube_system = [("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned())].into();
+        observation.webhooks = Ok(Some(vec![webhook]));
+        let findings = answer(None, &SpokePreflight::Looked(Box::new(observation)), None, now()).findings;
         findings.into_iter().find(|finding| finding.code == "WebhooksOnWake").map(|finding| finding.sentence)
     };
     let finding = found(webhook.clone()).unwrap();
     let (_, advice) = finding.split_once("; exclude kube-system, or set failurePolicy: ").unwrap();
     let (policy, timeout) = advice.split_once(" and timeoutSeconds to ").unwrap();
     let timeout = Some(timeout.strip_suffix(" at most").unwrap().parse().unwrap());
-    let ignored = WebhookLook { failure_policy: Some(policy.to_owned()), timeout, ..webhook.clone() };
+    let ignored = WebhookObservation { failure_policy: Some(policy.to_owned()), timeout, ..webhook.clone() };
     let not = json!({ "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"] });
     let namespaces = serde_json::from_value(json!({ "matchExpressions": [not] })).unwrap();
-    assert_eq!((found(ignored), found(WebhookLook { namespaces, ..webhook })), (None, None), "{finding}");
+    assert_eq!((found(ignored), found(WebhookObservation { namespaces, ..webhook })), (None, None), "{finding}");
 }
 
 #[test]
 fn findings_name_what_is_meant() {
-    let mut look = well();
-    look.version = Ok(Some(VersionLook { progressing: true, from: Some("4.20.8".into()), to: Some("4.20.9".into()) }));
-    look.pending_requests = Ok(Some(1));
-    look.budgets = Ok(Some((0..7).map(|number| format!("shop/db-{number}")).collect()));
-    let answer = answer(Some(&Ok(found(6, &["i-1", "i-2"]))), &SpokePreflight::Looked(Box::new(look)), None, now());
+    let mut observation = well();
+    observation.version =
+        Ok(Some(VersionObservation { progressing: true, from: Some("4.20.8".into()), to: Some("4.20.9".into()) }));
+    observation.pending_requests = Ok(Some(1));
+    observation.budgets = Ok(Some((0..7).map(|number| format!("shop/db-{number}")).collect()));
+    let answer =
+        answer(Some(&Ok(found(6, &["i-1", "i-2"]))), &SpokePreflight::Looked(Box::new(observation)), None, now());
     insta::assert_snapshot!(answer.message());
 }
 

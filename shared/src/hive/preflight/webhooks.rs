@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// What the preflight reads of a webhook, validating or mutating.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct WebhookLook {
+pub struct WebhookObservation {
     /// Name of the configuration and of the webhook in it.
     pub name: String,
     /// `Fail` if absent.
@@ -50,7 +50,7 @@ const WAKE_CRITICAL: Resources = &[
     ("scheduling.k8s.io", &["priorityclasses"]),
 ];
 
-impl WebhookLook {
+impl WebhookObservation {
     /// The first resource whose writes this webhook would hold up during a wake. `kube_system` are the labels of that
     /// namespace, `more` is what this kind of cluster writes besides.
     pub fn holds_up(&self, kube_system: &BTreeMap<String, String>, more: Resources) -> Option<&'static str> {
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    fn webhook(change: &Value) -> WebhookLook {
+    fn webhook(change: &Value) -> WebhookObservation {
         let mut webhook = json!({
             "failurePolicy": "Fail", "namespaces": {}, "objects": {}, "service": "policy/webhook",
             "rule": { "apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"], "apiVersions": ["v1"] },
@@ -138,7 +138,7 @@ mod tests {
             webhook.pointer_mut(parent).unwrap()[key] = value.clone();
         }
         let read = |key: &str| serde_json::from_value(webhook[key].clone()).unwrap();
-        WebhookLook {
+        WebhookObservation {
             name: "policy/check".to_owned(),
             failure_policy: read("failurePolicy"),
             timeout: serde_json::from_value(webhook["timeout"].clone()).unwrap(),

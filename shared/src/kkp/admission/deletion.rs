@@ -71,12 +71,12 @@ impl Deletion {
 pub fn judge_deletion(deletion: &Deletion, now: Timestamp) -> Judgement {
     let mut judgement = Judgement::default();
     if let Some(field) = deletion.unread.iter().find(|field| field.covers(&["metadata", "annotations"])) {
-        return unreadable(&format!("oldObject cannot be read: {}", field.denial().said));
+        return unreadable(&format!("oldObject cannot be read: {}", field.denial().detail));
     }
     if !deletion.is_of_a_sleeping_cluster() {
         return judgement;
     }
-    let mut warn = |said: String| judgement.warnings.push(Finding { row: ROW, said });
+    let mut warn = |detail: String| judgement.warnings.push(Finding { row: ROW, detail });
     warn(
         "the cluster is dehydrated: hibernate-controller starts its control plane first, and KKP then deletes it"
             .to_owned(),
@@ -107,7 +107,7 @@ pub fn judge_deletion(deletion: &Deletion, now: Timestamp) -> Judgement {
             format!("a control-plane certificate {state} {}", format::seconds(expiry))
         }
     };
-    judgement.denials.push(Finding { row: ROW, said: too_late(&state, &deletion.cluster.metadata.name) });
+    judgement.denials.push(Finding { row: ROW, detail: too_late(&state, &deletion.cluster.metadata.name) });
     if annotations.get(keys::ALLOW_DELETE).and_then(format::boolean) == Some(true) {
         judgement.softened()
     } else {
@@ -129,10 +129,10 @@ fn too_late(state: &str, name: &str) -> Denial {
 
 /// What is said of a DELETE whose Cluster cannot be read: whether it sleeps, and with which certificates, is unknown.
 pub fn unreadable(why: &str) -> Judgement {
-    let said = Denial {
+    let detail = Denial {
         fault: Fault::Forbidden,
         field: "oldObject".to_owned(),
         message: format!("{why}; the webhook cannot evaluate the deletion: correct the Cluster first"),
     };
-    Judgement { denials: vec![Finding { row: ROW, said }], ..Judgement::default() }
+    Judgement { denials: vec![Finding { row: ROW, detail }], ..Judgement::default() }
 }

@@ -194,11 +194,11 @@ fn a_pause_of_ours_is_a_sleep_in_no_phase_of_the_wake() {
         let cluster: Cluster = serde_json::from_value(object).unwrap();
         let wakes = !phase.is_of_sleep() && phase != Phase::DrainTimedOut;
         assert_eq!((cluster.is_asleep(), WAKING.contains(&phase)), (!wakes, wakes), "{phase}");
-        let said =
+        let detail =
             json!({ "status": { "conditions": { "ClusterDehydrated": { "status": "False", "reason": phase } } } });
         let paused =
             merged(json!({ "spec": { "pause": true, "pauseReason": REASON } }), annotate(keys::PAUSED_BY_SLEEP, SLEEP));
-        let old = merged(merged(awake(), paused), said);
+        let old = merged(merged(awake(), paused), detail);
         let again = verdict(&old, annotate(keys::POWER_STATE, "Hibernating"), "alice");
         assert_eq!(again, (vec![], vec![]), "a sleep may be requested again: {phase}");
     }
@@ -476,7 +476,7 @@ fn k13_deletion() {
     ];
     for (what, change, denied, warned) in cases {
         let found = deletion(change);
-        let denials: Vec<String> = found.denials.iter().map(|found| found.said.to_string()).collect();
+        let denials: Vec<String> = found.denials.iter().map(|found| found.detail.to_string()).collect();
         assert_eq!(denials.len(), usize::from(denied.is_some()), "{what}: {denials:?}");
         assert!(
             denied.is_none_or(|says| {
@@ -488,7 +488,7 @@ fn k13_deletion() {
         );
         assert_eq!(found.warnings.len(), warned.len(), "{what}: {:?}", found.warnings);
         for (warning, says) in found.warnings.iter().zip(warned) {
-            let kept: String = warning.said.chars().take(admission::LONGEST_WARNING).collect();
+            let kept: String = warning.detail.chars().take(admission::LONGEST_WARNING).collect();
             assert!(kept.contains(says), "{what}: {warning:?}");
         }
     }

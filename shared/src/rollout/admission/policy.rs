@@ -190,8 +190,8 @@ mod tests {
         for validation in validations() {
             let message = validation.message.unwrap();
             let row = message.rsplit_once(' ').unwrap().1.to_owned();
-            let said = validation.message_expression.unwrap_or_else(|| format!("'{message}'"));
-            assert!(said.ends_with(&format!(" {row}'")), "{said}");
+            let detail = validation.message_expression.unwrap_or_else(|| format!("'{message}'"));
+            assert!(detail.ends_with(&format!(" {row}'")), "{detail}");
             assert!(!message.contains('\''), "{message}");
             rows.push(row);
         }

@@ -50,9 +50,9 @@ fn in_change<T>(old: Option<&Value>, new: &Value, ask: impl FnOnce(&Change<'_, R
     })
 }
 
-fn said(old: Option<&Value>, new: &Value) -> Vec<String> {
+fn detail(old: Option<&Value>, new: &Value) -> Vec<String> {
     let denials = in_change(old, new, judge).denials;
-    denials.into_iter().map(|denial| format!("{} {}", denial.row, denial.said)).collect()
+    denials.into_iter().map(|denial| format!("{} {}", denial.row, denial.detail)).collect()
 }
 
 #[test]
@@ -101,10 +101,10 @@ fn r2_a_new_rollout_has_the_stamp_of_its_user() {
         (Some("bob"), Some(NOW), Some(format!("{}\"bob\", must be \"alice\", who asks{missing}", field("by")))),
         (Some("alice"), None, Some(format!("{}none, must be the time of the request{missing}", field("at")))),
     ] {
-        assert_eq!(said(None, &rollout(by, at, &json!({}))), Vec::from_iter(expected), "{by:?} {at:?}");
+        assert_eq!(detail(None, &rollout(by, at, &json!({}))), Vec::from_iter(expected), "{by:?} {at:?}");
     }
     let old = rollout(None, None, &json!({}));
-    assert_eq!(said(Some(&old), &old), [""; 0], "judged at creation alone");
+    assert_eq!(detail(Some(&old), &old), [""; 0], "judged at creation alone");
 }
 
 #[test]
@@ -124,16 +124,16 @@ fn r3_a_new_rollout_ends_in_the_future() {
             ),
         ),
     ] {
-        assert_eq!(said(None, &new(json!(not_after))), Vec::from_iter(expected), "{not_after}");
-        assert_eq!(said(Some(&new(json!(NOW))), &new(json!(not_after))), [""; 0], "{not_after}, changed");
+        assert_eq!(detail(None, &new(json!(not_after))), Vec::from_iter(expected), "{not_after}");
+        assert_eq!(detail(Some(&new(json!(NOW))), &new(json!(not_after))), [""; 0], "{not_after}, changed");
     }
-    assert_eq!(said(None, &new(Value::Null)), [""; 0], "the schema refuses it");
+    assert_eq!(detail(None, &new(Value::Null)), [""; 0], "the schema refuses it");
 }
 
 #[test]
 fn a_rollout_that_ends_as_r3_advises_is_accepted() {
     let denials = |_: &Value, new: &Value, _: &str| {
-        in_change(None, new, judge).denials.into_iter().map(|denial| denial.said).collect()
+        in_change(None, new, judge).denials.into_iter().map(|denial| denial.detail).collect()
     };
     let person = Person { denials: &denials, sound: Value::Null, now: NOW };
     for wrong in ["2030-01-01", NOW] {

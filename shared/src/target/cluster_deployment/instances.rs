@@ -11,7 +11,7 @@ pub(super) fn of(cluster: &ClusterDeployment) -> Option<Instances> {
     if let Some(count) = progress.filter(|progress| progress.unit == Unit::Instances) {
         return Some(Instances { total: Some(count.total), awaited: count.awaited });
     }
-    let message = |type_| cluster.condition(type_).and_then(|said| said.message.as_deref());
+    let message = |type_| cluster.condition(type_).and_then(|detail| detail.message.as_deref());
     [HIBERNATING, READY].into_iter().filter_map(message).find_map(named)
 }
 
@@ -34,7 +34,8 @@ mod tests {
         let hive = |status: PowerStatus| {
             let patch = status.patch(&ClusterDeployment::default(), jiff::Timestamp::UNIX_EPOCH).unwrap();
             let conditions = patch[1]["value"]["conditions"].as_array().unwrap().clone();
-            let messages = conditions.into_iter().filter_map(|said| Some(said.get("message")?.as_str()?.to_owned()));
+            let messages =
+                conditions.into_iter().filter_map(|detail| Some(detail.get("message")?.as_str()?.to_owned()));
             messages.collect::<Vec<_>>().iter().find_map(|message| named(message))
         };
         let only = |awaited| Some(Instances { total: None, awaited });

@@ -380,7 +380,7 @@ mod tests {
             ((ASLEEP, None, Some(PAST)), Running, None, Some(unheld), "resume requested"),                // H11
             ((ASLEEP, None, Some(SOON)), Running, None, None, "resume requested"),                        // H11
         ];
-        for ((state, wake_at, hold), action, end, expected, said) in cases {
+        for ((state, wake_at, hold), action, end, expected, detail) in cases {
             let mut cluster = json!({ "metadata": { "annotations": {} }, "spec": { "powerState": state } });
             for (key, value) in
                 [(keys::WAKE_AT, wake_at), (keys::HOLD_AWAKE_UNTIL, hold), (keys::HOLD_AWAKE_BY, hold.map(|_| "bob"))]
@@ -394,7 +394,7 @@ mod tests {
                 Change::None { message, .. } | Change::Ask { message, .. } => (Value::Null, message),
             };
             let annotations = patch.pointer("/metadata/annotations").cloned();
-            assert_eq!((annotations, message.as_str()), (expected, said), "{cluster} {action:?} {end:?}");
+            assert_eq!((annotations, message.as_str()), (expected, detail), "{cluster} {action:?} {end:?}");
             let changes = (state == ASLEEP) != (action == Hibernating);
             assert_eq!(patch.get("spec").is_some(), changes, "{cluster} {action:?} {end:?}");
         }

@@ -22,18 +22,18 @@ use crate::target::record::StepRecord;
 pub(super) fn of(cluster: &ClusterDeployment, action: Power) -> Progress {
     let wanted = if action == Power::Hibernating { Power::Hibernating } else { Power::Running };
     if cluster.metadata.deletion_timestamp.is_some() {
-        return Progress::Lost("it is being deleted".to_owned()); // P1
+        return Progress::Failed("it is being deleted".to_owned()); // P1
     }
     if cluster.desired() != wanted {
         let by = cluster.metadata.annotations.as_ref().and_then(|annotations| annotations.get(keys::REQUESTED_BY));
         let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
-        return Progress::Lost(format!("spec.powerState was changed to {}{by} meanwhile", cluster.desired())); // P2
+        return Progress::Failed(format!("spec.powerState was changed to {}{by} meanwhile", cluster.desired())); // P2
     }
     if is_reached(cluster, wanted) {
         return Progress::Reached; // P3
     }
     if action == Power::Hibernating && reason_of(cluster, HIBERNATING) == reason::UNSUPPORTED {
-        return Progress::Lost(format!("the platform cannot hibernate it: {}", message(cluster, HIBERNATING))); // P4
+        return Progress::Failed(format!("the platform cannot hibernate it: {}", message(cluster, HIBERNATING))); // P4
     }
     if let Some(pause) = pause(cluster) {
         return Progress::Going(pause.to_owned()); // P5
@@ -61,8 +61,8 @@ pub(super) fn of_check(cluster: &ClusterDeployment, requested: Timestamp) -> Pro
             let why = preflight::unanswered(cluster);
             Progress::Unanswered(format!("waiting for a check of its machines: {why}")) // A2
         }
-        Progress::Reached => preflight::unlisted(cluster).map_or(Progress::Reached, Progress::Lost), // A3, A4
-        progress => progress,                                                                        // A1
+        Progress::Reached => preflight::unlisted(cluster).map_or(Progress::Reached, Progress::Failed), // A3, A4
+        progress => progress,                                                                          // A1
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) fn pause(cluster: &ClusterDeployment) -> Option<&'static str> {
 }
 
 /// The step toward the desired state, if one is in progress: Hive reports a sleep in H and a wake in R. Where nothing
-/// is said there, our controller may still say what it waits for, such as the cloud.
+/// is reported there, our controller may still say what it waits for, such as the cloud.
 pub(super) fn step(cluster: &ClusterDeployment) -> Option<StepRecord> {
     let (condition, elsewhere) = match cluster.desired() {
         Power::Hibernating => (HIBERNATING, [reason::RESUMING_OR_RUNNING, reason::UNSUPPORTED]),
@@ -92,15 +92,15 @@ pub(super) fn step(cluster: &ClusterDeployment) -> Option<StepRecord> {
     };
     let ours = cluster.condition(PROGRESS).filter(|ours| ours.status == "True");
     let detail = ours.and_then(|ours| ours.message.as_deref()).unwrap_or_default();
-    let said = cluster.condition(condition).filter(|said| said.status == "False");
-    let said = said.filter(|said| !elsewhere.contains(&said.reason.as_deref().unwrap_or_default()));
-    let Some(said) = said else {
+    let condition = cluster.condition(condition).filter(|condition| condition.status == "False");
+    let condition = condition.filter(|condition| !elsewhere.contains(&condition.reason.as_deref().unwrap_or_default()));
+    let Some(condition) = condition else {
         let reason = ours?.reason.clone().unwrap_or_default();
         return Some(StepRecord { reason, message: detail.to_owned(), failed: false });
     };
-    let reason = said.reason.clone().unwrap_or_default();
+    let reason = condition.reason.clone().unwrap_or_default();
     let failed = reason::is_failure(&reason);
-    let message = sentence(said.message.as_deref().unwrap_or_default(), detail);
+    let message = sentence(condition.message.as_deref().unwrap_or_default(), detail);
     Some(StepRecord { reason, message, failed })
 }
 
@@ -273,7 +273,7 @@ mod tests {
              the platform gcp?"
                 .to_owned(),
         );
-        let lost = |why: &str| Progress::Lost(format!("its machines were not checked: {why}"));
+        let lost = |why: &str| Progress::Failed(format!("its machines were not checked: {why}"));
         for (case, mut cluster, expected) in [
             ("A4 never served", runs(), Progress::Reached),
             (
@@ -296,7 +296,7 @@ mod tests {
             (
                 "A3 unreadable",
                 unread,
-                Progress::Lost(format!("the condition {DATA} does not hold what the check of its machines found")),
+                Progress::Failed(format!("the condition {DATA} does not hold what the check of its machines found")),
             ),
             ("A4", answered(runs(), REQUESTED, (Info, code::CREDENTIALS, "3 found")), Progress::Reached),
             (
@@ -322,7 +322,7 @@ mod tests {
             (changed, "changed to Running by bob"),
             (cluster("Hibernating", "Running", &unsupported), "no actuator"),
         ] {
-            let Progress::Lost(why) = of(&cluster, Power::Hibernating) else { panic!("{part}") };
+            let Progress::Failed(why) = of(&cluster, Power::Hibernating) else { panic!("{part}") };
             assert!(why.contains(part), "{why}");
         }
     }

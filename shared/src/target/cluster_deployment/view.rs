@@ -265,13 +265,13 @@ mod tests {
 
     #[test]
     fn a_wish_that_nobody_follows_is_shown() {
-        let said = |change: fn(&mut Value)| cluster(change).step.map(|step| step.message);
+        let detail = |change: fn(&mut Value)| cluster(change).step.map(|step| step.message);
         assert_eq!(
-            said(|object| object["spec"]["powerState"] = json!("Hibernating")).as_deref(),
+            detail(|object| object["spec"]["powerState"] = json!("Hibernating")).as_deref(),
             Some("waiting for a controller to reconcile")
         );
         assert_eq!(
-            said(|object| {
+            detail(|object| {
                 object["spec"]["powerState"] = json!("Hibernating");
                 object["status"]["conditions"][0]["reason"] = json!("Unsupported");
                 object["status"]["conditions"][0]["message"] = json!("no actuator");
@@ -279,6 +279,6 @@ mod tests {
             .as_deref(),
             Some("no actuator")
         );
-        assert_eq!(said(|object| object["spec"]["installed"] = json!(false)).as_deref(), Some("not installed yet"));
+        assert_eq!(detail(|object| object["spec"]["installed"] = json!(false)).as_deref(), Some("not installed yet"));
     }
 }

@@ -231,7 +231,7 @@ mod tests {
     fn a_record_that_cannot_be_used_is_named() {
         let text = record_of(Phase::Dehydrated).text();
         let place = "ConfigMap cluster-abc/hibernate-record, key record.json";
-        for (said, companion, part) in [
+        for (detail, companion, part) in [
             (Some(("Dehydrated", "")), None, "its record does not exist, although it is in phase Dehydrated: restore "),
             (Some(("Preflight", "waiting")), None, ""),
             (None, None, ""),
@@ -248,25 +248,25 @@ mod tests {
             ),
             (Some(("Dehydrated", "")), Some(text), ""),
         ] {
-            let object = cluster(&asks("Hibernating", EARLY), said);
+            let object = cluster(&asks("Hibernating", EARLY), detail);
             let companion = companion.map(|text| config_map(&json!({}), &text));
             let shown = RecordConfigMap.describe(&object, companion.as_ref(), KKP_CLUSTER.record(&object).unwrap());
             let warnings = (KKP_CLUSTER.warnings)(&shown, now()).concat();
-            assert_eq!(warnings.is_empty(), part.is_empty(), "{said:?}: {warnings}");
+            assert_eq!(warnings.is_empty(), part.is_empty(), "{detail:?}: {warnings}");
             assert!(part.is_empty() || warnings.contains(part) && warnings.contains(place), "{warnings}");
         }
     }
 
     #[test]
     fn a_record_is_expected_of_clusters_that_do_not_just_run() {
-        for (annotations, said, expected) in [
+        for (annotations, detail, expected) in [
             (json!({}), None, false),
             (asks("Running", EARLY), None, false),
             (asks("Hibernating", EARLY), None, true),
             (json!({}), Some(("WaitingForNodes", "")), true),
         ] {
-            let object = cluster(&annotations, said);
-            assert_eq!(RecordConfigMap.is_expected(&object), expected, "{annotations} {said:?}");
+            let object = cluster(&annotations, detail);
+            assert_eq!(RecordConfigMap.is_expected(&object), expected, "{annotations} {detail:?}");
             assert_eq!(RecordConfigMap.place(&object), ("cluster-abc".to_owned(), keys::RECORD.0.to_owned()));
         }
     }

@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_preflight_is_requested_of_a_cluster_that_is_awake() {
-        for (said, possible) in [
+        for (detail, possible) in [
             (None, true),
             (Some(("Preflight", "refused: no")), true),
             (Some(("DrainTimedOut", "")), true),
@@ -137,16 +137,16 @@ mod tests {
             (Some(("WaitingForNodes", "")), false),
             (Some(("RecordUnreadable", "")), false),
         ] {
-            let request = confirmation().request(&cluster(&json!({}), said), NOW.parse().unwrap()).unwrap();
+            let request = confirmation().request(&cluster(&json!({}), detail), NOW.parse().unwrap()).unwrap();
             match request {
                 Request::Write { id, patch } => {
-                    assert!(possible, "{said:?}");
+                    assert!(possible, "{detail:?}");
                     assert_eq!(id, NOW);
                     let expected = json!({ "metadata": { "annotations": { common::PREFLIGHT_REQUESTED_AT: NOW } } });
                     assert_eq!(patch, expected);
                 }
                 Request::Impossible(why) => {
-                    assert!(!possible && why.contains(said.unwrap().0), "{why}");
+                    assert!(!possible && why.contains(detail.unwrap().0), "{why}");
                 }
             }
         }

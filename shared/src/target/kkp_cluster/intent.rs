@@ -119,7 +119,7 @@ mod tests {
         };
         let forced = json!({ keys::FORCE: "true" });
         let unforced = json!({ keys::FORCE: null });
-        for (row, annotations, said, action, reason, force, expected) in [
+        for (row, annotations, detail, action, reason, force, expected) in [
             ("I1", json!({}), None, Running, None, false, None),
             ("I1", asleep(json!({})), None, Hibernating, None, false, None),
             ("I1", asleep(json!({ common::REASON: "a" })), None, Hibernating, Some("a"), false, None),
@@ -162,7 +162,7 @@ mod tests {
             ("I4", asleep(forced.clone()), timed_out, Hibernating, None, false, sleep(unforced)),
             ("I2", asleep(json!({})), timed_out, Running, None, false, wake(json!({}))),
         ] {
-            let patch = change(&cluster(&annotations, said), action, reason, force).map(|(patch, _)| patch);
+            let patch = change(&cluster(&annotations, detail), action, reason, force).map(|(patch, _)| patch);
             assert_eq!(patch, expected, "{row} {annotations} {action:?} {reason:?} {force}");
         }
     }

@@ -101,8 +101,8 @@ pub(crate) mod tests {
     use crate::kkp::data::{Outcome, STATE, State};
 
     /// A Cluster with these annotations, and our condition with this reason and message.
-    pub(crate) fn cluster(annotations: &Value, said: Option<(&str, &str)>) -> Value {
-        let condition = said.map(|(reason, message)| {
+    pub(crate) fn cluster(annotations: &Value, detail: Option<(&str, &str)>) -> Value {
+        let condition = detail.map(|(reason, message)| {
             json!({
                 "status": if reason == "Dehydrated" { "True" } else { "False" }, "reason": reason, "message": message,
                 "kubermaticVersion": "v", "lastHeartbeatTime": "2026-11-22T18:00:00Z", "lastTransitionTime": "2026-11-22T17:00:00Z",

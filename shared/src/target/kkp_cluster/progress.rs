@@ -66,24 +66,24 @@ impl Reported<'_> {
 /// What is seen is the state, never the message ([`State::of`]).
 pub(super) fn of(cluster: &Cluster, desired: Power, action: Power) -> Progress {
     if cluster.metadata.deletion_timestamp.is_some() {
-        return Progress::Lost("it is being deleted".to_owned()); // P1
+        return Progress::Failed("it is being deleted".to_owned()); // P1
     }
     if desired != action {
         let by = cluster.annotation(common::REQUESTED_BY);
         let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
         let state = super::state(desired);
-        return Progress::Lost(format!("superseded by a newer request{by}: the desired state is now {state}")); // P2
+        return Progress::Failed(format!("superseded by a newer request{by}: the desired state is now {state}")); // P2
     }
     let sleeps = action == Power::Hibernating;
     let Some(reported) = reported(cluster) else {
         return if sleeps { Progress::Unnoticed } else { Progress::Reached }; // P3
     };
     match reported.state.outcome {
-        Outcome::Held => Progress::Lost(reported.sentence()), // P4
+        Outcome::Held => Progress::Failed(reported.sentence()), // P4
         _ if sleeps && reported.state.phase == Some(Phase::Dehydrated) => Progress::Reached, // P5
-        Outcome::Asleep => Progress::Unnoticed,               // P5
+        Outcome::Asleep => Progress::Unnoticed,                 // P5
         Outcome::Failed if sleeps && reported.is_older_than_request(cluster) => Progress::Unnoticed, // P6
-        Outcome::Failed if sleeps => Progress::Lost(reported.sentence()), // P6
+        Outcome::Failed if sleeps => Progress::Failed(reported.sentence()), // P6
         Outcome::Pending | Outcome::Failed => Progress::Going(reported.sentence()), // P7
     }
 }
@@ -101,11 +101,11 @@ mod tests {
     }
 
     fn lost(text: &str) -> Progress {
-        Progress::Lost(text.to_owned())
+        Progress::Failed(text.to_owned())
     }
 
-    fn seen(annotations: &Value, said: Option<(&str, &str)>, outcome: Option<Outcome>, action: Power) -> Progress {
-        let object = cluster(annotations, said);
+    fn seen(annotations: &Value, detail: Option<(&str, &str)>, outcome: Option<Outcome>, action: Power) -> Progress {
+        let object = cluster(annotations, detail);
         let object = outcome.into_iter().fold(object, stands);
         KKP_CLUSTER.progress(&object, action).unwrap()
     }
@@ -117,7 +117,7 @@ mod tests {
         use Power::{Hibernating, Running};
         let (timed_out, refused) = (("DrainTimedOut", "a/b"), ("Preflight", "refused: no"));
         let unreadable = ("RecordUnreadable", "it is malformed");
-        for (row, said, outcome, action, expected) in [
+        for (row, detail, outcome, action, expected) in [
             ("P3", None, None, Hibernating, Progress::Unnoticed),
             ("P3", None, None, Running, Progress::Reached),
             ("P4", Some(unreadable), Some(Held), Hibernating, lost("RecordUnreadable: it is malformed")),
@@ -146,7 +146,7 @@ mod tests {
             ("P7", Some(("Draining", "a/b")), None, Hibernating, going("Draining: a/b")),
         ] {
             let request = json!({ keys::POWER_STATE: super::super::state(action) });
-            assert_eq!(seen(&request, said, outcome, action), expected, "{row} {said:?} {outcome:?}");
+            assert_eq!(seen(&request, detail, outcome, action), expected, "{row} {detail:?} {outcome:?}");
         }
     }
 
@@ -168,19 +168,19 @@ mod tests {
 
     #[test]
     fn what_was_reported_before_the_request_is_no_answer_to_it() {
-        let seen = |at: &str, said: (&str, &str)| {
+        let seen = |at: &str, detail: (&str, &str)| {
             let request = json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: at });
-            seen(&request, Some(said), Some(Outcome::Failed), Power::Hibernating)
+            seen(&request, Some(detail), Some(Outcome::Failed), Power::Hibernating)
         };
         let (timed_out, refused) = (("DrainTimedOut", "a/b"), ("Preflight", "refused: no"));
-        for (at, said, expected) in [
+        for (at, detail, expected) in [
             ("2026-11-22T18:00:01Z", timed_out, Progress::Unnoticed), // the condition is of 18:00:00
             ("2026-11-22T18:00:00Z", timed_out, Progress::Unnoticed), // no drain takes less than a second
             ("2026-11-22T17:59:59Z", timed_out, lost("DrainTimedOut: a/b")),
             ("2026-11-22T18:00:00Z", refused, lost("Preflight: refused: no")), // a preflight may refuse at once
             ("soon", timed_out, lost("DrainTimedOut: a/b")),
         ] {
-            assert_eq!(seen(at, said), expected, "{at} {said:?}");
+            assert_eq!(seen(at, detail), expected, "{at} {detail:?}");
         }
     }
 

@@ -104,8 +104,8 @@ mod tests {
     use crate::target::kkp_cluster::tests::{cluster, stands};
     use crate::target::lifecycle::UNNOTICED;
 
-    fn record(annotations: &Value, said: Option<(&str, &str)>, change: &Value) -> Record {
-        let mut object = cluster(annotations, said);
+    fn record(annotations: &Value, detail: Option<(&str, &str)>, change: &Value) -> Record {
+        let mut object = cluster(annotations, detail);
         json_patch::merge(&mut object, change);
         KKP_CLUSTER.record(&object).unwrap()
     }
@@ -115,7 +115,7 @@ mod tests {
     fn state_comes_from_our_condition() {
         use Outcome::{Asleep, Failed, Held, Pending};
         let wanted = json!({ keys::POWER_STATE: "Hibernating" });
-        for (said, outcome, observed, step) in [
+        for (detail, outcome, observed, step) in [
             (None, None, "Running", Some((UNNOTICED, false))),
             (Some(("Draining", "x")), Some(Pending), "Draining", Some(("x", false))),
             (Some(("Dehydrated", "x")), Some(Asleep), "Dehydrated", None),
@@ -131,11 +131,11 @@ mod tests {
             (Some(("Preflight", "x")), None, "Preflight", Some(("x", false))),
             (Some(("RecordUnreadable", "x")), None, "RecordUnreadable", Some(("x", true))),
         ] {
-            let object = outcome.into_iter().fold(cluster(&wanted, said), stands);
+            let object = outcome.into_iter().fold(cluster(&wanted, detail), stands);
             let record = KKP_CLUSTER.record(&object).unwrap();
             assert_eq!((record.desired.as_str(), record.observed.as_str()), ("Hibernating", observed));
             let found = record.step.as_ref().map(|step| (step.message.as_str(), step.failed));
-            assert_eq!(found, step, "{said:?} {outcome:?}");
+            assert_eq!(found, step, "{detail:?} {outcome:?}");
         }
         let awake = record(&json!({}), None, &json!({}));
         assert_eq!((awake.desired.as_str(), awake.observed.as_str(), awake.step), ("Running", "Running", None));
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_pause_is_ours_or_of_others() {
         let (theirs, ours) = ("maintenance", "dehydrated by kubectl-hibernate: weekend");
-        for (pause, reason, said, by, step) in [
+        for (pause, reason, detail, by, step) in [
             (false, ours, None, "", None),
             (
                 true,
@@ -169,8 +169,8 @@ mod tests {
             (true, ours, None, US, None),
         ] {
             let named = json!({ keys::PAUSED_BY_SLEEP: "u-1/2026-11-22T17:00:00Z" });
-            let record = record(&named, said, &json!({ "spec": { "pause": pause, "pauseReason": reason } }));
-            assert_eq!(more(&record, "pausedBy"), by, "{said:?}");
+            let record = record(&named, detail, &json!({ "spec": { "pause": pause, "pauseReason": reason } }));
+            assert_eq!(more(&record, "pausedBy"), by, "{detail:?}");
             assert_eq!(more(&record, "pauseReason").is_empty(), !pause);
             assert_eq!(record.step.map(|step| step.message).as_deref(), step);
         }

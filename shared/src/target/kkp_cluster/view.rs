@@ -81,7 +81,7 @@ fn denied(cluster: &Cluster, power: Power) -> (Option<String>, Passing) {
     let Some(denial) = (power == Power::Running).then(|| admission::refusal(cluster)).flatten() else {
         return (None, None);
     };
-    let why = sanitize_to(&format!("{}: {}", denial.row, denial.said), MAX_REASON);
+    let why = sanitize_to(&format!("{}: {}", denial.row, denial.detail), MAX_REASON);
     if denial.row == PASSING { (None, Some((Timestamp::MAX, why))) } else { (Some(why), None) }
 }
 

@@ -66,8 +66,8 @@ pub(super) enum Drift {
 fn version(object: &DynamicObject, name: &str) -> String {
     let of_component = VERSIONED.iter().find(|(component, _)| *component == name).map(|(_, key)| *key);
     let key = of_component.unwrap_or("controlPlane");
-    let said = text(object, &format!("/status/versions/{key}"));
-    if said.is_empty() { text(object, "/spec/version") } else { said }.to_owned()
+    let detail = text(object, &format!("/status/versions/{key}"));
+    if detail.is_empty() { text(object, "/spec/version") } else { detail }.to_owned()
 }
 
 /// Everything that is not as KKP wants it: rows 1 to 3.

@@ -34,15 +34,15 @@ impl<'a> Change<'a> {
     pub(super) fn condition(&mut self, name: &str, is: bool, reason: &str, message: &str) {
         let status = if is { "True" } else { "False" };
         let old = self.cluster.data.pointer(&format!("/status/conditions/{name}"));
-        let said = |key: &str| old.and_then(|old| old.get(key)).and_then(Value::as_str).unwrap_or_default();
-        if old.is_some() && said("status") == status && said("reason") == reason && said("message") == message {
+        let detail = |key: &str| old.and_then(|old| old.get(key)).and_then(Value::as_str).unwrap_or_default();
+        if old.is_some() && detail("status") == status && detail("reason") == reason && detail("message") == message {
             return;
         }
         let now = Clock::text();
         let mut condition = json!({
             "status": status, "reason": reason, "message": message, "kubermaticVersion": KUBERMATIC_VERSION, "lastHeartbeatTime": now,
         });
-        if said("status") != status {
+        if detail("status") != status {
             condition["lastTransitionTime"] = json!(now);
         }
         let all = self.status.entry("conditions").or_insert_with(|| json!({}));

@@ -24,8 +24,8 @@ async fn whichever_code_ec2_refuses_one_instance_with_the_others_go_and_it_is_na
 #[tokio::test(start_paused = true)]
 async fn another_clusters_unknown_code_costs_a_cluster_no_more_than_its_own_call() {
     for code in CODES {
-        let (told, ec2) = stop(refusing(&[("i-c", code)]), TWO).await;
-        assert_eq!(told, [ok(&["i-b", "i-a"], &[]), ok(&["i-d"], &["i-c"])], "{code}");
+        let (noted, ec2) = stop(refusing(&[("i-c", code)]), TWO).await;
+        assert_eq!(noted, [ok(&["i-b", "i-a"], &[]), ok(&["i-d"], &["i-c"])], "{code}");
         let calls = ec2.calls.lock();
         assert_eq!(calls[1..], [list(&["i-b", "i-a"]), list(&["i-c", "i-d"]), list(&["i-c"]), list(&["i-d"])]);
     }

@@ -34,7 +34,7 @@ use shared::fdb::api::ProcessGroup;
 pub use facts::{Facts, Held, Pod, Turn};
 use plan::Group;
 pub use plan::{Action, Change, Plan};
-use stamp::{Look, look};
+use stamp::{Inspection, observation};
 
 /// How often to check a group whose Pod is not deleted yet.
 const POD_POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     for (index, object) in facts.objects.iter().enumerate().filter(|(_, object)| !object.deleting) {
         let Some(id) = object.group.as_deref() else { continue };
         let group = facts.cluster.group(id);
-        let seen = look(facts, object, group);
+        let seen = observation(facts, object, group);
         if seen.holds() && held.insert(id) {
             plan.held += 1;
         }
@@ -57,23 +57,23 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
             plan.held_bytes += object.bytes;
         }
         match seen {
-            Look::Nothing => {}
-            Look::PodIsThere => plan.again_in(POD_POLL_INTERVAL),
-            Look::Runs { until } => {
+            Inspection::Nothing => {}
+            Inspection::PodIsThere => plan.again_in(POD_POLL_INTERVAL),
+            Inspection::Runs { until } => {
                 early.insert(id);
                 if let Some(until) = until {
                     plan.again_at(until, facts.now);
                 }
             }
-            Look::Clear => plan.act(index, Change::Clear),
-            Look::ClearsAt(at) => plan.again_at(at, facts.now),
-            Look::Stamp { since, record } => {
+            Inspection::Clear => plan.act(index, Change::Clear),
+            Inspection::ClearsAt(at) => plan.again_at(at, facts.now),
+            Inspection::Stamp { since, record } => {
                 early.insert(id);
                 plan.again_in(Duration::ZERO); // the next pass checks the window of the new stamp
                 plan.act(index, Change::Stamp(since, Box::new(record)));
             }
-            Look::Due { since } => join(&mut due, id, index, facts.zone(object, group), since),
-            Look::Released { at } => join(&mut released, id, index, facts.zone(object, group), at),
+            Inspection::Due { since } => join(&mut due, id, index, facts.zone(object, group), since),
+            Inspection::Released { at } => join(&mut released, id, index, facts.zone(object, group), at),
         }
     }
     due.retain(|id, _| !early.contains(id)); // a group goes as a whole

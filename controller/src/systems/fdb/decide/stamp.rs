@@ -12,7 +12,7 @@ use super::facts::{Facts, Held};
 
 /// What is to be done about one object.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(super) enum Inspection {
     /// Nothing, and it is not held by us.
     Nothing,
     /// Its Pod has yet to go.
@@ -31,52 +31,52 @@ pub(super) enum Look {
     Released { at: Timestamp },
 }
 
-impl Look {
+impl Inspection {
     /// Whether the object counts as held.
     pub(super) fn holds(&self) -> bool {
         matches!(self, Self::Runs { .. } | Self::Stamp { .. } | Self::Due { .. } | Self::ClearsAt(_))
     }
 }
 
-pub(super) fn look(facts: &Facts<'_>, object: &Held, group: Option<&ProcessGroup>) -> Look {
+pub(super) fn observation(facts: &Facts<'_>, object: &Held, group: Option<&ProcessGroup>) -> Inspection {
     let stamp = &object.stamp;
     let Some(group) = group else {
-        return if stamp.present { Look::Runs { until: None } } else { Look::Nothing }; // D3
+        return if stamp.present { Inspection::Runs { until: None } } else { Inspection::Nothing }; // D3
     };
     if !group.is_marked() {
         return unmarked(facts, stamp);
     }
     if !group.is_excluded() || facts.has_pod(&group.process_group_id) {
         let waits = group.is_excluded() && (!facts.minimum.is_off() || stamp.present);
-        return if waits { Look::PodIsThere } else { Look::Nothing }; // D4
+        return if waits { Inspection::PodIsThere } else { Inspection::Nothing }; // D4
     }
     if object.kind == Kind::Service && !(group.is_stateful() && facts.cluster.has_services()) {
-        return Look::Nothing; // the webhook lets these go
+        return Inspection::Nothing; // the webhook lets these go
     }
     marked(facts, object, group)
 }
 
 /// D1 and D2.
-fn unmarked(facts: &Facts<'_>, stamp: &Stamp) -> Look {
+fn unmarked(facts: &Facts<'_>, stamp: &Stamp) -> Inspection {
     if !stamp.present {
-        return Look::Nothing;
+        return Inspection::Nothing;
     }
     let since = stamp.since.filter(|since| stamp.is_recovery() && !is_ahead(*since, facts.now));
     match since.map(|since| after(since, RECOVERY_KEEPS)) {
-        Some(ends) if facts.now < ends => Look::ClearsAt(ends), // D1
-        _ => Look::Clear,                                       // D2
+        Some(ends) if facts.now < ends => Inspection::ClearsAt(ends), // D1
+        _ => Inspection::Clear,                                       // D2
     }
 }
 
 /// D1 and D5 to D10.
-fn marked(facts: &Facts<'_>, object: &Held, group: &ProcessGroup) -> Look {
+fn marked(facts: &Facts<'_>, object: &Held, group: &ProcessGroup) -> Inspection {
     let (now, stamp) = (facts.now, &object.stamp);
     let removal = group.removal_timestamp.as_deref();
-    let fresh = |since| Look::Stamp { since, record: record(facts, object, group) };
+    let fresh = |since| Inspection::Stamp { since, record: record(facts, object, group) };
     let Some(record) = &stamp.record else {
         return match stamp.since {
-            _ if facts.minimum.is_off() && stamp.present => Look::Runs { until: None }, // it never means off
-            _ if facts.minimum.is_off() => Look::Nothing,
+            _ if facts.minimum.is_off() && stamp.present => Inspection::Runs { until: None }, // it never means off
+            _ if facts.minimum.is_off() => Inspection::Nothing,
             Some(since) if !is_ahead(since, now) => fresh(since), // D6
             _ => fresh(now),                                      // D5, D6, D7
         };
@@ -85,11 +85,11 @@ fn marked(facts: &Facts<'_>, object: &Held, group: &ProcessGroup) -> Look {
     if stamp.is_recovery() && stamp.since.is_some_and(|since| !is_ahead(since, now)) {
         let until = until.map(|until| until.max(after(stamp.since.unwrap_or(now), RECOVERY_KEEPS)));
         if until.is_none_or(|until| now < until) {
-            return Look::Runs { until }; // D1
+            return Inspection::Runs { until }; // D1
         }
     }
     if !record.is_of(removal) {
-        return if facts.minimum.is_off() { Look::Clear } else { fresh(now) }; // D2, D5
+        return if facts.minimum.is_off() { Inspection::Clear } else { fresh(now) }; // D2, D5
     }
     let mut kept = Suspension { why: why(facts.cluster, group), ..record.clone() };
     let grows = grows(record, &facts.minimum);
@@ -97,14 +97,14 @@ fn marked(facts: &Facts<'_>, object: &Held, group: &ProcessGroup) -> Look {
         kept.minimum = facts.minimum.text();
     }
     match stamp.since {
-        None => Look::Stamp { since: now, record: kept }, // D6
-        Some(since) if is_ahead(since, now) => Look::Stamp { since: now, record: kept }, // D7
-        Some(since) if stamp.is_recovery() => Look::Stamp { since, record: kept }, // D8
-        Some(since) if grows && stamp.released.is_none() => Look::Stamp { since, record: kept }, // D9
+        None => Inspection::Stamp { since: now, record: kept }, // D6
+        Some(since) if is_ahead(since, now) => Inspection::Stamp { since: now, record: kept }, // D7
+        Some(since) if stamp.is_recovery() => Inspection::Stamp { since, record: kept }, // D8
+        Some(since) if grows && stamp.released.is_none() => Inspection::Stamp { since, record: kept }, // D9
         Some(_) => match (stamp.released, until) {
-            (Some(at), _) => Look::Released { at },
-            (None, Some(until)) if until <= now => Look::Due { since: until }, // D10
-            (None, until) => Look::Runs { until },                             // D9
+            (Some(at), _) => Inspection::Released { at },
+            (None, Some(until)) if until <= now => Inspection::Due { since: until }, // D10
+            (None, until) => Inspection::Runs { until },                             // D9
         },
     }
 }

@@ -154,7 +154,7 @@ fn the_table() {
     ] {
         let objects = [object];
         let plan = decide(&facts(&cluster, &objects, at(0)));
-        let said = match changes(&plan).as_slice() {
+        let detail = match changes(&plan).as_slice() {
             [] => "none".to_owned(),
             [Change::Stamp(since, _)] => format!("stamp {}", since.duration_since(at(0)).as_secs()),
             [Change::Release] => "release".to_owned(),
@@ -162,7 +162,7 @@ fn the_table() {
             [Change::Clear] => "clear".to_owned(),
             more => panic!("{row}: {more:?}"),
         };
-        assert_eq!(said, expected, "{row}");
+        assert_eq!(detail, expected, "{row}");
     }
 }
 
@@ -403,20 +403,20 @@ proptest! {
         let minimum = Minimum::from(Duration::from_mins(minutes));
         let pods: Vec<Pod> = gone.iter().enumerate().filter(|(_, gone)| !**gone)
             .map(|(number, _)| Pod { group: format!("storage-{number}"), deleting: false }).collect();
-        let look = |objects: &[Held], turn: Option<Turn>| {
+        let observation = |objects: &[Held], turn: Option<Turn>| {
             decide(&Facts { minimum: minimum.clone(), pods: pods.clone(), turn, ..facts(&cluster, objects, at(0)) })
         };
-        let plan = look(&objects, None);
-        prop_assert_eq!(&plan, &look(&objects, None));
+        let plan = observation(&objects, None);
+        prop_assert_eq!(&plan, &observation(&objects, None));
         let touched: BTreeSet<_> = plan.actions.iter().map(|action| action.object).collect();
         prop_assert_eq!(touched.len(), plan.actions.len(), "each object once");
         carry_out(&plan, &mut objects, at(0));
-        let again = look(&objects, plan.turn.clone());
+        let again = observation(&objects, plan.turn.clone());
         // A recovery that was given up becomes an ordinary stamp first, and is released by the next look.
         let settled = again.actions.iter().all(|action| matches!(action.change, Change::Release | Change::Wake));
         prop_assert!(settled, "{:?} then {:?}", plan, again);
         carry_out(&again, &mut objects, at(0));
-        let third = look(&objects, again.turn.clone());
+        let third = observation(&objects, again.turn.clone());
         prop_assert!(third.actions.iter().all(|action| action.change == Change::Wake), "{:?}", third);
     }
 

@@ -9,7 +9,7 @@ use shared::cloud::{
 use shared::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use shared::hive::conditions::{PROGRESS, READY};
 use shared::hive::data::{DATA, Data, Unit};
-use shared::spoke::{NodeLook, OperatorLook, Spoke, SpokeError, Upgrade};
+use shared::spoke::{NodeObservation, OperatorObservation, Spoke, SpokeError, Upgrade};
 
 use super::facts::backoff;
 use super::plan::{OWED, poll};
@@ -41,7 +41,7 @@ fn cluster(power_state: &str) -> ClusterDeployment {
 }
 
 /// With conditions H and R of these reasons, written a minute ago.
-fn told(mut cluster: ClusterDeployment, h: (&str, &str), r: (&str, &str)) -> ClusterDeployment {
+fn noted(mut cluster: ClusterDeployment, h: (&str, &str), r: (&str, &str)) -> ClusterDeployment {
     let condition = |type_: &str, (status, reason): (&str, &str)| Condition {
         type_: type_.into(),
         status: status.into(),
@@ -72,12 +72,12 @@ fn uninstalled(mut cluster: ClusterDeployment) -> ClusterDeployment {
 
 /// On its way to sleep or there: H speaks.
 fn asleep(h: (&str, &str)) -> ClusterDeployment {
-    told(cluster("Hibernating"), h, ("False", "StoppingOrHibernating"))
+    noted(cluster("Hibernating"), h, ("False", "StoppingOrHibernating"))
 }
 
 /// Waking since 30 s, or awake: R speaks.
 fn waking(r: (&str, &str)) -> ClusterDeployment {
-    let cluster = told(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), r);
+    let cluster = noted(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), r);
     began(cluster, 30)
 }
 
@@ -143,21 +143,21 @@ impl Facts<'_> {
 
     /// Two nodes with these signs of life, in seconds from now.
     fn nodes_are(mut self, nodes: [(bool, i64, bool); 2], unwell: &[&str]) -> Self {
-        let node = |(n, (ready, sign, moved)): (usize, (bool, i64, bool))| NodeLook {
+        let node = |(n, (ready, sign, moved)): (usize, (bool, i64, bool))| NodeObservation {
             name: format!("node-{n}"),
             instance: None,
             ready,
             sign_of_life: Some(at(sign)),
             moved,
         };
-        let silent = OperatorLook {
+        let silent = OperatorObservation {
             name: "dns".into(),
             unwell: vec![],
             leased: false,
             sign_of_life: Some(at(-3600)),
             moved: false,
         };
-        let operator = |name: &&str| OperatorLook {
+        let operator = |name: &&str| OperatorObservation {
             name: (*name).into(),
             unwell: vec!["Progressing=True".into()],
             ..silent.clone()
@@ -202,10 +202,10 @@ fn message(plan: &Plan) -> &str {
 fn rows_that_need_no_look() {
     let paused = |cluster| annotated(cluster, POWERSTATE_PAUSE, "true");
     let (deleted, fresh) = (deleted(cluster("Hibernating")), uninstalled(cluster("Hibernating")));
-    let unsupported = told(cluster("Running"), ("False", "Unsupported"), ("True", "Running"));
+    let unsupported = noted(cluster("Running"), ("False", "Unsupported"), ("True", "Running"));
     let fake = |state| annotated(cluster(state), FAKE_CLUSTER, "1");
     let halted = ("PowerStatePaused", "PowerStatePaused", "Unknown");
-    for (row, cluster, served, said) in [
+    for (row, cluster, served, detail) in [
         ("3", deleted.clone(), Served::Us, ("ClusterDeploymentDeleted", "ClusterDeploymentDeleted", "Unknown")),
         ("4", fresh, Served::Us, ("Initialized", "Initialized", "")),
         ("6", paused(cluster("Hibernating")), Served::Us, halted),
@@ -218,7 +218,7 @@ fn rows_that_need_no_look() {
         let facts = Facts { served, ..facts(&cluster) };
         assert_eq!(needs(&facts), None, "row {row}");
         let plan = decide(&facts);
-        assert_eq!((says(&plan), plan.actions.as_slice()), (said, [].as_slice()), "row {row}");
+        assert_eq!((says(&plan), plan.actions.as_slice()), (detail, [].as_slice()), "row {row}");
     }
     let paused = annotated(deleted, RECONCILE_PAUSE, "T");
     assert_eq!(decide(&facts(&paused)), Plan::default(), "row 2 beats row 3");
@@ -240,14 +240,14 @@ fn a_platform_that_only_hive_serves_is_left_alone() {
 
 #[test]
 fn row_4_adds_only_what_is_missing_and_goes_on() {
-    let has_ready = told(uninstalled(cluster("")), ("Unknown", "Initialized"), ("Unknown", "Initialized"));
+    let has_ready = noted(uninstalled(cluster("")), ("Unknown", "Initialized"), ("Unknown", "Initialized"));
     assert!(decide(&facts(&has_ready)).status.unwrap().patch(&has_ready, at(0)).is_none());
 }
 
 #[test]
 fn into_sleep() {
     let waits = "WaitingForMachinesToStop";
-    let first = told(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
+    let first = noted(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
     let stopping = asleep(("False", reason::STOPPING));
     let waiting = asleep(("False", waits));
     let failed = asleep(("False", reason::FAILED_TO_STOP));
@@ -295,9 +295,9 @@ fn a_failed_stop_names_the_machine_and_waits_before_the_next() {
 
 #[test]
 fn out_of_sleep_machines() {
-    let slept = told(cluster("Running"), ("True", reason::HIBERNATING), ("False", "StoppingOrHibernating"));
-    let midway = told(cluster(""), ("False", "WaitingForMachinesToStop"), ("False", "StoppingOrHibernating"));
-    let fresh = told(cluster("Running"), ("Unknown", "Initialized"), ("Unknown", "Initialized"));
+    let slept = noted(cluster("Running"), ("True", reason::HIBERNATING), ("False", "StoppingOrHibernating"));
+    let midway = noted(cluster(""), ("False", "WaitingForMachinesToStop"), ("False", "StoppingOrHibernating"));
+    let fresh = noted(cluster("Running"), ("Unknown", "Initialized"), ("Unknown", "Initialized"));
     let starting = waking(("False", "StartingMachines"));
     let failed = waking(("False", "FailedToStartMachines"));
     let awake = waking(("True", reason::RUNNING));
@@ -388,8 +388,8 @@ fn a_node_is_awake_only_with_a_sign_of_life_from_this_wake() {
 fn a_silent_cloud_changes_nothing_that_was_well() {
     let waiting = asleep(("False", "WaitingForMachinesToStop"));
     let done = asleep(("True", reason::HIBERNATING));
-    let awake = told(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
-    for (cluster, kind, said) in [
+    let awake = noted(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
+    for (cluster, kind, detail) in [
         (&waiting, CloudErrorKind::Throttled, ("", "", "")),
         (&waiting, CloudErrorKind::Unavailable, ("", "", "")),
         (&waiting, CloudErrorKind::Denied, ("FailedToStop", "StoppingOrHibernating", "FailedToStop")),
@@ -398,7 +398,7 @@ fn a_silent_cloud_changes_nothing_that_was_well() {
         (&awake, CloudErrorKind::Denied, ("FailedToStop", "StoppingOrHibernating", "FailedToStop")),
     ] {
         let plan = decide(&facts(cluster).cloud_says(kind));
-        assert_eq!(says(&plan), said, "{kind}");
+        assert_eq!(says(&plan), detail, "{kind}");
         let progress = plan.status.unwrap().progress.unwrap();
         // A rollout frees the slot of a throttled target, and counts no failure that passes.
         let why = match kind {

@@ -8,7 +8,7 @@ use shared::cloud::{CloudErrorKind, Instance, InstanceState, Inventory, Verb};
 use shared::hive::api::RESUME_SKIPS_CLUSTER_OPERATORS;
 use shared::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
 use shared::hive::data::Unit;
-use shared::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
+use shared::spoke::{NodeObservation, OperatorObservation, Spoke, SpokeError};
 use shared::text::name_some;
 
 use super::facts::{Facts, resume_started};
@@ -198,7 +198,7 @@ fn unreachable_spoke(facts: &Facts<'_>, error: &SpokeError) -> Plan {
 
 /// Section 1.3, checkClusterRunning 4 and 5.
 fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> Plan {
-    let asleep: Vec<&NodeLook> = spoke.nodes.iter().filter(|node| !is_awake(facts, machines, node)).collect();
+    let asleep: Vec<&NodeObservation> = spoke.nodes.iter().filter(|node| !is_awake(facts, machines, node)).collect();
     let (unknown, asleep): (Vec<_>, Vec<_>) = asleep
         .into_iter()
         .partition(|node| usable(machines, node).is_none() && since_start(facts) > UNKNOWN_NODE_TIMEOUT);
@@ -224,7 +224,7 @@ fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> 
     Plan { notice, ..plan }
 }
 
-fn name_nodes(nodes: &[&NodeLook]) -> String {
+fn name_nodes(nodes: &[&NodeObservation]) -> String {
     name_some(nodes.iter().map(|node| &node.name), 10)
 }
 
@@ -232,7 +232,8 @@ fn name_nodes(nodes: &[&NodeLook]) -> String {
 /// they say may be from before the sleep. An operator that has renewed its Lease or written its status since the wake
 /// began is believed at once; those that keep no Lease get Hive's pause.
 fn operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> Plan {
-    let silent: Vec<&OperatorLook> = spoke.operators.iter().filter(|operator| !is_alive(facts, operator)).collect();
+    let silent: Vec<&OperatorObservation> =
+        spoke.operators.iter().filter(|operator| !is_alive(facts, operator)).collect();
     let pause = facts.settings.operator_pause;
     let left = match step {
         // Who cannot prove anything was given the pause before this step.
@@ -272,7 +273,7 @@ fn await_healthy_operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spok
 }
 
 /// A sign of life is believed if it is from this wake: what etcd holds may be from before the sleep.
-fn is_alive(facts: &Facts<'_>, operator: &OperatorLook) -> bool {
+fn is_alive(facts: &Facts<'_>, operator: &OperatorObservation) -> bool {
     let trusted = operator.sign_of_life.filter(|sign| is_trusted(facts, *sign));
     operator.moved || trusted.zip(resume_started(facts.cluster)).is_some_and(|(sign, started)| sign > started)
 }
@@ -291,19 +292,19 @@ fn awake(facts: &Facts<'_>, machines: &Inventory) -> Plan {
 
 /// Ready is believed only with a sign of life from after the node's start: what etcd holds may be from before the
 /// sleep.
-fn is_awake(facts: &Facts<'_>, machines: &Inventory, node: &NodeLook) -> bool {
+fn is_awake(facts: &Facts<'_>, machines: &Inventory, node: &NodeObservation) -> bool {
     let launched = instance_of(machines, node).and_then(|instance| instance.launched_at);
     let started = resume_started(facts.cluster).max(launched);
     let trusted = node.sign_of_life.filter(|sign| is_trusted(facts, *sign));
     node.ready && (node.moved || trusted.zip(started).is_some_and(|(sign, started)| sign > started))
 }
 
-fn instance_of<'a>(machines: &'a Inventory, node: &NodeLook) -> Option<&'a Instance> {
+fn instance_of<'a>(machines: &'a Inventory, node: &NodeObservation) -> Option<&'a Instance> {
     machines.instances.iter().find(|instance| instance.is_node(&node.name, node.instance.as_deref()))
 }
 
 /// The same, unless the machine's state is unknown.
-fn usable<'a>(machines: &'a Inventory, node: &NodeLook) -> Option<&'a Instance> {
+fn usable<'a>(machines: &'a Inventory, node: &NodeObservation) -> Option<&'a Instance> {
     instance_of(machines, node).filter(|instance| instance.state != InstanceState::Unknown)
 }
 

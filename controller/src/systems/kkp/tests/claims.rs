@@ -158,8 +158,8 @@ async fn a_record_that_is_replaced_holds_up_no_wake() {
         assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 3, "{reason}");
         assert_eq!(hub.get(&cluster(0))["spec"]["pause"], false, "{reason}");
         let rebuilt = hub.get(&record(0));
-        let said: Value = serde_json::from_str(rebuilt["data"][keys::RECORD.1].as_str().unwrap()).unwrap();
-        assert_eq!((&said["uid"], &said["phase"]), (&json!("0"), &json!("WaitingForApi")), "{said}");
+        let detail: Value = serde_json::from_str(rebuilt["data"][keys::RECORD.1].as_str().unwrap()).unwrap();
+        assert_eq!((&detail["uid"], &detail["phase"]), (&json!("0"), &json!("WaitingForApi")), "{detail}");
         assert!(rebuilt["immutable"] != true, "{rebuilt}");
         assert!(hub.events().iter().any(|(event, note)| event == "RecordRebuilt" && note.contains(reason)));
         work.abort();

@@ -86,7 +86,7 @@ fn tried(last: LastTry) -> Option<LastAttempt> {
 }
 
 /// A whole look at a world in which the URLs answer so: what was asked, and the plan.
-fn look(facts: &mut Facts<'_>, primary: &Answer, initial: &Answer) -> (Vec<Url>, Plan) {
+fn observation(facts: &mut Facts<'_>, primary: &Answer, initial: &Answer) -> (Vec<Url>, Plan) {
     let mut asked = Vec::new();
     while let Some(ask) = needs(facts) {
         asked.push(ask.url);
@@ -146,7 +146,7 @@ fn the_table_without_an_override() {
     ];
     for (name, cluster, last, answer, asked, result, again) in table {
         let mut facts = Facts { tried: tried(*last), ..facts(cluster) };
-        let (found, plan) = look(&mut facts, answer, &Ok(()));
+        let (found, plan) = observation(&mut facts, answer, &Ok(()));
         let after = after(cluster, &plan);
         assert_eq!(
             (found.as_slice(), says(&after, UNREACHABLE).as_str(), plan.again),
@@ -193,10 +193,10 @@ fn the_table_with_an_override() {
         ("both were lost, secondary back", known(INACTIVE, DOWN, MINUTE), (no(), yes()), BOTH, (YES, OFF)),
     ];
     for (name, cluster, (primary, initial), asked, (unreachable, active)) in table {
-        let (found, plan) = look(&mut facts(cluster), primary, initial);
+        let (found, plan) = observation(&mut facts(cluster), primary, initial);
         let after = after(cluster, &plan);
-        let said = (says(&after, UNREACHABLE), says(&after, ACTIVE_OVERRIDE));
-        assert_eq!((found.as_slice(), said.0.as_str(), said.1.as_str()), (*asked, *unreachable, *active), "{name}");
+        let detail = (says(&after, UNREACHABLE), says(&after, ACTIVE_OVERRIDE));
+        assert_eq!((found.as_slice(), detail.0.as_str(), detail.1.as_str()), (*asked, *unreachable, *active), "{name}");
         let slow = plan.again.unwrap() > Duration::from_mins(5);
         assert_eq!(slow, *active == ON, "{name}: on the secondary the primary is tried again soon");
     }
@@ -210,8 +210,8 @@ fn sleep_and_wake() {
         for ready in conditions.iter_mut().filter(|condition| condition.type_ == READY) {
             ready.last_transition_time = Some(Time(at(-86_400)));
         }
-        let told = super::tests::cluster(&[(HIBERNATING, "False", power::RESUMING_OR_RUNNING, ago)]);
-        cluster.status.as_mut().unwrap().conditions.extend(told.status.unwrap().conditions);
+        let noted = super::tests::cluster(&[(HIBERNATING, "False", power::RESUMING_OR_RUNNING, ago)]);
+        cluster.status.as_mut().unwrap().conditions.extend(noted.status.unwrap().conditions);
         cluster
     };
     let with = |mut cluster: ClusterDeployment, type_: &str, status: &str, reason: &str, age: i64| {
@@ -245,9 +245,9 @@ fn sleep_and_wake() {
     for (name, cluster, last, answer, asked, result, again) in table {
         let mut facts = Facts { tried: tried(*last), ..facts(cluster) };
         let urgent = needs(&facts).map(|ask| ask.urgent);
-        let (found, plan) = look(&mut facts, answer, &Ok(()));
-        let said = says(&after(cluster, &plan), UNREACHABLE);
-        assert_eq!((found.as_slice(), said.as_str(), plan.again), (*asked, *result, *again), "{name}");
+        let (found, plan) = observation(&mut facts, answer, &Ok(()));
+        let detail = says(&after(cluster, &plan), UNREACHABLE);
+        assert_eq!((found.as_slice(), detail.as_str(), plan.again), (*asked, *result, *again), "{name}");
         let waited_for =
             name.contains("first answer") || name.starts_with("is awake") || name.starts_with("woke after");
         assert!(!waited_for || urgent == Some(true), "{name}: somebody waits");
@@ -268,10 +268,10 @@ fn what_is_not_ours_is_left_alone_and_a_fake_cluster_is_never_asked() {
     fresh.spec.installed = false;
     nameless.spec.cluster_metadata = None;
     for cluster in [annotated(RECONCILE_PAUSE), deleted, fresh, nameless] {
-        assert_eq!(look(&mut facts(&cluster), &no(), &no()), (vec![], Plan::default()));
+        assert_eq!(observation(&mut facts(&cluster), &no(), &no()), (vec![], Plan::default()));
     }
     let fake = annotated(FAKE_CLUSTER);
-    let (asked, plan) = look(&mut facts(&fake), &no(), &no());
+    let (asked, plan) = observation(&mut facts(&fake), &no(), &no());
     assert_eq!((asked, says(&after(&fake, &plan), UNREACHABLE)), (vec![], YES.to_owned()));
 }
 
@@ -341,7 +341,7 @@ proptest! {
         let mut found = found;
         for round in 0..4 {
             let mut facts = Facts { tried, ..facts(&found) };
-            let (asked, plan) = look(&mut facts, &primary, &initial);
+            let (asked, plan) = observation(&mut facts, &primary, &initial);
             tried = facts.tried;
             prop_assert!(round < 2 || asked.is_empty(), "asked in round {round}: {asked:?} of {found:?}");
             prop_assert!(round < 2 || plan.patch(&found, at(0)).is_none(), "written in round {round}: {plan:?}");
@@ -358,7 +358,7 @@ proptest! {
                 .status.unwrap().conditions,
         );
         for _ in 0..2 {
-            let (asked, plan) = look(&mut facts(&found), &if yes { Ok(()) } else { no() }, &no());
+            let (asked, plan) = observation(&mut facts(&found), &if yes { Ok(()) } else { no() }, &no());
             prop_assert!(asked.is_empty());
             found = after(&found, &plan);
         }
@@ -369,7 +369,7 @@ proptest! {
 #[test]
 fn the_patch_keeps_hives_order_and_tests_the_version() {
     let cluster = known(NEW, 1, (power::RUNNING, 1));
-    let (_, plan) = look(&mut facts(&cluster), &no(), &no());
+    let (_, plan) = observation(&mut facts(&cluster), &no(), &no());
     let patch = plan.patch(&cluster, at(0)).unwrap();
     assert_eq!(patch[0], json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"}));
     let after = after(&cluster, &plan);

@@ -52,15 +52,15 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
 async fn record(hub: &Hub, object: Value) -> Result<ClusterRecord, Failure> {
     let namespace = text(&object, "/metadata/namespace").to_owned();
     let place = format!("{namespace}/{}", name(&object));
-    let look =
+    let observation =
         DatabaseSnapshot::around(hub, &namespace, object).await.map_err(|problem| Failure::new(place, problem))?;
-    let protection = protection::of(hub, &namespace, &look.cluster).await;
-    Ok(of_cluster(&look, namespace, protection))
+    let protection = protection::of(hub, &namespace, &observation.cluster).await;
+    Ok(of_cluster(&observation, namespace, protection))
 }
 
-fn of_cluster(look: &DatabaseSnapshot, namespace: String, protection: protection::Protection) -> ClusterRecord {
-    let cluster = &look.cluster;
-    let facts = look.facts();
+fn of_cluster(observation: &DatabaseSnapshot, namespace: String, protection: protection::Protection) -> ClusterRecord {
+    let cluster = &observation.cluster;
+    let facts = observation.facts();
     let (protected, unprotected_because) = match protection {
         protection::Protection::Yes => ("yes", None),
         protection::Protection::No(why) => ("no", Some(why)),
@@ -71,7 +71,7 @@ fn of_cluster(look: &DatabaseSnapshot, namespace: String, protection: protection
         suspended(&facts).into_iter().filter_map(|group| of_group(&facts, group)).collect();
     let has_key = |claim: &Value| Stamp::of(claim).key && deleted_at(claim).is_none();
     let groups = cluster.groups().iter();
-    let unlocked = look.claims.iter().filter(|claim| has_key(claim)).map(name);
+    let unlocked = observation.claims.iter().filter(|claim| has_key(claim)).map(name);
     ClusterRecord {
         namespace,
         name: cluster.name_any(),
@@ -130,7 +130,7 @@ mod tests {
         })
     }
 
-    fn look(annotations: &Value) -> DatabaseSnapshot {
+    fn observation(annotations: &Value) -> DatabaseSnapshot {
         let object = json!({
             "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
             "metadata": { "name": "sample", "namespace": "db", "annotations": { keys::MINIMUM_SUSPENSION: "2h" } },
@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn shown(annotations: &Value, protection: protection::Protection) -> String {
-        let record = of_cluster(&look(annotations), "db".to_owned(), protection);
+        let record = of_cluster(&observation(annotations), "db".to_owned(), protection);
         table(&record, true, true, now()).join("\n")
     }
 
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn a_minimum_that_cannot_be_read_is_said_to_keep_everything() {
-        let mut look = look(&held());
-        look.cluster.annotations_mut().insert(keys::MINIMUM_SUSPENSION.to_owned(), "bad".to_owned());
-        let record = of_cluster(&look, "db".to_owned(), protection::Protection::Yes);
+        let mut observation = observation(&held());
+        observation.cluster.annotations_mut().insert(keys::MINIMUM_SUSPENSION.to_owned(), "bad".to_owned());
+        let record = of_cluster(&observation, "db".to_owned(), protection::Protection::Yes);
         let text = table(&record, true, false, now()).join("\n");
         let part = "  Suspension:  \"bad\" is invalid: all suspended groups are kept until it is corrected";
         assert!(text.contains(part), "{text}");
@@ -189,28 +189,28 @@ mod tests {
 
     #[test]
     fn a_group_that_stays_excluded_is_shown() {
-        let mut look = look(&held());
-        look.object["status"]["processGroups"][1]["processGroupConditions"] =
+        let mut observation = observation(&held());
+        observation.object["status"]["processGroups"][1]["processGroupConditions"] =
             json!([{ "type": "ProcessIsMarkedAsExcluded", "timestamp": 1 }]);
-        look.cluster = crate::read::fdb::read(&look.object).unwrap();
-        let record = of_cluster(&look, "db".to_owned(), protection::Protection::Yes);
+        observation.cluster = crate::read::fdb::read(&observation.object).unwrap();
+        let record = of_cluster(&observation, "db".to_owned(), protection::Protection::Yes);
         let text = table(&record, true, false, now()).join("\n");
         let part = "  EXCLUDED:    storage-2: not removed, but excluded in the database";
         assert!(text.contains(part), "{text}");
-        look.object["spec"]["processGroupsToRemove"] = json!(["storage-2"]);
-        look.cluster = crate::read::fdb::read(&look.object).unwrap();
+        observation.object["spec"]["processGroupsToRemove"] = json!(["storage-2"]);
+        observation.cluster = crate::read::fdb::read(&observation.object).unwrap();
         assert!(
-            of_cluster(&look, "db".to_owned(), protection::Protection::Yes).excluded.is_empty(),
+            of_cluster(&observation, "db".to_owned(), protection::Protection::Yes).excluded.is_empty(),
             "it is being removed"
         );
     }
 
     #[test]
     fn a_key_on_a_volume_in_use_is_shown() {
-        let mut look = look(&json!({ keys::RELEASE: "p-1" }));
+        let mut observation = observation(&json!({ keys::RELEASE: "p-1" }));
         let of = |name: &str, key: &str| json!({ "metadata": { "name": name, "uid": "p-2", "annotations": { keys::RELEASE: key } } });
-        look.claims.extend([of("sample-storage-2-data", "p-2"), of("sample-storage-3-data", "p-1")]);
-        let record = of_cluster(&look, "db".to_owned(), protection::Protection::Yes);
+        observation.claims.extend([of("sample-storage-2-data", "p-2"), of("sample-storage-3-data", "p-1")]);
+        let record = of_cluster(&observation, "db".to_owned(), protection::Protection::Yes);
         assert!(record.suspended[0].released, "it is shown where it is suspended");
         let text = table(&record, true, false, now()).join("\n");
         let part = "  NOT PROTECTED: sample-storage-2-data, because of hibernate.sh/release\n";

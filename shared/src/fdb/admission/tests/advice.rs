@@ -45,7 +45,7 @@ fn a_minimum_that_is_written_as_advised_is_accepted() {
             settings: &Settings::default(),
             unread: UnreadFields::default(),
         });
-        judgement.denials.into_iter().map(|denial| denial.said).collect()
+        judgement.denials.into_iter().map(|denial| denial.detail).collect()
     };
     let person = Person { denials: &denials, sound: Value::Null, now: "" };
     for wrong in ["2 hours", "-2h", "", "9999999h"] {

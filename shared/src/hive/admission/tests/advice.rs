@@ -20,7 +20,7 @@ fn stamped_object(old: &Value, new: &Value) -> Value {
 fn denials(old: &Value, new: &Value, now: &str) -> Vec<Denial> {
     let now = now.parse::<Timestamp>().unwrap();
     let judged = in_change("", Some(old), &stamped_object(old, new), |change| judge(&Change { now, ..change.clone() }));
-    judged.denials.into_iter().map(|denial| denial.said).collect()
+    judged.denials.into_iter().map(|denial| denial.detail).collect()
 }
 
 #[test]
@@ -70,12 +70,12 @@ fn every_advice_works() {
 #[test]
 fn a_pause_that_is_removed_and_a_second_try_are_not_warned_of() {
     let paused = with(falling_asleep(), [(PAUSE, json!("true"))]);
-    let warning = in_change("", Some(&awake()), &paused, judge).warnings.remove(0).said;
+    let warning = in_change("", Some(&awake()), &paused, judge).warnings.remove(0).detail;
     assert!(warning.starts_with("hive.openshift.io/powerstate-pause is set: "), "{warning}");
     assert!(warning.ends_with("only once it is removed"), "{warning}");
     assert_eq!(findings(Some(&awake()), &with(paused, [(PAUSE, Value::Null)])), "");
     let unstamped = with(awake(), [(STATE, json!("Hibernating"))]);
     let refused = in_change("", Some(&awake()), &unstamped, judge).denials;
-    assert!(refused[0].said.message.ends_with("; try again"), "{refused:?}");
+    assert!(refused[0].detail.message.ends_with("; try again"), "{refused:?}");
     assert_eq!(denials(&awake(), &unstamped, NOW), []);
 }

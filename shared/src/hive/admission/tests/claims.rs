@@ -47,7 +47,7 @@ fn v10_only_our_controller_writes_a_claim() {
     assert_eq!(rows(CONTROLLER, None, &ended), "");
     let denials =
         in_change_by("alice", "", Some(&bare), &with(claimed.clone(), [(PROTECTED, json!("yes"))]), judge).denials;
-    let binding: Vec<_> = denials.iter().map(|denial| (denial.row, binds_groups(&denial.said))).collect();
+    let binding: Vec<_> = denials.iter().map(|denial| (denial.row, binds_groups(&denial.detail))).collect();
     assert_eq!(binding, [("V9", false), ("V10", true)]);
 }
 

@@ -17,7 +17,7 @@ fn denials(old: &Value, new: &Value, at: &str) -> Vec<Denial> {
     let at = at.parse::<Timestamp>().unwrap();
     let judged =
         in_change(Some(old), &stamped(old, new), "alice", |change| judge(&Change { now: at, ..change.clone() }));
-    judged.denials.into_iter().map(|denial| denial.said).collect()
+    judged.denials.into_iter().map(|denial| denial.detail).collect()
 }
 
 #[test]
@@ -88,14 +88,14 @@ fn the_ways_out_of_a_sleep_work() {
 fn the_ways_to_a_deletion_work() {
     for expiry in ["2026-11-23T18:00:00Z", "2026-11-21T18:00:00Z", "soon"] {
         let near = annotate(keys::CERTIFICATES_EXPIRE_AT, expiry);
-        let refused = deletion(near.clone()).denials.remove(0).said.message;
+        let refused = deletion(near.clone()).denials.remove(0).detail.message;
         assert!(refused.contains("first with kubectl hibernate resume cluster/abc --wait, then delete"), "{refused}");
         let ways = annotations(&refused);
         assert_eq!(ways, [note(keys::ALLOW_DELETE, "true")], "{refused}");
         assert!(deletion(edited(&near, &ways)).allows(), "{expiry}");
         assert!(deletion(edited(&near, &[note(keys::POWER_STATE, "Running")])).allows(), "{expiry}");
     }
-    let warned = deletion(json!({})).warnings.pop().unwrap().said;
+    let warned = deletion(json!({})).warnings.pop().unwrap().detail;
     assert!(warned.ends_with("wake the cluster first to be sure"), "{warned}");
     assert!(deletion(annotate(keys::POWER_STATE, "Running")).warnings.is_empty());
 }

@@ -210,15 +210,15 @@ fn a_retry_that_cannot_start_any_more_leaves_no_claim() {
 #[test]
 fn what_never_had_a_target_does_not_succeed() {
     let undo = json!({ "action": "Restore", "restoreOf": { "name": "night", "uid": "gone" } });
-    for (spec, said) in [(json!({}), "selects no targets"), (undo, "has a record of rollout night with UID gone")] {
+    for (spec, detail) in [(json!({}), "selects no targets"), (undo, "has a record of rollout night with UID gone")] {
         let mut hub = Hub::of(&spec, &[]);
         hub.settle();
         assert_eq!(hub.phase(), RolloutPhase::Waiting);
-        assert!(hub.message().contains(said), "{}", hub.message());
+        assert!(hub.message().contains(detail), "{}", hub.message());
         hub.rollout.spec.not_after.0 = hub.now;
         hub.settle();
         assert_eq!(hub.phase(), RolloutPhase::Finished);
-        assert!(hub.message().contains(said), "{}", hub.message());
+        assert!(hub.message().contains(detail), "{}", hub.message());
     }
 }
 

@@ -17,7 +17,7 @@ fn machines(launched: i64, why: Option<&str>) -> Vec<Instance> {
 #[test]
 fn a_machine_that_was_started_in_this_wake_and_is_stopped_again_is_a_failure_in_the_clouds_words() {
     let running = ("True", reason::RUNNING);
-    for (case, ready, launched, why, said) in [
+    for (case, ready, launched, why, detail) in [
         ("not started yet in this wake", ("False", WAITING), 31, Some(WHY), WAITING),
         ("started with it", ("False", WAITING), 30, Some(WHY), FAILED),
         ("started in it", ("False", WAITING), 5, Some(WHY), FAILED),
@@ -27,8 +27,8 @@ fn a_machine_that_was_started_in_this_wake_and_is_stopped_again_is_a_failure_in_
     ] {
         let cluster = waking(ready);
         let plan = decide(&facts(&cluster).listed(machines(launched, why)));
-        assert_eq!((says(&plan).2, plan.actions.as_slice()), (said, [start(&["i-0"])].as_slice()), "{case}");
-        if said == FAILED {
+        assert_eq!((says(&plan).2, plan.actions.as_slice()), (detail, [start(&["i-0"])].as_slice()), "{case}");
+        if detail == FAILED {
             let words = why.unwrap_or("the cloud gives no reason");
             let words = format!("Failed to start machines: i-0: StoppedAgain: {words} (more detail");
             assert!(message(&plan).starts_with(&words), "{case}: {}", message(&plan));
@@ -56,14 +56,14 @@ fn the_clouds_words_stand_until_the_machine_runs() {
     let cluster = waking(("False", FAILED));
     let given_up = facts(&cluster).listed(machines(10, Some(WHY))).given_up(Verb::Start);
     assert_eq!(given_up.len(), 1);
-    for (case, seconds_ago, states, said) in [
+    for (case, seconds_ago, states, detail) in [
         ("on its way again", 2, [Pending, Running], FAILED),
         ("it runs, another does not yet", 2, [Running, Pending], WAITING),
         ("what was in an earlier wake", 40, [Pending, Running], WAITING),
     ] {
         let tried = LastAttempt { given_up: given_up.clone(), ..attempt(Verb::Start, seconds_ago, None, 1) };
         let plan = decide(&Facts { tried: Some(tried), ..facts(&cluster).machines_are(&states) });
-        assert_eq!((says(&plan).2, plan.actions.len()), (said, 0), "{case}");
+        assert_eq!((says(&plan).2, plan.actions.len()), (detail, 0), "{case}");
     }
 }
 
@@ -72,7 +72,7 @@ fn the_clouds_words_stand_until_the_machine_runs() {
 #[test]
 fn a_machine_of_a_running_cluster_that_was_started_is_awaited() {
     let cluster = waking(("True", reason::RUNNING));
-    for (case, tried, states, said) in [
+    for (case, tried, states, detail) in [
         ("started just now", Some(1), [Pending, Running], WAITING),
         ("it runs", Some(1), [Running, Running], reason::RUNNING),
         ("the start was that of the wake", Some(7200), [Pending, Running], reason::RUNNING),
@@ -80,6 +80,6 @@ fn a_machine_of_a_running_cluster_that_was_started_is_awaited() {
     ] {
         let tried = tried.map(|seconds_ago| attempt(Verb::Start, seconds_ago, None, 0));
         let plan = decide(&Facts { tried, ..facts(&cluster).machines_are(&states) });
-        assert_eq!((says(&plan).2, plan.actions.len()), (said, 0), "{case}");
+        assert_eq!((says(&plan).2, plan.actions.len()), (detail, 0), "{case}");
     }
 }

@@ -93,8 +93,8 @@ fn spot_machines_into_sleep() {
         assert_eq!(decide(&with(&cluster, machines)).actions, actions, "{case}");
     }
     let plan = decide(&with(&cluster, &[(CP, Stopping), (ONCE, Running)]));
-    let said = "; one-time spot instances cannot be stopped and are terminated at the end: i-1";
-    assert!(progress(&plan).ends_with(said), "{}", progress(&plan));
+    let detail = "; one-time spot instances cannot be stopped and are terminated at the end: i-1";
+    assert!(progress(&plan).ends_with(detail), "{}", progress(&plan));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn machines_between_two_states_are_no_failure_unless_it_lasts() {
         Some(attempt(Verb::Stop, 1, Some(failure), failures))
     };
     let cluster = asleep(("False", reason::STOPPING));
-    for (kind, failures, said) in [
+    for (kind, failures, detail) in [
         (CloudErrorKind::InTransit, 1, "WaitingForMachinesToStop"),
         (CloudErrorKind::InTransit, 3, "WaitingForMachinesToStop"),
         (CloudErrorKind::InTransit, 4, reason::FAILED_TO_STOP),
@@ -139,7 +139,7 @@ fn machines_between_two_states_are_no_failure_unless_it_lasts() {
         let mut facts = with(&cluster, &[(CP, Running)]);
         facts.tried = failed(kind, failures);
         let plan = decide(&facts);
-        assert_eq!((says(&plan).0, plan.actions.len()), (said, 0), "{kind} {failures}: held back in any case");
+        assert_eq!((says(&plan).0, plan.actions.len()), (detail, 0), "{kind} {failures}: held back in any case");
     }
     assert_eq!(backoff(CloudErrorKind::InTransit, 1), Duration::from_secs(3));
 }

@@ -32,7 +32,7 @@ pub(super) fn any_cluster() -> impl Strategy<Value = ClusterDeployment> {
     let keys = vec![RECONCILE_PAUSE, POWERSTATE_PAUSE, FAKE_CLUSTER, "other"];
     (state, word(), word(), any::<[bool; 3]>(), prop::sample::select(keys)).prop_map(
         |(state, h, r, [installed, deleted, conditions], key)| {
-            let mut found = if conditions { told(cluster(state), h, r) } else { cluster(state) };
+            let mut found = if conditions { noted(cluster(state), h, r) } else { cluster(state) };
             found.spec.installed = installed || !deleted;
             found.metadata.deletion_timestamp = (deleted && installed).then(|| Time(at(0)));
             annotated(found, key, "true")
@@ -124,7 +124,7 @@ proptest! {
         order in Just([0usize, 1, 2, 3]).prop_shuffle(), begin in any_states(), recreate: bool,
     ) {
         let lifecycle = if recreate { Lifecycle::Recreate } else { Lifecycle::StopStart };
-        let mut cluster = told(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
+        let mut cluster = noted(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
         let mut states: Vec<_> = begin.into_iter().filter(|state| !matches!(state, Terminated | ShuttingDown)).chain([Running; 4]).take(4).collect();
         for round in 0..16 {
             let machine = |(n, state): (usize, &InstanceState)| Instance::new(format!("i-{n}"), *state);

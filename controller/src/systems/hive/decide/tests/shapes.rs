@@ -74,7 +74,7 @@ fn a_machine_in_an_unknown_state_never_counts_as_asleep_and_holds_a_wake_up_for_
 
     let waking = |seconds| {
         began(
-            told(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), ("False", "WaitingForMachines")),
+            noted(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), ("False", "WaitingForMachines")),
             seconds,
         )
     };
@@ -84,7 +84,7 @@ fn a_machine_in_an_unknown_state_never_counts_as_asleep_and_holds_a_wake_up_for_
     assert_eq!((needs(&recreated(&early, machines())), says(&plan).2), (None, "WaitingForMachines"));
     assert_eq!(progress(&plan).1, "1 of 2 instances are not running: m-1 (ERROR)");
 
-    let late = told(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), ("False", "WaitingForMachines"));
+    let late = noted(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), ("False", "WaitingForMachines"));
     let late = Facts { now: at(300), ..recreated(&late, machines()) };
     assert_eq!(needs(&late), Some(Need::Spoke), "the wake goes on");
     let nodes = [(true, 299, true), (false, -3600, false)];
@@ -103,17 +103,17 @@ fn what_a_transition_leaves_behind_is_removed_once_its_end_is_on_the_object() {
         facts(cluster).found(Lifecycle::Recreate, Listing { instances, owed: true, ..Listing::default() })
     };
     let running = || vec![Instance::new("m-0", Running)];
-    let (reached, told) = (waking(("False", "WaitingForClusterOperators")), waking(("True", reason::RUNNING)));
+    let (reached, noted) = (waking(("False", "WaitingForClusterOperators")), waking(("True", reason::RUNNING)));
     let plan = decide(&owed(&reached, running()).nodes_are(AWAKE, &[]));
     assert_eq!((says(&plan).2, plan.actions.len(), plan.recheck), (reason::RUNNING, 0, Recheck::After(Duration::ZERO)));
-    let plan = decide(&owed(&told, running()));
+    let plan = decide(&owed(&noted, running()));
     assert_eq!((plan.actions, plan.recheck), (vec![Action::Settle], Recheck::After(OWED)));
-    let plan = decide(&recreated(&told, running()));
+    let plan = decide(&recreated(&noted, running()));
     assert_eq!((plan.actions, plan.recheck), (vec![], Recheck::After(Settings::default().steady)), "nothing is owed");
 
-    let (reached, told) = (asleep(("False", reason::STOPPING)), asleep(("True", reason::HIBERNATING)));
+    let (reached, noted) = (asleep(("False", reason::STOPPING)), asleep(("True", reason::HIBERNATING)));
     assert_eq!(decide(&owed(&reached, vec![recorded("m-0")])).actions, []);
-    assert_eq!(decide(&owed(&told, vec![recorded("m-0")])).actions, [Action::Settle]);
+    assert_eq!(decide(&owed(&noted, vec![recorded("m-0")])).actions, [Action::Settle]);
 }
 
 #[test]

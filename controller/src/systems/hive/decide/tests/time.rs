@@ -33,7 +33,7 @@ fn awake_since(seconds: i64) -> ClusterDeployment {
 }
 
 fn fresh(power_state: &str) -> ClusterDeployment {
-    told(cluster(power_state), ("Unknown", "Initialized"), ("Unknown", "Initialized"))
+    noted(cluster(power_state), ("Unknown", "Initialized"), ("Unknown", "Initialized"))
 }
 
 fn fake(cluster: ClusterDeployment) -> ClusterDeployment {
@@ -50,13 +50,13 @@ fn sets(to: Power, because: &str) -> Vec<Action> {
 
 #[test]
 fn azure_without_infrastructure_is_unsupported() {
-    for (row, value, said) in [("7", "true", "Unsupported"), ("12d", "false", "Stopping")] {
+    for (row, value, detail) in [("7", "true", "Unsupported"), ("12d", "false", "Stopping")] {
         let mut cluster = fresh("Hibernating");
         cluster.spec.platform.other.insert("azure".into(), serde_json::json!({"region": "westeurope"}));
         let cluster = annotated(cluster, INFRA_DISABLED, value);
         let plan = decided(&cluster, Sync::Applied, None);
-        assert_eq!(says(&plan).0, said, "row {row}");
-        if said == "Unsupported" {
+        assert_eq!(says(&plan).0, detail, "row {row}");
+        if detail == "Unsupported" {
             assert_eq!(plan.status.unwrap().hibernating.unwrap().message, "Infrastructure disabled by annotation");
         }
     }
@@ -64,8 +64,8 @@ fn azure_without_infrastructure_is_unsupported() {
 
 #[test]
 fn row_9_waits_for_the_cluster_sync_but_not_for_ever() {
-    let running = told(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
-    let slept = told(cluster("Running"), ("True", reason::HIBERNATING), ("False", reason::STOPPING_OR_HIBERNATING));
+    let running = noted(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
+    let slept = noted(cluster("Running"), ("True", reason::HIBERNATING), ("False", reason::STOPPING_OR_HIBERNATING));
     let missing = |seconds: i64| Sync::Missing(at(-seconds));
     for (case, cluster, sync, waits) in [
         ("sleep, just missed", installed(running.clone(), HOUR), missing(0), true),
@@ -94,9 +94,9 @@ fn row_9_waits_for_the_cluster_sync_but_not_for_ever() {
 
 #[test]
 fn rows_10_and_12a_sync_sets() {
-    let running = told(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
-    let held = told(cluster("Hibernating"), ("False", reason::SYNC_SETS_NOT_APPLIED), ("True", reason::RUNNING));
-    for (row, cluster, sync, said) in [
+    let running = noted(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
+    let held = noted(cluster("Hibernating"), ("False", reason::SYNC_SETS_NOT_APPLIED), ("True", reason::RUNNING));
+    for (row, cluster, sync, detail) in [
         ("12a", installed(running.clone(), 9 * MINUTE), Sync::NotApplied, "SyncSetsNotApplied"),
         ("12a over", installed(running.clone(), 10 * MINUTE), Sync::NotApplied, "Stopping"),
         ("12a without a timestamp", running.clone(), Sync::NotApplied, "Stopping"),
@@ -105,7 +105,7 @@ fn rows_10_and_12a_sync_sets() {
         ("10", installed(held.clone(), 9 * MINUTE), Sync::Applied, "SyncSetsApplied"),
         ("12a and fake", fake(installed(held, MINUTE)), Sync::NotApplied, "SyncSetsNotApplied"),
     ] {
-        assert_eq!(says(&decided(&cluster, sync, None)).0, said, "row {row}");
+        assert_eq!(says(&decided(&cluster, sync, None)).0, detail, "row {row}");
     }
     let young = installed(fresh("Hibernating"), 8 * MINUTE);
     let plan = decided(&young, Sync::NotApplied, None);
@@ -113,8 +113,8 @@ fn rows_10_and_12a_sync_sets() {
     let status = plan.status.unwrap();
     assert_eq!(status.hibernating.unwrap().message, "Cluster SyncSets have not been applied");
     assert_eq!(status.power_state, Some("SyncSetsNotApplied"));
-    let told = told(fresh("Hibernating"), ("False", reason::SYNC_SETS_APPLIED), ("True", reason::RUNNING));
-    assert_eq!(says(&decided(&told, Sync::Applied, None)).0, "Stopping", "after row 10 the sleep begins");
+    let noted = noted(fresh("Hibernating"), ("False", reason::SYNC_SETS_APPLIED), ("True", reason::RUNNING));
+    assert_eq!(says(&decided(&noted, Sync::Applied, None)).0, "Stopping", "after row 10 the sleep begins");
 }
 
 /// Section 7, `TestHibernateAfter`.
@@ -123,7 +123,7 @@ fn row_11_hibernate_after() {
     let due = |plan: &Plan| {
         !plan.actions.is_empty() && plan.actions == sets(Power::Hibernating, "hibernateAfter 8h0m0s has passed")
     };
-    let unsupported = told(cluster("Running"), ("False", reason::UNSUPPORTED), ("True", reason::RUNNING));
+    let unsupported = noted(cluster("Running"), ("False", reason::UNSUPPORTED), ("True", reason::RUNNING));
     let pool = |mut cluster: ClusterDeployment, claim: Option<&str>, claimed: Option<i64>| {
         cluster.spec.cluster_pool_ref = Some(ClusterPoolReference {
             pool_name: "pool".into(),
@@ -160,7 +160,7 @@ fn row_11_hibernate_after() {
         assert_eq!(due(&plan), expired, "{case}: {plan:?}");
         assert_eq!(plan.due.map(|due| i64::try_from(due.as_secs()).unwrap()), left, "{case}");
     }
-    let paused = told(cluster("Running"), ("Unknown", "PowerStatePaused"), ("Unknown", "PowerStatePaused"));
+    let paused = noted(cluster("Running"), ("Unknown", "PowerStatePaused"), ("Unknown", "PowerStatePaused"));
     let plan = decided(&after(installed(paused, 10 * HOUR)), Sync::Applied, None);
     assert_eq!(says(&plan).2, "StartingMachines", "after a pause the cluster is looked at first");
 }
@@ -181,8 +181,8 @@ fn row_12a_comes_before_row_12c() {
     assert_eq!(needs(&Facts { sync: Sync::NotApplied, ..facts(&instant) }), None, "no cloud and no spoke");
     let plan = decide(&Facts { sync: Sync::NotApplied, ..facts(&instant) });
     assert_eq!(plan.actions, sets(Power::Hibernating, "hibernateAfter 1m0s has passed"));
-    let told = fake(sleeps_after(installed(fresh("Hibernating"), HOUR), "1m"));
-    let plan = decide(&facts(&told));
+    let noted = fake(sleeps_after(installed(fresh("Hibernating"), HOUR), "1m"));
+    let plan = decide(&facts(&noted));
     assert_eq!((says(&plan).2, message(&plan)), ("Hibernating", "Fake cluster is stopped"), "without a cloud");
 }
 
@@ -257,7 +257,7 @@ fn what_cannot_be_read_holds() {
         let plan = decide(&facts(&cluster).machines_are(&[Running]));
         (plan.actions.is_empty(), plan.notice.map(|notice| notice.message).unwrap_or_default())
     };
-    for (key, value, held, said) in [
+    for (key, value, held, detail) in [
         (keys::PROTECTED, "true", true, "hibernateAfter has passed, but annotation hibernate.sh/protected is true"),
         (keys::PROTECTED, "yes\u{202e}", true, "protected is yes, neither true nor false, and counts as true"),
         (keys::PROTECTED, "false", false, ""),
@@ -271,7 +271,7 @@ fn what_cannot_be_read_holds() {
     ] {
         let (is_held, message) = due(key, value);
         assert_eq!(is_held, held, "{key} {value}");
-        assert!(message.contains(said), "{key} {value}: {message}");
+        assert!(message.contains(detail), "{key} {value}: {message}");
     }
 }
 
@@ -285,7 +285,7 @@ fn what_takes_too_long_is_told_and_tried_slowly() {
             condition.last_transition_time = Some(Time(at(-minutes * MINUTE)));
         }
         waking = began(waking, minutes * MINUTE);
-        let told = [&stopping, &waking].map(|cluster| {
+        let noted = [&stopping, &waking].map(|cluster| {
             let plan =
                 decide(&facts(cluster).machines_are(&[shared::cloud::InstanceState::Stopping, Stopped, Running]));
             let awaited = plan.status.unwrap().progress.unwrap();
@@ -295,7 +295,7 @@ fn what_takes_too_long_is_told_and_tried_slowly() {
             assert_eq!(warned, awaited.message.starts_with("for more than "), "{awaited:?}");
             warned
         });
-        assert_eq!(told, late, "after {minutes} minutes");
+        assert_eq!(noted, late, "after {minutes} minutes");
     }
 }
 
@@ -335,7 +335,7 @@ fn somebody_starts_a_machine_of_a_sleeping_cluster() {
         assert!(
             plan.notice.is_some_and(|n| n.warning && n.reason == "StartedWhileAsleep" && n.message.contains("i-0"))
         );
-        let told = plan.status.unwrap().patch(&cluster, at(0)).unwrap().to_string();
-        assert!(told.contains(PROGRESS));
+        let noted = plan.status.unwrap().patch(&cluster, at(0)).unwrap().to_string();
+        assert!(noted.contains(PROGRESS));
     }
 }

@@ -6,11 +6,11 @@ use shared::cloud::InstanceState::Running;
 use super::*;
 
 /// An operator with a Lease that was renewed so many seconds ago; the wake began 30 s ago.
-fn leased(name: &str, seconds_ago: i64, moved: bool) -> OperatorLook {
-    OperatorLook { name: name.into(), unwell: vec![], leased: true, sign_of_life: Some(at(-seconds_ago)), moved }
+fn leased(name: &str, seconds_ago: i64, moved: bool) -> OperatorObservation {
+    OperatorObservation { name: name.into(), unwell: vec![], leased: true, sign_of_life: Some(at(-seconds_ago)), moved }
 }
 
-fn with(cluster: &ClusterDeployment, operators: Vec<OperatorLook>, well_since: Option<i64>) -> Plan {
+fn with(cluster: &ClusterDeployment, operators: Vec<OperatorObservation>, well_since: Option<i64>) -> Plan {
     let mut facts = facts(cluster).machines_are(&[Running, Running]).nodes_are(AWAKE, &[]);
     if let Some(Ok(spoke)) = &mut facts.spoke {
         spoke.operators = operators;
@@ -23,10 +23,10 @@ fn with(cluster: &ClusterDeployment, operators: Vec<OperatorLook>, well_since: O
 fn operators_that_prove_that_they_live_are_believed_without_a_pause() {
     let nodes = waking(("False", "WaitingForNodes"));
     let operators = waking(("False", "WaitingForClusterOperators")); // for a minute
-    let silent = OperatorLook { leased: false, ..leased("dns", 3600, false) };
-    let ill = OperatorLook { unwell: vec!["Degraded=True".into()], ..leased("etcd", 1, false) };
+    let silent = OperatorObservation { leased: false, ..leased("dns", 3600, false) };
+    let ill = OperatorObservation { unwell: vec!["Degraded=True".into()], ..leased("etcd", 1, false) };
     let etcd = |seconds_ago, moved| vec![leased("etcd", seconds_ago, moved)];
-    let and = |more: &OperatorLook| vec![leased("etcd", 1, false), more.clone()];
+    let and = |more: &OperatorObservation| vec![leased("etcd", 1, false), more.clone()];
     let (waits, signs) = ("WaitingForClusterOperators", "SignsOfLife");
     for (case, cluster, found, well_since, power_state, awaited) in [
         ("all alive, settled", &nodes, etcd(1, false), Some(3), reason::RUNNING, "Running"),
@@ -79,18 +79,18 @@ fn a_lease_that_stays_old_holds_the_wake_up_for_the_pause_only() {
 #[test]
 fn a_node_whose_machine_is_gone_does_not_hold_the_wake_up_for_ever() {
     let cluster = waking(("False", "WaitingForNodes"));
-    for (minutes, power_state, told) in [(4, "WaitingForNodes", false), (6, reason::RUNNING, true)] {
+    for (minutes, power_state, noted) in [(4, "WaitingForNodes", false), (6, reason::RUNNING, true)] {
         let cluster = began(cluster.clone(), 60 * minutes);
         let mut facts = facts(&cluster).machines_are(&[Running, Running]).nodes_are(AWAKE, &[]);
         if let Some(Ok(spoke)) = &mut facts.spoke {
             spoke.operators.clear();
-            let ghost = NodeLook { name: "scaled-away".into(), ready: false, ..spoke.nodes[0].clone() };
+            let ghost = NodeObservation { name: "scaled-away".into(), ready: false, ..spoke.nodes[0].clone() };
             spoke.nodes.push(ghost);
         }
         let plan = decide(&facts);
         assert_eq!(says(&plan).2, power_state, "after {minutes} minutes");
         let notice = plan.notice.filter(|n| n.reason == "NodesWithoutMachines" && n.message.contains("scaled-away"));
-        assert_eq!(notice.is_some(), told);
+        assert_eq!(notice.is_some(), noted);
     }
     let old = began(cluster, 600);
     let plan = decide(&facts(&old).machines_are(&[Running, Running]).nodes_are([(false, -900, false); 2], &[]));

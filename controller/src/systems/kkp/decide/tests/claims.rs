@@ -374,7 +374,7 @@ fn a_restored_cluster_says_how_it_can_wake_and_the_advice_works() {
 fn a_held_cluster_keeps_its_phase_and_goes_on_when_the_advice_is_followed() {
     // Of a Cluster that was restored with its record, without its status.
     let restored = Some((OURS.0, "u-2/2026-11-22T18:00:00Z"));
-    for (said, paused) in [
+    for (detail, paused) in [
         (None, None),
         (None, Some(OURS)),
         (None, restored),
@@ -382,11 +382,11 @@ fn a_held_cluster_keeps_its_phase_and_goes_on_when_the_advice_is_followed() {
         (Some(Phase::Dehydrated), Some(OURS)),
     ] {
         let mut cluster = up_to_date();
-        confirm(&mut cluster, said);
+        confirm(&mut cluster, detail);
         if let Some(named) = paused {
             pause(&mut cluster, named);
         }
-        let phase = said.or(paused.map(|_| Phase::Dehydrated));
+        let phase = detail.or(paused.map(|_| Phase::Dehydrated));
         let mut record = record("u-2", Phase::Dehydrated);
         for _ in 0..2 {
             let Standing::Held(report, under_way) = standing(&cluster, Some(Ok(&record))) else { panic!("not held") };
@@ -399,7 +399,7 @@ fn a_held_cluster_keeps_its_phase_and_goes_on_when_the_advice_is_followed() {
                 (report.reason.as_str(), report.message.contains("set its field uid to \"u-1\"")),
                 ("RecordForeign", phase.is_some())
             );
-            assert_eq!(report.dehydrated, said == Some(Phase::Dehydrated));
+            assert_eq!(report.dehydrated, detail == Some(Phase::Dehydrated));
             super::world::say(&mut cluster, Some(report));
             assert_eq!(super::super::phase(&cluster), phase);
         }

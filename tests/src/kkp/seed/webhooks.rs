@@ -181,7 +181,7 @@ mod tests {
             (&awake, cluster("eu", "1.99.0", true), Some(403)),
             (&cluster("eu", "1.20.0", true), cluster("eu", "1.20.0", true), None), // no longer on offer, and not changed
             (&awake, cluster("eu", "1.34.1", false), Some(403)),
-            (&cluster("us", "1.34.1", true), cluster("us", "1.34.1", true), Some(400)),
+            (&cluster("asia", "1.34.1", true), cluster("asia", "1.34.1", true), Some(400)),
         ] {
             assert_eq!(refusal(old, &new, &settings).map(|(code, _)| code), code, "{new}");
         }

@@ -7,14 +7,15 @@ mod power;
 pub(crate) mod recover;
 mod rollout;
 mod status;
-mod version;
 
+use serde_json::json;
 use shared::power::Power;
 use shared::target::Kinds;
 
 use crate::cli::recover::{Recover, RecoverArgs};
-use crate::cli::{ActArgs, Cli, Command, HubArgs, SleepArgs};
+use crate::cli::{ActArgs, Cli, Command, HubArgs, SleepArgs, VersionArgs, VersionOutput};
 use crate::error::{Exit, Problem};
+use crate::output;
 
 /// Runs the command.
 ///
@@ -36,7 +37,7 @@ pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
         }
         Some(Command::InstallAlias(args)) => install_alias::install(args).map(|()| Exit::Done),
         Some(Command::Version(args)) => {
-            version::run(args);
+            version(args);
             Ok(Exit::Done)
         }
         Some(Command::Completion(args)) => completion::install(args).map(|()| Exit::Done),
@@ -57,6 +58,18 @@ async fn change(kinds: Kinds, action: Power, args: &ActArgs, force: bool, hub: &
         power::run(kinds, action, args, force, hub).await
     } else {
         rollout::create::run(kinds, action, args, force, hub).await
+    }
+}
+
+/// Prints the version of this program. Asks no server.
+fn version(args: &VersionArgs) {
+    let version = concat!("v", env!("CARGO_PKG_VERSION"));
+    let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
+    let all = json!({ "clientVersion": { "gitVersion": version, "platform": platform } });
+    match args.output {
+        None => output::line(&format!("kubectl-hibernate {version} ({platform})")),
+        Some(VersionOutput::Json) => output::text(&output::json(&all)),
+        Some(VersionOutput::Yaml) => output::text(&output::yaml(&all)),
     }
 }
 

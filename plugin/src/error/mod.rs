@@ -4,8 +4,8 @@ mod exit;
 mod recover;
 mod rollout;
 mod select;
-mod wait;
 
+use std::time::Duration;
 use std::{fmt, io};
 
 use shared::target::TargetError;
@@ -14,8 +14,8 @@ pub(crate) use self::exit::Exit;
 pub(crate) use self::recover::FdbError;
 pub(crate) use self::rollout::RolloutError;
 pub(crate) use self::select::{ResolveError, UsageError};
-pub(crate) use self::wait::WaitError;
 use crate::api::error::{ConfigError, HubError};
+use crate::cli::duration::elapsed;
 use crate::cli::time::TimeError;
 
 /// A target that could not be served.
@@ -130,5 +130,33 @@ impl Problem {
 impl From<ConfigError> for Problem {
     fn from(error: ConfigError) -> Self {
         Self::Hub(error.into())
+    }
+}
+
+/// Why waiting ended before the target reached the state asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WaitError {
+    #[error("timed out after {}: {state}", elapsed(*.after))]
+    TimedOut { after: Duration, state: String },
+    #[error("stopped waiting after {}: {why}", elapsed(*.after))]
+    Lost { after: Duration, why: String },
+    /// A rollout has ended, and not every target was started.
+    #[error("over after {}: {why}", elapsed(*.after))]
+    Over { after: Duration, why: String, exit: Exit },
+}
+
+impl WaitError {
+    /// The exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::TimedOut { .. } => Exit::TimedOut,
+            Self::Lost { .. } => Exit::Error,
+            Self::Over { exit, .. } => *exit,
+        }
+    }
+
+    /// The object was deleted.
+    pub(crate) fn deleted(after: Duration) -> Self {
+        Self::Lost { after, why: "it does not exist any more".to_owned() }
     }
 }

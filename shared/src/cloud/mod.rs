@@ -4,7 +4,6 @@
 //! instances, or it deletes them and makes them again from a durable record, which it keeps in a [`Ledger`]. Decisions
 //! see the same [`Inventory`] either way.
 
-mod cluster;
 mod driver;
 mod errors;
 mod instance;
@@ -12,10 +11,39 @@ mod inventory;
 mod ledger;
 mod lifecycle;
 
-pub use self::cluster::{ClusterRef, Target};
+use std::sync::Arc;
+
 pub use self::driver::{Driver, Listing, Priority};
 pub use self::errors::{CloudError, CloudErrorKind, Outcome, Refusal};
 pub use self::instance::{Instance, InstanceState, Spot};
 pub use self::inventory::Inventory;
 pub use self::ledger::{Entry, Ledger, LedgerError, NoLedger};
 pub use self::lifecycle::{Lifecycle, Limits, Profile, ProviderIds, Verb};
+
+/// What a platform needs to find a cluster's machines. A platform reads the fields that it knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClusterRef {
+    /// Namespace of the target on the hub.
+    pub namespace: String,
+    /// Name of the target on the hub.
+    pub name: String,
+    /// Prefix and tag of everything the cluster has in its cloud.
+    pub infra_id: String,
+    /// Region, such as `us-east-1`; empty on platforms without regions.
+    pub region: String,
+    /// Project or subscription, where the credentials do not imply it.
+    pub project: Option<String>,
+    /// Resource group (Azure, IBM Cloud).
+    pub resource_group: Option<String>,
+    /// Name of the cloud: the entry of `clouds.yaml` (OpenStack), or a sovereign cloud (Azure).
+    pub cloud: Option<String>,
+}
+
+/// A cluster, and where its durable record is kept.
+#[derive(Clone)]
+pub struct Target {
+    /// The cluster.
+    pub cluster: ClusterRef,
+    /// Its record. Drivers of the stop/start lifecycle never touch it.
+    pub ledger: Arc<dyn Ledger>,
+}

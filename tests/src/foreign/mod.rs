@@ -1,11 +1,11 @@
 //! Definitions of foreign kinds, made from our own types where there are any. They are never part of an installation.
 
+mod fdb;
 #[cfg(test)]
 mod tests;
 
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
-use shared::fdb::api::FoundationDBCluster;
 use shared::hive::api::{ClusterDeployment, ClusterSync};
 
 /// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, `ClusterSync` and `ClusterPool`, OpenShift's
@@ -21,7 +21,7 @@ pub(crate) fn definitions() -> Vec<Value> {
         open("hive.openshift.io/v1", "ClusterPool", "cp", &scaled(".spec.size", ".status.size")),
         open("cluster.x-k8s.io/v1beta1", "MachineDeployment", "md", &scaled(".spec.replicas", ".status.replicas")),
         open("cluster.k8s.io/v1alpha1", "MachineDeployment", "md", &scaled(".spec.replicas", ".status.replicas")),
-        fdb_cluster(),
+        fdb::cluster(),
     ]
 }
 
@@ -76,19 +76,6 @@ fn open(version: &str, kind: &str, short: &str, subresources: &Value) -> Value {
 
 fn of_cluster(mut definition: Value) -> Value {
     definition["spec"]["scope"] = json!("Cluster");
-    definition
-}
-
-/// With what upstream's has beyond our type: its defaults, and what an ID is like.
-fn fdb_cluster() -> Value {
-    let mut definition = without_required_spec(as_upstream(json!(FoundationDBCluster::crd())));
-    let spec = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
-    spec["skip"]["default"] = json!(false);
-    spec["automationOptions"]["properties"]["removalMode"]["default"] = json!("Zone");
-    spec["automationOptions"]["properties"]["synchronizationMode"]["default"] = json!("local");
-    for list in ["processGroupsToRemove", "processGroupsToRemoveWithoutExclusion"] {
-        spec[list]["items"] = json!({"type": "string", "maxLength": 63, "pattern": r"^(([\w-]+)-(\d+)|\*)$"});
-    }
     definition
 }
 

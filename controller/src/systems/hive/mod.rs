@@ -12,7 +12,6 @@ mod observe;
 mod ownership;
 mod preflight;
 mod report;
-mod rollouts;
 mod spokes;
 mod state;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use shared::cloud::Inventory;
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS, ip_override, url_override};
 use shared::hive::conditions::{ACTIVE_OVERRIDE, READY};
 use shared::spoke::{Spoke, SpokeError, Upgrade};
-use shared::text::sanitize_chain;
+use shared::text::{sanitize_chain, sanitize_to};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -20,7 +20,10 @@ use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{Hub, System, clock};
 use crate::spoke::reader::SpokeClient;
 use crate::spoke::{self, Network, Route, Scope, SpokeWatch, kubeconfig};
+use crate::systems::rollout::{Member, Verdict};
 
+/// Longest reason of a deferral in characters.
+const MAX_REASON: usize = 200;
 /// How often spot Machines are listed while Nodes are awaited.
 const SPOT_PERIOD: Duration = Duration::from_secs(30);
 
@@ -154,4 +157,20 @@ fn address(cluster: &ClusterDeployment, version: Option<String>) -> SpokeAddress
 /// says that it is active; else `None`, the kubeconfig's own.
 fn active_url(cluster: &ClusterDeployment) -> Option<&str> {
     url_override(cluster).filter(|_| cluster.is_true(ACTIVE_OVERRIDE))
+}
+
+impl Member for ClusterDeployment {
+    async fn objection(&self, hub: &Hub, network: &Network) -> Verdict {
+        let client = match client(hub, network, self).await {
+            Ok((client, _)) => client,
+            // The hub did not give the kubeconfig: that says nothing about the cluster.
+            Err(error @ SpokeError::Failed(_)) => return Err(error),
+            Err(error) => return Ok(Some(sanitize_to(&sanitize_chain(&error), MAX_REASON))),
+        };
+        Ok(match spoke::upgrade(&client).await {
+            Upgrade::Idle => None,
+            Upgrade::Progressing(what) => Some(sanitize_to(&format!("it is being upgraded: {what}"), MAX_REASON)),
+            Upgrade::Unknown => Some("its API server does not answer: a sleep could interrupt an upgrade".to_owned()),
+        })
+    }
 }

@@ -12,14 +12,17 @@ mod observe;
 mod patches;
 mod preflight;
 mod report;
-mod rollouts;
 mod seed;
 mod slots;
 mod store;
+/// A rollout needs nothing of a Cluster besides its row: the preflight and the drain of a sleep are this system's.
+impl Member for Cluster {}
+
 #[cfg(test)]
 mod tests;
 mod user;
 
+use crate::systems::rollout::Member;
 use std::time::Duration;
 
 use jiff::Timestamp;

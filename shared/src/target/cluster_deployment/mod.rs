@@ -1,7 +1,6 @@
 //! Hive's `ClusterDeployment`: intent is `spec.powerState`, state is in Hive's conditions and `status.powerState`.
 
-mod hibernate_after;
-mod instances;
+mod details;
 mod intent;
 mod progress;
 mod view;
@@ -63,11 +62,11 @@ impl Lifecycle for ClusterDeployment {
     fn describe(&self, record: Record) -> Record {
         let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         Record {
-            instances: instances::of(self),
+            instances: details::instances(self),
             platform: text(self.spec.platform.name()),
             region: self.spec.platform.region().map(str::to_owned),
             hibernate_after: self.spec.hibernate_after.clone(),
-            fires_at: hibernate_after::fires_at(self),
+            fires_at: details::fires_at(self),
             ..record
         }
     }

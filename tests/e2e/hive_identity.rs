@@ -25,6 +25,7 @@ async fn a_second_object_moves_no_machine_of_the_first_and_takes_over_once_that_
     first.wait_for_power_state("Running", SOON).await?;
     tokio::time::sleep(Duration::from_secs(1)).await; // times of objects are whole seconds
     let thief = second(&world, "thief", &first, None).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let twin = second(&world, "owner-twin", &first, Some(first.namespace())).await?;
 
     thief.sleep().await?;

@@ -190,7 +190,7 @@ async fn plan_shows_the_order_and_what_waits() -> Result<()> {
         );
         for (args, code, part) in [
             (&["plan", "--all", "-n", &ns, "--canary", "no"][..], 1, "--canary no: not among the 3 targets"),
-            (&["plan", "cluster/x", "--paused"], 2, "omit the options for a rollout"),
+            (&["plan", "deploy/x", "--paused"], 2, "omit the options for a rollout"),
         ] {
             let ran = world.plugin(args).await?;
             ran.says(code, &[part])?;

@@ -19,7 +19,8 @@ fn status(phase: &str, counts: &Value) -> Value {
 
 /// What is written in turn, the exit code, and a part of the last message. `null` deletes the rollout.
 fn ends() -> Vec<(Vec<Value>, i32, &'static str)> {
-    let all = json!({ "Succeeded": 2, "AlreadyInState": 1, "Failed": 0, "Pending": 0, "Progressing": 0 });
+    let all =
+        json!({ "Succeeded": 2, "AlreadyInState": 1, "Failed": 0, "Deferred": 0, "Pending": 0, "Progressing": 0 });
     vec![
         (
             vec![

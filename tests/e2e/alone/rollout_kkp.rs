@@ -4,14 +4,15 @@
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::annotation::keys as common;
 use shared::annotation::mark::{Mark, Outcome};
 use shared::kkp::keys;
+use shared::rollout::api::PowerRollout;
 use shared::rollout::status::RolloutPhase;
-use testbed::{KkpCluster, KkpOptions, Options, Program, Timings, World, apply, eventually};
+use testbed::{KkpCluster, KkpOptions, Options, Program, Timings, World, apply};
 
 use crate::kkp_common::{SOON, start_with};
 use crate::rollout_common::Rollout;
@@ -24,10 +25,10 @@ async fn mark(cluster: &KkpCluster) -> Result<Option<Mark>> {
     Ok(found.annotations().get(common::ROLLOUT).and_then(|text| Mark::parse(text)))
 }
 
-/// Lets a Pod of the user cluster stay, whoever deletes it, or go.
-async fn keep_pod(cluster: &KkpCluster, finalizers: Value) -> Result<()> {
+/// Gives every Pod of the user cluster these finalizers: with one it stays, whoever deletes it.
+async fn finalize_pods(cluster: &KkpCluster, finalizers: Value) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(cluster.user(), "shop");
-    for pod in pods.list(&ListParams::default()).await?.items.into_iter().take(1) {
+    for pod in pods.list(&ListParams::default()).await? {
         let patch = Patch::Merge(json!({ "metadata": { "finalizers": finalizers } }));
         pods.patch(&pod.name_any(), &PatchParams::default(), &patch).await?;
     }
@@ -56,15 +57,17 @@ async fn ten_clusters_sleep_behind_a_canary_that_failed_its_drain_and_an_undo_wa
     let made = ids.iter().enumerate().map(|(at, id)| world.kkp(id, options(at)));
     let clusters = try_join_all(made).await?;
     let canary = &clusters[0];
-    keep_pod(canary, json!([FINALIZER])).await?;
-    world.start(&start_with(&["--kkp-settle", "3s", "--kkp-limit", "drain=5s"])).await?;
+    finalize_pods(canary, json!([FINALIZER])).await?;
+    world.start(&start_with(&["--kkp-settle", "3s", "--kkp-limit", "drain=20s"])).await?;
 
-    // By the plugin, as a person does it.
+    // What the plugin would create.
     let line =
-        ["hibernate", "--all", "cluster", "--max-concurrency", "5", "--canary", "c0", "--yes", "--not-after", "4h"];
-    let created = world.plugin(&[&line[..], &["-o", "name"]].concat()).await?.ok()?;
-    let name = created.trim().split_once('/').context("a name")?.1.to_owned();
-    let sleep = Rollout { api: Api::all(hub.clone()), name };
+        ["--all", "cluster", "--max-concurrency", "5", "--canary", "c0", "--yes", "--not-after", "tomorrow 08:00"];
+    let draft = world.plugin(&[&line[..], &["--dry-run=client", "-o", "json"]].concat()).await?.ok()?;
+    let mut draft: PowerRollout = serde_json::from_str(&draft)?;
+    draft.spec.min_success_time = Some("1s".to_owned()); // a canary soaks for two minutes by default
+    let api: Api<PowerRollout> = Api::all(hub.clone());
+    let sleep = Rollout { name: api.create(&PostParams::default(), &draft).await?.name_any(), api };
     let spec = sleep.get().await?.spec;
     ensure!(spec.targets.kind == "Cluster" && spec.targets.all && spec.max_targets == 10, "{spec:?}");
     let status = sleep.until_phase(RolloutPhase::Halted).await?;
@@ -75,12 +78,7 @@ async fn ten_clusters_sleep_behind_a_canary_that_failed_its_drain_and_an_undo_wa
         ensure!(mark(cluster).await?.is_none(), "nothing starts behind a canary that failed");
     }
 
-    keep_pod(canary, json!(null)).await?;
-    eventually(SOON, "the end of the claim", async || {
-        ensure!(mark(canary).await?.is_some_and(|mark| mark.ended.is_some()));
-        Ok(())
-    })
-    .await?;
+    finalize_pods(canary, json!(null)).await?;
     sleep.set(json!({ "retryFailed": 1 })).await?;
     let status = sleep.until_phase(RolloutPhase::Succeeded).await?;
     ensure!((status.total, status.counts.get("Succeeded")) == (Some(10), Some(&10)), "{status:?}");

@@ -202,7 +202,12 @@ impl TargetKind {
     /// When the object does not match its schema.
     pub fn record(&self, object: &Value) -> Result<Record, TargetError> {
         let target = (self.read)(object)?;
-        Ok(target.describe(Record::of(&self.kind, target.view(&[]))))
+        let mut record = Record::of(&self.kind, target.view(&[]));
+        if !self.has_schedule {
+            // No controller follows these annotations on such a kind.
+            (record.wake_at, record.hold_awake_until, record.hold_awake_by) = (None, None, None);
+        }
+        Ok(target.describe(record))
     }
 }
 

@@ -156,6 +156,27 @@ fn a_trial_is_the_same_patch_for_any_version() {
     assert_eq!(CLUSTER_DEPLOYMENT.trial_patch(&asleep, None, Timestamp::UNIX_EPOCH), None);
 }
 
+/// Anyone can write these annotations on any object; a sleep or a hold that no controller ends is not shown.
+#[test]
+fn only_a_kind_with_a_schedule_shows_one() {
+    let annotations = json!({
+        keys::WAKE_AT: "2026-11-22T06:00:00Z", keys::HOLD_AWAKE_UNTIL: "2026-11-22T07:00:00Z", keys::HOLD_AWAKE_BY: "bob",
+    });
+    let pods = json!({ "metadata": {}, "spec": { "containers": [] } });
+    for (row, spec) in [
+        (&CLUSTER_DEPLOYMENT, json!({ "baseDomain": "d", "clusterName": "demo", "platform": {} })),
+        (&KKP_CLUSTER, json!({ "humanReadableName": "demo", "version": "1.34.1", "cloud": { "dc": "eu" } })),
+        (&workload::DEPLOYMENT, json!({ "selector": {}, "template": pods })),
+        (&cron_job::CRON_JOB, json!({ "schedule": "@daily", "jobTemplate": { "spec": { "template": pods } } })),
+        (&SANDBOX, json!({})),
+    ] {
+        let object = json!({ "metadata": { "name": "demo", "annotations": annotations }, "spec": spec });
+        let record = row.record(&object).unwrap();
+        let shown = [record.wake_at, record.hold_awake_until, record.hold_awake_by].map(|text| text.is_some());
+        assert_eq!(shown, [row.has_schedule; 3], "{}", row.kind.kind);
+    }
+}
+
 /// Everything that commands ask of a row, asked of a kind that has no namespace.
 #[test]
 fn a_cluster_scoped_kind_is_one_row_and_one_module() {

@@ -2,6 +2,7 @@
 //!
 //! This module depends on neither the system that manages the spoke nor the cloud it runs on.
 
+pub mod fields;
 pub mod kinds;
 pub mod machine;
 

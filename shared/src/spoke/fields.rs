@@ -1,0 +1,242 @@
+//! Fields of the objects of a spoke that a rule of their own reads: labels and annotations with known keys, and lists of
+//! which one conclusion is kept.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny};
+
+use crate::kkp::keys;
+use crate::visit::{self, List, Map, text};
+
+/// Label of a Node with the UID of its Machine, by machine-controller.
+pub const OWNED_BY: &str = "machine-controller/owned-by";
+/// Annotation of a static Pod.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Label of a bootstrap token with the namespace and the name of its `MachineDeployment`.
+pub const TOKEN_OF: &str = "machinedeployment.k8s.io/name";
+/// Annotation by which OpenShift says until when the certificate in a Secret is valid: no certificate has to be read.
+pub const NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
+/// Label of Machines on spot instances; its value is empty.
+pub const INTERRUPTIBLE: &str = "machine.openshift.io/interruptible-instance";
+
+/// The labels and annotations that are read. Others are skipped.
+const KEYS: &[&str] = &[
+    OWNED_BY,
+    MIRROR,
+    TOKEN_OF,
+    NOT_AFTER,
+    INTERRUPTIBLE,
+    keys::AUTOSCALER[0],
+    keys::AUTOSCALER[1],
+    keys::DEHYDRATED_AUTOSCALER[0],
+    keys::DEHYDRATED_AUTOSCALER[1],
+    keys::SKIP_EVICTION,
+    keys::CORDONED,
+    keys::DEHYDRATED_REPLICAS,
+];
+
+/// The labels or annotations of one object, as far as they are read.
+#[derive(Clone, Debug, Default)]
+pub struct Few(Vec<(&'static str, String)>);
+
+impl Few {
+    /// The value of one, if the object has it.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(found, _)| *found == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether the object has one.
+    pub fn contains_key(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+}
+
+impl<'a> FromIterator<(&'a str, String)> for Few {
+    fn from_iter<I: IntoIterator<Item = (&'a str, String)>>(all: I) -> Self {
+        let known = |(key, value): (&str, String)| Some((known(key)?, value));
+        Self(all.into_iter().filter_map(known).collect())
+    }
+}
+
+fn known(key: &str) -> Option<&'static str> {
+    KEYS.iter().find(|known| **known == key).copied()
+}
+
+impl<'de> Deserialize<'de> for Few {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Map {
+            kept: Self::default(),
+            wanted: |Known(key)| key.is_some(),
+            take: |few: &mut Self, Known(key), value| match key {
+                Some(key) if few.contains_key(key) => Err(format!("duplicate field `{key}`")),
+                key => {
+                    few.0.extend(key.map(|key| (key, value)));
+                    Ok(())
+                }
+            },
+        })
+    }
+}
+
+/// A key, if it is one of those that are read.
+struct Known(Option<&'static str>);
+
+impl<'de> Deserialize<'de> for Known {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_identifier(text("a key", |key| Ok(Self(known(key)))))
+    }
+}
+
+/// Longest name that Kubernetes allows.
+const MAX_NAME: usize = 253;
+
+/// A name, a UID or a version: they are kept in many a place.
+pub(super) fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    visit::short(deserializer, MAX_NAME)
+}
+
+/// Reads a list of which only something is kept.
+fn fold<'de, T, A, D>(deserializer: D, take: fn(&mut A, T)) -> Result<A, D::Error>
+where
+    T: Deserialize<'de>,
+    A: Default,
+    D: Deserializer<'de>,
+{
+    deserializer.deserialize_seq(List { kept: A::default(), most: usize::MAX, take })
+}
+
+/// When the status of an object was last written.
+pub(super) fn status_written<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Write {
+        subresource: Option<String>,
+        time: Option<Timestamp>,
+    }
+
+    fold(deserializer, |newest: &mut Option<Timestamp>, write: Write| {
+        *newest = (*newest).max(write.time.filter(|_| write.subresource.as_deref() == Some("status")));
+    })
+}
+
+/// A condition of any object.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Condition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// When it was last confirmed.
+    pub last_heartbeat_time: Option<Timestamp>,
+}
+
+/// The condition Ready.
+pub(super) fn ready<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Condition>, D::Error> {
+    fold(deserializer, |ready: &mut Option<Condition>, one: Condition| {
+        if one.type_ == "Ready" && ready.is_none() {
+            *ready = Some(one);
+        }
+    })
+}
+
+/// Whether a Job is done, however it ended.
+pub(super) fn is_done<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    fold(deserializer, |done: &mut bool, one: Condition| {
+        *done |= matches!(one.type_.as_str(), "Complete" | "Failed") && one.status == "True";
+    })
+}
+
+/// The taint of a cordoned Node.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Whether a Pod tolerates the taint of a cordoned Node.
+pub(super) fn tolerates_cordon<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Toleration {
+        key: Option<String>,
+        operator: Option<String>,
+        effect: Option<String>,
+    }
+
+    fold(deserializer, |tolerates: &mut bool, one: Toleration| {
+        let covers = match one.key.as_deref() {
+            None | Some("") => one.operator.as_deref() == Some("Exists"),
+            Some(key) => key == UNSCHEDULABLE,
+        };
+        *tolerates |= covers && one.effect.as_deref().is_none_or(|effect| matches!(effect, "" | "NoSchedule"));
+    })
+}
+
+/// Whether a Pod has a claim.
+pub(super) fn has_claim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Volume {
+        persistent_volume_claim: Option<IgnoredAny>,
+        ephemeral: Option<IgnoredAny>,
+    }
+
+    fold(deserializer, |has: &mut bool, one: Volume| {
+        *has |= one.persistent_volume_claim.is_some() || one.ephemeral.is_some();
+    })
+}
+
+/// Last words of the labels whose value is one Node: `kubernetes.io/hostname`, and the topologies of drivers with disks
+/// of Nodes.
+const OF_ONE_NODE: &[&str] = &["hostname", "host", "node", "nodename", "node-name", "nodeid", "node-id"];
+
+/// Whether the affinity of a volume names its Nodes: each of its terms does, by label or by field.
+pub(super) fn names_nodes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Affinity {
+        required: Option<Required>,
+    }
+
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Required {
+        #[serde(rename = "nodeSelectorTerms", deserialize_with = "all_name_nodes")]
+        all_name_nodes: bool,
+    }
+
+    Ok(Option::<Affinity>::deserialize(deserializer)?
+        .and_then(|one| one.required)
+        .is_some_and(|one| one.all_name_nodes))
+}
+
+fn all_name_nodes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Term {
+        #[serde(deserialize_with = "is_by_node")]
+        match_expressions: bool,
+        #[serde(deserialize_with = "is_by_node")]
+        match_fields: bool,
+    }
+
+    // Terms, and those that name Nodes.
+    let count = |(terms, named): &mut (usize, usize), one: Term| {
+        *terms += 1;
+        *named += usize::from(one.match_expressions || one.match_fields);
+    };
+    let (terms, named) = fold(deserializer, count)?;
+    Ok(terms > 0 && named == terms)
+}
+
+fn is_by_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Requirement {
+        key: String,
+        operator: String,
+    }
+
+    fold(deserializer, |is: &mut bool, one: Requirement| {
+        let last = one.key.rsplit('/').next().unwrap_or_default();
+        *is |= one.operator == "In" && (OF_ONE_NODE.contains(&last) || one.key == "metadata.name");
+    })
+}

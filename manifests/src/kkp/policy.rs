@@ -162,8 +162,9 @@ fn validations() -> Vec<Validation> {
         deny(
             "variables.resource != 'clusters' || !variables.isStatus || variables.sameStatus",
             format!(
-                "{CONTROLLER} may change only the conditions {}, {} and {} of a Cluster's status",
+                "{CONTROLLER} may change only the conditions {}, {}, {} and {} of a Cluster's status",
                 keys::DEHYDRATED,
+                keys::AWAKE,
                 data::PREFLIGHT,
                 data::STATE
             ),

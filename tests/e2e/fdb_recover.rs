@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 const MODES: [UpdateMode; 2] = [UpdateMode::Update, UpdateMode::Apply];
 
 fn mode(update_mode: UpdateMode) -> FdbOptions {
-    FdbOptions { settings: Settings { update_mode, ..Settings::fast() }, ..untimed() }
+    FdbOptions { settings: Settings { update_mode, ..Settings::default() }, ..untimed() }
 }
 
 /// The command line that recovers a held group, but for the program.

@@ -207,7 +207,7 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
     let masters = pkcs10(&name, &["system:masters"], Vec::new());
     let grouped = [BOOTSTRAPPER_GROUPS, &["example.org:friends"]].concat();
     let grouped = client_as(&world, &bootstrapper(), &grouped).await;
-    // One for each part of a request that the API server writes; each rule has its rows in `shared::spoke::csr`.
+    // One for each part of a request that the API server writes; each rule has its rows in `controller::spoke::csr`.
     expect(ask(&boot, "kubernetes.io/kube-apiserver-client", CLIENT_USAGES, &good).await, "wrong_signer");
     expect(ask(&boot, CLIENT, CLIENT_USAGES, &stranger).await, "unknown_node");
     expect(ask(&boot, CLIENT, CLIENT_USAGES, &masters).await, "wrong_organization");

@@ -312,6 +312,20 @@ async fn a_connection_with_requests_is_kept() -> Result<()> {
 }
 
 #[tokio::test]
+async fn one_connection_too_many_closes_the_one_that_was_idle_for_the_longest_time() -> Result<()> {
+    let server = start(Limits { connections: 2, ..LIMITS })?;
+    let first = server.connect().await?;
+    let (mut sender, _) = speak(server.connect().await?).await?;
+    assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
+    let third = server.connect().await?;
+    timeout(Duration::from_secs(5), closed(first)).await?;
+    assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK, "the one with requests is kept");
+    let _fourth = server.connect().await?;
+    timeout(Duration::from_secs(5), closed(third)).await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_idle_connection_that_makes_way_is_closed_in_order() -> Result<()> {
     let server = start(Limits { connections: 1, ..LIMITS })?;
     let (mut sender, connection) = speak(server.connect().await?).await?;

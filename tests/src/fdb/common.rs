@@ -188,7 +188,7 @@ pub async fn fdbcli(world: &World, db: &FdbCluster, id: &str, command: &str) -> 
 
 /// The default database with an operator that writes by server-side apply.
 pub fn applied() -> FdbOptions {
-    FdbOptions { settings: Settings { update_mode: UpdateMode::Apply, ..Settings::fast() }, ..untimed() }
+    FdbOptions { settings: Settings { update_mode: UpdateMode::Apply, ..Settings::default() }, ..untimed() }
 }
 
 /// The pass after a sleep that has sent the second round of DELETEs, for Pod and claim alike.

@@ -79,7 +79,7 @@ impl Default for FdbOptions {
             localities: true,
             annotations: BTreeMap::new(),
             patch: Value::Null,
-            settings: Settings::fast(),
+            settings: Settings::default(),
         }
     }
 }
@@ -108,13 +108,6 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self::fast()
-    }
-}
-
-impl Settings {
-    /// For tests: a minute is three seconds.
-    pub fn fast() -> Self {
         Self {
             update_mode: UpdateMode::Update,
             pass_delay: Delay::default(),

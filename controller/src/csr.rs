@@ -11,7 +11,7 @@ use serde_json::json;
 use shared::annotation::keys;
 use shared::spoke::kinds::{CertificateRequest, Lease, Machine, NodeName};
 use shared::spoke::machine::NAMESPACE;
-use shared::text::{name_some, sanitize, sanitize_chain};
+use shared::text::{list, sanitize, sanitize_chain};
 use tracing::{debug, info};
 
 use crate::spoke::csr::{self, Cluster, Counts, Csr, Decision, Kind, Limits, Verdict, Window, is_undecided};
@@ -121,7 +121,7 @@ impl Pass {
             let node = news.node.as_deref().unwrap_or_default();
             format!("{} ({} of {node})", news.csr, news.kind)
         };
-        let (number, names) = (approved.len(), name_some(approved.iter().map(name), 5));
+        let (number, names) = (approved.len(), list(approved.iter().map(name)));
         (number > 0).then(|| format!("approved {number} certificate requests: {names}"))
     }
 
@@ -129,7 +129,7 @@ impl Pass {
     /// Requests that the next pass checks anyway are left out.
     pub fn left(&self) -> Option<String> {
         let left = self.news.iter().filter(|news| news.needs_somebody());
-        let names = name_some(left.map(|news| format!("{} ({})", news.csr, news.reason)), 5);
+        let names = list(left.map(|news| format!("{} ({})", news.csr, news.reason)));
         (!names.is_empty()).then(|| format!("not approved: {names}"))
     }
 }

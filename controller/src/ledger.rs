@@ -54,7 +54,7 @@ impl Ledger for SecretLedger {
             let Some(secret) = found else { return Ok(None) };
             let version = secret.resource_version().unwrap_or_default();
             let bytes = secret.data.and_then(|mut data| data.remove(KEY));
-            // Somebody else's, or damaged: a record that cannot be read must not pass for one that does not exist.
+            // Another writer's, or damaged: a record that cannot be read must not pass for one that does not exist.
             match bytes.map(|ByteString(bytes)| String::from_utf8(bytes)) {
                 Some(Ok(text)) => Ok(Some(Entry { text, version })),
                 _ => Err(LedgerError::Failed(format!("Secret {} has no text in key {KEY}", self.name))),

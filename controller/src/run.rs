@@ -221,7 +221,7 @@ fn drivers(args: &Args, identity: &str, hub: &Hub) -> Drivers {
     Drivers::new(hub.clone(), &args.clouds, &process)
 }
 
-/// Where the hub is, with calls that end: the default would retry for minutes and wait for ever.
+/// Where the hub is, with calls that end: the default would retry for minutes and wait forever.
 async fn config(args: &Args) -> Result<Config, Failure> {
     let mut config = match &args.kubeconfig {
         None => Config::infer().await.map_err(|error| Failure::Hub(error.into()))?,

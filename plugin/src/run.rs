@@ -30,7 +30,7 @@ pub fn main() -> ExitCode {
             if error.use_stderr() {
                 return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
             }
-            output::observation(printed);
+            output::record(printed);
             return ExitCode::from(printed_out(Exit::Done, false) as u8);
         }
     };

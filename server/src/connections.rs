@@ -145,7 +145,7 @@ impl Drop for Slot {
 }
 
 /// A request that has no answer yet. From the end of its body on it protects its connection: before, a client could
-/// hold a connection for ever by bodies that it never sends.
+/// hold a connection forever by bodies that it never sends.
 #[derive(Debug)]
 pub(crate) struct Begun {
     slot: Arc<Slot>,

@@ -136,7 +136,7 @@ fn deleted<T>(request: &Request<'_>, read: fn(&str) -> serde_json::Result<T>) ->
 fn overlooked<K: Judged>(request: &Request<'_>, context: &Context<'_>, judgement: Judgement) -> Judgement {
     let covers = |groups| context.settings.exempt.covers(&request.user(), groups);
     judgement.overlooked(|denial| match K::exempts(denial) {
-        Exempts::Nobody => false,
+        Exempts::None => false,
         Exempts::Users => covers(None),
         Exempts::UsersAndGroups => covers(request.user_info.groups),
     })

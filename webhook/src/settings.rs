@@ -41,8 +41,8 @@ impl Settings {
 /// Who is exempt from a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exempts {
-    /// Nobody.
-    Nobody,
+    /// No user.
+    None,
     /// Users on the list.
     Users,
     /// Users on the list, and members of the groups on the list.
@@ -88,7 +88,7 @@ impl Judged for kkp::Cluster {
 
 impl Judged for rollout::Rollout {
     fn exempts(_: &Denial) -> Exempts {
-        Exempts::Nobody
+        Exempts::None
     }
 
     fn settings(_: &Settings) -> &() {

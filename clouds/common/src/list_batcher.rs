@@ -83,7 +83,6 @@ where
 
 #[cfg(test)]
 mod tests {
-
     use futures::FutureExt;
     use futures::future::join_all;
     use parking_lot::Mutex;

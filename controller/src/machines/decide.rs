@@ -9,7 +9,8 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 use shared::cloud::{InstanceState, Inventory, ProviderIds};
-use shared::spoke::kinds::{INTERRUPTIBLE, Machine};
+use shared::spoke::fields::INTERRUPTIBLE;
+use shared::spoke::kinds::Machine;
 
 /// Annotation: a Machine that is deleted is not drained first. There is no kubelet left that could do it.
 pub const EXCLUDE_NODE_DRAINING: &str = "machine.openshift.io/exclude-node-draining";
@@ -44,7 +45,7 @@ fn is_lost(machine: &Machine, ids: ProviderIds, alive: &HashSet<&str>, resume_st
 #[cfg(test)]
 mod tests {
     use shared::cloud::{Instance, Listing, Profile, Spot};
-    use shared::spoke::kinds::Few;
+    use shared::spoke::fields::Few;
 
     use super::*;
 

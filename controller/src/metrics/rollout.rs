@@ -28,7 +28,6 @@ struct InState {
 type Counted = (RolloutPhase, BTreeMap<String, u32>);
 
 /// Rollouts and their targets.
-#[derive(Default)]
 pub struct RolloutMetrics {
     rollouts: Family<InPhase, Gauge>,
     targets: Family<InState, Gauge>,

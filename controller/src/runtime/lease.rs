@@ -36,7 +36,7 @@ impl Claim {
         clock::since_boot().is_some_and(|now| millis(now) < self.until.load(Ordering::Acquire))
     }
 
-    /// One that holds for ever.
+    /// One that never expires.
     #[cfg(test)]
     pub fn held() -> Self {
         let claim = Self::default();

@@ -40,7 +40,7 @@ use serde::de::DeserializeOwned;
 pub use self::error::{Class, ReconcileError, Reconciled};
 pub use self::hub::{Handle, Hub, Scoped};
 pub use self::kind::{Follower, PerTerm, Term, group, run};
-pub use self::target::{Key, Target, hash};
+pub use self::target::{Key, Target, fingerprint, hash};
 pub use self::write::{Moved, WriteError, classify};
 
 /// An object of a watched kind, or what of it could be read.

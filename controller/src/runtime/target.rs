@@ -77,7 +77,7 @@ pub(super) struct Held {
 }
 
 /// What people write on an object. Status writes, such as our own, do not change it.
-pub(super) fn fingerprint(meta: &ObjectMeta) -> u64 {
+pub fn fingerprint(meta: &ObjectMeta) -> u64 {
     let is_deleted = meta.deletion_timestamp.is_some();
     hash(&(&meta.uid, meta.generation, is_deleted, &meta.annotations, &meta.labels))
 }

@@ -17,7 +17,7 @@ use tower::BoxError;
 
 use super::backoff::{Backoff, Streak};
 
-/// How long the hub may take to begin its answer. Without a timeout a watch would wait for ever behind a load balancer
+/// How long the hub may take to begin its answer. Without a timeout a watch would wait forever behind a load balancer
 /// that accepts connections without a server behind it, while another client renews the Lease.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 

@@ -206,8 +206,8 @@ where
                 streams.push(self.events::<Lease>(listing, Change::Lease));
                 streams.push(self.requests(listing));
                 if operators {
-                    let mut detail = said_no_operators.clone();
-                    let ended = async move { detail.wait_for(|detail| *detail).await.map(drop) }.boxed();
+                    let mut no_operators = said_no_operators.clone();
+                    let ended = async move { no_operators.wait_for(|none| *none).await.map(drop) }.boxed();
                     let events = self.events::<ClusterOperator>(listing, Change::Operator);
                     let events = events.map(|seen| match seen {
                         Err(error) if is_no_such_kind(&error) => Ok(Change::NoOperators),

@@ -31,7 +31,7 @@ pub(crate) async fn load(args: &HubArgs) -> Result<Config, ConfigError> {
         Some(kubeconfig) => from_kubeconfig(kubeconfig, &files, args).await?,
         None if args.server.is_some() => from_kubeconfig(Kubeconfig::default(), "(none)", args).await?,
         None if pod::is_meant(args) => pod::config(args)?,
-        None => return Err(ConfigError::Missing { observed_at: files }),
+        None => return Err(ConfigError::Missing { searched: files }),
     };
     config.default_namespace = namespace(args.namespace.as_deref(), &config.default_namespace);
     let origin = if args.token.is_some() { "--token" } else { "the kubeconfig's user" };
@@ -66,8 +66,8 @@ fn kubeconfig(args: &HubArgs) -> Result<(Option<Kubeconfig>, String), ConfigErro
 fn merged(paths: &[PathBuf]) -> Result<(Option<Kubeconfig>, String), ConfigError> {
     let existing: Vec<&PathBuf> = paths.iter().filter(|path| path.exists()).collect();
     if existing.is_empty() {
-        let observed_at = if paths.is_empty() { "$HOME".to_owned() } else { names(paths.iter()) };
-        return Ok((None, observed_at));
+        let searched = if paths.is_empty() { "$HOME".to_owned() } else { names(paths.iter()) };
+        return Ok((None, searched));
     }
     let files = names(existing.iter().copied());
     let mut merged = Kubeconfig::default();
@@ -303,8 +303,8 @@ users:
             let (kubeconfig, _) = merged(&paths).unwrap();
             assert_eq!(kubeconfig.unwrap().current_context.as_deref(), expected, "{paths:?}");
         }
-        let (kubeconfig, observed_at) = merged(std::slice::from_ref(&missing)).unwrap();
-        assert_eq!((kubeconfig.is_none(), observed_at), (true, missing.display().to_string()));
+        let (kubeconfig, searched) = merged(std::slice::from_ref(&missing)).unwrap();
+        assert_eq!((kubeconfig.is_none(), searched), (true, missing.display().to_string()));
     }
 
     #[test]

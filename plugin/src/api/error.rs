@@ -13,8 +13,8 @@ pub(crate) enum ConfigError {
     Read { path: PathBuf, source: KubeconfigError },
     #[error("cannot merge kubeconfigs {paths}: {source}")]
     Merge { paths: String, source: KubeconfigError },
-    #[error("no kubeconfig: looked at {observed_at}; give --kubeconfig, set KUBECONFIG, or give --server and --token")]
-    Missing { observed_at: String },
+    #[error("no kubeconfig: looked at {searched}; give --kubeconfig, set KUBECONFIG, or give --server and --token")]
+    Missing { searched: String },
     #[error("kubeconfig {file} has no current context: `kubectl config use-context`, or give --context ({known})")]
     NoContext { file: String, known: String },
     #[error("{what} {name:?} does not exist in kubeconfig {file} ({known})")]
@@ -60,7 +60,7 @@ pub(crate) enum HubError {
     Forbidden { object: String, message: String },
     #[error("the hub {url} does not accept the credentials (401 Unauthorized): they may have expired, log in again")]
     Unauthorized { url: Arc<str> },
-    /// Somebody wrote in between.
+    /// Another client wrote in between: a conflict.
     #[error("{object}: {message}")]
     Conflict { object: String, message: String },
     /// The resourceVersion of a watch or of a page is too old.

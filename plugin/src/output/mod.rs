@@ -29,17 +29,17 @@ pub(crate) fn line(text: &str) {
 
 /// Prints a line to stdout whose untrusted parts are sanitized already, and whose colours stay.
 pub(crate) fn coloured(line: &str) {
-    observation(writeln!(stdout(), "{line}"));
+    record(writeln!(stdout(), "{line}"));
 }
 
 /// Prints text that ends its own lines to stdout, as it is: JSON and YAML are exact and complete.
 pub(crate) fn text(text: &str) {
     let mut out = stdout();
-    observation(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+    record(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
 /// Records the outcome of a write to stdout.
-pub(crate) fn observation(written: io::Result<()>) {
+pub(crate) fn record(written: io::Result<()>) {
     let Err(error) = written else { return };
     UNREAD.store(true, Ordering::Relaxed);
     if !is_broken_pipe(&error) {

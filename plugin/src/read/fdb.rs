@@ -10,10 +10,18 @@ use crate::api::error::HubError;
 use crate::api::exec::POD;
 use crate::api::{Hub, Resource};
 use crate::error::Problem;
-use crate::recover::Facts;
+use crate::recover::{Facts, Kept};
 
 pub(crate) static CLAIM: Kind = Kind::namespaced("", &["v1"], "PersistentVolumeClaim", "persistentvolumeclaims");
 pub(crate) static SERVICE: Kind = Kind::namespaced("", &["v1"], "Service", "services");
+
+/// The kind of an object that a recovery holds.
+pub(crate) fn kind_of(kept: Kept) -> &'static Kind {
+    match kept {
+        Kept::Pvc => &CLAIM,
+        Kept::Service => &SERVICE,
+    }
+}
 
 /// A cluster and what belongs to it, read at one time.
 pub(crate) struct DatabaseSnapshot {

@@ -15,6 +15,9 @@ use crate::output;
 use crate::select::target::Target;
 use crate::wait::answer::follow;
 
+/// How long an answer is waited for before a change. A controller reads the user cluster for it, which takes a few
+/// seconds.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// After this long the user reads what is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 

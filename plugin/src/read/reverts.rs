@@ -12,6 +12,7 @@ use shared::text::sanitize_to;
 use crate::api::error::HubError;
 use crate::api::{Hub, Resource, text};
 use crate::output;
+use crate::recover::object::label;
 use crate::select::resolve::CONCURRENCY;
 use crate::select::target::Target;
 
@@ -170,10 +171,6 @@ fn scales(scaler: &Value, target: &Target) -> bool {
 fn controllers(object: &Value) -> impl Iterator<Item = &Value> {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     owners.into_iter().flatten().filter(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
-}
-
-fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object.get("metadata")?.get("labels")?.get(key)?.as_str()
 }
 
 fn short(name: &str) -> String {

@@ -39,7 +39,6 @@ pub struct Place {
 }
 
 /// Why a recovery is not begun.
-#[allow(missing_docs, reason = "the message says what each field is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No such group.
@@ -66,7 +65,7 @@ pub enum Refusal {
     /// An ID that no Pod name can be made of.
     #[error("{0} is not an ID that the operator gives (PREFIX-CLASS-NUMBER): cannot derive its Pod and volume from it")]
     OddId(String),
-    /// Somebody else has the operator skip it.
+    /// Another client has the operator skip it.
     #[error("{}", skipped(.place, *.held))]
     Skipped { place: Place, held: bool },
     /// Our own annotation was edited.

@@ -11,7 +11,7 @@ use super::record::{Held, Record};
 
 /// Classes that are excluded by their addresses besides their locality.
 const LOG_CLASSES: &[&str] = &["log", "transaction"];
-/// Seconds that `fdbcli` may take: an unavailable database makes it wait for ever.
+/// Seconds that `fdbcli` may take: an unavailable database makes it wait forever.
 pub const TIMEOUT: u32 = 10;
 
 /// What the operator's keys in the database begin with unless the spec says otherwise.

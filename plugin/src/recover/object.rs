@@ -6,14 +6,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use shared::annotation::format;
 
-fn text<'a>(object: &'a Value, path: &str) -> &'a str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Its name.
-pub fn name(object: &Value) -> &str {
-    text(object, "/metadata/name")
-}
+pub(crate) use crate::api::name_of as name;
+use crate::api::text;
 
 /// Its uid.
 pub fn uid(object: &Value) -> &str {

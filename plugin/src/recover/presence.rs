@@ -25,7 +25,6 @@ pub struct Missing {
 }
 
 /// Why a recovery cannot be finished.
-#[allow(missing_docs, reason = "the message says what each field is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unrecoverable {
     /// The volume has gone in the middle of it.

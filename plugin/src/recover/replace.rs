@@ -52,7 +52,6 @@ pub struct Candidate {
 }
 
 /// Why it cannot be said who goes.
-#[allow(missing_docs, reason = "the message says what each field is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplaceError {
     /// There would be too many, and no group replaced the removed ones.

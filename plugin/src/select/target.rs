@@ -1,7 +1,7 @@
 //! A target that was found.
 
 use serde_json::Value;
-use shared::target::{Record, TargetError, TargetKind};
+use shared::target::{Change, Confirmation, Record, TargetError, TargetKind};
 
 use crate::api::error::HubError;
 use crate::api::{Hub, Resource, text};
@@ -65,6 +65,12 @@ impl Target {
             (Some(companion), Beside::Missing) => companion.describe(&self.object, None, record),
             _ => record,
         })
+    }
+
+    /// How this change is confirmed, if it is a sleep that needs it.
+    pub(crate) fn confirmation(&self, change: &Change) -> Option<&'static dyn Confirmation> {
+        let Change::Patch { patch, .. } = change else { return None };
+        self.row.confirmation.filter(|confirmation| confirmation.is_needed(patch))
     }
 
     /// The name for messages.

@@ -22,7 +22,7 @@ const GRACE: SignedDuration = SignedDuration::from_secs(5);
 /// How often the clock is looked at while nothing changes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How it is with a rollout, for somebody who waits for its end.
+/// The state of a rollout, for a client that waits for its end.
 ///
 /// | phase | targets | outcome |
 /// |---|---|---|

@@ -146,9 +146,9 @@ impl Cluster {
     /// The namespace of the control plane. A status that names one without KKP's prefix is ignored: everything in that
     /// namespace would be scaled to 0.
     pub fn control_plane_namespace(&self) -> String {
-        let detail = self.status.as_ref().map(|status| status.namespace_name.as_str());
-        let detail = detail.filter(|name| name.starts_with(NAMESPACE_PREFIX));
-        detail.map_or_else(|| format!("{NAMESPACE_PREFIX}{}", self.name_any()), str::to_owned)
+        let name = self.status.as_ref().map(|status| status.namespace_name.as_str());
+        let name = name.filter(|name| name.starts_with(NAMESPACE_PREFIX));
+        name.map_or_else(|| format!("{NAMESPACE_PREFIX}{}", self.name_any()), str::to_owned)
     }
 
     /// Where the record of a sleep is, for people.

@@ -1,7 +1,7 @@
 //! What a sleep changed, in a `ConfigMap` of the cluster's namespace: written before the first destructive act.
 //!
 //! Other accounts may write that `ConfigMap`, too. The record names the Cluster that it belongs to, and how far a sleep
-//! has come is what our condition on that Cluster says (`decide::standing`). A recorded count is never replaced by a
+//! has come is what our condition on that Cluster says (the controller's `decide::standing`). A recorded count is never replaced by a
 //! lower one: whoever records twice sees what the first time left behind.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -218,7 +218,7 @@ pub fn sleep_of_another(cluster: &Cluster) -> Option<(&str, &str)> {
 
 /// The sleep that a pause with our reason names: the UID of its Cluster, and since when.
 fn named_sleep(cluster: &Cluster) -> Option<(&str, &str)> {
-    let sleep = cluster.metadata.annotations.as_ref()?.get(PAUSED_BY_SLEEP)?.rsplit_once('/');
+    let sleep = cluster.annotation(PAUSED_BY_SLEEP)?.rsplit_once('/');
     sleep.filter(|_| cluster.spec.pause && has_our_reason(cluster))
 }
 

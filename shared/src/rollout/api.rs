@@ -49,9 +49,9 @@ pub(super) const MAX_MEMBERS: u32 = 50_000;
         .message("notAfter must be later than notBefore"),
     validation = Rule::new("!has(self.notBefore) || ((!has(self.wakeAt) || timestamp(self.notBefore) < timestamp(self.wakeAt)) && (!has(self.holdAwakeUntil) || timestamp(self.notBefore) < timestamp(self.holdAwakeUntil)))")
         .message("wakeAt and holdAwakeUntil must be later than notBefore"),
-    validation = Rule::new(by_scope("self.targets.kind", "!has(self.targets.namespaceSelector) && (!has(self.targets.names) || self.targets.names.all(t, !has(t.__namespace__))) && (!has(self.groups) || self.groups.all(g, !has(g.names) || g.names.all(t, !has(t.__namespace__))))", "(!has(self.targets.names) || self.targets.names.all(t, has(t.__namespace__))) && (!has(self.groups) || self.groups.all(g, !has(g.names) || g.names.all(t, has(t.__namespace__))))"))
+    validation = Rule::new(by_scope("!has(self.targets.namespaceSelector) && (!has(self.targets.names) || self.targets.names.all(t, !has(t.__namespace__))) && (!has(self.groups) || self.groups.all(g, !has(g.names) || g.names.all(t, !has(t.__namespace__))))", "(!has(self.targets.names) || self.targets.names.all(t, has(t.__namespace__))) && (!has(self.groups) || self.groups.all(g, !has(g.names) || g.names.all(t, has(t.__namespace__))))"))
         .message("targets of a cluster-scoped kind have no namespace, all others have one"),
-    validation = Rule::new(without_schedule("self.targets.kind", "!has(self.wakeAt) && !has(self.holdAwakeUntil)"))
+    validation = Rule::new(without_schedule("!has(self.wakeAt) && !has(self.holdAwakeUntil)"))
         .message("wakeAt and holdAwakeUntil need a kind whose controller ends a sleep or a hold by itself"),
     validation = Rule::new("!has(self.deadline) || duration(self.deadline) >= duration('1s')").message("deadline must be at least 1s"),
     validation = Rule::new("timestamp(self.notAfter) < timestamp('9999-01-01T00:00:00Z') && (!has(self.notBefore) || timestamp(self.notBefore) < timestamp('9999-01-01T00:00:00Z')) && (!has(self.wakeAt) || timestamp(self.wakeAt) < timestamp('9999-01-01T00:00:00Z')) && (!has(self.holdAwakeUntil) || timestamp(self.holdAwakeUntil) < timestamp('9999-01-01T00:00:00Z'))")
@@ -135,14 +135,14 @@ pub struct PowerRolloutSpec {
 }
 
 /// A rule for kinds that are cluster-scoped, and one for all others.
-fn by_scope(kind: &str, cluster_scoped: &str, namespaced: &str) -> String {
+fn by_scope(cluster_scoped: &str, namespaced: &str) -> String {
     let names = rows_with(|row| !row.kind.is_namespaced());
-    format!("{kind} in {names} ? ({cluster_scoped}) : ({namespaced})")
+    format!("self.targets.kind in {names} ? ({cluster_scoped}) : ({namespaced})")
 }
 
 /// A rule for kinds without a schedule.
-fn without_schedule(kind: &str, rule: &str) -> String {
-    format!("!({kind} in {}) || ({rule})", rows_with(|row| !row.has_schedule))
+fn without_schedule(rule: &str) -> String {
+    format!("!(self.targets.kind in {}) || ({rule})", rows_with(|row| !row.has_schedule))
 }
 
 fn rows_with(wanted: fn(&TargetKind) -> bool) -> String {

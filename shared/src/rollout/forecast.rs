@@ -21,8 +21,6 @@ pub struct Subject {
     pub object: View,
     /// The index of the group that selects it.
     pub group: usize,
-    /// What it shares a cloud's limits with, as far as names tell: see [`Obstacles::domain`](crate::target::view::Obstacles).
-    pub domain: String,
     /// Why it has to be left alone, as other objects of the hub say.
     pub upgrade: Option<String>,
     /// What its spoke says against a sleep.
@@ -72,8 +70,8 @@ fn begin(subjects: &[Subject], now: Timestamp) -> Timestamp {
 }
 
 fn candidate(subject: &Subject, now: Timestamp) -> Candidate<'_> {
-    let Subject { object, group, domain, upgrade, checked } = subject;
+    let Subject { object, group, upgrade, checked } = subject;
     let checked = checked.as_deref().map(|why| (why, now));
-    let domain = Some(domain.as_str());
+    let domain = Some(object.obstacles.domain.as_deref().unwrap_or_default());
     Candidate { object, group: *group, domain, upgrade: upgrade.as_deref(), checked, checking: false }
 }

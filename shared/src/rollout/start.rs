@@ -8,7 +8,6 @@ use super::api::{PowerRollout, PowerRolloutSpec};
 use crate::annotation::mark::Mark;
 use crate::annotation::{format, keys};
 use crate::power::Power;
-
 use crate::target::lifecycle::Lifecycle;
 use crate::target::{Change, Intent, View};
 

@@ -26,7 +26,6 @@ use super::workload::{DEPLOYMENT, STATEFUL_SET, row, written_at};
 use crate::annotation::hold::protected;
 use crate::annotation::{annotation, format, keys};
 use crate::power::Power;
-
 use crate::text::sanitize_to;
 use crate::workload::ownership::{SUSPEND, stale_record};
 use crate::workload::replicas::{ReplicasError, guarded, reason_change};

@@ -65,14 +65,14 @@ impl Lifecycle for Sandbox<'_> {
     }
 
     fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
-        let (state, message) = match intent.power {
-            Power::Hibernating => (Power::Hibernating, "hibernation requested"),
-            Power::Running => (Power::Running, "resume requested"),
+        let message = match intent.power {
+            Power::Hibernating => "hibernation requested",
+            Power::Running => "resume requested",
         };
-        if self.wanted() == state {
+        if self.wanted() == intent.power {
             return Ok(Change::None { message: "unchanged".to_owned(), follows: true });
         }
-        let patch = json!({ "metadata": { "annotations": { POWER: state } } });
+        let patch = json!({ "metadata": { "annotations": { POWER: intent.power } } });
         Ok(Change::Patch { patch, message: message.to_owned(), warnings: Vec::new() })
     }
 

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::record::StepRecord;
+use crate::admission::{Denial, Finding};
 use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
 use crate::annotation::mark::Mark;
 use crate::annotation::{format, keys};
@@ -176,6 +177,11 @@ impl Desired {
     pub fn requested(&self) -> Option<Timestamp> {
         format::time(self.requested_at.as_deref()?)
     }
+}
+
+/// A denial with its row.
+pub(super) fn denied(denial: &Finding<Denial>) -> String {
+    sanitize_to(&format!("{}: {}", denial.row, denial.detail), MAX_REASON)
 }
 
 /// Until when a hold keeps it awake, and what to say of that. A hold without an end that can be read lasts.

@@ -11,7 +11,6 @@ use super::view::{Observed, View};
 use crate::annotation::{annotation, keys};
 use crate::managed_fields::{self, entries, manager};
 use crate::power::Power;
-
 use crate::text::sanitize_to;
 use crate::workload::ownership;
 use crate::workload::replicas::{self, ReplicasError, Step};
@@ -57,7 +56,7 @@ pub(super) const fn row(kind: Kind) -> TargetKind {
     }
 }
 
-/// Of a workload that somebody else has scaled to 0.
+/// Of a workload that another client has scaled to 0.
 const NOTHING_RECORDED: &str = "unchanged (0 replicas, none recorded)";
 
 #[derive(Debug)]

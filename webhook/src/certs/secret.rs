@@ -22,7 +22,7 @@ const KEY: &str = "tls.key";
 /// Why the Secret cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SecretError {
-    /// Somebody else's Secret, which is never written.
+    /// Another owner's Secret, which is never written.
     #[error(
         "Secret {secret} is of type {found:?}, not {SECRET_TYPE:?}: the webhook does not overwrite it: delete it, \
          name another with --certificate-secret, or use --tls-cert and --tls-key"

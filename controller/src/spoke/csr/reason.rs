@@ -6,9 +6,9 @@
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum Reason {
-    /// Somebody has approved it.
+    /// It is approved already.
     Approved,
-    /// Somebody has denied it.
+    /// It is denied already.
     Denied,
     /// The signer has refused it.
     Failed,

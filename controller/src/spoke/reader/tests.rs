@@ -247,7 +247,7 @@ fn event(type_: &str, name: &str, version: &str) -> String {
 const LIST_ENDS: &str = "{\"object\":{\"metadata\":{\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},\"resourceVersion\":\"7\"}},\"type\":\"BOOKMARK\"}\n";
 
 /// What a watch says, in short, until it has said so much.
-async fn detail(client: SpokeClient, listing: Listing, most: usize) -> Vec<String> {
+async fn words(client: SpokeClient, listing: Listing, most: usize) -> Vec<String> {
     let events = events::<NodeName>(client, listing).take(most).map(|event| match event {
         Ok(Event::Init) => "init".to_owned(),
         Ok(Event::InitApply(node)) => format!("lists {}", node.metadata.name),
@@ -275,7 +275,7 @@ async fn a_watch_lists_and_goes_on_where_it_ended() {
         1 => (200, Body::from(event("DELETED", "b", "9"))),
         _ => (200, Body::from("{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"too old\"}}\n")),
     };
-    let found = detail(server(&Memory::default(), streamed), Listing::Streamed, 8).await;
+    let found = words(server(&Memory::default(), streamed), Listing::Streamed, 8).await;
     assert_eq!(found[..6], ["init", "lists a", "lists b", "listed", "has a", "lacks b"]);
     assert!(found[6].contains("too old") && found[7] == "init", "{found:?}");
     let plain = |number: usize| match number {
@@ -283,7 +283,7 @@ async fn a_watch_lists_and_goes_on_where_it_ended() {
         1 => (200, Body::from(r#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"b"}}]}"#)),
         _ => (200, Body::from(event("ADDED", "c", "8"))),
     };
-    let found = detail(server(&Memory::default(), plain), Listing::Plain, 5).await;
+    let found = words(server(&Memory::default(), plain), Listing::Plain, 5).await;
     assert_eq!(found, ["init", "lists a", "lists b", "listed", "has c"]);
 }
 
@@ -306,7 +306,7 @@ async fn events_are_read_and_charged_as_lists_are() {
     ] {
         let memory = Memory::default();
         let client = server(&memory, move |_| (200, Body::from(text.clone())));
-        assert_eq!(detail(client, Listing::Streamed, 3).await, ["init", why, why], "and not asked for again at once");
+        assert_eq!(words(client, Listing::Streamed, 3).await, ["init", why, why], "and not asked for again at once");
         assert_eq!(left(&memory), 10 * MIB);
     }
     // Events of which each is sound are charged while they wait to be applied.
@@ -337,7 +337,7 @@ async fn a_list_that_never_ends_and_an_answer_that_trickles_are_given_up() {
             let token = if token.is_empty() { number.to_string() } else { token.to_owned() };
             (200, Body::from(json!({ "metadata": { "continue": token }, "items": [] }).to_string()))
         };
-        let found = detail(server(&Memory::default(), endless), Listing::Plain, 2).await;
+        let found = words(server(&Memory::default(), endless), Listing::Plain, 2).await;
         assert_eq!(found[0], "init");
         assert!(found[1].contains("the list of nodes does not end"), "{found:?}");
     }
@@ -365,7 +365,7 @@ async fn an_event_that_never_ends_is_given_up() {
             Ok(Bytes::from_static(b" "))
         })))
     };
-    let found = detail(server(&Memory::default(), move |_| (200, slow())), Listing::Streamed, 2).await;
+    let found = words(server(&Memory::default(), move |_| (200, slow())), Listing::Streamed, 2).await;
     assert_eq!(found, ["init", "an event takes more than 8s"]);
 }
 

@@ -1,7 +1,6 @@
 //! How far the `SyncSet`s of each cluster have been applied: one small entry for each `ClusterSync` of the hub.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -10,6 +9,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
+use parking_lot::RwLock;
 use shared::hive::api::ClusterSync;
 use shared::text::sanitize_chain;
 use tracing::warn;
@@ -56,7 +56,7 @@ struct Synced {
 impl ClusterSyncs {
     /// What is known of one cluster, which has been missed since then if it is missing.
     pub fn of(&self, key: &Key, uid: Option<&str>, missed_since: &mut Option<Timestamp>) -> Sync {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         let found = match &*known {
             Known::Nothing => return Sync::NotListed,
             Known::Overdue(since) => return Sync::Missing(*since),
@@ -103,7 +103,7 @@ impl ClusterSyncs {
                     }
                 }
                 Ok(Event::Delete(sync)) => {
-                    if let Known::Listed(all) = &mut *self.write() {
+                    if let Known::Listed(all) = &mut *self.known.write() {
                         all.remove(&key_of(&sync));
                     }
                 }
@@ -115,7 +115,7 @@ impl ClusterSyncs {
     /// Replaces everything by a new list. Returns the clusters whose state changed, of those that a reconcile has asked
     /// about.
     fn replace(&self, now: HashMap<Key, Synced>) -> Vec<Key> {
-        let mut known = self.write();
+        let mut known = self.known.write();
         let is_news = |key: &Key, found: &Synced| match &*known {
             Known::Nothing => false,
             Known::Listed(old) => old.get(key) != Some(found),
@@ -128,16 +128,16 @@ impl ClusterSyncs {
 
     /// Whether this is something new.
     fn insert(&self, key: Key, found: Synced) -> bool {
-        let mut known = self.write();
+        let mut known = self.known.write();
         let Known::Listed(all) = &mut *known else { return false };
         let is_news = all.get(&key) != Some(&found);
         all.insert(key, found);
         is_news
     }
 
-    /// Whoever waits for the first list does not wait for ever.
+    /// Whoever waits for the first list does not wait forever.
     fn overdue(&self) {
-        let mut known = self.write();
+        let mut known = self.known.write();
         if matches!(*known, Known::Nothing) {
             warn!(
                 "cannot list ClusterSyncs within {FIRST_LIST_TIMEOUT:?}: treating each as missing until the list succeeds"
@@ -146,15 +146,11 @@ impl ClusterSyncs {
         }
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Known> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A hub without the kind has nothing to wait for; what was listed before stays.
     fn failed(&self, error: &watcher::Error) {
         let missing = matches!(error, watcher::Error::InitialListFailed(error) if is_not_there(error));
         let error = sanitize_chain(error);
-        let mut known = self.write();
+        let mut known = self.known.write();
         let awaited = matches!(*known, Known::Nothing);
         if missing && (awaited || matches!(*known, Known::Overdue(_))) {
             warn!(error, "the ClusterSync kind does not exist: transitions do not wait for SyncSets");

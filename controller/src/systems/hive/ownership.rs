@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::runtime::reflector::Store;
 use kube::{Resource, ResourceExt};
+use parking_lot::Mutex;
 use shared::hive::api::ClusterDeployment;
 use tokio::sync::Notify;
 
@@ -48,19 +49,15 @@ struct Owner {
 }
 
 impl Ownership {
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether every object is known. Until then nothing tells whose machines are whose.
     pub fn is_listed(&self) -> bool {
-        self.lock().objects.is_some()
+        self.known.lock().objects.is_some()
     }
 
     /// An older object that names the same machines.
     pub fn older_than(&self, cluster: &ClusterDeployment) -> Option<Object> {
         let identity = Identity::of(cluster)?;
-        let known = self.lock();
+        let known = self.known.lock();
         let claims = known.claims.get(&known.hasher.hash_one(identity))?;
         let is_older = |claim: &&Object| read(claim).is_some_and(|claim| seniority(claim) < seniority(cluster));
         let is_same = |claim: &&Object| read(claim).and_then(Identity::of) == Some(identity);
@@ -70,7 +67,7 @@ impl Ownership {
     /// The cloud has listed this cluster's machines: whose limits they share is known. Not before, because credentials
     /// are a tenant's to write.
     pub fn found_in(&self, cluster: &ClusterDeployment, domain: Arc<str>) {
-        if let Some(owner) = self.lock().owners.get_mut(&key_of(cluster))
+        if let Some(owner) = self.known.lock().owners.get_mut(&key_of(cluster))
             && owner.object.meta().uid == cluster.metadata.uid
         {
             owner.domain = Some(domain);
@@ -79,7 +76,7 @@ impl Ownership {
 
     /// What the object with this UID shares a cloud's limits with, if it is known.
     pub fn domain(&self, key: &Key, uid: &str) -> Option<Arc<str>> {
-        let known = self.lock();
+        let known = self.known.lock();
         let owner = known.owners.get(key)?;
         owner.domain.clone().filter(|_| owner.object.meta().uid.as_deref() == Some(uid))
     }
@@ -88,7 +85,7 @@ impl Ownership {
     pub async fn follow(&self, trigger: impl Fn(Key)) {
         loop {
             self.changes.notified().await;
-            let changed = std::mem::take(&mut self.lock().changed);
+            let changed = std::mem::take(&mut self.known.lock().changed);
             changed.into_iter().for_each(&trigger);
         }
     }
@@ -152,7 +149,7 @@ fn read(object: &Object) -> Option<&ClusterDeployment> {
 
 impl Follower<ClusterDeployment> for Ownership {
     fn listed(&self, objects: &Store<Guarded<ClusterDeployment>>) {
-        let known = &mut *self.lock();
+        let known = &mut *self.known.lock();
         known.objects = Some(objects.clone());
         let gone: Vec<Key> =
             known.owners.keys().filter(|key| objects.get(&object_ref((*key).clone())).is_none()).cloned().collect();
@@ -166,7 +163,7 @@ impl Follower<ClusterDeployment> for Ownership {
     }
 
     fn changed(&self, key: &Key) {
-        let known = &mut *self.lock();
+        let known = &mut *self.known.lock();
         let Some(objects) = &known.objects else { return };
         let object = objects.get(&object_ref(key.clone()));
         known.update(key, object);
@@ -236,7 +233,7 @@ mod tests {
             self.writer.apply_watcher_event(&event(guarded(object)));
             self.ownership.changed(&key);
             let mut changed: Vec<String> =
-                std::mem::take(&mut self.ownership.lock().changed).into_iter().map(|(_, name)| name).collect();
+                std::mem::take(&mut self.ownership.known.lock().changed).into_iter().map(|(_, name)| name).collect();
             changed.sort();
             changed
         }
@@ -296,7 +293,7 @@ mod tests {
         let mut watch = Watch::of(&[first, second.clone()]);
         watch.list(std::slice::from_ref(&second));
         assert_eq!(watch.older_than(&second), None);
-        let known = watch.ownership.lock();
+        let known = watch.ownership.known.lock();
         assert_eq!((known.owners.len(), known.claims.len()), (1, 1), "nothing is kept");
     }
 

@@ -10,7 +10,8 @@ use shared::annotation::format;
 use shared::cloud::{CloudError, Inventory};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::preflight::{self, Certificate, Part, SpokeObservation, SpokePreflight, VersionObservation};
-use shared::spoke::kinds::{CertificateRequest, ClusterVersion, NOT_AFTER, PodDisruptionBudget, SecretObservation};
+use shared::spoke::fields::NOT_AFTER;
+use shared::spoke::kinds::{CertificateRequest, ClusterVersion, PodDisruptionBudget, SecretObservation};
 use tokio::time::Instant as Clock;
 use tracing::info;
 

@@ -7,7 +7,7 @@ use shared::cloud::Inventory;
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS, ip_override, url_override};
 use shared::hive::conditions::{ACTIVE_OVERRIDE, READY};
 use shared::spoke::{Spoke, SpokeError, Upgrade};
-use shared::text::{sanitize_chain, sanitize_to};
+use shared::text::sanitize_chain;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -22,8 +22,6 @@ use crate::spoke::reader::SpokeClient;
 use crate::spoke::{self, Network, Route, Scope, SpokeWatch, kubeconfig};
 use crate::systems::rollout::{Member, Verdict};
 
-/// Longest reason of a deferral in characters.
-const MAX_REASON: usize = 200;
 /// How often spot Machines are listed while Nodes are awaited.
 const SPOT_PERIOD: Duration = Duration::from_secs(30);
 
@@ -165,11 +163,11 @@ impl Member for ClusterDeployment {
             Ok((client, _)) => client,
             // The hub did not give the kubeconfig: that says nothing about the cluster.
             Err(error @ SpokeError::Failed(_)) => return Err(error),
-            Err(error) => return Ok(Some(sanitize_to(&sanitize_chain(&error), MAX_REASON))),
+            Err(error) => return Ok(Some(sanitize_chain(&error))),
         };
         Ok(match spoke::upgrade(&client).await {
             Upgrade::Idle => None,
-            Upgrade::Progressing(what) => Some(sanitize_to(&format!("it is being upgraded: {what}"), MAX_REASON)),
+            Upgrade::Progressing(what) => Some(format!("it is being upgraded: {what}")),
             Upgrade::Unknown => Some("its API server does not answer: a sleep could interrupt an upgrade".to_owned()),
         })
     }

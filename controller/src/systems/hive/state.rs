@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use shared::cloud::{CloudError, CloudErrorKind, Inventory};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
@@ -17,6 +16,7 @@ use super::conflict_detector::ConflictDetector;
 use super::csr_approval::CsrApproval;
 use super::decide::{LastAttempt, Sync};
 use super::identity::Older;
+use crate::runtime;
 use crate::runtime::marks::Mark;
 use crate::spoke::SpokeWatch;
 use crate::spoke::reader::{Held, SpokeClient};
@@ -185,11 +185,7 @@ fn fingerprint(cluster: &ClusterDeployment, sync: Sync, older: Option<&Older>) -
     let mut hasher = DefaultHasher::new();
     older.hash(&mut hasher);
     std::mem::discriminant(&sync).hash(&mut hasher);
-    cluster.uid().hash(&mut hasher);
-    cluster.metadata.generation.hash(&mut hasher);
-    cluster.metadata.deletion_timestamp.is_some().hash(&mut hasher);
-    cluster.annotations().hash(&mut hasher);
-    cluster.labels().hash(&mut hasher);
+    runtime::fingerprint(&cluster.metadata).hash(&mut hasher);
     cluster.power_state().hash(&mut hasher);
     for condition in [HIBERNATING, READY].into_iter().filter_map(|type_| cluster.condition(type_)) {
         (&condition.type_, &condition.status, &condition.reason, &condition.message).hash(&mut hasher);

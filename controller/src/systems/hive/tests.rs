@@ -1,12 +1,13 @@
 //! Product timers on a paused clock, with a hub and a cloud in memory.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use shared::cloud::{
     CloudError, CloudErrorKind, ClusterRef, Driver, Instance, InstanceState, Listing, NoLedger, Outcome, Priority,
@@ -52,16 +53,16 @@ struct Shared(Arc<Cloud>);
 
 impl Cloud {
     fn moves(&self) -> Vec<Instant> {
-        self.moves.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.moves.lock().clone()
     }
 
     fn turn(&self, ids: &[String], stop: bool) -> Result<Outcome, CloudError> {
-        self.moves.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
+        self.moves.lock().push(Instant::now());
         if self.denies.load(Ordering::Relaxed) {
             return Err(CloudError { kind: CloudErrorKind::Denied, message: "not authorized".to_owned() });
         }
         if !stop && self.gives_up.load(Ordering::Relaxed) {
-            *self.launched.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock::now());
+            *self.launched.lock() = Some(clock::now());
             let moved = ids.iter().map(|id| (id.clone(), InstanceState::Pending)).collect();
             return Ok(Outcome { moved, refused: vec![] });
         }
@@ -98,7 +99,7 @@ impl Driver for Shared {
             };
             vec![instance("i-1", state(19)), instance("i-2", state(21))]
         } else {
-            let launched_at = *self.0.launched.lock().unwrap_or_else(PoisonError::into_inner);
+            let launched_at = *self.0.launched.lock();
             let stop_reason = launched_at.map(|_| WHY.to_owned());
             vec![Instance { launched_at, stop_reason, ..instance("i-1", state) }]
         };

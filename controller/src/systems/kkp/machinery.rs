@@ -6,14 +6,15 @@ use jiff::{SignedDuration, Timestamp};
 use shared::kkp::keys;
 use shared::kkp::record::Numbers;
 use shared::spoke::SpokeError;
-use shared::spoke::kinds::{self, KkpMachine, Lease, MIRROR, MachineSet, Node as KubeNode, OWNED_BY, Pod as KubePod};
+use shared::spoke::fields::{MIRROR, OWNED_BY};
+use shared::spoke::kinds::{self, KkpMachine, Lease, MachineSet, Node as KubeNode, Pod as KubePod};
 
 use super::decide::preflight::UserCluster;
 use super::decide::{LostPod, MachineDeployment, Machinery, Node, Pod, Stage};
 use super::seed::number;
 use crate::spoke::reader::{Held, Kept, SpokeClient};
 
-/// How old a Lease is whose kubelet has gone: row 57 saw one for ever.
+/// How old a Lease is whose kubelet has gone: row 57: one stays forever.
 const STALE: SignedDuration = SignedDuration::from_mins(2);
 
 /// The user cluster, as far as it was asked.

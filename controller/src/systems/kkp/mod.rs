@@ -15,14 +15,10 @@ mod report;
 mod seed;
 mod slots;
 mod store;
-/// A rollout needs nothing of a Cluster besides its row: the preflight and the drain of a sleep are this system's.
-impl Member for Cluster {}
-
 #[cfg(test)]
 mod tests;
 mod user;
 
-use crate::systems::rollout::Member;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -44,6 +40,7 @@ use self::store::Stored;
 use self::user::Cached;
 use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target};
 use crate::spoke::Network;
+use crate::systems::rollout::Member;
 
 /// Clusters of one page of the first list.
 const PAGE_SIZE: u32 = 50;
@@ -186,7 +183,7 @@ impl System for Kkp {
         let on_cluster = Request::of(|key| cluster.annotation(key));
         let is_wanted = on_cluster.is_some_and(|request| request.desired == Power::Hibernating);
         // A record may be left of which the Cluster shows nothing: the controller ended before it wrote the condition.
-        let has_condition = cluster.condition(shared::kkp::keys::DEHYDRATED).is_some();
+        let has_condition = cluster.condition(keys::DEHYDRATED).is_some();
         let is_concerned =
             is_wanted || has_condition || is_paused_by_us(cluster, None) || preflight::requested(cluster).is_some();
         if target.state.read && !is_concerned {
@@ -238,3 +235,6 @@ impl System for Kkp {
         self.slots.free(&key.1);
     }
 }
+
+/// A rollout needs nothing of a Cluster besides its row: the preflight and the drain of a sleep are this system's.
+impl Member for Cluster {}

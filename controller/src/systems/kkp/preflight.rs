@@ -1,4 +1,4 @@
-//! The preflight: before each sleep, and when a user asks for it by annotation. `crate::systems::kkp::decide::preflight` judges.
+//! The preflight: before each sleep, and when a user asks for it by annotation. [`super::decide::preflight`] judges.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

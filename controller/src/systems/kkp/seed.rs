@@ -34,7 +34,7 @@ pub struct Seed {
 impl Seed {
     /// Whether the API server of the user cluster is not scaled down yet.
     pub fn has_apiserver(&self) -> bool {
-        self.workloads.iter().any(|one| one.wanted > 0 && one.workload.name == "apiserver")
+        self.workloads.iter().any(Replicas::is_apiserver_up)
     }
 
     /// What a `MachineDeployment`'s count needs and is not ready: machine-controller, OSM and the webhooks of both.

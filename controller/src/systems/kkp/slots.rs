@@ -4,8 +4,8 @@
 //! are (row 10).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use shared::kkp::phase::Phase;
 use shared::power::Power;
 
@@ -28,7 +28,7 @@ impl Slots {
     ///
     /// A wake needs none once the control plane is up, and what is overdue needs none.
     pub fn take(&self, name: &str, phase: Option<Phase>, is_overdue: bool, desired: Power) -> bool {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let Some(begun) = begun(phase) else {
             let most = if desired == Power::Hibernating { self.sleeps } else { self.wakes };
             let others = held.iter().filter(|(other, kind)| **kind == desired && *other != name).count();
@@ -52,7 +52,7 @@ impl Slots {
 
     /// The cluster needs no slot any more.
     pub fn free(&self, name: &str) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.held.lock().remove(name);
     }
 }
 

@@ -11,9 +11,9 @@ use shared::annotation::format;
 use shared::hive::preflight::WebhookObservation;
 use shared::kkp::api::Cluster;
 use shared::spoke::SpokeError;
+use shared::spoke::fields::TOKEN_OF;
 use shared::spoke::kinds::{
-    self, BootstrapToken, Event, Job, KkpMachine, Lease, MachineSet, Node, PersistentVolume, Service, TOKEN_OF,
-    VolumeAttachment,
+    self, BootstrapToken, Event, Job, KkpMachine, Lease, MachineSet, Node, PersistentVolume, Service, VolumeAttachment,
 };
 use shared::text::sanitize;
 
@@ -132,10 +132,11 @@ async fn read(client: &SpokeClient, part: &Part) -> kube::Result<(Machinery, Opt
     } else {
         None
     };
-    let wanted: u64 = machines.deployments().iter().map(|one| u64::from(one.replicas)).sum();
+    let deployments = machines.deployments();
+    let wanted: u64 = deployments.iter().map(|one| u64::from(one.replicas)).sum();
     let refused_since = part.refused_since.filter(|_| wanted > machines.all.len() as u64);
     let machinery = Machinery {
-        deployments: machines.deployments(),
+        deployments,
         machines: machines.names(),
         pods: pods(found_pods, &found_nodes),
         lost_pods: lost_pods(found_pods, &found_nodes),

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// What is marked while the spoke of a target is checked.
 const CHECK: &str = "rollout-check";
 /// Longest reason of a deferral in characters.
-const MAX_REASON: usize = 200;
+pub(super) const MAX_REASON: usize = 200;
 
 /// What came of one action.
 enum Outcome {

@@ -5,17 +5,20 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Resource;
 use kube::runtime::reflector::Store;
+use parking_lot::Mutex;
 use serde_json::Value;
 use shared::target::lifecycle::Lifecycle;
 use shared::target::{TargetKind, View};
+use shared::text::sanitize_to;
 use tokio::sync::Notify;
 
+use super::act::MAX_REASON;
 use super::checks::{Identity, Verdict};
 use crate::cloud_registry::PLATFORMS;
 use crate::runtime::hub::{full_name, key_of, version};
@@ -142,7 +145,7 @@ impl Item {
     /// # Errors
     /// When nothing can be said about it.
     pub async fn objection(&self, hub: &Hub, network: &Network) -> Verdict {
-        self.object.objection(hub, network).await
+        Ok(self.object.objection(hub, network).await?.map(|why| sanitize_to(&why, MAX_REASON)))
     }
 }
 
@@ -168,15 +171,9 @@ impl<K: Member> Default for Watched<K> {
     }
 }
 
-impl<K: Member> Watched<K> {
-    fn lock(&self) -> MutexGuard<'_, Known<K>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl<K: Member> Fleet for Watched<K> {
     fn items(&self) -> Option<Vec<Arc<Item>>> {
-        let known = &mut *self.lock();
+        let known = &mut *self.known.lock();
         let objects = known.objects.as_ref()?.state();
         let mut items = HashMap::with_capacity(objects.len());
         for object in &objects {
@@ -193,7 +190,7 @@ impl<K: Member> Fleet for Watched<K> {
     }
 
     fn keep(&self, item: Arc<Item>) {
-        self.lock().items.insert(item.key(), item);
+        self.known.lock().items.insert(item.key(), item);
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
@@ -203,7 +200,7 @@ impl<K: Member> Fleet for Watched<K> {
 
 impl<K: Member> Follower<K> for Watched<K> {
     fn listed(&self, objects: &Store<Guarded<K>>) {
-        self.lock().objects = Some(objects.clone());
+        self.known.lock().objects = Some(objects.clone());
         self.changes.notify_one();
     }
 

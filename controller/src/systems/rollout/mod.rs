@@ -97,8 +97,8 @@ pub struct Rollouts {
 }
 
 impl Rollouts {
-    /// Works on the rollouts of this watch whose turn it is and the targets of this fleet, whose accounts the Hive
-    /// system comes to know. Records are kept in `namespace`.
+    /// Works on the rollouts of this watch whose turn it is, and on targets of these kinds. Records are kept in
+    /// `namespace`.
     pub fn new(
         handle: Handle<PowerRollout>,
         kinds: Vec<FleetKind>,
@@ -109,9 +109,7 @@ impl Rollouts {
         let (facts, turns, snapshots) = (HubFacts::default(), checks::turns(), Snapshots::new(namespace));
         Self { handle, kinds, changes: Notify::new(), network, facts, turns, snapshots, queue }
     }
-}
 
-impl Rollouts {
     /// The kind of a rollout's targets, if this controller watches it.
     fn kind(&self, rollout: &PowerRollout) -> Option<&FleetKind> {
         self.kinds.iter().find(|kind| kind.row.kind.kind == rollout.spec.targets.kind)

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::ResourceExt;
 use shared::rollout::api::{PowerRollout, PowerRolloutSpec, Targets};
 use tokio::time::Instant;
 
@@ -56,7 +55,7 @@ impl Selection {
         let mut whole = if let Some(kept) = kept {
             kept
         } else {
-            let found = rollouts.hub().api(rollout).get_opt(&rollout.name_any()).await;
+            let found = rollouts.hub().find(rollout).await;
             let found = found.map_err(ReconcileError::read("the rollout"))?;
             Arc::new(found.filter(is_it).ok_or(ReconcileError::Moved)?)
         };

@@ -3,10 +3,11 @@
 //! leadership.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::snapshot::{Snapshot, SnapshotError};
 use tracing::info;
@@ -31,13 +32,9 @@ impl Snapshots {
         Self { namespace, known: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What was read or written of a rollout in this term, and still counts.
     pub fn known(&self, rollout: &PowerRollout) -> Option<Arc<Snapshot>> {
-        let known = self.lock().get(uid_of(rollout)).cloned();
+        let known = self.known.lock().get(uid_of(rollout)).cloned();
         known.filter(|(generation, _)| *generation == Snapshot::generation(rollout)).map(|(_, snapshot)| snapshot)
     }
 
@@ -51,7 +48,7 @@ impl Snapshots {
         let found = hub.find(&named::<ConfigMap>(&self.namespace, &name, None)).await?;
         let read = found.ok_or(SnapshotError::Missing).and_then(|found| Snapshot::read(&found, uid)).map(Arc::new);
         if let Ok(snapshot) = &read {
-            self.lock().insert(uid.to_owned(), (generation, snapshot.clone()));
+            self.known.lock().insert(uid.to_owned(), (generation, snapshot.clone()));
         }
         Ok(read.map_err(|error| {
             format!("members unknown: ConfigMap {}/{name}: {error}: abort, and create another rollout", self.namespace)
@@ -70,7 +67,7 @@ impl Snapshots {
             Ok(_) => {
                 info!(rollout = rollout.name_any(), "members recorded");
                 let known = (Snapshot::generation(rollout), Arc::new(snapshot));
-                self.lock().insert(uid_of(rollout).to_owned(), known);
+                self.known.lock().insert(uid_of(rollout).to_owned(), known);
                 Ok(())
             }
             Err(WriteError::Conflict(_)) => {
@@ -83,11 +80,11 @@ impl Snapshots {
 
     /// A rollout is over.
     pub fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
+        self.known.lock().remove(uid);
     }
 
     /// Only those of these rollouts are needed any more.
     pub fn retain(&self, is_needed: impl Fn(&str) -> bool) {
-        self.lock().retain(|uid, _| is_needed(uid));
+        self.known.lock().retain(|uid, _| is_needed(uid));
     }
 }

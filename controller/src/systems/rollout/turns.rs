@@ -3,13 +3,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::reflector::Store;
+use parking_lot::Mutex;
 use shared::annotation::keys;
 use shared::annotation::mark::Action;
 use shared::rollout::api::PowerRollout;
@@ -56,7 +57,7 @@ impl Turns {
     pub fn admitted(&self, all: impl FnOnce() -> Vec<Arc<Guarded<PowerRollout>>>) -> Arc<HashSet<Key>> {
         // Before the objects are read: what changes meanwhile voids the answer.
         let change = self.changes.load(Ordering::Acquire);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if let Some(kept) = kept.as_ref().filter(|kept| kept.change == change && kept.at.elapsed() < KEPT) {
             return kept.admitted.clone();
         }

@@ -17,7 +17,7 @@ use crate::select::target::Target;
 ///
 /// # Errors
 /// When the hub refuses to be asked.
-pub(crate) async fn observation(
+pub(crate) async fn outlook(
     hub: &Hub,
     args: &PlanArgs,
     target: Target,

@@ -73,7 +73,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         .map(|target| async {
             let target = target?;
             let what = target.full_name();
-            observation(&hub, args, target, end, &autoscalers).await.map_err(|problem| Failure::new(what, problem))
+            outlook(&hub, args, target, end, &autoscalers).await.map_err(|problem| Failure::new(what, problem))
         })
         .buffered(CONCURRENCY)
         .collect()
@@ -101,7 +101,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     Ok(Exit::of(exits))
 }
 
-async fn observation(
+async fn outlook(
     hub: &Hub,
     args: &PlanArgs,
     mut target: Target,
@@ -109,10 +109,10 @@ async fn observation(
     autoscalers: &[Value],
 ) -> Result<Outlook, Problem> {
     if let Some(confirmation) = target.row.confirmation {
-        return confirmed::observation(hub, args, target, confirmation).await;
+        return confirmed::outlook(hub, args, target, confirmation).await;
     }
     if target.row.deployed_field().is_some() {
-        return workload::observation(hub, &args.field_manager, target, autoscalers).await;
+        return workload::outlook(hub, &args.field_manager, target, autoscalers).await;
     }
     let mut unanswered = None;
     if args.fresh {

@@ -14,7 +14,7 @@ use shared::rollout::api::{TargetName, Targets};
 use shared::rollout::forecast::{Forecast, Subject, forecast};
 use shared::rollout::member::MemberState;
 use shared::rollout::plan::MAX_CONCURRENCY;
-use shared::target::Kinds;
+use shared::target::{Kinds, Record};
 
 use super::outlook::Outlook;
 use super::verdict;
@@ -153,7 +153,7 @@ fn planned(
             namespace: subject.object.identity.namespace.clone(),
             name: subject.object.identity.name.clone(),
             group: groups.get(group).map(|group| group.group.name.clone()).unwrap_or_default(),
-            domain: subject.domain.clone(),
+            domain: subject.object.obstacles.domain.clone().unwrap_or_default(),
             state,
             reason,
             position: place.map(|(at, _)| at + 1),
@@ -176,8 +176,9 @@ fn found(groups: &[CanaryGroup], outlooks: &[Outlook]) -> Vec<CanaryGroup> {
 /// the hub knows. What another webhook or a policy refuses is deferred: the controller's account may be exempt.
 fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook: &Outlook) -> Subject {
     let target = &outlook.target;
-    let platform = target.row.record(&target.object).ok().and_then(|record| record.platform).unwrap_or_default();
-    let mut object = (target.row.read)(&target.object).map(|read| read.view(&[&platform])).unwrap_or_default();
+    let read = (target.row.read)(&target.object).ok();
+    let platform = read.as_ref().and_then(|read| read.describe(Record::default()).platform).unwrap_or_default();
+    let mut object = read.map(|read| read.view(&[&platform])).unwrap_or_default();
     let blocks = |code: &str| {
         let mut hub = outlook.hub.iter().filter(|_| object.desired.power == Power::Running);
         hub.find(|finding| finding.severity == Severity::Block && finding.code == code).map(detail)
@@ -191,7 +192,6 @@ fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook:
     object.obstacles.refused = refused;
     Subject {
         group: groups.iter().position(|group| group.members.contains(&member)).unwrap_or(groups.len()),
-        domain: object.obstacles.domain.clone().unwrap_or_default(),
         upgrade: upgrades.get(&target.name).cloned(),
         checked,
         object,

@@ -77,8 +77,8 @@ fn passed(mut block: Finding) -> Finding {
 /// Denials by our webhook: one that a built-in rule gives too has that rule's row, any other is a finding of its own.
 fn denied(mut blocks: Vec<Finding>, by: &str, denials: &[Denial]) -> Vec<Finding> {
     // The webhook gives every denial, so a platform that it does not name is served on this hub.
-    let detail = |block: &Finding| denials.iter().any(|denial| same(block, denial));
-    blocks.retain(|block| block.code != PLATFORM_ROW || detail(block));
+    let is_denied = |block: &Finding| denials.iter().any(|denial| same(block, denial));
+    blocks.retain(|block| block.code != PLATFORM_ROW || is_denied(block));
     let others = denials.iter().filter(|denial| !blocks.iter().any(|block| same(block, denial)));
     let others = others.map(|denial| {
         let code = if denial.field == PLATFORM_FIELD { PLATFORM_ROW } else { REFUSED };

@@ -17,7 +17,7 @@ use crate::select::target::Target;
 ///
 /// # Errors
 /// When the object does not match its schema.
-pub(crate) async fn observation(
+pub(crate) async fn outlook(
     hub: &Hub,
     manager: &str,
     target: Target,

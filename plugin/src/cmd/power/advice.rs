@@ -1,4 +1,4 @@
-//! Warnings before a change that may not last, or that nobody completes. Worth a line, never a reason to fail.
+//! Warnings before a change that may not last, or that no controller completes. Worth a line, never a reason to fail.
 
 use shared::finding::Severity;
 use shared::power::Power;

@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, stdin};
-use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use shared::finding::Severity;
@@ -19,9 +18,6 @@ use crate::error::{Failure, Problem, UsageError};
 use crate::output::{self, prompt};
 use crate::read::preflight::{self, Asked};
 use crate::select::resolve::CONCURRENCY;
-
-/// How long an answer is waited for. A controller reads the user cluster for it, which takes a few seconds.
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// How many targets without a briefing the question lists; the rest is counted. No briefing is left out.
 const LISTED: usize = 20;
@@ -71,11 +67,12 @@ async fn preflight(
     confirmation: &'static dyn Confirmation,
 ) -> Result<Preflight, Problem> {
     let write = Write::from(&args.write);
-    match preflight::ask(hub, &one.target, confirmation, intent.now, &write, Some(LIMIT)).await? {
+    match preflight::ask(hub, &one.target, confirmation, intent.now, &write, Some(preflight::LIMIT)).await? {
         Asked::Answered(briefing) => judged(briefing, intent.force),
         Asked::Impossible(why) => Ok(Err(why)),
         Asked::Silent => {
-            let why = format!("no answer to the preflight after {}: {}", elapsed(LIMIT), confirmation.silence());
+            let why =
+                format!("no answer to the preflight after {}: {}", elapsed(preflight::LIMIT), confirmation.silence());
             unanswered(args.yes, why)
         }
         Asked::Refused(error) => Err(error.into()),

@@ -34,8 +34,7 @@ impl Planned {
 
     /// How the sleep of the target is confirmed, if one is about to be requested that needs it.
     pub(super) fn confirmation(&self) -> Option<&'static dyn Confirmation> {
-        let Ok(Change::Patch { patch, .. }) = &self.change else { return None };
-        self.target.row.confirmation.filter(|confirmation| confirmation.is_needed(patch))
+        self.target.confirmation(self.change.as_ref().ok()?)
     }
 
     /// The same of the target as it is now: another client may have written it since.

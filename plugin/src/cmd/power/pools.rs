@@ -1,4 +1,4 @@
-//! Warnings before a change that a pool or `hibernateAfter` will undo, or that nobody completes.
+//! Warnings before a change that a pool or `hibernateAfter` will undo, or that no controller completes.
 
 use std::collections::BTreeMap;
 

@@ -7,11 +7,11 @@ use crate::error::{FdbError, Problem};
 use crate::output::{self, prompt};
 use crate::recover::replace::Choice;
 
-/// Who is asked.
+/// When a question is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asking {
-    /// Nobody.
-    Nobody,
+    /// Never.
+    Never,
     /// A person at a terminal, if there is one.
     Terminal,
     /// Whoever is at the other end of stdin, as kubectl-fdb does.
@@ -21,7 +21,7 @@ pub(crate) enum Asking {
 impl Asking {
     fn is_on(self) -> bool {
         match self {
-            Self::Nobody => false,
+            Self::Never => false,
             Self::Terminal => stdin().is_terminal(),
             Self::Always => true,
         }

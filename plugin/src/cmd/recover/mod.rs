@@ -44,7 +44,7 @@ struct Options {
 /// # Errors
 /// When it cannot be begun or finished.
 pub(crate) async fn run(args: &ProcessGroupsArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let asking = if args.yes { Asking::Nobody } else { Asking::Terminal };
+    let asking = if args.yes { Asking::Never } else { Asking::Terminal };
     recover(&args.groups, hub_args, Options { asking, wait: args.wait, settle: settle(args.groups.settle) }).await
 }
 
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: &ProcessGroupsArgs, hub_args: &HubArgs) -> Result<
 /// # Errors
 /// When it cannot be begun or finished.
 pub(crate) async fn run_as_fdb(args: &FdbArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let asking = if args.wait && !args.yes { Asking::Always } else { Asking::Nobody };
+    let asking = if args.wait && !args.yes { Asking::Always } else { Asking::Never };
     let seconds = args.sleep.map(|seconds| Duration::from_secs(seconds.into()));
     let settle = seconds.unwrap_or_else(|| settle(args.groups.settle));
     recover(&args.groups, hub_args, Options { asking, wait: true, settle }).await
@@ -115,7 +115,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
         output::note(&line);
     }
     let dry_run = !args.write.changes();
-    let asking = if dry_run { Asking::Nobody } else { options.asking };
+    let asking = if dry_run { Asking::Never } else { options.asking };
     let record = record(&goal, asking)?;
     let include = args.include == Include::Auto;
     let write = Write::from(&args.write);

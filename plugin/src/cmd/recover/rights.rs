@@ -6,8 +6,8 @@ use shared::target::{FOUNDATIONDB_CLUSTER, Kind};
 
 use crate::api::exec::POD;
 use crate::api::{Hub, Resource, Write};
-use crate::read::fdb::{CLAIM, SERVICE};
-use crate::recover::{Edit, Kept, Step};
+use crate::read::fdb::{SERVICE, kind_of};
+use crate::recover::{Edit, Step};
 use crate::select::unique;
 
 static REVIEW: Kind =
@@ -26,10 +26,7 @@ struct Right {
 fn needed(steps: &[Step]) -> Vec<Right> {
     let patch = |kind, part| Right { verb: "patch", kind, part };
     let cluster = |part| vec![patch(&FOUNDATIONDB_CLUSTER.kind, part)];
-    let edited = |edits: &[Edit]| {
-        let kinds = edits.iter().map(|edit| if edit.kind == Kept::Pvc { &CLAIM } else { &SERVICE });
-        kinds.map(|kind| patch(kind, "")).collect::<Vec<_>>()
-    };
+    let edited = |edits: &[Edit]| edits.iter().map(|edit| patch(kind_of(edit.kind), "")).collect::<Vec<_>>();
     unique(steps.iter().flat_map(|step| match step {
         Step::Hold(edits) => edited(edits),
         Step::Skip(_) | Step::Lists(_) | Step::Resume(_) => cluster(""),

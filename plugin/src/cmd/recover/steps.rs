@@ -14,13 +14,13 @@ use crate::api::{Hub, Resource, Write};
 use crate::cmd::recover::render;
 use crate::error::{FdbError, Problem};
 use crate::output;
-use crate::read::fdb::{CLAIM, DatabaseSnapshot, SERVICE, read};
+use crate::read::fdb::{DatabaseSnapshot, SERVICE, kind_of, read};
 use crate::recover::include::{TIMEOUT, command, orders};
 use crate::recover::object::{is_ready, name};
 use crate::recover::patch::{remember, resume};
 use crate::recover::record::Record;
 use crate::recover::wake::Wakes;
-use crate::recover::{Done, Edit, Kept, Step, Unrecoverable, outdated, remaining, removed_again};
+use crate::recover::{Done, Edit, Step, Unrecoverable, outdated, remaining, removed_again};
 
 /// How often a step is retried after a conflict.
 const CONFLICTS: u32 = 20;
@@ -296,7 +296,7 @@ impl Run<'_> {
                 for service in services {
                     let kind = Resource::preferred(&SERVICE);
                     match self.hub.create(kind, Some(self.namespace), service, self.write).await {
-                        // Somebody has created it in between.
+                        // Another client created it in between.
                         Ok(_) | Err(HubError::Conflict { .. }) => {}
                         Err(error) => return Err(error),
                     }
@@ -318,7 +318,7 @@ impl Run<'_> {
 
     pub(super) async fn edit(&self, edits: &[Edit]) -> Result<(), HubError> {
         for edit in edits {
-            let kind = if edit.kind == Kept::Pvc { &CLAIM } else { &SERVICE };
+            let kind = kind_of(edit.kind);
             self.hub.patch(Resource::preferred(kind), self.namespace, &edit.name, &edit.patch, self.write).await?;
         }
         Ok(())

@@ -2,7 +2,6 @@
 //! wait.
 
 use std::io::{IsTerminal, stdin};
-use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
@@ -10,7 +9,7 @@ use shared::annotation::format;
 use shared::power::Power;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::MAX_CONCURRENCY;
-use shared::target::{Briefing, Change, Intent, Kinds, POWER_ROLLOUT, TargetKind, is_protected};
+use shared::target::{Briefing, Intent, Kinds, POWER_ROLLOUT, TargetKind, is_protected};
 use shared::text::{and_more, name_some};
 
 use super::canary::{self, CanaryGroup, name_of, place};
@@ -29,8 +28,6 @@ use crate::select::resolve::{CONCURRENCY, Resolver};
 use crate::select::target::Target;
 use crate::wait;
 
-/// How long the answers to preflights are waited for.
-const ANSWER: Duration = Duration::from_secs(30);
 /// How many names a question lists.
 const LISTED: usize = 20;
 
@@ -101,17 +98,11 @@ pub(crate) async fn run(
 /// target that does not answer, or that the preflight refuses, is counted: the controller checks each before its sleep.
 async fn totals(hub: &Hub, args: &ActArgs, found: &[Target], now: Timestamp) -> Vec<String> {
     let intent = Intent { power: Power::Hibernating, reason: None, end: None, now, queried: true, force: false };
-    let needs = |target: &Target| {
-        let confirmation = target.row.confirmation?;
-        match target.row.change(&target.object, &intent) {
-            Ok(Change::Patch { patch, .. }) if confirmation.is_needed(&patch) => Some(confirmation),
-            _ => None,
-        }
-    };
+    let needs = |target: &Target| target.confirmation(&target.row.change(&target.object, &intent).ok()?);
     let asked = found.iter().filter_map(|target| Some((target, needs(target)?)));
     let write = Write::from(&args.write);
     let answers = stream::iter(asked).map(async |(target, confirmation)| {
-        match preflight::ask(hub, target, confirmation, now, &write, Some(ANSWER)).await {
+        match preflight::ask(hub, target, confirmation, now, &write, Some(preflight::LIMIT)).await {
             Ok(Asked::Answered(briefing)) => Some(briefing),
             Ok(_) | Err(_) => None,
         }

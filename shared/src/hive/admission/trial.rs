@@ -6,23 +6,18 @@ use serde::de::IgnoredAny;
 
 use super::cluster::{Cluster, ClusterMetadata, PoolReference, Reference, Settings, Spec};
 use super::judge;
-use crate::admission::{Meta, sleep_denial};
+use crate::admission::{Denial, Finding, Meta, sleep_denial};
 use crate::annotation::Annotations;
 use crate::hive::api::ClusterDeployment;
-use crate::text::sanitize_to;
 
-/// Longest reason in characters.
-const MAX_REASON: usize = 200;
-
-/// The rule that denies the sleep of a cluster that runs, with its row: V1 to V8, but for holds. `served`: the
+/// The denial of the sleep of a cluster that runs: V1 to V8, but for holds. `served`: the
 /// platforms whose clusters can be put to sleep.
-pub fn refusal(cluster: &ClusterDeployment, served: &[&str]) -> Option<String> {
+pub fn refusal(cluster: &ClusterDeployment, served: &[&str]) -> Option<Finding<Denial>> {
     let served_platforms = served.iter().copied().map(str::to_owned).collect();
     let settings = Settings { served_platforms, ..Settings::default() };
     let none = BTreeMap::new();
     let annotations = cluster.metadata.annotations.as_ref().unwrap_or(&none);
-    let denial = sleep_denial(annotations, &settings, judge, |annotations, asleep| read(cluster, annotations, asleep))?;
-    Some(sanitize_to(&format!("{}: {}", denial.row, denial.detail), MAX_REASON))
+    sleep_denial(annotations, &settings, judge, |annotations, asleep| read(cluster, annotations, asleep))
 }
 
 /// The cluster as the rules read it, without what none of them denies.

@@ -122,8 +122,8 @@ pub fn is_awake(cluster: &ClusterDeployment) -> bool {
     cluster.desired() == Power::Running && cluster.is_true(READY)
 }
 
-/// When to look, if there is a reason: somebody asks, or it is time for a cluster that is awake. A wake is over for an
-/// hour before its cluster is looked at unasked. `last_look` is how long ago this process looked.
+/// When to check it, if there is a reason: a client asks, or it is time for a cluster that is awake. A wake is over for an
+/// hour before its cluster is looked at unasked. `last_observation` is how long ago this process looked.
 pub fn due_in(cluster: &ClusterDeployment, last_observation: Option<Duration>, now: Timestamp) -> Option<Duration> {
     if is_left_alone(cluster) {
         return None;

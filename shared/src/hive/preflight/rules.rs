@@ -29,12 +29,10 @@ use crate::annotation::format;
 use crate::cloud::CloudErrorKind::{Credentials, Denied, Invalid};
 use crate::cloud::{CloudError, Inventory};
 use crate::finding::{Finding, Severity, code};
-use crate::text::name_some;
+use crate::text::list;
 
 /// A certificate that expires sooner than this causes a warning, however short the sleep.
 const EXPIRY_WARNING_THRESHOLD: SignedDuration = SignedDuration::from_hours(24);
-/// Most names that a finding lists.
-const MAX_NAMES: usize = 5;
 
 /// The answer to a preflight. `cloud` is none if the cloud was not asked; `previous` is what the condition holds, and
 /// since when.
@@ -102,7 +100,7 @@ fn of_cloud(cloud: Option<&Result<Inventory, CloudError>>) -> Vec<Finding> {
     // C5
     let spot: Vec<&str> = machines.instances.iter().filter(|i| i.is_one_time_spot()).map(|i| i.id.as_str()).collect();
     findings.extend(some(&spot).map(|spot| {
-        let (instances, names) = (count(spot.len(), "spot instance"), name_some(spot, MAX_NAMES));
+        let (instances, names) = (count(spot.len(), "spot instance"), list(spot));
         let sentence = format!("{instances} will be terminated by the stop, and the wake waits for new ones: {names}");
         Finding::warn(code::SPOT_INSTANCES, sentence)
     }));
@@ -178,7 +176,7 @@ fn held_up(webhooks: &[WebhookObservation], kube_system: &BTreeMap<String, Strin
     let held_up =
         |webhook: &WebhookObservation| Some(format!("{} ({})", webhook.name, webhook.holds_up(kube_system, &[])?));
     let held: Vec<String> = webhooks.iter().filter_map(held_up).collect();
-    let (webhooks, names) = (count(some(&held)?.len(), "webhook"), name_some(&held, MAX_NAMES));
+    let (webhooks, names) = (count(some(&held)?.len(), "webhook"), list(&held));
     let sentence = format!(
         "{webhooks} in the cluster can block the wake while their backends are down: {names}; exclude kube-system, or set \
          failurePolicy: Ignore and timeoutSeconds to {LONGEST_DELAY} at most"
@@ -188,7 +186,7 @@ fn held_up(webhooks: &[WebhookObservation], kube_system: &BTreeMap<String, Strin
 
 fn disruption_budgets(budgets: &[String]) -> Finding {
     let allow = if budgets.len() == 1 { "allows" } else { "allow" };
-    let (budgets, names) = (count(budgets.len(), "budget"), name_some(budgets, MAX_NAMES));
+    let (budgets, names) = (count(budgets.len(), "budget"), list(budgets));
     let sentence = format!("{budgets} {allow} no disruption now; a stop ignores PodDisruptionBudgets: {names}");
     Finding::info(code::DISRUPTION_BUDGETS, sentence)
 }

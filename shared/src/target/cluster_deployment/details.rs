@@ -15,8 +15,7 @@ pub(super) fn instances(cluster: &ClusterDeployment) -> Option<Instances> {
     if let Some(count) = progress.filter(|progress| progress.unit == Unit::Instances) {
         return Some(Instances { total: Some(count.total), awaited: count.awaited });
     }
-    let message = |type_| cluster.condition(type_).and_then(|detail| detail.message.as_deref());
-    [HIBERNATING, READY].into_iter().filter_map(message).find_map(named)
+    [HIBERNATING, READY].into_iter().find_map(|type_| named(cluster.message(type_)))
 }
 
 /// `... Some machines have not yet stopped: i-1,i-2`.
@@ -32,9 +31,8 @@ fn named(message: &str) -> Option<Instances> {
 pub(super) fn fires_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
     let after = duration::parse_positive(cluster.spec.hibernate_after.as_deref()?).ok()?;
     let status_of = |type_| cluster.condition(type_).map(|condition| condition.status.as_str());
-    let ready = cluster.condition(READY).filter(|ready| ready.status == "True");
     let never_slept = status_of(HIBERNATING).is_none_or(|status| status == "Unknown");
-    if cluster.desired() == Power::Hibernating || !(never_slept || ready.is_some()) {
+    if cluster.desired() == Power::Hibernating || !(never_slept || cluster.is_true(READY)) {
         return None;
     }
     let pool = cluster.spec.cluster_pool_ref.as_ref();
@@ -46,9 +44,8 @@ pub(super) fn fires_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
     if unclaimed {
         return None;
     }
-    let installed_at = cluster.status.as_ref().and_then(|status| status.installed_timestamp.as_ref());
-    let ready_since = ready.and_then(|ready| ready.last_transition_time.as_ref());
-    let baseline = [installed_at, claimed_at, ready_since].into_iter().flatten().map(|time| time.0).max()?;
+    let claimed_at = claimed_at.map(|time| time.0);
+    let baseline = [cluster.installed_at(), claimed_at, cluster.true_since(READY)].into_iter().flatten().max()?;
     baseline.checked_add(after).ok()
 }
 

@@ -67,8 +67,7 @@ pub(super) fn change(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Change
         patch.insert("metadata".to_owned(), metadata);
     }
     if changes {
-        let state = if intent.power == Power::Hibernating { "Hibernating" } else { "Running" };
-        patch.insert("spec".to_owned(), json!({ "powerState": state }));
+        patch.insert("spec".to_owned(), json!({ "powerState": intent.power }));
     }
     Change::Patch { patch: Value::Object(patch), message, warnings: warnings(cluster, intent) }
 }

@@ -20,20 +20,19 @@ use crate::target::record::StepRecord;
 /// | P6 | a step in this direction | going | going |
 /// | P7 | anything else | unnoticed | unnoticed |
 pub(super) fn of(cluster: &ClusterDeployment, action: Power) -> Progress {
-    let wanted = if action == Power::Hibernating { Power::Hibernating } else { Power::Running };
     if cluster.metadata.deletion_timestamp.is_some() {
         return Progress::Failed("it is being deleted".to_owned()); // P1
     }
-    if cluster.desired() != wanted {
+    if cluster.desired() != action {
         let by = cluster.metadata.annotations.as_ref().and_then(|annotations| annotations.get(keys::REQUESTED_BY));
         let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
         return Progress::Failed(format!("spec.powerState was changed to {}{by} meanwhile", cluster.desired())); // P2
     }
-    if is_reached(cluster, wanted) {
+    if is_reached(cluster, action) {
         return Progress::Reached; // P3
     }
-    if action == Power::Hibernating && reason_of(cluster, HIBERNATING) == reason::UNSUPPORTED {
-        return Progress::Failed(format!("the platform cannot hibernate it: {}", message(cluster, HIBERNATING))); // P4
+    if action == Power::Hibernating && cluster.reason(HIBERNATING) == reason::UNSUPPORTED {
+        return Progress::Failed(format!("the platform cannot hibernate it: {}", cluster.message(HIBERNATING))); // P4
     }
     if let Some(pause) = pause(cluster) {
         return Progress::Going(pause.to_owned()); // P5
@@ -68,8 +67,7 @@ pub(super) fn of_check(cluster: &ClusterDeployment, requested: Timestamp) -> Pro
 
 fn is_reached(cluster: &ClusterDeployment, wanted: Power) -> bool {
     let condition = if wanted == Power::Hibernating { HIBERNATING } else { READY };
-    let is_true = cluster.condition(condition).is_some_and(|condition| condition.status == "True");
-    is_true && cluster.power_state() == wanted.to_string()
+    cluster.is_true(condition) && cluster.power_state() == wanted.to_string()
 }
 
 /// What keeps every controller from acting.
@@ -111,14 +109,6 @@ fn sentence(hive: &str, detail: &str) -> String {
     }
     let head = hive.split_once(". Some machines ").map_or(hive, |(head, _)| head);
     format!("{head}: {detail}")
-}
-
-fn reason_of<'a>(cluster: &'a ClusterDeployment, condition: &str) -> &'a str {
-    cluster.condition(condition).and_then(|condition| condition.reason.as_deref()).unwrap_or_default()
-}
-
-fn message<'a>(cluster: &'a ClusterDeployment, condition: &str) -> &'a str {
-    cluster.condition(condition).and_then(|condition| condition.message.as_deref()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -8,10 +8,9 @@ use crate::hive::admission;
 use crate::hive::api::{ClusterDeployment, Condition, FAKE_CLUSTER, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
 use crate::power::Power;
-
 use crate::target::lifecycle::UNNOTICED;
 use crate::target::record::StepRecord;
-use crate::target::view::{Cause, MAX_REASON, Observed, Obstacles, View};
+use crate::target::view::{Cause, MAX_REASON, Observed, Obstacles, View, denied};
 use crate::text::sanitize_to;
 
 /// Reads the object. `served`: the platforms whose clusters the controller can put to sleep.
@@ -21,7 +20,7 @@ pub(super) fn of(cluster: &ClusterDeployment, served: &[&str]) -> View {
     let observed = observed(cluster);
     let runs = observed.is_some_and(|(power, _)| power == Power::Running);
     let (failed, delayed) = trouble(cluster);
-    let refused = (power == Power::Running).then(|| admission::refusal(cluster, served)).flatten();
+    let denial = (power == Power::Running).then(|| admission::refusal(cluster, served)).flatten();
     View {
         observed: Observed {
             power: observed,
@@ -31,7 +30,7 @@ pub(super) fn of(cluster: &ClusterDeployment, served: &[&str]) -> View {
             has_spoke: runs && !cluster.annotation_is_true(FAKE_CLUSTER),
         },
         obstacles: Obstacles {
-            refused,
+            refused: denial.as_ref().map(denied),
             waits: view.obstacles.waits.or_else(|| waits(cluster)),
             failed,
             delayed,
@@ -103,7 +102,7 @@ fn state_since(cluster: &ClusterDeployment) -> Option<Timestamp> {
         ("Running", _) | (_, Power::Hibernating) => READY,
         (_, Power::Running) => HIBERNATING,
     };
-    Some(cluster.condition(condition)?.last_transition_time.as_ref()?.0)
+    cluster.changed_at(condition)
 }
 
 fn waits(cluster: &ClusterDeployment) -> Option<String> {

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::{desired, state};
+use super::desired;
 use crate::annotation::{format, keys as common};
 use crate::kkp::api::Cluster;
 use crate::kkp::data::State;
@@ -68,7 +68,7 @@ pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
 pub(super) fn request(before: Option<&str>, intent: &Intent<'_>) -> Map<String, Value> {
     let at = later(before, intent.now);
     let mut annotations = Map::new();
-    annotations.insert(keys::POWER_STATE.to_owned(), json!(state(intent.power)));
+    annotations.insert(keys::POWER_STATE.to_owned(), json!(intent.power));
     annotations.insert(keys::POWER_STATE_AT.to_owned(), json!(at));
     annotations
 }

@@ -62,14 +62,6 @@ pub static KKP_CLUSTER: TargetKind = TargetKind {
     read: |object| Ok(Box::new(Cluster::deserialize(object)?)),
 };
 
-/// The value of the annotation that an action asks for.
-fn state(action: Power) -> &'static str {
-    match action {
-        Power::Hibernating => "Hibernating",
-        Power::Running => "Running",
-    }
-}
-
 /// What the request on the object asks for.
 fn desired(cluster: &Cluster) -> Power {
     cluster.annotation(keys::POWER_STATE).and_then(|state| state.parse().ok()).unwrap_or_default()

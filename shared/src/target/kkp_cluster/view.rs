@@ -12,10 +12,9 @@ use crate::kkp::data::Outcome;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::power::Power;
-
 use crate::target::lifecycle::UNNOTICED;
 use crate::target::record::StepRecord;
-use crate::target::view::{MAX_REASON, Observed, Obstacles, View};
+use crate::target::view::{self, MAX_REASON, Observed, Obstacles, View};
 use crate::text::sanitize_to;
 
 /// The row of rules about what passes by itself: a pause, a restore, an update by KKP.
@@ -81,7 +80,7 @@ fn denied(cluster: &Cluster, power: Power) -> (Option<String>, Passing) {
     let Some(denial) = (power == Power::Running).then(|| admission::refusal(cluster)).flatten() else {
         return (None, None);
     };
-    let why = sanitize_to(&format!("{}: {}", denial.row, denial.detail), MAX_REASON);
+    let why = view::denied(&denial);
     if denial.row == PASSING { (None, Some((Timestamp::MAX, why))) } else { (Some(why), None) }
 }
 

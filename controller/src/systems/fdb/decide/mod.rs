@@ -34,7 +34,7 @@ use shared::fdb::api::ProcessGroup;
 pub use facts::{Facts, Held, Pod, Turn};
 use plan::Group;
 pub use plan::{Action, Change, Plan};
-use stamp::{Inspection, observation};
+use stamp::{Inspection, inspect};
 
 /// How often to check a group whose Pod is not deleted yet.
 const POD_POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     for (index, object) in facts.objects.iter().enumerate().filter(|(_, object)| !object.deleting) {
         let Some(id) = object.group.as_deref() else { continue };
         let group = facts.cluster.group(id);
-        let seen = observation(facts, object, group);
+        let seen = inspect(facts, object, group);
         if seen.holds() && held.insert(id) {
             plan.held += 1;
         }

@@ -38,7 +38,7 @@ impl Inspection {
     }
 }
 
-pub(super) fn observation(facts: &Facts<'_>, object: &Held, group: Option<&ProcessGroup>) -> Inspection {
+pub(super) fn inspect(facts: &Facts<'_>, object: &Held, group: Option<&ProcessGroup>) -> Inspection {
     let stamp = &object.stamp;
     let Some(group) = group else {
         return if stamp.present { Inspection::Runs { until: None } } else { Inspection::Nothing }; // D3

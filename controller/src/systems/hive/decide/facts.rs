@@ -219,8 +219,8 @@ pub enum Served {
     Us,
     /// Hive has an actuator, we have no driver yet: the cluster is left alone.
     HiveOnly,
-    /// Nobody.
-    Nobody,
+    /// No controller.
+    None,
 }
 
 impl Served {
@@ -229,7 +229,7 @@ impl Served {
         match platform {
             _ if ours.contains(&platform) => Self::Us,
             _ if HIVE_PLATFORMS.contains(&platform) => Self::HiveOnly,
-            _ => Self::Nobody,
+            _ => Self::None,
         }
     }
 }

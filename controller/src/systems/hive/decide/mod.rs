@@ -55,7 +55,7 @@ impl Stage {
             // Row 7, first case.
             _ if disabled => Self::report(PowerStatus::unsupported("Infrastructure disabled by annotation")),
             // Row 7, second case.
-            (Served::HiveOnly | Served::Nobody, _) => {
+            (Served::HiveOnly | Served::None, _) => {
                 Self::report(PowerStatus::unsupported("Unsupported platform: no actuator to handle it"))
             }
             // Row 8.

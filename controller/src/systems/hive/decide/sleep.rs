@@ -6,7 +6,7 @@ use shared::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stop
 use shared::cloud::{Instance, Inventory, Verb};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, reason};
 use shared::hive::data::Unit;
-use shared::text::name_some;
+use shared::text::{list, name_some};
 
 use super::facts::{Drift, Facts};
 use super::gate::{gate, missing_cluster_sync};
@@ -52,7 +52,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
 /// Instances of a sleeping cluster that another party has started.
 fn drift(facts: &Facts<'_>, machines: &Inventory) -> Option<Notice> {
     let started = machines.in_state(&[Running, Pending]);
-    let names = name_some(&started, 5);
+    let names = list(&started);
     let message =
         format!("the cluster is hibernating, but {names} were started by another party; each is billed while it runs");
     (facts.cluster.is_true(HIBERNATING) && !started.is_empty()).then(|| Notice::warning(DRIFT, message))

@@ -209,8 +209,8 @@ fn rows_that_need_no_look() {
         ("3", deleted.clone(), Served::Us, ("ClusterDeploymentDeleted", "ClusterDeploymentDeleted", "Unknown")),
         ("4", fresh, Served::Us, ("Initialized", "Initialized", "")),
         ("6", paused(cluster("Hibernating")), Served::Us, halted),
-        ("6 beats 7", paused(cluster("Running")), Served::Nobody, halted),
-        ("7", cluster("Hibernating"), Served::Nobody, ("Unsupported", "Running", "Running")),
+        ("6 beats 7", paused(cluster("Running")), Served::None, halted),
+        ("7", cluster("Hibernating"), Served::None, ("Unsupported", "Running", "Running")),
         ("8", unsupported, Served::Us, ("ResumingOrRunning", "", "")),
         ("12b", fake("Hibernating"), Served::Us, ("Hibernating", "StoppingOrHibernating", "Hibernating")),
         ("13a", fake("Running"), Served::Us, ("ResumingOrRunning", "Running", "Running")),
@@ -234,7 +234,7 @@ fn a_platform_that_only_hive_serves_is_left_alone() {
         assert_eq!((plan.status, plan.actions.len()), (None, 0), "{case}");
         assert!(plan.notice.is_some_and(|notice| notice.reason == "PlatformNotServed"), "{case}");
     }
-    assert_eq!(Served::platform("vsphere", &["aws"]), Served::Nobody);
+    assert_eq!(Served::platform("vsphere", &["aws"]), Served::None);
     assert_eq!(Served::platform("aws", &["aws"]), Served::Us);
 }
 

@@ -9,7 +9,7 @@ use shared::hive::api::RESUME_SKIPS_CLUSTER_OPERATORS;
 use shared::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
 use shared::hive::data::Unit;
 use shared::spoke::{NodeObservation, OperatorObservation, Spoke, SpokeError};
-use shared::text::name_some;
+use shared::text::{list, name_some};
 
 use super::facts::{Facts, resume_started};
 use super::gate::{gate, missing_cluster_sync};
@@ -267,7 +267,7 @@ fn await_healthy_operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spok
         return Plan::report(status.awaiting("ClusterOperators", names)).by(left);
     }
     let (count, all) = (unwell.len(), spoke.operators.len());
-    let names = format!("{count} of {all} cluster operators are not ready: {}", name_some(&unwell, 5));
+    let names = format!("{count} of {all} cluster operators are not ready: {}", list(&unwell));
     let status = status.awaiting("ClusterOperators", names).counting(Unit::Operators, count, all);
     Plan::report(status).again(poll(since_start(facts)))
 }

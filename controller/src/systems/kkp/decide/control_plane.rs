@@ -20,6 +20,11 @@ pub struct Replicas {
 }
 
 impl Replicas {
+    /// Whether it is the API server of the user cluster, and not scaled down yet.
+    pub fn is_apiserver_up(&self) -> bool {
+        self.wanted > 0 && self.workload.name == "apiserver"
+    }
+
     /// What a sleep has to give back. A copy may be left of an earlier one, and the count have been raised since.
     pub(super) fn count(&self) -> u32 {
         self.copy.unwrap_or_default().max(self.wanted)

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shared::annotation::format;
-use shared::power::Power;
-
 use shared::kkp::data::Outcome;
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::{Machines, Record};
+use shared::power::Power;
 use shared::text::{list, sanitize_to};
 
 use super::facts::{Facts, MachineDeployment, Machinery, Pod, Stage};

@@ -3,7 +3,6 @@
 //! [`decide`] is total, deterministic and idempotent. Our condition says which phase has begun, and the record what it
 //! may change; after a restart, or as the next leader, the controller goes on from them. A phase works until its facts
 //! say that it is complete, and only then both enter the next.
-
 //!
 //! Each phase is a table of rows, and each row a function: what is to be done if it applies. The first that applies
 //! decides. [`sleep`] and [`wake`] hold the tables; these rows come before those of any phase:
@@ -32,11 +31,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shared::annotation::format;
-use shared::power::Power;
-
 use shared::kkp::data::Outcome;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::Record;
+use shared::power::Power;
 
 pub use facts::{CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod, Quota, Stage, User, kept_awake};
 pub use intent::effective;
@@ -58,7 +56,7 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
         Standing::Orphaned(record, phase) => rebuild::orphaned(facts, record.map(|record| *record), phase),
         Standing::Absent => before(facts, false),
         Standing::Void => before(facts, true),
-        Standing::InForce(record) => match go_on(facts, &record) {
+        Standing::InForce(record) => match go_on(&Facts { record: Some(&record), ..facts.clone() }, &record) {
             // The record goes when the condition names no phase of it any more: one that is missed would be made again.
             plan if plan.ends => {
                 let report = Some(Report::of(Phase::Preflight, ENDS));
@@ -82,7 +80,10 @@ fn before(facts: &Facts<'_>, has_record: bool) -> Plan {
         Power::Running if has_record => ends(facts, Vec::new()),
         Power::Running => Plan::default(),
         Power::Hibernating => {
-            let plan = first(facts, &Record::begin(facts.cluster.uid(), facts.now), &[sleep::rows(Phase::Preflight)]);
+            // What is found of another record counts for nothing.
+            let record = Record::begin(facts.cluster.uid(), facts.now);
+            let facts = &Facts { record: Some(&record), ..facts.clone() };
+            let plan = first(facts, &record, &[sleep::rows(Phase::Preflight)]);
             Plan { ends: has_record && plan.record.is_none(), ..plan }
         }
     }
@@ -100,15 +101,12 @@ fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
     let is_wake = is_of_wake(record.phase);
     let rows = if is_wake { wake::rows(record.phase) } else { sleep::rows(record.phase) };
     let plan = first(facts, record, &[FIRST, rows]);
-    let is_overruled = || is_overruled(&Facts { record: Some(record), ..facts.clone() });
-    let clears_intent = plan.clears_intent || is_wake && record.woken.is_some() && is_overruled();
+    let clears_intent = plan.clears_intent || is_wake && record.woken.is_some() && is_overruled(facts);
     Plan { clears_intent, ..plan }
 }
 
-/// What the first row says that applies. While none does, the phase waits. What is found of another record counts for
-/// nothing.
+/// What the first row says that applies. While none does, the phase waits.
 fn first(facts: &Facts<'_>, record: &Record, tables: &[&[Row]]) -> Plan {
-    let facts = &Facts { record: Some(record), ..facts.clone() };
     let plan = tables.iter().copied().flatten().find_map(|(_, row)| row(facts, record));
     plan.unwrap_or_else(|| facts.waits("", []))
 }

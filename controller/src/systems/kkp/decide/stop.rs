@@ -75,7 +75,7 @@ pub(super) fn stop(facts: &Facts<'_>, which: fn(&Replicas) -> bool) -> Option<Pl
 }
 
 fn apiserver_is_up(facts: &Facts<'_>) -> bool {
-    facts.control_plane.iter().any(|one| one.wanted > 0 && is_apiserver(one))
+    facts.control_plane.iter().any(Replicas::is_apiserver_up)
 }
 
 /// S29. machine-controller ends before the API server: a Machine that it created around the pause would keep its

@@ -12,7 +12,6 @@ fn forecast_of(hub: &Hub) -> (Vec<View>, Forecast) {
     let subject = |object: &View| Subject {
         object: object.clone(),
         group: members.group(object),
-        domain: object.obstacles.domain.clone().unwrap_or_default(),
         upgrade: hub.upgrades.get(&object.identity.name).cloned(),
         checked: hub.checked.get(&object.identity.name).map(|(why, _)| why.clone()),
     };

@@ -18,13 +18,13 @@ pub fn main() -> ExitCode {
     // Only fails if a provider is installed already, and this is the first line of the program.
     let _ = provider().install_default();
     let words = std::env::args_os().collect::<Vec<_>>();
-    let asked = if install_alias::is_asked(words.first()) {
-        FdbCli::read(words).map(|cli| Asked::Fdb(Box::new(cli)))
+    let invocation = if install_alias::is_alias(words.first()) {
+        FdbCli::read(words).map(|cli| Invocation::Fdb(Box::new(cli)))
     } else {
-        Cli::read(completion::as_question(words)).map(|cli| Asked::Own(Box::new(cli)))
+        Cli::read(completion::as_question(words)).map(|cli| Invocation::Own(Box::new(cli)))
     };
-    let asked = match asked {
-        Ok(asked) => asked,
+    let invocation = match invocation {
+        Ok(invocation) => invocation,
         Err(error) => {
             let printed = error.print();
             if error.use_stderr() {
@@ -37,9 +37,9 @@ pub fn main() -> ExitCode {
     // One thread: everything waits for the network, and threads would only take time to start.
     let exit = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(async {
-            match &asked {
-                Asked::Own(cli) => cmd::run(KINDS, cli).await,
-                Asked::Fdb(cli) => {
+            match &invocation {
+                Invocation::Own(cli) => cmd::run(KINDS, cli).await,
+                Invocation::Fdb(cli) => {
                     let FdbCommand::ProcessGroups(args) = &cli.command;
                     recover::run_as_fdb(args, &cli.hub).await
                 }
@@ -51,15 +51,15 @@ pub fn main() -> ExitCode {
         output::error(&problem.to_string());
         problem.exit()
     });
-    ExitCode::from(printed_out(warned(exit, &asked), asked.changes()) as u8)
+    ExitCode::from(printed_out(warned(exit, &invocation), invocation.changes()) as u8)
 }
 
 /// The exit code under `--warnings-as-errors`. What was changed has been changed all the same.
-fn warned(exit: Exit, asked: &Asked) -> Exit {
-    if exit != Exit::Done || !asked.hub().warnings_as_errors || !has_warned() {
+fn warned(exit: Exit, invocation: &Invocation) -> Exit {
+    if exit != Exit::Done || !invocation.hub().warnings_as_errors || !has_warned() {
         return exit;
     }
-    let done = if asked.changes() { "; the request itself succeeded" } else { "" };
+    let done = if invocation.changes() { "; the request itself succeeded" } else { "" };
     output::error(&format!("the API server answered with a warning, an error under --warnings-as-errors{done}"));
     Exit::Error
 }
@@ -72,13 +72,13 @@ fn printed_out(exit: Exit, changes: bool) -> Exit {
     if exit == Exit::Done { Exit::Error } else { exit }
 }
 
-/// What is asked, by the name under which the program was started.
-enum Asked {
+/// What is invocation, by the name under which the program was started.
+enum Invocation {
     Own(Box<Cli>),
     Fdb(Box<FdbCli>),
 }
 
-impl Asked {
+impl Invocation {
     fn hub(&self) -> &HubArgs {
         match self {
             Self::Own(cli) => &cli.hub,

@@ -19,7 +19,7 @@ fn controller() -> Value {
 }
 
 #[tokio::test]
-async fn sleep_is_allowed_with_its_stamp_and_nothing_is_said() {
+async fn sleep_is_allowed_with_its_stamp_and_no_warning() {
     let response = ask("/validate", &to_sleep()).await;
     assert_eq!(response, json!({ "uid": response["uid"], "allowed": true }));
 }

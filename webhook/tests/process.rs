@@ -191,7 +191,7 @@ async fn it_finishes_what_has_begun() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_keeps_it_from_running_is_said() -> Result<()> {
+async fn what_keeps_it_from_running_is_reported() -> Result<()> {
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let busy = std::net::TcpListener::bind(taken)?;
     let listen = format!("--listen={}", busy.local_addr()?);

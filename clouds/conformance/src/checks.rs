@@ -70,15 +70,15 @@ pub async fn sleeps_and_wakes(bench: &impl Bench) {
     assert!(target.ledger.read().await.expect("the ledger answers").is_none(), "the record is gone");
 }
 
-/// A ledger that counts what is asked of it.
+/// A ledger that counts its calls.
 struct Watched {
     of: Arc<dyn Ledger>,
-    asked: Mutex<usize>,
+    calls: Mutex<usize>,
 }
 
 impl Watched {
     fn count(&self) -> &dyn Ledger {
-        *self.asked.lock() += 1;
+        *self.calls.lock() += 1;
         &*self.of
     }
 }
@@ -102,26 +102,26 @@ impl Ledger for Watched {
 pub async fn only_a_recreate_driver_uses_the_ledger(bench: &impl Bench) {
     let driver = driver(bench);
     let mut target = bench.cluster("demo", 2);
-    let watched = Arc::new(Watched { of: target.ledger.clone(), asked: Mutex::default() });
+    let watched = Arc::new(Watched { of: target.ledger.clone(), calls: Mutex::default() });
     target.ledger = watched.clone();
     drive(bench, &driver, &target, Wish::Asleep).await;
     let asleep = inventory(&*driver, &target).await.expect("the cloud answers");
     let is_recorded = watched.of.read().await.expect("the ledger answers").is_some();
     drive(bench, &driver, &target, Wish::Awake).await;
-    let asked = *watched.asked.lock();
+    let calls = *watched.calls.lock();
     match asleep.profile.lifecycle {
         Lifecycle::StopStart => {
-            assert_eq!((asked, is_recorded), (0, false), "the ledger is none of its business");
+            assert_eq!((calls, is_recorded), (0, false), "the ledger is none of its business");
             assert!(asleep.instances.iter().all(|i| !i.recorded && !i.due) && !asleep.owed, "{asleep:?}");
         }
         Lifecycle::Recreate => {
-            assert!(asked > 0 && is_recorded, "without a record nobody knows what existed");
+            assert!(calls > 0 && is_recorded, "without a record nobody knows what existed");
             assert!(asleep.instances.iter().all(|i| i.recorded), "{asleep:?}");
         }
     }
 }
 
-/// What was asked for is asked for again, before and after the cloud has done it.
+/// What was calls for is calls for again, before and after the cloud has done it.
 pub async fn repeated_calls_do_no_harm(bench: &impl Bench) {
     let driver = driver(bench);
     let target = bench.cluster("demo", 2);

@@ -85,11 +85,11 @@ impl Schedule {
 
     /// A reconcile has ended, and asks for the next one at this moment.
     pub(super) fn ended(&mut self, key: Key, next: Option<Instant>) {
-        let asked = match self.targets.remove(&key) {
+        let requested = match self.targets.remove(&key) {
             Some(Stage::Working(again)) => again,
             _ => None,
         };
-        if let Some(at) = [asked, next].into_iter().flatten().min() {
+        if let Some(at) = [requested, next].into_iter().flatten().min() {
             self.add(key, at);
         }
     }

@@ -137,14 +137,14 @@ where
         state.begin();
         let mut streams: SelectAll<BoxStream<'static, Seen>> = SelectAll::new();
         let mut began = Some(Instant::now());
-        let (mut again, mut said_why) = (None, false);
+        let (mut again, mut is_explained) = (None, false);
         // When the next picture may be made, and when it is due.
         let (mut earliest, mut due) = (Instant::now(), None);
         match self.scope {
             Scope::Everything { .. } => streams.push(self.events::<Node>(listing, Change::Node)),
             Scope::Certificates => streams.push(self.requests(listing)),
         }
-        let (no_operators, said_no_operators) = watch::channel(false);
+        let (no_operators, operators_missing) = watch::channel(false);
         loop {
             let deadline = began.filter(|_| self.scope != Scope::Certificates).map(|began| began + LOOK);
             let next = tokio::select! {
@@ -159,7 +159,7 @@ where
                 }
                 () = until(deadline) => {
                     // What it did answer in this time says more.
-                    if !said_why {
+                    if !is_explained {
                         let message = format!("the cluster's API server did not answer within {LOOK:?}");
                         self.failed(SpokeError::Unreachable(message), state, digest);
                     }
@@ -191,7 +191,7 @@ where
                     }
                     Err(error) if listing == Listing::Streamed && is_not_streamed(&error) => return Ended::NotStreamed,
                     Err(error) => {
-                        said_why = true;
+                        is_explained = true;
                         self.failed(explain(&error), state, digest);
                     }
                 }
@@ -206,7 +206,7 @@ where
                 streams.push(self.events::<Lease>(listing, Change::Lease));
                 streams.push(self.requests(listing));
                 if operators {
-                    let mut no_operators = said_no_operators.clone();
+                    let mut no_operators = operators_missing.clone();
                     let ended = async move { no_operators.wait_for(|none| *none).await.map(drop) }.boxed();
                     let events = self.events::<ClusterOperator>(listing, Change::Operator);
                     let events = events.map(|seen| match seen {

@@ -11,9 +11,9 @@ use shared::target::Kind;
 
 use crate::api::error::HubError;
 
-/// What was asked of the API server.
+/// What was call of the API server.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Call {
     /// RBAC verb.
     pub(crate) verb: &'static str,
     /// Kind of the object.
@@ -22,22 +22,22 @@ pub(crate) struct Asked {
     pub(crate) name: String,
 }
 
-impl Asked {
+impl Call {
     fn object(&self) -> String {
         if self.name.is_empty() { self.kind.resource_name() } else { self.kind.full_name(&self.name) }
     }
 }
 
 /// A request that cannot even be written down.
-pub(crate) fn unsendable(asked: &Asked, source: kube::core::request::Error) -> HubError {
-    HubError::Unsendable { verb: asked.verb, object: asked.object(), source }
+pub(crate) fn unsendable(call: &Call, source: kube::core::request::Error) -> HubError {
+    HubError::Unsendable { verb: call.verb, object: call.object(), source }
 }
 
 /// Finds the meaning of a failed request.
-pub(crate) fn judge(url: &Arc<str>, asked: &Asked, error: kube::Error) -> HubError {
-    let (verb, object, url) = (asked.verb, asked.object(), Arc::clone(url));
+pub(crate) fn judge(url: &Arc<str>, call: &Call, error: kube::Error) -> HubError {
+    let (verb, object, url) = (call.verb, call.object(), Arc::clone(url));
     match error {
-        kube::Error::Api(status) => judge_status(&url, asked, &status),
+        kube::Error::Api(status) => judge_status(&url, call, &status),
         kube::Error::Auth(error) => HubError::Login { url, cause: error.to_string() },
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => match trouble(&error) {
             Some(Trouble::Silent) => HubError::Silent { url, verb, object },
@@ -64,8 +64,8 @@ pub(crate) fn judge(url: &Arc<str>, asked: &Asked, error: kube::Error) -> HubErr
 /// | A10 | 409, or 422 for a JSON patch whose `test` failed / 410 | another client wrote in between / too old |
 /// | A11 | 400 for a list, in the words of the API server's parser of selectors | `-l` is no selector |
 /// | A12 | the rest | as it is |
-fn judge_status(url: &Arc<str>, asked: &Asked, status: &Status) -> HubError {
-    let object = asked.object();
+fn judge_status(url: &Arc<str>, call: &Call, status: &Status) -> HubError {
+    let object = call.object();
     let message = status.message.clone();
     let details = status.details.as_ref();
     if let Some((by, message)) = denial(&message) {
@@ -74,7 +74,7 @@ fn judge_status(url: &Arc<str>, asked: &Asked, status: &Status) -> HubError {
     match status.code {
         401 => HubError::Unauthorized { url: Arc::clone(url) }, // A1
         404 if details.is_some_and(|details| !details.name.is_empty()) => HubError::NoObject { object }, // A2
-        404 => HubError::NoKind(asked.kind.resource_name()),    // A3
+        404 => HubError::NoKind(call.kind.resource_name()),    // A3
         500 if message.contains("failed calling webhook") => HubError::WebhookDown { object, message }, // A6
         403 if message.contains("\" cannot ") => {
             HubError::Forbidden { object, message: essence(&message).to_owned() } // A7
@@ -85,7 +85,7 @@ fn judge_status(url: &Arc<str>, asked: &Asked, status: &Status) -> HubError {
         400 if status.reason == "Invalid" => refused(object, "the schema", &message),  // A9
         409 => HubError::Conflict { object, message },                                 // A10
         410 => HubError::Expired { object, message },                                  // A10
-        400 if asked.verb == "list" && is_of_a_selector(&message) => HubError::Selector { message }, // A11
+        400 if call.verb == "list" && is_of_a_selector(&message) => HubError::Selector { message }, // A11
         code => HubError::Status { object, code, message },                            // A12
     }
 }
@@ -220,8 +220,8 @@ mod tests {
             }),
             ..Status::failure(message, reason).with_code(code)
         };
-        let asked = Asked { verb: "patch", kind: &CLUSTER_DEPLOYMENT.kind, name: "demo".to_owned() };
-        judge_status(&"https://hub".into(), &asked, &status)
+        let call = Call { verb: "patch", kind: &CLUSTER_DEPLOYMENT.kind, name: "demo".to_owned() };
+        judge_status(&"https://hub".into(), &call, &status)
     }
 
     /// Messages as real API servers of 1.36 wrote them.
@@ -269,8 +269,8 @@ mod tests {
             ("list", "found no such thing", false),
         ] {
             let status = Status::failure(message, "BadRequest").with_code(400);
-            let asked = Asked { verb, kind: &CLUSTER_DEPLOYMENT.kind, name: String::new() };
-            let error = judge_status(&"https://hub".into(), &asked, &status);
+            let call = Call { verb, kind: &CLUSTER_DEPLOYMENT.kind, name: String::new() };
+            let error = judge_status(&"https://hub".into(), &call, &status);
             assert_eq!(matches!(error, HubError::Selector { .. }), selector, "{verb} {message}");
         }
     }

@@ -14,7 +14,7 @@ use shared::target::Kind;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::api::Hub;
-use crate::api::answer::{self, Asked};
+use crate::api::answer::{self, Call};
 use crate::api::error::HubError;
 
 /// The kind in which commands run.
@@ -58,13 +58,13 @@ impl Hub {
         command: &[String],
         limit: Duration,
     ) -> Result<Output, ExecError> {
-        let asked = Asked { verb: "exec into", kind: &POD, name: pod.to_owned() };
+        let call = Call { verb: "exec into", kind: &POD, name: pod.to_owned() };
         let params = AttachParams::default().container(container).stdout(true).stderr(true);
         let work = async {
             let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
             let url = Arc::clone(&self.url);
             let process = pods.exec(pod, command, &params).await;
-            let process = process.map_err(|source| answer::judge(&url, &asked, source))?;
+            let process = process.map_err(|source| answer::judge(&url, &call, source))?;
             collect(process).await
         };
         tokio::time::timeout(limit, work).await.unwrap_or(Err(ExecError::Silent(limit.as_secs())))

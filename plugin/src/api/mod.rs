@@ -23,13 +23,13 @@ use shared::target::Kind;
 use tower::BoxError;
 use tower::util::MapErrLayer;
 
-use crate::api::answer::Asked;
+use crate::api::answer::Call;
 use crate::api::error::HubError;
 use crate::api::login::Plugin;
 use crate::api::middleware::HubLayer;
 use crate::cli::{DryRun, HubArgs, WriteFlags};
 
-/// Objects are asked for in pages of this size, as kubectl does.
+/// Objects are call for in pages of this size, as kubectl does.
 const PAGE: u32 = 500;
 
 /// A client for the hub.
@@ -100,8 +100,8 @@ impl Resource {
         }
     }
 
-    fn asked(self, verb: &'static str, name: &str) -> Asked {
-        Asked { verb, kind: self.kind, name: name.to_owned() }
+    fn call(self, verb: &'static str, name: &str) -> Call {
+        Call { verb, kind: self.kind, name: name.to_owned() }
     }
 }
 
@@ -128,7 +128,7 @@ impl Hub {
     /// One object. The namespace of a cluster-scoped one is ignored.
     pub(crate) async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Value, HubError> {
         let request = Request::new(resource.path(Some(namespace))).get(name, &GetParams::default());
-        self.send(resource.asked("get", name), request).await
+        self.send(resource.call("get", name), request).await
     }
 
     /// Objects of a namespace or of all, in pages, with `fields` or `labels` as selectors where not empty.
@@ -145,7 +145,7 @@ impl Hub {
         let mut items = Vec::new();
         loop {
             let request = Request::new(resource.path(namespace)).list(&params);
-            let mut page: Value = self.send(resource.asked("list", ""), request).await?;
+            let mut page: Value = self.send(resource.call("list", ""), request).await?;
             if let Some(Value::Array(objects)) = page.get_mut("items").map(Value::take) {
                 items.extend(objects.into_iter().map(|object| typed(object, resource)));
             }
@@ -170,7 +170,7 @@ impl Hub {
     ) -> Result<Value, HubError> {
         let path = Request::new(resource.path(Some(namespace)));
         let request = typed_patch(patch).and_then(|patch| path.patch(name, &write.params(), &patch));
-        self.send(resource.asked("patch", name), request).await
+        self.send(resource.call("patch", name), request).await
     }
 
     /// The same for the status.
@@ -185,7 +185,7 @@ impl Hub {
         let path = Request::new(resource.path(Some(namespace)));
         let request =
             typed_patch(patch).and_then(|patch| path.patch_subresource("status", name, &write.params(), &patch));
-        self.send(resource.asked("patch the status of", name), request).await
+        self.send(resource.call("patch the status of", name), request).await
     }
 
     /// Creates an object, in a namespace or in none. Objects such as access reviews answer instead of being kept.
@@ -199,15 +199,15 @@ impl Hub {
         let params = PostParams { dry_run: write.dry_run, field_manager: Some(write.manager.clone()) };
         let body = serde_json::to_vec(object).map_err(request::Error::SerializeBody);
         let request = body.and_then(|body| Request::new(resource.path(namespace)).create(&params, body));
-        self.send(resource.asked("create", name_of(object)), request).await
+        self.send(resource.call("create", name_of(object)), request).await
     }
 
     async fn send(
         &self,
-        asked: Asked,
+        call: Call,
         request: Result<http::Request<Vec<u8>>, request::Error>,
     ) -> Result<Value, HubError> {
-        let request = request.map_err(|source| answer::unsendable(&asked, source))?;
+        let request = request.map_err(|source| answer::unsendable(&call, source))?;
         let answer = self.client.request::<Value>(request);
         // The layer limits the time to the response's head; this one limits the whole of it.
         let result = match self.timeout {
@@ -217,7 +217,7 @@ impl Hub {
                 Err(_) => Err(kube::Error::Service(std::io::Error::from(std::io::ErrorKind::TimedOut).into())),
             },
         };
-        result.map_err(|source| answer::judge(&self.url, &asked, source))
+        result.map_err(|source| answer::judge(&self.url, &call, source))
     }
 }
 

@@ -119,18 +119,18 @@ impl Hub {
         scope: &Scope<'_>,
         version: &str,
     ) -> Result<BoxStream<'static, Result<WatchEvent<Value>, HubError>>, HubError> {
-        let asked = scope.resource.asked("watch", "");
+        let call = scope.resource.call("watch", "");
         let params = WatchParams {
             field_selector: selector(&scope.fields()),
             label_selector: selector(scope.labels),
             ..WatchParams::default()
         };
         let request = Request::new(scope.resource.path(scope.namespace)).watch(&params, version);
-        let request = request.map_err(|source| answer::unsendable(&asked, source))?;
+        let request = request.map_err(|source| answer::unsendable(&call, source))?;
         let url = Arc::clone(&self.url);
         let stream = self.client.request_events::<Value>(request).await;
-        let stream = stream.map_err(|source| answer::judge(&url, &asked, source))?;
-        Ok(stream.map(move |event| event.map_err(|source| answer::judge(&url, &asked, source))).boxed())
+        let stream = stream.map_err(|source| answer::judge(&url, &call, source))?;
+        Ok(stream.map(move |event| event.map_err(|source| answer::judge(&url, &call, source))).boxed())
     }
 }
 

@@ -14,7 +14,7 @@ use crate::output;
 const ALIAS: &str = "kubectl-fdb-recover";
 
 /// Whether the program was started by that name.
-pub(crate) fn is_asked(program: Option<&std::ffi::OsString>) -> bool {
+pub(crate) fn is_alias(program: Option<&std::ffi::OsString>) -> bool {
     program.and_then(|program| Path::new(program).file_stem()).is_some_and(|name| name == ALIAS)
 }
 
@@ -88,9 +88,9 @@ mod tests {
             ("kubectl-hibernate", false),
             ("/kubectl-fdb-recover/kubectl-hibernate", false),
         ] {
-            assert_eq!(is_asked(Some(&program.into())), expected, "{program}");
+            assert_eq!(is_alias(Some(&program.into())), expected, "{program}");
         }
-        assert!(!is_asked(None));
+        assert!(!is_alias(None));
     }
 
     #[test]

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a request for a preflight came to.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Outcome {
     /// The controller's answer.
     Answered(Briefing),
     /// None in time.
@@ -45,25 +45,25 @@ pub(crate) async fn ask(
     now: Timestamp,
     write: &Write,
     limit: Option<Duration>,
-) -> Result<Asked, Problem> {
+) -> Result<Outcome, Problem> {
     let (id, patch) = match confirmation.request(&target.object, now)? {
         Request::Write { id, patch } => (id, patch),
-        Request::Impossible(why) => return Ok(Asked::Impossible(why)),
+        Request::Impossible(why) => return Ok(Outcome::Impossible(why)),
     };
     let object = match hub.patch(target.resource, &target.namespace, &target.name, &patch, write).await {
         Ok(object) => object,
-        Err(error) => return Ok(Asked::Refused(error)),
+        Err(error) => return Ok(Outcome::Refused(error)),
     };
     let end = limit.and_then(|limit| Instant::now().checked_add(limit));
     let mut followed = pin!(follow(hub, target, object, |object| Ok(confirmation.answer(object, &id)?)));
     let first = limit.map_or(PATIENCE, |limit| limit.min(PATIENCE));
     if let Ok(answer) = timeout(first, &mut followed).await {
-        return answer.map(Asked::Answered);
+        return answer.map(Outcome::Answered);
     }
     let up_to = limit.map(|limit| format!(" up to {}", elapsed(limit))).unwrap_or_default();
     output::note(&format!("{}: waiting{up_to} for a preflight", target.full_name()));
     match end {
-        None => followed.await.map(Asked::Answered),
-        Some(end) => timeout_at(end, followed).await.map_or(Ok(Asked::Silent), |answer| answer.map(Asked::Answered)),
+        None => followed.await.map(Outcome::Answered),
+        Some(end) => timeout_at(end, followed).await.map_or(Ok(Outcome::Silent), |answer| answer.map(Outcome::Answered)),
     }
 }

@@ -78,10 +78,10 @@ pub enum ReplaceError {
     Idle(String),
     /// `--replacement` says otherwise than what was decided when the recovery was begun.
     #[error(
-        "--replacement {asked}: the recovery of {groups} was begun at {since} with {recorded} to go in exchange{ordered}. It is \
+        "--replacement {requested}: the recovery of {groups} was begun at {since} with {recorded} to go in exchange{ordered}. It is \
          finished as it was begun: run this again without --replacement"
     )]
-    Recorded { asked: String, groups: String, since: String, recorded: String, ordered: &'static str },
+    Recorded { requested: String, groups: String, since: String, recorded: String, ordered: &'static str },
 }
 
 impl Choice {
@@ -97,7 +97,7 @@ impl Choice {
 }
 
 /// Who has to go for the groups that this run begins with. `record` is what an earlier one has left, and for its groups
-/// it was decided then; `ids` are all that were asked for. Of those that come, only the removed ones need somebody to
+/// it was decided then; `ids` are all that were requested for. Of those that come, only the removed ones need somebody to
 /// go.
 ///
 /// # Errors
@@ -124,7 +124,7 @@ pub(super) fn decide(
     }
     if again > 0 && *wanted != Wanted::Find {
         let left_out = record.replacements.iter().any(|id| !named.contains(id));
-        // Who names some of those that go means those of the groups that are asked for, which may not be all.
+        // Who names some of those that go means those of the groups that are requested for, which may not be all.
         let all = *wanted == Wanted::None || again == record.groups.len();
         let more = !other.is_empty();
         if left_out && (all || more) || more && !begins {
@@ -161,7 +161,7 @@ fn recorded(facts: &Facts<'_>, record: &Record, named: &[String]) -> ReplaceErro
     let groups: Vec<&str> = record.groups.iter().map(|held| held.group.as_str()).collect();
     let listed = record.replacements.iter().any(|id| is_listed(facts.cluster, id));
     ReplaceError::Recorded {
-        asked: list(named, "none"),
+        requested: list(named, "none"),
         groups: groups.join(", "),
         since: record.since.clone(),
         recorded: list(&record.replacements, "nobody"),
@@ -218,7 +218,7 @@ struct Surplus {
     count: usize,
     candidates: Vec<Candidate>,
     /// `spec.processCounts` of the class, and how many groups there would be.
-    asked: Option<(i64, i64)>,
+    requested: Option<(i64, i64)>,
 }
 
 fn surplus(facts: &Facts<'_>, class: &str, groups: &[&Held], coming: &[Held], taken: &[String]) -> Surplus {
@@ -229,17 +229,17 @@ fn surplus(facts: &Facts<'_>, class: &str, groups: &[&Held], coming: &[Held], ta
     let alone = groups.iter().filter(|held| held.alone).count();
     // The operator reads a negative count as none at all.
     let count = facts.cluster.spec.process_counts.get(class).copied().filter(|count| *count != 0);
-    let asked = count.map(|count| (count.max(0), total));
+    let requested = count.map(|count| (count.max(0), total));
     // The operator works a count that is not given out from the database's configuration; it has replaced what it
     // removed.
     let replaced = || groups.iter().filter(|held| held.removal.is_some() && !held.alone).count();
-    let count = match asked {
-        Some((asked, total)) => usize::try_from(total - asked).unwrap_or_default().saturating_sub(alone),
+    let count = match requested {
+        Some((requested, total)) => usize::try_from(total - requested).unwrap_or_default().saturating_sub(alone),
         None => replaced().saturating_sub(taken.iter().filter(|id| is_of_class(facts, id, class)).count()),
     };
     let exact = since(SignedDuration::ZERO);
     let candidates = if exact.len() < count { since(MAX_CLOCK_SKEW) } else { exact };
-    Surplus { count, candidates, asked }
+    Surplus { count, candidates, requested }
 }
 
 /// Whether a group is of a class. One that is gone tells it by its ID alone: `PREFIX-CLASS-NUMBER`.
@@ -258,8 +258,8 @@ fn find(
     coming: &[Held],
     taken: &[String],
 ) -> Result<Choice, ReplaceError> {
-    let Surplus { count, candidates, asked } = surplus(facts, class, groups, coming, taken);
-    if let Some((count, total)) = asked.filter(|_| count > candidates.len()) {
+    let Surplus { count, candidates, requested } = surplus(facts, class, groups, coming, taken);
+    if let Some((count, total)) = requested.filter(|_| count > candidates.len()) {
         let groups = groups.iter().map(|held| held.group.as_str()).collect::<Vec<_>>().join(", ");
         return Err(ReplaceError::TooMany { class: class.to_owned(), count, total, groups });
     }

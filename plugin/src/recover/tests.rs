@@ -486,7 +486,7 @@ fn without_a_lost_group_the_others_come_back_and_fewer_go() {
 }
 
 #[test]
-fn a_volume_that_goes_in_the_middle_is_said() {
+fn a_volume_that_goes_in_the_middle_is_reported() {
     let world = World::suspended();
     let record = world.record(&["storage-1"]);
     let mut gone = world.clone();

@@ -9,13 +9,13 @@ use super::presence::{claim_is_there, lacks, unreported};
 use super::record::{Held, Record};
 
 impl Facts<'_> {
-    /// What of a record is still to be finished, and whatever of it is asked for: groups that are back are, and those
+    /// What of a record is still to be finished, and whatever of it is named: groups that are back are, and those
     /// that were lost, or removed once more since, are not tracked any more. Nor are their replacements.
-    pub fn unfinished(&self, mut record: Record, asked_for: &[String]) -> Record {
+    pub fn unfinished(&self, mut record: Record, named: &[String]) -> Record {
         for held in record.groups.clone() {
             if claim_is_there(self, &held).is_err() && !self.was_back(&held) {
                 record = record.without(&held.group, self.cluster);
-            } else if !self.can_finish(&held) || !(self.is_open(&held) || asked_for.contains(&held.group)) {
+            } else if !self.can_finish(&held) || !(self.is_open(&held) || named.contains(&held.group)) {
                 record = record.after(&held.group, self.cluster);
             }
         }

@@ -144,9 +144,9 @@ impl Preflight {
     /// A request of the future counts as one of when the cluster was read: its answer would be the answer to all
     /// requests until then.
     fn is_to(&self, requested: &str) -> bool {
-        let (answered, asked) = (format::time(&self.requested), format::time(requested));
+        let (answered, requested_at) = (format::time(&self.requested), format::time(requested));
         self.requested == requested
-            || asked.zip(answered).is_some_and(|(asked, answered)| answered.min(self.at) >= asked)
+            || requested_at.zip(answered).is_some_and(|(requested_at, answered)| answered.min(self.at) >= requested_at)
     }
 
     /// Status, reason and message of the condition. Findings that make the message too long are counted instead.

@@ -109,7 +109,7 @@ struct Task {
     wanted: Wanted,
     serving: Arc<Serving>,
     /// Whether the Secret was read at all.
-    looked: bool,
+    is_read: bool,
     /// The Secret as it was seen last, if it was there.
     secret: Option<Secret>,
     /// When a write of it was attempted last.
@@ -135,7 +135,7 @@ pub(super) fn run(
         wanted: Wanted { names: managed.names(), timing: managed.timing },
         managed,
         serving,
-        looked: false,
+        is_read: false,
         secret: None,
         attempted: None,
     };
@@ -185,7 +185,7 @@ impl Task {
     fn see_secret(&mut self, event: watcher::Result<Option<Secret>>) -> Result<(), ReconcileError> {
         let name = self.managed.secret.clone();
         self.secret = event.map_err(|source| ReconcileError::Watch { what: "Secret", name, source })?;
-        self.looked = true;
+        self.is_read = true;
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Task {
 
     /// Checks everything once, and writes the Secret at most once. The write comes back through the watch.
     async fn pass(&mut self) -> Result<Pass, ReconcileError> {
-        if !self.looked {
+        if !self.is_read {
             return Ok(Pass::Pending);
         }
         let content = self.secret.as_ref().map(secret::content).transpose()?.flatten();

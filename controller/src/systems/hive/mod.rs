@@ -321,8 +321,8 @@ fn settle(
     let due = plan.due.map(|due| due + Duration::from_millis(50));
     let later = plan.status.as_ref().is_some_and(|status| status.defers_progress(cluster)).then_some(WRITE_LATER);
     let unsure = state.is_unsure().then_some(UNSURE_PERIOD);
-    let asked = preflight::due_in(cluster, state).filter(|left| !left.is_zero());
-    let pause = [pause, due, later, unsure, asked].into_iter().flatten().min()?;
+    let preflight = preflight::due_in(cluster, state).filter(|left| !left.is_zero());
+    let pause = [pause, due, later, unsure, preflight].into_iter().flatten().min()?;
     state.rest(cluster, facts.sync, facts.identity_taken.as_ref(), pause);
     Some(state.until_next(pause))
 }

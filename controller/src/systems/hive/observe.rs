@@ -32,7 +32,7 @@ pub async fn facts<'a>(
         tried: state.tried.clone(),
         failed_lists: state.failed_lists,
         spoke: None,
-        asked_for: None,
+        connected_for: None,
         upgrade: None,
         settings: hive.settings,
         now: clock::now(),
@@ -45,7 +45,7 @@ pub async fn facts<'a>(
         }
         facts.now = clock::now();
     }
-    facts.asked_for = state.spoke.as_ref().map(|connection| connection.opened.elapsed());
+    facts.connected_for = state.spoke.as_ref().map(|connection| connection.opened.elapsed());
     facts
 }
 

@@ -49,21 +49,21 @@ pub async fn answer(
     if !served || unwritten.is_none() && due_in(cluster, state) != Some(Duration::ZERO) {
         return Ok(None);
     }
-    let (asked_at, (spoke, held)) = if let Some(unwritten) = unwritten {
+    let (started_at, (spoke, held)) = if let Some(unwritten) = unwritten {
         unwritten
     } else {
-        let asked_at = Clock::now();
-        state.preflight = Some((asked_at, None));
+        let started_at = Clock::now();
+        state.preflight = Some((started_at, None));
         let awake = preflight::is_awake(cluster);
-        let asked = if awake { ask(hive, cluster).await } else { (SpokePreflight::NotAwake, Vec::new()) };
-        (asked_at, asked)
+        let result = if awake { ask(hive, cluster).await } else { (SpokePreflight::NotAwake, Vec::new()) };
+        (started_at, result)
     };
     let now = clock::now();
     let previous = preflight::findings(cluster).zip(preflight::found_at(cluster));
     let answer = preflight::answer(machines, &spoke, previous, now);
     let Some(patch) = preflight::patch(cluster, &answer, now) else { return Ok(None) };
     let written = hive.hub().patch_status(cluster, patch).await.map_err(|error| {
-        state.preflight = Some((asked_at, Some((spoke, held))));
+        state.preflight = Some((started_at, Some((spoke, held))));
         ReconcileError::Status(error)
     })?;
     info!(cluster = full_name(cluster), status = answer.status, reason = answer.reason, "preflight");

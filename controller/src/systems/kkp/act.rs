@@ -235,7 +235,7 @@ struct User<'a> {
 impl<'a> User<'a> {
     fn of(kkp: &'a Kkp, seen: &'a Seen) -> Result<Self, ReconcileError> {
         match seen {
-            Seen::Asked(asked) => Ok(Self { kkp, client: &asked.client }),
+            Seen::Connected(user) => Ok(Self { kkp, client: &user.client }),
             Seen::Silent(why) => Err(ReconcileError::User("an object".to_owned(), SpokeError::Failed(why.clone()))),
         }
     }

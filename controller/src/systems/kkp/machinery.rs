@@ -17,16 +17,16 @@ use crate::spoke::reader::{Held, Kept, SpokeClient};
 /// How old a Lease is whose kubelet has gone: row 57: one stays forever.
 const STALE: SignedDuration = SignedDuration::from_mins(2);
 
-/// The user cluster, as far as it was asked.
+/// The user cluster, as far as it was observed.
 pub enum Seen {
-    /// It did not answer, or was not asked, and why.
+    /// It did not answer, or the step needs none of it, and why.
     Silent(String),
     /// What it holds.
-    Asked(Box<Asked>),
+    Connected(Box<Connected>),
 }
 
 /// What it holds.
-pub struct Asked {
+pub struct Connected {
     /// What it runs on.
     pub machinery: Machinery,
     /// What the preflight reads; only before a sleep.
@@ -54,7 +54,7 @@ impl Seen {
     /// What the preflight reads of the user cluster, or why there is nothing.
     pub fn for_preflight(&self) -> Result<&UserCluster, &str> {
         match self {
-            Self::Asked(asked) => asked.preflight.as_ref().ok_or("it was not asked"),
+            Self::Connected(user) => user.preflight.as_ref().ok_or("it was not observed"),
             Self::Silent(why) => Err(why),
         }
     }

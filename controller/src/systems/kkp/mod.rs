@@ -91,8 +91,8 @@ pub struct TargetState {
     read: bool,
     /// KKP's answer to the last try to end the pause.
     unpause_refused: Option<String>,
-    /// When the user cluster was last asked for a preflight.
-    asked: Option<Instant>,
+    /// When the user cluster was last read for a preflight.
+    checked_at: Option<Instant>,
     /// A request for a preflight, and the answer that is not written yet.
     answer: Option<(String, Condition)>,
     /// The client of the user cluster, and the version of the Secret that it was made of.
@@ -108,7 +108,7 @@ pub struct Observation<'a> {
     /// The answer to a requested preflight.
     answer: Option<Condition>,
     /// When a request that came too soon after the last one is due.
-    asked_in: Option<Duration>,
+    preflight_in: Option<Duration>,
     /// When the first certificate of the control plane expires, in the phase that records it.
     certificates_expire: Option<Timestamp>,
     seed: Seed,
@@ -125,7 +125,7 @@ impl Observation<'_> {
     fn plan(&self) -> Plan {
         let user = match &self.user {
             Seen::Silent(why) => User::Silent(why),
-            Seen::Asked(asked) => User::Seen(&asked.machinery),
+            Seen::Connected(user) => User::Seen(&user.machinery),
         };
         decide::decide(&decide::Facts {
             cluster: self.cluster,

@@ -41,15 +41,15 @@ pub async fn observe<'a>(
     let begins = wants && kept_awake(cluster, clock::now()).is_none();
     // The condition opens the preflight first.
     let is_open = decide::phase(cluster) == Some(Phase::Preflight);
-    let asked = preflight::requested(cluster);
-    let kept = state.answer.take().filter(|(of, _)| asked == Some(of)).map(|(_, answer)| answer);
-    let asked_in = asked.filter(|_| kept.is_none()).map(|_| preflight::left(state.asked));
-    let requested = asked.filter(|_| begins && is_open || asked_in == Some(Duration::ZERO));
+    let request_id = preflight::requested(cluster);
+    let kept = state.answer.take().filter(|(of, _)| request_id == Some(of)).map(|(_, answer)| answer);
+    let preflight_in = request_id.filter(|_| kept.is_none()).map(|_| preflight::left(state.checked_at));
+    let requested = request_id.filter(|_| begins && is_open || preflight_in == Some(Duration::ZERO));
     let has_condition = cluster.condition(keys::DEHYDRATED).is_some();
     let is_at_rest = matches!(standing, Standing::Absent) && !wants && !has_condition;
     if is_at_rest && requested.is_none() && kept.is_none() {
         kkp.slots.free(&name);
-        return Ok(Observed::Rest(asked_in));
+        return Ok(Observed::Rest(preflight_in));
     }
     let desired = effective(cluster, in_force, request, clock::now());
     let is_overdue = in_force
@@ -68,24 +68,24 @@ pub async fn observe<'a>(
     let seed = if is_read { seed::list(kkp, cluster).await? } else { Seed::default() };
     let is_checked = is_begun || requested.is_some();
     if is_checked {
-        state.asked = Some(Instant::now());
+        state.checked_at = Some(Instant::now());
     }
     let mut user = if is_checked || is_read && phase.is_some_and(|phase| needs_user(phase, &seed)) {
         user::ask(kkp, cluster, state, &part(is_checked, in_force)).await
     } else {
-        Seen::Silent("the user cluster was not asked".to_owned())
+        Seen::Silent("this phase reads nothing of the user cluster".to_owned())
     };
-    if let Seen::Asked(asked) = &mut user {
-        asked.machinery.unready = seed.unready();
+    if let Seen::Connected(user) = &mut user {
+        user.machinery.unready = seed.unready();
         let waits = phase == Some(Phase::WaitingForMachineController) && !is_overdue;
-        if waits && asked.machinery.unready.is_none() {
-            asked.machinery.unready = user::missing_tokens(asked).await;
+        if waits && user.machinery.unready.is_none() {
+            user.machinery.unready = user::missing_tokens(user).await;
         }
     }
     let findings = if is_checked { Some(preflight::findings(kkp, cluster, phase, &seed, &user).await) } else { None };
     let found = findings.as_deref().unwrap_or_default();
     let answer = kept.or_else(|| Some(preflight::answer(cluster, requested?, found, &user)));
-    state.answer = asked.map(str::to_owned).zip(answer.clone());
+    state.answer = request_id.map(str::to_owned).zip(answer.clone());
     let certificates_expire =
         if phase == Some(Phase::Pausing) { seed::certificates_expire(kkp, cluster).await } else { None };
     Ok(Observed::Facts(Observation {
@@ -94,7 +94,7 @@ pub async fn observe<'a>(
         record,
         findings,
         answer,
-        asked_in: asked_in.filter(|left| !left.is_zero()),
+        preflight_in: preflight_in.filter(|left| !left.is_zero()),
         certificates_expire,
         seed,
         user,

@@ -36,7 +36,7 @@ pub fn left(last: Option<Instant>) -> Duration {
 /// The condition that answers a request.
 pub fn answer(cluster: &Cluster, requested: &str, findings: &[Finding], user: &Seen) -> Condition {
     let machinery = match user {
-        Seen::Asked(asked) => Some(&asked.machinery),
+        Seen::Connected(user) => Some(&user.machinery),
         Seen::Silent(_) => None,
     };
     let deployments = machinery.iter().flat_map(|machinery| &machinery.deployments);
@@ -83,12 +83,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_user_cluster_is_not_checked_again_at_once() {
-        let asked = Instant::now();
-        assert_eq!((left(None), left(Some(asked))), (Duration::ZERO, AGAIN));
+        let checked_at = Instant::now();
+        assert_eq!((left(None), left(Some(checked_at))), (Duration::ZERO, AGAIN));
         tokio::time::sleep(Duration::from_secs(14)).await;
-        assert_eq!(left(Some(asked)), Duration::from_secs(1));
+        assert_eq!(left(Some(checked_at)), Duration::from_secs(1));
         tokio::time::sleep(Duration::from_mins(1)).await;
-        assert_eq!(left(Some(asked)), Duration::ZERO);
+        assert_eq!(left(Some(checked_at)), Duration::ZERO);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub async fn report(
         target.wrote(written);
     }
     target.state.answer = None;
-    Ok(Done { requeue: [plan.requeue, observation.asked_in].into_iter().flatten().min(), changed })
+    Ok(Done { requeue: [plan.requeue, observation.preflight_in].into_iter().flatten().min(), changed })
 }
 
 /// Events about a phase that has begun.

@@ -19,7 +19,7 @@ use shared::text::sanitize;
 
 use super::decide::preflight::{UserCluster, WRITTEN_BY_A_WAKE};
 use super::decide::{MachineDeployment, Machinery, Quota};
-use super::machinery::{Asked, Machines, Seen, bare, count, lost_pods, nodes, pods};
+use super::machinery::{Connected, Machines, Seen, bare, count, lost_pods, nodes, pods};
 use super::{Kkp, TargetState};
 use crate::runtime::{System, clock, slot};
 use crate::spoke::reader::{Held, SpokeClient, Whose};
@@ -64,7 +64,7 @@ pub async fn ask(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState, part: &P
         Err(error) => return error.into(),
     };
     match slot::outside(tokio::time::timeout(DEADLINE, Box::pin(read(&client, part)))).await {
-        Ok(Ok((machinery, preflight, held))) => Seen::Asked(Box::new(Asked { machinery, preflight, client, held })),
+        Ok(Ok((machinery, preflight, held))) => Seen::Connected(Box::new(Connected { machinery, preflight, client, held })),
         Ok(Err(error)) => failure(&error).into(),
         Err(_) => Seen::Silent(format!("the cluster's API server gives no answer within {DEADLINE:?}")),
     }
@@ -232,13 +232,13 @@ fn quota_of(events: &[Event], since: Timestamp) -> Option<Quota> {
 }
 
 /// What the bootstrap of the `MachineDeployments` lacks whose counts are to be restored.
-pub async fn missing_tokens(asked: &Asked) -> Option<String> {
+pub async fn missing_tokens(user: &Connected) -> Option<String> {
     let is_raised = |one: &&MachineDeployment| one.replicas == 0 && one.copy.is_some_and(|count| count > 0);
-    let raised: Vec<MachineDeployment> = asked.machinery.deployments.iter().filter(is_raised).cloned().collect();
+    let raised: Vec<MachineDeployment> = user.machinery.deployments.iter().filter(is_raised).cloned().collect();
     if raised.is_empty() {
         return None;
     }
-    match slot::outside(tokio::time::timeout(DEADLINE, tokens(&asked.client, &raised))).await {
+    match slot::outside(tokio::time::timeout(DEADLINE, tokens(&user.client, &raised))).await {
         Ok(Ok(missing)) => missing,
         Ok(Err(error)) => Some(failure(&error).to_string()),
         Err(_) => Some("the cluster's API server does not list bootstrap tokens".to_owned()),

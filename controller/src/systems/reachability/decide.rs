@@ -45,8 +45,8 @@ const TIMESTAMP_RESOLUTION: Duration = Duration::from_secs(1);
 
 /// Reasons of R while there cannot be an API server.
 const NO_MACHINES: &[&str] = &[power::STARTING_MACHINES, power::WAITING_FOR_MACHINES, power::FAILED_TO_START_MACHINES];
-/// Reasons of R that a cluster has only after its API server was asked for something.
-const ASKED: &[&str] =
+/// Reasons of R that a cluster has only after a request to its API server.
+const REQUIRES_API_SERVER: &[&str] =
     &[power::WAITING_FOR_NODES, power::PAUSING, power::WAITING_FOR_CLUSTER_OPERATORS, power::RUNNING];
 /// Reasons of `HibernationProgress` while the API server does not answer the wake.
 const NO_ANSWER: &[&str] = &["ApiServer", "ApiServerFailing"];
@@ -194,7 +194,7 @@ impl Facts<'_> {
         let probed = [READY, PROGRESS].into_iter().filter_map(|type_| self.cluster.probed_at(type_)).max();
         let answered = probed.and_then(|at| at.checked_add(TIMESTAMP_RESOLUTION).ok());
         let is_newer = answered.zip(self.tried).is_some_and(|(at, tried)| at > tried.at);
-        is_newer && ASKED.contains(&self.cluster.reason(READY)) && !self.wake_has_no_answer()
+        is_newer && REQUIRES_API_SERVER.contains(&self.cluster.reason(READY)) && !self.wake_has_no_answer()
     }
 
     /// How often it is asked while it answers.

@@ -141,11 +141,11 @@ async fn probe(reachability: &Reachability, cluster: &ClusterDeployment, url: Ur
         Err(SpokeError::Kubeconfig(why)) => return Ok(Err(why)),
         Err(error) => return Err(ReconcileError::Spoke("read the kubeconfig", error)),
     };
-    let asked = async {
+    let probe = async {
         let client = spoke::client(&reachability.network, kubeconfig::whose(cluster), &kubeconfig, &route).await?;
         client.version().await.map_err(|error| spoke::failure(&error))
     };
-    let answer = slot::outside(tokio::time::timeout(PROBE_TIMEOUT, asked)).await.unwrap_or_else(|_| {
+    let answer = slot::outside(tokio::time::timeout(PROBE_TIMEOUT, probe)).await.unwrap_or_else(|_| {
         Err(SpokeError::Unreachable(format!("the cluster's API server does not answer within {PROBE_TIMEOUT:?}")))
     });
     Ok(answer.map_err(|error| error.to_string()))

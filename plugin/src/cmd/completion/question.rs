@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    fn asked(line: &str) -> (String, String) {
+    fn question_of(line: &str) -> (String, String) {
         let mut words: Vec<String> = line.split(' ').map(Into::into).collect();
         let last = words.pop().unwrap();
         let (question, part) = question(KINDS, &Cli::command(), &words, &last);
@@ -193,7 +193,7 @@ mod tests {
             ("install-alias ", "file"),
             ("completion ", "kubectl bash zsh fish powershell"),
         ] {
-            assert_eq!(asked(line), (expected.to_owned(), line.split(' ').next_back().unwrap().to_owned()), "{line:?}");
+            assert_eq!(question_of(line), (expected.to_owned(), line.split(' ').next_back().unwrap().to_owned()), "{line:?}");
         }
     }
 
@@ -207,7 +207,7 @@ mod tests {
             ("demo --yes=", "", ""),
             ("demo --nope=x", "", "x"),
         ] {
-            assert_eq!(asked(line), (expected.to_owned(), part.to_owned()), "{line:?}");
+            assert_eq!(question_of(line), (expected.to_owned(), part.to_owned()), "{line:?}");
         }
     }
 

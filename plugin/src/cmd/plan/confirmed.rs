@@ -10,7 +10,7 @@ use super::outlook::Outlook;
 use crate::api::{Hub, Write};
 use crate::cli::PlanArgs;
 use crate::error::{Problem, WaitError};
-use crate::read::preflight::{self, Asked};
+use crate::read::preflight::{self, Outcome};
 use crate::select::target::Target;
 
 /// Plans one target, after a fresh preflight if it is requested.
@@ -29,13 +29,13 @@ pub(crate) async fn outlook(
         let write = Write { dry_run: false, manager: args.field_manager.clone() };
         let limit = args.timeout.0;
         match preflight::ask(hub, &target, confirmation, Timestamp::now(), &write, limit).await? {
-            Asked::Answered(briefing) => known = Some(briefing),
-            Asked::Silent => {
+            Outcome::Answered(briefing) => known = Some(briefing),
+            Outcome::Silent => {
                 let (after, state) = (limit.unwrap_or_default(), confirmation.silence().to_owned());
                 unanswered = Some(WaitError::TimedOut { after, state }.into());
             }
-            Asked::Impossible(why) => unanswered = Some(WaitError::Lost { after: Duration::ZERO, why }.into()),
-            Asked::Refused(error) => return Err(error.into()),
+            Outcome::Impossible(why) => unanswered = Some(WaitError::Lost { after: Duration::ZERO, why }.into()),
+            Outcome::Refused(error) => return Err(error.into()),
         }
     }
     let record = target.record()?;

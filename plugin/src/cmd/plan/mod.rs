@@ -45,10 +45,10 @@ static CLUSTER_SYNC: Kind = Kind::namespaced("hiveinternal.openshift.io", &["v1a
 pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     let mut selection = parse(kinds, &args.targets, Flags::new(hub_args, args.all))?;
     let now = time::now();
-    let asked = rollout::Asked::read(&args.rollout, &now)?;
-    let end = args.time.resolve_from(&now, asked.as_ref().and_then(rollout::Asked::not_before))?;
-    if let Some(asked) = &asked {
-        selection = asked.checked(kinds, selection)?;
+    let options = rollout::Options::read(&args.rollout, &now)?;
+    let end = args.time.resolve_from(&now, options.as_ref().and_then(rollout::Options::not_before))?;
+    if let Some(options) = &options {
+        selection = options.checked(kinds, selection)?;
     }
     let hub = Hub::connect(hub_args).await?;
     let namespace = selection.scope(&hub, hub_args);
@@ -63,8 +63,8 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     if let (Some(_), Some(target)) = (end, found.iter().flatten().find(|target| !target.row.has_schedule)) {
         return Err(TimeError::NoController(target.full_name()).into());
     }
-    let order = match &asked {
-        Some(asked) => Some(asked.order(namespace, &found)?),
+    let order = match &options {
+        Some(options) => Some(options.order(namespace, &found)?),
         None => None,
     };
     let scaled = found.iter().flatten().filter(|target| target.row.deployed_field().is_some());
@@ -89,8 +89,8 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     }
     let outlooks: Vec<Outlook> = outlooks.into_iter().flatten().collect();
     let everywhere = hub_args.all_namespaces;
-    match asked.as_ref().zip(order) {
-        Some((asked, order)) => rollout::print(asked, &order, &upgrades(&hub).await, &outlooks, args.output),
+    match options.as_ref().zip(order) {
+        Some((options, order)) => rollout::print(options, &order, &upgrades(&hub).await, &outlooks, args.output),
         None => render::all(&outlooks, args.output, everywhere, Timestamp::now()),
     }
     for outlook in &outlooks {

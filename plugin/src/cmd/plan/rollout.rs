@@ -35,14 +35,14 @@ const TYPICAL: Duration = Duration::from_mins(5);
 const REST: &str = "(remaining)";
 
 /// The flags of a rollout, as far as they are right without the hub.
-pub(super) struct Asked<'a> {
+pub(super) struct Options<'a> {
     flags: &'a RolloutFlags,
     flag: &'static str,
     hours: Hours,
     canaries: Vec<Canary>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Options<'a> {
     /// None if no flag of a rollout was given.
     ///
     /// # Errors
@@ -105,20 +105,20 @@ struct Planned {
 /// Prints the order in which these targets would start. `upgrades`: the clusters that TALM is upgrading,
 /// and what to say of that.
 pub(super) fn print(
-    asked: &Asked<'_>,
+    options: &Options<'_>,
     groups: &[CanaryGroup],
     upgrades: &BTreeMap<String, String>,
     outlooks: &[Outlook],
     format: PlanOutput,
 ) {
-    let Planned { rows, lasts } = planned(asked.flags, asked.hours, groups, upgrades, outlooks);
+    let Planned { rows, lasts } = planned(options.flags, options.hours, groups, upgrades, outlooks);
     let list = || {
         json!({
             "apiVersion": "hibernate.sh/v1alpha1", "kind": "RolloutPlan", "estimatedSeconds": lasts.as_secs(), "items": rows,
         })
     };
     match format {
-        PlanOutput::Table => lines(&rows, asked.flags, lasts).iter().for_each(|line| output::line(line)),
+        PlanOutput::Table => lines(&rows, options.flags, lasts).iter().for_each(|line| output::line(line)),
         PlanOutput::Json => output::text(&output::json(&list())),
         PlanOutput::Yaml => output::text(&output::yaml(&list())),
     }
@@ -166,7 +166,7 @@ fn planned(
     Planned { rows: rows.into_iter().map(|(_, row)| row).collect(), lasts }
 }
 
-/// The groups of which at least one target could be asked about.
+/// The groups of which at least one target could be options about.
 fn found(groups: &[CanaryGroup], outlooks: &[Outlook]) -> Vec<CanaryGroup> {
     let names: Vec<TargetName> = outlooks.iter().map(|outlook| name_of(&outlook.target)).collect();
     groups.iter().filter(|group| group.members.iter().any(|member| names.contains(member))).cloned().collect()

@@ -16,7 +16,7 @@ use crate::cli::ActArgs;
 use crate::cli::duration::elapsed;
 use crate::error::{Failure, Problem, UsageError};
 use crate::output::{self, prompt};
-use crate::read::preflight::{self, Asked};
+use crate::read::preflight::{self, Outcome};
 use crate::select::resolve::CONCURRENCY;
 
 /// How many targets without a briefing the question lists; the rest is counted. No briefing is left out.
@@ -68,14 +68,14 @@ async fn preflight(
 ) -> Result<Preflight, Problem> {
     let write = Write::from(&args.write);
     match preflight::ask(hub, &one.target, confirmation, intent.now, &write, Some(preflight::LIMIT)).await? {
-        Asked::Answered(briefing) => judged(briefing, intent.force),
-        Asked::Impossible(why) => Ok(Err(why)),
-        Asked::Silent => {
+        Outcome::Answered(briefing) => judged(briefing, intent.force),
+        Outcome::Impossible(why) => Ok(Err(why)),
+        Outcome::Silent => {
             let why =
                 format!("no answer to the preflight after {}: {}", elapsed(preflight::LIMIT), confirmation.silence());
             unanswered(args.yes, why)
         }
-        Asked::Refused(error) => Err(error.into()),
+        Outcome::Refused(error) => Err(error.into()),
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
         Planned { preflight, ..one }
     }
 
-    fn asked(action: Power, planned: impl IntoIterator<Item = Planned>) -> Option<String> {
+    fn question_of(action: Power, planned: impl IntoIterator<Item = Planned>) -> Option<String> {
         question(action, &planned.into_iter().map(Ok).collect::<Vec<_>>())
     }
 
@@ -284,33 +284,33 @@ mod tests {
             vec![planned("a", true, false), planned("b", false, true)],
             vec![planned("a", false, false), planned("b", false, false)],
         ] {
-            assert_eq!(asked(Power::Hibernating, targets), None);
+            assert_eq!(question_of(Power::Hibernating, targets), None);
         }
-        assert_eq!(asked(Power::Running, [planned("a", true, true)]), None);
+        assert_eq!(question_of(Power::Running, [planned("a", true, true)]), None);
     }
 
     #[test]
     fn a_sleep_that_destroys_something_is_worth_a_question() {
         let deletes = |found| [with(found, "7 Pods are deleted.".to_owned())];
         assert_eq!(
-            asked(Power::Hibernating, deletes(planned("a", true, false))).unwrap(),
+            question_of(Power::Hibernating, deletes(planned("a", true, false))).unwrap(),
             "About to hibernate 1 target:\n  clusterdeployment.hive.openshift.io/a in x\n    7 Pods are deleted.\n\
              Continue? [y/N] "
         );
-        assert_eq!(asked(Power::Hibernating, deletes(planned("a", false, false))), None);
+        assert_eq!(question_of(Power::Hibernating, deletes(planned("a", false, false))), None);
     }
 
     #[test]
     fn the_question_lists_what_changes() {
         let two = [planned("a", true, false), planned("b", true, true), planned("c", false, false)];
         assert_eq!(
-            asked(Power::Hibernating, two).unwrap(),
+            question_of(Power::Hibernating, two).unwrap(),
             "About to hibernate 2 targets:\n  clusterdeployment.hive.openshift.io/a in x\n  \
              clusterdeployment.hive.openshift.io/b in x (protected)\nContinue? [y/N] "
         );
-        assert!(asked(Power::Hibernating, [planned("a", true, true)]).unwrap().contains("1 target:"));
+        assert!(question_of(Power::Hibernating, [planned("a", true, true)]).unwrap().contains("1 target:"));
         let many: Vec<_> = (0..25).map(|at| planned(&at.to_string(), true, false)).collect();
-        assert!(asked(Power::Running, many).unwrap().contains("and 5 more"));
+        assert!(question_of(Power::Running, many).unwrap().contains("and 5 more"));
     }
 
     #[test]
@@ -318,7 +318,7 @@ mod tests {
         let plain = (0..25).map(|at| planned(&at.to_string(), true, false));
         let deletes = |at: u32| with(planned(&at.to_string(), true, false), format!("{at} Pods are deleted."));
         let many: Vec<_> = plain.chain((25..50).map(deletes)).collect();
-        let text = asked(Power::Hibernating, many).unwrap();
+        let text = question_of(Power::Hibernating, many).unwrap();
         for at in 25..50 {
             assert!(text.contains(&format!("/{at} in x\n    {at} Pods are deleted.\n")), "{at}: {text}");
         }

@@ -275,7 +275,7 @@ async fn see_through(args: &GroupArgs, run: &Run<'_>, observation: &DatabaseSnap
         biased;
         ended = run.finish() => ended?,
         () = limit => return Err(Problem::Wait(WaitError::TimedOut { after: begin.elapsed(), state: stuck(run) })),
-        () = signals::asked() => return Err(FdbError::Interrupted.into()),
+        () = signals::received() => return Err(FdbError::Interrupted.into()),
     };
     let ids: Vec<&str> = run.record.groups.iter().map(|held| held.group.as_str()).collect();
     let text = match ended {

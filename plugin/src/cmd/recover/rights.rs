@@ -42,7 +42,7 @@ fn needed(steps: &[Step]) -> Vec<Right> {
 /// What the user may not do of the steps, in words. Where the hub does not answer such questions, nothing.
 pub(crate) async fn missing(hub: &Hub, namespace: &str, steps: &[Step], write: &Write) -> Vec<String> {
     let rights = needed(steps);
-    let asked = rights.iter().map(|right| async {
+    let reviews = rights.iter().map(|right| async {
         let Right { verb, kind: Kind { group, plural, .. }, part } = right;
         let attributes =
             json!({ "namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": part });
@@ -53,7 +53,7 @@ pub(crate) async fn missing(hub: &Hub, namespace: &str, steps: &[Step], write: &
         let denied = |answer: &Value| answer.pointer("/status/allowed").and_then(Value::as_bool) == Some(false);
         answer.is_ok_and(|answer| denied(&answer)).then(|| words(*right, namespace))
     });
-    join_all(asked).await.into_iter().flatten().collect()
+    join_all(reviews).await.into_iter().flatten().collect()
 }
 
 fn words(right: Right, namespace: &str) -> String {

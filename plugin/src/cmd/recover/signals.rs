@@ -5,7 +5,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Waits until the program is asked to end: by Ctrl-C, by who stops it, or because its terminal is gone.
 #[cfg(unix)]
-pub(crate) async fn asked() {
+pub(crate) async fn received() {
     let hangup = SignalKind::hangup();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let is_heard = !is_ignored(&status, hangup.as_raw_value());
@@ -18,7 +18,7 @@ pub(crate) async fn asked() {
 
 /// Waits for Ctrl-C.
 #[cfg(not(unix))]
-pub(crate) async fn asked() {
+pub(crate) async fn received() {
     let _ = tokio::signal::ctrl_c().await;
 }
 

@@ -22,7 +22,7 @@ use crate::cli::time::TimeError;
 use crate::cli::{ActArgs, DryRun, HubArgs, WriteFlags, time};
 use crate::error::{Exit, Failure, Problem, RolloutError};
 use crate::output::{self, nothing_found, prompt};
-use crate::read::preflight::{self, Asked};
+use crate::read::preflight::{self, Outcome};
 use crate::select::parse::{Flags, Reference, Selection, parse};
 use crate::select::resolve::{CONCURRENCY, Resolver};
 use crate::select::target::Target;
@@ -99,11 +99,11 @@ pub(crate) async fn run(
 async fn totals(hub: &Hub, args: &ActArgs, found: &[Target], now: Timestamp) -> Vec<String> {
     let intent = Intent { power: Power::Hibernating, reason: None, end: None, now, queried: true, force: false };
     let needs = |target: &Target| target.confirmation(&target.row.change(&target.object, &intent).ok()?);
-    let asked = found.iter().filter_map(|target| Some((target, needs(target)?)));
+    let requests = found.iter().filter_map(|target| Some((target, needs(target)?)));
     let write = Write::from(&args.write);
-    let answers = stream::iter(asked).map(async |(target, confirmation)| {
+    let answers = stream::iter(requests).map(async |(target, confirmation)| {
         match preflight::ask(hub, target, confirmation, now, &write, Some(preflight::LIMIT)).await {
-            Ok(Asked::Answered(briefing)) => Some(briefing),
+            Ok(Outcome::Answered(briefing)) => Some(briefing),
             Ok(_) | Err(_) => None,
         }
     });
@@ -223,7 +223,7 @@ pub(crate) fn of_one_kind(
     Ok((selection, row))
 }
 
-/// Every target, or the exit code of the failures, which are printed: a rollout of some of them was not asked for.
+/// Every target, or the exit code of the failures, which are printed: a rollout of some of them was not requests for.
 fn all_or_none(found: Vec<Result<Target, Failure>>) -> Result<Vec<Target>, Exit> {
     let (mut targets, mut exits) = (Vec::new(), Vec::new());
     for one in found {

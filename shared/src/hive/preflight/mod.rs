@@ -61,7 +61,7 @@ impl Answer {
 }
 
 /// The request that was not answered yet.
-pub fn asked(cluster: &ClusterDeployment, now: Timestamp) -> Option<Timestamp> {
+pub fn pending_request(cluster: &ClusterDeployment, now: Timestamp) -> Option<Timestamp> {
     let requested = cluster.moment(keys::PREFLIGHT_REQUESTED_AT)?;
     (requested.duration_since(now) <= MAX_CLOCK_SKEW && !answers(cluster, requested)).then_some(requested)
 }
@@ -134,7 +134,7 @@ pub fn due_in(cluster: &ClusterDeployment, last_observation: Option<Duration>, n
         && rested(found_at(cluster).filter(|_| last_observation.is_none()))
         && last_observation.is_none_or(|ago| ago >= EVERY);
     let left = last_observation.map_or(Duration::ZERO, |ago| AGAIN.saturating_sub(ago));
-    if by_itself { Some(Duration::ZERO) } else { asked(cluster, now).map(|_| left) }
+    if by_itself { Some(Duration::ZERO) } else { pending_request(cluster, now).map(|_| left) }
 }
 
 /// The JSON patch for the status subresource that makes the cluster say this, or `None` if it does already.
@@ -145,7 +145,7 @@ pub fn due_in(cluster: &ClusterDeployment, last_observation: Option<Duration>, n
 pub fn patch(cluster: &ClusterDeployment, answer: &Answer, now: Timestamp) -> Option<Value> {
     let old = cluster.condition(PREFLIGHT);
     let word = Word { status: answer.status, reason: answer.reason, message: answer.message() };
-    let requested = asked(cluster, now);
+    let requested = pending_request(cluster, now);
     let young = found_at(cluster).is_some_and(|found| now.duration_since(found) < REWRITE_INTERVAL);
     if requested.is_none() && young && word.replaces(PREFLIGHT, old, now).is_none() {
         return None;

@@ -56,8 +56,8 @@ impl Companion for RecordConfigMap {
 
     /// A cluster that runs and is to run has none.
     fn is_expected(&self, target: &Value) -> bool {
-        let is_said = target.pointer("/status/conditions").and_then(|all| all.get(keys::DEHYDRATED)).is_some();
-        is_said || annotation(target, keys::POWER_STATE) == Some("Hibernating")
+        let is_reported = target.pointer("/status/conditions").and_then(|all| all.get(keys::DEHYDRATED)).is_some();
+        is_reported || annotation(target, keys::POWER_STATE) == Some("Hibernating")
     }
 
     fn overlay(&self, target: &mut Value, companion: &Value) {

@@ -39,7 +39,7 @@ pub struct Facts<'a> {
     /// What the spoke's API server said. `None` before the request.
     pub spoke: Option<Result<Spoke, SpokeError>>,
     /// For how long the spoke has been asked in this wake. `None` while it cannot be asked.
-    pub asked_for: Option<Duration>,
+    pub connected_for: Option<Duration>,
     /// Whether the spoke is being upgraded. `None` while nobody has asked.
     pub upgrade: Option<Upgrade>,
     /// How this controller is set up.

@@ -102,7 +102,7 @@ fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
         tried: None,
         failed_lists: 0,
         spoke: None,
-        asked_for: None,
+        connected_for: None,
         upgrade: None,
         settings: Settings::default(),
         now: at(0),
@@ -199,7 +199,7 @@ fn message(plan: &Plan) -> &str {
 }
 
 #[test]
-fn rows_that_need_no_look() {
+fn rows_that_need_no_observation() {
     let paused = |cluster| annotated(cluster, POWERSTATE_PAUSE, "true");
     let (deleted, fresh) = (deleted(cluster("Hibernating")), uninstalled(cluster("Hibernating")));
     let unsupported = noted(cluster("Running"), ("False", "Unsupported"), ("True", "Running"));

@@ -110,7 +110,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     };
     // The Nodes are often ready a moment after the instances run: the delay saves a write that is obsolete immediately.
     let waits = plan.status.as_ref().is_some_and(|status| status.power_state == Some(reason::WAITING_FOR_NODES));
-    let left = facts.asked_for.map_or(Duration::ZERO, |time| NODES_REPORT_DELAY.saturating_sub(time));
+    let left = facts.connected_for.map_or(Duration::ZERO, |time| NODES_REPORT_DELAY.saturating_sub(time));
     if waits && step == Step::Machines && !left.is_zero() {
         return Plan { watch: watch(facts, machines, step), ..Plan::default().by(left) };
     }

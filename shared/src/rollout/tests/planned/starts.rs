@@ -231,7 +231,7 @@ fn copies_of_an_accounts_secret_are_one_domain() {
 }
 
 #[test]
-fn names_that_no_target_has_are_told() {
+fn names_without_a_target_are_reported() {
     let names = |names: &[&str]| -> Vec<Value> {
         names.iter().map(|name| json!({ "namespace": "fleet", "name": name })).collect()
     };

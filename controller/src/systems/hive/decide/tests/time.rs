@@ -200,7 +200,7 @@ fn an_upgrade_is_not_interrupted_by_a_schedule() {
 }
 
 #[test]
-fn wakes_when_the_user_said() {
+fn wakes_when_the_user_wants() {
     let asleep = asleep_since(2 * HOUR);
     let at_time = |moment: Timestamp| annotated(asleep.clone(), keys::WAKE_AT, &moment.to_string());
     for (case, cluster, wakes, left) in [

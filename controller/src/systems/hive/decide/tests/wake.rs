@@ -51,14 +51,14 @@ fn operators_that_prove_that_they_live_are_believed_without_a_pause() {
 #[test]
 fn nothing_is_told_of_nodes_that_come_at_once() {
     let cluster = waking(("False", "WaitingForMachines"));
-    for (asked_for, nodes, power_state) in [
+    for (connected_for, nodes, power_state) in [
         (Some(Duration::from_millis(400)), [(false, -1, true); 2], ""),
         (Some(Duration::from_millis(900)), [(false, -1, true); 2], "WaitingForNodes"),
         (Some(Duration::ZERO), AWAKE, reason::PAUSING),
         // Such as with a kubeconfig that is refused: no connection is ever opened.
         (None, [(false, -1, true); 2], "WaitingForNodes"),
     ] {
-        let facts = Facts { asked_for, ..facts(&cluster).machines_are(&[Running, Running]).nodes_are(nodes, &[]) };
+        let facts = Facts { connected_for, ..facts(&cluster).machines_are(&[Running, Running]).nodes_are(nodes, &[]) };
         let plan = decide(&facts);
         assert_eq!(plan.status.as_ref().and_then(|status| status.power_state).unwrap_or_default(), power_state);
         assert_eq!(plan.watch, Watch::Everything);

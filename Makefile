@@ -67,13 +67,13 @@ retest: need-all
 	@bash tests/run.sh again $(SUITE) $(NAMES)
 
 # clippy as the compiler of our crates, on top of the dependencies that the build has compiled already: `cargo clippy` compiles them all once
-# more for itself, the AWS SDK among them. The result never runs, so it is not optimized. The arguments are how `cargo clippy` hands its
-# own to the driver; rust-toolchain.toml pins the version that understands them.
-LINT := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
+# more for itself, the AWS SDK among them. The arguments are how `cargo clippy` hands its own to the driver; rust-toolchain.toml pins the
+# version that understands them. CI sets the wrapper for all that it builds: one compile lints our crates and tests them.
+export CLIPPY_ARGS := -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 
 lint: need-cargo ## Check format and lints
 	cargo fmt --all --check
-	$(LINT) cargo build $(CARGO_FLAGS) --all-targets
+	RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo build $(CARGO_FLAGS) --all-targets
 
 fmt: need-cargo ## Format
 	cargo fmt --all
@@ -86,7 +86,7 @@ advisories: $(DENY)/bin/cargo-deny ## Check the dependencies for known vulnerabi
 
 $(DENY)/bin/cargo-deny: | need-cargo
 	@echo "==> installing cargo-deny $(DENY_VERSION) (about 3 minutes, once)"
-	@env -u CARGO_TARGET_DIR -u MAKEFLAGS -u MFLAGS cargo install --quiet --locked --root $(DENY) cargo-deny@$(DENY_VERSION)
+	@env -u CARGO_TARGET_DIR -u RUSTC_WORKSPACE_WRAPPER -u MAKEFLAGS -u MFLAGS cargo install --quiet --locked --root $(DENY) cargo-deny@$(DENY_VERSION)
 
 manifests: build ## Write manifests/ anew from their program
 	bin/hibernate-manifests

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use ipnet::IpNet;
 use server::log::Format;
 use shared::duration::{parse_positive, parse_unsigned};
@@ -75,8 +75,8 @@ pub struct Args {
     #[arg(long, default_value = "15m", value_parser = parse_positive)]
     pub sleep_limit: Duration,
     /// What to do about instances of a sleeping cluster that were started by another party
-    #[arg(long, value_enum, default_value_t = DriftPolicy::Stop)]
-    pub drift: DriftPolicy,
+    #[arg(long, value_enum, default_value_t = Drift::Stop)]
+    pub drift: Drift,
     /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation
     /// hibernate.sh/minimum-suspension; 0 turns suspension off
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
@@ -123,15 +123,6 @@ pub struct Args {
     pub log_format: Format,
 }
 
-/// What to do about instances of a sleeping cluster that were started by another party.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DriftPolicy {
-    /// Report and stop them, as Hive does.
-    Stop,
-    /// Report them.
-    Report,
-}
-
 impl Args {
     /// How spokes are reached.
     pub fn network(&self, threads: Threads) -> Network {
@@ -141,8 +132,9 @@ impl Args {
 
     /// What the operator of a KKP seed decides.
     pub fn kkp_settings(&self) -> KkpSettings {
-        let mut limits = Limits { settle: self.kkp_settle, ..Limits::default() };
-        self.kkp_limits.iter().for_each(|(phase, limit)| limits.set(*phase, *limit));
+        let mut limits = Limits::default();
+        self.kkp_limits.iter().for_each(|(limited, limit)| limits[*limited] = *limit);
+        limits.settle = self.kkp_settle;
         let worker_name = self.kkp_worker_name.clone();
         KkpSettings { limits, sleeps: self.kkp_sleeps.into(), wakes: self.kkp_wakes.into(), worker_name }
     }
@@ -155,10 +147,7 @@ impl Args {
             steady: self.steady_period,
             wake_limit: self.wake_limit,
             sleep_limit: self.sleep_limit,
-            drift: match self.drift {
-                DriftPolicy::Stop => Drift::Stop,
-                DriftPolicy::Report => Drift::Report,
-            },
+            drift: self.drift,
         }
     }
 }
@@ -183,8 +172,8 @@ mod tests {
         assert!(Args::try_parse_from(["c", "--lease-duration", "0s"]).is_err());
         let args = Args::try_parse_from(["c", "--kkp", "--kkp-limit", "control-plane=7m", "--kkp-wakes", "3"]).unwrap();
         let settings = args.kkp_settings();
-        assert_eq!((settings.limits.control_plane, settings.wakes), (Duration::from_mins(7), 3));
-        assert_eq!(settings.limits.drain, Limits::default().drain);
+        assert_eq!((settings.limits[Limited::ControlPlane], settings.wakes), (Duration::from_mins(7), 3));
+        assert_eq!(settings.limits[Limited::Drain], Limits::default()[Limited::Drain]);
         for wrong in ["drain", "drain=", "drain=0s", "lunch=5m"] {
             assert!(Args::try_parse_from(["c", "--kkp-limit", wrong]).is_err(), "{wrong}");
         }

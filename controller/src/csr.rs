@@ -9,8 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 use shared::annotation::keys;
-use shared::spoke::kinds::{CertificateRequest, Lease, Machine, NodeName};
-use shared::spoke::machine::NAMESPACE;
+use shared::spoke::kinds::{CertificateRequest, Lease, MACHINE_NAMESPACE, Machine, NodeName};
 use shared::text::{list, sanitize, sanitize_chain};
 use tracing::{debug, info};
 
@@ -296,7 +295,7 @@ impl Joined {
 async fn cluster(client: &SpokeClient) -> Result<(Cluster, Vec<Held>), PassError> {
     let all = ListParams::default();
     let machines = async {
-        match client.list::<Machine>(Some(NAMESPACE), &all, "Machines").await {
+        match client.list::<Machine>(Some(MACHINE_NAMESPACE), &all, "Machines").await {
             Ok(machines) => Ok(Some(machines)),
             Err(error) if is_not_there(&error) => Ok(None),
             Err(error) => Err(failed("Machines")(error)),

@@ -7,8 +7,7 @@ use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
 use serde_json::json;
 use shared::cloud::Inventory;
 use shared::spoke::fields::INTERRUPTIBLE;
-use shared::spoke::kinds::Machine;
-use shared::spoke::machine::NAMESPACE;
+use shared::spoke::kinds::{MACHINE_NAMESPACE, Machine};
 use shared::text::sanitize;
 use tracing::info;
 
@@ -32,7 +31,7 @@ pub async fn replace(
     may: impl Fn() -> bool,
 ) -> Result<Vec<String>, ReconcileError> {
     let params = ListParams::default().labels(INTERRUPTIBLE);
-    let machines = match spoke.list::<Machine>(Some(NAMESPACE), &params, "spot Machines").await {
+    let machines = match spoke.list::<Machine>(Some(MACHINE_NAMESPACE), &params, "spot Machines").await {
         Ok(machines) => machines,
         Err(error) if is_not_there(&error) => return Ok(Vec::new()), // a cluster without the machine API
         Err(error) => return Err(ReconcileError::List("spot Machines", Box::new(error))),
@@ -64,10 +63,10 @@ async fn replace_one(spoke: &SpokeClient, Machine { metadata, .. }: &Machine) ->
         "resourceVersion": metadata.resource_version,
         "annotations": {EXCLUDE_NODE_DRAINING: "true"},
     }});
-    spoke.patch::<Machine>(Some(NAMESPACE), &metadata.name, &as_controller(), &Patch::Merge(mark)).await?;
+    spoke.patch::<Machine>(Some(MACHINE_NAMESPACE), &metadata.name, &as_controller(), &Patch::Merge(mark)).await?;
     let this_one = Preconditions { uid: Some(metadata.uid.clone()), ..Preconditions::default() };
     let params = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
-    spoke.delete::<Machine>(Some(NAMESPACE), &metadata.name, &params).await
+    spoke.delete::<Machine>(Some(MACHINE_NAMESPACE), &metadata.name, &params).await
 }
 
 fn is(error: &kube::Error, code: u16) -> bool {

@@ -205,9 +205,9 @@ mod tests {
         assert_eq!(of_one_secret[1]["roleRef"]["name"], of_one_secret[0]["metadata"]["name"]);
         assert_eq!(of_one_secret[1]["subjects"], binding["subjects"]);
         let guard = json!({"name": fdb::SUSPEND, "namespaceSelector": {"matchLabels": {keys::SUSPEND: "true"}}});
-        let labelled = read("components/labelled-databases/namespace-selector.yaml");
+        let labeled = read("components/labeled-databases/namespace-selector.yaml");
         assert_eq!(
-            (&labelled[0]["metadata"]["name"], &labelled[0]["webhooks"]),
+            (&labeled[0]["metadata"]["name"], &labeled[0]["webhooks"]),
             (&json!(names::WEBHOOK), &json!([guard]))
         );
     }

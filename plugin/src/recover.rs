@@ -1,8 +1,8 @@
 //! Bringing suspended process groups back: what is still to be done, from one read of the cluster.
 //!
-//! The recipe is the one that was seen to work with the real operator in both of its write modes. Every step can be
-//! done twice, and what has been done shows on the objects themselves, so a run that was interrupted is finished by the
-//! next: it reads the cluster, and does what is left. Between the steps the cluster carries a [`record::Record`] of who
+//! The real operator was observed to accept this sequence in both of its write modes. Every step is idempotent, and its
+//! result is visible on the objects, so the next run finishes one that was interrupted: it reads the cluster and does
+//! the remaining steps. Between the steps the cluster carries a [`record::Record`] of who
 //! is being brought back.
 //!
 //! | # | step | left out when |
@@ -22,8 +22,8 @@
 //!
 //! R3 cannot prove that the operator's last pass is over: a pass over a suspended group writes nothing. R11 does: the
 //! operator has one worker per cluster, so the pass that clears the conditions of R5 began after that one had ended,
-//! and its `exclude` with it. An address that such an `exclude` names and the group has no longer shows in no
-//! condition: it is included once more when nothing else is missing.
+//! and its `exclude` with it. No condition shows an excluded address that the
+//! group no longer has: the plugin includes it again as the last step.
 
 pub mod check;
 mod facts;
@@ -73,7 +73,7 @@ pub struct Done {
     pub included: bool,
 }
 
-/// One step. The caller executes the first one of a plan, reads the cluster again and requests the rest.
+/// One step. The caller executes the first step of a plan, reads the cluster again and plans again.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// R1: merge patches, each guarded by resourceVersion.
@@ -100,8 +100,8 @@ pub enum Step {
     Clear(Vec<Edit>, Value),
 }
 
-/// What is left to be done for a record, in order; [`Step::Clear`] is the end. Empty when the groups run and only the
-/// database could not be told. `include` is whether it is to be told at all.
+/// Remaining steps of a record, in order; [`Step::Clear`] is the last. Empty when the groups run and only `include`
+/// failed. `include`: whether to run it at all.
 ///
 /// # Errors
 /// When it cannot be finished.

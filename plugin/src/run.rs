@@ -8,7 +8,7 @@ use shared::target::KINDS;
 
 use crate::api::middleware::has_warned;
 use crate::cli::recover::{FdbCli, FdbCommand, Recover, RecoverArgs};
-use crate::cli::{Cli, Command, HubArgs};
+use crate::cli::{self, Cli, Command, HubArgs};
 use crate::cmd::{self, completion, install_alias, recover};
 use crate::error::{Exit, Problem};
 use crate::output;
@@ -19,9 +19,9 @@ pub fn main() -> ExitCode {
     let _ = provider().install_default();
     let words = std::env::args_os().collect::<Vec<_>>();
     let invocation = if install_alias::is_alias(words.first()) {
-        FdbCli::read(words).map(|cli| Invocation::Fdb(Box::new(cli)))
+        cli::read::<FdbCli>(words).map(|cli| Invocation::Fdb(Box::new(cli)))
     } else {
-        Cli::read(completion::as_question(words)).map(|cli| Invocation::Own(Box::new(cli)))
+        cli::read::<Cli>(completion::as_question(words)).map(|cli| Invocation::Own(Box::new(cli)))
     };
     let invocation = match invocation {
         Ok(invocation) => invocation,
@@ -60,7 +60,7 @@ fn warned(exit: Exit, invocation: &Invocation) -> Exit {
         return exit;
     }
     let done = if invocation.changes() { "; the request itself succeeded" } else { "" };
-    output::error(&format!("the API server answered with a warning, an error under --warnings-as-errors{done}"));
+    output::error(&format!("the API server returned a warning, and --warnings-as-errors is set{done}"));
     Exit::Error
 }
 

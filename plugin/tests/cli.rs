@@ -11,7 +11,7 @@ use std::{fs, thread};
 use assert_cmd::Command;
 use tempfile::TempDir;
 
-/// The program in an environment without kubeconfig, proxies or colours.
+/// The program in an environment without kubeconfig, proxies or colors.
 fn program(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-hibernate"));
     command.env_clear().env("HOME", home).env("COLUMNS", "120");
@@ -88,7 +88,7 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_right() {
         ),
         ("deploy", r#""deploy" is a type"#),
         ("demo -A", "-A cannot find a target by name"),
-        ("-l a=b --all", "exclude each other"),
+        ("-l a=b --all", "are mutually exclusive"),
         ("Demo", "is not a name"),
         ("demo --nope", "unexpected argument"),
         ("demo -n a -A", "cannot be used with"),
@@ -116,12 +116,12 @@ fn a_missing_or_broken_kubeconfig_is_named() {
     let good = good.to_str().expect("UTF-8");
     let missing = home.path().join("missing").display().to_string();
     for (environment, line, parts) in [
-        (vec![], "demo".to_owned(), ["no kubeconfig: looked at", "/.kube/config"]),
-        (vec![("KUBECONFIG", missing.as_str())], "demo".to_owned(), ["no kubeconfig: looked at", "/missing;"]),
+        (vec![], "demo".to_owned(), ["no kubeconfig found; searched", "/.kube/config"]),
+        (vec![("KUBECONFIG", missing.as_str())], "demo".to_owned(), ["no kubeconfig found; searched", "/missing;"]),
         (
             vec![("KUBECONFIG", missing.as_str()), ("KUBERNETES_SERVICE_HOST", "10.0.0.1")],
             "demo --context x".to_owned(),
-            ["no kubeconfig: looked at", "/missing;"],
+            ["no kubeconfig found; searched", "/missing;"],
         ),
         (
             vec![],
@@ -155,12 +155,12 @@ fn what_an_error_of_the_kubeconfig_advises_works() {
     for (line, advice, followed) in [
         (
             "demo".to_owned(),
-            "give --kubeconfig, set KUBECONFIG, or give --server and --token",
+            "pass --kubeconfig, set KUBECONFIG, or pass --server and --token",
             vec![config.clone(), format!("KUBECONFIG={good}"), format!("{server} --token t")],
         ),
         (
             format!("demo --kubeconfig {without}"),
-            "or give --context (contexts: c)",
+            "or pass --context (contexts: c)",
             vec![format!("--kubeconfig {without} --context c")],
         ),
         (
@@ -190,7 +190,7 @@ fn what_an_error_of_the_kubeconfig_advises_works() {
 
 /// What a shell would take apart or drop: empty words, and words with line ends.
 #[test]
-fn empty_and_broken_values_are_told_apart() {
+fn empty_and_malformed_values_get_their_own_errors() {
     let html = server("200 OK", "<html>hello</html>");
     let unsafe_selector = "-l is empty and would select everything; use --all instead";
     for (words, code, part) in [
@@ -211,7 +211,7 @@ fn empty_and_broken_values_are_told_apart() {
 }
 
 #[test]
-fn a_server_without_a_scheme_is_no_crash() {
+fn a_server_without_a_scheme_is_an_error() {
     let port = {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.local_addr().expect("an address").port()
@@ -240,7 +240,7 @@ fn a_credential_plugin_is_named_without_what_it_says() {
         ),
         (
             "command: sh, args: ['-c', 'echo \"{s3cret\"']",
-            r#"the credential plugin "sh" of the kubeconfig printed something that is no ExecCredential"#,
+            r#"the credential plugin "sh" of the kubeconfig did not print a valid ExecCredential"#,
         ),
     ] {
         let path = kubeconfig(&home, "http://127.0.0.1:9");
@@ -282,7 +282,7 @@ fn a_hub_that_does_not_answer_is_given_up() {
 }
 
 #[test]
-fn something_that_is_no_hub_is_not_believed() {
+fn a_response_of_no_kubernetes_is_rejected() {
     let html = server("200 OK", "<html>hello</html>");
     let ran = run(&format!("cd/demo --server {html}"));
     assert_eq!(ran.code, 1);
@@ -404,7 +404,7 @@ fn a_selector_that_cannot_be_read_is_wrong_usage() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_crash() {
+fn a_closed_pipe_exits_0() {
     let home = TempDir::new().expect("a folder");
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-hibernate"))
         .arg("version")
@@ -418,7 +418,7 @@ fn a_closed_pipe_is_no_crash() {
 
 /// `status --watch | head` is over when `head` is.
 #[test]
-fn nobody_is_watched_for() {
+fn status_watch_exits_when_the_pipe_closes() {
     let hub = server("200 OK", r#"{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":"1"},"items":[]}"#);
     let home = TempDir::new().expect("a folder");
     let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -432,14 +432,14 @@ fn nobody_is_watched_for() {
         .spawn()
         .expect("the program starts");
     for _ in 0..200 {
-        if let Some(status) = child.try_wait().expect("it can be asked for") {
+        if let Some(status) = child.try_wait().expect("its exit status is readable") {
             assert_eq!(status.code(), Some(0));
             return;
         }
         thread::sleep(std::time::Duration::from_millis(50));
     }
     child.kill().expect("it ends");
-    panic!("it goes on watching for nobody");
+    panic!("it still watches after the pipe closed");
 }
 
 #[test]
@@ -447,7 +447,7 @@ fn a_warning_of_the_hub_is_an_error_if_that_is_asked_for() {
     let empty = r#"{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":"1"},"items":[]}"#;
     let hub = server("200 OK\r\nwarning: 299 - \"careful\"", empty);
     let calm = server("200 OK", empty);
-    let error = "error: the API server answered with a warning, an error under --warnings-as-errors\n";
+    let error = "error: the API server returned a warning, and --warnings-as-errors is set\n";
     for (hub, flag, code) in [
         (&hub, "", 0),
         (&hub, "--warnings-as-errors=false", 0),
@@ -499,7 +499,7 @@ fn helps_begin_with_examples_and_the_short_ones_fit_a_screen() {
     assert!(seen > 18, "{seen} commands");
 }
 
-/// `--help` of every command, as it is documented. Update with `INSTA_UPDATE=always` and read the difference.
+/// `--help` of these commands matches the snapshots. Update with `INSTA_UPDATE=always` and review the diff.
 #[test]
 fn help_is_as_documented() {
     let commands = [

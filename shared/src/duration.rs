@@ -97,6 +97,11 @@ fn fraction_of(fraction: &str, unit: u64) -> u128 {
     number * u128::from(unit) / scale
 }
 
+/// The message of a transition that takes longer than its limit.
+pub fn overdue(limit: Duration, message: &str) -> String {
+    format!("for more than {}: {message}", go_string(limit))
+}
+
 /// Prints a duration as Go's `Duration.String` does: `2m0s`, `1h0m0s`, `1.5s`, `300ms`.
 pub fn go_string(duration: Duration) -> String {
     let nanos = duration.as_nanos();

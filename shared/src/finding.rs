@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::annotation::format;
 use crate::text::is_unsafe;
 
-/// How grave a finding is; the gravest first.
+/// How grave a finding is; the most severe first.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::EnumString, strum::IntoStaticStr,
 )]

@@ -59,6 +59,11 @@ pub fn list(names: impl IntoIterator<Item: fmt::Display>) -> String {
     name_some(names, 5)
 }
 
+/// `1 instance`, `6 instances`.
+pub fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// `and 4 more`; none of none.
 pub fn and_more(left: usize) -> Option<String> {
     (left > 0).then(|| format!("and {left} more"))

@@ -43,7 +43,7 @@ impl<'de, T, F: FnOnce(&str) -> Result<T, String>> DeserializeSeed<'de> for Text
 /// When it is no text, or longer.
 pub(crate) fn short<'de, D: Deserializer<'de>>(deserializer: D, most: usize) -> Result<String, D::Error> {
     deserializer.deserialize_str(text("a string", |text| {
-        if text.len() > most { Err(format!("must be a text of at most {most} bytes")) } else { Ok(text.to_owned()) }
+        if text.len() > most { Err(format!("must be a string of at most {most} bytes")) } else { Ok(text.to_owned()) }
     }))
 }
 

@@ -93,7 +93,7 @@ async fn races() -> Result<()> {
     for round in 0..ROUNDS {
         let (rounds, delay) = (1 + round % 4, format!("{}ms", 400 + 700 * round));
         cluster.turn(&json!({ "inFlight": { "rounds": rounds, "deployments": 11, "delay": delay } })).await?;
-        cluster.forget_log().await?;
+        cluster.clear_log().await?;
         cluster.sleep().await?;
         cluster.wait_for_phase(Some("Dehydrated"), LONG).await?;
         let (counts, log) = (cluster.replicas().await?, cluster.log().await?);

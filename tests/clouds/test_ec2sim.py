@@ -232,7 +232,7 @@ class Ec2(unittest.TestCase):
         self.assertEqual(count({"Name": tag, "Values": ["owned"]}), 2)
         self.assertEqual(count({"Name": tag, "Values": ["shared"]}), 0)
         self.assertEqual(count({"Name": tag, "Values": ["owned"]}, {"Name": "instance-state-name", "Values": ["stopped"]}), 0)
-        self.refused("InvalidParameterValue", self.ec2.describe_instances, Filters=[{"Name": "colour", "Values": ["red"]}])
+        self.refused("InvalidParameterValue", self.ec2.describe_instances, Filters=[{"Name": "color", "Values": ["red"]}])
 
     def test_many_tag_keys_in_one_filter(self):
         others = [f"{self.infra}-{number}" for number in range(199)]

@@ -177,7 +177,7 @@ async fn replicas_share_it(world: &World, hub: &Client) -> Result<()> {
         Ok(())
     })
     .await?;
-    eventually(SOON, "judgement", || is_judged(hub)).await?;
+    eventually(SOON, "evaluation", || is_judged(hub)).await?;
 
     // A Secret that is gone cannot be created with the rights of the manifests: the old certificate is served on.
     secrets(hub).delete(SECRET, &DeleteParams::default()).await?;

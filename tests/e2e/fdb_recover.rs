@@ -303,7 +303,7 @@ async fn what_cannot_be_recovered_is_said_and_nothing_is_changed() -> Result<()>
     let base = ["recover", "process-groups", "-n", &ns, "--yes"];
     let cases: [(&[&str], i32, &str); 4] = [
         (&["-c", "nobody", "storage-1"], 1, "foundationdbcluster.apps.foundationdb.org/nobody not found"),
-        (&["-c", &name, "storage-0"], 1, "has no process group \"storage-0\"; suspended are"),
+        (&["-c", &name, "storage-0"], 1, "has no process group \"storage-0\"; suspended groups:"),
         (&["-c", &name, &healthy], 1, "is not suspended: it is not marked for removal, and its Pod runs"),
         (&["nobody-storage-1"], 1, "has a process group whose Pod is named nobody-storage-1"),
     ];

@@ -9,7 +9,8 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
-use shared::spoke::machine::{Machine, NAMESPACE};
+use shared::spoke::kinds::MACHINE_NAMESPACE;
+use testbed::cluster::machine::Machine;
 use testbed::cluster::machines;
 use testbed::ec2::NewInstance;
 use testbed::{Cluster, ClusterOptions, World, eventually};
@@ -62,7 +63,7 @@ async fn a_spot_machine_whose_instance_is_gone_is_made_anew_and_no_other() -> Re
     let spoke = cluster.spoke().await?;
     let infra_id = cluster.info().infra_id.clone();
     machines::create(&spoke, &infra_id, &cluster.instances().await?).await?;
-    let machines: Api<Machine> = Api::namespaced(spoke.clone(), NAMESPACE);
+    let machines: Api<Machine> = Api::namespaced(spoke.clone(), MACHINE_NAMESPACE);
     let list = async || -> Result<BTreeMap<String, String>> {
         let found = machines.list(&ListParams::default()).await?.items;
         let ours = found.into_iter().filter(|machine| machine.name_any().starts_with(&infra_id));

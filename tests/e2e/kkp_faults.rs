@@ -243,7 +243,7 @@ async fn afresh(cluster: &KkpCluster) -> Result<()> {
         }))
         .await?;
     cluster.wait_for_phase(None, SOON).await?;
-    cluster.forget_log().await
+    cluster.clear_log().await
 }
 
 /// With a second Machine, and this knob turned.

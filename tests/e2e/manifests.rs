@@ -326,7 +326,7 @@ async fn each_overlay_adds_its_part_and_no_more() -> Result<()> {
     remove(world, "overlays/secrets-per-namespace").await?;
     of_kkp(world).await.context("overlay kkp")?;
     remove(world, "overlays/kkp").await?;
-    of_labelled_databases(world).await.context("overlay labelled-databases")
+    of_labeled_databases(world).await.context("overlay labeled-databases")
 }
 
 async fn of_replicas_and_platforms(world: &World) -> Result<()> {
@@ -424,10 +424,10 @@ async fn of_kkp(world: &World) -> Result<()> {
 }
 
 /// Nobody answers for the webhook here: what the API server would ask it about is refused, and the rest passes.
-async fn of_labelled_databases(world: &World) -> Result<()> {
-    apply(world, "overlays/labelled-databases", &[]).await?;
+async fn of_labeled_databases(world: &World) -> Result<()> {
+    apply(world, "overlays/labeled-databases", &[]).await?;
     let hub = world.hub().await?;
-    for (namespace, label) in [("labelled", json!({"hibernate.sh/suspend": "true"})), ("plain", json!({}))] {
+    for (namespace, label) in [("labeled", json!({"hibernate.sh/suspend": "true"})), ("plain", json!({}))] {
         let cluster = json!({
             "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
             "metadata": {"name": "sample", "namespace": namespace, "annotations": {"hibernate.sh/minimum-suspension": "2h"}},
@@ -447,15 +447,15 @@ async fn of_labelled_databases(world: &World) -> Result<()> {
         objects::all(&hub, &[volume]).await?;
     }
     let delete = async |namespace| world.kubectl(&["delete", "pvc", "data", "-n", namespace, "--dry-run=server"]).await;
-    eventually(SOON, "guard of the labelled namespace", async || {
-        let refused = delete("labelled").await?;
+    eventually(SOON, "guard of the labeled namespace", async || {
+        let refused = delete("labeled").await?;
         ensure!(refused.stderr.contains("failed calling webhook \"suspend.hibernate.sh\""), "{refused:?}");
         Ok(())
     })
     .await?;
     delete("plain").await?.ok()?;
     let status = async |namespace| world.plugin(&["status", "fdb/sample", "-n", namespace]).await;
-    let (guarded, open) = (status("labelled").await?, status("plain").await?);
+    let (guarded, open) = (status("labeled").await?, status("plain").await?);
     ensure!(guarded.code == 0 && !guarded.stderr.contains("NOT PROTECTED"), "{guarded:?}");
     open.says(0, &["plain/sample is NOT PROTECTED"])?;
     Ok(())

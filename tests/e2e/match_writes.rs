@@ -15,24 +15,6 @@ const REPLICAS: &str = "replicas.hibernate.sh";
 const SUSPEND: &str = "suspend.hibernate.sh";
 const FDB: &str = "fdb.hibernate.sh";
 
-/// Every entry of both configurations, those for KKP among them.
-pub const ENTRIES: [&str; 14] = [
-    INTO_SLEEP,
-    HIVE,
-    STAMP,
-    REPLICAS,
-    SUSPEND,
-    FDB,
-    kkp::INTO_SLEEP,
-    kkp::RESTORE,
-    kkp::CHANGES,
-    kkp::DELETE,
-    kkp::STAMP,
-    kkp::RECORD,
-    rollouts::JUDGE,
-    rollouts::STAMP,
-];
-
 /// A write, and the entries that it must reach.
 pub struct Write {
     pub what: &'static str,

@@ -14,9 +14,9 @@ use kube::{Client, ResourceExt as _};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
-use shared::admission::{Change, Edit, UNREADABLE, UnreadFields, User, read};
+use shared::admission::{Change, Edit, Exempts, Object as _, UNREADABLE, UnreadFields, User, read};
 use shared::annotation::keys;
-use shared::hive::admission::{Cluster, Settings, binds_groups, judge, stamp};
+use shared::hive::admission::{Cluster, default_settings, judge, stamp};
 use shared::hive::api::ClusterDeployment;
 use testbed::options::{Options, Program};
 use testbed::supervisor::programs::Start;
@@ -254,7 +254,7 @@ impl Corpus {
     /// What the rules say: of the writes as they are, as the policy alone sees them, or as the mutating webhook stamps
     /// them.
     fn judged(&self, stamped: bool) -> Result<Vec<Rows>> {
-        let settings = Settings::default();
+        let settings = default_settings();
         let [admin, hive] = ["admin", HIVE].map(|name| User { username: name.to_owned() });
         let written = |object: &DynamicObject| serde_json::to_string(object);
         self.cases
@@ -282,7 +282,7 @@ impl Corpus {
                 let held = |row: &str, field: &str| row == "V6" && field.contains(keys::HOLD_AWAKE_UNTIL);
                 Ok(denials
                     .iter()
-                    .filter(|denial| !case.exempt || binds_groups(&denial.detail))
+                    .filter(|denial| !case.exempt || Cluster::exempts(&denial.detail) == Exempts::Users)
                     .filter(|denial| !held(denial.row, &denial.detail.field))
                     .filter_map(|denial| row(denial.row))
                     .collect())

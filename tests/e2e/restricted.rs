@@ -9,8 +9,8 @@ use shared::annotation::keys;
 use testbed::supervisor::programs::Start;
 use testbed::{ClusterOptions, Options, Program, Timings, World, paths, restricted};
 
-/// What the kernel says of a running process, from outside of its namespaces.
-fn is_restricted(pid: i32) -> Result<()> {
+/// Checks in /proc, from outside its namespaces, that a process is restricted.
+fn check_restricted(pid: i32) -> Result<()> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).with_context(|| file.to_owned());
     let uids = read("uid_map")?;
     ensure!(uids.split_whitespace().next() == Some(restricted::UID), "{uids}");
@@ -40,7 +40,7 @@ async fn every_program_runs_under_any_uid_with_a_read_only_root_and_no_home() ->
         world.start(&Start { restricted: true, ..Start::new(program) }).await?;
         let processes = world.status().await?.processes;
         let process = processes.iter().find(|process| process.record.name == program.name()).context(program.name())?;
-        is_restricted(process.record.pid).with_context(|| program.name())?;
+        check_restricted(process.record.pid).with_context(|| program.name())?;
     }
     let cluster = world.cluster("unprivileged", ClusterOptions::default()).await?;
     cluster.wait_for_power_state("Running", Duration::from_mins(1)).await?;

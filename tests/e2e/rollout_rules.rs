@@ -1,4 +1,4 @@
-//! What a rollout leaves alone, waits for, or refuses: the rows of its rules, end to end.
+//! Rules of a rollout, end to end: targets that it refuses, defers or leaves alone.
 
 use std::time::Duration;
 
@@ -179,9 +179,9 @@ async fn a_cloud_without_capacity_closes_its_domain_until_one_succeeds() -> Resu
         let fault = Fault { instance, ..Fault::error("StartInstances", "InsufficientInstanceCapacity", 500) };
         faults.push(world.ec2().inject(&fault).await?);
     }
-    // The minute in which three may start is over long before the cloud has room.
+    // The minute in which three may start is over long before capacity returns.
     let wake = fleet.rollout("Resume", json!({ "startsPerMinute": 3, "maxFailures": 0 })).await?;
-    let words = "the cloud lacks capacity or limits the rate";
+    let words = "the cloud lacks capacity or rate-limits requests";
     let closed = |status: &PowerRolloutStatus| status.message.as_deref().unwrap_or_default().ends_with(words);
     wake.until("closed domain", closed).await?;
     tokio::time::sleep(Duration::from_mins(1) + Duration::from_secs(5)).await;
@@ -208,9 +208,9 @@ async fn members_are_those_that_existed_when_it_started() -> Result<()> {
     sleep.until_target(fleet.get("a"), "Progressing").await?;
     // Times of objects are whole seconds.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // A claim alone makes no member, and a label with it neither.
+    // A claim, even with a matching label, makes no member.
     let labels = [("fleet".to_owned(), label.clone())].into();
-    // As a backup that is restored brings it along.
+    // As a restored backup contains it.
     let claim = fleet.mark("a").await?.context("a claim")?.text();
     let annotations = [(keys::ROLLOUT.to_owned(), claim)].into();
     let late = ClusterOptions { labels, annotations, ..ClusterOptions::of_size(1) };
@@ -224,7 +224,7 @@ async fn members_are_those_that_existed_when_it_started() -> Result<()> {
         Ok(())
     })
     .await?;
-    // Nor does a label, put on or taken off, change who is a member.
+    // Label changes do not change membership.
     fleet.get("c").patch(&json!({ "metadata": { "labels": { "fleet": label } } })).await?;
     fleet.get("b").patch(&json!({ "metadata": { "labels": { "fleet": "none" } } })).await?;
     sleep.set(json!({ "minSuccessTime": "0s" })).await?;

@@ -7,15 +7,13 @@ use std::time::Duration;
 use ::server::Limits;
 use ::server::log::Format;
 use clap::{Args as ClapArgs, Parser};
-use shared::admission::Exempt;
+use shared::admission::{Exempt, Settings};
 use shared::duration::parse_unsigned;
-use shared::fdb::admission as fdb;
 use shared::hive::{admission as hive, exempt};
 use shared::kkp::admission as kkp;
 
 use crate::certs::Managed;
 use crate::server::LIMITS;
-use crate::settings::Settings;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -35,7 +33,7 @@ pub struct Args {
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub listen_plain: SocketAddr,
     /// Platforms whose clusters can be put to sleep
-    #[arg(long, value_delimiter = ',', value_name = "PLATFORM", default_values_t = hive::Settings::default().served_platforms)]
+    #[arg(long, value_delimiter = ',', value_name = "PLATFORM", default_values_t = hive::default_settings().served_platforms)]
     pub served_platforms: Vec<String>,
     /// Group whose members are never denied, but for the claims of rollouts; repeatable
     #[arg(long = "exempt-group", value_name = "GROUP", default_values_t = exempt::GROUPS.iter().copied().map(str::to_owned))]
@@ -93,13 +91,19 @@ impl Args {
 
     /// What the rules have to know of the flags.
     pub fn settings(&self) -> Settings {
-        Settings::new(
-            Exempt { users: self.exempt_users.clone(), groups: self.exempt_groups.clone() },
-            self.served_platforms.clone(),
-            fdb::Settings { minimum_suspension: self.fdb_minimum_suspension },
-            self.kkp_deleters.clone(),
-        )
+        Settings {
+            exempt: Exempt { users: self.exempt_users.clone(), groups: self.exempt_groups.clone() },
+            served_platforms: self.served_platforms.clone(),
+            minimum_suspension: self.fdb_minimum_suspension,
+            deleters: self.kkp_deleters.clone(),
+        }
     }
+}
+
+/// Settings without flags.
+pub fn default_settings() -> Settings {
+    let deleters = kkp::DELETERS.iter().copied().map(str::to_owned).collect();
+    Settings { deleters, ..hive::default_settings() }
 }
 
 #[cfg(test)]
@@ -111,7 +115,7 @@ mod tests {
     #[test]
     fn the_flags_are_sound_and_their_defaults_are_the_rules_defaults() {
         Args::command().debug_assert();
-        assert_eq!(Args::parse_from(["hibernate-webhook"]).settings(), Settings::default());
+        assert_eq!(Args::parse_from(["hibernate-webhook"]).settings(), default_settings());
     }
 
     #[test]
@@ -128,14 +132,10 @@ mod tests {
             "c",
         ]);
         let settings = args.settings();
-        assert_eq!(settings.hive.served_platforms, ["aws", "openstack"]);
+        assert_eq!(settings.served_platforms, ["aws", "openstack"]);
         assert_eq!(settings.exempt.groups, ["a", "b"]);
-        assert_eq!(
-            (settings.exempt.users.as_slice(), &settings.hive.exempt_users),
-            (&*settings.kkp.exempt_users, &settings.exempt.users)
-        );
         assert_eq!(settings.exempt.users, exempt::USERS);
-        assert_eq!(settings.kkp.deleters, ["c"]);
+        assert_eq!(settings.deleters, ["c"]);
     }
 
     #[test]

@@ -15,5 +15,4 @@ pub mod patch;
 pub mod review;
 pub mod run;
 pub mod server;
-pub mod settings;
 pub mod table;

@@ -22,7 +22,7 @@ pub struct Answered {
     pub resource: &'static str,
     /// Operation of the request.
     pub operation: &'static str,
-    /// `allow`, `warn`, `patch`, `overlook` or `deny`.
+    /// `allow`, `warn`, `patch`, `exempt` or `deny`.
     pub verdict: &'static str,
 }
 

@@ -63,7 +63,7 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     let stop = CancellationToken::new();
     let metrics = Arc::new(Metrics::default());
     let (settings, limits) = (args.settings(), args.limits());
-    let fdb = Arc::new(fdb::Clusters::new(settings.fdb.minimum_suspension));
+    let fdb = Arc::new(fdb::Clusters::new(settings.minimum_suspension));
     let webhook = Arc::new(Webhook::new(settings, Arc::clone(&metrics), Arc::clone(&fdb)));
     let ((https, https_at), (admin, admin_at)) = (listener(args.listen)?, listener(args.listen_plain)?);
     tokio::spawn(stop_on_signal(stop.clone())?);

@@ -18,17 +18,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use rustls::ServerConfig;
 use scopeguard::guard;
 use server::{Client, Http, Limits, Port, Warnings};
+use shared::admission::Settings;
 use shared::text::{sanitize, sanitize_chain};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Answer, Context};
+use crate::args::default_settings;
 use crate::fdb::Clusters;
 use crate::limiter::{MAX_BODY_BYTES, Overloaded, Permit, RequestLimiter, SMALL_BODY_BYTES, time_for};
 use crate::metrics::{Answered, Denied, Metrics, Rejected};
 use crate::review::{self, Request, Response, Review, ReviewError};
-use crate::settings::Settings;
 use crate::table::{self, Endpoint};
 
 /// How long the answer to an HTTP/2 ping may take.
@@ -68,7 +69,7 @@ pub struct Webhook {
 
 impl Default for Webhook {
     fn default() -> Self {
-        Self::new(Settings::default(), Arc::default(), Arc::default())
+        Self::new(default_settings(), Arc::default(), Arc::default())
     }
 }
 
@@ -94,11 +95,11 @@ impl Webhook {
     fn account(&self, resource: &'static str, request: &Request<'_>, answer: &Answer) {
         let (operation, verdict) = (request.operation.into(), answer.verdict());
         self.metrics.requests.get_or_create(&Answered { resource, operation, verdict }).inc();
-        let judgement = &answer.judgement;
-        for denial in &judgement.denials {
+        let evaluation = &answer.evaluation;
+        for denial in &evaluation.denials {
             self.metrics.denials.get_or_create(&Denied { rule: denial.row }).inc();
         }
-        for finding in judgement.denials.iter().chain(&judgement.overlooked) {
+        for finding in evaluation.denials.iter().chain(&evaluation.exempted) {
             let Some(left_out) = self.logged.due(finding.row, &request.namespace) else { continue };
             tracing::info!(
                 verdict,

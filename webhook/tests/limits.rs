@@ -147,7 +147,7 @@ impl HttpBody for Stalled {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_has_the_time_that_its_length_takes() {
+async fn the_timeout_of_a_body_grows_with_its_length() {
     let (_, app) = with_limiter(RequestLimiter::default());
     for (bytes, milliseconds) in [(1, 250), (16 << 10, 250), (1 << 20, 446), (7 << 20, 1646)] {
         let start = Instant::now();
@@ -177,7 +177,7 @@ async fn a_large_body_delays_no_small_one() {
 
 /// Two clients hold all requests and all memory by bodies that they never send. A third one does not notice.
 #[tokio::test(start_paused = true)]
-async fn what_clients_hold_and_do_not_use_makes_way_for_others() {
+async fn idle_reservations_are_evicted_for_other_clients() {
     let (_, app) = with_limiter(RequestLimiter::new(16, 2 * LARGEST));
     let mut held = Vec::new();
     for number in 0..16_u8 {
@@ -312,7 +312,7 @@ async fn a_connection_with_requests_is_kept() -> Result<()> {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_closes_the_one_that_was_idle_for_the_longest_time() -> Result<()> {
+async fn the_longest_idle_connection_is_evicted_at_the_limit() -> Result<()> {
     let server = start(Limits { connections: 2, ..LIMITS })?;
     let first = server.connect().await?;
     let (mut sender, _) = speak(server.connect().await?).await?;
@@ -326,7 +326,7 @@ async fn one_connection_too_many_closes_the_one_that_was_idle_for_the_longest_ti
 }
 
 #[tokio::test]
-async fn an_idle_connection_that_makes_way_is_closed_in_order() -> Result<()> {
+async fn an_evicted_idle_connection_is_closed_in_order() -> Result<()> {
     let server = start(Limits { connections: 1, ..LIMITS })?;
     let (mut sender, connection) = speak(server.connect().await?).await?;
     assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
@@ -354,10 +354,10 @@ async fn a_request_under_way_survives_a_flood_of_connections() -> Result<()> {
     Ok(())
 }
 
-/// 300 addresses with one to three connections each that begin no handshake, and take those that they lose anew. Only
-/// clients with a certificate are served.
+/// 300 addresses with one to three connections each that never start a TLS handshake and reconnect when closed. API
+/// servers are served all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_without_a_handshake_keep_no_api_server_out() -> Result<()> {
+async fn pending_handshakes_do_not_block_api_servers() -> Result<()> {
     let server = start(LIMITS)?;
     let silent = async |number: u16| -> Result<TcpStream> {
         let [high, low] = (number % 300 + 2).to_be_bytes();

@@ -214,7 +214,7 @@ async fn what_keeps_it_from_running_is_reported() -> Result<()> {
 }
 
 #[tokio::test]
-async fn lines_that_are_not_for_a_terminal_have_no_colours() -> Result<()> {
+async fn lines_that_are_not_for_a_terminal_have_no_colors() -> Result<()> {
     let files = tempfile::tempdir()?;
     certificate(files.path())?;
     let [cert, key] = ["tls.crt", "tls.key"].map(|name| files.path().join(name));

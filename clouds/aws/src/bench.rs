@@ -13,10 +13,10 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use cloud_common::{Permit, Process};
-use cloud_conformance::{Bench, Fault, conformance_tests};
+use cloud_conformance::{Bench, Fault, NoLedger, conformance_tests};
 use futures::FutureExt;
 use parking_lot::{Mutex, MutexGuard};
-use shared::cloud::{ClusterRef, Driver, NoLedger, Priority, Target, Verb};
+use shared::cloud::{ClusterRef, Driver, Priority, Target, Verb};
 
 use crate::client::{Options, base};
 use crate::credentials::Source;

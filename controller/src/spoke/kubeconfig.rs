@@ -1,5 +1,6 @@
-//! The Secret with a `ClusterDeployment`'s administrator kubeconfig. It is read one by one, never watched.
+//! The Secret with the administrator kubeconfig of a spoke. It is read one by one, never watched.
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
 use shared::hive::api::ClusterDeployment;
@@ -15,20 +16,29 @@ pub async fn read(client: &Client, cluster: &ClusterDeployment) -> Result<(Vec<u
     let name = secret_name(cluster).ok_or_else(|| {
         SpokeError::Kubeconfig("spec.clusterMetadata.adminKubeconfigSecretRef.name is missing".to_owned())
     })?;
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), &cluster.namespace().unwrap_or_default());
-    let secret = secrets.get(name).await.map_err(|error| match error {
-        kube::Error::Api(status) if status.is_not_found() => {
-            SpokeError::Kubeconfig(in_secret(cluster, "does not exist"))
-        }
-        other => SpokeError::Failed(in_secret(cluster, &format!("cannot be read: {other}"))),
-    })?;
+    read_secret(client, &cluster.namespace().unwrap_or_default(), name).await
+}
+
+/// The same of a Secret by its name.
+///
+/// # Errors
+/// As [`read`].
+pub async fn read_secret(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<(Vec<u8>, Option<String>), SpokeError> {
+    let about = |why: &str| format!("Secret {namespace}/{name}: {why}");
+    let unusable = |why: &str| SpokeError::Kubeconfig(about(why));
+    let secret = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await;
+    let secret = secret.map_err(|error| SpokeError::Failed(about(&format!("cannot be read: {error}"))))?;
+    let secret = secret.ok_or_else(|| unusable("does not exist"))?;
     let version = secret.resource_version();
-    let kubeconfig = secret.data.and_then(|mut data| data.remove("kubeconfig"));
-    let kubeconfig = kubeconfig.ok_or_else(|| SpokeError::Kubeconfig(in_secret(cluster, "has no key kubeconfig")))?;
-    if kubeconfig.0.is_empty() {
-        return Err(SpokeError::Kubeconfig(in_secret(cluster, "the key kubeconfig is empty")));
+    match secret.data.and_then(|mut data| data.remove("kubeconfig")) {
+        None => Err(unusable("has no key kubeconfig")),
+        Some(ByteString(kubeconfig)) if kubeconfig.is_empty() => Err(unusable("the key kubeconfig is empty")),
+        Some(ByteString(kubeconfig)) => Ok((kubeconfig, version)),
     }
-    Ok((kubeconfig.0, version))
 }
 
 /// Whose spoke a cluster is: of its namespace.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::reader::{Kept, Listing, SpokeClient, events};
 use super::state::{Change, Picture, State};
-use super::{LOOK, csr, failure};
+use super::{ANSWER_TIMEOUT, csr, failure};
 use crate::runtime::panics::Panics;
 use crate::runtime::watch_backoff::{WatchBackoff, answer};
 use crate::runtime::{clock, slot};
@@ -146,7 +146,7 @@ where
         }
         let (no_operators, operators_missing) = watch::channel(false);
         loop {
-            let deadline = began.filter(|_| self.scope != Scope::Certificates).map(|began| began + LOOK);
+            let deadline = began.filter(|_| self.scope != Scope::Certificates).map(|began| began + ANSWER_TIMEOUT);
             let next = tokio::select! {
                 next = streams.next() => next,
                 () = until(again) => {
@@ -160,7 +160,7 @@ where
                 () = until(deadline) => {
                     // What it did answer in this time says more.
                     if !is_explained {
-                        let message = format!("the cluster's API server did not answer within {LOOK:?}");
+                        let message = format!("the cluster's API server did not answer within {ANSWER_TIMEOUT:?}");
                         self.failed(SpokeError::Unreachable(message), state, digest);
                     }
                     return Ended::Silent;

@@ -4,9 +4,10 @@
 use serde_json::Value;
 use shared::admission::cel::{annotation_changes, condition, is_exempt_user, list, not};
 use shared::annotation::keys as common;
-use shared::kkp::admission::{ANNOTATIONS, ASLEEP, HIBERNATING, WAKING};
+use shared::kkp::admission::{ANNOTATIONS, HIBERNATING};
 use shared::kkp::api::NAMESPACE_PREFIX;
 use shared::kkp::keys;
+use shared::kkp::phase::Phase;
 
 use crate::entry::{ClientConfig, Entry, FAIL, IGNORE, configurations, entry, rule};
 use crate::{admission, fdb};
@@ -103,11 +104,11 @@ fn asleep() -> String {
   && !({} in {})))",
         condition("status"),
         condition("reason"),
-        list(&ASLEEP.map(Into::into)),
+        list(&Phase::ASLEEP.map(Into::into)),
         keys::PAUSED_BY_US,
         keys::PAUSED_BY_SLEEP,
         condition("reason"),
-        list(&WAKING.map(Into::into))
+        list(&Phase::WAKING.map(Into::into))
     )
 }
 

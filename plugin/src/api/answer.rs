@@ -74,7 +74,7 @@ fn judge_status(url: &Arc<str>, call: &Call, status: &Status) -> HubError {
     match status.code {
         401 => HubError::Unauthorized { url: Arc::clone(url) }, // A1
         404 if details.is_some_and(|details| !details.name.is_empty()) => HubError::NoObject { object }, // A2
-        404 => HubError::NoKind(call.kind.resource_name()),    // A3
+        404 => HubError::NoKind(call.kind.resource_name()),     // A3
         500 if message.contains("failed calling webhook") => HubError::WebhookDown { object, message }, // A6
         403 if message.contains("\" cannot ") => {
             HubError::Forbidden { object, message: essence(&message).to_owned() } // A7

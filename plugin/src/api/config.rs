@@ -223,7 +223,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::Cli;
+    use crate::cli::{self, Cli};
 
     const KUBECONFIG: &str = r"
 apiVersion: v1
@@ -366,7 +366,7 @@ users:
             ),
         ] {
             let words = ["x", "demo"].into_iter().chain(flags.split_whitespace()).map(Into::into);
-            let args = Cli::read(words).unwrap().hub;
+            let args = cli::read::<Cli>(words).unwrap().hub;
             let kubeconfig = Kubeconfig::from_yaml(KUBECONFIG).unwrap();
             let mut config = futures::executor::block_on(from_kubeconfig(kubeconfig, "kc", &args)).unwrap();
             impersonate(&mut config.auth_info, &args);

@@ -13,9 +13,11 @@ pub(crate) enum ConfigError {
     Read { path: PathBuf, source: KubeconfigError },
     #[error("cannot merge kubeconfigs {paths}: {source}")]
     Merge { paths: String, source: KubeconfigError },
-    #[error("no kubeconfig: looked at {searched}; give --kubeconfig, set KUBECONFIG, or give --server and --token")]
+    #[error(
+        "no kubeconfig found; searched {searched}; pass --kubeconfig, set KUBECONFIG, or pass --server and --token"
+    )]
     Missing { searched: String },
-    #[error("kubeconfig {file} has no current context: `kubectl config use-context`, or give --context ({known})")]
+    #[error("kubeconfig {file} has no current context: `kubectl config use-context`, or pass --context ({known})")]
     NoContext { file: String, known: String },
     #[error("{what} {name:?} does not exist in kubeconfig {file} ({known})")]
     Unknown { what: &'static str, name: String, file: String, known: String },

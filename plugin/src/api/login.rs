@@ -69,7 +69,7 @@ fn one_line(token: &str) -> Option<&str> {
     (!token.chars().any(char::is_control)).then_some(token)
 }
 
-/// The token. kube keeps it in a type of another crate, which only its serialisation opens.
+/// The token. kube keeps it in a type of another crate, which only its serialization opens.
 fn token(user: &AuthInfo) -> Option<String> {
     let alone = AuthInfo { token: user.token.clone(), ..AuthInfo::default() };
     let open = serde_json::to_value(&alone).ok()?;
@@ -115,9 +115,9 @@ pub(crate) fn cause(error: &AuthError, plugin: &Plugin) -> Option<String> {
         AuthError::AuthExecRun { out, .. } => {
             Some(format!("the credential plugin {command:?} of the kubeconfig failed: {}", out.status))
         }
-        AuthError::AuthExecParse(_) => Some(format!(
-            "the credential plugin {command:?} of the kubeconfig printed something that is no ExecCredential"
-        )),
+        AuthError::AuthExecParse(_) => {
+            Some(format!("the credential plugin {command:?} of the kubeconfig did not print a valid ExecCredential"))
+        }
         _ => None,
     }
 }

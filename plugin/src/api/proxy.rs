@@ -9,6 +9,8 @@
 use std::env;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use http::Uri;
 
 /// The variable and the proxy that lead to a server, if one does.
@@ -43,11 +45,9 @@ fn covers(exception: &str, host: &str, port: u16) -> bool {
     }
     let exception = exception.to_ascii_lowercase();
     let address = host.parse::<IpAddr>().ok();
-    if let Some((network, bits)) = exception.split_once('/') {
-        return match (network.parse(), bits.parse(), address) {
-            (Ok(network), Ok(bits), Some(address)) => same_network(network, address, bits),
-            _ => false,
-        };
+    if exception.contains('/') {
+        let network = exception.parse::<IpNet>();
+        return network.is_ok_and(|network| address.is_some_and(|address| network.contains(&address)));
     }
     let (name, only) = match exception.rsplit_once(':') {
         Some((name, digits)) if !name.contains(':') || name.ends_with(']') => (name.to_owned(), digits.parse().ok()),
@@ -62,20 +62,6 @@ fn covers(exception: &str, host: &str, port: u16) -> bool {
         (Ok(_), None) | (Err(_), Some(_)) => false,
         (Err(_), None) if name.starts_with('.') => host.ends_with(name),
         (Err(_), None) => host == name || host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.')),
-    }
-}
-
-fn same_network(network: IpAddr, address: IpAddr, bits: u32) -> bool {
-    match (network, address) {
-        (IpAddr::V4(network), IpAddr::V4(address)) if bits <= 32 => {
-            let shift = 32 - bits;
-            network.to_bits().checked_shr(shift) == address.to_bits().checked_shr(shift)
-        }
-        (IpAddr::V6(network), IpAddr::V6(address)) if bits <= 128 => {
-            let shift = 128 - bits;
-            network.to_bits().checked_shr(shift) == address.to_bits().checked_shr(shift)
-        }
-        _ => false,
     }
 }
 

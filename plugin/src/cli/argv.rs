@@ -2,7 +2,7 @@
 //!
 //! kubectl's spellings that clap does not accept (`--all=true`, `-y=false`, `-v 6`, `-v6`) are rewritten before it
 //! parses. Clap can accept `--all=true` (`num_args(0..=1)` and a default), but then every switch shows `[=<BOOL>]` in
-//! its help, and `--hold-awake=false` still counts as given where flags require or exclude each other. A level of `-v`
+//! its help, and `--hold-awake=false` still counts as given where flags require or are mutually exclusive. A level of `-v`
 //! that stands apart can be missing, and then clap would take the name of a target for it.
 
 use std::ffi::{OsStr, OsString};
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
     use crate::cli::recover::FdbCli;
-    use crate::cli::{Cli, Command as Chosen};
+    use crate::cli::{self, Cli, Command as Chosen};
 
     fn rewritten(root: &Command, line: &str) -> String {
         let words = std::iter::once("x").chain(line.split_whitespace()).map(Into::into);
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn they_are_read_as_they_are_meant() {
-        let read = |line: &str| Cli::read(std::iter::once("x").chain(line.split_whitespace()).map(Into::into));
+        let read = |line: &str| cli::read::<Cli>(std::iter::once("x").chain(line.split_whitespace()).map(Into::into));
         let cli = read("--all=true --wait=false -y=true --all-namespaces=true -v 7").unwrap();
         assert!(cli.sleep.act.all && cli.sleep.act.yes && cli.hub.all_namespaces && !cli.sleep.act.wait);
         assert_eq!((cli.hub.verbosity, cli.sleep.act.targets.len()), (7, 0));

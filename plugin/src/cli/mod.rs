@@ -172,17 +172,13 @@ pub(crate) struct CompletionArgs {
     pub(crate) install: bool,
 }
 
-impl Cli {
-    /// Reads the program's arguments.
-    ///
-    /// # Errors
-    /// On wrong usage, and when help was asked for.
-    pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        read(words)
-    }
-}
-
-fn read<T: CommandFactory + FromArgMatches>(words: impl IntoIterator<Item = OsString>) -> Result<T, clap::Error> {
+/// Reads a program's arguments.
+///
+/// # Errors
+/// On wrong usage, and when help was asked for.
+pub(crate) fn read<T: CommandFactory + FromArgMatches>(
+    words: impl IntoIterator<Item = OsString>,
+) -> Result<T, clap::Error> {
     let mut command = arranged(T::command());
     let words = argv::normalized(&command, words);
     let matches = command.try_get_matches_from_mut(words)?;
@@ -213,12 +209,7 @@ mod tests {
 
     fn read(line: &str) -> Result<Cli, clap::Error> {
         let words = std::iter::once("kubectl-hibernate").chain(line.split_whitespace());
-        Cli::read(words.map(Into::into))
-    }
-
-    #[test]
-    fn definition_is_sound() {
-        Cli::command().debug_assert();
+        super::read(words.map(Into::into))
     }
 
     #[test]

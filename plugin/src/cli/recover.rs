@@ -1,15 +1,14 @@
 //! The command line of `recover process-groups`, under our name and under that of `kubectl fdb recover`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+use super::duration;
 use super::help::{EXIT_CODES, RECOVER_EXAMPLES, RECOVER_STEPS};
 use super::hub::HubArgs;
 use super::values::{Include, WriteFlags};
-use super::{duration, read};
 
 /// `recover`.
 #[derive(Debug, Args)]
@@ -153,25 +152,13 @@ pub(crate) struct FdbArgs {
     pub(crate) version_check: bool,
 }
 
-impl FdbCli {
-    /// Reads the program's arguments.
-    ///
-    /// # Errors
-    /// On wrong usage, and when help was asked for.
-    pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        read(words)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{self, Cli, Command};
 
     fn own(line: &str) -> Result<ProcessGroupsArgs, clap::Error> {
-        let cli = Cli::read(line.split_whitespace().map(Into::into))?;
+        let cli = cli::read::<Cli>(line.split_whitespace().map(Into::into))?;
         match cli.command {
             Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => Ok(args),
             other => panic!("{other:?}"),
@@ -179,13 +166,8 @@ mod tests {
     }
 
     fn alias(line: &str) -> Result<FdbArgs, clap::Error> {
-        let FdbCommand::ProcessGroups(args) = FdbCli::read(line.split_whitespace().map(Into::into))?.command;
+        let FdbCommand::ProcessGroups(args) = cli::read::<FdbCli>(line.split_whitespace().map(Into::into))?.command;
         Ok(args)
-    }
-
-    #[test]
-    fn definition_is_sound() {
-        FdbCli::command().debug_assert();
     }
 
     #[test]

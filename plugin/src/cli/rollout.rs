@@ -221,10 +221,10 @@ impl Verb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{self, Cli, Command};
 
     fn read(line: &str) -> Result<Cli, clap::Error> {
-        Cli::read(std::iter::once("kubectl-hibernate").chain(line.split_whitespace()).map(Into::into))
+        cli::read::<Cli>(std::iter::once("kubectl-hibernate").chain(line.split_whitespace()).map(Into::into))
     }
 
     #[test]

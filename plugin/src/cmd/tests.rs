@@ -13,7 +13,7 @@ use shared::target::{CLUSTER_DEPLOYMENT, KINDS, Kinds};
 
 use super::{completion, run};
 use crate::api::Hub;
-use crate::cli::Cli;
+use crate::cli::{self, Cli};
 use crate::error::Exit;
 use crate::select::parse::{Flags, parse};
 use crate::select::resolve::Resolver;
@@ -61,7 +61,7 @@ impl Server {
         let kubeconfig = self.kubeconfig.path().to_str().unwrap();
         let hub = ["--server", &self.url, "--kubeconfig", kubeconfig];
         let words = std::iter::once("kubectl-hibernate").chain(line.split_whitespace()).chain(hub);
-        Cli::read(words.map(Into::into)).unwrap()
+        cli::read::<Cli>(words.map(Into::into)).unwrap()
     }
 
     /// The exit code, and what was asked of the hub.

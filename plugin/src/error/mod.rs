@@ -140,6 +140,9 @@ pub(crate) enum WaitError {
     TimedOut { after: Duration, state: String },
     #[error("stopped waiting after {}: {why}", elapsed(*.after))]
     Lost { after: Duration, why: String },
+    /// Nothing was waited for: no answer is to be expected.
+    #[error("{0}")]
+    Impossible(String),
     /// A rollout has ended, and not every target was started.
     #[error("over after {}: {why}", elapsed(*.after))]
     Over { after: Duration, why: String, exit: Exit },
@@ -150,7 +153,7 @@ impl WaitError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::TimedOut { .. } => Exit::TimedOut,
-            Self::Lost { .. } => Exit::Error,
+            Self::Lost { .. } | Self::Impossible(_) => Exit::Error,
             Self::Over { exit, .. } => *exit,
         }
     }

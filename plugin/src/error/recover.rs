@@ -7,17 +7,15 @@ use crate::recover::check::Refusal;
 /// Why process groups are not, or not wholly, brought back.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FdbError {
-    #[error(
-        "name process groups by ID or by the name of their Pods, or give --all-suspended, --process-class or --match-labels"
-    )]
+    #[error("specify process groups by ID or Pod name, or pass --all-suspended, --process-class or --match-labels")]
     Nothing,
     #[error("{0} requires a cluster: pass -c NAME")]
     NeedsCluster(&'static str),
     #[error("{0:?} is an ID: name its cluster with -c NAME, or use the Pod name")]
     IdWithoutCluster(String),
-    #[error("names and {0} exclude each other")]
+    #[error("names and {0} are mutually exclusive")]
     NamesAndFilter(&'static str),
-    #[error("--process-class, --match-labels and --all-suspended exclude each other")]
+    #[error("--process-class, --match-labels and --all-suspended are mutually exclusive")]
     Filters,
     #[error("--match-labels {0:?}: write KEY=VALUE")]
     NotALabel(String),
@@ -27,21 +25,19 @@ pub(crate) enum FdbError {
     Selector,
     #[error("-A works only with Pod names: with -c, use -n")]
     ClusterInAllNamespaces,
-    #[error("--replacement none and --replacement ID exclude each other")]
+    #[error("--replacement none and --replacement ID are mutually exclusive")]
     NoneAndSome,
-    #[error(
-        "{pod}: several clusters have a process group whose Pod has this name: {clusters}; say which with -n and -c"
-    )]
+    #[error("{pod}: more than one cluster has a process group with this Pod name: {clusters}; pass -n and -c")]
     SeveralClusters { pod: String, clusters: String },
-    #[error("the Pods are of several clusters: {0}; recover those of one cluster at a time")]
+    #[error("the Pods belong to more than one cluster: {0}; recover one cluster at a time")]
     NotOneCluster(String),
     #[error("no FoundationDBCluster {place} has a process group whose Pod is named {pod}")]
     NoClusterOfPod { pod: String, place: String },
-    #[error("no suspended group {filter} in {cluster}: suspended are {suspended}")]
+    #[error("no suspended group {filter} in {cluster}: suspended groups: {suspended}")]
     NoMatch { cluster: String, filter: String, suspended: String },
     #[error("{cluster}: {}", lines(refusals))]
     Refused { cluster: String, refusals: Vec<Refusal> },
-    #[error("{cluster}: nothing was changed: you do not have permission to {}", missing.join(", nor "))]
+    #[error("{cluster}: nothing was changed: you do not have permission to {}", missing.join(", or "))]
     Rights { cluster: String, missing: Vec<String> },
     #[error("{cluster}: {lost}")]
     Unrecoverable { cluster: String, lost: Box<Unrecoverable> },
@@ -50,9 +46,9 @@ pub(crate) enum FdbError {
          spec.processCounts, NodeTaintReplacing and failed conditions in the cluster's status), then run this command again. The \
          volume is still held"
     )]
-    TakenBack { cluster: String, times: u32 },
+    RecoveryReverted { cluster: String, times: u32 },
     #[error(
-        "{cluster}: the operator has marked {groups} again, and the newest volume of its class was made from another volumeClaimTemplate. Set \
+        "{cluster}: the operator has marked {groups} again, and the newest volume of its class was created from a different volumeClaimTemplate. Set \
          spec.processes back, wait until the operator has replaced the groups that it has created since, and run this command again. The \
          volume is still held"
     )]
@@ -63,7 +59,7 @@ pub(crate) enum FdbError {
     )]
     Deleted { cluster: String },
     #[error(
-        "{cluster}: {manager} has reset spec.skip {times} times during the recovery, and the operator takes every edit back. Have it leave \
+        "{cluster}: {manager} has reset spec.skip {times} times during the recovery, and the operator reverts every edit. Have it leave \
          the cluster alone, for example by suspending its sync, and run this command again. The volume is still held"
     )]
     SkipReset { cluster: String, times: u32, manager: String },
@@ -77,7 +73,7 @@ pub(crate) enum FdbError {
     Interrupted,
     #[error("user aborted the recovery, nothing was changed")]
     Aborted,
-    #[error("{path} exists and is not a link to this program: remove it, or name another folder")]
+    #[error("{path} exists and is not a link to this program: remove it, or choose another directory")]
     Foreign { path: String },
     #[cfg(not(unix))]
     #[error("cannot create links on this system: copy this program to {path}")]

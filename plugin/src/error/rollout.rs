@@ -12,7 +12,7 @@ pub(crate) enum RolloutError {
          or name objects of one of these kinds"
     )]
     OtherKind { flag: &'static str, kinds: String, found: String },
-    #[error("{flag} and --force exclude each other: a PowerRollout forces no sleep that the preflight refuses")]
+    #[error("{flag} and --force are mutually exclusive: a PowerRollout forces no sleep that the preflight refuses")]
     Force { flag: &'static str },
     #[error("{found} names are given: a rollout takes at most {max}; use -l SELECTOR or --all")]
     TooManyNames { found: usize, max: usize },

@@ -36,7 +36,7 @@ pub(crate) enum UsageError {
     NothingToForce(String),
     #[error("{0}: this deletes running workloads and must be confirmed: stdin is not a terminal, so pass --yes")]
     NeedsYes(String),
-    #[error("-l and --all exclude each other")]
+    #[error("-l and --all are mutually exclusive")]
     SelectorAndAll,
     #[error("-l is empty and would select everything; use --all instead")]
     EmptySelector,

@@ -24,11 +24,11 @@ static FAILURE: OnceLock<io::Error> = OnceLock::new();
 /// Prints a line to stdout, sanitized. A reader that has gone away (`| head`) is no error of ours; any other failure is
 /// kept for [`failure`].
 pub(crate) fn line(text: &str) {
-    coloured(&plain(text));
+    colored(&plain(text));
 }
 
-/// Prints a line to stdout whose untrusted parts are sanitized already, and whose colours stay.
-pub(crate) fn coloured(line: &str) {
+/// Prints a line to stdout whose untrusted parts are sanitized already, and whose colors stay.
+pub(crate) fn colored(line: &str) {
     record(writeln!(stdout(), "{line}"));
 }
 
@@ -78,13 +78,13 @@ pub(crate) fn one_line(text: &str) -> String {
 
 /// Prints a warning as kubectl does.
 pub(crate) fn warning(text: &str) {
-    let head = Colour::Yellow.paint("Warning:", colours(&stderr()));
+    let head = Color::Yellow.paint("Warning:", colors(&stderr()));
     let _ = writeln!(stderr(), "{head} {}", plain(text));
 }
 
 /// Prints an error.
 pub(crate) fn error(text: &str) {
-    let head = Colour::Red.paint("error:", colours(&stderr()));
+    let head = Color::Red.paint("error:", colors(&stderr()));
     let _ = writeln!(stderr(), "{head} {}", plain(text));
 }
 
@@ -94,17 +94,17 @@ pub(crate) fn failed(failure: &Failure) -> Exit {
     failure.problem.exit()
 }
 
-/// Colours of the few words that have one.
+/// Colors of the few words that have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Colour {
+pub(crate) enum Color {
     Red,
     Green,
     Yellow,
     Blue,
 }
 
-impl Colour {
-    /// The text in this colour, or as it is.
+impl Color {
+    /// The text in this color, or as it is.
     pub(crate) fn paint(self, text: &str, on: bool) -> String {
         let code = match self {
             Self::Red => 31,
@@ -116,8 +116,8 @@ impl Colour {
     }
 }
 
-/// Whether to use colours on a stream: only on a terminal, and not if `NO_COLOR` is set or the terminal is dumb.
-pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
+/// Whether to use colors on a stream: only on a terminal, and not if `NO_COLOR` is set or the terminal is dumb.
+pub(crate) fn colors(stream: &impl IsTerminal) -> bool {
     stream.is_terminal()
         && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && env::var_os("TERM").is_none_or(|term| term != "dumb")

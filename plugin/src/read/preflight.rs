@@ -64,6 +64,8 @@ pub(crate) async fn ask(
     output::note(&format!("{}: waiting{up_to} for a preflight", target.full_name()));
     match end {
         None => followed.await.map(Outcome::Answered),
-        Some(end) => timeout_at(end, followed).await.map_or(Ok(Outcome::Silent), |answer| answer.map(Outcome::Answered)),
+        Some(end) => {
+            timeout_at(end, followed).await.map_or(Ok(Outcome::Silent), |answer| answer.map(Outcome::Answered))
+        }
     }
 }

@@ -214,11 +214,11 @@ fn state(facts: &Facts<'_>, group: &ProcessGroup) -> Result<Held, Refusal> {
     Ok(Held::new(group, pod, uid(claim)))
 }
 
-/// `suspended are storage-1, storage-2`.
+/// `suspended groups: storage-1, storage-2`.
 fn known(facts: &Facts<'_>) -> String {
     let suspended: Vec<&str> = suspended(facts).iter().map(|group| group.process_group_id.as_str()).collect();
     match suspended.as_slice() {
         [] => "none of its groups is suspended".to_owned(),
-        ids => format!("suspended are {}", ids.join(", ")),
+        ids => format!("suspended groups: {}", ids.join(", ")),
     }
 }

@@ -332,7 +332,7 @@ fn who_goes_is_the_newest_made_since_the_removal() {
 fn what_cannot_be_done_is_refused_before_anything_is_changed() {
     type Change = fn(&mut World);
     let cases: [(&str, Change, &str); 11] = [
-        ("storage-7", |_| {}, r#"sample has no process group "storage-7"; suspended are storage-1"#),
+        ("storage-7", |_| {}, r#"sample has no process group "storage-7"; suspended groups: storage-1"#),
         ("storage-2", |_| {}, "storage-2 is not suspended: it is not marked for removal, and its Pod runs"),
         (
             "storage-1",

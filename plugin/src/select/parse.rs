@@ -351,7 +351,7 @@ mod tests {
             ("", NO_LABELS, "-l is empty and would select everything"),
             ("deploy", Flags { selector: Some(""), ..NO_LABELS }, "-l is empty"),
             ("demo", NO_LABELS, "-l is empty"),
-            ("", Flags { all: true, ..NO_LABELS }, "-l and --all exclude each other"),
+            ("", Flags { all: true, ..NO_LABELS }, "-l and --all are mutually exclusive"),
         ] {
             let answer = understood(line, flags);
             assert!(answer.contains(part), "{line}: {answer}");

@@ -10,7 +10,7 @@ use shared::target::TargetKind;
 use shared::text::quoted;
 
 use super::elsewhere;
-use super::nearest::nearest;
+use super::nearest::did_you_mean;
 use super::parse::{Reference, Selection, has_namespaces};
 use super::target::Target;
 use super::whole::NAMESPACE;
@@ -242,11 +242,7 @@ impl<'a> Resolver<'a> {
         let lists = lists.await;
         let names = lists.iter().filter_map(|(_, list)| list.as_ref().ok()).flatten();
         let names = names.filter_map(|object| object.pointer("/metadata/name")?.as_str());
-        let near = nearest(wanted, names);
-        if !near.is_empty() {
-            return format!("; did you mean {}?", near.join(" or "));
-        }
-        if let Some(hint) = elsewhere::display_name(wanted, &lists) {
+        if let Some(hint) = did_you_mean(wanted, names).or_else(|| elsewhere::display_name(wanted, &lists)) {
             return hint;
         }
         match lists.as_slice() {

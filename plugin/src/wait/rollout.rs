@@ -89,9 +89,9 @@ fn reason(status: &PowerRolloutStatus) -> String {
     status.message.as_ref().filter(|text| !text.is_empty()).map(|text| format!(": {text}")).unwrap_or_default()
 }
 
-/// `12 targets: 3 Succeeded, 4 Progressing`, in the order of a target's life.
+/// `12 targets: 3 Succeeded, 4 Progressing`; states of a later controller come last.
 pub(crate) fn tally(status: &PowerRolloutStatus) -> String {
-    let known: Vec<String> = MEMBER_STATES.iter().map(ToString::to_string).collect();
+    let known: Vec<String> = MemberState::all().map(|state| state.to_string()).collect();
     let rank = |state: &str| known.iter().position(|known| known == state).unwrap_or(known.len());
     let mut counts: Vec<(&String, &u32)> = status.counts.iter().filter(|(_, count)| **count > 0).collect();
     counts.sort_by_key(|(state, _)| rank(state));
@@ -102,20 +102,6 @@ pub(crate) fn tally(status: &PowerRolloutStatus) -> String {
         (None, _) => counts,
     }
 }
-
-/// In the order of a target's life; others, of a later controller, come last.
-const MEMBER_STATES: &[MemberState] = &[
-    MemberState::Succeeded,
-    MemberState::AlreadyInState,
-    MemberState::Progressing,
-    MemberState::Pending,
-    MemberState::Deferred,
-    MemberState::Failed,
-    MemberState::TimeOut,
-    MemberState::Refused,
-    MemberState::Overridden,
-    MemberState::Abandoned,
-];
 
 /// Waits for the end of a rollout. Returns what to print.
 ///

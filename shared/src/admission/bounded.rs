@@ -12,7 +12,7 @@ use crate::visit::{self, Map, text};
 /// Longest name, reference or value in bytes that is kept. Names have up to 253, user names of identity providers more.
 pub const MAX_TEXT_BYTES: usize = 4 * 1024;
 /// Most members of a map that are kept.
-const MAX_MEMBERS: usize = 1_000;
+const MAX_ENTRIES: usize = 1_000;
 
 /// Reads a text of at most 4 KiB.
 ///
@@ -72,8 +72,8 @@ pub fn members<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
         wanted: |_| true,
         take: |members: &mut Option<BTreeMap<String, V>>, ShortText(key), value| {
             let members = members.get_or_insert_default();
-            if members.len() == MAX_MEMBERS {
-                return Err(format!("must be a map of at most {MAX_MEMBERS} members"));
+            if members.len() == MAX_ENTRIES {
+                return Err(format!("must be a map of at most {MAX_ENTRIES} entries"));
             }
             members.insert(key, value);
             Ok(())
@@ -134,13 +134,13 @@ mod tests {
             ("demo", None, Some(1))
         );
         let long = "x".repeat(MAX_TEXT_BYTES + 1);
-        let many: Vec<String> = (0..=MAX_MEMBERS).map(|number| format!("\"{number}\":\"\"")).collect();
+        let many: Vec<String> = (0..=MAX_ENTRIES).map(|number| format!("\"{number}\":\"\"")).collect();
         for (json, why) in [
-            (format!(r#"{{"name":"{long}"}}"#), "must be a text of at most 4096 bytes"),
-            (format!(r#"{{"state":"{long}"}}"#), "must be a text of at most 4096 bytes"),
-            (format!(r#"{{"labels":{{"{long}":"x"}}}}"#), "must be a text of at most 4096 bytes"),
-            (format!(r#"{{"labels":{{"x":"{long}"}}}}"#), "must be a text of at most 4096 bytes"),
-            (format!(r#"{{"labels":{{{}}}}}"#, many.join(",")), "must be a map of at most 1000 members"),
+            (format!(r#"{{"name":"{long}"}}"#), "must be a string of at most 4096 bytes"),
+            (format!(r#"{{"state":"{long}"}}"#), "must be a string of at most 4096 bytes"),
+            (format!(r#"{{"labels":{{"{long}":"x"}}}}"#), "must be a string of at most 4096 bytes"),
+            (format!(r#"{{"labels":{{"x":"{long}"}}}}"#), "must be a string of at most 4096 bytes"),
+            (format!(r#"{{"labels":{{{}}}}}"#, many.join(",")), "must be a map of at most 1000 entries"),
             (r#"{"user":7}"#.to_owned(), "expected a string"),
             (r#"{"name":7}"#.to_owned(), "expected a string"),
             (r#"{"state":[]}"#.to_owned(), "expected a string"),

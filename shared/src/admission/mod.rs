@@ -1,4 +1,4 @@
-//! Admission in general: what a change, a rule and a judgement are. No kind of object is named in here.
+//! Admission in general: what a change, a rule and a evaluation are. No kind of object is named in here.
 //!
 //! A rule is a pure function of a [`Change`] to a [`Verdict`]; [`judge`] asks all rules of a kind and collects what
 //! they say. A mutating rule answers [`Edits`] of annotations instead. The webhook's table is the only place that knows
@@ -18,13 +18,14 @@ mod verdict;
 
 use crate::annotation::{Annotations, keys};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-pub use object::{Meta, Object, Target, few, from_map};
+pub use object::{Exempts, Meta, Object, Target, few, from_map};
 pub use unread::{UNREADABLE, Unread, UnreadFields, read};
-pub use verdict::{Denial, Edit, Edits, Fault, Finding, Judgement, LONGEST_WARNING, Verdict, shortened};
+pub use verdict::{Denial, Edit, Edits, Evaluation, Fault, Finding, LONGEST_WARNING, Verdict, shortened};
 
 /// One write that is asked for: an object is created, or replaced by a new version of itself.
 #[derive(Clone, Debug)]
@@ -39,8 +40,8 @@ pub struct Change<'a, K: Object> {
     pub field_manager: &'a str,
     /// When the request was received.
     pub now: Timestamp,
-    /// What the operator of the webhook has decided about this kind.
-    pub settings: &'a K::Settings,
+    /// What the operator of the webhook has decided.
+    pub settings: &'a Settings,
     /// What cannot be read of the objects, and is left out of them.
     pub unread: UnreadFields,
 }
@@ -90,6 +91,19 @@ pub struct Exempt {
     pub groups: Vec<String>,
 }
 
+/// What the operator of the webhook decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Who is never denied.
+    pub exempt: Exempt,
+    /// Members of `spec.platform` whose `ClusterDeployments` can be put to sleep.
+    pub served_platforms: Vec<String>,
+    /// How long removed process groups are kept of FoundationDB clusters that do not say so themselves; nothing is off.
+    pub minimum_suspension: Duration,
+    /// Groups whose members may delete a sleeping KKP Cluster that KKP may never finish to delete.
+    pub deleters: Vec<String>,
+}
+
 impl Exempt {
     /// Whether this user, or one of the groups in this list, is one of them.
     pub fn covers(&self, user: &User, groups: Option<&RawValue>) -> bool {
@@ -110,21 +124,21 @@ pub struct Rule<K: Object> {
 ///
 /// A field that cannot be read is denied to the write that sets or alters it, and to each that needs the whole object.
 /// What is stored already blocks nothing else. A wake is never denied: its denials become warnings.
-pub fn judge<K: Object>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Judgement {
-    let mut judgement = Judgement::default();
+pub fn judge<K: Object>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Evaluation {
+    let mut evaluation = Evaluation::default();
     let unread = change.unread.new.iter().filter(|field| field.altered() || K::must_be_whole(change));
-    judgement.denials.extend(unread.map(Unread::denial));
-    let unread: Vec<String> = judgement.denials.iter().map(|denial| denial.detail.field.clone()).collect();
+    evaluation.denials.extend(unread.map(Unread::denial));
+    let unread: Vec<String> = evaluation.denials.iter().map(|denial| denial.detail.field.clone()).collect();
     for Rule { row, judge } in rules {
         match judge(change) {
             Verdict::Allow => {}
-            Verdict::Warn(detail) => judgement.warnings.push(Finding { row, detail }),
+            Verdict::Warn(detail) => evaluation.warnings.push(Finding { row, detail }),
             // A rule takes what is left out for absent.
             Verdict::Deny(detail) if unread.contains(&detail.field) => {}
-            Verdict::Deny(detail) => judgement.denials.push(Finding { row, detail }),
+            Verdict::Deny(detail) => evaluation.denials.push(Finding { row, detail }),
         }
     }
-    if K::wakes(change) { judgement.softened() } else { judgement }
+    if K::wakes(change) { evaluation.softened() } else { evaluation }
 }
 
 /// The field of an annotation, as denials name it.
@@ -136,8 +150,8 @@ pub fn annotation_field(key: &str) -> String {
 /// them, because it ends. `read` makes the object that the rules read, with these annotations, awake or asleep.
 pub fn sleep_denial<K: Target>(
     annotations: &BTreeMap<String, String>,
-    settings: &K::Settings,
-    judge: fn(&Change<'_, K>) -> Judgement,
+    settings: &Settings,
+    judge: fn(&Change<'_, K>) -> Evaluation,
     read: impl Fn(Annotations, bool) -> K,
 ) -> Option<Finding<Denial>> {
     let user = User { username: "rollout".to_owned() };

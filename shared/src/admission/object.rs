@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::Change;
 use super::bounded::short;
+use super::{Change, Denial};
 use crate::annotation::mark::Mark;
 use crate::annotation::{Annotations, keys};
 use crate::visit::List;
@@ -16,9 +16,6 @@ use crate::visit::List;
 /// An object as rules see it: only the fields that they read, each of them optional, so that an object which its schema
 /// would refuse is judged, too. Reading one skips everything else (`managedFields` above all) without copying it.
 pub trait Object: DeserializeOwned {
-    /// What the operator of the webhook decides about objects of this kind.
-    type Settings: fmt::Debug + 'static;
-
     /// Its metadata.
     fn meta(&self) -> &Meta;
 
@@ -32,6 +29,22 @@ pub trait Object: DeserializeOwned {
     fn wakes(_change: &Change<'_, Self>) -> bool {
         false
     }
+
+    /// Who is exempt from this denial.
+    fn exempts(_denial: &Denial) -> Exempts {
+        Exempts::UsersAndGroups
+    }
+}
+
+/// Who is exempt from a denial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exempts {
+    /// No user.
+    None,
+    /// Users on the list.
+    Users,
+    /// Users on the list, and members of the groups on the list.
+    UsersAndGroups,
 }
 
 /// A kind whose objects can sleep. The intent is on the object itself.
@@ -39,11 +52,14 @@ pub trait Target: Object {
     /// The field that holds the intent, as messages call it.
     const INTENT: &'static str;
 
+    /// Where it is in the object.
+    const INTENT_PATH: &'static [&'static str];
+
     /// Whether the object is meant to sleep.
     fn wants_sleep(&self) -> bool;
 
-    /// The users who alone write the claims of rollouts, and stamp what a rollout starts: our controller.
-    fn controllers(settings: &Self::Settings) -> &[String];
+    /// Whether the object is meant to run. A value that does not exist means neither.
+    fn wants_awake(&self) -> bool;
 }
 
 impl<K: Target> Change<'_, K> {
@@ -57,9 +73,15 @@ impl<K: Target> Change<'_, K> {
         !self.wanted_sleep() && self.new.wants_sleep()
     }
 
-    /// Whether our controller sends this request.
+    /// Whether this request withdraws the intent to sleep.
+    pub fn wakes(&self) -> bool {
+        self.wanted_sleep() && self.new.wants_awake() && !self.obscures(K::INTENT_PATH)
+    }
+
+    /// Whether our controller sends this request: users who are exempt by name alone write the claims of rollouts, stamp
+    /// what a rollout starts, and end the pause of a sleeping KKP Cluster.
     pub fn is_by_controller(&self) -> bool {
-        K::controllers(self.settings).contains(&self.user.username)
+        self.settings.exempt.users.contains(&self.user.username)
     }
 
     /// The person who asked for the rollout for which our controller changes the state of this target. With the claim

@@ -366,7 +366,7 @@ mod tests {
         };
         assert_eq!(
             detail(json!({ "name": "1h".repeat(2_500) })),
-            "spec.name: found \"1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1... (5002 bytes), which cannot be read: must be a text of at most 4096 bytes"
+            "spec.name: found \"1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1... (5002 bytes), which cannot be read: must be a string of at most 4096 bytes"
         );
         assert_eq!(
             detail(json!({ "count": "2" })),

@@ -106,16 +106,16 @@ pub struct Finding<T> {
 
 /// What all rules of a kind say about a change together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Judgement {
+pub struct Evaluation {
     /// Why the change is refused; empty if it is not.
     pub denials: Vec<Finding<Denial>>,
     /// What the user should know, whether it is refused or not.
     pub warnings: Vec<Finding<String>>,
     /// What would have been denials but for who asks: for the audit log.
-    pub overlooked: Vec<Finding<Denial>>,
+    pub exempted: Vec<Finding<Denial>>,
 }
 
-impl Judgement {
+impl Evaluation {
     /// Whether the change may be done.
     pub fn allows(&self) -> bool {
         self.denials.is_empty()
@@ -130,16 +130,16 @@ impl Judgement {
     }
 
     /// Turns the denials from which whoever asks is exempt into warnings, and remembers them.
-    pub fn overlooked(mut self, exempt: impl Fn(&Denial) -> bool) -> Self {
-        let (overlooked, binding): (Vec<_>, Vec<_>) =
+    pub fn exempted(mut self, exempt: impl Fn(&Denial) -> bool) -> Self {
+        let (exempted, binding): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.denials).into_iter().partition(|finding| exempt(&finding.detail));
-        self.overlooked.extend_from_slice(&overlooked);
-        self.denials = overlooked;
+        self.exempted.extend_from_slice(&exempted);
+        self.denials = exempted;
         Self { denials: binding, ..self.softened() }
     }
 
     /// The fault that decides about code and reason of the answer: policy before form.
-    pub fn gravest(&self) -> Option<Fault> {
+    pub fn most_severe(&self) -> Option<Fault> {
         self.denials.iter().map(|denial| denial.detail.fault).max()
     }
 }
@@ -197,13 +197,13 @@ mod tests {
 
     use super::*;
 
-    fn denied(fault: Fault) -> Judgement {
-        Judgement {
+    fn denied(fault: Fault) -> Evaluation {
+        Evaluation {
             denials: vec![Finding {
                 row: "V0",
                 detail: Denial { fault, field: "spec.x".to_owned(), message: "found 1".to_owned() },
             }],
-            ..Judgement::default()
+            ..Evaluation::default()
         }
     }
 
@@ -219,26 +219,26 @@ mod tests {
 
     #[test]
     fn policy_decides_the_code_when_several_rules_deny() {
-        let mut judgement = denied(Fault::Required);
-        assert_eq!(judgement.gravest().map(Fault::code), Some(422));
-        judgement.denials.extend(denied(Fault::Forbidden).denials);
-        judgement.denials.extend(denied(Fault::Invalid).denials);
-        assert_eq!(judgement.gravest().map(Fault::code), Some(403));
-        assert_eq!(Judgement::default().gravest(), None);
+        let mut evaluation = denied(Fault::Required);
+        assert_eq!(evaluation.most_severe().map(Fault::code), Some(422));
+        evaluation.denials.extend(denied(Fault::Forbidden).denials);
+        evaluation.denials.extend(denied(Fault::Invalid).denials);
+        assert_eq!(evaluation.most_severe().map(Fault::code), Some(403));
+        assert_eq!(Evaluation::default().most_severe(), None);
     }
 
     #[test]
-    fn what_is_overlooked_is_warned_of_and_remembered() {
-        let judgement = denied(Fault::Forbidden).overlooked(|_| true);
-        assert!(judgement.allows());
-        assert_eq!(judgement.warnings[0].detail, "spec.x: found 1");
-        assert_eq!(judgement.overlooked[0].row, "V0");
-        assert!(denied(Fault::Forbidden).softened().overlooked.is_empty());
-        let mut judgement = denied(Fault::Forbidden);
-        judgement.denials.extend(denied(Fault::Invalid).denials);
-        let judgement = judgement.overlooked(|denial| denial.fault == Fault::Forbidden);
-        assert_eq!((judgement.gravest(), judgement.warnings.len()), (Some(Fault::Invalid), 1));
-        assert_eq!(judgement.overlooked[0].detail.fault, Fault::Forbidden);
+    fn what_is_exempted_is_warned_of_and_remembered() {
+        let evaluation = denied(Fault::Forbidden).exempted(|_| true);
+        assert!(evaluation.allows());
+        assert_eq!(evaluation.warnings[0].detail, "spec.x: found 1");
+        assert_eq!(evaluation.exempted[0].row, "V0");
+        assert!(denied(Fault::Forbidden).softened().exempted.is_empty());
+        let mut evaluation = denied(Fault::Forbidden);
+        evaluation.denials.extend(denied(Fault::Invalid).denials);
+        let evaluation = evaluation.exempted(|denial| denial.fault == Fault::Forbidden);
+        assert_eq!((evaluation.most_severe(), evaluation.warnings.len()), (Some(Fault::Invalid), 1));
+        assert_eq!(evaluation.exempted[0].detail.fault, Fault::Forbidden);
     }
 
     #[test]

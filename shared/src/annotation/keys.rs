@@ -56,7 +56,7 @@ pub const PROCESS_GROUPS: &str = "hibernate.sh/process-groups";
 /// Label of a namespace in which the webhook records replica counts, whichever client scales to 0.
 pub const RECORD_REPLICAS: &str = "hibernate.sh/record-replicas";
 
-/// Label of a namespace whose `FoundationDBClusters` are guarded, where the overlay `labelled-databases` is installed.
+/// Label of a namespace whose `FoundationDBClusters` are guarded, where the overlay `labeled-databases` is installed.
 pub const SUSPEND: &str = "hibernate.sh/suspend";
 
 /// Field manager of the controller's writes.

@@ -2,7 +2,6 @@
 //!
 //! The trait is free of I/O. The controller implements it with one Secret per target; tests implement it in memory.
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::{CloudError, CloudErrorKind};
@@ -50,28 +49,4 @@ pub trait Ledger: Send + Sync {
     fn write<'a>(&'a self, text: &'a str, seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>>;
     /// Removes the record, if it still is the version `seen`.
     fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>>;
-}
-
-/// For drivers that keep no record: it is empty, and refuses every write.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoLedger;
-
-impl NoLedger {
-    fn refused<T>() -> Result<T, LedgerError> {
-        Err(LedgerError::Failed("this platform keeps no record of machines".to_owned()))
-    }
-}
-
-impl Ledger for NoLedger {
-    fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>> {
-        async { Ok(None) }.boxed()
-    }
-
-    fn write<'a>(&'a self, _text: &'a str, _seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
-        async { Self::refused() }.boxed()
-    }
-
-    fn clear<'a>(&'a self, _seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {
-        async { Self::refused() }.boxed()
-    }
 }

@@ -68,6 +68,13 @@ pub struct Profile {
     pub provider_ids: ProviderIds,
 }
 
+impl Profile {
+    /// Why a cluster without instances is an error.
+    pub fn nothing_matches(&self) -> String {
+        format!("nothing matches {}: check infraID, region and credentials", self.selector)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,7 +17,7 @@ pub use self::driver::{Driver, Listing, Priority};
 pub use self::errors::{CloudError, CloudErrorKind, Outcome, Refusal};
 pub use self::instance::{Instance, InstanceState, Spot};
 pub use self::inventory::Inventory;
-pub use self::ledger::{Entry, Ledger, LedgerError, NoLedger};
+pub use self::ledger::{Entry, Ledger, LedgerError};
 pub use self::lifecycle::{Lifecycle, Limits, Profile, ProviderIds, Verb};
 
 /// What a platform needs to find a cluster's machines. A platform reads the fields that it knows.

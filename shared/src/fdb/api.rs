@@ -62,7 +62,7 @@ pub struct FoundationDBClusterSpec {
     pub version: String,
     /// The operator does nothing at all with this cluster; read once at the start of a pass.
     pub skip: Option<bool>,
-    /// What the operator's resources are labelled with.
+    /// What the operator's resources are labeled with.
     pub labels: Option<Labels>,
     /// How clients reach the processes.
     pub routing: Option<Routing>,

@@ -70,7 +70,7 @@ pub mod reason {
 
     /// Progress: the cloud has no machines of this kind just now.
     pub const CAPACITY: &str = "Capacity";
-    /// Progress: the cloud limits the rate of requests.
+    /// Progress: the cloud rate-limits requests.
     pub const THROTTLED: &str = "Throttled";
     /// Progress: the cloud did not answer the last try.
     pub const CLOUD_UNREACHABLE: &str = "CloudUnreachable";

@@ -77,9 +77,9 @@ pub enum Unit {
 pub struct Preflight {
     /// `lastProbeTime` of the condition that this describes.
     pub at: Timestamp,
-    /// What was found, the gravest first.
+    /// What was found, the most severe first.
     pub findings: Vec<Finding>,
-    /// How many findings are left out because the message would be too long. The least grave go first.
+    /// How many findings are left out because the message would be too long. The least severe go first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
 }

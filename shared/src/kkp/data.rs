@@ -33,16 +33,16 @@ pub struct State {
     pub outcome: Outcome,
 }
 
-/// How a phase stands.
+/// The state of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// It is at work, or waits.
+    /// In progress, or waiting.
     Pending,
     /// The cluster sleeps as it should.
     Asleep,
-    /// It has ended without the sleep: refused by the preflight, or undone.
+    /// Ended without a sleep: refused by the preflight, or undone.
     Failed,
-    /// It does not go on: its record is of no use. The reason of the condition says why.
+    /// Blocked: its record is unusable. The reason of the condition says why.
     Held,
 }
 
@@ -61,8 +61,8 @@ impl Format for Written {
 }
 
 impl State {
-    /// That of a Cluster with our condition. Where no state describes the condition as it stands, its reason is all
-    /// that counts; never its message.
+    /// The state of a Cluster with our condition. If no state matches the current condition, only its reason counts,
+    /// never its message.
     pub fn of(cluster: &Cluster) -> Option<Self> {
         let described = cluster.condition(DEHYDRATED)?;
         let phase: Option<Phase> = described.reason.as_deref().and_then(|reason| reason.parse().ok());
@@ -80,7 +80,7 @@ impl State {
     /// Held without a phase.
     const HELD: Self = Self { phase: None, outcome: Outcome::Held };
 
-    /// That of a phase of which nothing more is known.
+    /// The state of a phase that was just entered.
     pub fn entered(phase: Phase) -> Self {
         let outcome = match phase {
             Phase::Dehydrated => Outcome::Asleep,
@@ -106,9 +106,9 @@ pub struct Preflight {
     pub requested: String,
     /// When the cluster was read.
     pub at: Timestamp,
-    /// What was found, the gravest first.
+    /// What was found, the most severe first.
     pub findings: Vec<Finding>,
-    /// Findings left out to keep the message short, the least grave first.
+    /// Findings left out to keep the message short, the least severe first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
     /// Pods that the drain deletes.
@@ -141,8 +141,8 @@ impl Preflight {
         Self::read(message).ok().filter(|answer| answer.is_to(requested))
     }
 
-    /// A request of the future counts as one of when the cluster was read: its answer would be the answer to all
-    /// requests until then.
+    /// A request dated in the future counts as made when the cluster was read: otherwise its answer would satisfy every
+    /// request until that date.
     fn is_to(&self, requested: &str) -> bool {
         let (answered, requested_at) = (format::time(&self.requested), format::time(requested));
         self.requested == requested

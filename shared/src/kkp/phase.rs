@@ -1,5 +1,6 @@
 //! The phases of a sleep and of a wake, in order.
 
+use std::ops::{Index, IndexMut};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -56,9 +57,27 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Phases in which the control plane is paused, or about to be.
+    pub const ASLEEP: [Self; 3] = [Self::Pausing, Self::ScalingDownControlPlane, Self::Dehydrated];
+
+    /// Phases of a wake. The pause may still be ours in each of them: KKP may refuse to end it.
+    pub const WAKING: [Self; 6] = [
+        Self::StartingControlPlane,
+        Self::WaitingForApi,
+        Self::WaitingForMachineController,
+        Self::ScalingUpMachines,
+        Self::WaitingForNodes,
+        Self::AwakePaused,
+    ];
+
     /// Whether the cluster is on its way to sleep, or asleep.
     pub fn is_of_sleep(self) -> bool {
         self <= Self::Dehydrated
+    }
+
+    /// Whether a wake is under way, or has ended with the cluster paused. The undo of a drain is part of the sleep.
+    pub fn is_of_wake(self) -> bool {
+        Self::WAKING.contains(&self)
     }
 
     /// Where a wake begins that is requested in this phase: the completed steps are undone in reverse. `None` if
@@ -76,25 +95,33 @@ impl Phase {
     }
 }
 
+/// What has a limit, as flags name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::Display, strum::VariantNames)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Limited {
+    /// Deleting Pods. Then the drain is undone.
+    Drain,
+    /// `VolumeAttachments`, within the drain.
+    Attachments,
+    /// Machines and Nodes go.
+    Machines,
+    /// The pause.
+    Pause,
+    /// The control plane scales down.
+    ControlPlane,
+    /// etcd comes up.
+    Etcd,
+    /// The API server answers.
+    Api,
+    /// Nodes join.
+    Nodes,
+}
+
 /// How long a phase may take before the condition names what blocks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Deleting Pods. Then the drain is undone.
-    pub drain: Duration,
-    /// `VolumeAttachments`, within the drain.
-    pub attachments: Duration,
-    /// Machines and Nodes go.
-    pub machines: Duration,
-    /// The pause.
-    pub pause: Duration,
-    /// The control plane scales down.
-    pub control_plane: Duration,
-    /// etcd comes up.
-    pub etcd: Duration,
-    /// The API server answers.
-    pub api: Duration,
-    /// Nodes join.
-    pub nodes: Duration,
+    /// By [`Limited`].
+    limits: [Duration; 8],
     /// How long the rest of the control plane stays at 0 before etcd follows: a reconcile in flight raises counts again
     /// (row 5).
     pub settle: Duration,
@@ -102,63 +129,38 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        let minutes = Duration::from_mins;
-        Self {
-            drain: minutes(10),
-            attachments: minutes(5),
-            machines: minutes(30),
-            pause: minutes(2),
-            control_plane: minutes(5),
-            etcd: minutes(5),
-            api: minutes(10),
-            nodes: minutes(20),
-            settle: Duration::from_secs(15),
-        }
+        Self { limits: [10, 5, 30, 2, 5, 5, 10, 20].map(Duration::from_mins), settle: Duration::from_secs(15) }
     }
 }
 
-/// The name of a limit, as flags have it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::Display, strum::VariantNames)]
-#[strum(serialize_all = "kebab-case")]
-#[expect(missing_docs, reason = "named as the fields of Limits")]
-pub enum Limited {
-    Drain,
-    Attachments,
-    Machines,
-    Pause,
-    ControlPlane,
-    Etcd,
-    Api,
-    Nodes,
+impl Index<Limited> for Limits {
+    type Output = Duration;
+
+    fn index(&self, of: Limited) -> &Duration {
+        &self.limits[of as usize]
+    }
+}
+
+impl IndexMut<Limited> for Limits {
+    fn index_mut(&mut self, of: Limited) -> &mut Duration {
+        &mut self.limits[of as usize]
+    }
 }
 
 impl Limits {
-    /// Changes one limit.
-    pub fn set(&mut self, which: Limited, limit: Duration) {
-        *match which {
-            Limited::Drain => &mut self.drain,
-            Limited::Attachments => &mut self.attachments,
-            Limited::Machines => &mut self.machines,
-            Limited::Pause => &mut self.pause,
-            Limited::ControlPlane => &mut self.control_plane,
-            Limited::Etcd => &mut self.etcd,
-            Limited::Api => &mut self.api,
-            Limited::Nodes => &mut self.nodes,
-        } = limit;
-    }
-
     /// The limit of a phase; `None` for one that ends by itself or lasts.
     pub fn of(&self, phase: Phase) -> Option<Duration> {
-        Some(match phase {
-            Phase::Draining => self.drain,
-            Phase::ScalingDownMachines => self.machines,
-            Phase::MachinesScaledDown | Phase::Pausing => self.pause,
-            Phase::ScalingDownControlPlane => self.control_plane,
-            Phase::StartingControlPlane => self.etcd,
-            Phase::WaitingForApi | Phase::WaitingForMachineController => self.api,
-            Phase::ScalingUpMachines | Phase::WaitingForNodes => self.nodes,
+        let limited = match phase {
+            Phase::Draining => Limited::Drain,
+            Phase::ScalingDownMachines => Limited::Machines,
+            Phase::MachinesScaledDown | Phase::Pausing => Limited::Pause,
+            Phase::ScalingDownControlPlane => Limited::ControlPlane,
+            Phase::StartingControlPlane => Limited::Etcd,
+            Phase::WaitingForApi | Phase::WaitingForMachineController => Limited::Api,
+            Phase::ScalingUpMachines | Phase::WaitingForNodes => Limited::Nodes,
             Phase::Preflight | Phase::Dehydrated | Phase::AwakePaused | Phase::DrainTimedOut => return None,
-        })
+        };
+        Some(self[limited])
     }
 
     /// The limit of a phase that has lasted longer than that.

@@ -89,20 +89,27 @@ pub struct Member {
     pub reason: String,
 }
 
-/// A member's state in one word. Users see it: it is never renamed.
+/// A member's state in one word, in the order in which users read them. It is never renamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::EnumIter)]
 #[expect(missing_docs, reason = "named as the states of Outcome and State")]
 pub enum MemberState {
-    Pending,
-    Deferred,
-    Refused,
+    Succeeded,
     AlreadyInState,
     Progressing,
-    Succeeded,
+    Pending,
+    Deferred,
     Failed,
     TimeOut,
+    Refused,
     Overridden,
     Abandoned,
+}
+
+impl MemberState {
+    /// All of them, in order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        <Self as strum::IntoEnumIterator>::iter()
+    }
 }
 
 impl Member {
@@ -186,7 +193,7 @@ fn claimed(mark: &Mark, facts: &Facts<'_>) -> Member {
         (_, _, Some((cause, since))) => {
             let reason = match cause {
                 Cause::Capacity => "the cloud has no capacity",
-                Cause::Throttled => "the cloud limits the rate of requests",
+                Cause::Throttled => "the cloud rate-limits requests",
             };
             new(State::Held(cause), MemberState::Progressing, reason).since(Some(since))
         }

@@ -28,8 +28,9 @@ use jiff::Timestamp;
 
 pub use members::{Members, NamespaceLabels, needs_namespaces, place};
 pub use share::{Share, ShareError};
-pub use strategy::{Group, Strategy, Window};
+pub use strategy::{Group, Window};
 pub use target::{Cause, State, Target};
+pub use window::decide;
 
 /// What is to be done. Targets are named by their index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,18 +52,10 @@ pub struct Decision<'a> {
     pub current: Option<usize>,
     /// A group that is over and after which a person has to approve. Until then nothing starts.
     pub awaits_approval: Option<usize>,
-    /// Domains in which nothing starts: their cloud lacks capacity, or limits the rate of requests.
+    /// Domains in which nothing starts: their cloud lacks capacity or rate-limits requests.
     pub closed: Vec<&'a str>,
     /// Whether every target has ended.
     pub complete: bool,
     /// When the next limit expires, if no target changes before.
     pub next_check: Option<Timestamp>,
-}
-
-/// What is to be done. `open`: whether targets may start at all; paused, aborted or outside its hours a rollout starts
-/// none.
-pub fn decide<'a>(strategy: &Strategy, targets: &'a [Target], now: Timestamp, open: bool) -> Decision<'a> {
-    match strategy {
-        Strategy::Window(window) => window::decide(window, targets, now, open),
-    }
 }

@@ -17,7 +17,7 @@ use super::share::Share;
 use super::snapshot::Snapshot;
 use super::status::{Accepted, GroupStatus, Halt, PowerRolloutStatus, RolloutPhase};
 use super::target::{State, Target};
-use super::{Decision, Group, Strategy, Window, decide, report, timeline};
+use super::{Decision, Group, Window, decide, report, timeline};
 use crate::annotation::format;
 use crate::annotation::mark::{Action, Mark, Outcome};
 use crate::duration;
@@ -137,10 +137,9 @@ pub fn plan(input: &Input<'_>) -> Plan {
     }
     let frozen = || rows.iter().filter_map(|row| Some((row.native, row.object.identity.uid?)));
     let snapshot = starts_now.then(|| Snapshot::of(frozen(), last + 1));
-    let strategy = Strategy::Window(window(spec, &status));
-    let Strategy::Window(window) = &strategy;
+    let window = window(spec, &status);
     let open = stop.is_none() && !starts_now;
-    let decision = decide(&strategy, &targets, now, open);
+    let decision = decide(&window, &targets, now, open);
     if let (Some(group), None) = (decision.breached, &status.halt) {
         let group = spec.groups.get(group).map(|group| group.name.clone()).unwrap_or_default();
         // A retry that waits for a later `notAfter` ends the halt then.
@@ -161,7 +160,7 @@ pub fn plan(input: &Input<'_>) -> Plan {
     let ends = ended_now.chain(timed_out).filter_map(|(at, late)| ended(&rows[at], late, now)).collect();
     let next = next(input, &decision, &rows, starts_now);
     let (stop, blocked) = (stop.as_ref(), input.queued.or(input.blocked));
-    let facts = report::Facts { rollout, rows: &rows, decision: &decision, window, stop, blocked, now };
+    let facts = report::Facts { rollout, rows: &rows, decision: &decision, window: &window, stop, blocked, now };
     report::fill(&mut status, &facts);
     Plan { snapshot, starts, ends, status, next }
 }

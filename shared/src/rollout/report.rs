@@ -188,7 +188,7 @@ fn waiting(status: &PowerRolloutStatus, decision: &Decision<'_>) -> String {
         [] => String::new(),
         closed => {
             let domains = name_some(closed, MAX_LISTED);
-            format!("nothing starts in {domains}: the cloud lacks capacity or limits the rate")
+            format!("nothing starts in {domains}: the cloud lacks capacity or rate-limits requests")
         }
     }
 }

@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "IntOrString", into = "IntOrString")]
 pub enum Share {
-    /// So many.
+    /// An absolute number.
     Count(u32),
-    /// Of all, from 0 to 100.
+    /// A percentage of all, 0 to 100.
     Percent(u8),
 }
 
-/// Text that is no share.
+/// An invalid share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a number such as 20, or a percentage from 0% to 100%")]
 pub struct ShareError;
 
 impl Share {
-    /// How many that is of so many, rounded up.
+    /// Resolves the share against a total, rounded up.
     pub fn of(self, total: usize) -> usize {
         match self {
             Self::Count(count) => usize::try_from(count).unwrap_or(usize::MAX),
-            // Without overflow: neither part exceeds the total.
+            // Cannot overflow: neither part exceeds the total.
             Self::Percent(percent) => {
                 let percent = usize::from(percent);
                 total / 100 * percent + (total % 100 * percent).div_ceil(100)
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_share_is_refused() {
+    fn an_invalid_share_is_refused() {
         for text in ["", "%", "-1", "+1", "101%", "256%", "1.5", "5 %", "4294967296", "five"] {
             assert_eq!(text.parse::<Share>(), Err(ShareError), "{text:?}");
         }

@@ -1,4 +1,4 @@
-//! How a rollout goes on.
+//! The sliding window of a rollout and its groups.
 
 use std::time::Duration;
 
@@ -6,14 +6,6 @@ use jiff::Timestamp;
 
 /// What `starts_per_minute` counts in.
 pub(super) const MINUTE: Duration = Duration::from_mins(1);
-
-/// How a rollout goes on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Strategy {
-    /// A sliding window over one group after another.
-    Window(Window),
-}
 
 /// A sliding window: a slot is filled as soon as it is free. The next group starts once every target of this one has
 /// ended.

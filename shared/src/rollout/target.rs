@@ -43,7 +43,7 @@ pub enum State {
     Deferred,
     /// It is under way.
     Progressing,
-    /// It is in progress, and its cloud lacks capacity or limits the rate of requests.
+    /// It is in progress, and its cloud lacks capacity or rate-limits requests.
     Held(Cause),
     /// It has reached its state.
     Succeeded,

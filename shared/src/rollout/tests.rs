@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Decision, Group, State, Strategy, Target, Window};
+use super::{Decision, Group, State, Target, Window};
 
 const NOW: &str = "2026-11-24T12:00:00Z";
 
@@ -71,8 +71,8 @@ struct Named<'a> {
     next_check: Option<Timestamp>,
 }
 
-fn decide<'a>(strategy: &Strategy, targets: &'a [Target], now: Timestamp, open: bool) -> Named<'a> {
-    let found = super::decide(strategy, targets, now, open);
+fn decide<'a>(window: &Window, targets: &'a [Target], now: Timestamp, open: bool) -> Named<'a> {
+    let found = super::decide(window, targets, now, open);
     let names = |of: Vec<usize>| of.into_iter().map(|at| targets[at].name.as_str()).collect();
     let Decision { breached, current, awaits_approval, closed, complete, next_check, .. } = found;
     Named {
@@ -88,8 +88,4 @@ fn decide<'a>(strategy: &Strategy, targets: &'a [Target], now: Timestamp, open: 
         complete,
         next_check,
     }
-}
-
-fn strategy(window: &Window) -> Strategy {
-    Strategy::Window(window.clone())
 }

@@ -95,7 +95,9 @@ pub(super) fn order(window: &Window, targets: &[Target], now: Timestamp) -> Vec<
     (0..window.groups.len()).flat_map(group).collect()
 }
 
-pub(super) fn decide<'a>(window: &Window, targets: &'a [Target], now: Timestamp, open: bool) -> Decision<'a> {
+/// What is to be done. `open`: whether targets may start at all; paused, aborted or outside its hours a rollout starts
+/// none.
+pub fn decide<'a>(window: &Window, targets: &'a [Target], now: Timestamp, open: bool) -> Decision<'a> {
     let all = standings(window, targets, now);
     let those = |pick: &dyn Fn(&Standing) -> bool| -> Vec<usize> {
         all.iter().map(|(_, standing)| standing).filter(|standing| pick(standing)).map(|standing| standing.at).collect()

@@ -11,7 +11,6 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::fields::{Condition, Few, has_claim, is_done, names_nodes, ready, short, status_written, tolerates_cordon};
-use super::machine::MachineAddress;
 
 /// A kind that is read of spokes.
 pub trait Kind: DeserializeOwned + Send + Sync + 'static {
@@ -22,6 +21,9 @@ pub trait Kind: DeserializeOwned + Send + Sync + 'static {
     /// Whether servers are asked for its metadata alone.
     const METADATA_ONLY: bool = false;
 }
+
+/// The namespace of a cluster's own Machines.
+pub const MACHINE_NAMESPACE: &str = "openshift-machine-api";
 
 /// An object of such a kind.
 pub trait Object: Kind {
@@ -338,6 +340,15 @@ read! {
         addresses: Vec<MachineAddress>,
     }
 
+    /// One name or address of a Machine.
+    MachineAddress {
+        /// `InternalDNS`, `ExternalDNS`, `Hostname`, `InternalIP` or `ExternalIP`.
+        #[serde(rename = "type")]
+        type_: String,
+        /// The name or address.
+        address: String,
+    }
+
     /// Where a Machine is in its cloud.
     MachineSpec {
         /// On AWS `aws:///us-east-1a/i-0123456789abcdef0`; absent until the instance is there.
@@ -490,6 +501,13 @@ read! {
 impl Kind for Namespace {
     const VERSION: &'static str = "/api/v1";
     const PLURAL: &'static str = "namespaces";
+}
+
+impl ClusterVersionStatus {
+    /// The condition of an upgrade that is in progress.
+    pub fn progressing(&self) -> Option<&OperatorCondition> {
+        self.conditions.iter().find(|condition| condition.type_ == "Progressing" && condition.status == "True")
+    }
 }
 
 impl Metadata {

@@ -4,7 +4,6 @@
 
 pub mod fields;
 pub mod kinds;
-pub mod machine;
 
 use jiff::Timestamp;
 

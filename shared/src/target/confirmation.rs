@@ -59,7 +59,7 @@ pub struct Briefing {
     pub consequences: Vec<String>,
     /// What the sleep deletes and keeps, as numbers that add up over several targets, such as `5`, `Machines deleted`.
     pub totals: Vec<(u32, &'static str)>,
-    /// What was found, the gravest first.
+    /// What was found, the most severe first.
     pub findings: Vec<Finding>,
     /// How many findings the controller left out.
     pub left_out: usize,

@@ -79,11 +79,6 @@ impl Kinds {
         self.targets.iter().copied().filter(|row| row.by_default != ByDefault::Never).collect()
     }
 
-    /// The row of a type as records name it, such as `deployment.apps`.
-    pub fn of_type(self, type_name: &str) -> Option<&'static TargetKind> {
-        self.targets.iter().copied().find(|row| row.kind.type_name() == type_name)
-    }
-
     /// Columns that kinds add to `status -o wide`, each once: those of the default kinds always, those of others where
     /// they are shown.
     pub fn wide_columns(self, shown: &[&'static TargetKind]) -> Vec<&'static Column> {

@@ -109,7 +109,7 @@ pub struct Obstacles {
 pub enum Cause {
     /// The cloud has no capacity.
     Capacity,
-    /// The cloud limits the rate of requests.
+    /// The cloud rate-limits requests.
     Throttled,
 }
 

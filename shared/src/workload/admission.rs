@@ -50,8 +50,6 @@ pub struct Retention {
 }
 
 impl Object for Workload {
-    type Settings = ();
-
     fn meta(&self) -> &Meta {
         &self.metadata
     }
@@ -132,7 +130,7 @@ mod tests {
 
     use super::*;
     use crate::admission::testing::{annotations, edited, note};
-    use crate::admission::{Edit, UnreadFields, User};
+    use crate::admission::{Edit, Settings, UnreadFields, User};
     use crate::workload::replicas::{Step, wake};
 
     fn workload(replicas: Option<i64>, record: Option<&str>) -> Workload {
@@ -152,7 +150,7 @@ mod tests {
             user: &User::default(),
             field_manager: manager,
             now: Timestamp::UNIX_EPOCH,
-            settings: &(),
+            settings: &Settings::default(),
             unread: UnreadFields::default(),
         })
     }
@@ -247,7 +245,7 @@ mod tests {
                 user: &User::default(),
                 field_manager: "",
                 now: Timestamp::UNIX_EPOCH,
-                settings: &(),
+                settings: &Settings::default(),
                 unread: UnreadFields::default(),
             });
             assert_eq!(edits.warnings.len(), warnings, "{old} to {new}");
@@ -271,7 +269,7 @@ mod tests {
             user: &User::default(),
             field_manager: "",
             now: Timestamp::UNIX_EPOCH,
-            settings: &(),
+            settings: &Settings::default(),
             unread: UnreadFields::default(),
         });
         let advised = annotations(&scaled.warnings[1]);

@@ -21,8 +21,8 @@ const MAX_NAME: usize = 64;
 /// others have set it since, and the record may be stale. None as well if the managers do not show it, or if the record
 /// is the newer one.
 ///
-/// Of a `kubectl scale --replicas=0` the API server keeps no owner [tried]. The plugin writes both fields at once, so
-/// that the loss of one tells.
+/// `kubectl scale --replicas=0` leaves no owner in managedFields. The plugin writes both fields at once, so a missing
+/// one means that another client scaled.
 pub fn stale_record(object: &Value, key: &str, field: &str) -> Option<String> {
     let record = format!("/fieldsV1/f:metadata/f:annotations/f:{}", key.replace('/', "~1"));
     let writer = owners(object, &record).max_by_key(|entry| written_at(entry))?;

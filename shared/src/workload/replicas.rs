@@ -161,6 +161,7 @@ pub(crate) fn guarded(object: &Value, annotations: &Map<String, Value>, replicas
 
 #[cfg(test)]
 mod tests {
+    use json_patch::merge;
     use proptest::prelude::*;
 
     use super::*;
@@ -176,23 +177,6 @@ mod tests {
             object["spec"]["replicas"] = json!(replicas);
         }
         object
-    }
-
-    /// JSON merge patch, RFC 7386.
-    fn merge(target: &mut Value, patch: &Value) {
-        let Value::Object(patch) = patch else {
-            *target = patch.clone();
-            return;
-        };
-        if !target.is_object() {
-            *target = json!({});
-        }
-        for (key, value) in patch {
-            match value {
-                Value::Null => drop(target.as_object_mut().unwrap().remove(key)),
-                value => merge(&mut target[key.as_str()], value),
-            }
-        }
     }
 
     fn patch_of(step: &Step) -> &Value {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use shared::rollout::{Group, State, Strategy, Target, Window, decide};
+use shared::rollout::{Group, State, Target, Window, decide};
 use testbed::bench::table::Table;
 use tokio::time::Instant;
 
@@ -35,17 +35,17 @@ pub fn run(table: &mut Table) {
         }
     };
     let targets: Vec<Target> = (0..TARGETS).map(target).collect();
-    let strategy = Strategy::Window(Window {
+    let window = Window {
         groups: vec![Group { max_failures: 100, ..Group::default() }],
         max_concurrency: 400,
         starts_per_minute: None,
         deadline: Some(Duration::from_mins(15)),
         accepted_until: None,
-    });
+    };
     let mut took: Vec<f64> = (0..RUNS)
         .map(|_| {
             let began = Instant::now();
-            let decision = decide(&strategy, &targets, now, true);
+            let decision = decide(&window, &targets, now, true);
             let took = began.elapsed().as_secs_f64() * 1_000.0;
             assert_eq!(decision.start.len(), 200, "half of the slots are free");
             took

@@ -64,7 +64,7 @@ pub fn owned(uid: &str) -> Vec<Value> {
 pub fn writes() -> Vec<Write> {
     let write = |what, kind, verb, reaches| Write { what, user: "admin", kind, namespace: NAMESPACE, verb, reaches };
     let marked = |value: Value| json!({"metadata": {"annotations": {"hibernate.sh/minimum-suspension": value}}});
-    let labelled = || json!({"metadata": {"labels": {"a": "b"}}});
+    let labeled = || json!({"metadata": {"labels": {"a": "b"}}});
     let created = |fields| CLUSTER.object(NAMESPACE, "new", &fields);
     let mut writes = vec![
         write("a cluster is created", &CLUSTER, Verb::Create(created(json!({"spec": {"version": "7.3.69"}}))), &[]),
@@ -77,7 +77,7 @@ pub fn writes() -> Vec<Write> {
         write("suspension is switched on", &CLUSTER, Verb::Patch("plain", marked("2h".into())), &[FDB]),
         write("suspension is changed", &CLUSTER, Verb::Patch("kept", marked("1h".into())), &[FDB]),
         write("suspension is switched off", &CLUSTER, Verb::Patch("kept", marked(Value::Null)), &[FDB]),
-        write("suspension stays as it is", &CLUSTER, Verb::Patch("kept", labelled()), &[]),
+        write("suspension stays as it is", &CLUSTER, Verb::Patch("kept", labeled()), &[]),
         write("all annotations go", &CLUSTER, Verb::Patch("kept", json!({"metadata": {"annotations": null}})), &[FDB]),
         write(
             "the operator writes its status",
@@ -86,7 +86,7 @@ pub fn writes() -> Vec<Write> {
             &[],
         ),
         write("a cluster is deleted", &CLUSTER, Verb::Delete("kept"), &[]),
-        write("a volume is changed", &PVC, Verb::Patch("owned", labelled()), &[]),
+        write("a volume is changed", &PVC, Verb::Patch("owned", labeled()), &[]),
     ];
     for (kind, guarded) in [(&PVC, true), (&SERVICE, true), (&CONFIG_MAP, false)] {
         let reached = |owned: bool| -> &'static [&'static str] { if guarded && owned { &[SUSPEND] } else { &[] } };

@@ -21,8 +21,8 @@ fn complete(spec: &Value) -> Value {
     all
 }
 
-/// Command lines behind `-o json`, and the spec without its notAfter.
-fn asked(ns: &str) -> Vec<(Vec<String>, Value)> {
+/// Command lines without the trailing `-o json`, and the expected spec without notAfter.
+fn cases(ns: &str) -> Vec<(Vec<String>, Value)> {
     let labels = json!({ "matchLabels": { "fleet": ns } });
     let here = json!({ "matchLabels": { "kubernetes.io/metadata.name": ns } });
     let named = |names: &[&str]| names.iter().map(|name| json!({ "namespace": ns, "name": name })).collect::<Vec<_>>();
@@ -63,11 +63,11 @@ fn asked(ns: &str) -> Vec<(Vec<String>, Value)> {
 }
 
 #[tokio::test]
-async fn the_object_is_what_was_asked_for() -> Result<()> {
+async fn the_created_object_matches_the_flags() -> Result<()> {
     let world = world().await?;
     with_temp_ns(&world, async |client, ns| {
         fleet(&client, &ns).await?;
-        for (args, spec) in asked(&ns) {
+        for (args, spec) in cases(&ns) {
             let reason = format!("{ns} {}", rand::random::<u32>());
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             let ran = world.plugin(&[&args[..], &["-o", "json", "--reason", &reason]].concat()).await?;
@@ -103,7 +103,7 @@ async fn the_object_is_what_was_asked_for() -> Result<()> {
 }
 
 #[tokio::test]
-async fn without_its_flags_nothing_is_a_rollout() -> Result<()> {
+async fn no_rollout_without_rollout_flags() -> Result<()> {
     let world = world().await?;
     with_temp_ns(&world, async |client, ns| {
         fleet(&client, &ns).await?;
@@ -145,7 +145,7 @@ async fn dry_runs_store_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_person_is_asked_once_with_the_count_and_the_canaries() -> Result<()> {
+async fn one_confirmation_shows_the_count_and_the_canaries() -> Result<()> {
     let world = world().await?;
     with_temp_ns(&world, async |client, ns| {
         fleet(&client, &ns).await?;

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::LABEL;
 use crate::ec2::Instance;
 use crate::ec2::client::Snapshot;
-use crate::proxy::{LabelledLists, Proxy, Settings, Upstream};
+use crate::proxy::{LabeledLists, Proxy, Settings, Upstream};
 use crate::supervisor::clock::Clock;
 
 /// Makes a closed gate in front of a spoke's API server.
@@ -20,7 +20,7 @@ pub fn start(infra_id: &str, upstream: Upstream, tls: Arc<ServerConfig>) -> Resu
     Proxy::start(Settings {
         upstream,
         tls: Some(tls),
-        lists: Some(LabelledLists { key: LABEL.to_owned(), value: infra_id.to_owned() }),
+        lists: Some(LabeledLists { key: LABEL.to_owned(), value: infra_id.to_owned() }),
         open: false,
     })
 }

@@ -6,9 +6,10 @@ use anyhow::{Context as _, Result};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, CustomResourceExt as _};
 use serde_json::{Value, json};
-use shared::spoke::machine::{Machine, NAMESPACE};
+use shared::spoke::kinds::MACHINE_NAMESPACE;
 
 use super::LABEL;
+use super::machine::Machine;
 use crate::apply;
 use crate::ec2::Instance;
 use crate::world::helpers::eventually;
@@ -21,7 +22,10 @@ const NEW: Duration = Duration::from_secs(15);
 
 /// The kind and its namespace, for a new spoke.
 pub fn definitions() -> Vec<Value> {
-    vec![json!(Machine::crd()), json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})]
+    vec![
+        json!(Machine::crd()),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MACHINE_NAMESPACE}}),
+    ]
 }
 
 /// Makes the Machines of these instances.
@@ -29,7 +33,7 @@ pub fn definitions() -> Vec<Value> {
 /// # Errors
 /// When the spoke refuses them.
 pub async fn create(client: &Client, infra_id: &str, instances: &[Instance]) -> Result<()> {
-    let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
+    let machines: Api<Machine> = Api::namespaced(client.clone(), MACHINE_NAMESPACE);
     for instance in instances {
         let name = instance.tags.get("Name").unwrap_or(&instance.id);
         let mut labels = json!({LABEL: infra_id});
@@ -39,7 +43,7 @@ pub async fn create(client: &Client, infra_id: &str, instances: &[Instance]) -> 
         let object = json!({
             "apiVersion": "machine.openshift.io/v1beta1",
             "kind": "Machine",
-            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+            "metadata": {"name": name, "namespace": MACHINE_NAMESPACE, "labels": labels},
             "spec": {"providerID": format!("aws:///{}/{}", instance.zone, instance.id)},
         });
         eventually(NEW, "place for Machines", || apply::all(client, std::slice::from_ref(&object))).await?;
@@ -65,7 +69,7 @@ pub async fn create(client: &Client, infra_id: &str, instances: &[Instance]) -> 
 /// When the spoke refuses.
 pub async fn remove(client: &Client, infra_id: &str) -> Result<()> {
     let ours = ListParams::default().labels(&format!("{LABEL}={infra_id}"));
-    let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
+    let machines: Api<Machine> = Api::namespaced(client.clone(), MACHINE_NAMESPACE);
     let delete = async || Ok(machines.delete_collection(&DeleteParams::default(), &ours).await.map(drop)?);
     eventually(NEW, "place for Machines", delete).await.context("delete Machines")
 }

@@ -2,6 +2,7 @@
 
 pub mod certificates;
 pub mod gate;
+pub mod machine;
 pub mod machines;
 pub mod nodes;
 pub mod objects;

@@ -4,7 +4,7 @@
 //! `tests/assets.sh` knows versions, flags and folders. This program holds a copy of it and of its sources, so that
 //! `testbed` works without the checkout.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
@@ -19,7 +19,6 @@ const SOURCES: [(&str, &str); 6] = [
     ("controlplane/kubelet/main.go", include_str!("../../controlplane/kubelet/main.go")),
     ("clouds/requirements.txt", include_str!("../../clouds/requirements.txt")),
 ];
-const NAMES: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
 
 /// The three programs.
 #[derive(Clone, Debug)]
@@ -49,7 +48,11 @@ pub fn find() -> Result<Assets> {
         };
         Ok(folder.join(name))
     };
-    Ok(Assets { etcd: one(NAMES[0])?, api_server: one(NAMES[1])?, controller_manager: one(NAMES[2])? })
+    Ok(Assets {
+        etcd: one("etcd")?,
+        api_server: one("kube-apiserver")?,
+        controller_manager: one("kube-controller-manager")?,
+    })
 }
 
 /// The kubelet that answers `kubectl exec`: built in some seconds from the control plane's module.
@@ -73,7 +76,7 @@ fn asset(name: &str) -> Result<PathBuf> {
     let sources = tempfile::tempdir().context("make a folder for the sources of the assets")?;
     for (path, text) in SOURCES {
         let path = sources.path().join(path);
-        let folder = path.parent().unwrap_or(Path::new("/"));
+        let folder = path.parent().context("a source has a folder")?;
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     }

@@ -236,7 +236,7 @@ impl KkpCluster {
     ///
     /// # Errors
     /// When the supervisor does not answer.
-    pub async fn forget_log(&self) -> Result<()> {
+    pub async fn clear_log(&self) -> Result<()> {
         self.world.supervisor().delete(&self.path("/log")).await
     }
 

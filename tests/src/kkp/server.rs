@@ -25,7 +25,7 @@ pub(crate) fn routes() -> Router<Arc<World>> {
     Router::new()
         .route("/kkp", post(add))
         .route("/kkp/{id}", get(read))
-        .route("/kkp/{id}/log", get(read_log).delete(forget_log))
+        .route("/kkp/{id}/log", get(read_log).delete(clear_log))
         .route("/kkp/{id}/settings", patch(change))
         .route("/kkp/{id}/act", post(act))
         .route("/kkp-seed", patch(change_seed))
@@ -82,7 +82,7 @@ async fn read_log(State(world): Shared, Path(id): Path<String>) -> Answer<Log> {
     Ok(Json(world.kkp.cluster(&id)?.state().log.clone()))
 }
 
-async fn forget_log(State(world): Shared, Path(id): Path<String>) -> Answer<Value> {
+async fn clear_log(State(world): Shared, Path(id): Path<String>) -> Answer<Value> {
     world.kkp.cluster(&id)?.state().log = Log::default();
     Ok(Json(json!({})))
 }
@@ -102,8 +102,8 @@ async fn act(State(world): Shared, Path(id): Path<String>, Json(act): Json<Act>)
 }
 
 async fn expire(cluster: &UserCluster, days: i64) -> Result<()> {
-    for of in SECRETS {
-        put_certificate(cluster, of, days).await?;
+    for secret in SECRETS {
+        put_certificate(cluster, secret, days).await?;
     }
     renew_kubeconfig(cluster, days).await?;
     if days < 0 {

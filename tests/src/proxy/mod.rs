@@ -31,7 +31,7 @@ use tokio_rustls::TlsAcceptor;
 
 use self::faults::Faults;
 pub use self::forward::Upstream;
-pub use self::selector::LabelledLists;
+pub use self::selector::LabeledLists;
 use crate::ports;
 
 /// What a proxy does.
@@ -41,7 +41,7 @@ pub struct Settings {
     /// TLS towards clients; plain HTTP if absent.
     pub tls: Option<Arc<ServerConfig>>,
     /// Lists that get a label selector.
-    pub lists: Option<LabelledLists>,
+    pub lists: Option<LabeledLists>,
     /// Whether it takes connections from the start.
     pub open: bool,
 }
@@ -57,7 +57,7 @@ pub struct Proxy {
 
 pub(crate) struct Shared {
     pub(crate) upstream: Upstream,
-    pub(crate) lists: Option<LabelledLists>,
+    pub(crate) lists: Option<LabeledLists>,
     pub(crate) faults: Arc<Faults>,
     tls: Option<TlsAcceptor>,
 }

@@ -20,14 +20,14 @@ fn is_list(path: &str) -> bool {
 
 /// A label that everything of one cluster carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LabelledLists {
+pub struct LabeledLists {
     /// Label key.
     pub key: String,
     /// Label value.
     pub value: String,
 }
 
-impl LabelledLists {
+impl LabeledLists {
     /// Path and query as the real server is to see them.
     pub fn rewrite(&self, path: &str, query: Option<&str>) -> String {
         if !is_list(path) {
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn joins_the_clients_selector_and_ours() {
-        let lists = LabelledLists { key: "testbed.hibernate.sh/cluster".to_owned(), value: "demo-x7k2p".to_owned() };
+        let lists = LabeledLists { key: "testbed.hibernate.sh/cluster".to_owned(), value: "demo-x7k2p".to_owned() };
         let ours = "testbed.hibernate.sh%2Fcluster%3Ddemo-x7k2p";
         for (path, query, rewritten) in [
             ("/api/v1/nodes", None, format!("/api/v1/nodes?labelSelector={ours}")),

@@ -19,8 +19,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use jiff::{SignedDuration, Timestamp};
-use shared::spoke::kinds::{self, CertificateRequest};
-use shared::spoke::machine::MachineAddress;
+use shared::spoke::kinds::{self, CertificateRequest, MachineAddress};
 
 pub use self::judge::judge;
 pub use self::pass::{Counts, Limits, is_undecided, pass};

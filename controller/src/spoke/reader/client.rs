@@ -151,7 +151,7 @@ impl SpokeClient {
                 Ok(found)
             }
             Err(Cause::Refused(why)) => Err(self.refuse(&path, why)),
-            Err(Cause::Passing(error)) => Err(kube::Error::Service(error)),
+            Err(Cause::Transient(error)) => Err(kube::Error::Service(error)),
         }
     }
 
@@ -187,7 +187,7 @@ impl SpokeClient {
         let text = match whole(body.into_data_stream(), &self.share, ERROR).await {
             Ok(text) => text,
             Err(Cause::Refused(why)) => return self.refuse(path, why),
-            Err(Cause::Passing(error)) => return kube::Error::Service(error),
+            Err(Cause::Transient(error)) => return kube::Error::Service(error),
         };
         let code = code.as_u16();
         let failure = match built::<Failure>(text.bytes(), &self.share).await {
@@ -260,14 +260,14 @@ pub enum Cause {
     /// It is larger than what we ask for, or malformed.
     Refused(String),
     /// The connection broke, or the answers of others left no room.
-    Passing(BoxError),
+    Transient(BoxError),
 }
 
 impl From<Unread> for Cause {
     fn from(unread: Unread) -> Self {
         match unread {
             Unread::Refused(why) => Self::Refused(why),
-            Unread::Full(full) => Self::Passing(full.into()),
+            Unread::Full(full) => Self::Transient(full.into()),
         }
     }
 }
@@ -337,14 +337,14 @@ async fn whole(mut chunks: BodyDataStream, share: &Share, most: usize) -> Result
         if text.bytes().len() + chunk.len() > most {
             return Err(Cause::Refused(too_large(most)));
         }
-        text.push(&chunk).await.map_err(|full| Cause::Passing(full.into()))?;
+        text.push(&chunk).await.map_err(|full| Cause::Transient(full.into()))?;
     }
     Ok(text)
 }
 
 /// The next bytes of a body.
 pub async fn next(chunks: &mut BodyDataStream) -> Result<Option<Bytes>, Cause> {
-    chunks.try_next().await.map_err(|error| Cause::Passing(error.into()))
+    chunks.try_next().await.map_err(|error| Cause::Transient(error.into()))
 }
 
 fn too_large(most: usize) -> String {

@@ -17,16 +17,16 @@ use super::client::{Cause, Failure, SpokeClient, Text, built, in_time, next, req
 use super::memory::{Kept, Share};
 use super::pages::{PAGE, PAGES, smaller};
 
-/// Bytes of one event.
-const EVENT: usize = 1 << 20;
-/// Bytes that are looked at together.
-const SOME: usize = 64 << 10;
+/// Maximum size of one event, in bytes.
+const MAX_EVENT_BYTES: usize = 1 << 20;
+/// Bytes that are copied to the line buffer at a time.
+const CHUNK_BYTES: usize = 64 << 10;
 /// How long one event may take, from its first byte to its last.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(8);
 /// Between two openings of a watch that ends.
 const OPEN_PERIOD: Duration = Duration::from_secs(1);
 
-/// What a watch says.
+/// One item of a watch.
 pub type WatchEvent<K> = Result<Event<Kept<K>>, Error>;
 
 /// How the server lists: with one request, or as servers before Kubernetes 1.32 do, with two.
@@ -49,14 +49,14 @@ struct Watch<K> {
     client: SpokeClient,
     listing: Listing,
     stage: Stage,
-    /// Objects of a page that were not said yet.
+    /// Objects of the page that are not emitted yet.
     page: VecDeque<Kept<K>>,
     /// Objects of the next page.
     limit: u32,
     opened: Option<Instant>,
 }
 
-/// How far it is. After a failure it begins anew.
+/// Progress of the watch. A failure restarts it.
 #[derive(Default)]
 enum Stage {
     #[default]
@@ -173,12 +173,12 @@ impl<K: Object> Watch<K> {
         Ok(Lines { chunks, rest: Bytes::new(), text, seen: 0, begun: None, path })
     }
 
-    /// The next event; none when the watch has ended.
+    /// The next event; `None` at the end of the watch.
     async fn line(&mut self, lines: &mut Lines) -> Result<Option<Line<K>>, Error> {
         match lines.next(self.client.share()).await {
             Ok(found) => found.transpose(),
             Err(Cause::Refused(why)) => Err(Error::WatchFailed(self.client.refuse(&lines.path, why))),
-            Err(Cause::Passing(error)) => Err(Error::WatchFailed(kube::Error::Service(error))),
+            Err(Cause::Transient(error)) => Err(Error::WatchFailed(kube::Error::Service(error))),
         }
     }
 }
@@ -198,7 +198,7 @@ pub(super) enum Line<K> {
 /// The lines of a watch.
 pub(super) struct Lines {
     chunks: BodyDataStream,
-    /// What has come and was not looked at.
+    /// Received bytes that are not parsed yet.
     rest: Bytes,
     text: Text,
     /// How much of the text has no end of a line.
@@ -214,21 +214,21 @@ impl Lines {
             let text = self.text.bytes();
             if let Some(end) = text.get(self.seen..).and_then(|new| new.iter().position(|byte| *byte == b'\n')) {
                 let end = self.seen + end;
-                let line = if end > EVENT { Err(too_large()) } else { Self::read(&text[..end], share).await };
+                let line = if end > MAX_EVENT_BYTES { Err(too_large()) } else { Self::read(&text[..end], share).await };
                 self.text.skip(end + 1);
                 (self.seen, self.begun) = (0, None);
                 return line.map(Some);
             }
             self.seen = text.len();
-            if self.seen > EVENT {
+            if self.seen > MAX_EVENT_BYTES {
                 return Err(too_large());
             }
             if self.seen > 0 {
                 self.begun.get_or_insert_with(Instant::now);
             }
             if !self.rest.is_empty() {
-                let some = self.rest.split_to(self.rest.len().min(SOME));
-                self.text.push(&some).await.map_err(|full| Cause::Passing(full.into()))?;
+                let some = self.rest.split_to(self.rest.len().min(CHUNK_BYTES));
+                self.text.push(&some).await.map_err(|full| Cause::Transient(full.into()))?;
                 continue;
             }
             let chunk = match self.begun {
@@ -238,15 +238,15 @@ impl Lines {
                     Err(_) => return Err(Cause::Refused(format!("an event takes more than {EVENT_TIMEOUT:?}"))),
                 },
             };
-            // What has no end of a line when the watch ends was cut off.
+            // A partial line at the end of the watch is dropped.
             let Some(chunk) = chunk else { return Ok(None) };
             self.rest = chunk;
         }
     }
 
-    /// First what it is, then the object: the two may come in any order.
+    /// Parses the type first, then the object: JSON fields come in any order.
     pub(super) async fn read<K: Object>(line: &[u8], share: &Share) -> Result<Result<Line<K>, Error>, Cause> {
-        let (Type { type_, .. }, _) = built::<Type>(line, share).await?;
+        let (EventType { type_, .. }, _) = built::<EventType>(line, share).await?;
         Ok(match type_.as_str() {
             "ADDED" | "MODIFIED" => Ok(Line::Applied(object(line, share).await?)),
             "DELETED" => Ok(Line::Deleted(object(line, share).await?)),
@@ -259,23 +259,23 @@ impl Lines {
                 let (failure, _) = object::<Failure>(line, share).await?.into_parts();
                 Err(Error::WatchError(failure.into_status()))
             }
-            _ => return Err(Cause::Refused("an event is of no known type".to_owned())),
+            _ => return Err(Cause::Refused("unknown type of watch event".to_owned())),
         })
     }
 }
 
 fn too_large() -> Cause {
-    Cause::Refused(format!("an event has more than {} MiB", EVENT >> 20))
+    Cause::Refused(format!("a watch event exceeds {} MiB", MAX_EVENT_BYTES >> 20))
 }
 
 async fn object<T: DeserializeOwned>(line: &[u8], share: &Share) -> Result<Kept<T>, Cause> {
-    let (Of { object, .. }, charge) = built::<Of<T>>(line, share).await?;
+    let (EventObject { object, .. }, charge) = built::<EventObject<T>>(line, share).await?;
     Ok(Kept::new(object, charge))
 }
 
 /// An event without its object.
 #[derive(Deserialize)]
-struct Type {
+struct EventType {
     #[serde(rename = "type")]
     type_: String,
     #[serde(rename = "object")]
@@ -285,7 +285,7 @@ struct Type {
 /// The object of an event.
 #[derive(Deserialize)]
 #[serde(bound = "T: DeserializeOwned")]
-struct Of<T> {
+struct EventObject<T> {
     #[serde(rename = "type")]
     _type: IgnoredAny,
     object: T,

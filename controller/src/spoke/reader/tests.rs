@@ -103,7 +103,7 @@ fn small_parts_are_refused_in_number_and_large_texts_by_size() {
     assert_eq!(built::<Node>(kept.as_bytes()), Err("the answer has a text of more than 64 KiB".to_owned()));
     let name = format!("{{\"items\":[{{\"metadata\":{{\"name\":\"{}\"}}}}]}}", &text[..300]);
     let found = built::<Node>(name.as_bytes()).unwrap_err();
-    assert!(found.contains("must be a text of at most 253 bytes"), "{found}");
+    assert!(found.contains("must be a string of at most 253 bytes"), "{found}");
 }
 
 /// As a Node of OpenShift is.
@@ -300,9 +300,9 @@ async fn events_are_read_and_charged_as_lists_are() {
     let fault = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"x\":1e999}}}\n".to_owned();
     for (text, why) in [
         (bomb("ownerReferences").repeat(20), "the answer has too many parts"),
-        (large, "an event has more than 1 MiB"),
+        (large, "a watch event exceeds 1 MiB"),
         (fault, "the answer cannot be read: number out of range at line 1 column 47"),
-        ("{\"type\":\"OTHER\",\"object\":{}}\n".to_owned(), "an event is of no known type"),
+        ("{\"type\":\"OTHER\",\"object\":{}}\n".to_owned(), "unknown type of watch event"),
     ] {
         let memory = Memory::default();
         let client = server(&memory, move |_| (200, Body::from(text.clone())));

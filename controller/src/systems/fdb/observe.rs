@@ -1,4 +1,4 @@
-//! What there is of a cluster: Pods, PVCs and Services, by owner reference and the cluster's own label names.
+//! Lists the objects of a cluster: Pods, PVCs and Services, by owner reference and the cluster's own label names.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod as KubePod, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -67,7 +67,7 @@ fn group(cluster: &FoundationDBCluster, meta: &ObjectMeta) -> Option<String> {
     cluster.group_labels().into_iter().find_map(|name| labels.get(name)).cloned()
 }
 
-/// Size of a volume: what it has, or else what was asked for.
+/// Size of a volume: its capacity, else the requested storage.
 fn bytes(volume: &PersistentVolumeClaim) -> u64 {
     let capacity = volume.status.as_ref().and_then(|status| status.capacity.as_ref());
     let requests = || volume.spec.as_ref()?.resources.as_ref()?.requests.as_ref();
@@ -75,7 +75,7 @@ fn bytes(volume: &PersistentVolumeClaim) -> u64 {
     size.and_then(|Quantity(text)| parse(text)).unwrap_or_default()
 }
 
-/// Bytes of a quantity such as `16Gi`; `None` for what is none.
+/// Bytes of a quantity such as `16Gi`; `None` if invalid.
 fn parse(text: &str) -> Option<u64> {
     const UNITS: &[(&str, f64)] = &[
         ("Ki", 1024.0),

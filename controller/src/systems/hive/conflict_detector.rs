@@ -3,12 +3,13 @@
 //! Hive's own hibernation controller answers each of our writes with one of its own. Somebody who edits a status by
 //! hand does so once; we put it right and go on.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
 use tokio::time::Instant;
+
+use crate::runtime::hash;
 
 /// This many foreign writes ...
 const FOREIGN_WRITES_THRESHOLD: usize = 3;
@@ -59,12 +60,8 @@ impl ConflictDetector {
 
 /// H, R and P in one number: status, reason and message of each condition, and the power state.
 fn words(cluster: &ClusterDeployment) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for condition in [HIBERNATING, READY].map(|type_| cluster.condition(type_)) {
-        condition.map(|c| (&c.status, &c.reason, &c.message)).hash(&mut hasher);
-    }
-    cluster.power_state().hash(&mut hasher);
-    hasher.finish()
+    let conditions = [HIBERNATING, READY].map(|type_| cluster.condition(type_));
+    hash(&(conditions.map(|found| found.map(|c| (&c.status, &c.reason, &c.message))), cluster.power_state()))
 }
 
 #[cfg(test)]

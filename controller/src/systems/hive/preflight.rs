@@ -132,7 +132,7 @@ fn version_observation(ClusterVersion { status, .. }: &ClusterVersion) -> Versio
     // The newest comes first.
     let from = status.history.iter().find(|update| update.state.as_deref() == Some("Completed"));
     VersionObservation {
-        progressing: status.conditions.iter().any(|one| one.type_ == "Progressing" && one.status == "True"),
+        progressing: status.progressing().is_some(),
         from: from.map(|update| update.version.clone().unwrap_or_default()),
         to: status.desired.version.clone(),
     }

@@ -1,6 +1,5 @@
 //! What is remembered of one cluster between two reconciles. Losing it costs a reconcile, never a wrong action.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -182,15 +181,10 @@ fn lacks_rights(kind: CloudErrorKind) -> bool {
 /// What of an object, and of an older one with its machines, calls for a reconcile: everything but the status that
 /// others keep there.
 fn fingerprint(cluster: &ClusterDeployment, sync: Sync, older: Option<&Older>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    older.hash(&mut hasher);
-    std::mem::discriminant(&sync).hash(&mut hasher);
-    runtime::fingerprint(&cluster.metadata).hash(&mut hasher);
-    cluster.power_state().hash(&mut hasher);
-    for condition in [HIBERNATING, READY].into_iter().filter_map(|type_| cluster.condition(type_)) {
-        (&condition.type_, &condition.status, &condition.reason, &condition.message).hash(&mut hasher);
-    }
-    hasher.finish()
+    let conditions = [HIBERNATING, READY].map(|type_| cluster.condition(type_));
+    let words = conditions.map(|found| found.map(|c| (&c.status, &c.reason, &c.message)));
+    let own = runtime::fingerprint(&cluster.metadata);
+    runtime::hash(&(older, std::mem::discriminant(&sync), own, cluster.power_state(), words))
 }
 
 #[cfg(test)]

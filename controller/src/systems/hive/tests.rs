@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use cloud_conformance::NoLedger;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -10,8 +11,8 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use shared::cloud::{
-    CloudError, CloudErrorKind, ClusterRef, Driver, Instance, InstanceState, Listing, NoLedger, Outcome, Priority,
-    Profile, Target as CloudTarget, Verb,
+    CloudError, CloudErrorKind, ClusterRef, Driver, Instance, InstanceState, Listing, Outcome, Priority, Profile,
+    Target as CloudTarget, Verb,
 };
 use shared::power::Power;
 use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, Progress};

@@ -120,6 +120,6 @@ fn part(preflight: bool, record: Option<&Record>) -> Part {
     let phase = record.map(|record| record.phase);
     let refused_since =
         record.filter(|record| record.phase == Phase::WaitingForNodes).and_then(|record| format::time(&record.entered));
-    let drains = phase.is_some_and(|phase| phase.is_of_sleep() || phase == Phase::DrainTimedOut);
+    let drains = phase.is_some_and(|phase| !phase.is_of_wake());
     Part { preflight, pods: preflight || drains, refused_since }
 }

@@ -60,8 +60,8 @@ impl Slots {
 fn begun(phase: Option<Phase>) -> Option<Power> {
     match phase? {
         Phase::Preflight | Phase::Dehydrated => None,
-        phase if phase.is_of_sleep() || phase == Phase::DrainTimedOut => Some(Power::Hibernating),
-        _ => Some(Power::Running),
+        phase if phase.is_of_wake() => Some(Power::Running),
+        _ => Some(Power::Hibernating),
     }
 }
 

@@ -5,6 +5,7 @@ mod claims;
 
 use serde_json::{Value, json};
 use shared::annotation::keys as common;
+use shared::kkp::phase::Limited;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -67,7 +68,8 @@ fn seed() -> MemoryHub {
 }
 
 fn start(hub: &MemoryHub) -> JoinHandle<()> {
-    let limits = Limits { api: API, ..Limits::default() };
+    let mut limits = Limits::default();
+    limits[Limited::Api] = API;
     let settings = KkpSettings { limits, sleeps: 10, wakes: WAKES, worker_name: String::new() };
     let kind = hub.term().watch(|handle| Kkp::new(handle, Network::default(), settings));
     tokio::spawn(kind.run_on(hub.watch::<Cluster>(CLUSTERS)))

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
 use shared::annotation::format;
 use shared::hive::preflight::WebhookObservation;
 use shared::kkp::api::Cluster;
@@ -24,10 +22,10 @@ use super::{Kkp, TargetState};
 use crate::runtime::{System, clock, slot};
 use crate::spoke::reader::{Held, SpokeClient, Whose};
 use crate::spoke::webhooks::{kube_system, webhooks};
-use crate::spoke::{self, Route, failure};
+use crate::spoke::{self, Route, failure, kubeconfig};
 
-/// The Secret with the kubeconfig, and its key.
-const KUBECONFIG: (&str, &str) = ("internal-admin-kubeconfig", "kubeconfig");
+/// The Secret with the kubeconfig.
+const KUBECONFIG: &str = "internal-admin-kubeconfig";
 /// How long a user cluster gets to answer all that is asked of it.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Namespace of bootstrap tokens.
@@ -64,7 +62,9 @@ pub async fn ask(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState, part: &P
         Err(error) => return error.into(),
     };
     match slot::outside(tokio::time::timeout(DEADLINE, Box::pin(read(&client, part)))).await {
-        Ok(Ok((machinery, preflight, held))) => Seen::Connected(Box::new(Connected { machinery, preflight, client, held })),
+        Ok(Ok((machinery, preflight, held))) => {
+            Seen::Connected(Box::new(Connected { machinery, preflight, client, held }))
+        }
         Ok(Err(error)) => failure(&error).into(),
         Err(_) => Seen::Silent(format!("the cluster's API server gives no answer within {DEADLINE:?}")),
     }
@@ -72,25 +72,14 @@ pub async fn ask(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState, part: &P
 
 /// The client. The Secret is read each time: KKP renews the certificate in it when a pause ends (row 15).
 async fn client(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState) -> Result<SpokeClient, SpokeError> {
-    let (name, key) = KUBECONFIG;
     let namespace = cluster.control_plane_namespace();
-    let about = |why: String| format!("Secret {namespace}/{name}: {why}");
-    let secrets: Api<Secret> = Api::namespaced(kkp.hub().client.clone(), &namespace);
-    let secret =
-        secrets.get_opt(name).await.map_err(|error| SpokeError::Failed(about(format!("cannot be read: {error}"))))?;
-    let secret = secret.ok_or_else(|| SpokeError::Kubeconfig(about("does not exist".to_owned())))?;
-    let version = secret.resource_version();
+    let (kubeconfig, version) = kubeconfig::read_secret(&kkp.hub().client, &namespace, KUBECONFIG).await?;
     if let Some(cached) = state.user.as_ref().filter(|cached| cached.version == version && version.is_some()) {
         return Ok(cached.client.clone());
     }
-    let data = secret.data.and_then(|mut data| data.remove(key));
-    let ByteString(kubeconfig) = data.ok_or_else(|| SpokeError::Kubeconfig(about(format!("has no key {key}"))))?;
-    if kubeconfig.is_empty() {
-        return Err(SpokeError::Kubeconfig(about(format!("the key {key} is empty"))));
-    }
     let whose = Whose::new(&kkp.tenant(cluster), cluster.name_any());
     let client = spoke::client(&kkp.network, whose, &kubeconfig, &Route::default()).await;
-    let client = client.map_err(|error| SpokeError::Kubeconfig(about(error.to_string())))?;
+    let client = client.map_err(|error| SpokeError::Kubeconfig(format!("Secret {namespace}/{KUBECONFIG}: {error}")))?;
     state.user = Some(Cached { version, client: client.clone() });
     Ok(client)
 }

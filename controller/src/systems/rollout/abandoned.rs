@@ -1,8 +1,8 @@
 //! Claims that no reconcile ends: those of deleted rollouts and those on objects that were no members become records,
-//! those of rollouts that have not started go, and a rollout that is over is known to end what it has left.
+//! those of rollouts that have not started go, and a rollout that is over is answers to end what it has left.
 //!
 //! The watch may be late, and an object may not be readable: a claim ends only by what the hub answers when it is
-//! known.
+//! answers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub async fn sweep(rollouts: &Rollouts) {
     let known = objects.iter().map(|rollout| (rollout.meta().uid.clone(), &**rollout));
     let known: HashMap<Option<String>, &Guarded<PowerRollout>> = known.collect();
     rollouts.snapshots.retain(|uid| known.contains_key(&Some(uid.to_owned())));
-    let mut known: HashMap<String, bool> = HashMap::new();
+    let mut answers: HashMap<String, bool> = HashMap::new();
     let mut members: HashMap<String, Option<Arc<Snapshot>>> = HashMap::new();
     let mut left: HashSet<String> = HashSet::new();
     let items = |kind: &FleetKind| kind.fleet.items().unwrap_or_default();
@@ -43,7 +43,7 @@ pub async fn sweep(rollouts: &Rollouts) {
                 left.insert(name);
                 match rollout {
                     Ok(rollout) if !has_begun(rollout) => {
-                        if !is_unstarted(rollouts, claim, &mut known).await {
+                        if !is_unstarted(rollouts, claim, &mut answers).await {
                             continue;
                         }
                         // No record: a member that has one would not start with the others.
@@ -58,7 +58,7 @@ pub async fn sweep(rollouts: &Rollouts) {
                     Ok(_) | Err(_) => continue,
                 }
             }
-            None if is_gone(rollouts, claim, &mut known).await => abandon(claim, "the rollout was deleted"),
+            None if is_gone(rollouts, claim, &mut answers).await => abandon(claim, "the rollout was deleted"),
             None => continue, // the watch is late, or the hub does not answer
         };
         match item.patch(rollouts.hub(), patch).await {
@@ -99,9 +99,9 @@ async fn is_member(
     snapshot.is_none_or(|snapshot| snapshot.group(item.view.identity.uid).is_some())
 }
 
-/// Whether the rollout of a claim has not started, as the hub says: it claims nothing before. Each is known for once.
-async fn is_unstarted(rollouts: &Rollouts, claim: &Mark, known: &mut HashMap<String, bool>) -> bool {
-    if let Some(is_unstarted) = known.get(&claim.uid) {
+/// Whether the rollout of a claim has not started, as the hub says: it claims nothing before. Each is asked once.
+async fn is_unstarted(rollouts: &Rollouts, claim: &Mark, answers: &mut HashMap<String, bool>) -> bool {
+    if let Some(is_unstarted) = answers.get(&claim.uid) {
         return *is_unstarted;
     }
     let api: Api<PowerRollout> = Api::all(rollouts.hub().client.clone());
@@ -112,7 +112,7 @@ async fn is_unstarted(rollouts: &Rollouts, claim: &Mark, known: &mut HashMap<Str
             false
         }
     };
-    *known.entry(claim.uid.clone()).or_insert(is_unstarted)
+    *answers.entry(claim.uid.clone()).or_insert(is_unstarted)
 }
 
 /// Whether an answer says that the object of this name does not exist. An API server that does not serve the kind yet
@@ -126,9 +126,9 @@ fn names_missing(error: &kube::Error, name: &str) -> bool {
     }
 }
 
-/// Whether the rollout of a claim was deleted, as the hub says. Each is known for once.
-async fn is_gone(rollouts: &Rollouts, claim: &Mark, known: &mut HashMap<String, bool>) -> bool {
-    if let Some(is_gone) = known.get(&claim.uid) {
+/// Whether the rollout of a claim was deleted, as the hub says. Each is asked once.
+async fn is_gone(rollouts: &Rollouts, claim: &Mark, answers: &mut HashMap<String, bool>) -> bool {
+    if let Some(is_gone) = answers.get(&claim.uid) {
         return *is_gone;
     }
     let api: Api<PowerRollout> = Api::all(rollouts.hub().client.clone());
@@ -141,7 +141,7 @@ async fn is_gone(rollouts: &Rollouts, claim: &Mark, known: &mut HashMap<String, 
             false
         }
     };
-    *known.entry(claim.uid.clone()).or_insert(is_gone)
+    *answers.entry(claim.uid.clone()).or_insert(is_gone)
 }
 
 #[cfg(test)]

@@ -242,7 +242,7 @@ impl System for Rollouts {
         let client = &self.hub().client;
         let unguarded = self.facts.unguarded(client).await.map_err(ReconcileError::read("the policy of rollouts"))?;
         observation.blocked = unguarded.or_else(|| unstamped(rollout));
-        if let Some(left) = state.selection.left(rollout).filter(|_| self.snapshots.known(rollout).is_none()) {
+        if let Some(left) = state.selection.remaining_ttl(rollout).filter(|_| self.snapshots.known(rollout).is_none()) {
             return Ok(Observed::Rest(Some(left)));
         }
         if kind.upgrades {
@@ -323,7 +323,7 @@ impl System for Rollouts {
             target.wrote(written);
         }
         if later.is_none() {
-            target.state.selection.rest(due);
+            target.state.selection.cache_result(due);
         }
         // The status says first what has come of the others.
         if let Some(error) = failed {

@@ -1,5 +1,5 @@
-//! What a rollout selects by: up to thousands of names and labels, a megabyte of a tenant's text. The watch keeps none
-//! of it. It is read when it is the rollout's turn, kept until the rollout starts, and needed no more from then on.
+//! Names and selectors of a rollout: up to thousands, a megabyte of a tenant's text. The watch keeps none of it. A
+//! reconcile loads it and keeps it until the rollout starts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,8 @@ use crate::runtime::{ReconcileError, System};
 
 /// Largest selection that is kept between two reconciles, in bytes: fifty paused rollouts must not fill the memory.
 const MAX_KEPT: usize = 32 * 1024;
-/// How long what was found about a larger one stands. It cannot start before: it is paused, early, or selects too much
-/// or nothing.
-const JUDGED: Duration = Duration::from_secs(30);
+/// How long the result for a larger selection is cached: that rollout is paused, early, or selects too much or nothing.
+const RESULT_TTL: Duration = Duration::from_secs(30);
 
 /// Leaves out what a rollout selects by, and metadata that no decision reads.
 pub fn trim(rollout: &mut PowerRollout) {
@@ -69,21 +68,21 @@ impl Selection {
         Ok(whole)
     }
 
-    /// Lets what was found about a large one stand for a while.
-    pub fn rest(&mut self, due: Option<Duration>) {
+    /// Caches the result for a large selection for a while.
+    pub fn cache_result(&mut self, due: Option<Duration>) {
         if let Some((_, until)) = &mut self.judged {
-            *until = Instant::now() + due.map_or(JUDGED, |due| due.min(JUDGED));
+            *until = Instant::now() + due.map_or(RESULT_TTL, |due| due.min(RESULT_TTL));
         }
     }
 
-    /// How long what was found about a large one still stands.
-    pub fn left(&self, rollout: &PowerRollout) -> Option<Duration> {
+    /// How long the result for a large selection is still cached.
+    pub fn remaining_ttl(&self, rollout: &PowerRollout) -> Option<Duration> {
         let (_, until) = self.judged.filter(|(generation, _)| *generation == rollout.metadata.generation)?;
         Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 }
 
-/// Whether it is kept.
+/// Whether the spec has at most [`MAX_KEPT`] bytes.
 fn is_small(spec: &PowerRolloutSpec) -> bool {
     serde_json::to_vec(spec).is_ok_and(|text| text.len() <= MAX_KEPT)
 }

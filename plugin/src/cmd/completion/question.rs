@@ -193,7 +193,11 @@ mod tests {
             ("install-alias ", "file"),
             ("completion ", "kubectl bash zsh fish powershell"),
         ] {
-            assert_eq!(question_of(line), (expected.to_owned(), line.split(' ').next_back().unwrap().to_owned()), "{line:?}");
+            assert_eq!(
+                question_of(line),
+                (expected.to_owned(), line.split(' ').next_back().unwrap().to_owned()),
+                "{line:?}"
+            );
         }
     }
 

@@ -1,7 +1,5 @@
 //! The outlook of a kind whose sleep is confirmed: the controller's preflight is all that is known.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use shared::finding::{Finding, Severity};
 use shared::target::confirmation::{Briefing, Confirmation};
@@ -34,7 +32,7 @@ pub(crate) async fn outlook(
                 let (after, state) = (limit.unwrap_or_default(), confirmation.silence().to_owned());
                 unanswered = Some(WaitError::TimedOut { after, state }.into());
             }
-            Outcome::Impossible(why) => unanswered = Some(WaitError::Lost { after: Duration::ZERO, why }.into()),
+            Outcome::Impossible(why) => unanswered = Some(WaitError::Impossible(why).into()),
             Outcome::Refused(error) => return Err(error.into()),
         }
     }

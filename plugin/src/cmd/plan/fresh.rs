@@ -26,7 +26,7 @@ pub(crate) async fn ask(hub: &Hub, args: &PlanArgs, target: &Target) -> Result<V
     if is_left_alone(&cluster) {
         let why =
             "hibernate-controller does not reconcile it: it is paused, not installed yet, or being deleted".to_owned();
-        return Err(WaitError::Lost { after: Duration::ZERO, why }.into());
+        return Err(WaitError::Impossible(why).into());
     }
     let requested = format::seconds(request_time(&cluster, Timestamp::now()));
     let patch = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: requested } } });

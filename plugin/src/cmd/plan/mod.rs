@@ -83,7 +83,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         match outlook {
             Err(failure) => exits.push(output::failed(failure)),
             Ok(Outlook { unanswered: Some(problem), .. }) => exits.push(problem.exit()),
-            Ok(outlook) if outlook.gravest().refuses(false) => exits.push(Exit::Refused),
+            Ok(outlook) if outlook.most_severe().refuses(false) => exits.push(Exit::Refused),
             Ok(_) => {}
         }
     }

@@ -25,8 +25,8 @@ pub(crate) struct Outlook {
 }
 
 impl Outlook {
-    /// How grave the gravest is.
-    pub(crate) fn gravest(&self) -> Severity {
+    /// The highest severity.
+    pub(crate) fn most_severe(&self) -> Severity {
         let all = self.hub.iter().chain(&self.controller);
         all.map(|finding| finding.severity).min().unwrap_or(Severity::Info)
     }

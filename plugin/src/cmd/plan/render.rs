@@ -41,7 +41,7 @@ fn record(outlook: &Outlook) -> Value {
     let findings = with_sources(outlook).into_iter().map(|(Finding { severity, code, sentence, .. }, source)| {
         json!({ "severity": severity.to_string(), "code": code, "source": source, "message": sentence })
     });
-    let verdict = match outlook.gravest() {
+    let verdict = match outlook.most_severe() {
         Severity::Block | Severity::Forceable => "Blocked",
         Severity::Warn => "Slowed",
         Severity::Info => "Clear",
@@ -61,7 +61,7 @@ pub(crate) fn called(outlook: &Outlook, everywhere: bool) -> String {
 
 fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
     let change = if outlook.desired == "Hibernating" { "the wake" } else { "the sleep or the wake" };
-    let verdict = match outlook.gravest() {
+    let verdict = match outlook.most_severe() {
         Severity::Block | Severity::Forceable => format!("something blocks {change}"),
         Severity::Warn if outlook.target.row.deployed_field().is_some() => {
             format!("nothing blocks {change}; some findings may undo the sleep")

@@ -116,11 +116,11 @@ fn concerns_all(problem: &Problem) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Cli;
+    use crate::cli::{self, Cli};
 
     #[test]
     fn only_what_concerns_all_targets_is_printed_once() {
-        let cli = Cli::read(["kubectl-hibernate", "--all", "-A"].map(Into::into)).unwrap();
+        let cli = cli::read::<Cli>(["kubectl-hibernate", "--all", "-A"].map(Into::into)).unwrap();
         let mut reporter = Reporter::new(&cli.sleep.act.write, true, 2);
         let refused = |by: &str| {
             let error = HubError::Refused {

@@ -201,7 +201,7 @@ async fn warn(hub: &Hub, namespace: &str, observation: &DatabaseSnapshot, run: &
     }
     if let Some(ids) = outdated(&observation.facts(), &run.record) {
         run.warn(&format!(
-            "{ids}: the newest volume of its class was made from another volumeClaimTemplate: if spec.processes still has that one, \
+            "{ids}: the newest volume of its class was created from a different volumeClaimTemplate: if spec.processes still has that one, \
              the operator replaces the group again"
         ));
     }

@@ -1,4 +1,4 @@
-//! Whether the user may do all of it: asked before anything is changed, so that nothing is left half-done.
+//! Checks the user's permissions for all steps before the first write.
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -13,39 +13,41 @@ use crate::select::unique;
 static REVIEW: Kind =
     Kind::cluster_scoped("authorization.k8s.io", &["v1"], "SelfSubjectAccessReview", "selfsubjectaccessreviews");
 
-/// One thing to be allowed.
+/// One permission that the steps need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Right {
+struct Permission {
     verb: &'static str,
     kind: &'static Kind,
-    /// Subresource, empty for the object itself.
-    part: &'static str,
+    /// Empty for the object itself.
+    subresource: &'static str,
 }
 
-/// What the steps need.
-fn needed(steps: &[Step]) -> Vec<Right> {
-    let patch = |kind, part| Right { verb: "patch", kind, part };
-    let cluster = |part| vec![patch(&FOUNDATIONDB_CLUSTER.kind, part)];
+/// The permissions for these steps.
+fn needed(steps: &[Step]) -> Vec<Permission> {
+    let patch = |kind, subresource| Permission { verb: "patch", kind, subresource };
+    let cluster = |subresource| vec![patch(&FOUNDATIONDB_CLUSTER.kind, subresource)];
     let edited = |edits: &[Edit]| edits.iter().map(|edit| patch(kind_of(edit.kind), "")).collect::<Vec<_>>();
     unique(steps.iter().flat_map(|step| match step {
         Step::Hold(edits) => edited(edits),
         Step::Skip(_) | Step::Lists(_) | Step::Resume(_) => cluster(""),
         Step::Status(_) => cluster("status"),
-        // API servers ask for `get`, as the request is a GET, and since 1.35 for `create` besides.
-        Step::Include(..) => ["get", "create"].map(|verb| Right { verb, kind: &POD, part: "exec" }).to_vec(),
-        Step::Services(_) => vec![Right { verb: "create", kind: &SERVICE, part: "" }],
+        // API servers check `get` (the request is a GET) and, since 1.35, also `create`.
+        Step::Include(..) => {
+            ["get", "create"].map(|verb| Permission { verb, kind: &POD, subresource: "exec" }).to_vec()
+        }
+        Step::Services(_) => vec![Permission { verb: "create", kind: &SERVICE, subresource: "" }],
         Step::Clear(edits, _) => [edited(edits), cluster("")].concat(),
         Step::Settle | Step::Verify | Step::Await(_) => Vec::new(),
     }))
 }
 
-/// What the user may not do of the steps, in words. Where the hub does not answer such questions, nothing.
+/// Missing permissions, formatted. Empty if the hub rejects `SelfSubjectAccessReviews`.
 pub(crate) async fn missing(hub: &Hub, namespace: &str, steps: &[Step], write: &Write) -> Vec<String> {
     let rights = needed(steps);
     let reviews = rights.iter().map(|right| async {
-        let Right { verb, kind: Kind { group, plural, .. }, part } = right;
+        let Permission { verb, kind: Kind { group, plural, .. }, subresource } = right;
         let attributes =
-            json!({ "namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": part });
+            json!({ "namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": subresource });
         let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": REVIEW.kind,
             "spec": { "resourceAttributes": attributes } });
         let write = Write { dry_run: false, ..write.clone() };
@@ -56,11 +58,11 @@ pub(crate) async fn missing(hub: &Hub, namespace: &str, steps: &[Step], write: &
     join_all(reviews).await.into_iter().flatten().collect()
 }
 
-fn words(right: Right, namespace: &str) -> String {
-    let Right { verb, kind, part } = right;
+fn words(right: Permission, namespace: &str) -> String {
+    let Permission { verb, kind, subresource } = right;
     let kind = kind.resource_name();
-    let whole = if part.is_empty() { kind } else { format!("{kind}/{part}") };
-    let hint = if part == "exec" { " (needed to run fdbcli; without it: --include=never)" } else { "" };
+    let whole = if subresource.is_empty() { kind } else { format!("{kind}/{subresource}") };
+    let hint = if subresource == "exec" { " (needed to run fdbcli; without it: --include=never)" } else { "" };
     format!("{verb} {whole} in namespace {namespace}{hint}")
 }
 

@@ -172,6 +172,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli;
     use crate::cli::recover::{FdbCli, FdbCommand};
 
     fn cluster(namespace: &str, name: &str, groups: &[(&str, &str)]) -> Value {
@@ -186,7 +187,7 @@ mod tests {
 
     fn understood(line: &str) -> String {
         let words = ["kubectl-fdb-recover", "process-groups"].into_iter().chain(line.split_whitespace());
-        let cli = FdbCli::read(words.map(Into::into)).unwrap();
+        let cli = cli::read::<FdbCli>(words.map(Into::into)).unwrap();
         let FdbCommand::ProcessGroups(args) = cli.command;
         match selection(&args.groups, &cli.hub) {
             Ok(selection) => format!("{selection:?}"),
@@ -203,11 +204,11 @@ mod tests {
             ("-c a --all-suspended", "All"),
             ("-c a --process-class log", r#"Class("log")"#),
             ("-c a --match-labels x=y,z=", r#"Labels({"x": "y", "z": ""})"#),
-            ("", "name process groups by ID"),
+            ("", "specify process groups by ID"),
             ("--all-suspended", "--all-suspended requires a cluster"),
             ("--process-class log", "--process-class requires a cluster"),
-            ("-c a storage-1 --process-class log", "names and --process-class exclude each other"),
-            ("-c a --process-class log --all-suspended", "exclude each other"),
+            ("-c a storage-1 --process-class log", "names and --process-class are mutually exclusive"),
+            ("-c a --process-class log --all-suspended", "are mutually exclusive"),
             ("-c a --match-labels x", "write KEY=VALUE"),
             ("-c a -l x=y", "-l does not select process groups"),
             ("-A -c a storage-1", "with -c, use -n"),
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_tells_its_cluster_if_it_is_of_one_only() {
+    fn a_pod_name_identifies_one_cluster() {
         let all = [
             cluster("x", "a", &[("dc1-storage-1", "storage"), ("dc1-cluster_controller-2", "cluster_controller")]),
             cluster("y", "a", &[("storage-1", "storage")]),
@@ -235,9 +236,11 @@ mod tests {
         assert_eq!(answer(&["a-cluster-controller-2"]), "x/a");
         assert!(
             answer(&["a-storage-1"])
-                .contains("several clusters have a process group whose Pod has this name: x/a and y/a")
+                .contains("more than one cluster has a process group with this Pod name: x/a and y/a")
         );
-        assert!(answer(&["b-storage-5", "a-cluster-controller-2"]).contains("of several clusters: x/b and x/a"));
+        assert!(
+            answer(&["b-storage-5", "a-cluster-controller-2"]).contains("belong to more than one cluster: x/b and x/a")
+        );
         assert!(answer(&["storage-5"]).contains(r#""storage-5" is an ID: name its cluster"#));
         assert!(answer(&["c-storage-1"]).contains("no FoundationDBCluster in namespace x has a process group"));
         let first = read(&all[0]).unwrap();
@@ -245,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_finds_nobody_is_told_from_nothing_suspended() {
+    fn a_filter_without_match_differs_from_nothing_suspended() {
         let observation = |marked: usize| {
             let ids = [("storage-1", "storage"), ("log-2", "log"), ("log-3", "log")];
             let mut object = cluster("x", "sample", &ids);
@@ -263,7 +266,7 @@ mod tests {
             unmatched(&observation(marked), &selection).map(|error| error.to_string())
         };
         let known =
-            "in foundationdbcluster.apps.foundationdb.org/sample: suspended are storage-1 (storage), log-2 (log)";
+            "in foundationdbcluster.apps.foundationdb.org/sample: suspended groups: storage-1 (storage), log-2 (log)";
         assert_eq!(
             answer(2, GroupSelection::Class("logg")).unwrap(),
             format!("no suspended group of class logg {known}")

@@ -205,7 +205,7 @@ impl Run<'_> {
                     edits += 1;
                     if edits > EDITS {
                         self.give_up(&record).await;
-                        return Err(FdbError::TakenBack { cluster: self.cluster.clone(), times: EDITS }.into());
+                        return Err(FdbError::RecoveryReverted { cluster: self.cluster.clone(), times: EDITS }.into());
                     }
                 }
                 _ => {}

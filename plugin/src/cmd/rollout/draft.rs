@@ -181,7 +181,7 @@ mod tests {
     use shared::target::{CLUSTER_DEPLOYMENT, KINDS};
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{self, Cli, Command};
     use crate::cmd::rollout::canary::tests::target;
     use crate::cmd::rollout::canary::{find, read};
     use crate::select::parse::{Flags, parse};
@@ -191,7 +191,7 @@ mod tests {
     /// The spec of a command line; targets are those named, or a/demo and b/web.
     fn drafted(line: &str) -> Value {
         let words = std::iter::once("kubectl-hibernate").chain(line.split('|'));
-        let cli = Cli::read(words.map(Into::into)).unwrap();
+        let cli = cli::read::<Cli>(words.map(Into::into)).unwrap();
         let (action, act) = match &cli.command {
             Some(Command::Resume(args)) => (Power::Running, &args.act),
             _ => (Power::Hibernating, &cli.sleep.act),

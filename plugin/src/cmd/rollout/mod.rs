@@ -22,7 +22,7 @@ use crate::cli::values::is_name;
 use crate::cli::{DryRun, HubArgs};
 use crate::error::{Exit, Problem, RolloutError};
 use crate::output;
-use crate::select::nearest::nearest;
+use crate::select::nearest::did_you_mean;
 
 /// How often a rollout is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 5;
@@ -108,10 +108,8 @@ pub(crate) async fn get(hub: &Hub, name: &str) -> Result<Value, Problem> {
         Err(HubError::NoObject { .. }) => {
             let all = hub.list(resource, None, "", "").await.map(|list| list.items).unwrap_or_default();
             let names = all.iter().filter_map(|object| object.pointer("/metadata/name")?.as_str());
-            let hint = match nearest(name, names).join(" or ").as_str() {
-                "" => "; `kubectl hibernate status rollouts` lists those that there are".to_owned(),
-                near => format!("; did you mean {near}?"),
-            };
+            let list = || "; `kubectl hibernate status rollouts` lists those that there are".to_owned();
+            let hint = did_you_mean(name, names).unwrap_or_else(list);
             Err(RolloutError::NotFound { what: POWER_ROLLOUT.kind.full_name(name), hint }.into())
         }
         answer => Ok(answer?),

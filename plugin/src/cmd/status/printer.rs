@@ -36,7 +36,7 @@ impl Printer {
             namespaces: hub_args.all_namespaces,
             width,
             types: records.iter().any(|record| record.kind != records[0].kind),
-            colours: output::colours(&stdout()),
+            colors: output::colors(&stdout()),
         };
         Self {
             output: args.output,
@@ -53,7 +53,7 @@ impl Printer {
             StatusOutput::Yaml if !self.watching => output::text(&output::yaml(&RecordList::new(records))),
             StatusOutput::Table | StatusOutput::Wide => {
                 if self.headers && (!records.is_empty() || self.watching) {
-                    output::coloured(&self.table.head());
+                    output::colored(&self.table.head());
                 }
                 self.each(records);
             }
@@ -70,7 +70,7 @@ impl Printer {
     /// One more record.
     pub(crate) fn one(&self, record: &Record) {
         match self.output {
-            StatusOutput::Table | StatusOutput::Wide => output::coloured(&self.table.line(record, Timestamp::now())),
+            StatusOutput::Table | StatusOutput::Wide => output::colored(&self.table.line(record, Timestamp::now())),
             StatusOutput::Name => output::line(&format!("{}/{}", record.kind, record.name)),
             StatusOutput::Json => output::text(&output::json(record)),
             StatusOutput::Yaml => output::text(&format!("---\n{}", output::yaml(record))),

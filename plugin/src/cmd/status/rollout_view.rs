@@ -10,7 +10,7 @@ use shared::target::POWER_ROLLOUT;
 use shared::text::{and_more, quoted};
 
 use crate::output::age::age;
-use crate::output::{self, Colour};
+use crate::output::{self, Color};
 use crate::wait;
 
 /// The width of the names in front of the values.
@@ -108,12 +108,12 @@ impl Record {
         self.status.counts.get(state).copied().unwrap_or_default()
     }
 
-    fn colour(&self) -> Option<Colour> {
+    fn color(&self) -> Option<Color> {
         match self.phase.as_str() {
-            "Succeeded" => Some(Colour::Green),
-            "Halted" | "Aborted" | "Finished" => Some(Colour::Red),
+            "Succeeded" => Some(Color::Green),
+            "Halted" | "Aborted" | "Finished" => Some(Color::Red),
             "" | "Deleted" => None,
-            _ => Some(Colour::Yellow),
+            _ => Some(Color::Yellow),
         }
     }
 }
@@ -136,13 +136,13 @@ pub(super) fn line(record: &Record, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// A rollout with its groups and targets, sanitized, and with colours if they are on.
-pub(super) fn full(record: &Record, now: Timestamp, colours: bool) -> Vec<String> {
+/// A rollout with its groups and targets, sanitized, and with colors if they are on.
+pub(super) fn full(record: &Record, now: Timestamp, colors: bool) -> Vec<String> {
     let mut lines = vec![output::one_line(&POWER_ROLLOUT.kind.full_name(&record.name))];
     for (name, value) in fields(record, now) {
         let value = output::one_line(&value);
-        let value = match record.colour().filter(|_| name == "Phase") {
-            Some(colour) => colour.paint(&value, colours),
+        let value = match record.color().filter(|_| name == "Phase") {
+            Some(color) => color.paint(&value, colors),
             None => value,
         };
         lines.push(format!("  {:<NAMES$}{value}", format!("{name}:")));

@@ -92,7 +92,7 @@ async fn watch(
 /// Prints lines whose parts are sanitized already.
 fn show(lines: &[String]) {
     for line in lines {
-        output::coloured(line);
+        output::colored(line);
     }
 }
 
@@ -117,16 +117,16 @@ impl Printer<'_> {
 
     fn tables<'a>(&self, records: impl Iterator<Item = &'a Record>) {
         let now = Timestamp::now();
-        let colours = output::colours(&stdout());
+        let colors = output::colors(&stdout());
         if self.screen {
-            output::coloured(CLEAR);
+            output::colored(CLEAR);
         }
         if self.single {
             for (at, record) in records.enumerate() {
                 if at > 0 {
                     output::line("");
                 }
-                show(&full(record, now, colours));
+                show(&full(record, now, colors));
             }
             return;
         }

@@ -5,7 +5,7 @@ use shared::target::{Column, Record};
 
 use super::schedule;
 use crate::output::age::age;
-use crate::output::{self, Colour};
+use crate::output::{self, Color};
 
 /// Spaces between columns, as in kubectl.
 const GAP: usize = 3;
@@ -22,8 +22,8 @@ pub(crate) struct Layout {
     pub(crate) width: Width,
     /// Several kinds: names carry their type.
     pub(crate) types: bool,
-    /// Whether states are coloured.
-    pub(crate) colours: bool,
+    /// Whether states are colored.
+    pub(crate) colors: bool,
 }
 
 /// How many columns.
@@ -112,7 +112,7 @@ impl Table {
 
     /// The line of a record.
     pub(crate) fn line(&self, record: &Record, now: Timestamp) -> String {
-        self.pad(&self.cells(record, now), self.layout.colours.then(|| colour(record)).flatten())
+        self.pad(&self.cells(record, now), self.layout.colors.then(|| color(record)).flatten())
     }
 
     fn cells(&self, record: &Record, now: Timestamp) -> Vec<String> {
@@ -121,13 +121,13 @@ impl Table {
         self.columns.iter().map(|column| cell((column.cell)(record, now))).collect()
     }
 
-    /// Cells side by side; the STATE cell in its colour, which must not count as width.
-    fn pad(&self, cells: &[String], colour: Option<Colour>) -> String {
+    /// Cells side by side; the STATE cell in its color, which must not count as width.
+    fn pad(&self, cells: &[String], color: Option<Color>) -> String {
         let mut line = String::new();
         for ((cell, width), column) in cells.iter().zip(&self.widths).zip(&self.columns) {
             let spaces = " ".repeat((width + GAP).saturating_sub(cell.chars().count()).max(GAP));
-            match colour {
-                Some(colour) if column.header == STATE => line += &colour.paint(cell, true),
+            match color {
+                Some(color) if column.header == STATE => line += &color.paint(cell, true),
                 _ => line += cell,
             }
             line += &spaces;
@@ -136,14 +136,14 @@ impl Table {
     }
 }
 
-fn colour(record: &Record) -> Option<Colour> {
+fn color(record: &Record) -> Option<Color> {
     let failed = record.step.as_ref().is_some_and(|step| step.failed);
     match record.observed.as_str() {
-        _ if failed => Some(Colour::Red),
-        "Running" => Some(Colour::Green),
-        "Hibernating" | "Dehydrated" => Some(Colour::Blue),
+        _ if failed => Some(Color::Red),
+        "Running" => Some(Color::Green),
+        "Hibernating" | "Dehydrated" => Some(Color::Blue),
         "" | "Unknown" => None,
-        _ => Some(Colour::Yellow),
+        _ => Some(Color::Yellow),
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    const LAYOUT: Layout = Layout { namespaces: false, width: Width::Narrow, types: false, colours: false };
+    const LAYOUT: Layout = Layout { namespaces: false, width: Width::Narrow, types: false, colors: false };
 
     fn now() -> Timestamp {
         "2026-11-21T16:00:00Z".parse().unwrap()
@@ -253,11 +253,11 @@ mod tests {
     }
 
     #[test]
-    fn colours_do_not_move_columns() {
+    fn colors_do_not_move_columns() {
         let plain = drawn(LAYOUT);
-        let coloured = drawn(Layout { colours: true, ..LAYOUT });
-        assert_ne!(coloured, plain);
-        let mut stripped = coloured;
+        let colored = drawn(Layout { colors: true, ..LAYOUT });
+        assert_ne!(colored, plain);
+        let mut stripped = colored;
         for code in ["31", "32", "33", "34", "0"] {
             stripped = stripped.replace(&format!("\x1b[{code}m"), "");
         }

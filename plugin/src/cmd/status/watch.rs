@@ -10,7 +10,7 @@ use shared::target::{Key, Record, TargetKind};
 use super::printer::Printer;
 use crate::api::watch::{Event, Scope};
 use crate::api::{Hub, Resource};
-use crate::error::Problem;
+use crate::error::{Failure, Problem};
 use crate::output;
 use crate::select::parse::Selection;
 use crate::select::resolve::Resolver;
@@ -55,7 +55,10 @@ pub(crate) async fn follow(
             match watcher.next().await? {
                 Event::Applied(object) => {
                     let target = Target::new(row, resource.version, object).complete(hub).await;
-                    shown.change(row, target.record()?);
+                    match target.record() {
+                        Ok(record) => shown.change(row, record),
+                        Err(error) => drop(output::failed(&Failure::new(target.full_name(), error.into()))),
+                    }
                 }
                 Event::Deleted((namespace, name)) => shown.remove(&(row.kind.type_name(), namespace, name)),
                 Event::Tick => {}

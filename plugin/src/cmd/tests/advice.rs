@@ -8,9 +8,9 @@ use clap::error::ErrorKind;
 use shared::target::KINDS;
 
 use super::wait_for;
-use crate::cli::Cli;
 use crate::cli::recover::FdbCli;
 use crate::cli::time::TimeError;
+use crate::cli::{self, Cli};
 use crate::cmd::run;
 use crate::error::{Exit, FdbError, Problem, RolloutError, UsageError};
 
@@ -24,7 +24,7 @@ fn usage(line: &str) -> Option<Problem> {
     let words = line.split_whitespace().map(|word| if word == "''" { "" } else { word });
     let hub = ["--server", &server, "--kubeconfig", kubeconfig];
     let words = iter::once("kubectl-hibernate").chain(words).chain(hub).map(Into::into);
-    let cli = Cli::read(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let cli = cli::read::<Cli>(words).unwrap_or_else(|error| panic!("{line}: {error}"));
     wait_for(run(KINDS, &cli)).err().filter(|problem| problem.exit() == Exit::Usage)
 }
 
@@ -97,7 +97,7 @@ fn of_groups(error: &FdbError) -> &'static [&'static str] {
         | FdbError::Refused { .. }
         | FdbError::Rights { .. }
         | FdbError::Unrecoverable { .. }
-        | FdbError::TakenBack { .. }
+        | FdbError::RecoveryReverted { .. }
         | FdbError::Outdated { .. }
         | FdbError::Deleted { .. }
         | FdbError::SkipReset { .. }
@@ -220,7 +220,7 @@ fn a_value_that_an_error_names_is_taken() {
     ] {
         let read = |value: &str| {
             let words = iter::once("kubectl-hibernate").chain(line.split_whitespace()).chain([value]);
-            Cli::read(words.map(Into::into)).map(drop)
+            cli::read::<Cli>(words.map(Into::into)).map(drop)
         };
         let message = read(wrong).unwrap_err().to_string();
         let (_, examples) = message.split_once("such as ").unwrap_or_else(|| panic!("no example: {message}"));
@@ -295,8 +295,11 @@ fn every_command_in_a_message_is_one_of_this_program() {
             }
             for line in written_out(&command) {
                 let words = iter::once(program.trim_end()).chain(line.split_whitespace()).map(Into::into);
-                let read =
-                    if program == PROGRAMS[0] { Cli::read(words).map(drop) } else { FdbCli::read(words).map(drop) };
+                let read = if program == PROGRAMS[0] {
+                    cli::read::<Cli>(words).map(drop)
+                } else {
+                    cli::read::<FdbCli>(words).map(drop)
+                };
                 // The form of a command may leave names out.
                 let is_read =
                     read.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::MissingRequiredArgument);

@@ -31,7 +31,9 @@ fn ways_out(world: &World, ids: &[&str], refusal: &Refusal) -> Vec<Next> {
         (world, ids.clone(), Wanted::Find)
     };
     match refusal {
-        Refusal::Unknown { .. } => vec![(world.clone(), vec![word_after(&message, "suspended are ")], Wanted::Find)],
+        Refusal::Unknown { .. } => {
+            vec![(world.clone(), vec![word_after(&message, "suspended groups: ")], Wanted::Find)]
+        }
         Refusal::PodRuns { pod, .. } => vec![after(&|world| world.pods.retain(|object| name(object) != pod))],
         Refusal::Skipped { .. } => vec![after(&|world| json_patch::merge(&mut world.cluster, &patch_of(&message)))],
         Refusal::Unreadable { .. } => {

@@ -1,10 +1,8 @@
 //! Rules M1 and M2: the annotation that switches suspension on.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 
-use crate::admission::{Change, Fault, Judgement, Meta, Object, Rule, Verdict, annotation_field, from_map, judge};
+use crate::admission::{Change, Evaluation, Fault, Meta, Object, Rule, Verdict, annotation_field, from_map, judge};
 use crate::annotation::keys;
 use crate::duration::parse_unsigned;
 use crate::fdb::suspension::Minimum;
@@ -17,16 +15,7 @@ pub struct Annotated {
     pub metadata: Meta,
 }
 
-/// What the operator of the webhook decides about clusters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// How long removed process groups are kept of clusters that do not say so themselves; nothing is off.
-    pub minimum_suspension: Duration,
-}
-
 impl Object for Annotated {
-    type Settings = Settings;
-
     fn meta(&self) -> &Meta {
         &self.metadata
     }
@@ -35,7 +24,7 @@ impl Object for Annotated {
 const RULES: &[Rule<Annotated>] = &[Rule { row: "M1", judge: readable }, Rule { row: "M2", judge: shortened }];
 
 /// Judges a write of a cluster.
-pub fn judge_cluster(change: &Change<'_, Annotated>) -> Judgement {
+pub fn judge_cluster(change: &Change<'_, Annotated>) -> Evaluation {
     judge(change, RULES)
 }
 

@@ -38,10 +38,10 @@ mod known;
 mod message;
 mod object;
 
-use crate::admission::{Denial, Fault, Finding, Judgement, UNREADABLE, annotation_field};
+use crate::admission::{Denial, Evaluation, Fault, Finding, UNREADABLE, annotation_field};
 use crate::annotation::keys;
 
-pub use cluster::{Annotated, Settings, judge_cluster};
+pub use cluster::{Annotated, judge_cluster};
 pub use known::{CacheState, Cluster};
 pub use object::{Deleted, Kind};
 
@@ -57,17 +57,17 @@ pub enum Verdict {
 }
 
 /// Judges the deletion of a volume or a Service.
-pub fn judge_deletion(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Judgement {
+pub fn judge_deletion(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Evaluation {
     match judge(kind, object, cache) {
-        Verdict::Allow(_) => Judgement::default(),
-        Verdict::Deny(row, message) => Judgement { denials: vec![denial(row, message)], ..Judgement::default() },
+        Verdict::Allow(_) => Evaluation::default(),
+        Verdict::Deny(row, message) => Evaluation { denials: vec![denial(row, message)], ..Evaluation::default() },
     }
 }
 
 /// The denial of an object that cannot even be read.
-pub fn unreadable(why: &str) -> Judgement {
+pub fn unreadable(why: &str) -> Evaluation {
     let message = format!("the object cannot be decoded, so its deletion is denied: {why}");
-    Judgement { denials: vec![denial(UNREADABLE, message)], ..Judgement::default() }
+    Evaluation { denials: vec![denial(UNREADABLE, message)], ..Evaluation::default() }
 }
 
 fn denial(row: &'static str, message: String) -> Finding<Denial> {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::admission::{Change, UnreadFields, User};
+use crate::admission::{Change, Settings, UnreadFields, User};
 use crate::fdb::api::FoundationDBCluster;
 use crate::fdb::suspension::Suspension;
 use crate::record::Format;
@@ -100,7 +100,7 @@ fn the_table() {
     };
     let own_labels = json!({"processGroupIDLabels": ["id"], "processClassLabels": ["class"]});
     let own_labels = || with(cluster(), "/spec/labels", own_labels.clone());
-    let labelled = |class: &str| with(plain(), "/metadata/labels", json!({"id": ID, "class": class}));
+    let labeled = |class: &str| with(plain(), "/metadata/labels", json!({"id": ID, "class": class}));
     let by_pod = || with(cluster(), "/spec/routing", json!({"publicIPSource": "pod"}));
     let uid = |uid: Value| with(held(), "/metadata/uid", uid);
     for (name, kind, object, cluster, expected) in [
@@ -133,8 +133,8 @@ fn the_table() {
         ("Service of a stateless class", Service, class("cluster_controller"), cluster(), (true, "S8")),
         ("Service of a log", Service, class("log"), cluster(), (false, "S14")),
         ("PVC of a stateless class", Pvc, class("stateless"), cluster(), (false, "S14")),
-        ("own label names", Service, labelled("stateless"), own_labels(), (true, "S8")),
-        ("own label names", Service, labelled("storage"), own_labels(), (false, "S14")),
+        ("own label names", Service, labeled("stateless"), own_labels(), (true, "S8")),
+        ("own label names", Service, labeled("storage"), own_labels(), (false, "S14")),
         ("Services are not wanted", Service, plain(), by_pod(), (true, "S9")),
         ("Services are not wanted", Pvc, plain(), by_pod(), (false, "S14")),
         ("Service", Service, plain(), cluster(), (false, "S14")),
@@ -166,8 +166,8 @@ fn the_table() {
 }
 
 fn message(object: &Value, cache: &CacheState<'_>) -> String {
-    let judgement = judge_deletion(Kind::Pvc, &serde_json::from_value(object.clone()).unwrap(), cache);
-    judgement.denials[0].detail.message.clone()
+    let evaluation = judge_deletion(Kind::Pvc, &serde_json::from_value(object.clone()).unwrap(), cache);
+    evaluation.denials[0].detail.message.clone()
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn bad_minimums_are_refused_when_they_are_written() {
         (Some("2h"), None, 0, 1),
         (Some("2h"), Some("3h"), 0, 0),
     ] {
-        let judgement = judge_cluster(&Change {
+        let evaluation = judge_cluster(&Change {
             old: Some(annotated(old)),
             new: annotated(new),
             user: &User::default(),
@@ -259,7 +259,7 @@ fn bad_minimums_are_refused_when_they_are_written() {
             settings: &Settings::default(),
             unread: UnreadFields::default(),
         });
-        assert_eq!((judgement.denials.len(), judgement.warnings.len()), (denials, warnings), "{old:?} to {new:?}");
+        assert_eq!((evaluation.denials.len(), evaluation.warnings.len()), (denials, warnings), "{old:?} to {new:?}");
     }
 }
 

@@ -6,11 +6,10 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::rules::binds_groups;
 use crate::admission::bounded::{members, short, short_if_any};
-use crate::admission::{Change, Meta, Object, Target, few, from_map};
+use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, few, from_map};
 use crate::annotation::format;
-use crate::hive::api::HIVE_PLATFORMS;
-use crate::hive::exempt;
 use crate::power::Power;
 
 /// What the rules read of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
@@ -134,27 +133,7 @@ pub struct Condition {
     pub status: String,
 }
 
-/// What the operator of the webhook decides about clusters. The defaults also make the manifests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Members of `spec.platform` whose clusters can be put to sleep.
-    pub served_platforms: Vec<String>,
-    /// Users who are never denied: our controller. They alone write the claims of rollouts, and stamp what a rollout
-    /// starts.
-    pub exempt_users: Vec<String>,
-}
-
-impl Default for Settings {
-    /// The platforms that Hive's own hibernation controller serves, and our controller as the manifests install it.
-    fn default() -> Self {
-        let owned = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
-        Self { served_platforms: owned(HIVE_PLATFORMS), exempt_users: owned(exempt::USERS) }
-    }
-}
-
 impl Object for Cluster {
-    type Settings = Settings;
-
     fn meta(&self) -> &Meta {
         &self.metadata
     }
@@ -167,17 +146,23 @@ impl Object for Cluster {
     fn wakes(change: &Change<'_, Self>) -> bool {
         change.wakes()
     }
+
+    fn exempts(denial: &Denial) -> Exempts {
+        if binds_groups(denial) { Exempts::Users } else { Exempts::UsersAndGroups }
+    }
 }
 
 impl Target for Cluster {
     const INTENT: &'static str = "powerState";
 
+    const INTENT_PATH: &'static [&'static str] = &["spec", "powerState"];
+
     fn wants_sleep(&self) -> bool {
         self.desired() == Power::Hibernating
     }
 
-    fn controllers(settings: &Settings) -> &[String] {
-        &settings.exempt_users
+    fn wants_awake(&self) -> bool {
+        matches!(self.power_state(), "" | "Running")
     }
 }
 

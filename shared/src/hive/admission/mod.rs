@@ -24,7 +24,7 @@
 //!   mended field by field.
 //! - *Out of Hibernating* (V11) is an update from Hibernating to `""`, absent or `Running`. A powerState that does not
 //!   exist is no way out of it: V1 holds.
-//! - Exempt identities are never denied; [`Judgement::overlooked`] lists what they bypassed. One denial holds for
+//! - Exempt identities are never denied; [`Evaluation::exempted`] lists what they bypassed. One denial holds for
 //!   members of exempt groups, too: that of the claim of a rollout (V10), which only users on the list write.
 //! - A claim that is edited in a change of state is put back by the mutating webhook, because a wake could not be
 //!   denied for it (V11).
@@ -35,20 +35,16 @@ mod cluster;
 mod rules;
 mod trial;
 
-pub use cluster::{Cluster, Settings};
-pub use rules::{PLATFORM_FIELD, RULES, binds_groups};
+pub use cluster::Cluster;
+pub use rules::{PLATFORM_FIELD, RULES};
 pub use trial::refusal;
 
-use crate::admission::{self, Change, Edits, Judgement, Unread};
+use crate::admission::{self, Change, Edits, Evaluation, Settings, Unread};
 use crate::annotation::{format, keys};
+use crate::hive::api::HIVE_PLATFORMS;
+use crate::hive::exempt;
 
 impl Change<'_, Cluster> {
-    /// Whether this request wakes the cluster.
-    pub fn wakes(&self) -> bool {
-        let awake = matches!(self.new.power_state(), "" | "Running") && !self.obscures(&["spec", "powerState"]);
-        self.wanted_sleep() && awake
-    }
-
     /// Whether this request sets or alters `spec.powerState`.
     pub fn alters_power_state(&self) -> bool {
         self.old.as_ref().is_none_or(|old| old.power_state() != self.new.power_state())
@@ -71,10 +67,17 @@ impl Change<'_, Cluster> {
     }
 }
 
+/// Settings without flags: the platforms that Hive's own hibernation controller serves; Hive's service accounts and our
+/// controller are exempt.
+pub fn default_settings() -> Settings {
+    let served_platforms = HIVE_PLATFORMS.iter().copied().map(str::to_owned).collect();
+    Settings { exempt: exempt::identities(), served_platforms, ..Settings::default() }
+}
+
 /// Judges a change of a `ClusterDeployment` by rows V1 to V12.
-pub fn judge(change: &Change<'_, Cluster>) -> Judgement {
+pub fn judge(change: &Change<'_, Cluster>) -> Evaluation {
     if !change.concerns_us() {
-        return Judgement::default();
+        return Evaluation::default();
     }
     admission::judge(change, RULES)
 }

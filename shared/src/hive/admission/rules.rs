@@ -152,6 +152,6 @@ fn hibernate_after(change: &Change<'_, Cluster>) -> Verdict {
 }
 
 /// Whether a denial holds for members of exempt groups, too: that of the claim of a rollout (V10).
-pub fn binds_groups(denial: &Denial) -> bool {
+pub(super) fn binds_groups(denial: &Denial) -> bool {
     denial.field == annotation_field(keys::ROLLOUT)
 }

@@ -99,7 +99,7 @@ fn in_change_by<T>(
         user: &User { username: user.to_owned() },
         field_manager: manager,
         now: NOW.parse::<Timestamp>().unwrap(),
-        settings: &Settings::default(),
+        settings: &default_settings(),
         unread: UnreadFields::default(),
     })
 }
@@ -109,9 +109,9 @@ fn findings(old: Option<&Value>, new: &Value) -> String {
     in_change("", old, new, |change| in_words(&judge(change)))
 }
 
-fn in_words(judgement: &Judgement) -> String {
-    let denials = judgement.denials.iter().map(|denial| format!("{} deny {}", denial.row, denial.detail.field));
-    let all = denials.chain(judgement.warnings.iter().map(|warning| format!("{} warn", warning.row)));
+fn in_words(evaluation: &Evaluation) -> String {
+    let denials = evaluation.denials.iter().map(|denial| format!("{} deny {}", denial.row, denial.detail.field));
+    let all = denials.chain(evaluation.warnings.iter().map(|warning| format!("{} warn", warning.row)));
     all.collect::<Vec<_>>().join("; ").replace("metadata.annotations[hibernate.sh/", "[")
 }
 
@@ -276,8 +276,8 @@ fn v6_judges_the_object_as_it_was_too() {
         let found: Vec<_> = found.split("; ").filter(|finding| finding.starts_with("V6")).collect();
         assert_eq!(found, Vec::from_iter(expected), "{case}");
     }
-    let judgement = in_change("", Some(&with(awake(), [(PROTECTED, json!("true"))])), &falling_asleep(), judge);
-    assert!(judgement.denials[0].detail.message.ends_with("remove the annotation in a separate write first"));
+    let evaluation = in_change("", Some(&with(awake(), [(PROTECTED, json!("true"))])), &falling_asleep(), judge);
+    assert!(evaluation.denials[0].detail.message.ends_with("remove the annotation in a separate write first"));
 }
 
 #[test]
@@ -304,8 +304,8 @@ fn a_scheduled_wake_does_not_outlive_its_sleep() {
 #[test]
 fn v6_names_the_holder_and_the_time() {
     let new = with(falling_asleep(), [(HOLD, json!("2026-11-22T08:00:00+02:00")), (HOLD_BY, json!("carol"))]);
-    let judgement = in_change("", Some(&awake()), &new, judge);
-    let detail = &judgement.denials[0].detail;
+    let evaluation = in_change("", Some(&awake()), &new, judge);
+    let detail = &evaluation.denials[0].detail;
     assert_eq!(detail.fault, Fault::Forbidden);
     assert_eq!(detail.message, "held awake until 2026-11-22T06:00:00Z by carol: wait, or remove the annotation");
 }
@@ -427,9 +427,9 @@ fn v11_whatever_else_is_wrong_waking_is_let_through() {
         [(STATE, json!("Running")), (AFTER, json!("0s")), (WAKE_AT, json!("soon")), (AT, json!("long ago"))],
     );
     assert_eq!(findings(Some(&asleep()), &woken), "V8 warn; V9 warn; V9 warn");
-    let judgement = in_change("", Some(&asleep()), &woken, judge);
-    assert!(judgement.warnings[2].detail.starts_with("metadata.annotations[hibernate.sh/wake-at]: found \"soon\""));
-    assert!(judgement.overlooked.is_empty());
+    let evaluation = in_change("", Some(&asleep()), &woken, judge);
+    assert!(evaluation.warnings[2].detail.starts_with("metadata.annotations[hibernate.sh/wake-at]: found \"soon\""));
+    assert!(evaluation.exempted.is_empty());
 }
 
 #[test]
@@ -554,10 +554,10 @@ proptest! {
 
     #[test]
     fn nobody_sleeps_in_somebody_elses_name(old in proptest::option::of(any_cluster()), new in any_cluster()) {
-        let judgement = in_change("", old.as_ref(), &new, judge);
+        let evaluation = in_change("", old.as_ref(), &new, judge);
         let sleeps = in_change("", old.as_ref(), &new, |change| change.goes_to_sleep());
         let by = new.pointer(BY).and_then(Value::as_str);
-        prop_assert!(!sleeps || !judgement.allows() || by == Some("alice"));
+        prop_assert!(!sleeps || !evaluation.allows() || by == Some("alice"));
     }
 
     #[test]

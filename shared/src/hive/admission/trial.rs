@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::de::IgnoredAny;
 
-use super::cluster::{Cluster, ClusterMetadata, PoolReference, Reference, Settings, Spec};
+use super::cluster::{Cluster, ClusterMetadata, PoolReference, Reference, Spec};
 use super::judge;
-use crate::admission::{Denial, Finding, Meta, sleep_denial};
+use crate::admission::{Denial, Finding, Meta, Settings, sleep_denial};
 use crate::annotation::Annotations;
 use crate::hive::api::ClusterDeployment;
 

@@ -49,7 +49,7 @@ pub struct Answer {
     pub status: &'static str,
     /// `Clear`, `Slowed`, `Blocked` or `NotLookedAt`.
     pub reason: &'static str,
-    /// Sorted, the gravest first; each once.
+    /// Sorted, the most severe first; each once.
     pub findings: Vec<Finding>,
 }
 

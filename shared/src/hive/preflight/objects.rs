@@ -7,7 +7,7 @@ use super::{findings, found_at, within};
 use crate::admission::{Change, UnreadFields, User};
 use crate::annotation::{format, keys};
 use crate::finding::Finding;
-use crate::hive::admission::{Cluster, Settings, judge};
+use crate::hive::admission::{Cluster, default_settings, judge};
 use crate::hive::api::{ClusterDeployment, ClusterPoolReference, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, reason};
 use crate::hive::pool::deciding;
@@ -64,8 +64,8 @@ fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
     let (Ok(old), Ok(new)) = (read(object), read(&asleep)) else {
         return vec![Finding::block("Unreadable", "the object does not match its schema")];
     };
-    let (settings, user) = (Settings::default(), User { username: ASKER.to_owned() });
-    let judgement = judge(&Change {
+    let (settings, user) = (default_settings(), User { username: ASKER.to_owned() });
+    let evaluation = judge(&Change {
         old: Some(old),
         new,
         user: &user,
@@ -74,8 +74,8 @@ fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
         settings: &settings,
         unread: UnreadFields::default(),
     });
-    let denials = judgement.denials.iter().map(|denial| Finding::block(denial.row, denial.detail.to_string()));
-    let warnings = judgement.warnings.iter().map(|warning| Finding::warn(warning.row, &warning.detail));
+    let denials = evaluation.denials.iter().map(|denial| Finding::block(denial.row, denial.detail.to_string()));
+    let warnings = evaluation.warnings.iter().map(|warning| Finding::warn(warning.row, &warning.detail));
     denials.chain(warnings).collect()
 }
 

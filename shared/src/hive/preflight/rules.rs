@@ -29,7 +29,7 @@ use crate::annotation::format;
 use crate::cloud::CloudErrorKind::{Credentials, Denied, Invalid};
 use crate::cloud::{CloudError, Inventory};
 use crate::finding::{Finding, Severity, code};
-use crate::text::list;
+use crate::text::{count, list};
 
 /// A certificate that expires sooner than this causes a warning, however short the sleep.
 const EXPIRY_WARNING_THRESHOLD: SignedDuration = SignedDuration::from_hours(24);
@@ -84,9 +84,7 @@ fn of_cloud(cloud: Option<&Result<Inventory, CloudError>>) -> Vec<Finding> {
         Some(Err(error)) => return vec![Finding::warn(code::CLOUD_NOT_ASKED, &error.message)],
         // C2
         Some(Ok(machines)) if machines.instances.is_empty() => {
-            let selector = &machines.profile.selector;
-            let sentence = format!("nothing matches {selector}: check infraID, region and credentials");
-            return vec![Finding::block(code::NO_INSTANCES, sentence)];
+            return vec![Finding::block(code::NO_INSTANCES, machines.profile.nothing_matches())];
         }
         Some(Ok(machines)) => machines,
     };
@@ -99,8 +97,8 @@ fn of_cloud(cloud: Option<&Result<Inventory, CloudError>>) -> Vec<Finding> {
     ];
     // C5
     let spot: Vec<&str> = machines.instances.iter().filter(|i| i.is_one_time_spot()).map(|i| i.id.as_str()).collect();
-    findings.extend(some(&spot).map(|spot| {
-        let (instances, names) = (count(spot.len(), "spot instance"), list(spot));
+    findings.extend((!spot.is_empty()).then(|| {
+        let (instances, names) = (count(spot.len(), "spot instance"), list(&spot));
         let sentence = format!("{instances} will be terminated by the stop, and the wake waits for new ones: {names}");
         Finding::warn(code::SPOT_INSTANCES, sentence)
     }));
@@ -128,7 +126,9 @@ fn of_spoke(observation: &SpokeObservation, now: Timestamp) -> Vec<Finding> {
         part("certificates", &observation.certificates, |certificates| expiry(certificates, now)), // S4
         part("certificate requests", &observation.pending_requests, |requests| pending(*requests)), // S5
         part("webhooks", &observation.webhooks, |webhooks| held_up(webhooks, &observation.kube_system)), // S6
-        part("disruption budgets", &observation.budgets, |budgets| some(budgets).map(disruption_budgets)), // S7
+        part("disruption budgets", &observation.budgets, |budgets| {
+            (!budgets.is_empty()).then(|| disruption_budgets(budgets)) // S7
+        }),
     ];
     parts.into_iter().flatten().collect()
 }
@@ -163,7 +163,7 @@ fn expiry(certificates: &[Certificate], now: Timestamp) -> Option<Finding> {
         let sentence = format!("the first certificate to expire is that in {name}, at {end}");
         Finding::info(code::CERTIFICATE_EXPIRES, sentence)
     };
-    Some(Finding { ends: format::time(&end), ..finding })
+    Some(Finding { ends: Some(first.not_after), ..finding })
 }
 
 fn pending(requests: usize) -> Option<Finding> {
@@ -176,7 +176,10 @@ fn held_up(webhooks: &[WebhookObservation], kube_system: &BTreeMap<String, Strin
     let held_up =
         |webhook: &WebhookObservation| Some(format!("{} ({})", webhook.name, webhook.holds_up(kube_system, &[])?));
     let held: Vec<String> = webhooks.iter().filter_map(held_up).collect();
-    let (webhooks, names) = (count(some(&held)?.len(), "webhook"), list(&held));
+    if held.is_empty() {
+        return None;
+    }
+    let (webhooks, names) = (count(held.len(), "webhook"), list(&held));
     let sentence = format!(
         "{webhooks} in the cluster can block the wake while their backends are down: {names}; exclude kube-system, or set \
          failurePolicy: Ignore and timeoutSeconds to {LONGEST_DELAY} at most"
@@ -189,14 +192,4 @@ fn disruption_budgets(budgets: &[String]) -> Finding {
     let (budgets, names) = (count(budgets.len(), "budget"), list(budgets));
     let sentence = format!("{budgets} {allow} no disruption now; a stop ignores PodDisruptionBudgets: {names}");
     Finding::info(code::DISRUPTION_BUDGETS, sentence)
-}
-
-/// A list that names something.
-fn some<T>(list: &[T]) -> Option<&[T]> {
-    (!list.is_empty()).then_some(list)
-}
-
-/// `1 instance`, `6 instances`.
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

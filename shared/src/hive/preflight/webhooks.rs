@@ -173,10 +173,10 @@ mod tests {
             ("not kube-system", json!({ "/namespaces": own("NotIn", json!(["kube-system"])) }), None),
             ("not others", json!({ "/namespaces": own("NotIn", json!(["shop"])) }), Some("pods")),
             ("only others", json!({ "/namespaces": own("In", json!(["shop"])) }), None),
-            ("labelled namespaces", json!({ "/namespaces": { "matchLabels": { "inject": "yes" } } }), None),
-            ("labelled objects", json!({ "/objects": { "matchLabels": { "inject": "yes" } } }), None),
+            ("labeled namespaces", json!({ "/namespaces": { "matchLabels": { "inject": "yes" } } }), None),
+            ("labeled objects", json!({ "/objects": { "matchLabels": { "inject": "yes" } } }), None),
             (
-                "objects not labelled",
+                "objects not labeled",
                 json!({ "/objects": { "matchExpressions": [{ "key": "skip", "operator": "DoesNotExist" }] } }),
                 Some("pods"),
             ),

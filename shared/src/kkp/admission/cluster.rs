@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::HIBERNATING;
 use crate::admission::bounded::{short, short_if_any};
-use crate::admission::{Change, Meta, Object, Target, Unread, from_map};
+use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, Unread, from_map};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 
@@ -85,22 +85,11 @@ pub struct Condition {
     pub reason: Option<String>,
 }
 
-/// What the operator of the webhook decides about Clusters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// Users who end the pause of a sleeping cluster without a reason: our controller.
-    pub exempt_users: Vec<String>,
-    /// Groups whose members may delete a sleeping cluster that KKP may never finish to delete.
-    pub deleters: Vec<String>,
-}
-
-/// Groups whose members are [`Settings::deleters`] by default: KKP's own service accounts. A refusal would stop KKP's
+/// Groups whose members are [`deleters`](crate::admission::Settings::deleters) by default: KKP's own service accounts. A refusal would stop KKP's
 /// deletion of a project.
 pub const DELETERS: &[&str] = &["system:serviceaccounts:kubermatic"];
 
 impl Object for Cluster {
-    type Settings = Settings;
-
     fn meta(&self) -> &Meta {
         &self.metadata
     }
@@ -113,17 +102,23 @@ impl Object for Cluster {
     fn wakes(change: &Change<'_, Self>) -> bool {
         change.wakes()
     }
+
+    fn exempts(_: &Denial) -> Exempts {
+        Exempts::Users
+    }
 }
 
 impl Target for Cluster {
     const INTENT: &'static str = keys::POWER_STATE;
 
+    const INTENT_PATH: &'static [&'static str] = &["metadata", "annotations", keys::POWER_STATE];
+
     fn wants_sleep(&self) -> bool {
         self.metadata.annotations.get(keys::POWER_STATE) == Some(HIBERNATING)
     }
 
-    fn controllers(settings: &Settings) -> &[String] {
-        &settings.exempt_users
+    fn wants_awake(&self) -> bool {
+        matches!(self.metadata.annotations.get(keys::POWER_STATE), None | Some("Running"))
     }
 }
 
@@ -194,19 +189,6 @@ impl Cluster {
     }
 }
 
-/// Phases in which the control plane is paused, or about to be.
-pub const ASLEEP: [Phase; 3] = [Phase::Pausing, Phase::ScalingDownControlPlane, Phase::Dehydrated];
-
-/// Phases of a wake. The pause may still be ours in each of them: KKP may refuse to end it.
-pub const WAKING: [Phase; 6] = [
-    Phase::StartingControlPlane,
-    Phase::WaitingForApi,
-    Phase::WaitingForMachineController,
-    Phase::ScalingUpMachines,
-    Phase::WaitingForNodes,
-    Phase::AwakePaused,
-];
-
 impl Condition {
     fn phase(&self) -> Option<Phase> {
         self.reason.as_deref()?.parse().ok()
@@ -215,11 +197,11 @@ impl Condition {
     /// Whether [`keys::DEHYDRATED`] says so: by its phase, or by its status, which stays `True` while the record cannot
     /// be read.
     fn says_asleep(&self) -> bool {
-        self.status == "True" || self.phase().is_some_and(|phase| ASLEEP.contains(&phase))
+        self.status == "True" || self.phase().is_some_and(|phase| Phase::ASLEEP.contains(&phase))
     }
 
     /// Whether [`keys::DEHYDRATED`] says that a wake is under way, or over.
     fn says_waking(&self) -> bool {
-        self.phase().is_some_and(|phase| WAKING.contains(&phase))
+        self.phase().is_some_and(Phase::is_of_wake)
     }
 }

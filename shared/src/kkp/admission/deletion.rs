@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::cluster::Cluster;
 use crate::admission::bounded::has_any;
-use crate::admission::{Denial, Fault, Finding, Judgement, Target as _, Unread, annotation_field, from_map, read};
+use crate::admission::{Denial, Evaluation, Fault, Finding, Target as _, Unread, annotation_field, from_map, read};
 use crate::annotation::format;
 use crate::kkp::certificates::end_before_a_deletion;
 use crate::kkp::keys;
@@ -68,15 +68,15 @@ impl Deletion {
 }
 
 /// Judges a DELETE by row K13.
-pub fn judge_deletion(deletion: &Deletion, now: Timestamp) -> Judgement {
-    let mut judgement = Judgement::default();
+pub fn judge_deletion(deletion: &Deletion, now: Timestamp) -> Evaluation {
+    let mut evaluation = Evaluation::default();
     if let Some(field) = deletion.unread.iter().find(|field| field.covers(&["metadata", "annotations"])) {
         return unreadable(&format!("oldObject cannot be read: {}", field.denial().detail));
     }
     if !deletion.is_of_a_sleeping_cluster() {
-        return judgement;
+        return evaluation;
     }
-    let mut warn = |detail: String| judgement.warnings.push(Finding { row: ROW, detail });
+    let mut warn = |detail: String| evaluation.warnings.push(Finding { row: ROW, detail });
     warn(
         "the cluster is dehydrated: hibernate-controller starts its control plane first, and KKP then deletes it"
             .to_owned(),
@@ -96,9 +96,9 @@ pub fn judge_deletion(deletion: &Deletion, now: Timestamp) -> Judgement {
             warn(format!(
                 "{key} is absent: if a control-plane certificate has expired, KKP cannot finish the deletion; wake the cluster first to be sure"
             ));
-            return judgement;
+            return evaluation;
         }
-        (Some(_), Some(expiry)) if !end_before_a_deletion(expiry, now) => return judgement,
+        (Some(_), Some(expiry)) if !end_before_a_deletion(expiry, now) => return evaluation,
         (Some(text), None) => {
             format!("found {text:?}, which is not a time: a control-plane certificate may have expired")
         }
@@ -107,11 +107,11 @@ pub fn judge_deletion(deletion: &Deletion, now: Timestamp) -> Judgement {
             format!("a control-plane certificate {state} {}", format::seconds(expiry))
         }
     };
-    judgement.denials.push(Finding { row: ROW, detail: too_late(&state, &deletion.cluster.metadata.name) });
+    evaluation.denials.push(Finding { row: ROW, detail: too_late(&state, &deletion.cluster.metadata.name) });
     if annotations.get(keys::ALLOW_DELETE).and_then(format::boolean) == Some(true) {
-        judgement.softened()
+        evaluation.softened()
     } else {
-        judgement
+        evaluation
     }
 }
 
@@ -128,11 +128,11 @@ fn too_late(state: &str, name: &str) -> Denial {
 }
 
 /// What is said of a DELETE whose Cluster cannot be read: whether it sleeps, and with which certificates, is unknown.
-pub fn unreadable(why: &str) -> Judgement {
+pub fn unreadable(why: &str) -> Evaluation {
     let detail = Denial {
         fault: Fault::Forbidden,
         field: "oldObject".to_owned(),
         message: format!("{why}; the webhook cannot evaluate the deletion: correct the Cluster first"),
     };
-    Judgement { denials: vec![Finding { row: ROW, detail }], ..Judgement::default() }
+    Evaluation { denials: vec![Finding { row: ROW, detail }], ..Evaluation::default() }
 }

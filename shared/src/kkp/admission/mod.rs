@@ -37,12 +37,12 @@ mod rules;
 mod tests;
 mod trial;
 
-pub use cluster::{ASLEEP, Cluster, DELETERS, Settings, WAKING};
+pub use cluster::{Cluster, DELETERS};
 pub use deletion::{Deletion, judge_deletion, unreadable};
 pub use rules::RULES;
 pub use trial::refusal;
 
-use crate::admission::{self, Change, Edits, Judgement};
+use crate::admission::{self, Change, Edits, Evaluation};
 use crate::annotation::{format, keys as common};
 use crate::kkp::keys;
 
@@ -67,12 +67,6 @@ pub const ANNOTATIONS: &[&str] = &[
 ];
 
 impl Change<'_, Cluster> {
-    /// Whether this request withdraws the intent to sleep.
-    pub fn wakes(&self) -> bool {
-        let awake = matches!(self.new_annotation(keys::POWER_STATE), None | Some("Running"));
-        self.wanted_sleep() && awake && !self.obscures(&["metadata", "annotations", keys::POWER_STATE])
-    }
-
     /// The person whose request on the record our controller carries over to the Cluster. It writes who and when.
     fn carried_for(&self) -> Option<&str> {
         self.new_annotation(common::REQUESTED_AT).filter(|_| self.alters_annotation(common::REQUESTED_AT))?;
@@ -87,7 +81,7 @@ impl Change<'_, Cluster> {
 }
 
 /// Judges a change of a Cluster by rows K1 to K12.
-pub fn judge(change: &Change<'_, Cluster>) -> Judgement {
+pub fn judge(change: &Change<'_, Cluster>) -> Evaluation {
     admission::judge(change, RULES)
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use strum::IntoEnumIterator as _;
 
 use super::*;
-use crate::admission::{UnreadFields, User};
+use crate::admission::{Exempt, Settings, UnreadFields, User};
 use crate::annotation::format;
 use crate::kkp::phase::Phase;
 
@@ -76,7 +76,10 @@ fn in_change<T>(old: Option<&Value>, new: &Value, user: &str, ask: impl FnOnce(&
         user: &User { username: user.to_owned() },
         field_manager: "",
         now: now(),
-        settings: &Settings { exempt_users: vec![CONTROLLER.to_owned()], ..Settings::default() },
+        settings: &Settings {
+            exempt: Exempt { users: vec![CONTROLLER.to_owned()], ..Exempt::default() },
+            ..Settings::default()
+        },
         unread: UnreadFields::default(),
     })
 }
@@ -94,14 +97,14 @@ fn verdict(old: &Value, change: Value, user: &str) -> (Vec<&'static str>, Vec<&'
     rows(&judged(Some(old), &merged(json!({}), new), user))
 }
 
-fn judged(old: Option<&Value>, new: &Value, user: &str) -> Judgement {
+fn judged(old: Option<&Value>, new: &Value, user: &str) -> Evaluation {
     in_change(old, new, user, judge)
 }
 
-fn rows(judgement: &Judgement) -> (Vec<&'static str>, Vec<&'static str>) {
+fn rows(evaluation: &Evaluation) -> (Vec<&'static str>, Vec<&'static str>) {
     (
-        judgement.denials.iter().map(|found| found.row).collect(),
-        judgement.warnings.iter().map(|found| found.row).collect(),
+        evaluation.denials.iter().map(|found| found.row).collect(),
+        evaluation.warnings.iter().map(|found| found.row).collect(),
     )
 }
 
@@ -192,8 +195,12 @@ fn a_pause_of_ours_is_a_sleep_in_no_phase_of_the_wake() {
             "status": { "conditions": { "ClusterDehydrated": { "status": "False", "reason": phase } } },
         });
         let cluster: Cluster = serde_json::from_value(object).unwrap();
-        let wakes = !phase.is_of_sleep() && phase != Phase::DrainTimedOut;
-        assert_eq!((cluster.is_asleep(), WAKING.contains(&phase)), (!wakes, wakes), "{phase}");
+        let wakes = phase.is_of_wake();
+        assert_eq!(
+            (cluster.is_asleep(), !phase.is_of_sleep() && phase != Phase::DrainTimedOut),
+            (!wakes, wakes),
+            "{phase}"
+        );
         let detail =
             json!({ "status": { "conditions": { "ClusterDehydrated": { "status": "False", "reason": phase } } } });
         let paused =
@@ -442,7 +449,7 @@ fn k11_k12_stamps_are_the_webhooks() {
     assert_eq!(rows(&judged(Some(&awake()), &unstamped, "alice")), (vec!["K12"], vec![]));
 }
 
-fn deletion(change: Value) -> Judgement {
+fn deletion(change: Value) -> Evaluation {
     let whole = json!({ "metadata": { "finalizers": [keys::CLEANUP_LOAD_BALANCERS, keys::CLEANUP_VOLUMES] } });
     let object = merged(merged(asleep(), whole), change).to_string();
     judge_deletion(&Deletion::read(&object).unwrap(), now())
@@ -573,7 +580,7 @@ proptest! {
     fn a_deletion_is_refused_by_the_expiry_alone(cluster in any_cluster(), hours in -100_i64..100) {
         let expiry = now() + jiff::SignedDuration::from_hours(hours);
         let cluster = merged(cluster, annotate(keys::CERTIFICATES_EXPIRE_AT, &format::seconds(expiry)));
-        let judgement = judge_deletion(&Deletion::read(&cluster.to_string()).unwrap(), now());
-        prop_assert!(judgement.allows() || hours <= 24);
+        let evaluation = judge_deletion(&Deletion::read(&cluster.to_string()).unwrap(), now());
+        prop_assert!(evaluation.allows() || hours <= 24);
     }
 }

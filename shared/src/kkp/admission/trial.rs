@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::de::IgnoredAny;
 
-use super::cluster::{Cloud, Cluster, Condition, Conditions, Settings, Spec, Status};
+use super::cluster::{Cloud, Cluster, Condition, Conditions, Spec, Status};
 use super::{HIBERNATING, judge};
-use crate::admission::{Denial, Finding, Meta, sleep_denial};
+use crate::admission::{Denial, Finding, Meta, Settings, sleep_denial};
 use crate::annotation::Annotations;
 use crate::kkp::{api, keys};
 

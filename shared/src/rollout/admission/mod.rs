@@ -28,7 +28,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::admission::bounded::members;
-use crate::admission::{self, Change, Judgement, Meta, Object, from_map};
+use crate::admission::{self, Change, Denial, Evaluation, Exempts, Meta, Object, from_map};
 pub use policy::{policy, starts_targets};
 pub use rules::RULES;
 pub use starts::{STARTS, STOPS, Start, stamp};
@@ -38,7 +38,7 @@ pub use starts::{STARTS, STOPS, Start, stamp};
 pub const POLICY: &str = "powerrollouts.hibernate.sh";
 
 /// Judges a new `PowerRollout` by rows R2 and R3.
-pub fn judge(change: &Change<'_, Rollout>) -> Judgement {
+pub fn judge(change: &Change<'_, Rollout>) -> Evaluation {
     admission::judge(change, RULES)
 }
 
@@ -61,9 +61,11 @@ impl Rollout {
 }
 
 impl Object for Rollout {
-    type Settings = ();
-
     fn meta(&self) -> &Meta {
         &self.metadata
+    }
+
+    fn exempts(_: &Denial) -> Exempts {
+        Exempts::None
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::admission::testing::Person;
-use crate::admission::{Edit, UnreadFields, User};
+use crate::admission::{Edit, Settings, UnreadFields, User};
 use crate::annotation::keys;
 use crate::rollout::api::PowerRollout;
 
@@ -45,7 +45,7 @@ fn in_change<T>(old: Option<&Value>, new: &Value, ask: impl FnOnce(&Change<'_, R
         user: &User { username: "alice".to_owned() },
         field_manager: "",
         now: NOW.parse().unwrap(),
-        settings: &(),
+        settings: &Settings::default(),
         unread: UnreadFields::default(),
     })
 }

@@ -205,14 +205,14 @@ fn run(fleet: &Fleet) -> (Vec<Target>, bool) {
         ..target(&format!("t-{index:02}"), if member.deferred > 0 { State::Deferred } else { State::Pending }, 0)
     };
     let mut run = Run { fleet, targets: fleet.members.iter().enumerate().map(one).collect(), now: at(0) };
-    let strategy = strategy(&fleet.window);
+    let window = &fleet.window;
     for _ in 0..10_000 {
         run.live();
         let targets = run.targets.clone();
-        let decision = decide(&strategy, &targets, run.now, true);
+        let decision = decide(window, &targets, run.now, true);
         run.never_over_a_limit(&decision);
         let reversed: Vec<Target> = targets.iter().rev().cloned().collect();
-        assert_eq!(decide(&strategy, &reversed, run.now, true), decision, "same facts, same answer");
+        assert_eq!(decide(window, &reversed, run.now, true), decision, "same facts, same answer");
         if decision.complete || decision.breached.is_some() && decision.holders.is_empty() {
             return (targets.clone(), decision.breached.is_some());
         }

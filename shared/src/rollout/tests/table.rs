@@ -14,7 +14,7 @@ fn pending(name: &str) -> Target {
 }
 
 fn decided<'a>(window: &Window, targets: &'a [Target]) -> Named<'a> {
-    decide(&strategy(window), targets, now(), true)
+    decide(window, targets, now(), true)
 }
 
 fn seconds_until(decision: &Named<'_>) -> Option<i64> {
@@ -227,7 +227,7 @@ fn a_rollout_that_is_not_open_starts_nothing_and_still_times_out() {
         ..window(9, vec![Group { max_failures: 9, ..Group::default() }])
     };
     let targets = [target("a", State::Progressing, 60), target("b", State::Progressing, 59), pending("c")];
-    let decision = decide(&strategy(&window), &targets, now(), false);
+    let decision = decide(&window, &targets, now(), false);
     assert_eq!((decision.start.len(), decision.timed_out.as_slice()), (0, ["a"].as_slice()));
     assert_eq!((decision.holders.as_slice(), seconds_until(&decision)), (["b"].as_slice(), Some(1)));
 }

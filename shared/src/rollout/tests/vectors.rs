@@ -61,7 +61,7 @@ fn check(vector: &Vector) {
         .collect();
     let max_concurrency = vector.concurrency.parse::<Share>().unwrap().of(vector.clusters);
     let deadline = vector.deadline.map(Duration::from_secs);
-    let strategy = strategy(&Window { deadline, ..window(max_concurrency, groups.clone()) });
+    let window = Window { deadline, ..window(max_concurrency, groups.clone()) };
     let targets: Vec<Target> = (1..=u8::try_from(vector.clusters).unwrap())
         .map(|number| {
             let found = vector.existing.iter().find(|(name, ..)| *name == number);
@@ -70,7 +70,7 @@ fn check(vector: &Vector) {
             in_group(group.min(groups.len() - 1), target(&number.to_string(), state, since))
         })
         .collect();
-    let decision = decide(&strategy, &targets, now(), true);
+    let decision = decide(&window, &targets, now(), true);
     let mut rollout: Vec<&str> = decision.holders.iter().chain(&decision.start).copied().collect();
     rollout.sort_unstable();
     let names = |numbers: &[u8]| numbers.iter().map(u8::to_string).collect::<Vec<_>>();

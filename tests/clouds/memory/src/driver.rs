@@ -1,7 +1,6 @@
 //! The driver: each pass lists everything, takes at most one kind of step per machine, and keeps no state.
 //!
-//! The rule that makes a crash harmless: what a step gives up, or makes worthless, is written into the record before
-//! the step is taken. A record that another writer has changed since is a conflict, and the pass ends.
+//! Crash safety: the driver records every destructive step before it takes it. A record that another writer has changed since is a conflict, and the pass ends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -70,7 +69,7 @@ impl Recreate {
     async fn ask(&self, request: Request) -> Result<Answer, CloudError> {
         self.account.send(request).await?.map_err(|refused| CloudError {
             kind: CloudErrorKind::Unavailable,
-            message: format!("the cloud refuses a list: {refused:?}"),
+            message: format!("the cloud rejected the list request: {refused:?}"),
         })
     }
 
@@ -117,7 +116,7 @@ impl Recreate {
             || survey.record.as_ref().map_or_else(|| Record::new(&target.cluster), |(record, _)| record.clone());
         let mut outcome = Outcome::default();
 
-        // First what the record does not know yet, of every machine: a seal speaks for all of them.
+        // First record every machine that is not recorded yet: a seal covers all of them.
         let renewed: Vec<_> = steps
             .iter()
             .filter(|(view, step)| matches!(step, Step::Renew) && (verb == Verb::Stop || asked(view)))

@@ -16,11 +16,11 @@ use crate::kkp::{etcd, text};
 
 /// Row 15: certificates that are missing or expire soon, before any Deployment is touched.
 pub(super) async fn certificates(cluster: &UserCluster) -> Result<()> {
-    for of in SECRETS {
-        let found = cluster.of_seed.secrets.named(of.0);
-        if certificates::is_due(found.as_deref(), of.1) {
-            put_certificate(cluster, of, certificates::life()).await?;
-            cluster.call("kkp", format!("made the certificate in Secret {}", of.0));
+    for secret in SECRETS {
+        let found = cluster.of_seed.secrets.named(secret.0);
+        if certificates::is_due(found.as_deref(), secret.1) {
+            put_certificate(cluster, secret, certificates::life()).await?;
+            cluster.call("kkp", format!("made the certificate in Secret {}", secret.0));
         }
     }
     let until = cluster.state().certificates.kubeconfig_until;
@@ -32,9 +32,9 @@ pub(super) async fn certificates(cluster: &UserCluster) -> Result<()> {
 }
 
 /// Writes a certificate that is valid for so many days.
-pub(crate) async fn put_certificate(cluster: &UserCluster, of: &(&str, &str, &str), days: i64) -> Result<()> {
-    let data = cluster.state().certificates.data(of, days)?;
-    put_secret(cluster, of.0, data).await
+pub(crate) async fn put_certificate(cluster: &UserCluster, secret: &(&str, &str, &str), days: i64) -> Result<()> {
+    let data = cluster.state().certificates.data(secret, days)?;
+    put_secret(cluster, secret.0, data).await
 }
 
 /// Writes a Secret of the control plane.

@@ -65,8 +65,7 @@ impl Facts<'_> {
             None => return Err(Box::default()),
             Some(Ok(machines)) if !machines.instances.is_empty() => return Ok(machines),
             Some(Ok(machines)) => {
-                let message =
-                    format!("nothing matches {}: check infraID, region and credentials", machines.profile.selector);
+                let message = machines.profile.nothing_matches();
                 (failed(&message).awaiting("NoInstances", message), backoff(CloudErrorKind::Invalid, 3))
             }
             Some(Err(error)) => {
@@ -175,25 +174,12 @@ pub struct Settings {
     pub drift: Drift,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            operator_pause: Duration::from_mins(2),
-            operator_settle: Duration::from_secs(3),
-            steady: Duration::from_mins(10),
-            wake_limit: Duration::from_mins(30),
-            sleep_limit: Duration::from_mins(15),
-            drift: Drift::Stop,
-        }
-    }
-}
-
 /// What happens to instances of a sleeping cluster that another party has started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Drift {
-    /// They are reported and stopped, as Hive does.
+    /// Report and stop them, as Hive does.
     Stop,
-    /// They are reported.
+    /// Report them.
     Report,
 }
 

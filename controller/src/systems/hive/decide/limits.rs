@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use shared::cloud::Limits;
-use shared::duration::go_string;
+use shared::duration;
 use shared::hive::conditions::{HIBERNATING, READY, reason};
 
 use super::facts::{Facts, resume_started};
@@ -45,7 +45,8 @@ fn platform(facts: &Facts<'_>) -> Limits {
 fn overdue(mut plan: Plan, since: Option<Duration>, limit: Duration, what: &'static str) -> Plan {
     let Some(status) = plan.status.as_mut().filter(|_| since.is_some_and(|since| since > limit)) else { return plan };
     let Some(awaited) = status.progress.as_mut().filter(|progress| progress.status == "True") else { return plan };
-    awaited.message = format!("for more than {}: {}", go_string(limit), awaited.message);
+    awaited.message = duration::overdue(limit, &awaited.message);
+    // What the plan noticed before was published before it became overdue.
     plan.notice = Some(Notice::warning(what, format!("waiting {}", awaited.message)));
     plan.recheck = match plan.recheck {
         Recheck::OnChange => Recheck::OnChange,

@@ -65,7 +65,7 @@ fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
         0 => format!("{total} instances stopped"),
         lost => format!("{total} instances stopped, {lost} one-time spot instances terminated"),
     };
-    // The cloud forgets what was terminated. What was said when the cluster fell asleep stays.
+    // The cloud stops listing terminated instances: the message from when the cluster fell asleep stays.
     let reported = facts.cluster.condition(PROGRESS).is_some_and(|progress| progress.status == "False");
     let is_asleep = facts.cluster.is_true(HIBERNATING);
     let status = PowerStatus::stopped();
@@ -77,8 +77,8 @@ fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     Plan::report(status).again(facts.settings.steady).settling(is_asleep, machines)
 }
 
-/// Stops what runs, the control plane last. What is on its way up or down is left out: the cloud refuses it, and its
-/// time comes.
+/// Stops running instances, the control plane last. Instances in transition are skipped: the cloud rejects the call, and
+/// a later reconcile stops them.
 ///
 /// One-time spot instances cannot be stopped. They are terminated once everything else is stopping.
 fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {

@@ -23,6 +23,19 @@ mod shapes;
 mod time;
 mod wake;
 
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            operator_pause: Duration::from_mins(2),
+            operator_settle: Duration::from_secs(3),
+            steady: Duration::from_mins(10),
+            wake_limit: Duration::from_mins(30),
+            sleep_limit: Duration::from_mins(15),
+            drift: Drift::Stop,
+        }
+    }
+}
+
 const NOW: i64 = 1_800_000_000;
 
 fn at(seconds_from_now: i64) -> Timestamp {

@@ -6,14 +6,13 @@ use std::time::Duration;
 use shared::annotation::format;
 use shared::kkp::data::Outcome;
 use shared::kkp::keys;
-use shared::kkp::phase::Phase;
+use shared::kkp::phase::{Limited, Phase};
 use shared::kkp::record::{Machines, Record};
 use shared::power::Power;
 use shared::text::{list, sanitize_to};
 
 use super::facts::{Facts, MachineDeployment, Machinery, Pod, Stage};
-use super::intent::effective;
-use super::plan::{Action, Plan, Report, SLOW, ends};
+use super::plan::{Action, Plan, Report, SLOW, ending};
 use super::wake::undo_of_drain;
 
 /// What the condition says while a drain that took too long is undone.
@@ -41,7 +40,7 @@ pub(super) fn machines_unrecorded(facts: &Facts<'_>, record: &Record) -> Option<
 pub(super) fn volumes_attached(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let user = facts.seen()?;
     let stage = awaited(user, record).map(|pod| pod.stage).min();
-    let is_attached = !user.attachments.is_empty() && facts.in_phase() <= facts.limits.attachments;
+    let is_attached = !user.attachments.is_empty() && facts.in_phase() <= facts.limits[Limited::Attachments];
     let message = format!("waiting for volumes to be detached: {}", list(&user.attachments));
     (stage == Some(Stage::System) && is_attached).then(|| facts.waits(&message, closes(record, user)))
 }
@@ -109,11 +108,11 @@ pub(super) fn undo_drain(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
 
 /// S14. A request of the same second is newer: a drain takes longer than that.
 pub(super) fn requested_anew(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
-    let desired = effective(facts.cluster, Some(record), facts.request, facts.now);
+    let desired = facts.desired(Some(record));
     let is_newer =
         facts.request.at >= format::time(&record.entered) && facts.request.at.is_some_and(|at| at <= facts.now);
     let again = desired == Power::Hibernating && is_newer;
-    let plan = || Plan { requeue: again.then_some(Duration::ZERO), ..ends(facts, Vec::new()) };
+    let plan = || Plan { requeue: again.then_some(Duration::ZERO), ..ending(facts, Vec::new()) };
     (again || desired == Power::Running).then(plan)
 }
 

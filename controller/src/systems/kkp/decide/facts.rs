@@ -11,9 +11,11 @@ use shared::kkp::api::{Cluster, Request};
 use shared::kkp::keys;
 use shared::kkp::phase::Limits;
 use shared::kkp::record::{Machines, Numbers, Record, is_paused_by_us};
+use shared::power::Power;
 use shared::record::RecordError;
 
 use super::control_plane::Replicas;
+use super::intent::effective;
 
 /// Everything that is known of a cluster.
 #[derive(Clone, Debug)]
@@ -48,7 +50,7 @@ pub struct Facts<'a> {
     pub limits: Limits,
 }
 
-impl Facts<'_> {
+impl<'a> Facts<'a> {
     /// Whether the cluster is paused, and by the sleep of the record.
     pub fn is_paused_by_us(&self) -> bool {
         is_paused_by_us(self.cluster, self.record)
@@ -57,6 +59,21 @@ impl Facts<'_> {
     /// Whether another client has paused the cluster. An `EtcdRestore` ends its pause by itself.
     pub(super) fn is_paused_by_others(&self) -> bool {
         self.cluster.spec.pause && !self.is_paused_by_us() && !self.is_restored()
+    }
+
+    /// [`effective`] for this record.
+    pub(super) fn desired(&self, record: Option<&Record>) -> Power {
+        effective(self.cluster, record, self.request, self.now)
+    }
+
+    /// [`kept_awake`] now.
+    pub(super) fn kept_awake(&self) -> Option<String> {
+        kept_awake(self.cluster, self.now)
+    }
+
+    /// The user cluster, if it answered.
+    pub(super) fn seen(&self) -> Option<&'a Machinery> {
+        if let User::Seen(user) = self.user { Some(user) } else { None }
     }
 
     /// Whether an `EtcdRestore` is under way.

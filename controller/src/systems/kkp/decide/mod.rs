@@ -40,7 +40,7 @@ pub use facts::{CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod
 pub use intent::effective;
 use intent::{is_overruled, is_unpaused_by_others};
 pub use plan::{Action, Plan, Report};
-use plan::{QUEUE_POLL, QUEUED, Row, ends};
+use plan::{QUEUE_POLL, QUEUED, Row, ending};
 pub use standing::{Standing, phase, standing};
 
 /// What the condition says after the last write of a wake: then the record goes.
@@ -71,13 +71,13 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
 /// wake.
 fn wakes_without_record(facts: &Facts<'_>, phase: Phase) -> bool {
     let record = Record::begin(facts.cluster.uid(), facts.now).enter(phase, facts.now);
-    !phase.is_of_sleep() || effective(facts.cluster, Some(&record), facts.request, facts.now) == Power::Running
+    !phase.is_of_sleep() || facts.desired(Some(&record)) == Power::Running
 }
 
 /// Nothing has been done by a record yet.
 fn before(facts: &Facts<'_>, has_record: bool) -> Plan {
-    match effective(facts.cluster, None, facts.request, facts.now) {
-        Power::Running if has_record => ends(facts, Vec::new()),
+    match facts.desired(None) {
+        Power::Running if has_record => ending(facts, Vec::new()),
         Power::Running => Plan::default(),
         Power::Hibernating => {
             // What is found of another record counts for nothing.
@@ -93,12 +93,8 @@ fn before(facts: &Facts<'_>, has_record: bool) -> Plan {
 const FIRST: &[Row] =
     &[("F1", forget_counts), ("F2", wake_waits), ("F3", turn_around), ("W1", wake::restore_is_under_way)];
 
-fn is_of_wake(phase: Phase) -> bool {
-    !phase.is_of_sleep() && phase != Phase::DrainTimedOut
-}
-
 fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
-    let is_wake = is_of_wake(record.phase);
+    let is_wake = record.phase.is_of_wake();
     let rows = if is_wake { wake::rows(record.phase) } else { sleep::rows(record.phase) };
     let plan = first(facts, record, &[FIRST, rows]);
     let clears_intent = plan.clears_intent || is_wake && record.woken.is_some() && is_overruled(facts);
@@ -122,7 +118,7 @@ fn forget_counts(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
 
 /// Whether a sleep is under way that is to be undone.
 fn turns_around(facts: &Facts<'_>, record: &Record) -> bool {
-    let desired = || effective(facts.cluster, Some(record), facts.request, facts.now);
+    let desired = || facts.desired(Some(record));
     record.phase.is_of_sleep() && desired() == Power::Running
 }
 
@@ -142,6 +138,6 @@ fn turn_around(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
         let plan = facts.enters(&Record { woken, ..record.clone() }, phase);
         Plan { warning: sleep::deleted_too_late(facts), ..plan }
     };
-    let plan = || record.phase.resumes_at().map_or_else(|| ends(facts, Vec::new()), wakes);
+    let plan = || record.phase.resumes_at().map_or_else(|| ending(facts, Vec::new()), wakes);
     turns_around(facts, record).then(plan)
 }

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use shared::duration;
 use shared::kkp::data::{Outcome, State};
 use shared::kkp::phase::Phase;
 use shared::kkp::record::{Machines, Record, Workload};
 
-use super::facts::{Facts, LostPod, Machinery, User};
+use super::facts::{Facts, LostPod, User};
 use super::intent::is_overruled;
 
 /// Requeue delay of a phase that has just begun.
 const POLL: Duration = Duration::from_secs(2);
 /// How long a phase is new.
-pub(super) const FIRST: Duration = Duration::from_secs(30);
+pub(super) const NEW_FOR: Duration = Duration::from_secs(30);
 /// Requeue delay after that.
 const LATER: Duration = Duration::from_secs(5);
 /// Requeue delay of a phase that makes no progress.
@@ -150,19 +151,19 @@ impl Report {
 
 /// The last calls, and the record goes. A request for sleep on the Cluster goes first if a newer one on the record has
 /// overruled it.
-pub(super) fn ends(facts: &Facts<'_>, actions: Vec<Action>) -> Plan {
+pub(super) fn ending(facts: &Facts<'_>, actions: Vec<Action>) -> Plan {
     Plan { actions, ends: true, clears_intent: is_overruled(facts), ..Plan::default() }
 }
 
-impl<'a> Facts<'a> {
+impl Facts<'_> {
     /// The recorded phase waits: soon again at first, slowly once it is overdue.
     pub(super) fn waits(&self, message: &str, actions: impl IntoIterator<Item = Action>) -> Plan {
         let phase = self.record.map_or(Phase::Preflight, |record| record.phase);
         let Some(limit) = self.overdue() else {
-            let poll = if self.in_phase() < FIRST { POLL } else { LATER };
+            let poll = if self.in_phase() < NEW_FOR { POLL } else { LATER };
             return Plan::work(phase, message, actions).requeued(poll);
         };
-        Plan::work(phase, format!("for more than {} s: {message}", limit.as_secs()), actions).requeued(SLOW)
+        Plan::work(phase, duration::overdue(limit, message), actions).requeued(SLOW)
     }
 
     /// Enters a phase: the record says so before anything of it is done.
@@ -179,11 +180,6 @@ impl<'a> Facts<'a> {
     /// The recorded phase goes on once this is on the record.
     pub(super) fn records(&self, record: Record) -> Plan {
         Plan { record: Some(record), ..self.waits("", []).requeued(Duration::ZERO) }
-    }
-
-    /// The user cluster, if it answered.
-    pub(super) fn seen(&self) -> Option<&'a Machinery> {
-        if let User::Seen(user) = self.user { Some(user) } else { None }
     }
 }
 

@@ -59,7 +59,7 @@ pub struct UserCluster {
     pub local_volumes: Vec<String>,
 }
 
-/// Every finding, the gravest first.
+/// Every finding, the most severe first.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found: Vec<Finding> = of_cluster(facts).into_iter().chain(of_user_cluster(facts)).collect();
     found.sort_by_key(|finding| finding.severity);

@@ -54,7 +54,7 @@ use shared::kkp::phase::Phase;
 use shared::kkp::record::{Numbers, Record};
 use shared::text::list;
 
-use super::facts::{Facts, User, kept_awake};
+use super::facts::{Facts, User};
 use super::plan::{Action, Plan, QUEUE_POLL, QUEUED, Report, Row, Warning, user_is_silent};
 use super::preflight::volumes_deleted;
 use super::standing::phase;
@@ -128,7 +128,7 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
         ],
         Phase::Dehydrated => &[("S37", rest), ("S38", correct), ("S39", |facts, _| Some(leave_raised(facts)))],
         _ => &[
-            ("S1", |facts, _| kept_awake(facts.cluster, facts.now).map(|why| refused(&why))),
+            ("S1", |facts, _| facts.kept_awake().map(|why| refused(&why))),
             ("S2", |facts, _| (!facts.may_begin).then(|| facts.waits(QUEUED, []).requeued(QUEUE_POLL))),
             ("S3", opens),
             ("S4", not_admitted),
@@ -207,13 +207,12 @@ fn correct(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let corrects = record.correcting || record.corrections < CORRECTIONS;
     let corrections = record.corrections.saturating_add(u32::from(!record.correcting));
     let record = Record { corrections, correcting: true, ..record.clone() };
-    (corrects && kept_awake(facts.cluster, facts.now).is_none())
-        .then(|| facts.enters(&record, Phase::ScalingDownControlPlane))
+    (corrects && facts.kept_awake().is_none()).then(|| facts.enters(&record, Phase::ScalingDownControlPlane))
 }
 
 /// S39
 fn leave_raised(facts: &Facts<'_>) -> Plan {
-    let why = kept_awake(facts.cluster, facts.now);
+    let why = facts.kept_awake();
     let why = why.unwrap_or_else(|| format!("at most {CORRECTIONS} times in a sleep they are set to 0"));
     let message =
         format!("another client keeps raising replicas of {}, and they are left alone now: {why}", raised(facts));

@@ -19,7 +19,7 @@ use super::*;
 /// As the tables in the comments number them.
 #[test]
 fn each_row_has_its_place() {
-    let tables = Phase::iter().map(|phase| if is_of_wake(phase) { wake::rows(phase) } else { sleep::rows(phase) });
+    let tables = Phase::iter().map(|phase| if phase.is_of_wake() { wake::rows(phase) } else { sleep::rows(phase) });
     let mut seen: BTreeSet<&str> = FIRST.iter().map(|(number, _)| *number).collect();
     for table in tables {
         let numbers: Vec<u32> = table.iter().map(|(number, _)| number[1..].parse().unwrap()).collect();
@@ -57,7 +57,7 @@ fn a_record_that_is_lost_in_any_phase_costs_nothing() {
         let before = (world.counts(), world.cron_jobs.clone());
         (world.stuck, world.refuses) = (lost_in == Phase::DrainTimedOut, lost_in == Phase::AwakePaused);
         world.want(Power::Hibernating);
-        if !lost_in.is_of_sleep() && lost_in != Phase::DrainTimedOut {
+        if lost_in.is_of_wake() {
             world.run(200);
             world.want(Power::Running);
         }

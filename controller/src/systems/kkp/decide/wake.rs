@@ -32,9 +32,7 @@ use shared::text::list;
 
 use super::control_plane::{Replicas, is_needed};
 use super::facts::{Facts, MachineDeployment, Machinery};
-use super::intent::effective;
-use super::is_of_wake;
-use super::plan::{Action, FIRST, Plan, Row, SLOW, Warning, ends, user_is_silent};
+use super::plan::{Action, NEW_FOR, Plan, Row, SLOW, Warning, ending, user_is_silent};
 use super::stop::is_etcd;
 
 /// How long machine-controller retries by itself after a refusal by a quota.
@@ -65,7 +63,7 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
             ("W15", nodes_are_ready),
         ],
         _ => &[
-            ("W16", |facts, _| (!facts.cluster.spec.pause && facts.is_deleted()).then(|| ends(facts, Vec::new()))),
+            ("W16", |facts, _| (!facts.cluster.spec.pause && facts.is_deleted()).then(|| ending(facts, Vec::new()))),
             ("W17", awake),
             ("W18", paused_by_others),
             ("W19", |facts, _| Some(end_pause(facts))),
@@ -76,7 +74,7 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
 /// W1. KKP deletes and creates etcd, and ends its pause by itself.
 pub(super) fn restore_is_under_way(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let message = "WaitingForRestore: an EtcdRestore is under way, and the wake goes on when it has ended";
-    let waits = facts.is_restored() && !facts.is_deleted() && is_of_wake(record.phase);
+    let waits = facts.is_restored() && !facts.is_deleted() && record.phase.is_of_wake();
     waits.then(|| facts.waits(message, []))
 }
 
@@ -153,7 +151,7 @@ fn api_is_silent(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
 
 /// Once KKP has had its turn: what it does not raise is not its own.
 fn left_by_kkp(facts: &Facts<'_>, record: &Record) -> Vec<Action> {
-    let left = |one: &&Replicas| one.wanted == 0 && one.before(record) > 0 && facts.in_phase() > FIRST;
+    let left = |one: &&Replicas| one.wanted == 0 && one.before(record) > 0 && facts.in_phase() > NEW_FOR;
     let left = facts.control_plane.iter().filter(left);
     left.map(|one| Action::Restore(one.workload.clone(), one.before(record))).chain(unpause(facts)).collect()
 }
@@ -231,7 +229,7 @@ fn nodes_are_missing(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let wanted = user.deployments.iter().fold(0_u32, |sum, one| sum.saturating_add(one.replicas));
     let wanted = if facts.is_deleted() { wanted.min(1) } else { wanted };
     let ready = user.nodes.iter().filter(|node| node.ready && node.has_machine && !node.leaves).count();
-    let sleeps_again = effective(facts.cluster, Some(record), facts.request, facts.now) == Power::Hibernating;
+    let sleeps_again = facts.desired(Some(record)) == Power::Hibernating;
     let waits = (wanted as usize) > ready && !sleeps_again && !goes_on_regardless(facts);
     let message = format!("{ready} of {wanted} Nodes are ready");
     waits.then(|| waits_for_nodes(facts, record, user, &message))
@@ -296,7 +294,7 @@ fn end(facts: &Facts<'_>, record: &Record, user: &Machinery) -> Plan {
         let note = format!("the cluster is awake, and another client has paused it ({why}): KKP does not manage it until spec.pause is false");
         Warning { reason: "PausedByOthers", note }
     });
-    Plan { warning, ..ends(facts, actions) }
+    Plan { warning, ..ending(facts, actions) }
 }
 
 /// Nodes that the sleep changed and that are still there: those of a wake before the machines went.

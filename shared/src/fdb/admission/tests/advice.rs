@@ -36,7 +36,7 @@ fn the_key_opens_what_each_row_denies() {
 fn a_minimum_that_is_written_as_advised_is_accepted() {
     let read = |object: &Value| serde_json::from_value(object.clone()).unwrap();
     let denials = |old: &Value, new: &Value, _: &str| {
-        let judgement = judge_cluster(&Change {
+        let evaluation = judge_cluster(&Change {
             old: Some(read(old)),
             new: read(new),
             user: &User::default(),
@@ -45,7 +45,7 @@ fn a_minimum_that_is_written_as_advised_is_accepted() {
             settings: &Settings::default(),
             unread: UnreadFields::default(),
         });
-        judgement.denials.into_iter().map(|denial| denial.detail).collect()
+        evaluation.denials.into_iter().map(|denial| denial.detail).collect()
     };
     let person = Person { denials: &denials, sound: Value::Null, now: "" };
     for wrong in ["2 hours", "-2h", "", "9999999h"] {

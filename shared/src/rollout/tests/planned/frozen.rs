@@ -5,7 +5,7 @@ use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
 use super::*;
 
 /// Selects the label `env: dev`, one at a time, canaries by label.
-fn labelled(names: &[&str]) -> Hub {
+fn labeled(names: &[&str]) -> Hub {
     let spec = json!({
         "targets": { "all": false, "selector": { "matchLabels": { "env": "dev" } } }, "maxConcurrency": 1,
         "maxTargets": names.len(), "maxFailures": "0%",
@@ -28,20 +28,20 @@ fn counts(hub: &Hub) -> BTreeMap<String, u32> {
 
 #[test]
 fn what_others_write_makes_no_member_and_halts_nothing() {
-    let mut hub = labelled(&["a", "b", "c"]);
+    let mut hub = labeled(&["a", "b", "c"]);
     assert_eq!(hub.settle(), ["a"]);
     let (claim, total) = (hub.mark("a"), counts(&hub));
     let forged = json!({ "hibernate.sh/rollout": claim.text() });
     let failed = json!({ "hibernate.sh/rollout": claim.end(Outcome::Failed, "", now()).text() });
     for (what, object) in [
         ("created later", json!({ "metadata": { "creationTimestamp": "2026-11-24T12:00:05Z" } })),
-        ("relabelled into the selector", json!({})),
+        ("relabeled into the selector", json!({})),
         ("with a claim, selected or not", json!({ "metadata": { "annotations": forged, "labels": { "env": "x" } } })),
-        ("with a claim, relabelled as well", json!({ "metadata": { "annotations": forged } })),
+        ("with a claim, relabeled as well", json!({ "metadata": { "annotations": forged } })),
         ("with a record of a failed canary", json!({ "metadata": { "annotations": failed } })),
     ] {
         let (rollout, snapshot) = (hub.rollout.clone(), hub.snapshot.clone());
-        let mut tried = Hub { rollout, snapshot, snapshot_of: hub.snapshot_of, ..labelled(&["a"]) };
+        let mut tried = Hub { rollout, snapshot, snapshot_of: hub.snapshot_of, ..labeled(&["a"]) };
         tried.clusters = [hub.clusters.clone(), vec![cluster("other", &object)]].concat();
         assert!(tried.settle().is_empty(), "{what}");
         assert_eq!((tried.state("other").0, counts(&tried)), (String::new(), total.clone()), "{what}");
@@ -53,9 +53,9 @@ fn what_others_write_makes_no_member_and_halts_nothing() {
 
 #[test]
 fn a_member_stays_one_whatever_its_labels_and_goes_with_its_object() {
-    let mut hub = labelled(&["a", "b", "c", "d"]);
+    let mut hub = labeled(&["a", "b", "c", "d"]);
     hub.settle();
-    // One is relabelled out, one into the group of canaries, one is deleted and created again.
+    // One is relabeled out, one into the group of canaries, one is deleted and created again.
     relabel(&mut hub, "b", "env", "prod");
     relabel(&mut hub, "c", "tier", "canary");
     hub.clusters.retain(|one| one.metadata.name.as_deref() != Some("d"));
@@ -78,7 +78,7 @@ fn a_member_stays_one_whatever_its_labels_and_goes_with_its_object() {
 #[test]
 fn an_edit_before_the_start_is_not_ignored_for_members_that_were_recorded_before_it() {
     for crash in [None, Some(1)] {
-        let mut hub = labelled(&["a", "b", "c"]);
+        let mut hub = labeled(&["a", "b", "c"]);
         let plan = hub.plan();
         hub.carry_out(&plan, Some(1));
         hub.adopted = crash.is_none(); // the same leader, whose status was refused, or another one
@@ -100,7 +100,7 @@ fn an_edit_before_the_start_is_not_ignored_for_members_that_were_recorded_before
 
 #[test]
 fn a_claim_puts_no_member_into_another_group() {
-    let mut hub = labelled(&["a", "b", "c"]);
+    let mut hub = labeled(&["a", "b", "c"]);
     hub.settle();
     hub.reaches("a", asleep());
     assert_eq!(hub.settle(), ["b"]);
@@ -150,7 +150,7 @@ proptest! {
         events in prop::collection::vec((0_usize..6, 0_usize..4, any::<bool>(), 0_usize..4), 1..40),
     ) {
         let names = ["t0", "t1", "t2", "t3", "t4", "t5"];
-        let mut hub = labelled(&names);
+        let mut hub = labeled(&names);
         hub.rollout.spec.max_failures = None;
         let (mut recorded, mut gone) = (None, 0);
         for (number, (target, what, crashes, writes)) in events.into_iter().enumerate() {

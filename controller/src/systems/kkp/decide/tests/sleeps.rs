@@ -293,7 +293,7 @@ fn what_takes_too_long_names_its_blocker_and_waits_longer() {
         Some(Machinery { machines: vec!["m-1".into()], deployments: vec![deployment(0)], ..Machinery::default() });
     assert_eq!(case.says(), "waiting for Machines to go: m-1");
     case.later = Duration::from_secs(1801);
-    assert_eq!(case.says(), "for more than 1800 s: waiting for Machines to go: m-1");
+    assert_eq!(case.says(), "for more than 30m0s: waiting for Machines to go: m-1");
     assert_eq!(case.plan().requeue, Some(Duration::from_secs(30)));
 }
 

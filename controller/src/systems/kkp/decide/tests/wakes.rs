@@ -35,7 +35,7 @@ fn a_wake_restores_what_kkp_does_not_and_in_the_end_waits_for_what_it_needs() {
     case.later = Duration::from_secs(601);
     assert_eq!(case.enters(), Some(Phase::WaitingForMachineController));
     case.control_plane[0].ready = false;
-    assert_eq!(case.says(), "for more than 600 s: waiting for apiserver");
+    assert_eq!(case.says(), "for more than 10m0s: waiting for apiserver");
 }
 
 #[test]

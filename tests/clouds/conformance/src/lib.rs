@@ -7,10 +7,12 @@
 mod bench;
 mod checks;
 mod drive;
+mod ledger;
 
 pub use self::bench::{Bench, Fault};
 pub use self::checks::*;
 pub use self::drive::{Next, Wish, drive, inventory, next, pass};
+pub use self::ledger::NoLedger;
 
 /// Makes a test of every check, for the [`Bench`] that the expression builds.
 #[macro_export]
@@ -41,4 +43,17 @@ macro_rules! conformance_tests {
             }
         )*
     };
+}
+
+#[cfg(test)]
+mod tests {
+    /// A check that no driver runs would prove nothing.
+    #[test]
+    fn every_check_is_a_test_of_each_driver() {
+        let (checks, list) = (include_str!("checks.rs"), include_str!("lib.rs"));
+        let names = checks.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split_once('('));
+        let missing: Vec<&str> =
+            names.map(|(name, _)| name).filter(|name| !list.contains(&format!("    {name},\n"))).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
 }

@@ -49,7 +49,7 @@ pub async fn finds_nothing_of_a_cluster_that_does_not_exist(bench: &impl Bench) 
     let mut nobody = bench.cluster("demo", 1);
     "nobody".clone_into(&mut nobody.cluster.infra_id);
     "nobody".clone_into(&mut nobody.cluster.name);
-    nobody.ledger = Arc::new(shared::cloud::NoLedger);
+    nobody.ledger = Arc::new(crate::NoLedger);
     let found = inventory(&*driver(bench), &nobody).await.expect("the cloud answers");
     assert_eq!(found.instances, [], "and not what others have");
 }

@@ -1,11 +1,8 @@
-//! OpenShift's Machines: the fields that are read and written.
+//! OpenShift's Machines: the fields that tests read and write.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// The namespace of a cluster's own Machines.
-pub const NAMESPACE: &str = "openshift-machine-api";
 
 /// A machine that the cluster manages itself; only its status is of interest.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]

@@ -92,7 +92,8 @@ pub enum TargetError {
 
 /// One object, read: how its kind expresses intent and reports state. Pure.
 pub trait Lifecycle: fmt::Debug + Send + Sync {
-    /// What every consumer reads of it. `served`: the platforms whose clusters the controller can put to sleep.
+    /// What every consumer reads of it. `served`: the platforms whose clusters the controller can put to sleep; empty if
+    /// what refuses a sleep is of no interest, as for `status`.
     fn view(&self, served: &[&str]) -> View;
 
     /// What has to be written to it.

@@ -209,7 +209,7 @@ async fn rows_8_to_10_an_end_of_the_pause_alone_leaves_etcd_and_at_the_limit_eve
     pause(&cluster, true).await?;
     zero(&cluster).await?;
     pause(&cluster, false).await?;
-    eventually(Duration::from_secs(4), "all but etcd", async || {
+    eventually(SOON, "all but etcd", async || {
         let found = cluster.replicas().await?;
         ensure!(found["etcd"] == 0 && found["apiserver"] == 2 && found["prometheus"] == 1, "row 8: {found:?}");
         Ok(())

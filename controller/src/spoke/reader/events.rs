@@ -265,7 +265,7 @@ impl Lines {
 }
 
 fn too_large() -> Cause {
-    Cause::Refused(format!("a watch event exceeds {} MiB", MAX_EVENT_BYTES >> 20))
+    Cause::Refused(format!("a watch event has more than {} MiB", MAX_EVENT_BYTES >> 20))
 }
 
 async fn object<T: DeserializeOwned>(line: &[u8], share: &Share) -> Result<Kept<T>, Cause> {

@@ -300,7 +300,7 @@ async fn events_are_read_and_charged_as_lists_are() {
     let fault = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"x\":1e999}}}\n".to_owned();
     for (text, why) in [
         (bomb("ownerReferences").repeat(20), "the answer has too many parts"),
-        (large, "a watch event exceeds 1 MiB"),
+        (large, "a watch event has more than 1 MiB"),
         (fault, "the answer cannot be read: number out of range at line 1 column 47"),
         ("{\"type\":\"OTHER\",\"object\":{}}\n".to_owned(), "unknown type of watch event"),
     ] {

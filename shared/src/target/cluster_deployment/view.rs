@@ -13,14 +13,14 @@ use crate::target::record::StepRecord;
 use crate::target::view::{Cause, MAX_REASON, Observed, Obstacles, View, denied};
 use crate::text::sanitize_to;
 
-/// Reads the object. `served`: the platforms whose clusters the controller can put to sleep.
+/// Reads the object, and what refuses its sleep if there are `served` platforms.
 pub(super) fn of(cluster: &ClusterDeployment, served: &[&str]) -> View {
     let power = cluster.desired();
     let view = View::of(&cluster.metadata, power);
     let observed = observed(cluster);
     let runs = observed.is_some_and(|(power, _)| power == Power::Running);
     let (failed, delayed) = trouble(cluster);
-    let denial = (power == Power::Running).then(|| admission::refusal(cluster, served)).flatten();
+    let denial = (power == Power::Running && !served.is_empty()).then(|| admission::refusal(cluster, served)).flatten();
     View {
         observed: Observed {
             power: observed,

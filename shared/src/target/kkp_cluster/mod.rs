@@ -68,8 +68,8 @@ fn desired(cluster: &Cluster) -> Power {
 }
 
 impl Lifecycle for Cluster {
-    fn view(&self, _: &[&str]) -> View {
-        view::of(self)
+    fn view(&self, served: &[&str]) -> View {
+        view::of(self, !served.is_empty())
     }
 
     fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {

@@ -20,8 +20,8 @@ use crate::text::sanitize_to;
 /// The row of rules about what passes by itself: a pause, a restore, an update by KKP.
 const PASSING: &str = "K4";
 
-/// Reads the object.
-pub(super) fn of(cluster: &Cluster) -> View {
+/// Reads the object, and what refuses its sleep if that is of interest.
+pub(super) fn of(cluster: &Cluster, judges: bool) -> View {
     let power = desired(cluster);
     let view = View::of(&cluster.metadata, power);
     let reported = reported(cluster);
@@ -29,7 +29,7 @@ pub(super) fn of(cluster: &Cluster) -> View {
         Some(reported) => (reported.reason, step(reported)),
         None => (cluster.phase(), unfollowed(cluster, power)),
     };
-    let (refused, passing) = denied(cluster, power);
+    let (refused, passing) = if judges { denied(cluster, power) } else { (None, None) };
     View {
         observed: Observed {
             power: observed(cluster, reported.as_ref()),

@@ -177,7 +177,7 @@ fn rules_of_kkp_refuse_or_wait() {
     let change = |change: Value| {
         let mut object = cluster(0);
         json_patch::merge(&mut object, &change);
-        let view = (KKP_CLUSTER.read)(&object).unwrap().view(&[]);
+        let view = (KKP_CLUSTER.read)(&object).unwrap().view(&["aws"]);
         (view.obstacles.refused, view.obstacles.not_asleep_before.map(|(_, why)| why), view.obstacles.waits)
     };
     let none = (None, None, None);

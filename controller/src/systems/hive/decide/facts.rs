@@ -156,6 +156,14 @@ pub fn resume_started(cluster: &ClusterDeployment) -> Option<Timestamp> {
     Some(ceased.map_or(began, |ceased| ceased.max(began)))
 }
 
+/// When the sleep in progress began, from the conditions: when R first pointed to H, and again when H turned False
+/// because another party started a machine.
+pub fn sleep_started(cluster: &ClusterDeployment) -> Option<Timestamp> {
+    let sleeps = cluster.reason(READY) == reason::STOPPING_OR_HIBERNATING;
+    let began = cluster.probed_at(READY).filter(|_| sleeps)?;
+    Some(cluster.changed_at(HIBERNATING).map_or(began, |ceased| ceased.max(began)))
+}
+
 /// Settings of the controller that decisions depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {

@@ -4,24 +4,20 @@ use std::time::Duration;
 
 use shared::cloud::Limits;
 use shared::duration;
-use shared::hive::conditions::{HIBERNATING, READY, reason};
+use shared::hive::conditions::{HIBERNATING, READY};
 
-use super::facts::{Facts, resume_started};
+use super::facts::{Facts, resume_started, sleep_started};
 use super::plan::{Notice, Plan, Recheck};
 
 /// How often an overdue transition is reconciled.
 const OVERDUE_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A sleep begins when R first points to H, and again when H turns False because another party started a machine. A
-/// cluster that sleeps is never overdue.
+/// A sleep that takes too long. A cluster that sleeps is never overdue.
 pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
-    let cluster = facts.cluster;
-    if cluster.is_true(HIBERNATING) {
+    if facts.cluster.is_true(HIBERNATING) {
         return plan;
     }
-    let began = cluster.probed_at(READY).filter(|_| cluster.reason(READY) == reason::STOPPING_OR_HIBERNATING);
-    let ceased = cluster.changed_at(HIBERNATING);
-    let since = began.map(|began| facts.age(ceased.map_or(began, |ceased| ceased.max(began))));
+    let since = sleep_started(facts.cluster).map(|then| facts.age(then));
     let limit = facts.settings.sleep_limit.max(platform(facts).sleep);
     overdue(plan, since, limit, "SleepTakesTooLong")
 }

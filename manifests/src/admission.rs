@@ -2,10 +2,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::Value;
-use shared::admission::cel::{self, INTO_SLEEP, POWER_STATE_CHANGES, annotation_changes, condition, list, not};
+use shared::admission::cel::{INTO_SLEEP, POWER_STATE_CHANGES, annotation_changes, condition, list, not};
 use shared::annotation::keys;
 
-use crate::entry::{ClientConfig, Entry, FAIL, IGNORE, configurations, entry, rule};
+use crate::entry::{ClientConfig, Entry, FAIL, IGNORE, configurations, entry, is_exempt, rule};
 use crate::names::NAMESPACE;
 use crate::{fdb, rollout};
 
@@ -28,7 +28,7 @@ pub(crate) fn validating() -> Vec<Entry> {
             "into-sleep.hibernate.sh",
             FAIL,
             vec![cluster_deployments()],
-            vec![condition("into-sleep", INTO_SLEEP), condition("not-exempt", not(&cel::is_exempt()))],
+            vec![condition("into-sleep", INTO_SLEEP), condition("not-exempt", not(&is_exempt()))],
         ),
         entry(
             "hive.hibernate.sh",
@@ -37,7 +37,7 @@ pub(crate) fn validating() -> Vec<Entry> {
             vec![
                 condition("judged-fields-change", judged_fields_change()),
                 // What the entry above takes is not asked twice.
-                condition("not-into-sleep-or-exempt", format!("{}\n|| {}", not(INTO_SLEEP), cel::is_exempt())),
+                condition("not-into-sleep-or-exempt", format!("{}\n|| {}", not(INTO_SLEEP), is_exempt())),
             ],
         ),
         rollout::validating(),

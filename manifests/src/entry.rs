@@ -3,6 +3,8 @@
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Value, json};
+use shared::admission::cel::list;
+use shared::hive::exempt;
 
 use crate::names::{NAMESPACE, WEBHOOK, cluster_wide};
 
@@ -112,4 +114,19 @@ fn configuration((kind, path): (&str, &str), metadata: &Value, client: &ClientCo
         "metadata": metadata,
         "webhooks": entries.iter().map(webhook).collect::<Vec<_>>(),
     })
+}
+
+/// The user is one of those who are never denied.
+pub(crate) fn is_exempt() -> String {
+    format!("{}\n|| {}", is_exempt_user(), is_exempt_member())
+}
+
+/// The user is a member of a group whose members are never denied.
+pub(crate) fn is_exempt_member() -> String {
+    format!("request.userInfo.?groups.orValue([]).exists(group, group in {})", list(exempt::GROUPS))
+}
+
+/// The user is our controller. Members of the groups write no Clusters of KKP and no claims of rollouts.
+pub(crate) fn is_exempt_user() -> String {
+    format!("request.userInfo.username in {}", list(exempt::USERS))
 }

@@ -9,11 +9,12 @@ use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 use serde_json::Value;
 use shared::admission::UNREADABLE;
 use shared::admission::bounded::MAX_TEXT_BYTES;
-use shared::admission::cel::{INTO_SLEEP, annotation_changes, condition, is_exempt_member, is_exempt_user, list, not};
+use shared::admission::cel::{INTO_SLEEP, annotation_changes, condition, list, not};
 use shared::admission::policy::{Deny, forbid, variable, writes};
 use shared::annotation::keys;
 
 use crate::confine::objects;
+use crate::entry::{is_exempt_member, is_exempt_user};
 use crate::names::WEBHOOK;
 
 /// Name of the policy and of its binding.

@@ -11,6 +11,7 @@ use shared::admission::{
     UnreadFields, User, read, shortened,
 };
 use shared::fdb::admission as fdb;
+use shared::hive::admission as hive;
 use shared::kkp::admission as kkp;
 use shared::text::{sanitize, sanitize_to};
 
@@ -34,6 +35,12 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// What is known of the hub's `FoundationDBClusters`.
     pub fdb: &'a Clusters,
+}
+
+/// Settings without flags.
+pub fn default_settings() -> Settings {
+    let deleters = kkp::DELETERS.iter().copied().map(str::to_owned).collect();
+    Settings { deleters, ..hive::default_settings() }
 }
 
 /// The answer to a request.

@@ -100,17 +100,12 @@ impl Args {
     }
 }
 
-/// Settings without flags.
-pub fn default_settings() -> Settings {
-    let deleters = kkp::DELETERS.iter().copied().map(str::to_owned).collect();
-    Settings { deleters, ..hive::default_settings() }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
     use super::*;
+    use crate::answer::default_settings;
 
     #[test]
     fn the_flags_are_sound_and_their_defaults_are_the_rules_defaults() {

@@ -24,8 +24,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::{Answer, Context};
-use crate::args::default_settings;
+use crate::answer::{Answer, Context, default_settings};
 use crate::fdb::Clusters;
 use crate::limiter::{MAX_BODY_BYTES, Overloaded, Permit, RequestLimiter, SMALL_BODY_BYTES, time_for};
 use crate::metrics::{Answered, Denied, Metrics, Rejected};

@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde_saphyr::Error;
 use serde_saphyr::budget::BudgetBreach;
 
-use super::connection::first_line;
+use super::errors::first_line;
 
 /// Bytes of a kubeconfig. An installer's has 10 KiB.
 const MOST: usize = 64 << 10;

@@ -2,14 +2,14 @@
 //! and none of those writes may wait for us.
 
 use serde_json::Value;
-use shared::admission::cel::{annotation_changes, condition, is_exempt_user, list, not};
+use shared::admission::cel::{annotation_changes, condition, list, not};
 use shared::annotation::keys as common;
 use shared::kkp::admission::{ANNOTATIONS, HIBERNATING};
 use shared::kkp::api::NAMESPACE_PREFIX;
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 
-use crate::entry::{ClientConfig, Entry, FAIL, IGNORE, configurations, entry, rule};
+use crate::entry::{ClientConfig, Entry, FAIL, IGNORE, configurations, entry, is_exempt_user, rule};
 use crate::{admission, fdb};
 
 /// The webhook configurations of the default installation with the entries for KKP.

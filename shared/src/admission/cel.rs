@@ -5,8 +5,6 @@
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
-use crate::hive::exempt;
-
 /// The write makes the cluster want to sleep, and it did not before.
 pub const INTO_SLEEP: &str = "object.?spec.?powerState.orValue('') == 'Hibernating'
 && (oldObject == null || oldObject.?spec.?powerState.orValue('') != 'Hibernating')";
@@ -24,21 +22,6 @@ pub fn annotation_changes(key: &str) -> String {
         "object.metadata.?annotations[?'{key}']
 != (oldObject == null ? optional.none() : oldObject.metadata.?annotations[?'{key}'])"
     )
-}
-
-/// The user is one of those who are never denied.
-pub fn is_exempt() -> String {
-    format!("{}\n|| {}", is_exempt_user(), is_exempt_member())
-}
-
-/// The user is a member of a group whose members are never denied.
-pub fn is_exempt_member() -> String {
-    format!("request.userInfo.?groups.orValue([]).exists(group, group in {})", list(exempt::GROUPS))
-}
-
-/// The user is our controller. Members of the groups write no Clusters of KKP and no claims of rollouts.
-pub fn is_exempt_user() -> String {
-    format!("request.userInfo.username in {}", list(exempt::USERS))
 }
 
 /// A list of texts as CEL writes it. None of ours holds a quote or a backslash.

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::checks::{Checks, Identity, Verdict};
-use super::fleet::Item;
+use super::fleet::{Item, MAX_REASON};
 use super::{Observation, Rollouts, TargetState};
 use crate::runtime::hub::key_of;
 use crate::runtime::{Class, ReconcileError, System, WriteError, clock};
@@ -31,8 +31,6 @@ const STARTS: usize = 128;
 const PATIENCE: Duration = Duration::from_mins(1);
 /// What is marked while the spoke of a target is checked.
 const CHECK: &str = "rollout-check";
-/// Longest reason of a deferral in characters.
-pub(super) const MAX_REASON: usize = 200;
 
 /// What came of one action.
 enum Outcome {

@@ -18,12 +18,14 @@ use shared::target::{TargetKind, View};
 use shared::text::sanitize_to;
 use tokio::sync::Notify;
 
-use super::act::MAX_REASON;
 use super::checks::{Identity, Verdict};
 use crate::cloud_registry::PLATFORMS;
 use crate::runtime::hub::{full_name, key_of, version};
 use crate::runtime::{Follower, Guarded, Hub, Key, Object, WriteError};
 use crate::spoke::Network;
+
+/// Longest reason of a deferral in characters.
+pub(super) const MAX_REASON: usize = 200;
 
 /// What the controller knows of a kind of target besides its row.
 pub trait Member: Object + Lifecycle {

@@ -6,10 +6,9 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::rules::binds_groups;
 use crate::admission::bounded::{members, short, short_if_any};
-use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, few, from_map};
-use crate::annotation::format;
+use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, annotation_field, few, from_map};
+use crate::annotation::{format, keys};
 use crate::power::Power;
 
 /// What the rules read of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
@@ -147,8 +146,9 @@ impl Object for Cluster {
         change.wakes()
     }
 
+    /// The claim of a rollout is written by users on the list alone (V10).
     fn exempts(denial: &Denial) -> Exempts {
-        if binds_groups(denial) { Exempts::Users } else { Exempts::UsersAndGroups }
+        if denial.field == annotation_field(keys::ROLLOUT) { Exempts::Users } else { Exempts::UsersAndGroups }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use super::cluster::Cluster;
-use crate::admission::{Change, Denial, Fault, Rule, Verdict, annotation_field, form, protection, stamp};
+use crate::admission::{Change, Fault, Rule, Verdict, form, protection, stamp};
 use crate::annotation::keys;
 use crate::duration;
 use crate::hive::api::{POWERSTATE_PAUSE, RECONCILE_PAUSE, go_bool};
@@ -149,9 +149,4 @@ fn hibernate_after(change: &Change<'_, Cluster>) -> Verdict {
         )),
         _ => Verdict::Allow,
     }
-}
-
-/// Whether a denial holds for members of exempt groups, too: that of the claim of a rollout (V10).
-pub(super) fn binds_groups(denial: &Denial) -> bool {
-    denial.field == annotation_field(keys::ROLLOUT)
 }

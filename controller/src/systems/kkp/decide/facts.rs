@@ -11,11 +11,9 @@ use shared::kkp::api::{Cluster, Request};
 use shared::kkp::keys;
 use shared::kkp::phase::Limits;
 use shared::kkp::record::{Machines, Numbers, Record, is_paused_by_us};
-use shared::power::Power;
 use shared::record::RecordError;
 
 use super::control_plane::Replicas;
-use super::intent::effective;
 
 /// Everything that is known of a cluster.
 #[derive(Clone, Debug)]
@@ -59,11 +57,6 @@ impl<'a> Facts<'a> {
     /// Whether another client has paused the cluster. An `EtcdRestore` ends its pause by itself.
     pub(super) fn is_paused_by_others(&self) -> bool {
         self.cluster.spec.pause && !self.is_paused_by_us() && !self.is_restored()
-    }
-
-    /// [`effective`] for this record.
-    pub(super) fn desired(&self, record: Option<&Record>) -> Power {
-        effective(self.cluster, record, self.request, self.now)
     }
 
     /// [`kept_awake`] now.

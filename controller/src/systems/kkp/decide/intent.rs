@@ -9,6 +9,13 @@ use shared::power::Power;
 
 use super::facts::{Facts, kept_awake};
 
+impl Facts<'_> {
+    /// [`effective`] for this record.
+    pub(super) fn desired(&self, record: Option<&Record>) -> Power {
+        effective(self.cluster, record, self.request, self.now)
+    }
+}
+
 /// The state that is reconciled: as requested, but for a cluster that is kept awake. What a sleep of that has begun is
 /// undone; one that sleeps already stays asleep.
 pub fn effective(cluster: &Cluster, record: Option<&Record>, request: Request, now: Timestamp) -> Power {

@@ -181,9 +181,11 @@ impl<K: Member> Fleet for Watched<K> {
         for object in &objects {
             let key = key_of(&**object);
             let kept = known.items.remove(&key).filter(|item| {
-                // What was written here is newer until the watch has caught up.
+                // What was written here is newer until the watch has caught up. Then the watch's object takes its place:
+                // two of each would double the memory of a fleet.
+                let is_of_watch = std::ptr::addr_eq(Arc::as_ptr(&item.object), Arc::as_ptr(object));
                 let is_same = object.meta().uid.as_deref().unwrap_or_default() == item.uid;
-                is_same && item.version.is_some() && item.version >= version(&**object)
+                is_of_watch || is_same && item.version > version(&**object)
             });
             items.extend(kept.or_else(|| Item::of(object)).map(|item| (key, item)));
         }
@@ -208,5 +210,43 @@ impl<K: Member> Follower<K> for Watched<K> {
 
     fn changed(&self, _: &Key) {
         self.changes.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DeserializeGuard;
+    use kube::runtime::{reflector, watcher};
+    use serde_json::json;
+    use shared::hive::api::ClusterDeployment;
+
+    use super::*;
+
+    fn object(version: &str) -> Guarded<ClusterDeployment> {
+        let cluster = json!({
+            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+            "metadata": { "namespace": "ns", "name": "demo", "uid": "u", "resourceVersion": version },
+            "spec": { "baseDomain": "test", "clusterName": "demo", "platform": {} },
+        });
+        DeserializeGuard(Ok(serde_json::from_value(cluster).unwrap()))
+    }
+
+    /// A rollout over ten thousand targets must not keep ten thousand objects of its own.
+    #[test]
+    fn what_was_written_is_kept_until_the_watch_has_it() {
+        let (objects, mut writer) = reflector::store::<Guarded<ClusterDeployment>>();
+        for event in [watcher::Event::Init, watcher::Event::InitApply(object("1")), watcher::Event::InitDone] {
+            writer.apply_watcher_event(&event);
+        }
+        let fleet = Watched::<ClusterDeployment>::default();
+        fleet.listed(&objects);
+        let only = || fleet.items().unwrap().remove(0);
+        let is_of_watch = |item: &Item| std::ptr::addr_eq(Arc::as_ptr(&item.object), Arc::as_ptr(&objects.state()[0]));
+        let first = only();
+        assert!(is_of_watch(&first) && Arc::ptr_eq(&first, &only()), "read once for each version");
+        fleet.keep(Item::of(&Arc::new(object("2"))).unwrap());
+        assert_eq!((only().version, is_of_watch(&only())), (Some(2), false), "newer than the watch");
+        writer.apply_watcher_event(&watcher::Event::Apply(object("2")));
+        assert_eq!((only().version, is_of_watch(&only())), (Some(2), true), "the watch has caught up");
     }
 }

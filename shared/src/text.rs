@@ -29,6 +29,11 @@ pub fn sanitize_chain(error: &(dyn Error + '_)) -> String {
     sanitize(&Chain(error))
 }
 
+/// The first line of an error, which may quote text from outside, sanitized.
+pub fn first_line(error: &(impl fmt::Display + ?Sized)) -> String {
+    sanitize(error.to_string().lines().next().unwrap_or_default())
+}
+
 /// A word of a command that a person pastes into a shell: sanitized, and quoted where a shell would read more than a
 /// word.
 pub fn quoted(word: &str) -> String {
@@ -60,8 +65,8 @@ pub fn list(names: impl IntoIterator<Item: fmt::Display>) -> String {
 }
 
 /// `1 instance`, `6 instances`.
-pub fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+pub fn count<N: Copy + fmt::Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
+    format!("{number} {what}{}", if number == N::from(1) { "" } else { "s" })
 }
 
 /// `and 4 more`; none of none.

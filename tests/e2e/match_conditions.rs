@@ -13,7 +13,7 @@ use serde_json::Value;
 use testbed::options::Options;
 use testbed::{World, apply, eventually};
 
-const NOBODY: &str = "https://127.0.0.1:1";
+const UNREACHABLE: &str = "https://127.0.0.1:1";
 
 /// What became of a write.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ async fn send(clients: &Clients, write: &Write) -> Result<Fate> {
 
 /// Both configurations, with the entries for KKP among them.
 fn configurations() -> Vec<Value> {
-    manifests::kkp::webhook_configurations(&manifests::ClientConfig::Url(NOBODY.to_owned()))
+    manifests::kkp::webhook_configurations(&manifests::ClientConfig::Url(UNREACHABLE.to_owned()))
 }
 
 /// The names of all entries.

@@ -9,8 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_saphyr::Error;
 use serde_saphyr::budget::BudgetBreach;
-
-use super::errors::first_line;
+use shared::text::first_line;
 
 /// Bytes of a kubeconfig. An installer's has 10 KiB.
 const MOST: usize = 64 << 10;

@@ -14,12 +14,11 @@ use kube::client::{Body, ConfigExt};
 use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 use shared::spoke::SpokeError;
-use shared::text::sanitize;
+use shared::text::{first_line, sanitize};
 use tokio::time::Instant;
 use tower::{BoxError, ServiceBuilder};
 
 use super::dial::{Dialer, Resolved};
-use super::errors::first_line;
 use super::reader::{SpokeClient, Whose};
 use super::{Network, Route, config};
 use crate::runtime::{hash, slot};
@@ -33,11 +32,11 @@ const READ_BUFFER: usize = 64 << 10;
 /// Connections to a spoke that are kept for the next requests.
 const MAX_IDLE: usize = 4;
 
-/// What is said of an endpoint that cannot be reached before it has proven to be the one of its kubeconfig: a tenant
-/// could otherwise learn which ports are open behind the controller.
+/// Error for an endpoint that is unreachable and has never proven its identity: a more exact one would let a tenant scan
+/// ports behind the controller.
 const UNPROVEN: &str = "no connection with this kubeconfig has succeeded yet";
 
-/// When that is said: a refused connection fails sooner than one that nobody answers, of which [`CONNECT`] is the end.
+/// Delay of that error, longer than [`CONNECT`]: a refused connection and a timeout take the same time.
 const UNPROVEN_AFTER: Duration = Duration::from_millis(3_200);
 
 /// A client of a spoke for the kubeconfig, if it is of a form that is accepted, by the way that is given. No request is
@@ -171,10 +170,30 @@ impl Endpoint {
     }
 }
 
+/// What an error of the spoke's API server means.
+pub fn failure(error: &kube::Error) -> SpokeError {
+    match error {
+        kube::Error::Api(status) => {
+            let detail = sanitize(&status.message);
+            SpokeError::Failed(format!("the cluster's API server answered {}: {detail}", status.code))
+        }
+        other => SpokeError::Unreachable(format!("the cluster's API server cannot be reached: {}", innermost(other))),
+    }
+}
+
+/// The last error of the chain: `connection refused` says more than `client error (Connect)`.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    first_line(innermost)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spoke::{Threads, failure};
+    use crate::spoke::Threads;
 
     fn whose() -> Whose {
         Whose::new("tenant", "spoke")

@@ -8,7 +8,6 @@ mod config;
 mod connection;
 pub mod csr;
 mod dial;
-mod errors;
 pub mod kubeconfig;
 pub mod reader;
 mod route;
@@ -23,9 +22,8 @@ use shared::spoke::Upgrade;
 use shared::spoke::kinds::{ClusterVersion, OperatorCondition};
 use shared::text::sanitize;
 
-pub use self::connection::client;
+pub use self::connection::{client, failure};
 pub use self::dial::Dialer;
-pub use self::errors::failure;
 use self::reader::{Memory, SpokeClient, is_not_there};
 pub use self::route::Route;
 pub use self::threads::Threads;

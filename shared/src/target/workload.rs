@@ -11,7 +11,7 @@ use super::view::{Observed, View};
 use crate::annotation::{annotation, keys};
 use crate::managed_fields::{self, entries, manager};
 use crate::power::Power;
-use crate::text::sanitize_to;
+use crate::text::{count, sanitize_to};
 use crate::workload::ownership;
 use crate::workload::replicas::{self, ReplicasError, Step};
 
@@ -103,16 +103,17 @@ impl Lifecycle for Workload<'_> {
             Ok(Step::Unchanged) => return Ok(Change::None { message: "unchanged".to_owned(), follows: true }),
             Ok(Step::Sleep { replicas, patch }) => {
                 let dropped = dropped(object).filter(|_| recorded(object) != Some(Ok(replicas)));
-                (patch, format!("hibernated ({} recorded){}", count(replicas), dropped.unwrap_or_default()))
+                (patch, format!("hibernated ({} recorded){}", count(replicas, "replica"), dropped.unwrap_or_default()))
             }
             Ok(Step::Wake { replicas, patch }) => {
                 let stale = ownership::stale_record(object, keys::REPLICAS, ownership::REPLICAS)
                     .map(|by| format!("; {by}, scaled by others since"));
-                (patch, format!("resumed ({}{})", count(replicas), stale.unwrap_or_default()))
+                (patch, format!("resumed ({}{})", count(replicas, "replica"), stale.unwrap_or_default()))
             }
-            Ok(Step::Forget { replicas, patch }) => {
-                (patch, format!("already awake ({}){}", count(replicas), dropped(object).unwrap_or_default()))
-            }
+            Ok(Step::Forget { replicas, patch }) => (
+                patch,
+                format!("already awake ({}){}", count(replicas, "replica"), dropped(object).unwrap_or_default()),
+            ),
         };
         Ok(Change::Patch { patch, message, warnings: Vec::new() })
     }
@@ -153,14 +154,6 @@ fn number(object: &Value, path: &str) -> u64 {
     object.pointer(path).and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// `1 replica`, `3 replicas`.
-fn count(replicas: u32) -> String {
-    match replicas {
-        1 => "1 replica".to_owned(),
-        _ => format!("{replicas} replicas"),
-    }
-}
-
 /// The count that is recorded, if there is a record.
 fn recorded(object: &Value) -> Option<Result<u32, ReplicasError>> {
     annotation(object, keys::REPLICAS).map(replicas::count)
@@ -169,7 +162,7 @@ fn recorded(object: &Value) -> Option<Result<u32, ReplicasError>> {
 /// What a message says of a record that is removed or overwritten.
 fn dropped(object: &Value) -> Option<String> {
     Some(match recorded(object)? {
-        Ok(replicas) => format!(", stale record of {} removed", count(replicas)),
+        Ok(replicas) => format!(", stale record of {} removed", count(replicas, "replica")),
         Err(_) => format!(", malformed record {:?} removed", sanitize_to(annotation(object, keys::REPLICAS)?, 32)),
     })
 }

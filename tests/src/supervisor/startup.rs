@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use futures::future::{try_join, try_join_all};
 use serde_json::Value;
+use shared::text::count;
 use tokio::sync::watch;
 
 use super::children::Children;
@@ -139,7 +140,7 @@ async fn people_it(world: &Arc<World>, progress: &Progress<'_>) -> Result<()> {
     if world.options.clusters > 0 {
         progress.done(&format!(
             "{} of {} instances each",
-            plural(world.options.clusters, "cluster"),
+            count(world.options.clusters, "cluster"),
             world.options.instances
         ));
     }
@@ -150,10 +151,6 @@ async fn people_it(world: &Arc<World>, progress: &Progress<'_>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn plural(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 struct Servers {

@@ -10,7 +10,7 @@ use shared::power::Power;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::MAX_CONCURRENCY;
 use shared::target::{Briefing, Intent, Kinds, POWER_ROLLOUT, TargetKind, is_protected};
-use shared::text::{and_more, name_some};
+use shared::text::{and_more, count, name_some};
 
 use super::canary::{self, CanaryGroup, name_of, place};
 use super::draft::{self, Request};
@@ -118,9 +118,10 @@ fn sum(answers: &[Option<Briefing>]) -> Vec<String> {
     let refused = answered.iter().filter(|briefing| !briefing.refusals(false).is_empty()).count();
     let total = Briefing::sum(answered.iter().copied());
     [
-        (!total.is_empty()).then(|| format!("  in all, by the preflights of {}: {total}", counted(answered.len()))),
-        (refused > 0).then(|| format!("  refused by the preflight: {}", counted(refused))),
-        (silent > 0).then(|| format!("  without an answer to the preflight: {}", counted(silent))),
+        (!total.is_empty())
+            .then(|| format!("  in all, by the preflights of {}: {total}", count(answered.len(), "target"))),
+        (refused > 0).then(|| format!("  refused by the preflight: {}", count(refused, "target"))),
+        (silent > 0).then(|| format!("  without an answer to the preflight: {}", count(silent, "target"))),
     ]
     .into_iter()
     .flatten()
@@ -247,7 +248,7 @@ fn summary(action: Power, rollout: &PowerRollout, found: &[Target], groups: &[Ca
     let paused = if spec.paused { ", created paused" } else { "" };
     let mut lines = vec![format!(
         "{verb} {} as rollout {}, up to {at_once} at a time, starting {from}until {}{paused}",
-        counted(found.len()),
+        count(found.len(), "target"),
         rollout.metadata.name.as_deref().unwrap_or_default(),
         format::seconds(spec.not_after.0),
     )];
@@ -260,10 +261,6 @@ fn summary(action: Power, rollout: &PowerRollout, found: &[Target], groups: &[Ca
         lines.push(format!("  then the remaining {}", found.len() - canaries));
     }
     lines
-}
-
-fn counted(targets: usize) -> String {
-    if targets == 1 { "1 target".to_owned() } else { format!("{targets} targets") }
 }
 
 /// The question, with the first targets.

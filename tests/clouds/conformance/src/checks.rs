@@ -46,11 +46,11 @@ pub async fn finds_the_machines_of_its_cluster_and_no_others(bench: &impl Bench)
 
 /// Nothing found is an empty list; that this is an error is decided elsewhere.
 pub async fn finds_nothing_of_a_cluster_that_does_not_exist(bench: &impl Bench) {
-    let mut nobody = bench.cluster("demo", 1);
-    "nobody".clone_into(&mut nobody.cluster.infra_id);
-    "nobody".clone_into(&mut nobody.cluster.name);
-    nobody.ledger = Arc::new(crate::NoLedger);
-    let found = inventory(&*driver(bench), &nobody).await.expect("the cloud answers");
+    let mut missing = bench.cluster("demo", 1);
+    "missing".clone_into(&mut missing.cluster.infra_id);
+    "missing".clone_into(&mut missing.cluster.name);
+    missing.ledger = Arc::new(crate::NoLedger);
+    let found = inventory(&*driver(bench), &missing).await.expect("the cloud answers");
     assert_eq!(found.instances, [], "and not what others have");
 }
 

@@ -3,7 +3,7 @@
 #   unit     needs no world
 #   doc      examples in the documentation
 #   fuzz     what reads untrusted input, each target for FUZZ_SECONDS
-#   e2e      our programs on the test world: side by side first, then the modules named `alone`, four at a time
+#   e2e      our programs on the test world: side by side first, then the modules named `alone`, five at a time
 #   testbed  the test world itself
 # `run.sh again SUITE NAME...` runs tests by their full names, one by one.
 # `make` calls it: it sets CARGO_FLAGS, and THREADS, how many end-to-end tests run side by side. What the tests say is kept, with the
@@ -78,10 +78,10 @@ for suite in "${suites[@]}"; do
         e2e | testbed)
             run "$suite, side by side" --test "$suite" -- --test-threads "$THREADS" --skip alone:: "$@"
             if [ $# -eq 0 ]; then
-                run "$suite, alone" --test "$suite" -- --test-threads 4 alone::
+                run "$suite, alone" --test "$suite" -- --test-threads 5 alone::
             else
                 mapfile -t names < <(alone "$suite" "$@")
-                [ ${#names[@]} -eq 0 ] || run "$suite, alone" --test "$suite" -- --test-threads 4 --exact "${names[@]}"
+                [ ${#names[@]} -eq 0 ] || run "$suite, alone" --test "$suite" -- --test-threads 5 --exact "${names[@]}"
             fi
             ;;
         *) echo "run.sh: no suite $suite" >&2; exit 2 ;;

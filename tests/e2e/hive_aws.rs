@@ -303,7 +303,7 @@ mod alone {
 
     #[tokio::test]
     async fn clusters_of_an_account_share_calls_and_nobody_gets_anothers_machines() -> Result<()> {
-        const COUNT: usize = 24;
+        const COUNT: usize = 16;
         let world = World::shared().await?;
         let clusters = neighbours(&world, "eu-central-1", COUNT, 2).await?;
         for (wanted, action) in [("Hibernating", "StopInstances"), ("Running", "StartInstances")] {

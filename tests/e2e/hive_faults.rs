@@ -277,23 +277,6 @@ mod alone {
         subject.remove().await
     }
 
-    /// For longer than `--renew-deadline`, after which a controller must renew its Lease before it acts. There is no
-    /// other replica.
-    #[tokio::test]
-    async fn the_controller_is_suspended() -> Result<()> {
-        let world = world().await?;
-        let subject = Subject::new(world.clone(), "dozing").await?;
-        for asleep in [true, false] {
-            let turn = subject.turn(asleep).await?;
-            subject.noted(&turn).await?;
-            world.signal("controller", "freeze").await?;
-            tokio::time::sleep(RENEW_DEADLINE + Duration::from_secs(1)).await;
-            world.signal("controller", "thaw").await?;
-            subject.arrive(&turn, SOON, &USUAL).await?;
-        }
-        subject.remove().await
-    }
-
     /// A fault does not meet a watch that is open already, so the controller opens it anew.
     async fn break_watch(subject: &Subject, effect: Effect) -> Result<String> {
         let rule = subject.break_hub(Rule::new(effect).path(WATCH).query("watch=true")).await?;

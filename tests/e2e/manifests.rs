@@ -2,6 +2,7 @@
 //! with exactly the rights that each process needs.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -322,9 +323,12 @@ async fn each_overlay_adds_its_part_and_no_more() -> Result<()> {
     remove(world, "overlays/policy-only").await?;
     of_replicas_and_platforms(world).await.context("overlays webhook-only and cut-over")?;
     remove(world, ".").await?;
+    let base = apply(world, ".", &[]).await?;
+    assert!(!base.iter().any(|line| line.contains("kkp")), "{base:#?}");
+    let of_base = entries(world).await?;
     of_secrets_per_namespace(world).await.context("overlay secrets-per-namespace")?;
     remove(world, "overlays/secrets-per-namespace").await?;
-    of_kkp(world).await.context("overlay kkp")?;
+    of_kkp(world, &of_base).await.context("overlay kkp")?;
     remove(world, "overlays/kkp").await?;
     of_labeled_databases(world).await.context("overlay labeled-databases")
 }
@@ -346,8 +350,16 @@ async fn of_replicas_and_platforms(world: &World) -> Result<()> {
     Ok(())
 }
 
+/// Names of the entries of both webhook configurations.
+async fn entries(world: &World) -> Result<BTreeSet<String>> {
+    let line = ["get", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "-o", "json"];
+    let list = world.kubectl(&line).await?.json()?;
+    let entries = list["items"].as_array().into_iter().flatten().filter_map(|item| item["webhooks"].as_array());
+    Ok(entries.flatten().map(|entry| entry["name"].as_str().unwrap_or_default().to_owned()).collect())
+}
+
+/// On a hub that has the base.
 async fn of_secrets_per_namespace(world: &World) -> Result<()> {
-    apply(world, ".", &[]).await?;
     world.kubectl(&["create", "namespace", "clusters"]).await?.ok()?;
     let reads = |namespace| secret(namespace, "aws");
     assert!(reads("elsewhere").granted(world).await?, "the base gives it everywhere");
@@ -373,33 +385,20 @@ async fn of_secrets_per_namespace(world: &World) -> Result<()> {
 }
 
 /// A seed: the base with the entries, the flag and the rights for KKP, and without the right to read every Secret.
-async fn of_kkp(world: &World) -> Result<()> {
-    let entries = async || {
-        let line = ["get", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "-o", "json"];
-        let list = world.kubectl(&line).await?.json()?;
-        let entries = list["items"].as_array().into_iter().flatten().filter_map(|item| item["webhooks"].as_array());
-        let names = entries.flatten().map(|entry| entry["name"].as_str().unwrap_or_default().to_owned());
-        anyhow::Ok(names.collect::<std::collections::BTreeSet<_>>())
-    };
-    let base = apply(world, ".", &[]).await?;
-    assert!(!base.iter().any(|line| line.contains("kkp")), "{base:#?}");
-    let before = entries().await?;
+async fn of_kkp(world: &World, before: &BTreeSet<String>) -> Result<()> {
     assert!(!before.iter().any(|name| name.starts_with("kkp")), "{before:?}");
-    remove(world, ".").await?;
-
     apply(world, "overlays/kkp", &[]).await?;
     assert_unchanged(&apply(world, "overlays/kkp", &[]).await?);
     // Nothing of FoundationDB is in it.
     let databases = ["suspend.hibernate.sh", "fdb.hibernate.sh"];
-    let expected: std::collections::BTreeSet<String> =
-        ["into-sleep", "active-restore", "delete", "stamp", "stamp-record"]
-            .iter()
-            .map(|name| format!("kkp-{name}.hibernate.sh"))
-            .chain(["kkp.hibernate.sh".to_owned()])
-            .chain(before.iter().filter(|name| !databases.contains(&name.as_str())).cloned())
-            .collect();
+    let expected: BTreeSet<String> = ["into-sleep", "active-restore", "delete", "stamp", "stamp-record"]
+        .iter()
+        .map(|name| format!("kkp-{name}.hibernate.sh"))
+        .chain(["kkp.hibernate.sh".to_owned()])
+        .chain(before.iter().filter(|name| !databases.contains(&name.as_str())).cloned())
+        .collect();
     assert_eq!(before.len() + 6 - databases.len(), expected.len(), "{before:?}");
-    assert_eq!(entries().await?, expected);
+    assert_eq!(entries(world).await?, expected);
     let output = "jsonpath={.spec.template.spec.containers[0].args}";
     let args = world.kubectl(&["get", "deployment", CONTROLLER, "-n", NAMESPACE, "-o", output]).await?.ok()?;
     assert!(args.contains("--kkp") && args.contains("--namespace=$(POD_NAMESPACE)"), "{args}");

@@ -63,7 +63,7 @@ async fn pass(world: &World, fleet: &Fleet<'_>, sleeps: bool, first: usize) -> R
             break;
         }
         ensure!(begun.elapsed() < 3 * SOON, "{action} from {first}: not over after {writes} writes");
-        tokio::time::sleep(APART / 10).await;
+        tokio::time::sleep(APART / 4).await;
     }
     fleet.each_was_started_once(call).await.with_context(|| format!("{action} from {first}: faults after {met:?}"))?;
     eprintln!("{action} from {first}: {:?}, faults after {met:?}", begun.elapsed());

@@ -171,11 +171,11 @@ impl Timings {
             ec2_terminate: Delay::millis(500),
             boot_delay: Delay::millis(500),
             node_ready_delay: Delay::millis(500),
-            lease_period: Delay::secs(2),
+            lease_period: Delay::secs(4),
             status_period: Delay::secs(5),
             operator_lag: Delay::millis(200),
             operator_settle: Delay::secs(1),
-            operator_lease_period: Delay::secs(2),
+            operator_lease_period: Delay::secs(5),
             cluster_operator_pause: Delay::secs(1),
         }
     }

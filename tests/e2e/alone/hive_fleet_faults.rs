@@ -123,7 +123,7 @@ fn about_as_fast(with: Duration, without: Duration, calls: usize, what: &str) ->
 
 #[tokio::test]
 async fn a_few_that_refuse_hold_nobody_up() -> Result<()> {
-    refuse(40, 6).await
+    refuse(20, 3).await
 }
 
 #[tokio::test]

@@ -218,7 +218,7 @@ fn poll(ec2: Ec2, mut running: watch::Receiver<bool>) -> watch::Receiver<Arc<Sna
                 Ok(snapshot) => drop(sender.send_replace(Arc::new(snapshot))),
                 Err(error) => tracing::warn!("{error:#}"),
             }
-            let pause = if sender.borrow().instances.is_empty() { 1000 } else { 200 };
+            let pause = if sender.borrow().instances.is_empty() { 1000 } else { 300 };
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
     });

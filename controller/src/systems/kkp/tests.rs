@@ -171,8 +171,8 @@ async fn five_of_a_hundred_wake_at_once_and_every_one_in_its_turn() {
         hub.edit(&cluster(number), |object| object["metadata"]["annotations"][keys::POWER_STATE] = json!("Running"));
     }
     let mut most = 0;
-    for _ in 0..2_000 {
-        sleep(Duration::from_secs(3)).await;
+    for _ in 0..1_200 {
+        sleep(Duration::from_secs(5)).await;
         (0..ALL).for_each(|number| kkp(&hub, number));
         let now = clock::now();
         let phases: Vec<_> = (0..ALL).map(|number| phase(&hub, number)).collect();

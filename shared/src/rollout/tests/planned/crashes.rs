@@ -1,7 +1,7 @@
 //! Whatever the targets do, and wherever a controller ends between two writes: the next one plans from what was
 //! written. No target starts twice, the window holds, the canary goes first, and every rollout ends.
 
-use proptest::prelude::{Just, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::prelude::{Just, ProptestConfig, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy as Generator;
 use proptest::test_runner::TestCaseError;
 
@@ -136,6 +136,9 @@ impl Run {
 }
 
 proptest! {
+    // Each case is a whole rollout.
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn wherever_it_ends_between_two_writes_no_target_starts_twice_and_all_end(case in case()) {
         let mut run = Run::new(&case);

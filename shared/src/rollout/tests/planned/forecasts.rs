@@ -40,6 +40,9 @@ fn lived(hub: &mut Hub) -> (Vec<String>, u64) {
         }
         running.extend(names.iter().map(|name| (second + TYPICAL, name.clone())));
         started.extend(names);
+        if hub.phase().is_over() {
+            break;
+        }
         hub.jump(1);
     }
     (started, u64::try_from(last).unwrap())

@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod annotation;
+pub mod cgu;
 pub mod cloud;
 pub mod duration;
 pub mod fdb;

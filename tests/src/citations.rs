@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A word in the path of a file that names no page, and the page of its citations.
-const PAGES: [(&str, &str); 4] = [("kkp", "kkp"), ("fdb", "fdb"), ("rollout", "rollouts"), ("hive", "hive")];
+const PAGES: [(&str, &str); 5] =
+    [("cgu", "talm"), ("kkp", "kkp"), ("fdb", "fdb"), ("rollout", "rollouts"), ("hive", "hive")];
 const WORDS: [(&str, Kind); 4] =
     [("row ", Kind::Row), ("rows ", Kind::Row), ("section ", Kind::Section), ("sections ", Kind::Section)];
 const SEPARATORS: [&str; 4] = [", ", " and ", " or ", " to "];
@@ -198,7 +199,7 @@ fn an_invented_citation_is_found() {
         ("a/b.rs", "// row 5", "a/b.rs:1: Row 5 is not in (no page)"),
         ("a/b.rs", "// docs/reference/kkp.md\n// row 5", ""),
         ("a/kkp/b.rs", "// row 8\n// row 8 of docs/reference/hive.md\n// row 8", "a/kkp/b.rs:1: Row 8 is not in kkp"),
-        ("a/kkp/b.rs", "// reference/talm.md", "a/kkp/b.rs:1: there is no docs/reference/talm.md"),
+        ("a/kkp/b.rs", "// reference/none.md", "a/kkp/b.rs:1: there is no docs/reference/none.md"),
     ] {
         assert_eq!(unresolved(path, text, &pages, &ours).join("\n"), expected, "{text}");
     }

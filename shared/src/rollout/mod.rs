@@ -21,7 +21,6 @@ mod target;
 #[cfg(test)]
 mod tests;
 pub mod timeline;
-pub mod upgrades;
 mod window;
 
 use jiff::Timestamp;

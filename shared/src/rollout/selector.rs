@@ -60,7 +60,7 @@ pub fn parse(text: &str) -> Result<LabelSelector, SelectorError> {
 /// # Errors
 /// When it cannot be understood. `In` and `NotIn` without values are refused, as Kubernetes does: `NotIn` would select
 /// everything.
-pub(super) fn compile(selector: &LabelSelector) -> Result<Selector, String> {
+pub(crate) fn compile(selector: &LabelSelector) -> Result<Selector, String> {
     let is_void = |one: &&LabelSelectorRequirement| {
         matches!(one.operator.as_str(), "In" | "NotIn") && one.values.as_ref().is_none_or(Vec::is_empty)
     };

@@ -18,9 +18,9 @@ use futures::future::join;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::Value;
+use shared::cgu::upgrades::{CLUSTER_GROUP_UPGRADE, upgrading};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::preflight::objects;
-use shared::rollout::upgrades::{CLUSTER_GROUP_UPGRADE, upgrading};
 use shared::target::{Kind, Kinds};
 
 use self::outlook::Outlook;

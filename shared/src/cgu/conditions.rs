@@ -1,0 +1,62 @@
+//! TALM's conditions (section 1.3), in TALM's order.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// Whether the clusters could be selected.
+pub const CLUSTERS_SELECTED: &str = "ClustersSelected";
+/// Whether the policies can be enforced.
+pub const VALIDATED: &str = "Validated";
+/// Whether it is under way.
+pub const PROGRESSING: &str = "Progressing";
+/// How it ended.
+pub const SUCCEEDED: &str = "Succeeded";
+
+/// The condition of this type.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Sets a condition. One whose status changes becomes the last: kubectl shows the last one (section 1).
+pub fn set(conditions: &mut Vec<Condition>, now: Timestamp, type_: &str, status: &str, reason: &str, message: &str) {
+    let at = conditions.iter().position(|condition| condition.type_ == type_);
+    if let Some(known) = at.and_then(|at| conditions.get_mut(at)).filter(|known| known.status == status) {
+        reason.clone_into(&mut known.reason);
+        message.clone_into(&mut known.message);
+        return;
+    }
+    let observed_generation = at.and_then(|at| conditions.remove(at).observed_generation);
+    conditions.push(Condition {
+        last_transition_time: Time(now),
+        message: message.to_owned(),
+        observed_generation,
+        reason: reason.to_owned(),
+        status: status.to_owned(),
+        type_: type_.to_owned(),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `SetStatusCondition` of section 5.2.
+    #[test]
+    fn a_change_of_status_moves_a_condition_to_the_end() {
+        let (first, later) = (Timestamp::from_second(10).unwrap(), Timestamp::from_second(20).unwrap());
+        let mut conditions = Vec::new();
+        set(&mut conditions, first, VALIDATED, "True", "ValidationCompleted", "Completed validation");
+        set(&mut conditions, first, PROGRESSING, "False", "NotEnabled", "Not enabled");
+        let types = |conditions: &[Condition]| conditions.iter().map(|one| one.type_.clone()).collect::<Vec<_>>();
+        assert_eq!(types(&conditions), [VALIDATED, PROGRESSING]);
+
+        set(&mut conditions, later, VALIDATED, "True", "Other", "another message");
+        assert_eq!(types(&conditions), [VALIDATED, PROGRESSING], "the status is the same");
+        assert_eq!((&*conditions[0].reason, conditions[0].last_transition_time.0), ("Other", first));
+
+        set(&mut conditions, later, VALIDATED, "False", "NotAllManagedPoliciesExist", "Missing managed policies: [a] ");
+        assert_eq!(types(&conditions), [PROGRESSING, VALIDATED]);
+        assert_eq!(conditions[1].last_transition_time.0, later);
+        assert_eq!(find(&conditions, SUCCEEDED), None);
+    }
+}

@@ -1,0 +1,9 @@
+//! TALM's `ClusterGroupUpgrade`: policies enforced over a fleet, batch by batch.
+//!
+//! Rows and sections are those of docs/reference/talm.md. The strings are TALM's: other software parses them.
+
+pub mod api;
+pub mod conditions;
+pub mod plan;
+pub mod select;
+pub mod upgrades;

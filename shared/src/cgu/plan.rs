@@ -1,0 +1,152 @@
+//! Batches, and how long each may take (section 3).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// The order in which clusters are upgraded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batches<'a> {
+    /// Clusters that need work: a batch of its own for each canary, then batches of so many.
+    pub plan: Vec<Vec<&'a str>>,
+    /// The others, each once: canaries first.
+    pub compliant: Vec<&'a str>,
+}
+
+/// How many clusters a batch has, of so many that are selected.
+pub fn concurrency(max: i64, selected: usize) -> usize {
+    usize::try_from(max).ok().filter(|max| (1..selected).contains(max)).unwrap_or(selected)
+}
+
+/// The batches of these clusters, which are in order and each once. A canary that is named twice goes twice, as with
+/// TALM.
+pub fn batches<'a>(
+    clusters: &[&'a str],
+    canaries: &[&'a str],
+    concurrency: usize,
+    needs_work: impl Fn(&str) -> bool,
+) -> Batches<'a> {
+    let (first, compliant): (Vec<&str>, Vec<&str>) = canaries.iter().copied().partition(|name| needs_work(name));
+    let is_canary: BTreeSet<&str> = canaries.iter().copied().collect();
+    let (rest, others): (Vec<&str>, Vec<&str>) =
+        clusters.iter().copied().filter(|name| !is_canary.contains(name)).partition(|name| needs_work(name));
+    let mut once = BTreeSet::new();
+    Batches {
+        plan: first
+            .into_iter()
+            .map(|name| vec![name])
+            .chain(rest.chunks(concurrency.max(1)).map(<[&str]>::to_vec))
+            .collect(),
+        compliant: compliant.into_iter().chain(others).filter(|name| once.insert(*name)).collect(),
+    }
+}
+
+/// How long the current batch may take from its start: what is left of the upgrade's time, divided among the batches
+/// that are left. Time that a batch does not use is there for the next ones.
+pub fn batch_limit(
+    timeout_minutes: i64,
+    batches: usize,
+    current: i64,
+    started: Timestamp,
+    batch_started: Timestamp,
+) -> Duration {
+    let timeout = SignedDuration::from_secs(timeout_minutes.saturating_mul(60));
+    let left = timeout.saturating_sub(batch_started.duration_since(started));
+    let left = Duration::try_from(left).unwrap_or(Duration::ZERO);
+    let ended = usize::try_from(current.saturating_sub(1)).unwrap_or(0);
+    left / u32::try_from(batches.saturating_sub(ended).max(1)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NAMES: [&str; 6] = ["1", "2", "3", "4", "5", "6"];
+
+    /// Cases 1 to 11 of section 3.
+    #[test]
+    fn the_plan_is_that_of_the_reference() {
+        type Case = (
+            &'static [&'static str],
+            &'static [&'static str],
+            &'static [&'static str],
+            i64,
+            usize,
+            &'static [&'static [&'static str]],
+        );
+        let cases: [Case; 12] = [
+            (&["1", "4", "6"], &["1", "4"], &[], 1, 1, &[&["1"], &["4"]]),
+            (&["1"], &["1"], &[], 3, 1, &[&["1"]]),
+            (
+                &["1", "2", "5", "6", "3", "4"],
+                &["1", "2", "4", "5", "6"],
+                &[],
+                2,
+                2,
+                &[&["1", "2"], &["5", "6"], &["4"]],
+            ),
+            (&["1", "2", "3"], &["3"], &["1"], 2, 2, &[&["3"]]),
+            (&["6", "2", "1", "5"], &["6", "2", "1", "5"], &[], 4, 4, &[&["6", "2", "1", "5"]]),
+            (&["1", "2", "3", "4"], &["1", "2", "4"], &[], 2, 2, &[&["1", "2"], &["4"]]),
+            (&NAMES, &NAMES, &["5", "2"], 2, 2, &[&["5"], &["2"], &["1", "3"], &["4", "6"]]),
+            (&NAMES, &NAMES, &["5", "2"], 4, 4, &[&["5"], &["2"], &["1", "3", "4", "6"]]),
+            (&NAMES, &["2", "4", "6"], &[], 2, 2, &[&["2", "4"], &["6"]]),
+            (&NAMES, &NAMES, &[], 0, 6, &[&NAMES]),
+            (&["1", "2"], &["1", "2"], &["1", "1"], 1, 1, &[&["1"], &["1"], &["2"]]),
+            (&["1", "2"], &[], &["2"], -3, 2, &[]),
+        ];
+        for (number, (clusters, needing, canaries, max, computed, plan)) in (1..).zip(cases) {
+            let found = concurrency(max, clusters.len());
+            assert_eq!(found, computed, "case {number}");
+            let batches = batches(clusters, canaries, found, |name| needing.contains(&name));
+            assert_eq!(batches.plan, plan, "case {number}");
+        }
+        let batches = batches(&["1", "2", "3"], &["2"], 2, |_| false);
+        assert_eq!(batches.compliant, ["2", "1", "3"]);
+    }
+
+    proptest! {
+        /// Whoever needs work is in the plan, in a batch that is not too large, and everybody else is compliant.
+        #[test]
+        fn every_cluster_is_in_the_plan_or_compliant(
+            needing in proptest::collection::btree_set(proptest::sample::select(NAMES.to_vec()), 0..6),
+            canaries in proptest::sample::subsequence(NAMES.to_vec(), 0..6),
+            max in -2_i64..9,
+        ) {
+            let size = concurrency(max, NAMES.len());
+            let batches = batches(&NAMES, &canaries, size, |name| needing.contains(name));
+            let mut planned: Vec<&str> = batches.plan.concat();
+            prop_assert!(batches.plan.iter().all(|batch| (1..=size).contains(&batch.len())));
+            planned.sort_unstable();
+            prop_assert_eq!(&planned, &needing.iter().copied().collect::<Vec<_>>());
+            prop_assert_eq!(batches.compliant.len() + planned.len(), NAMES.len());
+        }
+    }
+
+    /// `BatchTimeout` of section 5.2: minutes, batches, current one, seconds since the start, and the limit in minutes.
+    #[test]
+    fn a_batch_has_its_share_of_the_time_that_is_left() {
+        for (timeout, batches, current, elapsed, limit) in [
+            (100, 1, 1, 0, 100),
+            (200, 2, 1, 0, 100),
+            (200, 2, 2, 6000, 100),
+            (240, 5, 1, 0, 48),
+            (240, 5, 2, 2400, 50),
+            (240, 5, 5, 6000, 140),
+            (100, 100, 100, 3000, 50),
+            // Out of time, or of sense.
+            (0, 2, 1, 0, 0),
+            (-5, 2, 1, 0, 0),
+            (10, 2, 2, 900, 0),
+            (i64::MAX, 0, i64::MIN, 0, 153_722_867_280_912_930),
+        ] {
+            let started = Timestamp::from_second(1_000_000).unwrap();
+            let batch_started = Timestamp::from_second(1_000_000 + elapsed).unwrap();
+            let found = batch_limit(timeout, batches, current, started, batch_started);
+            assert_eq!(found.as_secs() / 60, limit, "{timeout} {batches} {current} {elapsed}");
+        }
+    }
+}

@@ -4,6 +4,9 @@
 
 pub mod api;
 pub mod conditions;
+pub mod events;
+pub mod objects;
 pub mod plan;
+pub mod policy;
 pub mod select;
 pub mod upgrades;

@@ -1,0 +1,183 @@
+//! The Placement and `PlacementBinding` that enforce a policy on some clusters (section 4), and their names.
+
+use serde_json::{Value, json};
+
+use super::api::{ClusterGroupUpgrade, Reference};
+
+/// Annotation of an upgrade: the end of the names of its objects.
+pub const NAME_SUFFIX: &str = "cluster-group-upgrades-operator/name-suffix";
+/// Annotation of an object: its name before it was made short and unique.
+const DESIRED_NAME: &str = "cluster-group-upgrades-operator/rname";
+/// Label of an object: name of its upgrade.
+pub const UPGRADE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgrade";
+/// Label of an object: namespace of its upgrade.
+pub const UPGRADE_NAMESPACE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgradeNamespace";
+/// Longest name of an object, in bytes, with its namespace.
+const MAX_NAME: usize = 253;
+/// Characters of the upgrade's UID at the end of a name.
+const SUFFIX: usize = 5;
+
+/// Name and namespace of the Placement and the `PlacementBinding` for a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// The namespace of the policy.
+    pub namespace: String,
+    /// What the name is made of.
+    pub desired: String,
+    /// The name.
+    pub actual: String,
+}
+
+impl Names {
+    /// Those for a policy. The status holds the names that were given before, by us or by TALM. A new one ends in the
+    /// upgrade's UID instead of TALM's random characters: after a crash it is the same one again.
+    pub fn of(upgrade: &ClusterGroupUpgrade, policy: &Reference) -> Self {
+        let metadata = &upgrade.metadata;
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let desired = format!("{name}-{}-placement", policy.name).to_lowercase();
+        let known = upgrade.status.as_ref().map(|status| &status.safe_resource_names);
+        let known = known.and_then(|names| names.get(&format!("{}/{desired}", policy.namespace)));
+        let actual = known.cloned().unwrap_or_else(|| {
+            let given =
+                metadata.annotations.as_ref().and_then(|all| all.get(NAME_SUFFIX)).filter(|one| !one.is_empty());
+            let uid = || metadata.uid.iter().flat_map(|uid| uid.chars()).take(SUFFIX).collect();
+            safe(&desired, &policy.namespace, &given.cloned().unwrap_or_else(uid))
+        });
+        Self { namespace: policy.namespace.clone(), desired, actual }
+    }
+
+    /// Key of `status.safeResourceNames`.
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.desired)
+    }
+
+    fn metadata(&self, upgrade: &ClusterGroupUpgrade) -> Value {
+        json!({
+            "name": self.actual,
+            "namespace": self.namespace,
+            "labels": {
+                "app": "openshift-cluster-group-upgrades",
+                UPGRADE: upgrade.metadata.name,
+                UPGRADE_NAMESPACE: upgrade.metadata.namespace,
+                "velero.io/exclude-from-backup": "true",
+            },
+            "annotations": { DESIRED_NAME: self.key() },
+        })
+    }
+}
+
+/// A name that fits, with this end.
+fn safe(desired: &str, namespace: &str, suffix: &str) -> String {
+    let room = MAX_NAME.saturating_sub(suffix.len() + namespace.len() + 1);
+    let base: String = desired.chars().take(room).collect();
+    format!("{}-{suffix}", base.trim_end_matches(|last: char| !last.is_ascii_alphanumeric() && last != '-'))
+}
+
+/// A Placement that selects these clusters by their label `name`, also those that are not available.
+pub fn placement(upgrade: &ClusterGroupUpgrade, policy: &Reference, names: &Names, clusters: &[String]) -> Value {
+    let mut metadata = names.metadata(upgrade);
+    metadata["labels"]["openshift-cluster-group-upgrades/forPolicy"] = json!(policy.name);
+    let tolerate =
+        |key: &str| json!({ "key": format!("cluster.open-cluster-management.io/{key}"), "operator": "Exists" });
+    json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1beta1",
+        "kind": "Placement",
+        "metadata": metadata,
+        "spec": {
+            "predicates": [{ "requiredClusterSelector": { "labelSelector": { "matchExpressions": [selected(clusters)] } } }],
+            "tolerations": [tolerate("unavailable"), tolerate("unreachable")],
+        },
+    })
+}
+
+/// The expression that selects these clusters; without `values` where there are none, as TALM writes it (row 48).
+fn selected(clusters: &[String]) -> Value {
+    let mut expression = json!({ "key": "name", "operator": "In" });
+    if !clusters.is_empty() {
+        expression["values"] = json!(clusters);
+    }
+    expression
+}
+
+/// Names of the clusters that a Placement of an upgrade selects.
+pub fn clusters(placement: &Value) -> Vec<String> {
+    let path = "/spec/predicates/0/requiredClusterSelector/labelSelector/matchExpressions/0/values";
+    let values = placement.pointer(path).and_then(Value::as_array).into_iter().flatten();
+    values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
+}
+
+/// A binding that enforces the policy on the clusters of the Placement of this name.
+pub fn binding(upgrade: &ClusterGroupUpgrade, policy: &Reference, names: &Names) -> Value {
+    json!({
+        "apiVersion": "policy.open-cluster-management.io/v1",
+        "kind": "PlacementBinding",
+        "metadata": names.metadata(upgrade),
+        "subFilter": "restricted",
+        "bindingOverrides": { "remediationAction": "enforce" },
+        "placementRef": {
+            "name": names.actual, "kind": "Placement", "apiGroup": "cluster.open-cluster-management.io",
+        },
+        "subjects": [{ "name": policy.name, "kind": "Policy", "apiGroup": "policy.open-cluster-management.io" }],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upgrade(annotations: &Value, safe_names: &Value) -> ClusterGroupUpgrade {
+        serde_json::from_value(json!({
+            "apiVersion": "ran.openshift.io/v1alpha1", "kind": "ClusterGroupUpgrade",
+            "metadata": {
+                "name": "CGU", "namespace": "ztp", "uid": "0f3c9a11-2222", "annotations": annotations,
+            },
+            "spec": { "remediationStrategy": { "maxConcurrency": 1 } },
+            "status": { "safeResourceNames": safe_names },
+        }))
+        .unwrap()
+    }
+
+    fn policy() -> Reference {
+        Reference { name: "common".to_owned(), namespace: "policies".to_owned() }
+    }
+
+    /// `SafeResourceName` of section 5.2: what is cut, and what the end is.
+    #[test]
+    fn names_fit_and_are_the_same_again() {
+        let names = |annotations: Value, known: Value| Names::of(&upgrade(&annotations, &known), &policy());
+        let found = names(Value::Null, json!({}));
+        assert_eq!(
+            (found.actual.as_str(), found.key().as_str()),
+            ("cgu-common-placement-0f3c9", "policies/cgu-common-placement")
+        );
+        let given = names(json!({ NAME_SUFFIX: "kuttl" }), json!({}));
+        assert_eq!(given.actual, "cgu-common-placement-kuttl");
+        let kept = names(json!({ NAME_SUFFIX: "kuttl" }), json!({ "policies/cgu-common-placement": "cgu-x-abcde" }));
+        assert_eq!(kept.actual, "cgu-x-abcde", "TALM's own");
+
+        let long = "x".repeat(300);
+        assert_eq!(safe(&long, "ztp-install", "kuttl").len() + "ztp-install".len(), MAX_NAME);
+        let dotted = format!("{}.{long}", "x".repeat(235));
+        assert!(safe(&dotted, "ztp-install", "kuttl").ends_with("x-kuttl"), "no dot before the end");
+    }
+
+    #[test]
+    fn a_placement_selects_by_name_and_holds_who_it_is_for() {
+        let upgrade = upgrade(&Value::Null, &json!({}));
+        let names = Names::of(&upgrade, &policy());
+        let selected = ["a".to_owned(), "b".to_owned()];
+        let found = placement(&upgrade, &policy(), &names, &selected);
+        assert_eq!(clusters(&found), selected);
+        let labels = &found["metadata"]["labels"];
+        assert_eq!((&labels[UPGRADE], &labels[UPGRADE_NAMESPACE]), (&json!("CGU"), &json!("ztp")));
+        let none = placement(&upgrade, &policy(), &names, &[]);
+        let expression = "/spec/predicates/0/requiredClusterSelector/labelSelector/matchExpressions/0";
+        assert_eq!(none.pointer(expression), Some(&json!({ "key": "name", "operator": "In" })));
+        assert_eq!(clusters(&none), [""; 0]);
+        let binding = binding(&upgrade, &policy(), &names);
+        assert_eq!(
+            (&binding["placementRef"]["name"], &binding["subFilter"]),
+            (&json!(names.actual), &json!("restricted"))
+        );
+    }
+}

@@ -1,0 +1,353 @@
+//! What an upgrade reads of policies (section 4): structure, order and compliance.
+//!
+//! A [`Policy`] is what is kept of a root policy, and a [`Child`] of its copy for a cluster: a hub has tens of
+//! thousands of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::api::Reference;
+
+/// Label of a child policy.
+pub const ROOT_POLICY: &str = "policy.open-cluster-management.io/root-policy";
+/// Annotation: seconds for which a cluster complies before it goes on to the next policy.
+pub const SOAK_SECONDS: &str = "ran.openshift.io/soak-seconds";
+
+/// What is kept of a root policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// It enforces by itself: no upgrade is needed (9.1).
+    pub enforced: bool,
+    /// Its objects, or why it cannot be used.
+    pub templates: Result<Templates, Invalid>,
+    /// Policies that have to come first.
+    pub dependencies: Vec<Reference>,
+    /// How long a cluster complies before it goes on. `None`: no time, or not a number.
+    pub soak: Option<Duration>,
+    /// Compliance by cluster; `None` while there is no status.
+    pub compliance: Option<BTreeMap<String, Compliance>>,
+}
+
+/// What an upgrade needs of a policy's objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Templates {
+    /// One of them has a status: the policy waits for something, and is never skipped.
+    pub has_status: bool,
+    /// Subscriptions, whose `InstallPlan`s are approved.
+    pub subscriptions: Vec<Subscription>,
+}
+
+/// A Subscription in a policy, as `managedPoliciesContent` has it.
+#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Subscription {
+    /// `Subscription`.
+    pub kind: String,
+    /// Its name on the cluster.
+    pub name: String,
+    /// Group and version.
+    pub api_version: String,
+    /// Its namespace on the cluster.
+    pub namespace: String,
+}
+
+/// Why a policy cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// No template, or one without content.
+    #[error("spec.policy-templates[].objectDefinition is missing")]
+    Definition,
+    /// The template has no name.
+    #[error("spec.policy-templates[].objectDefinition.metadata is missing")]
+    Metadata,
+    /// The template has no spec.
+    #[error("spec.policy-templates[].objectDefinition.spec is missing")]
+    Spec,
+    /// Neither `object-templates` nor `object-templates-raw`.
+    #[error("a template has neither object-templates nor object-templates-raw")]
+    NoObjects,
+    /// Both of them.
+    #[error("a template has object-templates and object-templates-raw")]
+    BothObjects,
+    /// Not a list in YAML, without what is templated.
+    #[error("object-templates-raw is not a list in YAML")]
+    Raw,
+    /// An object without content.
+    #[error("an entry of object-templates has no objectDefinition")]
+    Object,
+}
+
+/// Whether a cluster complies with a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compliance {
+    /// It does.
+    Compliant,
+    /// It does not, or that is not known yet.
+    NonCompliant,
+    /// The policy is not for this cluster.
+    NotMatched,
+}
+
+impl Policy {
+    /// Reads a root policy.
+    pub fn read(object: &Value) -> Self {
+        let spec = &object["spec"];
+        let soak = object["metadata"]["annotations"][SOAK_SECONDS].as_str().and_then(|text| text.parse().ok());
+        Self {
+            enforced: spec["remediationAction"].as_str().is_some_and(|action| action.eq_ignore_ascii_case("enforce")),
+            templates: templates(&spec["policy-templates"]),
+            dependencies: list(&spec["dependencies"])
+                .map(|one| Reference { name: text(&one["name"]), namespace: text(&one["namespace"]) })
+                .collect(),
+            soak: soak.map(Duration::from_secs),
+            compliance: object["status"]["status"].as_array().map(|entries| compliance(entries)),
+        }
+    }
+
+    /// Whether a cluster complies. Without a status nobody does; an unknown value is as no entry.
+    pub fn of(&self, cluster: &str) -> Compliance {
+        self.compliance
+            .as_ref()
+            .map_or(Compliance::NonCompliant, |all| all.get(cluster).copied().unwrap_or(Compliance::NotMatched))
+    }
+
+    /// When a cluster that complies since then has done so for long enough.
+    pub fn soaked_at(&self, since: Timestamp) -> Option<Timestamp> {
+        let soak = SignedDuration::try_from(self.soak?).unwrap_or(SignedDuration::MAX);
+        Some(since.checked_add(soak).unwrap_or(Timestamp::MAX))
+    }
+}
+
+fn compliance(entries: &[Value]) -> BTreeMap<String, Compliance> {
+    let mut found = BTreeMap::new();
+    for entry in entries {
+        let compliance = match entry["compliant"].as_str() {
+            Some("Compliant") => Compliance::Compliant,
+            None | Some("NonCompliant" | "Pending") => Compliance::NonCompliant,
+            Some(_) => continue,
+        };
+        if let Some(cluster) = entry["clustername"].as_str() {
+            found.entry(cluster.to_owned()).or_insert(compliance);
+        }
+    }
+    found
+}
+
+fn templates(found: &Value) -> Result<Templates, Invalid> {
+    let mut templates = Templates::default();
+    let found = found.as_array().filter(|found| !found.is_empty()).ok_or(Invalid::Definition)?;
+    for template in found {
+        let definition = present(&template["objectDefinition"]).ok_or(Invalid::Definition)?;
+        present(&definition["metadata"]).ok_or(Invalid::Metadata)?;
+        let spec = present(&definition["spec"]).ok_or(Invalid::Spec)?;
+        match (present(&spec["object-templates"]), present(&spec["object-templates-raw"])) {
+            (Some(_), Some(_)) => return Err(Invalid::BothObjects),
+            (None, None) => return Err(Invalid::NoObjects),
+            (Some(objects), None) => {
+                for object in objects.as_array().ok_or(Invalid::NoObjects)? {
+                    templates.add(object, present(&object["objectDefinition"]).ok_or(Invalid::Object)?);
+                }
+            }
+            (None, Some(raw)) => {
+                let plain = without_templates(raw.as_str().ok_or(Invalid::Raw)?);
+                let objects: Vec<Value> = serde_saphyr::from_str(&plain).map_err(|_| Invalid::Raw)?;
+                for object in &objects {
+                    if let Some(definition) = present(&object["objectDefinition"]) {
+                        templates.add(object, definition);
+                    }
+                }
+            }
+        }
+    }
+    Ok(templates)
+}
+
+impl Templates {
+    /// An object that must not exist (`mustnothave`) is no Subscription to watch (9.4).
+    fn add(&mut self, template: &Value, object: &Value) {
+        self.has_status |= present(&object["status"]).is_some();
+        let metadata = &object["metadata"];
+        if template["complianceType"] != "mustnothave"
+            && object["kind"] == "Subscription"
+            && let (Some(name), Some(namespace)) = (metadata["name"].as_str(), metadata["namespace"].as_str())
+        {
+            self.subscriptions.push(Subscription {
+                kind: text(&object["kind"]),
+                name: name.to_owned(),
+                api_version: text(&object["apiVersion"]),
+                namespace: namespace.to_owned(),
+            });
+        }
+    }
+}
+
+/// `object-templates-raw` as YAML: a value from a template (`{{ .a }}`, `{{ $a }}`) becomes a word, any other template
+/// goes.
+fn without_templates(raw: &str) -> String {
+    let (mut plain, mut rest) = (String::with_capacity(raw.len()), raw);
+    while let Some((before, after)) = rest.split_once("{{") {
+        plain.push_str(before);
+        let Some((inner, next)) = after.split_once("}}") else {
+            plain.push_str("{{");
+            rest = after;
+            continue;
+        };
+        let is_value = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte));
+        if inner.trim().strip_prefix(['.', '$']).is_some_and(is_value) {
+            plain.push_str("placeholder");
+        }
+        rest = next;
+    }
+    plain + rest
+}
+
+fn present(value: &Value) -> Option<&Value> {
+    Some(value).filter(|value| !value.is_null())
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// What is kept of a child policy: the copy of a root for one cluster, in the cluster's namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Child {
+    /// Its root, by the child's name `NAMESPACE.NAME`.
+    pub root: Reference,
+    /// A template of the hub could not be resolved: it stands in the text.
+    pub is_unresolved: bool,
+}
+
+impl Child {
+    /// Reads a child policy; `None` for any other policy.
+    pub fn read(name: &str, labels: &BTreeMap<String, String>, object: &Value) -> Option<Self> {
+        let (namespace, root) = name.split_once('.').filter(|_| labels.contains_key(ROOT_POLICY))?;
+        let is_unresolved =
+            list(&object["spec"]["policy-templates"]).any(|one| contains(&one["objectDefinition"], "{{hub"));
+        Some(Self { root: Reference { name: root.to_owned(), namespace: namespace.to_owned() }, is_unresolved })
+    }
+}
+
+fn contains(value: &Value, part: &str) -> bool {
+    match value {
+        Value::String(text) => text.contains(part),
+        Value::Array(all) => all.iter().any(|one| contains(one, part)),
+        Value::Object(map) => map.iter().any(|(key, one)| key.contains(part) || contains(one, part)),
+        _ => false,
+    }
+}
+
+/// The policies of an upgrade, in its order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policies {
+    /// To be enforced.
+    pub for_upgrade: Vec<Reference>,
+    /// Each selected cluster complies with them.
+    pub compliant: Vec<Reference>,
+}
+
+/// Why an upgrade cannot start (rows 6 and 8), in TALM's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// No child of any selected cluster, or no root.
+    #[error("Missing managed policies: [{}] ", .0.join(" "))]
+    Missing(Vec<String>),
+    /// See [`Invalid`]; or a template of the hub could not be resolved.
+    #[error("Invalid managed policies: [{}] ", .0.join(" "))]
+    Invalid(Vec<String>),
+    /// In several namespaces.
+    #[error("Managed policy name should be unique, but was found in multiple namespaces: {} ", serde_json::json!(.0))]
+    Ambiguous(BTreeMap<String, BTreeSet<String>>),
+    /// One depends on a later one.
+    #[error("Managed Policy {0} depends on {1}, which is to be remediated later")]
+    Order(String, String),
+}
+
+impl PolicyError {
+    /// Reason of condition Validated.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing(_) | Self::Invalid(_) => "NotAllManagedPoliciesExist",
+            Self::Ambiguous(_) => "AmbiguousManagedPoliciesNames",
+            Self::Order(..) => "UnresolvableDenpendency",
+        }
+    }
+}
+
+/// Finds the policies of an upgrade. `children`: of all selected clusters. Roots that enforce by themselves are left
+/// out; a child that is enforced by another upgrade is not (9.1). `complies`: every selected cluster does.
+///
+/// # Errors
+/// When one is missing, invalid, in several namespaces, or in the wrong order. Ambiguous names count even if the
+/// upgrade does not list them, as with TALM.
+pub fn find<'a>(
+    listed: &[String],
+    children: impl IntoIterator<Item = &'a Child>,
+    roots: &BTreeMap<Reference, Policy>,
+    complies: impl Fn(&Reference) -> bool,
+) -> Result<Policies, PolicyError> {
+    let is_enforced = |root: &Reference| roots.get(root).is_some_and(|policy| policy.enforced);
+    let mut namespaces: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let (mut unresolved, mut enforced) = (BTreeSet::new(), BTreeSet::new());
+    for child in children {
+        if is_enforced(&child.root) {
+            enforced.insert(&child.root.name);
+            continue;
+        }
+        namespaces.entry(child.root.name.clone()).or_default().insert(child.root.namespace.clone());
+        if child.is_unresolved {
+            unresolved.insert(&child.root.name);
+        }
+    }
+    let (mut missing, mut invalid, mut found) = (Vec::new(), Vec::new(), Policies::default());
+    let ambiguous: BTreeMap<_, _> =
+        namespaces.iter().filter(|(_, all)| all.len() > 1).map(|(name, all)| (name.clone(), all.clone())).collect();
+    if !ambiguous.is_empty() {
+        return Err(PolicyError::Ambiguous(ambiguous));
+    }
+    for name in listed.iter().filter(|name| !enforced.contains(name)) {
+        let namespace = namespaces.get(name).and_then(|all| all.first()).cloned().unwrap_or_default();
+        let root = Reference { name: name.clone(), namespace };
+        match roots.get(&root).map(|policy| &policy.templates) {
+            None => missing.push(name.clone()),
+            Some(Err(_)) => invalid.push(name.clone()),
+            Some(_) if unresolved.contains(name) => invalid.push(name.clone()),
+            Some(Ok(templates)) => {
+                let is_done = !templates.has_status && complies(&root);
+                if is_done { &mut found.compliant } else { &mut found.for_upgrade }.push(root);
+            }
+        }
+    }
+    // TALM's order: what is invalid hides what is missing.
+    if !invalid.is_empty() {
+        return Err(PolicyError::Invalid(invalid));
+    }
+    if !missing.is_empty() {
+        return Err(PolicyError::Missing(missing));
+    }
+    in_order(&found.for_upgrade, roots)?;
+    Ok(found)
+}
+
+/// Row 8: no policy depends on a later one.
+fn in_order(policies: &[Reference], roots: &BTreeMap<Reference, Policy>) -> Result<(), PolicyError> {
+    for (at, root) in policies.iter().enumerate() {
+        let later = policies.get(at + 1..).unwrap_or_default();
+        let dependencies = roots.get(root).into_iter().flat_map(|policy| &policy.dependencies);
+        if let Some(one) = dependencies.into_iter().find(|one| later.contains(one)) {
+            return Err(PolicyError::Order(root.name.clone(), one.name.clone()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+use serde_json::json;
+
+use super::*;
+
+/// A root policy with these objects and this compliance.
+fn root(objects: &Value, compliance: &[(&str, Option<&str>)]) -> Value {
+    let status: Vec<Value> = compliance
+        .iter()
+        .map(|(cluster, compliant)| match compliant {
+            Some(compliant) => json!({ "clustername": cluster, "clusternamespace": cluster, "compliant": compliant }),
+            None => json!({ "clustername": cluster, "clusternamespace": cluster }),
+        })
+        .collect();
+    json!({
+        "spec": { "remediationAction": "inform", "policy-templates": [{ "objectDefinition": {
+            "metadata": { "name": "a" }, "spec": { "object-templates": objects },
+        } }] },
+        "status": { "status": status },
+    })
+}
+
+fn object(kind: &str) -> Value {
+    json!([{ "complianceType": "musthave", "objectDefinition": {
+        "apiVersion": "operators.coreos.com/v1alpha1", "kind": kind, "metadata": { "name": "ptp", "namespace": "openshift-ptp" },
+    } }])
+}
+
+/// Compliance of section 4, and row 49.
+#[test]
+fn compliance_is_read_as_talm_reads_it() {
+    let policy = Policy::read(&root(
+        &object("Namespace"),
+        &[
+            ("1", Some("NonCompliant")),
+            ("2", Some("Compliant")),
+            ("3", Some("Pending")),
+            ("4", None),
+            ("5", Some("Weird")),
+        ],
+    ));
+    for (cluster, expected) in [
+        ("1", Compliance::NonCompliant),
+        ("2", Compliance::Compliant),
+        ("3", Compliance::NonCompliant),
+        ("4", Compliance::NonCompliant),
+        ("5", Compliance::NotMatched),
+        ("6", Compliance::NotMatched),
+    ] {
+        assert_eq!(policy.of(cluster), expected, "cluster {cluster}");
+    }
+    let mut silent = root(&object("Namespace"), &[]);
+    silent["status"] = Value::Null;
+    assert_eq!(Policy::read(&silent).of("6"), Compliance::NonCompliant, "no status");
+}
+
+#[test]
+fn what_cannot_be_used_is_named() {
+    let sound = root(&object("Namespace"), &[]);
+    let definition = "/spec/policy-templates/0/objectDefinition";
+    let raw = json!("{{range .items}}\n- objectDefinition: {name: {{ .name }}, status: {a: 1}}\n- other: 1\n{{end}}");
+    for (path, value, expected) in [
+        ("/spec/policy-templates", json!([]), Err(Invalid::Definition)),
+        (definition, Value::Null, Err(Invalid::Definition)),
+        ("/spec/policy-templates/0/objectDefinition/metadata", Value::Null, Err(Invalid::Metadata)),
+        ("/spec/policy-templates/0/objectDefinition/spec", Value::Null, Err(Invalid::Spec)),
+        ("/spec/policy-templates/0/objectDefinition/spec", json!({}), Err(Invalid::NoObjects)),
+        (
+            "/spec/policy-templates/0/objectDefinition/spec",
+            json!({ "object-templates": [], "object-templates-raw": "" }),
+            Err(Invalid::BothObjects),
+        ),
+        ("/spec/policy-templates/0/objectDefinition/spec", json!({ "object-templates": [{}] }), Err(Invalid::Object)),
+        (
+            "/spec/policy-templates/0/objectDefinition/spec",
+            json!({ "object-templates-raw": "a: [" }),
+            Err(Invalid::Raw),
+        ),
+        (
+            "/spec/policy-templates/0/objectDefinition/spec",
+            json!({ "object-templates-raw": "a: 1" }),
+            Err(Invalid::Raw),
+        ),
+        ("/spec/policy-templates/0/objectDefinition/spec", json!({ "object-templates-raw": raw }), Ok(true)),
+    ] {
+        let mut found = sound.clone();
+        *found.pointer_mut(path).unwrap() = value.clone();
+        let templates = Policy::read(&found).templates;
+        assert_eq!(templates.map(|templates| templates.has_status), expected, "{path} {value}");
+    }
+}
+
+#[test]
+fn subscriptions_are_kept_as_the_status_holds_them() {
+    let content = |objects: &Value| {
+        let subscriptions = Policy::read(&root(objects, &[])).templates.unwrap().subscriptions;
+        serde_json::to_string(&subscriptions).unwrap()
+    };
+    let ptp = r#"[{"kind":"Subscription","name":"ptp","apiVersion":"operators.coreos.com/v1alpha1","namespace":"openshift-ptp"}]"#;
+    assert_eq!(content(&object("Subscription")), ptp);
+    assert_eq!(content(&object("Namespace")), "[]");
+    let mut unwanted = object("Subscription");
+    unwanted[0]["complianceType"] = json!("mustnothave");
+    assert_eq!(content(&unwanted), "[]");
+}
+
+#[test]
+fn templates_go_from_raw_objects() {
+    for (raw, plain) in [
+        ("a: {{ $x.y }}", "a: placeholder"),
+        ("a: {{.name}}{{ if true }}", "a: placeholder"),
+        ("a: {{ .name | upper }}b", "a: b"),
+        ("a: {{ open", "a: {{ open"),
+    ] {
+        assert_eq!(without_templates(raw), plain);
+    }
+}
+
+/// `ShouldSoak` of section 5.2.
+#[test]
+fn a_soak_is_a_whole_number_of_seconds() {
+    let since = Timestamp::from_second(100).unwrap();
+    for (annotation, expected) in
+        [(Some("5"), Some(105)), (Some("0"), Some(100)), (Some("-1"), None), (Some("x"), None), (None, None)]
+    {
+        let mut found = root(&object("Namespace"), &[]);
+        found["metadata"] = json!({ "annotations": { SOAK_SECONDS: annotation } });
+        let end = Policy::read(&found).soaked_at(since);
+        assert_eq!(end.map(Timestamp::as_second), expected, "{annotation:?}");
+    }
+}
+
+fn child(namespace: &str, name: &str) -> Child {
+    let labels = BTreeMap::from([(ROOT_POLICY.to_owned(), format!("{namespace}.{name}"))]);
+    Child::read(&format!("{namespace}.{name}"), &labels, &Value::Null).unwrap()
+}
+
+fn reference(name: &str) -> Reference {
+    Reference { name: name.to_owned(), namespace: "ns".to_owned() }
+}
+
+/// Rows 6 and 8, duplicated-managed-policy-name and dependency-order of section 5.1, and 9.1.
+#[test]
+fn policies_are_found_by_their_children_and_roots() {
+    let policy = |compliant: &str| {
+        Policy::read(&root(&object("Namespace"), &[("1", Some(compliant)), ("2", Some("Compliant"))]))
+    };
+    let mut roots: BTreeMap<Reference, Policy> = [
+        ("a", "NonCompliant"),
+        ("b", "Compliant"),
+        ("c", "NonCompliant"),
+        ("invalid", "NonCompliant"),
+        ("later", "NonCompliant"),
+    ]
+    .map(|(name, compliant)| (reference(name), policy(compliant)))
+    .into();
+    roots.insert(reference("enforced"), Policy { enforced: true, ..policy("NonCompliant") });
+    roots.get_mut(&reference("invalid")).unwrap().templates = Err(Invalid::Spec);
+    roots.get_mut(&reference("c")).unwrap().dependencies = vec![reference("later")];
+    let all = ["a", "b", "c", "invalid", "later", "enforced", "gone"];
+    let mut children: Vec<Child> = all.iter().map(|name| child("ns", name)).collect();
+    let find = |listed: &[&str], children: &[Child], clusters: &[&str]| {
+        let listed: Vec<String> = listed.iter().map(ToString::to_string).collect();
+        let complies = |root: &Reference| clusters.iter().all(|name| roots[root].of(name) == Compliance::Compliant);
+        find(&listed, children, &roots, complies).map_err(|error| (error.reason(), error.to_string()))
+    };
+    let found = find(&["b", "a", "enforced"], &children, &["1", "2"]).unwrap();
+    assert_eq!((found.for_upgrade, found.compliant), (vec![reference("a")], vec![reference("b")]));
+    // Who is not matched complies with nothing that could be skipped.
+    assert_eq!(find(&["b"], &children, &["1", "3"]).unwrap().for_upgrade, [reference("b")]);
+
+    let not_all = "NotAllManagedPoliciesExist";
+    for (listed, reason, message) in [
+        (&["a", "nowhere", "gone"][..], not_all, "Missing managed policies: [nowhere gone] "),
+        (&["nowhere", "invalid"], not_all, "Invalid managed policies: [invalid] "),
+        (
+            &["c", "later"],
+            "UnresolvableDenpendency",
+            "Managed Policy c depends on later, which is to be remediated later",
+        ),
+    ] {
+        assert_eq!(find(listed, &children, &["1"]).unwrap_err(), (reason, message.to_owned()));
+    }
+    assert!(find(&["later", "c"], &children, &["1"]).is_ok());
+
+    children.push(child("other", "b"));
+    let message =
+        "Managed policy name should be unique, but was found in multiple namespaces: {\"b\":[\"ns\",\"other\"]} ";
+    assert_eq!(find(&["a"], &children, &["1"]).unwrap_err(), ("AmbiguousManagedPoliciesNames", message.to_owned()));
+}
+
+#[test]
+fn a_child_is_a_policy_with_the_label() {
+    let labels = BTreeMap::from([(ROOT_POLICY.to_owned(), "value".to_owned())]);
+    let hub =
+        json!({ "spec": { "policy-templates": [{ "objectDefinition": { "a": ["{{hub fromConfigMap hub}}"] } }] } });
+    let child = Child::read("ns.a.b", &labels, &hub).unwrap();
+    assert_eq!((child.root.name.as_str(), child.root.namespace.as_str(), child.is_unresolved), ("a.b", "ns", true));
+    assert_eq!(Child::read("nodot", &labels, &hub), None);
+    assert_eq!(Child::read("ns.a", &BTreeMap::new(), &hub), None);
+}

@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod conditions;
+pub mod decide;
 pub mod events;
 pub mod objects;
 pub mod plan;

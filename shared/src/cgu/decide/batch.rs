@@ -1,0 +1,247 @@
+//! Rows 18 to 23: the current batch.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::api::{ClusterProgress, ClusterState, PolicyStatus, Reference, TIMED_OUT};
+use super::super::conditions::PROGRESSING;
+use super::super::events::Event;
+use super::super::plan::batch_limit;
+use super::super::policy::Compliance;
+use super::{Act, Facts, Plan, time};
+
+/// Message of an upgrade under way.
+pub(super) const IN_PROGRESS: &str = "Remediating non-compliant policies";
+/// Message of an upgrade whose time is over.
+const TOO_LONG: &str = "Policy remediation took too long";
+/// Message of an upgrade that has succeeded.
+pub(super) const COMPLIANT: &str = "All clusters are compliant with all the managed policies";
+
+const NOT_STARTED: &str = "NotStarted";
+const UNDER_WAY: &str = "InProgress";
+const COMPLETED: &str = "Completed";
+
+pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
+    let now = facts.now;
+    // Row 18
+    if plan.status.status.current_batch == 0 {
+        plan.status.status.current_batch = 1;
+    }
+    let begun = begin(facts, &mut plan);
+    let started = plan.status.status.started_at.get_or_insert(time(now)).0;
+    // Row 19, before anything else is looked at
+    let deadline = facts.deadline(started);
+    if now > deadline {
+        time_out(&mut plan);
+        plan.end(now, ("TimedOut", "TimedOut"), "False", (TOO_LONG, TOO_LONG));
+        return plan;
+    }
+    let was_complete = is_complete(&plan);
+    for cluster in plan.batch() {
+        advance(facts, &mut plan, &cluster);
+    }
+    if is_complete(&plan) && !was_complete {
+        let (batch, names) = (plan.status.status.current_batch, sorted(plan.batch()));
+        plan.events.push(Event::BatchSucceeded { batch, names, clusters: plan.planned() });
+    }
+    let batches = plan.status.remediation_plan.len();
+    let is_last = usize::try_from(plan.status.status.current_batch).is_ok_and(|current| current >= batches);
+    if is_last {
+        // Row 23
+        if is_complete(&plan) && earlier_comply(facts, &plan) {
+            plan.end(now, ("Completed", "Completed"), "True", (COMPLIANT, COMPLIANT));
+            return plan;
+        }
+        enforce(&mut plan);
+    } else if is_complete(&plan) {
+        // Row 20
+        plan.acts.push(Act::Release);
+        next(&mut plan);
+        return plan;
+    } else {
+        // Row 21
+        enforce(&mut plan);
+        placed(facts, &mut plan);
+        // Row 22
+        let strategy = &facts.upgrade.spec.remediation_strategy;
+        let limit = batch_limit(strategy.timeout, batches, plan.status.status.current_batch, started, begun);
+        let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+        let end = begun.checked_add(limit).unwrap_or(Timestamp::MAX);
+        if now > end {
+            return batch_over(facts, plan);
+        }
+        plan.wake_at(after(end));
+    }
+    plan.wake_at(after(deadline));
+    plan
+}
+
+/// The moment at which a limit is exceeded: it is not while it is reached.
+fn after(limit: Timestamp) -> Timestamp {
+    limit.checked_add(SignedDuration::from_millis(1)).unwrap_or(limit)
+}
+
+/// Row 18: the batch starts, unless it has. When it has.
+fn begin(facts: &Facts<'_>, plan: &mut Plan) -> Timestamp {
+    if let Some(begun) = &plan.status.status.current_batch_started_at {
+        return begun.0;
+    }
+    let fresh = || ClusterProgress { state: NOT_STARTED.to_owned(), ..ClusterProgress::default() };
+    let names = plan.batch();
+    plan.status.status.current_batch_remediation_progress = names.iter().map(|name| (name.clone(), fresh())).collect();
+    plan.status.status.current_batch_started_at = Some(time(facts.now));
+    let batch = plan.status.status.current_batch;
+    plan.events.push(Event::BatchStarted { batch, names: sorted(names), clusters: plan.planned() });
+    facts.now
+}
+
+/// The next batch, which has not started.
+fn next(plan: &mut Plan) {
+    plan.status.status.current_batch_started_at = None;
+    plan.status.status.current_batch += 1;
+}
+
+fn is_complete(plan: &Plan) -> bool {
+    let progress = &plan.status.status.current_batch_remediation_progress;
+    plan.batch().iter().all(|name| progress.get(name).is_some_and(|one| one.state == COMPLETED))
+}
+
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names
+}
+
+/// Takes a cluster to the first policy that it does not comply with, or complies with for too short.
+fn advance(facts: &Facts<'_>, plan: &mut Plan, cluster: &str) {
+    let policies = policies(plan);
+    let known = plan.status.status.current_batch_remediation_progress.remove(cluster);
+    let mut progress =
+        known.unwrap_or_else(|| ClusterProgress { state: NOT_STARTED.to_owned(), ..ClusterProgress::default() });
+    if progress.state == NOT_STARTED {
+        (progress.state, progress.policy_index) = (UNDER_WAY.to_owned(), Some(0));
+        plan.events.push(Event::ClusterStarted(cluster.to_owned()));
+    }
+    if progress.state == UNDER_WAY {
+        let first = usize::try_from(progress.policy_index.unwrap_or(0)).unwrap_or(0);
+        let mut index = first;
+        while let Some(policy) = policies.get(index) {
+            let compliance = facts.compliance(policy, cluster);
+            if compliance == Compliance::NonCompliant {
+                progress.first_compliant_at = None;
+                break;
+            }
+            if compliance == Compliance::Compliant
+                && let Some(soaked) = soak(facts, policy, &mut progress)
+            {
+                plan.wake_at(after(soaked));
+                break;
+            }
+            index += 1;
+        }
+        progress.policy_index = i64::try_from(index).ok();
+        if index >= policies.len() {
+            (progress.state, progress.policy_index) = (COMPLETED.to_owned(), None);
+            plan.events.push(Event::ClusterSucceeded(cluster.to_owned()));
+            plan.complete(facts, cluster);
+            plan.acts.push(Act::Forget(cluster.to_owned(), false));
+        }
+    }
+    plan.status.status.current_batch_remediation_progress.insert(cluster.to_owned(), progress);
+}
+
+/// When a cluster that complies has done so for long enough; `None` if it has.
+fn soak(facts: &Facts<'_>, policy: &Reference, progress: &mut ClusterProgress) -> Option<Timestamp> {
+    let root = facts.roots.get(policy)?;
+    let since = progress.first_compliant_at.as_ref().map_or(facts.now, |at| at.0);
+    let end = root.soaked_at(since)?;
+    if progress.first_compliant_at.is_some() && facts.now > end {
+        progress.first_compliant_at = None;
+        return None;
+    }
+    progress.first_compliant_at = Some(time(since));
+    Some(end)
+}
+
+fn policies(plan: &Plan) -> Vec<Reference> {
+    let all = plan.status.managed_policies_for_upgrade.iter();
+    all.map(|one| Reference { name: one.name.clone(), namespace: one.namespace.clone() }).collect()
+}
+
+/// Row 21: each cluster under way is in the Placement of its policy.
+fn enforce(plan: &mut Plan) {
+    let progress = &plan.status.status.current_batch_remediation_progress;
+    let at = |index: usize| -> Vec<String> {
+        let is_at = |one: &ClusterProgress| {
+            one.state == UNDER_WAY && one.policy_index.and_then(|found| usize::try_from(found).ok()) == Some(index)
+        };
+        progress.iter().filter(|(_, one)| is_at(one)).map(|(name, _)| name.clone()).collect()
+    };
+    let found = policies(plan).into_iter().enumerate().map(|(index, policy)| Act::Enforce(policy, at(index)));
+    let acts: Vec<Act> = found.filter(|act| !matches!(act, Act::Enforce(_, names) if names.is_empty())).collect();
+    plan.acts.extend(acts);
+}
+
+/// A Placement that selects nothing for want of a `ManagedClusterSetBinding` is named.
+fn placed(facts: &Facts<'_>, plan: &mut Plan) {
+    match facts.unplaced {
+        Some(why) => plan.condition(facts.now, PROGRESSING, "True", "WaitingForPlacement", why),
+        None => plan.condition(facts.now, PROGRESSING, "True", "InProgress", IN_PROGRESS),
+    }
+}
+
+/// Row 22: the time of the batch is over.
+fn batch_over(facts: &Facts<'_>, mut plan: Plan) -> Plan {
+    let spec = &facts.upgrade.spec;
+    let batch = plan.batch();
+    let is_canary = matches!(&batch[..], [only] if spec.remediation_strategy.canaries.contains(only));
+    if is_canary {
+        let message = format!("{TOO_LONG} on canary clusters");
+        plan.end(facts.now, ("TimedOut", "TimedOut"), "False", (&message, &message));
+        return plan;
+    }
+    time_out(&mut plan);
+    if spec.batch_timeout_action.eq_ignore_ascii_case("abort") {
+        let message = format!("{TOO_LONG} on some clusters");
+        plan.end(facts.now, ("TimedOut", "TimedOut"), "False", (&message, &message));
+    } else {
+        next(&mut plan);
+    }
+    plan
+}
+
+/// Records who is under way in the current batch as timed out. Who has not started is not recorded (row 42).
+fn time_out(plan: &mut Plan) {
+    let (batch, policies) = (plan.batch(), policies(plan));
+    let progress = plan.status.status.current_batch_remediation_progress.clone();
+    let mut timed_out = Vec::new();
+    for name in &batch {
+        let found = progress.get(name);
+        if found.is_some_and(|one| one.state != UNDER_WAY) {
+            continue;
+        }
+        let index = found.and_then(|one| one.policy_index).and_then(|index| usize::try_from(index).ok());
+        let policy = index.and_then(|index| policies.get(index));
+        plan.record(ClusterState {
+            name: name.clone(),
+            state: TIMED_OUT.to_owned(),
+            current_policy: policy
+                .map(|policy| PolicyStatus { name: policy.name.clone(), status: "NonCompliant".to_owned() }),
+            ..ClusterState::default()
+        });
+        plan.acts.push(Act::Forget(name.clone(), true));
+        timed_out.push(name.clone());
+    }
+    if !timed_out.is_empty() {
+        let (batch, size) = (plan.status.status.current_batch, batch.len());
+        plan.events.push(Event::BatchTimedOut { batch, timed_out: sorted(timed_out), size, clusters: plan.planned() });
+    }
+}
+
+/// Row 23: whoever was upgraded before still complies.
+fn earlier_comply(facts: &Facts<'_>, plan: &Plan) -> bool {
+    let policies = policies(plan);
+    let batches = &plan.status.remediation_plan;
+    let earlier = batches.iter().take(batches.len().saturating_sub(1)).flatten();
+    let complies =
+        |name: &String| policies.iter().all(|policy| facts.compliance(policy, name) != Compliance::NonCompliant);
+    earlier.into_iter().all(complies)
+}

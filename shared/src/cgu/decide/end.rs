@@ -1,0 +1,85 @@
+//! Rows 1 and 3: what is left of an upgrade that has ended or is deleted, and a late completion.
+
+use jiff::SignedDuration;
+
+use super::super::api::Reference;
+use super::super::conditions::SUCCEEDED;
+use super::super::events::Event;
+use super::super::policy::Compliance;
+use super::{Act, Facts, LATE_COMPLETION, Plan, time};
+
+/// How long after a time-out compliance is watched.
+const LATE: SignedDuration = SignedDuration::from_hours(24);
+
+/// Row 1: its objects go, and the finalizer.
+pub(super) fn deleted(facts: &Facts<'_>, mut plan: Plan) -> Plan {
+    let is_over = plan.status.status.completed_at.is_some();
+    if facts.upgrade.spec.enable && !is_over {
+        let batch = match plan.status.status.current_batch {
+            0 => plan.status.remediation_plan.first().cloned().unwrap_or_default(),
+            _ => plan.batch(),
+        };
+        let progress = &plan.status.status.current_batch_remediation_progress;
+        let open = |name: &&String| progress.get(*name).is_none_or(|one| one.state != "Completed");
+        plan.acts.extend(batch.iter().filter(open).map(|name| Act::Forget(name.clone(), true)));
+    }
+    if !is_over || !facts.deletes_objects() {
+        plan.acts.push(Act::DeleteObjects);
+    }
+    plan.finalizer = Some(false);
+    plan
+}
+
+/// Row 3, once; then a late completion.
+pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
+    let has_succeeded = plan.status.condition(SUCCEEDED).is_some_and(|end| end.status == "True");
+    let Some(completed) = plan.status.status.completed_at.as_ref().map(|at| at.0) else {
+        if facts.deletes_objects() {
+            plan.acts.push(Act::DeleteObjects);
+            plan.status.placements.clear();
+            plan.status.placement_bindings.clear();
+            plan.status.safe_resource_names.clear();
+        }
+        let clusters = plan.planned();
+        plan.events.push(if has_succeeded { Event::Succeeded { clusters } } else { timed_out(&plan) });
+        let progress = &mut plan.status.status;
+        (progress.current_batch, progress.current_batch_started_at) = (0, None);
+        progress.current_batch_remediation_progress.clear();
+        progress.completed_at = Some(time(facts.now));
+        return plan;
+    };
+    let is_timed_out = plan.status.condition(SUCCEEDED).is_some_and(|end| end.reason == "TimedOut");
+    let end = completed.checked_add(LATE).unwrap_or(completed);
+    if !is_timed_out || facts.now > end || facts.annotation(LATE_COMPLETION) == Some("false") {
+        return plan;
+    }
+    if all_comply(facts, &plan) {
+        let late: Vec<String> = plan.status.remediation_plan.iter().flatten().cloned().collect();
+        let is_recorded =
+            |name: &String| plan.status.clusters.iter().any(|one| one.name == *name && one.state == "complete");
+        let late: Vec<String> = late.into_iter().filter(|name| !is_recorded(name)).collect();
+        for name in late {
+            plan.complete(facts, &name);
+        }
+        let message = super::batch::COMPLIANT;
+        plan.end(facts.now, ("Completed", "Completed"), "True", (message, message));
+        plan.events.push(Event::Succeeded { clusters: plan.planned() });
+    }
+    plan
+}
+
+fn timed_out(plan: &Plan) -> Event {
+    let clusters = plan.status.clusters.iter().filter(|one| one.state == "timedout");
+    Event::TimedOut { timed_out: clusters.map(|one| one.name.clone()).collect(), clusters: plan.planned() }
+}
+
+/// Every cluster of the plan complies with every policy that was to be enforced.
+fn all_comply(facts: &Facts<'_>, plan: &Plan) -> bool {
+    let policies = plan.status.managed_policies_for_upgrade.iter();
+    let policies: Vec<Reference> =
+        policies.map(|one| Reference { name: one.name.clone(), namespace: one.namespace.clone() }).collect();
+    let mut clusters = plan.status.remediation_plan.iter().flatten();
+    let complies =
+        |name: &String| policies.iter().all(|policy| facts.compliance(policy, name) != Compliance::NonCompliant);
+    clusters.all(complies)
+}

@@ -1,0 +1,187 @@
+//! What an upgrade does next: rows 1 to 23 of section 2.
+//!
+//! [`decide`] is total and deterministic. It takes one step, such as a batch that ends: the status that it writes brings
+//! the next reconcile. What a step does to other objects comes before its status and can be done twice; its Events come
+//! after it.
+
+mod batch;
+mod end;
+mod start;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::api::{COMPLETE, ClusterActions, ClusterGroupUpgrade, ClusterGroupUpgradeStatus, ClusterState, Reference};
+use super::conditions::{self, PROGRESSING, SUCCEEDED};
+use super::events::Event;
+use super::policy::{Child, Compliance, Policy};
+
+/// Finalizer of an upgrade.
+pub const FINALIZER: &str = "ran.openshift.io/cleanup-finalizer";
+/// Annotation: `partial` lets an upgrade start after blockers that have failed.
+pub const COMPLETION_MODE: &str = "ran.openshift.io/blocking-cgu-completion-mode";
+/// Annotation: `true`, with `partial`, drops clusters that a blocker has not completed.
+pub const CLUSTER_FILTERING: &str = "ran.openshift.io/blocking-cgu-cluster-filtering";
+/// Annotation: `false` makes a time-out final.
+pub const LATE_COMPLETION: &str = "hibernate.sh/late-completion";
+
+/// Everything that a decision looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The time.
+    pub now: Timestamp,
+    /// The upgrade.
+    pub upgrade: &'a ClusterGroupUpgrade,
+    /// Labels of every `ManagedCluster`, by name.
+    pub clusters: &'a BTreeMap<String, BTreeMap<String, String>>,
+    /// Root policies.
+    pub roots: &'a BTreeMap<Reference, Policy>,
+    /// Child policies, by cluster.
+    pub children: &'a BTreeMap<String, Vec<Child>>,
+    /// Status of the upgrades that block it; of one that does not exist, nothing.
+    pub blockers: &'a BTreeMap<Reference, ClusterGroupUpgradeStatus>,
+    /// Why a Placement of it selects nothing.
+    pub unplaced: Option<&'a str>,
+    /// Clusters that sleep, or have not run for long enough: what they comply with is not known.
+    pub asleep: &'a BTreeSet<String>,
+}
+
+/// Everything that is to be done, in this order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Whether the finalizer is added (true) or removed.
+    pub finalizer: Option<bool>,
+    /// What happens to other objects.
+    pub acts: Vec<Act>,
+    /// The status after it.
+    pub status: ClusterGroupUpgradeStatus,
+    /// What is published once the status is written.
+    pub events: Vec<Event>,
+    /// When the next limit expires, if nothing changes before.
+    pub next: Option<Timestamp>,
+}
+
+/// Something that happens to other objects. Each can be done twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// The Placement for a policy exists, selects nothing, and is bound.
+    Prepare(Reference),
+    /// The Placement for a policy selects these clusters, too.
+    Enforce(Reference, Vec<String>),
+    /// No Placement of the upgrade selects a cluster.
+    Release,
+    /// Labels and annotations of a `ManagedCluster`.
+    Change(String, ClusterActions),
+    /// The views of a cluster go, and (true) its actions.
+    Forget(String, bool),
+    /// Placements and bindings go.
+    DeleteObjects,
+}
+
+/// What an upgrade does next.
+pub fn decide(facts: &Facts<'_>) -> Plan {
+    let metadata = &facts.upgrade.metadata;
+    let is_kept = metadata.finalizers.iter().flatten().any(|one| one == FINALIZER);
+    let status = facts.upgrade.status.clone().unwrap_or_default();
+    let plan = Plan { status, ..Plan::default() };
+    // Row 1
+    if metadata.deletion_timestamp.is_some() {
+        return if is_kept { end::deleted(facts, plan) } else { plan };
+    }
+    // Row 2
+    if !is_kept {
+        return Plan { finalizer: Some(true), events: vec![Event::Created], ..plan };
+    }
+    // Row 3
+    if plan.status.condition(SUCCEEDED).is_some() {
+        return end::ended(facts, plan);
+    }
+    match plan.status.condition(PROGRESSING).map(|condition| condition.status.as_str()) {
+        // Rows 4 to 17
+        None | Some("False") => start::start(facts, plan),
+        // Rows 18 to 23
+        Some(_) => batch::go_on(facts, plan),
+    }
+}
+
+impl Facts<'_> {
+    /// Whether a cluster complies with a policy. What a cluster that sleeps has last said is not believed.
+    fn compliance(&self, policy: &Reference, cluster: &str) -> Compliance {
+        let found = self.roots.get(policy).map_or(Compliance::NonCompliant, |policy| policy.of(cluster));
+        if found == Compliance::Compliant && self.asleep.contains(cluster) { Compliance::NonCompliant } else { found }
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.upgrade.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Whether its Placements and bindings go at its end.
+    fn deletes_objects(&self) -> bool {
+        self.upgrade.spec.actions.after_completion.as_ref().is_none_or(|after| after.delete_objects)
+    }
+
+    /// When the time of the whole upgrade is over.
+    fn deadline(&self, started: Timestamp) -> Timestamp {
+        let minutes = self.upgrade.spec.remediation_strategy.timeout;
+        let timeout = SignedDuration::from_secs(minutes.saturating_mul(60));
+        started.checked_add(timeout).unwrap_or(if minutes < 0 { Timestamp::MIN } else { Timestamp::MAX })
+    }
+}
+
+impl Plan {
+    fn condition(&mut self, now: Timestamp, type_: &str, status: &str, reason: &str, message: &str) {
+        conditions::set(&mut self.status.conditions, now, type_, status, reason, message);
+    }
+
+    /// Both conditions of an end.
+    fn end(&mut self, now: Timestamp, reasons: (&str, &str), status: &str, messages: (&str, &str)) {
+        self.condition(now, PROGRESSING, "False", reasons.0, messages.0);
+        self.condition(now, SUCCEEDED, status, reasons.1, messages.1);
+    }
+
+    /// A cluster has ended. It is there once.
+    fn record(&mut self, state: ClusterState) {
+        match self.status.clusters.iter_mut().find(|known| known.name == state.name) {
+            Some(known) => *known = state,
+            None => self.status.clusters.push(state),
+        }
+    }
+
+    /// A cluster complies with every policy: its labels and annotations, and its record.
+    fn complete(&mut self, facts: &Facts<'_>, cluster: &str) {
+        if let Some(after) = &facts.upgrade.spec.actions.after_completion {
+            self.change(cluster, &after.cluster);
+        }
+        let state = ClusterState { name: cluster.to_owned(), state: COMPLETE.to_owned(), ..ClusterState::default() };
+        self.record(state);
+    }
+
+    fn change(&mut self, cluster: &str, actions: &ClusterActions) {
+        if *actions != ClusterActions::default() {
+            self.acts.push(Act::Change(cluster.to_owned(), actions.clone()));
+        }
+    }
+
+    fn planned(&self) -> usize {
+        self.status.remediation_plan.iter().map(Vec::len).sum()
+    }
+
+    /// The clusters of the current batch.
+    fn batch(&self) -> Vec<String> {
+        let index = usize::try_from(self.status.status.current_batch - 1).ok();
+        index.and_then(|index| self.status.remediation_plan.get(index)).cloned().unwrap_or_default()
+    }
+
+    fn wake_at(&mut self, at: Timestamp) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+}
+
+/// A moment, as a status holds it.
+const fn time(at: Timestamp) -> Time {
+    Time(at)
+}

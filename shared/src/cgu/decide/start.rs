@@ -1,0 +1,207 @@
+//! Rows 4 to 17: what has to be right before an upgrade starts, and its start.
+
+use std::collections::BTreeSet;
+
+use super::super::api::{COMPLETE, ClusterGroupUpgradeStatus, PolicyReference, Reference};
+use super::super::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
+use super::super::events::{Event, PolicyFailure};
+use super::super::objects::Names;
+use super::super::plan::{batches, concurrency};
+use super::super::policy::{Compliance, Policies, PolicyError, find};
+use super::super::select::{SelectError, select};
+use super::{Act, CLUSTER_FILTERING, COMPLETION_MODE, Facts, Plan, time};
+
+pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
+    let (now, spec) = (facts.now, &facts.upgrade.spec);
+    // Row 4
+    let selected = match select(spec, facts.clusters) {
+        Ok(selected) => selected,
+        Err(error) => return not_selected(facts, plan, &error),
+    };
+    plan.condition(now, CLUSTERS_SELECTED, "True", "ClusterSelectionCompleted", "All selected clusters are valid");
+    // Row 5
+    let size = concurrency(spec.remediation_strategy.max_concurrency, selected.len());
+    plan.status.computed_max_concurrency = i64::try_from(size).ok().filter(|size| *size > 0);
+    // Rows 6 and 8
+    let children = selected.iter().filter_map(|name| facts.children.get(*name)).flatten();
+    let complies =
+        |policy: &Reference| selected.iter().all(|name| facts.compliance(policy, name) == Compliance::Compliant);
+    let policies = match find(&spec.managed_policies, children, facts.roots, complies) {
+        Ok(policies) => policies,
+        Err(error) => return not_valid(facts, plan, &error),
+    };
+    let needs_work = |name: &str| {
+        policies.for_upgrade.iter().any(|policy| facts.compliance(policy, name) == Compliance::NonCompliant)
+    };
+    let canaries: Vec<&str> = spec.remediation_strategy.canaries.iter().map(String::as_str).collect();
+    let found = batches(&selected, &canaries, size, needs_work);
+    if let Some(field) = not_served(facts, &found.plan) {
+        return refuse(facts, plan, field);
+    }
+    // Row 9
+    plan.condition(now, VALIDATED, "True", "ValidationCompleted", "Completed validation");
+    plan.status.remediation_plan = owned(&found.plan);
+    prepare(facts, &mut plan, &policies);
+    // Row 12
+    if !spec.enable {
+        plan.condition(now, PROGRESSING, "False", "NotEnabled", "Not enabled");
+        return plan;
+    }
+    // Row 14
+    if let Some((reason, message)) = blocked(facts) {
+        plan.condition(now, PROGRESSING, "False", reason, &message);
+        return plan;
+    }
+    // Row 16
+    let working: BTreeSet<&str> = found.plan.iter().flatten().copied().collect();
+    let survivors = survivors(facts, &working);
+    if survivors.is_empty() && !working.is_empty() {
+        let message =
+            "No clusters available for remediation after filtering out non-completed clusters from blocking CGUs";
+        plan.end(now, ("Completed", "Failed"), "False", (message, message));
+        return plan;
+    }
+    // Row 17
+    let last = batches(&selected, &canaries, size, |name| survivors.contains(name));
+    plan.status.remediation_plan = owned(&last.plan);
+    plan.status.status.started_at = Some(time(now));
+    plan.events.push(Event::Started { clusters: plan.planned(), batches: last.plan.len() });
+    for cluster in found.compliant {
+        plan.complete(facts, cluster);
+    }
+    if let Some(before) = &spec.actions.before_enable {
+        for cluster in last.plan.iter().flatten() {
+            plan.change(cluster, before);
+        }
+    }
+    if last.plan.is_empty() {
+        let messages = (
+            "All clusters are compliant with all the managed policies",
+            "All clusters already compliant with the specified managed policies",
+        );
+        plan.end(now, ("Completed", "Completed"), "True", messages);
+    } else {
+        plan.condition(now, PROGRESSING, "True", "InProgress", super::batch::IN_PROGRESS);
+    }
+    plan
+}
+
+fn owned(plan: &[Vec<&str>]) -> Vec<Vec<String>> {
+    plan.iter().map(|batch| batch.iter().map(ToString::to_string).collect()).collect()
+}
+
+fn not_selected(facts: &Facts<'_>, mut plan: Plan, error: &SelectError) -> Plan {
+    let message = format!("Unable to select clusters: {error}");
+    if plan.status.condition(CLUSTERS_SELECTED).is_none_or(|known| known.message != message) {
+        let missing = if let SelectError::Unknown(names) = error { names.clone() } else { Vec::new() };
+        plan.events.push(Event::MissingClusters(missing));
+    }
+    plan.condition(facts.now, CLUSTERS_SELECTED, "False", "ClusterNotFound", &message);
+    plan
+}
+
+fn not_valid(facts: &Facts<'_>, mut plan: Plan, error: &PolicyError) -> Plan {
+    let message = error.to_string();
+    if plan.status.condition(VALIDATED).is_none_or(|known| known.message != message) {
+        plan.events.extend(match error {
+            PolicyError::Missing(names) => Some(Event::Policies(PolicyFailure::Missing, names.clone())),
+            PolicyError::Invalid(names) => Some(Event::Policies(PolicyFailure::Invalid, names.clone())),
+            PolicyError::Ambiguous(found) => {
+                Some(Event::Policies(PolicyFailure::Ambiguous, found.keys().cloned().collect()))
+            }
+            PolicyError::Order(..) => None,
+        });
+    }
+    plan.condition(facts.now, VALIDATED, "False", error.reason(), &message);
+    plan
+}
+
+/// A field that asks for what is left to TALM, on an upgrade with something to do.
+fn not_served(facts: &Facts<'_>, plan: &[Vec<&str>]) -> Option<&'static str> {
+    let spec = &facts.upgrade.spec;
+    let fields = [
+        ("spec.manifestWorkTemplates", !spec.manifest_work_templates.is_empty()),
+        ("spec.backup", spec.backup && !plan.is_empty()),
+        ("spec.preCaching", spec.pre_caching && !plan.is_empty()),
+    ];
+    fields.into_iter().find(|(_, is_asked)| *is_asked).map(|(field, _)| field)
+}
+
+fn refuse(facts: &Facts<'_>, mut plan: Plan, field: &'static str) -> Plan {
+    let message = format!("{field} is not served by hibernate-controller: remove it, or let TALM run");
+    if plan.status.condition(VALIDATED).is_none_or(|known| known.message != message) {
+        plan.events.push(Event::NotServed(field));
+    }
+    plan.condition(facts.now, VALIDATED, "False", "NotServed", &message);
+    plan
+}
+
+/// Row 9: a Placement for each policy, which selects nothing yet, and what the status says of the policies.
+fn prepare(facts: &Facts<'_>, plan: &mut Plan, policies: &Policies) {
+    let status = &mut plan.status;
+    // Lists that would become empty stay as they were (row 46).
+    if !policies.for_upgrade.is_empty() {
+        let reference = |one: &Reference| PolicyReference {
+            name: one.name.clone(),
+            namespace: one.namespace.clone(),
+            ..PolicyReference::default()
+        };
+        status.managed_policies_for_upgrade = policies.for_upgrade.iter().map(reference).collect();
+    }
+    if !policies.compliant.is_empty() {
+        status.managed_policies_compliant_before_upgrade =
+            policies.compliant.iter().map(|one| one.name.clone()).collect();
+    }
+    status.managed_policies_ns =
+        policies.for_upgrade.iter().map(|one| (one.name.clone(), one.namespace.clone())).collect();
+    let content = |policy: &Reference| {
+        let templates = facts.roots.get(policy)?.templates.as_ref().ok()?;
+        let text = serde_json::to_string(&templates.subscriptions).ok()?;
+        (!templates.subscriptions.is_empty()).then(|| (policy.name.clone(), text))
+    };
+    status.managed_policies_content = policies.for_upgrade.iter().filter_map(content).collect();
+    let names: Vec<Names> = policies.for_upgrade.iter().map(|policy| Names::of(facts.upgrade, policy)).collect();
+    status.safe_resource_names.extend(names.iter().map(|names| (names.key(), names.actual.clone())));
+    let mut actual: Vec<String> = names.into_iter().map(|names| names.actual).collect();
+    actual.sort();
+    (status.placements, status.placement_bindings) = (actual.clone(), actual);
+    plan.acts.extend(policies.for_upgrade.iter().cloned().map(Act::Prepare));
+}
+
+fn is_partial(facts: &Facts<'_>) -> bool {
+    facts.annotation(COMPLETION_MODE) == Some("partial")
+}
+
+/// Row 14: reason and message of an upgrade that waits for others.
+fn blocked(facts: &Facts<'_>) -> Option<(&'static str, String)> {
+    let is_over = |status: &ClusterGroupUpgradeStatus| {
+        status.condition(SUCCEEDED).is_some_and(|end| is_partial(facts) || end.status == "True")
+    };
+    let (mut missing, mut open) = (Vec::new(), Vec::new());
+    for blocker in &facts.upgrade.spec.blocking_crs {
+        match facts.blockers.get(blocker) {
+            None => missing.push(blocker.name.as_str()),
+            Some(status) if !is_over(status) => open.push(blocker.name.as_str()),
+            Some(_) => {}
+        }
+    }
+    if !missing.is_empty() {
+        return Some(("MissingBlockingCR", format!("Missing blocking CRs: [{}]", missing.join(" "))));
+    }
+    let message = || format!("Blocking CRs that are not completed: [{}]", open.join(" "));
+    (!open.is_empty()).then(|| ("IncompleteBlockingCR", message()))
+}
+
+/// Row 16: clusters that every blocker has completed, if the upgrade asks for that; else all.
+fn survivors<'a>(facts: &Facts<'_>, working: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
+    if !is_partial(facts) || facts.annotation(CLUSTER_FILTERING) != Some("true") {
+        return working.clone();
+    }
+    let is_complete = |name: &str| {
+        let blockers = facts.upgrade.spec.blocking_crs.iter().map(|blocker| facts.blockers.get(blocker));
+        blockers.into_iter().all(|blocker| {
+            blocker.is_some_and(|status| status.clusters.iter().any(|one| one.name == name && one.state == COMPLETE))
+        })
+    };
+    working.iter().copied().filter(|name| is_complete(name)).collect()
+}

@@ -1,0 +1,210 @@
+//! Upgrades from their first reconcile to their end, on a hub of maps.
+
+mod kuttl;
+mod properties;
+mod rows;
+
+use serde_json::{Value, json};
+
+use super::super::api::status_patch;
+use super::super::policy::ROOT_POLICY;
+use super::*;
+
+/// What an upgrade sees and changes.
+#[derive(Clone)]
+struct Hub {
+    now: Timestamp,
+    upgrade: ClusterGroupUpgrade,
+    clusters: BTreeMap<String, BTreeMap<String, String>>,
+    roots: BTreeMap<Reference, Policy>,
+    children: BTreeMap<String, Vec<Child>>,
+    blockers: BTreeMap<Reference, ClusterGroupUpgradeStatus>,
+    asleep: BTreeSet<String>,
+    /// Clusters that the Placements of each policy select.
+    placements: BTreeMap<Reference, BTreeSet<String>>,
+    /// Reason and action, or reason, action and cluster, in order.
+    events: Vec<String>,
+    is_gone: bool,
+}
+
+/// Policies of one namespace, with the clusters that do not comply and those that do.
+type Matrix<'a> = &'a [(&'a str, &'a [&'a str], &'a [&'a str])];
+
+fn policy(name: &str) -> Reference {
+    Reference { name: name.to_owned(), namespace: "default".to_owned() }
+}
+
+impl Hub {
+    fn new(mut spec: Value, matrix: Matrix<'_>) -> Self {
+        let policies: Vec<&str> = matrix.iter().map(|(name, ..)| *name).collect();
+        for (key, value) in [("managedPolicies", json!(policies)), ("enable", json!(true))] {
+            if spec.get(key).is_none() {
+                spec[key] = value;
+            }
+        }
+        if spec.get("remediationStrategy").is_none() {
+            spec["remediationStrategy"] = json!({ "maxConcurrency": 1 });
+        }
+        if spec.get("actions").is_none() {
+            spec["actions"] = json!({
+                "beforeEnable": { "addClusterLabels": { "ztp-running": "" } },
+                "afterCompletion": { "addClusterLabels": { "ztp-done": "" }, "removeClusterLabels": ["ztp-running"] },
+            });
+        }
+        let upgrade = json!({
+            "apiVersion": "ran.openshift.io/v1alpha1", "kind": "ClusterGroupUpgrade",
+            "metadata": { "name": "cgu", "namespace": "default", "uid": "abcdef-1" }, "spec": spec,
+        });
+        let mut hub = Self {
+            now: Timestamp::from_second(1_000_000).unwrap(),
+            upgrade: serde_json::from_value(upgrade).unwrap(),
+            clusters: (1..=6).map(|n| (format!("spoke{n}"), BTreeMap::new())).collect(),
+            roots: BTreeMap::new(),
+            children: BTreeMap::new(),
+            blockers: BTreeMap::new(),
+            asleep: BTreeSet::new(),
+            placements: BTreeMap::new(),
+            events: Vec::new(),
+            is_gone: false,
+        };
+        for (name, open, done) in matrix {
+            let all = open
+                .iter()
+                .map(|c| (*c, Compliance::NonCompliant))
+                .chain(done.iter().map(|c| (*c, Compliance::Compliant)));
+            let compliance: BTreeMap<String, Compliance> =
+                all.map(|(cluster, one)| (cluster.to_owned(), one)).collect();
+            for cluster in compliance.keys() {
+                let labels = BTreeMap::from([(ROOT_POLICY.to_owned(), String::new())]);
+                let child = Child::read(&format!("default.{name}"), &labels, &Value::Null).unwrap();
+                hub.children.entry(cluster.clone()).or_default().push(child);
+            }
+            let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": [] } } }]);
+            let mut root = Policy::read(&json!({ "spec": { "policy-templates": template } }));
+            root.compliance = Some(compliance);
+            hub.roots.insert(policy(name), root);
+        }
+        hub
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            now: self.now,
+            upgrade: &self.upgrade,
+            clusters: &self.clusters,
+            roots: &self.roots,
+            children: &self.children,
+            blockers: &self.blockers,
+            unplaced: None,
+            asleep: &self.asleep,
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        decide(&self.facts())
+    }
+
+    /// Carries out one step. Whether anything has changed.
+    fn step(&mut self) -> bool {
+        if self.is_gone {
+            return false;
+        }
+        let plan = self.plan();
+        assert_eq!(plan, self.plan(), "same facts, same plan");
+        for act in &plan.acts {
+            self.act(act);
+        }
+        let before = self.upgrade.status.clone().unwrap_or_default();
+        let patch = status_patch(&before, &plan.status);
+        self.upgrade.status = Some(plan.status);
+        self.events.extend(plan.events.iter().map(|event| {
+            let found = event.render("cgu");
+            let cluster = found.annotations.get("cgu.openshift.io/cluster-name").map(|name| format!(" {name}"));
+            format!("{}{}", found.action, cluster.unwrap_or_default())
+        }));
+        match plan.finalizer {
+            Some(true) => self.upgrade.metadata.finalizers = Some(vec![FINALIZER.to_owned()]),
+            Some(false) => self.is_gone = true,
+            None => {}
+        }
+        patch.is_some() || plan.finalizer.is_some()
+    }
+
+    fn act(&mut self, act: &Act) {
+        match act {
+            Act::Prepare(policy) => drop(self.placements.insert(policy.clone(), BTreeSet::new())),
+            Act::Enforce(policy, names) => {
+                self.placements.get_mut(policy).expect("a Placement").extend(names.iter().cloned());
+            }
+            Act::Release => self.placements.values_mut().for_each(BTreeSet::clear),
+            Act::Change(cluster, actions) => {
+                let labels = self.clusters.get_mut(cluster).expect("a cluster");
+                labels.extend(actions.add_cluster_labels.clone());
+                actions.remove_cluster_labels.iter().for_each(|key| drop(labels.remove(key)));
+            }
+            Act::Forget(..) => {}
+            Act::DeleteObjects => self.placements.clear(),
+        }
+    }
+
+    /// Takes steps until nothing changes.
+    fn settle(&mut self) {
+        for _ in 0..100 {
+            if !self.step() {
+                return;
+            }
+        }
+        panic!("it does not settle: {:#?}", self.plan());
+    }
+
+    fn complies(&mut self, cluster: &str, name: &str) {
+        self.set(cluster, name, Compliance::Compliant);
+    }
+
+    fn set(&mut self, cluster: &str, name: &str, compliance: Compliance) {
+        let root = self.roots.get_mut(&policy(name)).unwrap();
+        root.compliance.as_mut().unwrap().insert(cluster.to_owned(), compliance);
+    }
+
+    fn later(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    fn spec(&mut self, change: impl FnOnce(&mut super::super::api::ClusterGroupUpgradeSpec)) {
+        change(&mut self.upgrade.spec);
+    }
+
+    fn status(&self) -> &ClusterGroupUpgradeStatus {
+        self.upgrade.status.as_ref().unwrap()
+    }
+
+    /// `STATUS/Reason` of a condition.
+    fn condition(&self, type_: &str) -> String {
+        let found = self.status().condition(type_);
+        found.map_or_else(String::new, |found| format!("{}/{}", found.status, found.reason))
+    }
+
+    fn message(&self, type_: &str) -> &str {
+        &self.status().condition(type_).unwrap().message
+    }
+
+    /// `NAME state` of each recorded cluster.
+    fn records(&self) -> Vec<String> {
+        let record = |one: &ClusterState| format!("{} {}", one.name, one.state);
+        self.status().clusters.iter().map(record).collect()
+    }
+
+    fn labels(&self, cluster: &str) -> Vec<&str> {
+        self.clusters[cluster].keys().map(String::as_str).collect()
+    }
+
+    fn selected(&self, name: &str) -> Vec<&str> {
+        self.placements.get(&policy(name)).into_iter().flatten().map(String::as_str).collect()
+    }
+
+    /// `STATE index` of a cluster of the current batch.
+    fn progress(&self, cluster: &str) -> String {
+        let found = &self.status().status.current_batch_remediation_progress[cluster];
+        format!("{} {}", found.state, found.policy_index.map_or_else(|| "-".to_owned(), |index| index.to_string()))
+    }
+}

@@ -1,0 +1,270 @@
+//! Rows of section 2, and the differences from TALM.
+
+use super::super::super::conditions::{CLUSTERS_SELECTED, VALIDATED};
+use super::*;
+
+const ONE: Matrix<'static> = &[("policy1", &["spoke1", "spoke2", "spoke3"], &["spoke6"])];
+
+fn started(spec: Value) -> Hub {
+    let mut hub = Hub::new(spec, ONE);
+    hub.settle();
+    hub
+}
+
+fn three(strategy: &Value) -> Value {
+    json!({ "clusters": ["spoke1", "spoke2", "spoke3"], "remediationStrategy": strategy })
+}
+
+/// Row 1
+#[test]
+fn what_is_deleted_leaves_nothing_behind() {
+    let mut hub = started(three(&json!({ "maxConcurrency": 2 })));
+    hub.complies("spoke1", "policy1");
+    hub.settle();
+    hub.upgrade.metadata.deletion_timestamp = Some(time(hub.now));
+    let acts = hub.plan().acts;
+    assert_eq!(acts, [Act::Forget("spoke2".to_owned(), true), Act::DeleteObjects]);
+    hub.settle();
+    assert!(hub.is_gone && hub.placements.is_empty());
+    assert_eq!(hub.labels("spoke2"), ["ztp-running"], "as TALM");
+
+    for (deletes, acts) in [(true, vec![]), (false, vec![Act::DeleteObjects])] {
+        let after = json!({ "afterCompletion": { "deleteObjects": deletes } });
+        let mut hub = started(json!({ "clusters": ["spoke6"], "actions": after }));
+        hub.upgrade.metadata.deletion_timestamp = Some(time(hub.now));
+        assert_eq!(hub.plan().acts, acts, "{deletes}");
+    }
+}
+
+/// Row 3
+#[test]
+fn an_end_is_final() {
+    let mut hub =
+        started(json!({ "clusters": ["spoke6"], "actions": { "afterCompletion": { "deleteObjects": false } } }));
+    assert_eq!(hub.condition(SUCCEEDED), "True/Completed");
+    let before = hub.upgrade.status.clone();
+    hub.spec(|spec| spec.clusters = vec!["spoke1".to_owned()]);
+    hub.settle();
+    assert_eq!(hub.upgrade.status, before);
+}
+
+/// Rows 4, 6 and 8
+#[test]
+fn what_is_wrong_before_the_start_is_named_once() {
+    for (spec, type_, reason, event) in [
+        (json!({}), CLUSTERS_SELECTED, "False/ClusterNotFound", Some("RemediationOnHoldDueToValidationFailure")),
+        (
+            json!({ "clusters": ["x"] }),
+            CLUSTERS_SELECTED,
+            "False/ClusterNotFound",
+            Some("RemediationOnHoldDueToValidationFailure"),
+        ),
+        (
+            json!({ "clusters": ["spoke1"], "managedPolicies": ["none"] }),
+            VALIDATED,
+            "False/NotAllManagedPoliciesExist",
+            Some("RemediationOnHoldDueToValidationFailure"),
+        ),
+        (
+            json!({ "clusters": ["spoke1"], "backup": true }),
+            VALIDATED,
+            "False/NotServed",
+            Some("RemediationOnHoldDueToValidationFailure"),
+        ),
+        (
+            json!({ "clusters": ["spoke6"], "manifestWorkTemplates": ["a"] }),
+            VALIDATED,
+            "False/NotServed",
+            Some("RemediationOnHoldDueToValidationFailure"),
+        ),
+    ] {
+        let mut hub = started(spec.clone());
+        hub.later(600);
+        hub.settle();
+        assert_eq!(hub.condition(type_), reason, "{spec}");
+        assert_eq!(hub.events.get(1).map(String::as_str), event, "{spec}");
+        assert_eq!((hub.events.len(), hub.placements.len()), (2, 0), "{spec}: {:?}", hub.events);
+    }
+    let mut hub = started(json!({ "clusters": ["spoke1"], "backup": true }));
+    assert_eq!(hub.message(VALIDATED), "spec.backup is not served by hibernate-controller: remove it, or let TALM run");
+    hub.spec(|spec| spec.backup = false);
+    hub.settle();
+    assert_eq!(
+        (hub.condition(VALIDATED).as_str(), hub.condition(PROGRESSING).as_str()),
+        ("True/ValidationCompleted", "True/InProgress")
+    );
+}
+
+/// Row 14: `partial` passes a blocker that has failed, not one under way. Row 16: who is left keeps the order.
+#[test]
+fn a_partial_blocker_lets_its_complete_clusters_through() {
+    let mut spec = three(&json!({ "maxConcurrency": 3 }));
+    spec["blockingCRs"] = json!([{ "name": "a", "namespace": "default" }, { "name": "b", "namespace": "default" }]);
+    let blocker = |succeeded: Option<&str>, complete: &[&str]| {
+        let clusters: Vec<Value> = complete.iter().map(|name| json!({ "name": name, "state": "complete" })).collect();
+        let mut status: ClusterGroupUpgradeStatus = serde_json::from_value(json!({ "clusters": clusters })).unwrap();
+        conditions::set(&mut status.conditions, Timestamp::UNIX_EPOCH, PROGRESSING, "True", "InProgress", "");
+        if let Some(succeeded) = succeeded {
+            conditions::set(&mut status.conditions, Timestamp::UNIX_EPOCH, SUCCEEDED, succeeded, "TimedOut", "");
+        }
+        status
+    };
+    for (annotations, second, expected, plan) in [
+        (
+            json!({ COMPLETION_MODE: "partial" }),
+            None,
+            "False/IncompleteBlockingCR",
+            vec![vec!["spoke1", "spoke2", "spoke3"]],
+        ),
+        (
+            json!({}),
+            Some(&["spoke3", "spoke1"][..]),
+            "False/IncompleteBlockingCR",
+            vec![vec!["spoke1", "spoke2", "spoke3"]],
+        ),
+        (
+            json!({ COMPLETION_MODE: "partial" }),
+            Some(&["spoke3"]),
+            "True/InProgress",
+            vec![vec!["spoke1", "spoke2", "spoke3"]],
+        ),
+        (
+            json!({ COMPLETION_MODE: "partial", CLUSTER_FILTERING: "true" }),
+            Some(&["spoke3", "spoke1"]),
+            "True/InProgress",
+            vec![vec!["spoke1", "spoke3"]],
+        ),
+        (
+            json!({ COMPLETION_MODE: "partial", CLUSTER_FILTERING: "true" }),
+            Some(&[]),
+            "False/Completed",
+            vec![vec!["spoke1", "spoke2", "spoke3"]],
+        ),
+    ] {
+        let mut hub = Hub::new(spec.clone(), ONE);
+        hub.upgrade.metadata.annotations = serde_json::from_value(annotations.clone()).unwrap();
+        hub.blockers.insert(policy("a"), blocker(Some("True"), &["spoke1", "spoke2", "spoke3"]));
+        hub.blockers.insert(policy("b"), blocker(second.map(|_| "False"), second.unwrap_or_default()));
+        hub.settle();
+        assert_eq!(hub.condition(PROGRESSING), expected, "{annotations}");
+        assert_eq!(hub.status().remediation_plan, plan, "{annotations}");
+        assert!(plan[0].len() != 2 || hub.labels("spoke2").is_empty(), "who is dropped is not written");
+    }
+}
+
+/// Row 19, before the first batch: nobody has started, and nobody is recorded (row 42).
+#[test]
+fn without_time_nobody_is_recorded() {
+    let mut hub = Hub::new(three(&json!({ "maxConcurrency": 2, "timeout": -1 })), ONE);
+    hub.settle();
+    assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.records().len()), ("False/TimedOut", 0));
+    assert_eq!(hub.events[hub.events.len() - 2..], ["RemediationInBatchStarted", "RemediationTimeout"]);
+}
+
+/// Row 22: who decides what follows a batch whose time is over, in any letter case; a canary is one by name.
+#[test]
+fn a_batch_whose_time_is_over_ends_or_goes_on() {
+    let canaries = |canaries: Value| three(&json!({ "maxConcurrency": 1, "timeout": 9, "canaries": canaries }));
+    for (spec, action, expected, records) in [
+        (three(&json!({ "maxConcurrency": 1, "timeout": 9 })), "", "", vec!["spoke1 timedout"]),
+        (three(&json!({ "maxConcurrency": 1, "timeout": 9 })), "Continue", "", vec!["spoke1 timedout"]),
+        (three(&json!({ "maxConcurrency": 1, "timeout": 9 })), "abort", " on some clusters", vec!["spoke1 timedout"]),
+        (three(&json!({ "maxConcurrency": 1, "timeout": 9 })), "Abort", " on some clusters", vec!["spoke1 timedout"]),
+        (canaries(json!(["spoke2"])), "Continue", " on canary clusters", vec![]),
+    ] {
+        let mut hub = Hub::new(spec, ONE);
+        hub.spec(|spec| action.clone_into(&mut spec.batch_timeout_action));
+        hub.settle();
+        assert_eq!(hub.plan().next.unwrap().duration_since(hub.now).as_secs(), 180, "a third of nine minutes");
+        hub.later(180);
+        hub.settle();
+        assert_eq!(hub.records(), [""; 0], "the limit is not exceeded");
+        hub.now = hub.plan().next.unwrap();
+        hub.settle();
+        assert_eq!(hub.records(), records, "{action}");
+        let message = hub.status().condition(SUCCEEDED).map(|end| end.message.clone()).unwrap_or_default();
+        let wanted =
+            if expected.is_empty() { String::new() } else { format!("Policy remediation took too long{expected}") };
+        assert_eq!(message, wanted, "{action}");
+    }
+    // Case 4 of section 3: a canary that complied at first is no reason to treat the first batch as one.
+    let mut spec = canaries(json!(["spoke6"]));
+    spec["clusters"] = json!(["spoke6", "spoke1", "spoke2"]);
+    let mut hub = started(spec);
+    hub.now = hub.plan().next.unwrap();
+    hub.settle();
+    assert_eq!(
+        (hub.records(), hub.status().status.current_batch),
+        (vec!["spoke6 complete".to_owned(), "spoke1 timedout".to_owned()], 2)
+    );
+}
+
+/// Row 23: an earlier cluster that regresses is waited for, and not enforced (row 45).
+#[test]
+fn the_last_batch_waits_for_earlier_ones() {
+    let mut hub = started(three(&json!({ "maxConcurrency": 2 })));
+    hub.complies("spoke1", "policy1");
+    hub.complies("spoke2", "policy1");
+    hub.settle();
+    hub.set("spoke1", "policy1", Compliance::NonCompliant);
+    hub.complies("spoke3", "policy1");
+    hub.settle();
+    assert_eq!((hub.condition(PROGRESSING).as_str(), hub.selected("policy1")), ("True/InProgress", vec!["spoke3"]));
+    hub.complies("spoke1", "policy1");
+    hub.settle();
+    assert_eq!(hub.condition(SUCCEEDED), "True/Completed");
+}
+
+/// Difference 1: compliance after a time-out completes the upgrade, for a day.
+#[test]
+fn a_time_out_is_undone_by_late_compliance() {
+    for (annotation, hours, expected) in [
+        (None, 23, "True/Completed"),
+        (None, 25, "False/TimedOut"),
+        (Some("false"), 23, "False/TimedOut"),
+        (Some("true"), 23, "True/Completed"),
+    ] {
+        let mut hub = started(three(&json!({ "maxConcurrency": 3, "timeout": 1 })));
+        hub.upgrade.metadata.annotations =
+            annotation.map(|value| BTreeMap::from([(LATE_COMPLETION.to_owned(), value.to_owned())]));
+        hub.complies("spoke1", "policy1");
+        hub.settle();
+        hub.later(61);
+        hub.settle();
+        assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.placements.len()), ("False/TimedOut", 0));
+        hub.later(hours * 3_600);
+        hub.complies("spoke2", "policy1");
+        hub.settle();
+        assert_eq!(hub.condition(SUCCEEDED), "False/TimedOut", "one of them does not comply");
+        hub.complies("spoke3", "policy1");
+        hub.settle();
+        assert_eq!(hub.condition(SUCCEEDED), expected, "{annotation:?} {hours}");
+        let states = if expected == "True/Completed" { "complete" } else { "timedout" };
+        assert_eq!(
+            hub.records(),
+            ["spoke1 complete".to_owned(), format!("spoke2 {states}"), format!("spoke3 {states}")]
+        );
+        assert_eq!(hub.labels("spoke3"), [if states == "complete" { "ztp-done" } else { "ztp-running" }]);
+        let ends = hub.events.iter().filter(|event| *event == "RemediationCompleted").count();
+        assert_eq!(ends, usize::from(states == "complete"));
+    }
+}
+
+/// Step 9: what a cluster that sleeps has last said is not believed: it is planned, and never complete.
+#[test]
+fn a_cluster_that_sleeps_is_never_complete() {
+    let spec =
+        json!({ "clusters": ["spoke1", "spoke6"], "remediationStrategy": { "maxConcurrency": 2, "timeout": 1 } });
+    let mut hub = Hub::new(spec, ONE);
+    hub.asleep.insert("spoke6".to_owned());
+    hub.complies("spoke1", "policy1");
+    hub.settle();
+    assert_eq!(hub.status().remediation_plan, [["spoke6"]]);
+    assert_eq!((hub.progress("spoke6").as_str(), hub.labels("spoke6")), ("InProgress 0", vec!["ztp-running"]));
+    hub.later(61);
+    hub.settle();
+    assert_eq!(hub.records(), ["spoke1 complete", "spoke6 timedout"]);
+    hub.asleep.clear();
+    hub.settle();
+    assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.labels("spoke6")), ("True/Completed", vec!["ztp-done"]));
+}

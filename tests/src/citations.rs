@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A word in the path of a file that names no page, and the page of its citations.
-const PAGES: [(&str, &str); 5] =
-    [("cgu", "talm"), ("kkp", "kkp"), ("fdb", "fdb"), ("rollout", "rollouts"), ("hive", "hive")];
+const PAGES: [(&str, &str); 6] =
+    [("cgu", "talm"), ("talm", "talm"), ("kkp", "kkp"), ("fdb", "fdb"), ("rollout", "rollouts"), ("hive", "hive")];
 const WORDS: [(&str, Kind); 4] =
     [("row ", Kind::Row), ("rows ", Kind::Row), ("section ", Kind::Section), ("sections ", Kind::Section)];
 const SEPARATORS: [&str; 4] = [", ", " and ", " or ", " to "];

@@ -10,27 +10,10 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use shared::rollout::status::RolloutPhase;
 use testbed::cluster::version;
-use testbed::{Options, World, apply, eventually};
+use testbed::{Options, World, apply, eventually, foreign};
 
 use crate::kkp_common::upstream_folder;
 use crate::rollout_common::{Fleet, SOON, word};
-
-/// Of TALM, as far as a rollout reads it.
-fn upgrades_definition() -> Value {
-    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": "clustergroupupgrades.ran.openshift.io" },
-        "spec": {
-            "group": "ran.openshift.io", "scope": "Namespaced",
-            "names": { "kind": "ClusterGroupUpgrade", "plural": "clustergroupupgrades", "singular": "clustergroupupgrade" },
-            "versions": [{
-                "name": "v1alpha1", "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": schema },
-            }],
-        },
-    })
-}
 
 async fn upgrades(world: &World) -> Result<Api<DynamicObject>> {
     let hub = world.hub().await?;
@@ -38,7 +21,7 @@ async fn upgrades(world: &World) -> Result<Api<DynamicObject>> {
         let definition = talm.join("ran.openshift.io_clustergroupupgrades.yaml").display().to_string();
         world.kubectl(&["apply", "--server-side", "-f", &definition]).await?.ok()?;
     } else {
-        apply::all(&hub, &[upgrades_definition()]).await?;
+        apply::all(&hub, &[foreign::of_talm()]).await?;
     }
     let kind = GroupVersionKind::gvk("ran.openshift.io", "v1alpha1", "ClusterGroupUpgrade");
     Ok(Api::namespaced_with(hub, "default", &ApiResource::from_gvk(&kind)))

@@ -27,6 +27,7 @@ pub mod delay;
 pub mod ec2;
 pub mod fdb;
 pub mod foreign;
+pub mod governance;
 pub mod json_http;
 pub mod kkp;
 pub mod kubeconfig;

@@ -6,6 +6,7 @@ mod tests;
 
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
+use shared::cgu::api::ClusterGroupUpgrade;
 use shared::hive::api::{ClusterDeployment, ClusterSync};
 
 /// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, `ClusterSync` and `ClusterPool`, OpenShift's
@@ -29,6 +30,50 @@ pub(crate) fn definitions() -> Vec<Value> {
 pub fn of_seed() -> Vec<Value> {
     let of = |kind: &str| open("kubermatic.k8c.io/v1", kind, "", &json!({ "status": {} }));
     vec![json!(shared::kkp::api::Cluster::crd()), of("EtcdRestore"), of("EtcdBackupConfig")]
+}
+
+/// TALM's `ClusterGroupUpgrade`, with upstream's defaults.
+pub fn of_talm() -> Value {
+    let mut definition = json!(ClusterGroupUpgrade::crd());
+    as_go(&mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
+    without_required_spec(definition)
+}
+
+/// Kinds of Open Cluster Management and its governance, which keep whatever they are given.
+pub fn of_governance() -> Vec<Value> {
+    let status = json!({ "status": {} });
+    let of = |version: &str, kind: &str| open(version, kind, "", &status);
+    let mut policy = of("policy.open-cluster-management.io/v1", "Policy");
+    policy["metadata"]["name"] = json!("policies.policy.open-cluster-management.io");
+    policy["spec"]["names"]["plural"] = json!("policies");
+    vec![
+        of_cluster(of("cluster.open-cluster-management.io/v1", "ManagedCluster")),
+        of("cluster.open-cluster-management.io/v1beta2", "ManagedClusterSetBinding"),
+        of("cluster.open-cluster-management.io/v1beta1", "Placement"),
+        of("cluster.open-cluster-management.io/v1beta1", "PlacementDecision"),
+        policy,
+        open("policy.open-cluster-management.io/v1", "PlacementBinding", "", &json!({})),
+    ]
+}
+
+/// Removes what Rust's types add to a schema and Go's do not, but for defaults of switches and numbers.
+fn as_go(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    fields.retain(|key, value| match key.as_str() {
+        "nullable" => false,
+        "default" => value.is_boolean() || value.is_number(),
+        "format" => value != "int64",
+        _ => true,
+    });
+    for inner in ["items", "additionalProperties"] {
+        fields.get_mut(inner).into_iter().for_each(as_go);
+    }
+    fields
+        .get_mut("properties")
+        .and_then(Value::as_object_mut)
+        .into_iter()
+        .flatten()
+        .for_each(|(_, field)| as_go(field));
 }
 
 /// Kinds of a user cluster of KKP. As upstream has them: a Machine's status is no subresource.

@@ -11,6 +11,7 @@ pub mod clock;
 mod error;
 pub mod events;
 pub mod hub;
+pub mod index;
 pub mod kind;
 pub mod lease;
 pub mod marks;

@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use futures::StreamExt;
 use jiff::Timestamp;
 use kube::core::DeserializeGuard;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::RwLock;
 use shared::hive::api::ClusterSync;
@@ -16,7 +14,7 @@ use tracing::warn;
 
 use super::PAGE_SIZE;
 use super::decide::Sync;
-use crate::runtime::hub::key_of;
+use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
 use crate::runtime::{Key, clock};
 use crate::spoke::reader::is_not_there;
@@ -75,40 +73,29 @@ impl ClusterSyncs {
     /// Watches them until it is dropped. `changed` is called for each cluster about which there is something new.
     pub async fn follow(&self, client: Client, changed: impl Fn(Key)) {
         let api: Api<DeserializeGuard<ClusterSync>> = Api::all(client);
-        let mut events = watcher::watcher(api, watcher::Config::default().page_size(PAGE_SIZE))
-            .backoff(WatchBackoff::of_hub())
-            .boxed();
-        let mut listed: HashMap<Key, Synced> = HashMap::new();
-        let mut overdue = std::pin::pin!(tokio::time::sleep(FIRST_LIST_TIMEOUT));
-        let mut waits = true;
-        loop {
-            let event = tokio::select! {
-                event = events.next() => event,
-                () = &mut overdue, if waits => {
-                    waits = false;
-                    self.overdue();
-                    continue;
+        let config = watcher::Config::default().page_size(PAGE_SIZE);
+        let followed = index::follow(api, config, WatchBackoff::of_hub(), synced, |change| match change {
+            Change::Listed(all) => self.replace(all).into_iter().for_each(&changed),
+            Change::Set(key, found) => {
+                if self.insert(key.clone(), found) {
+                    changed(key);
                 }
-            };
-            let Some(event) = event else { return };
-            match event {
-                Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(sync)) => {
-                    listed.insert(key_of(&sync), synced(&sync));
-                }
-                Ok(Event::InitDone) => self.replace(std::mem::take(&mut listed)).into_iter().for_each(&changed),
-                Ok(Event::Apply(sync)) => {
-                    if self.insert(key_of(&sync), synced(&sync)) {
-                        changed(key_of(&sync));
-                    }
-                }
-                Ok(Event::Delete(sync)) => {
-                    if let Known::Listed(all) = &mut *self.known.write() {
-                        all.remove(&key_of(&sync));
-                    }
-                }
-                Err(error) => self.failed(&error),
             }
+            Change::Gone(key) => {
+                if let Known::Listed(all) = &mut *self.known.write() {
+                    all.remove(&key);
+                }
+            }
+            Change::Failed(error) => self.failed(&error),
+        });
+        let overdue = async {
+            tokio::time::sleep(FIRST_LIST_TIMEOUT).await;
+            self.overdue();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = followed => {}
+            () = overdue => {}
         }
     }
 

@@ -11,3 +11,4 @@ pub mod plan;
 pub mod policy;
 pub mod select;
 pub mod upgrades;
+pub mod version;

@@ -4,6 +4,7 @@
 //! thousands of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::api::Reference;
+use super::version::{PLACEHOLDER, Release};
 
 /// Label of a child policy.
 pub const ROOT_POLICY: &str = "policy.open-cluster-management.io/root-policy";
@@ -39,6 +41,8 @@ pub struct Templates {
     pub has_status: bool,
     /// Subscriptions, whose `InstallPlan`s are approved.
     pub subscriptions: Vec<Subscription>,
+    /// Releases of `ClusterVersion`s.
+    pub releases: Vec<Release>,
 }
 
 /// A Subscription in a policy, as `managedPoliciesContent` has it.
@@ -167,12 +171,17 @@ fn templates(found: &Value) -> Result<Templates, Invalid> {
 }
 
 impl Templates {
-    /// An object that must not exist (`mustnothave`) is no Subscription to watch (9.4).
+    /// An object that must not exist (`mustnothave`) is neither a Subscription to watch nor a release (9.4).
     fn add(&mut self, template: &Value, object: &Value) {
         self.has_status |= present(&object["status"]).is_some();
+        if template["complianceType"] == "mustnothave" {
+            return;
+        }
+        if object["kind"] == "ClusterVersion" {
+            self.releases.extend(Release::read(object));
+        }
         let metadata = &object["metadata"];
-        if template["complianceType"] != "mustnothave"
-            && object["kind"] == "Subscription"
+        if object["kind"] == "Subscription"
             && let (Some(name), Some(namespace)) = (metadata["name"].as_str(), metadata["namespace"].as_str())
         {
             self.subscriptions.push(Subscription {
@@ -198,7 +207,7 @@ fn without_templates(raw: &str) -> String {
         };
         let is_value = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte));
         if inner.trim().strip_prefix(['.', '$']).is_some_and(is_value) {
-            plain.push_str("placeholder");
+            plain.push_str(PLACEHOLDER);
         }
         rest = next;
     }
@@ -291,7 +300,7 @@ impl PolicyError {
 pub fn find<'a>(
     listed: &[String],
     children: impl IntoIterator<Item = &'a Child>,
-    roots: &BTreeMap<Reference, Policy>,
+    roots: &BTreeMap<Reference, Arc<Policy>>,
     complies: impl Fn(&Reference) -> bool,
 ) -> Result<Policies, PolicyError> {
     let is_enforced = |root: &Reference| roots.get(root).is_some_and(|policy| policy.enforced);
@@ -338,7 +347,7 @@ pub fn find<'a>(
 }
 
 /// Row 8: no policy depends on a later one.
-fn in_order(policies: &[Reference], roots: &BTreeMap<Reference, Policy>) -> Result<(), PolicyError> {
+fn in_order(policies: &[Reference], roots: &BTreeMap<Reference, Arc<Policy>>) -> Result<(), PolicyError> {
     for (at, root) in policies.iter().enumerate() {
         let later = policies.get(at + 1..).unwrap_or_default();
         let dependencies = roots.get(root).into_iter().flat_map(|policy| &policy.dependencies);

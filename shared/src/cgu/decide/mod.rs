@@ -11,6 +11,7 @@ mod start;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -39,7 +40,7 @@ pub struct Facts<'a> {
     /// Labels of every `ManagedCluster`, by name.
     pub clusters: &'a BTreeMap<String, BTreeMap<String, String>>,
     /// Root policies.
-    pub roots: &'a BTreeMap<Reference, Policy>,
+    pub roots: &'a BTreeMap<Reference, Arc<Policy>>,
     /// Child policies, by cluster.
     pub children: &'a BTreeMap<String, Vec<Child>>,
     /// Status of the upgrades that block it; of one that does not exist, nothing.

@@ -9,6 +9,7 @@ use super::super::objects::Names;
 use super::super::plan::{batches, concurrency};
 use super::super::policy::{Compliance, Policies, PolicyError, find};
 use super::super::select::{SelectError, select};
+use super::super::version::release;
 use super::{Act, CLUSTER_FILTERING, COMPLETION_MODE, Facts, Plan, time};
 
 pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
@@ -37,6 +38,12 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let found = batches(&selected, &canaries, size, needs_work);
     if let Some(field) = not_served(facts, &found.plan) {
         return refuse(facts, plan, field);
+    }
+    // Row 7
+    let templates = policies.for_upgrade.iter().filter_map(|policy| facts.roots.get(policy)?.templates.as_ref().ok());
+    if let Err(error) = release(templates.flat_map(|templates| &templates.releases), spec.pre_caching) {
+        plan.condition(now, VALIDATED, "False", "InvalidPlatformImage", &error.to_string());
+        return plan;
     }
     // Row 9
     plan.condition(now, VALIDATED, "True", "ValidationCompleted", "Completed validation");

@@ -16,7 +16,7 @@ struct Hub {
     now: Timestamp,
     upgrade: ClusterGroupUpgrade,
     clusters: BTreeMap<String, BTreeMap<String, String>>,
-    roots: BTreeMap<Reference, Policy>,
+    roots: BTreeMap<Reference, Arc<Policy>>,
     children: BTreeMap<String, Vec<Child>>,
     blockers: BTreeMap<Reference, ClusterGroupUpgradeStatus>,
     asleep: BTreeSet<String>,
@@ -82,7 +82,7 @@ impl Hub {
             let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": [] } } }]);
             let mut root = Policy::read(&json!({ "spec": { "policy-templates": template } }));
             root.compliance = Some(compliance);
-            hub.roots.insert(policy(name), root);
+            hub.roots.insert(policy(name), Arc::new(root));
         }
         hub
     }
@@ -162,7 +162,7 @@ impl Hub {
     }
 
     fn set(&mut self, cluster: &str, name: &str, compliance: Compliance) {
-        let root = self.roots.get_mut(&policy(name)).unwrap();
+        let root = Arc::make_mut(self.roots.get_mut(&policy(name)).unwrap());
         root.compliance.as_mut().unwrap().insert(cluster.to_owned(), compliance);
     }
 

@@ -144,18 +144,18 @@ fn policies_are_found_by_their_children_and_roots() {
     let policy = |compliant: &str| {
         Policy::read(&root(&object("Namespace"), &[("1", Some(compliant)), ("2", Some("Compliant"))]))
     };
-    let mut roots: BTreeMap<Reference, Policy> = [
+    let mut roots: BTreeMap<Reference, Arc<Policy>> = [
         ("a", "NonCompliant"),
         ("b", "Compliant"),
         ("c", "NonCompliant"),
         ("invalid", "NonCompliant"),
         ("later", "NonCompliant"),
     ]
-    .map(|(name, compliant)| (reference(name), policy(compliant)))
+    .map(|(name, compliant)| (reference(name), Arc::new(policy(compliant))))
     .into();
-    roots.insert(reference("enforced"), Policy { enforced: true, ..policy("NonCompliant") });
-    roots.get_mut(&reference("invalid")).unwrap().templates = Err(Invalid::Spec);
-    roots.get_mut(&reference("c")).unwrap().dependencies = vec![reference("later")];
+    roots.insert(reference("enforced"), Arc::new(Policy { enforced: true, ..policy("NonCompliant") }));
+    Arc::make_mut(roots.get_mut(&reference("invalid")).unwrap()).templates = Err(Invalid::Spec);
+    Arc::make_mut(roots.get_mut(&reference("c")).unwrap()).dependencies = vec![reference("later")];
     let all = ["a", "b", "c", "invalid", "later", "enforced", "gone"];
     let mut children: Vec<Child> = all.iter().map(|name| child("ns", name)).collect();
     let find = |listed: &[&str], children: &[Child], clusters: &[&str]| {

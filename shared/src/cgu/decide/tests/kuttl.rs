@@ -185,7 +185,7 @@ fn skip_compliant_policies() {
     assert_eq!(hub.status().managed_policies_for_upgrade.len(), 1);
 
     let mut hub = Hub::new(json!({ "clusters": ["spoke1"] }), matrix);
-    hub.roots.get_mut(&policy("policy0")).unwrap().templates.as_mut().unwrap().has_status = true;
+    Arc::make_mut(hub.roots.get_mut(&policy("policy0")).unwrap()).templates.as_mut().unwrap().has_status = true;
     hub.settle();
     assert_eq!(hub.status().managed_policies_for_upgrade.len(), 2);
     assert_eq!(hub.progress("spoke1"), "InProgress 1");
@@ -195,7 +195,7 @@ fn skip_compliant_policies() {
 #[test]
 fn soaking() {
     let mut hub = Hub::new(json!({ "clusters": ["spoke1"] }), &[("policy1", &["spoke1"], &[])]);
-    hub.roots.get_mut(&policy("policy1")).unwrap().soak = Some(std::time::Duration::from_secs(5));
+    Arc::make_mut(hub.roots.get_mut(&policy("policy1")).unwrap()).soak = Some(std::time::Duration::from_secs(5));
     hub.settle();
     hub.complies("spoke1", "policy1");
     hub.settle();

@@ -95,6 +95,20 @@ fn what_is_wrong_before_the_start_is_named_once() {
     );
 }
 
+/// Row 7
+#[test]
+fn a_release_that_is_incomplete_starts_nothing() {
+    let mut hub = Hub::new(json!({ "clusters": ["spoke1"] }), ONE);
+    let root = Arc::make_mut(hub.roots.get_mut(&policy("policy1")).unwrap());
+    root.templates.as_mut().unwrap().releases = vec![crate::cgu::version::Release::default()];
+    hub.settle();
+    assert_eq!(
+        (hub.condition(VALIDATED).as_str(), hub.condition(PROGRESSING).as_str()),
+        ("False/InvalidPlatformImage", "")
+    );
+    assert_eq!(hub.events, ["BuildingRemediationPlan"]);
+}
+
 /// Row 14: `partial` passes a blocker that has failed, not one under way. Row 16: who is left keeps the order.
 #[test]
 fn a_partial_blocker_lets_its_complete_clusters_through() {

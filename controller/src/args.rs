@@ -26,6 +26,7 @@ Exit codes: 0 terminated by a signal, 1 error, 2 usage.";
 /// Hibernates and resumes clusters according to their objects on the hub
 #[derive(Clone, Debug, Parser)]
 #[command(version, after_help = AFTER_HELP)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct Args {
     /// Kubeconfig of the hub; without it $KUBECONFIG, then the Pod's service account
     #[arg(long, value_name = "PATH")]
@@ -102,6 +103,12 @@ pub struct Args {
     /// The worker-name of the KKP installation whose user clusters are served
     #[arg(long, value_name = "NAME", default_value = "")]
     pub kkp_worker_name: String,
+    /// Run the upgrades of TALM on this hub in its place. While TALM renews its Lease, nothing is written
+    #[arg(long)]
+    pub cgu: bool,
+    /// Namespace of TALM's Lease
+    #[arg(long, value_name = "NAMESPACE", default_value = "openshift-operators")]
+    pub cgu_talm_namespace: String,
     /// Maximum number of unfinished rollouts of one requester and action to work on; the oldest first, the others wait
     #[arg(long, value_name = "N", default_value = "50")]
     pub max_rollouts_per_requester: NonZeroUsize,

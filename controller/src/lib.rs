@@ -13,6 +13,7 @@ mod spoke;
 
 /// The systems that are put to sleep: each a [`runtime::System`], registered by one line in [`run`].
 mod systems {
+    pub mod cgu;
     pub mod fdb;
     pub mod hive;
     pub mod kkp;

@@ -31,6 +31,7 @@ use crate::runtime::marks::Marks;
 use crate::runtime::readiness::Readiness;
 use crate::runtime::{self, Hub, PerTerm, Term, admin_server, clock, group, panics, watch_backoff};
 use crate::spoke::{Network, Threads};
+use crate::systems::cgu::{self, Governed, Upgrades};
 use crate::systems::fdb::Fdb;
 use crate::systems::hive::{Drivers, Hive, Ownership};
 use crate::systems::kkp::Kkp;
@@ -187,6 +188,14 @@ fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
         }),
         group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
     ];
+    let talm = args.cgu_talm_namespace.clone();
+    groups.extend(args.cgu.then(|| {
+        group(move |term| {
+            let governed = Arc::new(Governed::default());
+            let upgrades = term.watch(|handle| Upgrades::new(handle, governed.clone(), talm.clone()));
+            upgrades.followed_by(governed).trimmed_by(cgu::trim)
+        })
+    }));
     let (kkp, network) = (args.kkp_settings(), network.clone());
     groups.extend(args.kkp.then(|| {
         group(move |term| {

@@ -22,6 +22,8 @@ pub(crate) const ROLLOUT_ROLES: &str = include_str!("../base/rollout-roles.yaml"
 pub(crate) const FDB_RBAC: &str = include_str!("../components/fdb/rbac.yaml");
 /// What the controller may do on a KKP seed.
 pub(crate) const KKP_RBAC: &str = include_str!("../components/kkp/controller-rbac.yaml");
+/// What the controller may do on a hub whose upgrades it runs.
+pub(crate) const CGU_RBAC: &str = include_str!("../components/cgu/controller-rbac.yaml");
 const CONTROLLER_MONITORING: &str = include_str!("../components/monitoring/controller.yaml");
 const DASHBOARD: &str = include_str!("../components/monitoring/dashboard.yaml");
 const WEBHOOK_MONITORING: &str = include_str!("../components/monitoring/webhook.yaml");
@@ -30,6 +32,11 @@ const WEBHOOK_MONITORING: &str = include_str!("../components/monitoring/webhook.
 /// they ask for.
 pub fn controller_monitoring() -> Vec<Value> {
     [objects(CONTROLLER_MONITORING), objects(DASHBOARD)].concat()
+}
+
+/// The controller's rights on `ClusterGroupUpgrades` and governance.
+pub fn upgrades() -> Vec<Value> {
+    objects(CGU_RBAC)
 }
 
 /// What watches the webhook. A test of the webhook looks up what it asks for.
@@ -58,7 +65,7 @@ mod tests {
     /// Secret with the webhook's certificate authority and serving certificate.
     const CERTIFICATE_SECRET: &str = "hibernate-webhook-tls";
     /// Every file with rights of a program.
-    const RBAC: [&str; 5] = [CONTROLLER_RBAC, CONTROLLER_SECRETS, WEBHOOK_RBAC, FDB_RBAC, KKP_RBAC];
+    const RBAC: [&str; 6] = [CONTROLLER_RBAC, CONTROLLER_SECRETS, WEBHOOK_RBAC, FDB_RBAC, KKP_RBAC, CGU_RBAC];
 
     /// The container of a file's Deployment.
     fn container(objects: &[Value]) -> &Value {
@@ -87,6 +94,7 @@ mod tests {
         assert_eq!(of(CONTROLLER_SECRETS), everywhere);
         assert_eq!(of(FDB_RBAC), everywhere.repeat(2));
         assert_eq!(of(KKP_RBAC), everywhere);
+        assert_eq!(of(CGU_RBAC), everywhere);
         assert_eq!(kinds(controller_monitoring()), ["PodMonitor", "PrometheusRule", "ConfigMap"]);
         assert_eq!(kinds(webhook_monitoring()), ["PodMonitor", "PrometheusRule"]);
         assert_eq!(objects(NAMESPACE)[0]["metadata"]["name"], names::NAMESPACE);
@@ -154,7 +162,7 @@ mod tests {
         let (record, _) = kkp::keys::RECORD;
         let webhook = [names::WEBHOOK, CERTIFICATE_SECRET];
         assert_eq!(named[..5], [&[POLICY, names::CONTROLLER][..], &webhook, &[record]].concat());
-        assert_eq!(named.len(), 9, "and four Secrets of a control plane");
+        assert_eq!(named.len(), 10, "and four Secrets of a control plane, and TALM's Lease");
         let ours = rules().filter(|rule| rule["apiGroups"] == json!([keys::GROUP]));
         let ours: Vec<&Value> = ours.map(|rule| &rule["resources"][0]).collect();
         assert_eq!(ours, [&json!(names::ROLLOUTS), &json!(format!("{}/status", names::ROLLOUTS))]);

@@ -15,6 +15,7 @@ mod terminal;
 mod admission_hive;
 mod admission_replicas;
 mod certificates;
+mod cgu;
 mod controller_confined;
 mod controller_crash;
 mod fdb_down;

@@ -74,6 +74,19 @@ impl Hub {
         self.judge(&api, read, written).await
     }
 
+    /// Applies a merge patch to the status of an object as it was read, in turn with others.
+    ///
+    /// # Errors
+    /// When nothing was written, or the outcome is unknown.
+    pub async fn merge_status<K: Object>(&self, read: &K, mut patch: Value) -> Result<K, WriteError> {
+        patch["metadata"]["resourceVersion"] = read.resource_version().into();
+        let _turn = self.writes.acquire().await;
+        self.lead()?;
+        let api = self.api(read);
+        let written = api.patch_status(&read.name_any(), &as_controller(), &Patch::Merge(patch)).await;
+        self.judge(&api, read, written).await
+    }
+
     /// Applies a merge patch to an object as it was read: it is refused if another client wrote in between.
     ///
     /// # Errors

@@ -1,0 +1,184 @@
+//! Carries out what was decided: Placements, bindings, labels. Everything can be done twice.
+
+use futures::stream::{self, TryStreamExt};
+use kube::Api;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PostParams};
+use serde_json::{Value, json};
+use shared::cgu::api::{ClusterActions, ClusterGroupUpgrade, Reference};
+use shared::cgu::decide::Act;
+use shared::cgu::objects::{self, Names, UPGRADE, UPGRADE_NAMESPACE};
+
+use super::observe::{BINDING, MANAGED_CLUSTER, PLACEMENT, resource};
+use super::{Observation, Upgrades};
+use crate::runtime::hub::as_controller;
+use crate::runtime::{ReconcileError, System, WriteError};
+
+/// Clusters that are written at once.
+const CONCURRENT: usize = 16;
+
+/// Does everything, in order.
+pub(super) async fn carry_out(
+    upgrades: &Upgrades,
+    observation: &Observation<'_>,
+    acts: &[Act],
+) -> Result<(), ReconcileError> {
+    let is_of_cluster = |act: &&Act| matches!(act, Act::Change(..) | Act::Forget(..));
+    let of_clusters = acts.iter().filter(is_of_cluster).map(Ok::<_, ReconcileError>);
+    for act in acts.iter().filter(|act| !is_of_cluster(act)) {
+        match act {
+            Act::Prepare(policy) => prepare(upgrades, observation, policy).await?,
+            Act::Enforce(policy, clusters) => enforce(upgrades, observation, policy, clusters).await?,
+            Act::Release => release(upgrades, observation).await?,
+            Act::DeleteObjects => delete_objects(upgrades, observation).await?,
+            Act::Change(..) | Act::Forget(..) => {}
+        }
+    }
+    stream::iter(of_clusters)
+        .try_for_each_concurrent(CONCURRENT, async |act| match act {
+            Act::Change(cluster, actions) => change(upgrades, observation, cluster, actions).await,
+            _ => Ok(()),
+        })
+        .await
+}
+
+fn api(upgrades: &Upgrades, kind: [&str; 4], namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(upgrades.hub().client.clone(), namespace, &resource(kind))
+}
+
+fn failed(what: String) -> impl FnOnce(kube::Error) -> ReconcileError {
+    move |error| ReconcileError::ControlPlane(what, Box::new(error))
+}
+
+fn lead(upgrades: &Upgrades) -> Result<(), ReconcileError> {
+    upgrades.hub().lead().map_err(|error: WriteError| ReconcileError::Write("governance".to_owned(), error))
+}
+
+/// A Placement that selects nothing, and its binding.
+async fn prepare(upgrades: &Upgrades, observation: &Observation<'_>, policy: &Reference) -> Result<(), ReconcileError> {
+    let names = Names::of(observation.upgrade, policy);
+    match observation.known.selected(&names) {
+        None => {
+            let binding = objects::binding(observation.upgrade, policy, &names);
+            create(upgrades, PLACEMENT, &names, objects::placement(observation.upgrade, policy, &names, &[])).await?;
+            create(upgrades, BINDING, &names, binding).await
+        }
+        Some([]) => Ok(()),
+        Some(_) => select(upgrades, &names, &[]).await,
+    }
+}
+
+async fn create(upgrades: &Upgrades, kind: [&str; 4], names: &Names, object: Value) -> Result<(), ReconcileError> {
+    lead(upgrades)?;
+    let what = || format!("{} {}/{}", kind[2], names.namespace, names.actual);
+    let object: DynamicObject =
+        serde_json::from_value(object).map_err(|error| failed(what())(kube::Error::SerdeError(error)))?;
+    let params = PostParams { field_manager: as_controller().field_manager, ..PostParams::default() };
+    match api(upgrades, kind, &names.namespace).create(&params, &object).await {
+        Ok(written) => {
+            if kind == PLACEMENT {
+                upgrades.governed.placed(&written);
+            }
+            Ok(())
+        }
+        // An earlier try, whose answer was lost or which the watch has not shown yet.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        Err(error) => Err(failed(what())(error)),
+    }
+}
+
+/// Lets a Placement select exactly these clusters.
+async fn select(upgrades: &Upgrades, names: &Names, clusters: &[String]) -> Result<(), ReconcileError> {
+    lead(upgrades)?;
+    let values = if clusters.is_empty() { Value::Null } else { json!(clusters) };
+    let expression = json!({ "key": "name", "operator": "In", "values": values });
+    let selector = json!({ "labelSelector": { "matchExpressions": [expression] } });
+    let patch = json!({ "spec": { "predicates": [{ "requiredClusterSelector": selector }] } });
+    let api = api(upgrades, PLACEMENT, &names.namespace);
+    let written = api.patch(&names.actual, &as_controller(), &Patch::Merge(&patch)).await;
+    let written = written.map_err(failed(format!("Placement {}/{}", names.namespace, names.actual)))?;
+    upgrades.governed.placed(&written);
+    Ok(())
+}
+
+/// Adds clusters to a Placement; those that it selects stay.
+async fn enforce(
+    upgrades: &Upgrades,
+    observation: &Observation<'_>,
+    policy: &Reference,
+    clusters: &[String],
+) -> Result<(), ReconcileError> {
+    let names = Names::of(observation.upgrade, policy);
+    let Some(known) = observation.known.selected(&names) else {
+        // Somebody has deleted it.
+        prepare(upgrades, observation, policy).await?;
+        return select(upgrades, &names, clusters).await;
+    };
+    let missing: Vec<&String> = clusters.iter().filter(|name| !known.contains(name)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let all: Vec<String> = known.iter().chain(missing).cloned().collect();
+    select(upgrades, &names, &all).await
+}
+
+async fn release(upgrades: &Upgrades, observation: &Observation<'_>) -> Result<(), ReconcileError> {
+    for names in placements(observation.upgrade) {
+        if observation.known.selected(&names).is_some_and(|known| !known.is_empty()) {
+            select(upgrades, &names, &[]).await?;
+        }
+    }
+    Ok(())
+}
+
+fn placements(upgrade: &ClusterGroupUpgrade) -> Vec<Names> {
+    let policies = upgrade.status.iter().flat_map(|status| &status.managed_policies_for_upgrade);
+    let reference = policies.map(|one| Reference { name: one.name.clone(), namespace: one.namespace.clone() });
+    reference.map(|policy| Names::of(upgrade, &policy)).collect()
+}
+
+async fn delete_objects(upgrades: &Upgrades, observation: &Observation<'_>) -> Result<(), ReconcileError> {
+    lead(upgrades)?;
+    let upgrade = observation.upgrade;
+    let labels =
+        format!("{UPGRADE}={},{UPGRADE_NAMESPACE}={}", upgrade.name_any(), upgrade.namespace().unwrap_or_default());
+    let mut namespaces: Vec<String> = placements(upgrade).into_iter().map(|names| names.namespace).collect();
+    namespaces.sort();
+    namespaces.dedup();
+    for namespace in namespaces {
+        for kind in [PLACEMENT, BINDING] {
+            let (api, all) = (api(upgrades, kind, &namespace), ListParams::default().labels(&labels));
+            let deleted = api.delete_collection(&DeleteParams::default(), &all).await;
+            deleted.map(drop).map_err(failed(format!("{} of namespace {namespace}", kind[3])))?;
+        }
+    }
+    Ok(())
+}
+
+/// Labels and annotations of a cluster. One that does not exist any more is left out, as with TALM.
+async fn change(
+    upgrades: &Upgrades,
+    observation: &Observation<'_>,
+    cluster: &str,
+    actions: &ClusterActions,
+) -> Result<(), ReconcileError> {
+    let mut labels: serde_json::Map<String, Value> =
+        actions.add_cluster_labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+    let removed = actions.delete_cluster_labels.keys().chain(&actions.remove_cluster_labels);
+    labels.extend(removed.map(|key| (key.clone(), Value::Null)));
+    let mut annotations: serde_json::Map<String, Value> =
+        actions.add_cluster_annotations.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+    annotations.extend(actions.remove_cluster_annotations.iter().map(|key| (key.clone(), Value::Null)));
+    let known = observation.known.clusters.get(cluster);
+    labels.retain(|key, value| known.and_then(|known| known.get(key)).map(String::as_str) != value.as_str());
+    if labels.is_empty() && annotations.is_empty() {
+        return Ok(());
+    }
+    lead(upgrades)?;
+    let patch = json!({ "metadata": { "labels": labels, "annotations": annotations } });
+    let api: Api<DynamicObject> = Api::all_with(upgrades.hub().client.clone(), &resource(MANAGED_CLUSTER));
+    match api.patch(cluster, &as_controller(), &Patch::Merge(&patch)).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        written => written.map(drop).map_err(failed(format!("ManagedCluster {cluster}"))),
+    }
+}

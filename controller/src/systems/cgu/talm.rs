@@ -1,0 +1,129 @@
+//! Whether TALM runs: either it works on upgrades, or we do.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::runtime::watcher;
+use parking_lot::Mutex;
+use shared::text::sanitize_chain;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::runtime::Hub;
+use crate::runtime::index::{self, Change};
+use crate::runtime::watch_backoff::WatchBackoff;
+
+/// Name of TALM's Lease.
+const LEASE: &str = "9a2365a3.openshift.io";
+/// TALM is gone once it has not renewed its Lease for this long.
+const GONE: Duration = Duration::from_mins(1);
+/// Until it is known whether there is a Lease, nothing is written.
+const UNKNOWN: Duration = Duration::from_secs(1);
+
+/// What is known of TALM's Lease. Its times are TALM's clock: only changes count.
+pub(super) struct Talm {
+    namespace: String,
+    seen: Mutex<Seen>,
+    /// TALM has given up its Lease.
+    pub(super) gone: Notify,
+}
+
+enum Seen {
+    /// It has not been listed.
+    Nothing,
+    /// There is none, or it was given up.
+    Absent,
+    /// It was renewed, or first seen, at this moment.
+    Renewed(Instant, String),
+}
+
+impl Talm {
+    pub(super) fn new(namespace: String) -> Self {
+        Self { namespace, seen: Mutex::new(Seen::Nothing), gone: Notify::new() }
+    }
+
+    /// How long nothing may be written; `None` if TALM does not run.
+    pub(super) fn rests_for(&self) -> Option<Duration> {
+        match &*self.seen.lock() {
+            Seen::Nothing => Some(UNKNOWN),
+            Seen::Absent => None,
+            Seen::Renewed(at, _) => Some(GONE.saturating_sub(at.elapsed())).filter(|left| !left.is_zero()),
+        }
+    }
+
+    /// Watches the Lease until it is dropped.
+    pub(super) async fn follow(&self, hub: &Hub) {
+        let api: Api<Lease> = Api::namespaced(hub.watches.clone(), &self.namespace);
+        let config = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
+        index::follow(api, config, WatchBackoff::of_hub(), renewal, |change| self.take(change)).await;
+    }
+
+    fn take(&self, change: Change<Option<String>>) {
+        let found = match change {
+            Change::Listed(all) => all.into_values().next().flatten(),
+            Change::Set(_, renewal) => renewal,
+            Change::Gone(_) => None,
+            Change::Failed(error) => {
+                warn!(
+                    error = sanitize_chain(&error),
+                    "cannot watch TALM's Lease: nothing is written until it is known"
+                );
+                return;
+            }
+        };
+        let mut seen = self.seen.lock();
+        match (found, &*seen) {
+            (Some(renewal), Seen::Renewed(_, known)) if renewal == *known => {}
+            (Some(renewal), before) => {
+                if !matches!(before, Seen::Renewed(..)) {
+                    info!(namespace = self.namespace, "TALM's Lease is renewed: upgrades are left to TALM");
+                }
+                *seen = Seen::Renewed(Instant::now(), renewal);
+            }
+            (None, _) => {
+                *seen = Seen::Absent;
+                self.gone.notify_one();
+            }
+        }
+    }
+}
+
+/// Who holds the Lease, and when it was renewed; `None` if nobody does.
+fn renewal(lease: &Lease) -> Option<String> {
+    let spec = lease.spec.as_ref()?;
+    let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+    Some(format!("{holder} {:?}", spec.renew_time.as_ref().map(|time| time.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn set(renewal: Option<&str>) -> Change<Option<String>> {
+        Change::Set((String::new(), LEASE.to_owned()), renewal.map(str::to_owned))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn talm_runs_while_its_lease_changes() {
+        let talm = Talm::new("ns".to_owned());
+        assert_eq!(talm.rests_for(), Some(UNKNOWN), "not listed");
+        talm.take(Change::Listed(HashMap::new()));
+        assert_eq!(talm.rests_for(), None, "no Lease");
+        talm.take(set(Some("a 1")));
+        assert_eq!(talm.rests_for(), Some(GONE));
+        tokio::time::advance(Duration::from_secs(40)).await;
+        talm.take(set(Some("a 1")));
+        assert_eq!(talm.rests_for(), Some(Duration::from_secs(20)), "not renewed");
+        talm.take(set(Some("a 2")));
+        assert_eq!(talm.rests_for(), Some(GONE));
+        tokio::time::advance(GONE).await;
+        assert_eq!(talm.rests_for(), None, "gone");
+        talm.take(set(Some("b 3")));
+        talm.take(set(None));
+        assert_eq!(talm.rests_for(), None, "given up");
+    }
+}

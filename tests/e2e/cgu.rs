@@ -1,0 +1,226 @@
+//! `ClusterGroupUpgrades` on real API servers. Governance and the spokes are the double of `testbed::governance`;
+//! "section n" is of docs/reference/talm.md.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus};
+use testbed::governance::{Delays, Governance, Knobs};
+use testbed::supervisor::programs::Start;
+use testbed::{Options, Program, World, apply, eventually, foreign};
+
+const SOON: Duration = Duration::from_mins(1);
+const NAMESPACE: &str = "policies";
+
+/// A hub with six clusters, and two policies for the first four. The fourth complies.
+struct Hub {
+    world: World,
+    client: Client,
+    governance: Governance,
+    upgrades: Api<ClusterGroupUpgrade>,
+}
+
+fn controller() -> Start {
+    let mut start = Start::new(Program::Controller).leased(["3s", "2s", "500ms"]);
+    start.args.extend(["--cgu", "--cgu-talm-namespace", "default"].map(str::to_owned));
+    start
+}
+
+impl Hub {
+    async fn new() -> Result<Self> {
+        let world = World::up(Options::bare_hub()).await?;
+        let client = world.hub().await?;
+        let definitions = [vec![foreign::of_talm()], foreign::of_governance(), manifests::upgrades()].concat();
+        apply::all(&client, &definitions).await?;
+        let arrow = Duration::from_millis(50);
+        let delays = Delays { decide: arrow, propagate: arrow, comply: 4 * arrow, report: arrow };
+        let compliant = ["p1", "p2"].map(|policy| ("spoke4".to_owned(), policy.to_owned())).into();
+        let governance = Governance::start(client.clone(), Knobs { delays, compliant, ..Knobs::default() }).await?;
+        for number in 1..=6 {
+            governance.cluster(&format!("spoke{number}"), &BTreeMap::new()).await?;
+        }
+        for policy in ["p1", "p2"] {
+            governance.policy(NAMESPACE, policy, &["spoke1", "spoke2", "spoke3", "spoke4"]).await?;
+        }
+        let upgrades = Api::namespaced(client.clone(), "default");
+        Ok(Self { world, client, governance, upgrades })
+    }
+
+    async fn create(&self, name: &str, mut spec: Value) -> Result<()> {
+        spec["managedPolicies"] = json!(["p1", "p2"]);
+        spec["actions"] = json!({
+            "beforeEnable": { "addClusterLabels": { "ztp-running": "" } },
+            "afterCompletion": { "addClusterLabels": { "ztp-done": "" }, "removeClusterLabels": ["ztp-running"] },
+        });
+        let upgrade = json!({
+            "apiVersion": "ran.openshift.io/v1alpha1", "kind": "ClusterGroupUpgrade",
+            "metadata": { "name": name, "namespace": "default" }, "spec": spec,
+        });
+        self.upgrades.create(&PostParams::default(), &serde_json::from_value(upgrade)?).await?;
+        Ok(())
+    }
+
+    async fn status(&self, name: &str) -> Result<ClusterGroupUpgradeStatus> {
+        Ok(self.upgrades.get(name).await?.status.unwrap_or_default())
+    }
+
+    /// Waits until a condition has this status and reason.
+    async fn until(&self, name: &str, type_: &str, wanted: (&str, &str)) -> Result<ClusterGroupUpgradeStatus> {
+        eventually(SOON, &format!("{type_} {wanted:?} of {name}"), async || {
+            let status = self.status(name).await?;
+            let found = status.condition(type_).map(|found| (found.status.clone(), found.reason.clone()));
+            let is_wanted = found.as_ref().is_some_and(|(status, reason)| (&**status, &**reason) == wanted);
+            ensure!(is_wanted, "{:#}", json!(status));
+            Ok(status)
+        })
+        .await
+    }
+
+    async fn labels(&self, cluster: &str) -> Result<Vec<String>> {
+        let kind = GroupVersionKind::gvk("cluster.open-cluster-management.io", "v1", "ManagedCluster");
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
+        let found = api.get(cluster).await?;
+        Ok(found.labels().keys().filter(|key| key.starts_with("ztp-")).cloned().collect())
+    }
+
+    /// Names of what an upgrade has created.
+    async fn objects(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for (group, version, kind) in [
+            ("cluster.open-cluster-management.io", "v1beta1", "Placement"),
+            ("policy.open-cluster-management.io", "v1", "PlacementBinding"),
+        ] {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), NAMESPACE, &resource);
+            let ours = ListParams::default().labels("app=openshift-cluster-group-upgrades");
+            names.extend(api.list(&ours).await?.into_iter().map(|object| object.name_any()));
+        }
+        Ok(names)
+    }
+
+    /// Actions of the Events about an upgrade, sorted.
+    async fn events(&self, name: &str) -> Result<Vec<String>> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let is_about = |event: &Event| event.regarding.as_ref().and_then(|one| one.name.as_deref()) == Some(name);
+        let found = events.list(&ListParams::default()).await?.items;
+        let mut actions: Vec<String> = found.into_iter().filter(is_about).filter_map(|event| event.action).collect();
+        actions.sort();
+        Ok(actions)
+    }
+}
+
+/// Names with their states, sorted.
+fn records(status: &ClusterGroupUpgradeStatus) -> Vec<String> {
+    let mut records: Vec<String> = status.clusters.iter().map(|one| format!("{} {}", one.name, one.state)).collect();
+    records.sort();
+    records
+}
+
+/// The golden trace of section 5.1, a blocked upgrade behind it, and a controller that is killed again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn upgrades_run_in_batches_and_one_after_the_other() -> Result<()> {
+    let hub = Hub::new().await?;
+    hub.world.start(&controller()).await?;
+    let clusters = json!(["spoke1", "spoke2", "spoke3", "spoke4"]);
+    let strategy = json!({ "maxConcurrency": 2, "canaries": ["spoke3"] });
+    hub.create("a", json!({ "clusters": clusters, "enable": false, "remediationStrategy": strategy })).await?;
+    let status = hub.until("a", "Progressing", ("False", "NotEnabled")).await?;
+    assert_eq!(status.remediation_plan, [vec!["spoke3"], vec!["spoke1", "spoke2"]]);
+    assert_eq!((hub.objects().await?.len(), status.placements.len()), (4, 2));
+    assert_eq!(hub.labels("spoke4").await?, [""; 0]);
+    let blocked = json!({
+        "clusters": ["spoke1"], "blockingCRs": [{ "name": "a", "namespace": "default" }],
+        "remediationStrategy": { "maxConcurrency": 1 },
+    });
+    hub.create("b", blocked).await?;
+    hub.until("b", "Progressing", ("False", "IncompleteBlockingCR")).await?;
+
+    let enable = Patch::Merge(json!({ "spec": { "enable": true } }));
+    hub.upgrades.patch("a", &PatchParams::default(), &enable).await?;
+    // The next one waits for the Lease to run out, and then works for a moment.
+    for pause in [350, 3_600, 3_600] {
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        hub.world.signal("controller", "kill").await?;
+        hub.world.start(&controller()).await?;
+    }
+    let status = hub.until("a", "Succeeded", ("True", "Completed")).await?;
+    assert_eq!(records(&status), ["spoke1 complete", "spoke2 complete", "spoke3 complete", "spoke4 complete"]);
+    // Child policies go back to inform only now: b starts meanwhile, and drops no policy for that (9.1).
+    let after = hub.until("b", "Succeeded", ("True", "Completed")).await?;
+    assert_eq!(after.managed_policies_compliant_before_upgrade, ["p1", "p2"]);
+    for cluster in ["spoke1", "spoke2", "spoke3", "spoke4"] {
+        assert_eq!(hub.labels(cluster).await?, ["ztp-done"], "{cluster}");
+    }
+    eventually(SOON, "no objects", async || {
+        ensure!(hub.objects().await?.is_empty(), "{:?}", hub.objects().await?);
+        ensure!(hub.status("a").await?.status.completed_at.is_some());
+        Ok(())
+    })
+    .await?;
+    let events = hub.events("a").await?;
+    for action in ["RemediationInClusterCompleted", "RemediationInClusterStarted"] {
+        ensure!(events.iter().filter(|one| *one == action).count() <= 3, "{events:?}");
+    }
+    Ok(())
+}
+
+/// A cluster that never complies times out, complies too late, and the upgrade completes after all. Then TALM comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_out_is_undone_and_talm_goes_first() -> Result<()> {
+    let hub = Hub::new().await?;
+    hub.governance.turn(|knobs| knobs.stuck.extend([("spoke1".to_owned(), "p2".to_owned())]));
+    hub.world.start(&controller()).await?;
+    let strategy = json!({ "maxConcurrency": 1, "timeout": 1 });
+    hub.create("late", json!({ "clusters": ["spoke2", "spoke1"], "remediationStrategy": strategy })).await?;
+    let status = eventually(3 * SOON, "the time-out", async || {
+        let status = hub.status("late").await?;
+        ensure!(status.condition("Succeeded").is_some(), "{:#}", json!(status));
+        Ok(status)
+    })
+    .await?;
+    assert_eq!(records(&status), ["spoke1 timedout", "spoke2 complete"]);
+    let message = &status.condition("Succeeded").context("an end")?.message;
+    assert_eq!(message, "Policy remediation took too long");
+    assert_eq!(
+        (hub.labels("spoke1").await?, hub.labels("spoke2").await?),
+        (vec!["ztp-running".to_owned()], vec!["ztp-done".to_owned()])
+    );
+    // Another client brings it up to date.
+    let kind = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("policy.open-cluster-management.io", "v1", "Policy"),
+        "policies",
+    );
+    let children: Api<DynamicObject> = Api::namespaced_with(hub.client.clone(), "spoke1", &kind);
+    let compliant = Patch::Merge(json!({ "status": { "compliant": "Compliant" } }));
+    for child in ["policies.p1", "policies.p2"] {
+        children.patch_status(child, &PatchParams::default(), &compliant).await?;
+    }
+    let status = hub.until("late", "Succeeded", ("True", "Completed")).await?;
+    assert_eq!(records(&status), ["spoke1 complete", "spoke2 complete"]);
+    assert_eq!(hub.labels("spoke1").await?, ["ztp-done"]);
+
+    let leases: Api<Lease> = Api::namespaced(hub.client.clone(), "default");
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "9a2365a3.openshift.io" },
+        "spec": { "holderIdentity": "talm", "renewTime": "2026-11-26T00:00:00.000000Z" },
+    });
+    leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    hub.create("theirs", json!({ "clusters": ["spoke3"], "remediationStrategy": { "maxConcurrency": 1 } })).await?;
+    eventually(SOON, "the Event", async || {
+        ensure!(hub.events("theirs").await? == ["ClusterGroupUpgrade"], "{:?}", hub.events("theirs").await?);
+        Ok(())
+    })
+    .await?;
+    ensure!(hub.upgrades.get("theirs").await?.finalizers().is_empty(), "nothing is written");
+    let none = Patch::Merge(json!({ "spec": { "holderIdentity": "" } }));
+    leases.patch("9a2365a3.openshift.io", &PatchParams::default(), &none).await?;
+    hub.until("theirs", "Succeeded", ("True", "Completed")).await.map(drop)
+}

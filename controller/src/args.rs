@@ -106,6 +106,9 @@ pub struct Args {
     /// Run the upgrades of TALM on this hub in its place. While TALM renews its Lease, nothing is written
     #[arg(long)]
     pub cgu: bool,
+    /// How long a cluster has to run after a wake before an upgrade believes what it reports
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_unsigned)]
+    pub cgu_settle: Duration,
     /// Namespace of TALM's Lease
     #[arg(long, value_name = "NAMESPACE", default_value = "openshift-operators")]
     pub cgu_talm_namespace: String,

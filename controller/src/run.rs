@@ -31,7 +31,7 @@ use crate::runtime::marks::Marks;
 use crate::runtime::readiness::Readiness;
 use crate::runtime::{self, Hub, PerTerm, Term, admin_server, clock, group, panics, watch_backoff};
 use crate::spoke::{Network, Threads};
-use crate::systems::cgu::{self, Governed, Upgrades};
+use crate::systems::cgu::{self, Governed, Sleepers, Upgrades};
 use crate::systems::fdb::Fdb;
 use crate::systems::hive::{Drivers, Hive, Ownership};
 use crate::systems::kkp::Kkp;
@@ -154,6 +154,8 @@ fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
     let clusters = Arc::new(PerTerm::<Watched<ClusterDeployment>>::default());
     let user_clusters = Arc::new(PerTerm::<Watched<Cluster>>::default());
     let (followed, own, has_kkp) = (clusters.clone(), owners.clone(), args.kkp);
+    let sleepers = Arc::new(PerTerm::<Sleepers>::default());
+    let asleep = sleepers.clone();
     let kkp_followed = user_clusters.clone();
     let (probed, checked) = (network.clone(), network.clone());
     let (namespace, most) = (args.namespace.clone(), args.max_rollouts_per_requester);
@@ -162,7 +164,7 @@ fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
             let ownership = own.of(&term.hub);
             let hive = term.watch(|handle| hive(handle, ownership.clone()));
             let hive = hive.with(own_unreachable.then_some(|handle| Reachability::new(handle, probed.clone())));
-            hive.followed_by(followed.of(&term.hub)).followed_by(ownership)
+            hive.followed_by(followed.of(&term.hub)).followed_by(asleep.of(&term.hub)).followed_by(ownership)
         }),
         group(move |term| {
             let (ownership, turns) = (owners.of(&term.hub), Arc::new(Turns::new(most)));
@@ -188,11 +190,12 @@ fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
         }),
         group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
     ];
-    let talm = args.cgu_talm_namespace.clone();
+    let (talm, settle) = (args.cgu_talm_namespace.clone(), args.cgu_settle);
     groups.extend(args.cgu.then(|| {
         group(move |term| {
             let governed = Arc::new(Governed::default());
-            let upgrades = term.watch(|handle| Upgrades::new(handle, governed.clone(), talm.clone()));
+            let (known, asleep) = (governed.clone(), sleepers.of(&term.hub));
+            let upgrades = term.watch(|handle| Upgrades::new(handle, known, asleep, settle, talm.clone()));
             upgrades.followed_by(governed).trimmed_by(cgu::trim)
         })
     }));

@@ -5,7 +5,6 @@
 
 pub mod admission;
 pub mod annotation;
-pub mod cgu;
 pub mod cloud;
 pub mod duration;
 pub mod fdb;
@@ -27,4 +26,19 @@ pub mod workload {
     pub mod admission;
     pub mod ownership;
     pub mod replicas;
+}
+
+/// TALM's `ClusterGroupUpgrade`: policies enforced over a fleet, batch by batch. Rows and sections are those of
+/// docs/reference/talm.md. The strings are TALM's: other software parses them.
+pub mod cgu {
+    pub mod api;
+    pub mod conditions;
+    pub mod decide;
+    pub mod events;
+    pub mod objects;
+    pub mod plan;
+    pub mod policy;
+    pub mod select;
+    pub mod upgrades;
+    pub mod version;
 }

@@ -33,6 +33,11 @@ fn controller() -> Start {
     start
 }
 
+fn policy_kind() -> ApiResource {
+    let kind = GroupVersionKind::gvk("policy.open-cluster-management.io", "v1", "Policy");
+    ApiResource::from_gvk_with_plural(&kind, "policies")
+}
+
 impl Hub {
     async fn new() -> Result<Self> {
         let world = World::up(Options::bare_hub()).await?;
@@ -49,6 +54,16 @@ impl Hub {
         for policy in ["p1", "p2"] {
             governance.policy(NAMESPACE, policy, &["spoke1", "spoke2", "spoke3", "spoke4"]).await?;
         }
+        let policies: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &policy_kind());
+        eventually(SOON, "reports of every cluster", async || {
+            for policy in ["p1", "p2"] {
+                let found = policies.get(policy).await?.data["status"]["status"].clone();
+                let reports = found.as_array().into_iter().flatten().filter(|one| one["compliant"].is_string());
+                ensure!(reports.count() == 4, "{policy}: {found}");
+            }
+            Ok(())
+        })
+        .await?;
         let upgrades = Api::namespaced(client.clone(), "default");
         Ok(Self { world, client, governance, upgrades })
     }
@@ -88,6 +103,14 @@ impl Hub {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
         let found = api.get(cluster).await?;
         Ok(found.labels().keys().filter(|key| key.starts_with("ztp-")).cloned().collect())
+    }
+
+    /// A cluster reports that it complies with a policy.
+    async fn report(&self, cluster: &str, child: &str) -> Result<()> {
+        let children: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), cluster, &policy_kind());
+        let compliant = Patch::Merge(json!({ "status": { "compliant": "Compliant" } }));
+        children.patch_status(child, &PatchParams::default(), &compliant).await?;
+        Ok(())
     }
 
     /// Names of what an upgrade has created.
@@ -171,6 +194,66 @@ async fn upgrades_run_in_batches_and_one_after_the_other() -> Result<()> {
     Ok(())
 }
 
+/// Two of four clusters sleep, one of which has reported that it complies: neither gets a label until it runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_sleeps_completes_nothing() -> Result<()> {
+    let hub = Hub::new().await?;
+    let mut objects = Vec::new();
+    for name in ["spoke1", "spoke4"] {
+        let spec = json!({
+            "baseDomain": "test", "clusterName": name, "installed": true, "platform": { "gcp": { "region": "europe-west1" } }, "powerState": "Hibernating",
+        });
+        objects.push(json!({
+            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+            "metadata": { "name": name, "namespace": name }, "spec": spec,
+        }));
+    }
+    apply::all(&hub.client, &objects).await?;
+    hub.governance.turn(|knobs| knobs.asleep = ["spoke1".to_owned(), "spoke4".to_owned()].into());
+    let mut start = controller();
+    start.args.extend(["--cgu-settle", "1s"].map(str::to_owned));
+    hub.world.start(&start).await?;
+    let clusters = json!(["spoke1", "spoke2", "spoke3", "spoke4"]);
+    hub.create("mixed", json!({ "clusters": clusters, "remediationStrategy": { "maxConcurrency": 4, "timeout": 1 } }))
+        .await?;
+    let end = async || {
+        let status = hub.status("mixed").await?;
+        ensure!(status.condition("Succeeded").is_some(), "{:#}", json!(status));
+        Ok(status)
+    };
+    let status = eventually(3 * SOON, "the time-out", end).await?;
+    assert_eq!(records(&status), ["spoke1 timedout", "spoke2 complete", "spoke3 complete", "spoke4 timedout"]);
+    assert_eq!(hub.labels("spoke4").await?, ["ztp-running"], "it has reported that it complies");
+    ensure!(hub.events("mixed").await?.iter().filter(|one| *one == "RemediationInBatchStarted").count() == 2);
+
+    // They wake, and are up to date: the upgrade completes late.
+    let clusters =
+        |name: &str| -> Api<shared::hive::api::ClusterDeployment> { Api::namespaced(hub.client.clone(), name) };
+    for name in ["spoke1", "spoke4"] {
+        let running = Patch::Merge(json!({ "spec": { "powerState": "Running" } }));
+        clusters(name).patch(name, &PatchParams::default(), &running).await?;
+        let status = Patch::Merge(json!({ "status": {
+            "powerState": "Running",
+            "conditions": [{
+                "type": "Ready", "status": "True", "reason": "Running", "message": "",
+                "lastProbeTime": "2026-11-26T00:00:00Z", "lastTransitionTime": "2026-11-26T00:00:00Z",
+            }, {
+                "type": "Hibernating", "status": "False", "reason": "ResumingOrRunning", "message": "",
+                "lastProbeTime": "2026-11-26T00:00:00Z", "lastTransitionTime": "2026-11-26T00:00:00Z",
+            }],
+        } }));
+        clusters(name).patch_status(name, &PatchParams::default(), &status).await?;
+    }
+    hub.governance.turn(|knobs| knobs.asleep.clear());
+    for child in ["policies.p1", "policies.p2"] {
+        hub.report("spoke1", child).await?;
+    }
+    let status = hub.until("mixed", "Succeeded", ("True", "Completed")).await?;
+    assert_eq!(records(&status), ["spoke1 complete", "spoke2 complete", "spoke3 complete", "spoke4 complete"]);
+    assert_eq!(hub.labels("spoke4").await?, ["ztp-done"]);
+    Ok(())
+}
+
 /// A cluster that never complies times out, complies too late, and the upgrade completes after all. Then TALM comes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_out_is_undone_and_talm_goes_first() -> Result<()> {
@@ -193,14 +276,8 @@ async fn a_time_out_is_undone_and_talm_goes_first() -> Result<()> {
         (vec!["ztp-running".to_owned()], vec!["ztp-done".to_owned()])
     );
     // Another client brings it up to date.
-    let kind = ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk("policy.open-cluster-management.io", "v1", "Policy"),
-        "policies",
-    );
-    let children: Api<DynamicObject> = Api::namespaced_with(hub.client.clone(), "spoke1", &kind);
-    let compliant = Patch::Merge(json!({ "status": { "compliant": "Compliant" } }));
     for child in ["policies.p1", "policies.p2"] {
-        children.patch_status(child, &PatchParams::default(), &compliant).await?;
+        hub.report("spoke1", child).await?;
     }
     let status = hub.until("late", "Succeeded", ("True", "Completed")).await?;
     assert_eq!(records(&status), ["spoke1 complete", "spoke2 complete"]);

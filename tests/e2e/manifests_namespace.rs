@@ -35,6 +35,21 @@ fn write_user(folder: &Path, overlay: &Path) -> Result<()> {
     std::fs::write(folder.join("kustomization.yaml"), user.to_string()).context("write the kustomization")
 }
 
+/// The kustomization of docs/cgu.md, followed to the letter.
+#[test]
+fn upgrades_are_added_as_the_documentation_says() -> Result<()> {
+    let page = std::fs::read_to_string(root().join("../docs/cgu.md"))?;
+    let (_, rest) = page.split_once("```yaml\n").context("a kustomization")?;
+    let (text, _) = rest.split_once("```").context("its end")?;
+    let folder = tempfile::tempdir()?;
+    let up = "../".repeat(folder.path().canonicalize()?.components().count() - 1);
+    let manifests = format!("- {up}{}", root().canonicalize()?.strip_prefix("/")?.display());
+    std::fs::write(folder.path().join("kustomization.yaml"), text.replace("- manifests", &manifests))?;
+    let rendered = rendered(folder.path())?;
+    ensure!(rendered.contains("- --cgu\n") && rendered.contains("name: hibernate-controller-cgu"), "{rendered}");
+    Ok(())
+}
+
 /// Objects without their own namespace, with the default name wherever else the other one stands.
 fn objects(text: &str) -> Result<Vec<String>> {
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text.replace(OTHER, NAMESPACE))?;

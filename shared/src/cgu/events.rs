@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::text::name_some;
+
 /// Bytes of all annotations of an object, as Kubernetes limits them.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
+/// Names that a note holds.
+const MAX_NAMES: usize = 20;
 const PREFIX: &str = "cgu.openshift.io/";
 
 /// Something that an upgrade tells programs. `clusters`: how many the plan has.
@@ -32,6 +36,8 @@ pub enum Event {
     MissingClusters(Vec<String>),
     /// Policies cannot be enforced.
     Policies(PolicyFailure, Vec<String>),
+    /// These clusters of a batch sleep.
+    Asleep { batch: i64, names: Vec<String> },
     /// This field asks for what is left to TALM.
     NotServed(&'static str),
 }
@@ -109,6 +115,12 @@ impl Event {
             Self::Policies(PolicyFailure::Missing, names) => failure("missing policies", names),
             Self::Policies(PolicyFailure::Invalid, names) => failure("invalid policies", names),
             Self::Policies(PolicyFailure::Ambiguous, names) => failure("ambiguous policies", names),
+            Self::Asleep { batch, names } => {
+                let names = name_some(names, MAX_NAMES);
+                let note =
+                    format!("clusters of the batch index {batch} sleep, and are upgraded only once they run: {names}");
+                (true, "ClustersAsleep", "RemediationInBatchStarted", note)
+            }
             Self::NotServed(field) => {
                 let note = format!("{field} is not served by hibernate-controller: remove it, or let TALM run");
                 (INVALID.0, INVALID.1, INVALID.2, note)
@@ -154,6 +166,7 @@ impl Event {
             Self::Policies(PolicyFailure::Missing, names) => vec![list("missing-policies", names)],
             Self::Policies(PolicyFailure::Invalid, names) => vec![list("invalid-policies", names)],
             Self::Policies(PolicyFailure::Ambiguous, names) => vec![list("ambiguous-policies", names)],
+            Self::Asleep { names, .. } => vec![of("batch"), ("batch-clusters-count", names.len().to_string())],
             Self::NotServed(_) => Vec::new(),
         };
         bounded(pairs.into_iter().map(|(key, value)| (format!("{PREFIX}{key}"), value)).collect())

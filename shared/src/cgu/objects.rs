@@ -91,7 +91,7 @@ pub fn placement(upgrade: &ClusterGroupUpgrade, policy: &Reference, names: &Name
 }
 
 /// The expression that selects these clusters; without `values` where there are none, as TALM writes it (row 48).
-fn selected(clusters: &[String]) -> Value {
+pub fn selected(clusters: &[String]) -> Value {
     let mut expression = json!({ "key": "name", "operator": "In" });
     if !clusters.is_empty() {
         expression["values"] = json!(clusters);

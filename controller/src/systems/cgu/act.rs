@@ -90,9 +90,7 @@ async fn create(upgrades: &Upgrades, kind: [&str; 4], names: &Names, object: Val
 /// Lets a Placement select exactly these clusters.
 async fn select(upgrades: &Upgrades, names: &Names, clusters: &[String]) -> Result<(), ReconcileError> {
     lead(upgrades)?;
-    let values = if clusters.is_empty() { Value::Null } else { json!(clusters) };
-    let expression = json!({ "key": "name", "operator": "In", "values": values });
-    let selector = json!({ "labelSelector": { "matchExpressions": [expression] } });
+    let selector = json!({ "labelSelector": { "matchExpressions": [objects::selected(clusters)] } });
     let patch = json!({ "spec": { "predicates": [{ "requiredClusterSelector": selector }] } });
     let api = api(upgrades, PLACEMENT, &names.namespace);
     let written = api.patch(&names.actual, &as_controller(), &Patch::Merge(&patch)).await;

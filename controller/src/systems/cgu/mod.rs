@@ -5,6 +5,7 @@
 
 mod act;
 mod observe;
+mod sleepers;
 mod talm;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use tracing::info;
 
 use self::observe::Snapshot;
 pub use self::observe::{Governed, trim};
+pub use self::sleepers::Sleepers;
 use self::talm::Talm;
 use crate::metrics::Noticed;
 use crate::runtime::hub::{full_name, key_of};
@@ -33,20 +35,29 @@ const PAGE_SIZE: u32 = 10;
 const CONCURRENCY: u16 = 8;
 /// How long a reconcile may take: a write for each of some thousand clusters.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(5);
-/// Until the lists are complete, an upgrade waits.
-const UNLISTED: Duration = Duration::from_millis(500);
+/// Until the lists are complete, an upgrade waits; the last of them calls for its reconcile.
+const UNLISTED: Duration = Duration::from_secs(5);
 
 /// The system.
 pub struct Upgrades {
     handle: Handle<ClusterGroupUpgrade>,
     governed: Arc<Governed>,
+    sleepers: Arc<Sleepers>,
+    /// A cluster that has run for less than this counts as asleep.
+    settle: Duration,
     talm: Talm,
 }
 
 impl Upgrades {
     /// Works on the upgrades of this watch, unless TALM does: its Lease is in this namespace.
-    pub fn new(handle: Handle<ClusterGroupUpgrade>, governed: Arc<Governed>, talm_namespace: String) -> Self {
-        Self { handle, governed, talm: Talm::new(talm_namespace) }
+    pub fn new(
+        handle: Handle<ClusterGroupUpgrade>,
+        governed: Arc<Governed>,
+        sleepers: Arc<Sleepers>,
+        settle: Duration,
+        talm_namespace: String,
+    ) -> Self {
+        Self { handle, governed, sleepers, settle, talm: Talm::new(talm_namespace) }
     }
 }
 
@@ -63,6 +74,8 @@ pub struct Observation<'a> {
     known: Snapshot,
     blockers: BTreeMap<Reference, ClusterGroupUpgradeStatus>,
     asleep: BTreeSet<String>,
+    /// When the next cluster has run for long enough.
+    settled: Option<Timestamp>,
     unplaced: Option<String>,
     now: Timestamp,
 }
@@ -96,8 +109,10 @@ impl System for Upgrades {
         upgrade: &'a ClusterGroupUpgrade,
         target: &mut Target<Self>,
     ) -> Result<Observed<Observation<'a>>, ReconcileError> {
-        if let Some(left) = self.talm.rests_for() {
-            self.leaves_alone(upgrade, "TalmActive", target).await;
+        if let Some((left, is_active)) = self.talm.rests_for() {
+            if is_active {
+                self.leaves_alone(upgrade, "TalmActive", target).await;
+            }
             return Ok(Observed::Rest(Some(left)));
         }
         if is_of_placement_rules(upgrade) {
@@ -112,19 +127,13 @@ impl System for Upgrades {
             Some((blocker.clone(), found.status.clone().unwrap_or_default()))
         };
         let blockers = upgrade.spec.blocking_crs.iter().filter_map(status).collect();
-        let unplaced = known.unplaced(upgrade);
-        Ok(Observed::Facts(Observation {
-            upgrade,
-            known,
-            blockers,
-            asleep: BTreeSet::new(),
-            unplaced,
-            now: clock::now(),
-        }))
+        let (unplaced, now) = (known.unplaced(upgrade), clock::now());
+        let (asleep, settled) = self.sleepers.asleep(now, self.settle);
+        Ok(Observed::Facts(Observation { upgrade, known, blockers, asleep, settled, unplaced, now }))
     }
 
     fn decide(&self, observation: &Observation<'_>) -> Plan {
-        let Observation { upgrade, known, blockers, asleep, unplaced, now } = observation;
+        let Observation { upgrade, known, blockers, asleep, unplaced, now, .. } = observation;
         decide(&Facts {
             now: *now,
             upgrade,
@@ -173,7 +182,8 @@ impl System for Upgrades {
         for event in &plan.events {
             self.publish(upgrade, event).await;
         }
-        let requeue = plan.next.map(|next| timeline::age(clock::now(), next));
+        let next = [plan.next, observation.settled].into_iter().flatten().min();
+        let requeue = next.map(|next| timeline::age(clock::now(), next));
         Ok(Done { requeue, changed })
     }
 
@@ -185,7 +195,13 @@ impl System for Upgrades {
                 self.handle.objects().iter().for_each(|upgrade| self.handle.trigger(key_of(&**upgrade)));
             }
         };
-        tokio::join!(self.governed.follow(&self.handle), self.talm.follow(self.hub()), taken_over);
+        let woken = async {
+            loop {
+                self.sleepers.changes.notified().await;
+                observe::trigger(&self.handle, |_| true);
+            }
+        };
+        tokio::join!(self.governed.follow(&self.handle), self.talm.follow(self.hub()), taken_over, woken);
     }
 }
 

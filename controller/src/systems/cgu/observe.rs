@@ -339,7 +339,7 @@ fn concerned(handle: &Handle<ClusterGroupUpgrade>, concern: &Concern) {
 }
 
 /// Triggers the upgrades that are not over for good.
-fn trigger(handle: &Handle<ClusterGroupUpgrade>, concerns: impl Fn(&ClusterGroupUpgrade) -> bool) {
+pub(super) fn trigger(handle: &Handle<ClusterGroupUpgrade>, concerns: impl Fn(&ClusterGroupUpgrade) -> bool) {
     for object in handle.objects() {
         let Ok(upgrade) = &object.0 else { continue };
         let has_succeeded = upgrade
@@ -366,5 +366,66 @@ impl Follower<ClusterGroupUpgrade> for Governed {
 pub fn trim(upgrade: &mut ClusterGroupUpgrade) {
     if let Some(status) = &mut upgrade.status {
         status.backup = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(namespace: &str, name: &str, labels: &Value, body: Value) -> DynamicObject {
+        let mut object = body;
+        object["metadata"] = json!({ "namespace": namespace, "name": name, "labels": labels, "resourceVersion": "7" });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn policy(namespace: &str, name: &str, compliant: &str) -> DynamicObject {
+        let is_child = name.contains('.');
+        let labels = if is_child { json!({ shared::cgu::policy::ROOT_POLICY: name }) } else { json!({}) };
+        let status = json!([{ "clustername": "a", "compliant": compliant }]);
+        object(namespace, name, &labels, json!({ "spec": {}, "status": { "status": status, "compliant": compliant } }))
+    }
+
+    #[test]
+    fn what_a_policy_says_concerns_the_upgrades_that_list_it() {
+        let mut snapshot = Snapshot::default();
+        let mut set = |namespace: &str, name: &str, compliant: Option<&str>| {
+            let one = compliant.map(|compliant| kept(&policy(namespace, name, compliant)));
+            let key = (namespace.to_owned(), name.to_owned());
+            let concern = set_policy(&mut snapshot, &key, one);
+            let counts = (snapshot.roots.len(), snapshot.children.values().map(Vec::len).sum::<usize>());
+            (concern.map(|one| if let Concern::Policy(name) = one { name } else { String::new() }), counts)
+        };
+        let p = || Some("p".to_owned());
+        assert_eq!(set("ns", "p", Some("NonCompliant")), (p(), (1, 0)));
+        assert_eq!(set("ns", "p", Some("NonCompliant")), (None, (1, 0)), "nothing new");
+        assert_eq!(set("ns", "p", Some("Compliant")), (p(), (1, 0)));
+        assert_eq!(set("a", "ns.p", Some("NonCompliant")), (p(), (1, 1)));
+        assert_eq!(set("a", "ns.p", Some("Compliant")), (None, (1, 1)), "the root says so");
+        assert_eq!(set("a", "ns.p", None), (p(), (1, 0)));
+        assert_eq!(set("ns", "p", None), (p(), (0, 0)));
+    }
+
+    #[test]
+    fn an_older_placement_is_not_believed() {
+        let placement = |version: u64, clusters: &[&str]| {
+            let labels = json!({ UPGRADE: "u", UPGRADE_NAMESPACE: "ns" });
+            let clusters: Vec<String> = clusters.iter().map(ToString::to_string).collect();
+            let selector = json!({ "labelSelector": { "matchExpressions": [objects::selected(&clusters)] } });
+            let spec = json!({ "predicates": [{ "requiredClusterSelector": selector }] });
+            let mut object = object("ns", "x", &labels, json!({ "spec": spec }));
+            object.metadata.resource_version = Some(version.to_string());
+            Placed::read(&object).unwrap()
+        };
+        let mut known = Arc::default();
+        let key = || ("ns".to_owned(), "x".to_owned());
+        assert!(keep(&mut known, key(), placement(9, &["a"])));
+        assert!(!keep(&mut known, key(), placement(8, &[])), "what we have written is newer");
+        assert!(!keep(&mut known, key(), placement(10, &["a"])), "the same");
+        assert!(keep(&mut known, key(), placement(11, &["a", "b"])));
+        assert_eq!(known[&key()].clusters, ["a", "b"]);
+        assert_eq!(Placed::read(&object("ns", "y", &json!({}), json!({ "spec": {} }))), None, "somebody else's");
     }
 }

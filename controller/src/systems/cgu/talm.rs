@@ -44,12 +44,14 @@ impl Talm {
         Self { namespace, seen: Mutex::new(Seen::Nothing), gone: Notify::new() }
     }
 
-    /// How long nothing may be written; `None` if TALM does not run.
-    pub(super) fn rests_for(&self) -> Option<Duration> {
+    /// How long nothing may be written, and whether that is because TALM runs; `None` if it does not.
+    pub(super) fn rests_for(&self) -> Option<(Duration, bool)> {
         match &*self.seen.lock() {
-            Seen::Nothing => Some(UNKNOWN),
+            Seen::Nothing => Some((UNKNOWN, false)),
             Seen::Absent => None,
-            Seen::Renewed(at, _) => Some(GONE.saturating_sub(at.elapsed())).filter(|left| !left.is_zero()),
+            Seen::Renewed(at, _) => {
+                Some(GONE.saturating_sub(at.elapsed())).filter(|left| !left.is_zero()).map(|left| (left, true))
+            }
         }
     }
 
@@ -110,16 +112,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn talm_runs_while_its_lease_changes() {
         let talm = Talm::new("ns".to_owned());
-        assert_eq!(talm.rests_for(), Some(UNKNOWN), "not listed");
+        assert_eq!(talm.rests_for(), Some((UNKNOWN, false)), "not listed");
         talm.take(Change::Listed(HashMap::new()));
         assert_eq!(talm.rests_for(), None, "no Lease");
         talm.take(set(Some("a 1")));
-        assert_eq!(talm.rests_for(), Some(GONE));
+        assert_eq!(talm.rests_for(), Some((GONE, true)));
         tokio::time::advance(Duration::from_secs(40)).await;
         talm.take(set(Some("a 1")));
-        assert_eq!(talm.rests_for(), Some(Duration::from_secs(20)), "not renewed");
+        assert_eq!(talm.rests_for(), Some((Duration::from_secs(20), true)), "not renewed");
         talm.take(set(Some("a 2")));
-        assert_eq!(talm.rests_for(), Some(GONE));
+        assert_eq!(talm.rests_for(), Some((GONE, true)));
         tokio::time::advance(GONE).await;
         assert_eq!(talm.rests_for(), None, "gone");
         talm.take(set(Some("b 3")));

@@ -89,8 +89,12 @@ fn begin(facts: &Facts<'_>, plan: &mut Plan) -> Timestamp {
     let names = plan.batch();
     plan.status.status.current_batch_remediation_progress = names.iter().map(|name| (name.clone(), fresh())).collect();
     plan.status.status.current_batch_started_at = Some(time(facts.now));
-    let batch = plan.status.status.current_batch;
-    plan.events.push(Event::BatchStarted { batch, names: sorted(names), clusters: plan.planned() });
+    let (batch, names) = (plan.status.status.current_batch, sorted(names));
+    let asleep: Vec<String> = names.iter().filter(|name| facts.asleep.contains(*name)).cloned().collect();
+    plan.events.push(Event::BatchStarted { batch, names, clusters: plan.planned() });
+    if !asleep.is_empty() {
+        plan.events.push(Event::Asleep { batch, names: asleep });
+    }
     facts.now
 }
 

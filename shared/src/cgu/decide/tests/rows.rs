@@ -275,6 +275,7 @@ fn a_cluster_that_sleeps_is_never_complete() {
     hub.settle();
     assert_eq!(hub.status().remediation_plan, [["spoke6"]]);
     assert_eq!((hub.progress("spoke6").as_str(), hub.labels("spoke6")), ("InProgress 0", vec!["ztp-running"]));
+    assert_eq!(hub.events.iter().filter(|event| *event == "RemediationInBatchStarted").count(), 2, "and who sleeps");
     hub.later(61);
     hub.settle();
     assert_eq!(hub.records(), ["spoke1 complete", "spoke6 timedout"]);

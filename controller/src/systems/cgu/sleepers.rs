@@ -1,0 +1,137 @@
+//! Clusters that sleep, as their `ClusterDeployment` of the same name and namespace says: what such a cluster has last
+//! reported says nothing about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::runtime::reflector::Store;
+use parking_lot::Mutex;
+use shared::hive::api::ClusterDeployment;
+use shared::target::lifecycle::Lifecycle as _;
+use shared::target::view::{Power, View};
+use tokio::sync::Notify;
+
+use crate::cloud_registry::PLATFORMS;
+use crate::runtime::hub::object_ref;
+use crate::runtime::{Follower, Guarded, Key};
+
+/// Whether a cluster can be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It sleeps, is about to, or wakes.
+    Asleep,
+    /// It runs since then.
+    Running(Timestamp),
+}
+
+/// The clusters of one term of leadership.
+#[derive(Default)]
+pub struct Sleepers {
+    known: Mutex<Known>,
+    /// Something is new.
+    pub(super) changes: Notify,
+}
+
+#[derive(Default)]
+struct Known {
+    store: Option<Store<Guarded<ClusterDeployment>>>,
+    states: BTreeMap<String, State>,
+}
+
+impl Sleepers {
+    /// Clusters that sleep or have run for less than `settle`, and when the next of them has run for that long.
+    pub(super) fn asleep(&self, now: Timestamp, settle: Duration) -> (BTreeSet<String>, Option<Timestamp>) {
+        let settle = SignedDuration::try_from(settle).unwrap_or(SignedDuration::MAX);
+        let (mut names, mut next) = (BTreeSet::new(), None::<Timestamp>);
+        for (name, state) in &self.known.lock().states {
+            if let State::Running(since) = state {
+                let settled = since.checked_add(settle).unwrap_or(Timestamp::MAX);
+                if settled <= now {
+                    continue;
+                }
+                next = Some(next.map_or(settled, |next| next.min(settled)));
+            }
+            names.insert(name.clone());
+        }
+        (names, next)
+    }
+
+    fn set(&self, name: &str, state: Option<State>) {
+        let mut known = self.known.lock();
+        let is_news = match state {
+            Some(state) => known.states.insert(name.to_owned(), state) != Some(state),
+            None => known.states.remove(name).is_some(),
+        };
+        drop(known);
+        if is_news {
+            self.changes.notify_one();
+        }
+    }
+}
+
+/// What a cluster's object says; `None` of one about which nobody has said anything.
+fn state(view: &View) -> Option<State> {
+    if view.desired.power != Power::Running {
+        return Some(State::Asleep);
+    }
+    match view.observed.power {
+        Some((Power::Running, since)) => Some(State::Running(since)),
+        _ if view.observed.state.is_empty() => None,
+        _ => Some(State::Asleep),
+    }
+}
+
+impl Follower<ClusterDeployment> for Sleepers {
+    fn listed(&self, objects: &Store<Guarded<ClusterDeployment>>) {
+        self.known.lock().store = Some(objects.clone());
+    }
+
+    fn changed(&self, key: &Key) {
+        if key.0 != key.1 {
+            return;
+        }
+        let store = self.known.lock().store.clone();
+        let found = store.and_then(|store| store.get(&object_ref(key.clone())));
+        // One that cannot be read is not believed.
+        let found = found.map(|object| object.0.as_ref().map(|cluster| cluster.view(PLATFORMS)).ok());
+        self.set(&key.1, found.and_then(|view| view.map_or(Some(State::Asleep), |view| state(&view))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::target::view::{Desired, Observed};
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_believed_once_it_has_run_for_a_while() {
+        let since = Timestamp::from_second(1_000).unwrap();
+        let view = |desired, power: Option<Power>, state: &str| View {
+            desired: Desired { power: desired, ..Desired::default() },
+            observed: Observed {
+                power: power.map(|power| (power, since)),
+                state: state.to_owned(),
+                ..Observed::default()
+            },
+            ..View::default()
+        };
+        let sleepers = Sleepers::default();
+        for (name, view) in [
+            ("running", view(Power::Running, Some(Power::Running), "Running")),
+            ("wanted", view(Power::Hibernating, Some(Power::Running), "Running")),
+            ("asleep", view(Power::Hibernating, Some(Power::Hibernating), "Hibernating")),
+            ("waking", view(Power::Running, None, "WaitingForMachines")),
+            ("silent", view(Power::Running, None, "")),
+        ] {
+            sleepers.set(name, state(&view));
+        }
+        let at = |second| sleepers.asleep(Timestamp::from_second(second).unwrap(), Duration::from_mins(10));
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+        assert_eq!(at(1_599), (names(&["asleep", "running", "waking", "wanted"]), Timestamp::from_second(1_600).ok()));
+        assert_eq!(at(1_600), (names(&["asleep", "waking", "wanted"]), None));
+        sleepers.set("asleep", None);
+        assert_eq!(at(1_600).0, names(&["waking", "wanted"]), "its object is gone");
+    }
+}

@@ -80,6 +80,11 @@ pub trait Follower<K: Object>: Send + Sync + 'static {
     fn gone(&self, key: &Key) {
         self.changed(key);
     }
+
+    /// The watch was interrupted, and is tried again.
+    fn failed(&self, error: &watcher::Error) {
+        let _ = error;
+    }
 }
 
 /// A kind of object, and the systems that work on it.
@@ -180,6 +185,7 @@ impl<K: Object> Kind<K> {
                     }
                     Err(error) => {
                         debug!(systems = ?self.systems, error = sanitize_chain(&error), "watch interrupted");
+                        self.followers.iter().for_each(|follower| follower.failed(&error));
                         for system in &self.systems {
                             readiness.fails(system, &error);
                         }

@@ -128,7 +128,9 @@ impl System for Upgrades {
         };
         let blockers = upgrade.spec.blocking_crs.iter().filter_map(status).collect();
         let (unplaced, now) = (known.unplaced(upgrade), clock::now());
-        let (asleep, settled) = self.sleepers.asleep(now, self.settle);
+        let Some((asleep, settled)) = self.sleepers.asleep(now, self.settle) else {
+            return Ok(Observed::Rest(Some(UNLISTED)));
+        };
         Ok(Observed::Facts(Observation { upgrade, known, blockers, asleep, settled, unplaced, now }))
     }
 

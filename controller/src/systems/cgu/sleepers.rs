@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::reflector::Store;
+use kube::runtime::watcher;
 use parking_lot::Mutex;
 use shared::hive::api::ClusterDeployment;
 use shared::target::lifecycle::Lifecycle as _;
@@ -13,8 +14,9 @@ use shared::target::view::{Power, View};
 use tokio::sync::Notify;
 
 use crate::cloud_registry::PLATFORMS;
-use crate::runtime::hub::object_ref;
+use crate::runtime::hub::{key_of, object_ref};
 use crate::runtime::{Follower, Guarded, Key};
+use crate::spoke::reader::is_not_there;
 
 /// Whether a cluster can be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,16 +37,24 @@ pub struct Sleepers {
 
 #[derive(Default)]
 struct Known {
+    /// The watch's store, once its list was complete.
     store: Option<Store<Guarded<ClusterDeployment>>>,
+    /// The hub has no `ClusterDeployments`.
+    has_no_kind: bool,
     states: BTreeMap<String, State>,
 }
 
 impl Sleepers {
-    /// Clusters that sleep or have run for less than `settle`, and when the next of them has run for that long.
-    pub(super) fn asleep(&self, now: Timestamp, settle: Duration) -> (BTreeSet<String>, Option<Timestamp>) {
+    /// Clusters that sleep or have run for less than `settle`, and when the next of them has run for that long. `None`
+    /// until they are listed: until then nobody is believed.
+    pub(super) fn asleep(&self, now: Timestamp, settle: Duration) -> Option<(BTreeSet<String>, Option<Timestamp>)> {
         let settle = SignedDuration::try_from(settle).unwrap_or(SignedDuration::MAX);
         let (mut names, mut next) = (BTreeSet::new(), None::<Timestamp>);
-        for (name, state) in &self.known.lock().states {
+        let known = self.known.lock();
+        if known.store.is_none() && !known.has_no_kind {
+            return None;
+        }
+        for (name, state) in &known.states {
             if let State::Running(since) = state {
                 let settled = since.checked_add(settle).unwrap_or(Timestamp::MAX);
                 if settled <= now {
@@ -54,7 +64,7 @@ impl Sleepers {
             }
             names.insert(name.clone());
         }
-        (names, next)
+        Some((names, next))
     }
 
     fn set(&self, name: &str, state: Option<State>) {
@@ -82,9 +92,20 @@ fn state(view: &View) -> Option<State> {
     }
 }
 
+/// The same of an object. One that cannot be read is not believed.
+fn read(object: &Guarded<ClusterDeployment>) -> Option<State> {
+    object.0.as_ref().map_or(Some(State::Asleep), |cluster| state(&cluster.view(PLATFORMS)))
+}
+
 impl Follower<ClusterDeployment> for Sleepers {
+    /// All at once: nobody is believed between two lists.
     fn listed(&self, objects: &Store<Guarded<ClusterDeployment>>) {
-        self.known.lock().store = Some(objects.clone());
+        let all = objects.state();
+        let of_clusters =
+            all.iter().map(|object| (key_of(&**object), object)).filter(|((namespace, name), _)| namespace == name);
+        let states = of_clusters.filter_map(|((_, name), object)| Some((name, read(object)?))).collect();
+        *self.known.lock() = Known { store: Some(objects.clone()), has_no_kind: false, states };
+        self.changes.notify_one();
     }
 
     fn changed(&self, key: &Key) {
@@ -93,9 +114,14 @@ impl Follower<ClusterDeployment> for Sleepers {
         }
         let store = self.known.lock().store.clone();
         let found = store.and_then(|store| store.get(&object_ref(key.clone())));
-        // One that cannot be read is not believed.
-        let found = found.map(|object| object.0.as_ref().map(|cluster| cluster.view(PLATFORMS)).ok());
-        self.set(&key.1, found.and_then(|view| view.map_or(Some(State::Asleep), |view| state(&view))));
+        self.set(&key.1, found.and_then(|object| read(&object)));
+    }
+
+    fn failed(&self, error: &watcher::Error) {
+        if matches!(error, watcher::Error::InitialListFailed(error) if is_not_there(error)) {
+            self.known.lock().has_no_kind = true;
+            self.changes.notify_one();
+        }
     }
 }
 
@@ -118,6 +144,14 @@ mod tests {
             ..View::default()
         };
         let sleepers = Sleepers::default();
+        let refused = |code| {
+            let status = kube::core::Status::failure("no", "no").with_code(code);
+            watcher::Error::InitialListFailed(kube::Error::Api(status.boxed()))
+        };
+        sleepers.failed(&refused(403));
+        assert_eq!(sleepers.asleep(since, Duration::ZERO), None, "not listed");
+        sleepers.failed(&refused(404));
+        assert_eq!(sleepers.asleep(since, Duration::ZERO), Some((BTreeSet::new(), None)), "a hub without Hive");
         for (name, view) in [
             ("running", view(Power::Running, Some(Power::Running), "Running")),
             ("wanted", view(Power::Hibernating, Some(Power::Running), "Running")),
@@ -127,7 +161,7 @@ mod tests {
         ] {
             sleepers.set(name, state(&view));
         }
-        let at = |second| sleepers.asleep(Timestamp::from_second(second).unwrap(), Duration::from_mins(10));
+        let at = |second| sleepers.asleep(Timestamp::from_second(second).unwrap(), Duration::from_mins(10)).unwrap();
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
         assert_eq!(at(1_599), (names(&["asleep", "running", "waking", "wanted"]), Timestamp::from_second(1_600).ok()));
         assert_eq!(at(1_600), (names(&["asleep", "waking", "wanted"]), None));

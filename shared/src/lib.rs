@@ -36,6 +36,7 @@ pub mod cgu {
     pub mod decide;
     pub mod events;
     pub mod objects;
+    pub mod phase;
     pub mod plan;
     pub mod policy;
     pub mod select;

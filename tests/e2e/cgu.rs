@@ -187,6 +187,10 @@ async fn upgrades_run_in_batches_and_one_after_the_other() -> Result<()> {
         Ok(())
     })
     .await?;
+    let shown = hub.world.plugin(&["status", "cgu/a", "-n", "default"]).await?.ok()?;
+    ensure!(shown.contains("UpgradeCompleted") && shown.contains("4 clusters: 4 complete"), "{shown}");
+    let listed = hub.world.plugin(&["status", "cgus", "-A", "-o", "name"]).await?.ok()?;
+    assert_eq!(listed.lines().count(), 2, "{listed}");
     let events = hub.events("a").await?;
     for action in ["RemediationInClusterCompleted", "RemediationInClusterStarted"] {
         ensure!(events.iter().filter(|one| *one == action).count() <= 3, "{events:?}");

@@ -4,15 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::target::Kind;
 use crate::text::sanitize_to;
 
 /// Longest name of an upgrade in a reason, in characters.
 const MAX_NAME: usize = 100;
-
-/// The kind.
-pub static CLUSTER_GROUP_UPGRADE: Kind =
-    Kind::namespaced("ran.openshift.io", &["v1alpha1"], "ClusterGroupUpgrade", "clustergroupupgrades");
 
 /// The clusters that this upgrade works on, each with what to say of that. `object`: its status is read.
 pub fn upgrading(namespace: &str, name: &str, object: &Value) -> Vec<(String, String)> {

@@ -27,7 +27,7 @@ pub use self::kkp_cluster::KKP_CLUSTER;
 pub use self::lifecycle::{Change, Intent, Progress, TargetError, UNNOTICED};
 pub use self::record::{Instances, Key, Record, RecordList, StepRecord};
 pub use self::row::{Advice, ByDefault, Column, Elsewhere, ShownKind, Shows, TargetKind, is_protected};
-pub use self::shown::{CLUSTER_POOL, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT};
+pub use self::shown::{CLUSTER_GROUP_UPGRADE, CLUSTER_POOL, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT};
 pub use self::view::{Uid, View};
 
 /// A table of kinds. Commands take it as an argument, so that tests can add a row.
@@ -50,7 +50,7 @@ pub const KINDS: Kinds = Kinds {
         &workload::CAPI_MACHINE_DEPLOYMENT,
         &workload::KKP_MACHINE_DEPLOYMENT,
     ],
-    shown: &[&CLUSTER_POOL, &FOUNDATIONDB_CLUSTER, &POWER_ROLLOUT],
+    shown: &[&CLUSTER_POOL, &FOUNDATIONDB_CLUSTER, &POWER_ROLLOUT, &CLUSTER_GROUP_UPGRADE],
 };
 
 impl Kinds {

@@ -242,6 +242,8 @@ pub enum Shows {
     FoundationDb,
     /// The progress of a rollout, and its targets.
     Rollout,
+    /// The progress of an upgrade, and its clusters.
+    Upgrade,
 }
 
 impl PartialEq for ShownKind {

@@ -16,6 +16,18 @@ pub static CLUSTER_POOL: ShownKind = ShownKind {
     not_watched: Some("--watch does not follow pools: name their clusters"),
 };
 
+/// TALM's `ClusterGroupUpgrade`: `status` shows how far it is, whoever runs it.
+pub static CLUSTER_GROUP_UPGRADE: ShownKind = ShownKind {
+    kind: Kind::namespaced("ran.openshift.io", &["v1alpha1"], "ClusterGroupUpgrade", "clustergroupupgrades")
+        .with_short(&["cgu"])
+        .with_aliases(&["cgus"]),
+    word: "cgu",
+    shows: Shows::Upgrade,
+    many: "ClusterGroupUpgrades",
+    refusal: "a ClusterGroupUpgrade is not put to sleep: `kubectl hibernate status {target}` shows it",
+    not_watched: Some("--watch does not follow ClusterGroupUpgrades: `kubectl get clustergroupupgrades --watch` does"),
+};
+
 /// `FoundationDBCluster`: `status` shows its health and its suspended process groups.
 pub static FOUNDATIONDB_CLUSTER: ShownKind = ShownKind {
     kind: Kind::namespaced("apps.foundationdb.org", &["v1beta2"], "FoundationDBCluster", "foundationdbclusters")

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::{Api, Client, ResourceExt};
-use shared::cgu::upgrades::{CLUSTER_GROUP_UPGRADE, upgrading};
+use shared::cgu::upgrades::upgrading;
 use shared::rollout::NamespaceLabels;
 use shared::rollout::admission::{POLICY, policy};
 use shared::target::Kind;
@@ -79,7 +79,7 @@ async fn unguarded(client: &Client) -> kube::Result<Option<String>> {
 }
 
 async fn upgrades(client: &Client) -> kube::Result<BTreeMap<String, String>> {
-    let Kind { group, versions, kind, plural, .. } = CLUSTER_GROUP_UPGRADE;
+    let Kind { group, versions, kind, plural, .. } = shared::target::CLUSTER_GROUP_UPGRADE.kind;
     let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, versions[0], kind), plural);
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
     let mut found = BTreeMap::new();

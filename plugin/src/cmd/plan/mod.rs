@@ -18,7 +18,7 @@ use futures::future::join;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::cgu::upgrades::{CLUSTER_GROUP_UPGRADE, upgrading};
+use shared::cgu::upgrades::upgrading;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::preflight::objects;
 use shared::target::{Kind, Kinds};
@@ -142,7 +142,7 @@ async fn outlook(
 
 /// The clusters that TALM is upgrading, and what to say of that; none if there is no TALM or the user may not see it.
 async fn upgrades(hub: &Hub) -> BTreeMap<String, String> {
-    match hub.list(Resource::preferred(&CLUSTER_GROUP_UPGRADE), None, "", "").await {
+    match hub.list(Resource::preferred(&shared::target::CLUSTER_GROUP_UPGRADE.kind), None, "", "").await {
         Ok(found) => {
             let one =
                 |object: &Value| upgrading(text(object, "/metadata/namespace"), text(object, "/metadata/name"), object);

@@ -7,6 +7,7 @@ mod rollout_view;
 mod rollouts;
 mod schedule;
 mod table;
+mod upgrades;
 mod watch;
 
 use futures::future::join_all;
@@ -43,6 +44,7 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
             Shows::ClusterPool => pools::run(&names, args, hub_args).await,
             Shows::FoundationDb => fdb::run(&names, args, hub_args).await,
             Shows::Rollout => rollouts::run(&names, args, hub_args).await,
+            Shows::Upgrade => upgrades::run(&names, args, hub_args).await,
         };
     }
     let selection = parse(kinds, &args.targets, Flags { lists: true, ..Flags::new(hub_args, false) })?;

@@ -1,0 +1,248 @@
+//! `status cgus` and `status cgu/NAME`: how far TALM's upgrades are, whoever runs them.
+
+use std::io::stdout;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use shared::annotation::format;
+use shared::cgu::api::ClusterGroupUpgrade;
+use shared::cgu::phase::UpgradePhase;
+use shared::target::CLUSTER_GROUP_UPGRADE;
+use shared::text::count;
+
+use super::{ended, is_table, objects};
+use crate::api::{Hub, name_of, text};
+use crate::cli::{HubArgs, StatusArgs};
+use crate::error::{Exit, Failure, Problem};
+use crate::output::age::age;
+use crate::output::{self, Color};
+
+/// The width of the names in front of the values.
+const NAMES: usize = 11;
+const HEAD: &[&str] = &["NAMESPACE", "NAME", "STATE", "BATCH", "CLUSTERS", "COMPLETE", "TIMED OUT", "AGE"];
+
+/// Runs the command for upgrades.
+///
+/// # Errors
+/// When nothing can be asked at all. Failures of single upgrades are printed and counted.
+pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    let hub = Hub::connect(hub_args).await?;
+    let kind = &CLUSTER_GROUP_UPGRADE.kind;
+    let (objects, mut exits) = objects(&hub, kind, names, hub_args).await?;
+    let mut records = Vec::new();
+    for object in objects {
+        let name = kind.full_name(name_of(&object));
+        match serde_json::from_value(object) {
+            Ok(upgrade) => records.push(Record::new(upgrade)),
+            Err(error) => exits.push(output::failed(&Failure::new(name, Problem::unreadable(error)))),
+        }
+    }
+    let documented: Vec<Value> = records.iter().map(Record::documented).collect();
+    if is_table(args, "ClusterGroupUpgradeStatusList", kind, &documented, |record| text(record, "/name")) {
+        let now = Timestamp::now();
+        if names.is_empty() {
+            let lines: Vec<Vec<String>> = records.iter().map(|record| record.line(now)).collect();
+            let head: &[&str] = if args.no_headers || lines.is_empty() { &[] } else { HEAD };
+            show(&output::table(head, lines));
+        } else {
+            for record in &records {
+                show(&record.full(now, output::colors(&stdout())));
+            }
+        }
+    }
+    Ok(ended(args, records.is_empty(), exits, None))
+}
+
+/// Prints lines whose parts are sanitized already.
+fn show(lines: &[String]) {
+    for line in lines {
+        output::colored(line);
+    }
+}
+
+/// One upgrade.
+struct Record {
+    upgrade: ClusterGroupUpgrade,
+    phase: UpgradePhase,
+    members: Vec<Member>,
+}
+
+/// A cluster of the plan, or one that has ended.
+struct Member {
+    name: String,
+    batch: Option<usize>,
+    state: String,
+    policy: Option<String>,
+}
+
+impl Record {
+    fn new(upgrade: ClusterGroupUpgrade) -> Self {
+        let status = upgrade.status.clone().unwrap_or_default();
+        let of_plan = status
+            .remediation_plan
+            .iter()
+            .zip(1..)
+            .flat_map(|(batch, number)| batch.iter().map(move |name| (name.clone(), Some(number))));
+        let mut members: Vec<Member> = Vec::new();
+        let ended = status.clusters.iter().map(|one| (one.name.clone(), None));
+        for (name, batch) in of_plan.chain(ended) {
+            if members.iter().any(|member| member.name == name) {
+                continue;
+            }
+            let record = status.clusters.iter().find(|one| one.name == name);
+            let progress = status.status.current_batch_remediation_progress.get(&name);
+            let index = progress.and_then(|one| usize::try_from(one.policy_index?).ok());
+            let policy =
+                index.and_then(|index| status.managed_policies_for_upgrade.get(index)).map(|one| one.name.clone());
+            let timed_out = record.and_then(|one| one.current_policy.as_ref()).map(|policy| policy.name.clone());
+            let state = record.map(|one| one.state.clone()).or_else(|| progress.map(|one| one.state.clone()));
+            members.push(Member { name, batch, state: state.unwrap_or_default(), policy: timed_out.or(policy) });
+        }
+        Self { phase: UpgradePhase::of(&status), members, upgrade }
+    }
+
+    fn count(&self, state: &str) -> usize {
+        self.members.iter().filter(|member| member.state == state).count()
+    }
+
+    fn batch(&self) -> String {
+        let status = self.upgrade.status.as_ref();
+        let (current, all) =
+            status.map_or((0, 0), |status| (status.status.current_batch, status.remediation_plan.len()));
+        if current > 0 { format!("{current} of {all}") } else { String::new() }
+    }
+
+    /// In the form that `-o json` documents. Later versions only add fields.
+    fn documented(&self) -> Value {
+        let status = self.upgrade.status.clone().unwrap_or_default();
+        let members = self.members.iter().map(|one| {
+            output::known(json!({ "name": one.name, "batch": one.batch, "state": one.state, "policy": one.policy }))
+        });
+        output::known(json!({
+            "namespace": self.upgrade.metadata.namespace,
+            "name": self.upgrade.metadata.name,
+            "state": self.phase.to_string(),
+            "message": self.phase.message(&status),
+            "currentBatch": status.status.current_batch,
+            "batches": status.remediation_plan.len(),
+            "startedAt": status.status.started_at,
+            "completedAt": status.status.completed_at,
+            "clusters": members.collect::<Vec<_>>(),
+        }))
+    }
+
+    fn line(&self, now: Timestamp) -> Vec<String> {
+        let created = self.upgrade.metadata.creation_timestamp.as_ref();
+        vec![
+            self.upgrade.metadata.namespace.clone().unwrap_or_default(),
+            self.upgrade.metadata.name.clone().unwrap_or_default(),
+            self.phase.to_string(),
+            self.batch(),
+            self.members.len().to_string(),
+            self.count("complete").to_string(),
+            self.count("timedout").to_string(),
+            created.map(|at| age(at.0, now)).unwrap_or_default(),
+        ]
+    }
+
+    /// An upgrade with its clusters, sanitized, and with colors if they are on.
+    fn full(&self, now: Timestamp, colors: bool) -> Vec<String> {
+        let status = self.upgrade.status.clone().unwrap_or_default();
+        let past = |at: Timestamp| format!("{} ({} ago)", format::seconds(at), age(at, now));
+        let timeout = SignedDuration::from_secs(self.upgrade.spec.remediation_strategy.timeout.saturating_mul(60));
+        let started = status.status.started_at.as_ref().map(|at| at.0);
+        let until =
+            started.and_then(|at| at.checked_add(timeout).ok()).filter(|_| status.status.completed_at.is_none());
+        let tally = format!(
+            "{}: {} complete, {} timed out",
+            count(self.members.len(), "cluster"),
+            self.count("complete"),
+            self.count("timedout")
+        );
+        let fields = [
+            ("State", Some(self.phase.to_string())),
+            ("Message", self.phase.message(&status).map(str::to_owned)),
+            ("Batch", Some(self.batch()).filter(|text| !text.is_empty())),
+            ("Clusters", Some(tally)),
+            ("Started", started.map(past)),
+            ("Until", until.map(format::seconds)),
+            ("Ended", status.status.completed_at.as_ref().map(|at| past(at.0))),
+        ];
+        let name = self.upgrade.metadata.name.as_deref().unwrap_or_default();
+        let mut lines = vec![output::one_line(&CLUSTER_GROUP_UPGRADE.kind.full_name(name))];
+        for (name, value) in fields.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            let value = output::one_line(&value);
+            let color = self.color().filter(|_| name == "State");
+            let value = color.map_or_else(|| value.clone(), |color| color.paint(&value, colors));
+            lines.push(format!("  {:<NAMES$}{value}", format!("{name}:")));
+        }
+        if !self.members.is_empty() {
+            let row = |one: &Member| {
+                let batch = one.batch.map(|batch| batch.to_string()).unwrap_or_default();
+                vec![one.name.clone(), batch, one.state.clone(), one.policy.clone().unwrap_or_default()]
+            };
+            lines.push(String::new());
+            lines.extend(output::table(&["CLUSTER", "BATCH", "STATE", "POLICY"], self.members.iter().map(row)));
+        }
+        lines
+    }
+
+    const fn color(&self) -> Option<Color> {
+        match self.phase {
+            UpgradePhase::UpgradeCompleted => Some(Color::Green),
+            UpgradePhase::UpgradeTimedOut | UpgradePhase::UpgradeCannotStart => Some(Color::Red),
+            UpgradePhase::UpgradeNotCompleted => Some(Color::Yellow),
+            UpgradePhase::UpgradeNotStarted => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upgrade_is_shown_with_its_clusters() {
+        let condition = json!({
+            "type": "Progressing", "status": "True", "reason": "InProgress", "message": "Remediating non-compliant policies",
+            "lastTransitionTime": "2026-11-24T17:50:00Z",
+        });
+        let upgrade = json!({
+            "metadata": { "name": "wave-1", "namespace": "ztp", "creationTimestamp": "2026-11-24T17:50:00Z" },
+            "spec": { "remediationStrategy": { "maxConcurrency": 1, "timeout": 60 } },
+            "status": {
+                "conditions": [condition], "remediationPlan": [["a"], ["b"], ["c\u{1b}[2J"]],
+                "clusters": [{ "name": "ready", "state": "complete" }, {
+                    "name": "a", "state": "timedout", "currentPolicy": { "name": "p1", "status": "NonCompliant" },
+                }],
+                "managedPoliciesForUpgrade": [{ "name": "p1", "namespace": "n" }, { "name": "p2", "namespace": "n" }],
+                "status": {
+                    "currentBatch": 2, "startedAt": "2026-11-24T17:52:00Z",
+                    "currentBatchRemediationProgress": { "b": { "state": "InProgress", "policyIndex": 1 } },
+                },
+            },
+        });
+        let record = Record::new(serde_json::from_value(upgrade).unwrap());
+        let now = "2026-11-24T18:00:00Z".parse().unwrap();
+        insta::assert_snapshot!(record.full(now, false).join("\n"), @r"
+        clustergroupupgrade.ran.openshift.io/wave-1
+          State:     UpgradeNotCompleted
+          Message:   Remediating non-compliant policies
+          Batch:     2 of 3
+          Clusters:  4 clusters: 1 complete, 1 timed out
+          Started:   2026-11-24T17:52:00Z (8m ago)
+          Until:     2026-11-24T18:52:00Z
+
+        CLUSTER   BATCH   STATE        POLICY
+        a         1       timedout     p1
+        b         2       InProgress   p2
+        c [2J     3       -            -
+        ready     -       complete     -
+        ");
+        assert_eq!(record.line(now), ["ztp", "wave-1", "UpgradeNotCompleted", "2 of 3", "4", "1", "1", "10m"]);
+        assert_eq!(
+            record.documented()["clusters"][1],
+            json!({ "name": "b", "batch": 2, "state": "InProgress", "policy": "p2" })
+        );
+    }
+}

@@ -1,0 +1,90 @@
+//! The five states that TALM's documentation speaks of, from the conditions that it writes (section 1.4).
+
+use super::api::ClusterGroupUpgradeStatus;
+use super::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
+
+/// Where an upgrade is, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+pub enum UpgradePhase {
+    /// It is not enabled, or nobody has looked at it.
+    UpgradeNotStarted,
+    /// It is not valid, blocked, or has failed.
+    UpgradeCannotStart,
+    /// It is under way.
+    UpgradeNotCompleted,
+    /// Its time was over.
+    UpgradeTimedOut,
+    /// Every cluster complies.
+    UpgradeCompleted,
+}
+
+impl UpgradePhase {
+    /// The phase that the conditions say.
+    pub fn of(status: &ClusterGroupUpgradeStatus) -> Self {
+        let found = |type_| status.condition(type_).map(|one| (one.status.as_str(), one.reason.as_str()));
+        let is_false = |type_| found(type_).is_some_and(|(status, _)| status == "False");
+        match (found(SUCCEEDED), found(PROGRESSING)) {
+            (Some(("True", _)), _) => Self::UpgradeCompleted,
+            (Some((_, "TimedOut")), _) => Self::UpgradeTimedOut,
+            (None, Some(("True", _))) => Self::UpgradeNotCompleted,
+            (Some(_), _) | (None, Some((_, "MissingBlockingCR" | "IncompleteBlockingCR"))) => Self::UpgradeCannotStart,
+            _ if is_false(CLUSTERS_SELECTED) || is_false(VALIDATED) => Self::UpgradeCannotStart,
+            _ => Self::UpgradeNotStarted,
+        }
+    }
+
+    /// The message of the condition that says it.
+    pub fn message(self, status: &ClusterGroupUpgradeStatus) -> Option<&str> {
+        let wrong = |type_| status.condition(type_).filter(|one| one.status == "False");
+        let first = wrong(CLUSTERS_SELECTED).or_else(|| wrong(VALIDATED));
+        let first = first.filter(|_| matches!(self, Self::UpgradeCannotStart));
+        let found = status.condition(SUCCEEDED).or(first).or_else(|| status.condition(PROGRESSING))?;
+        Some(&found.message).filter(|message| !message.is_empty()).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::super::conditions::set;
+    use super::*;
+
+    #[test]
+    fn every_end_and_every_wait_has_its_state() {
+        for (found, phase, message) in [
+            (&[][..], "UpgradeNotStarted", None),
+            (&[(PROGRESSING, "False", "NotEnabled")], "UpgradeNotStarted", Some("NotEnabled")),
+            (&[(PROGRESSING, "False", "IncompleteBlockingCR")], "UpgradeCannotStart", Some("IncompleteBlockingCR")),
+            (
+                &[(PROGRESSING, "False", "NotEnabled"), (VALIDATED, "False", "NotServed")],
+                "UpgradeCannotStart",
+                Some("NotServed"),
+            ),
+            (&[(CLUSTERS_SELECTED, "False", "ClusterNotFound")], "UpgradeCannotStart", Some("ClusterNotFound")),
+            (&[(PROGRESSING, "True", "WaitingForPlacement")], "UpgradeNotCompleted", Some("WaitingForPlacement")),
+            (
+                &[(PROGRESSING, "False", "TimedOut"), (SUCCEEDED, "False", "TimedOut")],
+                "UpgradeTimedOut",
+                Some("TimedOut"),
+            ),
+            (
+                &[(PROGRESSING, "False", "Completed"), (SUCCEEDED, "False", "Failed")],
+                "UpgradeCannotStart",
+                Some("Failed"),
+            ),
+            (
+                &[(PROGRESSING, "False", "Completed"), (SUCCEEDED, "True", "Completed")],
+                "UpgradeCompleted",
+                Some("Completed"),
+            ),
+        ] {
+            let mut status = ClusterGroupUpgradeStatus::default();
+            for (type_, is, reason) in found {
+                set(&mut status.conditions, Timestamp::UNIX_EPOCH, type_, is, reason, reason);
+            }
+            let of = UpgradePhase::of(&status);
+            assert_eq!((of.to_string().as_str(), of.message(&status)), (phase, message), "{found:?}");
+        }
+    }
+}

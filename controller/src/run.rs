@@ -155,7 +155,7 @@ fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
     let user_clusters = Arc::new(PerTerm::<Watched<Cluster>>::default());
     let (followed, own, has_kkp) = (clusters.clone(), owners.clone(), args.kkp);
     let sleepers = Arc::new(PerTerm::<Sleepers>::default());
-    let asleep = sleepers.clone();
+    let (asleep, has_cgu) = (sleepers.clone(), args.cgu);
     let kkp_followed = user_clusters.clone();
     let (probed, checked) = (network.clone(), network.clone());
     let (namespace, most) = (args.namespace.clone(), args.max_rollouts_per_requester);
@@ -164,7 +164,9 @@ fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
             let ownership = own.of(&term.hub);
             let hive = term.watch(|handle| hive(handle, ownership.clone()));
             let hive = hive.with(own_unreachable.then_some(|handle| Reachability::new(handle, probed.clone())));
-            hive.followed_by(followed.of(&term.hub)).followed_by(asleep.of(&term.hub)).followed_by(ownership)
+            let hive = hive.followed_by(followed.of(&term.hub));
+            let hive = if has_cgu { hive.followed_by(asleep.of(&term.hub)) } else { hive };
+            hive.followed_by(ownership)
         }),
         group(move |term| {
             let (ownership, turns) = (owners.of(&term.hub), Arc::new(Turns::new(most)));

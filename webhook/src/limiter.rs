@@ -22,8 +22,8 @@ pub const SMALL_BODY_BYTES: usize = 16 * 1024;
 const LARGE_BODIES_KIB: usize = 2 * MAX_BODY_BYTES / KIB;
 /// How long a large body waits for budget. Requests take milliseconds unless their clients send slowly.
 const LARGE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a small body may take to arrive. An API server that is short of CPU sends it long after the head, and what
-/// it does not get an answer for passes without a stamp. Whoever sends none holds one of many requests, and makes way.
+/// How long a small body may take to arrive. An API server that is short of CPU sends it long after the head, and a
+/// mutating review without an answer fails open. A request without its body holds one of many, and makes way.
 const SMALL_BODY_TIME: Duration = Duration::from_secs(2);
 /// How long a larger one may take at least.
 const LARGE_BODY_TIME: Duration = Duration::from_secs(1);

@@ -1,5 +1,6 @@
 //! The hub as every system uses it: names for logs, lean objects, writes under our name.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::channel::mpsc::UnboundedSender;
@@ -67,11 +68,7 @@ impl Hub {
     pub async fn patch_status<K: Object>(&self, read: &K, patch: Value) -> Result<K, WriteError> {
         let patch: json_patch::Patch = serde_json::from_value(patch)
             .map_err(|error| WriteError::Failed(Box::new(kube::Error::SerdeError(error))))?;
-        let _turn = self.writes.acquire().await;
-        self.lead()?; // not before: the turn may have been long in coming
-        let api = self.api(read);
-        let written = api.patch_status(&read.name_any(), &as_controller(), &Patch::Json::<()>(patch)).await;
-        self.judge(&api, read, written).await
+        self.write_status(read, &Patch::Json::<()>(patch)).await
     }
 
     /// Applies a merge patch to the status of an object as it was read, in turn with others.
@@ -80,10 +77,17 @@ impl Hub {
     /// When nothing was written, or the outcome is unknown.
     pub async fn merge_status<K: Object>(&self, read: &K, mut patch: Value) -> Result<K, WriteError> {
         patch["metadata"]["resourceVersion"] = read.resource_version().into();
+        self.write_status(read, &Patch::Merge(patch)).await
+    }
+
+    async fn write_status<K: Object, P>(&self, read: &K, patch: &Patch<P>) -> Result<K, WriteError>
+    where
+        P: Serialize + Debug + Send + Sync,
+    {
         let _turn = self.writes.acquire().await;
-        self.lead()?;
+        self.lead()?; // not before: the turn may have been long in coming
         let api = self.api(read);
-        let written = api.patch_status(&read.name_any(), &as_controller(), &Patch::Merge(patch)).await;
+        let written = api.patch_status(&read.name_any(), &as_controller(), patch).await;
         self.judge(&api, read, written).await
     }
 

@@ -1,4 +1,4 @@
-//! One small entry for each object of a watched kind: whoever needs little of many objects keeps no objects.
+//! Reduces each object of a watched kind to one small entry, for consumers that need few fields of many objects.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

@@ -346,6 +346,12 @@ impl ClusterGroupUpgradeStatus {
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         conditions::find(&self.conditions, type_)
     }
+
+    /// The policies to enforce, in order.
+    pub fn policies(&self) -> Vec<Reference> {
+        let all = self.managed_policies_for_upgrade.iter();
+        all.map(|one| Reference { name: one.name.clone(), namespace: one.namespace.clone() }).collect()
+    }
 }
 
 /// The merge patch that turns one status into the other; `None` if they are equal. Fields that these types do not know

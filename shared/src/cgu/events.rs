@@ -121,10 +121,7 @@ impl Event {
                     format!("clusters of the batch index {batch} sleep, and are upgraded only once they run: {names}");
                 (true, "ClustersAsleep", "RemediationInBatchStarted", note)
             }
-            Self::NotServed(field) => {
-                let note = format!("{field} is not served by hibernate-controller: remove it, or let TALM run");
-                (INVALID.0, INVALID.1, INVALID.2, note)
-            }
+            Self::NotServed(field) => (INVALID.0, INVALID.1, INVALID.2, not_served_message(field)),
         }
     }
 
@@ -171,6 +168,11 @@ impl Event {
         };
         bounded(pairs.into_iter().map(|(key, value)| (format!("{PREFIX}{key}"), value)).collect())
     }
+}
+
+/// What the condition and the Event say of a field that is left to TALM.
+pub(super) fn not_served_message(field: &str) -> String {
+    format!("{field} is not served by hibernate-controller: remove it, or let TALM run")
 }
 
 /// Cuts the longest list at a name, so that all annotations fit, and says which it was.

@@ -6,7 +6,7 @@ use super::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
 /// Where an upgrade is, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum UpgradePhase {
-    /// It is not enabled, or nobody has looked at it.
+    /// It is not enabled, or no controller has reconciled it.
     UpgradeNotStarted,
     /// It is not valid, blocked, or has failed.
     UpgradeCannotStart,

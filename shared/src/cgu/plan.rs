@@ -109,7 +109,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever needs work is in the plan, in a batch that is not too large, and everybody else is compliant.
+        /// A cluster that needs work is in the plan, in a batch that is not too large; every other cluster is compliant.
         #[test]
         fn every_cluster_is_in_the_plan_or_compliant(
             needing in proptest::collection::btree_set(proptest::sample::select(NAMES.to_vec()), 0..6),

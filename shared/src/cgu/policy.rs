@@ -98,9 +98,9 @@ pub enum Compliance {
 
 impl Policy {
     /// Reads a root policy.
-    pub fn read(object: &Value) -> Self {
+    pub fn read(annotations: &BTreeMap<String, String>, object: &Value) -> Self {
         let spec = &object["spec"];
-        let soak = object["metadata"]["annotations"][SOAK_SECONDS].as_str().and_then(|text| text.parse().ok());
+        let soak = annotations.get(SOAK_SECONDS).and_then(|text| text.parse().ok());
         Self {
             enforced: spec["remediationAction"].as_str().is_some_and(|action| action.eq_ignore_ascii_case("enforce")),
             templates: templates(&spec["policy-templates"]),
@@ -112,7 +112,7 @@ impl Policy {
         }
     }
 
-    /// Whether a cluster complies. Without a status nobody does; an unknown value is as no entry.
+    /// Whether a cluster complies. Without a status no cluster does; an unknown value is as no entry.
     pub fn of(&self, cluster: &str) -> Compliance {
         self.compliance
             .as_ref()

@@ -16,7 +16,7 @@ pub static CLUSTER_POOL: ShownKind = ShownKind {
     not_watched: Some("--watch does not follow pools: name their clusters"),
 };
 
-/// TALM's `ClusterGroupUpgrade`: `status` shows how far it is, whoever runs it.
+/// TALM's `ClusterGroupUpgrade`: `status` shows how far it is, under either controller.
 pub static CLUSTER_GROUP_UPGRADE: ShownKind = ShownKind {
     kind: Kind::namespaced("ran.openshift.io", &["v1alpha1"], "ClusterGroupUpgrade", "clustergroupupgrades")
         .with_short(&["cgu"])

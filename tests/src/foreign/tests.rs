@@ -28,7 +28,7 @@ fn texts(value: &Value) -> BTreeSet<&str> {
 
 fn compare(path: &str, ours: &Value, theirs: &Value, differences: &mut Vec<String>) {
     // Kubernetes' own type, of which upstream has every rule and our library has none.
-    if path.ends_with(".conditions[]") {
+    if path == "ClusterGroupUpgrade.status.conditions[]" {
         return;
     }
     for key in SAME {

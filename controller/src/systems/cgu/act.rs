@@ -5,7 +5,7 @@ use kube::Api;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PostParams};
 use serde_json::{Value, json};
-use shared::cgu::api::{ClusterActions, ClusterGroupUpgrade, Reference};
+use shared::cgu::api::{ClusterActions, ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference};
 use shared::cgu::decide::Act;
 use shared::cgu::objects::{self, Names, UPGRADE, UPGRADE_NAMESPACE};
 
@@ -108,7 +108,7 @@ async fn enforce(
 ) -> Result<(), ReconcileError> {
     let names = Names::of(observation.upgrade, policy);
     let Some(known) = observation.known.selected(&names) else {
-        // Somebody has deleted it.
+        // Another client has deleted it.
         prepare(upgrades, observation, policy).await?;
         return select(upgrades, &names, clusters).await;
     };
@@ -130,9 +130,8 @@ async fn release(upgrades: &Upgrades, observation: &Observation<'_>) -> Result<(
 }
 
 fn placements(upgrade: &ClusterGroupUpgrade) -> Vec<Names> {
-    let policies = upgrade.status.iter().flat_map(|status| &status.managed_policies_for_upgrade);
-    let reference = policies.map(|one| Reference { name: one.name.clone(), namespace: one.namespace.clone() });
-    reference.map(|policy| Names::of(upgrade, &policy)).collect()
+    let policies = upgrade.status.iter().flat_map(ClusterGroupUpgradeStatus::policies);
+    policies.map(|policy| Names::of(upgrade, &policy)).collect()
 }
 
 async fn delete_objects(upgrades: &Upgrades, observation: &Observation<'_>) -> Result<(), ReconcileError> {

@@ -17,6 +17,7 @@ use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use serde_json::json;
 use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference, status_patch};
+use shared::cgu::conditions::PROGRESSING;
 use shared::cgu::decide::{FINALIZER, Facts, Plan, decide};
 use shared::rollout::timeline;
 use tracing::info;
@@ -247,7 +248,7 @@ impl Upgrades {
 /// Under way with policies and without Placements: a TALM that writes `PlacementRules` has begun it.
 fn is_of_placement_rules(upgrade: &ClusterGroupUpgrade) -> bool {
     upgrade.status.as_ref().is_some_and(|status| {
-        let is_under_way = status.condition("Progressing").is_some_and(|found| found.status == "True");
+        let is_under_way = status.condition(PROGRESSING).is_some_and(|found| found.status == "True");
         is_under_way && !status.managed_policies_for_upgrade.is_empty() && status.placements.is_empty()
     })
 }

@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::Value;
 use shared::cgu::api::{ClusterGroupUpgrade, Reference};
+use shared::cgu::conditions::{PROGRESSING, SUCCEEDED};
 use shared::cgu::objects::{self, Names, UPGRADE, UPGRADE_NAMESPACE};
 use shared::cgu::policy::{Child, Policy};
 use shared::text::sanitize_chain;
@@ -204,29 +205,23 @@ impl Governed {
     }
 
     fn policies(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<Kept>) {
-        let concerns: Vec<Concern> = {
+        let names: BTreeSet<String> = {
             let mut known = self.known.lock();
             let Known { snapshot, listed } = &mut *known;
             match change {
                 Change::Listed(all) => {
                     listed.insert(POLICY[3]);
                     (snapshot.roots, snapshot.children) = Default::default();
-                    let all: Vec<Concern> =
-                        all.into_iter().filter_map(|(key, one)| set_policy(snapshot, &key, Some(one))).collect();
-                    all
+                    all.into_iter().filter_map(|(key, one)| set_policy(snapshot, &key, Some(one))).collect()
                 }
                 Change::Set(key, one) => set_policy(snapshot, &key, Some(one)).into_iter().collect(),
                 Change::Gone(key) => set_policy(snapshot, &key, None).into_iter().collect(),
                 Change::Failed(error) => {
                     interrupted(&error);
-                    Vec::new()
+                    BTreeSet::new()
                 }
             }
         };
-        let names: BTreeSet<String> = concerns
-            .into_iter()
-            .filter_map(|one| if let Concern::Policy(name) = one { Some(name) } else { None })
-            .collect();
         for name in names {
             concerned(handle, &Concern::Policy(name));
         }
@@ -278,14 +273,14 @@ fn keep(placements: &mut Arc<BTreeMap<Key, Placed>>, key: Key, placed: Placed) -
     if known.is_some_and(|known| known.version > placed.version || *known == placed) {
         return false;
     }
-    let content = |one: &Placed| (one.clusters.clone(), one.unsatisfied.clone());
-    let is_news = known.is_none_or(|known| content(known) != content(&placed));
+    let is_news =
+        known.is_none_or(|known| known.clusters != placed.clusters || known.unsatisfied != placed.unsatisfied);
     Arc::make_mut(placements).insert(key, placed);
     is_news
 }
 
-/// Sets or removes a policy. Whom that concerns, if anything has changed.
-fn set_policy(snapshot: &mut Snapshot, (namespace, name): &Key, one: Option<Kept>) -> Option<Concern> {
+/// Sets or removes a policy. The name of the root whose upgrades that concerns, if anything has changed.
+fn set_policy(snapshot: &mut Snapshot, (namespace, name): &Key, one: Option<Kept>) -> Option<String> {
     let reference = Reference { name: name.clone(), namespace: namespace.clone() };
     let (root, child) = match one {
         Some(Kept::Root(policy)) => (Some(policy), None),
@@ -299,7 +294,7 @@ fn set_policy(snapshot: &mut Snapshot, (namespace, name): &Key, one: Option<Kept
             Some(policy) => drop(roots.insert(reference, Arc::new(policy))),
             None => drop(roots.remove(&reference)),
         }
-        concern = Some(Concern::Policy(name.clone()));
+        concern = Some(name.clone());
     }
     // A child is found by its name, which holds that of its root.
     let own = |child: &Child| format!("{}.{}", child.root.namespace, child.root.name) == *name;
@@ -309,7 +304,7 @@ fn set_policy(snapshot: &mut Snapshot, (namespace, name): &Key, one: Option<Kept
         let all = Arc::make_mut(&mut snapshot.children).entry(namespace.clone()).or_default();
         all.retain(|one| !own(one));
         all.extend(child);
-        concern = root.map(Concern::Policy);
+        concern = root;
     }
     concern
 }
@@ -319,11 +314,7 @@ fn kept(object: &DynamicObject) -> Kept {
     match Child::read(&name, object.labels(), &object.data) {
         Some(child) => Kept::Child(child),
         None if object.labels().contains_key(shared::cgu::policy::ROOT_POLICY) => Kept::Other,
-        None => {
-            let mut policy = object.data.clone();
-            policy["metadata"] = serde_json::json!({ "annotations": object.annotations() });
-            Kept::Root(Policy::read(&policy))
-        }
+        None => Kept::Root(Policy::read(object.annotations(), &object.data)),
     }
 }
 
@@ -333,7 +324,7 @@ fn concerned(handle: &Handle<ClusterGroupUpgrade>, concern: &Concern) {
         Concern::Policy(name) => trigger(handle, |upgrade| upgrade.spec.managed_policies.contains(name)),
         Concern::Cluster => trigger(handle, |upgrade| {
             let condition = |type_| upgrade.status.as_ref().and_then(|status| status.condition(type_));
-            condition("Succeeded").is_none() && condition("Progressing").is_none_or(|found| found.status != "True")
+            condition(SUCCEEDED).is_none() && condition(PROGRESSING).is_none_or(|found| found.status != "True")
         }),
     }
 }
@@ -345,7 +336,7 @@ pub(super) fn trigger(handle: &Handle<ClusterGroupUpgrade>, concerns: impl Fn(&C
         let has_succeeded = upgrade
             .status
             .as_ref()
-            .and_then(|status| status.condition("Succeeded").filter(|_| status.status.completed_at.is_some()))
+            .and_then(|status| status.condition(SUCCEEDED).filter(|_| status.status.completed_at.is_some()))
             .is_some_and(|end| end.status == "True");
         if !has_succeeded && concerns(upgrade) {
             handle.trigger(key_of(upgrade));
@@ -396,7 +387,7 @@ mod tests {
             let key = (namespace.to_owned(), name.to_owned());
             let concern = set_policy(&mut snapshot, &key, one);
             let counts = (snapshot.roots.len(), snapshot.children.values().map(Vec::len).sum::<usize>());
-            (concern.map(|one| if let Concern::Policy(name) = one { name } else { String::new() }), counts)
+            (concern, counts)
         };
         let p = || Some("p".to_owned());
         assert_eq!(set("ns", "p", Some("NonCompliant")), (p(), (1, 0)));
@@ -426,6 +417,6 @@ mod tests {
         assert!(!keep(&mut known, key(), placement(10, &["a"])), "the same");
         assert!(keep(&mut known, key(), placement(11, &["a", "b"])));
         assert_eq!(known[&key()].clusters, ["a", "b"]);
-        assert_eq!(Placed::read(&object("ns", "y", &json!({}), json!({ "spec": {} }))), None, "somebody else's");
+        assert_eq!(Placed::read(&object("ns", "y", &json!({}), json!({ "spec": {} }))), None, "another client's");
     }
 }

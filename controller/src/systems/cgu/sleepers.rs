@@ -46,7 +46,7 @@ struct Known {
 
 impl Sleepers {
     /// Clusters that sleep or have run for less than `settle`, and when the next of them has run for that long. `None`
-    /// until they are listed: until then nobody is believed.
+    /// until they are listed: until then no report counts.
     pub(super) fn asleep(&self, now: Timestamp, settle: Duration) -> Option<(BTreeSet<String>, Option<Timestamp>)> {
         let settle = SignedDuration::try_from(settle).unwrap_or(SignedDuration::MAX);
         let (mut names, mut next) = (BTreeSet::new(), None::<Timestamp>);
@@ -80,7 +80,7 @@ impl Sleepers {
     }
 }
 
-/// What a cluster's object says; `None` of one about which nobody has said anything.
+/// What a cluster's object says; `None` without a reported state.
 fn state(view: &View) -> Option<State> {
     if view.desired.power != Power::Running {
         return Some(State::Asleep);
@@ -98,7 +98,7 @@ fn read(object: &Guarded<ClusterDeployment>) -> Option<State> {
 }
 
 impl Follower<ClusterDeployment> for Sleepers {
-    /// All at once: nobody is believed between two lists.
+    /// All at once: no report of a sleeping cluster counts between two lists.
     fn listed(&self, objects: &Store<Guarded<ClusterDeployment>>) {
         let all = objects.state();
         let of_clusters =

@@ -92,7 +92,7 @@ impl Talm {
     }
 }
 
-/// Who holds the Lease, and when it was renewed; `None` if nobody does.
+/// Holder of the Lease and time of its last renewal; `None` without a holder.
 fn renewal(lease: &Lease) -> Option<String> {
     let spec = lease.spec.as_ref()?;
     let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;

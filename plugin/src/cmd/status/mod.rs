@@ -134,6 +134,13 @@ fn missing(error: HubError, what: String, hub: &Hub) -> Problem {
     }
 }
 
+/// Prints lines whose parts are sanitized already.
+fn show(lines: &[String]) {
+    for line in lines {
+        output::colored(line);
+    }
+}
+
 /// Prints a list in a format for scripts. Returns whether a table is to be printed instead.
 fn is_table<T: Serialize>(args: &StatusArgs, list: &str, kind: &Kind, records: &[T], name: fn(&T) -> &str) -> bool {
     match args.output {

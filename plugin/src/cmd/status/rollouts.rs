@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use shared::target::POWER_ROLLOUT;
 
-use super::ended;
 use super::rollout_view::{HEAD, Record, full, line};
+use super::{ended, show};
 use crate::api::watch::{Event, Scope};
 use crate::api::{Hub, Resource, name_of};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
@@ -87,13 +87,6 @@ async fn watch(
         printer.change(&known, changed.as_ref());
     }
     Ok(())
-}
-
-/// Prints lines whose parts are sanitized already.
-fn show(lines: &[String]) {
-    for line in lines {
-        output::colored(line);
-    }
 }
 
 struct Printer<'a> {

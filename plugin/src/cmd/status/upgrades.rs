@@ -1,16 +1,17 @@
-//! `status cgus` and `status cgu/NAME`: how far TALM's upgrades are, whoever runs them.
+//! `status cgus` and `status cgu/NAME`: how far TALM's upgrades are, under either controller.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::stdout;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use shared::annotation::format;
-use shared::cgu::api::ClusterGroupUpgrade;
+use shared::cgu::api::{COMPLETE, ClusterGroupUpgrade, ClusterState, TIMED_OUT};
 use shared::cgu::phase::UpgradePhase;
 use shared::target::CLUSTER_GROUP_UPGRADE;
 use shared::text::count;
 
-use super::{ended, is_table, objects};
+use super::{ended, is_table, objects, show};
 use crate::api::{Hub, name_of, text};
 use crate::cli::{HubArgs, StatusArgs};
 use crate::error::{Exit, Failure, Problem};
@@ -53,13 +54,6 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
     Ok(ended(args, records.is_empty(), exits, None))
 }
 
-/// Prints lines whose parts are sanitized already.
-fn show(lines: &[String]) {
-    for line in lines {
-        output::colored(line);
-    }
-}
-
 /// One upgrade.
 struct Record {
     upgrade: ClusterGroupUpgrade,
@@ -83,13 +77,14 @@ impl Record {
             .iter()
             .zip(1..)
             .flat_map(|(batch, number)| batch.iter().map(move |name| (name.clone(), Some(number))));
-        let mut members: Vec<Member> = Vec::new();
+        let records: BTreeMap<&String, &ClusterState> = status.clusters.iter().map(|one| (&one.name, one)).collect();
+        let (mut members, mut known) = (Vec::new(), BTreeSet::new());
         let ended = status.clusters.iter().map(|one| (one.name.clone(), None));
         for (name, batch) in of_plan.chain(ended) {
-            if members.iter().any(|member| member.name == name) {
+            if !known.insert(name.clone()) {
                 continue;
             }
-            let record = status.clusters.iter().find(|one| one.name == name);
+            let record = records.get(&name);
             let progress = status.status.current_batch_remediation_progress.get(&name);
             let index = progress.and_then(|one| usize::try_from(one.policy_index?).ok());
             let policy =
@@ -139,8 +134,8 @@ impl Record {
             self.phase.to_string(),
             self.batch(),
             self.members.len().to_string(),
-            self.count("complete").to_string(),
-            self.count("timedout").to_string(),
+            self.count(COMPLETE).to_string(),
+            self.count(TIMED_OUT).to_string(),
             created.map(|at| age(at.0, now)).unwrap_or_default(),
         ]
     }
@@ -156,8 +151,8 @@ impl Record {
         let tally = format!(
             "{}: {} complete, {} timed out",
             count(self.members.len(), "cluster"),
-            self.count("complete"),
-            self.count("timedout")
+            self.count(COMPLETE),
+            self.count(TIMED_OUT)
         );
         let fields = [
             ("State", Some(self.phase.to_string())),

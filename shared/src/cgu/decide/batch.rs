@@ -18,7 +18,7 @@ pub(super) const COMPLIANT: &str = "All clusters are compliant with all the mana
 
 const NOT_STARTED: &str = "NotStarted";
 const UNDER_WAY: &str = "InProgress";
-const COMPLETED: &str = "Completed";
+pub(super) const COMPLETED: &str = "Completed";
 
 pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let now = facts.now;
@@ -30,28 +30,30 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let started = plan.status.status.started_at.get_or_insert(time(now)).0;
     // Row 19, before anything else is looked at
     let deadline = facts.deadline(started);
+    let policies = plan.status.policies();
     if now > deadline {
-        time_out(&mut plan);
+        time_out(&mut plan, &policies);
         plan.end(now, ("TimedOut", "TimedOut"), "False", (TOO_LONG, TOO_LONG));
         return plan;
     }
     let was_complete = is_complete(&plan);
-    for cluster in plan.batch() {
-        advance(facts, &mut plan, &cluster);
+    for cluster in plan.batch().to_vec() {
+        advance(facts, &mut plan, &policies, &cluster);
     }
     if is_complete(&plan) && !was_complete {
-        let (batch, names) = (plan.status.status.current_batch, sorted(plan.batch()));
+        let (batch, names) = (plan.status.status.current_batch, sorted(plan.batch().to_vec()));
         plan.events.push(Event::BatchSucceeded { batch, names, clusters: plan.planned() });
     }
     let batches = plan.status.remediation_plan.len();
     let is_last = usize::try_from(plan.status.status.current_batch).is_ok_and(|current| current >= batches);
     if is_last {
         // Row 23
-        if is_complete(&plan) && earlier_comply(facts, &plan) {
+        let earlier = plan.status.remediation_plan.iter().take(batches.saturating_sub(1)).flatten();
+        if is_complete(&plan) && facts.all_comply(&policies, earlier) {
             plan.end(now, ("Completed", "Completed"), "True", (COMPLIANT, COMPLIANT));
             return plan;
         }
-        enforce(&mut plan);
+        enforce(&mut plan, &policies);
     } else if is_complete(&plan) {
         // Row 20
         plan.acts.push(Act::Release);
@@ -59,7 +61,7 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         return plan;
     } else {
         // Row 21
-        enforce(&mut plan);
+        enforce(&mut plan, &policies);
         placed(facts, &mut plan);
         // Row 22
         let strategy = &facts.upgrade.spec.remediation_strategy;
@@ -67,7 +69,7 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
         let end = begun.checked_add(limit).unwrap_or(Timestamp::MAX);
         if now > end {
-            return batch_over(facts, plan);
+            return batch_over(facts, plan, &policies);
         }
         plan.wake_at(after(end));
     }
@@ -86,7 +88,7 @@ fn begin(facts: &Facts<'_>, plan: &mut Plan) -> Timestamp {
         return begun.0;
     }
     let fresh = || ClusterProgress { state: NOT_STARTED.to_owned(), ..ClusterProgress::default() };
-    let names = plan.batch();
+    let names = plan.batch().to_vec();
     plan.status.status.current_batch_remediation_progress = names.iter().map(|name| (name.clone(), fresh())).collect();
     plan.status.status.current_batch_started_at = Some(time(facts.now));
     let (batch, names) = (plan.status.status.current_batch, sorted(names));
@@ -115,8 +117,7 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
 }
 
 /// Takes a cluster to the first policy that it does not comply with, or complies with for too short.
-fn advance(facts: &Facts<'_>, plan: &mut Plan, cluster: &str) {
-    let policies = policies(plan);
+fn advance(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference], cluster: &str) {
     let known = plan.status.status.current_batch_remediation_progress.remove(cluster);
     let mut progress =
         known.unwrap_or_else(|| ClusterProgress { state: NOT_STARTED.to_owned(), ..ClusterProgress::default() });
@@ -165,13 +166,8 @@ fn soak(facts: &Facts<'_>, policy: &Reference, progress: &mut ClusterProgress) -
     Some(end)
 }
 
-fn policies(plan: &Plan) -> Vec<Reference> {
-    let all = plan.status.managed_policies_for_upgrade.iter();
-    all.map(|one| Reference { name: one.name.clone(), namespace: one.namespace.clone() }).collect()
-}
-
 /// Row 21: each cluster under way is in the Placement of its policy.
-fn enforce(plan: &mut Plan) {
+fn enforce(plan: &mut Plan, policies: &[Reference]) {
     let progress = &plan.status.status.current_batch_remediation_progress;
     let at = |index: usize| -> Vec<String> {
         let is_at = |one: &ClusterProgress| {
@@ -179,7 +175,7 @@ fn enforce(plan: &mut Plan) {
         };
         progress.iter().filter(|(_, one)| is_at(one)).map(|(name, _)| name.clone()).collect()
     };
-    let found = policies(plan).into_iter().enumerate().map(|(index, policy)| Act::Enforce(policy, at(index)));
+    let found = policies.iter().enumerate().map(|(index, policy)| Act::Enforce(policy.clone(), at(index)));
     let acts: Vec<Act> = found.filter(|act| !matches!(act, Act::Enforce(_, names) if names.is_empty())).collect();
     plan.acts.extend(acts);
 }
@@ -193,16 +189,15 @@ fn placed(facts: &Facts<'_>, plan: &mut Plan) {
 }
 
 /// Row 22: the time of the batch is over.
-fn batch_over(facts: &Facts<'_>, mut plan: Plan) -> Plan {
+fn batch_over(facts: &Facts<'_>, mut plan: Plan, policies: &[Reference]) -> Plan {
     let spec = &facts.upgrade.spec;
-    let batch = plan.batch();
-    let is_canary = matches!(&batch[..], [only] if spec.remediation_strategy.canaries.contains(only));
+    let is_canary = matches!(plan.batch(), [only] if spec.remediation_strategy.canaries.contains(only));
     if is_canary {
         let message = format!("{TOO_LONG} on canary clusters");
         plan.end(facts.now, ("TimedOut", "TimedOut"), "False", (&message, &message));
         return plan;
     }
-    time_out(&mut plan);
+    time_out(&mut plan, policies);
     if spec.batch_timeout_action.eq_ignore_ascii_case("abort") {
         let message = format!("{TOO_LONG} on some clusters");
         plan.end(facts.now, ("TimedOut", "TimedOut"), "False", (&message, &message));
@@ -212,9 +207,9 @@ fn batch_over(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     plan
 }
 
-/// Records who is under way in the current batch as timed out. Who has not started is not recorded (row 42).
-fn time_out(plan: &mut Plan) {
-    let (batch, policies) = (plan.batch(), policies(plan));
+/// Records clusters under way in the current batch as timed out. One that has not started is not recorded (row 42).
+fn time_out(plan: &mut Plan, policies: &[Reference]) {
+    let batch = plan.batch().to_vec();
     let progress = plan.status.status.current_batch_remediation_progress.clone();
     let mut timed_out = Vec::new();
     for name in &batch {
@@ -238,14 +233,4 @@ fn time_out(plan: &mut Plan) {
         let (batch, size) = (plan.status.status.current_batch, batch.len());
         plan.events.push(Event::BatchTimedOut { batch, timed_out: sorted(timed_out), size, clusters: plan.planned() });
     }
-}
-
-/// Row 23: whoever was upgraded before still complies.
-fn earlier_comply(facts: &Facts<'_>, plan: &Plan) -> bool {
-    let policies = policies(plan);
-    let batches = &plan.status.remediation_plan;
-    let earlier = batches.iter().take(batches.len().saturating_sub(1)).flatten();
-    let complies =
-        |name: &String| policies.iter().all(|policy| facts.compliance(policy, name) != Compliance::NonCompliant);
-    earlier.into_iter().all(complies)
 }

@@ -2,10 +2,10 @@
 
 use jiff::SignedDuration;
 
-use super::super::api::Reference;
+use super::super::api::{COMPLETE, TIMED_OUT};
 use super::super::conditions::SUCCEEDED;
 use super::super::events::Event;
-use super::super::policy::Compliance;
+use super::batch::{COMPLETED, COMPLIANT};
 use super::{Act, Facts, LATE_COMPLETION, Plan, time};
 
 /// How long after a time-out compliance is watched.
@@ -16,12 +16,13 @@ pub(super) fn deleted(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let is_over = plan.status.status.completed_at.is_some();
     if facts.upgrade.spec.enable && !is_over {
         let batch = match plan.status.status.current_batch {
-            0 => plan.status.remediation_plan.first().cloned().unwrap_or_default(),
+            0 => plan.status.remediation_plan.first().map_or(&[][..], Vec::as_slice),
             _ => plan.batch(),
         };
         let progress = &plan.status.status.current_batch_remediation_progress;
-        let open = |name: &&String| progress.get(*name).is_none_or(|one| one.state != "Completed");
-        plan.acts.extend(batch.iter().filter(open).map(|name| Act::Forget(name.clone(), true)));
+        let open = |name: &&String| progress.get(*name).is_none_or(|one| one.state != COMPLETED);
+        let forgotten: Vec<Act> = batch.iter().filter(open).map(|name| Act::Forget(name.clone(), true)).collect();
+        plan.acts.extend(forgotten);
     }
     if !is_over || !facts.deletes_objects() {
         plan.acts.push(Act::DeleteObjects);
@@ -53,33 +54,21 @@ pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     if !is_timed_out || facts.now > end || facts.annotation(LATE_COMPLETION) == Some("false") {
         return plan;
     }
-    if all_comply(facts, &plan) {
-        let late: Vec<String> = plan.status.remediation_plan.iter().flatten().cloned().collect();
+    let planned = || plan.status.remediation_plan.iter().flatten();
+    if facts.all_comply(&plan.status.policies(), planned()) {
         let is_recorded =
-            |name: &String| plan.status.clusters.iter().any(|one| one.name == *name && one.state == "complete");
-        let late: Vec<String> = late.into_iter().filter(|name| !is_recorded(name)).collect();
+            |name: &String| plan.status.clusters.iter().any(|one| one.name == *name && one.state == COMPLETE);
+        let late: Vec<String> = planned().filter(|name| !is_recorded(name)).cloned().collect();
         for name in late {
             plan.complete(facts, &name);
         }
-        let message = super::batch::COMPLIANT;
-        plan.end(facts.now, ("Completed", "Completed"), "True", (message, message));
+        plan.end(facts.now, ("Completed", "Completed"), "True", (COMPLIANT, COMPLIANT));
         plan.events.push(Event::Succeeded { clusters: plan.planned() });
     }
     plan
 }
 
 fn timed_out(plan: &Plan) -> Event {
-    let clusters = plan.status.clusters.iter().filter(|one| one.state == "timedout");
+    let clusters = plan.status.clusters.iter().filter(|one| one.state == TIMED_OUT);
     Event::TimedOut { timed_out: clusters.map(|one| one.name.clone()).collect(), clusters: plan.planned() }
-}
-
-/// Every cluster of the plan complies with every policy that was to be enforced.
-fn all_comply(facts: &Facts<'_>, plan: &Plan) -> bool {
-    let policies = plan.status.managed_policies_for_upgrade.iter();
-    let policies: Vec<Reference> =
-        policies.map(|one| Reference { name: one.name.clone(), namespace: one.namespace.clone() }).collect();
-    let mut clusters = plan.status.remediation_plan.iter().flatten();
-    let complies =
-        |name: &String| policies.iter().all(|policy| facts.compliance(policy, name) != Compliance::NonCompliant);
-    clusters.all(complies)
 }

@@ -110,10 +110,17 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
 }
 
 impl Facts<'_> {
-    /// Whether a cluster complies with a policy. What a cluster that sleeps has last said is not believed.
+    /// Whether a cluster complies with a policy. The last report of a cluster that sleeps does not count.
     fn compliance(&self, policy: &Reference, cluster: &str) -> Compliance {
         let found = self.roots.get(policy).map_or(Compliance::NonCompliant, |policy| policy.of(cluster));
         if found == Compliance::Compliant && self.asleep.contains(cluster) { Compliance::NonCompliant } else { found }
+    }
+
+    /// Whether no cluster of these is non-compliant with a policy of these.
+    fn all_comply<'a>(&self, policies: &[Reference], clusters: impl IntoIterator<Item = &'a String>) -> bool {
+        let complies =
+            |name: &String| policies.iter().all(|policy| self.compliance(policy, name) != Compliance::NonCompliant);
+        clusters.into_iter().all(complies)
     }
 
     fn annotation(&self, key: &str) -> Option<&str> {
@@ -136,6 +143,11 @@ impl Facts<'_> {
 impl Plan {
     fn condition(&mut self, now: Timestamp, type_: &str, status: &str, reason: &str, message: &str) {
         conditions::set(&mut self.status.conditions, now, type_, status, reason, message);
+    }
+
+    /// Whether a condition does not have this message yet: then an Event says it.
+    fn is_news(&self, type_: &str, message: &str) -> bool {
+        self.status.condition(type_).is_none_or(|known| known.message != message)
     }
 
     /// Both conditions of an end.
@@ -172,9 +184,9 @@ impl Plan {
     }
 
     /// The clusters of the current batch.
-    fn batch(&self) -> Vec<String> {
+    fn batch(&self) -> &[String] {
         let index = usize::try_from(self.status.status.current_batch - 1).ok();
-        index.and_then(|index| self.status.remediation_plan.get(index)).cloned().unwrap_or_default()
+        index.and_then(|index| self.status.remediation_plan.get(index)).map_or(&[], Vec::as_slice)
     }
 
     fn wake_at(&mut self, at: Timestamp) {

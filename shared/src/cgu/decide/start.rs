@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use super::super::api::{COMPLETE, ClusterGroupUpgradeStatus, PolicyReference, Reference};
 use super::super::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
-use super::super::events::{Event, PolicyFailure};
+use super::super::events::{Event, PolicyFailure, not_served_message};
 use super::super::objects::Names;
 use super::super::plan::{batches, concurrency};
 use super::super::policy::{Compliance, Policies, PolicyError, find};
 use super::super::select::{SelectError, select};
 use super::super::version::release;
+use super::batch::{COMPLIANT, IN_PROGRESS};
 use super::{Act, CLUSTER_FILTERING, COMPLETION_MODE, Facts, Plan, time};
 
 pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
@@ -82,13 +83,10 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         }
     }
     if last.plan.is_empty() {
-        let messages = (
-            "All clusters are compliant with all the managed policies",
-            "All clusters already compliant with the specified managed policies",
-        );
-        plan.end(now, ("Completed", "Completed"), "True", messages);
+        let already = "All clusters already compliant with the specified managed policies";
+        plan.end(now, ("Completed", "Completed"), "True", (COMPLIANT, already));
     } else {
-        plan.condition(now, PROGRESSING, "True", "InProgress", super::batch::IN_PROGRESS);
+        plan.condition(now, PROGRESSING, "True", "InProgress", IN_PROGRESS);
     }
     plan
 }
@@ -99,7 +97,7 @@ fn owned(plan: &[Vec<&str>]) -> Vec<Vec<String>> {
 
 fn not_selected(facts: &Facts<'_>, mut plan: Plan, error: &SelectError) -> Plan {
     let message = format!("Unable to select clusters: {error}");
-    if plan.status.condition(CLUSTERS_SELECTED).is_none_or(|known| known.message != message) {
+    if plan.is_news(CLUSTERS_SELECTED, &message) {
         let missing = if let SelectError::Unknown(names) = error { names.clone() } else { Vec::new() };
         plan.events.push(Event::MissingClusters(missing));
     }
@@ -109,7 +107,7 @@ fn not_selected(facts: &Facts<'_>, mut plan: Plan, error: &SelectError) -> Plan 
 
 fn not_valid(facts: &Facts<'_>, mut plan: Plan, error: &PolicyError) -> Plan {
     let message = error.to_string();
-    if plan.status.condition(VALIDATED).is_none_or(|known| known.message != message) {
+    if plan.is_news(VALIDATED, &message) {
         plan.events.extend(match error {
             PolicyError::Missing(names) => Some(Event::Policies(PolicyFailure::Missing, names.clone())),
             PolicyError::Invalid(names) => Some(Event::Policies(PolicyFailure::Invalid, names.clone())),
@@ -135,8 +133,8 @@ fn not_served(facts: &Facts<'_>, plan: &[Vec<&str>]) -> Option<&'static str> {
 }
 
 fn refuse(facts: &Facts<'_>, mut plan: Plan, field: &'static str) -> Plan {
-    let message = format!("{field} is not served by hibernate-controller: remove it, or let TALM run");
-    if plan.status.condition(VALIDATED).is_none_or(|known| known.message != message) {
+    let message = not_served_message(field);
+    if plan.is_news(VALIDATED, &message) {
         plan.events.push(Event::NotServed(field));
     }
     plan.condition(facts.now, VALIDATED, "False", "NotServed", &message);

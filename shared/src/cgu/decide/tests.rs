@@ -80,7 +80,7 @@ impl Hub {
                 hub.children.entry(cluster.clone()).or_default().push(child);
             }
             let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": [] } } }]);
-            let mut root = Policy::read(&json!({ "spec": { "policy-templates": template } }));
+            let mut root = Policy::read(&BTreeMap::new(), &json!({ "spec": { "policy-templates": template } }));
             root.compliance = Some(compliance);
             hub.roots.insert(policy(name), Arc::new(root));
         }

@@ -19,6 +19,10 @@ fn root(objects: &Value, compliance: &[(&str, Option<&str>)]) -> Value {
     })
 }
 
+fn read(object: &Value) -> Policy {
+    Policy::read(&BTreeMap::new(), object)
+}
+
 fn object(kind: &str) -> Value {
     json!([{ "complianceType": "musthave", "objectDefinition": {
         "apiVersion": "operators.coreos.com/v1alpha1", "kind": kind, "metadata": { "name": "ptp", "namespace": "openshift-ptp" },
@@ -28,7 +32,7 @@ fn object(kind: &str) -> Value {
 /// Compliance of section 4, and row 49.
 #[test]
 fn compliance_is_read_as_talm_reads_it() {
-    let policy = Policy::read(&root(
+    let policy = read(&root(
         &object("Namespace"),
         &[
             ("1", Some("NonCompliant")),
@@ -50,7 +54,7 @@ fn compliance_is_read_as_talm_reads_it() {
     }
     let mut silent = root(&object("Namespace"), &[]);
     silent["status"] = Value::Null;
-    assert_eq!(Policy::read(&silent).of("6"), Compliance::NonCompliant, "no status");
+    assert_eq!(read(&silent).of("6"), Compliance::NonCompliant, "no status");
 }
 
 #[test]
@@ -84,7 +88,7 @@ fn what_cannot_be_used_is_named() {
     ] {
         let mut found = sound.clone();
         *found.pointer_mut(path).unwrap() = value.clone();
-        let templates = Policy::read(&found).templates;
+        let templates = read(&found).templates;
         assert_eq!(templates.map(|templates| templates.has_status), expected, "{path} {value}");
     }
 }
@@ -92,7 +96,7 @@ fn what_cannot_be_used_is_named() {
 #[test]
 fn subscriptions_are_kept_as_the_status_holds_them() {
     let content = |objects: &Value| {
-        let subscriptions = Policy::read(&root(objects, &[])).templates.unwrap().subscriptions;
+        let subscriptions = read(&root(objects, &[])).templates.unwrap().subscriptions;
         serde_json::to_string(&subscriptions).unwrap()
     };
     let ptp = r#"[{"kind":"Subscription","name":"ptp","apiVersion":"operators.coreos.com/v1alpha1","namespace":"openshift-ptp"}]"#;
@@ -122,9 +126,8 @@ fn a_soak_is_a_whole_number_of_seconds() {
     for (annotation, expected) in
         [(Some("5"), Some(105)), (Some("0"), Some(100)), (Some("-1"), None), (Some("x"), None), (None, None)]
     {
-        let mut found = root(&object("Namespace"), &[]);
-        found["metadata"] = json!({ "annotations": { SOAK_SECONDS: annotation } });
-        let end = Policy::read(&found).soaked_at(since);
+        let annotations = annotation.map(|seconds| (SOAK_SECONDS.to_owned(), seconds.to_owned())).into_iter().collect();
+        let end = Policy::read(&annotations, &root(&object("Namespace"), &[])).soaked_at(since);
         assert_eq!(end.map(Timestamp::as_second), expected, "{annotation:?}");
     }
 }
@@ -141,9 +144,8 @@ fn reference(name: &str) -> Reference {
 /// Rows 6 and 8, duplicated-managed-policy-name and dependency-order of section 5.1, and 9.1.
 #[test]
 fn policies_are_found_by_their_children_and_roots() {
-    let policy = |compliant: &str| {
-        Policy::read(&root(&object("Namespace"), &[("1", Some(compliant)), ("2", Some("Compliant"))]))
-    };
+    let policy =
+        |compliant: &str| read(&root(&object("Namespace"), &[("1", Some(compliant)), ("2", Some("Compliant"))]));
     let mut roots: BTreeMap<Reference, Arc<Policy>> = [
         ("a", "NonCompliant"),
         ("b", "Compliant"),
@@ -197,4 +199,17 @@ fn a_child_is_a_policy_with_the_label() {
     assert_eq!((child.root.name.as_str(), child.root.namespace.as_str(), child.is_unresolved), ("a.b", "ns", true));
     assert_eq!(Child::read("nodot", &labels, &hub), None);
     assert_eq!(Child::read("ns.a", &BTreeMap::new(), &hub), None);
+}
+
+/// Authors of policies write this text.
+#[test]
+fn raw_objects_that_unfold_without_end_are_invalid() {
+    let level = |level: usize| {
+        let again = vec![level.checked_sub(1).map_or("x".to_owned(), |below| format!("*a{below}")); 10].join(", ");
+        format!("  a{level}: &a{level} [{again}]")
+    };
+    let bomb = format!("-\n{}\n", (0..7).map(level).collect::<Vec<_>>().join("\n"));
+    let mut found = root(&object("Namespace"), &[]);
+    found["spec"]["policy-templates"][0]["objectDefinition"]["spec"] = json!({ "object-templates-raw": bomb });
+    assert_eq!(read(&found).templates, Err(Invalid::Raw));
 }

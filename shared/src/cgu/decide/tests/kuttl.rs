@@ -61,7 +61,7 @@ fn upgrade_complete() {
     assert_eq!(types, ["ClustersSelected", "Validated", "Progressing", "Succeeded"]);
 }
 
-/// upgrade-starts-complete: also a backup is then nobody's business.
+/// upgrade-starts-complete: then no backup is made either.
 #[test]
 fn upgrade_starts_complete() {
     let mut hub = Hub::new(json!({ "clusters": ["spoke6"], "enable": false, "backup": true, "preCaching": true }), TWO);

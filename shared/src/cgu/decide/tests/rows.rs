@@ -166,7 +166,7 @@ fn a_partial_blocker_lets_its_complete_clusters_through() {
     }
 }
 
-/// Row 19, before the first batch: nobody has started, and nobody is recorded (row 42).
+/// Row 19, before the first batch: no cluster has started, and none is recorded (row 42).
 #[test]
 fn without_time_nobody_is_recorded() {
     let mut hub = Hub::new(three(&json!({ "maxConcurrency": 2, "timeout": -1 })), ONE);

@@ -25,7 +25,7 @@ pub static CLUSTER_GROUP_UPGRADE: ShownKind = ShownKind {
     shows: Shows::Upgrade,
     many: "ClusterGroupUpgrades",
     refusal: "a ClusterGroupUpgrade is not put to sleep: `kubectl hibernate status {target}` shows it",
-    not_watched: Some("--watch does not follow ClusterGroupUpgrades: `kubectl get clustergroupupgrades --watch` does"),
+    not_watched: None,
 };
 
 /// `FoundationDBCluster`: `status` shows its health and its suspended process groups.

@@ -1,6 +1,7 @@
 //! `status`: what sleeps, what is awake, what is going on.
 
 mod fdb;
+mod follow;
 mod pools;
 mod printer;
 mod rollout_view;
@@ -19,7 +20,7 @@ use shared::text::name_some;
 
 use self::printer::Printer;
 use crate::api::error::HubError;
-use crate::api::{Hub, Resource};
+use crate::api::{Hub, Resource, name_of};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
 use crate::error::{Exit, Failure, Problem, ResolveError, UsageError};
 use crate::output::{self, nothing_found};
@@ -102,21 +103,36 @@ async fn objects(
     names: &[String],
     hub_args: &HubArgs,
 ) -> Result<(Vec<Value>, Vec<Exit>), Problem> {
-    let resource = Resource::preferred(kind);
-    if names.is_empty() {
-        let labels = hub_args.selector.as_deref().unwrap_or_default();
-        return Ok((hub.list(resource, searched(hub, hub_args), "", labels).await?.items, Vec::new()));
-    }
     let (mut objects, mut exits) = (Vec::new(), Vec::new());
-    let found = join_all(names.iter().map(|name| hub.get(resource, &hub.namespace, name))).await;
-    for (name, found) in names.iter().zip(found) {
-        let what = kind.full_name(name);
+    for (name, found) in found(hub, kind, names, hub_args).await? {
         match found {
             Ok(object) => objects.push(object),
-            Err(error) => exits.push(output::failed(&Failure::new(what.clone(), missing(error, what, hub)))),
+            Err(problem) => exits.push(output::failed(&Failure::new(kind.full_name(&name), problem))),
         }
     }
     Ok((objects, exits))
+}
+
+/// The same, each with its name.
+async fn found(
+    hub: &Hub,
+    kind: &'static Kind,
+    names: &[String],
+    hub_args: &HubArgs,
+) -> Result<Vec<(String, Result<Value, Problem>)>, Problem> {
+    let resource = Resource::preferred(kind);
+    if names.is_empty() {
+        let labels = hub_args.selector.as_deref().unwrap_or_default();
+        let listed = hub.list(resource, searched(hub, hub_args), "", labels).await?.items;
+        return Ok(listed.into_iter().map(|object| (name_of(&object).to_owned(), Ok(object))).collect());
+    }
+    let found = join_all(names.iter().map(|name| hub.get(resource, &hub.namespace, name))).await;
+    let missing = |name: &String, error| missing(error, kind.full_name(name), hub);
+    Ok(names
+        .iter()
+        .zip(found)
+        .map(|(name, found)| (name.clone(), found.map_err(|error| missing(name, error))))
+        .collect())
 }
 
 /// The namespace to search, none for all.

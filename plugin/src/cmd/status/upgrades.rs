@@ -1,26 +1,26 @@
 //! `status cgus` and `status cgu/NAME`: how far TALM's upgrades are, under either controller.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::stdout;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use shared::annotation::format;
 use shared::cgu::api::{COMPLETE, ClusterGroupUpgrade, ClusterState, TIMED_OUT};
 use shared::cgu::phase::UpgradePhase;
-use shared::target::CLUSTER_GROUP_UPGRADE;
+use shared::target::{CLUSTER_GROUP_UPGRADE, Kind};
 use shared::text::count;
 
-use super::{ended, is_table, objects, show};
-use crate::api::{Hub, name_of, text};
+use super::follow::{self, Shown};
+use super::{found, searched};
+use crate::api::Hub;
+use crate::api::watch::Place;
 use crate::cli::{HubArgs, StatusArgs};
-use crate::error::{Exit, Failure, Problem};
+use crate::error::{Exit, Problem};
 use crate::output::age::age;
 use crate::output::{self, Color};
 
 /// The width of the names in front of the values.
 const NAMES: usize = 11;
-const HEAD: &[&str] = &["NAMESPACE", "NAME", "STATE", "BATCH", "CLUSTERS", "COMPLETE", "TIMED OUT", "AGE"];
 
 /// Runs the command for upgrades.
 ///
@@ -28,40 +28,22 @@ const HEAD: &[&str] = &["NAMESPACE", "NAME", "STATE", "BATCH", "CLUSTERS", "COMP
 /// When nothing can be asked at all. Failures of single upgrades are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     let hub = Hub::connect(hub_args).await?;
-    let kind = &CLUSTER_GROUP_UPGRADE.kind;
-    let (objects, mut exits) = objects(&hub, kind, names, hub_args).await?;
-    let mut records = Vec::new();
-    for object in objects {
-        let name = kind.full_name(name_of(&object));
-        match serde_json::from_value(object) {
-            Ok(upgrade) => records.push(Record::new(upgrade)),
-            Err(error) => exits.push(output::failed(&Failure::new(name, Problem::unreadable(error)))),
-        }
-    }
-    let documented: Vec<Value> = records.iter().map(Record::documented).collect();
-    if is_table(args, "ClusterGroupUpgradeStatusList", kind, &documented, |record| text(record, "/name")) {
-        let now = Timestamp::now();
-        if names.is_empty() {
-            let lines: Vec<Vec<String>> = records.iter().map(|record| record.line(now)).collect();
-            let head: &[&str] = if args.no_headers || lines.is_empty() { &[] } else { HEAD };
-            show(&output::table(head, lines));
-        } else {
-            for record in &records {
-                show(&record.full(now, output::colors(&stdout())));
-            }
-        }
-    }
-    Ok(ended(args, records.is_empty(), exits, None))
+    let namespace = searched(&hub, hub_args);
+    let found = found(&hub, Record::kind(), names, hub_args).await?;
+    follow::run::<Record>(&hub, (namespace, names), found, args, hub_args).await
 }
 
 /// One upgrade.
+#[derive(Clone, PartialEq)]
 struct Record {
     upgrade: ClusterGroupUpgrade,
     phase: UpgradePhase,
     members: Vec<Member>,
+    is_gone: bool,
 }
 
 /// A cluster of the plan, or one that has ended.
+#[derive(Clone, PartialEq)]
 struct Member {
     name: String,
     batch: Option<usize>,
@@ -93,7 +75,7 @@ impl Record {
             let state = record.map(|one| one.state.clone()).or_else(|| progress.map(|one| one.state.clone()));
             members.push(Member { name, batch, state: state.unwrap_or_default(), policy: timed_out.or(policy) });
         }
-        Self { phase: UpgradePhase::of(&status), members, upgrade }
+        Self { phase: UpgradePhase::of(&status), members, upgrade, is_gone: false }
     }
 
     fn count(&self, state: &str) -> usize {
@@ -107,6 +89,34 @@ impl Record {
         if current > 0 { format!("{current} of {all}") } else { String::new() }
     }
 
+    fn state(&self) -> String {
+        if self.is_gone { "Deleted".to_owned() } else { self.phase.to_string() }
+    }
+}
+
+impl Shown for Record {
+    const LIST: &'static str = "ClusterGroupUpgradeStatusList";
+    const HEAD: &'static [&'static str] =
+        &["NAMESPACE", "NAME", "STATE", "BATCH", "CLUSTERS", "COMPLETE", "TIMED OUT", "AGE"];
+
+    fn kind() -> &'static Kind {
+        &CLUSTER_GROUP_UPGRADE.kind
+    }
+
+    fn read(object: Value) -> Result<Self, Problem> {
+        Ok(Self::new(serde_json::from_value(object).map_err(Problem::unreadable)?))
+    }
+
+    fn place(&self) -> Place {
+        let metadata = &self.upgrade.metadata;
+        (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+    }
+
+    fn gone(mut self) -> Self {
+        self.is_gone = true;
+        self
+    }
+
     /// In the form that `-o json` documents. Later versions only add fields.
     fn documented(&self) -> Value {
         let status = self.upgrade.status.clone().unwrap_or_default();
@@ -116,7 +126,7 @@ impl Record {
         output::known(json!({
             "namespace": self.upgrade.metadata.namespace,
             "name": self.upgrade.metadata.name,
-            "state": self.phase.to_string(),
+            "state": self.state(),
             "message": self.phase.message(&status),
             "currentBatch": status.status.current_batch,
             "batches": status.remediation_plan.len(),
@@ -131,7 +141,7 @@ impl Record {
         vec![
             self.upgrade.metadata.namespace.clone().unwrap_or_default(),
             self.upgrade.metadata.name.clone().unwrap_or_default(),
-            self.phase.to_string(),
+            self.state(),
             self.batch(),
             self.members.len().to_string(),
             self.count(COMPLETE).to_string(),
@@ -155,7 +165,7 @@ impl Record {
             self.count(TIMED_OUT)
         );
         let fields = [
-            ("State", Some(self.phase.to_string())),
+            ("State", Some(self.state())),
             ("Message", self.phase.message(&status).map(str::to_owned)),
             ("Batch", Some(self.batch()).filter(|text| !text.is_empty())),
             ("Clusters", Some(tally)),
@@ -181,7 +191,9 @@ impl Record {
         }
         lines
     }
+}
 
+impl Record {
     const fn color(&self) -> Option<Color> {
         match self.phase {
             UpgradePhase::UpgradeCompleted => Some(Color::Green),

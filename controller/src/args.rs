@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use http::Uri;
 use ipnet::IpNet;
 use server::log::Format;
 use shared::duration::{parse_positive, parse_unsigned};
@@ -13,6 +15,7 @@ use strum::VariantNames as _;
 
 use crate::cloud_registry::CloudFlags;
 use crate::spoke::{Dialer, Network, Threads};
+use crate::systems::cgu::{CguSettings, Graphs};
 use crate::systems::hive::decide::{Drift, Settings};
 use crate::systems::kkp::KkpSettings;
 
@@ -112,6 +115,13 @@ pub struct Args {
     /// Namespace of TALM's Lease
     #[arg(long, value_name = "NAMESPACE", default_value = "openshift-operators")]
     pub cgu_talm_namespace: String,
+    /// The image that pulls images before an upgrade starts, as TALM has it in `PRECACHE_IMG`. Without it, upgrades with
+    /// preCaching are not served
+    #[arg(long, value_name = "IMAGE")]
+    pub cgu_precache_image: Option<String>,
+    /// Where the images of releases may be looked up: scheme and host of a URL; repeatable
+    #[arg(long = "cgu-graph", value_name = "ORIGIN", default_value = "https://api.openshift.com", value_parser = origin)]
+    pub cgu_graphs: Vec<Uri>,
     /// Maximum number of unfinished rollouts of one requester and action to work on; the oldest first, the others wait
     #[arg(long, value_name = "N", default_value = "50")]
     pub max_rollouts_per_requester: NonZeroUsize,
@@ -149,6 +159,16 @@ impl Args {
         KkpSettings { limits, sleeps: self.kkp_sleeps.into(), wakes: self.kkp_wakes.into(), worker_name }
     }
 
+    /// What upgrades depend on.
+    pub fn cgu_settings(&self) -> Arc<CguSettings> {
+        Arc::new(CguSettings {
+            settle: self.cgu_settle,
+            talm_namespace: self.cgu_talm_namespace.clone(),
+            precache_image: self.cgu_precache_image.clone(),
+            graphs: Graphs::new(self.cgu_graphs.clone()),
+        })
+    }
+
     /// What decisions depend on.
     pub fn settings(&self) -> Settings {
         Settings {
@@ -160,6 +180,13 @@ impl Args {
             drift: self.drift,
         }
     }
+}
+
+/// `SCHEME://HOST`
+fn origin(text: &str) -> Result<Uri, String> {
+    let uri: Uri = text.parse().map_err(|_| format!("{text:?} is no URL: write https://HOST"))?;
+    let is_origin = uri.scheme().is_some() && uri.authority().is_some() && uri.path() == "/" && uri.query().is_none();
+    if is_origin { Ok(uri) } else { Err(format!("{text:?} is no origin: write https://HOST, without a path")) }
 }
 
 /// `PHASE=DURATION`.
@@ -186,6 +213,11 @@ mod tests {
         assert_eq!(settings.limits[Limited::Drain], Limits::default()[Limited::Drain]);
         for wrong in ["drain", "drain=", "drain=0s", "lunch=5m"] {
             assert!(Args::try_parse_from(["c", "--kkp-limit", wrong]).is_err(), "{wrong}");
+        }
+        let args = Args::try_parse_from(["c", "--cgu-graph", "https://a.test:8443"]).unwrap();
+        assert_eq!(args.cgu_graphs[0].host(), Some("a.test"));
+        for wrong in ["api.openshift.com", "https://a.test/graph", "https://", "a b"] {
+            assert!(origin(wrong).is_err(), "{wrong}");
         }
         let (form, phase) = (limit("drain").unwrap_err(), limit("lunch=5m").unwrap_err());
         assert!(limit(form.split_once("such as ").unwrap().1).is_ok(), "{form}");

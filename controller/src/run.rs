@@ -192,12 +192,12 @@ fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
         }),
         group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
     ];
-    let (talm, settle) = (args.cgu_talm_namespace.clone(), args.cgu_settle);
+    let cgu = args.cgu_settings();
     groups.extend(args.cgu.then(|| {
         group(move |term| {
             let governed = Arc::new(Governed::default());
             let (known, asleep) = (governed.clone(), sleepers.of(&term.hub));
-            let upgrades = term.watch(|handle| Upgrades::new(handle, known, asleep, settle, talm.clone()));
+            let upgrades = term.watch(|handle| Upgrades::new(handle, known, asleep, cgu.clone()));
             upgrades.followed_by(governed).trimmed_by(cgu::trim)
         })
     }));

@@ -10,6 +10,7 @@
 //! ```
 
 mod admission;
+pub mod cgu;
 mod confine;
 mod entry;
 pub mod fdb;

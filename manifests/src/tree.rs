@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::entry::{MUTATING, VALIDATING, patch};
-use crate::{admission, fdb, hive, kkp, policy, rollout, yaml};
+use crate::{admission, cgu, fdb, hive, kkp, policy, rollout, yaml};
 
 /// Why the files could not be made, written or compared.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,7 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
         ("base/rollout-policy.yaml", rollout::policy()),
         ("base/controller-policy.yaml", hive::policy()),
         ("base/webhook-configurations.yaml", admission::base()),
+        ("overlays/cgu-crds/crds.yaml", cgu::definitions()),
         ("components/fdb/controller-policy.yaml", fdb::policy()),
         ("components/fdb/validating-webhooks.yaml", patch(VALIDATING, &fdb::validating())),
         ("components/policy/policy.yaml", policy()),
@@ -122,7 +123,7 @@ mod tests {
             }
         }
         of_others.sort();
-        assert_eq!(of_others, ["kkp", "policy-only"]);
+        assert_eq!(of_others, ["cgu-crds", "kkp", "policy-only"]);
     }
 
     #[test]

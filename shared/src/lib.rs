@@ -32,6 +32,7 @@ pub mod workload {
 /// docs/reference/talm.md. The strings are TALM's: other software parses them.
 pub mod cgu {
     pub mod api;
+    pub mod blockers;
     pub mod conditions;
     pub mod decide;
     pub mod events;
@@ -39,7 +40,11 @@ pub mod cgu {
     pub mod phase;
     pub mod plan;
     pub mod policy;
+    pub mod precache;
     pub mod select;
+    pub mod subscription;
     pub mod upgrades;
     pub mod version;
+    pub mod view;
+    pub mod ztp;
 }

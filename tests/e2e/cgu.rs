@@ -16,6 +16,8 @@ use testbed::governance::{Delays, Governance, Knobs};
 use testbed::supervisor::programs::Start;
 use testbed::{Options, Program, World, apply, eventually, foreign};
 
+use crate::kkp_common::upstream_folder;
+
 const SOON: Duration = Duration::from_mins(1);
 const NAMESPACE: &str = "policies";
 
@@ -42,18 +44,28 @@ impl Hub {
     async fn new() -> Result<Self> {
         let world = World::up(Options::bare_hub()).await?;
         let client = world.hub().await?;
-        let definitions = [vec![foreign::of_talm()], foreign::of_governance(), manifests::upgrades()].concat();
-        apply::all(&client, &definitions).await?;
+        match (upstream_folder("talm"), upstream_folder("ocm")) {
+            (Some(talm), Some(ocm)) => {
+                for folder in [talm, ocm] {
+                    let folder = folder.to_str().context("a path in UTF-8")?;
+                    world.kubectl(&["apply", "--server-side", "-f", folder]).await?.ok()?;
+                }
+            }
+            _ => apply::all(&client, &[manifests::cgu::definitions(), foreign::of_governance()].concat()).await?,
+        }
+        apply::all(&client, &manifests::upgrades()).await?;
         let arrow = Duration::from_millis(50);
-        let delays = Delays { decide: arrow, propagate: arrow, comply: 4 * arrow, report: arrow };
+        let delays = Delays { decide: arrow, propagate: arrow, comply: 4 * arrow, report: arrow, work: arrow };
         let compliant = ["p1", "p2"].map(|policy| ("spoke4".to_owned(), policy.to_owned())).into();
         let governance = Governance::start(client.clone(), Knobs { delays, compliant, ..Knobs::default() }).await?;
         for number in 1..=6 {
             governance.cluster(&format!("spoke{number}"), &BTreeMap::new()).await?;
         }
-        for policy in ["p1", "p2"] {
-            governance.policy(NAMESPACE, policy, &["spoke1", "spoke2", "spoke3", "spoke4"]).await?;
-        }
+        let all = ["spoke1", "spoke2", "spoke3", "spoke4"];
+        let object = |api: &str, kind: &str, namespace: &str| json!({ "apiVersion": api, "kind": kind, "metadata": { "name": "ptp", "namespace": namespace } });
+        governance.policy((NAMESPACE, "p1"), 2, &all, &object("v1", "ConfigMap", "default")).await?;
+        let subscription = object("operators.coreos.com/v1alpha1", "Subscription", "openshift-ptp");
+        governance.policy((NAMESPACE, "p2"), 1, &all, &subscription).await?;
         let policies: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &policy_kind());
         eventually(SOON, "reports of every cluster", async || {
             for policy in ["p1", "p2"] {
@@ -113,16 +125,19 @@ impl Hub {
         Ok(())
     }
 
-    /// Names of what an upgrade has created.
+    /// Names of what upgrades have created.
     async fn objects(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for (group, version, kind) in [
-            ("cluster.open-cluster-management.io", "v1beta1", "Placement"),
-            ("policy.open-cluster-management.io", "v1", "PlacementBinding"),
+            ("cluster", "v1beta1", "Placement"),
+            ("policy", "v1", "PlacementBinding"),
+            ("view", "v1beta1", "ManagedClusterView"),
+            ("action", "v1beta1", "ManagedClusterAction"),
         ] {
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), NAMESPACE, &resource);
-            let ours = ListParams::default().labels("app=openshift-cluster-group-upgrades");
+            let group = format!("{group}.open-cluster-management.io");
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(&group, version, kind));
+            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+            let ours = ListParams::default().labels("openshift-cluster-group-upgrades/clusterGroupUpgrade");
             names.extend(api.list(&ours).await?.into_iter().map(|object| object.name_any()));
         }
         Ok(names)
@@ -301,7 +316,36 @@ async fn a_time_out_is_undone_and_talm_goes_first() -> Result<()> {
     })
     .await?;
     ensure!(hub.upgrades.get("theirs").await?.finalizers().is_empty(), "nothing is written");
+    // Two clusters join: one complies with its policies, the other has none.
+    for cluster in ["spoke4", "spoke5"] {
+        hub.governance.available(cluster).await?;
+    }
     let none = Patch::Merge(json!({ "spec": { "holderIdentity": "" } }));
     leases.patch("9a2365a3.openshift.io", &PatchParams::default(), &none).await?;
-    hub.until("theirs", "Succeeded", ("True", "Completed")).await.map(drop)
+    hub.until("theirs", "Succeeded", ("True", "Completed")).await?;
+    let first: Api<ClusterGroupUpgrade> = Api::namespaced(hub.client.clone(), "ztp-install");
+    for (cluster, policies) in [("spoke4", &["p2", "p1"][..]), ("spoke5", &[])] {
+        eventually(SOON, "the first upgrade", async || {
+            ensure!(hub.labels(cluster).await? == ["ztp-done"], "{:?}", hub.labels(cluster).await?);
+            Ok(())
+        })
+        .await?;
+        assert_eq!(first.get(cluster).await?.spec.managed_policies, policies, "by wave");
+    }
+    the_examples_of_the_documentation_apply(&hub).await
+}
+
+async fn the_examples_of_the_documentation_apply(hub: &Hub) -> Result<()> {
+    hub.world.kubectl(&["create", "namespace", "ztp-group"]).await?.ok()?;
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/cgu");
+    let files: Vec<_> = std::fs::read_dir(&folder)?.collect::<std::io::Result<_>>()?;
+    ensure!(files.len() >= 2, "{files:?}");
+    for file in files {
+        let path = file.path();
+        let path = path.to_str().context("a path in UTF-8")?;
+        let detail =
+            hub.world.kubectl(&["create", "--dry-run=server", "-f", path]).await?.ok().context(path.to_owned())?;
+        ensure!(detail.contains("created (server dry run)"), "{path}: {detail}");
+    }
+    Ok(())
 }

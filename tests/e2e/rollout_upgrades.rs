@@ -10,7 +10,7 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use shared::rollout::status::RolloutPhase;
 use testbed::cluster::version;
-use testbed::{Options, World, apply, eventually, foreign};
+use testbed::{Options, World, apply, eventually};
 
 use crate::kkp_common::upstream_folder;
 use crate::rollout_common::{Fleet, SOON, word};
@@ -21,7 +21,7 @@ async fn upgrades(world: &World) -> Result<Api<DynamicObject>> {
         let definition = talm.join("ran.openshift.io_clustergroupupgrades.yaml").display().to_string();
         world.kubectl(&["apply", "--server-side", "-f", &definition]).await?.ok()?;
     } else {
-        apply::all(&hub, &[foreign::of_talm()]).await?;
+        apply::all(&hub, &manifests::cgu::definitions()).await?;
     }
     let kind = GroupVersionKind::gvk("ran.openshift.io", "v1alpha1", "ClusterGroupUpgrade");
     Ok(Api::namespaced_with(hub, "default", &ApiResource::from_gvk(&kind)))

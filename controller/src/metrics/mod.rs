@@ -1,5 +1,6 @@
 //! The controller's metrics.
 
+mod cgu;
 pub mod fdb;
 mod hive;
 mod queue;
@@ -21,6 +22,7 @@ use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::POWER_STATES;
 use tokio::time::Instant;
 
+use self::cgu::CguMetrics;
 use self::fdb::FdbMetrics;
 use self::hive::{AwsCall, HiveMetrics, Reconcile};
 use self::queue::Queue;
@@ -61,6 +63,8 @@ pub struct Metrics {
     pub fdb: FdbMetrics,
     /// Rollouts and their targets.
     pub rollouts: RolloutMetrics,
+    /// `ClusterGroupUpgrades`.
+    pub upgrades: CguMetrics,
 }
 
 /// Label of what is counted by system alone.
@@ -179,6 +183,7 @@ impl Default for Metrics {
         Self {
             fdb: FdbMetrics::new(registry),
             rollouts: RolloutMetrics::new(registry),
+            upgrades: CguMetrics::new(registry),
             leader: registry.add("leader", "1 while this controller leads"),
             reconciles: registry.add("reconciles", "Reconciles, by system and outcome"),
             reconcile_seconds: registry.seconds("reconcile", "Duration of a reconcile", reconciles),
@@ -289,6 +294,7 @@ impl Metrics {
         self.queue.clear();
         self.fdb.forget_all();
         self.rollouts.forget_all();
+        self.upgrades.forget_all();
     }
 
     /// Counts a power state that was reached as Hive counts it.

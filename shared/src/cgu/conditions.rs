@@ -3,10 +3,16 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use crate::text::sanitize_to;
+
 /// Whether the clusters could be selected.
 pub const CLUSTERS_SELECTED: &str = "ClustersSelected";
 /// Whether the policies can be enforced.
 pub const VALIDATED: &str = "Validated";
+/// Whether it is known what is pulled.
+pub const PRECACHE_SPEC_VALID: &str = "PrecacheSpecValid";
+/// Whether it was pulled, in TALM's spelling.
+pub const PRECACHING_SUCCEEDED: &str = "PrecachingSuceeded";
 /// Whether it is under way.
 pub const PROGRESSING: &str = "Progressing";
 /// How it ended.
@@ -17,18 +23,28 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
+/// Most characters of a message: the schema allows 32,768. Specs name clusters and policies as long as they like.
+const MAX_MESSAGE: usize = 32_000;
+
+/// A message as a condition holds it: sanitized, and cut. The blank that ends some of TALM's messages stays.
+pub fn message(text: &str) -> String {
+    let end = if text.ends_with(' ') { " " } else { "" };
+    sanitize_to(text, MAX_MESSAGE) + end
+}
+
 /// Sets a condition. One whose status changes becomes the last: kubectl shows the last one (section 1).
-pub fn set(conditions: &mut Vec<Condition>, now: Timestamp, type_: &str, status: &str, reason: &str, message: &str) {
+pub fn set(conditions: &mut Vec<Condition>, now: Timestamp, type_: &str, status: &str, reason: &str, text: &str) {
+    let message = message(text);
     let at = conditions.iter().position(|condition| condition.type_ == type_);
     if let Some(known) = at.and_then(|at| conditions.get_mut(at)).filter(|known| known.status == status) {
         reason.clone_into(&mut known.reason);
-        message.clone_into(&mut known.message);
+        known.message = message;
         return;
     }
     let observed_generation = at.and_then(|at| conditions.remove(at).observed_generation);
     conditions.push(Condition {
         last_transition_time: Time(now),
-        message: message.to_owned(),
+        message,
         observed_generation,
         reason: reason.to_owned(),
         status: status.to_owned(),
@@ -58,5 +74,11 @@ mod tests {
         assert_eq!(types(&conditions), [PROGRESSING, VALIDATED]);
         assert_eq!(conditions[1].last_transition_time.0, later);
         assert_eq!(find(&conditions, SUCCEEDED), None);
+    }
+
+    #[test]
+    fn a_message_is_one_line_that_the_schema_takes() {
+        assert_eq!(message("Missing managed policies: [a\u{1b}[31m b] "), "Missing managed policies: [a [31m b] ");
+        assert!(message(&"x".repeat(100_000)).chars().count() < 32_768);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::text::name_some;
+use crate::text::{name_some, sanitize_to};
 
 /// Bytes of all annotations of an object, as Kubernetes limits them.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
@@ -38,6 +38,8 @@ pub enum Event {
     Policies(PolicyFailure, Vec<String>),
     /// These clusters of a batch sleep.
     Asleep { batch: i64, names: Vec<String> },
+    /// These upgrades wait for each other.
+    Cycle(String),
     /// This field asks for what is left to TALM.
     NotServed(&'static str),
 }
@@ -121,6 +123,11 @@ impl Event {
                     format!("clusters of the batch index {batch} sleep, and are upgraded only once they run: {names}");
                 (true, "ClustersAsleep", "RemediationInBatchStarted", note)
             }
+            Self::Cycle(names) => {
+                let note =
+                    format!("it waits for itself, and never starts: {names}. Remove one of them from spec.blockingCRs");
+                (true, "BlockingCycle", "RemediationStarted", note)
+            }
             Self::NotServed(field) => (INVALID.0, INVALID.1, INVALID.2, not_served_message(field)),
         }
     }
@@ -164,9 +171,10 @@ impl Event {
             Self::Policies(PolicyFailure::Invalid, names) => vec![list("invalid-policies", names)],
             Self::Policies(PolicyFailure::Ambiguous, names) => vec![list("ambiguous-policies", names)],
             Self::Asleep { names, .. } => vec![of("batch"), ("batch-clusters-count", names.len().to_string())],
-            Self::NotServed(_) => Vec::new(),
+            Self::Cycle(_) | Self::NotServed(_) => Vec::new(),
         };
-        bounded(pairs.into_iter().map(|(key, value)| (format!("{PREFIX}{key}"), value)).collect())
+        let text = |value: String| sanitize_to(&value, MAX_ANNOTATIONS);
+        bounded(pairs.into_iter().map(|(key, value)| (format!("{PREFIX}{key}"), text(value))).collect())
     }
 }
 

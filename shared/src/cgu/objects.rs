@@ -1,8 +1,13 @@
-//! The Placement and `PlacementBinding` that enforce a policy on some clusters (section 4), and their names.
+//! Objects of an upgrade on the hub, and their names: the Placement and `PlacementBinding` that enforce a policy on
+//! some clusters (section 4), views and actions (section 9.4).
+
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::api::{ClusterGroupUpgrade, Reference};
+use super::subscription::Approval;
+use super::view::ViewRequest;
 
 /// Annotation of an upgrade: the end of the names of its objects.
 pub const NAME_SUFFIX: &str = "cluster-group-upgrades-operator/name-suffix";
@@ -14,6 +19,8 @@ pub const UPGRADE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgrade"
 pub const UPGRADE_NAMESPACE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgradeNamespace";
 /// Longest name of an object, in bytes, with its namespace.
 const MAX_NAME: usize = 253;
+/// Longest value of a label.
+const MAX_LABEL: usize = 63;
 /// Characters of the upgrade's UID at the end of a name.
 const SUFFIX: usize = 5;
 
@@ -37,12 +44,7 @@ impl Names {
         let desired = format!("{name}-{}-placement", policy.name).to_lowercase();
         let known = upgrade.status.as_ref().map(|status| &status.safe_resource_names);
         let known = known.and_then(|names| names.get(&format!("{}/{desired}", policy.namespace)));
-        let actual = known.cloned().unwrap_or_else(|| {
-            let given =
-                metadata.annotations.as_ref().and_then(|all| all.get(NAME_SUFFIX)).filter(|one| !one.is_empty());
-            let uid = || metadata.uid.iter().flat_map(|uid| uid.chars()).take(SUFFIX).collect();
-            safe(&desired, &policy.namespace, &given.cloned().unwrap_or_else(uid))
-        });
+        let actual = known.cloned().unwrap_or_else(|| safe(&desired, &policy.namespace, &suffix(upgrade)));
         Self { namespace: policy.namespace.clone(), desired, actual }
     }
 
@@ -64,6 +66,84 @@ impl Names {
             "annotations": { DESIRED_NAME: self.key() },
         })
     }
+}
+
+/// The end of the names of an upgrade's objects.
+fn suffix(upgrade: &ClusterGroupUpgrade) -> String {
+    let metadata = &upgrade.metadata;
+    let given = metadata.annotations.as_ref().and_then(|all| all.get(NAME_SUFFIX)).filter(|one| !one.is_empty());
+    let uid = || metadata.uid.iter().flat_map(|uid| uid.chars()).take(SUFFIX).collect();
+    given.cloned().unwrap_or_else(uid)
+}
+
+/// The view of a Subscription: its desired name and its name, which is the same on every cluster. `known`: names that
+/// were given before.
+pub fn view_name(
+    upgrade: &ClusterGroupUpgrade,
+    known: &BTreeMap<String, String>,
+    kind: &str,
+    object: &str,
+) -> (String, String) {
+    let metadata = &upgrade.metadata;
+    let (name, namespace) =
+        (metadata.name.as_deref().unwrap_or_default(), metadata.namespace.as_deref().unwrap_or_default());
+    let desired = format!("{name}-{namespace}-{kind}-{object}").to_lowercase();
+    let actual = known.get(&format!("/{desired}")).cloned().unwrap_or_else(|| safe(&desired, "", &suffix(upgrade)));
+    (desired, actual)
+}
+
+/// A `ManagedClusterView` in the namespace of its cluster.
+pub fn view(upgrade: &ClusterGroupUpgrade, request: &ViewRequest) -> Value {
+    json!({
+        "apiVersion": "view.open-cluster-management.io/v1beta1",
+        "kind": "ManagedClusterView",
+        "metadata": {
+            "name": request.name,
+            "namespace": request.cluster,
+            "labels": { UPGRADE: upgrade.metadata.name, UPGRADE_NAMESPACE: upgrade.metadata.namespace },
+            "annotations": { DESIRED_NAME: format!("{}/{}", request.cluster, request.desired) },
+        },
+        "spec": { "scope": request.scope },
+    })
+}
+
+/// Value of label [`UPGRADE`] of an action: namespace and name of its upgrade, as TALM has it. Where that is too long
+/// for a label, it is cut and ends as the names of the upgrade's objects do.
+pub fn action_label(upgrade: &ClusterGroupUpgrade) -> String {
+    let metadata = &upgrade.metadata;
+    let label = format!(
+        "{}-{}",
+        metadata.namespace.as_deref().unwrap_or_default(),
+        metadata.name.as_deref().unwrap_or_default()
+    );
+    if label.len() <= MAX_LABEL {
+        return label;
+    }
+    let suffix = suffix(upgrade);
+    let base: String = label.chars().take(MAX_LABEL.saturating_sub(suffix.len() + 1)).collect();
+    format!("{}-{suffix}", base.trim_end_matches(['.', '-']))
+}
+
+/// A `ManagedClusterAction` of this name on a cluster.
+pub fn action(upgrade: &ClusterGroupUpgrade, (cluster, name): (&str, &str), spec: &Value) -> Value {
+    json!({
+        "apiVersion": "action.open-cluster-management.io/v1beta1",
+        "kind": "ManagedClusterAction",
+        "metadata": { "name": name, "namespace": cluster, "labels": { UPGRADE: action_label(upgrade) } },
+        "spec": spec,
+    })
+}
+
+/// An action that approves an `InstallPlan`.
+pub fn approval(upgrade: &ClusterGroupUpgrade, approval: &Approval) -> Value {
+    let template = json!({
+        "apiVersion": "operators.coreos.com/v1alpha1",
+        "kind": "InstallPlan",
+        "metadata": { "name": approval.name, "resourceVersion": approval.plan.resource_version },
+        "spec": { "approval": "Manual", "approved": true, "clusterServiceVersionNames": approval.plan.versions },
+    });
+    let kube = json!({ "resource": "installplan", "namespace": approval.namespace, "template": template });
+    action(upgrade, (&approval.cluster, &approval.name), &json!({ "actionType": "Update", "kube": kube }))
 }
 
 /// A name that fits, with this end.
@@ -159,6 +239,13 @@ mod tests {
         assert_eq!(safe(&long, "ztp-install", "kuttl").len() + "ztp-install".len(), MAX_NAME);
         let dotted = format!("{}.{long}", "x".repeat(235));
         assert!(safe(&dotted, "ztp-install", "kuttl").ends_with("x-kuttl"), "no dot before the end");
+
+        let mut upgrade = upgrade(&Value::Null, &json!({}));
+        assert_eq!(action_label(&upgrade), "ztp-CGU");
+        upgrade.metadata.name = Some(format!("{}-{long}", "x".repeat(52)));
+        assert_eq!(action_label(&upgrade), format!("ztp-{}-0f3c9", "x".repeat(52)));
+        upgrade.metadata.name = Some("x".repeat(253));
+        assert_eq!(action_label(&upgrade).len(), MAX_LABEL);
     }
 
     #[test]

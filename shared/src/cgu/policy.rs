@@ -8,16 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
 use serde_json::Value;
 
 use super::api::Reference;
+use super::subscription::Subscription;
 use super::version::{PLACEHOLDER, Release};
 
 /// Label of a child policy.
 pub const ROOT_POLICY: &str = "policy.open-cluster-management.io/root-policy";
 /// Annotation: seconds for which a cluster complies before it goes on to the next policy.
 pub const SOAK_SECONDS: &str = "ran.openshift.io/soak-seconds";
+
+/// Annotation: when the policy's turn is, on a cluster that joins.
+pub const DEPLOY_WAVE: &str = "ran.openshift.io/ztp-deploy-wave";
 
 /// What is kept of a root policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,20 +46,10 @@ pub struct Templates {
     pub subscriptions: Vec<Subscription>,
     /// Releases of `ClusterVersion`s.
     pub releases: Vec<Release>,
-}
-
-/// A Subscription in a policy, as `managedPoliciesContent` has it.
-#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct Subscription {
-    /// `Subscription`.
-    pub kind: String,
-    /// Its name on the cluster.
-    pub name: String,
-    /// Group and version.
-    pub api_version: String,
-    /// Its namespace on the cluster.
-    pub namespace: String,
+    /// `PACKAGE:CHANNEL` of the Subscriptions.
+    pub packages: Vec<String>,
+    /// Images of `CatalogSource`s.
+    pub indexes: Vec<String>,
 }
 
 /// Why a policy cannot be used.
@@ -180,7 +173,15 @@ impl Templates {
         if object["kind"] == "ClusterVersion" {
             self.releases.extend(Release::read(object));
         }
-        let metadata = &object["metadata"];
+        let (metadata, spec) = (&object["metadata"], &object["spec"]);
+        if object["kind"] == "CatalogSource" {
+            self.indexes.extend(spec["image"].as_str().map(str::to_owned));
+        }
+        if object["kind"] == "Subscription"
+            && let (Some(package), Some(channel)) = (spec["name"].as_str(), spec["channel"].as_str())
+        {
+            self.packages.push(format!("{package}:{channel}"));
+        }
         if object["kind"] == "Subscription"
             && let (Some(name), Some(namespace)) = (metadata["name"].as_str(), metadata["namespace"].as_str())
         {
@@ -233,15 +234,34 @@ pub struct Child {
     pub root: Reference,
     /// A template of the hub could not be resolved: it stands in the text.
     pub is_unresolved: bool,
+    /// When the policy's turn is, on a cluster that joins.
+    pub wave: Wave,
+}
+
+/// When a policy's turn is, among those of a cluster that joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wave {
+    /// It has none.
+    None,
+    /// Lower ones come first.
+    At(i64),
+    /// Not an integer.
+    Wrong,
 }
 
 impl Child {
     /// Reads a child policy; `None` for any other policy.
-    pub fn read(name: &str, labels: &BTreeMap<String, String>, object: &Value) -> Option<Self> {
+    pub fn read(
+        name: &str,
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+        object: &Value,
+    ) -> Option<Self> {
         let (namespace, root) = name.split_once('.').filter(|_| labels.contains_key(ROOT_POLICY))?;
         let is_unresolved =
             list(&object["spec"]["policy-templates"]).any(|one| contains(&one["objectDefinition"], "{{hub"));
-        Some(Self { root: Reference { name: root.to_owned(), namespace: namespace.to_owned() }, is_unresolved })
+        let wave = annotations.get(DEPLOY_WAVE).map_or(Wave::None, |text| text.parse().map_or(Wave::Wrong, Wave::At));
+        Some(Self { root: Reference { name: root.to_owned(), namespace: namespace.to_owned() }, is_unresolved, wave })
     }
 }
 

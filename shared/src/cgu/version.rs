@@ -6,7 +6,7 @@ use serde_json::Value;
 pub(super) const PLACEHOLDER: &str = "placeholder";
 
 /// A `ClusterVersion` in a policy. What it leaves out is empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
     /// URL of the update graph.
     pub upstream: String,

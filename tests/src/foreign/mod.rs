@@ -6,7 +6,6 @@ mod tests;
 
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
-use shared::cgu::api::ClusterGroupUpgrade;
 use shared::hive::api::{ClusterDeployment, ClusterSync};
 
 /// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, `ClusterSync` and `ClusterPool`, OpenShift's
@@ -32,13 +31,6 @@ pub fn of_seed() -> Vec<Value> {
     vec![json!(shared::kkp::api::Cluster::crd()), of("EtcdRestore"), of("EtcdBackupConfig")]
 }
 
-/// TALM's `ClusterGroupUpgrade`, with upstream's defaults.
-pub fn of_talm() -> Value {
-    let mut definition = json!(ClusterGroupUpgrade::crd());
-    as_go(&mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
-    without_required_spec(definition)
-}
-
 /// Kinds of Open Cluster Management and its governance, which keep whatever they are given.
 pub fn of_governance() -> Vec<Value> {
     let status = json!({ "status": {} });
@@ -53,27 +45,9 @@ pub fn of_governance() -> Vec<Value> {
         of("cluster.open-cluster-management.io/v1beta1", "PlacementDecision"),
         policy,
         open("policy.open-cluster-management.io/v1", "PlacementBinding", "", &json!({})),
+        of("view.open-cluster-management.io/v1beta1", "ManagedClusterView"),
+        open("action.open-cluster-management.io/v1beta1", "ManagedClusterAction", "", &json!({})),
     ]
-}
-
-/// Removes what Rust's types add to a schema and Go's do not, but for defaults of switches and numbers.
-fn as_go(schema: &mut Value) {
-    let Some(fields) = schema.as_object_mut() else { return };
-    fields.retain(|key, value| match key.as_str() {
-        "nullable" => false,
-        "default" => value.is_boolean() || value.is_number(),
-        "format" => value != "int64",
-        _ => true,
-    });
-    for inner in ["items", "additionalProperties"] {
-        fields.get_mut(inner).into_iter().for_each(as_go);
-    }
-    fields
-        .get_mut("properties")
-        .and_then(Value::as_object_mut)
-        .into_iter()
-        .flatten()
-        .for_each(|(_, field)| as_go(field));
 }
 
 /// Kinds of a user cluster of KKP. As upstream has them: a Machine's status is no subresource.

@@ -18,7 +18,8 @@ fn upstream() -> Option<PathBuf> {
 }
 
 fn definition(kind: &str) -> Value {
-    let found = definitions().into_iter().chain([of_talm()]).find(|crd| crd["spec"]["names"]["kind"] == kind);
+    let found =
+        definitions().into_iter().chain(manifests::cgu::definitions()).find(|crd| crd["spec"]["names"]["kind"] == kind);
     found.unwrap()
 }
 
@@ -80,8 +81,39 @@ fn each_kind_is_as_upstream_has_it() {
         ("ClusterSync", "hive/hiveinternal.openshift.io_clustersyncs.yaml"),
         ("FoundationDBCluster", "fdb/apps.foundationdb.org_foundationdbclusters.yaml"),
         ("ClusterGroupUpgrade", "talm/ran.openshift.io_clustergroupupgrades.yaml"),
+        ("PreCachingConfig", "talm/ran.openshift.io_precachingconfigs.yaml"),
     ] {
         compare_with(kind, file);
+    }
+}
+
+/// A hub may have TALM's kinds from us: none of upstream's fields is missing.
+#[test]
+fn kinds_that_we_install_have_every_field() {
+    fn missing(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) {
+        if ours["x-kubernetes-preserve-unknown-fields"] == true {
+            return;
+        }
+        for (name, field) in theirs["properties"].as_object().into_iter().flatten() {
+            match &ours["properties"][name] {
+                // Of the object itself, not of its kind.
+                Value::Null if matches!(name.as_str(), "apiVersion" | "kind" | "metadata") => {}
+                Value::Null => found.push(format!("{path}.{name}")),
+                ours => missing(&format!("{path}.{name}"), ours, field, found),
+            }
+        }
+        for inner in ["items", "additionalProperties"].into_iter().filter(|inner| theirs[inner].is_object()) {
+            missing(&format!("{path}[]"), &ours[inner], &theirs[inner], found);
+        }
+    }
+    let Some(folder) = upstream() else { return };
+    for ours in manifests::cgu::definitions() {
+        let file = format!("talm/ran.openshift.io_{}.yaml", ours["spec"]["names"]["plural"].as_str().unwrap());
+        let theirs: Value = serde_saphyr::from_str(&fs::read_to_string(folder.join(file)).unwrap()).unwrap();
+        let schema = |definition: &Value| definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
+        let mut found = Vec::new();
+        missing("", &schema(&ours), &schema(&theirs), &mut found);
+        assert_eq!(found, [""; 0]);
     }
 }
 

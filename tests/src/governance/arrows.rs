@@ -19,7 +19,7 @@ use shared::cgu::policy::ROOT_POLICY;
 use shared::rollout::selector::selects;
 
 use super::store::{Kind, View};
-use super::{Knobs, entry};
+use super::{Knobs, entry, work};
 
 const CLUSTER: &str = "cluster.open-cluster-management.io";
 const POLICY: &str = "policy.open-cluster-management.io";
@@ -35,8 +35,23 @@ pub(super) struct Change {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Write {
-    Apply { kind: Kind, namespace: String, name: String, object: Option<Value>, status: Option<Value> },
-    Delete { kind: Kind, namespace: String, name: String },
+    Apply {
+        kind: Kind,
+        namespace: String,
+        name: String,
+        object: Option<Value>,
+        status: Option<Value>,
+    },
+    Delete {
+        kind: Kind,
+        namespace: String,
+        name: String,
+    },
+    /// An `InstallPlan` of a cluster is approved, and the action that asked for it goes.
+    Approve {
+        cluster: String,
+        plan: String,
+    },
 }
 
 /// Everything that is not as it would be.
@@ -46,11 +61,14 @@ pub(super) fn changes(view: &View, knobs: &Knobs) -> Vec<Change> {
     changes.extend(children(view, knobs, &placed));
     changes.extend(compliance(view, knobs));
     changes.extend(reports(view, knobs, &placed));
+    changes.extend(work::changes(view, knobs));
     changes
 }
 
-fn change(arrow: &str, delay: Duration, write: Write) -> Change {
-    let (Write::Apply { namespace, name, .. } | Write::Delete { namespace, name, .. }) = &write;
+pub(super) fn change(arrow: &str, delay: Duration, write: Write) -> Change {
+    let (Write::Apply { namespace, name, .. }
+    | Write::Delete { namespace, name, .. }
+    | Write::Approve { cluster: namespace, plan: name }) = &write;
     Change { key: format!("{arrow} {namespace}/{name}"), delay, write }
 }
 
@@ -158,7 +176,7 @@ fn placed(view: &View) -> Placed {
     placed
 }
 
-fn is_child(policy: &Value) -> bool {
+pub(super) fn is_child(policy: &Value) -> bool {
     policy["metadata"]["labels"][ROOT_POLICY].is_string()
 }
 
@@ -179,7 +197,11 @@ fn children(view: &View, knobs: &Knobs, placed: &Placed) -> Vec<Change> {
             }
             let object = json!({
                 "apiVersion": format!("{POLICY}/v1"), "kind": "Policy",
-                "metadata": { "name": child, "namespace": cluster, "labels": { ROOT_POLICY: child } }, "spec": spec,
+                "metadata": {
+                    "name": child, "namespace": cluster, "labels": { ROOT_POLICY: child },
+                    "annotations": root["metadata"]["annotations"],
+                },
+                "spec": spec,
             });
             let (kind, namespace) = (Kind::Policy, cluster.clone());
             let write = Write::Apply { kind, namespace, name: child, object: Some(object), status: None };
@@ -203,7 +225,9 @@ fn compliance(view: &View, knobs: &Knobs) -> Vec<Change> {
         let root = name.split_once('.').map_or(name.as_str(), |(_, root)| root);
         let key = (cluster.clone(), root.to_owned());
         let known = child["status"]["compliant"].as_str();
-        let is_enforced = child["spec"]["remediationAction"] == "enforce" && !knobs.stuck.contains(&key);
+        let is_enforced = child["spec"]["remediationAction"] == "enforce"
+            && !knobs.stuck.contains(&key)
+            && work::is_installed(cluster, child, knobs);
         let (wanted, delay) = match known {
             None if knobs.compliant.contains(&key) => ("Compliant", Duration::ZERO),
             None => ("NonCompliant", Duration::ZERO),

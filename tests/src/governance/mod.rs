@@ -1,5 +1,5 @@
-//! Governance of Open Cluster Management, as an upgrade sees it: the placement controller, the policy propagator, and
-//! what spokes report. Rules G1 to G7 are those of [`arrows`].
+//! Governance of Open Cluster Management, as an upgrade sees it: the placement controller, the policy propagator, the
+//! work agent, and what spokes report. Rules G1 to G8 are those of [`arrows`] and [`work`].
 //!
 //! It runs in the process of the test, works on a hub of real API servers, and ends when it is dropped.
 
@@ -7,6 +7,7 @@ mod arrows;
 mod store;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +36,8 @@ pub struct Delays {
     pub comply: Duration,
     /// From a child to the status of its root.
     pub report: Duration,
+    /// From a view to its result, and from an action to what it does.
+    pub work: Duration,
 }
 
 /// What a test turns while it runs.
@@ -48,6 +51,8 @@ pub struct Knobs {
     pub stuck: BTreeSet<(String, String)>,
     /// Clusters and policies that comply from the first report on.
     pub compliant: BTreeSet<(String, String)>,
+    /// Clusters and `InstallPlan`s that actions have approved.
+    pub approved: BTreeSet<(String, String)>,
 }
 
 /// The controllers that are played.
@@ -98,11 +103,33 @@ impl Governance {
         apply::all(&self.client, &[namespace, cluster]).await
     }
 
-    /// Makes an inform policy for these clusters: a Placement by name, and a binding without a filter.
+    /// Says that a cluster is available.
     ///
     /// # Errors
     /// When the hub refuses it.
-    pub async fn policy(&self, namespace: &str, name: &str, clusters: &[&str]) -> Result<()> {
+    pub async fn available(&self, name: &str) -> Result<()> {
+        let condition = json!({
+            "type": "ManagedClusterConditionAvailable", "status": "True", "reason": "ManagedClusterAvailable",
+            "message": "", "lastTransitionTime": "2026-11-26T00:00:00Z",
+        });
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &Kind::Cluster.resource());
+        let status = Patch::Merge(json!({ "status": { "conditions": [condition] } }));
+        api.patch_status(name, &PatchParams::default(), &status).await?;
+        Ok(())
+    }
+
+    /// Makes an inform policy of an object for these clusters: a Placement by name, and a binding without a
+    /// filter. `wave`: its turn on a cluster that joins.
+    ///
+    /// # Errors
+    /// When the hub refuses it.
+    pub async fn policy(
+        &self,
+        (namespace, name): (&str, &str),
+        wave: usize,
+        clusters: &[&str],
+        object: &Value,
+    ) -> Result<()> {
         let set = json!({
             "apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSetBinding",
             "metadata": { "name": "default", "namespace": namespace }, "spec": { "clusterSet": "default" },
@@ -126,13 +153,14 @@ impl Governance {
             "apiVersion": format!("{group}/v1"), "kind": "ConfigurationPolicy", "metadata": { "name": format!("{name}-config") },
             "spec": {
                 "remediationAction": "inform", "severity": "low",
-                "object-templates": [{ "complianceType": "musthave", "objectDefinition": {
-                    "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": "default" },
-                } }],
+                "object-templates": [{ "complianceType": "musthave", "objectDefinition": object }],
             },
         });
         let policy = json!({
-            "apiVersion": format!("{group}/v1"), "kind": "Policy", "metadata": { "name": name, "namespace": namespace },
+            "apiVersion": format!("{group}/v1"), "kind": "Policy",
+            "metadata": {
+                "name": name, "namespace": namespace, "annotations": { "ran.openshift.io/ztp-deploy-wave": wave.to_string() },
+            },
             "spec": { "disabled": false, "remediationAction": "inform", "policy-templates": [{ "objectDefinition": template }] },
         });
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
@@ -153,9 +181,13 @@ async fn play(client: Client, stores: Stores, knobs: Arc<Mutex<Knobs>>, changed:
         }
         let ready: Vec<String> = due.iter().filter(|(_, (at, _))| *at <= now).map(|(key, _)| key.clone()).collect();
         for key in ready {
-            if let Some((_, write)) = due.remove(&key)
-                && let Err(error) = carry_out(&client, &write).await
-            {
+            let Some((_, write)) = due.remove(&key) else { continue };
+            if let Write::Approve { cluster, plan } = &write {
+                let mut knobs = knobs.lock().unwrap_or_else(PoisonError::into_inner);
+                knobs.approved.insert((cluster.clone(), plan.clone()));
+                changed.notify_one();
+            }
+            if let Err(error) = carry_out(&client, &write).await {
                 tracing::warn!("{key}: {error:#}");
                 // It is called for again unless the watch says otherwise.
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -189,14 +221,17 @@ async fn carry_out(client: &Client, write: &Write) -> Result<()> {
                     .with_context(|| format!("report {name}"))?;
             }
         }
-        Write::Delete { kind, namespace, name } => {
-            match api(*kind, namespace).delete(name, &kube::api::DeleteParams::default()).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                result => drop(result.with_context(|| format!("delete {name}"))?),
-            }
-        }
+        Write::Delete { kind, namespace, name } => delete(&api(*kind, namespace), name).await?,
+        Write::Approve { cluster, plan } => delete(&api(Kind::Action, cluster), plan).await?,
     }
     Ok(())
+}
+
+async fn delete(api: &Api<DynamicObject>, name: &str) -> Result<()> {
+    match api.delete(name, &kube::api::DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        result => result.map(drop).with_context(|| format!("delete {name}")),
+    }
 }
 
 /// Compliance of a cluster in the status of a root, as an upgrade reads it.

@@ -23,11 +23,21 @@ pub(super) enum Kind {
     Decision,
     Policy,
     Binding,
+    View,
+    Action,
 }
 
 impl Kind {
-    const ALL: [Self; 6] =
-        [Self::Cluster, Self::SetBinding, Self::Placement, Self::Decision, Self::Policy, Self::Binding];
+    const ALL: [Self; 8] = [
+        Self::Cluster,
+        Self::SetBinding,
+        Self::Placement,
+        Self::Decision,
+        Self::Policy,
+        Self::Binding,
+        Self::View,
+        Self::Action,
+    ];
 
     pub(super) fn resource(self) -> ApiResource {
         let (group, version, kind, plural) = match self {
@@ -37,6 +47,8 @@ impl Kind {
             Self::Decision => ("cluster", "v1beta1", "PlacementDecision", "placementdecisions"),
             Self::Policy => ("policy", "v1", "Policy", "policies"),
             Self::Binding => ("policy", "v1", "PlacementBinding", "placementbindings"),
+            Self::View => ("view", "v1beta1", "ManagedClusterView", "managedclusterviews"),
+            Self::Action => ("action", "v1beta1", "ManagedClusterAction", "managedclusteractions"),
         };
         let group = format!("{group}.open-cluster-management.io");
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&group, version, kind), plural)

@@ -56,6 +56,8 @@ fn called_for(objects: &[(Kind, Value)], knobs: &Knobs) -> Vec<String> {
     let shown = |change: Change| {
         let what = match change.write {
             Write::Delete { .. } => "gone".to_owned(),
+            Write::Approve { .. } => "approved".to_owned(),
+            Write::Apply { kind: Kind::View, status: Some(status), .. } => status["result"].to_string(),
             Write::Apply { status: Some(status), .. } => {
                 let listed = |field: &str, name: &str| {
                     let all = status[field].as_array().into_iter().flatten();
@@ -155,4 +157,51 @@ fn rules_g1_to_g6() {
     }
     let knobs = Knobs { compliant: [key].into(), ..Knobs::default() };
     assert_eq!(called_for(&with(&[child("a", "inform", None)]), &knobs)[1], "comply a/ns.p: Compliant");
+}
+
+#[test]
+fn rule_g8() {
+    let mut policy = child("a", "enforce", Some("NonCompliant"));
+    let subscription = json!({ "kind": "Subscription", "metadata": { "name": "ptp", "namespace": "o" } });
+    let template =
+        json!([{ "objectDefinition": { "spec": { "object-templates": [{ "objectDefinition": subscription }] } } }]);
+    policy.1["spec"]["policy-templates"] = template;
+    let view = |name: &str, resource: &str, object: &str| {
+        let scope = json!({ "resource": resource, "name": object, "namespace": "o" });
+        (Kind::View, json!({ "metadata": { "name": name, "namespace": "a" }, "spec": { "scope": scope } }))
+    };
+    let action = |version: &str, namespace: &str| {
+        let template = json!({
+            "metadata": { "name": "install-ptp", "resourceVersion": version },
+            "spec": { "approved": true, "clusterServiceVersionNames": ["install-ptp.v1"] },
+        });
+        let kube = json!({ "resource": "installplan", "namespace": namespace, "template": template });
+        let spec = json!({ "actionType": "Update", "kube": kube });
+        (Kind::Action, json!({ "metadata": { "name": "install-ptp", "namespace": "a" }, "spec": spec }))
+    };
+    let called_for = |objects: &[(Kind, Value)], knobs: &Knobs| {
+        let mut found = called_for(objects, knobs);
+        found.retain(|one| !one.starts_with("propagate"));
+        found
+    };
+    let knobs = Knobs::default();
+    let read = |objects: &[(Kind, Value)], knobs: &Knobs, part: &str| {
+        let found = called_for(objects, knobs);
+        assert!(found.len() == 1 && found[0].contains(part), "{found:?}");
+    };
+    let (subscription, plan) =
+        (view("s", "Subscription.operators.coreos.com", "ptp"), view("i", "InstallPlan", "install-ptp"));
+    read(&[policy.clone(), subscription.clone()], &knobs, r#""state":"UpgradePending""#);
+    read(&[policy.clone(), plan.clone()], &knobs, r#""approved":false"#);
+    read(&[policy.clone(), view("i", "InstallPlan", "install-other")], &knobs, "null");
+    read(&[child("a", "inform", Some("NonCompliant")), plan.clone()], &knobs, "null");
+    read(&[policy.clone(), action("1", "o")], &knobs, "act a/install-ptp: approved");
+    for refused in [action("2", "o"), action("1", "default")] {
+        assert_eq!(called_for(&[policy.clone(), refused], &knobs), [""; 0]);
+    }
+    let asleep = Knobs { asleep: ["a".to_owned()].into(), ..Knobs::default() };
+    assert_eq!(called_for(&[policy.clone(), subscription, action("1", "o")], &asleep), [""; 0]);
+    let approved = Knobs { approved: [("a".to_owned(), "install-ptp".to_owned())].into(), ..Knobs::default() };
+    assert_eq!(called_for(&[policy.clone()], &approved), ["comply a/ns.p: Compliant"]);
+    assert!(called_for(&[policy, plan], &approved)[1].contains(r#""resourceVersion":"2""#));
 }

@@ -144,6 +144,20 @@ impl World {
         Ok([field("VmHWM:")?, field("VmRSS:")?, field("RssAnon:")?])
     }
 
+    /// Seconds of CPU that a program has used.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn cpu(&self, program: &str) -> Result<f64> {
+        let now = self.now().await?;
+        let pid = now.pids.get(program).with_context(|| format!("no {program} runs"))?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("read its stat")?;
+        // Times in ticks of 10 ms are fields 14 and 15; the name before them may have blanks.
+        let fields = stat.rsplit_once(") ").context("no name")?.1.split(' ').skip(11).take(2);
+        let ticks: f64 = fields.map(|ticks| ticks.parse().unwrap_or(0.0)).sum();
+        Ok(ticks / 100.0)
+    }
+
     /// The controller's requests so far, from the audit log of a server such as `hub`, after the API server has had
     /// time to write it.
     ///

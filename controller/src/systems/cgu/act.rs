@@ -3,14 +3,14 @@
 use futures::stream::{self, TryStreamExt};
 use kube::Api;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PostParams};
+use kube::api::{DynamicObject, Patch};
 use serde_json::{Value, json};
 use shared::cgu::api::{ClusterActions, ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference};
 use shared::cgu::decide::Act;
 use shared::cgu::objects::{self, Names, UPGRADE, UPGRADE_NAMESPACE};
 
 use super::observe::{BINDING, MANAGED_CLUSTER, PLACEMENT, resource};
-use super::{Observation, Upgrades};
+use super::{Observation, Upgrades, views};
 use crate::runtime::hub::as_controller;
 use crate::runtime::{ReconcileError, System, WriteError};
 
@@ -23,7 +23,8 @@ pub(super) async fn carry_out(
     observation: &Observation<'_>,
     acts: &[Act],
 ) -> Result<(), ReconcileError> {
-    let is_of_cluster = |act: &&Act| matches!(act, Act::Change(..) | Act::Forget(..));
+    let is_of_cluster =
+        |act: &&Act| matches!(act, Act::Change(..) | Act::Forget(..) | Act::View(_) | Act::Approve(_) | Act::Pull(_));
     let of_clusters = acts.iter().filter(is_of_cluster).map(Ok::<_, ReconcileError>);
     for act in acts.iter().filter(|act| !is_of_cluster(act)) {
         match act {
@@ -31,26 +32,30 @@ pub(super) async fn carry_out(
             Act::Enforce(policy, clusters) => enforce(upgrades, observation, policy, clusters).await?,
             Act::Release => release(upgrades, observation).await?,
             Act::DeleteObjects => delete_objects(upgrades, observation).await?,
-            Act::Change(..) | Act::Forget(..) => {}
+            _ => {}
         }
     }
     stream::iter(of_clusters)
         .try_for_each_concurrent(CONCURRENT, async |act| match act {
             Act::Change(cluster, actions) => change(upgrades, observation, cluster, actions).await,
+            Act::View(request) => views::request(upgrades, observation, request).await,
+            Act::Approve(approval) => views::act(upgrades, objects::approval(observation.upgrade, approval)).await,
+            Act::Pull(pull) => views::pull(upgrades, observation, pull).await,
+            Act::Forget(cluster, has_actions) => views::forget(upgrades, observation, cluster, *has_actions).await,
             _ => Ok(()),
         })
         .await
 }
 
-fn api(upgrades: &Upgrades, kind: [&str; 4], namespace: &str) -> Api<DynamicObject> {
+pub(super) fn api(upgrades: &Upgrades, kind: [&str; 4], namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(upgrades.hub().client.clone(), namespace, &resource(kind))
 }
 
-fn failed(what: String) -> impl FnOnce(kube::Error) -> ReconcileError {
+pub(super) fn failed(what: String) -> impl FnOnce(kube::Error) -> ReconcileError {
     move |error| ReconcileError::ControlPlane(what, Box::new(error))
 }
 
-fn lead(upgrades: &Upgrades) -> Result<(), ReconcileError> {
+pub(super) fn lead(upgrades: &Upgrades) -> Result<(), ReconcileError> {
     upgrades.hub().lead().map_err(|error: WriteError| ReconcileError::Write("governance".to_owned(), error))
 }
 
@@ -71,10 +76,8 @@ async fn prepare(upgrades: &Upgrades, observation: &Observation<'_>, policy: &Re
 async fn create(upgrades: &Upgrades, kind: [&str; 4], names: &Names, object: Value) -> Result<(), ReconcileError> {
     lead(upgrades)?;
     let what = || format!("{} {}/{}", kind[2], names.namespace, names.actual);
-    let object: DynamicObject =
-        serde_json::from_value(object).map_err(|error| failed(what())(kube::Error::SerdeError(error)))?;
-    let params = PostParams { field_manager: as_controller().field_manager, ..PostParams::default() };
-    match api(upgrades, kind, &names.namespace).create(&params, &object).await {
+    let object = views::object(object).map_err(failed(what()))?;
+    match api(upgrades, kind, &names.namespace).create(&views::created(), &object).await {
         Ok(written) => {
             if kind == PLACEMENT {
                 upgrades.governed.placed(&written);
@@ -135,7 +138,6 @@ fn placements(upgrade: &ClusterGroupUpgrade) -> Vec<Names> {
 }
 
 async fn delete_objects(upgrades: &Upgrades, observation: &Observation<'_>) -> Result<(), ReconcileError> {
-    lead(upgrades)?;
     let upgrade = observation.upgrade;
     let labels =
         format!("{UPGRADE}={},{UPGRADE_NAMESPACE}={}", upgrade.name_any(), upgrade.namespace().unwrap_or_default());
@@ -144,9 +146,7 @@ async fn delete_objects(upgrades: &Upgrades, observation: &Observation<'_>) -> R
     namespaces.dedup();
     for namespace in namespaces {
         for kind in [PLACEMENT, BINDING] {
-            let (api, all) = (api(upgrades, kind, &namespace), ListParams::default().labels(&labels));
-            let deleted = api.delete_collection(&DeleteParams::default(), &all).await;
-            deleted.map(drop).map_err(failed(format!("{} of namespace {namespace}", kind[3])))?;
+            views::delete_all(upgrades, kind, &namespace, &labels).await?;
         }
     }
     Ok(())

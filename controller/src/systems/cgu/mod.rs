@@ -4,28 +4,37 @@
 //! are kept as one small entry each.
 
 mod act;
+mod graph;
 mod observe;
 mod sleepers;
 mod talm;
+mod views;
+mod watches;
+mod ztp;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use serde_json::json;
 use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference, status_patch};
+use shared::cgu::blockers::cycle;
 use shared::cgu::conditions::PROGRESSING;
-use shared::cgu::decide::{FINALIZER, Facts, Plan, decide};
+use shared::cgu::decide::{FINALIZER, Facts, Plan, Precaching, decide};
+use shared::cgu::version::Release;
 use shared::rollout::timeline;
 use tracing::info;
 
+pub use self::graph::Graphs;
 use self::observe::Snapshot;
 pub use self::observe::{Governed, trim};
 pub use self::sleepers::Sleepers;
 use self::talm::Talm;
+use self::views::Recent;
 use crate::metrics::Noticed;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Settings, System, Target, clock};
@@ -44,21 +53,32 @@ pub struct Upgrades {
     handle: Handle<ClusterGroupUpgrade>,
     governed: Arc<Governed>,
     sleepers: Arc<Sleepers>,
-    /// A cluster that has run for less than this counts as asleep.
-    settle: Duration,
+    settings: Arc<CguSettings>,
     talm: Talm,
 }
 
+/// What the administrator has set.
+pub struct CguSettings {
+    /// A cluster that has run for less than this counts as asleep.
+    pub settle: Duration,
+    /// Namespace of TALM's Lease.
+    pub talm_namespace: String,
+    /// The image that pulls images; none: that is not served.
+    pub precache_image: Option<String>,
+    /// Where the images of releases are looked up.
+    pub graphs: Graphs,
+}
+
 impl Upgrades {
-    /// Works on the upgrades of this watch, unless TALM does: its Lease is in this namespace.
+    /// Works on the upgrades of this watch, unless TALM does.
     pub fn new(
         handle: Handle<ClusterGroupUpgrade>,
         governed: Arc<Governed>,
         sleepers: Arc<Sleepers>,
-        settle: Duration,
-        talm_namespace: String,
+        settings: Arc<CguSettings>,
     ) -> Self {
-        Self { handle, governed, sleepers, settle, talm: Talm::new(talm_namespace) }
+        let talm = Talm::new(settings.talm_namespace.clone());
+        Self { handle, governed, sleepers, settings, talm }
     }
 }
 
@@ -67,6 +87,7 @@ impl Upgrades {
 pub struct TargetState {
     /// Why it was left alone, as an Event has said.
     left_alone: Option<&'static str>,
+    recent: Recent,
 }
 
 /// The facts of one reconcile.
@@ -74,10 +95,13 @@ pub struct Observation<'a> {
     upgrade: &'a ClusterGroupUpgrade,
     known: Snapshot,
     blockers: BTreeMap<Reference, ClusterGroupUpgradeStatus>,
+    cycle: Vec<Reference>,
     asleep: BTreeSet<String>,
     /// When the next cluster has run for long enough.
     settled: Option<Timestamp>,
     unplaced: Option<String>,
+    releases: BTreeMap<Release, Result<String, String>>,
+    available: BTreeSet<String>,
     now: Timestamp,
 }
 
@@ -122,30 +146,48 @@ impl System for Upgrades {
         }
         target.state.left_alone = None;
         let Some(known) = self.governed.snapshot() else { return Ok(Observed::Rest(Some(UNLISTED))) };
-        let status = |blocker: &Reference| {
-            let found = self.handle.newest((blocker.namespace.clone(), blocker.name.clone()))?;
-            let found = found.0.as_ref().ok()?;
-            Some((blocker.clone(), found.status.clone().unwrap_or_default()))
-        };
-        let blockers = upgrade.spec.blocking_crs.iter().filter_map(status).collect();
         let (unplaced, now) = (known.unplaced(upgrade), clock::now());
-        let Some((asleep, settled)) = self.sleepers.asleep(now, self.settle) else {
+        let Some((asleep, settled)) = self.sleepers.asleep(now, self.settings.settle) else {
             return Ok(Observed::Rest(Some(UNLISTED)));
         };
-        Ok(Observed::Facts(Observation { upgrade, known, blockers, asleep, settled, unplaced, now }))
+        let pulls = upgrade.spec.pre_caching;
+        let releases = if pulls { self.settings.graphs.known() } else { BTreeMap::new() };
+        let available = if pulls { self.governed.available() } else { BTreeSet::new() };
+        let (blockers, cycle) = self.blockers(upgrade);
+        Ok(Observed::Facts(Observation {
+            upgrade,
+            known,
+            blockers,
+            cycle,
+            asleep,
+            settled,
+            unplaced,
+            releases,
+            available,
+            now,
+        }))
     }
 
     fn decide(&self, observation: &Observation<'_>) -> Plan {
-        let Observation { upgrade, known, blockers, asleep, unplaced, now, .. } = observation;
+        let Observation { upgrade, known, blockers, cycle, asleep, unplaced, .. } = observation;
         decide(&Facts {
-            now: *now,
+            now: observation.now,
             upgrade,
             clusters: &known.clusters,
             roots: &known.roots,
             children: &known.children,
             blockers,
+            cycle,
             unplaced: unplaced.as_deref(),
             asleep,
+            views: &known.views,
+            precaching: Precaching {
+                image: self.settings.precache_image.as_deref(),
+                configs: &known.configs,
+                overrides: &known.overrides,
+                releases: &observation.releases,
+                available: &observation.available,
+            },
         })
     }
 
@@ -153,9 +195,16 @@ impl System for Upgrades {
         &self,
         observation: &mut Self::Facts<'_>,
         plan: &mut Plan,
-        _: &mut Target<Self>,
+        target: &mut Target<Self>,
     ) -> Result<Acted, ReconcileError> {
+        if let Some(release) = plan.lookup.take() {
+            self.settings.graphs.look_up(&release).await;
+            observation.releases = self.settings.graphs.known();
+            *plan = self.decide(observation);
+        }
+        plan.acts.retain(|act| !target.state.recent.repeats(act));
         act::carry_out(self, observation, &plan.acts).await?;
+        target.state.recent.extend(&plan.acts);
         Ok(Acted::Nothing)
     }
 
@@ -204,11 +253,32 @@ impl System for Upgrades {
                 observe::trigger(&self.handle, |_| true);
             }
         };
-        tokio::join!(self.governed.follow(&self.handle), self.talm.follow(self.hub()), taken_over, woken);
+        let first = async { tokio::join!(ztp::follow(self), ztp::follow_image_based(self)) };
+        tokio::join!(self.governed.follow(&self.handle), self.talm.follow(self.hub()), taken_over, woken, first);
     }
 }
 
 impl Upgrades {
+    /// The status of the upgrades that block this one, and the way over them back to it.
+    fn blockers(
+        &self,
+        upgrade: &ClusterGroupUpgrade,
+    ) -> (BTreeMap<Reference, ClusterGroupUpgradeStatus>, Vec<Reference>) {
+        let newest = |blocker: &Reference| self.handle.newest((blocker.namespace.clone(), blocker.name.clone()));
+        let status = |blocker: &Reference| {
+            let found = newest(blocker)?;
+            let found = found.0.as_ref().ok()?;
+            Some((blocker.clone(), found.status.clone().unwrap_or_default()))
+        };
+        let of = |blocker: &Reference| {
+            let found = newest(blocker).and_then(|found| Some(found.0.as_ref().ok()?.spec.blocking_crs.clone()));
+            found.unwrap_or_default()
+        };
+        let (namespace, name) = key_of(upgrade);
+        let all = upgrade.spec.blocking_crs.iter().filter_map(status).collect();
+        (all, cycle(&Reference { name, namespace }, of))
+    }
+
     async fn publish(&self, upgrade: &ClusterGroupUpgrade, event: &shared::cgu::events::Event) {
         let found = event.render(&upgrade.name_any());
         let kind = if found.warns { EventType::Warning } else { EventType::Normal };
@@ -223,11 +293,22 @@ impl Upgrades {
         note: &str,
         annotations: BTreeMap<String, String>,
     ) {
-        let name = full_name(upgrade);
-        info!(upgrade = name, reason = what.1, "{note}");
-        self.hub().metrics.notices.get_or_create(&Noticed { system: Self::NAME, reason: what.1 }).inc();
         let target = kube::Resource::object_ref(upgrade, &());
-        self.hub().events.publish_annotated(&target, &name, kind, what, note, annotations).await;
+        self.publish_for(&target, &full_name(upgrade), kind, what, note, annotations).await;
+    }
+
+    async fn publish_for(
+        &self,
+        target: &ObjectReference,
+        name: &str,
+        kind: EventType,
+        what: (&'static str, &'static str),
+        note: &str,
+        annotations: BTreeMap<String, String>,
+    ) {
+        info!(object = name, reason = what.1, "{note}");
+        self.hub().metrics.notices.get_or_create(&Noticed { system: Self::NAME, reason: what.1 }).inc();
+        self.hub().events.publish_annotated(target, name, kind, what, note, annotations).await;
     }
 
     /// Says once why nothing is done with an upgrade.

@@ -22,6 +22,9 @@ const GONE: Duration = Duration::from_mins(1);
 /// Until it is known whether there is a Lease, nothing is written.
 const UNKNOWN: Duration = Duration::from_secs(1);
 
+/// How often the metric is set.
+const SHOWN_EVERY: Duration = Duration::from_secs(5);
+
 /// What is known of TALM's Lease. Its times are TALM's clock: only changes count.
 pub(super) struct Talm {
     namespace: String,
@@ -55,11 +58,27 @@ impl Talm {
         }
     }
 
+    /// Waits until TALM does not run.
+    pub(super) async fn rested(&self) {
+        while let Some((left, _)) = self.rests_for() {
+            // It may give up its Lease before.
+            tokio::time::sleep(left.min(UNKNOWN)).await;
+        }
+    }
+
     /// Watches the Lease until it is dropped.
     pub(super) async fn follow(&self, hub: &Hub) {
         let api: Api<Lease> = Api::namespaced(hub.watches.clone(), &self.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
-        index::follow(api, config, WatchBackoff::of_hub(), renewal, |change| self.take(change)).await;
+        let watch = index::follow(api, config, WatchBackoff::of_hub(), renewal, |change| self.take(change));
+        let show = async {
+            loop {
+                let is_active = self.rests_for().is_some_and(|(_, is_active)| is_active);
+                hub.metrics.upgrades.talm_active.set(i64::from(is_active));
+                tokio::time::sleep(SHOWN_EVERY).await;
+            }
+        };
+        tokio::join!(watch, show);
     }
 
     fn take(&self, change: Change<Option<String>>) {

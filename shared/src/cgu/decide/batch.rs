@@ -1,5 +1,7 @@
 //! Rows 18 to 23: the current batch.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::api::{ClusterProgress, ClusterState, PolicyStatus, Reference, TIMED_OUT};
@@ -7,6 +9,7 @@ use super::super::conditions::PROGRESSING;
 use super::super::events::Event;
 use super::super::plan::batch_limit;
 use super::super::policy::Compliance;
+use super::super::subscription::{approve, of_content};
 use super::{Act, Facts, Plan, time};
 
 /// Message of an upgrade under way.
@@ -15,6 +18,9 @@ pub(super) const IN_PROGRESS: &str = "Remediating non-compliant policies";
 const TOO_LONG: &str = "Policy remediation took too long";
 /// Message of an upgrade that has succeeded.
 pub(super) const COMPLIANT: &str = "All clusters are compliant with all the managed policies";
+
+/// An action that has not approved its `InstallPlan` by then is created again.
+pub const APPROVE_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
 const NOT_STARTED: &str = "NotStarted";
 const UNDER_WAY: &str = "InProgress";
@@ -53,7 +59,7 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
             plan.end(now, ("Completed", "Completed"), "True", (COMPLIANT, COMPLIANT));
             return plan;
         }
-        enforce(&mut plan, &policies);
+        enforce(facts, &mut plan, &policies);
     } else if is_complete(&plan) {
         // Row 20
         plan.acts.push(Act::Release);
@@ -61,7 +67,7 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         return plan;
     } else {
         // Row 21
-        enforce(&mut plan, &policies);
+        enforce(facts, &mut plan, &policies);
         placed(facts, &mut plan);
         // Row 22
         let strategy = &facts.upgrade.spec.remediation_strategy;
@@ -166,18 +172,31 @@ fn soak(facts: &Facts<'_>, policy: &Reference, progress: &mut ClusterProgress) -
     Some(end)
 }
 
-/// Row 21: each cluster under way is in the Placement of its policy.
-fn enforce(plan: &mut Plan, policies: &[Reference]) {
-    let progress = &plan.status.status.current_batch_remediation_progress;
-    let at = |index: usize| -> Vec<String> {
-        let is_at = |one: &ClusterProgress| {
-            one.state == UNDER_WAY && one.policy_index.and_then(|found| usize::try_from(found).ok()) == Some(index)
-        };
-        progress.iter().filter(|(_, one)| is_at(one)).map(|(name, _)| name.clone()).collect()
-    };
-    let found = policies.iter().enumerate().map(|(index, policy)| Act::Enforce(policy.clone(), at(index)));
-    let acts: Vec<Act> = found.filter(|act| !matches!(act, Act::Enforce(_, names) if names.is_empty())).collect();
-    plan.acts.extend(acts);
+/// Row 21: each cluster under way is in the Placement of its policy, and what that installs is approved. On a cluster
+/// that sleeps nothing is: its action would be carried out when it wakes, whenever that is.
+fn enforce(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]) {
+    let mut at: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for (name, one) in &plan.status.status.current_batch_remediation_progress {
+        let index = one.policy_index.and_then(|index| usize::try_from(index).ok());
+        if let Some(index) = index.filter(|_| one.state == UNDER_WAY) {
+            at.entry(index).or_default().push(name.clone());
+        }
+    }
+    let mut approvals = Vec::new();
+    for (policy, names) in at.into_iter().filter_map(|(index, names)| Some((policies.get(index)?, names))) {
+        let status = &mut plan.status;
+        let content = status.managed_policies_content.get(&policy.name).map(|content| of_content(content));
+        for cluster in names.iter().filter(|name| !facts.asleep.contains(*name)) {
+            let names = &mut status.safe_resource_names;
+            let subscriptions = content.iter().flatten();
+            approvals.extend(approve(facts.upgrade, cluster, subscriptions, facts.views, names));
+        }
+        plan.acts.push(Act::Enforce(policy.clone(), names));
+    }
+    if approvals.iter().any(|act| matches!(act, Act::Approve(_))) {
+        plan.wake_at(facts.now.checked_add(APPROVE_AGAIN).unwrap_or(facts.now));
+    }
+    plan.acts.extend(approvals);
 }
 
 /// A Placement that selects nothing for want of a `ManagedClusterSetBinding` is named.

@@ -6,6 +6,7 @@ use super::super::api::{COMPLETE, TIMED_OUT};
 use super::super::conditions::SUCCEEDED;
 use super::super::events::Event;
 use super::batch::{COMPLETED, COMPLIANT};
+use super::precache::abandon;
 use super::{Act, Facts, LATE_COMPLETION, Plan, time};
 
 /// How long after a time-out compliance is watched.
@@ -26,6 +27,7 @@ pub(super) fn deleted(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     }
     if !is_over || !facts.deletes_objects() {
         plan.acts.push(Act::DeleteObjects);
+        abandon(facts, &mut plan);
     }
     plan.finalizer = Some(false);
     plan
@@ -37,6 +39,7 @@ pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let Some(completed) = plan.status.status.completed_at.as_ref().map(|at| at.0) else {
         if facts.deletes_objects() {
             plan.acts.push(Act::DeleteObjects);
+            abandon(facts, &mut plan);
             plan.status.placements.clear();
             plan.status.placement_bindings.clear();
             plan.status.safe_resource_names.clear();

@@ -6,6 +6,7 @@
 
 mod batch;
 mod end;
+mod precache;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,13 @@ use super::api::{COMPLETE, ClusterActions, ClusterGroupUpgrade, ClusterGroupUpgr
 use super::conditions::{self, PROGRESSING, SUCCEEDED};
 use super::events::Event;
 use super::policy::{Child, Compliance, Policy};
+use super::precache::spec::PreCachingConfigSpec;
+use super::precache::workload::Step;
+use super::subscription::Approval;
+use super::version::Release;
+use super::view::{ViewRequest, Views};
+
+pub use self::batch::APPROVE_AGAIN;
 
 /// Finalizer of an upgrade.
 pub const FINALIZER: &str = "ran.openshift.io/cleanup-finalizer";
@@ -45,10 +53,31 @@ pub struct Facts<'a> {
     pub children: &'a BTreeMap<String, Vec<Child>>,
     /// Status of the upgrades that block it; of one that does not exist, nothing.
     pub blockers: &'a BTreeMap<Reference, ClusterGroupUpgradeStatus>,
+    /// Upgrades that wait for each other, the upgrade first and last; empty if none does.
+    pub cycle: &'a [Reference],
     /// Why a Placement of it selects nothing.
     pub unplaced: Option<&'a str>,
     /// Clusters that sleep, or have not run for long enough: what they comply with is not known.
     pub asleep: &'a BTreeSet<String>,
+    /// Views of upgrades.
+    pub views: &'a Views,
+    /// What only a pull of images needs.
+    pub precaching: Precaching<'a>,
+}
+
+/// What a pull of images before the start needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Precaching<'a> {
+    /// The image that pulls; none: no pull is served.
+    pub image: Option<&'a str>,
+    /// All `PreCachingConfigs`, by namespace and name.
+    pub configs: &'a BTreeMap<(String, String), PreCachingConfigSpec>,
+    /// Data of the `ConfigMaps` of overrides.
+    pub overrides: &'a BTreeMap<(String, String), BTreeMap<String, String>>,
+    /// Images of releases that were looked up, or why there is none.
+    pub releases: &'a BTreeMap<Release, Result<String, String>>,
+    /// Clusters that are available.
+    pub available: &'a BTreeSet<String>,
 }
 
 /// Everything that is to be done, in this order.
@@ -64,6 +93,8 @@ pub struct Plan {
     pub events: Vec<Event>,
     /// When the next limit expires, if nothing changes before.
     pub next: Option<Timestamp>,
+    /// The release whose image has to be looked up before anything else is decided.
+    pub lookup: Option<Release>,
 }
 
 /// Something that happens to other objects. Each can be done twice.
@@ -77,10 +108,27 @@ pub enum Act {
     Release,
     /// Labels and annotations of a `ManagedCluster`.
     Change(String, ClusterActions),
+    /// A view asks for an object of a cluster.
+    View(ViewRequest),
+    /// An action approves an `InstallPlan`.
+    Approve(Approval),
+    /// A cluster pulls images.
+    Pull(Pull),
     /// The views of a cluster go, and (true) its actions.
     Forget(String, bool),
     /// Placements and bindings go.
     DeleteObjects,
+}
+
+/// A step of a pull of images: writes to the views and actions of a cluster, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pull {
+    /// The cluster.
+    pub cluster: String,
+    /// The writes.
+    pub steps: Vec<Step>,
+    /// The cluster may not have carried them out yet: within [`APPROVE_AGAIN`] they are not repeated.
+    pub repeats: bool,
 }
 
 /// What an upgrade does next.
@@ -147,7 +195,7 @@ impl Plan {
 
     /// Whether a condition does not have this message yet: then an Event says it.
     fn is_news(&self, type_: &str, message: &str) -> bool {
-        self.status.condition(type_).is_none_or(|known| known.message != message)
+        self.status.condition(type_).is_none_or(|known| known.message != conditions::message(message))
     }
 
     /// Both conditions of an end.

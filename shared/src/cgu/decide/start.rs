@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use jiff::SignedDuration;
+
 use super::super::api::{COMPLETE, ClusterGroupUpgradeStatus, PolicyReference, Reference};
+use super::super::blockers::shown;
 use super::super::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
 use super::super::events::{Event, PolicyFailure, not_served_message};
 use super::super::objects::Names;
@@ -11,7 +14,11 @@ use super::super::policy::{Compliance, Policies, PolicyError, find};
 use super::super::select::{SelectError, select};
 use super::super::version::release;
 use super::batch::{COMPLIANT, IN_PROGRESS};
+use super::precache::{Outcome, is_specified, pull, templates};
 use super::{Act, CLUSTER_FILTERING, COMPLETION_MODE, Facts, Plan, time};
+
+/// When the image of a release is looked up again that could not be found.
+const LOOK_UP_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
 pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let (now, spec) = (facts.now, &facts.upgrade.spec);
@@ -41,15 +48,34 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         return refuse(facts, plan, field);
     }
     // Row 7
-    let templates = policies.for_upgrade.iter().filter_map(|policy| facts.roots.get(policy)?.templates.as_ref().ok());
-    if let Err(error) = release(templates.flat_map(|templates| &templates.releases), spec.pre_caching) {
-        plan.condition(now, VALIDATED, "False", "InvalidPlatformImage", &error.to_string());
+    let pulls = spec.pre_caching && !found.plan.is_empty();
+    let image = match platform_image(facts, &mut plan, &policies, pulls) {
+        Ok(image) => image,
+        Err(error) => {
+            plan.condition(now, VALIDATED, "False", "InvalidPlatformImage", &error);
+            return plan;
+        }
+    };
+    if plan.lookup.is_some() {
         return plan;
     }
     // Row 9
     plan.condition(now, VALIDATED, "True", "ValidationCompleted", "Completed validation");
     plan.status.remediation_plan = owned(&found.plan);
     prepare(facts, &mut plan, &policies);
+    // Rows 10 and 11
+    let mut working: BTreeSet<&str> = found.plan.iter().flatten().copied().collect();
+    if let Some(pulling) = facts.precaching.image.filter(|_| pulls) {
+        let clusters: Vec<&str> = working.iter().copied().collect();
+        match pull(facts, &mut plan, &policies, &clusters, (pulling, image)) {
+            Outcome::Open => return plan,
+            Outcome::Done(succeeded) => working = succeeded,
+            Outcome::Failed(message) => {
+                plan.end(now, ("Completed", "Failed"), "False", (&message, &message));
+                return plan;
+            }
+        }
+    }
     // Row 12
     if !spec.enable {
         plan.condition(now, PROGRESSING, "False", "NotEnabled", "Not enabled");
@@ -57,11 +83,13 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     }
     // Row 14
     if let Some((reason, message)) = blocked(facts) {
+        if !facts.cycle.is_empty() && plan.is_news(PROGRESSING, &message) {
+            plan.events.push(Event::Cycle(shown(facts.cycle)));
+        }
         plan.condition(now, PROGRESSING, "False", reason, &message);
         return plan;
     }
     // Row 16
-    let working: BTreeSet<&str> = found.plan.iter().flatten().copied().collect();
     let survivors = survivors(facts, &working);
     if survivors.is_empty() && !working.is_empty() {
         let message =
@@ -89,6 +117,28 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         plan.condition(now, PROGRESSING, "True", "InProgress", IN_PROGRESS);
     }
     plan
+}
+
+/// Row 7: the image of the release that policies ask for, empty without one. Only a pull needs it, and only until it is
+/// known what is pulled: a version is looked up then.
+fn platform_image(facts: &Facts<'_>, plan: &mut Plan, policies: &Policies, pulls: bool) -> Result<String, String> {
+    let needed = pulls && !is_specified(plan);
+    let compliant = if needed { policies.compliant.len() } else { 0 };
+    let all = templates(facts, policies).take(policies.for_upgrade.len() + compliant);
+    let found = release(all.flat_map(|templates| &templates.releases), facts.upgrade.spec.pre_caching);
+    let Some(release) = found.map_err(|error| error.to_string())?.filter(|_| needed) else { return Ok(String::new()) };
+    if !release.image.is_empty() {
+        return Ok(release.image);
+    }
+    match facts.precaching.releases.get(&release) {
+        Some(Ok(image)) => return Ok(image.clone()),
+        Some(Err(error)) => {
+            plan.wake_at(facts.now.checked_add(LOOK_UP_AGAIN).unwrap_or(facts.now));
+            return Err(error.clone());
+        }
+        None => plan.lookup = Some(release),
+    }
+    Ok(String::new())
 }
 
 fn owned(plan: &[Vec<&str>]) -> Vec<Vec<String>> {
@@ -127,7 +177,7 @@ fn not_served(facts: &Facts<'_>, plan: &[Vec<&str>]) -> Option<&'static str> {
     let fields = [
         ("spec.manifestWorkTemplates", !spec.manifest_work_templates.is_empty()),
         ("spec.backup", spec.backup && !plan.is_empty()),
-        ("spec.preCaching", spec.pre_caching && !plan.is_empty()),
+        ("spec.preCaching", spec.pre_caching && !plan.is_empty() && facts.precaching.image.is_none()),
     ];
     fields.into_iter().find(|(_, is_asked)| *is_asked).map(|(field, _)| field)
 }
@@ -193,8 +243,11 @@ fn blocked(facts: &Facts<'_>) -> Option<(&'static str, String)> {
     if !missing.is_empty() {
         return Some(("MissingBlockingCR", format!("Missing blocking CRs: [{}]", missing.join(" "))));
     }
-    let message = || format!("Blocking CRs that are not completed: [{}]", open.join(" "));
-    (!open.is_empty()).then(|| ("IncompleteBlockingCR", message()))
+    let mut message = format!("Blocking CRs that are not completed: [{}]", open.join(" "));
+    if !facts.cycle.is_empty() {
+        message = format!("{message}, which wait for each other: {}", shown(facts.cycle));
+    }
+    (!open.is_empty()).then_some(("IncompleteBlockingCR", message))
 }
 
 /// Row 16: clusters that every blocker has completed, if the upgrade asks for that; else all.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::api::status_patch;
 use super::super::policy::ROOT_POLICY;
+use super::super::view::{Answer, Found, InstallPlan, Job, View};
 use super::*;
 
 /// What an upgrade sees and changes.
@@ -20,10 +21,20 @@ struct Hub {
     children: BTreeMap<String, Vec<Child>>,
     blockers: BTreeMap<Reference, ClusterGroupUpgradeStatus>,
     asleep: BTreeSet<String>,
+    cycle: Vec<Reference>,
     /// Clusters that the Placements of each policy select.
     placements: BTreeMap<Reference, BTreeSet<String>>,
     /// Reason and action, or reason, action and cluster, in order.
     events: Vec<String>,
+    views: Views,
+    approved: Vec<Approval>,
+    image: Option<&'static str>,
+    configs: BTreeMap<(String, String), PreCachingConfigSpec>,
+    overrides: BTreeMap<(String, String), BTreeMap<String, String>>,
+    releases: BTreeMap<Release, Result<String, String>>,
+    available: BTreeSet<String>,
+    /// Actions that were created, with the cluster.
+    actions: Vec<String>,
     is_gone: bool,
 }
 
@@ -63,8 +74,17 @@ impl Hub {
             children: BTreeMap::new(),
             blockers: BTreeMap::new(),
             asleep: BTreeSet::new(),
+            cycle: Vec::new(),
             placements: BTreeMap::new(),
             events: Vec::new(),
+            views: BTreeMap::new(),
+            approved: Vec::new(),
+            image: None,
+            configs: BTreeMap::new(),
+            overrides: BTreeMap::new(),
+            releases: BTreeMap::new(),
+            available: BTreeSet::new(),
+            actions: Vec::new(),
             is_gone: false,
         };
         for (name, open, done) in matrix {
@@ -76,7 +96,7 @@ impl Hub {
                 all.map(|(cluster, one)| (cluster.to_owned(), one)).collect();
             for cluster in compliance.keys() {
                 let labels = BTreeMap::from([(ROOT_POLICY.to_owned(), String::new())]);
-                let child = Child::read(&format!("default.{name}"), &labels, &Value::Null).unwrap();
+                let child = Child::read(&format!("default.{name}"), &labels, &BTreeMap::new(), &Value::Null).unwrap();
                 hub.children.entry(cluster.clone()).or_default().push(child);
             }
             let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": [] } } }]);
@@ -95,8 +115,17 @@ impl Hub {
             roots: &self.roots,
             children: &self.children,
             blockers: &self.blockers,
+            cycle: &self.cycle,
             unplaced: None,
             asleep: &self.asleep,
+            views: &self.views,
+            precaching: Precaching {
+                image: self.image,
+                configs: &self.configs,
+                overrides: &self.overrides,
+                releases: &self.releases,
+                available: &self.available,
+            },
         }
     }
 
@@ -142,7 +171,26 @@ impl Hub {
                 labels.extend(actions.add_cluster_labels.clone());
                 actions.remove_cluster_labels.iter().for_each(|key| drop(labels.remove(key)));
             }
-            Act::Forget(..) => {}
+            Act::Pull(pull) => {
+                for step in &pull.steps {
+                    match step {
+                        Step::DeleteView(name) => {
+                            drop(self.views.remove(&(pull.cluster.clone(), (*name).to_owned())));
+                        }
+                        Step::DeleteAction(_) => {}
+                        Step::Act(name, _) => self.actions.push(format!("{} {name}", pull.cluster)),
+                        Step::View(request) => self.act(&Act::View(request.clone())),
+                    }
+                }
+            }
+            Act::View(request) => {
+                let (key, scope) = ((request.cluster.clone(), request.name.clone()), request.scope.clone());
+                let (created, found) = (self.now, Found::Unknown);
+                let view = View { upgrade: policy("cgu"), created, scope, found, answer: Answer::Nothing };
+                self.views.insert(key, view);
+            }
+            Act::Approve(approval) => self.approved.push(approval.clone()),
+            Act::Forget(cluster, _) => self.views.retain(|(of, _), _| of != cluster),
             Act::DeleteObjects => self.placements.clear(),
         }
     }

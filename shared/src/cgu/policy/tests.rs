@@ -134,7 +134,7 @@ fn a_soak_is_a_whole_number_of_seconds() {
 
 fn child(namespace: &str, name: &str) -> Child {
     let labels = BTreeMap::from([(ROOT_POLICY.to_owned(), format!("{namespace}.{name}"))]);
-    Child::read(&format!("{namespace}.{name}"), &labels, &Value::Null).unwrap()
+    Child::read(&format!("{namespace}.{name}"), &labels, &BTreeMap::new(), &Value::Null).unwrap()
 }
 
 fn reference(name: &str) -> Reference {
@@ -195,10 +195,12 @@ fn a_child_is_a_policy_with_the_label() {
     let labels = BTreeMap::from([(ROOT_POLICY.to_owned(), "value".to_owned())]);
     let hub =
         json!({ "spec": { "policy-templates": [{ "objectDefinition": { "a": ["{{hub fromConfigMap hub}}"] } }] } });
-    let child = Child::read("ns.a.b", &labels, &hub).unwrap();
+    let waves = BTreeMap::from([(DEPLOY_WAVE.to_owned(), "-2".to_owned())]);
+    let child = Child::read("ns.a.b", &labels, &waves, &hub).unwrap();
     assert_eq!((child.root.name.as_str(), child.root.namespace.as_str(), child.is_unresolved), ("a.b", "ns", true));
-    assert_eq!(Child::read("nodot", &labels, &hub), None);
-    assert_eq!(Child::read("ns.a", &BTreeMap::new(), &hub), None);
+    assert_eq!(child.wave, Wave::At(-2));
+    assert_eq!(Child::read("nodot", &labels, &waves, &hub), None);
+    assert_eq!(Child::read("ns.a", &BTreeMap::new(), &waves, &hub), None);
 }
 
 /// Authors of policies write this text.

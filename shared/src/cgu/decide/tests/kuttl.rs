@@ -1,5 +1,6 @@
 //! The cases of section 5.1.
 
+use super::super::super::conditions::VALIDATED;
 use super::*;
 
 const TWO: Matrix<'static> =
@@ -214,4 +215,274 @@ fn soaking() {
     hub.now = hub.plan().next.unwrap();
     hub.settle();
     assert_eq!(hub.condition(SUCCEEDED), "True/Completed");
+}
+
+/// operator-upgrade: views of Subscriptions, then of `InstallPlan`s, then approvals; they go with a cluster that is
+/// complete and with a batch whose time is over.
+#[test]
+fn operator_upgrade() {
+    let mut hub = Hub::new(
+        json!({
+            "clusters": ["spoke1", "spoke2", "spoke5"], "remediationStrategy": { "maxConcurrency": 2 },
+        }),
+        &[("policy5", &["spoke1", "spoke2", "spoke5"], &[])],
+    );
+    let annotations = BTreeMap::from([(super::super::super::objects::NAME_SUFFIX.to_owned(), "kuttl".to_owned())]);
+    hub.upgrade.metadata.annotations = Some(annotations);
+    let subscription = |name: &str| {
+        json!({
+            "complianceType": "musthave", "objectDefinition": {
+                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription",
+                "metadata": { "name": name, "namespace": format!("openshift-{name}") },
+            },
+        })
+    };
+    let templates = json!([subscription("logging"), subscription("ptp")]);
+    let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": templates } } }]);
+    let root = hub.roots.get_mut(&policy("policy5")).unwrap();
+    Arc::make_mut(root).templates =
+        Policy::read(&BTreeMap::new(), &json!({ "spec": { "policy-templates": template } })).templates;
+    hub.settle();
+    let view = "cgu-default-subscription-ptp-kuttl";
+    assert_eq!(hub.status().safe_resource_names["/cgu-default-subscription-ptp"], view);
+    let mut names: Vec<&(String, String)> = hub.views.keys().collect();
+    names.retain(|(_, name)| name == view);
+    assert_eq!(names.iter().map(|(cluster, _)| cluster.as_str()).collect::<Vec<_>>(), ["spoke1", "spoke2"]);
+    let scope = &hub.views[names[0]].scope;
+    assert_eq!(
+        (scope.resource.as_str(), scope.name.as_str(), scope.namespace.as_str()),
+        ("Subscription.operators.coreos.com", "ptp", "openshift-ptp")
+    );
+
+    let pending = |name: &str| Answer::Pending(name.to_owned());
+    let answers = |hub: &mut Hub, cluster: &str, name: &str, answer: Answer| {
+        hub.views.get_mut(&(cluster.to_owned(), name.to_owned())).unwrap().answer = answer;
+    };
+    answers(&mut hub, "spoke1", view, pending("install-aaaa4"));
+    hub.settle();
+    let scope = &hub.views[&("spoke1".to_owned(), "install-aaaa4".to_owned())].scope;
+    assert_eq!((scope.resource.as_str(), scope.namespace.as_str()), ("InstallPlan", "openshift-ptp"));
+    assert_eq!(hub.approved, []);
+    let plan = InstallPlan { resource_version: "1532546".to_owned(), versions: vec!["ptp.v4".to_owned()] };
+    answers(&mut hub, "spoke1", "install-aaaa4", Answer::Unapproved(plan.clone()));
+    assert_eq!(hub.plan().next, hub.now.checked_add(APPROVE_AGAIN).ok(), "until the view shows it");
+    hub.settle();
+    let approval = &hub.approved[0];
+    assert_eq!(
+        (approval.cluster.as_str(), approval.name.as_str(), approval.namespace.as_str(), &approval.plan),
+        ("spoke1", "install-aaaa4", "openshift-ptp", &plan)
+    );
+    // Its action would be carried out whenever it wakes.
+    hub.approved.clear();
+    hub.asleep.insert("spoke1".to_owned());
+    hub.settle();
+    assert_eq!(hub.approved, []);
+    hub.asleep.clear();
+
+    hub.complies("spoke1", "policy5");
+    hub.settle();
+    assert!(hub.views.keys().all(|(cluster, _)| cluster == "spoke2"), "{:?}", hub.views);
+    hub.spec(|spec| spec.remediation_strategy.timeout = 0);
+    hub.later(1);
+    hub.settle();
+    assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.views.len()), ("False/TimedOut", 0));
+}
+
+const PULLED: Matrix<'static> = &[
+    ("policy0", &[], &["spoke6", "spoke2", "spoke1", "spoke5"]),
+    ("policy3", &["spoke6", "spoke2", "spoke1", "spoke5"], &[]),
+];
+
+/// An upgrade of four clusters that pulls the images of its policies first.
+fn pulling(strategy: &Value) -> Hub {
+    let spec = json!({
+        "clusters": ["spoke6", "spoke2", "spoke1", "spoke5"], "enable": false, "preCaching": true,
+        "remediationStrategy": strategy,
+    });
+    let mut hub = Hub::new(spec, PULLED);
+    let object = |kind: &str, spec: Value| json!({ "objectDefinition": { "kind": kind, "metadata": { "name": "a", "namespace": "o" }, "spec": spec } });
+    for (name, object) in [
+        ("policy0", object("CatalogSource", json!({ "image": "index" }))),
+        ("policy3", object("Subscription", json!({ "name": "ptp-operator", "channel": "4.9" }))),
+    ] {
+        let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": [object] } } }]);
+        let root = Arc::make_mut(hub.roots.get_mut(&policy(name)).unwrap());
+        root.templates = Policy::read(&BTreeMap::new(), &json!({ "spec": { "policy-templates": template } })).templates;
+    }
+    hub.image = Some("image");
+    hub.available = hub.clusters.keys().cloned().collect();
+    hub
+}
+
+impl Hub {
+    /// Every view of these clusters has this result.
+    fn answer(&mut self, clusters: &[&str], found: Found, answer: &Answer) {
+        for ((cluster, _), view) in &mut self.views {
+            if clusters.contains(&cluster.as_str()) {
+                (view.found, view.answer) = (found, answer.clone());
+            }
+        }
+    }
+
+    /// Takes all clusters until their Jobs run.
+    fn pull_until_active(&mut self) {
+        let all = ["spoke6", "spoke2", "spoke1", "spoke5"];
+        self.settle();
+        self.answer(&all, Found::No, &Answer::Nothing);
+        self.settle();
+        self.answer(&all, Found::Yes, &Answer::Nothing);
+        self.settle();
+        for ((_, name), view) in &mut self.views {
+            if name == "view-precache-job" {
+                view.found = Found::No;
+            }
+        }
+        self.settle();
+        self.answer(&all, Found::Yes, &Answer::Job(Job::Active));
+        self.settle();
+    }
+
+    fn pulled(&self) -> Vec<String> {
+        let known = self.status().precaching.as_ref().unwrap();
+        known.status.iter().map(|(name, state)| format!("{name} {state}")).collect()
+    }
+}
+
+/// pre-caching-complete, and how an upgrade goes on from there.
+#[test]
+fn pre_caching_complete() {
+    let mut hub = pulling(&json!({ "maxConcurrency": 4 }));
+    hub.pull_until_active();
+    assert_eq!(hub.pulled(), ["spoke1 Active", "spoke2 Active", "spoke5 Active", "spoke6 Active"]);
+    assert_eq!(hub.message("PrecachingSuceeded"), "Precaching in progress for 4 clusters");
+    assert_eq!(hub.condition(PROGRESSING), "", "as with TALM");
+    let spec = hub.status().precaching.clone().unwrap().spec.unwrap();
+    assert_eq!(
+        (spec.operators_indexes, spec.operators_packages_and_channels),
+        (vec!["index".to_owned()], vec!["ptp-operator:4.9".to_owned()])
+    );
+    hub.answer(&["spoke1", "spoke2", "spoke5", "spoke6"], Found::Yes, &Answer::Job(Job::Succeeded));
+    hub.settle();
+    assert_eq!(hub.condition("PrecachingSuceeded"), "True/PrecachingCompleted");
+    assert_eq!((hub.condition(PROGRESSING).as_str(), hub.views.len()), ("False/NotEnabled", 0));
+    for action in ["precache-ns-delete", "precache-crb-delete"] {
+        let expected = 8;
+        assert_eq!(hub.actions.iter().filter(|one| one.ends_with(action)).count(), expected, "before and after");
+    }
+    let types: Vec<&str> = hub.status().conditions.iter().map(|one| one.type_.as_str()).collect();
+    assert_eq!(types, ["ClustersSelected", "Validated", "PrecacheSpecValid", "PrecachingSuceeded", "Progressing"]);
+    hub.spec(|spec| spec.enable = true);
+    hub.settle();
+    assert_eq!(hub.status().remediation_plan, [["spoke6", "spoke2", "spoke1", "spoke5"]]);
+}
+
+/// pre-caching-partial-complete: who has failed is left out, and what is left of its pull goes at the end.
+#[test]
+fn pre_caching_partial_complete() {
+    let mut hub = pulling(&json!({ "maxConcurrency": 4 }));
+    hub.pull_until_active();
+    hub.answer(&["spoke1", "spoke6"], Found::Yes, &Answer::Job(Job::Succeeded));
+    hub.answer(&["spoke2"], Found::Yes, &Answer::Job(Job::DeadlineExceeded));
+    hub.available.remove("spoke5");
+    hub.settle();
+    assert_eq!(hub.pulled(), ["spoke1 Succeeded", "spoke2 PrecacheTimeout", "spoke5 Active", "spoke6 Succeeded"]);
+    assert_eq!(hub.message("PrecachingSuceeded"), "Precaching in progress for 1 clusters");
+    hub.spec(|spec| spec.enable = true);
+    hub.settle();
+    assert_eq!(hub.pulled()[2], "spoke5 UnrecoverableError");
+    assert_eq!(hub.condition("PrecachingSuceeded"), "True/PartiallyDone");
+    assert_eq!(hub.message("PrecachingSuceeded"), "Precaching failed for 2 clusters");
+    assert_eq!(hub.status().remediation_plan, [["spoke6", "spoke1"]]);
+    assert_eq!(hub.labels("spoke2"), [""; 0]);
+    hub.actions.clear();
+    hub.complies("spoke6", "policy3");
+    hub.complies("spoke1", "policy3");
+    hub.settle();
+    assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.records().len()), ("True/Completed", 2));
+    let removals = [
+        "spoke2 precache-ns-delete",
+        "spoke2 precache-crb-delete",
+        "spoke5 precache-ns-delete",
+        "spoke5 precache-crb-delete",
+    ];
+    assert_eq!(hub.actions, removals);
+}
+
+/// Rows 10 and 11: all have failed, or a canary has.
+#[test]
+fn an_upgrade_without_images_fails() {
+    let all = ["spoke1", "spoke2", "spoke5", "spoke6"];
+    let mut hub = pulling(&json!({ "maxConcurrency": 4 }));
+    hub.pull_until_active();
+    hub.answer(&all, Found::Yes, &Answer::Job(Job::DeadlineExceeded));
+    hub.settle();
+    assert_eq!(
+        (hub.condition("PrecachingSuceeded").as_str(), hub.condition(PROGRESSING).as_str()),
+        ("False/Failed", "")
+    );
+    hub.spec(|spec| spec.enable = true);
+    hub.settle();
+    assert_eq!(
+        (hub.condition(SUCCEEDED).as_str(), hub.message(SUCCEEDED)),
+        ("False/Failed", "No clusters available for remediation (Precaching failed)")
+    );
+
+    let mut hub = pulling(&json!({ "maxConcurrency": 4, "canaries": ["spoke2"] }));
+    hub.pull_until_active();
+    hub.answer(&all, Found::Yes, &Answer::Job(Job::Succeeded));
+    hub.answer(&["spoke2"], Found::Yes, &Answer::Job(Job::BackoffLimitExceeded));
+    hub.settle();
+    hub.spec(|spec| spec.enable = true);
+    hub.settle();
+    assert_eq!(
+        (hub.condition(SUCCEEDED).as_str(), hub.message(SUCCEEDED)),
+        ("False/Failed", "Precaching failed on canary cluster spoke2")
+    );
+}
+
+/// pre-caching-missing-sub-policy and -with-configs; a release is looked up once, and only for this.
+#[test]
+fn what_is_pulled_comes_from_policies_settings_and_the_graph() {
+    let mut hub = pulling(&json!({ "maxConcurrency": 4 }));
+    hub.spec(|spec| spec.managed_policies = vec!["policy0".to_owned()]);
+    hub.set("spoke1", "policy0", Compliance::NonCompliant);
+    hub.settle();
+    let incomplete =
+        "Precaching spec is incomplete: inconsistent precaching configuration: olm index provided, but no packages";
+    assert_eq!(hub.message("PrecacheSpecValid"), incomplete);
+    hub.spec(|spec| {
+        spec.managed_policies.push("policy3".to_owned());
+        spec.pre_caching_config_ref = Some(Reference { name: "config".to_owned(), namespace: String::new() });
+    });
+    hub.settle();
+    assert!(hub.message("PrecacheSpecValid").ends_with("PreCachingConfig.ran.openshift.io \"config\" not found"));
+    hub.configs.insert(
+        ("default".to_owned(), "config".to_owned()),
+        PreCachingConfigSpec { additional_images: vec!["more".to_owned()], ..PreCachingConfigSpec::default() },
+    );
+    hub.settle();
+    assert_eq!(hub.status().precaching.clone().unwrap().spec.unwrap().additional_images, ["more"]);
+
+    let mut hub = pulling(&json!({ "maxConcurrency": 4 }));
+    let release = Release {
+        upstream: "https://api.openshift.com/graph".to_owned(),
+        channel: "stable-4.16".to_owned(),
+        version: "4.16.1".to_owned(),
+        image: String::new(),
+    };
+    let root = Arc::make_mut(hub.roots.get_mut(&policy("policy3")).unwrap());
+    root.templates.as_mut().unwrap().releases.push(release.clone());
+    hub.settle();
+    assert_eq!(hub.plan().lookup, Some(release.clone()));
+    hub.releases.insert(release.clone(), Err("no such version".to_owned()));
+    hub.settle();
+    assert_eq!(
+        (hub.condition(VALIDATED).as_str(), hub.message(VALIDATED)),
+        ("False/InvalidPlatformImage", "no such version")
+    );
+    hub.releases.insert(release, Ok("release-image".to_owned()));
+    hub.settle();
+    assert_eq!(hub.status().precaching.clone().unwrap().spec.unwrap().platform_image, "release-image");
+    hub.releases.clear();
+    assert_eq!(hub.plan().lookup, None, "it is known");
 }

@@ -109,6 +109,25 @@ fn a_release_that_is_incomplete_starts_nothing() {
     assert_eq!(hub.events, ["BuildingRemediationPlan"]);
 }
 
+/// Row 14: a cycle is named, in the condition and once in an Event.
+#[test]
+fn upgrades_that_wait_for_each_other_are_named() {
+    let mut spec = three(&json!({ "maxConcurrency": 3 }));
+    spec["blockingCRs"] = json!([{ "name": "a", "namespace": "default" }]);
+    let mut hub = Hub::new(spec, ONE);
+    hub.blockers.insert(policy("a"), ClusterGroupUpgradeStatus::default());
+    hub.cycle = vec![policy("cgu"), policy("a"), policy("cgu")];
+    hub.settle();
+    assert_eq!(hub.condition(PROGRESSING), "False/IncompleteBlockingCR");
+    let message =
+        "Blocking CRs that are not completed: [a], which wait for each other: default/cgu -> default/a -> default/cgu";
+    assert_eq!(hub.message(PROGRESSING), message);
+    assert_eq!(hub.events, ["BuildingRemediationPlan", "RemediationStarted"]);
+    hub.later(60);
+    hub.settle();
+    assert_eq!(hub.events.len(), 2, "once");
+}
+
 /// Row 14: `partial` passes a blocker that has failed, not one under way. Row 16: who is left keeps the order.
 #[test]
 fn a_partial_blocker_lets_its_complete_clusters_through() {

@@ -1,0 +1,207 @@
+//! Views and actions: how an upgrade reads and changes objects on a cluster through Open Cluster Management.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PostParams};
+use serde_json::{Value, json};
+use shared::cgu::decide::{APPROVE_AGAIN, Act, Pull};
+use shared::cgu::objects::{self, UPGRADE, UPGRADE_NAMESPACE};
+use shared::cgu::precache::workload::Step;
+use shared::cgu::view::{View, ViewRequest, Views};
+use tokio::time::Instant;
+
+use super::act::{api, failed, lead};
+use super::{Observation, Upgrades};
+use crate::runtime::hub::{as_controller, key_of};
+use crate::runtime::{Key, ReconcileError};
+
+pub(super) const VIEW: [&str; 4] =
+    ["view.open-cluster-management.io", "v1beta1", "ManagedClusterView", "managedclusterviews"];
+const ACTION: [&str; 4] =
+    ["action.open-cluster-management.io", "v1beta1", "ManagedClusterAction", "managedclusteractions"];
+
+/// What was asked of clusters a moment ago: their views show what came of it only when they are read again.
+#[derive(Default)]
+pub(super) struct Recent(HashMap<(String, String), (String, Instant)>);
+
+impl Recent {
+    /// Whether an act repeats a recent one.
+    pub(super) fn repeats(&self, act: &Act) -> bool {
+        let Some((key, what)) = asked(act) else { return false };
+        let known = self.0.get(&key);
+        known.is_some_and(|(known, at)| *known == what && at.elapsed() < APPROVE_AGAIN.unsigned_abs())
+    }
+
+    /// Keeps what was asked.
+    pub(super) fn extend(&mut self, acts: &[Act]) {
+        self.0.retain(|_, (_, at)| at.elapsed() < APPROVE_AGAIN.unsigned_abs());
+        self.0.extend(acts.iter().filter_map(asked).map(|(key, what)| (key, (what, Instant::now()))));
+    }
+}
+
+/// What an act asks of a cluster: about which object, and what, if it may be asked again.
+fn asked(act: &Act) -> Option<((String, String), String)> {
+    match act {
+        Act::Approve(one) => Some(((one.cluster.clone(), one.name.clone()), one.plan.resource_version.clone())),
+        Act::Pull(pull) if pull.repeats => {
+            let name = |step: &Step| match step {
+                Step::DeleteView(name) | Step::DeleteAction(name) | Step::Act(name, _) => (*name).to_owned(),
+                Step::View(request) => request.name.clone(),
+            };
+            let what: Vec<String> = pull.steps.iter().map(name).collect();
+            Some(((pull.cluster.clone(), String::new()), what.join(" ")))
+        }
+        _ => None,
+    }
+}
+
+/// What a watch, or a write, has brought. Whether that is new.
+pub(super) fn keep(views: &mut Arc<Views>, key: Key, view: Option<View>) -> bool {
+    if views.get(&key) == view.as_ref() {
+        return false;
+    }
+    let views = Arc::make_mut(views);
+    match view {
+        Some(view) => drop(views.insert(key, view)),
+        None => drop(views.remove(&key)),
+    }
+    true
+}
+
+/// Creates a view, or lets it ask for another object.
+pub(super) async fn request(
+    upgrades: &Upgrades,
+    observation: &Observation<'_>,
+    request: &ViewRequest,
+) -> Result<(), ReconcileError> {
+    lead(upgrades)?;
+    let what = || format!("ManagedClusterView {}/{}", request.cluster, request.name);
+    let api = api(upgrades, VIEW, &request.cluster);
+    let key = (request.cluster.clone(), request.name.clone());
+    let written = if observation.known.views.contains_key(&key) {
+        let patch = json!({ "spec": { "scope": request.scope } });
+        api.patch(&request.name, &as_controller(), &Patch::Merge(&patch)).await
+    } else {
+        let object = object(objects::view(observation.upgrade, request)).map_err(failed(what()))?;
+        api.create(&created(), &object).await
+    };
+    match written {
+        Ok(written) => {
+            upgrades.governed.viewed(&written);
+            Ok(())
+        }
+        // TALM has created it, without the labels that are watched.
+        Err(kube::Error::Api(status)) if status.is_already_exists() && request.adopts => {
+            let view = objects::view(observation.upgrade, request);
+            let patch = json!({ "metadata": { "labels": view["metadata"]["labels"] }, "spec": view["spec"] });
+            let adopted = api.patch(&request.name, &as_controller(), &Patch::Merge(&patch)).await;
+            upgrades.governed.viewed(&adopted.map_err(failed(what()))?);
+            Ok(())
+        }
+        // Another client's view has the name. It is not ours to change: the cluster waits until it is gone.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        Err(error) => Err(failed(what())(error)),
+    }
+}
+
+/// Carries out the steps of a pull of images, one after the other.
+pub(super) async fn pull(
+    upgrades: &Upgrades,
+    observation: &Observation<'_>,
+    pull: &Pull,
+) -> Result<(), ReconcileError> {
+    for step in &pull.steps {
+        match step {
+            Step::DeleteView(name) => delete(upgrades, VIEW, &pull.cluster, name).await?,
+            Step::DeleteAction(name) => delete(upgrades, ACTION, &pull.cluster, name).await?,
+            Step::View(view) => request(upgrades, observation, view).await?,
+            Step::Act(name, spec) => {
+                let action = objects::action(observation.upgrade, (&pull.cluster, name), spec);
+                act(upgrades, action).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn delete(upgrades: &Upgrades, kind: [&str; 4], cluster: &str, name: &str) -> Result<(), ReconcileError> {
+    lead(upgrades)?;
+    match api(upgrades, kind, cluster).delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        deleted => drop(deleted.map_err(failed(format!("{} {cluster}/{name}", kind[2])))?),
+    }
+    if kind == VIEW {
+        upgrades.governed.forgot(&(cluster.to_owned(), name.to_owned()));
+    }
+    Ok(())
+}
+
+/// Creates an action. One that is there already has not been carried out.
+pub(super) async fn act(upgrades: &Upgrades, action: Value) -> Result<(), ReconcileError> {
+    lead(upgrades)?;
+    let text = |field: &str| action["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let (cluster, what) = (text("namespace"), format!("ManagedClusterAction {}/{}", text("namespace"), text("name")));
+    let what = || what.clone();
+    let object = object(action).map_err(failed(what()))?;
+    match api(upgrades, ACTION, &cluster).create(&created(), &object).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        created => created.map(drop).map_err(failed(what())),
+    }
+}
+
+/// Deletes the views of a cluster, and its actions: one that is left over would be carried out whenever the cluster
+/// wakes.
+pub(super) async fn forget(
+    upgrades: &Upgrades,
+    observation: &Observation<'_>,
+    cluster: &str,
+    has_actions: bool,
+) -> Result<(), ReconcileError> {
+    let upgrade = observation.upgrade;
+    let own = key_of(upgrade);
+    let all = observation.known.views.range((cluster.to_owned(), String::new())..);
+    let mut views = all.take_while(|((namespace, _), _)| namespace == cluster);
+    let is_own = |view: &View| (&view.upgrade.namespace, &view.upgrade.name) == (&own.0, &own.1);
+    if views.any(|(_, view)| is_own(view)) {
+        let labels = format!("{UPGRADE}={},{UPGRADE_NAMESPACE}={}", own.1, own.0);
+        delete_all(upgrades, VIEW, cluster, &labels).await?;
+    }
+    let acts = upgrade
+        .status
+        .as_ref()
+        .is_some_and(|status| !status.managed_policies_content.is_empty() || status.precaching.is_some());
+    if has_actions && acts {
+        delete_all(upgrades, ACTION, cluster, &format!("{UPGRADE}={}", objects::action_label(upgrade))).await?;
+    }
+    Ok(())
+}
+
+/// Deletes every object of a kind with these labels.
+pub(super) async fn delete_all(
+    upgrades: &Upgrades,
+    kind: [&str; 4],
+    namespace: &str,
+    labels: &str,
+) -> Result<(), ReconcileError> {
+    lead(upgrades)?;
+    let all = ListParams::default().labels(labels);
+    let deleted = api(upgrades, kind, namespace).delete_collection(&DeleteParams::default(), &all).await;
+    deleted.map(drop).map_err(failed(format!("{} of namespace {namespace}", kind[3])))
+}
+
+pub(super) fn object(object: Value) -> Result<DynamicObject, kube::Error> {
+    serde_json::from_value(object).map_err(kube::Error::SerdeError)
+}
+
+pub(super) fn created() -> PostParams {
+    PostParams { field_manager: as_controller().field_manager, ..PostParams::default() }
+}
+
+/// Reads a view of an upgrade.
+pub(super) fn read(object: &DynamicObject) -> Option<View> {
+    let created = object.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |at| at.0);
+    View::read(object.labels(), created, &object.data)
+}

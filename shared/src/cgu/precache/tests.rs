@@ -1,0 +1,151 @@
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::super::api::{PrecachingSpec, Reference};
+use super::super::view::Scope;
+use super::*;
+
+const JOB_STATES: [(Job, State); 3] = [
+    (Job::Succeeded, State::Succeeded),
+    (Job::DeadlineExceeded, State::PrecacheTimeout),
+    (Job::BackoffLimitExceeded, State::UnrecoverableError),
+];
+
+fn view(found: Found, answer: Answer) -> View {
+    View { upgrade: Reference::default(), created: Timestamp::UNIX_EPOCH, scope: Scope::default(), found, answer }
+}
+
+fn views(all: &[(&str, Found, Answer)]) -> Views {
+    all.iter()
+        .map(|(name, found, answer)| (("a".to_owned(), (*name).to_owned()), view(*found, answer.clone())))
+        .collect()
+}
+
+/// What happens next, `STATE: steps`.
+fn after(state: State, all: &[(&str, Found, Answer)], (is_available, is_enabled, second): (bool, bool, i64)) -> String {
+    let spec = PrecachingSpec::default();
+    let workload = Workload { cluster: "a", spec: &spec, image: "image", timeout: 240, clusters: 1 };
+    let cluster = Cluster { name: "a", state, is_available, is_enabled };
+    let found = next(&cluster, &workload, &views(all), Timestamp::from_second(second).unwrap());
+    let steps = found.steps.iter().map(|step| match step {
+        Step::DeleteView(name) | Step::DeleteAction(name) => format!("-{name}"),
+        Step::Act(name, _) => (*name).to_owned(),
+        Step::View(request) => format!("+{}", request.name),
+    });
+    let steps: Vec<String> = steps.map(|step| step.replace("precache-", "")).collect();
+    format!("{}: {}", found.state, steps.join(" ")).trim_end().trim_end_matches(':').to_owned()
+}
+
+const NOTHING: Answer = Answer::Nothing;
+
+fn ready() -> [(&'static str, Found, Answer); 3] {
+    DEPENDENCIES.map(|name| (name, Found::Yes, NOTHING))
+}
+
+/// The table of section 9.5.
+#[test]
+fn a_cluster_goes_from_state_to_state() {
+    let now = |second| (true, true, second);
+    let removed = "-view-spec-configmap -view-service-acct -view-cluster-role-binding -view-namespace";
+    let prepared = format!(
+        "PreparingToStart: {removed} -view-job ns-delete crb-delete -ns-create -spec-cm-create -sa-create -crb-create \
+         -job-create +view-namespace"
+    );
+    assert_eq!(after(State::NotStarted, &[], now(0)), prepared);
+
+    let namespace = |found| [(NAMESPACE_VIEW, found, NOTHING)];
+    for (all, at, expected) in [
+        (&[][..], now(0), "PreparingToStart: +view-namespace"),
+        (&namespace(Found::Unknown), now(29), "PreparingToStart"),
+        (&namespace(Found::Unknown), now(30), "UnrecoverableError"),
+        (&namespace(Found::Unknown), (false, true, 0), "UnrecoverableError"),
+        (&namespace(Found::Unknown), (false, false, 60), "PreparingToStart"),
+        (&namespace(Found::Yes), now(60), "PreparingToStart"),
+        (&namespace(Found::No), now(60), "Starting"),
+        (&namespace(Found::Failed), now(0), "UnrecoverableError"),
+    ] {
+        assert_eq!(after(State::PreparingToStart, all, at), expected, "{all:?} {at:?}");
+    }
+
+    let created = "Starting: ns-create spec-cm-create sa-create crb-create +view-spec-configmap +view-service-acct \
+                   +view-cluster-role-binding";
+    let mut missing = ready();
+    missing[1].1 = Found::No;
+    let mut unknown = ready();
+    unknown[2].1 = Found::Unknown;
+    let with = |found, answer| [&ready()[..], &[(JOB_VIEW, found, answer)]].concat();
+    for (all, expected) in [
+        (vec![], created),
+        (ready()[..2].to_vec(), created),
+        (missing.to_vec(), created),
+        (unknown.to_vec(), "Starting"),
+        (ready().to_vec(), "Starting: +view-job"),
+        (with(Found::No, NOTHING), "Starting: -view-job job-create +view-job"),
+        (with(Found::Unknown, NOTHING), "Starting"),
+        (with(Found::Yes, NOTHING), "UnrecoverableError"),
+        (with(Found::Yes, Answer::Job(Job::Active)), &format!("Active: {removed}")),
+        (with(Found::Yes, Answer::Job(Job::DeadlineExceeded)), &format!("PrecacheTimeout: {removed}")),
+    ] {
+        assert_eq!(after(State::Starting, &all, now(0)), expected, "{all:?}");
+    }
+
+    let job = |answer| [(JOB_VIEW, Found::Yes, answer)];
+    let active = Answer::Job(Job::Active);
+    for (all, at, expected) in [
+        (&job(active.clone())[..], now(60), "Active"),
+        (&job(active.clone()), (false, true, 60), "UnrecoverableError"),
+        (&job(active), (false, false, 60), "Active"),
+        (&[], now(60), "UnrecoverableError"),
+        (&[(JOB_VIEW, Found::No, NOTHING)], now(60), "UnrecoverableError"),
+        (&job(Answer::Job(Job::Succeeded)), now(60), &format!("Succeeded: {removed} -view-job ns-delete crb-delete")),
+        (&job(Answer::Job(Job::BackoffLimitExceeded)), now(60), &format!("UnrecoverableError: {removed}")),
+    ] {
+        assert_eq!(after(State::Active, all, at), expected, "{all:?} {at:?}");
+    }
+}
+
+#[test]
+fn a_job_gets_what_is_pulled_and_sees_the_node() {
+    let spec = PrecachingSpec { additional_images: vec!["\"a\": {{b}}".to_owned()], ..PrecachingSpec::default() };
+    let workload = Workload { cluster: "a", spec: &spec, image: "image", timeout: 240, clusters: 100 };
+    let all = |steps: Vec<Step>| -> Vec<Value> {
+        steps.into_iter().filter_map(|step| if let Step::Act(_, spec) = step { Some(spec) } else { None }).collect()
+    };
+    let map = &all(workload.dependencies())[1]["kube"]["template"];
+    assert_eq!(map["data"]["additionalImages"], "\"a\": {{b}}");
+    let job = &all(workload.start())[0]["kube"]["template"]["spec"];
+    assert_eq!((&job["activeDeadlineSeconds"], &job["backoffLimit"]), (&14_400.into(), &0.into()));
+    let pod = &job["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(container["image"], "image");
+    assert_eq!(pod["volumes"].as_array().unwrap().len(), container["volumeMounts"].as_array().unwrap().len());
+    let Step::View(request) = workload.view(JOB_VIEW) else { panic!() };
+    assert_eq!(request.scope.update_interval_seconds, Some(300), "6 s for each cluster, 300 at most");
+}
+
+proptest! {
+    /// Whatever a cluster answers, a final state stays, and an enabled upgrade gets one in the end.
+    #[test]
+    fn an_enabled_pull_ends(answers in proptest::collection::vec((0..4_usize, 0..5_usize), 0..12), is_available: bool) {
+        let spec = PrecachingSpec::default();
+        let workload = Workload { cluster: "a", spec: &spec, image: "image", timeout: 240, clusters: 1 };
+        let mut state = State::NotStarted;
+        let step = |state, found, job: usize, available| {
+            let answer = JOB_STATES.get(job).map_or(NOTHING, |(job, _)| Answer::Job(*job));
+            let names = DEPENDENCIES.into_iter().chain([NAMESPACE_VIEW, JOB_VIEW]);
+            let all: Vec<_> = names.map(|name| (name, found, answer.clone())).collect();
+            let cluster = Cluster { name: "a", state, is_available: available, is_enabled: true };
+            next(&cluster, &workload, &views(&all), Timestamp::from_second(1_000).unwrap()).state
+        };
+        for (found, job) in answers {
+            let found = [Found::Unknown, Found::Yes, Found::No, Found::Failed][found];
+            let before = state;
+            state = step(state, found, job, is_available);
+            prop_assert!(!before.is_final() || state == before);
+        }
+        for _ in 0..4 {
+            state = step(state, Found::Unknown, 4, false);
+        }
+        prop_assert!(state.is_final());
+    }
+}

@@ -1,0 +1,252 @@
+//! What is created on a cluster to pull images, as TALM creates it: names, payloads and the views that follow them.
+
+use serde_json::{Value, json};
+
+use super::super::api::PrecachingSpec;
+use super::super::view::{JOB, Scope, ViewRequest};
+
+/// View of the namespace.
+pub const NAMESPACE_VIEW: &str = "view-precache-namespace";
+/// View of the Job.
+pub const JOB_VIEW: &str = "view-precache-job";
+/// Views of what the Job needs.
+pub const DEPENDENCIES: [&str; 3] =
+    ["view-precache-spec-configmap", "view-precache-service-acct", "view-precache-cluster-role-binding"];
+/// Actions that create something.
+const CREATIONS: [&str; 5] = [
+    "precache-ns-create",
+    "precache-spec-cm-create",
+    "precache-sa-create",
+    "precache-crb-create",
+    "precache-job-create",
+];
+/// Actions that remove everything again.
+const REMOVALS: [&str; 2] = ["precache-ns-delete", "precache-crb-delete"];
+
+const NAMESPACE: &str = "openshift-talo-pre-cache";
+const ACCOUNT: &str = "pre-cache-agent";
+const BINDING: &str = "pre-cache-crb";
+const SPEC: &str = "pre-cache-spec";
+
+/// Directories and files of the node that the Job sees: path, and whether it is read-only.
+const HOST: [(&str, bool); 16] = [
+    ("/etc/containers", true),
+    ("/etc/pki/ca-trust", true),
+    ("/etc/resolv.conf", true),
+    ("/lib64", true),
+    ("/proc", true),
+    ("/run", false),
+    ("/tmp", false),
+    ("/usr/bin", true),
+    ("/usr/lib", true),
+    ("/usr/lib64", true),
+    ("/usr/libexec", true),
+    ("/usr/share/containers", true),
+    ("/var/lib/cni", true),
+    ("/var/lib/containers", false),
+    ("/var/lib/kubelet", true),
+    ("/var/tmp", false),
+];
+
+/// A write to the views and actions of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A view goes.
+    DeleteView(&'static str),
+    /// An action goes.
+    DeleteAction(&'static str),
+    /// An action of this name and spec.
+    Act(&'static str, Value),
+    /// A view.
+    View(ViewRequest),
+}
+
+/// The pull of an upgrade on a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload<'a> {
+    /// The cluster.
+    pub cluster: &'a str,
+    /// What is pulled.
+    pub spec: &'a PrecachingSpec,
+    /// The image that pulls.
+    pub image: &'a str,
+    /// Minutes that the Job may take.
+    pub timeout: i64,
+    /// Clusters that pull, which share the hub: their views are read the less often.
+    pub clusters: usize,
+}
+
+impl Workload<'_> {
+    /// Removes what an earlier pull has left.
+    pub(super) fn prepare(&self) -> Vec<Step> {
+        let mut steps = self.clean();
+        steps.extend(CREATIONS.map(Step::DeleteAction));
+        steps.push(self.view(NAMESPACE_VIEW));
+        steps
+    }
+
+    /// Removes everything.
+    pub fn clean(&self) -> Vec<Step> {
+        let views = DEPENDENCIES.into_iter().chain([NAMESPACE_VIEW, JOB_VIEW]).map(Step::DeleteView);
+        views.chain(REMOVALS.map(|name| self.act(name))).collect()
+    }
+
+    /// Removes everything of a pull that has not succeeded.
+    pub fn abandon(&self) -> Vec<Step> {
+        CREATIONS.into_iter().map(Step::DeleteAction).chain(self.clean()).collect()
+    }
+
+    /// Creates what the Job needs.
+    pub(super) fn dependencies(&self) -> Vec<Step> {
+        let acts = CREATIONS.into_iter().filter(|name| *name != "precache-job-create").map(|name| self.act(name));
+        acts.chain(DEPENDENCIES.map(|name| self.view(name))).collect()
+    }
+
+    /// Creates the Job, and a view of it that is read at once.
+    pub(super) fn start(&self) -> Vec<Step> {
+        vec![Step::DeleteView(JOB_VIEW), self.act("precache-job-create"), self.view(JOB_VIEW)]
+    }
+
+    /// Removes the views of what the Job needs.
+    pub(super) fn forget_dependencies() -> Vec<Step> {
+        DEPENDENCIES.into_iter().chain([NAMESPACE_VIEW]).map(Step::DeleteView).collect()
+    }
+
+    pub(super) fn view(&self, name: &'static str) -> Step {
+        let (resource, object, namespace) = match name {
+            "view-precache-spec-configmap" => ("configmap", SPEC, NAMESPACE),
+            "view-precache-service-acct" => ("serviceaccounts", ACCOUNT, NAMESPACE),
+            "view-precache-cluster-role-binding" => ("clusterrolebinding", BINDING, ""),
+            JOB_VIEW => (JOB, "pre-cache", NAMESPACE),
+            _ => ("namespaces", NAMESPACE, ""),
+        };
+        let seconds = u64::try_from(self.clusters).unwrap_or(u64::MAX).saturating_mul(6).clamp(30, 300);
+        Step::View(ViewRequest {
+            cluster: self.cluster.to_owned(),
+            name: name.to_owned(),
+            desired: name.to_owned(),
+            scope: Scope {
+                resource: resource.to_owned(),
+                name: object.to_owned(),
+                namespace: namespace.to_owned(),
+                update_interval_seconds: Some(seconds),
+            },
+            adopts: true,
+        })
+    }
+
+    fn act(&self, name: &'static str) -> Step {
+        let create = |resource: &str, template: Value| json!({ "actionType": "Create", "kube": { "resource": resource, "template": template } });
+        let delete = |resource: &str, object: &str| json!({ "actionType": "Delete", "kube": { "resource": resource, "name": object } });
+        let spec = match name {
+            "precache-ns-delete" => delete("namespace", NAMESPACE),
+            "precache-crb-delete" => delete("clusterrolebinding", BINDING),
+            "precache-sa-create" => create("serviceaccount", object("v1", "ServiceAccount", ACCOUNT)),
+            "precache-spec-cm-create" => {
+                let mut map = object("v1", "ConfigMap", SPEC);
+                map["data"] = json!({
+                    "operators.indexes": self.spec.operators_indexes.join("\n"),
+                    "operators.packagesAndChannels": self.spec.operators_packages_and_channels.join("\n"),
+                    "excludePrecachePatterns": self.spec.exclude_precache_patterns.join("\n"),
+                    "additionalImages": self.spec.additional_images.join("\n"),
+                    "platform.image": self.spec.platform_image,
+                    "spaceRequired": self.spec.space_required,
+                });
+                create("configmap", map)
+            }
+            "precache-crb-create" => create(
+                "clusterrolebinding",
+                json!({
+                    "apiVersion": "rbac.authorization.k8s.io/v1",
+                    "kind": "ClusterRoleBinding",
+                    "metadata": { "name": BINDING },
+                    "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+                    "subjects": [{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE }],
+                }),
+            ),
+            "precache-job-create" => {
+                let mut spec = create("job", self.job());
+                spec["kube"]["namespace"] = json!(NAMESPACE);
+                spec
+            }
+            _ => create(
+                "namespace",
+                json!({
+                    "apiVersion": "v1",
+                    "kind": "Namespace",
+                    "metadata": {
+                        "name": NAMESPACE,
+                        "labels": { "pod-security.kubernetes.io/enforce": "privileged" },
+                        "annotations": { "workload.openshift.io/allowed": "management" },
+                    },
+                }),
+            ),
+        };
+        Step::Act(name, spec)
+    }
+
+    fn job(&self) -> Value {
+        let management =
+            json!({ "target.workload.openshift.io/management": r#"{"effect":"PreferredDuringScheduling"}"# });
+        let name = |path: &str| format!("host{}", path.replace(['/', '.'], "-"));
+        let mut mounts = vec![
+            json!({ "name": "config-volume", "mountPath": "/etc/config", "readOnly": true }),
+            json!({ "name": "host", "mountPath": "/host" }),
+            json!({ "name": "sys-fs-cgroup", "mountPath": "/host/sys/fs/cgroup", "readOnly": true }),
+        ];
+        let mut volumes = vec![
+            json!({ "name": "config-volume", "configMap": { "name": SPEC, "defaultMode": 420 } }),
+            json!({ "name": "host", "emptyDir": {} }),
+            json!({ "name": "sys-fs-cgroup", "hostPath": { "path": "/sys/fs/cgroup", "type": "Directory" } }),
+        ];
+        for (path, read_only) in HOST {
+            let type_ = if path == "/etc/resolv.conf" { "File" } else { "Directory" };
+            let mut mount = json!({ "name": name(path), "mountPath": format!("/host{path}") });
+            if read_only {
+                mount["readOnly"] = json!(true);
+            }
+            mounts.push(mount);
+            volumes.push(json!({ "name": name(path), "hostPath": { "path": path, "type": type_ } }));
+        }
+        let container = json!({
+            "name": "pre-cache-container",
+            "image": self.image,
+            "command": ["/bin/bash", "-c"],
+            "args": ["/opt/precache/precache.sh"],
+            "env": [
+                { "name": "config_volume_path", "value": "/tmp/precache/config" },
+                { "name": "NODE_NAME", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
+            ],
+            "resources": {},
+            "securityContext": { "privileged": true, "runAsUser": 0 },
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File",
+            "volumeMounts": mounts,
+        });
+        let mut job = object("batch/v1", "Job", "pre-cache");
+        job["metadata"]["annotations"] = management.clone();
+        job["spec"] = json!({
+            "activeDeadlineSeconds": self.timeout.saturating_mul(60),
+            "backoffLimit": 0,
+            "template": {
+                "metadata": { "name": "pre-cache", "annotations": management },
+                "spec": {
+                    "containers": [container],
+                    "dnsPolicy": "ClusterFirst",
+                    "restartPolicy": "Never",
+                    "schedulerName": "default-scheduler",
+                    "securityContext": {},
+                    "serviceAccountName": ACCOUNT,
+                    "priorityClassName": "system-cluster-critical",
+                    "volumes": volumes,
+                },
+            },
+        });
+        job
+    }
+}
+
+/// An object in the namespace.
+fn object(version: &str, kind: &str, name: &str) -> Value {
+    json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "namespace": NAMESPACE } })
+}

@@ -1,0 +1,104 @@
+//! Subscriptions in a policy: while the policy is enforced, the `InstallPlan`s that wait for approval are approved
+//! (section 9.4).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::api::{ClusterGroupUpgrade, Reference};
+use super::decide::Act;
+use super::objects::view_name;
+use super::view::{Answer, INSTALL_PLAN, InstallPlan, Scope, ViewRequest, Views};
+
+/// A Subscription in a policy, as `managedPoliciesContent` has it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Subscription {
+    /// `Subscription`.
+    pub kind: String,
+    /// Its name on the cluster.
+    pub name: String,
+    /// Group and version.
+    pub api_version: String,
+    /// Its namespace on the cluster.
+    pub namespace: String,
+}
+
+/// Subscriptions of a policy by `managedPoliciesContent`. TALM may have written it; what cannot be read is none.
+pub fn of_content(content: &str) -> Vec<Subscription> {
+    serde_json::from_str(content).unwrap_or_default()
+}
+
+/// An approval, as an action carries it out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approval {
+    /// The cluster.
+    pub cluster: String,
+    /// Name of the `InstallPlan`.
+    pub name: String,
+    /// Its namespace on the cluster.
+    pub namespace: String,
+    /// The plan.
+    pub plan: InstallPlan,
+}
+
+/// What the Subscriptions of the policy that a cluster is at call for. Names of the views of
+/// Subscriptions are added to `names`, which is `status.safeResourceNames`.
+pub fn approve<'a>(
+    upgrade: &ClusterGroupUpgrade,
+    cluster: &str,
+    subscriptions: impl IntoIterator<Item = &'a Subscription>,
+    views: &Views,
+    names: &mut BTreeMap<String, String>,
+) -> Vec<Act> {
+    let own = Reference {
+        name: upgrade.metadata.name.clone().unwrap_or_default(),
+        namespace: upgrade.metadata.namespace.clone().unwrap_or_default(),
+    };
+    let mut acts = Vec::new();
+    let mut ask = |name: &str, desired: &str, scope: Scope| -> Answer {
+        let known = views.get(&(cluster.to_owned(), name.to_owned()));
+        match known {
+            Some(known) if known.scope == scope => return known.answer.clone(),
+            // Another upgrade's, which asks for an object of the same name: it comes first.
+            Some(known) if known.upgrade != own => {}
+            _ => acts.push(Act::View(ViewRequest {
+                cluster: cluster.to_owned(),
+                name: name.to_owned(),
+                desired: desired.to_owned(),
+                scope,
+                adopts: false,
+            })),
+        }
+        Answer::Nothing
+    };
+    let (mut plans, mut approvals) = (BTreeSet::new(), Vec::new());
+    for one in subscriptions {
+        let group = one.api_version.split('/').next().unwrap_or_default();
+        let (desired, name) = view_name(upgrade, names, &one.kind, &one.name);
+        let resource = format!("{}.{group}", one.kind);
+        let scope = Scope { resource, name: one.name.clone(), namespace: one.namespace.clone(), ..Scope::default() };
+        let answer = ask(&name, &desired, scope);
+        names.insert(format!("/{desired}"), name);
+        // Two Subscriptions of a namespace may share a plan; of two plans of one name, the first comes first.
+        let Answer::Pending(name) = answer else { continue };
+        if !plans.insert(name.clone()) {
+            continue;
+        }
+        let scope = Scope {
+            resource: INSTALL_PLAN.to_owned(),
+            name: name.clone(),
+            namespace: one.namespace.clone(),
+            ..Scope::default()
+        };
+        if let Answer::Unapproved(plan) = ask(&name, &name, scope) {
+            let (cluster, namespace) = (cluster.to_owned(), one.namespace.clone());
+            approvals.push(Act::Approve(Approval { cluster, name, namespace, plan }));
+        }
+    }
+    acts.extend(approvals);
+    acts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+use serde_json::json;
+
+use super::super::view::View;
+use super::super::view::tests::{ANSWERED, view};
+use super::*;
+
+fn upgrade() -> ClusterGroupUpgrade {
+    let object = json!({
+        "metadata": { "name": "cgu", "namespace": "ns", "uid": "abcdef" },
+        "spec": { "remediationStrategy": { "maxConcurrency": 1 } },
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+fn subscription(name: &str, namespace: &str) -> Subscription {
+    Subscription {
+        kind: "Subscription".to_owned(),
+        name: name.to_owned(),
+        api_version: "operators.coreos.com/v1alpha1".to_owned(),
+        namespace: namespace.to_owned(),
+    }
+}
+
+/// What is called for: `view NAME of RESOURCE NAMESPACE/NAME`, or `approve NAMESPACE/NAME`.
+fn called_for(subscriptions: &[Subscription], views: &[(&str, View)]) -> Vec<String> {
+    let views = views.iter().map(|(name, view)| (("spoke1".to_owned(), (*name).to_owned()), view.clone())).collect();
+    let acts = approve(&upgrade(), "spoke1", subscriptions, &views, &mut BTreeMap::new());
+    let shown = |act: Act| match act {
+        Act::View(ViewRequest { name, scope, .. }) => {
+            format!("view {name} of {} {}/{}", scope.resource, scope.namespace, scope.name)
+        }
+        Act::Approve(Approval { name, namespace, .. }) => format!("approve {namespace}/{name}"),
+        other => format!("{other:?}"),
+    };
+    acts.into_iter().map(shown).collect()
+}
+
+#[test]
+fn a_plan_is_read_before_it_is_approved() {
+    let scope = |resource: &str, namespace: &str, name: &str| json!({ "resource": resource, "name": name, "namespace": namespace });
+    let of_subscription = |name: &str, plan: &str| {
+        let result = json!({ "status": { "state": "UpgradePending", "installplan": { "name": plan } } });
+        view(&scope("Subscription.operators.coreos.com", "o", name), ANSWERED, &result)
+    };
+    let of_plan = |namespace: &str, name: &str| {
+        let spec = json!({ "approval": "Manual", "approved": false, "clusterServiceVersionNames": ["a.v1"] });
+        let result = json!({ "metadata": { "resourceVersion": "7" }, "spec": spec });
+        view(&scope("InstallPlan", namespace, name), ANSWERED, &result)
+    };
+    let view_a = "cgu-ns-subscription-a-abcde";
+    let view_b = "cgu-ns-subscription-b-abcde";
+    let (a, b) = (subscription("a", "o"), subscription("b", "o"));
+    let first = format!("view {view_a} of Subscription.operators.coreos.com o/a");
+    assert_eq!(called_for(std::slice::from_ref(&a), &[]), [first]);
+    let one = [(view_a, of_subscription("a", "plan"))];
+    assert_eq!(called_for(std::slice::from_ref(&a), &one), ["view plan of InstallPlan o/plan"]);
+    let two = [one[0].clone(), ("plan", of_plan("o", "plan"))];
+    assert_eq!(called_for(std::slice::from_ref(&a), &two), ["approve o/plan"]);
+    let other = subscription("a", "elsewhere");
+    assert_eq!(
+        called_for(std::slice::from_ref(&other), &two),
+        [format!("view {view_a} of Subscription.operators.coreos.com elsewhere/a")],
+        "a view that asks for another object is changed"
+    );
+    let shared = [two[0].clone(), two[1].clone(), (view_b, of_subscription("b", "plan"))];
+    assert_eq!(called_for(&[a.clone(), b], &shared), ["approve o/plan"], "one plan of two Subscriptions");
+    let elsewhere = [one[0].clone(), ("plan", of_plan("elsewhere", "plan"))];
+    assert_eq!(called_for(std::slice::from_ref(&a), &elsewhere), ["view plan of InstallPlan o/plan"]);
+    let mut theirs = of_plan("elsewhere", "plan");
+    theirs.upgrade.name = "other".to_owned();
+    assert_eq!(
+        called_for(std::slice::from_ref(&a), &[one[0].clone(), ("plan", theirs.clone())]),
+        [""; 0],
+        "another upgrade's"
+    );
+    theirs.scope.namespace = "o".to_owned();
+    assert_eq!(called_for(&[a], &[one[0].clone(), ("plan", theirs)]), ["approve o/plan"], "what it shows counts");
+}

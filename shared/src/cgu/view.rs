@@ -1,0 +1,198 @@
+//! `ManagedClusterView`s: how an object on a cluster is read through the hub (sections 9.4 and 9.5).
+//!
+//! The result of a view is the cluster's text: what is kept of it is bounded, and becomes JSON only as values.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::api::Reference;
+use super::objects::{UPGRADE, UPGRADE_NAMESPACE};
+
+/// Longest name of an object, and of a version of one.
+const MAX_NAME: usize = 253;
+/// Most `ClusterServiceVersion`s of an `InstallPlan`: one that has more is not approved.
+const MAX_VERSIONS: usize = 100;
+/// `InstallPlan`s are asked for without their group, as TALM does.
+pub const INSTALL_PLAN: &str = "InstallPlan";
+/// Jobs are asked for by their plural.
+pub const JOB: &str = "jobs";
+
+/// Views by cluster and name.
+pub type Views = BTreeMap<(String, String), View>;
+
+/// The object that a view asks for.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Scope {
+    /// Its kind, with its group where that is needed.
+    pub resource: String,
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// How often the cluster reads it again, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub update_interval_seconds: Option<u64>,
+}
+
+/// A view that is missing, or asks for another object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewRequest {
+    /// The cluster.
+    pub cluster: String,
+    /// Name of the view.
+    pub name: String,
+    /// The name before it was made short and unique.
+    pub desired: String,
+    /// What it asks for.
+    pub scope: Scope,
+    /// The name is an upgrade's: a view that has it, without the labels of one, is TALM's.
+    pub adopts: bool,
+}
+
+/// What is kept of a `ManagedClusterView`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Its upgrade, by its labels.
+    pub upgrade: Reference,
+    /// When it was created.
+    pub created: Timestamp,
+    /// What it asks for.
+    pub scope: Scope,
+    /// Whether the cluster has the object.
+    pub found: Found,
+    /// What its result calls for.
+    pub answer: Answer,
+}
+
+/// Whether a cluster has an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The cluster has not answered.
+    Unknown,
+    /// It has.
+    Yes,
+    /// It has not.
+    No,
+    /// The cluster cannot tell.
+    Failed,
+}
+
+/// What the result of a view calls for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// There is none yet, or it calls for nothing.
+    Nothing,
+    /// The Subscription waits for this `InstallPlan`.
+    Pending(String),
+    /// The `InstallPlan` waits for approval.
+    Unapproved(InstallPlan),
+    /// Where the Job is.
+    Job(Job),
+}
+
+/// What an approval needs of an `InstallPlan`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstallPlan {
+    /// The version that is approved: a later one is not.
+    pub resource_version: String,
+    /// What it installs.
+    pub versions: Vec<String>,
+}
+
+/// Where a Job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// It runs.
+    Active,
+    /// It has succeeded.
+    Succeeded,
+    /// Its time was over.
+    DeadlineExceeded,
+    /// It has failed.
+    BackoffLimitExceeded,
+}
+
+impl View {
+    /// Reads a view; `None` for one that is no upgrade's.
+    pub fn read(labels: &BTreeMap<String, String>, created: Timestamp, object: &Value) -> Option<Self> {
+        let upgrade = Reference {
+            name: labels.get(UPGRADE)?.clone(),
+            namespace: labels.get(UPGRADE_NAMESPACE).cloned().unwrap_or_default(),
+        };
+        let scope = Scope::deserialize(&object["spec"]["scope"]).unwrap_or_default();
+        let conditions = object["status"]["conditions"].as_array();
+        let processing = conditions.into_iter().flatten().find(|one| one["type"] == "Processing");
+        let found = match (conditions, processing) {
+            (None, _) => Found::Unknown,
+            (_, Some(one)) if one["status"] == "True" => Found::Yes,
+            (_, Some(one)) if one["message"].as_str().is_some_and(|text| text.ends_with("not found")) => Found::No,
+            _ => Found::Failed,
+        };
+        let has_answered =
+            found == Found::Yes && processing.is_some_and(|one| one["reason"] == "GetResourceProcessing");
+        let result = &object["status"]["result"];
+        let answer = match scope.resource.as_str() {
+            JOB => job(&result["status"]),
+            INSTALL_PLAN => plan(result),
+            _ => pending(result),
+        };
+        Some(Self {
+            upgrade,
+            created,
+            scope,
+            found,
+            answer: answer.filter(|_| has_answered).unwrap_or(Answer::Nothing),
+        })
+    }
+}
+
+fn pending(subscription: &Value) -> Option<Answer> {
+    let status = &subscription["status"];
+    let name = status["installplan"]["name"].as_str().filter(|name| is_name(name))?;
+    (status["state"] == "UpgradePending").then(|| Answer::Pending(name.to_owned()))
+}
+
+fn plan(plan: &Value) -> Option<Answer> {
+    let spec = &plan["spec"];
+    if spec["approval"] != "Manual" || spec["approved"] == true {
+        return None;
+    }
+    let resource_version = plan["metadata"]["resourceVersion"].as_str().filter(|version| is_name(version))?.to_owned();
+    let versions = spec["clusterServiceVersionNames"].as_array().map_or(&[][..], Vec::as_slice);
+    let name = |one: &Value| one.as_str().filter(|name| is_name(name)).map(str::to_owned);
+    let versions = Some(versions).filter(|all| all.len() <= MAX_VERSIONS)?.iter().map(name).collect::<Option<_>>()?;
+    Some(Answer::Unapproved(InstallPlan { resource_version, versions }))
+}
+
+fn job(status: &Value) -> Option<Answer> {
+    let counts = |field: &str| status[field].as_u64().is_some_and(|count| count > 0);
+    let mut failures = status["conditions"].as_array().into_iter().flatten();
+    let failure = failures.find(|one| one["type"] == "Failed" && one["status"] == "True");
+    let job = match failure.and_then(|one| one["reason"].as_str()) {
+        _ if counts("active") => Job::Active,
+        _ if counts("succeeded") => Job::Succeeded,
+        Some("DeadlineExceeded") => Job::DeadlineExceeded,
+        Some("BackoffLimitExceeded") => Job::BackoffLimitExceeded,
+        _ => return None,
+    };
+    Some(Answer::Job(job))
+}
+
+/// Whether a cluster's text can name an object of ours on the hub.
+fn is_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_inner = |byte: u8| is_plain(byte) || byte == b'-' || byte == b'.';
+    text.len() <= MAX_NAME
+        && text.bytes().all(is_inner)
+        && text.bytes().next().is_some_and(is_plain)
+        && text.bytes().last().is_some_and(is_plain)
+        && !text.contains("..")
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,124 @@
+//! The first upgrade of a cluster that joins the hub, `ztp-install/NAME`: it enforces the policies of the cluster in
+//! the order of their waves (section 4).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use super::api::{
+    Actions, AfterCompletion, ClusterActions, ClusterGroupUpgrade, ClusterGroupUpgradeSpec, DEFAULT_TIMEOUT, Reference,
+    RemediationStrategy,
+};
+use super::policy::{Child, Wave};
+
+/// Namespace of these upgrades.
+pub const NAMESPACE: &str = "ztp-install";
+/// Label of a cluster that has its policies: no upgrade is created for it.
+pub const DONE: &str = "ztp-done";
+/// Label of a cluster that asks for TALM's accelerated installation, which is not served.
+pub const ACCELERATED: &str = "accelerated-ztp";
+/// Label of a cluster whose first upgrade runs.
+const RUNNING: &str = "ztp-running";
+
+/// Annotation [`DEPLOY_WAVE`](super::policy::DEPLOY_WAVE) of this policy is not an integer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongWave(pub Reference);
+
+/// The upgrade of a cluster with these child policies. Policies without a wave, and those that enforce by themselves,
+/// are left out.
+///
+/// # Errors
+/// When a wave is not an integer.
+pub fn upgrade(
+    cluster: &str,
+    uid: &str,
+    children: &[Child],
+    is_enforced: impl Fn(&Reference) -> bool,
+) -> Result<ClusterGroupUpgrade, WrongWave> {
+    let mut waves = Vec::new();
+    for child in children.iter().filter(|child| !is_enforced(&child.root)) {
+        match child.wave {
+            Wave::None => {}
+            Wave::At(wave) => waves.push((wave, child.root.name.as_str())),
+            Wave::Wrong => return Err(WrongWave(child.root.clone())),
+        }
+    }
+    waves.sort_unstable();
+    // Without blockOwnerDeletion, which takes the right to update the cluster's finalizers.
+    let owner = OwnerReference {
+        api_version: "cluster.open-cluster-management.io/v1".to_owned(),
+        kind: "ManagedCluster".to_owned(),
+        name: cluster.to_owned(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    };
+    let label = |label: &str| BTreeMap::from([(label.to_owned(), String::new())]);
+    let before = ClusterActions { add_cluster_labels: label(RUNNING), ..ClusterActions::default() };
+    let after = ClusterActions {
+        add_cluster_labels: label(DONE),
+        remove_cluster_labels: vec![RUNNING.to_owned()],
+        ..ClusterActions::default()
+    };
+    let mut upgrade = ClusterGroupUpgrade::new(
+        cluster,
+        ClusterGroupUpgradeSpec {
+            enable: true,
+            clusters: vec![cluster.to_owned()],
+            managed_policies: waves.into_iter().map(|(_, name)| name.to_owned()).collect(),
+            remediation_strategy: RemediationStrategy {
+                max_concurrency: 1,
+                timeout: DEFAULT_TIMEOUT,
+                ..RemediationStrategy::default()
+            },
+            actions: Actions {
+                before_enable: Some(before),
+                after_completion: Some(AfterCompletion { cluster: after, delete_objects: true }),
+            },
+            ..ClusterGroupUpgradeSpec::default()
+        },
+    );
+    upgrade.metadata.namespace = Some(NAMESPACE.to_owned());
+    upgrade.metadata.owner_references = Some(vec![owner]);
+    Ok(upgrade)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn child(name: &str, wave: Wave) -> Child {
+        let root = Reference { name: name.to_owned(), namespace: "policies".to_owned() };
+        Child { root, is_unresolved: false, wave }
+    }
+
+    /// ZTP of section 5.2.
+    #[test]
+    fn policies_go_by_wave_and_then_by_name() {
+        let policies = |children: &[Child]| {
+            let found = upgrade("spoke1", "uid", children, |root| root.name == "enforced")?;
+            Ok(found.spec.managed_policies)
+        };
+        let names = |names: &[&str]| Ok::<Vec<String>, WrongWave>(names.iter().map(ToString::to_string).collect());
+        for (children, expected) in [
+            (vec![], names(&[])),
+            (vec![child("a", Wave::None), child("b", Wave::None)], names(&[])),
+            (
+                vec![
+                    child("w10", Wave::At(10)),
+                    child("w2b", Wave::At(2)),
+                    child("none", Wave::None),
+                    child("w2a", Wave::At(2)),
+                    child("enforced", Wave::At(1)),
+                ],
+                names(&["w2a", "w2b", "w10"]),
+            ),
+            (vec![child("a", Wave::At(-1)), child("b", Wave::Wrong)], Err(WrongWave(child("b", Wave::Wrong).root))),
+        ] {
+            assert_eq!(policies(&children), expected, "{children:?}");
+        }
+        let found = upgrade("spoke1", "uid", &[], |_| false).unwrap();
+        assert_eq!(found.metadata.owner_references.unwrap()[0].uid, "uid");
+        assert_eq!((found.spec.clusters, found.spec.enable), (vec!["spoke1".to_owned()], true));
+    }
+}

@@ -15,7 +15,7 @@ export CARGO_FLAGS = --release --workspace --locked $(if $(UNOPTIMIZED),--config
 # End-to-end tests that run side by side. Each of them mostly waits, so more than there are cores.
 export THREADS ?= 14
 
-.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew bench bench-hive bench-kkp bench-rollouts bench-hostile clean
+.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ bench-rollouts: prepare ## Measure rollouts against plain patches, and over ten 
 
 bench-kkp: prepare ## Measure what dehydration costs a KKP seed (about 10 minutes; SCENARIOS="fleet races" for some)
 	cargo bench $(CARGO_FLAGS:--release=) --bench kkp -- $(SCENARIOS)
+
+bench-cgu: prepare ## Measure upgrades of fleets as TALM was measured (about 10 minutes; SCENARIOS="c50 waits" for some)
+	cargo bench $(CARGO_FLAGS:--release=) --bench cgu -- $(SCENARIOS)
 
 bench-hostile: prepare ## Measure our ports and the controller under attack (about 15 minutes; SCENARIOS="ports spokes" for some)
 	cargo bench $(CARGO_FLAGS:--release=) --bench hostile -- $(SCENARIOS)

@@ -16,9 +16,15 @@ pub fn asked<'a>(scenarios: &[&'a str]) -> Result<Vec<&'a str>> {
 }
 
 /// Rows in the order in which they were measured.
-#[derive(Default)]
 pub struct Table {
+    peer: &'static str,
     rows: Vec<Row>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::against("Hive")
+    }
 }
 
 struct Row {
@@ -30,6 +36,11 @@ struct Row {
 }
 
 impl Table {
+    /// Compares with this program.
+    pub const fn against(peer: &'static str) -> Self {
+        Self { peer, rows: Vec::new() }
+    }
+
     /// Adds a figure; a second one of the same row is its second run.
     pub fn add(&mut self, scenario: &str, what: &'static str, hive: Option<f64>, limit: Option<f64>, ours: f64) {
         match self.rows.iter_mut().find(|row| row.scenario == scenario && row.what == what) {
@@ -40,7 +51,7 @@ impl Table {
 
     /// Prints everything so far.
     pub fn print(&self) {
-        println!("\n{:<13} {:<44} {:>9} {:>9}   ours (each run)", "scenario", "figure", "Hive", "at most");
+        println!("\n{:<13} {:<44} {:>9} {:>9}   ours (each run)", "scenario", "figure", self.peer, "at most");
         let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
         for Row { scenario, what, hive, limit, ours } in &self.rows {
             let runs = ours.iter().map(|value| format!("{value:.1}")).collect::<Vec<_>>().join(", ");

@@ -55,7 +55,14 @@ impl Hub {
         }
         apply::all(&client, &manifests::upgrades()).await?;
         let arrow = Duration::from_millis(50);
-        let delays = Delays { decide: arrow, propagate: arrow, comply: 4 * arrow, report: arrow, work: arrow };
+        let delays = Delays {
+            decide: arrow,
+            propagate: arrow,
+            comply: 4 * arrow,
+            report: arrow,
+            work: arrow,
+            collect: 20 * arrow,
+        };
         let compliant = ["p1", "p2"].map(|policy| ("spoke4".to_owned(), policy.to_owned())).into();
         let governance = Governance::start(client.clone(), Knobs { delays, compliant, ..Knobs::default() }).await?;
         for number in 1..=6 {

@@ -69,6 +69,8 @@ fn every_overlay_moves_to_another_namespace_as_a_whole() -> Result<()> {
     for entry in std::fs::read_dir(root().join("overlays"))? {
         overlays.push(entry?.path());
     }
+    // Definitions alone, which are in no namespace.
+    overlays.retain(|overlay| !overlay.ends_with("cgu-crds"));
     ensure!(overlays.len() > 8, "{overlays:?}");
     for overlay in overlays {
         write_user(&folder, &overlay)?;

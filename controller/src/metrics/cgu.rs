@@ -18,7 +18,7 @@ struct InState {
     state: String,
 }
 
-/// Upgrades, whoever works on them.
+/// Upgrades, also those that TALM works on.
 pub struct CguMetrics {
     upgrades: Family<InState, Gauge>,
     /// 1 while TALM renews its Lease.

@@ -78,6 +78,12 @@ impl MemoryHub {
         self.state.lock().objects.get(path).cloned().unwrap_or_default()
     }
 
+    /// The objects below a path.
+    pub fn below(&self, below: &str) -> Vec<Value> {
+        let state = self.state.lock();
+        state.objects.iter().filter(|(path, _)| path.starts_with(below)).map(|(_, object)| object.clone()).collect()
+    }
+
     /// Removes an object.
     pub fn remove(&self, path: &str) -> Value {
         self.state.lock().objects.remove(path).unwrap_or_default()
@@ -202,7 +208,9 @@ impl State {
     fn create(&mut self, path: &str, mut body: Value) -> (u16, Value) {
         let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap_or_default());
         if self.objects.contains_key(&path) {
-            return failure(409, "already exists");
+            let (code, mut status) = failure(409, "already exists");
+            status["reason"] = json!("AlreadyExists");
+            return (code, status);
         }
         self.version += 1;
         body["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -212,6 +220,12 @@ impl State {
     }
 
     fn delete(&mut self, path: &str, options: &Value) -> (u16, Value) {
+        // A collection: all of it, whatever its labels.
+        let below = format!("{path}/");
+        if path.ends_with('s') && !self.objects.contains_key(path) {
+            self.objects.retain(|path, _| !path.starts_with(&below));
+            return (200, json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" }));
+        }
         let Some(found) = self.objects.get(path) else { return failure(404, "not found") };
         let version = &options["preconditions"]["resourceVersion"];
         if !version.is_null() && *version != found["metadata"]["resourceVersion"] {

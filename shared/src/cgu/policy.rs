@@ -177,14 +177,13 @@ impl Templates {
         if object["kind"] == "CatalogSource" {
             self.indexes.extend(spec["image"].as_str().map(str::to_owned));
         }
-        if object["kind"] == "Subscription"
-            && let (Some(package), Some(channel)) = (spec["name"].as_str(), spec["channel"].as_str())
-        {
+        if object["kind"] != "Subscription" {
+            return;
+        }
+        if let (Some(package), Some(channel)) = (spec["name"].as_str(), spec["channel"].as_str()) {
             self.packages.push(format!("{package}:{channel}"));
         }
-        if object["kind"] == "Subscription"
-            && let (Some(name), Some(namespace)) = (metadata["name"].as_str(), metadata["namespace"].as_str())
-        {
+        if let (Some(name), Some(namespace)) = (metadata["name"].as_str(), metadata["namespace"].as_str()) {
             self.subscriptions.push(Subscription {
                 kind: text(&object["kind"]),
                 name: name.to_owned(),
@@ -283,6 +282,9 @@ pub struct Policies {
     pub compliant: Vec<Reference>,
 }
 
+/// Reason of condition Validated: a name of policies in several namespaces.
+pub const AMBIGUOUS: &str = "AmbiguousManagedPoliciesNames";
+
 /// Why an upgrade cannot start (rows 6 and 8), in TALM's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
@@ -305,7 +307,7 @@ impl PolicyError {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Missing(_) | Self::Invalid(_) => "NotAllManagedPoliciesExist",
-            Self::Ambiguous(_) => "AmbiguousManagedPoliciesNames",
+            Self::Ambiguous(_) => AMBIGUOUS,
             Self::Order(..) => "UnresolvableDenpendency",
         }
     }

@@ -72,32 +72,36 @@ pub fn approve<'a>(
         }
         Answer::Nothing
     };
-    let (mut plans, mut approvals) = (BTreeSet::new(), Vec::new());
+    // Names of views of this cluster. Those of precaching are TALM's own.
+    let (mut taken, mut approvals) = (BTreeSet::new(), Vec::new());
     for one in subscriptions {
         let group = one.api_version.split('/').next().unwrap_or_default();
-        let (desired, name) = view_name(upgrade, names, &one.kind, &one.name);
-        let resource = format!("{}.{group}", one.kind);
-        let scope = Scope { resource, name: one.name.clone(), namespace: one.namespace.clone(), ..Scope::default() };
-        let answer = ask(&name, &desired, scope);
+        let (mut desired, mut name) = view_name(upgrade, names, &one.kind, &one.name);
+        if !taken.insert(name.clone()) {
+            // TALM's name, in two namespaces.
+            (desired, name) = view_name(upgrade, names, &one.kind, &format!("{}-{}", one.name, one.namespace));
+            taken.insert(name.clone());
+        }
+        let of_subscription = scope(&format!("{}.{group}", one.kind), &one.name, &one.namespace);
+        let answer = ask(&name, &desired, of_subscription);
         names.insert(format!("/{desired}"), name);
         // Two Subscriptions of a namespace may share a plan; of two plans of one name, the first comes first.
         let Answer::Pending(name) = answer else { continue };
-        if !plans.insert(name.clone()) {
+        if name.contains("precache-") || !taken.insert(name.clone()) {
             continue;
         }
-        let scope = Scope {
-            resource: INSTALL_PLAN.to_owned(),
-            name: name.clone(),
-            namespace: one.namespace.clone(),
-            ..Scope::default()
-        };
-        if let Answer::Unapproved(plan) = ask(&name, &name, scope) {
+        if let Answer::Unapproved(plan) = ask(&name, &name, scope(INSTALL_PLAN, &name, &one.namespace)) {
             let (cluster, namespace) = (cluster.to_owned(), one.namespace.clone());
             approvals.push(Act::Approve(Approval { cluster, name, namespace, plan }));
         }
     }
     acts.extend(approvals);
     acts
+}
+
+fn scope(resource: &str, name: &str, namespace: &str) -> Scope {
+    let (resource, name, namespace) = (resource.to_owned(), name.to_owned(), namespace.to_owned());
+    Scope { resource, name, namespace, ..Scope::default() }
 }
 
 #[cfg(test)]

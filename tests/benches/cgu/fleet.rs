@@ -1,7 +1,7 @@
 //! Upgrades of whole fleets, with a driver in the place of governance: a cluster complies as soon as a Placement
 //! selects it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,8 @@ use tokio::task::JoinHandle;
 const POLICIES: [&str; 5] = ["p1", "p2", "p3", "p4", "p5"];
 const NAMESPACE: &str = "policies";
 const LONG: Duration = Duration::from_mins(10);
+/// How long one change waits for the reaction to the one before.
+const PACE: Duration = Duration::from_millis(200);
 
 pub struct Scenario {
     name: &'static str,
@@ -231,24 +233,40 @@ async fn drive(
     let roots = api(&client, POLICY, Some(NAMESPACE));
     let mut compliant: HashMap<String, BTreeSet<String>> = HashMap::new();
     let mut reported: HashMap<String, Instant> = HashMap::new();
+    let mut pending: VecDeque<(String, String)> = VecDeque::new();
+    // The cluster whose report the controller has not acted on.
+    let mut awaited: Option<String> = None;
     let events = watcher(api(&client, PLACEMENT, None), watcher::Config::default());
-    let mut events = events.applied_objects().boxed();
-    while let Some(placement) = events.try_next().await? {
-        let policy = placement.labels().get("openshift-cluster-group-upgrades/forPolicy").cloned().unwrap_or_default();
-        let known = compliant.entry(policy.clone()).or_default();
-        let new: Vec<String> = clusters(&placement.data).into_iter().filter(|name| !known.contains(name)).collect();
-        let now = Instant::now();
-        let found = new.iter().filter_map(|cluster| reported.get(cluster)).map(|at| now.duration_since(*at));
-        latencies.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
-        let chunk = if one_by_one { 1 } else { new.len().max(1) };
-        for names in new.chunks(chunk) {
+    let mut events = events.default_backoff().applied_objects().boxed();
+    loop {
+        if let Some((policy, _)) = pending.front().filter(|_| awaited.is_none()).cloned() {
+            let count = if one_by_one { 1 } else { pending.iter().take_while(|(of, _)| *of == policy).count() };
+            let names: Vec<String> = pending.drain(..count).map(|(_, cluster)| cluster).collect();
+            let known = compliant.entry(policy.clone()).or_default();
             known.extend(names.iter().cloned());
             let status = Patch::Merge(report(&clusters_of, known));
             roots.patch_status(&policy, &PatchParams::default(), &status).await?;
-            reported.extend(names.iter().map(|name| (name.clone(), Instant::now())));
+            awaited = names.first().cloned().filter(|_| one_by_one);
+            reported.extend(names.into_iter().map(|name| (name, Instant::now())));
         }
+        // After the last policy no Placement follows.
+        let pace = if awaited.is_some() || !pending.is_empty() { PACE } else { LONG };
+        let Ok(Some(placement)) = tokio::time::timeout(pace, events.next()).await else {
+            awaited = None;
+            continue;
+        };
+        // An interrupted watch goes on.
+        let Ok(placement) = placement else { continue };
+        let policy = placement.labels().get("openshift-cluster-group-upgrades/forPolicy").cloned().unwrap_or_default();
+        let known = compliant.entry(policy.clone()).or_default();
+        let is_new = |name: &String| !known.contains(name) && !pending.contains(&(policy.clone(), name.clone()));
+        let new: Vec<String> = clusters(&placement.data).into_iter().filter(is_new).collect();
+        let now = Instant::now();
+        let found = new.iter().filter_map(|cluster| reported.get(cluster)).map(|at| now.duration_since(*at));
+        latencies.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+        awaited = awaited.filter(|cluster| !new.contains(cluster));
+        pending.extend(new.into_iter().map(|cluster| (policy.clone(), cluster)));
     }
-    Ok(())
 }
 
 /// An upgrade of the whole fleet. `talm`: requests of a cluster, and milliseconds to the next policy (p99).

@@ -47,7 +47,7 @@ pub(super) enum Write {
         namespace: String,
         name: String,
     },
-    /// An `InstallPlan` of a cluster is approved, and the action that asked for it goes.
+    /// An `InstallPlan` of a cluster is approved.
     Approve {
         cluster: String,
         plan: String,

@@ -203,5 +203,6 @@ fn rule_g8() {
     assert_eq!(called_for(&[policy.clone(), subscription, action("1", "o")], &asleep), [""; 0]);
     let approved = Knobs { approved: [("a".to_owned(), "install-ptp".to_owned())].into(), ..Knobs::default() };
     assert_eq!(called_for(&[policy.clone()], &approved), ["comply a/ns.p: Compliant"]);
+    assert_eq!(called_for(&[policy.clone(), action("1", "o")], &approved)[1], "collect a/install-ptp: gone");
     assert!(called_for(&[policy, plan], &approved)[1].contains(r#""resourceVersion":"2""#));
 }

@@ -2,7 +2,7 @@
 //!
 //! | rule | |
 //! |---|---|
-//! | G8 | while the cluster is awake, views get their result, and actions are carried out and deleted |
+//! | G8 | while the cluster is awake, views get their result, and actions are carried out; the hub deletes these after a while |
 //!
 //! Each Subscription of a policy has one `InstallPlan`, `install-NAME` in its namespace, which waits for approval. An
 //! action that names another plan, namespace or version stays, as one that the cluster refuses does.
@@ -40,6 +40,11 @@ pub(super) fn changes(view: &View, knobs: &Knobs) -> Vec<Change> {
     {
         let kube = &action["spec"]["kube"];
         let (plan, spec) = (&kube["template"]["metadata"], &kube["template"]["spec"]);
+        if is_approved(knobs, cluster, name) {
+            let (kind, namespace, name) = (Kind::Action, cluster.clone(), name.clone());
+            changes.push(change("collect", knobs.delays.collect, Write::Delete { kind, namespace, name }));
+            continue;
+        }
         let is_approval = spec["approved"] == true
             && action["spec"]["actionType"] == "Update"
             && kube["resource"] == "installplan"

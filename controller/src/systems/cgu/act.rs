@@ -1,6 +1,7 @@
 //! Carries out what was decided: Placements, bindings, labels. Everything can be done twice.
 
-use futures::stream::{self, TryStreamExt};
+use futures::FutureExt;
+use futures::stream::{self, StreamExt};
 use kube::Api;
 use kube::ResourceExt;
 use kube::api::{DynamicObject, Patch};
@@ -17,34 +18,39 @@ use crate::runtime::{ReconcileError, System, WriteError};
 /// Clusters that are written at once.
 const CONCURRENT: usize = 16;
 
-/// Does everything, in order.
+/// Does everything. Views and actions go before new ones are created, and Placements are written in order.
 pub(super) async fn carry_out(
     upgrades: &Upgrades,
     observation: &Observation<'_>,
     acts: &[Act],
 ) -> Result<(), ReconcileError> {
-    let is_of_cluster =
-        |act: &&Act| matches!(act, Act::Change(..) | Act::Forget(..) | Act::View(_) | Act::Approve(_) | Act::Pull(_));
-    let of_clusters = acts.iter().filter(is_of_cluster).map(Ok::<_, ReconcileError>);
-    for act in acts.iter().filter(|act| !is_of_cluster(act)) {
-        match act {
-            Act::Prepare(policy) => prepare(upgrades, observation, policy).await?,
-            Act::Enforce(policy, clusters) => enforce(upgrades, observation, policy, clusters).await?,
-            Act::Release => release(upgrades, observation).await?,
-            Act::DeleteObjects => delete_objects(upgrades, observation).await?,
-            _ => {}
-        }
+    let phase = |act: &Act| match act {
+        Act::Forget(..) => 0,
+        Act::Prepare(_) | Act::Enforce(..) | Act::Release | Act::DeleteObjects => 1,
+        Act::Change(..) | Act::View(_) | Act::Approve(_) | Act::Pull(_) => 2,
+    };
+    for (number, concurrent) in [(0, CONCURRENT), (1, 1), (2, CONCURRENT)] {
+        let of_phase = acts.iter().filter(|act| phase(act) == number);
+        let futures: Vec<_> = of_phase.map(|act| one(upgrades, observation, act).boxed()).collect();
+        let done = stream::iter(futures).buffered(concurrent);
+        // One that fails holds up no other.
+        done.collect::<Vec<_>>().await.into_iter().collect::<Result<(), _>>()?;
     }
-    stream::iter(of_clusters)
-        .try_for_each_concurrent(CONCURRENT, async |act| match act {
-            Act::Change(cluster, actions) => change(upgrades, observation, cluster, actions).await,
-            Act::View(request) => views::request(upgrades, observation, request).await,
-            Act::Approve(approval) => views::act(upgrades, objects::approval(observation.upgrade, approval)).await,
-            Act::Pull(pull) => views::pull(upgrades, observation, pull).await,
-            Act::Forget(cluster, has_actions) => views::forget(upgrades, observation, cluster, *has_actions).await,
-            _ => Ok(()),
-        })
-        .await
+    Ok(())
+}
+
+async fn one(upgrades: &Upgrades, observation: &Observation<'_>, act: &Act) -> Result<(), ReconcileError> {
+    match act {
+        Act::Prepare(policy) => prepare(upgrades, observation, policy).await,
+        Act::Enforce(policy, clusters) => enforce(upgrades, observation, policy, clusters).await,
+        Act::Release => release(upgrades, observation).await,
+        Act::DeleteObjects => delete_objects(upgrades, observation).await,
+        Act::Change(cluster, actions) => change(upgrades, observation, cluster, actions).await,
+        Act::Forget(cluster, has_actions) => views::forget(upgrades, observation, cluster, *has_actions).await,
+        Act::View(request) => views::request(upgrades, observation, request).await,
+        Act::Approve(approval) => views::act(upgrades, objects::approval(observation.upgrade, approval)).await,
+        Act::Pull(pull) => views::pull(upgrades, observation, pull).await,
+    }
 }
 
 pub(super) fn api(upgrades: &Upgrades, kind: [&str; 4], namespace: &str) -> Api<DynamicObject> {
@@ -59,34 +65,20 @@ pub(super) fn lead(upgrades: &Upgrades) -> Result<(), ReconcileError> {
     upgrades.hub().lead().map_err(|error: WriteError| ReconcileError::Write("governance".to_owned(), error))
 }
 
-/// A Placement that selects nothing, and its binding.
+/// A Placement that selects nothing, and its binding. The binding comes first: once the Placement is known, so is that.
 async fn prepare(upgrades: &Upgrades, observation: &Observation<'_>, policy: &Reference) -> Result<(), ReconcileError> {
     let names = Names::of(observation.upgrade, policy);
     match observation.known.selected(&names) {
         None => {
-            let binding = objects::binding(observation.upgrade, policy, &names);
-            create(upgrades, PLACEMENT, &names, objects::placement(observation.upgrade, policy, &names, &[])).await?;
-            create(upgrades, BINDING, &names, binding).await
-        }
-        Some([]) => Ok(()),
-        Some(_) => select(upgrades, &names, &[]).await,
-    }
-}
-
-async fn create(upgrades: &Upgrades, kind: [&str; 4], names: &Names, object: Value) -> Result<(), ReconcileError> {
-    lead(upgrades)?;
-    let what = || format!("{} {}/{}", kind[2], names.namespace, names.actual);
-    let object = views::object(object).map_err(failed(what()))?;
-    match api(upgrades, kind, &names.namespace).create(&views::created(), &object).await {
-        Ok(written) => {
-            if kind == PLACEMENT {
+            views::create(upgrades, BINDING, objects::binding(observation.upgrade, policy, &names)).await?;
+            let placement = objects::placement(observation.upgrade, policy, &names, &[]);
+            if let Some(written) = views::create(upgrades, PLACEMENT, placement).await? {
                 upgrades.governed.placed(&written);
             }
             Ok(())
         }
-        // An earlier try, whose answer was lost or which the watch has not shown yet.
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        Err(error) => Err(failed(what())(error)),
+        Some([]) => Ok(()),
+        Some(_) => select(upgrades, &names, &[]).await,
     }
 }
 

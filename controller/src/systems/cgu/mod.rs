@@ -8,6 +8,8 @@ mod graph;
 mod observe;
 mod sleepers;
 mod talm;
+#[cfg(test)]
+mod tests;
 mod views;
 mod watches;
 mod ztp;
@@ -27,11 +29,12 @@ use shared::cgu::conditions::PROGRESSING;
 use shared::cgu::decide::{FINALIZER, Facts, Plan, Precaching, decide};
 use shared::cgu::version::Release;
 use shared::rollout::timeline;
+use tokio::time::Instant;
 use tracing::info;
 
 pub use self::graph::Graphs;
-use self::observe::Snapshot;
 pub use self::observe::{Governed, trim};
+use self::observe::{Snapshot, has_started};
 pub use self::sleepers::Sleepers;
 use self::talm::Talm;
 use self::views::Recent;
@@ -54,7 +57,7 @@ pub struct Upgrades {
     governed: Arc<Governed>,
     sleepers: Arc<Sleepers>,
     settings: Arc<CguSettings>,
-    talm: Talm,
+    talm: Arc<Talm>,
 }
 
 /// What the administrator has set.
@@ -77,7 +80,7 @@ impl Upgrades {
         sleepers: Arc<Sleepers>,
         settings: Arc<CguSettings>,
     ) -> Self {
-        let talm = Talm::new(settings.talm_namespace.clone());
+        let talm = Arc::new(Talm::new(settings.talm_namespace.clone()));
         Self { handle, governed, sleepers, settings, talm }
     }
 }
@@ -85,9 +88,11 @@ impl Upgrades {
 /// What is remembered of an upgrade between two reconciles.
 #[derive(Default)]
 pub struct TargetState {
-    /// Why it was left alone, as an Event has said.
+    /// Why it was left alone, which an Event says once.
     left_alone: Option<&'static str>,
     recent: Recent,
+    /// An Event says once that the hub serves no views.
+    warned_of_views: bool,
 }
 
 /// The facts of one reconcile.
@@ -144,8 +149,18 @@ impl System for Upgrades {
             self.leaves_alone(upgrade, "PlacementRules", target).await;
             return Ok(Observed::Rest(None));
         }
-        target.state.left_alone = None;
         let Some(known) = self.governed.snapshot() else { return Ok(Observed::Rest(Some(UNLISTED))) };
+        if self.governed.is_old() {
+            self.leaves_alone(upgrade, "OldDefinition", target).await;
+            return Ok(Observed::Rest(None));
+        }
+        target.state.left_alone = None;
+        let installs = upgrade.status.as_ref().is_some_and(|status| !status.managed_policies_content.is_empty());
+        let needs_views = (installs || upgrade.spec.pre_caching) && !is_over(upgrade);
+        if needs_views && self.governed.has_no_views() && !std::mem::replace(&mut target.state.warned_of_views, true) {
+            let note = "the hub does not serve ManagedClusterViews: no InstallPlan is approved, and no image is pulled";
+            self.say(upgrade, EventType::Warning, "NotServed", note).await;
+        }
         let (unplaced, now) = (known.unplaced(upgrade), clock::now());
         let Some((asleep, settled)) = self.sleepers.asleep(now, self.settings.settle) else {
             return Ok(Observed::Rest(Some(UNLISTED)));
@@ -203,8 +218,9 @@ impl System for Upgrades {
             *plan = self.decide(observation);
         }
         plan.acts.retain(|act| !target.state.recent.repeats(act));
+        let begun = Instant::now();
         act::carry_out(self, observation, &plan.acts).await?;
-        target.state.recent.extend(&plan.acts);
+        target.state.recent.extend(&plan.acts, begun);
         Ok(Acted::Nothing)
     }
 
@@ -270,9 +286,11 @@ impl Upgrades {
             let found = found.0.as_ref().ok()?;
             Some((blocker.clone(), found.status.clone().unwrap_or_default()))
         };
+        // One that has started waits no more.
         let of = |blocker: &Reference| {
-            let found = newest(blocker).and_then(|found| Some(found.0.as_ref().ok()?.spec.blocking_crs.clone()));
-            found.unwrap_or_default()
+            let found = newest(blocker);
+            let waits = found.as_ref().and_then(|found| found.0.as_ref().ok()).filter(|found| !has_started(found));
+            waits.map(|found| found.spec.blocking_crs.clone()).unwrap_or_default()
         };
         let (namespace, name) = key_of(upgrade);
         let all = upgrade.spec.blocking_crs.iter().filter_map(status).collect();
@@ -282,19 +300,14 @@ impl Upgrades {
     async fn publish(&self, upgrade: &ClusterGroupUpgrade, event: &shared::cgu::events::Event) {
         let found = event.render(&upgrade.name_any());
         let kind = if found.warns { EventType::Warning } else { EventType::Normal };
-        self.say(upgrade, kind, (found.action, found.reason), &found.note, found.annotations).await;
+        let target = kube::Resource::object_ref(upgrade, &());
+        let what = (found.action, found.reason);
+        self.publish_for(&target, &full_name(upgrade), kind, what, &found.note, found.annotations).await;
     }
 
-    async fn say(
-        &self,
-        upgrade: &ClusterGroupUpgrade,
-        kind: EventType,
-        what: (&'static str, &'static str),
-        note: &str,
-        annotations: BTreeMap<String, String>,
-    ) {
+    async fn say(&self, upgrade: &ClusterGroupUpgrade, kind: EventType, reason: &'static str, note: &str) {
         let target = kube::Resource::object_ref(upgrade, &());
-        self.publish_for(&target, &full_name(upgrade), kind, what, note, annotations).await;
+        self.publish_for(&target, &full_name(upgrade), kind, (Self::ACTION, reason), note, BTreeMap::new()).await;
     }
 
     async fn publish_for(
@@ -318,11 +331,16 @@ impl Upgrades {
         }
         let note = match reason {
             "TalmActive" => "TALM renews its Lease: hibernate-controller leaves this upgrade to it".to_owned(),
+            "OldDefinition" => {
+                "the ClusterGroupUpgrade of this hub has no status.placements: install the definition of \
+                                TALM 5.0, or let the TALM run that came with it"
+                    .to_owned()
+            }
             _ => "a TALM before 5.0 began this upgrade with PlacementRules: let that TALM finish it, or delete it and \
                   create it again"
                 .to_owned(),
         };
-        self.say(upgrade, EventType::Normal, (Self::ACTION, reason), &note, BTreeMap::new()).await;
+        self.say(upgrade, EventType::Normal, reason, &note).await;
     }
 }
 
@@ -337,10 +355,4 @@ fn is_of_placement_rules(upgrade: &ClusterGroupUpgrade) -> bool {
 /// It has ended, and everything that follows an end was done.
 fn is_over(upgrade: &ClusterGroupUpgrade) -> bool {
     upgrade.status.as_ref().is_some_and(|status| status.status.completed_at.is_some())
-}
-
-/// Whether an upgrade waits for another one.
-fn is_blocked_by(upgrade: &ClusterGroupUpgrade, (namespace, name): &crate::runtime::Key) -> bool {
-    upgrade.spec.blocking_crs.iter().any(|blocker| blocker.namespace == *namespace && blocker.name == *name)
-        && key_of(upgrade) != (namespace.clone(), name.clone())
 }

@@ -10,10 +10,10 @@ use kube::runtime::reflector::Store;
 use parking_lot::Mutex;
 use serde_json::Value;
 use shared::cgu::api::{ClusterGroupUpgrade, Reference};
-use shared::cgu::conditions::{PROGRESSING, SUCCEEDED};
+use shared::cgu::conditions::{PROGRESSING, SUCCEEDED, VALIDATED};
 use shared::cgu::objects::{self, Names, UPGRADE, UPGRADE_NAMESPACE};
 use shared::cgu::phase::UpgradePhase;
-use shared::cgu::policy::{Child, Policy};
+use shared::cgu::policy::{AMBIGUOUS, Child, Policy};
 use shared::cgu::precache::spec::PreCachingConfigSpec;
 use shared::cgu::view::Views;
 use tokio::sync::Notify;
@@ -31,7 +31,7 @@ pub(super) const PLACEMENT: [&str; 4] = ["cluster.open-cluster-management.io", "
 pub(super) const BINDING: [&str; 4] =
     ["policy.open-cluster-management.io", "v1", "PlacementBinding", "placementbindings"];
 /// Kinds that have to be listed before anything is decided.
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 
 /// A kind as kube names it.
 pub(super) fn resource([group, version, kind, plural]: [&str; 4]) -> ApiResource {
@@ -129,9 +129,13 @@ pub(super) struct Known {
     pub(super) joined: BTreeMap<String, Joined>,
     /// Kinds whose first list is complete.
     pub(super) listed: BTreeSet<&'static str>,
+    /// The hub does not serve views.
+    pub(super) has_no_views: bool,
+    /// The definition of upgrades has no `status.placements`.
+    pub(super) is_old: bool,
 }
 
-/// Whom a change concerns.
+/// Upgrades that a change concerns.
 pub(super) enum Concern {
     /// Upgrades that list a policy of this name.
     Policy(String),
@@ -170,18 +174,28 @@ impl Governed {
         known.joined.iter().filter(|(_, one)| one.is_available).map(|(name, _)| name.clone()).collect()
     }
 
+    /// Whether the definition of upgrades has no `status.placements`.
+    pub(super) fn is_old(&self) -> bool {
+        self.known.lock().is_old
+    }
+
+    /// Whether the hub does not serve views.
+    pub(super) fn has_no_views(&self) -> bool {
+        self.known.lock().has_no_views
+    }
+
     /// A view was deleted.
     pub(super) fn forgot(&self, key: &Key) {
         views::keep(&mut self.known.lock().snapshot.views, key.clone(), None);
     }
 
-    /// The same for a view.
+    /// Keeps a view that a write has returned.
     pub(super) fn viewed(&self, object: &DynamicObject) {
         views::keep(&mut self.known.lock().snapshot.views, key_of(object), views::read(object));
     }
 }
 
-/// Counts an upgrade by its state, whoever works on it.
+/// Counts an upgrade by its state.
 pub(super) fn count(handle: &Handle<ClusterGroupUpgrade>, key: &Key) {
     let found = handle.newest(key.clone());
     let status = found.as_ref().and_then(|found| found.0.as_ref().ok()).map(|found| found.status.as_ref());
@@ -200,12 +214,17 @@ pub(super) fn concerned(handle: &Handle<ClusterGroupUpgrade>, concern: &Concern)
             })
         }),
         Concern::Pull => trigger(handle, |upgrade| upgrade.spec.pre_caching && !has_started(upgrade)),
-        Concern::Policy(name) => trigger(handle, |upgrade| upgrade.spec.managed_policies.contains(name)),
+        Concern::Policy(name) => trigger(handle, |upgrade| {
+            // Any policy may be ambiguous, also one that the upgrade does not list.
+            let validated = upgrade.status.as_ref().and_then(|status| status.condition(VALIDATED));
+            let is_ambiguous = validated.is_some_and(|found| found.reason == AMBIGUOUS);
+            is_ambiguous || upgrade.spec.managed_policies.contains(name)
+        }),
         Concern::Cluster => trigger(handle, |upgrade| !has_started(upgrade)),
     }
 }
 
-fn has_started(upgrade: &ClusterGroupUpgrade) -> bool {
+pub(super) fn has_started(upgrade: &ClusterGroupUpgrade) -> bool {
     let condition = |type_| upgrade.status.as_ref().and_then(|status| status.condition(type_));
     condition(SUCCEEDED).is_some() || condition(PROGRESSING).is_some_and(|found| found.status == "True")
 }

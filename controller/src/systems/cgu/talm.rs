@@ -59,7 +59,7 @@ impl Talm {
     }
 
     /// Waits until TALM does not run.
-    pub(super) async fn rested(&self) {
+    pub(super) async fn until_gone(&self) {
         while let Some((left, _)) = self.rests_for() {
             // It may give up its Lease before.
             tokio::time::sleep(left.min(UNKNOWN)).await;
@@ -81,7 +81,7 @@ impl Talm {
         tokio::join!(watch, show);
     }
 
-    fn take(&self, change: Change<Option<String>>) {
+    pub(super) fn take(&self, change: Change<Option<String>>) {
         let found = match change {
             Change::Listed(all) => all.into_values().next().flatten(),
             Change::Set(_, renewal) => renewal,

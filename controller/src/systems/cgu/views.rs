@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PostParams};
+use kube::core::Status;
 use serde_json::{Value, json};
-use shared::cgu::decide::{APPROVE_AGAIN, Act, Pull};
+use shared::cgu::decide::{Act, Pull};
 use shared::cgu::objects::{self, UPGRADE, UPGRADE_NAMESPACE};
 use shared::cgu::precache::workload::Step;
 use shared::cgu::view::{View, ViewRequest, Views};
@@ -23,6 +25,10 @@ pub(super) const VIEW: [&str; 4] =
 const ACTION: [&str; 4] =
     ["action.open-cluster-management.io", "v1beta1", "ManagedClusterAction", "managedclusteractions"];
 
+/// Until something is asked again: a little less than [`APPROVE_AGAIN`](shared::cgu::decide::APPROVE_AGAIN), when it
+/// is decided again.
+const RECENT: Duration = Duration::from_secs(55);
+
 /// What was asked of clusters a moment ago: their views show what came of it only when they are read again.
 #[derive(Default)]
 pub(super) struct Recent(HashMap<(String, String), (String, Instant)>);
@@ -32,13 +38,13 @@ impl Recent {
     pub(super) fn repeats(&self, act: &Act) -> bool {
         let Some((key, what)) = asked(act) else { return false };
         let known = self.0.get(&key);
-        known.is_some_and(|(known, at)| *known == what && at.elapsed() < APPROVE_AGAIN.unsigned_abs())
+        known.is_some_and(|(known, at)| *known == what && at.elapsed() < RECENT)
     }
 
-    /// Keeps what was asked.
-    pub(super) fn extend(&mut self, acts: &[Act]) {
-        self.0.retain(|_, (_, at)| at.elapsed() < APPROVE_AGAIN.unsigned_abs());
-        self.0.extend(acts.iter().filter_map(asked).map(|(key, what)| (key, (what, Instant::now()))));
+    /// Keeps what was asked at this moment.
+    pub(super) fn extend(&mut self, acts: &[Act], at: Instant) {
+        self.0.retain(|_, (_, at)| at.elapsed() < RECENT);
+        self.0.extend(acts.iter().filter_map(asked).map(|(key, what)| (key, (what, at))));
     }
 }
 
@@ -71,40 +77,32 @@ pub(super) fn keep(views: &mut Arc<Views>, key: Key, view: Option<View>) -> bool
     true
 }
 
-/// Creates a view, or lets it ask for another object.
+/// Creates a view, or lets it ask for another object. Another client's view of the name is not ours to change: the
+/// cluster waits until it is gone.
 pub(super) async fn request(
     upgrades: &Upgrades,
     observation: &Observation<'_>,
     request: &ViewRequest,
 ) -> Result<(), ReconcileError> {
-    lead(upgrades)?;
-    let what = || format!("ManagedClusterView {}/{}", request.cluster, request.name);
-    let api = api(upgrades, VIEW, &request.cluster);
-    let key = (request.cluster.clone(), request.name.clone());
-    let written = if observation.known.views.contains_key(&key) {
-        let patch = json!({ "spec": { "scope": request.scope } });
-        api.patch(&request.name, &as_controller(), &Patch::Merge(&patch)).await
-    } else {
-        let object = object(objects::view(observation.upgrade, request)).map_err(failed(what()))?;
-        api.create(&created(), &object).await
+    let view = objects::view(observation.upgrade, request);
+    let patch = json!({ "metadata": { "labels": view["metadata"]["labels"] }, "spec": view["spec"] });
+    let written = create(upgrades, VIEW, view).await?;
+    let is_known = observation.known.views.contains_key(&(request.cluster.clone(), request.name.clone()));
+    let written = match written {
+        // TALM creates some without the labels that are watched.
+        None if is_known || request.adopts => {
+            let api = api(upgrades, VIEW, &request.cluster);
+            match api.patch(&request.name, &as_controller(), &Patch::Merge(&patch)).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => None,
+                patched => Some(patched.map_err(failed(format!("{} {}/{}", VIEW[2], request.cluster, request.name)))?),
+            }
+        }
+        written => written,
     };
-    match written {
-        Ok(written) => {
-            upgrades.governed.viewed(&written);
-            Ok(())
-        }
-        // TALM has created it, without the labels that are watched.
-        Err(kube::Error::Api(status)) if status.is_already_exists() && request.adopts => {
-            let view = objects::view(observation.upgrade, request);
-            let patch = json!({ "metadata": { "labels": view["metadata"]["labels"] }, "spec": view["spec"] });
-            let adopted = api.patch(&request.name, &as_controller(), &Patch::Merge(&patch)).await;
-            upgrades.governed.viewed(&adopted.map_err(failed(what()))?);
-            Ok(())
-        }
-        // Another client's view has the name. It is not ours to change: the cluster waits until it is gone.
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        Err(error) => Err(failed(what())(error)),
+    if let Some(written) = written {
+        upgrades.governed.viewed(&written);
     }
+    Ok(())
 }
 
 /// Carries out the steps of a pull of images, one after the other.
@@ -139,17 +137,45 @@ async fn delete(upgrades: &Upgrades, kind: [&str; 4], cluster: &str, name: &str)
     Ok(())
 }
 
-/// Creates an action. One that is there already has not been carried out.
+/// Creates an action. One of its name is an earlier try.
 pub(super) async fn act(upgrades: &Upgrades, action: Value) -> Result<(), ReconcileError> {
+    create(upgrades, ACTION, action).await.map(drop)
+}
+
+/// Creates an object. `None`: one of its name is there already, or the namespace or the kind is not.
+pub(super) async fn create(
+    upgrades: &Upgrades,
+    kind: [&str; 4],
+    object: Value,
+) -> Result<Option<DynamicObject>, ReconcileError> {
     lead(upgrades)?;
-    let text = |field: &str| action["metadata"][field].as_str().unwrap_or_default().to_owned();
-    let (cluster, what) = (text("namespace"), format!("ManagedClusterAction {}/{}", text("namespace"), text("name")));
-    let what = || what.clone();
-    let object = object(action).map_err(failed(what()))?;
-    match api(upgrades, ACTION, &cluster).create(&created(), &object).await {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        created => created.map(drop).map_err(failed(what())),
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let (namespace, what) = (text("namespace"), format!("{} {}/{}", kind[2], text("namespace"), text("name")));
+    let object = match serde_json::from_value(object) {
+        Ok(object) => object,
+        Err(error) => return Err(failed(what)(kube::Error::SerdeError(error))),
+    };
+    match api(upgrades, kind, &namespace).create(&created(), &object).await {
+        Ok(written) => Ok(Some(written)),
+        Err(kube::Error::Api(status)) if status.is_already_exists() || is_gone(kind, &status) => Ok(None),
+        // Not as a lost race, which is tried again at once.
+        Err(error) if is_missing(&error) => {
+            Err(ReconcileError::read("the namespace or the kind of what is created")(error))
+        }
+        Err(error) => Err(failed(what)(error)),
     }
+}
+
+fn is_missing(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_not_found())
+}
+
+/// Whether the namespace of a cluster is gone, or about to be, or the hub does not serve views and actions: that
+/// holds up no other cluster.
+fn is_gone(kind: [&str; 4], status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let is_terminating = causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating");
+    (kind == VIEW || kind == ACTION) && (is_terminating || status.is_not_found())
 }
 
 /// Deletes the views of a cluster, and its actions: one that is left over would be carried out whenever the cluster
@@ -188,12 +214,10 @@ pub(super) async fn delete_all(
 ) -> Result<(), ReconcileError> {
     lead(upgrades)?;
     let all = ListParams::default().labels(labels);
-    let deleted = api(upgrades, kind, namespace).delete_collection(&DeleteParams::default(), &all).await;
-    deleted.map(drop).map_err(failed(format!("{} of namespace {namespace}", kind[3])))
-}
-
-pub(super) fn object(object: Value) -> Result<DynamicObject, kube::Error> {
-    serde_json::from_value(object).map_err(kube::Error::SerdeError)
+    match api(upgrades, kind, namespace).delete_collection(&DeleteParams::default(), &all).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        deleted => deleted.map(drop).map_err(failed(format!("{} of namespace {namespace}", kind[3]))),
+    }
 }
 
 pub(super) fn created() -> PostParams {

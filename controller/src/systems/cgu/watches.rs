@@ -12,12 +12,11 @@ use serde::Deserialize as _;
 use shared::cgu::api::{ClusterGroupUpgrade, Reference};
 use shared::cgu::objects::UPGRADE;
 use shared::cgu::policy::{Child, Policy};
-use shared::cgu::precache::spec::{OVERRIDES, PreCachingConfigSpec};
+use shared::cgu::precache::spec::{OVERRIDDEN, OVERRIDES, PreCachingConfigSpec};
 use shared::cgu::view::View;
 use shared::text::sanitize_chain;
-use tracing::debug;
+use tracing::{debug, warn};
 
-use super::is_blocked_by;
 use super::observe::{
     Concern, Governed, Known, MANAGED_CLUSTER, PLACEMENT, Placed, Snapshot, concerned, count, resource, trigger,
 };
@@ -32,12 +31,15 @@ use crate::spoke::reader::is_not_there;
 /// Policies of one page of the first list: some kilobytes each, and 100 for a root over a large fleet.
 const PAGE_SIZE: u32 = 100;
 
-const CONFIG: [&str; 4] = ["ran.openshift.io", "v1alpha1", "PreCachingConfig", "precachingconfigs"];
-const MAP: [&str; 4] = ["", "v1", "ConfigMap", "configmaps"];
+const DEFINITION: [&str; 4] = ["apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"];
+/// Longest text of an override, in bytes.
+const MAX_TEXT: usize = 64 << 10;
+pub(super) const CONFIG: [&str; 4] = ["ran.openshift.io", "v1alpha1", "PreCachingConfig", "precachingconfigs"];
+pub(super) const MAP: [&str; 4] = ["", "v1", "ConfigMap", "configmaps"];
 const POLICY: [&str; 4] = ["policy.open-cluster-management.io", "v1", "Policy", "policies"];
 
 /// A policy as it is kept.
-enum Kept {
+pub(super) enum Kept {
     Root(Policy),
     Child(Child),
     Other,
@@ -63,7 +65,11 @@ impl Governed {
         });
         let maps: Api<ConfigMap> = Api::all(handle.hub.watches.clone());
         let named = config().fields(&format!("metadata.name={OVERRIDES}"));
-        let data = |map: &ConfigMap| map.data.clone().unwrap_or_default();
+        let data = |map: &ConfigMap| {
+            let mut data = map.data.clone().unwrap_or_default();
+            data.retain(|key, text| OVERRIDDEN.contains(&key.as_str()) && text.len() <= MAX_TEXT);
+            data
+        };
         let overrides = index::follow(maps, named, backoff(), data, |change| {
             self.settings(handle, MAP, change, |snapshot| &mut snapshot.overrides);
         });
@@ -72,13 +78,20 @@ impl Governed {
             handle.objects().iter().for_each(|upgrade| count(handle, &key_of(&**upgrade)));
             loop {
                 self.changes.notified().await;
-                for key in std::mem::take(&mut *self.changed.lock()) {
-                    count(handle, &key);
-                    trigger(handle, |upgrade| is_blocked_by(upgrade, &key));
+                let changed = std::mem::take(&mut *self.changed.lock());
+                for key in &changed {
+                    count(handle, key);
                 }
+                let has_changed =
+                    |blocker: &Reference| changed.contains(&(blocker.namespace.clone(), blocker.name.clone()));
+                trigger(handle, |upgrade| upgrade.spec.blocking_crs.iter().any(has_changed));
             }
         };
-        tokio::join!(clusters, policies, placements, views, configs, overrides, blocked);
+        let own = config().fields("metadata.name=clustergroupupgrades.ran.openshift.io");
+        let definition = index::follow(api(DEFINITION), own, backoff(), has_placements, |change| {
+            self.definition(handle, change);
+        });
+        tokio::join!(clusters, policies, placements, views, configs, overrides, definition, blocked);
     }
 
     fn listed(&self, listed: &mut BTreeSet<&'static str>, kind: [&'static str; 4]) {
@@ -87,15 +100,34 @@ impl Governed {
     }
 
     /// A hub without a kind that only some upgrades need: nothing is read, and an upgrade that needs it says so.
-    fn missing(&self, listed: &mut BTreeSet<&'static str>, kind: [&'static str; 4], error: &watcher::Error) {
+    fn missing<T: Default>(&self, known: &mut Known, kind: [&'static str; 4], error: &watcher::Error) -> T {
         if matches!(error, watcher::Error::InitialListFailed(error) if is_not_there(error)) {
-            self.listed(listed, kind);
+            self.listed(&mut known.listed, kind);
+            known.has_no_views |= kind == VIEW;
         }
-        interrupted(error);
+        interrupted(error)
+    }
+
+    /// Before TALM 5.0 the definition had no `status.placements`: the hub would drop what is written there.
+    pub(super) fn definition(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<bool>) {
+        {
+            let mut known = self.known.lock();
+            let Known { listed, is_old, .. } = &mut *known;
+            match change {
+                Change::Listed(all) => {
+                    self.listed(listed, DEFINITION);
+                    *is_old = all.into_values().any(|has_placements| !has_placements);
+                }
+                Change::Set(_, has_placements) => *is_old = !has_placements,
+                Change::Gone(_) => {}
+                Change::Failed(error) => interrupted(&error),
+            }
+        }
+        trigger(handle, |_| true);
     }
 
     /// Settings of pulls.
-    fn settings<E: Clone>(
+    pub(super) fn settings<E: Clone>(
         &self,
         handle: &Handle<ClusterGroupUpgrade>,
         kind: [&'static str; 4],
@@ -112,17 +144,21 @@ impl Governed {
                 }
                 Change::Set(key, one) => drop(Arc::make_mut(of(snapshot)).insert(key, one)),
                 Change::Gone(key) => drop(Arc::make_mut(of(snapshot)).remove(&key)),
-                Change::Failed(error) => self.missing(listed, kind, &error),
+                Change::Failed(error) => self.missing(&mut known, kind, &error),
             }
         }
         concerned(handle, &Concern::Pull);
     }
 
-    fn clusters(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<(BTreeMap<String, String>, Joined)>) {
+    pub(super) fn clusters(
+        &self,
+        handle: &Handle<ClusterGroupUpgrade>,
+        change: Change<(BTreeMap<String, String>, Joined)>,
+    ) {
         let mut flipped = None;
         let is_news = {
             let mut known = self.known.lock();
-            let Known { snapshot, listed, joined } = &mut *known;
+            let Known { snapshot, listed, joined, .. } = &mut *known;
             let clusters = &mut snapshot.clusters;
             match change {
                 Change::Listed(all) => {
@@ -156,7 +192,7 @@ impl Governed {
         }
     }
 
-    fn policies(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<Kept>) {
+    pub(super) fn policies(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<Kept>) {
         let names: BTreeSet<String> = {
             let mut known = self.known.lock();
             let Known { snapshot, listed, .. } = &mut *known;
@@ -168,10 +204,7 @@ impl Governed {
                 }
                 Change::Set(key, one) => set_policy(snapshot, &key, Some(one)).into_iter().collect(),
                 Change::Gone(key) => set_policy(snapshot, &key, None).into_iter().collect(),
-                Change::Failed(error) => {
-                    interrupted(&error);
-                    BTreeSet::new()
-                }
+                Change::Failed(error) => interrupted(&error),
             }
         };
         for name in names {
@@ -179,7 +212,7 @@ impl Governed {
         }
     }
 
-    fn placements(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<Option<Placed>>) {
+    pub(super) fn placements(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<Option<Placed>>) {
         let concerns: Vec<Concern> = {
             let mut known = self.known.lock();
             let Known { snapshot, listed, .. } = &mut *known;
@@ -202,10 +235,7 @@ impl Governed {
                     let gone = Arc::make_mut(placements).remove(&key);
                     gone.map(|placed| Concern::Upgrade(placed.upgrade)).into_iter().collect()
                 }
-                Change::Failed(error) => {
-                    interrupted(&error);
-                    Vec::new()
-                }
+                Change::Failed(error) => interrupted(&error),
             }
         };
         for concern in &concerns {
@@ -213,13 +243,14 @@ impl Governed {
         }
     }
 
-    fn views(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<Option<View>>) {
+    pub(super) fn views(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<Option<View>>) {
         let clusters: BTreeSet<String> = {
             let mut known = self.known.lock();
-            let Known { snapshot, listed, .. } = &mut *known;
+            let Known { snapshot, listed, has_no_views, .. } = &mut *known;
             match change {
                 Change::Listed(all) => {
                     self.listed(listed, VIEW);
+                    *has_no_views = false;
                     let all: BTreeMap<Key, View> = all.into_iter().filter_map(|(key, one)| Some((key, one?))).collect();
                     let clusters = all.keys().map(|(cluster, _)| cluster.clone()).collect();
                     snapshot.views = Arc::new(all);
@@ -227,10 +258,7 @@ impl Governed {
                 }
                 Change::Set(key, view) => changed_view(snapshot, key, view),
                 Change::Gone(key) => changed_view(snapshot, key, None),
-                Change::Failed(error) => {
-                    self.missing(listed, VIEW, &error);
-                    BTreeSet::new()
-                }
+                Change::Failed(error) => self.missing(&mut known, VIEW, &error),
             }
         };
         for cluster in clusters {
@@ -239,14 +267,24 @@ impl Governed {
     }
 }
 
+fn has_placements(definition: &DynamicObject) -> bool {
+    let path = "/schema/openAPIV3Schema/properties/status/properties/placements";
+    let mut versions = definition.data["spec"]["versions"].as_array().into_iter().flatten();
+    versions.any(|version| version.pointer(path).is_some())
+}
+
 fn changed_view(snapshot: &mut Snapshot, key: Key, view: Option<View>) -> BTreeSet<String> {
     let cluster = key.0.clone();
     views::keep(&mut snapshot.views, key, view).then_some(cluster).into_iter().collect()
 }
 
-fn interrupted(error: &watcher::Error) -> bool {
-    debug!(error = sanitize_chain(error), "a watch of governance is interrupted");
-    false
+fn interrupted<T: Default>(error: &watcher::Error) -> T {
+    if matches!(error, watcher::Error::InitialListFailed(error) if !is_not_there(error)) {
+        warn!(error = sanitize_chain(error), "cannot list what upgrades need: none of them is reconciled");
+    } else {
+        debug!(error = sanitize_chain(error), "a watch of governance is interrupted");
+    }
+    T::default()
 }
 
 /// Keeps a Placement unless a newer one is known. Whether anything but its version has changed.
@@ -291,7 +329,7 @@ fn set_policy(snapshot: &mut Snapshot, (namespace, name): &Key, one: Option<Kept
     concern
 }
 
-fn kept(object: &DynamicObject) -> Kept {
+pub(super) fn kept(object: &DynamicObject) -> Kept {
     let name = object.name_any();
     match Child::read(&name, object.labels(), object.annotations(), &object.data) {
         Some(child) => Kept::Child(child),

@@ -26,7 +26,8 @@ use crate::runtime::watch_backoff::WatchBackoff;
 
 /// Upgrades that are created at once.
 const CONCURRENT: usize = 16;
-/// Until an upgrade that could not be created is tried again.
+/// Until an upgrade that could not be created is tried again: at first, and at most.
+const SOON: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_mins(1);
 const IMAGE_BASED: [&str; 4] = ["lcm.openshift.io", "v1alpha1", "ImageBasedGroupUpgrade", "imagebasedgroupupgrades"];
 
@@ -49,15 +50,16 @@ struct Candidate {
 /// Creates upgrades until it is dropped.
 pub(super) async fn follow(upgrades: &Upgrades) {
     let mut warned = BTreeSet::new();
-    let mut is_complete = true;
+    let (mut is_complete, mut pause) = (true, SOON);
     loop {
-        let joined = upgrades.governed.joined.notified();
         if is_complete {
-            joined.await;
+            pause = SOON;
+            upgrades.governed.joined.notified().await;
         } else {
-            tokio::time::timeout(AGAIN, joined).await.ok();
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(AGAIN);
         }
-        upgrades.talm.rested().await;
+        upgrades.talm.until_gone().await;
         is_complete = pass(upgrades, &mut warned).await;
     }
 }
@@ -159,7 +161,7 @@ pub(super) async fn follow_image_based(upgrades: &Upgrades) {
         let mut warned = BTreeSet::new();
         loop {
             changed.notified().await;
-            upgrades.talm.rested().await;
+            upgrades.talm.until_gone().await;
             let all: Vec<ObjectReference> = known.lock().values().cloned().collect();
             for target in all.into_iter().filter(|one| warned.insert(one.uid.clone())) {
                 let name = target.name.clone().unwrap_or_default();

@@ -209,6 +209,8 @@ fn placed(facts: &Facts<'_>, plan: &mut Plan) {
 
 /// Row 22: the time of the batch is over.
 fn batch_over(facts: &Facts<'_>, mut plan: Plan, policies: &[Reference]) -> Plan {
+    // An action would be carried out whenever its cluster wakes.
+    plan.acts.retain(|act| !matches!(act, Act::View(_) | Act::Approve(_)));
     let spec = &facts.upgrade.spec;
     let is_canary = matches!(plan.batch(), [only] if spec.remediation_strategy.canaries.contains(only));
     if is_canary {

@@ -40,36 +40,42 @@ pub(super) fn pull<'a>(
     let Some(pulled) = specified(facts, plan, policies, platform_image) else { return Outcome::Open };
     let is_over = |plan: &Plan| plan.status.condition(PRECACHING_SUCCEEDED).is_some_and(|found| found.status == "True");
     let mut states: BTreeMap<&str, State> = clusters.iter().map(|name| (*name, state(plan, name))).collect();
-    if !is_over(plan) {
-        for (name, state) in &mut states {
-            let workload = Workload {
-                cluster: name,
-                spec: &pulled,
-                image,
-                timeout: facts.upgrade.spec.remediation_strategy.timeout,
-                clusters: clusters.len(),
-            };
-            let cluster = Cluster {
-                name,
-                state: *state,
-                is_available: facts.precaching.available.contains(*name),
-                is_enabled: facts.upgrade.spec.enable,
-            };
-            let step = next(&cluster, &workload, facts.views, now);
-            *state = step.state;
-            let again = step.repeats.then(|| now.checked_add(APPROVE_AGAIN).unwrap_or(now));
-            [step.at, again].into_iter().flatten().for_each(|at| plan.wake_at(at));
-            if !step.steps.is_empty() {
-                plan.acts.push(Act::Pull(Pull {
-                    cluster: (*name).to_owned(),
-                    steps: step.steps,
-                    repeats: step.repeats,
-                }));
-            }
+    let (was_over, mut is_written) = (is_over(plan), true);
+    for (name, state) in &mut states {
+        // Once it is over, only what is left of it goes.
+        if was_over && *state != State::Succeeded {
+            continue;
         }
+        let workload = Workload {
+            cluster: name,
+            spec: &pulled,
+            image,
+            timeout: facts.upgrade.spec.remediation_strategy.timeout,
+            clusters: clusters.len(),
+        };
+        let cluster = Cluster {
+            name,
+            state: *state,
+            is_available: facts.precaching.available.contains(*name),
+            is_enabled: facts.upgrade.spec.enable,
+        };
+        let step = next(&cluster, &workload, facts.views, now);
+        is_written &= *state == step.state;
+        *state = step.state;
+        let again = (step.repeats && !state.is_final()).then(|| now.checked_add(APPROVE_AGAIN).unwrap_or(now));
+        [step.at, again].into_iter().flatten().for_each(|at| plan.wake_at(at));
+        if !step.steps.is_empty() {
+            plan.acts.push(Act::Pull(Pull { cluster: (*name).to_owned(), steps: step.steps, repeats: step.repeats }));
+        }
+    }
+    if !was_over {
         let known = &mut plan.status.precaching.get_or_insert_default().status;
         known.extend(states.iter().map(|(name, state)| ((*name).to_owned(), state.to_string())));
         summarize(facts, plan, states.values());
+    }
+    // What is left of a pull goes after its end is written.
+    if !is_written {
+        return Outcome::Open;
     }
     let succeeded: BTreeSet<&str> =
         states.iter().filter(|(_, state)| **state == State::Succeeded).map(|(name, _)| *name).collect();

@@ -11,6 +11,9 @@ use super::view::{Answer, Found, Job, View, Views};
 /// How long a cluster may take for the first result of a view, before it counts as out of reach.
 const FIRST_RESULT: SignedDuration = SignedDuration::from_secs(30);
 
+/// How long after its deadline the end of a Job is waited for: its view may not be read any more.
+const JOB_ENDS: SignedDuration = SignedDuration::from_mins(10);
+
 /// Where a cluster is, in TALM's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString)]
 pub enum State {
@@ -91,7 +94,7 @@ pub fn next(cluster: &Cluster<'_>, workload: &Workload<'_>, views: &Views, now: 
         State::Starting => {
             let dependencies = DEPENDENCIES.map(view);
             if dependencies.iter().any(|view| view.is_none_or(|view| view.found == Found::No)) {
-                return repeated(workload.dependencies());
+                return repeated(workload.dependencies(dependencies.iter().any(Option::is_some)));
             }
             for view in dependencies.into_iter().flatten() {
                 match view.found {
@@ -105,32 +108,38 @@ pub fn next(cluster: &Cluster<'_>, workload: &Workload<'_>, views: &Views, now: 
                 Some(view) => match view.found {
                     Found::Unknown => unanswered(view),
                     Found::No => repeated(workload.start()),
-                    Found::Yes | Found::Failed => job(view, cluster, workload).unwrap_or_else(failed),
+                    Found::Yes | Found::Failed => job(view, cluster, workload, now).unwrap_or_else(failed),
                 },
             }
         }
         State::Active => match view(JOB_VIEW) {
+            // TALM's has no labels, and is not known.
+            None => repeated(vec![workload.view(JOB_VIEW)]),
             Some(view) if view.found == Found::Unknown => unanswered(view),
-            Some(view) => job(view, cluster, workload).unwrap_or_else(failed),
-            None => failed(),
+            Some(view) => job(view, cluster, workload, now).unwrap_or_else(failed),
         },
+        // Only now, with the state written: without the view of the Job it could not be told again.
+        State::Succeeded if view(JOB_VIEW).is_some() => repeated(workload.clean()),
         State::Succeeded | State::PrecacheTimeout | State::UnrecoverableError => to(cluster.state, Vec::new()),
     }
 }
 
-/// What the Job's state leads to; `None`: it cannot be told. The last result of a cluster that is not available says
-/// nothing.
-fn job(view: &View, cluster: &Cluster<'_>, workload: &Workload<'_>) -> Option<Next> {
-    let Answer::Job(job) = view.answer else { return None };
-    let (state, steps) = match job {
-        Job::Active if cluster.state == State::Active && !cluster.is_available => return None,
-        Job::Active if cluster.state == State::Active => (State::Active, Vec::new()),
-        Job::Active => (State::Active, Workload::forget_dependencies()),
-        Job::Succeeded => (State::Succeeded, workload.clean()),
-        Job::DeadlineExceeded => (State::PrecacheTimeout, Workload::forget_dependencies()),
-        Job::BackoffLimitExceeded => (State::UnrecoverableError, Workload::forget_dependencies()),
+/// What the Job's state leads to; `None`: an error. The last result of a cluster that is not available says nothing, and
+/// a Job without a state has just begun, or is about to end.
+fn job(view: &View, cluster: &Cluster<'_>, workload: &Workload<'_>, now: Timestamp) -> Option<Next> {
+    let limit = SignedDuration::from_mins(workload.timeout.max(0)).saturating_add(JOB_ENDS);
+    let is_late = view.created.checked_add(limit).is_ok_and(|end| now > end);
+    let unavailable = cluster.state == State::Active && !cluster.is_available;
+    let (state, steps) = match view.answer {
+        Answer::Job(Job::Succeeded) => (State::Succeeded, Vec::new()),
+        Answer::Job(Job::DeadlineExceeded) => (State::PrecacheTimeout, Workload::forget_dependencies()),
+        Answer::Job(Job::BackoffLimitExceeded) => (State::UnrecoverableError, Workload::forget_dependencies()),
+        _ if is_late || unavailable || view.found == Found::No || view.found == Found::Failed => return None,
+        Answer::Job(Job::Active) if cluster.state != State::Active => (State::Active, Workload::forget_dependencies()),
+        _ => (cluster.state, Vec::new()),
     };
-    Some(Next { state, steps, repeats: false, at: None })
+    let at = (!state.is_final()).then(|| now.checked_add(FIRST_RESULT).unwrap_or(now));
+    Some(Next { state, steps, repeats: false, at })
 }
 
 #[cfg(test)]

@@ -47,10 +47,9 @@ fn ready() -> [(&'static str, Found, Answer); 3] {
 fn a_cluster_goes_from_state_to_state() {
     let now = |second| (true, true, second);
     let removed = "-view-spec-configmap -view-service-acct -view-cluster-role-binding -view-namespace";
-    let prepared = format!(
-        "PreparingToStart: {removed} -view-job ns-delete crb-delete -ns-create -spec-cm-create -sa-create -crb-create \
-         -job-create +view-namespace"
-    );
+    let cleaned = format!("-ns-delete ns-delete -crb-delete crb-delete {removed} -view-job");
+    let creations = "-ns-create -sa-create -crb-create -spec-cm-create -job-create";
+    let prepared = format!("PreparingToStart: {creations} {cleaned} +view-namespace");
     assert_eq!(after(State::NotStarted, &[], now(0)), prepared);
 
     let namespace = |found| [(NAMESPACE_VIEW, found, NOTHING)];
@@ -67,22 +66,25 @@ fn a_cluster_goes_from_state_to_state() {
         assert_eq!(after(State::PreparingToStart, all, at), expected, "{all:?} {at:?}");
     }
 
-    let created = "Starting: ns-create spec-cm-create sa-create crb-create +view-spec-configmap +view-service-acct \
+    let created = "ns-create sa-create crb-create spec-cm-create +view-spec-configmap +view-service-acct \
                    +view-cluster-role-binding";
+    let again = format!("Starting: -view-spec-configmap -view-service-acct -view-cluster-role-binding {created}");
+    let created = format!("Starting: {created}");
     let mut missing = ready();
     missing[1].1 = Found::No;
     let mut unknown = ready();
     unknown[2].1 = Found::Unknown;
     let with = |found, answer| [&ready()[..], &[(JOB_VIEW, found, answer)]].concat();
     for (all, expected) in [
-        (vec![], created),
-        (ready()[..2].to_vec(), created),
-        (missing.to_vec(), created),
+        (vec![], &*created),
+        (ready()[..2].to_vec(), &again),
+        (missing.to_vec(), &again),
         (unknown.to_vec(), "Starting"),
         (ready().to_vec(), "Starting: +view-job"),
         (with(Found::No, NOTHING), "Starting: -view-job job-create +view-job"),
         (with(Found::Unknown, NOTHING), "Starting"),
-        (with(Found::Yes, NOTHING), "UnrecoverableError"),
+        (with(Found::Yes, NOTHING), "Starting"),
+        (with(Found::Failed, NOTHING), "UnrecoverableError"),
         (with(Found::Yes, Answer::Job(Job::Active)), &format!("Active: {removed}")),
         (with(Found::Yes, Answer::Job(Job::DeadlineExceeded)), &format!("PrecacheTimeout: {removed}")),
     ] {
@@ -95,13 +97,18 @@ fn a_cluster_goes_from_state_to_state() {
         (&job(active.clone())[..], now(60), "Active"),
         (&job(active.clone()), (false, true, 60), "UnrecoverableError"),
         (&job(active), (false, false, 60), "Active"),
-        (&[], now(60), "UnrecoverableError"),
+        (&[], now(60), "Active: +view-job"),
         (&[(JOB_VIEW, Found::No, NOTHING)], now(60), "UnrecoverableError"),
-        (&job(Answer::Job(Job::Succeeded)), now(60), &format!("Succeeded: {removed} -view-job ns-delete crb-delete")),
+        (&job(NOTHING), now(60), "Active"),
+        (&job(NOTHING), now(250 * 60 + 1), "UnrecoverableError"),
+        (&job(Answer::Job(Job::Succeeded)), now(60), "Succeeded"),
         (&job(Answer::Job(Job::BackoffLimitExceeded)), now(60), &format!("UnrecoverableError: {removed}")),
     ] {
         assert_eq!(after(State::Active, all, at), expected, "{all:?} {at:?}");
     }
+    let succeeded = job(Answer::Job(Job::Succeeded));
+    assert_eq!(after(State::Succeeded, &succeeded, now(60)), format!("Succeeded: {cleaned}"), "once it is written");
+    assert_eq!(after(State::Succeeded, &[], now(60)), "Succeeded");
 }
 
 #[test]
@@ -111,7 +118,7 @@ fn a_job_gets_what_is_pulled_and_sees_the_node() {
     let all = |steps: Vec<Step>| -> Vec<Value> {
         steps.into_iter().filter_map(|step| if let Step::Act(_, spec) = step { Some(spec) } else { None }).collect()
     };
-    let map = &all(workload.dependencies())[1]["kube"]["template"];
+    let map = &all(workload.dependencies(false))[3]["kube"]["template"];
     assert_eq!(map["data"]["additionalImages"], "\"a\": {{b}}");
     let job = &all(workload.start())[0]["kube"]["template"]["spec"];
     assert_eq!((&job["activeDeadlineSeconds"], &job["backoffLimit"]), (&14_400.into(), &0.into()));
@@ -119,8 +126,10 @@ fn a_job_gets_what_is_pulled_and_sees_the_node() {
     let container = &pod["containers"][0];
     assert_eq!(container["image"], "image");
     assert_eq!(pod["volumes"].as_array().unwrap().len(), container["volumeMounts"].as_array().unwrap().len());
-    let Step::View(request) = workload.view(JOB_VIEW) else { panic!() };
-    assert_eq!(request.scope.update_interval_seconds, Some(300), "6 s for each cluster, 300 at most");
+    for (name, seconds) in [(DEPENDENCIES[0], Some(300)), (JOB_VIEW, None), (NAMESPACE_VIEW, None)] {
+        let Step::View(request) = workload.view(name) else { panic!() };
+        assert_eq!(request.scope.update_interval_seconds, seconds, "6 s for each cluster, 300 at most: {name}");
+    }
 }
 
 proptest! {
@@ -144,7 +153,7 @@ proptest! {
             prop_assert!(!before.is_final() || state == before);
         }
         for _ in 0..4 {
-            state = step(state, Found::Unknown, 4, false);
+            state = step(state, Found::Failed, 4, false);
         }
         prop_assert!(state.is_final());
     }

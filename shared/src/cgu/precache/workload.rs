@@ -15,9 +15,9 @@ pub const DEPENDENCIES: [&str; 3] =
 /// Actions that create something.
 const CREATIONS: [&str; 5] = [
     "precache-ns-create",
-    "precache-spec-cm-create",
     "precache-sa-create",
     "precache-crb-create",
+    "precache-spec-cm-create",
     "precache-job-create",
 ];
 /// Actions that remove everything again.
@@ -79,16 +79,14 @@ pub struct Workload<'a> {
 impl Workload<'_> {
     /// Removes what an earlier pull has left.
     pub(super) fn prepare(&self) -> Vec<Step> {
-        let mut steps = self.clean();
-        steps.extend(CREATIONS.map(Step::DeleteAction));
-        steps.push(self.view(NAMESPACE_VIEW));
-        steps
+        self.abandon().into_iter().chain([self.view(NAMESPACE_VIEW)]).collect()
     }
 
-    /// Removes everything.
+    /// Removes everything, the view of the Job last. An action that was carried out stays for a minute: it would keep
+    /// the new one from being created.
     pub fn clean(&self) -> Vec<Step> {
-        let views = DEPENDENCIES.into_iter().chain([NAMESPACE_VIEW, JOB_VIEW]).map(Step::DeleteView);
-        views.chain(REMOVALS.map(|name| self.act(name))).collect()
+        let removals = REMOVALS.into_iter().flat_map(|name| [Step::DeleteAction(name), self.act(name)]);
+        removals.chain(Self::forget_dependencies()).chain([Step::DeleteView(JOB_VIEW)]).collect()
     }
 
     /// Removes everything of a pull that has not succeeded.
@@ -96,10 +94,12 @@ impl Workload<'_> {
         CREATIONS.into_iter().map(Step::DeleteAction).chain(self.clean()).collect()
     }
 
-    /// Creates what the Job needs.
-    pub(super) fn dependencies(&self) -> Vec<Step> {
+    /// Creates what the Job needs. `is_again`: earlier views have shown that something is missing, and new ones are
+    /// read at once.
+    pub(super) fn dependencies(&self, is_again: bool) -> Vec<Step> {
+        let gone = DEPENDENCIES.map(Step::DeleteView).into_iter().filter(|_| is_again);
         let acts = CREATIONS.into_iter().filter(|name| *name != "precache-job-create").map(|name| self.act(name));
-        acts.chain(DEPENDENCIES.map(|name| self.view(name))).collect()
+        gone.chain(acts).chain(DEPENDENCIES.map(|name| self.view(name))).collect()
     }
 
     /// Creates the Job, and a view of it that is read at once.
@@ -121,6 +121,7 @@ impl Workload<'_> {
             _ => ("namespaces", NAMESPACE, ""),
         };
         let seconds = u64::try_from(self.clusters).unwrap_or(u64::MAX).saturating_mul(6).clamp(30, 300);
+        let seconds = Some(seconds).filter(|_| DEPENDENCIES.contains(&name));
         Step::View(ViewRequest {
             cluster: self.cluster.to_owned(),
             name: name.to_owned(),
@@ -129,7 +130,7 @@ impl Workload<'_> {
                 resource: resource.to_owned(),
                 name: object.to_owned(),
                 namespace: namespace.to_owned(),
-                update_interval_seconds: Some(seconds),
+                update_interval_seconds: seconds,
             },
             adopts: true,
         })

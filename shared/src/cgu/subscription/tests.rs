@@ -62,6 +62,13 @@ fn a_plan_is_read_before_it_is_approved() {
         [format!("view {view_a} of Subscription.operators.coreos.com elsewhere/a")],
         "a view that asks for another object is changed"
     );
+    let same = [a.clone(), other.clone()];
+    let renamed = "view cgu-ns-subscription-a-elsewhere-abcde of Subscription.operators.coreos.com elsewhere/a";
+    assert_eq!(called_for(&same, &two), [renamed, "approve o/plan"], "one name in two namespaces");
+    let reserved = [(view_a, of_subscription("a", "view-precache-job"))];
+    assert_eq!(called_for(std::slice::from_ref(&a), &reserved), [""; 0], "a name of TALM's own views");
+    let taken = [(view_a, of_subscription("a", view_a))];
+    assert_eq!(called_for(std::slice::from_ref(&a), &taken), [""; 0], "the name of another view");
     let shared = [two[0].clone(), two[1].clone(), (view_b, of_subscription("b", "plan"))];
     assert_eq!(called_for(&[a.clone(), b], &shared), ["approve o/plan"], "one plan of two Subscriptions");
     let elsewhere = [one[0].clone(), ("plan", of_plan("elsewhere", "plan"))];

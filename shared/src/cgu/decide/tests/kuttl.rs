@@ -376,7 +376,7 @@ fn pre_caching_complete() {
     assert_eq!(hub.status().remediation_plan, [["spoke6", "spoke2", "spoke1", "spoke5"]]);
 }
 
-/// pre-caching-partial-complete: who has failed is left out, and what is left of its pull goes at the end.
+/// pre-caching-partial-complete: clusters that have failed are left out, and what is left of its pull goes at the end.
 #[test]
 fn pre_caching_partial_complete() {
     let mut hub = pulling(&json!({ "maxConcurrency": 4 }));

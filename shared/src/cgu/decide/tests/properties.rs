@@ -84,4 +84,49 @@ proptest! {
         let unique: BTreeSet<&String> = hub.events.iter().filter(|event| event.contains("spoke")).collect();
         prop_assert_eq!(unique.len(), hub.events.iter().filter(|event| event.contains("spoke")).count(), "Events of clusters come once");
     }
+
+    /// A controller that is killed between two writes, at any of them, leaves nothing that the next one does not mend.
+    #[test]
+    fn a_crash_after_any_act_changes_nothing(
+        open in proptest::collection::vec(any::<(bool, bool)>(), 6),
+        (size, timeout) in (0_i64..4, 1_i64..30),
+        changes in proptest::collection::vec((0..6_usize, 0..2_usize, prop::bool::weighted(0.8), 0..90_i64), 0..30),
+        crashes in proptest::collection::vec(0..8_usize, 1..60),
+    ) {
+        let of = |index: usize| -> Vec<&str> {
+            (0..6).filter(|at| if index == 0 { open[*at].0 } else { open[*at].1 }).map(|at| NAMES[at]).collect()
+        };
+        let (a, b) = (of(0), of(1));
+        let spec = json!({
+            "clusters": NAMES, "remediationStrategy": { "maxConcurrency": size, "timeout": timeout, "canaries": ["spoke2"] },
+        });
+        let mut hub = Hub::new(spec, &[(POLICIES[0], &a, &[]), (POLICIES[1], &b, &[])]);
+        let mut crashed = hub.clone();
+        let mut crashes = crashes.into_iter().cycle();
+        let changes = changes.into_iter().map(Some).chain(std::iter::repeat_n(None, 20));
+        for change in changes {
+            for one in [&mut hub, &mut crashed] {
+                if let Some((cluster, index, complies, seconds)) = change {
+                    let compliance = if complies { Compliance::Compliant } else { Compliance::NonCompliant };
+                    one.set(NAMES[cluster], POLICIES[index], compliance);
+                    one.later(seconds);
+                } else if let Some(next) = one.plan().next {
+                    one.now = one.now.max(next);
+                }
+            }
+            hub.settle();
+            for _ in 0..100 {
+                let acts = crashes.next().unwrap_or_default();
+                for act in crashed.plan().acts.iter().take(acts) {
+                    crashed.act(act);
+                }
+                if !crashed.step() {
+                    break;
+                }
+            }
+            prop_assert_eq!(hub.upgrade.status.as_ref(), crashed.upgrade.status.as_ref());
+            prop_assert_eq!((&hub.placements, &hub.clusters), (&crashed.placements, &crashed.clusters));
+            prop_assert_eq!(&hub.events, &crashed.events);
+        }
+    }
 }

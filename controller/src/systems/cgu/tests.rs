@@ -1,0 +1,299 @@
+//! Upgrades on a paused clock, with a hub in memory: the controller is killed after every write, TALM comes back at any
+//! point, and the hub gives every bad answer.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use http::Method;
+use kube::api::DynamicObject;
+use kube::runtime::watcher;
+use shared::cgu::objects::clusters;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::observe::Placed;
+use super::*;
+use crate::runtime::index::Change;
+use crate::runtime::testing::MemoryHub;
+use crate::runtime::{Follower, Key};
+
+const UPGRADES: &str = "/apis/ran.openshift.io/v1alpha1/namespaces/ztp/clustergroupupgrades/";
+const UPGRADE: &str = "/apis/ran.openshift.io/v1alpha1/namespaces/ztp/clustergroupupgrades/wave";
+const CLUSTERS: &str = "/apis/cluster.open-cluster-management.io/v1/managedclusters/";
+const PLACEMENTS: &str = "/apis/cluster.open-cluster-management.io/v1beta1/namespaces/policies/placements/";
+const BINDINGS: &str = "/apis/policy.open-cluster-management.io/v1/namespaces/policies/placementbindings/";
+const POLICIES: &str = "/apis/policy.open-cluster-management.io/v1/namespaces/";
+/// There, while the definition of upgrades has no `status.placements`.
+const OLD: &str = "/old";
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Three clusters, the last of which complies with both policies, and an upgrade of all.
+fn hub() -> MemoryHub {
+    let hub = MemoryHub::default();
+    for name in NAMES {
+        hub.put(&format!("{CLUSTERS}{name}"), json!({ "kind": "ManagedCluster", "metadata": { "name": name } }));
+    }
+    for policy in ["p1", "p2"] {
+        let template = json!({ "metadata": {}, "spec": { "object-templates": [] } });
+        let spec = json!({ "remediationAction": "inform", "policy-templates": [{ "objectDefinition": template }] });
+        let status = NAMES.map(
+            |name| json!({ "clustername": name, "compliant": if name == "c" { "Compliant" } else { "NonCompliant" } }),
+        );
+        let root = json!({
+            "kind": "Policy", "metadata": { "name": policy, "namespace": "policies" }, "spec": spec,
+            "status": { "status": status },
+        });
+        hub.put(&format!("{POLICIES}policies/policies/{policy}"), root);
+        for name in NAMES {
+            let child = format!("policies.{policy}");
+            let labels = json!({ "policy.open-cluster-management.io/root-policy": child });
+            let object =
+                json!({ "kind": "Policy", "metadata": { "name": child, "namespace": name, "labels": labels } });
+            hub.put(&format!("{POLICIES}{name}/policies/policies.{policy}"), object);
+        }
+    }
+    let spec = json!({
+        "clusters": NAMES, "managedPolicies": ["p1", "p2"], "remediationStrategy": { "maxConcurrency": 1 },
+        "actions": {
+            "beforeEnable": { "addClusterLabels": { "running": "" } },
+            "afterCompletion": { "addClusterLabels": { "done": "" }, "removeClusterLabels": ["running"] },
+        },
+    });
+    let upgrade = json!({
+        "apiVersion": "ran.openshift.io/v1alpha1", "kind": "ClusterGroupUpgrade",
+        "metadata": { "name": "wave", "namespace": "ztp", "uid": "12345678", "generation": 1 }, "spec": spec,
+    });
+    hub.put(UPGRADE, upgrade);
+    hub
+}
+
+/// A controller, as a new process has it, and governance beside it.
+struct Process {
+    tasks: [JoinHandle<()>; 2],
+    talm: Arc<Talm>,
+}
+
+impl Process {
+    fn start(hub: &MemoryHub) -> Self {
+        let governed = Arc::new(Governed::default());
+        let sleepers = Arc::new(Sleepers::default());
+        let missing = kube::core::Status::failure("no", "no").with_code(404);
+        sleepers.failed(&watcher::Error::InitialListFailed(kube::Error::Api(missing.boxed())));
+        let settings = CguSettings {
+            settle: Duration::ZERO,
+            talm_namespace: "talm".to_owned(),
+            precache_image: None,
+            graphs: Graphs::new(Vec::new()),
+        };
+        let (mut kept, known) = (None, governed.clone());
+        let kind = hub.term().watch(|handle| {
+            let upgrades = Upgrades::new(handle.clone(), known, sleepers, Arc::new(settings));
+            upgrades.talm.take(Change::Listed(HashMap::new()));
+            kept = Some((handle, upgrades.talm.clone()));
+            upgrades
+        });
+        let (handle, talm) = kept.unwrap();
+        let work = tokio::spawn(kind.followed_by(governed.clone()).run_on(hub.watch::<ClusterGroupUpgrade>(UPGRADES)));
+        let hub = hub.clone();
+        let governance = tokio::spawn(async move {
+            loop {
+                comply(&hub);
+                show(&hub, &governed, &handle);
+                sleep(Duration::from_secs(1)).await;
+            }
+        });
+        Self { tasks: [work, governance], talm }
+    }
+
+    fn kill(&self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+
+    fn lease(&self, renewal: Option<usize>) {
+        let renewal = renewal.map(|renewal| renewal.to_string());
+        self.talm.take(Change::Set((String::new(), String::new()), renewal));
+    }
+}
+
+fn objects(hub: &MemoryHub, below: &str) -> Vec<DynamicObject> {
+    hub.below(below).into_iter().map(|object| serde_json::from_value(object).unwrap()).collect()
+}
+
+/// A cluster complies as soon as a Placement that is bound selects it.
+fn comply(hub: &MemoryHub) {
+    for placement in objects(hub, PLACEMENTS) {
+        let binding = format!("{BINDINGS}{}", placement.metadata.name.clone().unwrap());
+        if hub.get(&binding).is_null() {
+            continue;
+        }
+        let policy = placement.labels().get("openshift-cluster-group-upgrades/forPolicy").cloned().unwrap();
+        let selected = clusters(&placement.data);
+        hub.edit(&format!("{POLICIES}policies/policies/{policy}"), |root| {
+            for entry in root["status"]["status"].as_array_mut().unwrap() {
+                if selected.iter().any(|name| entry["clustername"] == *name) {
+                    entry["compliant"] = json!("Compliant");
+                }
+            }
+        });
+    }
+}
+
+/// What the watches bring.
+fn show(hub: &MemoryHub, governed: &Governed, handle: &Handle<ClusterGroupUpgrade>) {
+    fn all<E>(objects: &[DynamicObject], entry: impl Fn(&DynamicObject) -> E) -> Change<E> {
+        Change::Listed(objects.iter().map(|object| (key_of(object), entry(object))).collect())
+    }
+    governed.clusters(handle, all(&objects(hub, CLUSTERS), |object| (object.labels().clone(), ztp::read(object))));
+    governed.policies(handle, all(&objects(hub, POLICIES), watches::kept));
+    governed.placements(handle, all(&objects(hub, PLACEMENTS), Placed::read));
+    governed.views(handle, all(&[], views::read));
+    governed.definition(handle, Change::Listed(HashMap::from([(Key::default(), !hub.get(OLD).is_object())])));
+    governed.settings(handle, watches::CONFIG, Change::Listed(HashMap::new()), |known| &mut known.configs);
+    governed.settings(handle, watches::MAP, Change::Listed(HashMap::new()), |known| &mut known.overrides);
+}
+
+fn is_write(method: &Method, path: &str) -> bool {
+    matches!(*method, Method::PATCH | Method::POST | Method::DELETE) && !path.contains("/events")
+}
+
+fn is_over(hub: &MemoryHub) -> bool {
+    !hub.get(UPGRADE)["status"]["status"]["completedAt"].is_null()
+}
+
+/// The upgrade has done everything, once.
+fn check(hub: &MemoryHub, what: &str) {
+    let status = &hub.get(UPGRADE)["status"];
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let succeeded = conditions.iter().find(|one| one["type"] == "Succeeded").cloned().unwrap_or_default();
+    assert_eq!(
+        (&succeeded["status"], &succeeded["reason"]),
+        (&json!("True"), &json!("Completed")),
+        "{what}: {status:#}"
+    );
+    assert_eq!(status["remediationPlan"], json!([["a"], ["b"]]), "{what}");
+    assert_eq!(status["clusters"].as_array().map(Vec::len), Some(3), "{what}: {status:#}");
+    for name in NAMES {
+        assert_eq!(
+            hub.get(&format!("{CLUSTERS}{name}"))["metadata"]["labels"],
+            json!({ "done": "" }),
+            "{what}: {name}"
+        );
+    }
+    assert_eq!(objects(hub, PLACEMENTS).len(), 0, "{what}");
+}
+
+/// Runs the upgrade, with a kill after the `point`-th write: what the dying process still asks for is not answered. How
+/// many writes there were.
+async fn run(point: usize) -> usize {
+    let hub = hub();
+    let (written, killed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (count, dead) = (written.clone(), killed.clone());
+    hub.inject(move |method, path, _| {
+        if count.load(Ordering::Relaxed) >= point && !dead.load(Ordering::Relaxed) {
+            return Some(503);
+        }
+        count.fetch_add(usize::from(is_write(method, path)), Ordering::Relaxed);
+        None
+    });
+    let mut process = Process::start(&hub);
+    for _ in 0..120 {
+        sleep(Duration::from_millis(500)).await;
+        if written.load(Ordering::Relaxed) >= point && !killed.swap(true, Ordering::Relaxed) {
+            process.kill();
+            process = Process::start(&hub);
+        }
+        if is_over(&hub) {
+            break;
+        }
+    }
+    process.kill();
+    check(&hub, &format!("killed after write {point}"));
+    written.load(Ordering::Relaxed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_is_killed_after_any_write_goes_on() {
+    let undisturbed = run(usize::MAX).await;
+    assert!((20..40).contains(&undisturbed), "{undisturbed} writes");
+    for point in 1..undisturbed {
+        let writes = run(point).await;
+        assert!(writes <= undisturbed + 4, "{writes} writes instead of {undisturbed}, killed after {point}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_while_talm_renews_its_lease() {
+    for point in [1, 5, 9, 14] {
+        let (hub, written) = (hub(), Arc::new(AtomicUsize::new(0)));
+        let count = written.clone();
+        hub.inject(move |method, path, _| {
+            count.fetch_add(usize::from(is_write(method, path)), Ordering::Relaxed);
+            None
+        });
+        let process = Process::start(&hub);
+        while written.load(Ordering::Relaxed) < point {
+            sleep(Duration::from_millis(20)).await;
+        }
+        process.lease(Some(0));
+        sleep(Duration::from_secs(1)).await; // the reconcile that was under way
+        let before = written.load(Ordering::Relaxed);
+        for renewal in 1..10 {
+            sleep(Duration::from_secs(10)).await;
+            process.lease(Some(renewal));
+        }
+        assert_eq!(written.load(Ordering::Relaxed), before, "TALM came after write {point}");
+        let noticed = hub.events().into_iter().filter(|(reason, _)| reason == "TalmActive").count();
+        assert_eq!(noticed, 1, "once");
+        process.lease(None);
+        sleep(Duration::from_mins(1)).await;
+        check(&hub, &format!("TALM came after write {point}"));
+        process.kill();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_waits_for_a_definition_with_placements() {
+    let hub = hub();
+    hub.put(OLD, json!({ "metadata": {} }));
+    let process = Process::start(&hub);
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(hub.requests(is_write), 0);
+    let events: Vec<String> = hub.events().into_iter().map(|(reason, _)| reason).collect();
+    assert_eq!(events, ["OldDefinition"], "once");
+    hub.remove(OLD);
+    sleep(Duration::from_mins(1)).await;
+    check(&hub, "a new definition");
+    process.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_answers_are_tried_again_with_a_backoff() {
+    let of = [("placements", PLACEMENTS), ("clusters", CLUSTERS), ("status", UPGRADES), ("bindings", BINDINGS)];
+    for code in [404, 409, 410, 413, 422, 429, 500, 503] {
+        for (what, path_of) in of {
+            // A cluster that is gone is left out.
+            if (code, what) == (404, "clusters") {
+                continue;
+            }
+            let hub = hub();
+            let tries = Arc::new(AtomicUsize::new(0));
+            let count = tries.clone();
+            hub.inject(move |method, path, _| {
+                let is_of = is_write(method, path) && format!("{path}/").contains(path_of);
+                // A binding that exists counts as created.
+                let fails = is_of && !(code == 409 && *method == Method::POST);
+                count.fetch_add(usize::from(fails), Ordering::Relaxed);
+                fails.then_some(code)
+            });
+            let process = Process::start(&hub);
+            sleep(Duration::from_mins(2)).await;
+            let tries = tries.load(Ordering::Relaxed);
+            // Three objects, and the test itself calls for a reconcile each second.
+            assert!(tries <= 3 * 300, "{tries} tries in 2 minutes, {code} of {what}");
+            hub.heal();
+            sleep(Duration::from_mins(10)).await;
+            check(&hub, &format!("{code} of {what}"));
+            process.kill();
+        }
+    }
+}

@@ -168,7 +168,8 @@ impl System for Upgrades {
         let pulls = upgrade.spec.pre_caching;
         let releases = if pulls { self.settings.graphs.known() } else { BTreeMap::new() };
         let available = if pulls { self.governed.available() } else { BTreeSet::new() };
-        let (blockers, cycle) = self.blockers(upgrade);
+        // Nothing reads them once it has started.
+        let (blockers, cycle) = if has_started(upgrade) { Default::default() } else { self.blockers(upgrade) };
         Ok(Observed::Facts(Observation {
             upgrade,
             known,
@@ -231,8 +232,8 @@ impl System for Upgrades {
         target: &mut Target<Self>,
     ) -> Result<Done, ReconcileError> {
         let upgrade = observation.upgrade;
-        let before = upgrade.status.clone().unwrap_or_default();
-        let patch = status_patch(&before, &plan.status);
+        let none = ClusterGroupUpgradeStatus::default();
+        let patch = status_patch(upgrade.status.as_ref().unwrap_or(&none), &plan.status);
         let mut changed = !plan.acts.is_empty();
         if let Some(patch) = patch {
             let written = self.hub().merge_status(upgrade, patch).await.map_err(ReconcileError::Status)?;
@@ -330,17 +331,17 @@ impl Upgrades {
             return;
         }
         let note = match reason {
-            "TalmActive" => "TALM renews its Lease: hibernate-controller leaves this upgrade to it".to_owned(),
+            "TalmActive" => "TALM renews its Lease: hibernate-controller leaves this upgrade to it",
             "OldDefinition" => {
-                "the ClusterGroupUpgrade of this hub has no status.placements: install the definition of \
-                                TALM 5.0, or let the TALM run that came with it"
-                    .to_owned()
+                "the ClusterGroupUpgrade of this hub has no status.placements: install the definition of TALM 5.0, or \
+                 let the TALM run that came with it"
             }
-            _ => "a TALM before 5.0 began this upgrade with PlacementRules: let that TALM finish it, or delete it and \
-                  create it again"
-                .to_owned(),
+            _ => {
+                "a TALM before 5.0 began this upgrade with PlacementRules: let that TALM finish it, or delete it and \
+                 create it again"
+            }
         };
-        self.say(upgrade, EventType::Normal, reason, &note).await;
+        self.say(upgrade, EventType::Normal, reason, note).await;
     }
 }
 

@@ -16,6 +16,7 @@ use shared::cgu::phase::UpgradePhase;
 use shared::cgu::policy::{AMBIGUOUS, Child, Policy};
 use shared::cgu::precache::spec::PreCachingConfigSpec;
 use shared::cgu::view::Views;
+use shared::cgu::ztp::NAMESPACE;
 use tokio::sync::Notify;
 
 use super::views;
@@ -143,8 +144,8 @@ pub(super) enum Concern {
     Cluster,
     /// One upgrade.
     Upgrade(Key),
-    /// Upgrades with this cluster in their current batch, or that pull images on it.
-    Batch(String),
+    /// Upgrades with one of these clusters in their current batch, or that pull images on it.
+    Batch(BTreeSet<String>),
     /// Upgrades that pull images and have not started.
     Pull,
 }
@@ -206,12 +207,11 @@ pub(super) fn count(handle: &Handle<ClusterGroupUpgrade>, key: &Key) {
 pub(super) fn concerned(handle: &Handle<ClusterGroupUpgrade>, concern: &Concern) {
     match concern {
         Concern::Upgrade(key) => handle.trigger(key.clone()),
-        Concern::Batch(cluster) => trigger(handle, |upgrade| {
-            let status = upgrade.status.as_ref();
-            status.is_some_and(|status| {
-                let pulls = status.precaching.as_ref().is_some_and(|known| known.status.contains_key(cluster));
-                pulls || status.status.current_batch_remediation_progress.contains_key(cluster)
-            })
+        Concern::Batch(clusters) => trigger(handle, |upgrade| {
+            let Some(status) = &upgrade.status else { return false };
+            let pulled = status.precaching.iter().flat_map(|known| known.status.keys());
+            let mut worked_on = pulled.chain(status.status.current_batch_remediation_progress.keys());
+            worked_on.any(|name| clusters.contains(name))
         }),
         Concern::Pull => trigger(handle, |upgrade| upgrade.spec.pre_caching && !has_started(upgrade)),
         Concern::Policy(name) => trigger(handle, |upgrade| {
@@ -245,12 +245,17 @@ pub(super) fn trigger(handle: &Handle<ClusterGroupUpgrade>, concerns: impl Fn(&C
 }
 
 impl Follower<ClusterGroupUpgrade> for Governed {
-    fn listed(&self, _: &Store<Guarded<ClusterGroupUpgrade>>) {}
+    /// One of namespace `ztp-install` may be gone.
+    fn listed(&self, _: &Store<Guarded<ClusterGroupUpgrade>>) {
+        self.joined.notify_one();
+    }
 
     fn changed(&self, key: &Key) {
         self.changed.lock().insert(key.clone());
         self.changes.notify_one();
-        self.joined.notify_one();
+        if key.0 == NAMESPACE {
+            self.joined.notify_one();
+        }
     }
 }
 

@@ -183,9 +183,12 @@ impl Governed {
                 Change::Failed(error) => interrupted(&error),
             }
         };
-        self.joined.notify_one();
+        // A heartbeat of a cluster is neither.
+        if flipped.is_some() || is_news {
+            self.joined.notify_one();
+        }
         if let Some(name) = flipped {
-            concerned(handle, &Concern::Batch(name));
+            concerned(handle, &Concern::Batch(BTreeSet::from([name])));
         }
         if is_news {
             concerned(handle, &Concern::Cluster);
@@ -261,8 +264,8 @@ impl Governed {
                 Change::Failed(error) => self.missing(&mut known, VIEW, &error),
             }
         };
-        for cluster in clusters {
-            concerned(handle, &Concern::Batch(cluster));
+        if !clusters.is_empty() {
+            concerned(handle, &Concern::Batch(clusters));
         }
     }
 }

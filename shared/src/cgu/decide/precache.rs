@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::api::{Precaching as PrecachingStatus, PrecachingSpec};
+use super::super::api::{Precaching as PrecachingStatus, PrecachingSpec, Reference};
 use super::super::conditions::{PRECACHE_SPEC_VALID, PRECACHING_SUCCEEDED};
 use super::super::policy::{Policies, Templates};
 use super::super::precache::spec::{OVERRIDES, spec};
@@ -11,7 +11,7 @@ use super::super::precache::{Cluster, State, next};
 use super::{APPROVE_AGAIN, Act, Facts, Plan, Pull};
 
 /// Message of an upgrade that has no cluster left.
-pub(super) const FAILED: &str = "No clusters available for remediation (Precaching failed)";
+const FAILED: &str = "No clusters available for remediation (Precaching failed)";
 
 /// How the pull stands.
 pub(super) enum Outcome<'a> {
@@ -81,7 +81,7 @@ pub(super) fn pull<'a>(
         states.iter().filter(|(_, state)| **state == State::Succeeded).map(|(name, _)| *name).collect();
     let has_all_failed = states.values().all(|state| state.is_final() && *state != State::Succeeded);
     match is_over(plan) {
-        // TALM goes on for ever.
+        // TALM reconciles it indefinitely.
         false if has_all_failed && facts.upgrade.spec.enable => Outcome::Failed(FAILED.to_owned()),
         false => Outcome::Open,
         true if succeeded.is_empty() => Outcome::Failed(FAILED.to_owned()),
@@ -116,7 +116,9 @@ fn specified(
     });
     let (configs, overrides) = (facts.precaching.configs, facts.precaching.overrides);
     let overrides = overrides.get(&(namespace, OVERRIDES.to_owned()));
-    let found = spec(templates(facts, policies), config.as_ref(), configs, overrides, platform_image);
+    // Catalogs may be in policies that every cluster complies with.
+    let all = policies.for_upgrade.iter().chain(&policies.compliant);
+    let found = spec(templates(facts, all), config.as_ref(), configs, overrides, platform_image);
     let status = plan.status.precaching.get_or_insert_with(|| PrecachingStatus {
         spec: Some(PrecachingSpec::default()),
         ..PrecachingStatus::default()
@@ -136,10 +138,12 @@ fn specified(
     }
 }
 
-/// Objects of the policies of an upgrade, and of those that every cluster complies with: catalogs may be in these.
-pub(super) fn templates<'a>(facts: &'a Facts<'_>, policies: &'a Policies) -> impl Iterator<Item = &'a Templates> {
-    let all = policies.for_upgrade.iter().chain(&policies.compliant);
-    all.filter_map(|policy| facts.roots.get(policy)?.templates.as_ref().ok())
+/// Objects of these policies.
+pub(super) fn templates<'a>(
+    facts: &'a Facts<'_>,
+    policies: impl Iterator<Item = &'a Reference>,
+) -> impl Iterator<Item = &'a Templates> {
+    policies.filter_map(|policy| facts.roots.get(policy)?.templates.as_ref().ok())
 }
 
 fn state(plan: &Plan, cluster: &str) -> State {

@@ -123,9 +123,9 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
 /// known what is pulled: a version is looked up then.
 fn platform_image(facts: &Facts<'_>, plan: &mut Plan, policies: &Policies, pulls: bool) -> Result<String, String> {
     let needed = pulls && !is_specified(plan);
-    let compliant = if needed { policies.compliant.len() } else { 0 };
-    let all = templates(facts, policies).take(policies.for_upgrade.len() + compliant);
-    let found = release(all.flat_map(|templates| &templates.releases), facts.upgrade.spec.pre_caching);
+    let all = policies.for_upgrade.iter().chain(policies.compliant.iter().filter(|_| needed));
+    let found =
+        release(templates(facts, all).flat_map(|templates| &templates.releases), facts.upgrade.spec.pre_caching);
     let Some(release) = found.map_err(|error| error.to_string())?.filter(|_| needed) else { return Ok(String::new()) };
     if !release.image.is_empty() {
         return Ok(release.image);

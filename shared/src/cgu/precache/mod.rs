@@ -62,7 +62,7 @@ pub struct Next {
     pub steps: Vec<Step>,
     /// The steps may be repeated, and are once a minute: the cluster carries them out in its own time.
     pub repeats: bool,
-    /// When to look again, unless a view changes before.
+    /// When to reconcile again, unless a view changes before.
     pub at: Option<Timestamp>,
 }
 
@@ -118,7 +118,7 @@ pub fn next(cluster: &Cluster<'_>, workload: &Workload<'_>, views: &Views, now: 
             Some(view) if view.found == Found::Unknown => unanswered(view),
             Some(view) => job(view, cluster, workload, now).unwrap_or_else(failed),
         },
-        // Only now, with the state written: without the view of the Job it could not be told again.
+        // Only once the state is written: without the view of the Job it cannot be observed again.
         State::Succeeded if view(JOB_VIEW).is_some() => repeated(workload.clean()),
         State::Succeeded | State::PrecacheTimeout | State::UnrecoverableError => to(cluster.state, Vec::new()),
     }

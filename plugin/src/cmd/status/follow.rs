@@ -13,7 +13,7 @@ use crate::api::watch::{Event, Place, Scope};
 use crate::api::{Hub, Resource};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
 use crate::error::{Exit, Failure, Problem};
-use crate::output;
+use crate::output::{self, Color};
 
 /// How often ages are drawn anew on a terminal.
 const TICK: Duration = Duration::from_secs(10);
@@ -41,6 +41,25 @@ pub(super) trait Shown: Clone + PartialEq + Sized {
     fn full(&self, now: Timestamp, colors: bool) -> Vec<String>;
     /// The object was deleted.
     fn gone(self) -> Self;
+}
+
+/// The name of an object and what is known of it, a sanitized line each. One of them may have a color.
+pub(super) fn described<T: Shown>(
+    record: &T,
+    width: usize,
+    fields: &[(&str, Option<String>)],
+    (colored, color): (&str, Option<Color>),
+) -> Vec<String> {
+    let line = |(name, value): &(&str, Option<String>)| {
+        let value = output::one_line(value.as_deref()?);
+        let value = match color.filter(|_| *name == colored) {
+            Some(color) => color.paint(&value, true),
+            None => value,
+        };
+        Some(format!("  {:<width$}{value}", format!("{name}:")))
+    };
+    let name = output::one_line(&T::kind().full_name(&record.place().1));
+    std::iter::once(name).chain(fields.iter().filter_map(line)).collect()
 }
 
 /// Shows objects, and with `--watch` their changes, in a namespace, or all of them.

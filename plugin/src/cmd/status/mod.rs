@@ -4,7 +4,6 @@ mod fdb;
 mod follow;
 mod pools;
 mod printer;
-mod rollout_view;
 mod rollouts;
 mod schedule;
 mod table;

@@ -173,14 +173,7 @@ impl Shown for Record {
             ("Until", until.map(format::seconds)),
             ("Ended", status.status.completed_at.as_ref().map(|at| past(at.0))),
         ];
-        let name = self.upgrade.metadata.name.as_deref().unwrap_or_default();
-        let mut lines = vec![output::one_line(&CLUSTER_GROUP_UPGRADE.kind.full_name(name))];
-        for (name, value) in fields.into_iter().filter_map(|(name, value)| Some((name, value?))) {
-            let value = output::one_line(&value);
-            let color = self.color().filter(|_| name == "State");
-            let value = color.map_or_else(|| value.clone(), |color| color.paint(&value, colors));
-            lines.push(format!("  {:<NAMES$}{value}", format!("{name}:")));
-        }
+        let mut lines = follow::described(self, NAMES, &fields, ("State", self.color().filter(|_| colors)));
         if !self.members.is_empty() {
             let row = |one: &Member| {
                 let batch = one.batch.map(|batch| batch.to_string()).unwrap_or_default();

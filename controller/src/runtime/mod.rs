@@ -10,6 +10,7 @@ pub mod backoff;
 pub mod clock;
 mod error;
 pub mod events;
+mod guarded;
 pub mod hub;
 pub mod index;
 pub mod kind;
@@ -34,18 +35,15 @@ use std::future::Future;
 use std::ops::Range;
 use std::time::Duration;
 
-use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 pub use self::error::{Class, ReconcileError, Reconciled};
+pub use self::guarded::Guarded;
 pub use self::hub::{Handle, Hub, Scoped};
 pub use self::kind::{Follower, PerTerm, Term, group, run};
 pub use self::target::{Key, Target, fingerprint, hash};
 pub use self::write::{Moved, WriteError, classify};
-
-/// An object of a watched kind, or what of it could be read.
-pub type Guarded<K> = DeserializeGuard<K>;
 
 /// What the harness needs of a kind: a resource whose group, version and scope are known when the program is compiled.
 pub trait Object:

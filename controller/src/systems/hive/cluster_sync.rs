@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::RwLock;
@@ -16,7 +15,7 @@ use super::PAGE_SIZE;
 use super::decide::Sync;
 use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
-use crate::runtime::{Key, clock};
+use crate::runtime::{Guarded, Key, clock};
 use crate::spoke::reader::is_not_there;
 
 /// How long the first list is waited for. Afterwards every cluster's `ClusterSync` counts as missing, and a transition
@@ -72,7 +71,7 @@ impl ClusterSyncs {
 
     /// Watches them until it is dropped. `changed` is called for each cluster about which there is something new.
     pub async fn follow(&self, client: Client, changed: impl Fn(Key)) {
-        let api: Api<DeserializeGuard<ClusterSync>> = Api::all(client);
+        let api: Api<Guarded<ClusterSync>> = Api::all(client);
         let config = watcher::Config::default().page_size(PAGE_SIZE);
         let followed = index::follow(api, config, WatchBackoff::of_hub(), synced, |change| match change {
             Change::Listed(all) => self.replace(all).into_iter().for_each(&changed),
@@ -148,7 +147,7 @@ impl ClusterSyncs {
     }
 }
 
-fn synced(sync: &DeserializeGuard<ClusterSync>) -> Synced {
+fn synced(sync: &Guarded<ClusterSync>) -> Synced {
     let status = sync.0.as_ref().ok().and_then(|sync| sync.status.as_ref());
     let owners = sync.0.as_ref().ok().and_then(|sync| sync.metadata.owner_references.as_ref());
     let owner = owners.into_iter().flatten().find(|owner| owner.kind == "ClusterDeployment");

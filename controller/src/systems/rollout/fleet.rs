@@ -215,7 +215,6 @@ impl<K: Member> Follower<K> for Watched<K> {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
     use kube::runtime::{reflector, watcher};
     use serde_json::json;
     use shared::hive::api::ClusterDeployment;
@@ -228,7 +227,7 @@ mod tests {
             "metadata": { "namespace": "ns", "name": "demo", "uid": "u", "resourceVersion": version },
             "spec": { "baseDomain": "test", "clusterName": "demo", "platform": {} },
         });
-        DeserializeGuard(Ok(serde_json::from_value(cluster).unwrap()))
+        Guarded(Ok(serde_json::from_value(cluster).unwrap()))
     }
 
     /// A rollout over ten thousand targets must not keep ten thousand objects of its own.

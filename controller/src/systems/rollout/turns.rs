@@ -140,7 +140,6 @@ pub fn queued(rollout: &PowerRollout, limit: NonZeroUsize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
     use serde_json::{Value, json};
 
     use super::*;
@@ -157,7 +156,7 @@ mod tests {
             },
             "status": status,
         });
-        Arc::new(DeserializeGuard(Ok(serde_json::from_value(object).expect("a rollout"))))
+        Arc::new(Guarded(Ok(serde_json::from_value(object).expect("a rollout"))))
     }
 
     /// Who is admitted, of at most two each.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -88,7 +88,9 @@ impl Hub {
     }
 
     async fn create(&self, name: &str, mut spec: Value) -> Result<()> {
-        spec["managedPolicies"] = json!(["p1", "p2"]);
+        if spec["managedPolicies"].is_null() {
+            spec["managedPolicies"] = json!(["p1", "p2"]);
+        }
         spec["actions"] = json!({
             "beforeEnable": { "addClusterLabels": { "ztp-running": "" } },
             "afterCompletion": { "addClusterLabels": { "ztp-done": "" }, "removeClusterLabels": ["ztp-running"] },
@@ -340,6 +342,84 @@ async fn a_time_out_is_undone_and_talm_goes_first() -> Result<()> {
         assert_eq!(first.get(cluster).await?.spec.managed_policies, policies, "by wave");
     }
     the_examples_of_the_documentation_apply(&hub).await
+}
+
+/// Images are pulled before the upgrade starts (section 9.5), under a controller that is killed meanwhile. A cluster
+/// whose Job fails is left out, and what it has of the pull goes with the upgrade.
+#[tokio::test(flavor = "multi_thread")]
+async fn images_are_pulled_before_the_start() -> Result<()> {
+    let hub = Hub::new().await?;
+    let catalog = json!({
+        "apiVersion": "operators.coreos.com/v1alpha1", "kind": "CatalogSource",
+        "metadata": { "name": "mirror", "namespace": "openshift-marketplace" }, "spec": { "image": "mirror.test/index:v1" },
+    });
+    hub.governance.policy((NAMESPACE, "catalog"), 1, &["spoke1", "spoke2"], &catalog).await?;
+    hub.governance.turn(|knobs| knobs.stuck.extend([("spoke2".to_owned(), "pre-cache".to_owned())]));
+    for cluster in ["spoke1", "spoke2"] {
+        // Else it gets its first upgrade.
+        hub.world.kubectl(&["label", "managedcluster", cluster, "ztp-done="]).await?.ok()?;
+        hub.governance.available(cluster).await?;
+    }
+    let config = json!({
+        "apiVersion": "ran.openshift.io/v1alpha1", "kind": "PreCachingConfig",
+        "metadata": { "name": "images", "namespace": "default" },
+        "spec": {
+            "overrides": { "operatorsPackagesAndChannels": ["ptp:stable"] }, "spaceRequired": "10 GiB",
+            "additionalImages": ["mirror.test/extra@sha256:1"],
+        },
+    });
+    apply::all(&hub.client, &[config]).await?;
+    let mut start = controller();
+    start.args.extend(["--cgu-precache-image", "mirror.test/precache:1"].map(str::to_owned));
+    hub.world.start(&start).await?;
+    let spec = json!({
+        "clusters": ["spoke1", "spoke2"], "managedPolicies": ["catalog", "p1"], "enable": false, "preCaching": true,
+        "preCachingConfigRef": { "name": "images" }, "remediationStrategy": { "maxConcurrency": 2 },
+    });
+    hub.create("pull", spec).await?;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    hub.world.signal("controller", "kill").await?;
+    hub.world.start(&start).await?;
+    let status = hub.until("pull", "PrecachingSuceeded", ("True", "PartiallyDone")).await?;
+    let states = status.precaching.context("a pull")?.status;
+    assert_eq!(json!(states), json!({ "spoke1": "Succeeded", "spoke2": "UnrecoverableError" }));
+
+    let of = |cluster: &str| -> BTreeMap<String, Value> {
+        let objects = hub.governance.turn(|knobs| knobs.objects.clone());
+        objects.into_iter().filter(|((of, _), _)| of == cluster).map(|((_, path), object)| (path, object)).collect()
+    };
+    let left = of("spoke2");
+    let map = &left["configmap/openshift-talo-pre-cache/pre-cache-spec"]["data"];
+    assert_eq!(
+        (&map["operators.indexes"], &map["operators.packagesAndChannels"], &map["spaceRequired"]),
+        (&json!("mirror.test/index:v1"), &json!("ptp:stable"), &json!("10"))
+    );
+    assert_eq!(map["additionalImages"], "mirror.test/extra@sha256:1");
+    let job = &left["job/openshift-talo-pre-cache/pre-cache"]["spec"];
+    assert_eq!(job["template"]["spec"]["containers"][0]["image"], "mirror.test/precache:1");
+    assert_eq!(job["activeDeadlineSeconds"], 240 * 60);
+    eventually(SOON, "nothing is left of a pull that has succeeded", async || {
+        ensure!(of("spoke1").is_empty(), "{:?}", of("spoke1").keys());
+        Ok(())
+    })
+    .await?;
+
+    let enable = Patch::Merge(json!({ "spec": { "enable": true } }));
+    hub.upgrades.patch("pull", &PatchParams::default(), &enable).await?;
+    let status = hub.until("pull", "Succeeded", ("True", "Completed")).await?;
+    assert_eq!(
+        (records(&status), status.remediation_plan),
+        (vec!["spoke1 complete".to_owned()], vec![vec!["spoke1".to_owned()]])
+    );
+    hub.upgrades.delete("pull", &DeleteParams::default()).await?;
+    eventually(SOON, "nothing is left", async || {
+        ensure!(of("spoke2").is_empty(), "{:?}", of("spoke2").keys());
+        ensure!(hub.upgrades.get_opt("pull").await?.is_none());
+        let objects = hub.objects().await?;
+        ensure!(objects.iter().all(|name| name.ends_with("-delete")), "{objects:?}");
+        Ok(())
+    })
+    .await
 }
 
 async fn the_examples_of_the_documentation_apply(hub: &Hub) -> Result<()> {

@@ -46,7 +46,7 @@ pub fn of_governance() -> Vec<Value> {
         policy,
         open("policy.open-cluster-management.io/v1", "PlacementBinding", "", &json!({})),
         of("view.open-cluster-management.io/v1beta1", "ManagedClusterView"),
-        open("action.open-cluster-management.io/v1beta1", "ManagedClusterAction", "", &json!({})),
+        of("action.open-cluster-management.io/v1beta1", "ManagedClusterAction"),
     ]
 }
 

@@ -19,6 +19,7 @@ use shared::cgu::policy::ROOT_POLICY;
 use shared::rollout::selector::selects;
 
 use super::store::{Kind, View};
+use super::work::Effect;
 use super::{Knobs, entry, work};
 
 const CLUSTER: &str = "cluster.open-cluster-management.io";
@@ -47,10 +48,11 @@ pub(super) enum Write {
         namespace: String,
         name: String,
     },
-    /// An `InstallPlan` of a cluster is approved.
-    Approve {
+    /// An action of a cluster ends.
+    Act {
         cluster: String,
-        plan: String,
+        action: String,
+        effect: Effect,
     },
 }
 
@@ -68,7 +70,7 @@ pub(super) fn changes(view: &View, knobs: &Knobs) -> Vec<Change> {
 pub(super) fn change(arrow: &str, delay: Duration, write: Write) -> Change {
     let (Write::Apply { namespace, name, .. }
     | Write::Delete { namespace, name, .. }
-    | Write::Approve { cluster: namespace, plan: name }) = &write;
+    | Write::Act { cluster: namespace, action: name, .. }) = &write;
     Change { key: format!("{arrow} {namespace}/{name}"), delay, write }
 }
 

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use self::arrows::{Change, Write};
 use self::store::{Kind, Stores};
+use self::work::Effect;
 use crate::apply;
 
 /// How long each arrow takes.
@@ -49,12 +50,14 @@ pub struct Knobs {
     pub delays: Delays,
     /// Clusters that sleep: what they have last reported stays.
     pub asleep: BTreeSet<String>,
-    /// Clusters and policies that never comply, whatever is enforced.
+    /// Clusters and policies that never comply, whatever is enforced, and Jobs that fail.
     pub stuck: BTreeSet<(String, String)>,
     /// Clusters and policies that comply from the first report on.
     pub compliant: BTreeSet<(String, String)>,
     /// Clusters and `InstallPlan`s that actions have approved.
     pub approved: BTreeSet<(String, String)>,
+    /// What actions have created, by cluster and `RESOURCE/NAMESPACE/NAME`.
+    pub objects: BTreeMap<(String, String), Value>,
 }
 
 /// The controllers that are played.
@@ -83,10 +86,11 @@ impl Governance {
         Ok(Self { client, knobs, changed, tasks })
     }
 
-    /// Turns knobs.
-    pub fn turn(&self, change: impl FnOnce(&mut Knobs)) {
-        change(&mut self.knobs.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Turns knobs, or reads them.
+    pub fn turn<T>(&self, change: impl FnOnce(&mut Knobs) -> T) -> T {
+        let found = change(&mut self.knobs.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_one();
+        found
     }
 
     /// Makes a `ManagedCluster` with its namespace; label `name` is its name.
@@ -181,18 +185,23 @@ async fn play(client: Client, stores: Stores, knobs: Arc<Mutex<Knobs>>, changed:
         for Change { key, delay, write } in changes {
             due.entry(key).or_insert((now + delay, write));
         }
-        let ready: Vec<String> = due.iter().filter(|(_, (at, _))| *at <= now).map(|(key, _)| key.clone()).collect();
-        for key in ready {
+        let mut ready: Vec<(Instant, String)> =
+            due.iter().filter(|(_, (at, _))| *at <= now).map(|(key, (at, _))| (*at, key.clone())).collect();
+        ready.sort();
+        for (_, key) in ready {
             let Some((_, write)) = due.remove(&key) else { continue };
-            if let Write::Approve { cluster, plan } = &write {
-                let mut knobs = knobs.lock().unwrap_or_else(PoisonError::into_inner);
-                knobs.approved.insert((cluster.clone(), plan.clone()));
+            if let Write::Act { cluster, effect, .. } = &write {
+                effect.clone().carry_out(cluster, &mut knobs.lock().unwrap_or_else(PoisonError::into_inner));
                 changed.notify_one();
             }
             if let Err(error) = carry_out(&client, &write).await {
                 tracing::warn!("{key}: {error:#}");
                 // It is called for again unless the watch says otherwise.
                 tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            // What the next action does may depend on this one.
+            if matches!(write, Write::Act { .. }) {
+                break;
             }
         }
         let next = due.values().map(|(at, _)| *at).min();
@@ -217,15 +226,29 @@ async fn carry_out(client: &Client, write: &Write) -> Result<()> {
                 api.patch(name, &params, &Patch::Apply(object)).await.with_context(|| format!("apply {name}"))?;
             }
             if let Some(status) = status {
-                let patch = Patch::Merge(json!({ "status": status }));
+                // What is not in it goes: a Job that has ended is not active any more.
+                let replace = json!([{ "op": "add", "path": "/status", "value": status }]);
+                let patch = Patch::Json::<()>(serde_json::from_value(replace)?);
                 api.patch_status(name, &PatchParams::default(), &patch)
                     .await
                     .with_context(|| format!("report {name}"))?;
             }
         }
         Write::Delete { kind, namespace, name } => delete(&api(*kind, namespace), name).await?,
-        // The cluster does it; its action stays for a while.
-        Write::Approve { .. } => {}
+        // A Job has no action.
+        Write::Act { action, .. } if action.is_empty() => {}
+        Write::Act { cluster, action, effect } => {
+            let status = if *effect == Effect::Fail { "False" } else { "True" };
+            let condition = json!({
+                "type": "Completed", "status": status, "reason": "ActionDone", "message": "",
+                "lastTransitionTime": "2026-11-26T00:00:00Z",
+            });
+            let patch = Patch::Merge(json!({ "status": { "conditions": [condition] } }));
+            match api(Kind::Action, cluster).patch_status(action, &PatchParams::default(), &patch).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                written => drop(written.with_context(|| format!("end {action}"))?),
+            }
+        }
     }
     Ok(())
 }

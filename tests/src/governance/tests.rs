@@ -56,7 +56,7 @@ fn called_for(objects: &[(Kind, Value)], knobs: &Knobs) -> Vec<String> {
     let shown = |change: Change| {
         let what = match change.write {
             Write::Delete { .. } => "gone".to_owned(),
-            Write::Approve { .. } => "approved".to_owned(),
+            Write::Act { effect, .. } => format!("{effect:?}"),
             Write::Apply { kind: Kind::View, status: Some(status), .. } => status["result"].to_string(),
             Write::Apply { status: Some(status), .. } => {
                 let listed = |field: &str, name: &str| {
@@ -195,14 +195,57 @@ fn rule_g8() {
     read(&[policy.clone(), plan.clone()], &knobs, r#""approved":false"#);
     read(&[policy.clone(), view("i", "InstallPlan", "install-other")], &knobs, "null");
     read(&[child("a", "inform", Some("NonCompliant")), plan.clone()], &knobs, "null");
-    read(&[policy.clone(), action("1", "o")], &knobs, "act a/install-ptp: approved");
+    read(&[policy.clone(), action("1", "o")], &knobs, r#"act a/install-ptp: Approve("install-ptp")"#);
     for refused in [action("2", "o"), action("1", "default")] {
-        assert_eq!(called_for(&[policy.clone(), refused], &knobs), [""; 0]);
+        assert_eq!(called_for(&[policy.clone(), refused], &knobs), ["act a/install-ptp: Fail"]);
     }
     let asleep = Knobs { asleep: ["a".to_owned()].into(), ..Knobs::default() };
     assert_eq!(called_for(&[policy.clone(), subscription, action("1", "o")], &asleep), [""; 0]);
     let approved = Knobs { approved: [("a".to_owned(), "install-ptp".to_owned())].into(), ..Knobs::default() };
     assert_eq!(called_for(&[policy.clone()], &approved), ["comply a/ns.p: Compliant"]);
-    assert_eq!(called_for(&[policy.clone(), action("1", "o")], &approved)[1], "collect a/install-ptp: gone");
+    let mut ended = action("1", "o");
+    ended.1["status"] = json!({ "conditions": [] });
+    assert_eq!(called_for(&[policy.clone(), ended], &approved)[1], "collect a/install-ptp: gone");
     assert!(called_for(&[policy, plan], &approved)[1].contains(r#""resourceVersion":"2""#));
+}
+
+#[test]
+fn actions_create_and_delete_objects_and_jobs_end() {
+    let action = |name: &str, type_: &str, kube: Value| {
+        let spec = json!({ "actionType": type_, "kube": kube });
+        (Kind::Action, json!({ "metadata": { "name": name, "namespace": "a" }, "spec": spec }))
+    };
+    let create = |name: &str, resource: &str, metadata: Value| {
+        action(name, "Create", json!({ "resource": resource, "template": { "metadata": metadata } }))
+    };
+    let namespace = || create("ns", "namespace", json!({ "name": "o" }));
+    let job = || create("job", "job", json!({ "name": "pull", "namespace": "o" }));
+    let mut knobs = Knobs { stuck: [("a".to_owned(), "other".to_owned())].into(), ..Knobs::default() };
+    let mut act = |objects: &[(Kind, Value)]| {
+        let mut words = Vec::new();
+        for change in arrows::changes(&store::View::made(objects), &knobs.clone()) {
+            match change.write {
+                Write::Act { effect, .. } => {
+                    words.push(format!("{effect:?}").split(['(', ',']).next().unwrap().to_owned());
+                    effect.carry_out("a", &mut knobs);
+                }
+                Write::Apply { status: Some(status), .. } => words.push(status["result"]["status"].to_string()),
+                _ => {}
+            }
+        }
+        words
+    };
+    let scope = json!({ "resource": "jobs", "name": "pull", "namespace": "o" });
+    let view =
+        || (Kind::View, json!({ "metadata": { "name": "v", "namespace": "a" }, "spec": { "scope": scope.clone() } }));
+    assert_eq!(act(&[job()]), ["Fail"], "without its namespace");
+    assert_eq!(act(&[namespace()]), ["Create"]);
+    assert_eq!(act(&[namespace()]), ["Fail"], "it exists");
+    assert_eq!(act(&[job()]), ["Create"]);
+    assert_eq!(act(&[view()]), [r#"{"active":1}"#, "Create"], "and it ends");
+    assert_eq!(act(&[view()]), [r#"{"succeeded":1}"#]);
+    assert_eq!(act(&[create("job", "job", json!({ "name": "other", "namespace": "o" }))]), ["Create"]);
+    assert_eq!(act(&[]), ["Create"], "it fails");
+    assert_eq!(act(&[action("gone", "Delete", json!({ "resource": "namespace", "name": "o" }))]), ["Delete"]);
+    assert_eq!(act(&[view()]), ["null"], "with everything in it");
 }

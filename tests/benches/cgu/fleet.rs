@@ -93,17 +93,30 @@ impl Hub {
             .map(|name| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))
             .collect();
         hub.create(("", "v1", "Namespace"), None, namespaces).await?;
-        let managed = hub.clusters.iter().map(|name| {
+        hub.join(&hub.clusters).await?;
+        for policy in POLICIES {
+            hub.policy(policy, 0).await?;
+        }
+        Ok(hub)
+    }
+
+    /// Clusters join the hub.
+    pub async fn join(&self, names: &[String]) -> Result<()> {
+        let managed = names.iter().map(|name| {
             json!({
                 "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
                 "metadata": { "name": name, "labels": { "name": name } }, "spec": { "hubAcceptsClient": true },
             })
         });
-        hub.create(("cluster", "v1", "ManagedCluster"), None, managed.collect()).await?;
-        for policy in POLICIES {
-            hub.policy(policy, 0).await?;
-        }
-        Ok(hub)
+        self.create(("cluster", "v1", "ManagedCluster"), None, managed.collect()).await
+    }
+
+    /// A cluster soaks for so long before it goes on from a policy.
+    pub async fn soak(&self, policy: &str, seconds: i64) -> Result<()> {
+        let patch = json!({ "metadata": { "annotations": { "ran.openshift.io/soak-seconds": seconds.to_string() } } });
+        let roots = api(&self.client, POLICY, Some(NAMESPACE));
+        roots.patch(policy, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
     }
 
     /// A policy that no cluster complies with, and its children.

@@ -3,12 +3,16 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use testbed::bench::meter::count;
 use testbed::bench::table::Table;
 
 use super::fleet::Hub;
+
+/// How long a policy soaks.
+const SOAK: SignedDuration = SignedDuration::from_secs(5);
 
 const ARGS: [&str; 3] = ["--cgu", "--cgu-talm-namespace", "default"];
 
@@ -53,6 +57,33 @@ pub async fn waits(table: &mut Table) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     table.add("waits", "s from a batch's limit to the next batch", Some(299.0), Some(1.0), since(limit, next));
+
+    // A policy that soaks, and a cluster that is missing.
+    hub.policy("soaking", 0).await?;
+    hub.soak("soaking", SOAK.as_secs()).await?;
+    let driver = hub.drive(false);
+    hub.upgrade("soaking", &json!({ "managedPolicies": ["soaking"], "remediationStrategy": { "maxConcurrency": 50 } }))
+        .await?;
+    let first = loop {
+        let status = hub.upgrades().get_status("soaking").await?.status.unwrap_or_default();
+        let mut progress = status.status.current_batch_remediation_progress.into_values();
+        if let Some(at) = progress.find_map(|one| one.first_compliant_at) {
+            break at.0;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    hub.until("soaking", "Succeeded/True/Completed").await?;
+    let late = Timestamp::now().duration_since(first) - SOAK;
+    table.add("waits", "s from the end of a soak to the end", Some(30.0), Some(1.0), late.as_secs_f64());
+    drop(driver);
+
+    let unknown = json!({ "clusters": ["newcomer"], "managedPolicies": [] });
+    hub.upgrade("newcomer", &unknown).await?;
+    hub.until("newcomer", "ClustersSelected/False/ClusterNotFound").await?;
+    hub.join(&["newcomer".to_owned()]).await?;
+    let there = Instant::now();
+    let seen = hub.until("newcomer", "ClustersSelected/True/ClusterSelectionCompleted").await?;
+    table.add("waits", "s until a new cluster is seen", Some(300.0), Some(1.0), since(there, seen));
     Ok(())
 }
 

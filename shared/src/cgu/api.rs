@@ -357,8 +357,10 @@ impl ClusterGroupUpgradeStatus {
 /// The merge patch that turns one status into the other; `None` if they are equal. Fields that these types do not know
 /// are in neither.
 pub fn status_patch(before: &ClusterGroupUpgradeStatus, after: &ClusterGroupUpgradeStatus) -> Option<Value> {
-    let changes = changes(&json!(before), &json!(after))?;
-    Some(json!({ "status": changes }))
+    if before == after {
+        return None;
+    }
+    Some(json!({ "status": changes(&json!(before), &json!(after))? }))
 }
 
 fn changes(before: &Value, after: &Value) -> Option<Value> {

@@ -34,25 +34,14 @@ pub enum Event {
     ClusterSucceeded(String),
     /// Clusters cannot be selected.
     MissingClusters(Vec<String>),
-    /// Policies cannot be enforced.
-    Policies(PolicyFailure, Vec<String>),
+    /// Policies cannot be enforced: `missing-policies`, `invalid-policies` or `ambiguous-policies`.
+    Policies(&'static str, Vec<String>),
     /// These clusters of a batch sleep.
     Asleep { batch: i64, names: Vec<String> },
     /// These upgrades wait for each other.
     Cycle(String),
     /// This field asks for what is left to TALM.
     NotServed(&'static str),
-}
-
-/// What is wrong with policies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyFailure {
-    /// They are not there.
-    Missing,
-    /// They cannot be used.
-    Invalid,
-    /// They are in several namespaces.
-    Ambiguous,
 }
 
 /// An Event as it is written.
@@ -114,9 +103,7 @@ impl Event {
                 (false, "CguSuccess", "RemediationInClusterCompleted", note)
             }
             Self::MissingClusters(names) => failure("missing clusters", names),
-            Self::Policies(PolicyFailure::Missing, names) => failure("missing policies", names),
-            Self::Policies(PolicyFailure::Invalid, names) => failure("invalid policies", names),
-            Self::Policies(PolicyFailure::Ambiguous, names) => failure("ambiguous policies", names),
+            Self::Policies(what, names) => failure(&what.replace('-', " "), names),
             Self::Asleep { batch, names } => {
                 let names = name_some(names, MAX_NAMES);
                 let note =
@@ -167,9 +154,7 @@ impl Event {
             Self::MissingClusters(names) => {
                 vec![list("missing-clusters", names), ("missing-clusters-count", names.len().to_string())]
             }
-            Self::Policies(PolicyFailure::Missing, names) => vec![list("missing-policies", names)],
-            Self::Policies(PolicyFailure::Invalid, names) => vec![list("invalid-policies", names)],
-            Self::Policies(PolicyFailure::Ambiguous, names) => vec![list("ambiguous-policies", names)],
+            Self::Policies(what, names) => vec![list(what, names)],
             Self::Asleep { names, .. } => vec![of("batch"), ("batch-clusters-count", names.len().to_string())],
             Self::Cycle(_) | Self::NotServed(_) => Vec::new(),
         };
@@ -274,7 +259,7 @@ mod tests {
                 "missing-clusters=x missing-clusters-count=1",
             ),
             (
-                Event::Policies(PolicyFailure::Ambiguous, names(&["p", "q"])),
+                Event::Policies("ambiguous-policies", names(&["p", "q"])),
                 "CguValidationFailure/RemediationOnHoldDueToValidationFailure",
                 "ClusterGroupUpgrade u: validation failure (ambiguous policies): p,q",
                 "ambiguous-policies=p,q",

@@ -11,6 +11,17 @@ use crate::text::sanitize;
 /// Most clusters of one upgrade: its status holds each by name.
 pub const MAX_CLUSTERS: usize = 5_000;
 
+/// What is kept of a `ManagedCluster`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManagedCluster {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its UID.
+    pub uid: String,
+    /// It is available, and is not being deleted.
+    pub is_available: bool,
+}
+
 /// Why clusters cannot be selected, in TALM's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
@@ -34,13 +45,13 @@ pub enum SelectError {
 }
 
 /// The names of its clusters: those that it names, in its order, then those that a selector matches, from A to Z. Each
-/// is there once. `known`: labels of all `ManagedCluster`s by name.
+/// is there once. `known`: all `ManagedCluster`s by name.
 ///
 /// # Errors
 /// When there is no selector, a selector or a canary is wrong, or a cluster is not known.
 pub fn select<'a>(
     spec: &'a ClusterGroupUpgradeSpec,
-    known: &'a BTreeMap<String, BTreeMap<String, String>>,
+    known: &'a BTreeMap<String, ManagedCluster>,
 ) -> Result<Vec<&'a str>, SelectError> {
     if spec.clusters.is_empty() && spec.cluster_selector.is_empty() && spec.cluster_label_selectors.is_empty() {
         return Err(SelectError::Nothing);
@@ -55,7 +66,7 @@ pub fn select<'a>(
         pairs.iter().any(|(key, value)| labels.get(*key).is_some_and(|found| found == value))
             || compiled.iter().any(|one| one.matches(labels))
     };
-    let selected = known.iter().filter(|(_, labels)| matches(labels)).map(|(name, _)| name.as_str());
+    let selected = known.iter().filter(|(_, cluster)| matches(&cluster.labels)).map(|(name, _)| name.as_str());
     let mut once = BTreeSet::new();
     let names = spec.clusters.iter().map(String::as_str).chain(selected);
     let names: Vec<&str> = names.filter(|name| once.insert(*name)).collect();
@@ -89,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    fn known() -> BTreeMap<String, BTreeMap<String, String>> {
+    fn known() -> BTreeMap<String, ManagedCluster> {
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         (1..=6)
             .map(|number| {
@@ -100,7 +111,7 @@ mod tests {
                 if matches!(number, 1 | 4) {
                     labels.extend([label("upgrade2", "true")]);
                 }
-                (format!("spoke{number}"), labels)
+                (format!("spoke{number}"), ManagedCluster { labels, ..ManagedCluster::default() })
             })
             .collect()
     }

@@ -159,7 +159,7 @@ async fn change(
         actions.add_cluster_annotations.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     annotations.extend(actions.remove_cluster_annotations.iter().map(|key| (key.clone(), Value::Null)));
     let known = observation.known.clusters.get(cluster);
-    labels.retain(|key, value| known.and_then(|known| known.get(key)).map(String::as_str) != value.as_str());
+    labels.retain(|key, value| known.and_then(|known| known.labels.get(key)).map(String::as_str) != value.as_str());
     if labels.is_empty() && annotations.is_empty() {
         return Ok(());
     }

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::ResourceExt;
@@ -46,6 +47,8 @@ use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Setting
 const PAGE_SIZE: u32 = 10;
 /// Upgrades of one namespace that are reconciled at once.
 const CONCURRENCY: u16 = 8;
+/// Events that are written at once: a batch of a hundred clusters begins with a hundred.
+const EVENTS_AT_ONCE: usize = 16;
 /// How long a reconcile may take: a write for each of some thousand clusters.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(5);
 /// Until the lists are complete, an upgrade waits; the last of them calls for its reconcile.
@@ -106,7 +109,6 @@ pub struct Observation<'a> {
     settled: Option<Timestamp>,
     unplaced: Option<String>,
     releases: BTreeMap<Release, Result<String, String>>,
-    available: BTreeSet<String>,
     now: Timestamp,
 }
 
@@ -150,14 +152,14 @@ impl System for Upgrades {
             return Ok(Observed::Rest(None));
         }
         let Some(known) = self.governed.snapshot() else { return Ok(Observed::Rest(Some(UNLISTED))) };
-        if self.governed.is_old() {
+        if known.is_old {
             self.leaves_alone(upgrade, "OldDefinition", target).await;
             return Ok(Observed::Rest(None));
         }
         target.state.left_alone = None;
         let installs = upgrade.status.as_ref().is_some_and(|status| !status.managed_policies_content.is_empty());
         let needs_views = (installs || upgrade.spec.pre_caching) && !is_over(upgrade);
-        if needs_views && self.governed.has_no_views() && !std::mem::replace(&mut target.state.warned_of_views, true) {
+        if needs_views && known.has_no_views && !std::mem::replace(&mut target.state.warned_of_views, true) {
             let note = "the hub does not serve ManagedClusterViews: no InstallPlan is approved, and no image is pulled";
             self.say(upgrade, EventType::Warning, "NotServed", note).await;
         }
@@ -165,23 +167,10 @@ impl System for Upgrades {
         let Some((asleep, settled)) = self.sleepers.asleep(now, self.settings.settle) else {
             return Ok(Observed::Rest(Some(UNLISTED)));
         };
-        let pulls = upgrade.spec.pre_caching;
-        let releases = if pulls { self.settings.graphs.known() } else { BTreeMap::new() };
-        let available = if pulls { self.governed.available() } else { BTreeSet::new() };
+        let releases = if upgrade.spec.pre_caching { self.settings.graphs.known() } else { BTreeMap::new() };
         // Nothing reads them once it has started.
         let (blockers, cycle) = if has_started(upgrade) { Default::default() } else { self.blockers(upgrade) };
-        Ok(Observed::Facts(Observation {
-            upgrade,
-            known,
-            blockers,
-            cycle,
-            asleep,
-            settled,
-            unplaced,
-            releases,
-            available,
-            now,
-        }))
+        Ok(Observed::Facts(Observation { upgrade, known, blockers, cycle, asleep, settled, unplaced, releases, now }))
     }
 
     fn decide(&self, observation: &Observation<'_>) -> Plan {
@@ -202,7 +191,6 @@ impl System for Upgrades {
                 configs: &known.configs,
                 overrides: &known.overrides,
                 releases: &observation.releases,
-                available: &observation.available,
             },
         })
     }
@@ -248,9 +236,8 @@ impl System for Upgrades {
             target.wrote(&written);
             changed = true;
         }
-        for event in &plan.events {
-            self.publish(upgrade, event).await;
-        }
+        let events = stream::iter(&plan.events);
+        events.for_each_concurrent(EVENTS_AT_ONCE, |event| self.publish(upgrade, event)).await;
         let next = [plan.next, observation.settled].into_iter().flatten().min();
         let requeue = next.map(|next| timeline::age(clock::now(), next));
         Ok(Done { requeue, changed })

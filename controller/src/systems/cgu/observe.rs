@@ -15,13 +15,13 @@ use shared::cgu::objects::{self, Names, UPGRADE, UPGRADE_NAMESPACE};
 use shared::cgu::phase::UpgradePhase;
 use shared::cgu::policy::{AMBIGUOUS, Child, Policy};
 use shared::cgu::precache::spec::PreCachingConfigSpec;
+use shared::cgu::select::ManagedCluster;
 use shared::cgu::view::Views;
 use shared::cgu::ztp::NAMESPACE;
 use tokio::sync::Notify;
 
 use super::views;
-use super::watches::keep;
-use super::ztp::Joined;
+use super::watches::replace;
 use crate::runtime::hub::{key_of, version};
 use crate::runtime::{Follower, Guarded, Handle, Key};
 
@@ -40,7 +40,7 @@ pub(super) fn resource([group, version, kind, plural]: [&str; 4]) -> ApiResource
 }
 
 /// A Placement of an upgrade.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Placed {
     /// Its upgrade.
     pub(super) upgrade: Key,
@@ -51,7 +51,19 @@ pub(super) struct Placed {
     pub(super) version: Option<u64>,
 }
 
+impl PartialEq for Placed {
+    /// A newer version that selects the same is no news.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.upgrade, &self.clusters, &self.unsatisfied) == (&other.upgrade, &other.clusters, &other.unsatisfied)
+    }
+}
+
 impl Placed {
+    /// Whether a newer one is known.
+    pub(super) fn is_older(&self, known: Option<&Self>) -> bool {
+        known.is_some_and(|known| known.version > self.version)
+    }
+
     /// `None` for a Placement that is no upgrade's.
     pub(super) fn read(object: &DynamicObject) -> Option<Self> {
         let label = |key: &str| object.labels().get(key).cloned();
@@ -76,8 +88,8 @@ impl Placed {
 /// What is known at one moment. Each part is copied only when it changes while a reconcile holds it.
 #[derive(Clone, Default)]
 pub(super) struct Snapshot {
-    /// Labels of clusters.
-    pub(super) clusters: Arc<BTreeMap<String, BTreeMap<String, String>>>,
+    /// Clusters by name.
+    pub(super) clusters: Arc<BTreeMap<String, ManagedCluster>>,
     /// Root policies.
     pub(super) roots: Arc<BTreeMap<Reference, Arc<Policy>>>,
     /// Child policies by cluster.
@@ -90,6 +102,10 @@ pub(super) struct Snapshot {
     pub(super) configs: Arc<BTreeMap<Key, PreCachingConfigSpec>>,
     /// The same in `ConfigMaps`.
     pub(super) overrides: Arc<BTreeMap<Key, BTreeMap<String, String>>>,
+    /// The hub does not serve views.
+    pub(super) has_no_views: bool,
+    /// The definition of upgrades has no `status.placements`.
+    pub(super) is_old: bool,
 }
 
 impl Snapshot {
@@ -127,13 +143,8 @@ pub struct Governed {
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) snapshot: Snapshot,
-    pub(super) joined: BTreeMap<String, Joined>,
     /// Kinds whose first list is complete.
     pub(super) listed: BTreeSet<&'static str>,
-    /// The hub does not serve views.
-    pub(super) has_no_views: bool,
-    /// The definition of upgrades has no `status.placements`.
-    pub(super) is_old: bool,
 }
 
 /// Upgrades that a change concerns.
@@ -144,8 +155,8 @@ pub(super) enum Concern {
     Cluster,
     /// One upgrade.
     Upgrade(Key),
-    /// Upgrades with one of these clusters in their current batch, or that pull images on it.
-    Batch(BTreeSet<String>),
+    /// Upgrades with this cluster in their current batch, or that pull images on it.
+    Batch(String),
     /// Upgrades that pull images and have not started.
     Pull,
 }
@@ -157,42 +168,24 @@ impl Governed {
         (known.listed.len() == KINDS).then(|| known.snapshot.clone())
     }
 
-    /// What is known of clusters for their first upgrade.
-    pub(super) fn joined_clusters(&self) -> BTreeMap<String, Joined> {
-        self.known.lock().joined.clone()
-    }
-
     /// Keeps what a write has returned: no decision is made on an older Placement.
     pub(super) fn placed(&self, object: &DynamicObject) {
         if let Some(placed) = Placed::read(object) {
-            keep(&mut self.known.lock().snapshot.placements, key_of(object), placed);
+            let (key, placements) = (key_of(object), &mut self.known.lock().snapshot.placements);
+            if !placed.is_older(placements.get(&key)) {
+                replace(placements, key, Some(placed));
+            }
         }
-    }
-
-    /// Clusters that are available.
-    pub(super) fn available(&self) -> BTreeSet<String> {
-        let known = self.known.lock();
-        known.joined.iter().filter(|(_, one)| one.is_available).map(|(name, _)| name.clone()).collect()
-    }
-
-    /// Whether the definition of upgrades has no `status.placements`.
-    pub(super) fn is_old(&self) -> bool {
-        self.known.lock().is_old
-    }
-
-    /// Whether the hub does not serve views.
-    pub(super) fn has_no_views(&self) -> bool {
-        self.known.lock().has_no_views
     }
 
     /// A view was deleted.
     pub(super) fn forgot(&self, key: &Key) {
-        views::keep(&mut self.known.lock().snapshot.views, key.clone(), None);
+        replace(&mut self.known.lock().snapshot.views, key.clone(), None);
     }
 
     /// Keeps a view that a write has returned.
     pub(super) fn viewed(&self, object: &DynamicObject) {
-        views::keep(&mut self.known.lock().snapshot.views, key_of(object), views::read(object));
+        replace(&mut self.known.lock().snapshot.views, key_of(object), views::read(object));
     }
 }
 
@@ -207,11 +200,11 @@ pub(super) fn count(handle: &Handle<ClusterGroupUpgrade>, key: &Key) {
 pub(super) fn concerned(handle: &Handle<ClusterGroupUpgrade>, concern: &Concern) {
     match concern {
         Concern::Upgrade(key) => handle.trigger(key.clone()),
-        Concern::Batch(clusters) => trigger(handle, |upgrade| {
-            let Some(status) = &upgrade.status else { return false };
-            let pulled = status.precaching.iter().flat_map(|known| known.status.keys());
-            let mut worked_on = pulled.chain(status.status.current_batch_remediation_progress.keys());
-            worked_on.any(|name| clusters.contains(name))
+        Concern::Batch(cluster) => trigger(handle, |upgrade| {
+            upgrade.status.as_ref().is_some_and(|status| {
+                status.status.current_batch_remediation_progress.contains_key(cluster)
+                    || status.precaching.as_ref().is_some_and(|known| known.status.contains_key(cluster))
+            })
         }),
         Concern::Pull => trigger(handle, |upgrade| upgrade.spec.pre_caching && !has_started(upgrade)),
         Concern::Policy(name) => trigger(handle, |upgrade| {

@@ -143,7 +143,7 @@ fn show(hub: &MemoryHub, governed: &Governed, handle: &Handle<ClusterGroupUpgrad
     fn all<E>(objects: &[DynamicObject], entry: impl Fn(&DynamicObject) -> E) -> Change<E> {
         Change::Listed(objects.iter().map(|object| (key_of(object), entry(object))).collect())
     }
-    governed.clusters(handle, all(&objects(hub, CLUSTERS), |object| (object.labels().clone(), ztp::read(object))));
+    governed.clusters(handle, all(&objects(hub, CLUSTERS), |object| Some(ztp::read(object))));
     governed.policies(handle, all(&objects(hub, POLICIES), watches::kept));
     governed.placements(handle, all(&objects(hub, PLACEMENTS), Placed::read));
     governed.views(handle, all(&[], views::read));

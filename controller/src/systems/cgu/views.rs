@@ -1,7 +1,6 @@
 //! Views and actions: how an upgrade reads and changes objects on a cluster through Open Cluster Management.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,13 +11,13 @@ use serde_json::{Value, json};
 use shared::cgu::decide::{Act, Pull};
 use shared::cgu::objects::{self, UPGRADE, UPGRADE_NAMESPACE};
 use shared::cgu::precache::workload::Step;
-use shared::cgu::view::{View, ViewRequest, Views};
+use shared::cgu::view::{View, ViewRequest};
 use tokio::time::Instant;
 
 use super::act::{api, failed, lead};
 use super::{Observation, Upgrades};
+use crate::runtime::ReconcileError;
 use crate::runtime::hub::{as_controller, key_of};
-use crate::runtime::{Key, ReconcileError};
 
 pub(super) const VIEW: [&str; 4] =
     ["view.open-cluster-management.io", "v1beta1", "ManagedClusterView", "managedclusterviews"];
@@ -62,19 +61,6 @@ fn asked(act: &Act) -> Option<((String, String), String)> {
         }
         _ => None,
     }
-}
-
-/// What a watch, or a write, has brought. Whether that is new.
-pub(super) fn keep(views: &mut Arc<Views>, key: Key, view: Option<View>) -> bool {
-    if views.get(&key) == view.as_ref() {
-        return false;
-    }
-    let views = Arc::make_mut(views);
-    match view {
-        Some(view) => drop(views.insert(key, view)),
-        None => drop(views.remove(&key)),
-    }
-    true
 }
 
 /// Creates a view, or lets it ask for another object. Another client's view of the name is not ours to change: the

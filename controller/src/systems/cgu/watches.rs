@@ -1,7 +1,7 @@
 //! Watches of what an upgrade reads: each object becomes one small entry, and a change triggers the upgrades that it
 //! concerns.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -13,15 +13,16 @@ use shared::cgu::api::{ClusterGroupUpgrade, Reference};
 use shared::cgu::objects::UPGRADE;
 use shared::cgu::policy::{Child, Policy};
 use shared::cgu::precache::spec::{OVERRIDDEN, OVERRIDES, PreCachingConfigSpec};
+use shared::cgu::select::ManagedCluster;
 use shared::cgu::view::View;
 use shared::text::sanitize_chain;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::observe::{
     Concern, Governed, Known, MANAGED_CLUSTER, PLACEMENT, Placed, Snapshot, concerned, count, resource, trigger,
 };
-use super::views::{self, VIEW};
-use super::ztp::{self, Joined};
+use super::views::VIEW;
+use super::{views, ztp};
 use crate::runtime::hub::key_of;
 use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
@@ -36,6 +37,8 @@ const DEFINITION: [&str; 4] = ["apiextensions.k8s.io", "v1", "CustomResourceDefi
 const MAX_TEXT: usize = 64 << 10;
 pub(super) const CONFIG: [&str; 4] = ["ran.openshift.io", "v1alpha1", "PreCachingConfig", "precachingconfigs"];
 pub(super) const MAP: [&str; 4] = ["", "v1", "ConfigMap", "configmaps"];
+/// Kinds that only some upgrades need.
+const OPTIONAL: [[&str; 4]; 3] = [CONFIG, MAP, VIEW];
 const POLICY: [&str; 4] = ["policy.open-cluster-management.io", "v1", "Policy", "policies"];
 
 /// A policy as it is kept.
@@ -52,14 +55,14 @@ impl Governed {
             |kind: [&str; 4]| -> Api<DynamicObject> { Api::all_with(handle.hub.watches.clone(), &resource(kind)) };
         let config = || watcher::Config::default().page_size(PAGE_SIZE);
         let backoff = WatchBackoff::of_optional_kind;
-        let cluster = |object: &DynamicObject| (object.labels().clone(), ztp::read(object));
+        let cluster = |object: &DynamicObject| Some(ztp::read(object));
         let clusters =
             index::follow(api(MANAGED_CLUSTER), config(), backoff(), cluster, |change| self.clusters(handle, change));
         let policies = index::follow(api(POLICY), config(), backoff(), kept, |change| self.policies(handle, change));
         let ours = || config().labels(UPGRADE);
         let placements =
             index::follow(api(PLACEMENT), ours(), backoff(), Placed::read, |change| self.placements(handle, change));
-        let spec = |object: &DynamicObject| PreCachingConfigSpec::deserialize(&object.data["spec"]).unwrap_or_default();
+        let spec = |object: &DynamicObject| PreCachingConfigSpec::deserialize(&object.data["spec"]).ok();
         let configs = index::follow(api(CONFIG), config(), backoff(), spec, |change| {
             self.settings(handle, CONFIG, change, |snapshot| &mut snapshot.configs);
         });
@@ -68,7 +71,7 @@ impl Governed {
         let data = |map: &ConfigMap| {
             let mut data = map.data.clone().unwrap_or_default();
             data.retain(|key, text| OVERRIDDEN.contains(&key.as_str()) && text.len() <= MAX_TEXT);
-            data
+            Some(data)
         };
         let overrides = index::follow(maps, named, backoff(), data, |change| {
             self.settings(handle, MAP, change, |snapshot| &mut snapshot.overrides);
@@ -94,178 +97,153 @@ impl Governed {
         tokio::join!(clusters, policies, placements, views, configs, overrides, definition, blocked);
     }
 
-    fn listed(&self, listed: &mut BTreeSet<&'static str>, kind: [&'static str; 4]) {
-        listed.insert(kind[3]);
+    /// A list is complete: everything may be decided now.
+    fn listed(&self, handle: &Handle<ClusterGroupUpgrade>) {
         self.joined.notify_one();
+        trigger(handle, |_| true);
     }
 
-    /// A hub without a kind that only some upgrades need: nothing is read, and an upgrade that needs it says so.
-    fn missing<T: Default>(&self, known: &mut Known, kind: [&'static str; 4], error: &watcher::Error) -> T {
-        if matches!(error, watcher::Error::InitialListFailed(error) if is_not_there(error)) {
-            self.listed(&mut known.listed, kind);
-            known.has_no_views |= kind == VIEW;
+    /// Keeps what a watch has brought. The key of an entry that is new, and what was there before.
+    fn take<K: Clone + Ord, E: Clone + PartialEq>(
+        &self,
+        handle: &Handle<ClusterGroupUpgrade>,
+        (kind, key): ([&'static str; 4], fn(Key) -> K),
+        change: Change<Option<E>>,
+        of: impl FnOnce(&mut Snapshot) -> &mut Arc<BTreeMap<K, E>>,
+    ) -> Option<(K, Option<E>)> {
+        let mut known = self.known.lock();
+        let is_listed = known.lists(kind, &change);
+        let all = of(&mut known.snapshot);
+        let changed = match change {
+            Change::Listed(list) => {
+                *all = Arc::new(list.into_iter().filter_map(|(of, one)| Some((key(of), one?))).collect());
+                None
+            }
+            Change::Set(of, one) => replace(all, key(of), one),
+            Change::Gone(of) => replace(all, key(of), None),
+            Change::Failed(_) => None,
+        };
+        drop(known);
+        if is_listed {
+            self.listed(handle);
         }
-        interrupted(error)
+        changed
     }
 
     /// Before TALM 5.0 the definition had no `status.placements`: the hub would drop what is written there.
     pub(super) fn definition(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<bool>) {
-        {
-            let mut known = self.known.lock();
-            let Known { listed, is_old, .. } = &mut *known;
-            match change {
-                Change::Listed(all) => {
-                    self.listed(listed, DEFINITION);
-                    *is_old = all.into_values().any(|has_placements| !has_placements);
-                }
-                Change::Set(_, has_placements) => *is_old = !has_placements,
-                Change::Gone(_) => {}
-                Change::Failed(error) => interrupted(&error),
-            }
+        let mut known = self.known.lock();
+        known.lists(DEFINITION, &change);
+        match change {
+            Change::Listed(all) => known.snapshot.is_old = all.into_values().any(|has_placements| !has_placements),
+            Change::Set(_, has_placements) => known.snapshot.is_old = !has_placements,
+            Change::Gone(_) | Change::Failed(_) => {}
         }
-        trigger(handle, |_| true);
+        drop(known);
+        self.listed(handle);
     }
 
     /// Settings of pulls.
-    pub(super) fn settings<E: Clone>(
+    pub(super) fn settings<E: Clone + PartialEq>(
         &self,
         handle: &Handle<ClusterGroupUpgrade>,
         kind: [&'static str; 4],
-        change: Change<E>,
-        of: impl Fn(&mut Snapshot) -> &mut Arc<BTreeMap<Key, E>>,
+        change: Change<Option<E>>,
+        of: impl FnOnce(&mut Snapshot) -> &mut Arc<BTreeMap<Key, E>>,
     ) {
-        {
-            let mut known = self.known.lock();
-            let Known { snapshot, listed, .. } = &mut *known;
-            match change {
-                Change::Listed(all) => {
-                    self.listed(listed, kind);
-                    *of(snapshot) = Arc::new(all.into_iter().collect());
-                }
-                Change::Set(key, one) => drop(Arc::make_mut(of(snapshot)).insert(key, one)),
-                Change::Gone(key) => drop(Arc::make_mut(of(snapshot)).remove(&key)),
-                Change::Failed(error) => self.missing(&mut known, kind, &error),
-            }
+        if self.take(handle, (kind, |key| key), change, of).is_some() {
+            concerned(handle, &Concern::Pull);
         }
-        concerned(handle, &Concern::Pull);
     }
 
-    pub(super) fn clusters(
-        &self,
-        handle: &Handle<ClusterGroupUpgrade>,
-        change: Change<(BTreeMap<String, String>, Joined)>,
-    ) {
-        let mut flipped = None;
-        let is_news = {
-            let mut known = self.known.lock();
-            let Known { snapshot, listed, joined, .. } = &mut *known;
-            let clusters = &mut snapshot.clusters;
-            match change {
-                Change::Listed(all) => {
-                    self.listed(listed, MANAGED_CLUSTER);
-                    let all = all.into_iter().map(|((_, name), (labels, one))| ((name.clone(), labels), (name, one)));
-                    let (labels, ones): (BTreeMap<_, _>, _) = all.unzip();
-                    (*clusters, *joined) = (Arc::new(labels), ones);
-                    true
-                }
-                Change::Set((_, name), (labels, one)) => {
-                    flipped = (joined.insert(name.clone(), one.clone()) != Some(one)).then(|| name.clone());
-                    let is_news = clusters.get(&name) != Some(&labels);
-                    if is_news {
-                        Arc::make_mut(clusters).insert(name, labels);
-                    }
-                    is_news
-                }
-                Change::Gone((_, name)) => {
-                    joined.remove(&name);
-                    Arc::make_mut(clusters).remove(&name).is_some()
-                }
-                Change::Failed(error) => interrupted(&error),
-            }
-        };
-        // A heartbeat of a cluster is neither.
-        if flipped.is_some() || is_news {
-            self.joined.notify_one();
-        }
-        if let Some(name) = flipped {
-            concerned(handle, &Concern::Batch(BTreeSet::from([name])));
-        }
-        if is_news {
+    pub(super) fn clusters(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<Option<ManagedCluster>>) {
+        let changed = self.take(handle, (MANAGED_CLUSTER, |(_, name)| name), change, |known| &mut known.clusters);
+        // A heartbeat changes nothing.
+        let Some((name, old)) = changed else { return };
+        self.joined.notify_one();
+        let new = self.known.lock().snapshot.clusters.get(&name).cloned();
+        if old.as_ref().map(|one| &one.labels) != new.as_ref().map(|one| &one.labels) {
             concerned(handle, &Concern::Cluster);
+        }
+        if old.map(|one| one.is_available) != new.map(|one| one.is_available) {
+            concerned(handle, &Concern::Batch(name));
         }
     }
 
     pub(super) fn policies(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<Kept>) {
-        let names: BTreeSet<String> = {
-            let mut known = self.known.lock();
-            let Known { snapshot, listed, .. } = &mut *known;
-            match change {
-                Change::Listed(all) => {
-                    self.listed(listed, POLICY);
-                    (snapshot.roots, snapshot.children) = Default::default();
-                    all.into_iter().filter_map(|(key, one)| set_policy(snapshot, &key, Some(one))).collect()
+        let mut known = self.known.lock();
+        let is_listed = known.lists(POLICY, &change);
+        let snapshot = &mut known.snapshot;
+        let concern = match change {
+            Change::Listed(all) => {
+                (snapshot.roots, snapshot.children) = Default::default();
+                for (key, one) in all {
+                    set_policy(snapshot, &key, Some(one));
                 }
-                Change::Set(key, one) => set_policy(snapshot, &key, Some(one)).into_iter().collect(),
-                Change::Gone(key) => set_policy(snapshot, &key, None).into_iter().collect(),
-                Change::Failed(error) => interrupted(&error),
+                None
             }
+            Change::Set(key, one) => set_policy(snapshot, &key, Some(one)),
+            Change::Gone(key) => set_policy(snapshot, &key, None),
+            Change::Failed(_) => None,
         };
-        for name in names {
+        drop(known);
+        if is_listed {
+            self.listed(handle);
+        }
+        if let Some(name) = concern {
             concerned(handle, &Concern::Policy(name));
         }
     }
 
     pub(super) fn placements(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<Option<Placed>>) {
-        let concerns: Vec<Concern> = {
-            let mut known = self.known.lock();
-            let Known { snapshot, listed, .. } = &mut *known;
-            let placements = &mut snapshot.placements;
-            match change {
-                Change::Listed(all) => {
-                    self.listed(listed, PLACEMENT);
-                    let all: HashMap<Key, Placed> =
-                        all.into_iter().filter_map(|(key, one)| Some((key, one?))).collect();
-                    let upgrades: BTreeSet<Key> = all.values().map(|placed| placed.upgrade.clone()).collect();
-                    *placements = Arc::new(all.into_iter().collect());
-                    upgrades.into_iter().map(Concern::Upgrade).collect()
+        let new = match &change {
+            Change::Set(key, Some(placed)) => {
+                if placed.is_older(self.known.lock().snapshot.placements.get(key)) {
+                    return;
                 }
-                Change::Set(key, Some(placed)) => {
-                    let upgrade = placed.upgrade.clone();
-                    keep(placements, key, placed).then_some(Concern::Upgrade(upgrade)).into_iter().collect()
-                }
-                Change::Set(_, None) => Vec::new(),
-                Change::Gone(key) => {
-                    let gone = Arc::make_mut(placements).remove(&key);
-                    gone.map(|placed| Concern::Upgrade(placed.upgrade)).into_iter().collect()
-                }
-                Change::Failed(error) => interrupted(&error),
+                Some(placed.upgrade.clone())
             }
+            _ => None,
         };
-        for concern in &concerns {
-            concerned(handle, concern);
+        let changed = self.take(handle, (PLACEMENT, |key| key), change, |known| &mut known.placements);
+        if let Some(upgrade) = changed.and_then(|(_, old)| new.or(old.map(|old| old.upgrade))) {
+            concerned(handle, &Concern::Upgrade(upgrade));
         }
     }
 
     pub(super) fn views(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<Option<View>>) {
-        let clusters: BTreeSet<String> = {
-            let mut known = self.known.lock();
-            let Known { snapshot, listed, has_no_views, .. } = &mut *known;
-            match change {
-                Change::Listed(all) => {
-                    self.listed(listed, VIEW);
-                    *has_no_views = false;
-                    let all: BTreeMap<Key, View> = all.into_iter().filter_map(|(key, one)| Some((key, one?))).collect();
-                    let clusters = all.keys().map(|(cluster, _)| cluster.clone()).collect();
-                    snapshot.views = Arc::new(all);
-                    clusters
-                }
-                Change::Set(key, view) => changed_view(snapshot, key, view),
-                Change::Gone(key) => changed_view(snapshot, key, None),
-                Change::Failed(error) => self.missing(&mut known, VIEW, &error),
+        let changed = self.take(handle, (VIEW, |key| key), change, |known| &mut known.views);
+        if let Some(((cluster, _), _)) = changed {
+            concerned(handle, &Concern::Batch(cluster));
+        }
+    }
+}
+
+impl Known {
+    /// Whether a change completes the first list of a kind. That a hub does not have a kind completes it, too, if only
+    /// some upgrades need it: one that does says so.
+    fn lists<E>(&mut self, kind: [&'static str; 4], change: &Change<E>) -> bool {
+        match change {
+            Change::Listed(_) => {
+                self.snapshot.has_no_views &= kind != VIEW;
+                self.listed.insert(kind[3]);
+                true
             }
-        };
-        if !clusters.is_empty() {
-            concerned(handle, &Concern::Batch(clusters));
+            Change::Failed(watcher::Error::InitialListFailed(error))
+                if is_not_there(error) && OPTIONAL.contains(&kind) =>
+            {
+                self.snapshot.has_no_views |= kind == VIEW;
+                self.listed.insert(kind[3])
+            }
+            Change::Failed(watcher::Error::InitialListFailed(error)) => {
+                warn!(
+                    error = sanitize_chain(error),
+                    kind = kind[2],
+                    "cannot list what upgrades need: none of them is reconciled"
+                );
+                false
+            }
+            _ => false,
         }
     }
 }
@@ -276,30 +254,21 @@ fn has_placements(definition: &DynamicObject) -> bool {
     versions.any(|version| version.pointer(path).is_some())
 }
 
-fn changed_view(snapshot: &mut Snapshot, key: Key, view: Option<View>) -> BTreeSet<String> {
-    let cluster = key.0.clone();
-    views::keep(&mut snapshot.views, key, view).then_some(cluster).into_iter().collect()
-}
-
-fn interrupted<T: Default>(error: &watcher::Error) -> T {
-    if matches!(error, watcher::Error::InitialListFailed(error) if !is_not_there(error)) {
-        warn!(error = sanitize_chain(error), "cannot list what upgrades need: none of them is reconciled");
-    } else {
-        debug!(error = sanitize_chain(error), "a watch of governance is interrupted");
+/// Sets or removes an entry. If that changes it: its key, and what was there before.
+pub(super) fn replace<K: Clone + Ord, E: Clone + PartialEq>(
+    all: &mut Arc<BTreeMap<K, E>>,
+    key: K,
+    entry: Option<E>,
+) -> Option<(K, Option<E>)> {
+    if all.get(&key) == entry.as_ref() {
+        return None;
     }
-    T::default()
-}
-
-/// Keeps a Placement unless a newer one is known. Whether anything but its version has changed.
-pub(super) fn keep(placements: &mut Arc<BTreeMap<Key, Placed>>, key: Key, placed: Placed) -> bool {
-    let known = placements.get(&key);
-    if known.is_some_and(|known| known.version > placed.version || *known == placed) {
-        return false;
-    }
-    let is_news =
-        known.is_none_or(|known| known.clusters != placed.clusters || known.unsatisfied != placed.unsatisfied);
-    Arc::make_mut(placements).insert(key, placed);
-    is_news
+    let all = Arc::make_mut(all);
+    let before = match entry {
+        Some(entry) => all.insert(key.clone(), entry),
+        None => all.remove(&key),
+    };
+    Some((key, before))
 }
 
 /// Sets or removes a policy. The name of the root whose upgrades that concerns, if anything has changed.
@@ -392,13 +361,15 @@ mod tests {
             object.metadata.resource_version = Some(version.to_string());
             Placed::read(&object).unwrap()
         };
-        let mut known = Arc::default();
-        let key = || ("ns".to_owned(), "x".to_owned());
-        assert!(keep(&mut known, key(), placement(9, &["a"])));
-        assert!(!keep(&mut known, key(), placement(8, &[])), "what we have written is newer");
-        assert!(!keep(&mut known, key(), placement(10, &["a"])), "the same");
-        assert!(keep(&mut known, key(), placement(11, &["a", "b"])));
-        assert_eq!(known[&key()].clusters, ["a", "b"]);
+        let known = placement(9, &["a"]);
+        assert!(placement(8, &[]).is_older(Some(&known)), "what we have written is newer");
+        assert!(!placement(10, &["a", "b"]).is_older(Some(&known)) && !known.is_older(None));
+        let mut all = Arc::default();
+        let mut set = |one| replace(&mut all, ("ns".to_owned(), "x".to_owned()), one).map(|(_, before)| before);
+        assert_eq!(set(Some(placement(9, &["a"]))), Some(None));
+        assert_eq!(set(Some(placement(10, &["a"]))), None, "the same");
+        assert_eq!(set(Some(placement(11, &["a", "b"]))), Some(Some(placement(9, &["a"]))));
+        assert_eq!(set(None), Some(Some(placement(11, &["a", "b"]))));
         assert_eq!(Placed::read(&object("ns", "y", &json!({}), json!({ "spec": {} }))), None, "another client's");
     }
 }

@@ -1,28 +1,29 @@
 //! Creates the first upgrade of each cluster that joins the hub, and names what only TALM serves.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::DynamicObject;
+use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::events::EventType;
-use kube::runtime::watcher;
+use kube::runtime::wait::{await_condition, conditions::is_crd_established};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource as _, ResourceExt as _};
-use parking_lot::Mutex;
 use shared::cgu::api::ClusterGroupUpgrade;
 use shared::cgu::policy::{Child, DEPLOY_WAVE};
+use shared::cgu::select::ManagedCluster;
 use shared::cgu::ztp::{ACCELERATED, DONE, NAMESPACE, WrongWave, upgrade};
 use shared::text::{sanitize, sanitize_chain};
-use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 
 use super::observe::{MANAGED_CLUSTER, resource};
 use super::{Upgrades, views};
 use crate::runtime::System;
-use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
+use crate::spoke::reader::is_not_there;
 
 /// Upgrades that are created at once.
 const CONCURRENT: usize = 16;
@@ -30,15 +31,6 @@ const CONCURRENT: usize = 16;
 const SOON: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_mins(1);
 const IMAGE_BASED: [&str; 4] = ["lcm.openshift.io", "v1alpha1", "ImageBasedGroupUpgrade", "imagebasedgroupupgrades"];
-
-/// A cluster, as it joins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Joined {
-    /// Its UID.
-    pub(super) uid: String,
-    /// It is available, and is not being deleted.
-    pub(super) is_available: bool,
-}
 
 /// A cluster without an upgrade.
 struct Candidate {
@@ -69,19 +61,16 @@ async fn pass(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
     let Some(known) = upgrades.governed.snapshot() else { return true };
     let is_enforced = |root: &_| known.roots.get(root).is_some_and(|policy| policy.enforced);
     let (mut missing, mut is_complete) = (Vec::new(), true);
-    for (name, joined) in upgrades.governed.joined_clusters() {
-        let Some(labels) = known.clusters.get(&name) else { continue };
-        if labels.contains_key(ACCELERATED)
-            && !labels.contains_key(DONE)
-            && warned.insert(format!("{name} accelerated"))
-        {
+    for (name, cluster) in &*known.clusters {
+        let is_done = cluster.labels.contains_key(DONE);
+        if cluster.labels.contains_key(ACCELERATED) && !is_done && warned.insert(format!("{name} accelerated")) {
             let note = "label accelerated-ztp is not served by hibernate-controller: let TALM run, or remove it";
-            warn_cluster(upgrades, &name, &joined.uid, "NotServed", note).await;
+            warn_cluster(upgrades, name, &cluster.uid, "NotServed", note).await;
         }
         let has_upgrade = upgrades.handle.newest((NAMESPACE.to_owned(), name.clone())).is_some();
-        if joined.is_available && !labels.contains_key(DONE) && !has_upgrade {
-            let children = known.children.get(&name).cloned().unwrap_or_default();
-            missing.push(Candidate { name, uid: joined.uid, children });
+        if cluster.is_available && !is_done && !has_upgrade {
+            let children = known.children.get(name).cloned().unwrap_or_default();
+            missing.push(Candidate { name: name.clone(), uid: cluster.uid.clone(), children });
         }
     }
     let mut objects = Vec::new();
@@ -143,43 +132,50 @@ async fn warn_cluster(upgrades: &Upgrades, name: &str, uid: &str, reason: &'stat
     upgrades.publish_for(&target, name, EventType::Warning, (Upgrades::ACTION, reason), note, BTreeMap::new()).await;
 }
 
-/// Watches `ImageBasedGroupUpgrades` until it is dropped: each gets one Warning Event.
+/// Watches `ImageBasedGroupUpgrades` until it is dropped: each gets one Warning Event. Most hubs do not serve the kind: a
+/// watch of its definition awaits it.
 pub(super) async fn follow_image_based(upgrades: &Upgrades) {
-    let (known, changed) = (Mutex::new(HashMap::new()), Notify::new());
-    let api = Api::<DynamicObject>::all_with(upgrades.hub().watches.clone(), &resource(IMAGE_BASED));
-    let entry = |object: &DynamicObject| object.object_ref(&resource(IMAGE_BASED));
-    let watch = index::follow(api, watcher::Config::default(), WatchBackoff::of_optional_kind(), entry, |change| {
-        match change {
-            Change::Listed(all) => *known.lock() = all,
-            Change::Set(key, one) => drop(known.lock().insert(key, one)),
-            Change::Gone(key) => drop(known.lock().remove(&key)),
-            Change::Failed(error) => debug!(error = sanitize_chain(&error), "cannot watch ImageBasedGroupUpgrades"),
+    let kind = resource(IMAGE_BASED);
+    let definitions: Api<CustomResourceDefinition> = Api::all(upgrades.hub().watches.clone());
+    let name = format!("{}.{}", kind.plural, kind.group);
+    let mut warned = BTreeSet::new();
+    loop {
+        match await_condition(definitions.clone(), &name, is_crd_established()).await {
+            Ok(_) => warn_image_based(upgrades, &kind, &mut warned).await,
+            Err(error) => debug!(error = sanitize_chain(&error), "cannot watch the definition of {name}"),
         }
-        changed.notify_one();
-    });
-    let warn = async {
-        let mut warned = BTreeSet::new();
-        loop {
-            changed.notified().await;
-            upgrades.talm.until_gone().await;
-            let all: Vec<ObjectReference> = known.lock().values().cloned().collect();
-            for target in all.into_iter().filter(|one| warned.insert(one.uid.clone())) {
-                let name = target.name.clone().unwrap_or_default();
-                let note = "ImageBasedGroupUpgrade is not served by hibernate-controller: let TALM run";
-                let what = (Upgrades::ACTION, "NotServed");
-                upgrades.publish_for(&target, &name, EventType::Warning, what, note, BTreeMap::new()).await;
-            }
-        }
-    };
-    tokio::join!(watch, warn);
+        tokio::time::sleep(AGAIN).await;
+    }
 }
 
-/// What is kept of a cluster for its first upgrade.
-pub(super) fn read(object: &DynamicObject) -> Joined {
+/// Warns of each until the hub does not serve them any more.
+async fn warn_image_based(upgrades: &Upgrades, kind: &ApiResource, warned: &mut BTreeSet<Option<String>>) {
+    let api = Api::<DynamicObject>::all_with(upgrades.hub().watches.clone(), kind);
+    let events = watcher(api, watcher::Config::default()).backoff(WatchBackoff::of_optional_kind());
+    let mut objects = events.applied_objects().boxed();
+    while let Some(found) = objects.next().await {
+        upgrades.talm.until_gone().await;
+        match found {
+            Ok(object) if warned.insert(object.uid()) => {
+                let note = "ImageBasedGroupUpgrade is not served by hibernate-controller: let TALM run";
+                let (target, what) = (object.object_ref(kind), (Upgrades::ACTION, "NotServed"));
+                upgrades
+                    .publish_for(&target, &object.name_any(), EventType::Warning, what, note, BTreeMap::new())
+                    .await;
+            }
+            Err(watcher::Error::InitialListFailed(error)) if is_not_there(&error) => return,
+            _ => {}
+        }
+    }
+}
+
+/// What is kept of a cluster.
+pub(super) fn read(object: &DynamicObject) -> ManagedCluster {
     let mut conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
     let is_available =
         conditions.any(|one| one["type"] == "ManagedClusterConditionAvailable" && one["status"] == "True");
-    Joined {
+    ManagedCluster {
+        labels: object.labels().clone(),
         uid: object.uid().unwrap_or_default(),
         is_available: is_available && object.metadata.deletion_timestamp.is_none(),
     }

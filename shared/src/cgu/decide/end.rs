@@ -27,7 +27,7 @@ pub(super) fn deleted(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     }
     if !is_over || !facts.deletes_objects() {
         plan.acts.push(Act::DeleteObjects);
-        abandon(facts, &mut plan);
+        abandon(&mut plan);
     }
     plan.finalizer = Some(false);
     plan
@@ -39,7 +39,7 @@ pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let Some(completed) = plan.status.status.completed_at.as_ref().map(|at| at.0) else {
         if facts.deletes_objects() {
             plan.acts.push(Act::DeleteObjects);
-            abandon(facts, &mut plan);
+            abandon(&mut plan);
             plan.status.placements.clear();
             plan.status.placement_bindings.clear();
             plan.status.safe_resource_names.clear();

@@ -23,6 +23,7 @@ use super::events::Event;
 use super::policy::{Child, Compliance, Policy};
 use super::precache::spec::PreCachingConfigSpec;
 use super::precache::workload::Step;
+use super::select::ManagedCluster;
 use super::subscription::Approval;
 use super::version::Release;
 use super::view::{ViewRequest, Views};
@@ -45,8 +46,8 @@ pub struct Facts<'a> {
     pub now: Timestamp,
     /// The upgrade.
     pub upgrade: &'a ClusterGroupUpgrade,
-    /// Labels of every `ManagedCluster`, by name.
-    pub clusters: &'a BTreeMap<String, BTreeMap<String, String>>,
+    /// Every `ManagedCluster`, by name.
+    pub clusters: &'a BTreeMap<String, ManagedCluster>,
     /// Root policies.
     pub roots: &'a BTreeMap<Reference, Arc<Policy>>,
     /// Child policies, by cluster.
@@ -76,8 +77,6 @@ pub struct Precaching<'a> {
     pub overrides: &'a BTreeMap<(String, String), BTreeMap<String, String>>,
     /// Images of releases that were looked up, or why there is none.
     pub releases: &'a BTreeMap<Release, Result<String, String>>,
-    /// Clusters that are available.
-    pub available: &'a BTreeSet<String>,
 }
 
 /// Everything that is to be done, in this order.

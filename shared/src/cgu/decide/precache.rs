@@ -56,7 +56,7 @@ pub(super) fn pull<'a>(
         let cluster = Cluster {
             name,
             state: *state,
-            is_available: facts.precaching.available.contains(*name),
+            is_available: facts.clusters.get(*name).is_some_and(|cluster| cluster.is_available),
             is_enabled: facts.upgrade.spec.enable,
         };
         let step = next(&cluster, &workload, facts.views, now);
@@ -172,15 +172,8 @@ fn summarize<'a>(facts: &Facts<'_>, plan: &mut Plan, states: impl Iterator<Item 
 }
 
 /// What is left of pulls that have not succeeded goes with the upgrade.
-pub(super) fn abandon(facts: &Facts<'_>, plan: &mut Plan) {
+pub(super) fn abandon(plan: &mut Plan) {
     let known = plan.status.precaching.iter().flat_map(|known| &known.status);
     let open = known.filter(|(_, state)| **state != State::Succeeded.to_string()).map(|(name, _)| name.clone());
-    let (spec, timeout) = (PrecachingSpec::default(), facts.upgrade.spec.remediation_strategy.timeout);
-    let acts: Vec<Act> = open
-        .map(|cluster| {
-            let workload = Workload { cluster: &cluster, spec: &spec, image: "", timeout, clusters: 1 };
-            Act::Pull(Pull { steps: workload.abandon(), cluster, repeats: false })
-        })
-        .collect();
-    plan.acts.extend(acts);
+    plan.acts.extend(open.map(|cluster| Act::Pull(Pull { cluster, steps: Workload::abandon(), repeats: false })));
 }

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::super::api::{COMPLETE, ClusterGroupUpgradeStatus, PolicyReference, Reference};
 use super::super::blockers::shown;
 use super::super::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
-use super::super::events::{Event, PolicyFailure, not_served_message};
+use super::super::events::{Event, not_served_message};
 use super::super::objects::Names;
 use super::super::plan::{batches, concurrency};
 use super::super::policy::{Compliance, Policies, PolicyError, find};
@@ -159,10 +159,10 @@ fn not_valid(facts: &Facts<'_>, mut plan: Plan, error: &PolicyError) -> Plan {
     let message = error.to_string();
     if plan.is_news(VALIDATED, &message) {
         plan.events.extend(match error {
-            PolicyError::Missing(names) => Some(Event::Policies(PolicyFailure::Missing, names.clone())),
-            PolicyError::Invalid(names) => Some(Event::Policies(PolicyFailure::Invalid, names.clone())),
+            PolicyError::Missing(names) => Some(Event::Policies("missing-policies", names.clone())),
+            PolicyError::Invalid(names) => Some(Event::Policies("invalid-policies", names.clone())),
             PolicyError::Ambiguous(found) => {
-                Some(Event::Policies(PolicyFailure::Ambiguous, found.keys().cloned().collect()))
+                Some(Event::Policies("ambiguous-policies", found.keys().cloned().collect()))
             }
             PolicyError::Order(..) => None,
         });

@@ -16,7 +16,7 @@ use super::*;
 struct Hub {
     now: Timestamp,
     upgrade: ClusterGroupUpgrade,
-    clusters: BTreeMap<String, BTreeMap<String, String>>,
+    clusters: BTreeMap<String, ManagedCluster>,
     roots: BTreeMap<Reference, Arc<Policy>>,
     children: BTreeMap<String, Vec<Child>>,
     blockers: BTreeMap<Reference, ClusterGroupUpgradeStatus>,
@@ -32,7 +32,6 @@ struct Hub {
     configs: BTreeMap<(String, String), PreCachingConfigSpec>,
     overrides: BTreeMap<(String, String), BTreeMap<String, String>>,
     releases: BTreeMap<Release, Result<String, String>>,
-    available: BTreeSet<String>,
     /// Actions that were created, with the cluster.
     actions: Vec<String>,
     is_gone: bool,
@@ -69,7 +68,7 @@ impl Hub {
         let mut hub = Self {
             now: Timestamp::from_second(1_000_000).unwrap(),
             upgrade: serde_json::from_value(upgrade).unwrap(),
-            clusters: (1..=6).map(|n| (format!("spoke{n}"), BTreeMap::new())).collect(),
+            clusters: (1..=6).map(|n| (format!("spoke{n}"), ManagedCluster::default())).collect(),
             roots: BTreeMap::new(),
             children: BTreeMap::new(),
             blockers: BTreeMap::new(),
@@ -83,7 +82,6 @@ impl Hub {
             configs: BTreeMap::new(),
             overrides: BTreeMap::new(),
             releases: BTreeMap::new(),
-            available: BTreeSet::new(),
             actions: Vec::new(),
             is_gone: false,
         };
@@ -124,7 +122,6 @@ impl Hub {
                 configs: &self.configs,
                 overrides: &self.overrides,
                 releases: &self.releases,
-                available: &self.available,
             },
         }
     }
@@ -167,7 +164,7 @@ impl Hub {
             }
             Act::Release => self.placements.values_mut().for_each(BTreeSet::clear),
             Act::Change(cluster, actions) => {
-                let labels = self.clusters.get_mut(cluster).expect("a cluster");
+                let labels = &mut self.clusters.get_mut(cluster).expect("a cluster").labels;
                 labels.extend(actions.add_cluster_labels.clone());
                 actions.remove_cluster_labels.iter().for_each(|key| drop(labels.remove(key)));
             }
@@ -243,7 +240,7 @@ impl Hub {
     }
 
     fn labels(&self, cluster: &str) -> Vec<&str> {
-        self.clusters[cluster].keys().map(String::as_str).collect()
+        self.clusters[cluster].labels.keys().map(String::as_str).collect()
     }
 
     fn selected(&self, name: &str) -> Vec<&str> {

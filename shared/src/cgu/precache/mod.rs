@@ -119,7 +119,7 @@ pub fn next(cluster: &Cluster<'_>, workload: &Workload<'_>, views: &Views, now: 
             Some(view) => job(view, cluster, workload, now).unwrap_or_else(failed),
         },
         // Only once the state is written: without the view of the Job it cannot be observed again.
-        State::Succeeded if view(JOB_VIEW).is_some() => repeated(workload.clean()),
+        State::Succeeded if view(JOB_VIEW).is_some() => repeated(Workload::clean()),
         State::Succeeded | State::PrecacheTimeout | State::UnrecoverableError => to(cluster.state, Vec::new()),
     }
 }

@@ -20,13 +20,14 @@ const CREATIONS: [&str; 5] = [
     "precache-spec-cm-create",
     "precache-job-create",
 ];
-/// Actions that remove everything again.
-const REMOVALS: [&str; 2] = ["precache-ns-delete", "precache-crb-delete"];
 
 const NAMESPACE: &str = "openshift-talo-pre-cache";
 const ACCOUNT: &str = "pre-cache-agent";
 const BINDING: &str = "pre-cache-crb";
 const SPEC: &str = "pre-cache-spec";
+/// Actions that remove everything again: name, resource and object.
+const REMOVALS: [[&str; 3]; 2] =
+    [["precache-ns-delete", "namespace", NAMESPACE], ["precache-crb-delete", "clusterrolebinding", BINDING]];
 
 /// Directories and files of the node that the Job sees: path, and whether it is read-only.
 const HOST: [(&str, bool); 16] = [
@@ -79,19 +80,22 @@ pub struct Workload<'a> {
 impl Workload<'_> {
     /// Removes what an earlier pull has left.
     pub(super) fn prepare(&self) -> Vec<Step> {
-        self.abandon().into_iter().chain([self.view(NAMESPACE_VIEW)]).collect()
+        Self::abandon().into_iter().chain([self.view(NAMESPACE_VIEW)]).collect()
     }
 
     /// Removes everything, the view of the Job last. An action that was carried out stays for a minute: it would keep
     /// the new one from being created.
-    pub fn clean(&self) -> Vec<Step> {
-        let removals = REMOVALS.into_iter().flat_map(|name| [Step::DeleteAction(name), self.act(name)]);
+    pub(super) fn clean() -> Vec<Step> {
+        let removals = REMOVALS.into_iter().flat_map(|[name, resource, object]| {
+            let spec = json!({ "actionType": "Delete", "kube": { "resource": resource, "name": object } });
+            [Step::DeleteAction(name), Step::Act(name, spec)]
+        });
         removals.chain(Self::forget_dependencies()).chain([Step::DeleteView(JOB_VIEW)]).collect()
     }
 
     /// Removes everything of a pull that has not succeeded.
-    pub fn abandon(&self) -> Vec<Step> {
-        CREATIONS.into_iter().map(Step::DeleteAction).chain(self.clean()).collect()
+    pub fn abandon() -> Vec<Step> {
+        CREATIONS.into_iter().map(Step::DeleteAction).chain(Self::clean()).collect()
     }
 
     /// Creates what the Job needs. `is_again`: earlier views have shown that something is missing, and new ones are
@@ -138,10 +142,7 @@ impl Workload<'_> {
 
     fn act(&self, name: &'static str) -> Step {
         let create = |resource: &str, template: Value| json!({ "actionType": "Create", "kube": { "resource": resource, "template": template } });
-        let delete = |resource: &str, object: &str| json!({ "actionType": "Delete", "kube": { "resource": resource, "name": object } });
         let spec = match name {
-            "precache-ns-delete" => delete("namespace", NAMESPACE),
-            "precache-crb-delete" => delete("clusterrolebinding", BINDING),
             "precache-sa-create" => create("serviceaccount", object("v1", "ServiceAccount", ACCOUNT)),
             "precache-spec-cm-create" => {
                 let mut map = object("v1", "ConfigMap", SPEC);

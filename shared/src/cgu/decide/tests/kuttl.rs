@@ -310,7 +310,7 @@ fn pulling(strategy: &Value) -> Hub {
         root.templates = Policy::read(&BTreeMap::new(), &json!({ "spec": { "policy-templates": template } })).templates;
     }
     hub.image = Some("image");
-    hub.available = hub.clusters.keys().cloned().collect();
+    hub.clusters.values_mut().for_each(|cluster| cluster.is_available = true);
     hub
 }
 
@@ -383,7 +383,7 @@ fn pre_caching_partial_complete() {
     hub.pull_until_active();
     hub.answer(&["spoke1", "spoke6"], Found::Yes, &Answer::Job(Job::Succeeded));
     hub.answer(&["spoke2"], Found::Yes, &Answer::Job(Job::DeadlineExceeded));
-    hub.available.remove("spoke5");
+    hub.clusters.get_mut("spoke5").unwrap().is_available = false;
     hub.settle();
     assert_eq!(hub.pulled(), ["spoke1 Succeeded", "spoke2 PrecacheTimeout", "spoke5 Active", "spoke6 Succeeded"]);
     assert_eq!(hub.message("PrecachingSuceeded"), "Precaching in progress for 1 clusters");

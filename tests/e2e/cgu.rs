@@ -1,6 +1,8 @@
 //! `ClusterGroupUpgrades` on real API servers. Governance and the spokes are the double of `testbed::governance`;
 //! "section n" is of docs/reference/talm.md.
 
+mod takeover;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -101,6 +103,29 @@ impl Hub {
         });
         self.upgrades.create(&PostParams::default(), &serde_json::from_value(upgrade)?).await?;
         Ok(())
+    }
+
+    /// A policy with a catalog, whose images these clusters can pull.
+    async fn images(&self, clusters: &[&str]) -> Result<()> {
+        let catalog = json!({
+            "apiVersion": "operators.coreos.com/v1alpha1", "kind": "CatalogSource",
+            "metadata": { "name": "mirror", "namespace": "openshift-marketplace" }, "spec": { "image": "mirror.test/index:v1" },
+        });
+        self.governance.policy((NAMESPACE, "catalog"), 1, clusters, &catalog).await?;
+        for cluster in clusters {
+            // Else it gets its first upgrade.
+            self.world.kubectl(&["label", "managedcluster", cluster, "ztp-done="]).await?.ok()?;
+            self.governance.available(cluster).await?;
+        }
+        let config = json!({
+            "apiVersion": "ran.openshift.io/v1alpha1", "kind": "PreCachingConfig",
+            "metadata": { "name": "images", "namespace": "default" },
+            "spec": {
+                "overrides": { "operatorsPackagesAndChannels": ["ptp:stable"] }, "spaceRequired": "10 GiB",
+                "additionalImages": ["mirror.test/extra@sha256:1"],
+            },
+        });
+        apply::all(&self.client, &[config]).await
     }
 
     async fn status(&self, name: &str) -> Result<ClusterGroupUpgradeStatus> {
@@ -349,26 +374,8 @@ async fn a_time_out_is_undone_and_talm_goes_first() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn images_are_pulled_before_the_start() -> Result<()> {
     let hub = Hub::new().await?;
-    let catalog = json!({
-        "apiVersion": "operators.coreos.com/v1alpha1", "kind": "CatalogSource",
-        "metadata": { "name": "mirror", "namespace": "openshift-marketplace" }, "spec": { "image": "mirror.test/index:v1" },
-    });
-    hub.governance.policy((NAMESPACE, "catalog"), 1, &["spoke1", "spoke2"], &catalog).await?;
+    hub.images(&["spoke1", "spoke2"]).await?;
     hub.governance.turn(|knobs| knobs.stuck.extend([("spoke2".to_owned(), "pre-cache".to_owned())]));
-    for cluster in ["spoke1", "spoke2"] {
-        // Else it gets its first upgrade.
-        hub.world.kubectl(&["label", "managedcluster", cluster, "ztp-done="]).await?.ok()?;
-        hub.governance.available(cluster).await?;
-    }
-    let config = json!({
-        "apiVersion": "ran.openshift.io/v1alpha1", "kind": "PreCachingConfig",
-        "metadata": { "name": "images", "namespace": "default" },
-        "spec": {
-            "overrides": { "operatorsPackagesAndChannels": ["ptp:stable"] }, "spaceRequired": "10 GiB",
-            "additionalImages": ["mirror.test/extra@sha256:1"],
-        },
-    });
-    apply::all(&hub.client, &[config]).await?;
     let mut start = controller();
     start.args.extend(["--cgu-precache-image", "mirror.test/precache:1"].map(str::to_owned));
     hub.world.start(&start).await?;

@@ -4,7 +4,7 @@ use super::api::ClusterGroupUpgradeStatus;
 use super::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
 
 /// Where an upgrade is, in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::VariantArray)]
 pub enum UpgradePhase {
     /// It is not enabled, or no controller has reconciled it.
     UpgradeNotStarted,

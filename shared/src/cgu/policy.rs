@@ -27,8 +27,8 @@ pub const DEPLOY_WAVE: &str = "ran.openshift.io/ztp-deploy-wave";
 pub struct Policy {
     /// It enforces by itself: no upgrade is needed (9.1).
     pub enforced: bool,
-    /// Its objects, or why it cannot be used.
-    pub templates: Result<Templates, Invalid>,
+    /// Its objects; `None`: it cannot be used.
+    pub templates: Option<Templates>,
     /// Policies that have to come first.
     pub dependencies: Vec<Reference>,
     /// How long a cluster complies before it goes on. `None`: no time, or not a number.
@@ -50,32 +50,6 @@ pub struct Templates {
     pub packages: Vec<String>,
     /// Images of `CatalogSource`s.
     pub indexes: Vec<String>,
-}
-
-/// Why a policy cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
-    /// No template, or one without content.
-    #[error("spec.policy-templates[].objectDefinition is missing")]
-    Definition,
-    /// The template has no name.
-    #[error("spec.policy-templates[].objectDefinition.metadata is missing")]
-    Metadata,
-    /// The template has no spec.
-    #[error("spec.policy-templates[].objectDefinition.spec is missing")]
-    Spec,
-    /// Neither `object-templates` nor `object-templates-raw`.
-    #[error("a template has neither object-templates nor object-templates-raw")]
-    NoObjects,
-    /// Both of them.
-    #[error("a template has object-templates and object-templates-raw")]
-    BothObjects,
-    /// Not a list in YAML, without what is templated.
-    #[error("object-templates-raw is not a list in YAML")]
-    Raw,
-    /// An object without content.
-    #[error("an entry of object-templates has no objectDefinition")]
-    Object,
 }
 
 /// Whether a cluster complies with a policy.
@@ -134,24 +108,22 @@ fn compliance(entries: &[Value]) -> BTreeMap<String, Compliance> {
     found
 }
 
-fn templates(found: &Value) -> Result<Templates, Invalid> {
+/// Each template has a name and a spec with one list of objects, plain or as text.
+fn templates(found: &Value) -> Option<Templates> {
     let mut templates = Templates::default();
-    let found = found.as_array().filter(|found| !found.is_empty()).ok_or(Invalid::Definition)?;
-    for template in found {
-        let definition = present(&template["objectDefinition"]).ok_or(Invalid::Definition)?;
-        present(&definition["metadata"]).ok_or(Invalid::Metadata)?;
-        let spec = present(&definition["spec"]).ok_or(Invalid::Spec)?;
+    for template in found.as_array().filter(|found| !found.is_empty())? {
+        let definition = &template["objectDefinition"];
+        present(&definition["metadata"])?;
+        let spec = &definition["spec"];
         match (present(&spec["object-templates"]), present(&spec["object-templates-raw"])) {
-            (Some(_), Some(_)) => return Err(Invalid::BothObjects),
-            (None, None) => return Err(Invalid::NoObjects),
+            (Some(_), Some(_)) | (None, None) => return None,
             (Some(objects), None) => {
-                for object in objects.as_array().ok_or(Invalid::NoObjects)? {
-                    templates.add(object, present(&object["objectDefinition"]).ok_or(Invalid::Object)?);
+                for object in objects.as_array()? {
+                    templates.add(object, present(&object["objectDefinition"])?);
                 }
             }
             (None, Some(raw)) => {
-                let plain = without_templates(raw.as_str().ok_or(Invalid::Raw)?);
-                let objects: Vec<Value> = serde_saphyr::from_str(&plain).map_err(|_| Invalid::Raw)?;
+                let objects: Vec<Value> = serde_saphyr::from_str(&without_templates(raw.as_str()?)).ok()?;
                 for object in &objects {
                     if let Some(definition) = present(&object["objectDefinition"]) {
                         templates.add(object, definition);
@@ -160,7 +132,7 @@ fn templates(found: &Value) -> Result<Templates, Invalid> {
             }
         }
     }
-    Ok(templates)
+    Some(templates)
 }
 
 impl Templates {
@@ -291,7 +263,7 @@ pub enum PolicyError {
     /// No child of any selected cluster, or no root.
     #[error("Missing managed policies: [{}] ", .0.join(" "))]
     Missing(Vec<String>),
-    /// See [`Invalid`]; or a template of the hub could not be resolved.
+    /// It has no [`Templates`], or a template of the hub could not be resolved.
     #[error("Invalid managed policies: [{}] ", .0.join(" "))]
     Invalid(Vec<String>),
     /// In several namespaces.
@@ -347,11 +319,10 @@ pub fn find<'a>(
     for name in listed.iter().filter(|name| !enforced.contains(name)) {
         let namespace = namespaces.get(name).and_then(|all| all.first()).cloned().unwrap_or_default();
         let root = Reference { name: name.clone(), namespace };
-        match roots.get(&root).map(|policy| &policy.templates) {
+        match roots.get(&root).map(|policy| policy.templates.as_ref().filter(|_| !unresolved.contains(name))) {
             None => missing.push(name.clone()),
-            Some(Err(_)) => invalid.push(name.clone()),
-            Some(_) if unresolved.contains(name) => invalid.push(name.clone()),
-            Some(Ok(templates)) => {
+            Some(None) => invalid.push(name.clone()),
+            Some(Some(templates)) => {
                 let is_done = !templates.has_status && complies(&root);
                 if is_done { &mut found.compliant } else { &mut found.for_upgrade }.push(root);
             }

@@ -28,6 +28,7 @@ use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference
 use shared::cgu::blockers::cycle;
 use shared::cgu::conditions::PROGRESSING;
 use shared::cgu::decide::{FINALIZER, Facts, Plan, Precaching, decide};
+use shared::cgu::phase::UpgradePhase;
 use shared::cgu::version::Release;
 use shared::rollout::timeline;
 use tokio::time::Instant;
@@ -51,6 +52,8 @@ const CONCURRENCY: u16 = 8;
 const EVENTS_AT_ONCE: usize = 16;
 /// How long a reconcile may take: a write for each of some thousand clusters.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(5);
+/// How often the metrics are set.
+const SHOWN_EVERY: Duration = Duration::from_secs(5);
 /// Until the lists are complete, an upgrade waits; the last of them calls for its reconcile.
 const UNLISTED: Duration = Duration::from_secs(5);
 
@@ -257,8 +260,21 @@ impl System for Upgrades {
                 observe::trigger(&self.handle, |_| true);
             }
         };
+        let shown = async {
+            loop {
+                let of = |upgrade: &ClusterGroupUpgrade| {
+                    upgrade.status.as_ref().map_or(UpgradePhase::UpgradeNotStarted, UpgradePhase::of)
+                };
+                let all = self.handle.objects();
+                let phases: Vec<UpgradePhase> = all.iter().filter_map(|one| one.0.as_ref().ok().map(of)).collect();
+                let metrics = &self.hub().metrics.upgrades;
+                metrics.show(&phases);
+                metrics.talm_active.set(i64::from(self.talm.rests_for().is_some_and(|(_, is_active)| is_active)));
+                tokio::time::sleep(SHOWN_EVERY).await;
+            }
+        };
         let first = async { tokio::join!(ztp::follow(self), ztp::follow_image_based(self)) };
-        tokio::join!(self.governed.follow(&self.handle), self.talm.follow(self.hub()), taken_over, woken, first);
+        tokio::join!(self.governed.follow(&self.handle), self.talm.follow(self.hub()), taken_over, woken, shown, first);
     }
 }
 

@@ -12,7 +12,6 @@ use serde_json::Value;
 use shared::cgu::api::{ClusterGroupUpgrade, Reference};
 use shared::cgu::conditions::{PROGRESSING, SUCCEEDED, VALIDATED};
 use shared::cgu::objects::{self, Names, UPGRADE, UPGRADE_NAMESPACE};
-use shared::cgu::phase::UpgradePhase;
 use shared::cgu::policy::{AMBIGUOUS, Child, Policy};
 use shared::cgu::precache::spec::PreCachingConfigSpec;
 use shared::cgu::select::ManagedCluster;
@@ -187,14 +186,6 @@ impl Governed {
     pub(super) fn viewed(&self, object: &DynamicObject) {
         replace(&mut self.known.lock().snapshot.views, key_of(object), views::read(object));
     }
-}
-
-/// Counts an upgrade by its state.
-pub(super) fn count(handle: &Handle<ClusterGroupUpgrade>, key: &Key) {
-    let found = handle.newest(key.clone());
-    let status = found.as_ref().and_then(|found| found.0.as_ref().ok()).map(|found| found.status.as_ref());
-    let phase = status.map(|status| status.map_or(UpgradePhase::UpgradeNotStarted, UpgradePhase::of));
-    handle.hub.metrics.upgrades.count(key, phase);
 }
 
 pub(super) fn concerned(handle: &Handle<ClusterGroupUpgrade>, concern: &Concern) {

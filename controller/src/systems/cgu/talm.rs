@@ -22,9 +22,6 @@ const GONE: Duration = Duration::from_mins(1);
 /// Until it is known whether there is a Lease, nothing is written.
 const UNKNOWN: Duration = Duration::from_secs(1);
 
-/// How often the metric is set.
-const SHOWN_EVERY: Duration = Duration::from_secs(5);
-
 /// What is known of TALM's Lease. Its times are TALM's clock: only changes count.
 pub(super) struct Talm {
     namespace: String,
@@ -70,15 +67,7 @@ impl Talm {
     pub(super) async fn follow(&self, hub: &Hub) {
         let api: Api<Lease> = Api::namespaced(hub.watches.clone(), &self.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
-        let watch = index::follow(api, config, WatchBackoff::of_hub(), renewal, |change| self.take(change));
-        let show = async {
-            loop {
-                let is_active = self.rests_for().is_some_and(|(_, is_active)| is_active);
-                hub.metrics.upgrades.talm_active.set(i64::from(is_active));
-                tokio::time::sleep(SHOWN_EVERY).await;
-            }
-        };
-        tokio::join!(watch, show);
+        index::follow(api, config, WatchBackoff::of_hub(), renewal, |change| self.take(change)).await;
     }
 
     pub(super) fn take(&self, change: Change<Option<String>>) {

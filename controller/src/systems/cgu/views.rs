@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::act::{api, failed, lead};
 use super::{Observation, Upgrades};
-use crate::runtime::ReconcileError;
 use crate::runtime::hub::{as_controller, key_of};
+use crate::runtime::{ReconcileError, hash};
 
 pub(super) const VIEW: [&str; 4] =
     ["view.open-cluster-management.io", "v1beta1", "ManagedClusterView", "managedclusterviews"];
@@ -30,35 +30,26 @@ const RECENT: Duration = Duration::from_secs(55);
 
 /// What was asked of clusters a moment ago: their views show what came of it only when they are read again.
 #[derive(Default)]
-pub(super) struct Recent(HashMap<(String, String), (String, Instant)>);
+pub(super) struct Recent(HashMap<u64, Instant>);
 
 impl Recent {
     /// Whether an act repeats a recent one.
     pub(super) fn repeats(&self, act: &Act) -> bool {
-        let Some((key, what)) = asked(act) else { return false };
-        let known = self.0.get(&key);
-        known.is_some_and(|(known, at)| *known == what && at.elapsed() < RECENT)
+        repeatable(act).and_then(|key| self.0.get(&key)).is_some_and(|at| at.elapsed() < RECENT)
     }
 
     /// Keeps what was asked at this moment.
     pub(super) fn extend(&mut self, acts: &[Act], at: Instant) {
-        self.0.retain(|_, (_, at)| at.elapsed() < RECENT);
-        self.0.extend(acts.iter().filter_map(asked).map(|(key, what)| (key, (what, at))));
+        self.0.retain(|_, at| at.elapsed() < RECENT);
+        self.0.extend(acts.iter().filter_map(repeatable).map(|key| (key, at)));
     }
 }
 
-/// What an act asks of a cluster: about which object, and what, if it may be asked again.
-fn asked(act: &Act) -> Option<((String, String), String)> {
+/// What tells an act from others, if it may be repeated.
+fn repeatable(act: &Act) -> Option<u64> {
     match act {
-        Act::Approve(one) => Some(((one.cluster.clone(), one.name.clone()), one.plan.resource_version.clone())),
-        Act::Pull(pull) if pull.repeats => {
-            let name = |step: &Step| match step {
-                Step::DeleteView(name) | Step::DeleteAction(name) | Step::Act(name, _) => (*name).to_owned(),
-                Step::View(request) => request.name.clone(),
-            };
-            let what: Vec<String> = pull.steps.iter().map(name).collect();
-            Some(((pull.cluster.clone(), String::new()), what.join(" ")))
-        }
+        Act::Approve(one) => Some(hash(&(&one.cluster, &one.name, &one.plan.resource_version))),
+        Act::Pull(pull) if pull.repeats => Some(hash(&(&pull.cluster, format!("{:?}", pull.steps)))),
         _ => None,
     }
 }

@@ -19,11 +19,10 @@ use shared::text::sanitize_chain;
 use tracing::warn;
 
 use super::observe::{
-    Concern, Governed, Known, MANAGED_CLUSTER, PLACEMENT, Placed, Snapshot, concerned, count, resource, trigger,
+    Concern, Governed, Known, MANAGED_CLUSTER, PLACEMENT, Placed, Snapshot, concerned, resource, trigger,
 };
 use super::views::VIEW;
 use super::{views, ztp};
-use crate::runtime::hub::key_of;
 use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
 use crate::runtime::{Handle, Key};
@@ -78,13 +77,9 @@ impl Governed {
         });
         let views = index::follow(api(VIEW), ours(), backoff(), views::read, |change| self.views(handle, change));
         let blocked = async {
-            handle.objects().iter().for_each(|upgrade| count(handle, &key_of(&**upgrade)));
             loop {
                 self.changes.notified().await;
                 let changed = std::mem::take(&mut *self.changed.lock());
-                for key in &changed {
-                    count(handle, key);
-                }
                 let has_changed =
                     |blocker: &Reference| changed.contains(&(blocker.namespace.clone(), blocker.name.clone()));
                 trigger(handle, |upgrade| upgrade.spec.blocking_crs.iter().any(has_changed));

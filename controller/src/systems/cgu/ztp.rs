@@ -13,7 +13,7 @@ use kube::runtime::wait::{await_condition, conditions::is_crd_established};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource as _, ResourceExt as _};
 use shared::cgu::api::ClusterGroupUpgrade;
-use shared::cgu::policy::{Child, DEPLOY_WAVE};
+use shared::cgu::policy::DEPLOY_WAVE;
 use shared::cgu::select::ManagedCluster;
 use shared::cgu::ztp::{ACCELERATED, DONE, NAMESPACE, WrongWave, upgrade};
 use shared::text::{sanitize, sanitize_chain};
@@ -31,13 +31,6 @@ const CONCURRENT: usize = 16;
 const SOON: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_mins(1);
 const IMAGE_BASED: [&str; 4] = ["lcm.openshift.io", "v1alpha1", "ImageBasedGroupUpgrade", "imagebasedgroupupgrades"];
-
-/// A cluster without an upgrade.
-struct Candidate {
-    name: String,
-    uid: String,
-    children: Vec<Child>,
-}
 
 /// Creates upgrades until it is dropped.
 pub(super) async fn follow(upgrades: &Upgrades) {
@@ -60,7 +53,7 @@ pub(super) async fn follow(upgrades: &Upgrades) {
 async fn pass(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
     let Some(known) = upgrades.governed.snapshot() else { return true };
     let is_enforced = |root: &_| known.roots.get(root).is_some_and(|policy| policy.enforced);
-    let (mut missing, mut is_complete) = (Vec::new(), true);
+    let (mut objects, mut is_complete) = (Vec::new(), true);
     for (name, cluster) in &*known.clusters {
         let is_done = cluster.labels.contains_key(DONE);
         if cluster.labels.contains_key(ACCELERATED) && !is_done && warned.insert(format!("{name} accelerated")) {
@@ -68,21 +61,18 @@ async fn pass(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
             warn_cluster(upgrades, name, &cluster.uid, "NotServed", note).await;
         }
         let has_upgrade = upgrades.handle.newest((NAMESPACE.to_owned(), name.clone())).is_some();
-        if cluster.is_available && !is_done && !has_upgrade {
-            let children = known.children.get(name).cloned().unwrap_or_default();
-            missing.push(Candidate { name: name.clone(), uid: cluster.uid.clone(), children });
+        if !cluster.is_available || is_done || has_upgrade {
+            continue;
         }
-    }
-    let mut objects = Vec::new();
-    for one in missing {
-        match upgrade(&one.name, &one.uid, &one.children, is_enforced) {
-            Ok(object) => objects.push((one.name, object)),
+        let children = known.children.get(name).map_or(&[][..], Vec::as_slice);
+        match upgrade(name, &cluster.uid, children, is_enforced) {
+            Ok(object) => objects.push((name.clone(), object)),
             Err(WrongWave(root)) => {
                 is_complete = false;
-                if warned.insert(format!("{} {}", one.name, root.name)) {
+                if warned.insert(format!("{name} {}", root.name)) {
                     let (namespace, policy) = (sanitize(&root.namespace), sanitize(&root.name));
                     let note = format!("annotation {DEPLOY_WAVE} of Policy {namespace}/{policy} is not an integer");
-                    warn_cluster(upgrades, &one.name, &one.uid, "WrongWave", &note).await;
+                    warn_cluster(upgrades, name, &cluster.uid, "WrongWave", &note).await;
                 }
             }
         }

@@ -143,7 +143,7 @@ pub(super) fn templates<'a>(
     facts: &'a Facts<'_>,
     policies: impl Iterator<Item = &'a Reference>,
 ) -> impl Iterator<Item = &'a Templates> {
-    policies.filter_map(|policy| facts.roots.get(policy)?.templates.as_ref().ok())
+    policies.filter_map(|policy| facts.roots.get(policy)?.templates.as_ref())
 }
 
 fn state(plan: &Plan, cluster: &str) -> State {

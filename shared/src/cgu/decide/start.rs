@@ -210,7 +210,7 @@ fn prepare(facts: &Facts<'_>, plan: &mut Plan, policies: &Policies) {
     status.managed_policies_ns =
         policies.for_upgrade.iter().map(|one| (one.name.clone(), one.namespace.clone())).collect();
     let content = |policy: &Reference| {
-        let templates = facts.roots.get(policy)?.templates.as_ref().ok()?;
+        let templates = facts.roots.get(policy)?.templates.as_ref()?;
         let text = serde_json::to_string(&templates.subscriptions).ok()?;
         (!templates.subscriptions.is_empty()).then(|| (policy.name.clone(), text))
     };

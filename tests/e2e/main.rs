@@ -36,6 +36,7 @@ mod hostile_clients;
 mod kkp_common;
 mod kkp_faults;
 mod kkp_guard;
+mod kkp_rollout;
 mod kkp_sleep_wake;
 mod krew;
 mod manifests;
@@ -68,5 +69,4 @@ mod alone {
     mod fdb_scale;
     mod hive_fleet_faults;
     mod hive_words;
-    mod rollout_kkp;
 }

@@ -291,7 +291,7 @@ pub(crate) async fn each_tick<M>(
         if let Err(error) = part(&cluster, &mut memory).await {
             tracing::debug!("{what}: {error:#}");
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 

@@ -58,7 +58,8 @@ async fn ten_clusters_sleep_behind_a_canary_that_failed_its_drain_and_an_undo_wa
     let clusters = try_join_all(made).await?;
     let canary = &clusters[0];
     finalize_pods(canary, json!([FINALIZER])).await?;
-    world.start(&start_with(&["--kkp-settle", "3s", "--kkp-limit", "drain=20s"])).await?;
+    // Long enough for the others on a machine that many tests share.
+    world.start(&start_with(&["--kkp-settle", "3s", "--kkp-limit", "drain=60s"])).await?;
 
     // What the plugin would create.
     let line =

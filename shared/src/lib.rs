@@ -9,6 +9,7 @@ pub mod cloud;
 pub mod duration;
 pub mod fdb;
 pub mod finding;
+pub mod guarded;
 pub mod hive;
 pub mod kkp;
 pub mod managed_fields;

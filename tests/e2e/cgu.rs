@@ -312,6 +312,8 @@ async fn a_cluster_that_sleeps_completes_nothing() -> Result<()> {
 async fn a_time_out_is_undone_and_talm_goes_first() -> Result<()> {
     let hub = Hub::new().await?;
     hub.governance.turn(|knobs| knobs.stuck.extend([("spoke1".to_owned(), "p2".to_owned())]));
+    let image_based = "imagebasedgroupupgrades.lcm.openshift.io";
+    hub.world.kubectl(&["delete", "crd", image_based, "--ignore-not-found"]).await?.ok()?;
     hub.world.start(&controller()).await?;
     let strategy = json!({ "maxConcurrency": 1, "timeout": 1 });
     hub.create("late", json!({ "clusters": ["spoke2", "spoke1"], "remediationStrategy": strategy })).await?;
@@ -366,6 +368,20 @@ async fn a_time_out_is_undone_and_talm_goes_first() -> Result<()> {
         .await?;
         assert_eq!(first.get(cluster).await?.spec.managed_policies, policies, "by wave");
     }
+
+    // A kind that is not served is installed while the controller runs.
+    apply::all(&hub.client, &[foreign::of_image_based_upgrades()]).await?;
+    hub.world.kubectl(&["wait", "--for=condition=Established", &format!("crd/{image_based}")]).await?.ok()?;
+    let upgrade = json!({
+        "apiVersion": "lcm.openshift.io/v1alpha1", "kind": "ImageBasedGroupUpgrade",
+        "metadata": { "name": "image", "namespace": "default" }, "spec": {},
+    });
+    apply::all(&hub.client, &[upgrade]).await?;
+    eventually(SOON, "the Event", async || {
+        ensure!(hub.events("image").await? == ["ClusterGroupUpgrade"], "{:?}", hub.events("image").await?);
+        Ok(())
+    })
+    .await?;
     the_examples_of_the_documentation_apply(&hub).await
 }
 

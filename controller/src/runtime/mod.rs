@@ -10,7 +10,6 @@ pub mod backoff;
 pub mod clock;
 mod error;
 pub mod events;
-mod guarded;
 pub mod hub;
 pub mod index;
 pub mod kind;
@@ -37,9 +36,9 @@ use std::time::Duration;
 
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+pub use shared::guarded::Guarded;
 
 pub use self::error::{Class, ReconcileError, Reconciled};
-pub use self::guarded::Guarded;
 pub use self::hub::{Handle, Hub, Scoped};
 pub use self::kind::{Follower, PerTerm, Term, group, run};
 pub use self::target::{Key, Target, fingerprint, hash};

@@ -259,6 +259,12 @@ mod tests {
                 "missing-clusters=x missing-clusters-count=1",
             ),
             (
+                Event::Policies("missing-policies", names(&["p"])),
+                "CguValidationFailure/RemediationOnHoldDueToValidationFailure",
+                "ClusterGroupUpgrade u: validation failure (missing policies): p",
+                "missing-policies=p",
+            ),
+            (
                 Event::Policies("ambiguous-policies", names(&["p", "q"])),
                 "CguValidationFailure/RemediationOnHoldDueToValidationFailure",
                 "ClusterGroupUpgrade u: validation failure (ambiguous policies): p,q",

@@ -108,7 +108,7 @@ fn compliance(entries: &[Value]) -> BTreeMap<String, Compliance> {
     found
 }
 
-/// Each template has a name and a spec with one list of objects, plain or as text.
+/// Each template has metadata and a spec with one list of objects, plain or as text.
 fn templates(found: &Value) -> Option<Templates> {
     let mut templates = Templates::default();
     for template in found.as_array().filter(|found| !found.is_empty())? {

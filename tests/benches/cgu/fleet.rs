@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 const POLICIES: [&str; 5] = ["p1", "p2", "p3", "p4", "p5"];
 const NAMESPACE: &str = "policies";
-const LONG: Duration = Duration::from_mins(10);
+pub const LONG: Duration = Duration::from_mins(10);
 /// How long one change waits for the reaction to the one before.
 const PACE: Duration = Duration::from_millis(200);
 

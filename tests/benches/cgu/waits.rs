@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use testbed::bench::meter::count;
 use testbed::bench::table::Table;
 
-use super::fleet::Hub;
+use super::fleet::{Hub, LONG};
 
 /// How long a policy soaks.
 const SOAK: SignedDuration = SignedDuration::from_secs(5);
@@ -50,6 +50,7 @@ pub async fn waits(table: &mut Table) -> Result<()> {
     table.add("waits", "s until a new policy is seen", Some(60.0), Some(1.0), since(there, seen));
     let limit = seen + Duration::from_secs(30);
     let next = loop {
+        ensure!(limit.elapsed() < LONG, "the next batch does not start");
         let status = hub.upgrades().get_status("late").await?.status.unwrap_or_default();
         if status.status.current_batch == 2 {
             break Instant::now();
@@ -64,7 +65,9 @@ pub async fn waits(table: &mut Table) -> Result<()> {
     let driver = hub.drive(false);
     hub.upgrade("soaking", &json!({ "managedPolicies": ["soaking"], "remediationStrategy": { "maxConcurrency": 50 } }))
         .await?;
+    let begun = Instant::now();
     let first = loop {
+        ensure!(begun.elapsed() < LONG, "no cluster soaks");
         let status = hub.upgrades().get_status("soaking").await?.status.unwrap_or_default();
         let mut progress = status.status.current_batch_remediation_progress.into_values();
         if let Some(at) = progress.find_map(|one| one.first_compliant_at) {

@@ -1,6 +1,7 @@
 //! TALM's own controller and ours take over from each other, at whatever point an upgrade is.
 //!
-//! It takes TALM's program, in `HIBERNATE_TALM`, and upstream's definitions (docs/development.md).
+//! It takes TALM's program, in `HIBERNATE_TALM`, and upstream's definitions of kinds that TALM watches
+//! (docs/development.md).
 
 use std::process::Stdio;
 use std::time::Instant;
@@ -27,24 +28,25 @@ impl Hub {
     }
 
     /// Where each upgrade is, and whether all of them have ended.
-    async fn left_by(&self, who: &str, trace: &mut Vec<String>) -> Result<bool> {
-        let mut is_over = true;
-        for name in UPGRADES {
-            let status = self.status(name).await?;
+    async fn left(&self) -> Result<([String; 4], bool)> {
+        let (mut states, mut is_over) = (UPGRADES.map(str::to_owned), true);
+        for state in &mut states {
+            let status = self.status(state).await?;
             let reason = status.conditions.last().map(|one| one.reason.clone()).unwrap_or_default();
             let (batch, progress) =
                 (status.status.current_batch, json!(status.status.current_batch_remediation_progress));
             let pulled = json!(status.precaching.map(|pulled| pulled.status));
-            trace.push(format!("{name}, left by {who}: {reason} {batch} {progress} {pulled}"));
+            *state = format!("{state}: {reason} {batch} {progress} {pulled}");
             is_over &= status.status.completed_at.is_some();
         }
-        Ok(is_over)
+        Ok((states, is_over))
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs TALM's program: HIBERNATE_TALM=PATH"]
 async fn talm_and_we_take_over_from_each_other() -> Result<()> {
+    upstream_folder("talm").context("the definitions: set HIBERNATE_UPSTREAM_CRDS")?;
     let hub = Hub::new().await?;
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "ptp", "namespace": "default" } });
     hub.governance.policy((NAMESPACE, "p3"), 3, &["spoke5"], &map).await?;
@@ -70,24 +72,32 @@ async fn talm_and_we_take_over_from_each_other() -> Result<()> {
         hub.create(name, spec).await?;
     }
 
-    let (begun, mut trace) = (Instant::now(), Vec::new());
+    let (begun, mut trace, mut steps) = (Instant::now(), vec![hub.left().await?.0], [0, 0]);
     let mut start = controller();
     start.args.extend(["--cgu-precache-image", IMAGE].map(str::to_owned));
     for (ours, theirs) in TURNS.into_iter().cycle() {
         hub.world.start(&start).await?;
         tokio::time::sleep(Duration::from_millis(ours)).await;
         hub.world.signal("controller", "kill").await?;
-        hub.left_by("us", &mut trace).await?;
+        let (left, _) = hub.left().await?;
+        steps[0] += usize::from(trace.last() != Some(&left));
+        trace.push(left);
         let mut talm = hub.talm()?;
         tokio::time::sleep(Duration::from_millis(theirs)).await;
         ensure!(talm.try_wait()?.is_none(), "TALM has ended by itself: see talm.log in {:?}", hub.world.dir());
         talm.kill().await?;
-        if hub.left_by("TALM", &mut trace).await? {
+        let (left, is_over) = hub.left().await?;
+        steps[1] += usize::from(trace.last() != Some(&left));
+        trace.push(left);
+        if is_over {
             break;
         }
         ensure!(begun.elapsed() < 5 * SOON, "it does not end: {trace:#?}");
     }
-    eprintln!("{trace:#?}");
+    assert!(
+        steps.iter().all(|count| *count >= 3),
+        "turns of ours, and of TALM's, that have changed anything: {steps:?} {trace:#?}"
+    );
     for (name, ended) in UPGRADES.into_iter().zip(["Completed", "Completed", "TimedOut", "Completed"]) {
         let status = hub.status(name).await?;
         assert_eq!(status.condition("Succeeded").context("an end")?.reason, ended, "{name}: {:#}", json!(status));

@@ -50,6 +50,11 @@ pub fn of_governance() -> Vec<Value> {
     ]
 }
 
+/// The kind of TALM that upgrades by images.
+pub fn of_image_based_upgrades() -> Value {
+    open("lcm.openshift.io/v1alpha1", "ImageBasedGroupUpgrade", "ibgu", &json!({ "status": {} }))
+}
+
 /// Kinds of a user cluster of KKP. As upstream has them: a Machine's status is no subresource.
 pub(crate) fn of_user_cluster() -> Vec<Value> {
     let columns = |columns: Value, mut definition: Value| {

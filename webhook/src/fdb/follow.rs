@@ -8,7 +8,6 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 use kube::api::ListParams;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use shared::fdb::admission::Cluster;
@@ -33,7 +32,7 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(320);
 /// Page size of the initial list.
 const PAGE_SIZE: u32 = 50;
 
-type Guarded = DeserializeGuard<FoundationDBCluster>;
+type Guarded = shared::guarded::Guarded<FoundationDBCluster>;
 type Watch = BoxStream<'static, watcher::Result<watcher::Event<Guarded>>>;
 
 /// Names and versions of all clusters, and when the list was requested.

@@ -20,7 +20,7 @@ use shared::cgu::ztp::NAMESPACE;
 use tokio::sync::Notify;
 
 use super::views;
-use super::watches::replace;
+use super::watches::{self, replace};
 use crate::runtime::hub::{key_of, version};
 use crate::runtime::{Follower, Guarded, Handle, Key};
 
@@ -51,7 +51,7 @@ pub(super) struct Placed {
 }
 
 impl PartialEq for Placed {
-    /// A newer version that selects the same is no news.
+    /// The version does not count: a newer one with the same selection is not news.
     fn eq(&self, other: &Self) -> bool {
         (&self.upgrade, &self.clusters, &self.unsatisfied) == (&other.upgrade, &other.clusters, &other.unsatisfied)
     }
@@ -183,8 +183,8 @@ impl Governed {
     }
 
     /// Keeps a view that a write has returned.
-    pub(super) fn viewed(&self, object: &DynamicObject) {
-        replace(&mut self.known.lock().snapshot.views, key_of(object), views::read(object));
+    pub(super) fn viewed(&self, object: &Guarded<DynamicObject>) {
+        replace(&mut self.known.lock().snapshot.views, key_of(object), watches::of(views::read)(object));
     }
 }
 

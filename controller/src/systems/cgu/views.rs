@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PostParams};
 use kube::core::Status;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::cgu::decide::{Act, Pull};
 use shared::cgu::objects::{self, UPGRADE, UPGRADE_NAMESPACE};
@@ -15,9 +15,10 @@ use shared::cgu::view::{View, ViewRequest};
 use tokio::time::Instant;
 
 use super::act::{api, failed, lead};
+use super::observe::resource;
 use super::{Observation, Upgrades};
 use crate::runtime::hub::{as_controller, key_of};
-use crate::runtime::{ReconcileError, hash};
+use crate::runtime::{Guarded, ReconcileError, System as _, hash};
 
 pub(super) const VIEW: [&str; 4] =
     ["view.open-cluster-management.io", "v1beta1", "ManagedClusterView", "managedclusterviews"];
@@ -30,26 +31,29 @@ const RECENT: Duration = Duration::from_secs(55);
 
 /// What was asked of clusters a moment ago: their views show what came of it only when they are read again.
 #[derive(Default)]
-pub(super) struct Recent(HashMap<u64, Instant>);
+pub(super) struct Recent(HashMap<(String, String), (u64, Instant)>);
 
 impl Recent {
     /// Whether an act repeats a recent one.
     pub(super) fn repeats(&self, act: &Act) -> bool {
-        repeatable(act).and_then(|key| self.0.get(&key)).is_some_and(|at| at.elapsed() < RECENT)
+        let Some((key, what)) = repeatable(act) else { return false };
+        self.0.get(&key).is_some_and(|(known, at)| *known == what && at.elapsed() < RECENT)
     }
 
     /// Keeps what was asked at this moment.
     pub(super) fn extend(&mut self, acts: &[Act], at: Instant) {
-        self.0.retain(|_, at| at.elapsed() < RECENT);
-        self.0.extend(acts.iter().filter_map(repeatable).map(|key| (key, at)));
+        self.0.retain(|_, (_, at)| at.elapsed() < RECENT);
+        self.0.extend(acts.iter().filter_map(repeatable).map(|(key, what)| (key, (what, at))));
     }
 }
 
-/// What tells an act from others, if it may be repeated.
-fn repeatable(act: &Act) -> Option<u64> {
+/// About which object of which cluster an act is, and what it does, if it may be repeated.
+fn repeatable(act: &Act) -> Option<((String, String), u64)> {
     match act {
-        Act::Approve(one) => Some(hash(&(&one.cluster, &one.name, &one.plan.resource_version))),
-        Act::Pull(pull) if pull.repeats => Some(hash(&(&pull.cluster, format!("{:?}", pull.steps)))),
+        Act::Approve(one) => Some(((one.cluster.clone(), one.name.clone()), hash(&one.plan.resource_version))),
+        Act::Pull(pull) if pull.repeats => {
+            Some(((pull.cluster.clone(), String::new()), hash(&format!("{:?}", pull.steps))))
+        }
         _ => None,
     }
 }
@@ -63,12 +67,15 @@ pub(super) async fn request(
 ) -> Result<(), ReconcileError> {
     let view = objects::view(observation.upgrade, request);
     let patch = json!({ "metadata": { "labels": view["metadata"]["labels"] }, "spec": view["spec"] });
-    let written = create(upgrades, VIEW, view).await?;
+    let written = create(upgrades, VIEW, view).await?.map(|written| Guarded(Ok(written)));
     let is_known = observation.known.views.contains_key(&(request.cluster.clone(), request.name.clone()));
     let written = match written {
         // TALM creates some without the labels that are watched.
         None if is_known || request.adopts => {
-            let api = api(upgrades, VIEW, &request.cluster);
+            // Its answer holds the last result, which is the cluster's.
+            let kind = resource(VIEW);
+            let api: Api<Guarded<DynamicObject>> =
+                Api::namespaced_with(upgrades.hub().client.clone(), &request.cluster, &kind);
             match api.patch(&request.name, &as_controller(), &Patch::Merge(&patch)).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => None,
                 patched => Some(patched.map_err(failed(format!("{} {}/{}", VIEW[2], request.cluster, request.name)))?),

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DynamicObject;
 use kube::runtime::watcher;
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource as _, ResourceExt};
 use serde::Deserialize as _;
+use serde_json::Value;
 use shared::cgu::api::{ClusterGroupUpgrade, Reference};
 use shared::cgu::objects::UPGRADE;
 use shared::cgu::policy::{Child, Policy};
@@ -25,7 +26,7 @@ use super::views::VIEW;
 use super::{views, ztp};
 use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
-use crate::runtime::{Handle, Key};
+use crate::runtime::{Guarded, Handle, Key};
 use crate::spoke::reader::is_not_there;
 
 /// Policies of one page of the first list: some kilobytes each, and 100 for a root over a large fleet.
@@ -50,19 +51,21 @@ pub(super) enum Kept {
 impl Governed {
     /// Watches everything until it is dropped.
     pub(super) async fn follow(&self, handle: &Handle<ClusterGroupUpgrade>) {
-        let api =
-            |kind: [&str; 4]| -> Api<DynamicObject> { Api::all_with(handle.hub.watches.clone(), &resource(kind)) };
+        let api = |kind: [&str; 4]| -> Api<Guarded<DynamicObject>> {
+            Api::all_with(handle.hub.watches.clone(), &resource(kind))
+        };
         let config = || watcher::Config::default().page_size(PAGE_SIZE);
         let backoff = WatchBackoff::of_optional_kind;
-        let cluster = |object: &DynamicObject| Some(ztp::read(object));
+        let cluster = of(|object| Some(ztp::read(object)));
         let clusters =
             index::follow(api(MANAGED_CLUSTER), config(), backoff(), cluster, |change| self.clusters(handle, change));
-        let policies = index::follow(api(POLICY), config(), backoff(), kept, |change| self.policies(handle, change));
+        let policies =
+            index::follow(api(POLICY), config(), backoff(), of(kept), |change| self.policies(handle, change));
         let ours = || config().labels(UPGRADE);
-        let placements =
-            index::follow(api(PLACEMENT), ours(), backoff(), Placed::read, |change| self.placements(handle, change));
-        let spec = |object: &DynamicObject| PreCachingConfigSpec::deserialize(&object.data["spec"]).ok();
-        let configs = index::follow(api(CONFIG), config(), backoff(), spec, |change| {
+        let placements = index::follow(api(PLACEMENT), ours(), backoff(), of(Placed::read), |change| {
+            self.placements(handle, change);
+        });
+        let configs = index::follow(api(CONFIG), config(), backoff(), of(settings), |change| {
             self.settings(handle, CONFIG, change, |snapshot| &mut snapshot.configs);
         });
         let maps: Api<ConfigMap> = Api::all(handle.hub.watches.clone());
@@ -75,7 +78,7 @@ impl Governed {
         let overrides = index::follow(maps, named, backoff(), data, |change| {
             self.settings(handle, MAP, change, |snapshot| &mut snapshot.overrides);
         });
-        let views = index::follow(api(VIEW), ours(), backoff(), views::read, |change| self.views(handle, change));
+        let views = index::follow(api(VIEW), ours(), backoff(), of(views::read), |change| self.views(handle, change));
         let blocked = async {
             loop {
                 self.changes.notified().await;
@@ -86,19 +89,19 @@ impl Governed {
             }
         };
         let own = config().fields("metadata.name=clustergroupupgrades.ran.openshift.io");
-        let definition = index::follow(api(DEFINITION), own, backoff(), has_placements, |change| {
+        let definition = index::follow(api(DEFINITION), own, backoff(), of(has_placements), |change| {
             self.definition(handle, change);
         });
         tokio::join!(clusters, policies, placements, views, configs, overrides, definition, blocked);
     }
 
-    /// A list is complete: everything may be decided now.
+    /// A list may be complete: each upgrade is decided again.
     fn listed(&self, handle: &Handle<ClusterGroupUpgrade>) {
         self.joined.notify_one();
         trigger(handle, |_| true);
     }
 
-    /// Keeps what a watch has brought. The key of an entry that is new, and what was there before.
+    /// Keeps what a watch has brought. The key of an entry that has changed, and what was there before.
     fn take<K: Clone + Ord, E: Clone + PartialEq>(
         &self,
         handle: &Handle<ClusterGroupUpgrade>,
@@ -111,11 +114,11 @@ impl Governed {
         let all = of(&mut known.snapshot);
         let changed = match change {
             Change::Listed(list) => {
-                *all = Arc::new(list.into_iter().filter_map(|(of, one)| Some((key(of), one?))).collect());
+                *all = Arc::new(list.into_iter().filter_map(|(found, one)| Some((key(found), one?))).collect());
                 None
             }
-            Change::Set(of, one) => replace(all, key(of), one),
-            Change::Gone(of) => replace(all, key(of), None),
+            Change::Set(found, one) => replace(all, key(found), one),
+            Change::Gone(found) => replace(all, key(found), None),
             Change::Failed(_) => None,
         };
         drop(known);
@@ -128,14 +131,17 @@ impl Governed {
     /// Before TALM 5.0 the definition had no `status.placements`: the hub would drop what is written there.
     pub(super) fn definition(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<bool>) {
         let mut known = self.known.lock();
-        known.lists(DEFINITION, &change);
+        let (was_old, is_listed) = (known.snapshot.is_old, known.lists(DEFINITION, &change));
         match change {
             Change::Listed(all) => known.snapshot.is_old = all.into_values().any(|has_placements| !has_placements),
             Change::Set(_, has_placements) => known.snapshot.is_old = !has_placements,
             Change::Gone(_) | Change::Failed(_) => {}
         }
+        let is_news = known.snapshot.is_old != was_old;
         drop(known);
-        self.listed(handle);
+        if is_listed || is_news {
+            self.listed(handle);
+        }
     }
 
     /// Settings of pulls.
@@ -215,8 +221,8 @@ impl Governed {
 }
 
 impl Known {
-    /// Whether a change completes the first list of a kind. That a hub does not have a kind completes it, too, if only
-    /// some upgrades need it: one that does says so.
+    /// Whether a change completes a list of a kind. A missing optional kind counts as an empty list: an upgrade that
+    /// needs it says so.
     fn lists<E>(&mut self, kind: [&'static str; 4], change: &Change<E>) -> bool {
         match change {
             Change::Listed(_) => {
@@ -230,7 +236,7 @@ impl Known {
                 self.snapshot.has_no_views |= kind == VIEW;
                 self.listed.insert(kind[3])
             }
-            Change::Failed(watcher::Error::InitialListFailed(error)) => {
+            Change::Failed(watcher::Error::InitialListFailed(error)) if !self.listed.contains(kind[3]) => {
                 warn!(
                     error = sanitize_chain(error),
                     kind = kind[2],
@@ -240,6 +246,22 @@ impl Known {
             }
             _ => false,
         }
+    }
+}
+
+/// An entry of an object. One that cannot be read is as one with nothing but its metadata.
+pub(super) fn of<E>(entry: impl Fn(&DynamicObject) -> E) -> impl Fn(&Guarded<DynamicObject>) -> E {
+    move |object| match &object.0 {
+        Ok(object) => entry(object),
+        Err(_) => entry(&DynamicObject { types: None, metadata: object.meta().clone(), data: Value::Null }),
+    }
+}
+
+/// Settings of pulls; without a spec, defaults.
+fn settings(object: &DynamicObject) -> Option<PreCachingConfigSpec> {
+    match object.data.get("spec") {
+        None | Some(Value::Null) => Some(PreCachingConfigSpec::default()),
+        Some(spec) => PreCachingConfigSpec::deserialize(spec).ok(),
     }
 }
 
@@ -307,7 +329,7 @@ pub(super) fn kept(object: &DynamicObject) -> Kept {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
     use shared::cgu::objects::{self, UPGRADE_NAMESPACE};
 
     use super::*;
@@ -343,6 +365,17 @@ mod tests {
         assert_eq!(set("a", "ns.p", Some("Compliant")), (None, (1, 1)), "the root says so");
         assert_eq!(set("a", "ns.p", None), (p(), (1, 0)));
         assert_eq!(set("ns", "p", None), (p(), (0, 0)));
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_has_no_content() {
+        let unreadable = format!(r#"{{"metadata":{{"name":"p"}},"spec":{}1{}}}"#, "[".repeat(200), "]".repeat(200));
+        let policy: Guarded<DynamicObject> = serde_json::from_str(&unreadable).unwrap();
+        let Kept::Root(policy) = of(kept)(&policy) else { panic!("a root") };
+        assert_eq!((policy.templates, policy.compliance), (None, None));
+        let config = |body: Value| settings(&object("ns", "images", &json!({}), body));
+        assert_eq!(config(json!({})), Some(PreCachingConfigSpec::default()), "TALM reads it, too");
+        assert_eq!(config(json!({ "spec": { "spaceRequired": 7 } })), None);
     }
 
     #[test]

@@ -21,8 +21,9 @@ use tracing::{debug, info, warn};
 
 use super::observe::{MANAGED_CLUSTER, resource};
 use super::{Upgrades, views};
+use crate::runtime::Guarded;
 use crate::runtime::System;
-use crate::runtime::watch_backoff::WatchBackoff;
+use crate::runtime::watch_backoff::{WatchBackoff, answer};
 use crate::spoke::reader::is_not_there;
 
 /// Upgrades that are created at once.
@@ -30,6 +31,8 @@ const CONCURRENT: usize = 16;
 /// Until an upgrade that could not be created is tried again: at first, and at most.
 const SOON: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_mins(1);
+/// A definition is established a moment before its kind is served.
+const UNSERVED: Duration = Duration::from_secs(10);
 const IMAGE_BASED: [&str; 4] = ["lcm.openshift.io", "v1alpha1", "ImageBasedGroupUpgrade", "imagebasedgroupupgrades"];
 
 /// Creates upgrades until it is dropped.
@@ -122,8 +125,8 @@ async fn warn_cluster(upgrades: &Upgrades, name: &str, uid: &str, reason: &'stat
     upgrades.publish_for(&target, name, EventType::Warning, (Upgrades::ACTION, reason), note, BTreeMap::new()).await;
 }
 
-/// Watches `ImageBasedGroupUpgrades` until it is dropped: each gets one Warning Event. Most hubs do not serve the kind: a
-/// watch of its definition awaits it.
+/// Watches `ImageBasedGroupUpgrades` until it is dropped: each gets one Warning Event. Most hubs do not serve this kind,
+/// so its definition is awaited first.
 pub(super) async fn follow_image_based(upgrades: &Upgrades) {
     let kind = resource(IMAGE_BASED);
     let definitions: Api<CustomResourceDefinition> = Api::all(upgrades.hub().watches.clone());
@@ -134,27 +137,28 @@ pub(super) async fn follow_image_based(upgrades: &Upgrades) {
             Ok(_) => warn_image_based(upgrades, &kind, &mut warned).await,
             Err(error) => debug!(error = sanitize_chain(&error), "cannot watch the definition of {name}"),
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(UNSERVED).await;
     }
 }
 
-/// Warns of each until the hub does not serve them any more.
+/// Warns about each one until the hub no longer serves the kind.
 async fn warn_image_based(upgrades: &Upgrades, kind: &ApiResource, warned: &mut BTreeSet<Option<String>>) {
-    let api = Api::<DynamicObject>::all_with(upgrades.hub().watches.clone(), kind);
+    let api = Api::<Guarded<DynamicObject>>::all_with(upgrades.hub().watches.clone(), kind);
     let events = watcher(api, watcher::Config::default()).backoff(WatchBackoff::of_optional_kind());
     let mut objects = events.applied_objects().boxed();
     while let Some(found) = objects.next().await {
         upgrades.talm.until_gone().await;
         match found {
-            Ok(object) if warned.insert(object.uid()) => {
+            Ok(object) if !warned.insert(object.uid()) => {}
+            Ok(object) => {
                 let note = "ImageBasedGroupUpgrade is not served by hibernate-controller: let TALM run";
                 let (target, what) = (object.object_ref(kind), (Upgrades::ACTION, "NotServed"));
                 upgrades
                     .publish_for(&target, &object.name_any(), EventType::Warning, what, note, BTreeMap::new())
                     .await;
             }
-            Err(watcher::Error::InitialListFailed(error)) if is_not_there(&error) => return,
-            _ => {}
+            Err(error) if answer(&error).is_some_and(is_not_there) => return,
+            Err(error) => debug!(error = sanitize_chain(&error), "cannot watch ImageBasedGroupUpgrades"),
         }
     }
 }

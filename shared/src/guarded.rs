@@ -1,23 +1,31 @@
-//! Objects of a watch, of which one that cannot be read does not end it.
+//! Objects of a list or a watch, of which one that cannot be read does not end it.
 
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::PartialObjectMeta;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde_json::value::RawValue;
 
 /// An object of a watched kind, or what of it could be read. Kube's `DeserializeGuard` builds a generic value of each
-/// object and copies it before it reads the object; this reads the text, and once more only if that fails.
+/// object, which fails for one that is nested too deep, and copies it; this reads the text, and once more only if that
+/// fails. It needs the text: an event has its `type` before its `object`, as every API server writes it.
 #[derive(Clone, Debug)]
 pub struct Guarded<K>(pub Result<K, Unreadable>);
 
 /// What could be read of an object, and why not all of it.
 #[derive(Clone, Debug)]
 pub struct Unreadable {
+    /// Why.
     pub error: String,
+    /// Who it is.
+    pub metadata: ObjectMeta,
+}
+
+/// Skips all else, however deep it is nested.
+#[derive(Deserialize)]
+struct Named {
     metadata: ObjectMeta,
 }
 
@@ -28,7 +36,7 @@ impl<'de, K: Resource + DeserializeOwned> Deserialize<'de> for Guarded<K> {
             Ok(object) => return Ok(Self(Ok(object))),
             Err(error) => error.to_string(),
         };
-        let PartialObjectMeta::<K> { metadata, .. } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+        let Named { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
         Ok(Self(Err(Unreadable { error, metadata })))
     }
 }
@@ -66,7 +74,7 @@ impl<K: Resource> Resource for Guarded<K> {
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::ResourceExt as _;
-    use kube::core::{ObjectList, WatchEvent};
+    use kube::core::{DynamicObject, ObjectList, WatchEvent};
 
     use super::*;
 
@@ -89,5 +97,15 @@ mod tests {
             assert_eq!(of(&serde_json::from_value(serde_json::from_str(text).unwrap()).unwrap()), expected);
         }
         serde_json::from_str::<Guarded<ConfigMap>>(r#"{"metadata":{"name":7}}"#).unwrap_err();
+    }
+
+    #[test]
+    fn an_object_that_is_nested_too_deep_spoils_no_list() {
+        let deep = format!(r#"{{"status":{}{},"metadata":{{"name":"deep"}}}}"#, "[".repeat(200), "]".repeat(200));
+        let raw = r#"{"status":{"$serde_json::private::RawValue":"{"},"metadata":{"name":"raw"}}"#;
+        let list = format!(r#"{{"metadata":{{}},"items":[{deep},{raw},{{"metadata":{{"name":"b"}}}}]}}"#);
+        let list: ObjectList<Guarded<DynamicObject>> = serde_json::from_str(&list).unwrap();
+        let found: Vec<_> = list.items.iter().map(|one| (one.meta().name.clone().unwrap(), one.0.is_ok())).collect();
+        assert_eq!(found, [("deep".to_owned(), false), ("raw".to_owned(), false), ("b".to_owned(), true)]);
     }
 }

@@ -159,7 +159,7 @@ impl Rollout {
 
     /// Waits until its status is as wanted.
     pub async fn until(&self, what: &str, wanted: impl Fn(&PowerRolloutStatus) -> bool) -> Result<PowerRolloutStatus> {
-        let deadline = Instant::now() + 8 * SOON;
+        let deadline = Instant::now() + 4 * SOON;
         loop {
             let status = self.get().await?.status.unwrap_or_default();
             if wanted(&status) {

@@ -21,9 +21,8 @@ use tracing::{debug, info, warn};
 
 use super::observe::{MANAGED_CLUSTER, resource};
 use super::{Upgrades, views};
-use crate::runtime::Guarded;
-use crate::runtime::System;
 use crate::runtime::watch_backoff::{WatchBackoff, answer};
+use crate::runtime::{Guarded, System};
 use crate::spoke::reader::is_not_there;
 
 /// Upgrades that are created at once.

@@ -1,6 +1,7 @@
 //! `ClusterGroupUpgrades` on real API servers. Governance and the spokes are the double of `testbed::governance`;
 //! "section n" is of docs/reference/talm.md.
 
+mod kuttl;
 mod takeover;
 
 use std::collections::BTreeMap;
@@ -42,20 +43,26 @@ fn policy_kind() -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, "policies")
 }
 
+/// A hub with the definitions of governance and upgrades.
+async fn hub() -> Result<(World, Client)> {
+    let world = World::up(Options::bare_hub()).await?;
+    let client = world.hub().await?;
+    match (upstream_folder("talm"), upstream_folder("ocm")) {
+        (Some(talm), Some(ocm)) => {
+            for folder in [talm, ocm] {
+                let folder = folder.to_str().context("a path in UTF-8")?;
+                world.kubectl(&["apply", "--server-side", "-f", folder]).await?.ok()?;
+            }
+        }
+        _ => apply::all(&client, &[manifests::cgu::definitions(), foreign::of_governance()].concat()).await?,
+    }
+    apply::all(&client, &manifests::upgrades()).await?;
+    Ok((world, client))
+}
+
 impl Hub {
     async fn new() -> Result<Self> {
-        let world = World::up(Options::bare_hub()).await?;
-        let client = world.hub().await?;
-        match (upstream_folder("talm"), upstream_folder("ocm")) {
-            (Some(talm), Some(ocm)) => {
-                for folder in [talm, ocm] {
-                    let folder = folder.to_str().context("a path in UTF-8")?;
-                    world.kubectl(&["apply", "--server-side", "-f", folder]).await?.ok()?;
-                }
-            }
-            _ => apply::all(&client, &[manifests::cgu::definitions(), foreign::of_governance()].concat()).await?,
-        }
-        apply::all(&client, &manifests::upgrades()).await?;
+        let (world, client) = hub().await?;
         let arrow = Duration::from_millis(50);
         let delays = Delays {
             decide: arrow,
@@ -182,6 +189,12 @@ impl Hub {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
         let is_about = |event: &Event| event.regarding.as_ref().and_then(|one| one.name.as_deref()) == Some(name);
         let found = events.list(&ListParams::default()).await?.items;
+        for event in found.iter().filter(|event| event.reason.as_deref() == Some("CguStarted")) {
+            // As programs find TALM's.
+            assert_eq!(event.reporting_controller.as_deref(), Some("ClusterGroupUpgrade"));
+            let is_of_a_cluster = event.action.as_deref() == Some("RemediationInClusterStarted");
+            assert_eq!(event.related.is_some(), is_of_a_cluster, "{event:?}");
+        }
         let mut actions: Vec<String> = found.into_iter().filter(is_about).filter_map(|event| event.action).collect();
         actions.sort();
         Ok(actions)

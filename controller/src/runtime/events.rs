@@ -22,6 +22,17 @@ const MAX_RECORDERS: usize = 1_000;
 /// Longest note in bytes; the API server accepts 1,024.
 const MAX_NOTE_BYTES: usize = 1_000;
 
+/// What an Event holds for programs.
+#[derive(Default)]
+pub struct Details {
+    /// What the note says, for them.
+    pub annotations: BTreeMap<String, String>,
+    /// What it is about besides its target.
+    pub related: Option<ObjectReference>,
+    /// The controller in whose place it is reported.
+    pub controller: Option<&'static str>,
+}
+
 /// Writes Events.
 ///
 /// Kube's recorder counts Events with one reason about one object as repetitions of the first, whatever their notes
@@ -60,8 +71,7 @@ impl Events {
         }
     }
 
-    /// The same with annotations, which hold for programs what the note says for people. Kube's recorder writes none,
-    /// and these Events are not repeated: each is an object of its own.
+    /// The same with what kube's recorder does not write. These Events are not repeated: each is an object of its own.
     pub async fn publish_annotated(
         &self,
         target: &ObjectReference,
@@ -69,7 +79,7 @@ impl Events {
         type_: EventType,
         (action, reason): (&str, &str),
         note: &str,
-        annotations: BTreeMap<String, String>,
+        details: Details,
     ) {
         let now = Timestamp::now();
         let namespace = target.namespace.clone().unwrap_or_else(|| "default".to_owned());
@@ -78,7 +88,7 @@ impl Events {
             metadata: ObjectMeta {
                 name: Some(format!("{object}.{:x}", now.as_nanosecond())),
                 namespace: Some(namespace.clone()),
-                annotations: Some(annotations),
+                annotations: Some(details.annotations),
                 ..ObjectMeta::default()
             },
             action: Some(action.to_owned()),
@@ -86,7 +96,8 @@ impl Events {
             note: Some(cut(note)),
             event_time: Some(MicroTime(now)),
             regarding: Some(target.clone()),
-            reporting_controller: Some(self.reporter.controller.clone()),
+            related: details.related,
+            reporting_controller: Some(details.controller.unwrap_or(&self.reporter.controller).to_owned()),
             reporting_instance: self.reporter.instance.clone().or_else(|| Some(self.reporter.controller.clone())),
             type_: Some(if matches!(type_, EventType::Warning) { "Warning" } else { "Normal" }.to_owned()),
             ..EventObject::default()

@@ -202,8 +202,7 @@ pub struct ClusterGroupUpgradeStatus {
     /// Actual names of objects by `NAMESPACE/desired name`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub safe_resource_names: BTreeMap<String, String>,
-    /// Times and the current batch.
-    #[serde(skip_serializing_if = "is_default")]
+    /// Times and the current batch. TALM always writes it.
     pub status: Progress,
 }
 
@@ -360,7 +359,10 @@ pub fn status_patch(before: &ClusterGroupUpgradeStatus, after: &ClusterGroupUpgr
     if before == after {
         return None;
     }
-    Some(json!({ "status": changes(&json!(before), &json!(after))? }))
+    let mut changes = changes(&json!(before), &json!(after))?;
+    // It may be missing, and empty objects are equal.
+    changes.as_object_mut()?.entry("status").or_insert_with(|| json!({}));
+    Some(json!({ "status": changes }))
 }
 
 fn changes(before: &Value, after: &Value) -> Option<Value> {
@@ -399,6 +401,9 @@ mod tests {
         let mut written = object();
         let before: ClusterGroupUpgradeStatus = serde_json::from_value(written["status"].clone()).unwrap();
         assert_eq!(status_patch(&before, &before), None);
+        let first = ClusterGroupUpgradeStatus { computed_max_concurrency: Some(2), ..Default::default() };
+        let patch = status_patch(&ClusterGroupUpgradeStatus::default(), &first).unwrap();
+        assert_eq!(patch, json!({ "status": { "computedMaxConcurrency": 2, "status": {} } }));
 
         let mut after = before.clone();
         after.clusters.push(ClusterState {

@@ -73,6 +73,14 @@ impl Event {
         Rendered { warns, reason, action, note, annotations: self.annotations() }
     }
 
+    /// The cluster that it is about.
+    pub fn cluster(&self) -> Option<&str> {
+        match self {
+            Self::ClusterStarted(name) | Self::ClusterSucceeded(name) => Some(name),
+            _ => None,
+        }
+    }
+
     /// Whether it is a Warning, its reason, its action, and what its note says after the name.
     fn words(&self) -> (bool, &'static str, &'static str, String) {
         const INVALID: (bool, &str, &str) = (true, "CguValidationFailure", "RemediationOnHoldDueToValidationFailure");

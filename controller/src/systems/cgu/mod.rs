@@ -41,6 +41,7 @@ pub use self::sleepers::Sleepers;
 use self::talm::Talm;
 use self::views::Recent;
 use crate::metrics::Noticed;
+use crate::runtime::events::Details;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Settings, System, Target, clock};
 
@@ -306,12 +307,20 @@ impl Upgrades {
         let kind = if found.warns { EventType::Warning } else { EventType::Normal };
         let target = kube::Resource::object_ref(upgrade, &());
         let what = (found.action, found.reason);
-        self.publish_for(&target, &full_name(upgrade), kind, what, &found.note, found.annotations).await;
+        let related = event.cluster().map(|cluster| ObjectReference {
+            api_version: Some("cluster.open-cluster-management.io/v1".to_owned()),
+            kind: Some("ManagedCluster".to_owned()),
+            name: Some(cluster.to_owned()),
+            ..ObjectReference::default()
+        });
+        let details = Details { annotations: found.annotations, related, controller: Some("ClusterGroupUpgrade") };
+        self.publish_for(&target, &full_name(upgrade), kind, what, &found.note, details).await;
     }
 
     async fn say(&self, upgrade: &ClusterGroupUpgrade, kind: EventType, reason: &'static str, note: &str) {
         let target = kube::Resource::object_ref(upgrade, &());
-        self.publish_for(&target, &full_name(upgrade), kind, (Self::ACTION, reason), note, BTreeMap::new()).await;
+        let what = (Self::ACTION, reason);
+        self.publish_for(&target, &full_name(upgrade), kind, what, note, Details::default()).await;
     }
 
     async fn publish_for(
@@ -321,11 +330,11 @@ impl Upgrades {
         kind: EventType,
         what: (&'static str, &'static str),
         note: &str,
-        annotations: BTreeMap<String, String>,
+        details: Details,
     ) {
         info!(object = name, reason = what.1, "{note}");
         self.hub().metrics.notices.get_or_create(&Noticed { system: Self::NAME, reason: what.1 }).inc();
-        self.hub().events.publish_annotated(target, name, kind, what, note, annotations).await;
+        self.hub().events.publish_annotated(target, name, kind, what, note, details).await;
     }
 
     /// Says once why nothing is done with an upgrade.

@@ -1,6 +1,6 @@
 //! Creates the first upgrade of each cluster that joins the hub, and names what only TALM serves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
@@ -21,6 +21,7 @@ use tracing::{debug, info, warn};
 
 use super::observe::{MANAGED_CLUSTER, resource};
 use super::{Upgrades, views};
+use crate::runtime::events::Details;
 use crate::runtime::watch_backoff::{WatchBackoff, answer};
 use crate::runtime::{Guarded, System};
 use crate::spoke::reader::is_not_there;
@@ -121,7 +122,7 @@ async fn warn_cluster(upgrades: &Upgrades, name: &str, uid: &str, reason: &'stat
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     };
-    upgrades.publish_for(&target, name, EventType::Warning, (Upgrades::ACTION, reason), note, BTreeMap::new()).await;
+    upgrades.publish_for(&target, name, EventType::Warning, (Upgrades::ACTION, reason), note, Details::default()).await;
 }
 
 /// Watches `ImageBasedGroupUpgrades` until it is dropped: each gets one Warning Event. Most hubs do not serve this kind,
@@ -153,7 +154,7 @@ async fn warn_image_based(upgrades: &Upgrades, kind: &ApiResource, warned: &mut 
                 let note = "ImageBasedGroupUpgrade is not served by hibernate-controller: let TALM run";
                 let (target, what) = (object.object_ref(kind), (Upgrades::ACTION, "NotServed"));
                 upgrades
-                    .publish_for(&target, &object.name_any(), EventType::Warning, what, note, BTreeMap::new())
+                    .publish_for(&target, &object.name_any(), EventType::Warning, what, note, Details::default())
                     .await;
             }
             Err(error) if answer(&error).is_some_and(is_not_there) => return,

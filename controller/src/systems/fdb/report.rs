@@ -15,6 +15,7 @@ use super::decide::{Action, Change, Facts, Plan};
 use super::{ACTION, Fdb};
 use crate::metrics::Noticed;
 use crate::runtime::System;
+use crate::runtime::events::Details;
 use crate::runtime::hub::full_name;
 
 /// Reason of the Event about released groups.
@@ -46,7 +47,8 @@ pub async fn done(fdb: &Fdb, facts: &Facts<'_>, plan: &Plan, written: &[Action])
         // `recover` looks for the groups that it comes too late for.
         let groups = ProcessGroups::new(groups).text();
         let annotations = BTreeMap::from([(keys::PROCESS_GROUPS.to_owned(), groups)]);
-        events.publish_annotated(&target, &name, *type_, what, &note, annotations).await;
+        let details = Details { annotations, ..Details::default() };
+        events.publish_annotated(&target, &name, *type_, what, &note, details).await;
     }
 }
 

@@ -125,7 +125,8 @@ impl Workload<'_> {
             _ => ("namespaces", NAMESPACE, ""),
         };
         let seconds = u64::try_from(self.clusters).unwrap_or(u64::MAX).saturating_mul(6).clamp(30, 300);
-        let seconds = Some(seconds).filter(|_| DEPENDENCIES.contains(&name));
+        // As with TALM, whose view of the namespace does not say.
+        let seconds = Some(if name == NAMESPACE_VIEW { 0 } else { seconds });
         Step::View(ViewRequest {
             cluster: self.cluster.to_owned(),
             name: name.to_owned(),
@@ -194,12 +195,10 @@ impl Workload<'_> {
         let mut mounts = vec![
             json!({ "name": "config-volume", "mountPath": "/etc/config", "readOnly": true }),
             json!({ "name": "host", "mountPath": "/host" }),
-            json!({ "name": "sys-fs-cgroup", "mountPath": "/host/sys/fs/cgroup", "readOnly": true }),
         ];
         let mut volumes = vec![
             json!({ "name": "config-volume", "configMap": { "name": SPEC, "defaultMode": 420 } }),
             json!({ "name": "host", "emptyDir": {} }),
-            json!({ "name": "sys-fs-cgroup", "hostPath": { "path": "/sys/fs/cgroup", "type": "Directory" } }),
         ];
         for (path, read_only) in HOST {
             let type_ = if path == "/etc/resolv.conf" { "File" } else { "Directory" };
@@ -210,6 +209,8 @@ impl Workload<'_> {
             mounts.push(mount);
             volumes.push(json!({ "name": name(path), "hostPath": { "path": path, "type": type_ } }));
         }
+        mounts.push(json!({ "name": "sys-fs-cgroup", "mountPath": "/host/sys/fs/cgroup", "readOnly": true }));
+        volumes.push(json!({ "name": "sys-fs-cgroup", "hostPath": { "path": "/sys/fs/cgroup", "type": "Directory" } }));
         let container = json!({
             "name": "pre-cache-container",
             "image": self.image,

@@ -16,14 +16,7 @@ const LATE: SignedDuration = SignedDuration::from_hours(24);
 pub(super) fn deleted(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let is_over = plan.status.status.completed_at.is_some();
     if facts.upgrade.spec.enable && !is_over {
-        let batch = match plan.status.status.current_batch {
-            0 => plan.status.remediation_plan.first().map_or(&[][..], Vec::as_slice),
-            _ => plan.batch(),
-        };
-        let progress = &plan.status.status.current_batch_remediation_progress;
-        let open = |name: &&String| progress.get(*name).is_none_or(|one| one.state != COMPLETED);
-        let forgotten: Vec<Act> = batch.iter().filter(open).map(|name| Act::Forget(name.clone(), true)).collect();
-        plan.acts.extend(forgotten);
+        forget_open(&mut plan);
     }
     if !is_over || !facts.deletes_objects() {
         plan.acts.push(Act::DeleteObjects);
@@ -37,6 +30,7 @@ pub(super) fn deleted(facts: &Facts<'_>, mut plan: Plan) -> Plan {
 pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let has_succeeded = plan.status.condition(SUCCEEDED).is_some_and(|end| end.status == "True");
     let Some(completed) = plan.status.status.completed_at.as_ref().map(|at| at.0) else {
+        forget_open(&mut plan);
         if facts.deletes_objects() {
             plan.acts.push(Act::DeleteObjects);
             abandon(&mut plan);
@@ -69,6 +63,18 @@ pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         plan.events.push(Event::Succeeded { clusters: plan.planned() });
     }
     plan
+}
+
+/// Views and actions go of clusters of the current batch that are not complete.
+fn forget_open(plan: &mut Plan) {
+    let batch = match plan.status.status.current_batch {
+        0 => plan.status.remediation_plan.first().map_or(&[][..], Vec::as_slice),
+        _ => plan.batch(),
+    };
+    let progress = &plan.status.status.current_batch_remediation_progress;
+    let open = |name: &&String| progress.get(*name).is_none_or(|one| one.state != COMPLETED);
+    let forgotten: Vec<Act> = batch.iter().filter(open).map(|name| Act::Forget(name.clone(), true)).collect();
+    plan.acts.extend(forgotten);
 }
 
 fn timed_out(plan: &Plan) -> Event {

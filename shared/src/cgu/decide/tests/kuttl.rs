@@ -217,16 +217,10 @@ fn soaking() {
     assert_eq!(hub.condition(SUCCEEDED), "True/Completed");
 }
 
-/// operator-upgrade: views of Subscriptions, then of `InstallPlan`s, then approvals; they go with a cluster that is
-/// complete and with a batch whose time is over.
-#[test]
-fn operator_upgrade() {
-    let mut hub = Hub::new(
-        json!({
-            "clusters": ["spoke1", "spoke2", "spoke5"], "remediationStrategy": { "maxConcurrency": 2 },
-        }),
-        &[("policy5", &["spoke1", "spoke2", "spoke5"], &[])],
-    );
+/// An upgrade of three clusters whose policy has two Subscriptions.
+fn subscribing(strategy: &Value) -> Hub {
+    let spec = json!({ "clusters": ["spoke1", "spoke2", "spoke5"], "remediationStrategy": strategy });
+    let mut hub = Hub::new(spec, &[("policy5", &["spoke1", "spoke2", "spoke5"], &[])]);
     let annotations = BTreeMap::from([(super::super::super::objects::NAME_SUFFIX.to_owned(), "kuttl".to_owned())]);
     hub.upgrade.metadata.annotations = Some(annotations);
     let subscription = |name: &str| {
@@ -243,6 +237,32 @@ fn operator_upgrade() {
     Arc::make_mut(root).templates =
         Policy::read(&BTreeMap::new(), &json!({ "spec": { "policy-templates": template } })).templates;
     hub.settle();
+    hub
+}
+
+/// A canary whose time is over, and an upgrade that another client ends.
+#[test]
+fn an_upgrade_that_ends_leaves_no_views() {
+    let mut hub = subscribing(&json!({ "maxConcurrency": 2, "canaries": ["spoke1"], "timeout": 30 }));
+    assert_eq!(hub.views.len(), 2);
+    hub.now = hub.plan().next.unwrap();
+    hub.settle();
+    assert_eq!(hub.message(SUCCEEDED), "Policy remediation took too long on canary clusters");
+    assert_eq!(hub.views, BTreeMap::new());
+
+    let mut hub = subscribing(&json!({ "maxConcurrency": 2 }));
+    assert_eq!(hub.views.len(), 4);
+    let status = hub.upgrade.status.as_mut().unwrap();
+    conditions::set(&mut status.conditions, hub.now, SUCCEEDED, "True", "UpgradeCompleted", "");
+    hub.settle();
+    assert_eq!(hub.views, BTreeMap::new());
+}
+
+/// operator-upgrade: views of Subscriptions, then of `InstallPlan`s, then approvals; they go with a cluster that is
+/// complete and with a batch whose time is over.
+#[test]
+fn operator_upgrade() {
+    let mut hub = subscribing(&json!({ "maxConcurrency": 2 }));
     let view = "cgu-default-subscription-ptp-kuttl";
     assert_eq!(hub.status().safe_resource_names["/cgu-default-subscription-ptp"], view);
     let mut names: Vec<&(String, String)> = hub.views.keys().collect();

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 
 use futures::StreamExt;
 use kube::runtime::WatchStreamExt;
+use kube::runtime::wait::{await_condition, conditions::is_crd_established};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -12,6 +13,7 @@ use serde::de::DeserializeOwned;
 use super::Key;
 use super::hub::key_of;
 use super::watch_backoff::WatchBackoff;
+use crate::spoke::reader::is_not_there;
 
 /// What a watch has brought.
 #[derive(Debug)]
@@ -26,7 +28,8 @@ pub enum Change<E> {
     Failed(watcher::Error),
 }
 
-/// Watches a kind until it is dropped, and hands over one entry for each object.
+/// Watches a kind until it is dropped, and hands over one entry for each object. While the hub does not serve the kind,
+/// its definition is awaited.
 pub async fn follow<K, E>(
     api: Api<K>,
     config: watcher::Config,
@@ -36,9 +39,11 @@ pub async fn follow<K, E>(
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
+    let (definition, definitions) = (definition_of(api.resource_url()), Api::all(api.clone().into_client()));
     let mut events = watcher(api, config).backoff(backoff).boxed();
     let mut listed = HashMap::new();
     while let Some(event) = events.next().await {
+        let is_missing = matches!(&event, Err(watcher::Error::InitialListFailed(error)) if is_not_there(error));
         match event {
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(object)) => drop(listed.insert(key_of(&object), entry(&object))),
@@ -47,5 +52,27 @@ pub async fn follow<K, E>(
             Ok(Event::Delete(object)) => take(Change::Gone(key_of(&object))),
             Err(error) => take(Change::Failed(error)),
         }
+        if is_missing {
+            // If that fails, the backoff is all that is waited for.
+            drop(await_condition(definitions.clone(), &definition, is_crd_established()).await);
+        }
+    }
+}
+
+/// Name of the definition of the kind at this path: `/apis/GROUP/VERSION/PLURAL`.
+fn definition_of(path: &str) -> String {
+    let mut parts = path.split('/').skip(2);
+    let group = parts.next().unwrap_or_default();
+    format!("{}.{group}", parts.last().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_is_named_after_its_kind() {
+        let path = "/apis/view.open-cluster-management.io/v1beta1/managedclusterviews";
+        assert_eq!(definition_of(path), "managedclusterviews.view.open-cluster-management.io");
     }
 }

@@ -274,8 +274,14 @@ impl System for Upgrades {
                 tokio::time::sleep(SHOWN_EVERY).await;
             }
         };
-        let first = async { tokio::join!(ztp::follow(self), ztp::follow_image_based(self)) };
-        tokio::join!(self.governed.follow(&self.handle), self.talm.follow(self.hub()), taken_over, woken, shown, first);
+        tokio::join!(
+            self.governed.follow(&self.handle),
+            self.talm.follow(self.hub()),
+            taken_over,
+            woken,
+            shown,
+            ztp::follow(self)
+        );
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) const PLACEMENT: [&str; 4] = ["cluster.open-cluster-management.io", "
 pub(super) const BINDING: [&str; 4] =
     ["policy.open-cluster-management.io", "v1", "PlacementBinding", "placementbindings"];
 /// Kinds that have to be listed before anything is decided.
-const KINDS: usize = 7;
+const KINDS: usize = 8;
 
 /// A kind as kube names it.
 pub(super) fn resource([group, version, kind, plural]: [&str; 4]) -> ApiResource {
@@ -101,6 +101,8 @@ pub(super) struct Snapshot {
     pub(super) configs: Arc<BTreeMap<Key, PreCachingConfigSpec>>,
     /// The same in `ConfigMaps`.
     pub(super) overrides: Arc<BTreeMap<Key, BTreeMap<String, String>>>,
+    /// UIDs of `ImageBasedGroupUpgrades`.
+    pub(super) image_based: Arc<BTreeMap<Key, String>>,
     /// The hub does not serve views.
     pub(super) has_no_views: bool,
     /// The definition of upgrades has no `status.placements`.

@@ -37,8 +37,10 @@ const DEFINITION: [&str; 4] = ["apiextensions.k8s.io", "v1", "CustomResourceDefi
 const MAX_TEXT: usize = 64 << 10;
 pub(super) const CONFIG: [&str; 4] = ["ran.openshift.io", "v1alpha1", "PreCachingConfig", "precachingconfigs"];
 pub(super) const MAP: [&str; 4] = ["", "v1", "ConfigMap", "configmaps"];
+pub(super) const IMAGE_BASED: [&str; 4] =
+    ["lcm.openshift.io", "v1alpha1", "ImageBasedGroupUpgrade", "imagebasedgroupupgrades"];
 /// Kinds that only some upgrades need.
-const OPTIONAL: [[&str; 4]; 3] = [CONFIG, MAP, VIEW];
+const OPTIONAL: [[&str; 4]; 4] = [CONFIG, MAP, VIEW, IMAGE_BASED];
 const POLICY: [&str; 4] = ["policy.open-cluster-management.io", "v1", "Policy", "policies"];
 
 /// A policy as it is kept.
@@ -51,9 +53,8 @@ pub(super) enum Kept {
 impl Governed {
     /// Watches everything until it is dropped.
     pub(super) async fn follow(&self, handle: &Handle<ClusterGroupUpgrade>) {
-        let api = |kind: [&str; 4]| -> Api<Guarded<DynamicObject>> {
-            Api::all_with(handle.hub.watches.clone(), &resource(kind))
-        };
+        let client = &handle.hub.watches;
+        let api = |kind| -> Api<Guarded<DynamicObject>> { Api::all_with(client.clone(), &resource(kind)) };
         let config = || watcher::Config::default().page_size(PAGE_SIZE);
         let backoff = WatchBackoff::of_optional_kind;
         let cluster = of(|object| Some(ztp::read(object)));
@@ -68,7 +69,7 @@ impl Governed {
         let configs = index::follow(api(CONFIG), config(), backoff(), of(settings), |change| {
             self.settings(handle, CONFIG, change, |snapshot| &mut snapshot.configs);
         });
-        let maps: Api<ConfigMap> = Api::all(handle.hub.watches.clone());
+        let maps: Api<ConfigMap> = Api::all(client.clone());
         let named = config().fields(&format!("metadata.name={OVERRIDES}"));
         let data = |map: &ConfigMap| {
             let mut data = map.data.clone().unwrap_or_default();
@@ -79,6 +80,11 @@ impl Governed {
             self.settings(handle, MAP, change, |snapshot| &mut snapshot.overrides);
         });
         let views = index::follow(api(VIEW), ours(), backoff(), of(views::read), |change| self.views(handle, change));
+        let image_based = index::follow(api(IMAGE_BASED), config(), backoff(), of(DynamicObject::uid), |change| {
+            if self.take(handle, (IMAGE_BASED, |key| key), change, |known| &mut known.image_based).is_some() {
+                self.joined.notify_one();
+            }
+        });
         let blocked = async {
             loop {
                 self.changes.notified().await;
@@ -92,7 +98,7 @@ impl Governed {
         let definition = index::follow(api(DEFINITION), own, backoff(), of(has_placements), |change| {
             self.definition(handle, change);
         });
-        tokio::join!(clusters, policies, placements, views, configs, overrides, definition, blocked);
+        tokio::join!(clusters, policies, placements, views, configs, overrides, definition, image_based, blocked);
     }
 
     /// A list may be complete: each upgrade is decided again.

@@ -5,35 +5,28 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::DynamicObject;
 use kube::runtime::events::EventType;
-use kube::runtime::wait::{await_condition, conditions::is_crd_established};
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Resource as _, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use shared::cgu::api::ClusterGroupUpgrade;
 use shared::cgu::policy::DEPLOY_WAVE;
 use shared::cgu::select::ManagedCluster;
 use shared::cgu::ztp::{ACCELERATED, DONE, NAMESPACE, WrongWave, upgrade};
 use shared::text::{sanitize, sanitize_chain};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
-use super::observe::{MANAGED_CLUSTER, resource};
+use super::observe::MANAGED_CLUSTER;
+use super::watches::IMAGE_BASED;
 use super::{Upgrades, views};
 use crate::runtime::events::Details;
-use crate::runtime::watch_backoff::{WatchBackoff, answer};
-use crate::runtime::{Guarded, System};
-use crate::spoke::reader::is_not_there;
+use crate::runtime::{Key, System};
 
 /// Upgrades that are created at once.
 const CONCURRENT: usize = 16;
 /// Until an upgrade that could not be created is tried again: at first, and at most.
 const SOON: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_mins(1);
-/// A definition is established a moment before its kind is served.
-const UNSERVED: Duration = Duration::from_secs(10);
-const IMAGE_BASED: [&str; 4] = ["lcm.openshift.io", "v1alpha1", "ImageBasedGroupUpgrade", "imagebasedgroupupgrades"];
 
 /// Creates upgrades until it is dropped.
 pub(super) async fn follow(upgrades: &Upgrades) {
@@ -58,10 +51,10 @@ async fn pass(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
     let is_enforced = |root: &_| known.roots.get(root).is_some_and(|policy| policy.enforced);
     let (mut objects, mut is_complete) = (Vec::new(), true);
     for (name, cluster) in &*known.clusters {
-        let is_done = cluster.labels.contains_key(DONE);
+        let (is_done, key) = (cluster.labels.contains_key(DONE), || (String::new(), name.clone()));
         if cluster.labels.contains_key(ACCELERATED) && !is_done && warned.insert(format!("{name} accelerated")) {
             let note = "label accelerated-ztp is not served by hibernate-controller: let TALM run, or remove it";
-            warn_cluster(upgrades, name, &cluster.uid, "NotServed", note).await;
+            warn_about(upgrades, MANAGED_CLUSTER, key(), &cluster.uid, ("NotServed", note)).await;
         }
         let has_upgrade = upgrades.handle.newest((NAMESPACE.to_owned(), name.clone())).is_some();
         if !cluster.is_available || is_done || has_upgrade {
@@ -75,10 +68,14 @@ async fn pass(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
                 if warned.insert(format!("{name} {}", root.name)) {
                     let (namespace, policy) = (sanitize(&root.namespace), sanitize(&root.name));
                     let note = format!("annotation {DEPLOY_WAVE} of Policy {namespace}/{policy} is not an integer");
-                    warn_cluster(upgrades, name, &cluster.uid, "WrongWave", &note).await;
+                    warn_about(upgrades, MANAGED_CLUSTER, key(), &cluster.uid, ("WrongWave", &note)).await;
                 }
             }
         }
+    }
+    for (key, uid) in known.image_based.iter().filter(|(_, uid)| warned.insert((*uid).clone())) {
+        let note = "ImageBasedGroupUpgrade is not served by hibernate-controller: let TALM run";
+        warn_about(upgrades, IMAGE_BASED, key.clone(), uid, ("NotServed", note)).await;
     }
     let created = stream::iter(objects).map(|(name, object)| async move {
         match create(upgrades, &object).await {
@@ -113,54 +110,20 @@ async fn create(upgrades: &Upgrades, object: &ClusterGroupUpgrade) -> kube::Resu
     api.create(&views::created(), object).await.map(drop)
 }
 
-async fn warn_cluster(upgrades: &Upgrades, name: &str, uid: &str, reason: &'static str, note: &str) {
-    let [group, version, kind, _] = MANAGED_CLUSTER;
+/// Publishes a Warning about an object that is not ours.
+async fn warn_about(upgrades: &Upgrades, kind: [&str; 4], key: Key, uid: &str, (reason, note): (&'static str, &str)) {
+    let [group, version, kind, _] = kind;
+    let (namespace, name) = key;
     let target = ObjectReference {
         api_version: Some(format!("{group}/{version}")),
         kind: Some(kind.to_owned()),
-        name: Some(name.to_owned()),
+        name: Some(name.clone()),
+        namespace: Some(namespace).filter(|namespace| !namespace.is_empty()),
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     };
-    upgrades.publish_for(&target, name, EventType::Warning, (Upgrades::ACTION, reason), note, Details::default()).await;
-}
-
-/// Watches `ImageBasedGroupUpgrades` until it is dropped: each gets one Warning Event. Most hubs do not serve this kind,
-/// so its definition is awaited first.
-pub(super) async fn follow_image_based(upgrades: &Upgrades) {
-    let kind = resource(IMAGE_BASED);
-    let definitions: Api<CustomResourceDefinition> = Api::all(upgrades.hub().watches.clone());
-    let name = format!("{}.{}", kind.plural, kind.group);
-    let mut warned = BTreeSet::new();
-    loop {
-        match await_condition(definitions.clone(), &name, is_crd_established()).await {
-            Ok(_) => warn_image_based(upgrades, &kind, &mut warned).await,
-            Err(error) => debug!(error = sanitize_chain(&error), "cannot watch the definition of {name}"),
-        }
-        tokio::time::sleep(UNSERVED).await;
-    }
-}
-
-/// Warns about each one until the hub no longer serves the kind.
-async fn warn_image_based(upgrades: &Upgrades, kind: &ApiResource, warned: &mut BTreeSet<Option<String>>) {
-    let api = Api::<Guarded<DynamicObject>>::all_with(upgrades.hub().watches.clone(), kind);
-    let events = watcher(api, watcher::Config::default()).backoff(WatchBackoff::of_optional_kind());
-    let mut objects = events.applied_objects().boxed();
-    while let Some(found) = objects.next().await {
-        upgrades.talm.until_gone().await;
-        match found {
-            Ok(object) if !warned.insert(object.uid()) => {}
-            Ok(object) => {
-                let note = "ImageBasedGroupUpgrade is not served by hibernate-controller: let TALM run";
-                let (target, what) = (object.object_ref(kind), (Upgrades::ACTION, "NotServed"));
-                upgrades
-                    .publish_for(&target, &object.name_any(), EventType::Warning, what, note, Details::default())
-                    .await;
-            }
-            Err(error) if answer(&error).is_some_and(is_not_there) => return,
-            Err(error) => debug!(error = sanitize_chain(&error), "cannot watch ImageBasedGroupUpgrades"),
-        }
-    }
+    let what = (Upgrades::ACTION, reason);
+    upgrades.publish_for(&target, &name, EventType::Warning, what, note, Details::default()).await;
 }
 
 /// What is kept of a cluster.

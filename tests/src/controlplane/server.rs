@@ -48,6 +48,9 @@ pub fn secret() -> String {
     format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>())
 }
 
+/// Folder of etcd's data in that of a world.
+pub const STORE: &str = "etcd";
+
 /// Starts etcd and answers its client URL. It does not sync to disk: a world does not outlive its machine.
 ///
 /// # Errors
@@ -58,7 +61,7 @@ pub fn start_etcd(children: &Children, assets: &Assets, dir: &Path) -> Result<St
     let mut command = Command::new(&assets.etcd);
     command
         .arg("--data-dir")
-        .arg(dir.join("etcd"))
+        .arg(dir.join(STORE))
         .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
         .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
         .args(["--initial-cluster", &format!("default={peers}")])

@@ -75,16 +75,12 @@ fn read_folder(folder: &Path, take: &mut impl FnMut(&Value)) -> Result<()> {
     Ok(())
 }
 
-/// Installs everything but the webhook configurations.
+/// Everything but the webhook configurations: definitions of foreign kinds, our manifests, rights of the test users.
 ///
 /// # Errors
-/// When the hub refuses something.
-pub(super) async fn install(client: &Client, upstream: Option<&Path>) -> Result<()> {
-    apply::all(client, &definitions(upstream)?).await.context("install the definitions of foreign kinds")?;
-    apply::all(client, &[manifests::base(), manifests::fdb::objects()].concat())
-        .await
-        .context("install our manifests")?;
-    apply::all(client, &people()).await.context("give the test users their rights")
+/// When a definition cannot be read.
+pub(super) fn objects(upstream: Option<&Path>) -> Result<Vec<Value>> {
+    Ok([definitions(upstream)?, manifests::base(), manifests::fdb::objects(), people()].concat())
 }
 
 /// Registers the webhook by URL. Its certificate task fills in the caBundle.

@@ -9,6 +9,7 @@ mod fdb;
 mod hub;
 mod kkp;
 pub mod programs;
+mod seed;
 mod startup;
 
 use std::collections::BTreeMap;

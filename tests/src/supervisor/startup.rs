@@ -1,7 +1,7 @@
 //! The order in which a world comes up.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::children::Children;
 use super::clock::Clock;
 use super::programs::{Programs, Start};
-use super::{Plan, Spoke, World, control, files, hub};
+use super::{Plan, Spoke, World, control, files, hub, seed};
 use crate::cluster::certificates::{self, Issuance};
 use crate::cluster::{ClusterOptions, machines, operators, version};
 use crate::controlplane::assets::{self, Assets};
@@ -60,6 +60,16 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
     let authority = Authority::new("kubectl-hibernate test world")?;
     write_private(&dir.join("ca.crt"), &authority.certificate())?;
     let users = hub::users();
+    // Definitions of upstream would be merged with ours.
+    let planted = match options.upstream_crds {
+        Some(_) => Ok(false),
+        None => seed::plant(&assets, dir).await.map(|()| true),
+    };
+    let is_seeded = planted.unwrap_or_else(|error| {
+        tracing::warn!("this world starts on an empty store: {error:#}");
+        drop(fs::remove_dir_all(dir.join(server::STORE)));
+        false
+    });
     let servers = start_servers(dir, &options, children, &assets, &authority, &users)?;
     let secret = server::secret();
     let shared_key = [SHARED_KEY, &secret, SHARED_ACCOUNT];
@@ -74,7 +84,10 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
         spoke.start_manager(children, &assets, SPOKE_CONTROLLERS)?;
     }
     let hub_client = servers.hub.client().await?;
-    hub::install(&hub_client, options.upstream_crds.as_deref()).await?;
+    if !is_seeded {
+        let objects = hub::objects(options.upstream_crds.as_deref())?;
+        apply::all(&hub_client, &objects).await.context("install on the hub")?;
+    }
     let hub_tls = tls::server(&authority.server("hub-proxy")?)?;
     let hub_proxy = Proxy::start(Settings {
         upstream: Upstream::new(&servers.hub.url, &authority.certificate())?,
@@ -85,7 +98,8 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
     let kubeconfigs =
         hub::kubeconfigs(&servers.hub, &hub_client, &authority.certificate(), &hub_proxy.url(), &users, dir).await?;
     let certificate = authority.certificate();
-    let spokes = servers.spokes.into_iter().map(|spoke| prepare_spoke(spoke, &certificate));
+    let spokes = servers.spokes.into_iter().enumerate();
+    let spokes = spokes.map(|(at, spoke)| prepare_spoke(spoke, is_seeded && at < seed::SPOKES, &certificate));
     let spokes = try_join_all(spokes).await?;
     progress.done("definitions, manifests, users and service accounts are in place");
 
@@ -153,12 +167,12 @@ async fn people_it(world: &Arc<World>, progress: &Progress<'_>) -> Result<()> {
     Ok(())
 }
 
-struct Servers {
-    hub: Cluster,
-    spokes: Vec<Cluster>,
+pub(super) struct Servers {
+    pub(super) hub: Cluster,
+    pub(super) spokes: Vec<Cluster>,
 }
 
-fn start_servers(
+pub(super) fn start_servers(
     dir: &Path,
     options: &Options,
     children: &Children,
@@ -181,13 +195,19 @@ fn start_servers(
     Ok(Servers { hub, spokes })
 }
 
-async fn prepare_spoke(server: Cluster, authority: &str) -> Result<Spoke> {
-    let client = server.client().await?;
+/// What is installed on each spoke.
+pub(super) fn spoke_objects() -> Vec<Value> {
     let is_of_spokes = |crd: &Value| crd["spec"]["group"] == "config.openshift.io";
     let mut objects: Vec<Value> = foreign::definitions().into_iter().filter(is_of_spokes).collect();
     objects.extend(machines::definitions());
     objects.extend(operators::namespaces());
     objects.extend(certificates::bootstrapper());
+    objects
+}
+
+async fn prepare_spoke(server: Cluster, is_seeded: bool, authority: &str) -> Result<Spoke> {
+    let client = server.client().await?;
+    let objects = if is_seeded { Vec::new() } else { spoke_objects() };
     apply::all(&client, &objects).await.with_context(|| format!("install definitions on {}", server.name))?;
     version::create(&client).await.with_context(|| format!("give {} a version", server.name))?;
     let account = (certificates::BOOTSTRAPPER_NAMESPACE, certificates::BOOTSTRAPPER);

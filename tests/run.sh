@@ -3,7 +3,7 @@
 #   unit     needs no world
 #   doc      examples in the documentation
 #   fuzz     what reads untrusted input, each target for FUZZ_SECONDS
-#   e2e      our programs on the test world: side by side first, then the modules named `alone`, five at a time
+#   e2e      our programs on the test world: rollouts beside all others first, then the modules named `alone`, five at a time
 #   testbed  the test world itself
 # `run.sh again SUITE NAME...` runs tests by their full names, one by one.
 # `make` calls it: it sets CARGO_FLAGS, and THREADS, how many end-to-end tests run side by side. What the tests say is kept, with the
@@ -76,7 +76,17 @@ for suite in "${suites[@]}"; do
             grep -qE 'FAILED|^error' "$log" && failed=1
             ;;
         e2e | testbed)
-            run "$suite, side by side" --test "$suite" -- --test-threads "$THREADS" --skip alone:: "$@"
+            if [ $# -gt 0 ] || [ "$suite" = testbed ]; then
+                run "$suite, side by side" --test "$suite" -- --test-threads "$THREADS" --skip alone:: "$@"
+            else
+                # Rollouts wait for minutes and need little CPU, and by name they come last.
+                rollouts=$(mktemp)
+                (log=$rollouts; run "$suite, rollouts, side by side" --test "$suite" -- --test-threads $((THREADS / 3)) --skip alone:: rollout; exit $failed) > /dev/null &
+                run "$suite, the others, side by side" --test "$suite" -- --test-threads $((THREADS - THREADS / 3)) --skip alone:: --skip rollout
+                wait $! || failed=1
+                tee -a "$log" < "$rollouts"
+                rm -f "$rollouts"
+            fi
             if [ $# -eq 0 ]; then
                 run "$suite, alone" --test "$suite" -- --test-threads 5 alone::
             else

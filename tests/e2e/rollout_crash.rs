@@ -77,10 +77,10 @@ async fn a_hub_that_refuses_and_conflicts(world: &World, fleet: &Fleet<'_>) -> R
 async fn a_deadline_stops_while_no_controller_leads(world: &World) -> Result<()> {
     let fleet = Fleet::of(world, "unled", &["a"]).await?;
     world.change_timings(&json!({ "ec2Stop": "60s" })).await?;
-    let sleep = fleet.rollout("Hibernate", json!({ "deadline": "50s" })).await?;
+    let sleep = fleet.rollout("Hibernate", json!({ "deadline": "55s" })).await?;
     sleep.until_target(fleet.get("a"), "Progressing").await?;
     world.signal("controller", "kill").await?;
-    tokio::time::sleep(Duration::from_secs(40)).await;
+    tokio::time::sleep(Duration::from_secs(55)).await;
     world.start(&controller()).await?;
     let status = sleep.until_phase(RolloutPhase::Succeeded).await?;
     ensure!(!status.unobserved.is_empty(), "{status:#?}");

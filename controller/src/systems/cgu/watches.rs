@@ -40,7 +40,7 @@ pub(super) const MAP: [&str; 4] = ["", "v1", "ConfigMap", "configmaps"];
 pub(super) const IMAGE_BASED: [&str; 4] =
     ["lcm.openshift.io", "v1alpha1", "ImageBasedGroupUpgrade", "imagebasedgroupupgrades"];
 /// Kinds that only some upgrades need.
-const OPTIONAL: [[&str; 4]; 4] = [CONFIG, MAP, VIEW, IMAGE_BASED];
+const OPTIONAL: [[&str; 4]; 3] = [CONFIG, MAP, VIEW];
 const POLICY: [&str; 4] = ["policy.open-cluster-management.io", "v1", "Policy", "policies"];
 
 /// A policy as it is kept.
@@ -228,7 +228,7 @@ impl Governed {
 
 impl Known {
     /// Whether a change completes a list of a kind. A missing optional kind counts as an empty list: an upgrade that
-    /// needs it says so.
+    /// needs it says so. None needs the kind that is only warned of.
     fn lists<E>(&mut self, kind: [&'static str; 4], change: &Change<E>) -> bool {
         match change {
             Change::Listed(_) => {
@@ -237,7 +237,7 @@ impl Known {
                 true
             }
             Change::Failed(watcher::Error::InitialListFailed(error))
-                if is_not_there(error) && OPTIONAL.contains(&kind) =>
+                if kind == IMAGE_BASED || is_not_there(error) && OPTIONAL.contains(&kind) =>
             {
                 self.snapshot.has_no_views |= kind == VIEW;
                 self.listed.insert(kind[3])
@@ -371,6 +371,17 @@ mod tests {
         assert_eq!(set("a", "ns.p", Some("Compliant")), (None, (1, 1)), "the root says so");
         assert_eq!(set("a", "ns.p", None), (p(), (1, 0)));
         assert_eq!(set("ns", "p", None), (p(), (0, 0)));
+    }
+
+    #[test]
+    fn a_kind_that_no_upgrade_needs_holds_up_none() {
+        let failed = |code: u16| {
+            let status = kube::core::Status { code, ..kube::core::Status::default() };
+            Change::<()>::Failed(watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status))))
+        };
+        let lists = |kind, code| Known::default().lists(kind, &failed(code));
+        assert!(lists(IMAGE_BASED, 503) && lists(IMAGE_BASED, 404) && lists(VIEW, 404));
+        assert!(!lists(VIEW, 503) && !lists(POLICY, 404) && !lists(POLICY, 503));
     }
 
     #[test]

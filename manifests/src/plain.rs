@@ -161,8 +161,9 @@ mod tests {
         let named: Vec<&str> = named.map(|name| name.as_str().unwrap()).collect();
         let (record, _) = kkp::keys::RECORD;
         let webhook = [names::WEBHOOK, CERTIFICATE_SECRET];
-        assert_eq!(named[..5], [&[POLICY, names::CONTROLLER][..], &webhook, &[record]].concat());
-        assert_eq!(named.len(), 13, "and four Secrets of a control plane, TALM's Lease, overrides and two definitions");
+        let syncs = "clustersyncs.hiveinternal.openshift.io";
+        assert_eq!(named[..6], [&[syncs, POLICY, names::CONTROLLER][..], &webhook, &[record]].concat());
+        assert_eq!(named.len(), 19, "and four Secrets of a control plane, TALM's Lease, overrides, seven definitions");
         let ours = rules().filter(|rule| rule["apiGroups"] == json!([keys::GROUP]));
         let ours: Vec<&Value> = ours.map(|rule| &rule["resources"][0]).collect();
         assert_eq!(ours, [&json!(names::ROLLOUTS), &json!(format!("{}/status", names::ROLLOUTS))]);

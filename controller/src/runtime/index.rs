@@ -53,8 +53,8 @@ pub async fn follow<K, E>(
             Err(error) => take(Change::Failed(error)),
         }
         if is_missing {
-            // If that fails, the backoff is all that is waited for.
-            drop(await_condition(definitions.clone(), &definition, is_crd_established()).await);
+            // If that fails, the backoff is all that is waited for. Boxed: it is large, and there are many of this.
+            drop(Box::pin(await_condition(definitions.clone(), &definition, is_crd_established())).await);
         }
     }
 }

@@ -202,7 +202,8 @@ pub struct ClusterGroupUpgradeStatus {
     /// Actual names of objects by `NAMESPACE/desired name`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub safe_resource_names: BTreeMap<String, String>,
-    /// Times and the current batch. TALM always writes it.
+    /// Times and the current batch.
+    // TALM always writes it.
     pub status: Progress,
 }
 

@@ -168,6 +168,7 @@ impl Watched {
         self.of(hub, PLACEMENTS, Placed::read).into_iter().for_each(|change| governed.placements(handle, change));
         if is_first {
             governed.views(handle, Change::Listed(HashMap::new()));
+            governed.image_based(handle, Change::Listed(HashMap::new()));
             governed.settings(handle, watches::CONFIG, Change::Listed(HashMap::new()), |known| &mut known.configs);
             governed.settings(handle, watches::MAP, Change::Listed(HashMap::new()), |known| &mut known.overrides);
         }

@@ -81,9 +81,7 @@ impl Governed {
         });
         let views = index::follow(api(VIEW), ours(), backoff(), of(views::read), |change| self.views(handle, change));
         let image_based = index::follow(api(IMAGE_BASED), config(), backoff(), of(DynamicObject::uid), |change| {
-            if self.take(handle, (IMAGE_BASED, |key| key), change, |known| &mut known.image_based).is_some() {
-                self.joined.notify_one();
-            }
+            self.image_based(handle, change);
         });
         let blocked = async {
             loop {
@@ -215,6 +213,12 @@ impl Governed {
         let changed = self.take(handle, (PLACEMENT, |key| key), change, |known| &mut known.placements);
         if let Some(upgrade) = changed.and_then(|(_, old)| new.or(old.map(|old| old.upgrade))) {
             concerned(handle, &Concern::Upgrade(upgrade));
+        }
+    }
+
+    pub(super) fn image_based(&self, handle: &Handle<ClusterGroupUpgrade>, change: Change<Option<String>>) {
+        if self.take(handle, (IMAGE_BASED, |key| key), change, |known| &mut known.image_based).is_some() {
+            self.joined.notify_one();
         }
     }
 

@@ -79,6 +79,14 @@ async fn a_deadline_stops_while_no_controller_leads(world: &World) -> Result<()>
     world.change_timings(&json!({ "ec2Stop": "60s" })).await?;
     let sleep = fleet.rollout("Hibernate", json!({ "deadline": "55s" })).await?;
     sleep.until_target(fleet.get("a"), "Progressing").await?;
+    // Else its machine stops a minute after the next controller has started.
+    let id = fleet.get("a").instances().await?[0].id.clone();
+    eventually(Duration::from_mins(1), "the stop", async || {
+        let calls = world.ec2().calls().await?;
+        ensure!(calls.iter().any(|one| one.action == "StopInstances" && one.moved.contains(&id)), "not called");
+        Ok(())
+    })
+    .await?;
     world.signal("controller", "kill").await?;
     tokio::time::sleep(Duration::from_secs(55)).await;
     world.start(&controller()).await?;

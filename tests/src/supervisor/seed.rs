@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
@@ -18,6 +19,8 @@ use crate::{apply, paths};
 
 /// Spokes that are in it.
 pub(super) const SPOKES: usize = 2;
+/// How long one is kept whose content is no longer installed: another checkout may use it.
+const KEPT: Duration = Duration::from_hours(24);
 
 /// Puts a copy of it into the folder of a world.
 ///
@@ -44,6 +47,14 @@ async fn make(assets: &Assets, dir: &Path, seed: &Path) -> Result<()> {
     let made = fill(assets, dir, &children).await;
     children.end().await;
     made?;
+    // What is installed has changed since those of earlier days.
+    let old = seed.parent().into_iter().flat_map(fs::read_dir).flatten().flatten().map(|entry| entry.path());
+    let is_old = |path: &PathBuf| {
+        let is_seed = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("seed-"));
+        let age = path.metadata().and_then(|found| found.modified()).map(|at| at.elapsed().unwrap_or_default());
+        is_seed && age.is_ok_and(|age| age > KEPT)
+    };
+    old.filter(is_old).for_each(|path| drop(fs::remove_dir_all(path)));
     // A rename leaves no half of it. The folders may be on two disks.
     let part = seed.with_extension("part");
     drop(fs::remove_dir_all(&part));

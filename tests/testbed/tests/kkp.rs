@@ -368,7 +368,7 @@ async fn rows_19_to_23_a_sleeping_cluster_that_is_deleted_waits_until_its_counts
     for (name, replicas) in before.iter().rev() {
         cluster.scale(name, *replicas).await?;
     }
-    eventually(SOON, "the end", async || {
+    eventually(2 * SOON, "the end", async || {
         let left = api.get_opt("deleted").await?;
         ensure!(left.is_none(), "row 21: {:?}", left.map(|object| finalizers(&object)));
         Ok(())

@@ -1,5 +1,5 @@
 //! The store that a world starts on: everything that each world installs is already in it. It is made once for each
-//! version of that, next to the programs of the control plane, and spares an API server half of its CPU time.
+//! version of that, next to the programs of the control plane, and spares an API server a fifth of the CPU time of its start.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -36,7 +36,7 @@ use tracing::info;
 
 pub use self::graph::Graphs;
 pub use self::observe::{Governed, trim};
-use self::observe::{Snapshot, has_started};
+use self::observe::{MANAGED_CLUSTER, Snapshot, has_started, reference};
 pub use self::sleepers::Sleepers;
 use self::talm::Talm;
 use self::views::Recent;
@@ -313,12 +313,8 @@ impl Upgrades {
         let kind = if found.warns { EventType::Warning } else { EventType::Normal };
         let target = kube::Resource::object_ref(upgrade, &());
         let what = (found.action, found.reason);
-        let related = event.cluster().map(|cluster| ObjectReference {
-            api_version: Some("cluster.open-cluster-management.io/v1".to_owned()),
-            kind: Some("ManagedCluster".to_owned()),
-            name: Some(cluster.to_owned()),
-            ..ObjectReference::default()
-        });
+        let cluster = event.cluster().map(|name| (String::new(), name.to_owned()));
+        let related = cluster.map(|key| reference(MANAGED_CLUSTER, key, None));
         let details = Details { annotations: found.annotations, related, controller: Some("ClusterGroupUpgrade") };
         self.publish_for(&target, &full_name(upgrade), kind, what, &found.note, details).await;
     }

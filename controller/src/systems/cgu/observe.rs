@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -36,6 +37,22 @@ const KINDS: usize = 8;
 /// A kind as kube names it.
 pub(super) fn resource([group, version, kind, plural]: [&str; 4]) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+/// An object as an Event names it.
+pub(super) fn reference(
+    [group, version, kind, _]: [&str; 4],
+    (namespace, name): Key,
+    uid: Option<&str>,
+) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(format!("{group}/{version}")),
+        kind: Some(kind.to_owned()),
+        name: Some(name),
+        namespace: Some(namespace).filter(|namespace| !namespace.is_empty()),
+        uid: uid.map(str::to_owned),
+        ..ObjectReference::default()
+    }
 }
 
 /// A Placement of an upgrade.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
-use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
 use kube::runtime::events::EventType;
@@ -16,7 +16,7 @@ use shared::cgu::ztp::{ACCELERATED, DONE, NAMESPACE, WrongWave, upgrade};
 use shared::text::{sanitize, sanitize_chain};
 use tracing::{info, warn};
 
-use super::observe::MANAGED_CLUSTER;
+use super::observe::{MANAGED_CLUSTER, reference};
 use super::watches::IMAGE_BASED;
 use super::{Upgrades, views};
 use crate::runtime::events::Details;
@@ -112,16 +112,7 @@ async fn create(upgrades: &Upgrades, object: &ClusterGroupUpgrade) -> kube::Resu
 
 /// Publishes a Warning about an object that is not ours.
 async fn warn_about(upgrades: &Upgrades, kind: [&str; 4], key: Key, uid: &str, (reason, note): (&'static str, &str)) {
-    let [group, version, kind, _] = kind;
-    let (namespace, name) = key;
-    let target = ObjectReference {
-        api_version: Some(format!("{group}/{version}")),
-        kind: Some(kind.to_owned()),
-        name: Some(name.clone()),
-        namespace: Some(namespace).filter(|namespace| !namespace.is_empty()),
-        uid: Some(uid.to_owned()),
-        ..ObjectReference::default()
-    };
+    let (name, target) = (key.1.clone(), reference(kind, key, Some(uid)));
     let what = (Upgrades::ACTION, reason);
     upgrades.publish_for(&target, &name, EventType::Warning, what, note, Details::default()).await;
 }

@@ -1,12 +1,12 @@
 //! One platform: its drivers, kept for a while, and the Secrets that they connect with.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_common::{Access, Platform};
+use cloud_common::{Access, Platform, SecretData};
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join_all};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
@@ -31,8 +31,8 @@ pub trait Cloud: Send + Sync {
     ) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>>;
     /// Has the cluster's Secret read again, and answers the version that is in doubt.
     fn doubt(&self, cluster: &ClusterDeployment) -> Option<String>;
-    /// Namespace and name of the Secret with the cluster's credentials, if it has one.
-    fn secret_of(&self, cluster: &ClusterDeployment) -> Option<(String, String)>;
+    /// Namespace and name of each Secret with the cluster's credentials.
+    fn secrets_of(&self, cluster: &ClusterDeployment) -> Vec<(String, String)>;
 }
 
 /// A platform whose drivers are kept for a while.
@@ -58,20 +58,16 @@ impl<P: Platform> Cached<P> {
         if let Some(driver) = self.fresh(&access) {
             return Ok(driver);
         }
-        let Some((namespace, name)) = &access.secret else {
-            let driver = self.platform.connect(&access.account, None).await.map_err(credentials)?;
-            self.keep(access, None, driver.clone());
-            return Ok(driver);
-        };
-        let secret = read(client, namespace, name).await?;
-        let version = secret.resource_version();
+        let secrets = read_all(client, &access.secrets).await?;
+        let version = versions(&secrets);
         if let Some(driver) = self.same_version(&access, version.as_deref()) {
             return Ok(driver);
         }
-        let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0));
-        let data: BTreeMap<_, _> = data.collect();
-        let driver = self.platform.connect(&access.account, Some(&data)).await;
-        let driver = driver.map_err(|why| credentials(format!("Secret {namespace}/{name}: {why}")))?;
+        let data =
+            |secret: Secret| secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
+        let data: Vec<SecretData> = secrets.into_iter().map(data).collect();
+        let driver = self.platform.connect(&access.account, &data).await;
+        let driver = driver.map_err(|why| credentials(access.blaming(&why)))?;
         self.keep(access, version, driver.clone());
         Ok(driver)
     }
@@ -119,13 +115,24 @@ impl<P: Platform> Cloud for Cached<P> {
         kept.version.clone()
     }
 
-    fn secret_of(&self, cluster: &ClusterDeployment) -> Option<(String, String)> {
-        self.platform.access(cluster).ok()?.secret
+    fn secrets_of(&self, cluster: &ClusterDeployment) -> Vec<(String, String)> {
+        self.platform.access(cluster).map(|access| access.secrets).unwrap_or_default()
     }
 }
 
+/// Reads Secrets, in this order.
+pub async fn read_all(client: &Client, names: &[(String, String)]) -> Result<Vec<Secret>, CloudError> {
+    try_join_all(names.iter().map(|(namespace, name)| read(client, namespace, name))).await
+}
+
+/// The versions of Secrets, as one text: it changes when any of them does.
+pub fn versions(secrets: &[Secret]) -> Option<String> {
+    let versions: Vec<String> = secrets.iter().filter_map(ResourceExt::resource_version).collect();
+    (!versions.is_empty()).then(|| versions.join("/"))
+}
+
 /// Reads a Secret. The error says what to do about it.
-pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Secret, CloudError> {
+async fn read(client: &Client, namespace: &str, name: &str) -> Result<Secret, CloudError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     secrets.get(name).await.map_err(|error| match error {
         kube::Error::Api(status) if status.is_not_found() => {

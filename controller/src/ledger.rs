@@ -43,7 +43,15 @@ impl SecretLedger {
     }
 
     fn unanswered(&self, verb: &str, error: &kube::Error) -> LedgerError {
-        LedgerError::Failed(format!("{verb} Secret {}: {error}", self.name))
+        let (namespace, name) = (&self.namespace, &self.name);
+        match error {
+            kube::Error::Api(status) if status.is_forbidden() => LedgerError::Denied(format!(
+                "the controller has no permission to {verb} Secret {namespace}/{name}: add the component \
+                 manifests/components/openstack to the kustomization: {}",
+                status.message
+            )),
+            error => LedgerError::Failed(format!("{verb} Secret {namespace}/{name}: {error}")),
+        }
     }
 }
 

@@ -97,7 +97,7 @@ impl Platform for Aws {
         let region = region(&aws.region)?;
         if let Some(secret) = aws.credentials_secret_ref.as_ref().filter(|secret| !secret.name.is_empty()) {
             let account = Account { role: None, region, tenant: Some(namespace.clone()) };
-            return Ok(Access { secret: Some((namespace, secret.name.clone())), account });
+            return Ok(Access { secrets: vec![(namespace, secret.name.clone())], account });
         }
         let own = self.flags.own_aws_credentials_in.contains(&namespace);
         match &aws.credentials_assume_role {
@@ -113,9 +113,10 @@ impl Platform for Aws {
                 let (arn, id) = arn_and_id(role)?;
                 roles::check(&self.flags.aws_role, &namespace, &arn)
                     .map_err(|why| refused(&format!("{ROLE_FIELD} {why}")))?;
-                Ok(Access { secret, account: Account { role: Some((arn, id)), region, tenant: None } })
+                let secrets = secret.into_iter().collect();
+                Ok(Access { secrets, account: Account { role: Some((arn, id)), region, tenant: None } })
             }
-            None if own => Ok(Access { secret: None, account: Account { role: None, region, tenant: None } }),
+            None if own => Ok(Access { secrets: Vec::new(), account: Account { role: None, region, tenant: None } }),
             None => Err(refused(
                 "spec.platform.aws.credentialsSecretRef.name is empty; name a Secret with the account's credentials",
             )),
@@ -125,10 +126,10 @@ impl Platform for Aws {
     fn connect<'a>(
         &'a self,
         account: &'a Account,
-        secret: Option<&'a SecretData>,
+        secrets: &'a [SecretData],
     ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
         async move {
-            let mut source = match secret {
+            let mut source = match secrets.first() {
                 Some(secret) => Source::read(secret).map_err(|why| why.to_string())?,
                 None => Source::process(),
             };
@@ -287,7 +288,7 @@ mod tests {
             let mut cluster = cluster(Some("creds"), None);
             cluster.metadata.namespace = Some(namespace.into());
             let access = platform.access(&cluster).unwrap();
-            let error = platform.connect(&access.account, Some(&file(arn))).await.err();
+            let error = platform.connect(&access.account, &[file(arn)]).await.err();
             let says = format!("aws_config: role_arn is {arn}, which clusters in namespace {namespace} may not assume");
             assert_eq!(error.is_none(), passes, "{namespace} {arn}");
             assert!(error.is_none_or(|error| error.starts_with(&says)), "{namespace} {arn}");
@@ -312,7 +313,7 @@ mod tests {
             let found = platform(flags).access(&cluster(secret, role));
             match (found, expected) {
                 (Ok(access), Ok(secret)) => {
-                    let found = access.secret.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()));
+                    let found = access.secrets.first().map(|(namespace, name)| (namespace.as_str(), name.as_str()));
                     assert_eq!(found, secret, "{case}");
                     assert_eq!(access.account.region, "us-east-1");
                 }

@@ -27,10 +27,23 @@ pub struct Process {
 /// Where a cluster's credentials come from, and what they open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Access<A> {
-    /// Namespace and name of the Secret; `None` for the process's own credentials.
-    pub secret: Option<(String, String)>,
+    /// Namespace and name of each Secret, in the order in which `connect` gets them; none for the process's own
+    /// credentials.
+    pub secrets: Vec<(String, String)>,
     /// What else decides which driver it is: the region, a role. Never a secret.
     pub account: A,
+}
+
+impl<A> Access<A> {
+    /// An error about the content of the Secrets, which names them.
+    pub fn blaming(&self, why: &str) -> String {
+        let names: Vec<String> = self.secrets.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+        match names.as_slice() {
+            [] => why.to_owned(),
+            [name] => format!("Secret {name}: {why}"),
+            names => format!("Secrets {}: {why}", names.join(" and ")),
+        }
+    }
 }
 
 /// One platform. Only it reads its part of a cluster's spec, its flags and its Secrets.
@@ -64,13 +77,13 @@ pub trait Platform: Send + Sync + Sized + 'static {
         found
     }
 
-    /// The driver for an account. `secret` is `None` for the process's own credentials. No request is made yet.
+    /// The driver for an account, from the content of its [`Access::secrets`]. No request is made yet.
     ///
     /// # Errors
-    /// Why the Secret gives no credentials, without any of its content.
+    /// Why the Secrets give no credentials, without any of their content.
     fn connect<'a>(
         &'a self,
         account: &'a Self::Account,
-        secret: Option<&'a SecretData>,
+        secrets: &'a [SecretData],
     ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>>;
 }

@@ -5,10 +5,8 @@
 //! replaced only during a wake, only if it is older than the wake, and only if the cloud does not have its instance any
 //! more.
 
-use std::collections::HashSet;
-
 use jiff::Timestamp;
-use shared::cloud::{InstanceState, Inventory, ProviderIds};
+use shared::cloud::{Instance, InstanceState, Inventory, ProviderIds};
 use shared::spoke::fields::INTERRUPTIBLE;
 use shared::spoke::kinds::Machine;
 
@@ -19,24 +17,24 @@ pub const EXCLUDE_NODE_DRAINING: &str = "machine.openshift.io/exclude-node-drain
 ///
 /// `resume_started` is when this wake began; `existing` are the cluster's instances, listed since then.
 pub fn to_replace<'a>(machines: &'a [Machine], existing: &Inventory, resume_started: Timestamp) -> Vec<&'a Machine> {
-    if existing.instances.is_empty() {
-        return Vec::new(); // A list that found nothing at all proves nothing.
+    // A list that found nothing at all proves nothing.
+    if existing.instances.is_empty() || !existing.profile.terminates_spot {
+        return Vec::new();
     }
     let gone = [InstanceState::ShuttingDown, InstanceState::Terminated];
-    let alive = existing.instances.iter().filter(|instance| !gone.contains(&instance.state));
-    let alive: HashSet<&str> = alive.map(|instance| instance.id.as_str()).collect();
+    let alive: Vec<&Instance> = existing.instances.iter().filter(|i| !gone.contains(&i.state)).collect();
     let ids = existing.profile.provider_ids;
     machines.iter().filter(|machine| is_lost(machine, ids, &alive, resume_started)).collect()
 }
 
-fn is_lost(machine: &Machine, ids: ProviderIds, alive: &HashSet<&str>, resume_started: Timestamp) -> bool {
+fn is_lost(machine: &Machine, ids: ProviderIds, alive: &[&Instance], resume_started: Timestamp) -> bool {
     let is_old = machine.metadata.creation_timestamp.is_some_and(|created| created < resume_started);
     if !machine.metadata.labels.contains_key(INTERRUPTIBLE) || machine.metadata.deletion_timestamp.is_some() || !is_old
     {
         return false;
     }
     match machine.spec.provider_id.as_deref().and_then(|id| ids.instance(id)) {
-        Some(instance) => !alive.contains(instance),
+        Some(id) => !alive.iter().any(|instance| instance.is_node(&machine.metadata.name, Some(id))),
         // One that never got an instance is still being made, unless that has failed for good.
         None => machine.status.phase.as_deref() == Some("Failed"),
     }
@@ -75,7 +73,7 @@ mod tests {
         let instance =
             |(id, state): &(&str, InstanceState)| Instance { spot: Some(Spot::OneTime), ..Instance::new(*id, *state) };
         let listing = Listing { instances: states.iter().map(instance).collect(), ..Listing::default() };
-        Inventory::new(Profile { provider_ids: AWS, ..Profile::default() }, listing)
+        Inventory::new(Profile { provider_ids: AWS, terminates_spot: true, ..Profile::default() }, listing)
     }
 
     /// Hive's `TestReplacePreemptibleMachines`, and what it gets wrong.
@@ -133,6 +131,24 @@ mod tests {
         ] {
             assert_eq!(to_replace(&machines, &instances(existing), at(0)).len(), replaced, "{case}");
         }
+    }
+
+    /// Clouds whose spot machines can be stopped and started have the same label, and some name machines by name.
+    #[test]
+    fn a_machine_is_replaced_only_where_a_sleep_terminates_spot_instances() {
+        let named = Instance {
+            node_names: vec!["demo-worker-spot-abcde".to_owned()],
+            ..Instance::new("demo-worker-spot-abcde", InstanceState::Running)
+        };
+        let inventory = |terminates_spot| {
+            let profile = Profile { provider_ids: AWS, terminates_spot, ..Profile::default() };
+            Inventory::new(profile, Listing { instances: vec![named.clone()], ..Listing::default() })
+        };
+        let gone = machine(Some("i-gone"), Some("Running"));
+        assert!(to_replace(std::slice::from_ref(&gone), &inventory(false), at(0)).is_empty());
+        assert_eq!(to_replace(std::slice::from_ref(&gone), &inventory(true), at(0)).len(), 1);
+        let of_named = with(gone, |m| m.metadata.name = "demo-worker-spot-abcde".into());
+        assert!(to_replace(&[of_named], &inventory(true), at(0)).is_empty(), "its instance goes by its name");
     }
 
     #[test]

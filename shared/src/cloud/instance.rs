@@ -20,6 +20,8 @@ pub struct Instance {
     pub recorded: bool,
     /// What its Node may be called, or end its providerID with. Compared ignoring case.
     pub node_names: Vec<String>,
+    /// What `spec.providerID` of its Machine has to be now, from a driver that makes machines anew.
+    pub provider_id: Option<String>,
     /// When it was last started, on the cloud's clock.
     pub launched_at: Option<Timestamp>,
     /// Why the cloud stopped it, in the cloud's sanitized words; `None` while it is not stopped, or if the cloud does
@@ -61,14 +63,9 @@ impl Instance {
 }
 
 impl fmt::Display for Instance {
-    /// The ID, and the cloud's word where our states do not say enough.
+    /// The ID, and the cloud's own word if it says more.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.state {
-            InstanceState::Halted | InstanceState::Unknown if !self.word.is_empty() => {
-                write!(f, "{} ({})", self.id, self.word)
-            }
-            _ => f.write_str(&self.id),
-        }
+        if self.word.is_empty() { f.write_str(&self.id) } else { write!(f, "{} ({})", self.id, self.word) }
     }
 }
 
@@ -128,11 +125,12 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_bounded_and_told_only_where_it_says_more() {
+    fn a_word_is_bounded_and_printed_in_every_state() {
         let long = format!("ER\u{1b}[31mROR {}", "x".repeat(100));
         let broken = Instance::new("i-1", InstanceState::Unknown).in_words(&long);
         assert_eq!(broken.to_string(), format!("i-1 (ER31mROR{})", "x".repeat(32)));
-        assert_eq!(Instance::new("i-1", InstanceState::Running).in_words("running").to_string(), "i-1");
+        let imaged = Instance::new("demo-master-0", InstanceState::Stopping).in_words("image-saving");
+        assert_eq!(imaged.to_string(), "demo-master-0 (image-saving)");
         assert_eq!(Instance::new("i-1", InstanceState::Unknown).to_string(), "i-1");
     }
 }

@@ -63,7 +63,7 @@ impl Inventory {
         self.instances.iter().filter(|i| !states.contains(&i.state)).map(|i| i.id.as_str()).collect()
     }
 
-    /// The machines that are not in `state`, with the cloud's own word where ours does not say enough.
+    /// The machines that are not in `state`, with the cloud's own words.
     pub fn named_not_in(&self, state: InstanceState) -> Vec<String> {
         self.instances.iter().filter(|i| i.state != state).map(ToString::to_string).collect()
     }

@@ -24,6 +24,9 @@ pub enum LedgerError {
     /// This process may no longer act. Nothing was written.
     #[error("the record of the cluster's machines is not written: not the leader any more")]
     NotLeader,
+    /// The controller has no permission. Nothing was read or written.
+    #[error("{0}")]
+    Denied(String),
     /// The store does not answer, or refuses. Whether a write took place is not known.
     #[error("{0}")]
     Failed(String),
@@ -33,6 +36,7 @@ impl From<LedgerError> for CloudError {
     fn from(error: LedgerError) -> Self {
         let kind = match error {
             LedgerError::NotLeader => CloudErrorKind::NotLeader,
+            LedgerError::Denied(_) => CloudErrorKind::Denied,
             LedgerError::Conflict | LedgerError::Failed(_) => CloudErrorKind::Unavailable,
         };
         Self { kind, message: error.to_string() }

@@ -66,6 +66,8 @@ pub struct Profile {
     pub limits: Limits,
     /// How Nodes and Machines name instances.
     pub provider_ids: ProviderIds,
+    /// Whether a sleep terminates spot instances, whose Machines have to be replaced in the wake.
+    pub terminates_spot: bool,
 }
 
 impl Profile {

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver, Target};
 use shared::hive::api::ClusterDeployment;
 
-use crate::cloud::{Cloud, read};
+use crate::cloud::{Cloud, read_all, versions};
 use crate::cloud_registry::{CloudFlags, PLATFORMS, api_call, clouds};
 use crate::ledger::SecretLedger;
 use crate::metrics::{CloudCall, Metrics};
@@ -94,11 +94,10 @@ impl CloudAccess for Drivers {
     }
 
     fn are_new<'a>(&'a self, cluster: &'a ClusterDeployment, refused: &'a str) -> BoxFuture<'a, bool> {
-        let secret = self.cloud(cluster).ok().and_then(|cloud| cloud.secret_of(cluster));
+        let secrets = self.cloud(cluster).map(|cloud| cloud.secrets_of(cluster)).unwrap_or_default();
         async move {
-            let Some((namespace, name)) = secret else { return false };
-            let secret = read(&self.hub.client, &namespace, &name).await;
-            secret.is_ok_and(|secret| secret.resource_version().is_some_and(|version| version != refused))
+            let secrets = read_all(&self.hub.client, &secrets).await;
+            secrets.is_ok_and(|secrets| versions(&secrets).is_some_and(|version| version != refused))
         }
         .boxed()
     }

@@ -34,13 +34,13 @@ impl Platform for Memory {
     }
 
     fn access(&self, _cluster: &ClusterDeployment) -> Result<Access<()>, CloudError> {
-        Ok(Access { secret: None, account: () })
+        Ok(Access { secrets: Vec::new(), account: () })
     }
 
     fn connect<'a>(
         &'a self,
         _account: &'a (),
-        _secret: Option<&'a SecretData>,
+        _secrets: &'a [SecretData],
     ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
         let driver: Arc<dyn Driver> = Arc::new(Recreate::new(self.account.clone()));
         async move { Ok(driver) }.boxed()

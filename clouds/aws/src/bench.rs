@@ -30,6 +30,7 @@ const PAGE: usize = 7;
 struct Ec2 {
     /// Owner and state, by ID.
     instances: BTreeMap<String, (String, String)>,
+    names: BTreeMap<String, String>,
     requests: usize,
     fault: Option<Fault>,
     /// Code and message of a refusal of one machine, in place of stop protection.
@@ -79,7 +80,9 @@ impl Ec2 {
                 items,
                 "<item><instancesSet><item><instanceId>{id}</instanceId><instanceState><code>0</code><name>{state}</name>\
                  </instanceState><privateDnsName>{id}.internal</privateDnsName><tagSet><item>\
-                 <key>kubernetes.io/cluster/{owner}</key><value>owned</value></item></tagSet></item></instancesSet></item>"
+                 <key>kubernetes.io/cluster/{owner}</key><value>owned</value></item>\
+                 <item><key>Name</key><value>{}</value></item></tagSet></item></instancesSet></item>",
+                self.names[*id]
             );
         }
         let token =
@@ -192,17 +195,18 @@ impl Bench for Ec2Bench {
         self.driver_within(permit, Arc::new(Limits::new(&[])))
     }
 
-    fn cluster(&self, infra_id: &str, machines: usize) -> Target {
+    async fn cluster(&self, infra_id: &str, machines: usize) -> Target {
         let mut ec2 = self.ec2();
-        for _ in 0..machines {
+        for number in 0..machines {
             let id = format!("i-{:017x}", ec2.instances.len());
+            ec2.names.insert(id.clone(), cloud_conformance::machine(infra_id, number, machines));
             ec2.instances.insert(id, (infra_id.to_owned(), "running".to_owned()));
         }
         let cluster = ClusterRef { infra_id: infra_id.to_owned(), region: "us-east-1".into(), ..ClusterRef::default() };
         Target { cluster, ledger: Arc::new(NoLedger) }
     }
 
-    fn finish(&self) {
+    async fn finish(&self) {
         for (_, state) in self.ec2().instances.values_mut() {
             match state.as_str() {
                 "stopping" => "stopped".clone_into(state),
@@ -212,7 +216,7 @@ impl Bench for Ec2Bench {
         }
     }
 
-    fn fault(&self, fault: Option<Fault>) {
+    async fn fault(&self, fault: Option<Fault>) {
         self.ec2().fault = fault;
     }
 
@@ -220,13 +224,13 @@ impl Bench for Ec2Bench {
         self.ec2().requests
     }
 
-    fn running(&self, target: &Target) -> usize {
+    async fn running(&self, target: &Target) -> usize {
         let ec2 = self.ec2();
         let runs = |(owner, state): &&(String, String)| *owner == target.cluster.infra_id && state == "running";
         ec2.instances.values().filter(runs).count()
     }
 
-    fn confuse(&self, _: &Target, id: &str) {
+    async fn confuse(&self, _: &Target, id: &str) {
         if let Some((_, state)) = self.ec2().instances.get_mut(id) {
             "hibernated-deeply".clone_into(state);
         }
@@ -251,9 +255,9 @@ async fn a_machine_that_is_refused_with_any_code_spoils_no_other() {
 async fn throttled_attempts_set_the_bucket_of_instances_back() {
     let (bench, limits) = (Ec2Bench::default(), Arc::new(Limits::new(&[])));
     let driver = bench.driver_within(Arc::new(|| true), limits.clone());
-    let target = bench.cluster("demo", 3);
+    let target = bench.cluster("demo", 3).await;
     let ids: Vec<String> = bench.ec2().instances.keys().cloned().collect();
-    bench.fault(Some(Fault::Throttled));
+    bench.fault(Some(Fault::Throttled)).await;
     let before = tokio::time::Instant::now();
     driver.advance(&target, Verb::Start, &ids).await.unwrap_err();
     let attempts = bench.requests();

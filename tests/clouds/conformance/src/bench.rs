@@ -21,23 +21,30 @@ pub enum Fault {
     Refused(String),
 }
 
-/// A simulator of one cloud, and drivers for it. Time passes only in [`Bench::finish`].
+/// A cloud, simulated or real, and drivers for it. Time passes only in [`Bench::finish`].
+#[expect(async_fn_in_trait, reason = "tests run on one thread")]
 pub trait Bench {
     /// A new driver for the same account, as after a restart of the controller. It asks the permit before every
     /// request.
     fn driver(&self, permit: Permit) -> Arc<dyn Driver>;
-    /// Makes a cluster with so many running machines.
-    fn cluster(&self, infra_id: &str, machines: usize) -> Target;
+    /// Makes a cluster with so many running machines. The first of several is of the control plane.
+    async fn cluster(&self, infra_id: &str, machines: usize) -> Target;
     /// Lets everything end that the cloud is doing: machines that stop are stopped.
-    fn finish(&self);
+    async fn finish(&self);
     /// From now on this goes wrong, or nothing.
-    fn fault(&self, fault: Option<Fault>);
+    async fn fault(&self, fault: Option<Fault>);
     /// Requests that have reached the cloud so far.
     fn requests(&self) -> usize;
     /// How many machines of the cluster run, whatever the driver says.
-    fn running(&self, target: &Target) -> usize;
+    async fn running(&self, target: &Target) -> usize;
     /// Puts a machine into a state that no driver can know, and that is not running.
-    fn confuse(&self, target: &Target, id: &str);
+    async fn confuse(&self, target: &Target, id: &str);
+}
+
+/// Name of a cluster's machine of this number.
+pub fn machine(infra_id: &str, number: usize, of: usize) -> String {
+    let role = if number == 0 && of > 1 { "master" } else { "worker" };
+    format!("{infra_id}-{role}-{number}")
 }
 
 /// A permit that a test can take away, and that counts how often it was given.

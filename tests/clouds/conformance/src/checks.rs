@@ -28,11 +28,16 @@ async fn ids(driver: &Arc<dyn Driver>, target: &Target) -> Vec<String> {
 /// listed as running.
 pub async fn finds_the_machines_of_its_cluster_and_no_others(bench: &impl Bench) {
     let driver = driver(bench);
-    let clusters = [("demo-a", 3), ("demo-a-b", 2), ("demo", 1)].map(|(id, count)| (bench.cluster(id, count), count));
+    let mut clusters = Vec::new();
+    for (id, count) in [("demo-a", 3), ("demo-a-b", 2), ("demo", 1)] {
+        clusters.push((bench.cluster(id, count).await, count));
+    }
     for (target, count) in &clusters {
         let found = inventory(&*driver, target).await.expect("the cloud answers");
         assert_eq!(found.instances.len(), *count, "{}", target.cluster.infra_id);
         assert!(found.all(InstanceState::Running), "{found:?}");
+        let masters = found.instances.iter().filter(|i| i.control_plane).count();
+        assert_eq!(masters, usize::from(*count > 1), "the first of several is of the control plane: {found:?}");
         assert!(found.profile.selector.contains(&target.cluster.infra_id), "the selector names the cluster");
     }
     let mut all = Vec::new();
@@ -46,7 +51,7 @@ pub async fn finds_the_machines_of_its_cluster_and_no_others(bench: &impl Bench)
 
 /// Nothing found is an empty list; that this is an error is decided elsewhere.
 pub async fn finds_nothing_of_a_cluster_that_does_not_exist(bench: &impl Bench) {
-    let mut missing = bench.cluster("demo", 1);
+    let mut missing = bench.cluster("demo", 1).await;
     "missing".clone_into(&mut missing.cluster.infra_id);
     "missing".clone_into(&mut missing.cluster.name);
     missing.ledger = Arc::new(crate::NoLedger);
@@ -56,15 +61,15 @@ pub async fn finds_nothing_of_a_cluster_that_does_not_exist(bench: &impl Bench) 
 
 /// All the way down, and all the way up, by a new driver each time; nothing is left behind.
 pub async fn sleeps_and_wakes(bench: &impl Bench) {
-    let target = bench.cluster("demo", 3);
+    let target = bench.cluster("demo", 3).await;
     let before = ids(&driver(bench), &target).await;
     for _ in 0..2 {
         drive(bench, &driver(bench), &target, Wish::Asleep).await;
-        assert_eq!(bench.running(&target), 0);
+        assert_eq!(bench.running(&target).await, 0);
         let asleep = inventory(&*driver(bench), &target).await.expect("the cloud answers");
         assert!(asleep.all(InstanceState::Stopped), "{asleep:?}");
         drive(bench, &driver(bench), &target, Wish::Awake).await;
-        assert_eq!(bench.running(&target), 3);
+        assert_eq!(bench.running(&target).await, 3);
         assert_eq!(ids(&driver(bench), &target).await, before, "the names of machines outlive a sleep");
     }
     assert!(target.ledger.read().await.expect("the ledger answers").is_none(), "the record is gone");
@@ -98,10 +103,10 @@ impl Ledger for Watched {
 }
 
 /// A driver that stops and starts keeps no record and pretends none. One that recreates has a record for as long as a
-/// machine is missing.
+/// machine is missing, and calls each machine recorded that the cloud does not have.
 pub async fn only_a_recreate_driver_uses_the_ledger(bench: &impl Bench) {
     let driver = driver(bench);
-    let mut target = bench.cluster("demo", 2);
+    let mut target = bench.cluster("demo", 2).await;
     let watched = Arc::new(Watched { of: target.ledger.clone(), calls: Mutex::default() });
     target.ledger = watched.clone();
     drive(bench, &driver, &target, Wish::Asleep).await;
@@ -116,7 +121,11 @@ pub async fn only_a_recreate_driver_uses_the_ledger(bench: &impl Bench) {
         }
         Lifecycle::Recreate => {
             assert!(calls > 0 && is_recorded, "without a record nobody knows what existed");
-            assert!(asleep.instances.iter().all(|i| i.recorded), "{asleep:?}");
+            for instance in &asleep.instances {
+                assert!(instance.recorded && instance.word.is_empty(), "the cloud has no word for it: {instance:?}");
+            }
+            let awake = inventory(&*driver, &target).await.expect("the cloud answers");
+            assert!(awake.instances.iter().all(|i| !i.recorded), "all have a server again: {awake:?}");
         }
     }
 }
@@ -124,7 +133,7 @@ pub async fn only_a_recreate_driver_uses_the_ledger(bench: &impl Bench) {
 /// What was calls for is calls for again, before and after the cloud has done it.
 pub async fn repeated_calls_do_no_harm(bench: &impl Bench) {
     let driver = driver(bench);
-    let target = bench.cluster("demo", 2);
+    let target = bench.cluster("demo", 2).await;
     let all = ids(&driver, &target).await;
     for (wish, verb) in [(Wish::Asleep, Verb::Stop), (Wish::Awake, Verb::Start)] {
         for round in 0..3 {
@@ -140,33 +149,33 @@ pub async fn repeated_calls_do_no_harm(bench: &impl Bench) {
 /// The desired state changes after any number of passes, and again.
 pub async fn changes_its_mind_at_any_point(bench: &impl Bench) {
     for after in 0..8 {
-        let target = bench.cluster(&format!("demo{after}"), 2);
+        let target = bench.cluster(&format!("demo{after}"), 2).await;
         for wish in [Wish::Asleep, Wish::Awake, Wish::Asleep] {
             let driver = driver(bench);
             for _ in 0..after {
                 pass(&*driver, &target, wish).await.expect("the cloud answers");
-                bench.finish();
+                bench.finish().await;
             }
         }
         drive(bench, &driver(bench), &target, Wish::Awake).await;
-        assert_eq!(bench.running(&target), 2, "after {after} passes");
+        assert_eq!(bench.running(&target).await, 2, "after {after} passes");
         drive(bench, &driver(bench), &target, Wish::Asleep).await;
-        assert_eq!(bench.running(&target), 0, "after {after} passes");
+        assert_eq!(bench.running(&target).await, 0, "after {after} passes");
     }
 }
 
 /// One machine cannot be moved. The others are, and the refusal names it, with the cloud's words.
 pub async fn a_refused_machine_spoils_no_other(bench: &impl Bench) {
     let driver = driver(bench);
-    let target = bench.cluster("demo", 3);
+    let target = bench.cluster("demo", 3).await;
     let all = ids(&driver, &target).await;
     let bad = all.last().cloned().expect("three machines");
-    bench.fault(Some(Fault::Refused(bad.clone())));
+    bench.fault(Some(Fault::Refused(bad.clone()))).await;
     let mut refused = Vec::new();
     for _ in 0..4 {
         let (_, outcome) = pass(&*driver, &target, Wish::Asleep).await.expect("a refusal of one is no failure of all");
         refused.extend(outcome.refused);
-        bench.finish();
+        bench.finish().await;
     }
     let refusal = refused.iter().find(|refusal| refusal.id == bad).expect("the refusal names the machine");
     assert!(!refusal.code.is_empty() && !refusal.message.is_empty(), "{refusal:?}");
@@ -175,14 +184,14 @@ pub async fn a_refused_machine_spoils_no_other(bench: &impl Bench) {
     for instance in &found.instances {
         assert_eq!(instance.state == InstanceState::Running, instance.id == bad, "{found:?}");
     }
-    bench.fault(None);
+    bench.fault(None).await;
     drive(bench, &driver, &target, Wish::Asleep).await;
-    assert_eq!(bench.running(&target), 0, "the cause is gone");
+    assert_eq!(bench.running(&target).await, 0, "the cause is gone");
 }
 
 /// The driver distinguishes throttling, server errors and missing permissions, for lists and for moves.
 pub async fn failures_are_told_by_kind(bench: &impl Bench) {
-    let target = bench.cluster("demo", 1);
+    let target = bench.cluster("demo", 1).await;
     let all = ids(&driver(bench), &target).await;
     for (fault, kind) in [
         (Fault::Throttled, CloudErrorKind::Throttled),
@@ -190,10 +199,10 @@ pub async fn failures_are_told_by_kind(bench: &impl Bench) {
         (Fault::Denied, CloudErrorKind::Denied),
     ] {
         let driver = driver(bench);
-        bench.fault(Some(fault.clone()));
+        bench.fault(Some(fault.clone())).await;
         let list = inventory(&*driver, &target).await.expect_err("the cloud refuses everything");
         let stop = driver.advance(&target, Verb::Stop, &all).await.expect_err("the cloud refuses everything");
-        bench.fault(None);
+        bench.fault(None).await;
         assert_eq!((list.kind, stop.kind), (kind, kind), "{fault:?}: {list}; {stop}");
         assert!(!list.message.is_empty() && !stop.message.is_empty());
     }
@@ -203,28 +212,28 @@ pub async fn failures_are_told_by_kind(bench: &impl Bench) {
 /// Every call has a deadline.
 pub async fn a_cloud_that_is_silent_is_given_up(bench: &impl Bench) {
     let driver = driver(bench);
-    let target = bench.cluster("demo", 1);
+    let target = bench.cluster("demo", 1).await;
     let all = ids(&driver, &target).await;
-    bench.fault(Some(Fault::Silent));
+    bench.fault(Some(Fault::Silent)).await;
     let within = Duration::from_mins(2);
     let list = tokio::time::timeout(within, inventory(&*driver, &target)).await.expect("a list has a deadline");
     let stop = tokio::time::timeout(within, driver.advance(&target, Verb::Stop, &all)).await;
     let kinds = [list.map(drop), stop.expect("a move has a deadline").map(drop)].map(|r| r.map_err(|error| error.kind));
     assert_eq!(kinds, [Err(CloudErrorKind::Unavailable); 2]);
-    bench.fault(None);
+    bench.fault(None).await;
     drive(bench, &driver, &target, Wish::Asleep).await;
 }
 
 /// A state that did not exist when the driver was written, or that means "broken".
 pub async fn an_unknown_state_is_neither_awake_nor_asleep(bench: &impl Bench) {
     let driver = driver(bench);
-    let target = bench.cluster("demo", 2);
+    let target = bench.cluster("demo", 2).await;
     let all = ids(&driver, &target).await;
     let odd = all.first().cloned().expect("two machines");
-    bench.confuse(&target, &odd);
+    bench.confuse(&target, &odd).await;
     for _ in 0..6 {
         pass(&*driver, &target, Wish::Asleep).await.expect("the cloud answers");
-        bench.finish();
+        bench.finish().await;
         let found = inventory(&*driver, &target).await.expect("the cloud answers");
         let instance = found.instances.iter().find(|i| i.id == odd).expect("it does not seem to be gone");
         assert_eq!(instance.state, InstanceState::Unknown, "{found:?}");
@@ -241,7 +250,7 @@ fn is_not_leader<T: std::fmt::Debug>(result: &Result<T, CloudError>) -> bool {
 pub async fn no_request_leaves_without_the_permit(bench: &impl Bench) {
     let leadership = Leadership::default();
     let driver = bench.driver(leadership.permit());
-    let target = bench.cluster("demo", 2);
+    let target = bench.cluster("demo", 2).await;
     let all = ids(&driver, &target).await;
     leadership.lose();
     let before = bench.requests();
@@ -252,7 +261,7 @@ pub async fn no_request_leaves_without_the_permit(bench: &impl Bench) {
     let list = inventory(&*driver, &target).await;
     assert!(is_not_leader(&list), "{list:?}");
     assert_eq!(bench.requests(), before, "not one request");
-    assert_eq!(bench.running(&target), 2);
+    assert_eq!(bench.running(&target).await, 2);
 }
 
 /// The permit is lost at any point of a sleep. From there on no request leaves, and the next leader goes on.
@@ -260,33 +269,33 @@ pub async fn the_permit_may_go_at_any_request(bench: &impl Bench) {
     for most in 0..12 {
         let leadership = Leadership::of(most);
         let former = bench.driver(leadership.permit());
-        let target = bench.cluster(&format!("demo{most}"), 2);
+        let target = bench.cluster(&format!("demo{most}"), 2).await;
         let before = bench.requests();
         for _ in 0..12 {
             if is_not_leader(&pass(&*former, &target, Wish::Asleep).await) {
                 break;
             }
-            bench.finish();
+            bench.finish().await;
         }
         let requests = bench.requests() - before;
         assert!(requests <= leadership.given(), "{requests} requests on {} permits", leadership.given());
         drive(bench, &driver(bench), &target, Wish::Asleep).await;
-        assert_eq!(bench.running(&target), 0, "after {most} permits");
+        assert_eq!(bench.running(&target).await, 0, "after {most} permits");
         drive(bench, &driver(bench), &target, Wish::Awake).await;
-        assert_eq!(bench.running(&target), 2, "after {most} permits");
+        assert_eq!(bench.running(&target).await, 2, "after {most} permits");
     }
 }
 
 /// Whoever waits for a call may give up at any time.
 pub async fn a_dropped_call_does_no_harm(bench: &impl Bench) {
     let driver = driver(bench);
-    let target = bench.cluster("demo", 2);
+    let target = bench.cluster("demo", 2).await;
     let all = ids(&driver, &target).await;
     for wait in [0, 1, 30, 200, 3_000].map(Duration::from_millis) {
-        bench.fault(Some(Fault::Silent));
+        bench.fault(Some(Fault::Silent)).await;
         let _ = tokio::time::timeout(wait, inventory(&*driver, &target)).await;
         let _ = tokio::time::timeout(wait, driver.advance(&target, Verb::Stop, &all)).await;
-        bench.fault(None);
+        bench.fault(None).await;
         let _ = tokio::time::timeout(wait, driver.advance(&target, Verb::Stop, &all)).await;
     }
     let _ = driver.advance(&target, Verb::Start, &all).now_or_never();
@@ -294,14 +303,14 @@ pub async fn a_dropped_call_does_no_harm(bench: &impl Bench) {
     tokio::time::sleep(Duration::from_mins(2)).await;
     drive(bench, &driver, &target, Wish::Asleep).await;
     drive(bench, &driver, &target, Wish::Awake).await;
-    assert_eq!(bench.running(&target), 2);
+    assert_eq!(bench.running(&target).await, 2);
 }
 
 /// Calls of one pass: at most four, and twelve for each machine.
 pub async fn the_number_of_calls_is_bounded(bench: &impl Bench) {
     const MACHINES: usize = 20;
     let driver = driver(bench);
-    let target = bench.cluster("demo", MACHINES);
+    let target = bench.cluster("demo", MACHINES).await;
     for wish in [Wish::Asleep, Wish::Awake] {
         let (before, mut moves) = (bench.requests(), 0);
         for _ in 0..40 {
@@ -314,7 +323,7 @@ pub async fn the_number_of_calls_is_bounded(bench: &impl Bench) {
                 break;
             }
             moves += 1;
-            bench.finish();
+            bench.finish().await;
         }
         let all = bench.requests() - before;
         assert!(all <= 4 * (moves + 1) + 12 * MACHINES, "{all} requests in {moves} passes");

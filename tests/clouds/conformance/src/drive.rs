@@ -91,7 +91,7 @@ pub async fn drive(bench: &impl Bench, driver: &Arc<dyn Driver>, target: &Target
     for passes in 1..=PASSES {
         match pass(&**driver, target, wish).await {
             Ok((Next::Rest, _)) => return passes,
-            Ok(_) => bench.finish(),
+            Ok(_) => bench.finish().await,
             Err(error) => panic!("{wish:?}, pass {passes}: {:?}: {error}", error.kind),
         }
     }

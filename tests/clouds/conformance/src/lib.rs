@@ -9,7 +9,7 @@ mod checks;
 mod drive;
 mod ledger;
 
-pub use self::bench::{Bench, Fault};
+pub use self::bench::{Bench, Fault, machine};
 pub use self::checks::*;
 pub use self::drive::{Next, Wish, drive, inventory, next, pass};
 pub use self::ledger::NoLedger;

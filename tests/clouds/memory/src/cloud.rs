@@ -1,12 +1,21 @@
-//! The cloud itself: servers, images, records, and the referee. Requests are executed at once; time passes in
-//! [`Cloud::tick`].
+//! The cloud itself: servers, ports, images, records. Requests are executed at once; time passes in [`Cloud::tick`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use cloud_recreate::ImageStatus;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use shared::cloud::Entry;
-use shared::record::Format;
 
-use crate::record::{Machine, Record};
+/// How much time passes in a tick.
+pub const TICK: Duration = Duration::from_secs(40);
+
+/// How long a stuck image takes.
+const STUCK: Duration = Duration::from_mins(21);
+
+/// How long a server that was deleted softly is kept.
+const RECLAIMED: Duration = Duration::from_mins(10);
 
 /// Status of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +26,12 @@ pub enum Status {
     Active,
     /// Paused: it holds its place and its ports.
     Paused,
-    /// It could not be made.
+    /// Off, or suspended: it holds its place and its ports.
+    Off,
+    /// It could not be made, or not be deleted.
     Error,
+    /// Deleted at this time, and kept for a while with its ports.
+    SoftDeleted(Timestamp),
     /// Being deleted.
     Deleting,
     /// A word that no driver knows.
@@ -30,29 +43,31 @@ pub enum Status {
 pub struct Server {
     /// The cluster that it belongs to.
     pub infra_id: String,
-    /// Name of the machine, which outlives the server. Only one server at a time holds the ports of a machine.
+    /// Name of the machine, which outlives the server.
     pub machine: String,
     /// What it is doing.
     pub status: Status,
     /// Whether an image of it is being made: it can be neither unpaused nor imaged meanwhile.
     pub imaging: bool,
-    /// The driver's mark: in which cycle it was made anew.
+    /// The planner's mark: in which cycle it was made anew.
     pub cycle: Option<String>,
-    /// Whether it has all attributes that it had before it was deleted.
-    pub restored: bool,
+    /// Whether it has the tags that it had before it was deleted.
+    pub tagged: bool,
     /// What is on its disk: grows while it runs.
     pub disk: u64,
+    /// The image that is being made of it is stuck until this time.
+    pub stuck: Option<Timestamp>,
+    /// For how many ticks more it is being made.
+    pub builds: u64,
 }
 
-/// Status of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImageStatus {
-    /// Being made.
-    Saving,
-    /// Usable.
-    Active,
-    /// It could not be made.
-    Killed,
+/// What the planner records of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Whether it has its tags.
+    pub tagged: bool,
+    /// Whether the ports of the machine are bound to it.
+    pub bound: bool,
 }
 
 /// An image of a server.
@@ -70,24 +85,17 @@ pub struct Image {
     pub status: ImageStatus,
     /// What was on the disk when it was begun.
     pub disk: u64,
-    /// Whether the server was paused then.
-    pub of_paused: bool,
+    /// Whether the server was halted then.
+    pub of_halted: bool,
 }
 
-/// What a driver can ask for.
+/// What can be asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Request {
     Servers { infra_id: String },
     Images { infra_id: String },
-    Pause { server: String },
-    Unpause { server: String },
-    CreateImage { server: String, cycle: String },
-    DeleteImage { image: String },
-    CreateServer { infra_id: String, machine: String, image: String, cycle: String },
-    DeleteServer { server: String },
-    Restore { server: String },
-    Unmark { server: String },
+    Plan { infra_id: String, request: cloud_recreate::Request<Held> },
     Read { record: String },
     Write { record: String, text: String, seen: Option<String> },
     Clear { record: String, seen: String },
@@ -97,8 +105,8 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Answer {
-    Servers(BTreeMap<String, Server>),
-    Images(BTreeMap<String, Image>),
+    Servers(Vec<cloud_recreate::Server<Held>>),
+    Images(Vec<cloud_recreate::Image>),
     Record(Option<Entry>),
     /// A new ID or version; empty where there is none.
     Done(String),
@@ -109,24 +117,67 @@ pub enum Answer {
 pub enum Refused {
     /// There is no such thing.
     NotFound,
-    /// Not in this state.
+    /// Not in this state, or in use.
     Conflict,
     /// This machine may not be moved.
     Locked,
 }
 
+/// How the next thing of its kind ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fails {
+    /// The image is killed.
+    Image,
+    /// The image is gone.
+    ImageVanishes,
+    /// The image stays as it is, and so does its server.
+    ImageStays,
+    /// The server is in ERROR.
+    Server,
+    /// The server that is being deleted is in ERROR.
+    Delete,
+}
+
 /// Everything there is.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Cloud {
-    servers: BTreeMap<String, Server>,
-    images: BTreeMap<String, Image>,
-    records: BTreeMap<String, Entry>,
+    pub(crate) servers: BTreeMap<String, Server>,
+    pub(crate) images: BTreeMap<String, Image>,
+    pub(crate) records: BTreeMap<String, Entry>,
+    /// By cluster and machine: the server that its ports are bound to.
+    ports: BTreeMap<(String, String), String>,
     ids: u64,
+    pub(crate) now: Timestamp,
+    /// What the next of its kind comes to.
+    pub fails: Option<Fails>,
+    /// An image cannot be deleted while a server lives that was made of it.
+    pub keeps_images_in_use: bool,
+    /// Images that servers were made of, by server.
+    made_of: BTreeMap<String, String>,
     /// What was on the disk of a machine when its server was last given up: less must never come back.
-    kept: BTreeMap<(String, String), u64>,
-    /// The next server or image that is finished fails instead.
-    pub fails_next: bool,
-    violations: Vec<String>,
+    pub(crate) kept: BTreeMap<(String, String), u64>,
+    /// Machines that a person has deleted for good.
+    pub(crate) dropped: BTreeSet<(String, String)>,
+    pub(crate) violations: Vec<String>,
+}
+
+impl Default for Cloud {
+    fn default() -> Self {
+        Self {
+            servers: BTreeMap::new(),
+            images: BTreeMap::new(),
+            records: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            ids: 0,
+            now: Timestamp::UNIX_EPOCH,
+            fails: None,
+            keeps_images_in_use: false,
+            made_of: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            dropped: BTreeSet::new(),
+            violations: Vec::new(),
+        }
+    }
 }
 
 impl Cloud {
@@ -140,14 +191,11 @@ impl Cloud {
     pub fn boot(&mut self, infra_id: &str, machine: &str) {
         let id = self.id("server");
         let (infra_id, machine) = (infra_id.to_owned(), machine.to_owned());
+        self.ports.insert((infra_id.clone(), machine.clone()), id.clone());
+        let (status, cycle) = (Status::Active, None);
         let server =
-            Server { infra_id, machine, status: Status::Active, imaging: false, cycle: None, restored: true, disk: 1 };
+            Server { infra_id, machine, status, imaging: false, cycle, tagged: true, disk: 1, stuck: None, builds: 0 };
         self.servers.insert(id, server);
-    }
-
-    /// Data that was lost, and promises that were broken.
-    pub fn violations(&self) -> &[String] {
-        &self.violations
     }
 
     /// The servers of a cluster.
@@ -160,42 +208,101 @@ impl Cloud {
         self.images.iter().filter(move |(_, image)| image.infra_id == infra_id)
     }
 
-    /// Puts a machine's server into an unknown state.
-    pub fn confuse(&mut self, infra_id: &str, machine: &str) {
+    /// Puts a machine's server into another status, whoever does it.
+    pub fn force(&mut self, infra_id: &str, machine: &str, status: Status) {
         let of_machine = |server: &&mut Server| server.infra_id == infra_id && server.machine == machine;
         if let Some(server) = self.servers.values_mut().find(of_machine) {
-            server.status = Status::Odd("RESCUING".to_owned());
+            server.status = status;
         }
+    }
+
+    /// Whether the ports of its machine are bound to a server.
+    pub(crate) fn is_bound(&self, id: &str, server: &Server) -> bool {
+        self.ports.get(&(server.infra_id.clone(), server.machine.clone())).is_some_and(|holder| holder == id)
+    }
+
+    fn fails_as(&mut self, fails: &[Fails]) -> Option<Fails> {
+        self.fails.take_if(|next| fails.contains(next))
     }
 
     /// Time passes: what is under way ends, and what runs works.
     pub fn tick(&mut self) {
-        for image in self.images.values_mut().filter(|image| image.status == ImageStatus::Saving) {
-            let fails = std::mem::take(&mut self.fails_next);
-            image.status = if fails { ImageStatus::Killed } else { ImageStatus::Active };
-            if let Some(server) = self.servers.get_mut(&image.server) {
-                server.imaging = false;
+        self.now += TICK;
+        let saving = self.images.iter().filter(|(_, image)| image.status == ImageStatus::Saving);
+        for id in saving.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+            let fails = self.fails_as(&[Fails::Image, Fails::ImageVanishes, Fails::ImageStays]);
+            let Some(image) = self.images.get_mut(&id) else { continue };
+            let is_gone = |server: &&mut Server| matches!(server.status, Status::Deleting | Status::SoftDeleted(_));
+            let server = self.servers.get_mut(&image.server).filter(|server| !is_gone(server));
+            match (fails, server) {
+                // Its delete frees its server sooner.
+                (Some(Fails::ImageStays), Some(server)) => server.stuck = Some(self.now + STUCK),
+                (_, Some(server)) if server.stuck.is_some_and(|until| self.now < until) => {}
+                (Some(Fails::ImageVanishes), Some(server)) => {
+                    server.imaging = false;
+                    self.images.remove(&id);
+                }
+                (fails, Some(server)) => {
+                    server.imaging = false;
+                    image.status = if fails.is_some() { ImageStatus::Failed } else { ImageStatus::Active };
+                }
+                (_, None) => image.status = ImageStatus::Failed,
             }
         }
-        self.servers.retain(|_, server| server.status != Status::Deleting);
-        for server in self.servers.values_mut() {
-            match server.status {
-                Status::Build if std::mem::take(&mut self.fails_next) => server.status = Status::Error,
-                Status::Build => server.status = Status::Active,
-                Status::Active => server.disk += 1,
-                _ => {}
+        for id in self.servers.keys().cloned().collect::<Vec<_>>() {
+            self.end(&id);
+        }
+        for server in self.servers.values_mut().filter(|server| server.status == Status::Active) {
+            server.disk += 1;
+        }
+    }
+
+    /// What is under way of a server ends.
+    fn end(&mut self, id: &str) {
+        let Some(server) = self.servers.get(id).cloned() else { return };
+        let ports = (server.infra_id.clone(), server.machine.clone());
+        let becomes = match server.status {
+            // A person tries again until it is gone.
+            Status::Deleting if !self.dropped.contains(&ports) && self.fails_as(&[Fails::Delete]).is_some() => {
+                Some(Status::Error)
             }
+            Status::SoftDeleted(at) if self.now < at + RECLAIMED => return,
+            Status::Deleting | Status::SoftDeleted(_) => None,
+            Status::Build if server.builds > 0 => {
+                if let Some(server) = self.servers.get_mut(id) {
+                    server.builds -= 1;
+                }
+                return;
+            }
+            Status::Build if self.fails_as(&[Fails::Server]).is_some() => Some(Status::Error),
+            Status::Build if self.ports.contains_key(&ports) => {
+                // The loser of two creates takes the winner's ports with it.
+                self.ports.remove(&ports);
+                Some(Status::Error)
+            }
+            Status::Build => {
+                self.ports.insert(ports.clone(), id.to_owned());
+                Some(Status::Active)
+            }
+            _ => return,
+        };
+        if let (Some(status), Some(server)) = (becomes, self.servers.get_mut(id)) {
+            server.status = status;
+        } else {
+            self.servers.remove(id);
+            self.ports.retain(|_, holder| holder != id);
         }
     }
 
     /// Whether a request would move this machine.
     pub fn is_about(&self, request: &Request, machine: &str) -> bool {
+        use cloud_recreate::Request as Plan;
+        let Request::Plan { request, .. } = request else { return false };
         match request {
-            Request::CreateServer { machine: of, .. } => of == machine,
-            Request::Pause { server }
-            | Request::Unpause { server }
-            | Request::CreateImage { server, .. }
-            | Request::DeleteServer { server } => self.servers.get(server).is_some_and(|of| of.machine == machine),
+            Plan::CreateServer { machine: of, .. } | Plan::CreateImage { machine: of, .. } => of == machine,
+            Plan::Pause { server } | Plan::Run { server } | Plan::DeleteServer { server } => {
+                self.servers.get(server).is_some_and(|of| of.machine == machine)
+            }
             _ => false,
         }
     }
@@ -207,61 +314,82 @@ impl Cloud {
     pub fn execute(&mut self, request: Request) -> Result<Answer, Refused> {
         match request {
             Request::Servers { infra_id } => {
-                let found = self.servers(&infra_id).map(|(id, server)| (id.clone(), server.clone()));
-                return Ok(Answer::Servers(found.collect()));
+                let found = self.servers(&infra_id).map(|(id, server)| self.listed(id, server));
+                Ok(Answer::Servers(found.collect()))
             }
             Request::Images { infra_id } => {
-                let found = self.images(&infra_id).map(|(id, image)| (id.clone(), image.clone()));
-                return Ok(Answer::Images(found.collect()));
+                let found = self.images(&infra_id).map(|(id, image)| cloud_recreate::Image {
+                    id: id.clone(),
+                    server: image.server.clone(),
+                    machine: image.machine.clone(),
+                    cycle: image.cycle.clone(),
+                    status: image.status,
+                });
+                Ok(Answer::Images(found.collect()))
             }
-            Request::Pause { server } => {
-                let server = self.server(&server, |s| s.status == Status::Active)?;
-                server.status = Status::Paused;
-            }
-            Request::Unpause { server } => {
-                self.must_not_be_given_up(&server);
-                let server = self.server(&server, |s| s.status == Status::Paused && !s.imaging)?;
-                server.status = Status::Active;
-            }
-            Request::CreateImage { server, cycle } => return self.create_image(server, cycle),
-            Request::DeleteImage { image } => {
-                self.images.get(&image).ok_or(Refused::NotFound)?;
-                self.must_not_be_named(&image);
-                let image = self.images.remove(&image).filter(|image| image.status == ImageStatus::Saving);
-                if let Some(server) = image.and_then(|image| self.servers.get_mut(&image.server)) {
-                    server.imaging = false;
-                }
-            }
-            Request::CreateServer { infra_id, machine, image, cycle } => {
-                return self.create_server(infra_id, machine, &image, cycle);
-            }
-            Request::DeleteServer { server } => self.delete_server(&server)?,
-            Request::Restore { server } => self.server(&server, |s| s.status == Status::Active)?.restored = true,
-            Request::Unmark { server } => self.server(&server, |_| true)?.cycle = None,
-            Request::Read { record } => return Ok(Answer::Record(self.records.get(&record).cloned())),
+            Request::Plan { infra_id, request } => self.plan(infra_id, request).map(|()| Answer::Done(String::new())),
+            Request::Read { record } => Ok(Answer::Record(self.records.get(&record).cloned())),
             Request::Write { record, text, seen } => {
                 if self.records.get(&record).map(|entry| &entry.version) != seen.as_ref() {
                     return Err(Refused::Conflict);
                 }
                 let version = self.id("version");
-                if let Ok(next) = Record::read(&text) {
-                    self.must_keep_what_is_missing(&next.infra_id, Some(&next));
-                }
+                self.judge_record(&text);
                 self.records.insert(record, Entry { text, version: version.clone() });
-                return Ok(Answer::Done(version));
+                Ok(Answer::Done(version))
             }
             Request::Clear { record, seen } => {
-                let entry = self.records.get(&record).ok_or(Refused::NotFound)?;
+                let entry = self.records.get(&record).ok_or(Refused::NotFound)?.clone();
                 if entry.version != seen {
                     return Err(Refused::Conflict);
                 }
-                if let Ok(last) = Record::read(&entry.text) {
-                    self.must_keep_what_is_missing(&last.infra_id, None);
-                }
+                self.judge_clear(&entry.text);
                 self.records.remove(&record);
+                Ok(Answer::Done(String::new()))
             }
         }
-        Ok(Answer::Done(String::new()))
+    }
+
+    fn plan(&mut self, infra_id: String, request: cloud_recreate::Request<Held>) -> Result<(), Refused> {
+        use cloud_recreate::Request as Plan;
+        match request {
+            Plan::Pause { server } => self.server(&server, |s| s.status == Status::Active)?.status = Status::Paused,
+            Plan::Run { server } => {
+                self.judge_run(&server);
+                let may = |s: &Server| matches!(s.status, Status::Paused | Status::Off) && !s.imaging;
+                self.server(&server, may)?.status = Status::Active;
+            }
+            Plan::CreateImage { server, machine, cycle } => return self.create_image(server, machine, cycle),
+            Plan::DeleteImage { image } => {
+                self.images.get(&image).ok_or(Refused::NotFound)?;
+                if self.keeps_images_in_use
+                    && self.made_of.iter().any(|(s, of)| *of == image && self.servers.contains_key(s))
+                {
+                    return Err(Refused::Conflict);
+                }
+                self.judge_image(&image);
+                let image = self.images.remove(&image).filter(|image| image.status == ImageStatus::Saving);
+                if let Some(server) = image.and_then(|image| self.servers.get_mut(&image.server)) {
+                    (server.imaging, server.stuck) = (false, None);
+                }
+            }
+            Plan::CreateServer { machine, image, cycle, .. } => {
+                return self.create_server(infra_id, machine, &image, cycle);
+            }
+            Plan::DeleteServer { server } => {
+                let found = self.server(&server, |_| true)?.clone();
+                self.judge_delete(&server, &found);
+                self.server(&server, |_| true)?.status = Status::Deleting;
+            }
+            Plan::Restore { server, attributes } => {
+                let found = self.server(&server, |s| s.status == Status::Active)?;
+                found.tagged = attributes.tagged;
+                let ports = (found.infra_id.clone(), found.machine.clone());
+                self.ports.entry(ports).or_insert(server);
+            }
+            Plan::Unmark { server } => self.server(&server, |_| true)?.cycle = None,
+        }
+        Ok(())
     }
 
     fn server(&mut self, id: &str, may: impl Fn(&Server) -> bool) -> Result<&mut Server, Refused> {
@@ -270,150 +398,31 @@ impl Cloud {
         if may(server) { Ok(server) } else { Err(Refused::Conflict) }
     }
 
-    fn create_image(&mut self, server: String, cycle: String) -> Result<Answer, Refused> {
-        let of = self.server(&server, |s| matches!(s.status, Status::Active | Status::Paused) && !s.imaging)?;
+    fn create_image(&mut self, server: String, machine: String, cycle: String) -> Result<(), Refused> {
+        let may = |s: &Server| matches!(s.status, Status::Active | Status::Paused | Status::Off) && !s.imaging;
+        let of = self.server(&server, may)?;
         of.imaging = true;
-        let image = Image {
-            infra_id: of.infra_id.clone(),
-            machine: of.machine.clone(),
-            cycle,
-            status: ImageStatus::Saving,
-            disk: of.disk,
-            of_paused: of.status == Status::Paused,
-            server,
-        };
+        let (infra_id, disk, of_halted) = (of.infra_id.clone(), of.disk, of.status != Status::Active);
+        let image = Image { infra_id, machine, cycle, status: ImageStatus::Saving, disk, of_halted, server };
         let id = self.id("image");
-        self.images.insert(id.clone(), image);
-        Ok(Answer::Done(id))
-    }
-
-    fn create_server(
-        &mut self,
-        infra_id: String,
-        machine: String,
-        image: &str,
-        cycle: String,
-    ) -> Result<Answer, Refused> {
-        let boots = self.images.get(image).filter(|image| image.status == ImageStatus::Active);
-        let disk = boots.ok_or(Refused::NotFound)?.disk;
-        if self.servers.values().any(|server| server.infra_id == infra_id && server.machine == machine) {
-            return Err(Refused::Conflict); // its ports are in use
-        }
-        let id = self.id("server");
-        let server = Server {
-            infra_id,
-            machine,
-            status: Status::Build,
-            imaging: false,
-            cycle: Some(cycle),
-            restored: false,
-            disk,
-        };
-        self.servers.insert(id.clone(), server);
-        Ok(Answer::Done(id))
-    }
-
-    fn delete_server(&mut self, id: &str) -> Result<(), Refused> {
-        let server = self.server(id, |_| true)?.clone();
-        self.must_be_kept(id, &server);
-        self.server(id, |_| true)?.status = Status::Deleting;
+        self.images.insert(id, image);
         Ok(())
     }
-}
 
-/// The referee: invariants I1 to I3 of a recreate driver. Whoever breaks one loses data sooner or later.
-impl Cloud {
-    /// Infrastructure ID, name and entry of every machine in any record.
-    fn entries(&self) -> impl Iterator<Item = (String, String, Machine)> + use<> {
-        let records: Vec<_> = self.records.values().filter_map(|entry| Record::read(&entry.text).ok()).collect();
-        records.into_iter().flat_map(|record| {
-            let infra_id = record.infra_id;
-            record.machines.into_iter().map(move |(name, machine)| (infra_id.clone(), name, machine))
-        })
-    }
-
-    fn violated(&mut self, rule: &str, what: impl std::fmt::Display) {
-        self.violations.push(format!("{rule}: {what}"));
-    }
-
-    /// I1: a server is deleted only if a sealed record gives it up and its image holds all that is on its disk. One
-    /// that the driver made, and that has never run as this machine, has nothing to lose.
-    fn must_be_kept(&mut self, id: &str, server: &Server) {
-        let mut of_machine = self.entries().filter(|(of, _, _)| *of == server.infra_id);
-        let entry = of_machine.find(|(_, name, _)| *name == server.machine).map(|(_, _, machine)| machine);
-        let Some(machine) = entry.clone().filter(|machine| machine.server == id) else {
-            let never_ran = matches!(server.status, Status::Build | Status::Error);
-            let is_stray = entry.is_some_and(|entry| server.cycle.as_ref().is_some_and(|cycle| *cycle != entry.cycle));
-            if !never_ran && !is_stray {
-                self.violated("I1", format_args!("{id} of {} is deleted; no record gives it up", server.machine));
-            }
-            return;
-        };
-        let image = machine.image.as_ref().and_then(|image| self.images.get(image)).cloned();
-        let is_kept = image.as_ref().is_some_and(|image| {
-            image.status == ImageStatus::Active && image.of_paused && image.server == id && image.disk == server.disk
-        });
-        if !(machine.given_up && is_kept) {
-            self.violated("I1", format_args!("{id} is deleted: {machine:?}, {image:?}, disk {}", server.disk));
+    /// Two creates of one machine are both accepted, until one of them has its ports.
+    fn create_server(&mut self, infra_id: String, machine: String, image: &str, cycle: String) -> Result<(), Refused> {
+        let boots = self.images.get(image).filter(|image| image.status == ImageStatus::Active);
+        let disk = boots.ok_or(Refused::NotFound)?.disk;
+        if self.ports.contains_key(&(infra_id.clone(), machine.clone())) {
+            return Err(Refused::Conflict);
         }
-        self.kept.insert((server.infra_id.clone(), server.machine.clone()), server.disk);
-    }
-
-    /// I1: what was given up never runs again.
-    fn must_not_be_given_up(&mut self, id: &str) {
-        if self.entries().any(|(_, _, machine)| machine.server == id && machine.given_up) {
-            self.violated("I1", format_args!("{id} runs again after it was given up"));
-        }
-    }
-
-    /// I2: while a machine has no server, the record says what it was.
-    fn must_keep_what_is_missing(&mut self, infra_id: &str, next: Option<&Record>) {
-        let missing = self.kept.keys().filter(|(of, machine)| {
-            of == infra_id && !self.servers.values().any(|s| s.infra_id == *of && s.machine == *machine)
-        });
-        let is_recorded = |machine: &String| {
-            let image = next.and_then(|record| record.machines.get(machine)?.image.as_ref());
-            image.is_some_and(|image| self.images.contains_key(image))
-        };
-        let lost: Vec<String> = missing.map(|(_, machine)| machine.clone()).filter(|m| !is_recorded(m)).collect();
-        for machine in lost {
-            self.violated("I2", format_args!("{machine} has neither a server nor a record"));
-        }
-    }
-
-    /// I3: an image is deleted only if no stored record names it.
-    fn must_not_be_named(&mut self, id: &str) {
-        if self.entries().any(|(_, _, machine)| machine.image.as_deref() == Some(id)) {
-            self.violated("I3", format_args!("{id} is deleted; a record names it"));
-        }
-    }
-
-    /// What is wrong with a cluster that should be awake with so many machines, and nothing left of the driver's.
-    pub fn unlike_awake(&self, infra_id: &str, machines: usize) -> Vec<String> {
-        let mut wrong = self.violations.clone();
-        let servers: Vec<_> = self.servers(infra_id).collect();
-        if servers.len() != machines {
-            wrong.push(format!("{} servers for {machines} machines", servers.len()));
-        }
-        for (id, server) in servers {
-            let kept = self.kept.get(&(server.infra_id.clone(), server.machine.clone())).copied().unwrap_or_default();
-            if server.status != Status::Active || !server.restored || server.cycle.is_some() || server.disk < kept {
-                wrong.push(format!("{id}: {server:?}, {kept} was kept"));
-            }
-        }
-        wrong.extend(self.images(infra_id).map(|(id, _)| format!("{id} is left")));
-        wrong.extend(self.records.keys().map(|record| format!("record {record} is left")));
-        wrong
-    }
-
-    /// What is wrong with a cluster that should be asleep with so many machines: one image each and nothing else.
-    pub fn unlike_asleep(&self, infra_id: &str, machines: usize) -> Vec<String> {
-        let mut wrong = self.violations.clone();
-        wrong.extend(self.servers(infra_id).map(|(id, _)| format!("{id} is left")));
-        let images = self.images(infra_id).count();
-        if images != machines {
-            wrong.push(format!("{images} images for {machines} machines"));
-        }
-        wrong
+        let id = self.id("server");
+        self.made_of.insert(id.clone(), image.to_owned());
+        let builds = self.ids % 2;
+        let (status, cycle) = (Status::Build, Some(cycle));
+        let server =
+            Server { infra_id, machine, status, imaging: false, cycle, tagged: false, disk, stuck: None, builds };
+        self.servers.insert(id, server);
+        Ok(())
     }
 }

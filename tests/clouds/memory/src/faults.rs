@@ -6,22 +6,28 @@ use std::time::Duration;
 use cloud_common::Permit;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use shared::cloud::{CloudError, CloudErrorKind, Entry, Ledger, LedgerError};
 
-use crate::cloud::{Answer, Cloud, Refused, Request};
+use crate::cloud::{Answer, Cloud, Refused, Request, TICK};
+
+/// The error of a request that may be under way.
+pub(crate) const NO_ANSWER: &str = "no answer";
 
 /// How long a request waits for an answer.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// How a process dies at a request.
+/// How a process dies at a request, or a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
     /// Before the request is sent.
     Before,
     /// After it was executed.
     After,
-    /// While it is under way: it arrives later, when another process leads.
+    /// While it is under way: it arrives up to two ticks later, when another process leads.
     Late,
+    /// It is answered with an error by the cloud, and the process lives on.
+    Fails,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +40,9 @@ struct Road {
     locked: Option<String>,
     /// The process dies at the request after so many.
     mishap: Option<(usize, Mishap)>,
-    late: Vec<Request>,
+    /// The process is dead: nothing more leaves it.
+    dead: bool,
+    late: Vec<(Timestamp, Request)>,
 }
 
 /// One account of the cloud, as one process uses it.
@@ -78,15 +86,23 @@ impl Account {
 
     /// The process dies at the request after so many, or lives on.
     pub fn dies(&self, mishap: Option<(usize, Mishap)>) {
-        self.road().mishap = mishap;
+        let mut road = self.road();
+        (road.mishap, road.dead) = (mishap, false);
     }
 
     /// A request that a dead process has sent arrives.
     pub fn deliver_late(&self) {
         let late = self.road().late.pop();
-        if let Some(late) = late {
-            let _ = self.cloud().execute(late);
+        let Some((sent, late)) = late else { return };
+        let mut cloud = self.cloud();
+        if cloud.now <= sent + 2 * TICK {
+            let _ = cloud.execute(late);
         }
+    }
+
+    /// Whether a request of a dead process may still arrive.
+    pub fn is_late(&self) -> bool {
+        !self.road().late.is_empty()
     }
 
     /// Sends a request. Never returns if the process dies.
@@ -96,7 +112,7 @@ impl Account {
         }
         let Some(answer) = self.arrive(request)? else {
             tokio::time::sleep(DEADLINE).await;
-            return Err(failure(CloudErrorKind::Unavailable, "no answer"));
+            return Err(failure(CloudErrorKind::Unavailable, NO_ANSWER));
         };
         match answer {
             Some(answer) => Ok(answer),
@@ -109,16 +125,27 @@ impl Account {
     fn arrive(&self, request: Request) -> Result<Option<Option<Result<Answer, Refused>>>, CloudError> {
         let is_ledger = matches!(request, Request::Read { .. } | Request::Write { .. } | Request::Clear { .. });
         let mut road = self.road();
+        if road.dead {
+            return Ok(Some(None));
+        }
         if let Some((left, mishap)) = &mut road.mishap {
             let mishap = *mishap;
             if let Some(less) = left.checked_sub(1) {
                 *left = less;
             } else {
                 match mishap {
+                    Mishap::Fails => {
+                        road.mishap = None;
+                        return Err(failure(CloudErrorKind::Unavailable, "503"));
+                    }
                     Mishap::Before => {}
                     Mishap::After => drop(self.cloud().execute(request)),
-                    Mishap::Late => road.late.extend(may_be_late(&request).then_some(request)),
+                    Mishap::Late => {
+                        let now = self.cloud().now;
+                        road.late.push((now, request));
+                    }
                 }
+                road.dead = true;
                 return Ok(Some(None));
             }
         }
@@ -143,11 +170,6 @@ impl Default for Account {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// A late unpause is the one request that no record can fence: no driver can undo it, so it is out of scope here.
-fn may_be_late(request: &Request) -> bool {
-    !matches!(request, Request::Unpause { .. })
 }
 
 fn failure(kind: CloudErrorKind, message: &str) -> CloudError {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use cloud_common::{Access, Platform, Process, SecretData};
+use cloud_recreate::Planner;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use shared::cloud::{CloudError, Driver};
 use shared::hive::api::ClusterDeployment;
 
-use crate::driver::Recreate;
 use crate::faults;
 
 /// The controller's flags for this platform.
@@ -42,7 +42,7 @@ impl Platform for Memory {
         _account: &'a (),
         _secrets: &'a [SecretData],
     ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
-        let driver: Arc<dyn Driver> = Arc::new(Recreate::new(self.account.clone()));
+        let driver: Arc<dyn Driver> = Arc::new(Planner::new(self.account.clone()));
         async move { Ok(driver) }.boxed()
     }
 }

@@ -1,0 +1,181 @@
+//! What the planner asks of a cloud.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use shared::cloud::{CloudError, ClusterRef, Priority, Profile};
+
+/// One account of a cloud that deletes servers to sleep. Every request asks first whether this process may still act.
+pub trait Cloud: Send + Sync {
+    /// What a new server needs to be like the one before it. Opaque to the planner: it stores and compares them.
+    type Attributes: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync;
+
+    /// See [`Driver::domain`](shared::cloud::Driver::domain).
+    fn domain(&self) -> Arc<str>;
+    /// See [`Driver::profile`](shared::cloud::Driver::profile).
+    fn profile(&self, cluster: &ClusterRef) -> Profile;
+    /// The time.
+    fn now(&self) -> Timestamp;
+    /// A mark for images and servers that was never used before, of letters, digits, `-` and `_`.
+    fn new_cycle(&self) -> String;
+    /// All servers of a cluster, in any state.
+    fn servers<'a>(
+        &'a self,
+        cluster: &'a ClusterRef,
+        priority: Priority,
+    ) -> BoxFuture<'a, Result<Vec<Server<Self::Attributes>>, CloudError>>;
+    /// All images that the planner had made of a cluster's servers.
+    fn images<'a>(
+        &'a self,
+        cluster: &'a ClusterRef,
+        priority: Priority,
+    ) -> BoxFuture<'a, Result<Vec<Image>, CloudError>>;
+    /// Sends a request. An answer is no outcome: the next list shows that.
+    fn send<'a>(
+        &'a self,
+        cluster: &'a ClusterRef,
+        request: &'a Request<Self::Attributes>,
+    ) -> BoxFuture<'a, Result<(), Failure>>;
+}
+
+/// A server. Its ID is new each time it is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server<A> {
+    /// The cloud's ID.
+    pub id: String,
+    /// Name of the machine, which outlives the server.
+    pub machine: String,
+    /// What it is doing.
+    pub status: Status,
+    /// The cloud's own word for it.
+    pub word: String,
+    /// The planner's mark: in which cycle it was made.
+    pub cycle: Option<String>,
+    /// When it was made, on the cloud's clock.
+    pub created: Timestamp,
+    /// Why it failed, in the cloud's sanitized words.
+    pub fault: Option<String>,
+    /// Why it cannot be made again as it is: such a server is never put to sleep.
+    pub obstacle: Option<Obstacle>,
+    /// What a new server needs to be like this one.
+    pub attributes: A,
+}
+
+/// What a server is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// On its way up.
+    Starting,
+    /// Runs, and nothing is being done to it.
+    Active,
+    /// Paused, suspended or off: it can be imaged.
+    Halted,
+    /// On its way down, or an image of it is being made.
+    Stopping,
+    /// It could not be made, or broke.
+    Failed,
+    /// Being deleted.
+    Deleting,
+    /// Deleted by someone, and kept for a while: it holds its place and its ports until a second delete.
+    SoftDeleted,
+    /// Anything else.
+    Unknown,
+}
+
+/// What keeps a server from being made again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// One word, such as `BootFromVolume`.
+    pub code: String,
+    /// The attribute, its value, and what would be right.
+    pub message: String,
+}
+
+/// An image that the planner had made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// The cloud's ID.
+    pub id: String,
+    /// ID of the server that it is of.
+    pub server: String,
+    /// Name of the machine.
+    pub machine: String,
+    /// The cycle in which it was begun.
+    pub cycle: String,
+    /// How far it is.
+    pub status: ImageStatus,
+}
+
+/// How far an image is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageStatus {
+    /// Being made.
+    Saving,
+    /// Usable.
+    Active,
+    /// It could not be made, or was deleted.
+    Failed,
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Request<A> {
+    Pause {
+        server: String,
+    },
+    /// Makes a halted server run, whichever way it was halted.
+    Run {
+        server: String,
+    },
+    /// The image carries machine, server and cycle from its first moment.
+    CreateImage {
+        server: String,
+        machine: String,
+        cycle: String,
+    },
+    DeleteImage {
+        image: String,
+    },
+    /// The server carries its cycle from its first moment.
+    CreateServer {
+        machine: String,
+        image: String,
+        cycle: String,
+        attributes: A,
+    },
+    /// For good, even if the cloud keeps deleted servers for a while.
+    DeleteServer {
+        server: String,
+    },
+    /// Gives an active server the attributes that it lacks. A port that it lost is detached and attached.
+    Restore {
+        server: String,
+        attributes: A,
+    },
+    /// Removes the planner's mark.
+    Unmark {
+        server: String,
+    },
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// There is no such thing.
+    Gone,
+    /// Not in this state, or in use: the next list shows why.
+    Conflict,
+    /// Not this one. The next ones may still succeed.
+    Refused(Obstacle),
+    /// The cloud has no room or no quota for this one.
+    NoRoom(Obstacle),
+    /// Nothing was done, and nothing is under way: it was not sent, or the cloud itself has answered with an error.
+    NotDone(CloudError),
+    /// There is no answer, or not by the cloud itself: it may be under way.
+    Unknown(CloudError),
+}

@@ -1,0 +1,24 @@
+//! The planner for clouds whose servers are deleted to sleep and made again to wake: it pauses servers, images them,
+//! records them, deletes them, and makes them again.
+//!
+//! A cloud implements [`Cloud`]: lists and single requests. The planner decides. Everything it knows is in the cloud
+//! and in the [`Ledger`](shared::cloud::Ledger), so that a process may die at any request.
+//!
+//! | rule | why |
+//! |---|---|
+//! | A server is deleted only after a stored, sealed [`Record`] gives it up, while its image is active | no server is lost |
+//! | A server that was given up never runs again | its image is what it was |
+//! | Each create has a number and a time in the record before it is sent. It is repeated once no server of its cycle is listed and [`LATE`] has passed | OpenStack has no idempotency key: of two creates at once the loser unbinds the winner's ports |
+//! | Each request that makes a server run is in the record before it is sent. The server is given up once [`LATE`] has passed | the request of a former leader may still arrive |
+//! | An image that failed is left behind with its cycle | the delete of a former leader may still arrive |
+
+mod cloud;
+mod planner;
+mod record;
+mod steps;
+mod survey;
+
+pub use self::cloud::{Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server, Status};
+pub use self::planner::Planner;
+pub use self::record::{Attempt, Machine, Record};
+pub use self::steps::{IMAGE_DEADLINE, LATE, RETRY};

@@ -1,0 +1,394 @@
+//! The driver: each pass lists everything, takes at most one step per machine, and keeps no state.
+//!
+//! Crash safety: the driver records every step that cannot be undone before it takes it. A record that another writer
+//! has changed since is a conflict, and the pass ends.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryFutureExt, stream};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use shared::cloud::CloudErrorKind::{Capacity, Invalid, Refused, Unavailable};
+use shared::cloud::{
+    CloudError, CloudErrorKind, ClusterRef, Driver, InstanceState, LedgerError, Listing, Outcome, Priority, Profile,
+    Refusal, Target, Verb,
+};
+use shared::record::Format;
+
+use crate::cloud::{Cloud, Failure, Image, Obstacle, Request, Server};
+use crate::record::{Attempt, Failed, Machine, Record};
+use crate::steps::{RETRY, Step, is_within, start, stop, undo};
+use crate::survey::{Stage, Survey, View};
+
+/// How long lists are good for the requests of the pass that made them.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// Requests of one pass that are under way at once.
+const AT_ONCE: usize = 4;
+
+/// Most requests of one call: the rest is for the next pass.
+const REQUESTS: usize = 40;
+
+/// How often a pass begins again in one call.
+const CONFLICTS: usize = 3;
+
+/// A driver of the recreate lifecycle.
+pub struct Planner<C: Cloud> {
+    cloud: C,
+    /// The last lists of each cluster, by infraID, until the pass that asked for them acts.
+    lists: Mutex<HashMap<String, Lists<C::Attributes>>>,
+}
+
+struct Lists<A> {
+    at: Timestamp,
+    servers: Vec<Server<A>>,
+    images: Vec<Image>,
+}
+
+/// Why a pass ended early.
+enum Stopped {
+    /// Another writer of the record was quicker.
+    Lost,
+    Failed(CloudError),
+}
+
+impl From<CloudError> for Stopped {
+    fn from(error: CloudError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Steps<'a, A> = Vec<(&'a View<'a, A>, Step<A>)>;
+
+impl<C: Cloud> Planner<C> {
+    /// A driver for this cloud.
+    pub fn new(cloud: C) -> Self {
+        Self { cloud, lists: Mutex::default() }
+    }
+
+    /// The lists that this pass made, once; then new ones.
+    fn taken(&self, cluster: &ClusterRef) -> Option<Lists<C::Attributes>> {
+        let mut lists = self.lists.lock();
+        let now = self.cloud.now();
+        lists.retain(|_, lists| is_within(now, lists.at, FRESH));
+        lists.remove(&cluster.infra_id)
+    }
+
+    async fn listed(&self, cluster: &ClusterRef, priority: Priority) -> Result<Lists<C::Attributes>, CloudError> {
+        let at = self.cloud.now();
+        let (servers, images) =
+            futures::try_join!(self.cloud.servers(cluster, priority), self.cloud.images(cluster, priority))?;
+        Ok(Lists { at, servers, images })
+    }
+
+    /// What is there. The record is read anew even if the lists are not.
+    async fn survey(
+        &self,
+        target: &Target,
+        priority: Priority,
+        taken: Option<Lists<C::Attributes>>,
+    ) -> Result<Survey<C::Attributes>, CloudError> {
+        let Lists { at: now, servers, images } = match taken {
+            Some(lists) => lists,
+            None => self.listed(&target.cluster, priority).await?,
+        };
+        let record = match target.ledger.read().await? {
+            None => None,
+            Some(entry) => {
+                let record = Record::read(&entry.text).map_err(|why| unreadable(&why.to_string()))?;
+                if !record.is_of(&target.cluster) {
+                    return Err(unreadable("it is another cluster's"));
+                }
+                Some((record, entry.version))
+            }
+        };
+        Ok(Survey { infra_id: target.cluster.infra_id.clone(), record, servers, images, now })
+    }
+
+    /// Writes the record over the one that was read, if it differs. Returns its version.
+    async fn write(
+        &self,
+        target: &Target,
+        survey: &Survey<C::Attributes>,
+        record: &Record<C::Attributes>,
+    ) -> Result<String, Stopped> {
+        match &survey.record {
+            Some((old, version)) if old == record => Ok(version.clone()),
+            old => write(target, record, old.as_ref().map(|(_, version)| version.as_str())).await,
+        }
+    }
+
+    /// Sends requests, a few at a time, until a call fails as a whole. A machine in transit, or already gone, is no
+    /// error: the next list shows its state. Answers also for which machines certainly nothing was done.
+    async fn send<'a>(
+        &self,
+        target: &Target,
+        requests: &'a [(String, InstanceState, Request<C::Attributes>)],
+        outcome: &mut Outcome,
+    ) -> (Vec<&'a str>, Result<(), CloudError>) {
+        let stops = AtomicBool::new(false);
+        let mut calls = Vec::new();
+        for (_, _, request) in requests {
+            calls.push(self.send_one(&target.cluster, request, &stops));
+        }
+        let mut answers = stream::iter(calls).buffered(AT_ONCE);
+        let (mut undone, mut result) = (Vec::new(), Ok(()));
+        for (machine, state, _) in requests {
+            match answers.next().await {
+                Some(Ok(())) => outcome.moved.push((machine.clone(), *state)),
+                Some(Err(Failure::Gone | Failure::Conflict)) | None => {}
+                Some(Err(Failure::Refused(why))) => outcome.refused.push(refusal(machine, Refused, why)),
+                Some(Err(Failure::NoRoom(why))) => outcome.refused.push(refusal(machine, Capacity, why)),
+                Some(Err(Failure::NotDone(error))) => {
+                    undone.push(machine.as_str());
+                    result = result.and(Err(error));
+                }
+                Some(Err(Failure::Unknown(error))) => result = result.and(Err(error)),
+            }
+        }
+        (undone, result)
+    }
+
+    async fn send_one(
+        &self,
+        cluster: &ClusterRef,
+        request: &Request<C::Attributes>,
+        stops: &AtomicBool,
+    ) -> Result<(), Failure> {
+        if stops.load(Ordering::Relaxed) {
+            return Err(Failure::NotDone(CloudError::new(Unavailable, "not sent")));
+        }
+        let answer = self.cloud.send(cluster, request).await;
+        if matches!(answer, Err(Failure::NotDone(_) | Failure::Unknown(_))) {
+            stops.store(true, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    /// One pass. Of two writers of the record the one that was later begins again at once.
+    async fn move_all(&self, target: &Target, verb: Verb, ids: &[String]) -> Result<Outcome, CloudError> {
+        for _ in 0..CONFLICTS {
+            match self.try_to_move(target, verb, ids).await {
+                Err(Stopped::Lost) => {}
+                Err(Stopped::Failed(error)) => return Err(error),
+                Ok(outcome) => return Ok(outcome),
+            }
+        }
+        Err(LedgerError::Conflict.into())
+    }
+
+    async fn try_to_move(&self, target: &Target, verb: Verb, ids: &[String]) -> Result<Outcome, Stopped> {
+        let priority = if verb == Verb::Stop { Priority::Sleeping } else { Priority::Waking };
+        let survey = self.survey(target, priority, self.taken(&target.cluster)).await?;
+        let mut next = survey.next_record(|| Record::new(&target.cluster));
+        if verb == Verb::Stop {
+            next.forget_faults();
+        }
+        next.failed = next.failed.filter(|failed| is_within(survey.now, failed.at, RETRY));
+        let views = survey.views();
+        let cycle = || self.cloud.new_cycle();
+        let step = |view: &View<'_, C::Attributes>| match verb {
+            Verb::Stop if next.failed.is_some() => undo(&survey, view, cycle),
+            Verb::Stop => stop(&survey, view, cycle),
+            Verb::Start => start(&survey, view, cycle),
+            Verb::Terminate => Step::Wait,
+        };
+        let steps: Steps<'_, _> = views.iter().map(|view| (view, step(view))).collect();
+        let mut outcome = Outcome::default();
+        if verb == Verb::Stop {
+            outcome.refused.extend(next.failed.iter().map(Failed::refusal));
+            let refused = steps.iter().filter_map(|(view, step)| match step {
+                Step::Refuse(why) => Some(refusal(view.name, Refused, why.clone())),
+                _ => None,
+            });
+            outcome.refused.extend(refused);
+            if next.failed.is_none() && !outcome.refused.is_empty() {
+                return Ok(outcome);
+            }
+            if let Some(failed) = self.give_up(&survey, &steps, &mut next) {
+                self.write(target, &survey, &next).await?;
+                outcome.refused.push(failed);
+                return Ok(outcome);
+            }
+            if !next.sealed && may_be_sealed(&steps) {
+                self.write(target, &survey, &survey.sealed(next)).await?;
+                return Ok(outcome);
+            }
+        }
+        let asked: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
+        let mut requests = Vec::new();
+        for (view, step) in steps {
+            let is_asked = asked.contains(view.name) && requests.len() < REQUESTS;
+            let request = match step {
+                // A seal covers every machine: a sleep records all of them at once.
+                Step::Record(entry, request) if is_asked || (verb == Verb::Stop && is_new(&entry)) => {
+                    next.sealed &= entry.given_up;
+                    next.cleaned = false;
+                    next.machines.insert(view.name.to_owned(), entry);
+                    request
+                }
+                Step::Send(request) => Some(request),
+                _ => None,
+            };
+            let state = if verb == Verb::Stop { InstanceState::Stopping } else { InstanceState::Pending };
+            requests.extend(request.filter(|_| is_asked).map(|request| (view.name.to_owned(), state, request)));
+        }
+        if next.machines.is_empty() {
+            return Ok(outcome);
+        }
+        let version = self.write(target, &survey, &next).await?;
+        let (undone, result) = self.send(target, &requests, &mut outcome).await;
+        if let Some(before) = survey.before(next, &undone).filter(|_| verb == Verb::Start) {
+            // They need not wait until an earlier request can no longer arrive. If this fails, they do.
+            let _ = write(target, &before, Some(&version)).await;
+        }
+        result?;
+        Ok(outcome)
+    }
+
+    /// Records that this sleep cannot succeed, if it cannot. All servers that are left may run again.
+    fn give_up(
+        &self,
+        survey: &Survey<C::Attributes>,
+        steps: &Steps<'_, C::Attributes>,
+        next: &mut Record<C::Attributes>,
+    ) -> Option<Refusal> {
+        let (view, message) = steps.iter().find_map(|(view, step)| match step {
+            Step::Fail(message) => Some((view, message)),
+            _ => None,
+        })?;
+        let failed = Failed { at: survey.now, machine: view.name.to_owned(), message: message.clone() };
+        for machine in next.machines.values_mut().filter(|machine| !machine.given_up) {
+            let started = Some(Attempt::after(None, survey.now));
+            *machine = Machine { cycle: self.cloud.new_cycle(), image: None, imaged: None, started, ..machine.clone() };
+        }
+        next.sealed = false;
+        next.failed = Some(failed.clone());
+        Some(failed.refusal())
+    }
+
+    /// Removes what nothing needs. Once all machines run, nothing needs any image: the record forgets them first, and
+    /// goes last. An image that is still in use goes after the next sleep.
+    async fn clean(&self, target: &Target) -> Result<(), Stopped> {
+        let mut survey = self.survey(target, Priority::Idle, self.taken(&target.cluster)).await?;
+        let views = survey.views();
+        let is_at = |stage: &Stage| !views.is_empty() && views.iter().all(|view| view.is_at(stage));
+        let (awake, asleep) = (is_at(&Stage::Running), is_at(&Stage::Gone));
+        drop(views);
+        if !awake && !asleep {
+            return Ok(());
+        }
+        if awake && survey.record.is_some() {
+            let cleaned = survey.record.as_ref().is_some_and(|(record, _)| record.cleaned);
+            let machines = survey.moved_lately();
+            let forgotten = Record { cleaned, machines, ..Record::new(&target.cluster) };
+            self.write(target, &survey, &forgotten).await?;
+            survey = self.survey(target, Priority::Idle, None).await?;
+        }
+        // Someone has deleted the last servers: nothing had to be moved any more.
+        if asleep && survey.record.as_ref().is_some_and(|(record, _)| !record.sealed) {
+            let next = survey.next_record(|| Record::new(&target.cluster));
+            self.write(target, &survey, &survey.sealed(next)).await?;
+            survey = self.survey(target, Priority::Idle, None).await?;
+        }
+        // Once when all run, and once when nothing can arrive any more.
+        let is_over = |record: &Record<_>| awake && record.machines.is_empty();
+        let is_tried = survey.record.as_ref().is_some_and(|(record, _)| record.cleaned && !is_over(record));
+        let images = survey.unneeded_images().filter(|_| !is_tried);
+        let images = images.map(|image| Request::DeleteImage { image: image.id.clone() });
+        let marked = survey.servers.iter().filter(|server| awake && server.cycle.is_some());
+        let marks = marked.map(|server| Request::Unmark { server: server.id.clone() });
+        let requests = images.chain(marks).map(|request| (String::new(), InstanceState::Running, request));
+        let mut requests: Vec<_> = requests.collect();
+        let is_all = requests.len() <= REQUESTS;
+        requests.truncate(REQUESTS);
+        self.send(target, &requests, &mut Outcome::default()).await.1?;
+        match &survey.record {
+            Some((record, version)) if awake && is_all && record.machines.is_empty() => {
+                target.ledger.clear(version).await.map_err(CloudError::from)?;
+            }
+            Some((record, _)) if is_all => {
+                self.write(target, &survey, &Record { cleaned: true, ..record.clone() }).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+async fn write<A: Format>(target: &Target, record: &A, seen: Option<&str>) -> Result<String, Stopped> {
+    let text = record.bounded_text().map_err(|why| unreadable(&why.to_string()))?;
+    match target.ledger.write(&text, seen).await {
+        Ok(version) => Ok(version),
+        Err(LedgerError::Conflict) => Err(Stopped::Lost),
+        Err(error) => Err(Stopped::Failed(error.into())),
+    }
+}
+
+/// Whether every machine has its image.
+fn may_be_sealed<A>(steps: &Steps<'_, A>) -> bool {
+    let is_ready = |(view, step): &(&View<'_, A>, Step<A>)| matches!(step, Step::Ready) || view.is_at(&Stage::Gone);
+    !steps.is_empty() && steps.iter().all(is_ready)
+}
+
+/// Whether an entry only says that a machine exists.
+fn is_new<A>(entry: &Machine<A>) -> bool {
+    !entry.given_up && entry.imaged.is_none()
+}
+
+impl Failed {
+    fn refusal(&self) -> Refusal {
+        let why = Obstacle { code: "ImageFailed".to_owned(), message: self.message.clone() };
+        refusal(&self.machine, Refused, why)
+    }
+}
+
+fn refusal(machine: &str, kind: CloudErrorKind, Obstacle { code, message }: Obstacle) -> Refusal {
+    Refusal { id: machine.to_owned(), kind, code, message }
+}
+
+fn unreadable(why: &str) -> CloudError {
+    CloudError::new(Invalid, format!("the record of the cluster's machines is refused: {why}"))
+}
+
+impl<C: Cloud> Driver for Planner<C> {
+    fn domain(&self) -> Arc<str> {
+        self.cloud.domain()
+    }
+
+    fn profile(&self, cluster: &ClusterRef) -> Profile {
+        self.cloud.profile(cluster)
+    }
+
+    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {
+        async move {
+            let survey = self.survey(target, priority, None).await?;
+            let listing = survey.listing();
+            let Survey { infra_id, servers, images, now: at, .. } = survey;
+            self.lists.lock().insert(infra_id, Lists { at, servers, images });
+            Ok(listing)
+        }
+        .boxed()
+    }
+
+    fn advance<'a>(
+        &'a self,
+        target: &'a Target,
+        verb: Verb,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Outcome, CloudError>> {
+        self.move_all(target, verb, ids).boxed()
+    }
+
+    fn settle<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<(), CloudError>> {
+        let cleaned = self.clean(target).map_err(|stopped| match stopped {
+            Stopped::Lost => LedgerError::Conflict.into(),
+            Stopped::Failed(error) => error,
+        });
+        cleaned.boxed()
+    }
+}

@@ -1,0 +1,132 @@
+//! The durable record, as it is stored.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use shared::cloud::ClusterRef;
+use shared::record::Format;
+
+/// What existed, and how far its sleep is. Everything that decides about a request that cannot be undone is in here
+/// before the request is sent.
+///
+/// It names its cluster by infraID, which outlives the object on the hub: a restored backup still wakes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record<A> {
+    /// Namespace and name of the cluster.
+    pub(crate) cluster: String,
+    /// The cluster's infraID.
+    pub infra_id: String,
+    /// Whether every machine has its image. Only then may one be given up.
+    pub sealed: bool,
+    /// Whether images that this sleep does not need were deleted, as far as they could be.
+    #[serde(default)]
+    pub cleaned: bool,
+    /// Why the last sleep was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<Failed>,
+    /// By name, which outlives servers.
+    pub machines: BTreeMap<String, Machine<A>>,
+}
+
+/// One machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Machine<A> {
+    /// ID of the server that it was when its sleep began.
+    pub server: String,
+    /// Marks its image, and the server that is made of it. Another one each time the server may have run since.
+    pub cycle: String,
+    /// Its image, once the record is sealed.
+    pub image: Option<String>,
+    /// Whether its server may be deleted, and must never run again.
+    pub given_up: bool,
+    /// The last request for an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imaged: Option<Attempt>,
+    /// The last request that makes a server of it run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Attempt>,
+    /// What a new server needs.
+    pub attributes: A,
+}
+
+/// A request that may be under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// How often it was sent.
+    pub number: u32,
+    /// When it was sent last.
+    pub at: Timestamp,
+    /// Why it failed, in the cloud's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+/// A sleep that was given up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// Since when.
+    pub at: Timestamp,
+    /// The machine that could not be imaged.
+    pub machine: String,
+    /// Why.
+    pub message: String,
+}
+
+/// Longest ID, and longest name of a machine, in bytes.
+const MAX_ID: usize = 255;
+
+impl<A: Clone + Serialize + DeserializeOwned> Format for Record<A> {
+    // As the Secret that holds it.
+    const MAX_BYTES: usize = 900 * 1024;
+
+    /// IDs become parts of URLs.
+    fn checked(self) -> Option<Self> {
+        let is_id = |id: &str| {
+            let is_known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+            (1..=MAX_ID).contains(&id.len()) && id.chars().all(is_known)
+        };
+        let is_machine = |(name, machine): (&String, &Machine<A>)| {
+            let image = machine.image.as_deref();
+            name.len() <= MAX_ID
+                && is_id(&machine.server)
+                && is_id(&machine.cycle)
+                && image.is_none_or(is_id)
+                && (image.is_some() || !machine.given_up)
+        };
+        Some(self).filter(|record| record.machines.iter().all(is_machine))
+    }
+}
+
+impl<A> Record<A> {
+    /// An empty record of a cluster.
+    pub fn new(cluster: &ClusterRef) -> Self {
+        let (cluster, infra_id) = (name(cluster), cluster.infra_id.clone());
+        Self { cluster, infra_id, sealed: false, cleaned: false, failed: None, machines: BTreeMap::new() }
+    }
+
+    /// Why servers could not be made is no matter any more: the cluster is to sleep.
+    pub(crate) fn forget_faults(&mut self) {
+        let started = self.machines.values_mut().filter_map(|machine| machine.started.as_mut());
+        started.for_each(|started| started.fault = None);
+    }
+
+    /// Whether it is this cluster's.
+    pub fn is_of(&self, cluster: &ClusterRef) -> bool {
+        self.cluster == name(cluster) && self.infra_id == cluster.infra_id
+    }
+}
+
+fn name(cluster: &ClusterRef) -> String {
+    format!("{}/{}", cluster.namespace, cluster.name)
+}
+
+impl Attempt {
+    /// The next one.
+    pub(crate) fn after(last: Option<&Self>, at: Timestamp) -> Self {
+        Self { number: last.map_or(0, |last| last.number).saturating_add(1), at, fault: None }
+    }
+}

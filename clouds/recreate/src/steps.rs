@@ -1,0 +1,257 @@
+//! The next step of one machine, into sleep and out of it: two tables.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::cloud::{Image, ImageStatus, Obstacle, Request};
+use crate::record::{Attempt, Machine};
+use crate::survey::{Stage, Survey, View};
+
+/// How long a request that was sent may be under way: its deadline of 30 s, the way from a proxy to the cloud, and the
+/// difference between the clocks of two controllers.
+pub const LATE: Duration = Duration::from_secs(90);
+
+/// How long an image may take.
+pub const IMAGE_DEADLINE: Duration = Duration::from_mins(20);
+
+/// How long after its request an image that no list shows is missing.
+const IMAGE_LISTED: Duration = Duration::from_secs(30);
+
+/// How often an image is tried in one sleep.
+const IMAGES: u32 = 2;
+
+/// How long after a sleep was given up the next one begins.
+pub const RETRY: Duration = Duration::from_mins(10);
+
+/// The backoff of creates grows up to so many times [`LATE`].
+const BACKOFF: u32 = 5;
+
+/// What a pass does to one machine: the record is changed first, then the request is sent.
+#[derive(Debug)]
+pub(crate) enum Step<A> {
+    /// Nothing: it is there, or something is under way.
+    Wait,
+    /// A request that needs no record.
+    Send(Request<A>),
+    /// The entry has to say so first.
+    Record(Machine<A>, Option<Request<A>>),
+    /// It has its image.
+    Ready,
+    /// This sleep cannot succeed.
+    Fail(String),
+    /// It can never be made again as it is.
+    Refuse(Obstacle),
+}
+
+pub(crate) fn is_within(now: Timestamp, then: Timestamp, time: Duration) -> bool {
+    now.duration_since(then) < jiff::SignedDuration::try_from(time).unwrap_or(jiff::SignedDuration::MAX)
+}
+
+/// The next step of a machine into sleep.
+pub(crate) fn stop<A: Clone + PartialEq>(
+    survey: &Survey<A>,
+    view: &View<'_, A>,
+    cycle: impl Fn() -> String,
+) -> Step<A> {
+    let server = view.server();
+    if let Some(extra) = view.extra {
+        return delete(&extra.id);
+    }
+    let old = view.entry.filter(|_| view.is_recorded_server());
+    match (&view.stage, old) {
+        (Stage::Running, Some(entry))
+            if entry.image.is_none() && survey.image(entry).is_none() && entry.imaged.is_none() =>
+        {
+            Step::Send(Request::Pause { server })
+        }
+        // It may have run since its image was begun.
+        (Stage::Running, _) => renew(view, cycle(), Some(Request::Pause { server })),
+        (Stage::Halted, Some(entry)) => halted(survey, view, entry, cycle),
+        (Stage::Halted, None) => renew(view, cycle(), None),
+        (Stage::Stopping, Some(entry)) => abort(survey, view, entry, survey.is_overdue(entry), cycle),
+        (Stage::Useless, Some(entry)) => let_go(survey, view, entry),
+        (Stage::GivenUp | Stage::Stray | Stage::Broken, _) => delete(&server),
+        (Stage::Unrestored, _) => restore(view),
+        (Stage::Stopping | Stage::Deleting | Stage::Useless | Stage::Gone | Stage::Starting | Stage::Odd(_), _) => {
+            Step::Wait
+        }
+    }
+}
+
+/// A halted server that the record knows: it is imaged, waits for the seal, and is given up.
+fn halted<A: Clone + PartialEq>(
+    survey: &Survey<A>,
+    view: &View<'_, A>,
+    entry: &Machine<A>,
+    cycle: impl Fn() -> String,
+) -> Step<A> {
+    let sealed = survey.record.as_ref().is_some_and(|(record, _)| record.sealed);
+    let may_still_run = entry.started.as_ref().is_some_and(|started| is_within(survey.now, started.at, LATE));
+    let tries = entry.imaged.as_ref().map_or(0, |imaged| imaged.number);
+    let image = survey.image(entry).map(|image| image.status);
+    let why = match (image, &entry.imaged) {
+        (Some(ImageStatus::Active), _) if sealed && entry.image.is_some() => {
+            let entry = Machine { given_up: true, ..entry.clone() };
+            return if may_still_run {
+                Step::Wait
+            } else {
+                Step::Record(entry, Some(Request::DeleteServer { server: view.server() }))
+            };
+        }
+        (Some(ImageStatus::Active), _) => return Step::Ready,
+        // Someone has deleted its image after the seal.
+        _ if entry.image.is_some() => return renew(view, cycle(), None),
+        (None, None) => return image_of(survey, view, entry, entry.cycle.clone()),
+        (None, Some(imaged)) if is_within(survey.now, imaged.at, IMAGE_LISTED) => return Step::Wait,
+        (Some(ImageStatus::Saving), _) if !survey.is_overdue(entry) => return Step::Wait,
+        (None, _) => "its image vanished",
+        (Some(ImageStatus::Failed), _) => "its image failed",
+        (Some(_), _) => "its image was not ready after 20 minutes",
+    };
+    if tries < IMAGES {
+        return image_of(survey, view, entry, cycle());
+    }
+    Step::Fail(format!("{why}, {tries} times"))
+}
+
+/// Ends an image that is not waited for any longer: until then its server can go neither way.
+fn abort<A: Clone + PartialEq>(
+    survey: &Survey<A>,
+    view: &View<'_, A>,
+    entry: &Machine<A>,
+    is_due: bool,
+    cycle: impl Fn() -> String,
+) -> Step<A> {
+    let saving = |image: &&Image| image.machine == view.name && image.status == ImageStatus::Saving;
+    if let Some(image) = survey.unneeded_images().find(saving) {
+        return Step::Send(Request::DeleteImage { image: image.id.clone() });
+    }
+    match survey.image(entry).filter(|image| is_due && image.status == ImageStatus::Saving) {
+        // The delete may arrive late: no later list may count this image.
+        Some(image) => {
+            let imaged = entry.imaged.clone().map(|imaged| Attempt { at: survey.now, ..imaged });
+            let entry = Machine { cycle: cycle(), imaged, ..entry.clone() };
+            Step::Record(entry, Some(Request::DeleteImage { image: image.id.clone() }))
+        }
+        None => Step::Wait,
+    }
+}
+
+fn image_of<A: Clone>(survey: &Survey<A>, view: &View<'_, A>, entry: &Machine<A>, cycle: String) -> Step<A> {
+    let request = Request::CreateImage { server: view.server(), machine: view.name.to_owned(), cycle: cycle.clone() };
+    let imaged = Some(Attempt::after(entry.imaged.as_ref(), survey.now));
+    Step::Record(Machine { cycle, imaged, ..entry.clone() }, Some(request))
+}
+
+/// A new cycle of a machine with a server, which is recorded as it is.
+fn renew<A: Clone>(view: &View<'_, A>, cycle: String, request: Option<Request<A>>) -> Step<A> {
+    let Some(server) = view.live else { return Step::Wait };
+    match (&server.obstacle, view.entry) {
+        (Some(obstacle), None) => Step::Refuse(obstacle.clone()),
+        _ => Step::Record(entry_of(view, cycle, server.attributes.clone()), request),
+    }
+}
+
+/// A new entry of a machine's server. One that was recorded keeps its attributes: a new server may lack some still.
+fn entry_of<A: Clone>(view: &View<'_, A>, cycle: String, attributes: A) -> Machine<A> {
+    let started = view.entry.and_then(|entry| entry.started.as_ref()).map(|started| started.at);
+    Machine {
+        server: view.server(),
+        cycle,
+        image: None,
+        given_up: false,
+        imaged: None,
+        started: started.map(|at| Attempt { number: 0, at, fault: None }),
+        attributes: view.entry.map_or(attributes, |entry| entry.attributes.clone()),
+    }
+}
+
+/// What brings back the machines of a sleep that was given up.
+pub(crate) fn undo<A: Clone + PartialEq>(
+    survey: &Survey<A>,
+    view: &View<'_, A>,
+    cycle: impl Fn() -> String,
+) -> Step<A> {
+    let image = survey.unneeded_images().find(|image| image.machine == view.name);
+    match (&view.stage, image) {
+        (Stage::Running, Some(image)) => Step::Send(Request::DeleteImage { image: image.id.clone() }),
+        (Stage::Gone, _) => Step::Wait,
+        _ => start(survey, view, cycle),
+    }
+}
+
+/// The next step of a machine out of sleep.
+pub(crate) fn start<A: Clone + PartialEq>(
+    survey: &Survey<A>,
+    view: &View<'_, A>,
+    cycle: impl Fn() -> String,
+) -> Step<A> {
+    let server = view.server();
+    if let Some(extra) = view.extra {
+        return delete(&extra.id);
+    }
+    match (&view.stage, view.live, view.entry) {
+        (Stage::Halted, Some(live), entry) => {
+            let started = entry.and_then(|entry| entry.started.as_ref());
+            let started = Some(Attempt::after(started, survey.now));
+            let is_new = entry.is_some_and(|entry| entry.server != live.id);
+            let next = match entry {
+                Some(entry) if is_new => Machine { started, ..entry.clone() },
+                _ => Machine { started, ..entry_of(view, cycle(), live.attributes.clone()) },
+            };
+            Step::Record(next, Some(Request::Run { server }))
+        }
+        (Stage::Broken, Some(live), Some(entry)) => {
+            let fault = live.fault.clone();
+            let told = entry.started.as_ref().and_then(|started| started.fault.as_ref());
+            if fault.is_none() || told == fault.as_ref() {
+                return delete(&server);
+            }
+            let started = entry.started.clone().map(|started| Attempt { fault, ..started });
+            Step::Record(Machine { started, ..entry.clone() }, Some(Request::DeleteServer { server }))
+        }
+        (Stage::Stopping, _, Some(entry)) if view.is_recorded_server() => abort(survey, view, entry, true, cycle),
+        (Stage::Useless, _, Some(entry)) => let_go(survey, view, entry),
+        (Stage::GivenUp | Stage::Stray | Stage::Broken, ..) => delete(&server),
+        (Stage::Unrestored, ..) => restore(view),
+        (Stage::Gone, _, Some(entry)) => create(survey, view, entry),
+        _ => Step::Wait,
+    }
+}
+
+fn create<A: Clone + PartialEq>(survey: &Survey<A>, view: &View<'_, A>, entry: &Machine<A>) -> Step<A> {
+    let Some(image) = survey.ready_image(entry).cloned() else { return Step::Wait };
+    if let Some(last) = &entry.started
+        && entry.given_up
+        && is_within(survey.now, last.at, LATE * last.number.clamp(1, BACKOFF))
+    {
+        return Step::Wait;
+    }
+    let last = entry.started.as_ref().filter(|_| entry.given_up);
+    let fault = last.and_then(|last| last.fault.clone());
+    let started = Some(Attempt { fault, ..Attempt::after(last, survey.now) });
+    let request = Request::CreateServer {
+        machine: view.name.to_owned(),
+        image: image.clone(),
+        cycle: entry.cycle.clone(),
+        attributes: entry.attributes.clone(),
+    };
+    Step::Record(Machine { image: Some(image), given_up: true, started, ..entry.clone() }, Some(request))
+}
+
+/// The server is of no use any more: its ports are in the way of the next one.
+fn let_go<A: Clone + PartialEq>(survey: &Survey<A>, view: &View<'_, A>, entry: &Machine<A>) -> Step<A> {
+    let image = survey.ready_image(entry).cloned();
+    let next = Machine { given_up: image.is_some(), image, ..entry.clone() };
+    Step::Record(next, Some(Request::DeleteServer { server: view.server() }))
+}
+
+fn restore<A: Clone>(view: &View<'_, A>) -> Step<A> {
+    let Some(entry) = view.entry else { return Step::Wait };
+    Step::Send(Request::Restore { server: view.server(), attributes: entry.attributes.clone() })
+}
+
+fn delete<A>(server: &str) -> Step<A> {
+    Step::Send(Request::DeleteServer { server: server.to_owned() })
+}

@@ -1,0 +1,329 @@
+//! What the cloud and the record say of a cluster's machines, put together: a table from what is there to where a
+//! machine stands.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use shared::cloud::{CloudErrorKind, Instance, InstanceState, Listing, Refusal};
+
+use crate::cloud::{Image, ImageStatus, Server, Status};
+use crate::record::{Machine, Record};
+use crate::steps::{IMAGE_DEADLINE, LATE, is_within};
+
+/// The result of one list.
+#[derive(Debug)]
+pub(crate) struct Survey<A> {
+    pub infra_id: String,
+    /// The record, with its version.
+    pub record: Option<(Record<A>, String)>,
+    pub servers: Vec<Server<A>>,
+    pub images: Vec<Image>,
+    pub now: Timestamp,
+}
+
+/// Someone has deleted the image of a machine that may not run again. Nothing is touched.
+const NO_IMAGE: &str = "IMAGE-MISSING";
+
+/// A name that several servers have. Nothing is touched.
+const SEVERAL: &str = "SEVERAL-SERVERS";
+
+/// Where a machine stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It runs.
+    Running,
+    /// It is halted and can go either way.
+    Halted,
+    /// On its way down, or an image of it is being made.
+    Stopping,
+    /// It has its image, and its server is of no use any more: someone has deleted it, or it broke.
+    Useless,
+    /// It may not run again; its server still has to be deleted.
+    GivenUp,
+    /// Its server is being deleted.
+    Deleting,
+    /// Only the record and its image are left.
+    Gone,
+    /// Its new server is on its way up, or was asked for and is not listed yet.
+    Starting,
+    /// Its new server could not be made: it is deleted, and made again.
+    Broken,
+    /// Its new server runs, but does not have everything yet.
+    Unrestored,
+    /// A server that a late request has made of an older image: it is deleted.
+    Stray,
+    /// Something that the planner does not know.
+    Odd(String),
+}
+
+/// One machine.
+#[derive(Debug)]
+pub(crate) struct View<'a, A> {
+    pub name: &'a str,
+    pub entry: Option<&'a Machine<A>>,
+    /// The server that is the machine, unless it is being deleted.
+    pub live: Option<&'a Server<A>>,
+    /// A server beside it that has to go first: a stray, or a loser of two creates.
+    pub extra: Option<&'a Server<A>>,
+    pub stage: Stage,
+}
+
+impl<A> View<'_, A> {
+    /// Whether the record knows this very server.
+    pub fn is_recorded_server(&self) -> bool {
+        self.entry.zip(self.live).is_some_and(|(entry, server)| entry.server == server.id)
+    }
+
+    pub fn server(&self) -> String {
+        self.live.map(|server| server.id.clone()).unwrap_or_default()
+    }
+
+    /// Whether it is where it should be in the end.
+    pub fn is_at(&self, stage: &Stage) -> bool {
+        self.stage == *stage && self.extra.is_none()
+    }
+}
+
+impl<A: Clone + PartialEq> Survey<A> {
+    /// Every machine that a server or the record names, by name.
+    pub fn views(&self) -> Vec<View<'_, A>> {
+        let recorded = self.record.iter().flat_map(|(record, _)| record.machines.keys());
+        let names: BTreeSet<&String> = recorded.chain(self.servers.iter().map(|server| &server.machine)).collect();
+        names.into_iter().filter_map(|name| self.view(name)).collect()
+    }
+
+    fn view<'a>(&'a self, name: &'a str) -> Option<View<'a, A>> {
+        let entry = self.record.as_ref().and_then(|(record, _)| record.machines.get(name));
+        // An entry whose server is gone without an image says nothing any more: it was written by a late request, or
+        // someone else has deleted the server.
+        let entry = entry.filter(|entry| {
+            let lives = |server: &Server<A>| server.id == entry.server && server.status != Status::Deleting;
+            entry.given_up || self.servers.iter().any(lives) || self.ready_image(entry).is_some()
+        });
+        let of_machine = self.servers.iter().filter(|server| server.machine == name);
+        let (gone, live): (Vec<_>, Vec<_>) = of_machine.partition(|server| self.is_gone(entry, server));
+        let view = |live, extra, stage| Some(View { name, entry, live, extra, stage });
+        let Some(entry) = entry else {
+            return match live.as_slice() {
+                [] if gone.is_empty() => None,
+                [] => view(None, None, Stage::Deleting),
+                [server] => view(Some(*server), None, unrecorded(server)),
+                [first, ..] => view(Some(*first), None, Stage::Odd(SEVERAL.to_owned())),
+            };
+        };
+        let (strays, mut live): (Vec<_>, Vec<_>) =
+            live.into_iter().partition(|s| s.id != entry.server && s.cycle.as_ref().is_some_and(|c| *c != entry.cycle));
+        // The recorded server first, then the oldest that is up.
+        live.sort_by_key(|s| {
+            (s.id != entry.server, matches!(s.status, Status::Failed), s.status == Status::Starting, s.created)
+        });
+        let failed = live.iter().skip(1).find(|server| server.status == Status::Failed && server.cycle.is_some());
+        let extra = strays.first().or(failed).copied();
+        let waits = live.iter().skip(1).any(|server| server.status == Status::Starting);
+        let several =
+            live.iter().skip(1).any(|s| !matches!(s.status, Status::Failed | Status::Starting) || s.cycle.is_none());
+        match live.first() {
+            None if extra.is_some() => view(None, extra, Stage::Stray),
+            None if !gone.is_empty() => view(None, None, Stage::Deleting),
+            None if is_under_way(entry, self.now) => view(None, None, Stage::Starting),
+            None if self.ready_image(entry).is_none() => view(None, None, Stage::Odd(NO_IMAGE.to_owned())),
+            None => view(None, None, Stage::Gone),
+            Some(_) if several => view(live.first().copied(), None, Stage::Odd(SEVERAL.to_owned())),
+            // Until the other one has failed, it may take this one's ports.
+            Some(first) if waits && first.cycle.is_some() => view(Some(*first), extra, Stage::Starting),
+            Some(first) => view(Some(*first), extra, self.recorded(entry, first)),
+        }
+    }
+
+    /// Whether a server is on its way out. One that someone has deleted and that is kept for a while may be restored: only
+    /// one whose image is kept goes at once.
+    fn is_gone(&self, entry: Option<&Machine<A>>, server: &Server<A>) -> bool {
+        match server.status {
+            Status::Deleting => true,
+            Status::SoftDeleted => !entry.is_some_and(|entry| match &server.cycle {
+                _ if entry.server == server.id => self.ready_image(entry).is_some(),
+                Some(cycle) => *cycle != entry.cycle,
+                None => false,
+            }),
+            _ => false,
+        }
+    }
+
+    /// Where a machine with an entry stands, by its server.
+    fn recorded(&self, entry: &Machine<A>, server: &Server<A>) -> Stage {
+        let is_old = server.id == entry.server;
+        match (is_old && entry.given_up, self.ready_image(entry)) {
+            (true, Some(_)) => return Stage::GivenUp,
+            (true, None) => return Stage::Odd(NO_IMAGE.to_owned()),
+            (false, _) => {}
+        }
+        if !is_old && server.cycle.is_none() {
+            return Stage::Odd("FOREIGN".to_owned());
+        }
+        match server.status {
+            Status::Active if server.cycle.is_some() && server.attributes != entry.attributes => Stage::Unrestored,
+            Status::Failed if !is_old => Stage::Broken,
+            Status::Failed | Status::SoftDeleted if self.ready_image(entry).is_some() => Stage::Useless,
+            _ => unrecorded(server),
+        }
+    }
+
+    /// The image of a machine: the one that its entry names, or that of its cycle. More than one exist only if a late
+    /// request has made another.
+    pub fn image(&self, entry: &Machine<A>) -> Option<&Image> {
+        if let Some(named) = &entry.image {
+            return self.images.iter().find(|image| image.id == *named);
+        }
+        let of_cycle = |image: &&Image| image.server == entry.server && image.cycle == entry.cycle;
+        let mut images = self.images.iter().filter(of_cycle);
+        let first = images.clone().next();
+        images.find(|image| image.status == ImageStatus::Active).or(first)
+    }
+
+    /// The image that a machine can be made of.
+    pub fn ready_image(&self, entry: &Machine<A>) -> Option<&String> {
+        self.image(entry).filter(|image| image.status == ImageStatus::Active).map(|image| &image.id)
+    }
+
+    /// Images that nothing needs: the record does not name them, and they are of no cycle of it.
+    pub fn unneeded_images(&self) -> impl Iterator<Item = &Image> {
+        self.images.iter().filter(|image| {
+            let entry = self.record.as_ref().and_then(|(record, _)| record.machines.get(&image.machine));
+            entry.is_none_or(|entry| match &entry.image {
+                Some(named) => *named != image.id,
+                None => entry.server != image.server || entry.cycle != image.cycle,
+            })
+        })
+    }
+
+    /// What an awake cluster's record has to keep for a while: the servers of which a request may still arrive. A machine
+    /// that is deleted from now on is not made again.
+    pub fn moved_lately(&self) -> BTreeMap<String, Machine<A>> {
+        let views = self.views();
+        let lately = views.iter().filter_map(|view| {
+            let entry = view.entry?;
+            let mut attempts = [&entry.started, &entry.imaged].into_iter().flatten();
+            let may_arrive = attempts.any(|attempt| is_within(self.now, attempt.at, LATE));
+            let entry = Machine { server: view.server(), image: None, given_up: false, ..entry.clone() };
+            may_arrive.then(|| (view.name.to_owned(), entry))
+        });
+        lately.collect()
+    }
+
+    /// The record to change. Whoever has deleted a server that had its image has given it up.
+    pub fn next_record(&self, new: impl FnOnce() -> Record<A>) -> Record<A> {
+        let mut next = self.record.as_ref().map_or_else(new, |(record, _)| record.clone());
+        for machine in next.machines.values_mut().filter(|machine| !machine.given_up) {
+            let is_over = |status| matches!(status, Status::Deleting | Status::SoftDeleted | Status::Failed);
+            let lives = self.servers.iter().any(|s| s.id == machine.server && !is_over(s.status));
+            if let Some(image) = self.ready_image(machine).filter(|_| !lives) {
+                *machine = Machine { image: Some(image.clone()), given_up: true, ..machine.clone() };
+            }
+        }
+        next
+    }
+
+    /// A record with the entries of these machines as they were, if they differ.
+    pub fn before(&self, mut record: Record<A>, machines: &[&str]) -> Option<Record<A>> {
+        let (old, _) = self.record.as_ref()?;
+        let mut differs = false;
+        for name in machines {
+            if let (Some(entry), Some(old)) = (record.machines.get_mut(*name), old.machines.get(*name)) {
+                differs |= entry.started != old.started;
+                entry.started.clone_from(&old.started);
+            }
+        }
+        differs.then_some(record)
+    }
+
+    /// The record once every machine has its image: from then on they may be given up.
+    pub fn sealed(&self, mut record: Record<A>) -> Record<A> {
+        for machine in record.machines.values_mut().filter(|machine| !machine.given_up) {
+            machine.image = self.ready_image(machine).cloned();
+        }
+        record.machines.retain(|_, machine| machine.image.is_some());
+        Record { sealed: true, ..record }
+    }
+
+    /// Whether all images that this sleep does not need were tried.
+    pub fn is_cleaned(&self) -> bool {
+        self.record.as_ref().is_some_and(|(record, _)| record.cleaned) || self.unneeded_images().next().is_none()
+    }
+
+    /// As decisions see it.
+    pub fn listing(&self) -> Listing {
+        let views = self.views();
+        let awake = !views.is_empty() && views.iter().all(|view| view.is_at(&Stage::Running));
+        let marked = self.servers.iter().any(|server| server.cycle.is_some());
+        let is_sealed = self.record.as_ref().is_none_or(|(record, _)| record.sealed);
+        let owed = if awake { self.record.is_some() || marked } else { !(is_sealed && self.is_cleaned()) };
+        let failed = views.iter().filter_map(failed_start).collect();
+        Listing { failed, owed, instances: views.iter().map(|view| self.instance(view)).collect() }
+    }
+
+    fn instance(&self, view: &View<'_, A>) -> Instance {
+        let (state, due) = match &view.stage {
+            Stage::Running if view.extra.is_some() => (InstanceState::Pending, true),
+            Stage::Running => (InstanceState::Running, false),
+            Stage::Halted => (InstanceState::Halted, false),
+            Stage::Deleting if view.entry.is_none() => (InstanceState::ShuttingDown, false),
+            Stage::Stopping => (InstanceState::Stopping, view.is_recorded_server()),
+            Stage::Deleting => (InstanceState::Stopping, false),
+            Stage::Useless | Stage::GivenUp | Stage::Stray => (InstanceState::Stopping, true),
+            Stage::Gone => (InstanceState::Stopped, false),
+            Stage::Starting => (InstanceState::Pending, view.extra.is_some()),
+            Stage::Broken | Stage::Unrestored => (InstanceState::Pending, true),
+            Stage::Odd(_) => (InstanceState::Unknown, false),
+        };
+        let instance = Instance {
+            due,
+            recorded: view.stage == Stage::Gone,
+            node_names: vec![view.name.to_owned()],
+            control_plane: view.name.strip_prefix(&self.infra_id).is_some_and(|rest| rest.starts_with("-master-")),
+            ..Instance::new(view.name, state)
+        };
+        match (&view.stage, view.live) {
+            (Stage::Odd(word), _) => instance.in_words(word),
+            (_, Some(server)) => instance.in_words(&server.word),
+            _ => instance,
+        }
+    }
+
+    /// Whether the image of a machine should have been ready.
+    pub fn is_overdue(&self, entry: &Machine<A>) -> bool {
+        entry.imaged.as_ref().is_some_and(|imaged| !is_within(self.now, imaged.at, IMAGE_DEADLINE))
+    }
+}
+
+/// Whether a create may still arrive.
+fn is_under_way<A>(entry: &Machine<A>, now: Timestamp) -> bool {
+    entry.given_up && entry.started.as_ref().is_some_and(|started| is_within(now, started.at, LATE))
+}
+
+/// Where a machine without an entry stands, or one whose entry says nothing more.
+fn unrecorded<A>(server: &Server<A>) -> Stage {
+    match server.status {
+        Status::Active => Stage::Running,
+        Status::Halted => Stage::Halted,
+        Status::Stopping => Stage::Stopping,
+        Status::Starting => Stage::Starting,
+        Status::Deleting | Status::SoftDeleted => Stage::Deleting,
+        Status::Failed | Status::Unknown => Stage::Odd(server.word.clone()),
+    }
+}
+
+/// A server that was asked for and could not be made.
+fn failed_start<A>(view: &View<'_, A>) -> Option<Refusal> {
+    let fault = match view.stage {
+        Stage::Broken => view.live.and_then(|server| server.fault.as_ref()),
+        Stage::Gone | Stage::Starting => None,
+        _ => return None,
+    };
+    let recorded = || view.entry?.started.as_ref()?.fault.as_ref();
+    let message = fault.or_else(recorded).cloned().or_else(|| (view.stage == Stage::Broken).then(String::new))?;
+    let message = if message.is_empty() { "the server could not be made".to_owned() } else { message };
+    let no_room = message.contains("No valid host") || message.to_lowercase().contains("quota");
+    let (kind, code) =
+        if no_room { (CloudErrorKind::Capacity, "NoValidHost") } else { (CloudErrorKind::Refused, "ServerFailed") };
+    Some(Refusal { id: view.name.to_owned(), kind, code: code.to_owned(), message })
+}

@@ -1,0 +1,128 @@
+//! The cloud as the planner sees it.
+
+use std::sync::Arc;
+
+use cloud_recreate::{Cloud, Failure, Obstacle};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::{Timestamp, ToSpan};
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Lifecycle, Priority, Profile, ProviderIds};
+
+use crate::cloud::{Answer, Held, Refused, Request, Server, Status};
+use crate::faults::{Account, NO_ANSWER};
+
+impl crate::Cloud {
+    pub(crate) fn listed(&self, id: &str, server: &Server) -> cloud_recreate::Server<Held> {
+        use cloud_recreate::Status as Planned;
+        let (status, word) = match &server.status {
+            _ if server.imaging => (Planned::Stopping, "image-saving"),
+            Status::Build => (Planned::Starting, "BUILD"),
+            Status::Active => (Planned::Active, "ACTIVE"),
+            Status::Paused => (Planned::Halted, "PAUSED"),
+            Status::Off => (Planned::Halted, "SHUTOFF"),
+            Status::Error => (Planned::Failed, "ERROR"),
+            Status::SoftDeleted(_) => (Planned::SoftDeleted, "SOFT_DELETED"),
+            Status::Deleting => (Planned::Deleting, "deleting"),
+            Status::Odd(word) => (Planned::Unknown, word.as_str()),
+        };
+        let number: i64 = id.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_default();
+        cloud_recreate::Server {
+            id: id.to_owned(),
+            machine: server.machine.clone(),
+            status,
+            word: word.to_owned(),
+            cycle: server.cycle.clone(),
+            created: Timestamp::UNIX_EPOCH + number.seconds(),
+            fault: (status == Planned::Failed).then(|| "No valid host was found".to_owned()),
+            obstacle: None,
+            attributes: Held { tagged: server.tagged, bound: self.is_bound(id, server) },
+        }
+    }
+}
+
+impl Account {
+    async fn ask(&self, request: Request) -> Result<Answer, CloudError> {
+        self.send(request).await?.map_err(|refused| unexpected(&refused))
+    }
+}
+
+fn unexpected(answer: &impl std::fmt::Debug) -> CloudError {
+    CloudError::new(CloudErrorKind::Unavailable, format!("the cloud answers {answer:?}"))
+}
+
+impl Cloud for Account {
+    type Attributes = Held;
+
+    fn domain(&self) -> Arc<str> {
+        Arc::from("memory")
+    }
+
+    fn profile(&self, cluster: &ClusterRef) -> Profile {
+        Profile {
+            selector: format!("servers of {}", cluster.infra_id),
+            lifecycle: Lifecycle::Recreate,
+            provider_ids: ProviderIds { prefix: "memory:///", id_prefix: "" },
+            ..Profile::default()
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.cloud().now
+    }
+
+    fn new_cycle(&self) -> String {
+        self.cloud().id("cycle")
+    }
+
+    fn servers<'a>(
+        &'a self,
+        cluster: &'a ClusterRef,
+        _priority: Priority,
+    ) -> BoxFuture<'a, Result<Vec<cloud_recreate::Server<Held>>, CloudError>> {
+        async {
+            match self.ask(Request::Servers { infra_id: cluster.infra_id.clone() }).await? {
+                Answer::Servers(servers) => Ok(servers),
+                other => Err(unexpected(&other)),
+            }
+        }
+        .boxed()
+    }
+
+    fn images<'a>(
+        &'a self,
+        cluster: &'a ClusterRef,
+        _priority: Priority,
+    ) -> BoxFuture<'a, Result<Vec<cloud_recreate::Image>, CloudError>> {
+        async {
+            match self.ask(Request::Images { infra_id: cluster.infra_id.clone() }).await? {
+                Answer::Images(images) => Ok(images),
+                other => Err(unexpected(&other)),
+            }
+        }
+        .boxed()
+    }
+
+    fn send<'a>(
+        &'a self,
+        cluster: &'a ClusterRef,
+        request: &'a cloud_recreate::Request<Held>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        async {
+            let request = Request::Plan { infra_id: cluster.infra_id.clone(), request: request.clone() };
+            let failed = |error: CloudError| match error.message.as_str() {
+                NO_ANSWER => Failure::Unknown(error),
+                _ => Failure::NotDone(error),
+            };
+            match self.send(request).await.map_err(failed)? {
+                Ok(_) => Ok(()),
+                Err(Refused::NotFound) => Err(Failure::Gone),
+                Err(Refused::Conflict) => Err(Failure::Conflict),
+                Err(Refused::Locked) => {
+                    let (code, message) = ("Locked".to_owned(), "the machine is locked".to_owned());
+                    Err(Failure::Refused(Obstacle { code, message }))
+                }
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,11 +1,16 @@
-//! What cloud drivers have in common: rate limits, batches, and how they register. No cloud is named here.
+//! What cloud drivers have in common: rate limits, batches, addresses that are dialed for tenants, and how they register.
+//! No cloud is named here.
 
 mod batcher;
+mod dial;
 mod list_batcher;
 mod rate_limiter;
 mod registration;
+mod shares;
 
 pub use self::batcher::{Batcher, NoReply, Reply};
+pub use self::dial::{Denied, Dialer, Resolved, Resolver};
 pub use self::list_batcher::{Found, ListBatcher};
 pub use self::rate_limiter::RateLimiter;
 pub use self::registration::{Access, Permit, Platform, Process, SecretData};
+pub use self::shares::{Share, Shares, may};

@@ -19,7 +19,6 @@ pub mod panics;
 pub mod readiness;
 mod reconcile;
 mod schedule;
-pub mod shares;
 pub mod slot;
 mod target;
 #[cfg(test)]

@@ -7,7 +7,6 @@
 mod config;
 mod connection;
 pub mod csr;
-mod dial;
 pub mod kubeconfig;
 pub mod reader;
 mod route;
@@ -23,12 +22,12 @@ use shared::spoke::kinds::{ClusterVersion, OperatorCondition};
 use shared::text::sanitize;
 
 pub use self::connection::{client, failure};
-pub use self::dial::Dialer;
 use self::reader::{Memory, SpokeClient, is_not_there};
 pub use self::route::Route;
 pub use self::threads::Threads;
 pub use self::watch::{Scope, SpokeWatch};
 use crate::runtime::slot;
+pub use cloud_common::Dialer;
 
 /// How long an answer may take.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);

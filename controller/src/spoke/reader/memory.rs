@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use crate::runtime::shares::may;
+use cloud_common::may;
 
 /// Bytes of the answers of all spokes, besides what each has for itself.
 const ALL: usize = 40 << 20;

@@ -17,11 +17,11 @@ use tracing::info;
 use self::decide::{Answer, Facts, LastAttempt, Plan, Url, decide, needs};
 use crate::metrics::Probe;
 use crate::runtime::hub::full_name;
-use crate::runtime::shares::Shares;
 use crate::runtime::{
     Acted, Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock, slot,
 };
 use crate::spoke::{self, Network, Route, kubeconfig};
+use cloud_common::Shares;
 
 /// How long an answer may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -10,8 +10,8 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::runtime::shares::{Shares, may};
 use crate::runtime::{Key, slot};
+use cloud_common::{Shares, may};
 
 /// Checks of one rollout at once, and those of one namespace: its spokes may all be silent.
 const CONCURRENT: (usize, usize) = (32, 16);

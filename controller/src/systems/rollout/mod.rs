@@ -42,11 +42,11 @@ use self::snapshots::Snapshots;
 pub use self::turns::Turns;
 use self::turns::{queued, requester, rests};
 use crate::runtime::hub::key_of;
-use crate::runtime::shares::Shares;
 use crate::runtime::{
     Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target, WriteError, clock,
 };
 use crate::spoke::Network;
+use cloud_common::Shares;
 
 /// Rollouts of one page of the first list: each may have a megabyte of names.
 const PAGE_SIZE: u32 = 10;

@@ -1,5 +1,5 @@
-//! Where the controller connects to. Kubeconfigs and overrides belong to tenants, and the controller may reach what
-//! they cannot: its own machine, the cloud's metadata service. So every address is checked when it is dialed.
+//! Where the controller connects to. Kubeconfigs, overrides and the URLs of clouds belong to tenants, and the controller
+//! may reach what they cannot: its own machine, the cloud's metadata service. So every address is checked when it is dialed.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use tower::Service;
 
-use crate::runtime::shares::Shares;
+use crate::shares::Shares;
 
 /// Endpoints above which those that have answered are forgotten.
 const MAX_ENDPOINTS: usize = 50_000;

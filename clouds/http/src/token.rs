@@ -1,0 +1,157 @@
+//! Tokens of an account, kept for most of their life.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::answer::CallError;
+
+/// How long an account whose credentials were refused is not asked for again.
+const REFUSED: Duration = Duration::from_secs(10);
+
+/// How an account gets a token.
+pub trait Login: Send + Sync {
+    /// A token, and what came with it.
+    type Token: Clone + PartialEq + Send + Sync;
+
+    /// Asks for a new token. Also answers how long it lives.
+    fn login(&self) -> BoxFuture<'_, Result<(Self::Token, Duration), CallError>>;
+}
+
+/// The token of one account. Callers at the same time share one login.
+#[derive(Debug)]
+pub struct Tokens<L: Login> {
+    login: L,
+    kept: Mutex<Option<Kept<L::Token>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Kept<T> {
+    result: Result<T, CallError>,
+    until: Instant,
+}
+
+impl<L: Login> Tokens<L> {
+    /// No token yet.
+    pub fn new(login: L) -> Self {
+        Self { login, kept: Mutex::default() }
+    }
+
+    /// The token. It is renewed at 80 % of its life.
+    ///
+    /// # Errors
+    /// As the login says; one that was refused is not repeated for 10 s.
+    pub async fn get(&self) -> Result<L::Token, CallError> {
+        let mut kept = self.kept.lock().await;
+        if let Some(Kept { result, .. }) = kept.as_ref().filter(|kept| Instant::now() < kept.until) {
+            return result.clone();
+        }
+        let login = self.login.login().await;
+        let life = match &login {
+            Ok((_, life)) => life.mul_f64(0.8),
+            Err(CallError::Rejected(_)) => REFUSED,
+            Err(_) => Duration::ZERO,
+        };
+        let result = login.map(|(token, _)| token);
+        *kept = Some(Kept { result: result.clone(), until: Instant::now() + life });
+        result
+    }
+
+    /// Makes a call with a token, and once more with a new one if the token is not accepted.
+    ///
+    /// # Errors
+    /// As the login or the call say.
+    pub async fn with<'a, R>(
+        &'a self,
+        call: impl Fn(L::Token) -> BoxFuture<'a, Result<R, CallError>>,
+    ) -> Result<R, CallError> {
+        let token = self.get().await?;
+        match call(token.clone()).await {
+            Err(error) if error.is_unauthorized() => {
+                self.forget(&token).await;
+                call(self.get().await?).await
+            }
+            result => result,
+        }
+    }
+
+    /// Forgets a token, unless there is a newer one.
+    async fn forget(&self, token: &L::Token) {
+        let mut kept = self.kept.lock().await;
+        if kept.as_ref().is_some_and(|kept| kept.result.as_ref() == Ok(token)) {
+            *kept = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures::FutureExt;
+    use reqwest::StatusCode;
+
+    use super::*;
+    use crate::answer::Rejection;
+
+    struct Numbers {
+        next: AtomicU32,
+        refuses: bool,
+    }
+
+    fn unauthorized() -> CallError {
+        let (what, message) = ("POST tokens".to_owned(), String::new());
+        CallError::Rejected(Rejection { what, status: StatusCode::UNAUTHORIZED, message })
+    }
+
+    impl Login for Numbers {
+        type Token = u32;
+
+        fn login(&self) -> BoxFuture<'_, Result<(u32, Duration), CallError>> {
+            async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+                if self.refuses { Err(unauthorized()) } else { Ok((number, Duration::from_secs(100))) }
+            }
+            .boxed()
+        }
+    }
+
+    fn tokens(refuses: bool) -> Tokens<Numbers> {
+        Tokens::new(Numbers { next: AtomicU32::new(0), refuses })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_share_a_token_until_most_of_its_life_is_over() {
+        let tokens = tokens(false);
+        assert_eq!(futures::join!(tokens.get(), tokens.get()), (Ok(1), Ok(1)));
+        tokio::time::sleep(Duration::from_secs(79)).await;
+        assert_eq!(tokens.get().await, Ok(1));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(tokens.get().await, Ok(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_is_not_accepted_is_renewed_once() {
+        let tokens = tokens(false);
+        let call = |token| async move { if token < 2 { Err(unauthorized()) } else { Ok(token) } }.boxed();
+        assert_eq!(futures::join!(tokens.with(call), tokens.with(call)), (Ok(2), Ok(2)), "one new token for both");
+        let never = |_| async { Err::<(), _>(unauthorized()) }.boxed();
+        assert_eq!(tokens.with(never).await, Err(unauthorized()));
+        assert_eq!(tokens.get().await, Ok(3), "one login for each call");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_credentials_are_not_sent_by_every_caller() {
+        let tokens = tokens(true);
+        for _ in 0..5 {
+            assert_eq!(tokens.get().await, Err(unauthorized()));
+        }
+        assert_eq!(tokens.login.next.load(Ordering::Relaxed), 1);
+        tokio::time::sleep(REFUSED).await;
+        let _ = tokens.get().await;
+        assert_eq!(tokens.login.next.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds what the test world needs and cargo does not build, and prints the folder of each: `controlplane` (etcd, kube-apiserver and
-# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages), `zigbuild` (links the plugin against an old glibc, for `make krew`). Each is built once and kept
+# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages), `openstack` (its services, and a template of a world), `zigbuild` (links the plugin against an old glibc, for `make krew`). Each is built once and kept
 # in the cache under a hash of its sources. `make` runs it next to the Rust build; the testbed holds a copy and runs it on `testbed up`.
 set -euo pipefail
 
@@ -60,6 +60,14 @@ build_python() {
     "$2/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r "$1"
 }
 
+# build_openstack FOLDER
+build_openstack() {
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { say "Python 3.11 or newer is needed for OpenStack's services"; return 1; }
+    build_python clouds/openstack-requirements.txt "$1" || return 1
+    say "making the databases of OpenStack's services, about half a minute"
+    "$1/venv/bin/python" -W ignore -B clouds/openstack_world.py init "$1/template" 2>"$1/init.log" || { tail -n 20 "$1/init.log"; return 1; }
+}
+
 go=(controlplane/go.mod controlplane/go.sum)
 for asset in "$@"; do
     case $asset in
@@ -68,8 +76,10 @@ for asset in "$@"; do
         kubelet) once "$cache/kubelet/$(fingerprint controlplane/kubelet/main.go "${go[@]}")" "the test kubelet" build_kubelet ;;
         python) once "$cache/python/$(fingerprint clouds/requirements.txt)" \
             "the EC2 simulator's Python environment, about half a minute and 140 MB" build_python clouds/requirements.txt ;;
+        openstack) once "$cache/openstack/$(fingerprint clouds/openstack-requirements.txt clouds/openstack_world.py)" \
+            "keystone, placement, glance, neutron and nova, about two minutes and 600 MB" build_openstack ;;
         zigbuild) once "$cache/zigbuild/$(fingerprint ../manifests/krew-requirements.txt)" \
             "zig and cargo-zigbuild, 600 MB" build_python ../manifests/krew-requirements.txt ;;
-        *) say "no asset $asset: controlplane, kubelet, python, zigbuild"; exit 2 ;;
+        *) say "no asset $asset: controlplane, kubelet, python, openstack, zigbuild"; exit 2 ;;
     esac
 done

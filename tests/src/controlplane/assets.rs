@@ -1,5 +1,5 @@
 //! Finds or builds what the world runs and cargo does not build: the control plane, the kubelet, the EC2 simulator's
-//! Python.
+//! Python, OpenStack's services.
 //!
 //! `tests/assets.sh` knows versions, flags and folders. This program holds a copy of it and of its sources, so that
 //! `testbed` works without the checkout.
@@ -11,13 +11,15 @@ use std::{env, fs};
 use anyhow::{Context as _, Result, bail};
 
 const SCRIPT: &str = "assets.sh";
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 8] = [
     (SCRIPT, include_str!("../../assets.sh")),
     ("controlplane/main.go", include_str!("../../controlplane/main.go")),
     ("controlplane/go.mod", include_str!("../../controlplane/go.mod")),
     ("controlplane/go.sum", include_str!("../../controlplane/go.sum")),
     ("controlplane/kubelet/main.go", include_str!("../../controlplane/kubelet/main.go")),
     ("clouds/requirements.txt", include_str!("../../clouds/requirements.txt")),
+    ("clouds/openstack-requirements.txt", include_str!("../../clouds/openstack-requirements.txt")),
+    ("clouds/openstack_world.py", include_str!("../../clouds/openstack_world.py")),
 ];
 
 /// The three programs.
@@ -69,6 +71,15 @@ pub fn kubelet() -> Result<PathBuf> {
 /// When Python 3 or its `venv` is missing, or the packages cannot be installed.
 pub fn python() -> Result<PathBuf> {
     Ok(asset("python")?.join("venv/bin/python"))
+}
+
+/// OpenStack's services: their Python interpreter, and the template of a world.
+///
+/// # Errors
+/// When Python 3.11 is missing, or the packages cannot be installed.
+pub fn openstack() -> Result<(PathBuf, PathBuf)> {
+    let folder = asset("openstack")?;
+    Ok((folder.join("venv/bin/python"), folder.join("template")))
 }
 
 /// The folder of one asset, which is built first unless it is in the cache. Messages go to our stderr.

@@ -11,4 +11,5 @@ mod kkp;
 mod kkp_machines;
 mod lifecycle;
 mod machines;
+mod openstack;
 mod proxy;

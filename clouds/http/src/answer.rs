@@ -29,7 +29,7 @@ pub struct Answer {
 pub enum CallError {
     /// It was not sent.
     NotSent(CloudError),
-    /// The cloud itself has rejected it: nothing is under way.
+    /// It was rejected.
     Rejected(Rejection),
     /// There is no answer, only a part of one, or one by a gateway: it may be under way.
     Unknown(CloudError),
@@ -42,6 +42,8 @@ pub struct Rejection {
     pub what: String,
     /// The status.
     pub status: StatusCode,
+    /// The headers.
+    pub headers: Box<HeaderMap>,
     /// The cloud's message, sanitized; empty if it gives none.
     pub message: String,
 }
@@ -53,7 +55,9 @@ impl Answer {
     /// When it has another form.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, CallError> {
         serde_json::from_slice(&self.body).map_err(|error| {
-            let message = format!("{}: the answer is malformed: {}", self.what, sanitize_to(&error, MAX_MESSAGE));
+            // Its text would quote the answer.
+            let (what, line, column) = (&self.what, error.line(), error.column());
+            let message = format!("{what}: the answer is malformed at line {line}, column {column}");
             CallError::Unknown(CloudError::new(CloudErrorKind::Unavailable, message))
         })
     }
@@ -72,10 +76,17 @@ impl CallError {
 }
 
 impl Rejection {
-    pub(crate) fn new(what: String, status: StatusCode, body: &[u8]) -> Self {
+    pub(crate) fn new(what: String, status: StatusCode, headers: HeaderMap, body: &[u8]) -> Self {
         let found = serde_json::from_slice::<Value>(body).ok();
         let message = found.as_ref().and_then(|value| message_in(value, MAX_DEPTH)).unwrap_or_default();
-        Self { what, status, message: sanitize_to(message, MAX_MESSAGE) }
+        Self { what, status, headers: Box::new(headers), message: sanitize_to(message, MAX_MESSAGE) }
+    }
+
+    /// Whether the service itself has answered, so that nothing is under way: a gateway may answer 408 and 5xx while the
+    /// service still works. `mark` is a header that only the service sets.
+    pub fn is_by_service(&self, mark: &str) -> bool {
+        let is_certain = self.status.is_client_error() && self.status != StatusCode::REQUEST_TIMEOUT;
+        is_certain || self.headers.contains_key(mark)
     }
 
     /// How it is handled.
@@ -108,7 +119,7 @@ impl From<CallError> for CloudError {
             CallError::NotSent(error) | CallError::Unknown(error) => error,
             CallError::Rejected(rejection) => {
                 let kind = rejection.kind();
-                let Rejection { what, status, message } = rejection;
+                let Rejection { what, status, message, .. } = rejection;
                 let colon = if message.is_empty() { "" } else { ": " };
                 Self::new(kind, format!("{what}: {}{colon}{message}", status.as_u16()))
             }
@@ -147,11 +158,12 @@ mod tests {
             (429, r#"{"message": 5}"#, CloudErrorKind::Throttled, ""),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
-            let rejection = Rejection::new("GET nova/servers".to_owned(), status, body.as_bytes());
+            let rejection = Rejection::new("GET nova/servers".to_owned(), status, HeaderMap::new(), body.as_bytes());
+            assert_eq!(rejection.is_by_service("x-compute-request-id"), status.is_client_error());
             assert_eq!((rejection.kind(), rejection.message.as_str()), (kind, message), "{body}");
         }
         let long = format!(r#"{{"message": "{}"}}"#, "x".repeat(1000));
-        let rejection = Rejection::new("GET x".to_owned(), StatusCode::BAD_REQUEST, long.as_bytes());
+        let rejection = Rejection::new("GET x".to_owned(), StatusCode::BAD_REQUEST, HeaderMap::new(), long.as_bytes());
         assert!(rejection.message.chars().count() <= MAX_MESSAGE + 1, "{}", rejection.message);
         let error = CloudError::from(CallError::Rejected(Rejection { message: "no".to_owned(), ..rejection }));
         assert_eq!(error.message, "GET x: 400: no");

@@ -25,6 +25,9 @@ const MAX_REJECTION: usize = 64 << 10;
 /// take the same time, so that nobody learns which ports are behind the controller.
 const UNCONNECTED: Duration = Duration::from_millis(3_200);
 
+/// How long a call waits for the account's rate limit.
+const QUEUE: Duration = Duration::from_secs(20);
+
 /// How long each part of a call may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadlines {
@@ -139,8 +142,11 @@ impl Http {
         body: Option<&Body>,
     ) -> Result<Answer, CallError> {
         let what = what(&method, &url);
-        self.limiter.acquire(priority).await;
+        let admitted = tokio::time::timeout(QUEUE, self.limiter.acquire(priority)).await;
         let not_sent = |kind, why: &str| CallError::NotSent(CloudError::new(kind, format!("{what}: {why}")));
+        if admitted.is_err() {
+            return Err(not_sent(CloudErrorKind::Throttled, "not sent: too many calls of this account wait"));
+        }
         if !(self.permit)() {
             return Err(not_sent(CloudErrorKind::NotLeader, "not sent: not the leader any more"));
         }
@@ -161,7 +167,7 @@ impl Http {
                 tokio::time::sleep_until(began + UNCONNECTED.min(self.deadlines.connect * 2)).await;
                 return Err(not_sent(CloudErrorKind::Unavailable, "no connection, or its certificate is not trusted"));
             }
-            Err(error) => return Err(unknown(&what, &self.cause(&error))),
+            Err(error) => return Err(unknown(&what, cause(&error))),
         };
         self.read(what, answer).await
     }
@@ -177,7 +183,7 @@ impl Http {
                     return Err(unknown(&what, &format!("the answer has more than {} MiB", MAX_ANSWER >> 20)));
                 }
                 Ok(_) => break, // the end, or more than a message is long
-                Err(error) => return Err(unknown(&what, &self.cause(&error))),
+                Err(error) => return Err(unknown(&what, cause(&error))),
             }
         }
         if status == StatusCode::TOO_MANY_REQUESTS {
@@ -187,19 +193,16 @@ impl Http {
             200..300 => Ok(Answer { status, headers, what, body }),
             300..400 => {
                 let message = "redirects are not followed: the URL must be the service's own".to_owned();
-                Err(CallError::Rejected(Rejection { what, status, message }))
+                Err(CallError::Rejected(Rejection { what, status, headers: Box::new(headers), message }))
             }
             502 | 504 => Err(unknown(&what, &format!("{}: a gateway has no answer", status.as_u16()))),
-            _ => Err(CallError::Rejected(Rejection::new(what, status, &body))),
+            _ => Err(CallError::Rejected(Rejection::new(what, status, headers, &body))),
         }
     }
+}
 
-    fn cause(&self, error: &reqwest::Error) -> String {
-        match error {
-            error if error.is_timeout() => format!("no answer within {} s", self.deadlines.all.as_secs()),
-            _ => "the connection broke".to_owned(),
-        }
-    }
+fn cause(error: &reqwest::Error) -> &'static str {
+    if error.is_timeout() { "no answer in time" } else { "the connection broke" }
 }
 
 fn unknown(what: &str, why: &str) -> CallError {

@@ -11,6 +11,9 @@ use crate::answer::CallError;
 /// How long an account whose credentials were refused is not asked for again.
 const REFUSED: Duration = Duration::from_secs(10);
 
+/// How long a login that failed counts for those that wait, too.
+const FAILED: Duration = Duration::from_secs(1);
+
 /// How an account gets a token.
 pub trait Login: Send + Sync {
     /// A token, and what came with it.
@@ -52,7 +55,7 @@ impl<L: Login> Tokens<L> {
         let life = match &login {
             Ok((_, life)) => life.mul_f64(0.8),
             Err(CallError::Rejected(_)) => REFUSED,
-            Err(_) => Duration::ZERO,
+            Err(_) => FAILED,
         };
         let result = login.map(|(token, _)| token);
         *kept = Some(Kept { result: result.clone(), until: Instant::now() + life });
@@ -92,6 +95,7 @@ mod tests {
 
     use futures::FutureExt;
     use reqwest::StatusCode;
+    use reqwest::header::HeaderMap;
 
     use super::*;
     use crate::answer::Rejection;
@@ -102,8 +106,8 @@ mod tests {
     }
 
     fn unauthorized() -> CallError {
-        let (what, message) = ("POST tokens".to_owned(), String::new());
-        CallError::Rejected(Rejection { what, status: StatusCode::UNAUTHORIZED, message })
+        let what = "POST tokens".to_owned();
+        CallError::Rejected(Rejection::new(what, StatusCode::UNAUTHORIZED, HeaderMap::new(), b""))
     }
 
     impl Login for Numbers {

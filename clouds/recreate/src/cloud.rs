@@ -18,6 +18,10 @@ pub trait Cloud: Send + Sync {
     fn domain(&self) -> Arc<str>;
     /// See [`Driver::profile`](shared::cloud::Driver::profile).
     fn profile(&self, cluster: &ClusterRef) -> Profile;
+    /// Whether a server lacks some of the attributes that were recorded. What it has more is its own.
+    fn lacks(&self, has: &Self::Attributes, of: &Self::Attributes) -> bool {
+        has != of
+    }
     /// The time.
     fn now(&self) -> Timestamp;
     /// A mark for images and servers that was never used before, of letters, digits, `-` and `_`.
@@ -57,6 +61,8 @@ pub struct Server<A> {
     pub cycle: Option<String>,
     /// When it was made, on the cloud's clock.
     pub created: Timestamp,
+    /// Whether it has ever run: only what has not can be replaced without a loss.
+    pub has_run: bool,
     /// Why it failed, in the cloud's sanitized words.
     pub fault: Option<String>,
     /// Why it cannot be made again as it is: such a server is never put to sleep.
@@ -174,8 +180,8 @@ pub enum Failure {
     Refused(Obstacle),
     /// The cloud has no room or no quota for this one.
     NoRoom(Obstacle),
-    /// Nothing was done, and nothing is under way: it was not sent, or the cloud itself has answered with an error.
+    /// Nothing was done, and nothing is under way: it was not sent, or the service itself has answered with an error.
     NotDone(CloudError),
-    /// There is no answer, or not by the cloud itself: it may be under way.
+    /// There is no answer, or not by the service itself: it may be under way.
     Unknown(CloudError),
 }

@@ -33,6 +33,9 @@ const AT_ONCE: usize = 4;
 /// Most requests of one call: the rest is for the next pass.
 const REQUESTS: usize = 40;
 
+/// How long after its decision a pass sends requests: [`LATE`](crate::LATE) counts from the decision.
+const SENDING: Duration = Duration::from_secs(20);
+
 /// How often a pass begins again in one call.
 const CONFLICTS: usize = 3;
 
@@ -106,7 +109,18 @@ impl<C: Cloud> Planner<C> {
                 Some((record, entry.version))
             }
         };
-        Ok(Survey { infra_id: target.cluster.infra_id.clone(), record, servers, images, now })
+        let mut survey = Survey {
+            infra_id: target.cluster.infra_id.clone(),
+            record,
+            servers,
+            images,
+            now,
+            decided: self.cloud.now(),
+            lacking: BTreeSet::new(),
+        };
+        let lacking = survey.marked().filter(|(server, of)| self.cloud.lacks(&server.attributes, of));
+        survey.lacking = lacking.map(|(server, _)| server.id.clone()).collect();
+        Ok(survey)
     }
 
     /// Writes the record over the one that was read, if it differs. Returns its version.
@@ -128,12 +142,13 @@ impl<C: Cloud> Planner<C> {
         &self,
         target: &Target,
         requests: &'a [(String, InstanceState, Request<C::Attributes>)],
+        until: Timestamp,
         outcome: &mut Outcome,
     ) -> (Vec<&'a str>, Result<(), CloudError>) {
         let stops = AtomicBool::new(false);
         let mut calls = Vec::new();
         for (_, _, request) in requests {
-            calls.push(self.send_one(&target.cluster, request, &stops));
+            calls.push(self.send_one(&target.cluster, request, until, &stops));
         }
         let mut answers = stream::iter(calls).buffered(AT_ONCE);
         let (mut undone, mut result) = (Vec::new(), Ok(()));
@@ -157,9 +172,10 @@ impl<C: Cloud> Planner<C> {
         &self,
         cluster: &ClusterRef,
         request: &Request<C::Attributes>,
+        until: Timestamp,
         stops: &AtomicBool,
     ) -> Result<(), Failure> {
-        if stops.load(Ordering::Relaxed) {
+        if stops.load(Ordering::Relaxed) || self.cloud.now() > until {
             return Err(Failure::NotDone(CloudError::new(Unavailable, "not sent")));
         }
         let answer = self.cloud.send(cluster, request).await;
@@ -222,7 +238,8 @@ impl<C: Cloud> Planner<C> {
         let asked: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
         let mut requests = Vec::new();
         for (view, step) in steps {
-            let is_asked = asked.contains(view.name) && requests.len() < REQUESTS;
+            // All come back from a sleep that was given up, whichever are tried next.
+            let is_asked = (asked.contains(view.name) || next.failed.is_some()) && requests.len() < REQUESTS;
             let request = match step {
                 // A seal covers every machine: a sleep records all of them at once.
                 Step::Record(entry, request) if is_asked || (verb == Verb::Stop && is_new(&entry)) => {
@@ -241,8 +258,9 @@ impl<C: Cloud> Planner<C> {
             return Ok(outcome);
         }
         let version = self.write(target, &survey, &next).await?;
-        let (undone, result) = self.send(target, &requests, &mut outcome).await;
-        if let Some(before) = survey.before(next, &undone).filter(|_| verb == Verb::Start) {
+        let until = survey.decided + SENDING;
+        let (undone, result) = self.send(target, &requests, until, &mut outcome).await;
+        if let Some(before) = survey.before(next, &undone) {
             // They need not wait until an earlier request can no longer arrive. If this fails, they do.
             let _ = write(target, &before, Some(&version)).await;
         }
@@ -261,9 +279,9 @@ impl<C: Cloud> Planner<C> {
             Step::Fail(message) => Some((view, message)),
             _ => None,
         })?;
-        let failed = Failed { at: survey.now, machine: view.name.to_owned(), message: message.clone() };
+        let failed = Failed { at: survey.decided, machine: view.name.to_owned(), message: message.clone() };
         for machine in next.machines.values_mut().filter(|machine| !machine.given_up) {
-            let started = Some(Attempt::after(None, survey.now));
+            let started = Some(Attempt::after(None, survey.decided));
             *machine = Machine { cycle: self.cloud.new_cycle(), image: None, imaged: None, started, ..machine.clone() };
         }
         next.sealed = false;
@@ -306,7 +324,7 @@ impl<C: Cloud> Planner<C> {
         let mut requests: Vec<_> = requests.collect();
         let is_all = requests.len() <= REQUESTS;
         requests.truncate(REQUESTS);
-        self.send(target, &requests, &mut Outcome::default()).await.1?;
+        self.send(target, &requests, Timestamp::MAX, &mut Outcome::default()).await.1?;
         match &survey.record {
             Some((record, version)) if awake && is_all && record.machines.is_empty() => {
                 target.ledger.clear(version).await.map_err(CloudError::from)?;

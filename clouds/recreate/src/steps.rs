@@ -15,9 +15,6 @@ pub const LATE: Duration = Duration::from_secs(90);
 /// How long an image may take.
 pub const IMAGE_DEADLINE: Duration = Duration::from_mins(20);
 
-/// How long after its request an image that no list shows is missing.
-const IMAGE_LISTED: Duration = Duration::from_secs(30);
-
 /// How often an image is tried in one sleep.
 const IMAGES: u32 = 2;
 
@@ -25,7 +22,7 @@ const IMAGES: u32 = 2;
 pub const RETRY: Duration = Duration::from_mins(10);
 
 /// The backoff of creates grows up to so many times [`LATE`].
-const BACKOFF: u32 = 5;
+pub(crate) const BACKOFF: u32 = 5;
 
 /// What a pass does to one machine: the record is changed first, then the request is sent.
 #[derive(Debug)]
@@ -44,8 +41,9 @@ pub(crate) enum Step<A> {
     Refuse(Obstacle),
 }
 
+/// Whether something was so short a time ago. A time far ahead is of a wrong clock, and says nothing.
 pub(crate) fn is_within(now: Timestamp, then: Timestamp, time: Duration) -> bool {
-    now.duration_since(then) < jiff::SignedDuration::try_from(time).unwrap_or(jiff::SignedDuration::MAX)
+    now < then + time && then <= now + LATE
 }
 
 /// The next step of a machine into sleep.
@@ -66,16 +64,13 @@ pub(crate) fn stop<A: Clone + PartialEq>(
             Step::Send(Request::Pause { server })
         }
         // It may have run since its image was begun.
-        (Stage::Running, _) => renew(view, cycle(), Some(Request::Pause { server })),
+        (Stage::Running | Stage::Unrestored, _) => renew(view, cycle(), Some(Request::Pause { server })),
         (Stage::Halted, Some(entry)) => halted(survey, view, entry, cycle),
         (Stage::Halted, None) => renew(view, cycle(), None),
         (Stage::Stopping, Some(entry)) => abort(survey, view, entry, survey.is_overdue(entry), cycle),
         (Stage::Useless, Some(entry)) => let_go(survey, view, entry),
-        (Stage::GivenUp | Stage::Stray | Stage::Broken, _) => delete(&server),
-        (Stage::Unrestored, _) => restore(view),
-        (Stage::Stopping | Stage::Deleting | Stage::Useless | Stage::Gone | Stage::Starting | Stage::Odd(_), _) => {
-            Step::Wait
-        }
+        (Stage::GivenUp | Stage::Stray | Stage::Broken | Stage::Useless, _) => delete(&server),
+        (Stage::Stopping | Stage::Deleting | Stage::Gone | Stage::Starting | Stage::Odd(_), _) => Step::Wait,
     }
 }
 
@@ -103,7 +98,7 @@ fn halted<A: Clone + PartialEq>(
         // Someone has deleted its image after the seal.
         _ if entry.image.is_some() => return renew(view, cycle(), None),
         (None, None) => return image_of(survey, view, entry, entry.cycle.clone()),
-        (None, Some(imaged)) if is_within(survey.now, imaged.at, IMAGE_LISTED) => return Step::Wait,
+        (None, Some(imaged)) if is_within(survey.now, imaged.at, LATE) => return Step::Wait,
         (Some(ImageStatus::Saving), _) if !survey.is_overdue(entry) => return Step::Wait,
         (None, _) => "its image vanished",
         (Some(ImageStatus::Failed), _) => "its image failed",
@@ -130,7 +125,7 @@ fn abort<A: Clone + PartialEq>(
     match survey.image(entry).filter(|image| is_due && image.status == ImageStatus::Saving) {
         // The delete may arrive late: no later list may count this image.
         Some(image) => {
-            let imaged = entry.imaged.clone().map(|imaged| Attempt { at: survey.now, ..imaged });
+            let imaged = entry.imaged.clone().map(|imaged| Attempt { at: survey.decided, ..imaged });
             let entry = Machine { cycle: cycle(), imaged, ..entry.clone() };
             Step::Record(entry, Some(Request::DeleteImage { image: image.id.clone() }))
         }
@@ -140,20 +135,26 @@ fn abort<A: Clone + PartialEq>(
 
 fn image_of<A: Clone>(survey: &Survey<A>, view: &View<'_, A>, entry: &Machine<A>, cycle: String) -> Step<A> {
     let request = Request::CreateImage { server: view.server(), machine: view.name.to_owned(), cycle: cycle.clone() };
-    let imaged = Some(Attempt::after(entry.imaged.as_ref(), survey.now));
+    let imaged = Some(Attempt::after(entry.imaged.as_ref(), survey.decided));
     Step::Record(Machine { cycle, imaged, ..entry.clone() }, Some(request))
 }
 
 /// A new cycle of a machine with a server, which is recorded as it is.
 fn renew<A: Clone>(view: &View<'_, A>, cycle: String, request: Option<Request<A>>) -> Step<A> {
     let Some(server) = view.live else { return Step::Wait };
-    match (&server.obstacle, view.entry) {
+    match (&server.obstacle, recorded(view)) {
         (Some(obstacle), None) => Step::Refuse(obstacle.clone()),
         _ => Step::Record(entry_of(view, cycle, server.attributes.clone()), request),
     }
 }
 
-/// A new entry of a machine's server. One that was recorded keeps its attributes: a new server may lack some still.
+/// The entry that says what a machine has to be like: of a server that was made of it, and may lack some still. Any
+/// other server is as its owner wants it.
+fn recorded<'a, A>(view: &View<'a, A>) -> Option<&'a Machine<A>> {
+    view.entry.filter(|_| view.live.is_some_and(|server| server.cycle.is_some()))
+}
+
+/// A new entry of a machine's server.
 fn entry_of<A: Clone>(view: &View<'_, A>, cycle: String, attributes: A) -> Machine<A> {
     let started = view.entry.and_then(|entry| entry.started.as_ref()).map(|started| started.at);
     Machine {
@@ -163,7 +164,7 @@ fn entry_of<A: Clone>(view: &View<'_, A>, cycle: String, attributes: A) -> Machi
         given_up: false,
         imaged: None,
         started: started.map(|at| Attempt { number: 0, at, fault: None }),
-        attributes: view.entry.map_or(attributes, |entry| entry.attributes.clone()),
+        attributes: recorded(view).map_or(attributes, |entry| entry.attributes.clone()),
     }
 }
 
@@ -194,7 +195,7 @@ pub(crate) fn start<A: Clone + PartialEq>(
     match (&view.stage, view.live, view.entry) {
         (Stage::Halted, Some(live), entry) => {
             let started = entry.and_then(|entry| entry.started.as_ref());
-            let started = Some(Attempt::after(started, survey.now));
+            let started = Some(Attempt::after(started, survey.decided));
             let is_new = entry.is_some_and(|entry| entry.server != live.id);
             let next = match entry {
                 Some(entry) if is_new => Machine { started, ..entry.clone() },
@@ -230,7 +231,7 @@ fn create<A: Clone + PartialEq>(survey: &Survey<A>, view: &View<'_, A>, entry: &
     }
     let last = entry.started.as_ref().filter(|_| entry.given_up);
     let fault = last.and_then(|last| last.fault.clone());
-    let started = Some(Attempt { fault, ..Attempt::after(last, survey.now) });
+    let started = Some(Attempt { fault, ..Attempt::after(last, survey.decided) });
     let request = Request::CreateServer {
         machine: view.name.to_owned(),
         image: image.clone(),

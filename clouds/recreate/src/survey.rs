@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use shared::cloud::{CloudErrorKind, Instance, InstanceState, Listing, Refusal};
 
 use crate::cloud::{Image, ImageStatus, Server, Status};
-use crate::record::{Machine, Record};
-use crate::steps::{IMAGE_DEADLINE, LATE, is_within};
+use crate::record::{Attempt, Machine, Record};
+use crate::steps::{BACKOFF, IMAGE_DEADLINE, LATE, is_within};
 
 /// The result of one list.
 #[derive(Debug)]
@@ -18,7 +18,12 @@ pub(crate) struct Survey<A> {
     pub record: Option<(Record<A>, String)>,
     pub servers: Vec<Server<A>>,
     pub images: Vec<Image>,
+    /// When the lists were begun.
     pub now: Timestamp,
+    /// When the decision was made: requests leave soon after.
+    pub decided: Timestamp,
+    /// IDs of the servers that lack what was recorded of them.
+    pub lacking: BTreeSet<String>,
 }
 
 /// Someone has deleted the image of a machine that may not run again. Nothing is touched.
@@ -88,8 +93,15 @@ impl<A: Clone + PartialEq> Survey<A> {
     /// Every machine that a server or the record names, by name.
     pub fn views(&self) -> Vec<View<'_, A>> {
         let recorded = self.record.iter().flat_map(|(record, _)| record.machines.keys());
-        let names: BTreeSet<&String> = recorded.chain(self.servers.iter().map(|server| &server.machine)).collect();
+        let names: BTreeSet<&String> = recorded.chain(self.servers.iter().map(|server| self.machine(server))).collect();
         names.into_iter().filter_map(|name| self.view(name)).collect()
+    }
+
+    /// Name of the machine that a server is: by its ID or mark if the record knows them, whatever it is called now.
+    fn machine<'a>(&'a self, server: &'a Server<A>) -> &'a String {
+        let is_its = |entry: &Machine<A>| entry.server == server.id || server.cycle.as_ref() == Some(&entry.cycle);
+        let mut machines = self.record.iter().flat_map(|(record, _)| &record.machines);
+        machines.find(|(_, entry)| is_its(entry)).map_or(&server.machine, |(name, _)| name)
     }
 
     fn view<'a>(&'a self, name: &'a str) -> Option<View<'a, A>> {
@@ -97,15 +109,17 @@ impl<A: Clone + PartialEq> Survey<A> {
         // An entry whose server is gone without an image says nothing any more: it was written by a late request, or
         // someone else has deleted the server.
         let entry = entry.filter(|entry| {
-            let lives = |server: &Server<A>| server.id == entry.server && server.status != Status::Deleting;
+            let is_over = |status| matches!(status, Status::Deleting | Status::SoftDeleted);
+            let lives = |server: &Server<A>| server.id == entry.server && !is_over(server.status);
             entry.given_up || self.servers.iter().any(lives) || self.ready_image(entry).is_some()
         });
-        let of_machine = self.servers.iter().filter(|server| server.machine == name);
+        let of_machine = self.servers.iter().filter(|server| self.machine(server) == name);
         let (gone, live): (Vec<_>, Vec<_>) = of_machine.partition(|server| self.is_gone(entry, server));
         let view = |live, extra, stage| Some(View { name, entry, live, extra, stage });
         let Some(entry) = entry else {
             return match live.as_slice() {
-                [] if gone.is_empty() => None,
+                // What its owner has deleted is none of ours, even if it is kept for a while.
+                [] if gone.iter().all(|server| server.status == Status::SoftDeleted) => None,
                 [] => view(None, None, Stage::Deleting),
                 [server] => view(Some(*server), None, unrecorded(server)),
                 [first, ..] => view(Some(*first), None, Stage::Odd(SEVERAL.to_owned())),
@@ -117,13 +131,18 @@ impl<A: Clone + PartialEq> Survey<A> {
         live.sort_by_key(|s| {
             (s.id != entry.server, matches!(s.status, Status::Failed), s.status == Status::Starting, s.created)
         });
-        let failed = live.iter().skip(1).find(|server| server.status == Status::Failed && server.cycle.is_some());
-        let extra = strays.first().or(failed).copied();
+        let failed = live.iter().skip(1).find(|s| s.status == Status::Failed && s.cycle.is_some() && !s.has_run);
+        let is_kept = !live.is_empty() || self.ready_image(entry).is_some();
+        let extra = strays.first().filter(|_| is_kept).or(failed).copied();
         let waits = live.iter().skip(1).any(|server| server.status == Status::Starting);
-        let several =
-            live.iter().skip(1).any(|s| !matches!(s.status, Status::Failed | Status::Starting) || s.cycle.is_none());
+        let several = live.iter().skip(1).any(|s| {
+            !matches!(s.status, Status::Failed | Status::Starting)
+                || s.cycle.is_none()
+                || s.has_run && s.status == Status::Failed
+        });
         match live.first() {
             None if extra.is_some() => view(None, extra, Stage::Stray),
+            None if !strays.is_empty() => view(None, None, Stage::Odd(NO_IMAGE.to_owned())),
             None if !gone.is_empty() => view(None, None, Stage::Deleting),
             None if is_under_way(entry, self.now) => view(None, None, Stage::Starting),
             None if self.ready_image(entry).is_none() => view(None, None, Stage::Odd(NO_IMAGE.to_owned())),
@@ -135,15 +154,14 @@ impl<A: Clone + PartialEq> Survey<A> {
         }
     }
 
-    /// Whether a server is on its way out. One that someone has deleted and that is kept for a while may be restored: only
-    /// one whose image is kept goes at once.
+    /// Whether a server is on its way out. One that someone has deleted is kept for a while, with its ports: if it has its
+    /// image, it is in the way.
     fn is_gone(&self, entry: Option<&Machine<A>>, server: &Server<A>) -> bool {
         match server.status {
             Status::Deleting => true,
-            Status::SoftDeleted => !entry.is_some_and(|entry| match &server.cycle {
-                _ if entry.server == server.id => self.ready_image(entry).is_some(),
-                Some(cycle) => *cycle != entry.cycle,
-                None => false,
+            Status::SoftDeleted => !entry.is_some_and(|entry| {
+                let is_its = entry.server == server.id || server.cycle.is_some();
+                is_its && self.ready_image(entry).is_some()
             }),
             _ => false,
         }
@@ -161,11 +179,21 @@ impl<A: Clone + PartialEq> Survey<A> {
             return Stage::Odd("FOREIGN".to_owned());
         }
         match server.status {
-            Status::Active if server.cycle.is_some() && server.attributes != entry.attributes => Stage::Unrestored,
-            Status::Failed if !is_old => Stage::Broken,
+            Status::Active if server.cycle.is_some() && self.lacking.contains(&server.id) => Stage::Unrestored,
+            Status::Failed if !is_old && !server.has_run => Stage::Broken,
+            Status::Failed if !is_old => Stage::Odd(server.word.clone()),
             Status::Failed | Status::SoftDeleted if self.ready_image(entry).is_some() => Stage::Useless,
             _ => unrecorded(server),
         }
+    }
+
+    /// The servers that the planner has made and not yet unmarked, with what was recorded of them.
+    pub fn marked(&self) -> impl Iterator<Item = (&Server<A>, &A)> {
+        let marked = self.servers.iter().filter(|server| server.cycle.is_some());
+        marked.filter_map(|server| {
+            let (record, _) = self.record.as_ref()?;
+            Some((server, &record.machines.get(self.machine(server))?.attributes))
+        })
     }
 
     /// The image of a machine: the one that its entry names, or that of its cycle. More than one exist only if a late
@@ -185,14 +213,19 @@ impl<A: Clone + PartialEq> Survey<A> {
         self.image(entry).filter(|image| image.status == ImageStatus::Active).map(|image| &image.id)
     }
 
-    /// Images that nothing needs: the record does not name them, and they are of no cycle of it.
+    /// Images that nothing needs: the record does not name them, and they are of no cycle of it. One of a machine that
+    /// neither a server nor the record has is all that is left of it.
     pub fn unneeded_images(&self) -> impl Iterator<Item = &Image> {
         self.images.iter().filter(|image| {
             let entry = self.record.as_ref().and_then(|(record, _)| record.machines.get(&image.machine));
-            entry.is_none_or(|entry| match &entry.image {
-                Some(named) => *named != image.id,
-                None => entry.server != image.server || entry.cycle != image.cycle,
-            })
+            match entry.map(|entry| (&entry.image, entry)) {
+                Some((Some(named), _)) => *named != image.id,
+                Some((None, entry)) => entry.server != image.server || entry.cycle != image.cycle,
+                None => {
+                    image.status != ImageStatus::Active
+                        || self.servers.iter().any(|s| *self.machine(s) == image.machine)
+                }
+            }
         })
     }
 
@@ -228,9 +261,11 @@ impl<A: Clone + PartialEq> Survey<A> {
         let (old, _) = self.record.as_ref()?;
         let mut differs = false;
         for name in machines {
-            if let (Some(entry), Some(old)) = (record.machines.get_mut(*name), old.machines.get(*name)) {
-                differs |= entry.started != old.started;
-                entry.started.clone_from(&old.started);
+            if let (Some(entry), Some(old)) = (record.machines.get_mut(*name), old.machines.get(*name))
+                && (&entry.started, &entry.imaged) != (&old.started, &old.imaged)
+            {
+                differs = true;
+                entry.clone_from(old);
             }
         }
         differs.then_some(record)
@@ -257,7 +292,7 @@ impl<A: Clone + PartialEq> Survey<A> {
         let marked = self.servers.iter().any(|server| server.cycle.is_some());
         let is_sealed = self.record.as_ref().is_none_or(|(record, _)| record.sealed);
         let owed = if awake { self.record.is_some() || marked } else { !(is_sealed && self.is_cleaned()) };
-        let failed = views.iter().filter_map(failed_start).collect();
+        let failed = views.iter().filter_map(|view| failed_start(view, self.now)).collect();
         Listing { failed, owed, instances: views.iter().map(|view| self.instance(view)).collect() }
     }
 
@@ -313,13 +348,15 @@ fn unrecorded<A>(server: &Server<A>) -> Stage {
 }
 
 /// A server that was asked for and could not be made.
-fn failed_start<A>(view: &View<'_, A>) -> Option<Refusal> {
+fn failed_start<A>(view: &View<'_, A>, now: Timestamp) -> Option<Refusal> {
     let fault = match view.stage {
         Stage::Broken => view.live.and_then(|server| server.fault.as_ref()),
         Stage::Gone | Stage::Starting => None,
         _ => return None,
     };
-    let recorded = || view.entry?.started.as_ref()?.fault.as_ref();
+    // An older one is of an earlier wake.
+    let is_of_now = |started: &&Attempt| is_within(now, started.at, LATE * (BACKOFF + 1));
+    let recorded = || view.entry?.started.as_ref().filter(is_of_now)?.fault.as_ref();
     let message = fault.or_else(recorded).cloned().or_else(|| (view.stage == Stage::Broken).then(String::new))?;
     let message = if message.is_empty() { "the server could not be made".to_owned() } else { message };
     let no_room = message.contains("No valid host") || message.to_lowercase().contains("quota");

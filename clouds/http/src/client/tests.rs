@@ -96,7 +96,7 @@ async fn an_answer_without_end_a_redirect_and_silence_are_given_up() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap()).parse().unwrap();
     let (kind, why) = message(get(&http, &url).await);
-    assert_eq!((kind, why.starts_with("no answer within")), (CloudErrorKind::Unavailable, true), "{why}");
+    assert_eq!((kind, why.as_str()), (CloudErrorKind::Unavailable, "no answer in time"));
 }
 
 #[tokio::test]

@@ -40,6 +40,7 @@ pub enum Status {
 
 /// A server. Its ID is new each time it is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Server {
     /// The cluster that it belongs to.
     pub infra_id: String,
@@ -59,6 +60,10 @@ pub struct Server {
     pub stuck: Option<Timestamp>,
     /// For how many ticks more it is being made.
     pub builds: u64,
+    /// Whether it has ever run.
+    pub has_run: bool,
+    /// Whether a person has deleted it, and tries again until it is gone.
+    pub by_person: bool,
 }
 
 /// What the planner records of a server.
@@ -193,8 +198,19 @@ impl Cloud {
         let (infra_id, machine) = (infra_id.to_owned(), machine.to_owned());
         self.ports.insert((infra_id.clone(), machine.clone()), id.clone());
         let (status, cycle) = (Status::Active, None);
-        let server =
-            Server { infra_id, machine, status, imaging: false, cycle, tagged: true, disk: 1, stuck: None, builds: 0 };
+        let server = Server {
+            infra_id,
+            machine,
+            status,
+            imaging: false,
+            cycle,
+            tagged: true,
+            disk: 1,
+            stuck: None,
+            builds: 0,
+            has_run: true,
+            by_person: false,
+        };
         self.servers.insert(id, server);
     }
 
@@ -262,10 +278,7 @@ impl Cloud {
         let Some(server) = self.servers.get(id).cloned() else { return };
         let ports = (server.infra_id.clone(), server.machine.clone());
         let becomes = match server.status {
-            // A person tries again until it is gone.
-            Status::Deleting if !self.dropped.contains(&ports) && self.fails_as(&[Fails::Delete]).is_some() => {
-                Some(Status::Error)
-            }
+            Status::Deleting if !server.by_person && self.fails_as(&[Fails::Delete]).is_some() => Some(Status::Error),
             Status::SoftDeleted(at) if self.now < at + RECLAIMED => return,
             Status::Deleting | Status::SoftDeleted(_) => None,
             Status::Build if server.builds > 0 => {
@@ -287,6 +300,7 @@ impl Cloud {
             _ => return,
         };
         if let (Some(status), Some(server)) = (becomes, self.servers.get_mut(id)) {
+            server.has_run |= status == Status::Active;
             server.status = status;
         } else {
             self.servers.remove(id);
@@ -420,8 +434,19 @@ impl Cloud {
         self.made_of.insert(id.clone(), image.to_owned());
         let builds = self.ids % 2;
         let (status, cycle) = (Status::Build, Some(cycle));
-        let server =
-            Server { infra_id, machine, status, imaging: false, cycle, tagged: false, disk, stuck: None, builds };
+        let server = Server {
+            infra_id,
+            machine,
+            status,
+            imaging: false,
+            cycle,
+            tagged: false,
+            disk,
+            stuck: None,
+            builds,
+            has_run: false,
+            by_person: false,
+        };
         self.servers.insert(id, server);
         Ok(())
     }

@@ -33,6 +33,7 @@ impl crate::Cloud {
             word: word.to_owned(),
             cycle: server.cycle.clone(),
             created: Timestamp::UNIX_EPOCH + number.seconds(),
+            has_run: server.has_run,
             fault: (status == Planned::Failed).then(|| "No valid host was found".to_owned()),
             obstacle: None,
             attributes: Held { tagged: server.tagged, bound: self.is_bound(id, server) },

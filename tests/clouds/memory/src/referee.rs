@@ -23,9 +23,11 @@ impl Cloud {
         })
     }
 
-    fn entry(&self, server: &Server) -> Option<Machine<Held>> {
-        let mut entries = self.entries().filter(|(of, name, _)| *of == server.infra_id && *name == server.machine);
-        entries.next().map(|(_, _, machine)| machine)
+    /// By the ID of a server, whatever it is called now, or by its name.
+    fn entry(&self, id: &str, server: &Server) -> Option<Machine<Held>> {
+        let of_cluster = || self.entries().filter(|(of, _, _)| *of == server.infra_id);
+        let by_id = of_cluster().find(|(_, _, machine)| machine.server == id);
+        by_id.or_else(|| of_cluster().find(|(_, name, _)| *name == server.machine)).map(|(_, _, machine)| machine)
     }
 
     fn violated(&mut self, rule: &str, what: impl std::fmt::Display) {
@@ -35,11 +37,13 @@ impl Cloud {
     /// I1: a server is deleted only if a sealed record gives it up and its image holds all that is on its disk. One
     /// that the driver made, and that has never run as this machine, has nothing to lose.
     pub(crate) fn judge_delete(&mut self, id: &str, server: &Server) {
-        let entry = self.entry(server);
+        let entry = self.entry(id, server);
         let Some(machine) = entry.clone().filter(|machine| machine.server == id) else {
-            let never_ran = matches!(server.status, Status::Build | Status::Error) && server.cycle.is_some();
-            let is_stray = entry.is_some_and(|entry| server.cycle.as_ref().is_some_and(|cycle| *cycle != entry.cycle));
-            if !never_ran && !is_stray {
+            let is_stray =
+                entry.as_ref().is_some_and(|entry| server.cycle.as_ref().is_some_and(|cycle| *cycle != entry.cycle));
+            let is_kept = entry.is_some_and(|entry| self.image_of(&entry).is_some());
+            let is_deleted = matches!(server.status, Status::SoftDeleted(_)) && is_kept;
+            if server.has_run && !is_stray && !is_deleted {
                 self.violated("I1", format_args!("{id} of {} is deleted; no record gives it up", server.machine));
             }
             return;
@@ -119,7 +123,7 @@ impl Cloud {
         let is_its = |entry: &Machine<Held>| {
             entry.server == id || entry.image.is_some() && server.cycle.as_ref() == Some(&entry.cycle)
         };
-        let entry = self.entry(&server).filter(is_its);
+        let entry = self.entry(&id, &server).filter(is_its);
         let disk = entry.and_then(|entry| self.image_of(&entry).map(|image| image.disk));
         let key = (infra_id.to_owned(), machine.to_owned());
         if let Some(disk) = disk {
@@ -130,8 +134,17 @@ impl Cloud {
         }
         let status = if softly { Status::SoftDeleted(self.now) } else { Status::Deleting };
         if let Some(server) = self.servers.get_mut(&id) {
+            server.by_person = true;
             server.status = status;
         }
+    }
+
+    /// The servers of a cluster but for those that a person has deleted for good and the cloud keeps for a while.
+    fn left<'a>(&'a self, infra_id: &'a str) -> impl Iterator<Item = (&'a String, &'a Server)> {
+        self.servers(infra_id).filter(|(_, server)| {
+            let is_dropped = self.dropped.contains(&(server.infra_id.clone(), server.machine.clone()));
+            !(is_dropped && matches!(server.status, Status::SoftDeleted(_)))
+        })
     }
 
     /// The machines of a cluster that must not be lost.
@@ -143,7 +156,7 @@ impl Cloud {
     pub fn unlike_awake(&self, infra_id: &str, all: &[String]) -> Vec<String> {
         let mut wrong = self.violations.clone();
         let machines = self.machines(infra_id, all);
-        let servers: Vec<_> = self.servers(infra_id).collect();
+        let servers: Vec<_> = self.left(infra_id).collect();
         if servers.iter().map(|(_, server)| &server.machine).collect::<BTreeSet<_>>() != machines
             || servers.len() != machines.len()
         {
@@ -157,7 +170,8 @@ impl Cloud {
             }
         }
         if !self.keeps_images_in_use {
-            wrong.extend(self.images(infra_id).map(|(id, _)| format!("{id} is left")));
+            let left = self.images(infra_id).filter(|(_, image)| machines.contains(&image.machine));
+            wrong.extend(left.map(|(id, _)| format!("{id} is left")));
         }
         wrong.extend(self.records.keys().map(|record| format!("record {record} is left")));
         wrong
@@ -166,9 +180,11 @@ impl Cloud {
     /// What is wrong with a cluster of these machines that should be asleep: one image each and nothing else.
     pub fn unlike_asleep(&self, infra_id: &str, all: &[String]) -> Vec<String> {
         let mut wrong = self.violations.clone();
-        wrong.extend(self.servers(infra_id).map(|(id, _)| format!("{id} is left")));
-        let images: Vec<_> = self.images(infra_id).map(|(_, image)| &image.machine).collect();
+        wrong.extend(self.left(infra_id).map(|(id, _)| format!("{id} is left")));
         let machines = self.machines(infra_id, all);
+        let images = self.images(infra_id).map(|(_, image)| &image.machine);
+        // What is left of a machine that is gone is never deleted.
+        let images: Vec<_> = images.filter(|machine| machines.contains(machine)).collect();
         if images.iter().copied().collect::<BTreeSet<_>>() != machines || images.len() != machines.len() {
             wrong.push(format!("{images:?} for {machines:?}"));
         }

@@ -9,6 +9,7 @@ use cloud_recreate::{ImageStatus, Planner};
 use futures::FutureExt;
 use proptest::prelude::*;
 use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Target};
+use shared::record::Format;
 
 use super::*;
 
@@ -139,6 +140,12 @@ impl World {
         let requests = self.account.requests() - before;
         assert!(requests <= 12 + 4 * MACHINES, "I6: {requests} requests in one pass");
         passed?.ok().map(|(next, _)| next)
+    }
+
+    /// What a list finds.
+    fn found(&self) -> shared::cloud::Inventory {
+        let driver = Planner::new(self.account.clone());
+        cloud_conformance::inventory(&driver, &self.target).now_or_never().unwrap().unwrap()
     }
 
     /// One pass by a new process: what the driver refused.
@@ -417,6 +424,85 @@ fn a_create_that_was_not_done_is_repeated_at_once() {
     assert_eq!(world.account.cloud().servers("demo").count(), MACHINES, "at the same time");
 }
 
+/// A new server that has run and broke has more than its image: it is named, and nothing is done to it.
+#[test]
+fn a_new_server_that_broke_after_it_ran_is_left_alone() {
+    let mut world = waking();
+    world.happens(Happens::Time);
+    world.happens(Happens::Time);
+    world.account.cloud().force("demo", &machine(0), Status::Error);
+    for wish in [Wish::Awake, Wish::Asleep] {
+        world.wish = wish;
+        for _ in 0..8 {
+            world.happens(Happens::Pass);
+        }
+        assert_eq!(world.found().unknown(), ["demo-master-0 (ERROR)"], "{wish:?}");
+        let cloud = world.account.cloud();
+        assert!(cloud.servers("demo").any(|(_, s)| s.machine == machine(0) && s.status == Status::Error), "{wish:?}");
+    }
+}
+
+/// Someone removes a machine from the record: its image is all that is left of it.
+#[test]
+fn the_image_of_a_machine_that_nothing_names_is_never_deleted() {
+    let mut world = World::new();
+    assert_eq!(world.ends(), Ok(()));
+    let entry = world.target.ledger.read().now_or_never().unwrap().unwrap().unwrap();
+    let mut record: cloud_recreate::Record<Held> = Format::read(&entry.text).unwrap();
+    record.machines.remove(&machine(1));
+    world.target.ledger.write(&record.text(), Some(&entry.version)).now_or_never().unwrap().unwrap();
+    world.wish = Wish::Awake;
+    for _ in 0..12 {
+        world.happens(Happens::Pass);
+    }
+    let left: Vec<_> = world.account.cloud().images("demo").map(|(_, image)| image.machine.clone()).collect();
+    assert_eq!(left, [machine(1)], "the others run, and need theirs no more");
+    world.wish = Wish::Asleep;
+    for _ in 0..12 {
+        world.happens(Happens::Pass);
+    }
+    assert_eq!(world.account.cloud().images("demo").filter(|(_, i)| i.machine == machine(1)).count(), 1);
+}
+
+/// A server goes by its ID, whatever it is called now.
+#[test]
+fn a_server_that_was_renamed_is_still_its_machine() {
+    for passes in 1..4 {
+        let mut world = World::new();
+        (0..passes).for_each(|_| world.happens(Happens::Pass));
+        for server in world.account.cloud().servers.values_mut() {
+            if server.machine == machine(1) {
+                "renamed".clone_into(&mut server.machine);
+            }
+        }
+        let found = world.found();
+        let names: Vec<&String> = found.instances.iter().map(|i| &i.id).collect();
+        assert_eq!(names.len(), MACHINES, "{passes}: {names:?}");
+        assert!(!found.all(InstanceState::Stopped), "{passes}");
+        for _ in 0..12 {
+            world.happens(Happens::Pass);
+        }
+        assert!(world.found().all(InstanceState::Stopped) && world.account.cloud().servers("demo").count() == 0);
+        assert_eq!(world.account.cloud().violations(), [""; 0]);
+    }
+}
+
+/// After a sleep that was given up, all machines run again, even if the controller tries one of them only.
+#[test]
+fn a_sleep_that_was_given_up_leaves_nobody_paused() {
+    let mut world = World::new();
+    let mut refused = Vec::new();
+    while refused.is_empty() {
+        world.account.cloud().fails = Some(Fails::Image);
+        refused = world.refused();
+        world.happens(Happens::Time);
+    }
+    let driver = Planner::new(world.account.clone());
+    let ids = [machine(0)];
+    driver.advance(&world.target, shared::cloud::Verb::Stop, &ids).now_or_never().unwrap().unwrap();
+    assert!(world.account.cloud().servers("demo").all(|(_, s)| s.status == Status::Active));
+}
+
 /// Two servers of one name: nothing is touched, and both are named.
 #[test]
 fn two_servers_of_one_name_are_left_alone() {
@@ -426,8 +512,7 @@ fn two_servers_of_one_name_are_left_alone() {
         world.pass();
         world.account.cloud().tick();
     }
-    let driver = Planner::new(world.account.clone());
-    let found = cloud_conformance::inventory(&driver, &world.target).now_or_never().unwrap().unwrap();
+    let found = world.found();
     assert_eq!(found.unknown(), ["demo-master-0 (SEVERAL-SERVERS)"]);
     assert_eq!(world.account.cloud().servers("demo").count(), MACHINES + 1);
 }
@@ -443,8 +528,7 @@ fn a_machine_without_its_image_is_named() {
     for _ in 0..6 {
         world.happens(Happens::Pass);
     }
-    let driver = Planner::new(world.account.clone());
-    let found = cloud_conformance::inventory(&driver, &world.target).now_or_never().unwrap().unwrap();
+    let found = world.found();
     assert_eq!(found.unknown(), ["demo-master-0 (IMAGE-MISSING)"]);
     assert_eq!(found.in_state(&[InstanceState::Running]).len(), MACHINES - 1);
     assert!(world.target.ledger.read().now_or_never().unwrap().unwrap().is_some(), "the record stays");
@@ -512,8 +596,7 @@ fn with_a_stray() -> World {
     world.account.cloud().execute(Request::Plan { infra_id: "demo".to_owned(), request: late }).unwrap();
     assert_eq!(world.account.cloud().servers("demo").count(), 1, "the late request has made one");
     world.happens(Happens::Time);
-    let driver = Planner::new(world.account.clone());
-    let found = cloud_conformance::inventory(&driver, &world.target).now_or_never().unwrap().unwrap();
+    let found = world.found();
     let stray: Vec<_> = found.instances.iter().filter(|i| i.due).map(|i| i.state).collect();
     assert_eq!(stray, [InstanceState::Stopping], "it runs, but it is not the machine");
     world

@@ -105,7 +105,8 @@ impl Facts<'_> {
             code: "StoppedAgain".to_owned(),
             message: i.stop_reason.clone().unwrap_or_else(|| "the cloud gives no reason".to_owned()),
         });
-        machines.failed.iter().cloned().chain(again).collect()
+        let failed = machines.failed.iter().filter(|_| verb == Verb::Start).cloned();
+        failed.chain(again).collect()
     }
 
     /// When the wake that is under way began.

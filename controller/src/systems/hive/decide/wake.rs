@@ -118,9 +118,11 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
 }
 
 /// A machine that an autoscaler creates or removes does not change the state of a cluster that is awake; one that was
-/// started here is awaited.
+/// started here is awaited, and one that its driver has to move is moved.
 fn stays_awake(facts: &Facts<'_>, machines: &Inventory) -> bool {
-    machines.in_state(&[Stopped, Stopping, Halted]).is_empty() && (run(facts, machines) || !has_started(facts))
+    !machines.instances.iter().any(|i| i.due)
+        && machines.in_state(&[Stopped, Stopping, Halted]).is_empty()
+        && (run(facts, machines) || !has_started(facts))
 }
 
 /// Whether machines were started since the cluster has been awake: an accepted start is no outcome.

@@ -140,6 +140,18 @@ fn a_call_that_the_cloud_gave_up_is_told_and_repeated_after_a_while() {
     assert_eq!(progress(&plan).0, "Capacity");
     let plan = decide(&Facts { tried: Some(tried(5)), ..facts(&cluster).found(Lifecycle::Recreate, listing()) });
     assert_eq!(plan.actions, [start(&["m-0"])]);
+
+    let cluster = asleep(("False", "WaitingForMachinesToStop"));
+    let stopping = decide(&facts(&cluster).found(Lifecycle::Recreate, listing()));
+    assert_eq!(says(&stopping).0, "WaitingForMachinesToStop", "a sleep has other concerns");
+}
+
+#[test]
+fn a_machine_of_an_awake_cluster_that_its_driver_has_to_move_is_moved() {
+    let awake = waking(("True", reason::RUNNING));
+    let moved = |pending| decide(&recreated(&awake, vec![Instance::new("m-0", Running), pending])).actions;
+    assert_eq!(moved(due("m-1", Pending)), [start(&["m-1"])], "it lost a port");
+    assert_eq!(moved(Instance::new("m-1", Pending)), [], "an autoscaler has made it");
 }
 
 #[test]

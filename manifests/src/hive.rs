@@ -11,6 +11,7 @@ use shared::hive::preflight::PREFLIGHT;
 
 use crate::confine::{controller, every_write, same_if_any_but, same_notes, same_object};
 use crate::names::CONTROLLER;
+use crate::plain;
 
 /// Name of the policy and of its binding.
 const NAME: &str = "hibernate-controller-hive";
@@ -44,6 +45,33 @@ pub(crate) fn policy() -> Vec<Value> {
         ),
     ];
     controller(NAME, rules, variables, validations)
+}
+
+/// The component `openstack`: the right to keep records of servers that are deleted while a cluster sleeps, and the policy
+/// that confines it to them. In an order in which they can be created.
+pub fn openstack() -> Vec<Value> {
+    [openstack_policy(), plain::objects(plain::OPENSTACK_RBAC)].concat()
+}
+
+/// Of Secrets the controller's account may write records, and nothing else: neither credentials of others nor tokens.
+pub(crate) fn openstack_policy() -> Vec<Value> {
+    let either = "(object == null ? oldObject : object)";
+    let variables = vec![
+        variable("name", format!("{either}.metadata.?name.orValue('')")),
+        variable("type", format!("{either}.?type.orValue('Opaque')")),
+        variable("keys", "object == null ? [] : object.?data.orValue({}).map(key, key)"),
+    ];
+    let unless = "variables.name.endsWith('-hibernation-config') && variables.type == 'Opaque'
+&& variables.keys.all(key, key in ['hibernation', 'hibernation-config'])";
+    let message = format!(
+        "{CONTROLLER} may write only Secrets CLUSTER-hibernation-config of type Opaque with the keys hibernation and hibernation-config"
+    );
+    controller(
+        "hibernate-controller-openstack",
+        vec![every_write("", &["secrets"])],
+        variables,
+        vec![forbid(unless, message)],
+    )
 }
 
 fn same_conditions() -> String {

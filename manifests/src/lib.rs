@@ -28,6 +28,7 @@ use serde_json::Value;
 
 pub use admission::webhook_configurations;
 pub use entry::ClientConfig;
+pub use hive::openstack;
 pub use plain::{controller_monitoring, upgrades, webhook_monitoring};
 pub use policy::policy;
 

@@ -24,6 +24,8 @@ pub(crate) const FDB_RBAC: &str = include_str!("../components/fdb/rbac.yaml");
 pub(crate) const KKP_RBAC: &str = include_str!("../components/kkp/controller-rbac.yaml");
 /// What the controller may do on a hub whose upgrades it runs.
 pub(crate) const CGU_RBAC: &str = include_str!("../components/cgu/controller-rbac.yaml");
+/// What the controller may do on a hub with clusters on OpenStack.
+pub(crate) const OPENSTACK_RBAC: &str = include_str!("../components/openstack/rbac.yaml");
 const CONTROLLER_MONITORING: &str = include_str!("../components/monitoring/controller.yaml");
 const DASHBOARD: &str = include_str!("../components/monitoring/dashboard.yaml");
 const WEBHOOK_MONITORING: &str = include_str!("../components/monitoring/webhook.yaml");
@@ -65,7 +67,8 @@ mod tests {
     /// Secret with the webhook's certificate authority and serving certificate.
     const CERTIFICATE_SECRET: &str = "hibernate-webhook-tls";
     /// Every file with rights of a program.
-    const RBAC: [&str; 6] = [CONTROLLER_RBAC, CONTROLLER_SECRETS, WEBHOOK_RBAC, FDB_RBAC, KKP_RBAC, CGU_RBAC];
+    const RBAC: [&str; 7] =
+        [CONTROLLER_RBAC, CONTROLLER_SECRETS, WEBHOOK_RBAC, FDB_RBAC, KKP_RBAC, CGU_RBAC, OPENSTACK_RBAC];
 
     /// The container of a file's Deployment.
     fn container(objects: &[Value]) -> &Value {
@@ -95,6 +98,7 @@ mod tests {
         assert_eq!(of(FDB_RBAC), everywhere.repeat(2));
         assert_eq!(of(KKP_RBAC), everywhere);
         assert_eq!(of(CGU_RBAC), everywhere);
+        assert_eq!(of(OPENSTACK_RBAC), everywhere);
         assert_eq!(kinds(controller_monitoring()), ["PodMonitor", "PrometheusRule", "ConfigMap"]);
         assert_eq!(kinds(webhook_monitoring()), ["PodMonitor", "PrometheusRule"]);
         assert_eq!(objects(NAMESPACE)[0]["metadata"]["name"], names::NAMESPACE);

@@ -45,6 +45,7 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
         ("overlays/cgu-crds/crds.yaml", cgu::definitions()),
         ("components/fdb/controller-policy.yaml", fdb::policy()),
         ("components/fdb/validating-webhooks.yaml", patch(VALIDATING, &fdb::validating())),
+        ("components/openstack/controller-policy.yaml", hive::openstack_policy()),
         ("components/policy/policy.yaml", policy()),
         ("components/kkp/controller-policy.yaml", kkp::policy()),
         ("components/kkp/validating-webhooks.yaml", patch(VALIDATING, &kkp::validating())),

@@ -49,6 +49,7 @@ pub(crate) fn is_refused(answer: &kube::Result<()>, words: &str) -> bool {
     matches!(answer, Err(kube::Error::Api(status)) if status.message.contains(words))
 }
 
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const REFUSAL: &str = "hibernate-controller may change only ";
 
 /// Each merge patch passes or is refused, for this account alone.
@@ -218,4 +219,63 @@ async fn of_volumes_and_services_of_databases_it_writes_our_annotations_and_of_o
     }
     others.extend([other_volume, other_service].map(|object| (object.as_str(), stamp())));
     holds(&world, &ours.concat(), &others).await
+}
+
+/// The right to keep records of deleted servers is one on every Secret: the policy of the component `openstack` leaves
+/// the records.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_secrets_it_writes_records_of_deleted_servers() -> Result<()> {
+    let world = world().await?;
+    let may = async |verb: &str| -> Result<bool> {
+        let line = ["auth", "can-i", verb, "secrets", "-n", "default", "--as", CONTROLLER];
+        Ok(world.kubectl(&line).await?.stdout.starts_with("yes"))
+    };
+    ensure!(may("get").await? && !may("create").await?, "without the component it only reads");
+    apply::all(&world.hub().await?, &manifests::openstack()).await?;
+    eventually(SOON, "rights of the component", async || {
+        ensure!(may("create").await? && may("patch").await? && may("delete").await?, "not yet");
+        Ok(())
+    })
+    .await?;
+    ensure!(!may("list").await? && !may("watch").await?, "it still lists none");
+    let clients = accounts(&world, &[CONTROLLER, "alice"]).await?;
+    let secret = |name: &str, kind: &str, key: &str| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "type": kind, "stringData": { key: "e30=" } });
+    let refusal = "hibernate-controller may write only Secrets CLUSTER-hibernation-config";
+    let others = [
+        secret("pull", "Opaque", "hibernation"),
+        secret("demo-hibernation-config", "Opaque", "token"),
+        secret("demo-hibernation-config", "example.com/x", "hibernation"),
+        secret("hibernation-config-of-demo", "Opaque", "hibernation"),
+    ];
+    eventually(SOON, "policy in force", async || {
+        let answer = write(&clients[CONTROLLER], "POST", SECRETS, &others[0]).await;
+        ensure!(is_refused(&answer, refusal), "{answer:?}");
+        Ok(())
+    })
+    .await?;
+    for other in &others {
+        let answer = write(&clients[CONTROLLER], "POST", SECRETS, other).await;
+        ensure!(is_refused(&answer, refusal), "{other}: {answer:?}");
+        write(&clients["alice"], "POST", SECRETS, other).await.with_context(|| format!("alice: {other}"))?;
+    }
+    for key in ["hibernation", "hibernation-config"] {
+        let record = secret("demo-hibernation-config", "Opaque", key);
+        write(&clients[CONTROLLER], "POST", SECRETS, &record).await.with_context(|| format!("{record}"))?;
+    }
+    // What is there already is judged in the same way, whoever made it.
+    let hub = world.hub().await?;
+    let there = [secret("pull", "Opaque", "a"), secret("there-hibernation-config", "Opaque", "hibernation")];
+    let there = there.map(|mut secret| {
+        secret["metadata"]["namespace"] = json!("default");
+        secret
+    });
+    apply::all(&hub, &there).await?;
+    for (name, is_ours) in [("pull", false), ("there-hibernation-config", true)] {
+        let path = format!("{SECRETS}/{name}");
+        for (method, body) in [("PATCH", json!({ "stringData": { "hibernation": "e30=" } })), ("DELETE", Value::Null)] {
+            let answer = write(&clients[CONTROLLER], method, &path, &body).await;
+            ensure!(if is_ours { answer.is_ok() } else { is_refused(&answer, refusal) }, "{method} {name}: {answer:?}");
+        }
+    }
+    Ok(())
 }

@@ -50,6 +50,32 @@ fn upgrades_are_added_as_the_documentation_says() -> Result<()> {
     Ok(())
 }
 
+/// A component that a hub adds to its overlay moves with it: its policy names the account that is there.
+#[test]
+fn a_component_moves_to_another_namespace_with_its_hub() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let up = "../".repeat(folder.path().canonicalize()?.components().count() - 1);
+    let root = root().canonicalize()?;
+    let relative = |path: &str| format!("{up}{}", root.join(path).strip_prefix("/").unwrap_or(&root).display());
+    let user = json!({
+        "namespace": OTHER,
+        "resources": [relative("overlays/cut-over")],
+        "components": [relative("components/openstack")],
+        "transformers": [relative("namespace")],
+    });
+    std::fs::write(folder.path().join("kustomization.yaml"), user.to_string())?;
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&rendered(folder.path())?)?;
+    let named = |kind: &str| {
+        let is_it = |o: &&Value| o["kind"] == kind && o["metadata"]["name"] == "hibernate-controller-openstack";
+        objects.iter().find(is_it).with_context(|| format!("a {kind}"))
+    };
+    let condition = &named("ValidatingAdmissionPolicy")?["spec"]["matchConditions"][0]["expression"];
+    let account = format!("system:serviceaccount:{OTHER}:hibernate-controller");
+    ensure!(condition.as_str().is_some_and(|text| text.contains(&account)), "{condition}");
+    ensure!(named("ClusterRoleBinding")?["subjects"][0]["namespace"] == OTHER);
+    Ok(())
+}
+
 /// Objects without their own namespace, with the default name wherever else the other one stands.
 fn objects(text: &str) -> Result<Vec<String>> {
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text.replace(OTHER, NAMESPACE))?;

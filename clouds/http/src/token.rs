@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::answer::CallError;
 
-/// How long an account whose credentials were refused is not asked for again.
+/// How long refused credentials are not sent again.
 const REFUSED: Duration = Duration::from_secs(10);
 
 /// How long a login that failed counts for those that wait, too.

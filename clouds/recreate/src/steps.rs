@@ -205,8 +205,8 @@ pub(crate) fn start<A: Clone + PartialEq>(
         }
         (Stage::Broken, Some(live), Some(entry)) => {
             let fault = live.fault.clone();
-            let told = entry.started.as_ref().and_then(|started| started.fault.as_ref());
-            if fault.is_none() || told == fault.as_ref() {
+            let recorded = entry.started.as_ref().and_then(|started| started.fault.as_ref());
+            if fault.is_none() || recorded == fault.as_ref() {
                 return delete(&server);
             }
             let started = entry.started.clone().map(|started| Attempt { fault, ..started });

@@ -49,7 +49,7 @@ pub(crate) enum Stage {
     Deleting,
     /// Only the record and its image are left.
     Gone,
-    /// Its new server is on its way up, or was asked for and is not listed yet.
+    /// Its new server is on its way up, or its create may still arrive.
     Starting,
     /// Its new server could not be made: it is deleted, and made again.
     Broken,
@@ -347,7 +347,7 @@ fn unrecorded<A>(server: &Server<A>) -> Stage {
     }
 }
 
-/// A server that was asked for and could not be made.
+/// A server that could not be made.
 fn failed_start<A>(view: &View<'_, A>, now: Timestamp) -> Option<Refusal> {
     let fault = match view.stage {
         Stage::Broken => view.live.and_then(|server| server.fault.as_ref()),

@@ -1,4 +1,4 @@
-"""What real Nova does, as the cloud in memory (tests/clouds/memory) and the planner rely on it: clouds.md 5.1, 5.3, 5.9 to 5.11.
+"""What real Nova does, as the cloud in memory (tests/clouds/memory) and the planner of clouds/recreate rely on it.
 
     OPENSTACK_TEMPLATE=FOLDER python -m unittest test_openstack_world
 """

@@ -22,7 +22,7 @@ const MAX_ANSWER: usize = 8 << 20;
 const MAX_REJECTION: usize = 64 << 10;
 
 /// How long a failed connection takes at least, longer than its deadline: a port that is closed and one that is silent
-/// take the same time, so that nobody learns which ports are behind the controller.
+/// take the same time, so that no tenant can scan ports behind the controller.
 const UNCONNECTED: Duration = Duration::from_millis(3_200);
 
 /// How long a call waits for the account's rate limit.

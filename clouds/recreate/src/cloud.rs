@@ -178,8 +178,8 @@ pub enum Failure {
     Conflict,
     /// Not this one. The next ones may still succeed.
     Refused(Obstacle),
-    /// The cloud has no room or no quota for this one.
-    NoRoom(Obstacle),
+    /// The cloud has no capacity or no quota for this one.
+    NoCapacity(Obstacle),
     /// Nothing was done, and nothing is under way: it was not sent, or the service itself has answered with an error.
     NotDone(CloudError),
     /// There is no answer, or not by the service itself: it may be under way.

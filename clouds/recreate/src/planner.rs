@@ -157,7 +157,7 @@ impl<C: Cloud> Planner<C> {
                 Some(Ok(())) => outcome.moved.push((machine.clone(), *state)),
                 Some(Err(Failure::Gone | Failure::Conflict)) | None => {}
                 Some(Err(Failure::Refused(why))) => outcome.refused.push(refusal(machine, Refused, why)),
-                Some(Err(Failure::NoRoom(why))) => outcome.refused.push(refusal(machine, Capacity, why)),
+                Some(Err(Failure::NoCapacity(why))) => outcome.refused.push(refusal(machine, Capacity, why)),
                 Some(Err(Failure::NotDone(error))) => {
                     undone.push(machine.as_str());
                     result = result.and(Err(error));

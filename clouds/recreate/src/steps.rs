@@ -68,7 +68,6 @@ pub(crate) fn stop<A: Clone + PartialEq>(
         (Stage::Halted, Some(entry)) => halted(survey, view, entry, cycle),
         (Stage::Halted, None) => renew(view, cycle(), None),
         (Stage::Stopping, Some(entry)) => abort(survey, view, entry, survey.is_overdue(entry), cycle),
-        (Stage::Useless, Some(entry)) => let_go(survey, view, entry),
         (Stage::GivenUp | Stage::Stray | Stage::Broken | Stage::Useless, _) => delete(&server),
         (Stage::Stopping | Stage::Deleting | Stage::Gone | Stage::Starting | Stage::Odd(_), _) => Step::Wait,
     }
@@ -213,8 +212,7 @@ pub(crate) fn start<A: Clone + PartialEq>(
             Step::Record(Machine { started, ..entry.clone() }, Some(Request::DeleteServer { server }))
         }
         (Stage::Stopping, _, Some(entry)) if view.is_recorded_server() => abort(survey, view, entry, true, cycle),
-        (Stage::Useless, _, Some(entry)) => let_go(survey, view, entry),
-        (Stage::GivenUp | Stage::Stray | Stage::Broken, ..) => delete(&server),
+        (Stage::GivenUp | Stage::Stray | Stage::Broken | Stage::Useless, ..) => delete(&server),
         (Stage::Unrestored, ..) => restore(view),
         (Stage::Gone, _, Some(entry)) => create(survey, view, entry),
         _ => Step::Wait,
@@ -239,13 +237,6 @@ fn create<A: Clone + PartialEq>(survey: &Survey<A>, view: &View<'_, A>, entry: &
         attributes: entry.attributes.clone(),
     };
     Step::Record(Machine { image: Some(image), given_up: true, started, ..entry.clone() }, Some(request))
-}
-
-/// The server is of no use any more: its ports are in the way of the next one.
-fn let_go<A: Clone + PartialEq>(survey: &Survey<A>, view: &View<'_, A>, entry: &Machine<A>) -> Step<A> {
-    let image = survey.ready_image(entry).cloned();
-    let next = Machine { given_up: image.is_some(), image, ..entry.clone() };
-    Step::Record(next, Some(Request::DeleteServer { server: view.server() }))
 }
 
 fn restore<A: Clone>(view: &View<'_, A>) -> Step<A> {

@@ -41,7 +41,8 @@ pub(crate) enum Stage {
     Halted,
     /// On its way down, or an image of it is being made.
     Stopping,
-    /// It has its image, and its server is of no use any more: someone has deleted it, or it broke.
+    /// It has its image, and its server is of no use any more: someone has deleted it, or it broke. Every change of the
+    /// record gives it up ([`Survey::next_record`]).
     Useless,
     /// It may not run again; its server still has to be deleted.
     GivenUp,
@@ -243,7 +244,7 @@ impl<A: Clone + PartialEq> Survey<A> {
         lately.collect()
     }
 
-    /// The record to change. Whoever has deleted a server that had its image has given it up.
+    /// The record to change. A server that is gone or broke, and has its image, is given up.
     pub fn next_record(&self, new: impl FnOnce() -> Record<A>) -> Record<A> {
         let mut next = self.record.as_ref().map_or_else(new, |(record, _)| record.clone());
         for machine in next.machines.values_mut().filter(|machine| !machine.given_up) {
@@ -359,8 +360,8 @@ fn failed_start<A>(view: &View<'_, A>, now: Timestamp) -> Option<Refusal> {
     let recorded = || view.entry?.started.as_ref().filter(is_of_now)?.fault.as_ref();
     let message = fault.or_else(recorded).cloned().or_else(|| (view.stage == Stage::Broken).then(String::new))?;
     let message = if message.is_empty() { "the server could not be made".to_owned() } else { message };
-    let no_room = message.contains("No valid host") || message.to_lowercase().contains("quota");
+    let no_capacity = message.contains("No valid host") || message.to_lowercase().contains("quota");
     let (kind, code) =
-        if no_room { (CloudErrorKind::Capacity, "NoValidHost") } else { (CloudErrorKind::Refused, "ServerFailed") };
+        if no_capacity { (CloudErrorKind::Capacity, "NoValidHost") } else { (CloudErrorKind::Refused, "ServerFailed") };
     Some(Refusal { id: view.name.to_owned(), kind, code: code.to_owned(), message })
 }

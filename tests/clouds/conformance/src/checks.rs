@@ -12,7 +12,7 @@ use shared::cloud::{
 };
 
 use crate::bench::{Bench, Fault, Leadership};
-use crate::drive::{Wish, drive, inventory, pass};
+use crate::drive::{Intent, drive, inventory, pass};
 
 /// A driver whose permit is never lost.
 fn driver(bench: &impl Bench) -> Arc<dyn Driver> {
@@ -64,11 +64,11 @@ pub async fn sleeps_and_wakes(bench: &impl Bench) {
     let target = bench.cluster("demo", 3).await;
     let before = ids(&driver(bench), &target).await;
     for _ in 0..2 {
-        drive(bench, &driver(bench), &target, Wish::Asleep).await;
+        drive(bench, &driver(bench), &target, Intent::Asleep).await;
         assert_eq!(bench.running(&target).await, 0);
         let asleep = inventory(&*driver(bench), &target).await.expect("the cloud answers");
         assert!(asleep.all(InstanceState::Stopped), "{asleep:?}");
-        drive(bench, &driver(bench), &target, Wish::Awake).await;
+        drive(bench, &driver(bench), &target, Intent::Awake).await;
         assert_eq!(bench.running(&target).await, 3);
         assert_eq!(ids(&driver(bench), &target).await, before, "the names of machines outlive a sleep");
     }
@@ -109,10 +109,10 @@ pub async fn only_a_recreate_driver_uses_the_ledger(bench: &impl Bench) {
     let mut target = bench.cluster("demo", 2).await;
     let watched = Arc::new(Watched { of: target.ledger.clone(), calls: Mutex::default() });
     target.ledger = watched.clone();
-    drive(bench, &driver, &target, Wish::Asleep).await;
+    drive(bench, &driver, &target, Intent::Asleep).await;
     let asleep = inventory(&*driver, &target).await.expect("the cloud answers");
     let is_recorded = watched.of.read().await.expect("the ledger answers").is_some();
-    drive(bench, &driver, &target, Wish::Awake).await;
+    drive(bench, &driver, &target, Intent::Awake).await;
     let calls = *watched.calls.lock();
     match asleep.profile.lifecycle {
         Lifecycle::StopStart => {
@@ -135,13 +135,13 @@ pub async fn repeated_calls_do_no_harm(bench: &impl Bench) {
     let driver = driver(bench);
     let target = bench.cluster("demo", 2).await;
     let all = ids(&driver, &target).await;
-    for (wish, verb) in [(Wish::Asleep, Verb::Stop), (Wish::Awake, Verb::Start)] {
+    for (intent, verb) in [(Intent::Asleep, Verb::Stop), (Intent::Awake, Verb::Start)] {
         for round in 0..3 {
             let outcome = driver.advance(&target, verb, &all).await.expect("a repeated call is no failure");
             let in_transit = outcome.refused.iter().all(|refusal| refusal.kind == CloudErrorKind::InTransit);
             assert!(in_transit, "{verb} {round}: {outcome:?}");
         }
-        drive(bench, &driver, &target, wish).await;
+        drive(bench, &driver, &target, intent).await;
         assert_eq!(ids(&driver, &target).await, all);
     }
 }
@@ -150,16 +150,16 @@ pub async fn repeated_calls_do_no_harm(bench: &impl Bench) {
 pub async fn changes_its_mind_at_any_point(bench: &impl Bench) {
     for after in 0..8 {
         let target = bench.cluster(&format!("demo{after}"), 2).await;
-        for wish in [Wish::Asleep, Wish::Awake, Wish::Asleep] {
+        for intent in [Intent::Asleep, Intent::Awake, Intent::Asleep] {
             let driver = driver(bench);
             for _ in 0..after {
-                pass(&*driver, &target, wish).await.expect("the cloud answers");
+                pass(&*driver, &target, intent).await.expect("the cloud answers");
                 bench.finish().await;
             }
         }
-        drive(bench, &driver(bench), &target, Wish::Awake).await;
+        drive(bench, &driver(bench), &target, Intent::Awake).await;
         assert_eq!(bench.running(&target).await, 2, "after {after} passes");
-        drive(bench, &driver(bench), &target, Wish::Asleep).await;
+        drive(bench, &driver(bench), &target, Intent::Asleep).await;
         assert_eq!(bench.running(&target).await, 0, "after {after} passes");
     }
 }
@@ -173,7 +173,8 @@ pub async fn a_refused_machine_spoils_no_other(bench: &impl Bench) {
     bench.fault(Some(Fault::Refused(bad.clone()))).await;
     let mut refused = Vec::new();
     for _ in 0..4 {
-        let (_, outcome) = pass(&*driver, &target, Wish::Asleep).await.expect("a refusal of one is no failure of all");
+        let (_, outcome) =
+            pass(&*driver, &target, Intent::Asleep).await.expect("a refusal of one is no failure of all");
         refused.extend(outcome.refused);
         bench.finish().await;
     }
@@ -185,7 +186,7 @@ pub async fn a_refused_machine_spoils_no_other(bench: &impl Bench) {
         assert_eq!(instance.state == InstanceState::Running, instance.id == bad, "{found:?}");
     }
     bench.fault(None).await;
-    drive(bench, &driver, &target, Wish::Asleep).await;
+    drive(bench, &driver, &target, Intent::Asleep).await;
     assert_eq!(bench.running(&target).await, 0, "the cause is gone");
 }
 
@@ -206,7 +207,7 @@ pub async fn failures_are_told_by_kind(bench: &impl Bench) {
         assert_eq!((list.kind, stop.kind), (kind, kind), "{fault:?}: {list}; {stop}");
         assert!(!list.message.is_empty() && !stop.message.is_empty());
     }
-    drive(bench, &driver(bench), &target, Wish::Asleep).await;
+    drive(bench, &driver(bench), &target, Intent::Asleep).await;
 }
 
 /// Every call has a deadline.
@@ -221,7 +222,7 @@ pub async fn a_cloud_that_is_silent_is_given_up(bench: &impl Bench) {
     let kinds = [list.map(drop), stop.expect("a move has a deadline").map(drop)].map(|r| r.map_err(|error| error.kind));
     assert_eq!(kinds, [Err(CloudErrorKind::Unavailable); 2]);
     bench.fault(None).await;
-    drive(bench, &driver, &target, Wish::Asleep).await;
+    drive(bench, &driver, &target, Intent::Asleep).await;
 }
 
 /// A state that did not exist when the driver was written, or that means "broken".
@@ -232,7 +233,7 @@ pub async fn an_unknown_state_is_neither_awake_nor_asleep(bench: &impl Bench) {
     let odd = all.first().cloned().expect("two machines");
     bench.confuse(&target, &odd).await;
     for _ in 0..6 {
-        pass(&*driver, &target, Wish::Asleep).await.expect("the cloud answers");
+        pass(&*driver, &target, Intent::Asleep).await.expect("the cloud answers");
         bench.finish().await;
         let found = inventory(&*driver, &target).await.expect("the cloud answers");
         let instance = found.instances.iter().find(|i| i.id == odd).expect("it does not seem to be gone");
@@ -272,16 +273,16 @@ pub async fn the_permit_may_go_at_any_request(bench: &impl Bench) {
         let target = bench.cluster(&format!("demo{most}"), 2).await;
         let before = bench.requests();
         for _ in 0..12 {
-            if is_not_leader(&pass(&*former, &target, Wish::Asleep).await) {
+            if is_not_leader(&pass(&*former, &target, Intent::Asleep).await) {
                 break;
             }
             bench.finish().await;
         }
         let requests = bench.requests() - before;
         assert!(requests <= leadership.given(), "{requests} requests on {} permits", leadership.given());
-        drive(bench, &driver(bench), &target, Wish::Asleep).await;
+        drive(bench, &driver(bench), &target, Intent::Asleep).await;
         assert_eq!(bench.running(&target).await, 0, "after {most} permits");
-        drive(bench, &driver(bench), &target, Wish::Awake).await;
+        drive(bench, &driver(bench), &target, Intent::Awake).await;
         assert_eq!(bench.running(&target).await, 2, "after {most} permits");
     }
 }
@@ -301,8 +302,8 @@ pub async fn a_dropped_call_does_no_harm(bench: &impl Bench) {
     let _ = driver.advance(&target, Verb::Start, &all).now_or_never();
     // A dropped call may still be in flight; no caller waits for it.
     tokio::time::sleep(Duration::from_mins(2)).await;
-    drive(bench, &driver, &target, Wish::Asleep).await;
-    drive(bench, &driver, &target, Wish::Awake).await;
+    drive(bench, &driver, &target, Intent::Asleep).await;
+    drive(bench, &driver, &target, Intent::Awake).await;
     assert_eq!(bench.running(&target).await, 2);
 }
 
@@ -311,11 +312,11 @@ pub async fn the_number_of_calls_is_bounded(bench: &impl Bench) {
     const MACHINES: usize = 20;
     let driver = driver(bench);
     let target = bench.cluster("demo", MACHINES).await;
-    for wish in [Wish::Asleep, Wish::Awake] {
+    for intent in [Intent::Asleep, Intent::Awake] {
         let (before, mut moves) = (bench.requests(), 0);
         for _ in 0..40 {
             let at = bench.requests();
-            let (next, _) = pass(&*driver, &target, wish).await.expect("the cloud answers");
+            let (next, _) = pass(&*driver, &target, intent).await.expect("the cloud answers");
             let of_pass = bench.requests() - at;
             assert!(of_pass <= 4 + 12 * MACHINES, "{of_pass} requests in one pass: {next:?}");
             if matches!(next, crate::Next::Rest) {

@@ -11,7 +11,7 @@ const PASSES: usize = 40;
 
 /// What the user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Intent {
     /// All machines are to run.
     Awake,
     /// All machines are to sleep.
@@ -31,7 +31,7 @@ pub enum Next {
     Rest,
 }
 
-impl Wish {
+impl Intent {
     /// The state of every machine in the end.
     pub fn end(self) -> InstanceState {
         match self {
@@ -42,17 +42,17 @@ impl Wish {
 }
 
 /// Chooses as the decisions of the controller do.
-pub fn next(inventory: &Inventory, wish: Wish) -> Next {
-    let ids = match wish {
-        Wish::Asleep => inventory.to_stop(|_| true),
-        Wish::Awake => inventory.to_start(|_| true),
+pub fn next(inventory: &Inventory, intent: Intent) -> Next {
+    let ids = match intent {
+        Intent::Asleep => inventory.to_stop(|_| true),
+        Intent::Awake => inventory.to_start(|_| true),
     };
-    match (inventory.all(wish.end()), wish) {
+    match (inventory.all(intent.end()), intent) {
         (true, _) if inventory.owed => Next::Settle,
         (true, _) => Next::Rest,
         _ if ids.is_empty() => Next::Wait,
-        (_, Wish::Asleep) => Next::Advance(Verb::Stop, ids),
-        (_, Wish::Awake) => Next::Advance(Verb::Start, ids),
+        (_, Intent::Asleep) => Next::Advance(Verb::Stop, ids),
+        (_, Intent::Awake) => Next::Advance(Verb::Start, ids),
     }
 }
 
@@ -69,8 +69,8 @@ pub async fn inventory(driver: &dyn Driver, target: &Target) -> Result<Inventory
 ///
 /// # Errors
 /// As the driver says.
-pub async fn pass(driver: &dyn Driver, target: &Target, wish: Wish) -> Result<(Next, Outcome), CloudError> {
-    let next = next(&inventory(driver, target).await?, wish);
+pub async fn pass(driver: &dyn Driver, target: &Target, intent: Intent) -> Result<(Next, Outcome), CloudError> {
+    let next = next(&inventory(driver, target).await?, intent);
     let outcome = match &next {
         Next::Advance(verb, ids) => driver.advance(target, *verb, ids).await?,
         Next::Settle => {
@@ -87,13 +87,13 @@ pub async fn pass(driver: &dyn Driver, target: &Target, wish: Wish) -> Result<(N
 /// # Panics
 /// When a pass fails, or the end is not reached.
 #[expect(clippy::panic, reason = "it is part of tests")]
-pub async fn drive(bench: &impl Bench, driver: &Arc<dyn Driver>, target: &Target, wish: Wish) -> usize {
+pub async fn drive(bench: &impl Bench, driver: &Arc<dyn Driver>, target: &Target, intent: Intent) -> usize {
     for passes in 1..=PASSES {
-        match pass(&**driver, target, wish).await {
+        match pass(&**driver, target, intent).await {
             Ok((Next::Rest, _)) => return passes,
             Ok(_) => bench.finish().await,
-            Err(error) => panic!("{wish:?}, pass {passes}: {:?}: {error}", error.kind),
+            Err(error) => panic!("{intent:?}, pass {passes}: {:?}: {error}", error.kind),
         }
     }
-    panic!("{wish:?} is not reached after {PASSES} passes: {:?}", inventory(&**driver, target).await)
+    panic!("{intent:?} is not reached after {PASSES} passes: {:?}", inventory(&**driver, target).await)
 }

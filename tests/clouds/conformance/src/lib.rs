@@ -11,7 +11,7 @@ mod ledger;
 
 pub use self::bench::{Bench, Fault, machine};
 pub use self::checks::*;
-pub use self::drive::{Next, Wish, drive, inventory, next, pass};
+pub use self::drive::{Intent, Next, drive, inventory, next, pass};
 pub use self::ledger::NoLedger;
 
 /// Makes a test of every check, for the [`Bench`] that the expression builds.

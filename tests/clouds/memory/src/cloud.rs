@@ -224,7 +224,7 @@ impl Cloud {
         self.images.iter().filter(move |(_, image)| image.infra_id == infra_id)
     }
 
-    /// Puts a machine's server into another status, whoever does it.
+    /// Puts a machine's server into another status.
     pub fn force(&mut self, infra_id: &str, machine: &str, status: Status) {
         let of_machine = |server: &&mut Server| server.infra_id == infra_id && server.machine == machine;
         if let Some(server) = self.servers.values_mut().find(of_machine) {

@@ -1,4 +1,4 @@
-//! The referee: invariants I1 to I3 of a recreate driver. Whoever breaks one loses data sooner or later.
+//! The referee: invariants I1 to I3 of a recreate driver. A driver that breaks one loses data sooner or later.
 
 use std::collections::BTreeSet;
 

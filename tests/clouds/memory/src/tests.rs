@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cloud_common::Permit;
-use cloud_conformance::{Bench, Fault, Next, Wish, conformance_tests};
+use cloud_conformance::{Bench, Fault, Intent, Next, conformance_tests};
 use cloud_recreate::{ImageStatus, Planner};
 use futures::FutureExt;
 use proptest::prelude::*;
@@ -122,21 +122,21 @@ fn happens() -> impl Strategy<Value = Happens> {
 struct World {
     account: Account,
     target: Target,
-    wish: Wish,
+    intent: Intent,
 }
 
 impl World {
     fn new() -> Self {
         let bench = MemoryBench(Account::new());
         let target = bench.cluster("demo", MACHINES).now_or_never().unwrap();
-        Self { account: bench.0, target, wish: Wish::Asleep }
+        Self { account: bench.0, target, intent: Intent::Asleep }
     }
 
     /// One pass by a new process. `None` if it died, or another writer was quicker.
     fn pass(&self) -> Option<Next> {
         let driver = Planner::new(self.account.clone());
         let before = self.account.requests();
-        let passed = cloud_conformance::pass(&driver, &self.target, self.wish).now_or_never();
+        let passed = cloud_conformance::pass(&driver, &self.target, self.intent).now_or_never();
         let requests = self.account.requests() - before;
         assert!(requests <= 12 + 4 * MACHINES, "I6: {requests} requests in one pass");
         passed?.ok().map(|(next, _)| next)
@@ -151,7 +151,7 @@ impl World {
     /// One pass by a new process: what the driver refused.
     fn refused(&self) -> Vec<shared::cloud::Refusal> {
         let driver = Planner::new(self.account.clone());
-        let passed = cloud_conformance::pass(&driver, &self.target, self.wish).now_or_never();
+        let passed = cloud_conformance::pass(&driver, &self.target, self.intent).now_or_never();
         passed.unwrap().map(|(_, outcome)| outcome.refused).unwrap_or_default()
     }
 
@@ -167,7 +167,7 @@ impl World {
                 self.account.dies(None);
             }
             Happens::Time => self.account.cloud().tick(),
-            Happens::Mind => self.wish = if self.wish == Wish::Asleep { Wish::Awake } else { Wish::Asleep },
+            Happens::Mind => self.intent = if self.intent == Intent::Asleep { Intent::Awake } else { Intent::Asleep },
             Happens::Fails(fails) => self.account.cloud().fails = Some(fails),
             Happens::Arrives => self.account.deliver_late(),
             // What a late write decided was decided before the person acted: the two are not mixed here.
@@ -194,7 +194,7 @@ impl World {
         cloud.dropped.len() == MACHINES && cloud.servers("demo").next().is_none()
     }
 
-    /// With a constant wish and a cloud that works, it ends.
+    /// With a constant intent and a cloud that works, it ends.
     fn ends(&self) -> Result<(), Vec<String>> {
         self.account.cloud().fails = None;
         for _ in 0..120 {
@@ -204,9 +204,9 @@ impl World {
             }
             if next == Some(Next::Rest) {
                 let cloud = self.account.cloud();
-                let wrong = match self.wish {
-                    Wish::Awake => cloud.unlike_awake("demo", &machines()),
-                    Wish::Asleep => cloud.unlike_asleep("demo", &machines()),
+                let wrong = match self.intent {
+                    Intent::Awake => cloud.unlike_awake("demo", &machines()),
+                    Intent::Asleep => cloud.unlike_asleep("demo", &machines()),
                 };
                 return if wrong.is_empty() { Ok(()) } else { Err(wrong) };
             }
@@ -222,14 +222,14 @@ fn a_process_may_die_at_any_request_of_a_sleep_and_of_a_wake() {
     for mishap in [Mishap::Before, Mishap::After, Mishap::Late, Mishap::Fails] {
         for at in 0..16 {
             let mut world = World::new();
-            for wish in [Wish::Asleep, Wish::Awake, Wish::Asleep, Wish::Awake] {
-                world.wish = wish;
+            for intent in [Intent::Asleep, Intent::Awake, Intent::Asleep, Intent::Awake] {
+                world.intent = intent;
                 for _ in 0..12 {
                     world.happens(Happens::Dies(at, mishap));
                     world.happens(Happens::Time);
                     world.happens(Happens::Arrives);
                 }
-                assert_eq!(world.ends(), Ok(()), "{wish:?} {mishap:?} at {at}");
+                assert_eq!(world.ends(), Ok(()), "{intent:?} {mishap:?} at {at}");
             }
         }
     }
@@ -240,15 +240,15 @@ fn what_fails_once_is_made_again() {
     for fails in ALL_FAILS {
         for fails_at in 0..14 {
             let mut world = World::new();
-            for wish in [Wish::Asleep, Wish::Awake] {
-                world.wish = wish;
+            for intent in [Intent::Asleep, Intent::Awake] {
+                world.intent = intent;
                 for pass in 0..14 {
                     if pass == fails_at {
                         world.happens(Happens::Fails(fails));
                     }
                     world.happens(Happens::Pass);
                 }
-                assert_eq!(world.ends(), Ok(()), "{wish:?}, {fails:?} at {fails_at}");
+                assert_eq!(world.ends(), Ok(()), "{intent:?}, {fails:?} at {fails_at}");
             }
         }
     }
@@ -291,12 +291,12 @@ fn an_image_in_use_goes_after_the_next_sleep() {
     let mut world = World::new();
     world.account.cloud().keeps_images_in_use = true;
     for round in 0..2 {
-        for wish in [Wish::Asleep, Wish::Awake] {
-            world.wish = wish;
-            assert_eq!(world.ends(), Ok(()), "{wish:?} {round}");
+        for intent in [Intent::Asleep, Intent::Awake] {
+            world.intent = intent;
+            assert_eq!(world.ends(), Ok(()), "{intent:?} {round}");
             let before = world.account.requests();
             world.pass();
-            assert_eq!(world.account.requests() - before, 2, "{wish:?}: lists only");
+            assert_eq!(world.account.requests() - before, 2, "{intent:?}: lists only");
         }
         assert_eq!(world.account.cloud().images("demo").count(), MACHINES, "those of this wake");
     }
@@ -312,9 +312,9 @@ fn a_machine_with_an_image_survives_the_delete_of_its_server() {
         }
         world.account.cloud().person_deletes("demo", &machine(0), softly);
         assert!(world.account.cloud().dropped.is_empty(), "it must not be lost");
-        for wish in [Wish::Asleep, Wish::Awake] {
-            world.wish = wish;
-            assert_eq!(world.ends(), Ok(()), "{wish:?}, softly: {softly}");
+        for intent in [Intent::Asleep, Intent::Awake] {
+            world.intent = intent;
+            assert_eq!(world.ends(), Ok(()), "{intent:?}, softly: {softly}");
         }
         assert_eq!(world.account.cloud().servers("demo").count(), MACHINES);
     }
@@ -324,7 +324,7 @@ fn a_machine_with_an_image_survives_the_delete_of_its_server() {
 fn waking() -> World {
     let mut world = World::new();
     assert_eq!(world.ends(), Ok(()));
-    world.wish = Wish::Awake;
+    world.intent = Intent::Awake;
     world.pass();
     assert_eq!(world.account.cloud().servers("demo").count(), MACHINES);
     world
@@ -367,10 +367,10 @@ fn a_late_request_does_no_harm_wherever_it_arrives() {
     let scenario = |passes: usize, late: u8, settles: bool, then: usize, dies: u8| {
         let mut world = World::new();
         (0..passes).for_each(|_| world.happens(Happens::Pass));
-        world.wish = Wish::Awake;
+        world.intent = Intent::Awake;
         world.happens(Happens::Dies(late, Mishap::Late));
         (0..12).filter(|_| settles).for_each(|_| drop(world.pass()));
-        world.wish = Wish::Asleep;
+        world.intent = Intent::Asleep;
         world.pass();
         world.pass();
         world.happens(Happens::Time);
@@ -379,9 +379,9 @@ fn a_late_request_does_no_harm_wherever_it_arrives() {
         world.happens(Happens::Arrives);
         let case = format!("{passes} passes, late at {late}, settles: {settles}, {then} passes, dies at {dies}");
         assert_eq!(world.account.cloud().violations(), [""; 0], "{case}");
-        for wish in [Wish::Asleep, Wish::Awake] {
-            world.wish = wish;
-            assert_eq!(world.ends(), Ok(()), "{wish:?}: {case}");
+        for intent in [Intent::Asleep, Intent::Awake] {
+            world.intent = intent;
+            assert_eq!(world.ends(), Ok(()), "{intent:?}: {case}");
         }
     };
     for settles in [false, true] {
@@ -401,9 +401,9 @@ fn a_sleep_waits_for_creates_under_way() {
     for late in 5..8 {
         let mut world = World::new();
         assert_eq!(world.ends(), Ok(()));
-        world.wish = Wish::Awake;
+        world.intent = Intent::Awake;
         world.happens(Happens::Dies(late, Mishap::Late));
-        world.wish = Wish::Asleep;
+        world.intent = Intent::Asleep;
         assert_eq!(world.ends(), Ok(()));
         world.happens(Happens::Arrives);
         assert_eq!(world.account.cloud().servers("demo").count(), 0, "late at {late}");
@@ -415,7 +415,7 @@ fn a_sleep_waits_for_creates_under_way() {
 fn a_create_that_was_not_done_is_repeated_at_once() {
     let mut world = World::new();
     assert_eq!(world.ends(), Ok(()));
-    world.wish = Wish::Awake;
+    world.intent = Intent::Awake;
     // Lists, the record twice, its write; then the first create.
     world.account.dies(Some((5, Mishap::Fails)));
     assert_eq!(world.pass(), None, "the call failed");
@@ -431,14 +431,14 @@ fn a_new_server_that_broke_after_it_ran_is_left_alone() {
     world.happens(Happens::Time);
     world.happens(Happens::Time);
     world.account.cloud().force("demo", &machine(0), Status::Error);
-    for wish in [Wish::Awake, Wish::Asleep] {
-        world.wish = wish;
+    for intent in [Intent::Awake, Intent::Asleep] {
+        world.intent = intent;
         for _ in 0..8 {
             world.happens(Happens::Pass);
         }
-        assert_eq!(world.found().unknown(), ["demo-master-0 (ERROR)"], "{wish:?}");
+        assert_eq!(world.found().unknown(), ["demo-master-0 (ERROR)"], "{intent:?}");
         let cloud = world.account.cloud();
-        assert!(cloud.servers("demo").any(|(_, s)| s.machine == machine(0) && s.status == Status::Error), "{wish:?}");
+        assert!(cloud.servers("demo").any(|(_, s)| s.machine == machine(0) && s.status == Status::Error), "{intent:?}");
     }
 }
 
@@ -451,13 +451,13 @@ fn the_image_of_a_machine_that_nothing_names_is_never_deleted() {
     let mut record: cloud_recreate::Record<Held> = Format::read(&entry.text).unwrap();
     record.machines.remove(&machine(1));
     world.target.ledger.write(&record.text(), Some(&entry.version)).now_or_never().unwrap().unwrap();
-    world.wish = Wish::Awake;
+    world.intent = Intent::Awake;
     for _ in 0..12 {
         world.happens(Happens::Pass);
     }
     let left: Vec<_> = world.account.cloud().images("demo").map(|(_, image)| image.machine.clone()).collect();
     assert_eq!(left, [machine(1)], "the others run, and need theirs no more");
-    world.wish = Wish::Asleep;
+    world.intent = Intent::Asleep;
     for _ in 0..12 {
         world.happens(Happens::Pass);
     }
@@ -524,7 +524,7 @@ fn a_machine_without_its_image_is_named() {
     assert_eq!(world.ends(), Ok(()));
     let image = world.account.cloud().images("demo").next().map(|(id, _)| id.clone()).unwrap();
     world.account.cloud().images.remove(&image);
-    world.wish = Wish::Awake;
+    world.intent = Intent::Awake;
     for _ in 0..6 {
         world.happens(Happens::Pass);
     }
@@ -550,7 +550,7 @@ fn a_machine_that_is_paused_late_is_imaged_anew() {
     assert_eq!(active(&world), MACHINES);
     let all_run = |world: &World| world.account.cloud().servers("demo").all(|(_, s)| s.status == Status::Active);
     assert!(!all_run(&world), "they wait for the record to be sealed");
-    world.wish = Wish::Awake;
+    world.intent = Intent::Awake;
     for _ in 0..5 {
         if !all_run(&world) {
             world.pass();
@@ -561,9 +561,9 @@ fn a_machine_that_is_paused_late_is_imaged_anew() {
     let server = world.account.cloud().servers("demo").next().map(|(id, _)| id.clone()).unwrap();
     let request = cloud_recreate::Request::Pause { server };
     world.account.cloud().execute(Request::Plan { infra_id: "demo".to_owned(), request }).unwrap();
-    for wish in [Wish::Asleep, Wish::Awake] {
-        world.wish = wish;
-        assert_eq!(world.ends(), Ok(()), "{wish:?}");
+    for intent in [Intent::Asleep, Intent::Awake] {
+        world.intent = intent;
+        assert_eq!(world.ends(), Ok(()), "{intent:?}");
     }
 }
 
@@ -572,7 +572,7 @@ fn a_machine_that_is_paused_late_is_imaged_anew() {
 fn with_a_stray() -> World {
     let mut world = World::new();
     assert_eq!(world.ends(), Ok(()));
-    world.wish = Wish::Awake;
+    world.intent = Intent::Awake;
     let (image, of) =
         world.account.cloud().images("demo").next().map(|(id, image)| (id.clone(), image.clone())).unwrap();
     let attributes = Held { tagged: true, bound: true };
@@ -591,7 +591,7 @@ fn with_a_stray() -> World {
         panic!("{state} is not reached");
     };
     until(&world, InstanceState::Running);
-    world.wish = Wish::Asleep;
+    world.intent = Intent::Asleep;
     until(&world, InstanceState::Stopped);
     world.account.cloud().execute(Request::Plan { infra_id: "demo".to_owned(), request: late }).unwrap();
     assert_eq!(world.account.cloud().servers("demo").count(), 1, "the late request has made one");
@@ -604,11 +604,11 @@ fn with_a_stray() -> World {
 
 #[test]
 fn a_server_that_is_made_late_of_an_older_image_is_deleted_asleep_and_awake() {
-    for wishes in [&[Wish::Asleep, Wish::Awake][..], &[Wish::Awake, Wish::Asleep, Wish::Awake]] {
+    for intents in [&[Intent::Asleep, Intent::Awake][..], &[Intent::Awake, Intent::Asleep, Intent::Awake]] {
         let mut world = with_a_stray();
-        for wish in wishes {
-            world.wish = *wish;
-            assert_eq!(world.ends(), Ok(()), "{wish:?} of {wishes:?}");
+        for intent in intents {
+            world.intent = *intent;
+            assert_eq!(world.ends(), Ok(()), "{intent:?} of {intents:?}");
         }
     }
 }

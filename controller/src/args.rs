@@ -135,6 +135,13 @@ pub struct Args {
     /// Dial spokes at loopback addresses, for tests
     #[arg(long, hide = true)]
     pub allow_loopback_spokes: bool,
+    /// Network of which no address is dialed for a cloud whose URL is in a cluster's Secret, besides those that are
+    /// always denied; repeatable
+    #[arg(long = "deny-cloud-cidr", value_name = "CIDR")]
+    pub denied_cloud_networks: Vec<IpNet>,
+    /// Dial clouds at loopback addresses, for tests
+    #[arg(long, hide = true)]
+    pub allow_loopback_clouds: bool,
     /// Flags of the clouds
     #[command(flatten)]
     pub clouds: CloudFlags,
@@ -148,6 +155,11 @@ impl Args {
     pub fn network(&self, threads: Threads) -> Network {
         let dialer = Dialer::new(self.denied_spoke_networks.clone(), self.allow_loopback_spokes);
         Network { dialer, threads, ..Network::default() }
+    }
+
+    /// Which addresses are dialed for clouds whose URLs tenants choose.
+    pub fn cloud_dialer(&self) -> Dialer {
+        Dialer::new(self.denied_cloud_networks.clone(), self.allow_loopback_clouds)
     }
 
     /// What the operator of a KKP seed decides.

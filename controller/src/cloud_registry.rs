@@ -40,7 +40,7 @@ mod tests {
     use std::sync::Arc;
 
     use clap::Parser;
-    use cloud_common::Process;
+    use cloud_common::{Dialer, Process};
 
     /// The same controller with one cloud more.
     mod two {
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(two::api_call("aws", "list"), Some("DescribeInstances"));
         assert_eq!(two::api_call("memory", "list"), None, "Hive counts calls to AWS only");
         let args = Args::try_parse_from(["c", "--memory-cloud", "a", "--aws-endpoint-url", "http://b"]).unwrap();
-        let process = Process { identity: "test".into(), permit: Arc::new(|| true) };
+        let process = Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default() };
         let names: Vec<_> = two::clouds(&args.clouds, &process).iter().map(|cloud| cloud.name()).collect();
         assert_eq!(names, two::PLATFORMS);
     }

@@ -231,7 +231,8 @@ fn hub(client: &Client, watches: &Client, identity: &str, claim: Claim, metrics:
 /// The clouds' drivers in a new term of leadership.
 fn drivers(args: &Args, identity: &str, hub: &Hub) -> Drivers {
     let permit = hub.claim.clone();
-    let process = Process { identity: identity.to_owned(), permit: Arc::new(move || permit.holds()) };
+    let identity = identity.to_owned();
+    let process = Process { identity, permit: Arc::new(move || permit.holds()), dialer: args.cloud_dialer() };
     Drivers::new(hub.clone(), &args.clouds, &process)
 }
 

@@ -3,11 +3,11 @@
 //! EC2's filter `tag-key` takes 200 keys, but it ignores the tag's value: this module assigns each machine to its
 //! cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use aws_sdk_ec2::types::{Filter, Instance as Ec2Instance, InstanceLifecycleType};
-use cloud_common::{Found, ListBatcher};
+use cloud_common::ListBatcher;
 use jiff::Timestamp;
 use shared::cloud::{CloudError, Instance, InstanceState, Priority};
 
@@ -20,22 +20,26 @@ const KEY: &str = "kubernetes.io/cluster/";
 /// Value of that tag on what belongs to the cluster; `shared` is what it only uses.
 const OWNED: &str = "owned";
 
+/// The machines of several clusters, by infraID. A cluster that is missing has none.
+type Found = HashMap<String, Vec<Instance>>;
+
 /// Lists the clusters of one account.
-pub(crate) struct Lists(ListBatcher);
+pub(crate) struct Lists(ListBatcher<Arc<Found>>);
 
 impl Lists {
     pub(crate) fn new(account: Arc<Account>) -> Self {
         Self(ListBatcher::new(VALUES, move |wanted, priority| {
             let account = account.clone();
-            Box::pin(async move { find(&account, &wanted, priority).await })
+            Box::pin(async move { find(&account, &wanted, priority).await.map(Arc::new) })
         }))
     }
 
     /// The machines of one cluster, listed together with those of others who ask at the same time.
     pub(crate) async fn list(&self, infra_id: &str, priority: Priority) -> Result<Vec<Instance>, CloudError> {
         // A name that no installer generates gets its own call: if EC2 rejects it, no other cluster is affected.
-        let machines = self.0.list(infra_id, !is_common(infra_id), priority).await;
-        machines.unwrap_or_else(|_| Err(given_up("DescribeInstances")))
+        let found = self.0.list(infra_id, !is_common(infra_id), priority).await;
+        let found = found.unwrap_or_else(|_| Err(given_up("DescribeInstances")))?;
+        Ok(found.get(infra_id).cloned().unwrap_or_default())
     }
 }
 

@@ -10,7 +10,7 @@ mod shares;
 
 pub use self::batcher::{Batcher, NoReply, Reply};
 pub use self::dial::{Denied, Dialer, Resolved, Resolver};
-pub use self::list_batcher::{Found, ListBatcher};
+pub use self::list_batcher::ListBatcher;
 pub use self::rate_limiter::RateLimiter;
 pub use self::registration::{Access, Permit, Platform, Process, SecretData};
 pub use self::shares::{Share, Shares, may};

@@ -1,16 +1,13 @@
 //! Lists the machines of many clusters by one call.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use shared::cloud::{CloudError, Instance, Priority};
+use shared::cloud::{CloudError, Priority};
 
 use crate::{Batcher, NoReply, Reply};
-
-/// The machines of several clusters, by infraID. A cluster that is missing has none.
-pub type Found = HashMap<String, Vec<Instance>>;
 
 /// How long a list waits for others. No caller waits for an idle list, and there may be thousands of those within
 /// minutes.
@@ -22,24 +19,24 @@ fn window(priority: Priority) -> Duration {
     }
 }
 
-/// Joins the lists that several clusters of one account ask for at the same time.
-pub struct ListBatcher {
-    batcher: Arc<Batcher<Request>>,
+/// Joins the lists that several clusters of one account ask for at the same time. Everybody gets all that was found.
+pub struct ListBatcher<T: Clone + Send + Sync + 'static> {
+    batcher: Arc<Batcher<Request<T>>>,
     /// The greatest weight of a call.
     most: usize,
 }
 
-struct Request {
+struct Request<T> {
     infra_id: String,
     priority: Priority,
-    reply: Reply<Result<Vec<Instance>, CloudError>>,
+    reply: Reply<Result<T, CloudError>>,
 }
 
-impl ListBatcher {
+impl<T: Clone + Send + Sync + 'static> ListBatcher<T> {
     /// Lists at most `most` clusters by one call of `find`, with the priority of the most urgent of them.
     pub fn new<F>(most: usize, find: F) -> Self
     where
-        F: Fn(BTreeSet<String>, Priority) -> BoxFuture<'static, Result<Found, CloudError>> + Send + Sync + 'static,
+        F: Fn(BTreeSet<String>, Priority) -> BoxFuture<'static, Result<T, CloudError>> + Send + Sync + 'static,
     {
         let find = Arc::new(find);
         let batcher = Batcher::new(most, move |requests| {
@@ -49,7 +46,7 @@ impl ListBatcher {
         Self { batcher, most }
     }
 
-    /// The machines of one cluster. One that is listed `alone` shares no call with others.
+    /// What was found for one cluster, and for others. One that is listed `alone` shares no call with others.
     ///
     /// # Errors
     /// [`NoReply`] when the call's task ended without an answer.
@@ -58,26 +55,23 @@ impl ListBatcher {
         infra_id: &str,
         alone: bool,
         priority: Priority,
-    ) -> Result<Result<Vec<Instance>, CloudError>, NoReply> {
+    ) -> Result<Result<T, CloudError>, NoReply> {
         let weight = if alone { self.most } else { 1 };
         let request = |reply| Request { infra_id: infra_id.to_owned(), priority, reply };
         self.batcher.ask(weight, window(priority), request).await
     }
 }
 
-async fn answer<F>(find: &F, mut requests: Vec<Request>)
+async fn answer<T: Clone, F>(find: &F, mut requests: Vec<Request<T>>)
 where
-    F: Fn(BTreeSet<String>, Priority) -> BoxFuture<'static, Result<Found, CloudError>>,
+    F: Fn(BTreeSet<String>, Priority) -> BoxFuture<'static, Result<T, CloudError>>,
 {
     requests.retain(|request| request.reply.is_wanted());
     let Some(priority) = requests.iter().map(|request| request.priority).min() else { return };
     let wanted = requests.iter().map(|request| request.infra_id.clone()).collect();
     let found = find(wanted, priority).await;
-    for Request { infra_id, reply, .. } in requests {
-        reply.send(match &found {
-            Ok(found) => Ok(found.get(&infra_id).cloned().unwrap_or_default()),
-            Err(error) => Err(error.clone()),
-        });
+    for Request { reply, .. } in requests {
+        reply.send(found.clone());
     }
 }
 
@@ -92,12 +86,12 @@ mod tests {
 
     type Calls = Arc<Mutex<Vec<(Vec<String>, Priority)>>>;
 
-    fn lists(result: Result<(), CloudErrorKind>) -> (ListBatcher, Calls) {
+    fn lists(result: Result<(), CloudErrorKind>) -> (ListBatcher<()>, Calls) {
         let calls = Calls::default();
         let log = calls.clone();
         let lists = ListBatcher::new(200, move |wanted, priority| {
             log.lock().push((wanted.into_iter().collect(), priority));
-            let found = result.map(|()| Found::new()).map_err(|kind| CloudError { kind, message: "no".into() });
+            let found = result.map_err(|kind| CloudError { kind, message: "no".into() });
             async move { found }.boxed()
         });
         (lists, calls)
@@ -108,7 +102,7 @@ mod tests {
         let (lists, calls) = lists(Ok(()));
         let all = [("b", Priority::Idle), ("a", Priority::Waking), ("b", Priority::Sleeping)];
         let noted = join_all(all.map(|(infra_id, priority)| lists.list(infra_id, false, priority))).await;
-        assert!(noted.iter().all(|noted| *noted == Ok(Ok(Vec::new()))), "{noted:?}");
+        assert!(noted.iter().all(|noted| *noted == Ok(Ok(()))), "{noted:?}");
         assert_eq!(*calls.lock(), [(vec!["a".to_owned(), "b".to_owned()], Priority::Waking)]);
     }
 

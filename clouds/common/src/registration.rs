@@ -9,6 +9,8 @@ use futures::future::BoxFuture;
 use shared::cloud::{CloudError, ClusterRef, Driver};
 use shared::hive::api::ClusterDeployment;
 
+use crate::Dialer;
+
 /// Asked before every request that leaves this process, retries included: may it still act?
 pub type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
 
@@ -22,6 +24,8 @@ pub struct Process {
     pub identity: String,
     /// Whether this process may act.
     pub permit: Permit,
+    /// Which addresses may be dialed, where tenants choose them.
+    pub dialer: Dialer,
 }
 
 /// Where a cluster's credentials come from, and what they open.

@@ -15,6 +15,9 @@ use tower::Service;
 
 use crate::answer::{Answer, CallError, Rejection};
 
+/// Who we are, in every log of a cloud.
+const AGENT: &str = concat!("hibernate-controller/", env!("CARGO_PKG_VERSION"));
+
 /// Largest answer.
 const MAX_ANSWER: usize = 8 << 20;
 
@@ -48,8 +51,6 @@ impl Default for Deadlines {
 pub struct Options {
     /// Who calls, and whether it may.
     pub process: Process,
-    /// Which addresses may be dialed.
-    pub dialer: Dialer,
     /// Whose lookups of names these are.
     pub tenant: Arc<str>,
     /// PEM certificates of the authorities that are trusted; `None` for those of the system.
@@ -105,14 +106,15 @@ impl Http {
     }
 
     pub(crate) fn with(options: Options, deadlines: Deadlines) -> Result<Self, String> {
-        let Options { process, dialer, tenant, authorities, rate } = options;
+        let Options { process, tenant, authorities, rate } = options;
+        let Process { identity, permit, dialer } = process;
         let builder = Client::builder()
             .dns_resolver(Names(dialer.resolver(tenant)))
             .no_proxy()
             .redirect(redirect::Policy::none())
             .retry(retry::never())
             .referer(false)
-            .user_agent(process.identity)
+            .user_agent(format!("{AGENT} {identity}"))
             .connect_timeout(deadlines.connect)
             .read_timeout(deadlines.read)
             .timeout(deadlines.all);
@@ -126,7 +128,7 @@ impl Http {
         // An authority that cannot be used is the one thing of a tenant in here.
         let client = builder.build().map_err(|_| "its certificates cannot be used as authorities")?;
         let limiter = RateLimiter::new(rate.0, rate.1);
-        Ok(Self { client, dialer, permit: process.permit, limiter, deadlines })
+        Ok(Self { client, dialer, permit, limiter, deadlines })
     }
 
     /// Makes one attempt of a call. Headers with tokens are marked as sensitive by the caller.

@@ -34,8 +34,11 @@ async fn server(head: &'static str, body: Vec<u8>, times: usize) -> Server {
 fn http(allow_loopback: bool, permit: bool) -> Http {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let options = Options {
-        process: Process { identity: "hibernate-controller/test".to_owned(), permit: Arc::new(move || permit) },
-        dialer: Dialer::new(Vec::new(), allow_loopback),
+        process: Process {
+            identity: "pod-1".to_owned(),
+            permit: Arc::new(move || permit),
+            dialer: Dialer::new(Vec::new(), allow_loopback),
+        },
         tenant: "tenant".into(),
         authorities: None,
         rate: (100, 100),
@@ -64,7 +67,9 @@ async fn an_answer_is_read_whole_and_the_request_says_who_asks() {
     assert!(matches!(answer.json::<Vec<u32>>(), Err(CallError::Unknown(error)) if error.message.contains("malformed")));
     let request = server.heard.recv().await.unwrap();
     assert!(request.starts_with("PATCH /v3/servers?marker=1 HTTP/1.1"), "{request}");
-    for header in ["user-agent: hibernate-controller/test", "x-auth-token: hush", "openstack-images-v2.1-json-patch"] {
+    for header in
+        ["user-agent: hibernate-controller/0.1.0 pod-1", "x-auth-token: hush", "openstack-images-v2.1-json-patch"]
+    {
         assert!(request.contains(header), "{header}: {request}");
     }
 }
@@ -142,8 +147,7 @@ async fn nothing_is_sent_without_the_permit() {
 #[test]
 fn authorities_must_be_certificates() {
     let options = |pem: &[u8]| Options {
-        process: Process { identity: "test".to_owned(), permit: Arc::new(|| true) },
-        dialer: Dialer::default(),
+        process: Process { identity: "test".to_owned(), permit: Arc::new(|| true), dialer: Dialer::default() },
         tenant: "tenant".into(),
         authorities: Some(pem.into()),
         rate: (1, 1),

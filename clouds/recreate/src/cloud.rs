@@ -22,6 +22,11 @@ pub trait Cloud: Send + Sync {
     fn lacks(&self, has: &Self::Attributes, of: &Self::Attributes) -> bool {
         has != of
     }
+    /// What `spec.providerID` of a server's Machine has to be.
+    fn provider_id(&self, server: &str) -> Option<String> {
+        let _ = server;
+        None
+    }
     /// The time.
     fn now(&self) -> Timestamp;
     /// A mark for images and servers that was never used before, of letters, digits, `-` and `_`.
@@ -114,6 +119,10 @@ pub struct Image {
     pub cycle: String,
     /// How far it is.
     pub status: ImageStatus,
+    /// Whether it has the tag by which a deprovision of its cluster finds it.
+    pub is_tagged: bool,
+    /// The copy of its machine's entry that it carries.
+    pub copy: Option<String>,
 }
 
 /// How far an image is.
@@ -143,6 +152,11 @@ pub enum Request<A> {
         server: String,
         machine: String,
         cycle: String,
+    },
+    /// Gives an image its tag and a copy of its machine's entry.
+    Describe {
+        image: String,
+        copy: String,
     },
     DeleteImage {
         image: String,

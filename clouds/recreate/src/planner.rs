@@ -19,8 +19,8 @@ use shared::cloud::{
 };
 use shared::record::Format;
 
-use crate::cloud::{Cloud, Failure, Image, Obstacle, Request, Server};
-use crate::record::{Attempt, Failed, Machine, Record};
+use crate::cloud::{Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server, Status};
+use crate::record::{Attempt, Copied, Failed, Machine, Record};
 use crate::steps::{RETRY, Step, is_within, start, stop, undo};
 use crate::survey::{Stage, Survey, View};
 
@@ -100,17 +100,19 @@ impl<C: Cloud> Planner<C> {
             None => self.listed(&target.cluster, priority).await?,
         };
         let record = match target.ledger.read().await? {
-            None => None,
+            None => rebuilt(&target.cluster, &servers, &images)?.map(|record| (record, None)),
             Some(entry) => {
                 let record = Record::read(&entry.text).map_err(|why| unreadable(&why.to_string()))?;
                 if !record.is_of(&target.cluster) {
                     return Err(unreadable("it is another cluster's"));
                 }
-                Some((record, entry.version))
+                Some((record, Some(entry.version)))
             }
         };
+        let provider_id = |server: &Server<_>| Some((server.id.clone(), self.cloud.provider_id(&server.id)?));
         let mut survey = Survey {
-            infra_id: target.cluster.infra_id.clone(),
+            cluster: target.cluster.clone(),
+            provider_ids: servers.iter().filter_map(provider_id).collect(),
             record,
             servers,
             images,
@@ -131,8 +133,8 @@ impl<C: Cloud> Planner<C> {
         record: &Record<C::Attributes>,
     ) -> Result<String, Stopped> {
         match &survey.record {
-            Some((old, version)) if old == record => Ok(version.clone()),
-            old => write(target, record, old.as_ref().map(|(_, version)| version.as_str())).await,
+            Some((old, Some(version))) if old == record => Ok(version.clone()),
+            old => write(target, record, old.as_ref().and_then(|(_, version)| version.as_deref())).await,
         }
     }
 
@@ -316,8 +318,15 @@ impl<C: Cloud> Planner<C> {
         // Once when all run, and once when nothing can arrive any more.
         let is_over = |record: &Record<_>| awake && record.machines.is_empty();
         let is_tried = survey.record.as_ref().is_some_and(|(record, _)| record.cleaned && !is_over(record));
-        let images = survey.unneeded_images().filter(|_| !is_tried);
-        let images = images.map(|image| Request::DeleteImage { image: image.id.clone() });
+        let unneeded = survey.unneeded_images().filter(|_| !is_tried);
+        // What is left in the end, such as an image in use, must not pass for a machine that sleeps.
+        let is_last = survey.record.as_ref().is_some_and(|(record, _)| record.cleaned && is_over(record));
+        let has_copy = |image: &&Image| image.copy.as_ref().is_some_and(|copy| !copy.is_empty());
+        let has_copies = survey.images.iter().any(|image| has_copy(&image));
+        let left = survey.images.iter().filter(|image| is_last && has_copy(image));
+        let left = left.map(|image| Request::Describe { image: image.id.clone(), copy: String::new() });
+        let images = unneeded.filter(|image| !(is_last && has_copy(image)));
+        let images = images.map(|image| Request::DeleteImage { image: image.id.clone() }).chain(left);
         let marked = survey.servers.iter().filter(|server| awake && server.cycle.is_some());
         let marks = marked.map(|server| Request::Unmark { server: server.id.clone() });
         let requests = images.chain(marks).map(|request| (String::new(), InstanceState::Running, request));
@@ -326,7 +335,7 @@ impl<C: Cloud> Planner<C> {
         requests.truncate(REQUESTS);
         self.send(target, &requests, Timestamp::MAX, &mut Outcome::default()).await.1?;
         match &survey.record {
-            Some((record, version)) if awake && is_all && record.machines.is_empty() => {
+            Some((record, Some(version))) if is_all && is_over(record) && (is_last || !has_copies) => {
                 target.ledger.clear(version).await.map_err(CloudError::from)?;
             }
             Some((record, _)) if is_all => {
@@ -336,6 +345,28 @@ impl<C: Cloud> Planner<C> {
         }
         Ok(())
     }
+}
+
+/// The record by the copies on images, if a machine has only those: someone has deleted the record itself. A server that
+/// still lives may have run since, so that its copy says nothing.
+fn rebuilt<A>(cluster: &ClusterRef, servers: &[Server<A>], images: &[Image]) -> Result<Option<Record<A>>, CloudError>
+where
+    Copied<A>: Format,
+{
+    let is_there =
+        |name: &str| servers.iter().any(|server| server.machine == name && server.status != Status::Deleting);
+    let copies = images.iter().filter(|image| image.status == ImageStatus::Active).filter_map(|image| {
+        let copy: Copied<A> = Copied::read(image.copy.as_deref()?).ok()?;
+        (copy.machine.image.as_ref() == Some(&image.id) && !is_there(&copy.name)).then_some(copy)
+    });
+    Record::of_copies(cluster, copies.collect(), is_there).map_err(|missing| {
+        let message = format!(
+            "RecordMissing: the record of the cluster's machines is gone, and no image has a copy of the entry of {}: \
+             nothing is touched. Restore the Secret from a backup",
+            shared::text::list(&missing)
+        );
+        CloudError::new(Invalid, message)
+    })
 }
 
 async fn write<A: Format>(target: &Target, record: &A, seen: Option<&str>) -> Result<String, Stopped> {
@@ -386,8 +417,8 @@ impl<C: Cloud> Driver for Planner<C> {
         async move {
             let survey = self.survey(target, priority, None).await?;
             let listing = survey.listing();
-            let Survey { infra_id, servers, images, now: at, .. } = survey;
-            self.lists.lock().insert(infra_id, Lists { at, servers, images });
+            let Survey { cluster, servers, images, now: at, .. } = survey;
+            self.lists.lock().insert(cluster.infra_id, Lists { at, servers, images });
             Ok(listing)
         }
         .boxed()

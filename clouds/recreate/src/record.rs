@@ -1,6 +1,6 @@
 //! The durable record, as it is stored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -53,6 +53,19 @@ pub struct Machine<A> {
     pub attributes: A,
 }
 
+/// What an image carries of the record, so that its loss is not the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Copied<A> {
+    /// Namespace and name of the cluster.
+    cluster: String,
+    infra_id: String,
+    /// Names of all machines that sleep with it.
+    all: BTreeSet<String>,
+    pub(crate) name: String,
+    pub(crate) machine: Machine<A>,
+}
+
 /// A request that may be under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
@@ -83,21 +96,33 @@ impl<A: Clone + Serialize + DeserializeOwned> Format for Record<A> {
     // As the Secret that holds it.
     const MAX_BYTES: usize = 900 * 1024;
 
-    /// IDs become parts of URLs.
     fn checked(self) -> Option<Self> {
+        Some(self).filter(|record| record.machines.iter().all(|(name, machine)| machine.is_sound(name)))
+    }
+}
+
+impl<A: Clone + Serialize + DeserializeOwned> Format for Copied<A> {
+    // Glance takes 64 KiB.
+    const MAX_BYTES: usize = 60_000;
+
+    fn checked(self) -> Option<Self> {
+        Some(self).filter(|copy| copy.machine.is_sound(&copy.name) && copy.machine.image.is_some())
+    }
+}
+
+impl<A> Machine<A> {
+    /// IDs become parts of URLs.
+    fn is_sound(&self, name: &str) -> bool {
         let is_id = |id: &str| {
             let is_known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
             (1..=MAX_ID).contains(&id.len()) && id.chars().all(is_known)
         };
-        let is_machine = |(name, machine): (&String, &Machine<A>)| {
-            let image = machine.image.as_deref();
-            name.len() <= MAX_ID
-                && is_id(&machine.server)
-                && is_id(&machine.cycle)
-                && image.is_none_or(is_id)
-                && (image.is_some() || !machine.given_up)
-        };
-        Some(self).filter(|record| record.machines.iter().all(is_machine))
+        let image = self.image.as_deref();
+        name.len() <= MAX_ID
+            && is_id(&self.server)
+            && is_id(&self.cycle)
+            && image.is_none_or(is_id)
+            && (image.is_some() || !self.given_up)
     }
 }
 
@@ -114,9 +139,47 @@ impl<A> Record<A> {
         started.for_each(|started| started.fault = None);
     }
 
+    /// The record by the copies on images, if there is one for each machine that any of them names and that is not there.
+    /// Of several of a machine the last one counts.
+    ///
+    /// # Errors
+    /// The machines without a copy.
+    pub(crate) fn of_copies(
+        cluster: &ClusterRef,
+        copies: Vec<Copied<A>>,
+        is_there: impl Fn(&str) -> bool,
+    ) -> Result<Option<Self>, Vec<String>> {
+        let is_its = |copy: &Copied<A>| copy.cluster == name(cluster) && copy.infra_id == cluster.infra_id;
+        let mut copies: Vec<Copied<A>> = copies.into_iter().filter(is_its).collect();
+        copies.sort_by_key(|copy| copy.machine.imaged.as_ref().map(|imaged| imaged.at));
+        let all: BTreeSet<String> = copies.iter().flat_map(|copy| copy.all.iter().cloned()).collect();
+        let machines: BTreeMap<_, _> = copies.into_iter().map(|copy| (copy.name, copy.machine)).collect();
+        let missing: Vec<String> =
+            all.into_iter().filter(|name| !machines.contains_key(name) && !is_there(name)).collect();
+        if !missing.is_empty() {
+            return Err(missing);
+        }
+        Ok((!machines.is_empty()).then(|| Self { sealed: true, machines, ..Self::new(cluster) }))
+    }
+
     /// Whether it is this cluster's.
     pub fn is_of(&self, cluster: &ClusterRef) -> bool {
         self.cluster == name(cluster) && self.infra_id == cluster.infra_id
+    }
+}
+
+impl<A: Clone> Copied<A> {
+    /// The copy for an image that is ready.
+    pub(crate) fn of(
+        cluster: &ClusterRef,
+        all: BTreeSet<String>,
+        name_of_machine: &str,
+        image: &str,
+        entry: &Machine<A>,
+    ) -> Self {
+        let machine = Machine { image: Some(image.to_owned()), given_up: true, started: None, ..entry.clone() };
+        let (cluster, infra_id) = (name(cluster), cluster.infra_id.clone());
+        Self { cluster, infra_id, all, name: name_of_machine.to_owned(), machine }
     }
 }
 

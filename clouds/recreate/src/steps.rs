@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use shared::record::Format;
 
 use crate::cloud::{Image, ImageStatus, Obstacle, Request};
-use crate::record::{Attempt, Machine};
+use crate::record::{Attempt, Copied, Machine};
 use crate::survey::{Stage, Survey, View};
 
 /// How long a request that was sent may be under way: its deadline of 30 s, the way from a proxy to the cloud, and the
@@ -47,11 +48,10 @@ pub(crate) fn is_within(now: Timestamp, then: Timestamp, time: Duration) -> bool
 }
 
 /// The next step of a machine into sleep.
-pub(crate) fn stop<A: Clone + PartialEq>(
-    survey: &Survey<A>,
-    view: &View<'_, A>,
-    cycle: impl Fn() -> String,
-) -> Step<A> {
+pub(crate) fn stop<A: Clone + PartialEq>(survey: &Survey<A>, view: &View<'_, A>, cycle: impl Fn() -> String) -> Step<A>
+where
+    Copied<A>: Format,
+{
     let server = view.server();
     if let Some(extra) = view.extra {
         return delete(&extra.id);
@@ -79,7 +79,10 @@ fn halted<A: Clone + PartialEq>(
     view: &View<'_, A>,
     entry: &Machine<A>,
     cycle: impl Fn() -> String,
-) -> Step<A> {
+) -> Step<A>
+where
+    Copied<A>: Format,
+{
     let sealed = survey.record.as_ref().is_some_and(|(record, _)| record.sealed);
     let may_still_run = entry.started.as_ref().is_some_and(|started| is_within(survey.now, started.at, LATE));
     let tries = entry.imaged.as_ref().map_or(0, |imaged| imaged.number);
@@ -93,7 +96,7 @@ fn halted<A: Clone + PartialEq>(
                 Step::Record(entry, Some(Request::DeleteServer { server: view.server() }))
             };
         }
-        (Some(ImageStatus::Active), _) => return Step::Ready,
+        (Some(ImageStatus::Active), _) => return described(survey, view, entry),
         // Someone has deleted its image after the seal.
         _ if entry.image.is_some() => return renew(view, cycle(), None),
         (None, None) => return image_of(survey, view, entry, entry.cycle.clone()),
@@ -107,6 +110,19 @@ fn halted<A: Clone + PartialEq>(
         return image_of(survey, view, entry, cycle());
     }
     Step::Fail(format!("{why}, {tries} times"))
+}
+
+/// An image that is ready carries a tag, and a copy of the entry, before the record is sealed.
+fn described<A: Clone + PartialEq>(survey: &Survey<A>, view: &View<'_, A>, entry: &Machine<A>) -> Step<A>
+where
+    Copied<A>: Format,
+{
+    let Some(image) = survey.image(entry) else { return Step::Wait };
+    let copy = survey.copy(view, image, entry);
+    if image.is_tagged && image.copy.as_ref() == Some(&copy) {
+        return Step::Ready;
+    }
+    Step::Send(Request::Describe { image: image.id.clone(), copy })
 }
 
 /// Ends an image that is not waited for any longer: until then its server can go neither way.

@@ -4,18 +4,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use shared::cloud::{CloudErrorKind, Instance, InstanceState, Listing, Refusal};
+use shared::cloud::{CloudErrorKind, ClusterRef, Instance, InstanceState, Listing, Refusal};
+use shared::record::Format;
 
 use crate::cloud::{Image, ImageStatus, Server, Status};
-use crate::record::{Attempt, Machine, Record};
+use crate::record::{Attempt, Copied, Machine, Record};
 use crate::steps::{BACKOFF, IMAGE_DEADLINE, LATE, is_within};
 
 /// The result of one list.
 #[derive(Debug)]
 pub(crate) struct Survey<A> {
-    pub infra_id: String,
-    /// The record, with its version.
-    pub record: Option<(Record<A>, String)>,
+    pub cluster: ClusterRef,
+    /// The record, with its version; `None` if it is made of copies and not stored yet.
+    pub record: Option<(Record<A>, Option<String>)>,
     pub servers: Vec<Server<A>>,
     pub images: Vec<Image>,
     /// When the lists were begun.
@@ -24,6 +25,8 @@ pub(crate) struct Survey<A> {
     pub decided: Timestamp,
     /// IDs of the servers that lack what was recorded of them.
     pub lacking: BTreeSet<String>,
+    /// What `spec.providerID` of a server's Machine has to be, by server.
+    pub provider_ids: BTreeMap<String, String>,
 }
 
 /// Someone has deleted the image of a machine that may not run again. Nothing is touched.
@@ -214,6 +217,17 @@ impl<A: Clone + PartialEq> Survey<A> {
         self.image(entry).filter(|image| image.status == ImageStatus::Active).map(|image| &image.id)
     }
 
+    /// The copy that an image of a machine has to carry.
+    pub fn copy(&self, view: &View<'_, A>, image: &Image, entry: &Machine<A>) -> String
+    where
+        Copied<A>: Format,
+    {
+        let all = self.views().iter().map(|view| view.name.to_owned()).collect();
+        let copy = Copied::of(&self.cluster, all, view.name, &image.id, entry);
+        // An entry that is too long has no copy: the record holds it.
+        copy.bounded_text().unwrap_or_default()
+    }
+
     /// Images that nothing needs: the record does not name them, and they are of no cycle of it. One of a machine that
     /// neither a server nor the record has is all that is left of it.
     pub fn unneeded_images(&self) -> impl Iterator<Item = &Image> {
@@ -315,7 +329,11 @@ impl<A: Clone + PartialEq> Survey<A> {
             due,
             recorded: view.stage == Stage::Gone,
             node_names: vec![view.name.to_owned()],
-            control_plane: view.name.strip_prefix(&self.infra_id).is_some_and(|rest| rest.starts_with("-master-")),
+            provider_id: view.live.and_then(|server| self.provider_ids.get(&server.id).cloned()),
+            control_plane: view
+                .name
+                .strip_prefix(&self.cluster.infra_id)
+                .is_some_and(|rest| rest.starts_with("-master-")),
             ..Instance::new(view.name, state)
         };
         match (&view.stage, view.live) {

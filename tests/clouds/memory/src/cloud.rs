@@ -92,6 +92,8 @@ pub struct Image {
     pub disk: u64,
     /// Whether the server was halted then.
     pub of_halted: bool,
+    /// The copy of its machine's entry that it carries.
+    pub copy: Option<String>,
 }
 
 /// What can be asked for.
@@ -338,6 +340,8 @@ impl Cloud {
                     machine: image.machine.clone(),
                     cycle: image.cycle.clone(),
                     status: image.status,
+                    is_tagged: image.copy.is_some(),
+                    copy: image.copy.clone(),
                 });
                 Ok(Answer::Images(found.collect()))
             }
@@ -374,6 +378,9 @@ impl Cloud {
                 self.server(&server, may)?.status = Status::Active;
             }
             Plan::CreateImage { server, machine, cycle } => return self.create_image(server, machine, cycle),
+            Plan::Describe { image, copy } => {
+                self.images.get_mut(&image).ok_or(Refused::NotFound)?.copy = Some(copy);
+            }
             Plan::DeleteImage { image } => {
                 self.images.get(&image).ok_or(Refused::NotFound)?;
                 if self.keeps_images_in_use
@@ -417,7 +424,8 @@ impl Cloud {
         let of = self.server(&server, may)?;
         of.imaging = true;
         let (infra_id, disk, of_halted) = (of.infra_id.clone(), of.disk, of.status != Status::Active);
-        let image = Image { infra_id, machine, cycle, status: ImageStatus::Saving, disk, of_halted, server };
+        let image =
+            Image { infra_id, machine, cycle, status: ImageStatus::Saving, disk, of_halted, server, copy: None };
         let id = self.id("image");
         self.images.insert(id, image);
         Ok(())

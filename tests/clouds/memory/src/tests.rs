@@ -8,7 +8,7 @@ use cloud_conformance::{Bench, Fault, Intent, Next, conformance_tests};
 use cloud_recreate::{ImageStatus, Planner};
 use futures::FutureExt;
 use proptest::prelude::*;
-use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Target};
+use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Priority, Target, Verb};
 use shared::record::Format;
 
 use super::*;

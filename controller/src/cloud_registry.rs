@@ -33,6 +33,7 @@ macro_rules! clouds {
 
 clouds! {
     aws: aws::Aws,
+    openstack: openstack::OpenStack,
 }
 
 #[cfg(test)]

@@ -1,0 +1,144 @@
+//! The calls to one project of one cloud, within its limits.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cloud_common::{ListBatcher, Process};
+use cloud_http::{Answer, Body, CallError, Http, Method, Options, Tokens};
+use futures::FutureExt;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use shared::cloud::{CloudError, CloudErrorKind, Priority};
+
+use crate::clouds_yaml::Cloud;
+use crate::id::Id;
+use crate::keystone::{Keystone, Service, Session};
+use crate::lists::{Project, Surroundings};
+use crate::wire::{Attachment, Attachments, Server};
+
+/// Calls at once, and calls a second.
+const RATE: (u32, u32) = (40, 20);
+
+/// Servers whose attachments are remembered. What is beyond is asked again.
+const REMEMBERED: usize = 10_000;
+
+/// How long flavors and networks are remembered.
+const SELDOM: Duration = Duration::from_mins(1);
+
+/// A server, and its volumes.
+type Holder = (Id, BTreeSet<Id>);
+
+/// One project with its credentials.
+pub(crate) struct Account {
+    http: Arc<Http>,
+    tokens: Tokens<Keystone>,
+    /// How volumes are attached, by server and volumes: an attachment never changes its device or tag.
+    attachments: Mutex<HashMap<Holder, Vec<Attachment>>>,
+    surroundings: Mutex<Option<(Instant, Arc<Surroundings>)>>,
+    /// The last look at the project.
+    last: Mutex<Option<Arc<Project>>>,
+}
+
+impl Account {
+    /// No request is made yet.
+    pub(crate) fn new(cloud: Cloud, process: Process, tenant: Arc<str>) -> Result<Self, String> {
+        let authorities = cloud.authorities.clone();
+        let http = Http::new(Options { process, tenant, authorities, rate: RATE });
+        let http = Arc::new(http.map_err(|why| format!("the CA of cacert: {why}"))?);
+        let tokens = Tokens::new(Keystone { http: http.clone(), cloud });
+        Ok(Self { http, tokens, attachments: Mutex::default(), surroundings: Mutex::default(), last: Mutex::default() })
+    }
+
+    pub(crate) async fn session(&self) -> Result<Session, CallError> {
+        self.tokens.get().await
+    }
+
+    /// Makes a call, and once more with a new token if the token is not accepted.
+    pub(crate) async fn call(
+        &self,
+        priority: Priority,
+        service: Service,
+        method: Method,
+        path: &str,
+        body: Option<Body>,
+    ) -> Result<Answer, CallError> {
+        let call = |session: Session| {
+            let (method, body) = (method.clone(), body.clone());
+            let url = session.url(service, path);
+            async move { self.http.call(priority, method, url?, &session.headers(service), body.as_ref()).await }
+                .boxed()
+        };
+        self.tokens.with(call).await
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(
+        &self,
+        priority: Priority,
+        service: Service,
+        path: &str,
+    ) -> Result<T, CallError> {
+        self.call(priority, service, Method::GET, path, None).await?.json()
+    }
+
+    /// How the volumes of a server are attached.
+    pub(crate) async fn attachments(&self, server: &Server, priority: Priority) -> Result<Vec<Attachment>, CallError> {
+        if server.volumes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let key = (server.id.clone(), server.volumes.iter().map(|volume| volume.id.clone()).collect::<BTreeSet<_>>());
+        if let Some(known) = self.attachments.lock().get(&key) {
+            return Ok(known.clone());
+        }
+        let path = format!("/servers/{}/os-volume_attachments", server.id);
+        let found: Attachments = match self.get(priority, Service::Compute, &path).await {
+            Err(error) if error.is_not_found() => return Ok(Vec::new()), // it is gone, as the next list shows
+            found => found?,
+        };
+        let mut attachments = self.attachments.lock();
+        if attachments.len() >= REMEMBERED {
+            attachments.clear();
+        }
+        // One that is under way has no device yet.
+        let is_known = |attachment: &Attachment| attachment.device.is_some() && key.1.contains(&attachment.volume);
+        if found.all.len() == key.1.len() && found.all.iter().all(is_known) {
+            attachments.insert(key, found.all.clone());
+        }
+        Ok(found.all)
+    }
+
+    /// What seldom changes.
+    pub(crate) async fn surroundings(&self, priority: Priority) -> Result<Arc<Surroundings>, CloudError> {
+        let kept = self.surroundings.lock().clone();
+        if let Some((_, known)) = kept.filter(|(at, _)| at.elapsed() < SELDOM) {
+            return Ok(known);
+        }
+        let found = Arc::new(Surroundings::list(self, priority).await?);
+        *self.surroundings.lock() = Some((Instant::now(), found.clone()));
+        Ok(found)
+    }
+
+    /// The last look at the project, which the planner's requests follow from.
+    pub(crate) fn last(&self) -> Result<Arc<Project>, CloudError> {
+        let unknown = || CloudError::new(CloudErrorKind::Unavailable, "the project was not listed yet");
+        self.last.lock().clone().ok_or_else(unknown)
+    }
+
+    pub(crate) fn listed(&self, project: &Arc<Project>) {
+        *self.last.lock() = Some(project.clone());
+    }
+}
+
+/// Lists a project once for everybody who asks at the same time.
+pub(crate) fn lists(account: &Arc<Account>) -> ListBatcher<Arc<Project>> {
+    let account = account.clone();
+    ListBatcher::new(usize::MAX, move |_, priority| {
+        let account = account.clone();
+        async move {
+            let project = Arc::new(Project::list(&account, priority).await?);
+            account.listed(&project);
+            Ok(project)
+        }
+        .boxed()
+    })
+}

@@ -1,0 +1,97 @@
+use super::*;
+
+const PASSWORD: &str = "
+clouds:
+  shift:
+    auth: {auth_url: 'https://keystone.example:5000/v3/', username: u, password: hush, project_name: p,
+           user_domain_name: Default, project_domain_id: d}
+    region_name: R1
+  other: {auth: {auth_url: 'https://other.example', application_credential_id: c, application_credential_secret: hush}}
+";
+
+fn secret(text: &str) -> SecretData {
+    SecretData::from([(KEY.to_owned(), text.as_bytes().to_vec())])
+}
+
+fn entry(text: &str) -> SecretData {
+    let auth = "auth: {auth_url: 'https://k', user_id: u, password: hush, project_id: p}";
+    secret(&format!("clouds: {{shift: {{{auth}, {text}}}}}"))
+}
+
+fn auth(text: &str) -> SecretData {
+    secret(&format!("clouds: {{shift: {{auth: {{{text}}}}}}}"))
+}
+
+#[test]
+fn logs_in_by_password_or_application_credential() {
+    let cloud = parse(&secret(PASSWORD), "shift", None).unwrap();
+    assert_eq!(cloud.keystone.as_str(), "https://keystone.example:5000/");
+    let user = json!({"name": "u", "domain": {"name": "Default"}, "password": "hush"});
+    let scope = json!({"project": {"name": "p", "domain": {"id": "d"}}});
+    let identity = json!({"methods": ["password"], "password": {"user": user}});
+    assert_eq!(cloud.auth, json!({"identity": identity, "scope": scope}));
+    assert_eq!((cloud.region.as_deref(), cloud.interface.as_str()), (Some("R1"), "public"));
+    assert!(cloud.authorities.is_none() && !cloud.account.contains("hush"));
+
+    let other = parse(&secret(PASSWORD), "other", None).unwrap();
+    let credential = json!({"id": "c", "secret": "hush"});
+    let identity = json!({"methods": ["application_credential"], "application_credential": credential});
+    assert_eq!(other.auth, json!({"identity": identity}));
+    assert!(other.region.is_none() && !other.account.contains("hush") && other.word() != cloud.word());
+}
+
+#[test]
+fn what_is_refused_is_named_by_its_field() {
+    let full = "auth_url: 'https://k', username: u, password: hush, project_name: p";
+    for (secret, says) in [
+        (SecretData::new(), "it has no key clouds.yaml"),
+        (secret("clouds: ["), "clouds.yaml is malformed"),
+        (
+            secret("clouds: {a: {}, b: {}}"),
+            "has no cloud shift, which spec.platform.openstack.cloud names: it has a, b",
+        ),
+        (secret(&"#".repeat(MAX + 1)), "is not text of at most 64 KiB"),
+        (entry("verify: false"), "clouds.shift.verify must be true"),
+        (entry("profile: vexxhost"), "clouds.shift.profile is not supported"),
+        (entry("cert: /x"), "clouds.shift.cert is not supported"),
+        (entry("key: /x"), "clouds.shift.key is not supported"),
+        (entry("auth_type: v3oidcpassword"), "clouds.shift.auth_type must be password"),
+        (entry("auth_type: v3applicationcredential"), "clouds.shift.auth.application_credential_secret is missing"),
+        (entry("interface: secret"), "clouds.shift.interface must be public"),
+        (entry("identity_api_version: 2.0"), "clouds.shift.identity_api_version must be 3"),
+        (entry("cacert: /root/ca.pem"), "clouds.shift.cacert names a file that the controller does not read"),
+        (entry("cacert: /etc/openstack-ca/ca.pem"), "name a Secret with that KEY in certificatesSecretRef"),
+        (auth("user_id: u"), "clouds.shift.auth.password is missing"),
+        (auth("password: hush"), "clouds.shift.auth.username is missing"),
+        (auth("user_id: u, password: hush"), "clouds.shift.auth.project_name is missing"),
+        (auth("user_id: u, password: hush, project_id: p"), "clouds.shift.auth.auth_url is missing"),
+        (auth(full), "clouds.shift.auth.user_domain_name is missing"),
+        (auth(&format!("{full}, user_domain_id: d")), "clouds.shift.auth.project_domain_name is missing"),
+        (auth("user_id: u, password: hush, project_id: p, auth_url: 'https://k/v2.0'"), "auth_url names Keystone v2.0"),
+        (
+            auth("user_id: u, password: hush, project_id: p, auth_url: 'https://u:hush@k/v3'"),
+            "auth_url must be https://",
+        ),
+        (auth("user_id: u, password: hush, project_id: p, auth_url: 'file:///etc'"), "auth_url must be https://"),
+    ] {
+        let error = parse(&secret, "shift", None).map(drop).unwrap_err();
+        assert!(error.contains(says) && !error.contains("hush"), "{says}: {error}");
+    }
+}
+
+#[test]
+fn certificates_are_those_of_the_secret() {
+    let certificates = SecretData::from([("a.pem".to_owned(), b"A".to_vec()), ("b.pem".to_owned(), b"B".to_vec())]);
+    for (cacert, trusted) in [
+        ("cacert: ''", None),
+        ("cacert: /etc/openstack-ca/b.pem", Some(b"B".to_vec())),
+        ("cacert: /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", Some(b"A\nB\n".to_vec())),
+    ] {
+        let cloud = parse(&entry(cacert), "shift", Some(&certificates)).unwrap();
+        assert_eq!(cloud.authorities, trusted, "{cacert}");
+    }
+    let system = parse(&entry("cacert: /etc/pki/tls/certs/ca-bundle.crt"), "shift", None).unwrap();
+    assert!(system.authorities.is_none());
+    let error = parse(&entry("cacert: /etc/openstack-ca/c.pem"), "shift", Some(&certificates)).map(drop).unwrap_err();
+    assert!(error.contains("cacert names a file"), "{error}");
+}

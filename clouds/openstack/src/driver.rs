@@ -1,0 +1,225 @@
+//! OpenStack as the planner sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud_common::ListBatcher;
+use cloud_recreate::{Cloud, Failure, Image, ImageStatus, Request, Server, Status};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Lifecycle, Limits, Priority, Profile, ProviderIds};
+use shared::text::sanitize_to;
+
+use crate::account::{self, Account};
+use crate::attributes::{Attributes, CYCLE, obstacle};
+use crate::lists::Project;
+use crate::{requests, wire};
+
+/// Tag, and key of metadata, that the installer gives to everything of a cluster. Its value is the infraID.
+pub(crate) const CLUSTER: &str = "openshiftClusterID";
+
+/// How long a sleep and a wake may take: six snapshots of 100 GB by a slow store.
+const LIMIT: Duration = Duration::from_mins(45);
+
+/// Lists of attachments at once.
+const AT_ONCE: usize = 4;
+
+/// One project for all clusters in it.
+pub(crate) struct Driver {
+    account: Arc<Account>,
+    lists: ListBatcher<Arc<Project>>,
+    domain: Arc<str>,
+}
+
+impl Driver {
+    pub(crate) fn new(account: Account, domain: Arc<str>) -> Self {
+        let account = Arc::new(account);
+        Self { lists: account::lists(&account), account, domain }
+    }
+
+    async fn project(&self, cluster: &ClusterRef, priority: Priority) -> Result<Arc<Project>, CloudError> {
+        let found = self.lists.list(&cluster.infra_id, false, priority).await;
+        found.unwrap_or_else(|_| {
+            Err(CloudError::new(CloudErrorKind::Unavailable, "the list of the project was given up"))
+        })
+    }
+
+    async fn server(
+        &self,
+        server: &wire::Server,
+        project: &Project,
+        priority: Priority,
+    ) -> Result<Server<Attributes>, CloudError> {
+        let attachments = self.account.attachments(server, priority).await?;
+        let (status, word) = status(&server.status, server.task_state.as_deref());
+        Ok(Server {
+            id: server.id.to_string(),
+            machine: server.name.clone(),
+            status,
+            word: word.to_owned(),
+            cycle: server.metadata.get(CYCLE).cloned(),
+            created: server.created,
+            has_run: server.launched_at.is_some(),
+            fault: server.fault.as_ref().map(|fault| sanitize_to(&fault.message, 200)),
+            obstacle: obstacle(server, project),
+            attributes: Attributes::of(server, project, &attachments),
+        })
+    }
+}
+
+/// Whether a server is a cluster's: the installer gives it tag and metadata, and either says so.
+fn is_of(server: &wire::Server, infra_id: &str) -> bool {
+    let tag =
+        server.tags.iter().any(|tag| tag.strip_prefix(CLUSTER).and_then(|tag| tag.strip_prefix('=')) == Some(infra_id));
+    tag || server.metadata.get(CLUSTER).is_some_and(|of| of == infra_id)
+}
+
+/// What a server is doing, and Nova's word for it.
+fn status<'a>(status: &'a str, task: Option<&'a str>) -> (Status, &'a str) {
+    let down = ["image_", "paus", "powering-off", "suspend", "shelv"];
+    let is_down = |task: &str| down.iter().any(|start| task.starts_with(start));
+    let found = match (status, task) {
+        (_, Some("deleting" | "soft-deleting")) | ("DELETED", _) => Status::Deleting,
+        ("SOFT_DELETED", _) => Status::SoftDeleted,
+        ("ERROR", _) => Status::Failed,
+        (_, Some(task)) if is_down(task) => Status::Stopping,
+        ("ACTIVE", None) => Status::Active,
+        ("PAUSED" | "SUSPENDED" | "SHUTOFF", None) => Status::Halted,
+        (
+            "BUILD" | "REBOOT" | "HARD_REBOOT" | "REBUILD" | "RESIZE" | "VERIFY_RESIZE" | "MIGRATING" | "PASSWORD"
+            | "RESCUE",
+            None,
+        )
+        | (_, Some(_)) => Status::Starting,
+        _ => Status::Unknown,
+    };
+    (found, task.unwrap_or(status))
+}
+
+fn image(found: &wire::Image, infra_id: &str) -> Option<Image> {
+    Some(Image {
+        id: found.id.to_string(),
+        server: found.hibernate_server.clone()?,
+        machine: found.hibernate_machine.clone()?,
+        cycle: found.hibernate_cycle.clone()?,
+        status: match found.status.as_str() {
+            "active" => ImageStatus::Active,
+            "queued" | "saving" | "uploading" | "importing" => ImageStatus::Saving,
+            _ => ImageStatus::Failed,
+        },
+        is_tagged: found.tags.contains(&requests::tag(infra_id)),
+        copy: found.hibernate_record.clone(),
+    })
+}
+
+impl Cloud for Driver {
+    type Attributes = Attributes;
+
+    fn domain(&self) -> Arc<str> {
+        self.domain.clone()
+    }
+
+    fn profile(&self, cluster: &ClusterRef) -> Profile {
+        let cloud = cluster.cloud.as_deref().unwrap_or_default();
+        Profile {
+            selector: format!("tag {CLUSTER}={} in the project of cloud {cloud}", cluster.infra_id),
+            lifecycle: Lifecycle::Recreate,
+            limits: Limits { sleep: LIMIT, wake: LIMIT },
+            provider_ids: ProviderIds { prefix: "openstack://", id_prefix: "" },
+            terminates_spot: false,
+        }
+    }
+
+    fn lacks(&self, has: &Attributes, of: &Attributes) -> bool {
+        self.account.last().is_ok_and(|project| !has.lacking(of, &project).is_complete())
+    }
+
+    fn provider_id(&self, server: &str) -> Option<String> {
+        Some(format!("openstack:///{server}"))
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn new_cycle(&self) -> String {
+        format!("{:016x}", rand::random::<u64>())
+    }
+
+    fn servers<'a>(
+        &'a self,
+        cluster: &'a ClusterRef,
+        priority: Priority,
+    ) -> BoxFuture<'a, Result<Vec<Server<Attributes>>, CloudError>> {
+        async move {
+            let project = self.project(cluster, priority).await?;
+            let mut calls = Vec::new();
+            for server in project.servers.iter().filter(|server| is_of(server, &cluster.infra_id)) {
+                calls.push(self.server(server, &project, priority));
+            }
+            stream::iter(calls).buffered(AT_ONCE).try_collect().await
+        }
+        .boxed()
+    }
+
+    fn images<'a>(
+        &'a self,
+        cluster: &'a ClusterRef,
+        priority: Priority,
+    ) -> BoxFuture<'a, Result<Vec<Image>, CloudError>> {
+        async move {
+            let project = self.project(cluster, priority).await?;
+            // An image that another project shares is a stranger's, whatever it says.
+            let is_its = |found: &&wire::Image| {
+                found.owner.as_deref() == Some(project.id.as_str())
+                    && found.hibernate_cluster.as_ref() == Some(&cluster.infra_id)
+            };
+            Ok(project.images.iter().filter(is_its).filter_map(|found| image(found, &cluster.infra_id)).collect())
+        }
+        .boxed()
+    }
+
+    fn send<'a>(
+        &'a self,
+        cluster: &'a ClusterRef,
+        request: &'a Request<Attributes>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        requests::send(&self.account, &cluster.infra_id, request).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_nova_are_known_by_status_and_task() {
+        for (word, task, expected) in [
+            ("ACTIVE", None, Status::Active),
+            ("ACTIVE", Some("pausing"), Status::Stopping),
+            ("PAUSED", None, Status::Halted),
+            ("PAUSED", Some("image_snapshot_pending"), Status::Stopping),
+            ("PAUSED", Some("image_uploading"), Status::Stopping),
+            ("PAUSED", Some("unpausing"), Status::Starting),
+            ("SHUTOFF", None, Status::Halted),
+            ("SHUTOFF", Some("powering-on"), Status::Starting),
+            ("ACTIVE", Some("powering-off"), Status::Stopping),
+            ("SUSPENDED", None, Status::Halted),
+            ("SUSPENDED", Some("resuming"), Status::Starting),
+            ("BUILD", Some("spawning"), Status::Starting),
+            ("BUILD", None, Status::Starting),
+            ("VERIFY_RESIZE", None, Status::Starting),
+            ("ACTIVE", Some("deleting"), Status::Deleting),
+            ("ERROR", Some("deleting"), Status::Deleting),
+            ("ERROR", None, Status::Failed),
+            ("SOFT_DELETED", None, Status::SoftDeleted),
+            ("DELETED", None, Status::Deleting),
+            ("SHELVED_OFFLOADED", None, Status::Unknown),
+            ("UNKNOWN", None, Status::Unknown),
+            ("something new", None, Status::Unknown),
+        ] {
+            assert_eq!(status(word, task).0, expected, "{word} {task:?}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The driver for OpenStack: [`cloud_recreate`]'s planner on Keystone, Nova, Neutron and Glance.
+//!
+//! Machines are found by the tag or metadata `openshiftClusterID`. Each pass lists a project once for all its clusters.
+
+mod account;
+mod attributes;
+mod clouds_yaml;
+mod driver;
+mod id;
+mod keystone;
+mod lists;
+mod registration;
+mod requests;
+mod wire;
+
+pub use self::registration::{OpenStack, OpenStackFlags};

@@ -1,0 +1,160 @@
+//! One look at a project, for all clusters in it.
+
+use std::sync::Arc;
+
+use shared::cloud::{CloudError, CloudErrorKind, Priority};
+
+use crate::account::Account;
+use crate::id::Id;
+use crate::keystone::Service;
+use crate::wire::{
+    Flavor, Flavors, FloatingIp, FloatingIps, Group, Groups, Image, Images, Marked, Network, Networks, Page, Port,
+    Ports, Server, Servers,
+};
+
+/// Most pages of one list.
+const PAGES: usize = 50;
+
+/// Server groups of one call.
+const GROUPS: usize = 1000;
+
+/// Everything in a project that says how a server is made.
+pub(crate) struct Project {
+    /// Its ID.
+    pub(crate) id: Id,
+    /// The microversion that Nova was asked with.
+    pub(crate) version: u32,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) floating_ips: Vec<FloatingIp>,
+    pub(crate) images: Vec<Image>,
+    groups: Vec<Group>,
+    surroundings: Arc<Surroundings>,
+}
+
+/// What seldom changes.
+pub(crate) struct Surroundings {
+    flavors: Vec<Flavor>,
+    networks: Vec<Network>,
+}
+
+impl Surroundings {
+    /// Two lists at once.
+    pub(crate) async fn list(account: &Account, priority: Priority) -> Result<Self, CloudError> {
+        let (flavors, networks) = futures::try_join!(
+            pages::<Flavors>(account, priority, Service::Compute, "/flavors?limit=1000"),
+            pages::<Networks>(account, priority, Service::Network, "/networks?fields=id&fields=project_id"),
+        )?;
+        Ok(Self { flavors, networks })
+    }
+}
+
+impl Project {
+    /// Five lists at once. A list that fails is an error of all: nothing must seem to be gone.
+    pub(crate) async fn list(account: &Account, priority: Priority) -> Result<Self, CloudError> {
+        let session = account.session().await?;
+        let (id, version) = (session.project.clone(), session.version);
+        let (ports, ips) = (format!("/ports?project_id={id}"), format!("/floatingips?project_id={id}"));
+        let images = format!("/images?owner={id}");
+        let (surroundings, servers, groups, ports, floating_ips, images) = futures::try_join!(
+            account.surroundings(priority),
+            pages::<Servers>(account, priority, Service::Compute, "/servers/detail?limit=1000"),
+            groups(account, priority),
+            pages::<Ports>(account, priority, Service::Network, &ports),
+            floating_ips(account, priority, &ips),
+            pages::<Images>(account, priority, Service::Image, &images),
+        )?;
+        Ok(Self { id, version, servers, ports, floating_ips, images, groups, surroundings })
+    }
+
+    /// The ports that are bound to a server.
+    pub(crate) fn ports_of<'a>(&'a self, server: &'a Id) -> impl Iterator<Item = &'a Port> {
+        self.ports.iter().filter(|port| port.device_id == server.as_str())
+    }
+
+    /// The ID of a flavor. Nova's answers about servers have its name only, which is unique.
+    pub(crate) fn flavor(&self, name: &str) -> Option<&str> {
+        let flavor = self.surroundings.flavors.iter().find(|flavor| flavor.name == name);
+        flavor.map(|flavor| flavor.id.as_str())
+    }
+
+    /// Whether a network is this project's own.
+    pub(crate) fn has_network(&self, network: &Id) -> bool {
+        let own = |found: &&Network| found.project_id == self.id.as_str();
+        self.surroundings.networks.iter().filter(own).any(|found| found.id == *network)
+    }
+
+    /// The server group that a server is in.
+    pub(crate) fn group_of(&self, server: &Id) -> Option<&Id> {
+        let is_in = |group: &&Group| group.members.iter().any(|member| member == server.as_str());
+        self.groups.iter().find(is_in).map(|group| &group.id)
+    }
+}
+
+async fn groups(account: &Account, priority: Priority) -> Result<Vec<Group>, CloudError> {
+    let mut all = Vec::new();
+    for _ in 0..PAGES {
+        let path = format!("/os-server-groups?limit={GROUPS}&offset={}", all.len());
+        let Groups { all: mut some } = account.get(priority, Service::Compute, &path).await?;
+        let is_last = some.len() < GROUPS;
+        all.append(&mut some);
+        if is_last {
+            return Ok(all);
+        }
+    }
+    Err(too_long("/os-server-groups"))
+}
+
+/// A cloud without routers has none.
+async fn floating_ips(account: &Account, priority: Priority, path: &str) -> Result<Vec<FloatingIp>, CloudError> {
+    let first = account.get::<FloatingIps>(priority, Service::Network, path).await;
+    match first {
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        first => rest(account, priority, Service::Network, path, first?).await,
+    }
+}
+
+async fn pages<P: Page<Item: Marked>>(
+    account: &Account,
+    priority: Priority,
+    service: Service,
+    path: &str,
+) -> Result<Vec<P::Item>, CloudError> {
+    let first = account.get::<P>(priority, service, path).await?;
+    rest(account, priority, service, path, first).await
+}
+
+/// Every page after the first. A page's link is a URL by a stranger: only its last item's ID is taken.
+async fn rest<P: Page<Item: Marked>>(
+    account: &Account,
+    priority: Priority,
+    service: Service,
+    path: &str,
+    first: P,
+) -> Result<Vec<P::Item>, CloudError> {
+    let (mut all, mut more) = first.open();
+    for _ in 1..PAGES {
+        let Some(last) = all.last().filter(|_| more) else { return Ok(all) };
+        let mark: String = url_encoded(last.marker());
+        let sign = if path.contains('?') { '&' } else { '?' };
+        let (items, is_more) = account.get::<P>(priority, service, &format!("{path}{sign}marker={mark}")).await?.open();
+        more = is_more && !items.is_empty();
+        all.extend(items);
+    }
+    if more { Err(too_long(path)) } else { Ok(all) }
+}
+
+fn too_long(path: &str) -> CloudError {
+    let path = path.split('?').next().unwrap_or_default();
+    let message = format!("the list {path} has more than {PAGES} pages: the project holds too much to be read whole");
+    CloudError::new(CloudErrorKind::Invalid, message)
+}
+
+/// A flavor's ID may have spaces and dots.
+fn url_encoded(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}

@@ -1,0 +1,364 @@
+//! The planner's requests, as calls.
+
+use std::collections::BTreeSet;
+
+use cloud_http::{Answer, Body, CallError, Method, Rejection, StatusCode};
+use cloud_recreate::{Failure, Obstacle, Request};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use shared::cloud::{CloudError, CloudErrorKind, Priority};
+
+use crate::account::Account;
+use crate::attributes::{Attributes, CYCLE, Port, Volume};
+use crate::driver::CLUSTER;
+use crate::id::Id;
+use crate::keystone::Service::{self, Compute, Network};
+use crate::lists::Project;
+
+/// The header that only the services set: an answer without it is a gateway's.
+const OWN: &str = "x-openstack-request-id";
+
+/// The content type of changes to images.
+const PATCH: &str = "application/openstack-images-v2.1-json-patch";
+
+/// The tag by which a destroyer of a cluster finds what is its own.
+pub(crate) fn tag(infra_id: &str) -> String {
+    format!("{CLUSTER}={infra_id}")
+}
+
+/// Sends one request of the planner, which may take several calls: each is good on its own, and the last one is what
+/// was asked for.
+pub(crate) async fn send(account: &Account, infra_id: &str, request: &Request<Attributes>) -> Result<(), Failure> {
+    let calls = Calls { account, infra_id };
+    match request {
+        Request::Pause { server } => calls.act(server, json!({"pause": null})).await,
+        Request::Run { server } => calls.run(server).await,
+        Request::CreateImage { server, machine, cycle } => calls.create_image(server, machine, cycle).await,
+        Request::Describe { image, copy } => calls.describe(image, copy).await,
+        Request::DeleteImage { image } => calls.delete_image(image).await,
+        Request::CreateServer { machine, image, cycle, attributes } => {
+            calls.create_server(machine, image, cycle, attributes).await
+        }
+        Request::DeleteServer { server } => calls.delete_server(server).await,
+        Request::Restore { server, attributes } => calls.restore(server, attributes).await,
+        Request::Unmark { server } => {
+            let path = format!("/servers/{server}/metadata/{CYCLE}");
+            calls.call(Compute, Method::DELETE, &path, None).await.map(drop).map_err(failure)
+        }
+    }
+}
+
+struct Calls<'a> {
+    account: &'a Account,
+    infra_id: &'a str,
+}
+
+#[derive(Deserialize)]
+struct Shown {
+    server: Brief,
+}
+
+#[derive(Deserialize)]
+struct Brief {
+    status: String,
+}
+
+#[derive(Deserialize)]
+struct MadePort {
+    port: Made,
+}
+
+#[derive(Deserialize)]
+struct Made {
+    id: Id,
+}
+
+impl Calls<'_> {
+    async fn call(
+        &self,
+        service: Service,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Answer, CallError> {
+        self.account.call(Priority::Waking, service, method, path, body.map(Body::Json)).await
+    }
+
+    async fn act(&self, server: &str, action: Value) -> Result<(), Failure> {
+        let path = format!("/servers/{server}/action");
+        self.call(Compute, Method::POST, &path, Some(action)).await.map(drop).map_err(failure)
+    }
+
+    /// There are three ways to be halted, each with its own way back.
+    async fn run(&self, server: &str) -> Result<(), Failure> {
+        let found: Shown = self
+            .call(Compute, Method::GET, &format!("/servers/{server}"), None)
+            .await
+            .and_then(|answer| answer.json())
+            .map_err(|error| not_done(failure(error)))?;
+        match found.server.status.as_str() {
+            "PAUSED" => self.act(server, json!({"unpause": null})).await,
+            "SUSPENDED" => self.act(server, json!({"resume": null})).await,
+            "SHUTOFF" => self.act(server, json!({"os-start": null})).await,
+            _ => Err(Failure::Conflict),
+        }
+    }
+
+    async fn create_image(&self, server: &str, machine: &str, cycle: &str) -> Result<(), Failure> {
+        let metadata = json!({
+            "hibernate_cluster": self.infra_id,
+            "hibernate_server": server,
+            "hibernate_machine": machine,
+            "hibernate_cycle": cycle,
+        });
+        let name: String = format!("{machine}-{cycle}").chars().take(255).collect();
+        self.act(server, json!({"createImage": {"name": name, "metadata": metadata}})).await
+    }
+
+    /// One call for the tag and the copy: an image is complete or it is not. `add` replaces what is there.
+    async fn describe(&self, image: &str, copy: &str) -> Result<(), Failure> {
+        let patch = json!([
+            {"op": "replace", "path": "/tags", "value": [tag(self.infra_id)]},
+            {"op": "add", "path": "/hibernate_record", "value": copy},
+        ]);
+        let (path, body) = (format!("/images/{image}"), Some(Body::As(PATCH, patch)));
+        let answer = self.account.call(Priority::Sleeping, Service::Image, Method::PATCH, &path, body).await;
+        answer.map(drop).map_err(failure)
+    }
+
+    async fn delete_image(&self, image: &str) -> Result<(), Failure> {
+        let answer = self.call(Service::Image, Method::DELETE, &format!("/images/{image}"), None).await;
+        answer.map(drop).map_err(|error| match error {
+            // Someone protects it.
+            CallError::Rejected(rejection) if rejection.status == StatusCode::FORBIDDEN => {
+                refused("Protected", &rejection)
+            }
+            error => failure(error),
+        })
+    }
+
+    /// Where a cloud keeps deleted servers for a while, they keep their ports, too.
+    async fn delete_server(&self, server: &str) -> Result<(), Failure> {
+        let (path, action) = (format!("/servers/{server}"), json!({"forceDelete": null}));
+        let forced = self.call(Compute, Method::POST, &format!("{path}/action"), Some(action)).await;
+        let answer = match forced {
+            Err(CallError::Rejected(rejection)) if rejection.status == StatusCode::FORBIDDEN => {
+                self.call(Compute, Method::DELETE, &path, None).await
+            }
+            answer => answer,
+        };
+        answer.map(drop).map_err(failure)
+    }
+
+    async fn create_server(&self, machine: &str, image: &str, cycle: &str, of: &Attributes) -> Result<(), Failure> {
+        let project = self.account.last().map_err(Failure::NotDone)?;
+        let mut networks = Vec::new();
+        for port in &of.ports {
+            // A port is no server: whatever becomes of it, no create is under way.
+            let id = self.port(port, &project).await.map_err(not_done)?;
+            networks.push(json!({"port": id}));
+        }
+        let mut metadata = of.metadata.clone();
+        metadata.insert(CYCLE.to_owned(), cycle.to_owned());
+        let mut server = json!({
+            "name": machine,
+            "imageRef": image,
+            "flavorRef": of.flavor,
+            "config_drive": of.config_drive,
+            "tags": of.tags,
+            "metadata": metadata,
+            "networks": if networks.is_empty() { json!("none") } else { json!(networks) },
+            "block_device_mapping_v2": disks(image, &of.volumes),
+        });
+        let hostname = of.hostname.as_ref().filter(|_| project.version >= 90);
+        let zone = of.zone.as_ref();
+        let named = [
+            ("key_name", of.key_name.as_ref()),
+            ("availability_zone", zone),
+            ("description", of.description.as_ref()),
+            ("hostname", hostname),
+        ];
+        for (key, value) in named {
+            if let Some(value) = value {
+                server[key] = json!(value);
+            }
+        }
+        let mut body = json!({"server": server});
+        if let Some(group) = &of.group {
+            body["os:scheduler_hints"] = json!({"group": group});
+        }
+        let answer = self.call(Compute, Method::POST, "/servers", Some(body)).await;
+        answer.map(drop).map_err(|error| match error {
+            CallError::Rejected(rejection) if is_own_word(&rejection) => refused("ServerRefused", &rejection),
+            error => failure(error),
+        })
+    }
+
+    /// The port in its place, which is made if it is gone.
+    async fn port(&self, port: &Port, project: &Project) -> Result<Id, Failure> {
+        let same = project.ports.iter().find(|found| found.id == port.id);
+        let in_its_place = || {
+            let is_it = |found: &&crate::wire::Port| found.mac_address == port.mac && found.network_id == port.network;
+            project.ports.iter().find(is_it)
+        };
+        let (id, tags) = match same.or_else(in_its_place) {
+            Some(found) => (found.id.clone(), &found.tags),
+            None => (self.create_port(port).await?, &BTreeSet::new()),
+        };
+        // The destroyer of the cluster finds ports by this tag. Nova would have removed its own.
+        let mut wanted = port.tags.clone();
+        if id != port.id {
+            wanted.insert(tag(self.infra_id));
+        }
+        if !wanted.is_subset(tags) && same.is_none() {
+            let (path, body) = (format!("/ports/{id}/tags"), json!({"tags": wanted}));
+            self.call(Network, Method::PUT, &path, Some(body)).await.map_err(failure)?;
+        }
+        Ok(id)
+    }
+
+    async fn create_port(&self, port: &Port) -> Result<Id, Failure> {
+        let mut body = json!({
+            "network_id": port.network,
+            "name": port.name,
+            "mac_address": port.mac,
+            "fixed_ips": port.fixed_ips,
+            "security_groups": port.security_groups,
+            "allowed_address_pairs": port.address_pairs,
+        });
+        let more = [
+            ("description", json!(port.description)),
+            ("binding:vnic_type", json!(port.vnic_type)),
+            ("port_security_enabled", json!(port.is_secured)),
+        ];
+        for (key, value) in more.into_iter().filter(|(_, value)| !value.is_null()) {
+            body[key] = value;
+        }
+        let answer = self.call(Network, Method::POST, "/ports", Some(json!({"port": body}))).await;
+        let made: Result<MadePort, CallError> = answer.and_then(|answer| answer.json());
+        made.map(|made| made.port.id).map_err(|error| match error {
+            CallError::Rejected(rejection) if is_own_word(&rejection) => refused("PortRefused", &rejection),
+            error => failure(error),
+        })
+    }
+
+    /// What the server lacks by the last list. Each call is one more thing that it has.
+    async fn restore(&self, server: &str, of: &Attributes) -> Result<(), Failure> {
+        let project = self.account.last().map_err(Failure::NotDone)?;
+        let Some(found) = project.servers.iter().find(|found| found.id.as_str() == server) else {
+            return Err(Failure::Gone);
+        };
+        let attachments = self.account.attachments(found, Priority::Waking).await.map_err(failure)?;
+        let missing = Attributes::of(found, &project, &attachments).lacking(of, &project);
+        let path = format!("/servers/{server}");
+        let call = async |service, method, path: &str, body| {
+            self.call(service, method, path, body).await.map(drop).map_err(failure)
+        };
+        if !missing.tags.is_empty() {
+            let tags = json!({"tags": found.tags.union(&missing.tags).collect::<Vec<_>>()});
+            call(Compute, Method::PUT, &format!("{path}/tags"), Some(tags)).await?;
+        }
+        if !missing.metadata.is_empty() {
+            call(Compute, Method::POST, &format!("{path}/metadata"), Some(json!({"metadata": missing.metadata})))
+                .await?;
+        }
+        for volume in &missing.volumes {
+            let body = json!({"volumeAttachment": {"volumeId": volume.id, "device": volume.device, "tag": volume.tag}});
+            call(Compute, Method::POST, &format!("{path}/os-volume_attachments"), Some(without_nulls(body))).await?;
+        }
+        for port in &missing.ports {
+            let id = self.port(port, &project).await?;
+            let is_bound = project.ports_of(&found.id).any(|bound| bound.id == id);
+            if is_bound {
+                for (floating, address) in &port.floating_ips {
+                    let body = json!({"floatingip": {"port_id": id, "fixed_ip_address": address}});
+                    call(Network, Method::PUT, &format!("/floatingips/{floating}"), Some(without_nulls(body))).await?;
+                }
+            } else if found.addresses.0.contains(&port.mac) {
+                // Nova still believes that it is bound: attaching it would fail, and bind it behind Nova's back.
+                call(Compute, Method::DELETE, &format!("{path}/os-interface/{id}"), None).await?;
+            } else {
+                let body = json!({"interfaceAttachment": {"port_id": id}});
+                call(Compute, Method::POST, &format!("{path}/os-interface"), Some(body)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn without_nulls(mut value: Value) -> Value {
+    if let Value::Object(outer) = &mut value {
+        let fields = outer.values_mut().filter_map(Value::as_object_mut);
+        fields.for_each(|fields| fields.retain(|_, value| !value.is_null()));
+    }
+    value
+}
+
+/// The root disk from the image, and the volumes.
+fn disks(image: &str, volumes: &[Volume]) -> Value {
+    let root = json!({
+        "boot_index": 0, "uuid": image, "source_type": "image", "destination_type": "local", "delete_on_termination": true,
+    });
+    let volumes = volumes.iter().map(|volume| {
+        let mut disk = json!({
+            "boot_index": -1, "uuid": volume.id, "source_type": "volume", "destination_type": "volume",
+            "delete_on_termination": false,
+        });
+        for (key, value) in [("device_name", &volume.device), ("tag", &volume.tag)] {
+            if let Some(value) = value {
+                disk[key] = json!(value);
+            }
+        }
+        disk
+    });
+    std::iter::once(root).chain(volumes).collect()
+}
+
+/// Whether a service says no to this one thing: a flavor that is gone, an address that is taken, a quota.
+fn is_own_word(rejection: &Rejection) -> bool {
+    matches!(rejection.status.as_u16(), 400 | 404 | 409) || is_quota(rejection)
+}
+
+fn is_quota(rejection: &Rejection) -> bool {
+    let is_limit = matches!(rejection.status.as_u16(), 403 | 409 | 413);
+    is_limit && rejection.message.to_lowercase().contains("quota")
+}
+
+fn refused(code: &str, rejection: &Rejection) -> Failure {
+    let message = if rejection.message.is_empty() { rejection.what.clone() } else { rejection.message.clone() };
+    if is_quota(rejection) {
+        return Failure::NoCapacity(Obstacle { code: "QuotaExceeded".to_owned(), message });
+    }
+    Failure::Refused(Obstacle { code: code.to_owned(), message })
+}
+
+/// What a call that failed means. A 500 by a service itself may hide a request that it has passed on.
+fn failure(error: CallError) -> Failure {
+    let rejection = match error {
+        CallError::NotSent(error) => return Failure::NotDone(error),
+        CallError::Unknown(error) => return Failure::Unknown(error),
+        CallError::Rejected(rejection) => rejection,
+    };
+    match rejection.status.as_u16() {
+        404 => Failure::Gone,
+        409 if rejection.message.contains("locked") => refused("Locked", &rejection),
+        _ if is_quota(&rejection) => refused("QuotaExceeded", &rejection),
+        409 => Failure::Conflict,
+        400 => refused("BadRequest", &rejection),
+        status if status != 500 && rejection.is_by_service(OWN) => {
+            Failure::NotDone(CallError::Rejected(rejection).into())
+        }
+        _ => Failure::Unknown(CallError::Rejected(rejection).into()),
+    }
+}
+
+/// A step before the one that must not be sent twice: what became of it is no matter.
+fn not_done(failure: Failure) -> Failure {
+    match failure {
+        Failure::Unknown(error) => Failure::NotDone(error),
+        Failure::Gone | Failure::Conflict => {
+            Failure::NotDone(CloudError::new(CloudErrorKind::Unavailable, "it changed meanwhile"))
+        }
+        failure => failure,
+    }
+}

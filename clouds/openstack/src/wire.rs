@@ -1,0 +1,264 @@
+//! What the services answer, as far as it is read. Whatever is built of it is bounded by the size of an answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use crate::id::Id;
+
+/// A page of a list.
+pub(crate) trait Page: for<'de> Deserialize<'de> {
+    type Item;
+
+    /// Its items, and whether there are more.
+    fn open(self) -> (Vec<Self::Item>, bool);
+}
+
+/// Something that a marker can name.
+pub(crate) trait Marked {
+    fn marker(&self) -> &str;
+}
+
+macro_rules! pages {
+    ($($page:ident { $key:literal: $item:ty, $more:literal } by $marker:ident;)*) => {
+        $(
+            #[derive(Deserialize)]
+            pub(crate) struct $page {
+                #[serde(rename = $key)]
+                items: Vec<$item>,
+                #[serde(default, rename = $more)]
+                more: Value,
+            }
+
+            impl Page for $page {
+                type Item = $item;
+
+                fn open(self) -> (Vec<$item>, bool) {
+                    let more = match &self.more {
+                        Value::Array(links) => links.iter().any(|link| link["rel"] == "next"),
+                        more => more.is_string(),
+                    };
+                    (self.items, more)
+                }
+            }
+
+            impl Marked for $item {
+                fn marker(&self) -> &str {
+                    AsRef::<str>::as_ref(&self.$marker)
+                }
+            }
+        )*
+    };
+}
+
+pages! {
+    Servers { "servers": Server, "servers_links" } by id;
+    Flavors { "flavors": Flavor, "flavors_links" } by id;
+    Ports { "ports": Port, "ports_links" } by id;
+    FloatingIps { "floatingips": FloatingIp, "floatingips_links" } by id;
+    Networks { "networks": Network, "networks_links" } by id;
+    Images { "images": Image, "next" } by id;
+}
+
+/// A server, by Nova.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Server {
+    pub(crate) id: Id,
+    pub(crate) name: String,
+    pub(crate) status: String,
+    #[serde(rename = "OS-EXT-STS:task_state")]
+    pub(crate) task_state: Option<String>,
+    pub(crate) created: Timestamp,
+    #[serde(rename = "OS-SRV-USG:launched_at")]
+    pub(crate) launched_at: Option<String>,
+    #[serde(default)]
+    pub(crate) fault: Option<Fault>,
+    #[serde(default)]
+    pub(crate) locked: bool,
+    /// Empty if it boots from a volume.
+    pub(crate) image: Value,
+    pub(crate) flavor: OfFlavor,
+    pub(crate) key_name: Option<String>,
+    #[serde(default)]
+    pub(crate) config_drive: Value,
+    /// From 2.90.
+    #[serde(default, rename = "OS-EXT-SRV-ATTR:hostname")]
+    pub(crate) hostname: Option<String>,
+    #[serde(default, rename = "OS-EXT-AZ:availability_zone")]
+    pub(crate) zone: Option<String>,
+    /// From 2.96.
+    #[serde(default)]
+    pub(crate) pinned_availability_zone: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) tags: BTreeSet<String>,
+    pub(crate) metadata: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) addresses: Macs,
+    #[serde(default, rename = "os-extended-volumes:volumes_attached")]
+    pub(crate) volumes: Vec<Attached>,
+}
+
+/// Why a server is in ERROR.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Fault {
+    pub(crate) message: String,
+}
+
+/// The flavor of a server: a copy without its ID.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct OfFlavor {
+    pub(crate) original_name: String,
+}
+
+/// A volume of a server.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Attached {
+    pub(crate) id: Id,
+    #[serde(default)]
+    pub(crate) delete_on_termination: bool,
+}
+
+/// The MAC addresses of a server, in the order of its interfaces.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Macs(pub(crate) Vec<String>);
+
+impl<'de> Deserialize<'de> for Macs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Macs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("addresses by network")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Macs, A::Error> {
+                let mut macs = Vec::new();
+                while let Some((_, addresses)) = map.next_entry::<IgnoredAny, Vec<Address>>()? {
+                    macs.extend(addresses.into_iter().map(|address| address.mac));
+                }
+                Ok(Macs(macs))
+            }
+        }
+
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+#[derive(Deserialize)]
+struct Address {
+    #[serde(default, rename = "OS-EXT-IPS-MAC:mac_addr")]
+    mac: String,
+}
+
+/// A flavor.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Flavor {
+    pub(crate) id: String,
+    pub(crate) name: String,
+}
+
+/// A server group. Nova shows it only with a single server.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Group {
+    pub(crate) id: Id,
+    pub(crate) members: Vec<String>,
+}
+
+/// Server groups, which have offsets instead of markers.
+#[derive(Deserialize)]
+pub(crate) struct Groups {
+    #[serde(rename = "server_groups")]
+    pub(crate) all: Vec<Group>,
+}
+
+/// How a volume is attached.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Attachment {
+    #[serde(rename = "volumeId")]
+    pub(crate) volume: Id,
+    pub(crate) device: Option<String>,
+    #[serde(default)]
+    pub(crate) tag: Option<String>,
+}
+
+/// All that are attached to one server.
+#[derive(Deserialize)]
+pub(crate) struct Attachments {
+    #[serde(rename = "volumeAttachments")]
+    pub(crate) all: Vec<Attachment>,
+}
+
+/// A port, by Neutron.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Port {
+    pub(crate) id: Id,
+    pub(crate) name: String,
+    pub(crate) network_id: Id,
+    pub(crate) mac_address: String,
+    pub(crate) fixed_ips: Vec<FixedIp>,
+    pub(crate) device_id: String,
+    #[serde(default)]
+    pub(crate) security_groups: BTreeSet<Id>,
+    #[serde(default)]
+    pub(crate) allowed_address_pairs: Vec<Value>,
+    #[serde(default)]
+    pub(crate) tags: BTreeSet<String>,
+    #[serde(default, rename = "binding:vnic_type")]
+    pub(crate) vnic_type: Option<String>,
+    #[serde(default, rename = "port_security_enabled")]
+    pub(crate) is_secured: Option<bool>,
+    #[serde(default)]
+    pub(crate) description: Option<String>,
+    /// Of the parent of a trunk.
+    #[serde(default)]
+    pub(crate) trunk_details: Option<IgnoredAny>,
+}
+
+/// An address of a port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, serde::Serialize)]
+pub(crate) struct FixedIp {
+    pub(crate) subnet_id: Id,
+    pub(crate) ip_address: String,
+}
+
+/// A floating IP.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct FloatingIp {
+    pub(crate) id: Id,
+    pub(crate) port_id: Option<Id>,
+    pub(crate) fixed_ip_address: Option<String>,
+}
+
+/// A network.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Network {
+    pub(crate) id: Id,
+    pub(crate) project_id: String,
+}
+
+/// An image, by Glance, with the properties that we have written.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Image {
+    pub(crate) id: Id,
+    pub(crate) status: String,
+    #[serde(default)]
+    pub(crate) owner: Option<String>,
+    #[serde(default)]
+    pub(crate) tags: BTreeSet<String>,
+    #[serde(default)]
+    pub(crate) hibernate_cluster: Option<String>,
+    #[serde(default)]
+    pub(crate) hibernate_server: Option<String>,
+    #[serde(default)]
+    pub(crate) hibernate_machine: Option<String>,
+    #[serde(default)]
+    pub(crate) hibernate_cycle: Option<String>,
+    #[serde(default)]
+    pub(crate) hibernate_record: Option<String>,
+}

@@ -338,7 +338,7 @@ async fn approve(client: &SpokeClient, csr: &Csr, now: Timestamp) -> &'static st
         PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() },
         Patch::Json::<()>(patch),
     );
-    let written = client.patch_subresource::<CertificateRequest>("approval", &csr.name, &params, &patch).await;
+    let written = client.patch_subresource::<CertificateRequest>(None, "approval", &csr.name, &params, &patch).await;
     let Err(error) = written else { return MATCHED };
     let outcome = match &error {
         kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422) => "conflict",

@@ -1,4 +1,5 @@
-//! Makes a woken cluster's spot Machines anew. Which ones, is judged in [`decide`].
+//! Mends a woken cluster's Machines: spot Machines are made anew, and those whose instances were made anew are given
+//! their names. Which ones, is judged in [`decide`].
 
 mod decide;
 
@@ -11,10 +12,13 @@ use shared::spoke::kinds::{MACHINE_NAMESPACE, Machine};
 use shared::text::sanitize;
 use tracing::info;
 
-use self::decide::{EXCLUDE_NODE_DRAINING, to_replace};
+use self::decide::{EXCLUDE_NODE_DRAINING, Rename, to_rename, to_replace};
 use crate::runtime::ReconcileError;
 use crate::runtime::hub::as_controller;
-use crate::spoke::reader::{SpokeClient, is_not_there};
+use crate::spoke::reader::{Kept, SpokeClient, is_not_there};
+
+/// Annotation in which the machine API of OpenStack keeps the ID of a Machine's server.
+const RESOURCE_ID: &str = "openstack-resourceId";
 
 /// Deletes the Machines that lost their instances with the sleep, for their `MachineSet`s to make new ones. Returns
 /// their names.
@@ -31,11 +35,7 @@ pub async fn replace(
     may: impl Fn() -> bool,
 ) -> Result<Vec<String>, ReconcileError> {
     let params = ListParams::default().labels(INTERRUPTIBLE);
-    let machines = match spoke.list::<Machine>(Some(MACHINE_NAMESPACE), &params, "spot Machines").await {
-        Ok(machines) => machines,
-        Err(error) if is_not_there(&error) => return Ok(Vec::new()), // a cluster without the machine API
-        Err(error) => return Err(ReconcileError::List("spot Machines", Box::new(error))),
-    };
+    let Some(machines) = machines(spoke, &params, "spot Machines").await? else { return Ok(Vec::new()) };
     let (mut replaced, mut failed) = (Vec::new(), None);
     for machine in to_replace(&machines, existing, resume_started) {
         if !may() {
@@ -55,6 +55,60 @@ pub async fn replace(
         }
     }
     failed.map_or(Ok(replaced), Err)
+}
+
+/// Gives Machines the names of the instances that were made in place of theirs, so that the machine API finds them
+/// again. Doing it twice does no harm. Ends early when `may` says no.
+///
+/// # Errors
+/// When the spoke refuses; every Machine is tried first.
+pub async fn rename(spoke: &SpokeClient, existing: &Inventory, may: impl Fn() -> bool) -> Result<(), ReconcileError> {
+    let Some(machines) = machines(spoke, &ListParams::default(), "Machines").await? else { return Ok(()) };
+    let mut result = Ok(());
+    for rename in to_rename(&machines, existing) {
+        if !may() {
+            return Err(ReconcileError::NotLeader);
+        }
+        let name = sanitize(&rename.machine.metadata.name);
+        match rename_one(spoke, &rename).await {
+            Ok(()) => info!(machine = name, provider_id = rename.provider_id, "Machine names its new instance"),
+            Err(source) => result = Err(ReconcileError::ControlPlane(format!("Machine {name}"), Box::new(source))),
+        }
+    }
+    result
+}
+
+async fn rename_one(spoke: &SpokeClient, rename: &Rename<'_>) -> kube::Result<()> {
+    let Rename { machine: Machine { metadata, .. }, provider_id, is_named, is_failed } = rename;
+    let (namespace, name) = (Some(MACHINE_NAMESPACE), &metadata.name);
+    if !is_named {
+        let id = provider_id.rsplit('/').next().unwrap_or_default();
+        // The resourceVersion is a precondition: a Machine that changed since is read again first.
+        let named = json!({
+            "metadata": {"resourceVersion": metadata.resource_version, "annotations": {RESOURCE_ID: id}},
+            "spec": {"providerID": provider_id},
+        });
+        spoke.patch::<Machine>(namespace, name, &as_controller(), &Patch::Merge(named)).await?;
+    }
+    if *is_failed {
+        let revived = json!({"status": {"phase": "Provisioned", "errorMessage": null, "errorReason": null}});
+        let patch = Patch::Merge(revived);
+        spoke.patch_subresource::<Machine>(namespace, "status", name, &as_controller(), &patch).await?;
+    }
+    Ok(())
+}
+
+/// The Machines of a cluster; `None` if it has no machine API.
+async fn machines(
+    spoke: &SpokeClient,
+    params: &ListParams,
+    what: &'static str,
+) -> Result<Option<Kept<Vec<Machine>>>, ReconcileError> {
+    match spoke.list::<Machine>(Some(MACHINE_NAMESPACE), params, what).await {
+        Ok(machines) => Ok(Some(machines)),
+        Err(error) if is_not_there(&error) => Ok(None),
+        Err(error) => Err(ReconcileError::List(what, Box::new(error))),
+    }
 }
 
 async fn replace_one(spoke: &SpokeClient, Machine { metadata, .. }: &Machine) -> kube::Result<()> {

@@ -1,5 +1,6 @@
 //! Which Machines of a waking cluster are made anew: spot machines whose instances went with the sleep
-//! (docs/reference/hive.md, section 2.1).
+//! (docs/reference/hive.md, section 2.1). And which ones stay, and have to name the instance that was made in place of
+//! theirs.
 //!
 //! Hive goes by when a Machine was last written to, at every look, and so replaces healthy ones. Here a Machine is
 //! replaced only during a wake, only if it is older than the wake, and only if the cloud does not have its instance any
@@ -38,6 +39,40 @@ fn is_lost(machine: &Machine, ids: ProviderIds, alive: &[&Instance], resume_star
         // One that never got an instance is still being made, unless that has failed for good.
         None => machine.status.phase.as_deref() == Some("Failed"),
     }
+}
+
+/// What a Machine has to say of an instance that was made anew under its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Rename<'a> {
+    /// The Machine.
+    pub machine: &'a Machine,
+    /// Its `spec.providerID`.
+    pub provider_id: &'a str,
+    /// Whether it says so already.
+    pub is_named: bool,
+    /// Whether the machine API has given it up because the instance that it named is gone: nothing but a write of its
+    /// status brings it back.
+    pub is_failed: bool,
+}
+
+/// What the machine API says of a Machine whose instance is gone.
+const GONE: &str = "find created instance";
+
+/// The Machines that do not name the instance of their name. One that names none is still being made: with a name that
+/// is taken away, the machine API would make another instance.
+pub fn to_rename<'a>(machines: &'a [Machine], existing: &'a Inventory) -> Vec<Rename<'a>> {
+    let ids = existing.profile.provider_ids;
+    let rename = |machine: &'a Machine| {
+        let names = |instance: &&Instance| instance.id == machine.metadata.name;
+        let provider_id = existing.instances.iter().find(names)?.provider_id.as_deref()?;
+        let named = machine.spec.provider_id.as_deref().filter(|id| ids.instance(id).is_some())?;
+        let error = machine.status.error_message.as_deref().unwrap_or_default();
+        let is_failed = machine.status.phase.as_deref() == Some("Failed") && error.contains(GONE);
+        let is_named = ids.instance(named) == ids.instance(provider_id);
+        let is_kept = machine.metadata.deletion_timestamp.is_none() && (is_failed || !is_named);
+        is_kept.then_some(Rename { machine, provider_id, is_named, is_failed })
+    };
+    machines.iter().filter_map(rename).collect()
 }
 
 #[cfg(test)]
@@ -167,5 +202,41 @@ mod tests {
         .unwrap();
         assert_eq!(machine.spec.provider_id.as_deref().and_then(|id| AWS.instance(id)), Some("i-0123456789abcdef0"));
         assert_eq!(to_replace(&[machine], &instances(&[("i-1", InstanceState::Running)]), at(0)).len(), 1);
+    }
+
+    #[test]
+    fn a_machine_has_to_name_the_instance_of_its_name() {
+        let profile =
+            Profile { provider_ids: ProviderIds { prefix: "openstack://", id_prefix: "" }, ..Profile::default() };
+        let instance =
+            Instance { provider_id: Some("openstack:///new".into()), ..Instance::new("m", InstanceState::Running) };
+        let recorded = Instance::new("asleep", InstanceState::Stopped);
+        let listing = Listing { instances: vec![instance, recorded], ..Listing::default() };
+        let existing = Inventory::new(profile, listing);
+        let machine = |name: &str, id: Option<&str>, phase: &str, error: &str| {
+            let mut machine = machine(None, Some(phase));
+            machine.metadata.name = name.into();
+            machine.spec.provider_id = id.map(Into::into);
+            machine.status.error_message = Some(error.into());
+            machine
+        };
+        let gone = "Can't find created instance.";
+        for (case, machine, expected) in [
+            ("old server", machine("m", Some("openstack:///old"), "Running", ""), Some((false, false))),
+            ("old server, given up", machine("m", Some("openstack:///old"), "Failed", gone), Some((false, true))),
+            ("named, and still given up", machine("m", Some("openstack:///new"), "Failed", gone), Some((true, true))),
+            ("as it should be", machine("m", Some("openstack:///new"), "Running", ""), None),
+            ("with a region", machine("m", Some("openstack://R1/new"), "Running", ""), None),
+            ("failed for another reason", machine("m", Some("openstack:///new"), "Failed", "no quota"), None),
+            ("still being made", machine("m", None, "Provisioning", ""), None),
+            ("of another platform", machine("m", Some("aws:///us-east-1a/i-1"), "Running", ""), None),
+            ("of no instance", machine("other", Some("openstack:///old"), "Running", ""), None),
+            ("not made yet", machine("asleep", Some("openstack:///old"), "Running", ""), None),
+        ] {
+            let machines = [machine];
+            let found = to_rename(&machines, &existing);
+            let found = found.first().map(|rename| (rename.is_named, rename.is_failed));
+            assert_eq!(found, expected, "{case}");
+        }
     }
 }

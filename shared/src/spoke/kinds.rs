@@ -334,6 +334,8 @@ read! {
     MachineStatus {
         /// Such as `Provisioning`, `Running`, `Failed`. A Machine never leaves `Failed`.
         phase: Option<String>,
+        /// Why it is `Failed`.
+        error_message: Option<String>,
         /// The Node that it became.
         node_ref: ObjectRef,
         /// Its names and addresses.

@@ -103,18 +103,19 @@ impl SpokeClient {
         self.write(requests::<K>(namespace).patch(name, params, patch)).await
     }
 
-    /// Patches a subresource of an object that is in no namespace.
+    /// Patches a subresource of an object.
     ///
     /// # Errors
     /// When the spoke refuses.
     pub async fn patch_subresource<K: Kind>(
         &self,
+        namespace: Option<&str>,
         subresource: &str,
         name: &str,
         params: &PatchParams,
         patch: &Patch<impl Serialize>,
     ) -> kube::Result<()> {
-        self.write(requests::<K>(None).patch_subresource(subresource, name, params, patch)).await
+        self.write(requests::<K>(namespace).patch_subresource(subresource, name, params, patch)).await
     }
 
     /// Deletes an object.

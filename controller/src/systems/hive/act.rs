@@ -7,13 +7,14 @@ use serde_json::json;
 use shared::annotation::keys;
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal, Verb};
 use shared::hive::api::ClusterDeployment;
+use shared::hive::conditions::READY;
 use shared::power::Power;
 use shared::text::sanitize;
 use tracing::{info, warn};
 
 use super::decide::{Action, Facts, LastAttempt};
 use super::drivers::called;
-use super::{Hive, Target};
+use super::{Hive, Target, spokes};
 use crate::runtime::hub::full_name;
 use crate::runtime::{ReconcileError, Reconciled, System, clock};
 
@@ -48,7 +49,7 @@ pub async fn run(
                     break;
                 }
             }
-            Action::Settle => settle(hive, facts.cluster).await,
+            Action::Settle => settle(hive, facts).await,
         }
     }
     Ok(written)
@@ -158,8 +159,16 @@ async fn call(hive: &Hive, cluster: &ClusterDeployment, verb: Verb, ids: &[Strin
     hive.clouds.of(cluster).await?.advance(&target, verb, ids).await
 }
 
-/// Lets the driver remove what a transition left behind. The next list shows what it could not.
-async fn settle(hive: &Hive, cluster: &ClusterDeployment) {
+/// Lets the driver remove what a transition left behind, once every Machine names its instance. The next list shows what
+/// it could not.
+async fn settle(hive: &Hive, facts: &Facts<'_>) {
+    let cluster = facts.cluster;
+    let is_awake = cluster.is_true(READY);
+    if let Some(Ok(machines)) = facts.machines.as_ref().filter(|_| is_awake)
+        && !spokes::all_named(hive, cluster, machines).await
+    {
+        return;
+    }
     let result = async {
         let target = hive.clouds.target(cluster)?;
         hive.clouds.of(cluster).await?.settle(&target).await

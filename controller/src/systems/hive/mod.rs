@@ -214,6 +214,9 @@ impl System for Hive {
         if let (true, Some(Ok(machines))) = (plan.replace_spot, &facts.machines) {
             spokes::replace_spot(self, cluster, state, machines).await;
         }
+        if let (Some(Ok(_)), Some(Ok(machines))) = (&facts.spoke, &facts.machines) {
+            spokes::rename_machines(self, cluster, state, machines).await;
+        }
         let requeue = settle(self, state, cluster, &facts, &plan);
         if before.metadata.deletion_timestamp.is_some() {
             target.state = TargetState::default();

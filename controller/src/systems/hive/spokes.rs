@@ -17,13 +17,16 @@ use super::state::{Connection, SpokeAddress, TargetState};
 use super::{Hive, report};
 use crate::machines;
 use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{Hub, System, clock};
+use crate::runtime::{Hub, ReconcileError, System, clock};
 use crate::spoke::reader::SpokeClient;
 use crate::spoke::{self, Network, Route, Scope, SpokeWatch, kubeconfig};
 use crate::systems::rollout::{Member, Verdict};
 
 /// How often spot Machines are listed while Nodes are awaited.
 const SPOT_PERIOD: Duration = Duration::from_secs(30);
+
+/// How often Machines are listed for the names of their instances: what the machine API gives up is soon brought back.
+const RENAME_PERIOD: Duration = Duration::from_secs(5);
 
 /// While a spoke cannot be asked, its kubeconfig's Secret is read again after this time: it may have been replaced. So
 /// may the overrides of its address.
@@ -107,7 +110,7 @@ async fn open(
     // Held besides that of the reconcile, which is at work on the same target.
     let (tenant, uid) = (hive.tenant(cluster), cluster.metadata.uid.as_deref());
     let mark = hive.hub().marks.begin(Hive::NAME, &tenant, uid, &full_name(cluster)).unwrap_or_default();
-    Ok(Connection { watch, _mark: mark, address, opened: now, compared: now, client, spot: None })
+    Ok(Connection { watch, _mark: mark, address, opened: now, compared: now, client, spot: None, renamed: None })
 }
 
 /// Makes spot Machines anew that have lost their instances with the sleep.
@@ -126,6 +129,39 @@ pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut 
                 warn!(cluster = name, error = sanitize_chain(&error), left_out, "spot Machines not replaced");
             }
         }
+    }
+}
+
+/// Gives Machines the names of the instances that were made in place of theirs, as soon as the spoke answers: a
+/// health check may delete a Machine that the machine API has given up.
+pub async fn rename_machines(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, existing: &Inventory) {
+    let Some(connection) = state.spoke.as_mut().filter(|c| c.renamed.is_none_or(|at| at.elapsed() > RENAME_PERIOD))
+    else {
+        return;
+    };
+    if existing.instances.iter().all(|instance| instance.provider_id.is_none()) {
+        return;
+    }
+    connection.renamed = Some(Instant::now());
+    if let Err(error) = machines::rename(&connection.client, existing, || hive.hub().claim.holds()).await {
+        not_renamed(hive, cluster, &error);
+    }
+}
+
+/// The same before the last trace of a wake is removed. Answers whether it may be.
+pub async fn all_named(hive: &Hive, cluster: &ClusterDeployment, existing: &Inventory) -> bool {
+    if existing.instances.iter().all(|instance| instance.provider_id.is_none()) {
+        return true;
+    }
+    let Ok((client, _)) = client(hive.hub(), &hive.network, cluster).await else { return false };
+    let renamed = machines::rename(&client, existing, || hive.hub().claim.holds()).await;
+    renamed.inspect_err(|error| not_renamed(hive, cluster, error)).is_ok()
+}
+
+fn not_renamed(hive: &Hive, cluster: &ClusterDeployment, error: &ReconcileError) {
+    let name = full_name(cluster);
+    if let Some(left_out) = hive.hub().warnings.due("Machines", &name) {
+        warn!(cluster = name, error = sanitize_chain(error), left_out, "Machines do not name their new instances");
     }
 }
 

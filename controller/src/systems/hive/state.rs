@@ -56,6 +56,8 @@ pub struct Connection {
     pub client: SpokeClient,
     /// When spot Machines were last listed.
     pub spot: Option<Instant>,
+    /// When all Machines were last listed.
+    pub renamed: Option<Instant>,
 }
 
 /// State of one target.

@@ -217,7 +217,7 @@ fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> 
     let without =
         format!("ignored by the wake, because no instance of the cluster backs them: {}", name_nodes(&unknown));
     let notice = (!unknown.is_empty()).then(|| Notice::warning("NodesWithoutMachines", without));
-    let notice = unusable(machines).or(notice);
+    let notice = unusable(machines).or(notice).or_else(|| old_names(machines, spoke));
     let plan = if facts.cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) {
         awake(facts, machines)
     } else {
@@ -316,6 +316,21 @@ fn unusable(machines: &Inventory) -> Option<Notice> {
     let names = name_some(&unknown, 10);
     let message = format!("instances in an unknown state; the wake continues without them: {names}");
     (!unknown.is_empty()).then(|| Notice::warning("MachineUnusable", message))
+}
+
+/// The Event about Nodes that name servers which are gone: the API server lets nobody correct that.
+fn old_names(machines: &Inventory, spoke: &Spoke) -> Option<Notice> {
+    let has_old = |node: &&NodeObservation| {
+        let id = instance_of(machines, node).and_then(|instance| instance.provider_id.as_ref());
+        id.is_some_and(|id| id.rsplit('/').next() != node.instance.as_deref())
+    };
+    let names: Vec<&String> = spoke.nodes.iter().filter(has_old).map(|node| &node.name).collect();
+    let message = format!(
+        "the providerID of these Nodes names a server that is gone. They stay while they are Ready; docs/hive.md says what \
+         to do when one is NotReady: {}",
+        name_some(&names, 10)
+    );
+    (!names.is_empty()).then(|| Notice::normal("NodesNameOldServers", message))
 }
 
 fn since_start(facts: &Facts<'_>) -> Duration {

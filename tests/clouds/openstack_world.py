@@ -1,8 +1,9 @@
 """OpenStack's own services for the test world: keystone, placement, glance, neutron and nova with a hypervisor that is fake.
 
     python openstack_world.py init TEMPLATE              a template: databases, keys, catalog (20 s, once)
-    python openstack_world.py clone TEMPLATE FOLDER P1 P2 P3 P4 P5
-                                                   a world of it on free ports of 127.0.0.1, in the order of SERVICES (0.1 s)
+    python openstack_world.py clone TEMPLATE FOLDER P1 P2 P3 P4 P5 [Q1 Q2 Q3 Q4 Q5]
+                                                   a world of it on free ports of 127.0.0.1, in the order of SERVICES (0.1 s);
+                                                   clients find the second five, such as proxies, in the catalog
     python openstack_world.py serve FOLDER SERVICE       runs one service in the foreground; nova last, it needs the catalog
 
 The services are unmodified; what they lack on one machine is replaced in their processes only: message bus and hypervisor (Nova's own
@@ -195,11 +196,14 @@ def clone(template, folder, *ports):
     """A world of its own: another folder, other ports, the same compute node."""
     shutil.copytree(template, folder, dirs_exist_ok=True)
     old = json.loads((template / "ports.json").read_text())
-    new = dict(zip(SERVICES, map(int, ports), strict=True))
-    write_settings(folder, new)
+    ports = list(map(int, ports))
+    own, public = ports[: len(SERVICES)], ports[-len(SERVICES) :]
+    write_settings(folder, dict(zip(SERVICES, own, strict=True)))
     with sqlite3.connect(folder / "keystone.db") as keystone:
-        for name in SERVICES:
-            keystone.execute("update endpoint set url = replace(url, ?, ?)", (f":{old[name]}", f":{new[name]}"))
+        change = "update endpoint set url = replace(url, ?, ?) where (interface = 'public') = ?"
+        for at, name in enumerate(SERVICES):
+            for is_public, port in ((False, own[at]), (True, public[at])):
+                keystone.execute(change, (f":{old[name]}", f":{port}", is_public))
     with sqlite3.connect(folder / "nova_api.db") as nova:
         change = "update cell_mappings set database_connection = replace(database_connection, ?, ?)"
         nova.execute(change, (str(template), str(folder)))

@@ -42,6 +42,7 @@ mod krew;
 mod manifests;
 mod manifests_namespace;
 mod match_conditions;
+mod openstack;
 mod plugin_hive;
 mod plugin_kkp;
 mod plugin_namespace;

@@ -32,6 +32,7 @@ pub mod json_http;
 pub mod kkp;
 pub mod kubeconfig;
 pub mod launch;
+pub mod openstack;
 pub mod options;
 pub mod paths;
 pub mod pki;

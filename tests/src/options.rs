@@ -25,6 +25,9 @@ pub struct Options {
     /// Do not start these of our programs
     #[arg(long, value_delimiter = ',', value_name = "PROGRAM,...")]
     pub without: Vec<Program>,
+    /// Start OpenStack's services, each behind a fault proxy
+    #[arg(long)]
+    pub openstack: bool,
     /// Connect the controller to the hub through the fault proxy
     #[arg(long)]
     pub hub_proxy: bool,
@@ -50,6 +53,7 @@ impl Default for Options {
             clusters: 1,
             instances: 6,
             without: Vec::new(),
+            openstack: false,
             hub_proxy: false,
             audit: false,
             upstream_crds: None,

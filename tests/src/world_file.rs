@@ -23,6 +23,9 @@ pub struct WorldFile {
     pub spokes: Vec<Server>,
     /// The EC2 simulator.
     pub ec2: Ec2Address,
+    /// URL of Keystone, in a world with OpenStack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub openstack: Option<String>,
     /// Our webhook, while one runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<ProgramAddress>,

@@ -44,7 +44,7 @@ pub async fn create(client: &Client, infra_id: &str, instances: &[Instance]) -> 
             "apiVersion": "machine.openshift.io/v1beta1",
             "kind": "Machine",
             "metadata": {"name": name, "namespace": MACHINE_NAMESPACE, "labels": labels},
-            "spec": {"providerID": format!("aws:///{}/{}", instance.zone, instance.id)},
+            "spec": {"providerID": instance.provider_id()},
         });
         eventually(NEW, "place for Machines", || apply::all(client, std::slice::from_ref(&object))).await?;
         let address = |type_: &str, address: &str| json!({"type": type_, "address": address});

@@ -31,6 +31,8 @@ pub struct ClusterOptions {
     pub workers: usize,
     /// How many of the workers are spot instances of a one-time request.
     pub spot_workers: usize,
+    /// Whether it runs on OpenStack instead of AWS.
+    pub openstack: bool,
     /// AWS region.
     pub region: String,
     /// Whether it has an AWS account and an access key of its own, instead of sharing the world's.
@@ -58,6 +60,7 @@ impl Default for ClusterOptions {
             control_plane: 3,
             workers: 3,
             spot_workers: 0,
+            openstack: false,
             region: "us-east-1".to_owned(),
             own_account: false,
             instance_state: "running".to_owned(),

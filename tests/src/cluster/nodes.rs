@@ -235,7 +235,7 @@ impl Kubelet {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": self.name, "labels": labels},
-            "spec": {"providerID": format!("aws:///{}/{}", instance.zone, instance.id)},
+            "spec": {"providerID": instance.provider_id()},
         })
     }
 }

@@ -7,11 +7,16 @@ use shared::annotation::format;
 use super::{ClusterInfo, ClusterOptions};
 use crate::kubeconfig::base64;
 
+/// The entry of `clouds.yaml`.
+pub const CLOUD: &str = "openstack";
+
 /// What the Secrets hold.
 #[derive(Clone, Debug)]
 pub struct Credentials<'a> {
     /// AWS secret access key.
     pub secret_access_key: &'a str,
+    /// `clouds.yaml` of a cluster on OpenStack.
+    pub clouds: Option<&'a str>,
     /// The administrator's kubeconfig.
     pub kubeconfig: &'a str,
 }
@@ -41,14 +46,17 @@ pub fn surroundings(cluster: &ClusterInfo, credentials: &Credentials<'_>) -> Vec
     };
     vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": cluster.namespace}}),
-        secret(
-            "aws-creds",
-            "provider",
-            json!({
-                "aws_access_key_id": base64(&cluster.access_key_id),
-                "aws_secret_access_key": base64(credentials.secret_access_key),
-            }),
-        ),
+        match credentials.clouds {
+            Some(clouds) => secret("openstack-creds", "provider", json!({"clouds.yaml": base64(clouds)})),
+            None => secret(
+                "aws-creds",
+                "provider",
+                json!({
+                    "aws_access_key_id": base64(&cluster.access_key_id),
+                    "aws_secret_access_key": base64(credentials.secret_access_key),
+                }),
+            ),
+        },
         secret(
             "admin-kubeconfig",
             "kubeconfig",
@@ -80,7 +88,7 @@ pub fn cluster_deployment(cluster: &ClusterInfo, options: &ClusterOptions) -> Va
             "name": name,
             "namespace": cluster.namespace,
             "labels": {
-                "hive.openshift.io/cluster-platform": "aws",
+                "hive.openshift.io/cluster-platform": if options.openstack { "openstack" } else { "aws" },
                 "hive.openshift.io/cluster-region": cluster.region,
                 "hive.openshift.io/version": "4.20.8",
                 "hive.openshift.io/version-major": "4",
@@ -100,7 +108,11 @@ pub fn cluster_deployment(cluster: &ClusterInfo, options: &ClusterOptions) -> Va
                 "adminKubeconfigSecretRef": reference("admin-kubeconfig"),
                 "adminPasswordSecretRef": reference("admin-password"),
             },
-            "platform": {"aws": {"region": cluster.region, "credentialsSecretRef": reference("aws-creds")}},
+            "platform": if options.openstack {
+                json!({"openstack": {"cloud": CLOUD, "credentialsSecretRef": reference("openstack-creds")}})
+            } else {
+                json!({"aws": {"region": cluster.region, "credentialsSecretRef": reference("aws-creds")}})
+            },
             "provisioning": {
                 "imageSetRef": {"name": "openshift-v4.20.8"},
                 "installConfigSecretRef": reference("install-config"),

@@ -56,6 +56,15 @@ impl Instance {
         self.tags.get(Self::ROLE).is_some_and(|role| role == "master")
     }
 
+    /// What its Node and Machine call it.
+    pub fn provider_id(&self) -> String {
+        if self.id.starts_with("i-") {
+            format!("aws:///{}/{}", self.zone, self.id)
+        } else {
+            format!("openstack:///{}", self.id)
+        }
+    }
+
     /// For how many seconds it has been running, if it is.
     pub fn running_for(&self, now: f64) -> Option<f64> {
         (self.state == "running").then_some(now - self.since)

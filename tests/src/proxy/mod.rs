@@ -82,6 +82,11 @@ impl Proxy {
         Ok(Self { port, scheme, faults, open, task })
     }
 
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Its base URL.
     pub fn url(&self) -> String {
         format!("{}://127.0.0.1:{}", self.scheme, self.port)

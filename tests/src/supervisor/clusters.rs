@@ -107,15 +107,21 @@ impl World {
     async fn build(&self, info: &ClusterInfo, options: &ClusterOptions, key: &AwsKey, kubeconfig: &str) -> Result<()> {
         let spoke = &self.spokes[info.spoke].client;
         let new = instances(&info.infra_id, options);
-        let instances = self.ec2.create(&info.account, &info.region, &info.infra_id, &new).await?;
-        if options.certificates {
+        let instances = match self.openstack.as_ref().filter(|_| options.openstack) {
+            Some(openstack) => openstack.client.create(&info.infra_id, &new).await?,
+            None => self.ec2.create(&info.account, &info.region, &info.infra_id, &new).await?,
+        };
+        if options.certificates || options.openstack {
             machines::create(spoke, &info.infra_id, &instances).await?;
             if !options.awake() {
                 nodes::asleep(spoke, &info.infra_id, &instances).await?;
             }
         }
         operators::create(spoke, &info.infra_id, options.awake()).await?;
-        self.put_on_hub(info, options, &Credentials { secret_access_key: &key.secret, kubeconfig }).await?;
+        let clouds =
+            self.openstack.as_ref().filter(|_| options.openstack).map(|openstack| openstack.client.clouds_yaml());
+        let credentials = Credentials { secret_access_key: &key.secret, clouds: clouds.as_deref(), kubeconfig };
+        self.put_on_hub(info, options, &credentials).await?;
         if options.awake() && options.control_plane > 0 {
             nodes::all_there(spoke, &info.infra_id, options.control_plane + options.workers).await?;
         }
@@ -218,6 +224,9 @@ impl World {
     async fn clean_up(&self, info: &ClusterInfo) -> Result<()> {
         let (namespace, name, infra_id) = (&info.namespace, &info.name, &info.infra_id);
         self.ec2.forget(infra_id).await?;
+        if let Some(openstack) = &self.openstack {
+            openstack.client.forget(infra_id).await?;
+        }
         let now = DeleteParams::default();
         if self.entries().values().any(|other| other.info.namespace == *namespace) {
             let api: Api<DynamicObject> =

@@ -152,10 +152,13 @@ async fn remove_cluster(State(world): Shared, Path((namespace, name)): Path<(Str
     Ok(Json(json!({})))
 }
 
-/// The faults of a proxy: `hub`, or a cluster's infraID for its gate.
+/// The faults of a proxy: `hub`, a service of OpenStack, or a cluster's infraID for its gate.
 fn faults(world: &World, name: &str) -> Result<Arc<Faults>> {
     if name == "hub" {
         return Ok(world.hub_proxy.faults().clone());
+    }
+    if let Some(proxy) = world.openstack.as_ref().and_then(|openstack| openstack.proxies.get(name)) {
+        return Ok(proxy.faults().clone());
     }
     let entries = world.entries();
     let entry = entries.get(name).with_context(|| format!("no proxy {name:?}: there is `hub`, and one per infraID"))?;

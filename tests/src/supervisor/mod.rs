@@ -35,6 +35,7 @@ use crate::ec2::Ec2;
 use crate::ec2::client::Snapshot;
 use crate::fdb::machines::Machines;
 use crate::kkp::registry::Kkp;
+use crate::openstack;
 use crate::options::Options;
 use crate::pki::Identity;
 use crate::process::{Rank, Record};
@@ -78,6 +79,7 @@ pub(crate) struct World {
     spokes: Vec<Spoke>,
     ec2: Ec2,
     ec2_address: Ec2Address,
+    openstack: Option<openstack::Server>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     clusters: Mutex<BTreeMap<String, Entry>>,
     programs: Programs,
@@ -169,6 +171,7 @@ impl World {
                 .map(|spoke| Server { kubeconfig: spoke.server.kubeconfig.clone(), url: spoke.server.url.clone() })
                 .collect(),
             ec2: self.ec2_address.clone(),
+            openstack: self.openstack.as_ref().map(|openstack| openstack.client.keystone().to_owned()),
             webhook: self.programs.webhook(),
             controller: self.programs.controller(),
             clusters: self.clusters_by_age(),

@@ -145,7 +145,12 @@ impl World {
             "json",
         ]);
         match start.program {
-            Program::Webhook => webhook_arguments(&mut command, ports),
+            Program::Webhook => {
+                webhook_arguments(&mut command, ports);
+                if self.options.openstack {
+                    command.args(["--served-platforms", "aws,openstack"]); // as after the cut-over
+                }
+            }
             Program::Controller => {
                 self.controller_arguments(&mut command, ports, start.identity.as_deref().unwrap_or("a"));
                 // A folder that outlives the process, which nothing has in a read-only container.
@@ -183,6 +188,7 @@ impl World {
             .args(["--listen", &format!("127.0.0.1:{}", ports.plain)])
             .args(["--aws-endpoint-url", self.ec2.endpoint()])
             .arg("--allow-loopback-spokes")
+            .arg("--allow-loopback-clouds")
             .args(["--cluster-operator-pause", &self.clock.timings().cluster_operator_pause.to_string()]);
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use futures::future::{try_join, try_join_all};
+use futures::future::{try_join, try_join_all, try_join3};
 use serde_json::Value;
 use shared::text::count;
 use tokio::sync::watch;
@@ -25,6 +25,7 @@ use crate::ec2::client::Snapshot;
 use crate::ec2::{self, Ec2};
 use crate::fdb::machines::Machines;
 use crate::kubeconfig::{self, Access, write_private};
+use crate::openstack::{self, OpenStack};
 use crate::options::{Options, Program};
 use crate::pki::Authority;
 use crate::proxy::{Proxy, Settings, Upstream, tls};
@@ -75,8 +76,14 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
     let shared_key = [SHARED_KEY, &secret, SHARED_ACCOUNT];
     let ec2::server::Server { ec2, running } =
         ec2::server::start(children, &python, dir, &options.timings, shared_key)?;
+    let openstack = async {
+        if !options.openstack {
+            return Ok(None);
+        }
+        openstack::start(children, dir, &authority.certificate()).await.map(Some)
+    };
     let spokes_ready = try_join_all(servers.spokes.iter().map(|spoke| spoke.ready(children)));
-    try_join(servers.hub.ready(children), spokes_ready).await?;
+    let ((), _, openstack) = try_join3(servers.hub.ready(children), spokes_ready, openstack).await?;
     progress.done("etcd and API servers answer");
 
     servers.hub.start_manager(children, &assets, HUB_CONTROLLERS)?;
@@ -87,6 +94,9 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
     if !is_seeded {
         let objects = hub::objects(options.upstream_crds.as_deref())?;
         apply::all(&hub_client, &objects).await.context("install on the hub")?;
+    }
+    if options.openstack {
+        apply::all(&hub_client, &manifests::openstack()).await.context("install the component openstack")?;
     }
     let hub_tls = tls::server(&authority.server("hub-proxy")?)?;
     let hub_proxy = Proxy::start(Settings {
@@ -125,13 +135,14 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
         hub_client,
         hub_proxy,
         spokes,
-        snapshots: poll(ec2.clone(), running),
+        snapshots: poll(ec2.clone(), running, openstack.as_ref().map(|openstack| openstack.client.clone())),
         ec2_address: Ec2Address {
             endpoint: ec2.endpoint().to_owned(),
             access_key_id: SHARED_KEY.to_owned(),
             secret_access_key: secret,
         },
         ec2,
+        openstack,
         clusters: Mutex::new(BTreeMap::new()),
         programs: Programs::new(plan.programs),
         control: control::address()?,
@@ -227,15 +238,24 @@ async fn prepare_spoke(server: Cluster, is_seeded: bool, authority: &str) -> Res
 
 /// Looks at all instances again and again, for gates and nodes, once the simulator runs: less often where there are
 /// none.
-fn poll(ec2: Ec2, mut running: watch::Receiver<bool>) -> watch::Receiver<Arc<Snapshot>> {
+fn poll(ec2: Ec2, mut running: watch::Receiver<bool>, openstack: Option<OpenStack>) -> watch::Receiver<Arc<Snapshot>> {
     let (sender, receiver) = watch::channel(Arc::<Snapshot>::default());
     tokio::spawn(async move {
-        if running.wait_for(|running| *running).await.is_err() {
+        if openstack.is_none() && running.wait_for(|running| *running).await.is_err() {
             return;
         }
         while !sender.is_closed() {
-            match ec2.snapshot().await {
-                Ok(snapshot) => drop(sender.send_replace(Arc::new(snapshot))),
+            let is_running = *running.borrow();
+            let simulated = async { if is_running { ec2.snapshot().await } else { Ok(Snapshot::default()) } };
+            let found = match &openstack {
+                Some(openstack) => try_join(simulated, openstack.instances()).await,
+                None => simulated.await.map(|snapshot| (snapshot, Vec::new())),
+            };
+            match found {
+                Ok((mut snapshot, servers)) => {
+                    snapshot.instances.extend(servers);
+                    sender.send_replace(Arc::new(snapshot));
+                }
                 Err(error) => tracing::warn!("{error:#}"),
             }
             let pause = if sender.borrow().instances.is_empty() { 1000 } else { 300 };

@@ -18,6 +18,7 @@ use self::handle::Cluster;
 use crate::cluster::{ClusterInfo, ClusterOptions};
 use crate::ec2::Ec2;
 use crate::json_http::JsonHttp;
+use crate::openstack::OpenStack;
 use crate::options::{Options, Timings};
 use crate::proxy::faults::Rule;
 use crate::supervisor::control::{NewCluster, Status};
@@ -212,6 +213,14 @@ impl World {
     /// The EC2 simulator's own interface.
     pub fn ec2(&self) -> Ec2 {
         Ec2::new(&self.file().ec2.endpoint)
+    }
+
+    /// OpenStack, as a member of the clusters' project sees it through the proxies.
+    ///
+    /// # Errors
+    /// When the world has none, or Keystone refuses.
+    pub async fn openstack(&self) -> Result<OpenStack> {
+        OpenStack::of(self.file().openstack.as_ref().context("this world has no OpenStack")?).await
     }
 
     /// Makes a cluster in a namespace of its own (`options.namespace`, or its name and some random characters) and

@@ -1,0 +1,189 @@
+//! A cluster on OpenStack's own services sleeps by images and wakes as it was: same addresses, tags, volumes; other IDs.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use http::Method;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use serde_json::{Value, json};
+use testbed::openstack::OpenStack;
+use testbed::proxy::faults::{Effect, Rule};
+use testbed::world::handle::Cluster;
+use testbed::{ClusterOptions, Options, World};
+
+const SOON: Duration = Duration::from_mins(3);
+
+/// The world of these tests.
+async fn world() -> Result<World> {
+    World::shared_with(Options { openstack: true, ..Options::shared() }).await
+}
+
+async fn cluster(world: &World, name: &str, size: usize) -> Result<(Cluster, OpenStack)> {
+    let options = ClusterOptions { openstack: true, ..ClusterOptions::of_size(size) };
+    let cluster = world.cluster(name, options).await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
+    Ok((cluster, world.openstack().await?))
+}
+
+/// What must be the same after a wake: everything that Nova and Neutron say of the servers but IDs, images and times.
+async fn likeness(openstack: &OpenStack, infra_id: &str) -> Result<Vec<Value>> {
+    let ports = openstack.network(Method::GET, "/ports", None).await?;
+    let floating = openstack.network(Method::GET, "/floatingips", None).await?;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut all = Vec::new();
+    for mut server in openstack.servers(infra_id).await? {
+        let id = server["id"].clone();
+        let path = format!("/servers/{}", id.as_str().unwrap_or_default());
+        let alone = openstack.compute(Method::GET, &path, None).await?["server"].clone();
+        server["server_groups"] = alone["server_groups"].clone();
+        let path = format!("/servers/{}/os-volume_attachments", id.as_str().unwrap_or_default());
+        let mut volumes = list(&openstack.compute(Method::GET, &path, None).await?["volumeAttachments"]);
+        let mut own: Vec<Value> = list(&ports["ports"]).into_iter().filter(|port| port["device_id"] == id).collect();
+        for port in &mut own {
+            let of_port = list(&floating["floatingips"]).into_iter().filter(|ip| ip["port_id"] == port["id"]);
+            let addresses: Vec<Value> = of_port.map(|ip| ip["floating_ip_address"].clone()).collect();
+            // A port of Nova's own is made again, and tagged for the destroyer of the cluster.
+            let is_named = port["name"] != "";
+            without(port, &["device_id", "created_at", "updated_at", "revision_number"]);
+            if !is_named {
+                without(port, &["id", "tags", "device_owner"]);
+            }
+            port["floating"] = json!(addresses);
+        }
+        own.sort_by_key(|port| port["mac_address"].to_string());
+        for volume in &mut volumes {
+            without(volume, &["id", "serverId", "attachment_id", "bdm_uuid"]);
+        }
+        let groups = list(&server["security_groups"]);
+        let mut groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
+        groups.sort();
+        without(
+            &mut server,
+            &["id", "links", "created", "updated", "OS-SRV-USG:launched_at", "image", "security_groups"],
+        );
+        all.push(json!({"server": server, "ports": own, "volumes": volumes, "groups": groups}));
+    }
+    Ok(all)
+}
+
+fn without(object: &mut Value, fields: &[&str]) {
+    if let Some(object) = object.as_object_mut() {
+        object.retain(|key, _| !fields.contains(&key.as_str()));
+    }
+}
+
+async fn record(world: &World, cluster: &Cluster) -> Result<Option<Secret>> {
+    let secrets: Api<Secret> = Api::namespaced(world.hub().await?, cluster.namespace());
+    Ok(secrets.get_opt(&format!("{}-hibernation-config", cluster.name())).await?)
+}
+
+/// Waits until nothing of a wake is left: no image, no mark, no Secret.
+async fn clean(world: &World, cluster: &Cluster, openstack: &OpenStack) -> Result<()> {
+    let infra_id = &cluster.info().infra_id;
+    testbed::eventually(SOON, "no image, mark or Secret", async || {
+        ensure!(openstack.images(infra_id).await?.is_empty(), "images");
+        ensure!(record(world, cluster).await?.is_none(), "the Secret");
+        let servers = openstack.servers(infra_id).await?;
+        ensure!(servers.iter().all(|server| server["metadata"]["hibernate.sh:cycle"].is_null()), "a mark");
+        Ok(())
+    })
+    .await
+}
+
+/// Six servers: three of the control plane in a server group, a floating IP, a volume, and a port that Nova has made.
+#[tokio::test]
+async fn a_cluster_wakes_as_it_was() -> Result<()> {
+    let world = world().await?;
+    let (cluster, openstack) = cluster(&world, "six", 6).await?;
+    let infra_id = cluster.info().infra_id.clone();
+    let before = likeness(&openstack, &infra_id).await?;
+    let mut counters = Vec::new();
+    for service in ["nova", "neutron", "glance"] {
+        let counter = Rule::new(Effect::Delay { millis: 0 }).user_agent("hibernate-controller/");
+        counters.push((service, world.inject(service, &counter).await?.id));
+    }
+    let begun = Instant::now();
+    world.kubectl(&["hibernate", cluster.name(), "-n", cluster.namespace()]).await?.ok()?;
+    cluster.wait_for_power_state("Hibernating", SOON).await?;
+    eprintln!("asleep after {:?}", begun.elapsed());
+    ensure!(openstack.servers(&infra_id).await?.is_empty());
+    let limits = openstack.compute(Method::GET, "/limits", None).await?["limits"]["absolute"].clone();
+    for used in ["totalInstancesUsed", "totalCoresUsed", "totalRAMUsed"] {
+        ensure!(limits[used] == 0, "{limits}");
+    }
+    let images = openstack.images(&infra_id).await?;
+    ensure!(images.len() == 6 && images.iter().all(|image| image["status"] == "active"), "{images:?}");
+    ensure!(record(&world, &cluster).await?.is_some());
+    for (service, id) in &counters {
+        eprintln!("{service}: {} calls", world.hits(service, id).await?);
+    }
+    let begun = Instant::now();
+    cluster.wake().await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
+    eprintln!("awake after {:?}", begun.elapsed());
+    for (service, id) in &counters {
+        eprintln!("{service}: {} calls", world.hits(service, id).await?);
+    }
+    clean(&world, &cluster, &openstack).await?;
+    let after = likeness(&openstack, &infra_id).await?;
+    for (before, after) in before.iter().zip(&after) {
+        ensure!(before == after, "before:\n{before:#}\nafter:\n{after:#}");
+    }
+    ensure!(before.len() == after.len());
+    Ok(())
+}
+
+/// Every request of the controller that changes something.
+const CHANGES: [(&str, &str); 6] = [
+    ("nova", "POST"),
+    ("nova", "DELETE"),
+    ("neutron", "POST"),
+    ("neutron", "PUT"),
+    ("glance", "PATCH"),
+    ("glance", "DELETE"),
+];
+
+/// The controller dies at each of its requests that change something: OpenStack does what was asked, and nobody hears of
+/// it.
+#[tokio::test]
+async fn a_controller_that_dies_at_any_request_loses_nothing() -> Result<()> {
+    let world = World::up(Options { openstack: true, ..Options::shared() }).await?;
+    let (cluster, openstack) = cluster(&world, "kill", 2).await?;
+    let infra_id = cluster.info().infra_id.clone();
+    let before = likeness(&openstack, &infra_id).await?;
+    for (state, least) in [("Hibernating", 8), ("Running", 4)] {
+        cluster.request(state).await?;
+        let mut deaths = 0;
+        let begun = Instant::now();
+        while cluster.power_state().await? != state {
+            ensure!(begun.elapsed() < Duration::from_mins(5), "{deaths} deaths, and not {state}");
+            let mut rules = Vec::new();
+            for (service, method) in CHANGES {
+                let cut = Rule::new(Effect::Cut { after_upstream: true }).method(method).count(1);
+                rules.push((service, world.inject(service, &cut.user_agent("hibernate-controller/")).await?.id));
+            }
+            let dies = testbed::eventually(Duration::from_secs(20), "a request, or the end", async || {
+                let mut hits = 0;
+                for (service, id) in &rules {
+                    hits += world.hits(service, id).await?;
+                }
+                ensure!(hits > 0 || cluster.power_state().await? == state);
+                Ok(hits > 0)
+            });
+            if matches!(dies.await, Ok(true)) {
+                world.signal("controller", "restart").await?; // by SIGKILL
+                deaths += 1;
+            }
+            for service in ["nova", "neutron", "glance"] {
+                world.heal(service, None).await?;
+            }
+        }
+        eprintln!("{state} after {deaths} deaths and {:?}", begun.elapsed());
+        ensure!(deaths >= least, "{state}: {deaths} deaths");
+    }
+    clean(&world, &cluster, &openstack).await?;
+    let after = likeness(&openstack, &infra_id).await?;
+    ensure!(before == after, "before:\n{:#}\nafter:\n{:#}", json!(before), json!(after));
+    Ok(())
+}

@@ -1,12 +1,16 @@
 //! The durable record of a target's machines: one Secret beside the target, for platforms that delete machines during a
 //! sleep.
 
+use std::collections::BTreeMap;
+
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt;
-use shared::cloud::{ClusterRef, Entry, Ledger, LedgerError};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Resource, ResourceExt};
+use shared::cloud::{Entry, Ledger, LedgerError};
+use shared::hive::api::ClusterDeployment;
 
 use crate::runtime::hub::named;
 use crate::runtime::{Hub, WriteError};
@@ -14,23 +18,48 @@ use crate::runtime::{Hub, WriteError};
 /// Key of the record in its Secret.
 const KEY: &str = "hibernation";
 
+/// Labels by which Hive finds what belongs to a cluster, as openshift/hive#2722 sets them.
+const LABELS: [&str; 2] = ["hive.openshift.io/cluster-deployment", "hive.openshift.io/hibernation-config"];
+
+/// Longest value of a label.
+const MAX_LABEL: usize = 63;
+
 /// The Secret with one target's record. Nothing is read or written before a driver asks.
 pub struct SecretLedger {
     hub: Hub,
     namespace: String,
     name: String,
+    /// The target, with which the Secret goes.
+    owner: Option<OwnerReference>,
+    labels: BTreeMap<String, String>,
 }
 
 impl SecretLedger {
-    /// The record of this cluster.
-    pub fn new(hub: &Hub, cluster: &ClusterRef) -> Self {
-        let name = format!("{}-hibernation-config", cluster.name);
-        Self { hub: hub.clone(), namespace: cluster.namespace.clone(), name }
+    /// The record of a cluster's machines on this platform.
+    pub fn new(hub: &Hub, cluster: &ClusterDeployment, platform: &str) -> Self {
+        let cluster_name = cluster.name_any();
+        let labels = LABELS.map(str::to_owned).into_iter().zip([cluster_name.clone(), platform.to_owned()]);
+        Self {
+            hub: hub.clone(),
+            namespace: cluster.namespace().unwrap_or_default(),
+            name: format!("{cluster_name}-hibernation-config"),
+            owner: cluster.owner_ref(&()),
+            labels: labels.filter(|(_, value)| value.len() <= MAX_LABEL).collect(),
+        }
     }
 
     /// The Secret in this version.
     fn secret(&self, version: Option<&str>) -> Secret {
         named(&self.namespace, &self.name, version.map(str::to_owned))
+    }
+
+    /// The Secret in this version, with this text.
+    fn with(&self, text: &str, version: Option<&str>) -> Secret {
+        let mut secret = self.secret(version);
+        secret.metadata.owner_references = self.owner.clone().map(|owner| vec![owner]);
+        secret.metadata.labels = Some(self.labels.clone());
+        secret.data = Some([(KEY.to_owned(), ByteString(text.into()))].into());
+        secret
     }
 
     fn failed(&self, verb: &str, error: WriteError) -> LedgerError {
@@ -73,8 +102,7 @@ impl Ledger for SecretLedger {
 
     fn write<'a>(&'a self, text: &'a str, seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
         async move {
-            let data = Some([(KEY.to_owned(), ByteString(text.into()))].into());
-            let written = self.hub.store(&Secret { data, ..self.secret(seen) }).await;
+            let written = self.hub.store(&self.with(text, seen)).await;
             let version = written.map(|written| written.resource_version().unwrap_or_default());
             version.map_err(|error| self.failed("write", error))
         }

@@ -48,6 +48,10 @@ pub mod code {
     pub const SPOT_INSTANCES: &str = "SpotInstances";
     /// What the cloud does not report in advance.
     pub const STOP_PROTECTION: &str = "StopProtection";
+    /// Instances that a sleep deletes and a wake makes again.
+    pub const RECREATED: &str = "Recreated";
+    /// An instance that could not be made again as it is.
+    pub const CANNOT_SLEEP: &str = "CannotSleep";
     /// The cluster's API server was not asked, because it is not awake.
     pub const SPOKE_NOT_AWAKE: &str = "SpokeNotAwake";
     /// The cluster's API server could not be asked.

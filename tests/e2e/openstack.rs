@@ -2,28 +2,31 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use http::Method;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use kube::api::ListParams;
 use serde_json::{Value, json};
+use shared::spoke::kinds::MACHINE_NAMESPACE;
+use testbed::cluster::machine::Machine;
 use testbed::openstack::OpenStack;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, World};
 
-const SOON: Duration = Duration::from_mins(3);
+pub(crate) const SOON: Duration = Duration::from_mins(3);
 
 /// The world of these tests.
 async fn world() -> Result<World> {
     World::shared_with(Options { openstack: true, ..Options::shared() }).await
 }
 
-async fn cluster(world: &World, name: &str, size: usize) -> Result<(Cluster, OpenStack)> {
+pub(crate) async fn cluster(world: &World, name: &str, size: usize) -> Result<(Cluster, OpenStack)> {
     let options = ClusterOptions { openstack: true, ..ClusterOptions::of_size(size) };
     let cluster = world.cluster(name, options).await?;
     cluster.wait_for_power_state("Running", SOON).await?;
-    Ok((cluster, world.openstack().await?))
+    Ok((cluster, world.openstack("demo").await?))
 }
 
 /// What must be the same after a wake: everything that Nova and Neutron say of the servers but IDs, images and times.
@@ -73,7 +76,7 @@ fn without(object: &mut Value, fields: &[&str]) {
     }
 }
 
-async fn record(world: &World, cluster: &Cluster) -> Result<Option<Secret>> {
+pub(crate) async fn record(world: &World, cluster: &Cluster) -> Result<Option<Secret>> {
     let secrets: Api<Secret> = Api::namespaced(world.hub().await?, cluster.namespace());
     Ok(secrets.get_opt(&format!("{}-hibernation-config", cluster.name())).await?)
 }
@@ -89,6 +92,23 @@ async fn clean(world: &World, cluster: &Cluster, openstack: &OpenStack) -> Resul
         Ok(())
     })
     .await
+}
+
+/// Every Machine of the cluster names a server that exists, and none has been given up.
+async fn machines_follow(cluster: &Cluster, openstack: &OpenStack) -> Result<()> {
+    let machines: Api<Machine> = Api::namespaced(cluster.spoke().await?, MACHINE_NAMESPACE);
+    let servers = openstack.servers(&cluster.info().infra_id).await?;
+    let machines = machines.list(&ListParams::default()).await?.items;
+    ensure!(machines.len() == servers.len(), "{machines:?}");
+    for machine in machines {
+        let machine = json!(machine);
+        let server = servers.iter().find(|server| server["name"] == machine["metadata"]["name"]);
+        let id = server.and_then(|server| server["id"].as_str()).context("a server")?;
+        ensure!(machine["spec"]["providerID"] == format!("openstack:///{id}"), "{machine:#}");
+        ensure!(machine["metadata"]["annotations"]["openstack-resourceId"] == id, "{machine:#}");
+        ensure!(machine["status"]["phase"] == "Running", "{machine:#}");
+    }
+    Ok(())
 }
 
 /// Six servers: three of the control plane in a server group, a floating IP, a volume, and a port that Nova has made.
@@ -114,7 +134,9 @@ async fn a_cluster_wakes_as_it_was() -> Result<()> {
     }
     let images = openstack.images(&infra_id).await?;
     ensure!(images.len() == 6 && images.iter().all(|image| image["status"] == "active"), "{images:?}");
-    ensure!(record(&world, &cluster).await?.is_some());
+    let secret = record(&world, &cluster).await?.context("the record")?;
+    let owners = secret.metadata.owner_references.unwrap_or_default();
+    ensure!(owners.len() == 1 && Some(&owners[0].uid) == cluster.get().await?.metadata.uid.as_ref(), "{owners:?}");
     for (service, id) in &counters {
         eprintln!("{service}: {} calls", world.hits(service, id).await?);
     }
@@ -131,6 +153,9 @@ async fn a_cluster_wakes_as_it_was() -> Result<()> {
         ensure!(before == after, "before:\n{before:#}\nafter:\n{after:#}");
     }
     ensure!(before.len() == after.len());
+    testbed::eventually(SOON, "Machines that run", async || machines_follow(&cluster, &openstack).await).await?;
+    let events = world.kubectl(&["get", "events", "-n", cluster.namespace()]).await?.ok()?;
+    ensure!(events.contains("NodesNameOldServers"), "{events}");
     Ok(())
 }
 

@@ -195,3 +195,6 @@ pub(crate) fn obstacle(server: &wire::Server, project: &Project) -> Option<Obsta
     }
     None
 }
+
+#[cfg(test)]
+mod tests;

@@ -209,3 +209,6 @@ fn below(url: &Url, path: &str) -> Result<Url, CallError> {
 fn invalid(message: String) -> CallError {
     CallError::NotSent(CloudError::new(CloudErrorKind::Invalid, message))
 }
+
+#[cfg(test)]
+mod tests;

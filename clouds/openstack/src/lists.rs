@@ -91,6 +91,22 @@ impl Project {
     }
 }
 
+#[cfg(test)]
+impl Project {
+    /// With the flavor `m1.small` and the network `own`.
+    pub(crate) fn for_tests(ports: Vec<Port>, floating_ips: Vec<FloatingIp>) -> Self {
+        let id = |id: &str| Id::try_from(id.to_owned()).unwrap();
+        let flavors = vec![Flavor { id: "flavor-1".to_owned(), name: "m1.small".to_owned() }];
+        let networks = vec![
+            Network { id: id("own"), project_id: "p".to_owned() },
+            Network { id: id("shared"), project_id: "admin".to_owned() },
+        ];
+        let surroundings = Arc::new(Surroundings { flavors, networks });
+        let (servers, images, groups) = (Vec::new(), Vec::new(), Vec::new());
+        Self { id: id("p"), version: 100, servers, ports, floating_ips, images, groups, surroundings }
+    }
+}
+
 async fn groups(account: &Account, priority: Priority) -> Result<Vec<Group>, CloudError> {
     let mut all = Vec::new();
     for _ in 0..PAGES {

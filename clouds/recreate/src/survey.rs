@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use shared::cloud::{CloudErrorKind, ClusterRef, Instance, InstanceState, Listing, Refusal};
 use shared::record::Format;
 
-use crate::cloud::{Image, ImageStatus, Server, Status};
+use crate::cloud::{Image, ImageStatus, Obstacle, Server, Status};
 use crate::record::{Attempt, Copied, Machine, Record};
 use crate::steps::{BACKOFF, IMAGE_DEADLINE, LATE, is_within};
 
@@ -329,6 +329,10 @@ impl<A: Clone + PartialEq> Survey<A> {
             due,
             recorded: view.stage == Stage::Gone,
             node_names: vec![view.name.to_owned()],
+            obstacle: view.live.filter(|server| server.cycle.is_none()).and_then(|server| {
+                let Obstacle { code, message } = server.obstacle.as_ref()?;
+                Some(format!("{code}: {message}"))
+            }),
             provider_id: view.live.and_then(|server| self.provider_ids.get(&server.id).cloned()),
             control_plane: view
                 .name

@@ -31,6 +31,9 @@ pub struct Instance {
     pub control_plane: bool,
     /// What kind of spot instance it is, if it is one.
     pub spot: Option<Spot>,
+    /// Why it can never be made again as it is, from a driver that makes machines anew: such a machine is not put to
+    /// sleep.
+    pub obstacle: Option<String>,
 }
 
 /// How much of a cloud's own word for a state is kept.

@@ -16,13 +16,20 @@ use serde::{Deserialize, Serialize};
     derive = "PartialEq"
 )]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
-pub struct MachineSpec {}
+pub struct MachineSpec {
+    /// The instance that it became.
+    #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+}
 
 /// What the cluster knows of a machine.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct MachineStatus {
+    /// Such as `Provisioned`, `Running`, `Failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
     /// The Node that it became.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_ref: Option<NodeRef>,

@@ -6,6 +6,7 @@ pub mod machine;
 pub mod machines;
 pub mod nodes;
 pub mod objects;
+pub mod openstack;
 pub mod operators;
 pub mod version;
 

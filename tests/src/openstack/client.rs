@@ -92,13 +92,13 @@ impl OpenStack {
         Ok(demo)
     }
 
-    /// The services of a world that is up.
+    /// The services of a world that is up, as the administrator `admin` or as `demo`, the member that clusters log in as.
     ///
     /// # Errors
     /// When Keystone refuses.
-    pub async fn of(keystone: &str) -> Result<Self> {
+    pub async fn of(keystone: &str, user: &str) -> Result<Self> {
         let http = reqwest::Client::builder().no_proxy().build().context("make a client")?;
-        let (token, urls) = log_in(&http, keystone, "demo").await?;
+        let (token, urls) = log_in(&http, keystone, user).await?;
         Ok(Self { keystone: keystone.to_owned(), urls, http, token, since: Arc::default() })
     }
 

@@ -20,7 +20,7 @@ use super::clock::Clock;
 use super::startup::SHARED_ACCOUNT;
 use crate::apply;
 use crate::cluster::objects::{self, Credentials};
-use crate::cluster::{ClusterInfo, ClusterOptions, LABEL, gate, machines, nodes, operators};
+use crate::cluster::{ClusterInfo, ClusterOptions, LABEL, gate, machines, nodes, openstack, operators};
 use crate::controlplane::server::secret;
 use crate::ec2::{Instance, NewInstance};
 use crate::kubeconfig::{Access, write_private};
@@ -153,7 +153,11 @@ impl World {
         let (client, clock, awake) = (self.spokes[spoke].client.clone(), self.clock.clone(), options.awake());
         let issuance = options.certificates.then(|| self.spokes[spoke].issuance.clone());
         let infra_id = infra_id.to_owned();
-        vec![
+        let on_openstack = options.openstack.then(|| {
+            let (client, snapshots) = (client.clone(), self.snapshots.clone());
+            tokio::spawn(openstack::play(client, infra_id.clone(), snapshots, gate.opened(), clock.clone()))
+        });
+        let players = vec![
             tokio::spawn(gate::guard(gate.clone(), infra_id.clone(), self.snapshots.clone(), clock.clone())),
             tokio::spawn(nodes::play(
                 client.clone(),
@@ -165,7 +169,8 @@ impl World {
             )),
             tokio::spawn(operators::lead(client.clone(), infra_id.clone(), gate.opened(), clock.clone(), awake)),
             tokio::spawn(operators::play(client, infra_id, gate.opened(), clock, awake)),
-        ]
+        ];
+        players.into_iter().chain(on_openstack).collect()
     }
 
     async fn put_on_hub(

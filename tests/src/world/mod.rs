@@ -215,12 +215,12 @@ impl World {
         Ec2::new(&self.file().ec2.endpoint)
     }
 
-    /// OpenStack, as a member of the clusters' project sees it through the proxies.
+    /// OpenStack past its proxies, as the administrator `admin` or as `demo`, the member that clusters log in as.
     ///
     /// # Errors
     /// When the world has none, or Keystone refuses.
-    pub async fn openstack(&self) -> Result<OpenStack> {
-        OpenStack::of(self.file().openstack.as_ref().context("this world has no OpenStack")?).await
+    pub async fn openstack(&self, user: &str) -> Result<OpenStack> {
+        OpenStack::of(self.file().openstack.as_ref().context("this world has no OpenStack")?, user).await
     }
 
     /// Makes a cluster in a namespace of its own (`options.namespace`, or its name and some random characters) and

@@ -80,9 +80,8 @@ impl CloudAccess for Drivers {
             region: cluster.spec.platform.region().unwrap_or_default().to_owned(),
             ..ClusterRef::default()
         };
-        let cluster = self.cloud(cluster)?.locate(cluster, found);
-        let ledger = SecretLedger::new(&self.hub, &cluster);
-        Ok(Target { cluster, ledger: Arc::new(ledger) })
+        let ledger = SecretLedger::new(&self.hub, cluster, cluster.spec.platform.name());
+        Ok(Target { cluster: self.cloud(cluster)?.locate(cluster, found), ledger: Arc::new(ledger) })
     }
 
     fn of<'a>(&'a self, cluster: &'a ClusterDeployment) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>> {

@@ -139,6 +139,9 @@ fn billed(platform: &str) -> Option<Finding> {
         "gcp" => {
             "persistent disks and snapshots, reserved addresses, forwarding rules, Cloud NAT, buckets and DNS zones"
         }
+        "openstack" => {
+            "images of the servers, volumes and their snapshots, floating IPs, ports, routers and load balancers"
+        }
         "ibmcloud" => "block storage and snapshots, floating IP addresses, load balancers, buckets and DNS zones",
         _ => return None,
     };

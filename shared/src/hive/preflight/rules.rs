@@ -5,8 +5,9 @@
 //! | C1 | credentials missing, malformed or refused | block `Credentials` |
 //! | C2 | no instances | block `NoInstances` |
 //! | C3 | the cloud does not answer | warn `CloudNotAsked` |
-//! | C4 | instances | info `Credentials`, `StopProtection` |
+//! | C4 | instances | info `Credentials`, and `StopProtection` or `Recreated` |
 //! | C5 | one-time spot instances | warn `SpotInstances` |
+//! | C6 | instances that can never be made again as they are | block `CannotSleep` |
 //! | S1 | the cluster is not awake | info `SpokeNotAwake`, and what the last look said of it |
 //! | S2 | its API server does not answer | warn `SpokeNotAsked` |
 //! | S3 | `ClusterVersion` is `Progressing` | warn `UpgradeInProgress` |
@@ -27,7 +28,7 @@ use super::facts::{Certificate, Part, SpokeObservation, SpokePreflight, VersionO
 use super::webhooks::{LONGEST_DELAY, WebhookObservation};
 use crate::annotation::format;
 use crate::cloud::CloudErrorKind::{Credentials, Denied, Invalid};
-use crate::cloud::{CloudError, Inventory};
+use crate::cloud::{CloudError, Instance, Inventory, Lifecycle};
 use crate::finding::{Finding, Severity, code};
 use crate::text::{count, list};
 
@@ -90,11 +91,19 @@ fn of_cloud(cloud: Option<&Result<Inventory, CloudError>>) -> Vec<Finding> {
     };
     // C4
     let instances = count(machines.instances.len(), "instance");
-    let protection = "whether an instance is protected from being stopped shows only at the stop";
-    let mut findings = vec![
-        Finding::info(code::CREDENTIALS, format!("the credentials work: {instances} found")),
-        Finding::info(code::STOP_PROTECTION, protection),
-    ];
+    let unsure = match machines.profile.lifecycle {
+        Lifecycle::StopStart => {
+            let protection = "whether an instance is protected from being stopped shows only at the stop";
+            Finding::info(code::STOP_PROTECTION, protection)
+        }
+        Lifecycle::Recreate => Finding::info(
+            code::RECREATED,
+            "a sleep images and deletes the instances, and a wake makes them again under new IDs: Machines follow, Nodes keep \
+             the old providerID, and user data, which only a first boot reads, is not kept",
+        ),
+    };
+    let mut findings =
+        vec![Finding::info(code::CREDENTIALS, format!("the credentials work: {instances} found")), unsure];
     // C5
     let spot: Vec<&str> = machines.instances.iter().filter(|i| i.is_one_time_spot()).map(|i| i.id.as_str()).collect();
     findings.extend((!spot.is_empty()).then(|| {
@@ -102,6 +111,9 @@ fn of_cloud(cloud: Option<&Result<Inventory, CloudError>>) -> Vec<Finding> {
         let sentence = format!("{instances} will be terminated by the stop, and the wake waits for new ones: {names}");
         Finding::warn(code::SPOT_INSTANCES, sentence)
     }));
+    // C6
+    let cannot = |i: &Instance| Some(Finding::block(code::CANNOT_SLEEP, format!("{}: {}", i.id, i.obstacle.as_ref()?)));
+    findings.extend(machines.instances.iter().filter_map(cannot));
     findings
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::annotation::format;
-use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState, Inventory, Profile, Spot};
+use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState, Inventory, Lifecycle, Profile, Spot};
 use crate::finding::Severity;
 
 const NOW: &str = "2026-11-21T18:00:00Z";
@@ -27,6 +27,14 @@ fn found(instances: usize, spot: &[&str]) -> Inventory {
     };
     let profile = Profile { selector, ..Profile::default() };
     Inventory { profile, instances: (0..instances).map(instance).collect(), ..Inventory::default() }
+}
+
+/// Instances that a sleep deletes, one of them with an obstacle.
+fn recreated(obstacle: Option<&str>) -> Inventory {
+    let mut found = found(2, &[]);
+    found.profile.lifecycle = Lifecycle::Recreate;
+    found.instances[0].obstacle = obstacle.map(str::to_owned);
+    found
 }
 
 fn refused(kind: CloudErrorKind) -> CloudError {
@@ -74,6 +82,8 @@ fn the_cloud_row_by_row() {
         (Some(Err(refused(Capacity))), &["warn CloudNotAsked"], "Unknown NotLookedAt"), // C3
         (Some(Ok(found(6, &[]))), fine, "True Clear"),                              // C4
         (Some(Ok(found(6, &["i-1"]))), &["warn SpotInstances", fine[0], fine[1]], "False Slowed"), // C5
+        (Some(Ok(recreated(None))), &[fine[0], "info Recreated"], "True Clear"),    // C4
+        (Some(Ok(recreated(Some("Locked")))), &["block CannotSleep", fine[0], "info Recreated"], "False Blocked"), // C6
     ];
     for (cloud, expected, verdict) in cases {
         let (words, result) = detail(cloud.as_ref(), &spoke);

@@ -49,6 +49,12 @@ pub struct Rejection {
 }
 
 impl Answer {
+    /// Bytes of its body.
+    #[expect(clippy::len_without_is_empty, reason = "an empty answer is no special one")]
+    pub fn len(&self) -> usize {
+        self.body.len()
+    }
+
     /// The body, as the type that the caller builds of it.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use cloud_common::{ListBatcher, Process};
@@ -10,6 +11,7 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
+use tokio::time::timeout;
 
 use crate::clouds_yaml::Cloud;
 use crate::id::Id;
@@ -22,6 +24,15 @@ const RATE: (u32, u32) = (40, 20);
 
 /// Servers whose attachments are remembered. What is beyond is asked again.
 const REMEMBERED: usize = 10_000;
+
+/// Most volumes of a server whose attachments are remembered.
+const MANY: usize = 64;
+
+/// Bytes of all answers of one look at a project: more than 5,000 servers have.
+const MAX_LOOK: usize = 32 << 20;
+
+/// How long a look may take.
+const LOOK: Duration = Duration::from_mins(1);
 
 /// How long flavors and networks are remembered.
 const SELDOM: Duration = Duration::from_mins(1);
@@ -36,6 +47,8 @@ pub(crate) struct Account {
     /// How volumes are attached, by server and volumes: an attachment never changes its device or tag.
     attachments: Mutex<HashMap<Holder, Vec<Attachment>>>,
     surroundings: Mutex<Option<(Instant, Arc<Surroundings>)>>,
+    /// Bytes of answers that one look at the project may still have.
+    left: AtomicUsize,
     /// The last look at the project.
     last: Mutex<Option<Arc<Project>>>,
 }
@@ -47,7 +60,14 @@ impl Account {
         let http = Http::new(Options { process, tenant, authorities, rate: RATE });
         let http = Arc::new(http.map_err(|why| format!("the CA of cacert: {why}"))?);
         let tokens = Tokens::new(Keystone { http: http.clone(), cloud });
-        Ok(Self { http, tokens, attachments: Mutex::default(), surroundings: Mutex::default(), last: Mutex::default() })
+        Ok(Self {
+            http,
+            tokens,
+            attachments: Mutex::default(),
+            surroundings: Mutex::default(),
+            left: AtomicUsize::new(MAX_LOOK),
+            last: Mutex::default(),
+        })
     }
 
     pub(crate) async fn session(&self) -> Result<Session, CallError> {
@@ -78,7 +98,13 @@ impl Account {
         service: Service,
         path: &str,
     ) -> Result<T, CallError> {
-        self.call(priority, service, Method::GET, path, None).await?.json()
+        let answer = self.call(priority, service, Method::GET, path, None).await?;
+        let spend = |left: usize| left.checked_sub(answer.len());
+        if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err() {
+            let message = format!("the lists of the project have more than {} MiB", MAX_LOOK >> 20);
+            return Err(CallError::NotSent(CloudError::new(CloudErrorKind::Invalid, message)));
+        }
+        answer.json()
     }
 
     /// How the volumes of a server are attached.
@@ -101,7 +127,7 @@ impl Account {
         }
         // One that is under way has no device yet.
         let is_known = |attachment: &Attachment| attachment.device.is_some() && key.1.contains(&attachment.volume);
-        if found.all.len() == key.1.len() && found.all.iter().all(is_known) {
+        if found.all.len() == key.1.len() && key.1.len() <= MANY && found.all.iter().all(is_known) {
             attachments.insert(key, found.all.clone());
         }
         Ok(found.all)
@@ -125,7 +151,10 @@ impl Account {
     }
 
     pub(crate) fn listed(&self, project: &Arc<Project>) {
-        *self.last.lock() = Some(project.clone());
+        let mut last = self.last.lock();
+        if last.as_ref().is_none_or(|last| last.begun < project.begun) {
+            *last = Some(project.clone());
+        }
     }
 }
 
@@ -135,7 +164,11 @@ pub(crate) fn lists(account: &Arc<Account>) -> ListBatcher<Arc<Project>> {
     ListBatcher::new(usize::MAX, move |_, priority| {
         let account = account.clone();
         async move {
-            let project = Arc::new(Project::list(&account, priority).await?);
+            account.left.store(MAX_LOOK, Ordering::Relaxed);
+            let late =
+                |_| CloudError::new(CloudErrorKind::Unavailable, "the lists of the project take more than a minute");
+            let project = timeout(LOOK, Project::list(&account, priority)).await.map_err(late)??;
+            let project = Arc::new(project);
             account.listed(&project);
             Ok(project)
         }

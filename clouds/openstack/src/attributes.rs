@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cloud_recreate::Obstacle;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use shared::text::sanitize_to;
 
 use crate::id::Id;
 use crate::lists::Project;
-use crate::wire::{self, Attachment, FixedIp};
+use crate::wire::{self, AddressPair, Attachment, FixedIp, OfImage};
 
 /// Our mark in a server's metadata: the cycle in which it was made. A key may have no slash.
 pub(crate) const CYCLE: &str = "hibernate.sh:cycle";
@@ -56,7 +55,7 @@ pub(crate) struct Port {
     #[serde(default)]
     pub(crate) security_groups: BTreeSet<Id>,
     #[serde(default)]
-    pub(crate) address_pairs: Vec<Value>,
+    pub(crate) address_pairs: Vec<AddressPair>,
     #[serde(default)]
     pub(crate) tags: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,7 +98,7 @@ impl Attributes {
             hostname: server.hostname.clone(),
             key_name: server.key_name.clone(),
             zone: zone.clone().filter(|zone| !zone.is_empty()),
-            config_drive: matches!(&server.config_drive, Value::String(text) if !text.is_empty()),
+            config_drive: !server.config_drive.is_empty(),
             group: project.group_of(&server.id).cloned(),
             description: server.description.clone(),
             tags: server.tags.clone(),
@@ -119,20 +118,20 @@ impl Attributes {
             let floating_ips: Vec<_> = missing.cloned().collect();
             (has.is_none() || !floating_ips.is_empty()).then(|| Port { floating_ips, ..port.clone() })
         });
-        let volumes = of.volumes.iter().filter(|volume| !self.volumes.iter().any(|has| has.id == volume.id));
         let metadata = of.metadata.iter().filter(|(key, value)| self.metadata.get(*key) != Some(value));
         Self {
             tags: of.tags.difference(&self.tags).cloned().collect(),
             metadata: metadata.map(|(key, value)| (key.clone(), value.clone())).collect(),
             ports: ports.collect(),
-            volumes: volumes.cloned().collect(),
+            // A server is not ACTIVE without its own; one of a pod goes where the pod is.
+            volumes: Vec::new(),
             ..of.clone()
         }
     }
 
     /// Whether a server lacks nothing, as [`Attributes::lacking`] says.
     pub(crate) fn is_complete(&self) -> bool {
-        self.tags.is_empty() && self.metadata.is_empty() && self.ports.is_empty() && self.volumes.is_empty()
+        self.tags.is_empty() && self.metadata.is_empty() && self.ports.is_empty()
     }
 }
 
@@ -172,12 +171,18 @@ pub(crate) fn obstacle(server: &wire::Server, project: &Project) -> Option<Obsta
     if server.locked {
         return because("Locked", format!("it is locked: unlock it, as by openstack server unlock {}", server.id));
     }
-    if server.image == Value::String(String::new()) {
+    if server.image == OfImage::Volume {
         return because("BootFromVolume", "it boots from a volume, of which a snapshot makes no image".to_owned());
     }
     if let Some(volume) = server.volumes.iter().find(|volume| volume.delete_on_termination) {
         let right = "set delete_on_termination of this attachment to false";
         return because("DeleteOnTermination", format!("its volume {} would be deleted with it: {right}", volume.id));
+    }
+    if server.flavor.ephemeral > 0 {
+        return because("EphemeralDisk", "its flavor has an ephemeral disk, which no image holds".to_owned());
+    }
+    if server.flavor.extra_specs.contains_key("hw:tpm_version") {
+        return because("VirtualTpm", "its flavor has a virtual TPM, whose state no image holds".to_owned());
     }
     let flavor = &server.flavor.original_name;
     if project.flavor(flavor).is_none() {
@@ -192,6 +197,21 @@ pub(crate) fn obstacle(server: &wire::Server, project: &Project) -> Option<Obsta
             let right = "attach a port with a name in its place";
             return because("ForeignPort", format!("its port {} would be lost: {why}; {right}", port.id));
         }
+    }
+    None
+}
+
+/// What Nova says that a server has, and no list shows: it would be missing after a wake.
+pub(crate) fn incomplete(server: &wire::Server, of: &Attributes) -> Option<Obstacle> {
+    let because =
+        |message: String| Some(Obstacle { code: "Incomplete".to_owned(), message: sanitize_to(&message, 400) });
+    let is_known = |volume: &&wire::Attached| of.volumes.iter().any(|known| known.id == volume.id);
+    if let Some(volume) = server.volumes.iter().find(|volume| !is_known(volume)) {
+        return because(format!("Nova does not show how its volume {} is attached", volume.id));
+    }
+    let is_known = |mac: &&String| mac.is_empty() || of.ports.iter().any(|port| port.mac == **mac);
+    if let Some(mac) = server.addresses.0.iter().find(|mac| !is_known(mac)) {
+        return because(format!("its project has no port for its interface {mac}: it may be another project's"));
     }
     None
 }

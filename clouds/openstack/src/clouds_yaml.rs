@@ -221,15 +221,17 @@ fn keystone(auth_url: Option<&str>) -> Result<Url, String> {
         return Err("auth.auth_url names Keystone v2.0: write the URL of v3".to_owned());
     }
     let url = Url::parse(text.strip_suffix("/v3").unwrap_or(text)).ok();
-    let is_plain = |url: &Url| {
-        matches!(url.scheme(), "http" | "https")
-            && url.has_host()
-            && url.username().is_empty()
-            && url.password().is_none()
-            && url.query().is_none()
-            && url.fragment().is_none()
-    };
     url.filter(is_plain).ok_or_else(|| "auth.auth_url must be https://HOST[:PORT][/PATH]".to_owned())
+}
+
+/// Whether a path can be put behind a URL, which leads nowhere else then.
+pub(crate) fn is_plain(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https")
+        && url.has_host()
+        && url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none()
 }
 
 /// What is trusted. A path is one of the pod in which Hive's installer runs, never ours: of the Secret that is mounted

@@ -12,7 +12,7 @@ use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Lifecycle, Limits, P
 use shared::text::sanitize_to;
 
 use crate::account::{self, Account};
-use crate::attributes::{Attributes, CYCLE, obstacle};
+use crate::attributes::{Attributes, CYCLE, incomplete, obstacle};
 use crate::lists::Project;
 use crate::{requests, wire};
 
@@ -53,6 +53,7 @@ impl Driver {
     ) -> Result<Server<Attributes>, CloudError> {
         let attachments = self.account.attachments(server, priority).await?;
         let (status, word) = status(&server.status, server.task_state.as_deref());
+        let attributes = Attributes::of(server, project, &attachments);
         Ok(Server {
             id: server.id.to_string(),
             machine: server.name.clone(),
@@ -62,8 +63,8 @@ impl Driver {
             created: server.created,
             has_run: server.launched_at.is_some(),
             fault: server.fault.as_ref().map(|fault| sanitize_to(&fault.message, 200)),
-            obstacle: obstacle(server, project),
-            attributes: Attributes::of(server, project, &attachments),
+            obstacle: obstacle(server, project).or_else(|| incomplete(server, &attributes)),
+            attributes,
         })
     }
 }
@@ -133,6 +134,10 @@ impl Cloud for Driver {
 
     fn lacks(&self, has: &Attributes, of: &Attributes) -> bool {
         self.account.last().is_ok_and(|project| !has.lacking(of, &project).is_complete())
+    }
+
+    fn merged(&self, has: &Attributes, of: &Attributes) -> Attributes {
+        Attributes { volumes: has.volumes.clone(), ..of.clone() }
     }
 
     fn provider_id(&self, server: &str) -> Option<String> {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 
-use crate::clouds_yaml::Cloud;
+use crate::clouds_yaml::{Cloud, is_plain};
 use crate::id::Id;
 
 /// The oldest microversion of Nova with what we record: 2.71 shows server groups (Stein, 2019).
@@ -166,8 +166,8 @@ impl Keystone {
             )));
         }
         let url = Url::parse(endpoint.url.trim_end_matches('/')).ok();
-        let Some(url) = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()) else {
-            return Err(invalid(format!("the catalog's endpoint for {kind} is no URL")));
+        let Some(url) = url.filter(is_plain) else {
+            return Err(invalid(format!("the catalog's endpoint for {kind} is no URL of a service")));
         };
         if self.cloud.keystone.scheme() == "https" && url.scheme() != "https" {
             let why = "Keystone is asked by https: tokens are not sent without TLS";

@@ -1,27 +1,33 @@
 //! One look at a project, for all clusters in it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use cloud_http::{CallError, StatusCode};
+use futures::TryFutureExt;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 
 use crate::account::Account;
 use crate::id::Id;
 use crate::keystone::Service;
+use crate::requests::OWN;
 use crate::wire::{
-    Flavor, Flavors, FloatingIp, FloatingIps, Group, Groups, Image, Images, Marked, Network, Networks, Page, Port,
-    Ports, Server, Servers,
+    Flavor, Flavors, FloatingIp, FloatingIps, Group, Groups, Image, Images, KeyPairs, Marked, Network, Networks, Page,
+    Port, Ports, Server, Servers,
 };
 
 /// Most pages of one list.
 const PAGES: usize = 50;
 
 /// Server groups of one call.
-const GROUPS: usize = 1000;
+const GROUPS: usize = 100;
 
 /// Everything in a project that says how a server is made.
 pub(crate) struct Project {
     /// Its ID.
     pub(crate) id: Id,
+    /// When the lists were begun.
+    pub(crate) begun: Instant,
     /// The microversion that Nova was asked with.
     pub(crate) version: u32,
     pub(crate) servers: Vec<Server>,
@@ -36,35 +42,40 @@ pub(crate) struct Project {
 pub(crate) struct Surroundings {
     flavors: Vec<Flavor>,
     networks: Vec<Network>,
+    /// Names of the user's key pairs.
+    keys: Vec<String>,
 }
 
 impl Surroundings {
-    /// Two lists at once.
+    /// Three lists at once.
     pub(crate) async fn list(account: &Account, priority: Priority) -> Result<Self, CloudError> {
-        let (flavors, networks) = futures::try_join!(
+        let (flavors, networks, keys) = futures::try_join!(
             pages::<Flavors>(account, priority, Service::Compute, "/flavors?limit=1000"),
             pages::<Networks>(account, priority, Service::Network, "/networks?fields=id&fields=project_id"),
+            account.get::<KeyPairs>(priority, Service::Compute, "/os-keypairs").map_err(CloudError::from),
         )?;
-        Ok(Self { flavors, networks })
+        Ok(Self { flavors, networks, keys: keys.all.into_iter().map(|key| key.keypair.name).collect() })
     }
 }
 
 impl Project {
     /// Five lists at once. A list that fails is an error of all: nothing must seem to be gone.
     pub(crate) async fn list(account: &Account, priority: Priority) -> Result<Self, CloudError> {
+        let begun = Instant::now();
         let session = account.session().await?;
         let (id, version) = (session.project.clone(), session.version);
         let (ports, ips) = (format!("/ports?project_id={id}"), format!("/floatingips?project_id={id}"));
-        let images = format!("/images?owner={id}");
+        let images = format!("/images?owner={id}&limit=100");
         let (surroundings, servers, groups, ports, floating_ips, images) = futures::try_join!(
             account.surroundings(priority),
-            pages::<Servers>(account, priority, Service::Compute, "/servers/detail?limit=1000"),
+            // With a limit, Nova leaves out servers of a part of it that does not answer.
+            pages::<Servers>(account, priority, Service::Compute, "/servers/detail"),
             groups(account, priority),
             pages::<Ports>(account, priority, Service::Network, &ports),
             floating_ips(account, priority, &ips),
             pages::<Images>(account, priority, Service::Image, &images),
         )?;
-        Ok(Self { id, version, servers, ports, floating_ips, images, groups, surroundings })
+        Ok(Self { id, begun, version, servers, ports, floating_ips, images, groups, surroundings })
     }
 
     /// The ports that are bound to a server.
@@ -84,6 +95,11 @@ impl Project {
         self.surroundings.networks.iter().filter(own).any(|found| found.id == *network)
     }
 
+    /// Whether the user has a key pair of this name.
+    pub(crate) fn has_key(&self, name: &str) -> bool {
+        self.surroundings.keys.iter().any(|key| key == name)
+    }
+
     /// The server group that a server is in.
     pub(crate) fn group_of(&self, server: &Id) -> Option<&Id> {
         let is_in = |group: &&Group| group.members.iter().any(|member| member == server.as_str());
@@ -101,9 +117,19 @@ impl Project {
             Network { id: id("own"), project_id: "p".to_owned() },
             Network { id: id("shared"), project_id: "admin".to_owned() },
         ];
-        let surroundings = Arc::new(Surroundings { flavors, networks });
+        let surroundings = Arc::new(Surroundings { flavors, networks, keys: Vec::new() });
         let (servers, images, groups) = (Vec::new(), Vec::new(), Vec::new());
-        Self { id: id("p"), version: 100, servers, ports, floating_ips, images, groups, surroundings }
+        Self {
+            id: id("p"),
+            begun: Instant::now(),
+            version: 100,
+            servers,
+            ports,
+            floating_ips,
+            images,
+            groups,
+            surroundings,
+        }
     }
 }
 
@@ -125,7 +151,9 @@ async fn groups(account: &Account, priority: Priority) -> Result<Vec<Group>, Clo
 async fn floating_ips(account: &Account, priority: Priority, path: &str) -> Result<Vec<FloatingIp>, CloudError> {
     let first = account.get::<FloatingIps>(priority, Service::Network, path).await;
     match first {
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        Err(CallError::Rejected(no)) if no.status == StatusCode::NOT_FOUND && no.headers.contains_key(OWN) => {
+            Ok(Vec::new())
+        }
         first => rest(account, priority, Service::Network, path, first?).await,
     }
 }

@@ -1,6 +1,7 @@
 //! The planner's requests, as calls.
 
 use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
 
 use cloud_http::{Answer, Body, CallError, Method, Rejection, StatusCode};
 use cloud_recreate::{Failure, Obstacle, Request};
@@ -14,9 +15,10 @@ use crate::driver::CLUSTER;
 use crate::id::Id;
 use crate::keystone::Service::{self, Compute, Network};
 use crate::lists::Project;
+use crate::wire::FixedIp;
 
 /// The header that only the services set: an answer without it is a gateway's.
-const OWN: &str = "x-openstack-request-id";
+pub(crate) const OWN: &str = "x-openstack-request-id";
 
 /// The content type of changes to images.
 const PATCH: &str = "application/openstack-images-v2.1-json-patch";
@@ -61,6 +63,16 @@ struct Shown {
 #[derive(Deserialize)]
 struct Brief {
     status: String,
+}
+
+#[derive(Deserialize)]
+struct ShownPort {
+    port: Bound,
+}
+
+#[derive(Deserialize)]
+struct Bound {
+    device_id: String,
 }
 
 #[derive(Deserialize)]
@@ -173,7 +185,8 @@ impl Calls<'_> {
         let hostname = of.hostname.as_ref().filter(|_| project.version >= 90);
         let zone = of.zone.as_ref();
         let named = [
-            ("key_name", of.key_name.as_ref()),
+            // A key is its user's, and on the disk since the first boot.
+            ("key_name", of.key_name.as_ref().filter(|key| project.has_key(key))),
             ("availability_zone", zone),
             ("description", of.description.as_ref()),
             ("hostname", hostname),
@@ -222,7 +235,7 @@ impl Calls<'_> {
             "network_id": port.network,
             "name": port.name,
             "mac_address": port.mac,
-            "fixed_ips": port.fixed_ips,
+            "fixed_ips": port.fixed_ips.iter().map(|ip| fixed(ip, &port.mac)).collect::<Vec<_>>(),
             "security_groups": port.security_groups,
             "allowed_address_pairs": port.address_pairs,
         });
@@ -262,10 +275,6 @@ impl Calls<'_> {
             call(Compute, Method::POST, &format!("{path}/metadata"), Some(json!({"metadata": missing.metadata})))
                 .await?;
         }
-        for volume in &missing.volumes {
-            let body = json!({"volumeAttachment": {"volumeId": volume.id, "device": volume.device, "tag": volume.tag}});
-            call(Compute, Method::POST, &format!("{path}/os-volume_attachments"), Some(without_nulls(body))).await?;
-        }
         for port in &missing.ports {
             let id = self.port(port, &project).await?;
             let is_bound = project.ports_of(&found.id).any(|bound| bound.id == id);
@@ -275,6 +284,15 @@ impl Calls<'_> {
                     call(Network, Method::PUT, &format!("/floatingips/{floating}"), Some(without_nulls(body))).await?;
                 }
             } else if found.addresses.0.contains(&port.mac) {
+                // The lists are of two moments.
+                let shown: ShownPort = self
+                    .call(Network, Method::GET, &format!("/ports/{id}"), None)
+                    .await
+                    .and_then(|answer| answer.json())
+                    .map_err(failure)?;
+                if !shown.port.device_id.is_empty() {
+                    continue;
+                }
                 // Nova still believes that it is bound: attaching it would fail, and bind it behind Nova's back.
                 call(Compute, Method::DELETE, &format!("{path}/os-interface/{id}"), None).await?;
             } else {
@@ -284,6 +302,22 @@ impl Calls<'_> {
         }
         Ok(())
     }
+}
+
+/// An address to ask for. One that follows from the MAC address cannot be asked for: it comes by itself.
+fn fixed(ip: &FixedIp, mac: &str) -> Value {
+    let is_derived = eui64(mac).is_some_and(|interface| {
+        let address = ip.ip_address.parse::<Ipv6Addr>();
+        address.is_ok_and(|address| address.octets()[8..] == interface)
+    });
+    if is_derived { json!({"subnet_id": ip.subnet_id}) } else { json!(ip) }
+}
+
+/// The interface's half of an IPv6 address, as RFC 4291 makes it of a MAC address.
+fn eui64(mac: &str) -> Option<[u8; 8]> {
+    let bytes: Option<Vec<u8>> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    let [first, middle @ .., last]: [u8; 6] = bytes?.try_into().ok()?;
+    Some([first ^ 2, middle[0], middle[1], 0xff, 0xfe, middle[2], middle[3], last])
 }
 
 fn without_nulls(mut value: Value) -> Value {
@@ -360,5 +394,21 @@ fn not_done(failure: Failure) -> Failure {
             Failure::NotDone(CloudError::new(CloudErrorKind::Unavailable, "it changed meanwhile"))
         }
         failure => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_follows_from_the_mac_is_not_asked_for() {
+        let ip = |address: &str| {
+            let ip = json!({"subnet_id": "s", "ip_address": address});
+            fixed(&serde_json::from_value(ip).unwrap(), "fa:16:3e:27:0c:01")["ip_address"].clone()
+        };
+        assert_eq!(ip("2001:db8::f816:3eff:fe27:c01"), Value::Null);
+        assert_eq!(ip("2001:db8::17"), "2001:db8::17");
+        assert_eq!(ip("10.0.0.7"), "10.0.0.7");
     }
 }

@@ -6,7 +6,6 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 
 use crate::id::Id;
 
@@ -24,31 +23,28 @@ pub(crate) trait Marked {
 }
 
 macro_rules! pages {
-    ($($page:ident { $key:literal: $item:ty, $more:literal } by $marker:ident;)*) => {
+    ($($page:ident { $key:literal: $item:ty, $more:literal: $links:ty })*) => {
         $(
             #[derive(Deserialize)]
             pub(crate) struct $page {
                 #[serde(rename = $key)]
                 items: Vec<$item>,
                 #[serde(default, rename = $more)]
-                more: Value,
+                more: $links,
             }
 
             impl Page for $page {
                 type Item = $item;
 
                 fn open(self) -> (Vec<$item>, bool) {
-                    let more = match &self.more {
-                        Value::Array(links) => links.iter().any(|link| link["rel"] == "next"),
-                        more => more.is_string(),
-                    };
+                    let more = self.more.has_next();
                     (self.items, more)
                 }
             }
 
             impl Marked for $item {
                 fn marker(&self) -> &str {
-                    AsRef::<str>::as_ref(&self.$marker)
+                    AsRef::<str>::as_ref(&self.id)
                 }
             }
         )*
@@ -56,12 +52,35 @@ macro_rules! pages {
 }
 
 pages! {
-    Servers { "servers": Server, "servers_links" } by id;
-    Flavors { "flavors": Flavor, "flavors_links" } by id;
-    Ports { "ports": Port, "ports_links" } by id;
-    FloatingIps { "floatingips": FloatingIp, "floatingips_links" } by id;
-    Networks { "networks": Network, "networks_links" } by id;
-    Images { "images": Image, "next" } by id;
+    Servers { "servers": Server, "servers_links": Vec<Link> }
+    Flavors { "flavors": Flavor, "flavors_links": Vec<Link> }
+    Ports { "ports": Port, "ports_links": Vec<Link> }
+    FloatingIps { "floatingips": FloatingIp, "floatingips_links": Vec<Link> }
+    Networks { "networks": Network, "networks_links": Vec<Link> }
+    Images { "images": Image, "next": Option<String> }
+}
+
+/// A link of a page.
+#[derive(Deserialize)]
+pub(crate) struct Link {
+    rel: String,
+}
+
+/// What a page says of those after it.
+trait Links {
+    fn has_next(&self) -> bool;
+}
+
+impl Links for Vec<Link> {
+    fn has_next(&self) -> bool {
+        self.iter().any(|link| link.rel == "next")
+    }
+}
+
+impl Links for Option<String> {
+    fn has_next(&self) -> bool {
+        self.is_some()
+    }
 }
 
 /// A server, by Nova.
@@ -79,12 +98,11 @@ pub(crate) struct Server {
     pub(crate) fault: Option<Fault>,
     #[serde(default)]
     pub(crate) locked: bool,
-    /// Empty if it boots from a volume.
-    pub(crate) image: Value,
+    pub(crate) image: OfImage,
     pub(crate) flavor: OfFlavor,
     pub(crate) key_name: Option<String>,
     #[serde(default)]
-    pub(crate) config_drive: Value,
+    pub(crate) config_drive: String,
     /// From 2.90.
     #[serde(default, rename = "OS-EXT-SRV-ATTR:hostname")]
     pub(crate) hostname: Option<String>,
@@ -112,6 +130,44 @@ pub(crate) struct Fault {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct OfFlavor {
     pub(crate) original_name: String,
+    /// GB of a disk that no image holds.
+    #[serde(default)]
+    pub(crate) ephemeral: u64,
+    /// Where they may be seen.
+    #[serde(default)]
+    pub(crate) extra_specs: BTreeMap<String, String>,
+}
+
+/// The image of a server: an object, or an empty text for one that boots from a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfImage {
+    Image,
+    Volume,
+}
+
+impl<'de> Deserialize<'de> for OfImage {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = OfImage;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an image, or an empty text")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<OfImage, E> {
+                if text.is_empty() { Ok(OfImage::Volume) } else { Ok(OfImage::Image) }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OfImage, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(OfImage::Image)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// A volume of a server.
@@ -177,6 +233,25 @@ pub(crate) struct Groups {
     pub(crate) all: Vec<Group>,
 }
 
+/// A key pair of the user.
+#[derive(Deserialize)]
+pub(crate) struct KeyPair {
+    pub(crate) keypair: Named,
+}
+
+/// What has a name.
+#[derive(Deserialize)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+}
+
+/// All key pairs of the user: there are few.
+#[derive(Deserialize)]
+pub(crate) struct KeyPairs {
+    #[serde(rename = "keypairs")]
+    pub(crate) all: Vec<KeyPair>,
+}
+
 /// How a volume is attached.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Attachment {
@@ -206,7 +281,7 @@ pub(crate) struct Port {
     #[serde(default)]
     pub(crate) security_groups: BTreeSet<Id>,
     #[serde(default)]
-    pub(crate) allowed_address_pairs: Vec<Value>,
+    pub(crate) allowed_address_pairs: Vec<AddressPair>,
     #[serde(default)]
     pub(crate) tags: BTreeSet<String>,
     #[serde(default, rename = "binding:vnic_type")]
@@ -225,6 +300,14 @@ pub(crate) struct Port {
 pub(crate) struct FixedIp {
     pub(crate) subnet_id: Id,
     pub(crate) ip_address: String,
+}
+
+/// An address that a port may use besides its own.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub(crate) struct AddressPair {
+    pub(crate) ip_address: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mac_address: Option<String>,
 }
 
 /// A floating IP.

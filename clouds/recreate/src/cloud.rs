@@ -22,6 +22,11 @@ pub trait Cloud: Send + Sync {
     fn lacks(&self, has: &Self::Attributes, of: &Self::Attributes) -> bool {
         has != of
     }
+    /// What is recorded of a server that was made of a record and may still lack some of it.
+    fn merged(&self, has: &Self::Attributes, of: &Self::Attributes) -> Self::Attributes {
+        let _ = has;
+        of.clone()
+    }
     /// What `spec.providerID` of a server's Machine has to be.
     fn provider_id(&self, server: &str) -> Option<String> {
         let _ = server;

@@ -3,7 +3,7 @@
 //! Crash safety: the driver records every step that cannot be undone before it takes it. A record that another writer
 //! has changed since is a conflict, and the pass ends.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -35,6 +35,9 @@ const REQUESTS: usize = 40;
 
 /// How long after its decision a pass sends requests: [`LATE`](crate::LATE) counts from the decision.
 const SENDING: Duration = Duration::from_secs(20);
+
+/// Most machines of a cluster: tenants own the lists and the record.
+const MACHINES: usize = 2_000;
 
 /// How often a pass begins again in one call.
 const CONFLICTS: usize = 3;
@@ -109,19 +112,30 @@ impl<C: Cloud> Planner<C> {
                 Some((record, Some(entry.version)))
             }
         };
+        // Only until its Machine names it: one server of two of a name is anybody's.
+        let marked = servers.iter().filter(|server| server.cycle.is_some());
         let provider_id = |server: &Server<_>| Some((server.id.clone(), self.cloud.provider_id(&server.id)?));
         let mut survey = Survey {
             cluster: target.cluster.clone(),
-            provider_ids: servers.iter().filter_map(provider_id).collect(),
+            provider_ids: marked.filter_map(provider_id).collect(),
             record,
             servers,
             images,
             now,
             decided: self.cloud.now(),
+            owners: HashMap::new(),
             lacking: BTreeSet::new(),
+            merged: BTreeMap::new(),
         };
+        let most = survey.servers.len().max(survey.record.as_ref().map_or(0, |(record, _)| record.machines.len()));
+        if most > MACHINES {
+            return Err(CloudError::new(Invalid, format!("the cluster has {most} machines, more than {MACHINES}")));
+        }
+        survey.assign();
         let lacking = survey.marked().filter(|(server, of)| self.cloud.lacks(&server.attributes, of));
         survey.lacking = lacking.map(|(server, _)| server.id.clone()).collect();
+        let merged = survey.marked().map(|(server, of)| (server.id.clone(), self.cloud.merged(&server.attributes, of)));
+        survey.merged = merged.collect();
         Ok(survey)
     }
 
@@ -335,7 +349,7 @@ impl<C: Cloud> Planner<C> {
         requests.truncate(REQUESTS);
         self.send(target, &requests, Timestamp::MAX, &mut Outcome::default()).await.1?;
         match &survey.record {
-            Some((record, Some(version))) if is_all && is_over(record) && (is_last || !has_copies) => {
+            Some((record, Some(version))) if is_all && is_over(record) && !has_copies => {
                 target.ledger.clear(version).await.map_err(CloudError::from)?;
             }
             Some((record, _)) if is_all => {
@@ -353,8 +367,8 @@ fn rebuilt<A>(cluster: &ClusterRef, servers: &[Server<A>], images: &[Image]) -> 
 where
     Copied<A>: Format,
 {
-    let is_there =
-        |name: &str| servers.iter().any(|server| server.machine == name && server.status != Status::Deleting);
+    let is_over = |status| matches!(status, Status::Deleting | Status::SoftDeleted | Status::Failed);
+    let is_there = |name: &str| servers.iter().any(|server| server.machine == name && !is_over(server.status));
     let copies = images.iter().filter(|image| image.status == ImageStatus::Active).filter_map(|image| {
         let copy: Copied<A> = Copied::read(image.copy.as_deref()?).ok()?;
         (copy.machine.image.as_ref() == Some(&image.id) && !is_there(&copy.name)).then_some(copy)

@@ -64,9 +64,9 @@ where
             Step::Send(Request::Pause { server })
         }
         // It may have run since its image was begun.
-        (Stage::Running | Stage::Unrestored, _) => renew(view, cycle(), Some(Request::Pause { server })),
+        (Stage::Running | Stage::Unrestored, _) => renew(survey, view, cycle(), Some(Request::Pause { server })),
         (Stage::Halted, Some(entry)) => halted(survey, view, entry, cycle),
-        (Stage::Halted, None) => renew(view, cycle(), None),
+        (Stage::Halted, None) => renew(survey, view, cycle(), None),
         (Stage::Stopping, Some(entry)) => abort(survey, view, entry, survey.is_overdue(entry), cycle),
         (Stage::GivenUp | Stage::Stray | Stage::Broken | Stage::Useless, _) => delete(&server),
         (Stage::Stopping | Stage::Deleting | Stage::Gone | Stage::Starting | Stage::Odd(_), _) => Step::Wait,
@@ -84,6 +84,9 @@ where
     Copied<A>: Format,
 {
     let sealed = survey.record.as_ref().is_some_and(|(record, _)| record.sealed);
+    if let Some(step) = changed(survey, view, entry).filter(|_| entry.image.is_none()) {
+        return step;
+    }
     let may_still_run = entry.started.as_ref().is_some_and(|started| is_within(survey.now, started.at, LATE));
     let tries = entry.imaged.as_ref().map_or(0, |imaged| imaged.number);
     let image = survey.image(entry).map(|image| image.status);
@@ -98,7 +101,7 @@ where
         }
         (Some(ImageStatus::Active), _) => return described(survey, view, entry),
         // Someone has deleted its image after the seal.
-        _ if entry.image.is_some() => return renew(view, cycle(), None),
+        _ if entry.image.is_some() => return renew(survey, view, cycle(), None),
         (None, None) => return image_of(survey, view, entry, entry.cycle.clone()),
         (None, Some(imaged)) if is_within(survey.now, imaged.at, LATE) => return Step::Wait,
         (Some(ImageStatus::Saving), _) if !survey.is_overdue(entry) => return Step::Wait,
@@ -110,6 +113,17 @@ where
         return image_of(survey, view, entry, cycle());
     }
     Step::Fail(format!("{why}, {tries} times"))
+}
+
+/// What its owner has changed of a halted server since it was recorded: nothing of it would come back.
+fn changed<A: Clone + PartialEq>(survey: &Survey<A>, view: &View<'_, A>, entry: &Machine<A>) -> Option<Step<A>> {
+    let server = view.live?;
+    if let Some(obstacle) = server.obstacle.as_ref().filter(|_| server.cycle.is_none()) {
+        return Some(Step::Refuse(obstacle.clone()));
+    }
+    let attributes = survey.merged.get(&server.id).unwrap_or(&server.attributes);
+    let entry = Machine { attributes: attributes.clone(), ..entry.clone() };
+    (*attributes != view.entry?.attributes).then_some(Step::Record(entry, None))
 }
 
 /// An image that is ready carries a tag, and a copy of the entry, before the record is sealed.
@@ -155,11 +169,16 @@ fn image_of<A: Clone>(survey: &Survey<A>, view: &View<'_, A>, entry: &Machine<A>
 }
 
 /// A new cycle of a machine with a server, which is recorded as it is.
-fn renew<A: Clone>(view: &View<'_, A>, cycle: String, request: Option<Request<A>>) -> Step<A> {
-    let Some(server) = view.live else { return Step::Wait };
-    match (&server.obstacle, recorded(view)) {
-        (Some(obstacle), None) => Step::Refuse(obstacle.clone()),
-        _ => Step::Record(entry_of(view, cycle, server.attributes.clone()), request),
+fn renew<A: Clone + PartialEq>(
+    survey: &Survey<A>,
+    view: &View<'_, A>,
+    cycle: String,
+    request: Option<Request<A>>,
+) -> Step<A> {
+    match (view.live.and_then(|server| server.obstacle.as_ref()), entry_of(survey, view, cycle)) {
+        (Some(obstacle), _) if recorded(view).is_none() => Step::Refuse(obstacle.clone()),
+        (_, Some(entry)) => Step::Record(entry, request),
+        (_, None) => Step::Wait,
     }
 }
 
@@ -169,18 +188,19 @@ fn recorded<'a, A>(view: &View<'a, A>) -> Option<&'a Machine<A>> {
     view.entry.filter(|_| view.live.is_some_and(|server| server.cycle.is_some()))
 }
 
-/// A new entry of a machine's server.
-fn entry_of<A: Clone>(view: &View<'_, A>, cycle: String, attributes: A) -> Machine<A> {
+/// A new entry of a machine with a server.
+fn entry_of<A: Clone + PartialEq>(survey: &Survey<A>, view: &View<'_, A>, cycle: String) -> Option<Machine<A>> {
+    let live = view.live?;
     let started = view.entry.and_then(|entry| entry.started.as_ref()).map(|started| started.at);
-    Machine {
+    Some(Machine {
         server: view.server(),
         cycle,
         image: None,
         given_up: false,
         imaged: None,
         started: started.map(|at| Attempt { number: 0, at, fault: None }),
-        attributes: recorded(view).map_or(attributes, |entry| entry.attributes.clone()),
-    }
+        attributes: survey.merged.get(&live.id).unwrap_or(&live.attributes).clone(),
+    })
 }
 
 /// What brings back the machines of a sleep that was given up.
@@ -214,7 +234,10 @@ pub(crate) fn start<A: Clone + PartialEq>(
             let is_new = entry.is_some_and(|entry| entry.server != live.id);
             let next = match entry {
                 Some(entry) if is_new => Machine { started, ..entry.clone() },
-                _ => Machine { started, ..entry_of(view, cycle(), live.attributes.clone()) },
+                _ => match entry_of(survey, view, cycle()) {
+                    Some(entry) => Machine { started, ..entry },
+                    None => return Step::Wait,
+                },
             };
             Step::Record(next, Some(Request::Run { server }))
         }

@@ -1,7 +1,7 @@
 //! What the cloud and the record say of a cluster's machines, put together: a table from what is there to where a
 //! machine stands.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use shared::cloud::{CloudErrorKind, ClusterRef, Instance, InstanceState, Listing, Refusal};
@@ -23,8 +23,12 @@ pub(crate) struct Survey<A> {
     pub now: Timestamp,
     /// When the decision was made: requests leave soon after.
     pub decided: Timestamp,
+    /// Name of the machine that a server is, by ID.
+    pub owners: HashMap<String, String>,
     /// IDs of the servers that lack what was recorded of them.
     pub lacking: BTreeSet<String>,
+    /// What is recorded of the servers that were made of a record, by ID.
+    pub merged: BTreeMap<String, A>,
     /// What `spec.providerID` of a server's Machine has to be, by server.
     pub provider_ids: BTreeMap<String, String>,
 }
@@ -101,11 +105,22 @@ impl<A: Clone + PartialEq> Survey<A> {
         names.into_iter().filter_map(|name| self.view(name)).collect()
     }
 
-    /// Name of the machine that a server is: by its ID or mark if the record knows them, whatever it is called now.
+    /// Finds out which machine each server is: by its ID or mark if the record knows them, whatever it is called now.
+    pub fn assign(&mut self) {
+        let machines = || self.record.iter().flat_map(|(record, _)| &record.machines);
+        let by_id: HashMap<&String, &String> = machines().map(|(name, entry)| (&entry.server, name)).collect();
+        let by_cycle: HashMap<&String, &String> = machines().map(|(name, entry)| (&entry.cycle, name)).collect();
+        let owner = |server: &Server<A>| {
+            let of_cycle = server.cycle.as_ref().and_then(|cycle| by_cycle.get(cycle));
+            by_id.get(&server.id).or(of_cycle).map(|name| (*name).clone())
+        };
+        let owners = self.servers.iter().filter_map(|server| Some((server.id.clone(), owner(server)?)));
+        self.owners = owners.collect();
+    }
+
+    /// Name of the machine that a server is.
     fn machine<'a>(&'a self, server: &'a Server<A>) -> &'a String {
-        let is_its = |entry: &Machine<A>| entry.server == server.id || server.cycle.as_ref() == Some(&entry.cycle);
-        let mut machines = self.record.iter().flat_map(|(record, _)| &record.machines);
-        machines.find(|(_, entry)| is_its(entry)).map_or(&server.machine, |(name, _)| name)
+        self.owners.get(&server.id).unwrap_or(&server.machine)
     }
 
     fn view<'a>(&'a self, name: &'a str) -> Option<View<'a, A>> {
@@ -217,12 +232,18 @@ impl<A: Clone + PartialEq> Survey<A> {
         self.image(entry).filter(|image| image.status == ImageStatus::Active).map(|image| &image.id)
     }
 
+    /// Names of all machines.
+    fn names(&self) -> BTreeSet<String> {
+        let recorded = self.record.iter().flat_map(|(record, _)| record.machines.keys());
+        recorded.chain(self.servers.iter().map(|server| self.machine(server))).cloned().collect()
+    }
+
     /// The copy that an image of a machine has to carry.
     pub fn copy(&self, view: &View<'_, A>, image: &Image, entry: &Machine<A>) -> String
     where
         Copied<A>: Format,
     {
-        let all = self.views().iter().map(|view| view.name.to_owned()).collect();
+        let all = self.names();
         let copy = Copied::of(&self.cluster, all, view.name, &image.id, entry);
         // An entry that is too long has no copy: the record holds it.
         copy.bounded_text().unwrap_or_default()
@@ -333,7 +354,10 @@ impl<A: Clone + PartialEq> Survey<A> {
                 let Obstacle { code, message } = server.obstacle.as_ref()?;
                 Some(format!("{code}: {message}"))
             }),
-            provider_id: view.live.and_then(|server| self.provider_ids.get(&server.id).cloned()),
+            provider_id: view
+                .live
+                .filter(|_| !matches!(view.stage, Stage::Odd(_)))
+                .and_then(|server| self.provider_ids.get(&server.id).cloned()),
             control_plane: view
                 .name
                 .strip_prefix(&self.cluster.infra_id)

@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::lists::Project;
@@ -65,6 +65,18 @@ fn what_cannot_be_made_again_is_named_with_what_would_be_right() {
             json!({"os-extended-volumes:volumes_attached": [{"id": "v1", "delete_on_termination": true}]}),
             &none,
         ),
+        (
+            "EphemeralDisk",
+            "an ephemeral disk",
+            json!({"flavor": {"original_name": "m1.small", "ephemeral": 20}}),
+            &none,
+        ),
+        (
+            "VirtualTpm",
+            "a virtual TPM",
+            json!({"flavor": {"original_name": "m1.small", "extra_specs": {"hw:tpm_version": "2.0"}}}),
+            &none,
+        ),
         ("FlavorMissing", "its flavor gone exists no more", json!({"flavor": {"original_name": "gone"}}), &none),
         ("Trunk", "its port p1 is the parent of a trunk", none.clone(), &json!({"trunk_details": {"trunk_id": "t"}})),
         ("ForeignPort", "its port p1 would be lost", none.clone(), &json!({"name": "", "network_id": "shared"})),
@@ -119,7 +131,7 @@ fn what_a_server_has_more_is_its_owners() {
     assert!(!lacks(&|_| {}));
     assert!(lacks(&|recorded| recorded.tags.extend(["more".to_owned()])));
     assert!(lacks(&|recorded| recorded.metadata.extend([("Name".to_owned(), "other".to_owned())])));
-    assert!(lacks(&|recorded| recorded.volumes.push(volume("v9"))));
+    assert!(!lacks(&|recorded| recorded.volumes.push(volume("v9"))), "a pod has moved");
     assert!(lacks(&|recorded| recorded.ports.push(Port {
         id: id("p9"),
         mac: "fa:09".to_owned(),
@@ -140,4 +152,17 @@ fn an_id_that_could_leave_its_url_is_none() {
         assert!(serde_json::from_value::<Id>(json!(text)).is_err(), "{text}");
     }
     assert!(serde_json::from_value::<Id>(json!(SERVER)).is_ok());
+}
+
+#[test]
+fn what_nova_shows_and_no_list_has_is_named() {
+    let all = project(vec![port("p1", &json!({})), port("p2", &json!({"mac_address": "fa:02"}))]);
+    let found = server(&json!({}));
+    let of = Attributes::of(&found, &all, &[]);
+    assert!(incomplete(&found, &of).unwrap().message.contains("its volume v1"));
+    let volume = Volume { id: Id::try_from("v1".to_owned()).unwrap(), device: None, tag: None };
+    let of = Attributes { volumes: vec![volume], ..of };
+    assert_eq!(incomplete(&found, &of), None);
+    let of = Attributes { ports: of.ports[..1].to_vec(), ..of };
+    assert!(incomplete(&found, &of).unwrap().message.contains("its interface fa:01"));
 }

@@ -37,6 +37,9 @@ fn the_endpoint_is_that_of_region_and_interface() {
         (None, &[("public", "R1", "http://one")], Err("is http: Keystone is asked by https")),
         (None, &[("public", "R1", "file:///etc/passwd")], Err("is no URL")),
         (None, &[("public", "R1", "/v2.0")], Err("is no URL")),
+        (None, &[("public", "R1", "https://one/index?x=")], Err("is no URL")),
+        (None, &[("public", "R1", "https://one/any/path#")], Err("is no URL")),
+        (None, &[("public", "R1", "https://me:hush@one")], Err("is no URL")),
     ] {
         let found = keystone("https://keystone", region).endpoint(&catalog(endpoints), "network", "/v2.0");
         match (found, expected) {

@@ -43,6 +43,7 @@ mod manifests;
 mod manifests_namespace;
 mod match_conditions;
 mod openstack;
+mod openstack_conformance;
 mod openstack_faults;
 mod plugin_hive;
 mod plugin_kkp;

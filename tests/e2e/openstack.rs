@@ -18,7 +18,7 @@ use testbed::{ClusterOptions, Options, World};
 pub(crate) const SOON: Duration = Duration::from_mins(3);
 
 /// The world of these tests.
-async fn world() -> Result<World> {
+pub(crate) async fn world() -> Result<World> {
     World::shared_with(Options { openstack: true, ..Options::shared() }).await
 }
 

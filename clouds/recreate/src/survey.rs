@@ -327,7 +327,8 @@ impl<A: Clone + PartialEq> Survey<A> {
         let awake = !views.is_empty() && views.iter().all(|view| view.is_at(&Stage::Running));
         let marked = self.servers.iter().any(|server| server.cycle.is_some());
         let is_sealed = self.record.as_ref().is_none_or(|(record, _)| record.sealed);
-        let owed = if awake { self.record.is_some() || marked } else { !(is_sealed && self.is_cleaned()) };
+        let is_stored = self.record.as_ref().is_none_or(|(_, version)| version.is_some());
+        let owed = if awake { self.record.is_some() || marked } else { !(is_sealed && is_stored && self.is_cleaned()) };
         let failed = views.iter().filter_map(|view| failed_start(view, self.now)).collect();
         Listing { failed, owed, instances: views.iter().map(|view| self.instance(view)).collect() }
     }

@@ -188,7 +188,10 @@ impl OpenStack {
 
     /// Makes the servers of a cluster, with everything that a server can have: ports of the installer's and one of
     /// Nova's own, a floating IP, a server group, a volume, tags and metadata.
-    pub(crate) async fn create(&self, infra_id: &str, machines: &[NewInstance]) -> Result<Vec<Instance>> {
+    ///
+    /// # Errors
+    /// When a service refuses.
+    pub async fn create(&self, infra_id: &str, machines: &[NewInstance]) -> Result<Vec<Instance>> {
         let tag = format!("openshiftClusterID={infra_id}");
         let find = async |service: &str, path: &str, key: &str| {
             let found = self.call(service, Method::GET, path, None).await?;

@@ -421,6 +421,9 @@ fn a_record_that_is_gone_is_made_of_the_copies_on_the_images() {
         }
         assert_eq!(world.ends(), Ok(()), "lost at {lost_at}");
         world.account.cloud().records.clear();
+        assert_eq!(world.ends(), Ok(()), "lost asleep");
+        assert_eq!(world.account.cloud().records.len(), 1, "it is stored again, asleep");
+        world.account.cloud().records.clear();
         world.intent = Intent::Awake;
         assert_eq!(world.ends(), Ok(()), "lost asleep, and at {lost_at}");
     }

@@ -1,0 +1,174 @@
+//! What every cloud driver has to do, by the driver for OpenStack on its own services.
+#![allow(clippy::unwrap_used)] // a bench is part of the test
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use cloud_common::{Dialer, Permit, Platform as _, Process, SecretData};
+use cloud_conformance::{
+    Bench, Fault, finds_nothing_of_a_cluster_that_does_not_exist, finds_the_machines_of_its_cluster_and_no_others,
+    machine, only_a_recreate_driver_uses_the_ledger, repeated_calls_do_no_harm, sleeps_and_wakes,
+};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http::Method;
+use openstack_driver::{OpenStack as Platform, OpenStackFlags};
+use serde_json::json;
+use shared::cloud::{ClusterRef, Driver, Entry, Ledger, LedgerError, Target};
+use shared::hive::api::ClusterDeployment;
+use testbed::World;
+use testbed::cluster::objects::CLOUD;
+use testbed::ec2::NewInstance;
+use testbed::openstack::OpenStack;
+use testbed::proxy::faults::{Effect, Rule};
+use tokio::sync::Mutex;
+
+/// How long the cloud gets between two passes.
+const PAUSE: Duration = Duration::from_secs(4);
+
+/// One project of a world. Clusters of each bench have names of their own.
+struct Services {
+    world: World,
+    demo: OpenStack,
+    admin: OpenStack,
+    prefix: &'static str,
+    sent: Arc<AtomicUsize>,
+}
+
+/// A record in memory, by version.
+#[derive(Default)]
+struct Record(Mutex<(Option<String>, u64)>);
+
+impl Ledger for Record {
+    fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>> {
+        async {
+            let (text, version) = self.0.lock().await.clone();
+            Ok(text.map(|text| Entry { text, version: version.to_string() }))
+        }
+        .boxed()
+    }
+
+    fn write<'a>(&'a self, text: &'a str, seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
+        async move {
+            let mut kept = self.0.lock().await;
+            let version = kept.0.as_ref().map(|_| kept.1.to_string());
+            if version.as_deref() != seen {
+                return Err(LedgerError::Conflict);
+            }
+            *kept = (Some(text.to_owned()), kept.1 + 1);
+            Ok(kept.1.to_string())
+        }
+        .boxed()
+    }
+
+    fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {
+        async move {
+            let mut kept = self.0.lock().await;
+            if kept.1.to_string() != seen {
+                return Err(LedgerError::Conflict);
+            }
+            kept.0 = None;
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+impl Services {
+    async fn of(world: &World, prefix: &'static str) -> Result<Self> {
+        let (demo, admin) = (world.openstack("demo").await?, world.openstack("admin").await?);
+        Ok(Self { world: world.clone(), demo, admin, prefix, sent: Arc::default() })
+    }
+
+    async fn server(&self, target: &Target, id: &str) -> String {
+        let servers = self.demo.servers(&target.cluster.infra_id).await.unwrap();
+        let found = servers.iter().find(|server| server["name"] == id).and_then(|server| server["id"].as_str());
+        found.unwrap().to_owned()
+    }
+}
+
+impl Bench for Services {
+    fn driver(&self, permit: Permit) -> Arc<dyn Driver> {
+        let sent = self.sent.clone();
+        let permit = Arc::new(move || permit() && sent.fetch_add(1, Ordering::SeqCst) < usize::MAX);
+        let identity = "conformance".to_owned();
+        let process = Process { identity, permit, dialer: Dialer::new(Vec::new(), true) };
+        let platform = Platform::new(&OpenStackFlags::default(), &process);
+        let mut cluster = ClusterDeployment::default();
+        let spec = json!({"cloud": CLOUD, "credentialsSecretRef": {"name": "creds"}});
+        cluster.spec.platform.other.insert("openstack".to_owned(), spec);
+        let access = platform.access(&cluster).unwrap();
+        let secret = SecretData::from([("clouds.yaml".to_owned(), self.demo.clouds_yaml().into_bytes())]);
+        platform.connect(&access.account, &[secret]).now_or_never().unwrap().unwrap()
+    }
+
+    async fn cluster(&self, infra_id: &str, machines: usize) -> Target {
+        let infra_id = format!("{}{infra_id}", self.prefix);
+        let named = |number| NewInstance { name: machine(&infra_id, number, machines), ..NewInstance::default() };
+        let new: Vec<NewInstance> = (0..machines).map(named).collect();
+        self.demo.create(&infra_id, &new).await.unwrap();
+        let (namespace, name) = ("ns".to_owned(), infra_id.clone());
+        let cluster = ClusterRef { namespace, name, infra_id, ..ClusterRef::default() };
+        Target { cluster, ledger: Arc::new(Record::default()) }
+    }
+
+    async fn finish(&self) {
+        tokio::time::sleep(PAUSE).await;
+    }
+
+    async fn fault(&self, fault: Option<Fault>) {
+        let status = |code| Some(Effect::Status { code, retry_after: None, message: None });
+        let effect = match &fault {
+            Some(Fault::Throttled) => status(429),
+            Some(Fault::Unavailable) => status(503),
+            Some(Fault::Denied) => status(403),
+            Some(Fault::Silent) => Some(Effect::Hang),
+            Some(Fault::Refused(name)) => {
+                let all = self.demo.compute(Method::GET, "/servers/detail", None).await.unwrap();
+                let servers = all["servers"].as_array().cloned().unwrap_or_default();
+                let server = servers.iter().find(|server| server["name"] == *name).unwrap();
+                let path = format!("/servers/{}/action", server["id"].as_str().unwrap());
+                self.demo.compute(Method::POST, &path, Some(json!({"lock": null}))).await.unwrap();
+                None
+            }
+            None => None,
+        };
+        self.world.heal("nova", None).await.unwrap();
+        if let Some(effect) = effect {
+            self.world.inject("nova", &Rule::new(effect).user_agent("conformance")).await.unwrap();
+        }
+    }
+
+    fn requests(&self) -> usize {
+        self.sent.load(Ordering::SeqCst)
+    }
+
+    async fn running(&self, target: &Target) -> usize {
+        let servers = self.demo.servers(&target.cluster.infra_id).await.unwrap();
+        servers.iter().filter(|server| server["status"] == "ACTIVE").count()
+    }
+
+    async fn confuse(&self, target: &Target, id: &str) {
+        let path = format!("/servers/{}/action", self.server(target, id).await);
+        self.admin.compute(Method::POST, &path, Some(json!({"os-resetState": {"state": "error"}}))).await.unwrap();
+    }
+}
+
+/// Five of the checks, side by side: the others need a paused clock, and the cloud in memory has it.
+#[tokio::test]
+async fn the_driver_does_what_every_driver_does() -> Result<()> {
+    let world = crate::openstack::world().await?;
+    let bench = async |prefix| Services::of(&world, prefix).await;
+    let (several, none, twice) = (bench("a").await?, bench("b").await?, bench("c").await?);
+    let (watched, repeated) = (bench("d").await?, bench("e").await?);
+    futures::join!(
+        finds_the_machines_of_its_cluster_and_no_others(&several),
+        finds_nothing_of_a_cluster_that_does_not_exist(&none),
+        sleeps_and_wakes(&twice),
+        only_a_recreate_driver_uses_the_ledger(&watched),
+        repeated_calls_do_no_harm(&repeated),
+    );
+    Ok(())
+}

@@ -15,12 +15,12 @@ export CARGO_FLAGS = --release --workspace --locked $(if $(UNOPTIMIZED),--config
 # End-to-end tests that run side by side. Each of them mostly waits, so more than there are cores.
 export THREADS ?= 14
 
-.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile clean
+.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-openstack test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo demo-fdb demo-kkp demo-rollout test test-testbed e2e unit lint manifests retest: export UNOPTIMIZED := 1
+demo demo-fdb demo-kkp demo-rollout test test-openstack test-testbed e2e unit lint manifests retest: export UNOPTIMIZED := 1
 
 build: need-cargo ## Build every program into ./bin
 	@echo "==> building (the first time takes 15 to 25 minutes and 8 GB of memory: the AWS SDK is large)"
@@ -47,6 +47,9 @@ demo-rollout: prepare ## Put twelve clusters to sleep in waves, halt a wake at i
 
 test: prepare ## Run the unit tests and the end-to-end tests (THREADS=14 of them side by side)
 	@bash tests/run.sh unit doc e2e
+
+test-openstack: prepare ## Run the long tests on OpenStack's own services: faults, changes of mind, conformance
+	@bash tests/run.sh openstack
 
 test-testbed: prepare ## Run the tests of the test world itself
 	@bash tests/run.sh testbed

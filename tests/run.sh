@@ -4,6 +4,7 @@
 #   doc      examples in the documentation
 #   fuzz     what reads untrusted input, each target for FUZZ_SECONDS
 #   e2e      our programs on the test world: rollouts beside all others first, then the modules named `alone`, five at a time
+#   openstack  our programs on OpenStack's own services, which take minutes of waiting
 #   testbed  the test world itself
 # `run.sh again SUITE NAME...` runs tests by their full names, one by one.
 # `make` calls it: it sets CARGO_FLAGS, and THREADS, how many end-to-end tests run side by side. What the tests say is kept, with the
@@ -75,6 +76,7 @@ for suite in "${suites[@]}"; do
             FUZZ_MEMORY=1 feed --test-threads 1 fuzz_memory_
             grep -qE 'FAILED|^error' "$log" && failed=1
             ;;
+        openstack) run "on openstack, side by side" --test e2e -- --test-threads 4 on_openstack:: "$@" ;;
         e2e | testbed)
             if [ $# -gt 0 ] || [ "$suite" = testbed ]; then
                 run "$suite, side by side" --test "$suite" -- --test-threads "$THREADS" --skip alone:: "$@"
@@ -82,7 +84,7 @@ for suite in "${suites[@]}"; do
                 # Rollouts wait for minutes and need little CPU, and by name they come last.
                 rollouts=$(mktemp)
                 (log=$rollouts; run "$suite, rollouts, side by side" --test "$suite" -- --test-threads $((THREADS / 3)) --skip alone:: rollout; exit $failed) > /dev/null &
-                run "$suite, the others, side by side" --test "$suite" -- --test-threads $((THREADS - THREADS / 3)) --skip alone:: --skip rollout
+                run "$suite, the others, side by side" --test "$suite" -- --test-threads $((THREADS - THREADS / 3)) --skip alone:: --skip on_openstack:: --skip rollout
                 wait $! || failed=1
                 tee -a "$log" < "$rollouts"
                 rm -f "$rollouts"

@@ -43,8 +43,6 @@ mod manifests;
 mod manifests_namespace;
 mod match_conditions;
 mod openstack;
-mod openstack_conformance;
-mod openstack_faults;
 mod plugin_hive;
 mod plugin_kkp;
 mod plugin_namespace;
@@ -64,6 +62,13 @@ mod rollout_kill_points;
 mod rollout_rules;
 mod rollout_upgrades;
 mod rollout_waves;
+
+/// What takes minutes of waiting on OpenStack's own services: `make test-openstack` runs it.
+mod on_openstack {
+    mod conformance;
+    mod faults;
+    mod mind;
+}
 
 /// Tests that run after all others, a few at a time.
 mod alone {

@@ -85,6 +85,18 @@ fn machines() -> Vec<String> {
     (0..MACHINES).map(machine).collect()
 }
 
+/// A pass has at most 40 requests: a large cluster takes several.
+#[tokio::test(start_paused = true)]
+async fn sixty_machines_sleep_and_wake() {
+    let bench = MemoryBench(Account::new());
+    let target = bench.cluster("demo", 60).await;
+    for (intent, running) in [(Intent::Asleep, 0), (Intent::Awake, 60)] {
+        let driver = bench.driver(Arc::new(|| true));
+        cloud_conformance::drive(&bench, &driver, &target, intent).await;
+        assert_eq!(bench.running(&target).await, running, "{intent:?}");
+    }
+}
+
 /// One thing that happens to a cluster.
 #[derive(Clone, Copy, Debug)]
 enum Happens {

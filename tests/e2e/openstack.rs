@@ -15,7 +15,7 @@ use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, World};
 
-pub(crate) const SOON: Duration = Duration::from_mins(3);
+pub(crate) const SOON: Duration = Duration::from_mins(5);
 
 /// The world of these tests.
 pub(crate) async fn world() -> Result<World> {
@@ -178,7 +178,7 @@ async fn a_controller_that_dies_at_any_request_loses_nothing() -> Result<()> {
         let mut deaths = 0;
         let begun = Instant::now();
         while cluster.power_state().await? != state {
-            ensure!(begun.elapsed() < Duration::from_mins(5), "{deaths} deaths, and not {state}");
+            ensure!(begun.elapsed() < Duration::from_mins(8), "{deaths} deaths, and not {state}");
             let mut rules = Vec::new();
             for (service, method) in CHANGES {
                 let cut = Rule::new(Effect::Cut { after_upstream: true }).method(method).count(1);

@@ -28,10 +28,10 @@ const REMEMBERED: usize = 10_000;
 /// Most volumes of a server whose attachments are remembered.
 const MANY: usize = 64;
 
-/// Bytes of all answers of one look at a project: more than 5,000 servers have.
+/// Bytes of all answers of one snapshot of a project: more than 5,000 servers have.
 const MAX_LOOK: usize = 32 << 20;
 
-/// How long a look may take.
+/// How long a snapshot may take.
 const LOOK: Duration = Duration::from_mins(1);
 
 /// How long flavors and networks are remembered.
@@ -47,9 +47,9 @@ pub(crate) struct Account {
     /// How volumes are attached, by server and volumes: an attachment never changes its device or tag.
     attachments: Mutex<HashMap<Holder, Vec<Attachment>>>,
     surroundings: Mutex<Option<(Instant, Arc<Surroundings>)>>,
-    /// Bytes of answers that one look at the project may still have.
+    /// Bytes of answers that one snapshot of the project may still have.
     left: AtomicUsize,
-    /// The last look at the project.
+    /// The last snapshot of the project.
     last: Mutex<Option<Arc<Project>>>,
 }
 
@@ -144,7 +144,7 @@ impl Account {
         Ok(found)
     }
 
-    /// The last look at the project, which the planner's requests follow from.
+    /// The last snapshot of the project, which the planner's requests follow from.
     pub(crate) fn last(&self) -> Result<Arc<Project>, CloudError> {
         let unknown = || CloudError::new(CloudErrorKind::Unavailable, "the project was not listed yet");
         self.last.lock().clone().ok_or_else(unknown)

@@ -1,4 +1,4 @@
-//! One look at a project, for all clusters in it.
+//! A snapshot of a project, for all clusters in it.
 
 use std::sync::Arc;
 use std::time::Instant;

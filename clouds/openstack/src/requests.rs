@@ -261,8 +261,7 @@ impl Calls<'_> {
         let Some(found) = project.servers.iter().find(|found| found.id.as_str() == server) else {
             return Err(Failure::Gone);
         };
-        let attachments = self.account.attachments(found, Priority::Waking).await.map_err(failure)?;
-        let missing = Attributes::of(found, &project, &attachments).lacking(of, &project);
+        let missing = Attributes::of(found, &project, &[]).lacking(of, &project); // whatever its volumes
         let path = format!("/servers/{server}");
         let call = async |service, method, path: &str, body| {
             self.call(service, method, path, body).await.map(drop).map_err(failure)
@@ -280,8 +279,11 @@ impl Calls<'_> {
             let is_bound = project.ports_of(&found.id).any(|bound| bound.id == id);
             if is_bound {
                 for (floating, address) in &port.floating_ips {
-                    let body = json!({"floatingip": {"port_id": id, "fixed_ip_address": address}});
-                    call(Network, Method::PUT, &format!("/floatingips/{floating}"), Some(without_nulls(body))).await?;
+                    let mut body = json!({"floatingip": {"port_id": id}});
+                    if let Some(address) = address {
+                        body["floatingip"]["fixed_ip_address"] = json!(address);
+                    }
+                    call(Network, Method::PUT, &format!("/floatingips/{floating}"), Some(body)).await?;
                 }
             } else if found.addresses.0.contains(&port.mac) {
                 // The lists are of two moments.
@@ -318,14 +320,6 @@ fn eui64(mac: &str) -> Option<[u8; 8]> {
     let bytes: Option<Vec<u8>> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
     let [first, middle @ .., last]: [u8; 6] = bytes?.try_into().ok()?;
     Some([first ^ 2, middle[0], middle[1], 0xff, 0xfe, middle[2], middle[3], last])
-}
-
-fn without_nulls(mut value: Value) -> Value {
-    if let Value::Object(outer) = &mut value {
-        let fields = outer.values_mut().filter_map(Value::as_object_mut);
-        fields.for_each(|fields| fields.retain(|_, value| !value.is_null()));
-    }
-    value
 }
 
 /// The root disk from the image, and the volumes.

@@ -102,6 +102,13 @@ pub enum Status {
     Unknown,
 }
 
+impl Status {
+    /// Whether such a server will not run again by itself: it is deleted, or broke.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Self::Deleting | Self::SoftDeleted | Self::Failed)
+    }
+}
+
 /// What keeps a server from being made again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {

@@ -19,7 +19,7 @@ use shared::cloud::{
 };
 use shared::record::Format;
 
-use crate::cloud::{Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server, Status};
+use crate::cloud::{Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server};
 use crate::record::{Attempt, Copied, Failed, Machine, Record};
 use crate::steps::{RETRY, Step, is_within, start, stop, undo};
 use crate::survey::{Stage, Survey, View};
@@ -367,8 +367,7 @@ fn rebuilt<A>(cluster: &ClusterRef, servers: &[Server<A>], images: &[Image]) -> 
 where
     Copied<A>: Format,
 {
-    let is_over = |status| matches!(status, Status::Deleting | Status::SoftDeleted | Status::Failed);
-    let is_there = |name: &str| servers.iter().any(|server| server.machine == name && !is_over(server.status));
+    let is_there = |name: &str| servers.iter().any(|server| server.machine == name && !server.status.is_over());
     let copies = images.iter().filter(|image| image.status == ImageStatus::Active).filter_map(|image| {
         let copy: Copied<A> = Copied::read(image.copy.as_deref()?).ok()?;
         (copy.machine.image.as_ref() == Some(&image.id) && !is_there(&copy.name)).then_some(copy)

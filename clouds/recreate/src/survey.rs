@@ -283,8 +283,7 @@ impl<A: Clone + PartialEq> Survey<A> {
     pub fn next_record(&self, new: impl FnOnce() -> Record<A>) -> Record<A> {
         let mut next = self.record.as_ref().map_or_else(new, |(record, _)| record.clone());
         for machine in next.machines.values_mut().filter(|machine| !machine.given_up) {
-            let is_over = |status| matches!(status, Status::Deleting | Status::SoftDeleted | Status::Failed);
-            let lives = self.servers.iter().any(|s| s.id == machine.server && !is_over(s.status));
+            let lives = self.servers.iter().any(|s| s.id == machine.server && !s.status.is_over());
             if let Some(image) = self.ready_image(machine).filter(|_| !lives) {
                 *machine = Machine { image: Some(image.clone()), given_up: true, ..machine.clone() };
             }

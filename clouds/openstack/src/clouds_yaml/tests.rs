@@ -59,7 +59,7 @@ fn what_is_refused_is_named_by_its_field() {
         (entry("auth_type: v3applicationcredential"), "clouds.shift.auth.application_credential_secret is missing"),
         (entry("interface: secret"), "clouds.shift.interface must be public"),
         (entry("identity_api_version: 2.0"), "clouds.shift.identity_api_version must be 3"),
-        (entry("cacert: /root/ca.pem"), "clouds.shift.cacert names a file that the controller does not read"),
+        (entry("cacert: /srv/ca.pem"), "clouds.shift.cacert names a file that the controller does not read"),
         (entry("cacert: /etc/openstack-ca/ca.pem"), "name a Secret with that KEY in certificatesSecretRef"),
         (auth("user_id: u"), "clouds.shift.auth.password is missing"),
         (auth("password: hush"), "clouds.shift.auth.username is missing"),

@@ -318,7 +318,7 @@ fn unusable(machines: &Inventory) -> Option<Notice> {
     (!unknown.is_empty()).then(|| Notice::warning("MachineUnusable", message))
 }
 
-/// The Event about Nodes that name servers which are gone: the API server lets nobody correct that.
+/// The Event about Nodes that name servers which are gone: the API server rejects a change of that field.
 fn old_names(machines: &Inventory, spoke: &Spoke) -> Option<Notice> {
     let has_old = |node: &&NodeObservation| {
         let id = instance_of(machines, node).and_then(|instance| instance.provider_id.as_ref());

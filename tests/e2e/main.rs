@@ -67,6 +67,7 @@ mod rollout_waves;
 mod on_openstack {
     mod conformance;
     mod faults;
+    mod hostile;
     mod mind;
 }
 

@@ -1,6 +1,7 @@
 //! `testbed`: the test world as a program. See `docs/development.md`.
 
 mod cli;
+mod cli_openstack;
 
 use std::process::ExitCode;
 

@@ -5,10 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use http::Method;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::openstack::{Knobs, OpenStack};
 use testbed::proxy::faults::{Effect, Rule};
@@ -22,21 +18,21 @@ const LONG: Duration = Duration::from_mins(5);
 
 const SERVICES: [&str; 4] = ["keystone", "nova", "neutron", "glance"];
 
-struct Subject {
-    world: World,
-    cluster: Cluster,
-    openstack: OpenStack,
+pub(super) struct Subject {
+    pub(super) world: World,
+    pub(super) cluster: Cluster,
+    pub(super) openstack: OpenStack,
 }
 
 impl Subject {
-    async fn new(name: &str) -> Result<Self> {
+    pub(super) async fn new(name: &str) -> Result<Self> {
         let world = World::up(Options { openstack: true, ..Options::shared() }).await?;
         let (cluster, openstack) = cluster(&world, name, 2).await?;
         Ok(Self { world, cluster, openstack })
     }
 
     /// Waits until a condition of the cluster says so.
-    async fn says(&self, words: &[&str]) -> Result<()> {
+    pub(super) async fn says(&self, words: &[&str]) -> Result<()> {
         let what = format!("condition that says {words:?}");
         let says = |cluster: &shared::hive::api::ClusterDeployment| {
             let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
@@ -46,28 +42,28 @@ impl Subject {
         self.cluster.wait_for(&what, LONG, says).await.map(drop)
     }
 
-    async fn server(&self, role: &str) -> Result<Value> {
+    pub(super) async fn server(&self, role: &str) -> Result<Value> {
         let servers = self.openstack.servers(&self.cluster.info().infra_id).await?;
         let found = servers.into_iter().find(|server| server["name"].as_str().is_some_and(|name| name.contains(role)));
         found.with_context(|| format!("no {role}"))
     }
 
-    async fn act(&self, server: &Value, action: Value) -> Result<()> {
+    pub(super) async fn act(&self, server: &Value, action: Value) -> Result<()> {
         let path = format!("/servers/{}/action", server["id"].as_str().unwrap_or_default());
         self.openstack.compute(Method::POST, &path, Some(action)).await.map(drop)
     }
 
-    async fn statuses(&self) -> Result<Vec<String>> {
+    pub(super) async fn statuses(&self) -> Result<Vec<String>> {
         let servers = self.openstack.servers(&self.cluster.info().infra_id).await?;
         Ok(servers.iter().map(|server| server["status"].as_str().unwrap_or_default().to_owned()).collect())
     }
 
-    async fn asleep(&self) -> Result<()> {
+    pub(super) async fn asleep(&self) -> Result<()> {
         self.cluster.sleep().await?;
         self.cluster.wait_for_power_state("Hibernating", SOON).await.map(drop)
     }
 
-    async fn awake(&self) -> Result<()> {
+    pub(super) async fn awake(&self) -> Result<()> {
         self.cluster.wake().await?;
         self.cluster.wait_for_power_state("Running", SOON).await.map(drop)
     }
@@ -79,6 +75,9 @@ async fn what_stands_in_the_way_of_a_sleep_is_named() -> Result<()> {
     let subject = Subject::new("refuse").await?;
     let worker = subject.server("-worker-").await?;
     subject.act(&worker, json!({"lock": null})).await?;
+    let plan = ["hibernate", "plan", subject.cluster.name(), "-n", subject.cluster.namespace()];
+    let plan = subject.world.kubectl(&plan).await?;
+    ensure!(plan.stdout.contains("CannotSleep") && plan.stdout.contains("Locked: it is locked"), "{}", plan.stdout);
     subject.cluster.sleep().await?;
     subject.says(&["-worker-0: Locked: it is locked"]).await?;
     ensure!(subject.statuses().await? == ["ACTIVE", "ACTIVE"], "nothing is touched");
@@ -99,33 +98,85 @@ async fn what_stands_in_the_way_of_a_sleep_is_named() -> Result<()> {
     subject.awake().await
 }
 
-/// While a cluster sleeps, its port is taken, its quota goes, its record is edited: the wake names each, and succeeds
-/// once that is mended.
+/// What changes in the middle of a sleep: the record cannot be written, and a server is locked while others are deleted.
+/// Both are named, and the sleep goes on once they are mended.
+#[tokio::test]
+async fn what_comes_up_in_the_middle_of_a_sleep_is_named() -> Result<()> {
+    let subject = Subject::new("midway").await?;
+    let path = format!("/api/v1/namespaces/{}/secrets", subject.cluster.namespace());
+    let denied = Effect::Status { code: 403, retry_after: None, message: Some("secrets is forbidden".to_owned()) };
+    let denied = Rule::new(denied).user_agent("hibernate-controller/").path(&path).method("POST");
+    let id = subject.world.inject("hub", &denied).await?.id;
+    subject.cluster.sleep().await?;
+    subject.says(&["forbidden", "manifests/components/openstack"]).await?;
+    ensure!(subject.statuses().await? == ["ACTIVE", "ACTIVE"], "nothing is touched");
+    let slow = Rule::new(Effect::Delay { millis: 5_000 }).user_agent("hibernate-controller/").method("DELETE");
+    let slow = subject.world.inject("nova", &slow).await?.id;
+    subject.world.heal("hub", Some(&id)).await?;
+
+    // Workers go first: the other server is locked while the first DELETE is on its way.
+    testbed::eventually(SOON, "a DELETE", async || {
+        ensure!(subject.world.hits("nova", &slow).await? > 0);
+        Ok(())
+    })
+    .await?;
+    let master = subject.server("-master-").await?;
+    subject.act(&master, json!({"lock": null})).await?;
+    subject.says(&["-master-0", "locked"]).await?;
+    ensure!(subject.statuses().await? == ["PAUSED"], "the other one is deleted");
+    subject.act(&master, json!({"unlock": null})).await?;
+    subject.cluster.wait_for_power_state("Hibernating", LONG).await?;
+    subject.world.heal("nova", Some(&slow)).await?;
+    subject.awake().await
+}
+
+/// While a cluster sleeps, its port is taken, its flavor and its quota go: the wake names each, and succeeds once that is
+/// mended.
 #[tokio::test]
 async fn what_stands_in_the_way_of_a_wake_is_named() -> Result<()> {
     let subject = Subject::new("wake").await?;
     let (world, openstack) = (&subject.world, &subject.openstack);
     let admin = world.openstack("admin").await?;
-    let infra_id = subject.cluster.info().infra_id.clone();
     subject.asleep().await?;
 
-    let secrets: Api<Secret> = Api::namespaced(world.hub().await?, subject.cluster.namespace());
-    let name = format!("{}-hibernation-config", subject.cluster.name());
-    let kept = record(world, &subject.cluster).await?.context("a record")?.data.unwrap_or_default();
-    let put = async |text: &[u8]| {
-        let data = json!({"data": {"hibernation": ByteString(text.to_vec())}});
-        secrets.patch(&name, &PatchParams::default(), &Patch::Merge(&data)).await.map(drop)
-    };
-    let text = &kept.get("hibernation").context("key hibernation")?.0;
-    let foreign = String::from_utf8_lossy(text).replace(&infra_id, "other-x7k2p");
-    for (edited, says) in [(&b"{}"[..], "malformed"), (foreign.as_bytes(), "another cluster")] {
-        put(edited).await?;
-        subject.cluster.wake().await?;
-        subject.says(&["the record of the cluster's machines is refused", says]).await?;
-        ensure!(openstack.images(&infra_id).await?.len() == 2, "images are kept");
-    }
-    put(text).await?;
-    subject.awake().await?;
+    // A stranger's server has a port of the cluster.
+    let ports = openstack.network(Method::GET, "/ports", None).await?;
+    let is_its = |port: &&Value| port["name"].as_str().is_some_and(|name| name.contains("-worker-"));
+    let port = ports["ports"].as_array().into_iter().flatten().find(is_its).context("a port of the worker")?;
+    let image = openstack.call("image", Method::GET, "/v2/images?name=rhcos", None).await?["images"][0]["id"].clone();
+    let flavor = openstack.compute(Method::GET, "/flavors/detail", None).await?["flavors"][0].clone();
+    let stranger = json!({"server": {
+        "name": "stranger", "imageRef": image, "flavorRef": flavor["id"], "networks": [{"port": port["id"]}],
+    }});
+    let stranger = openstack.compute(Method::POST, "/servers", Some(stranger)).await?["server"]["id"].clone();
+    let stranger = format!("/servers/{}", stranger.as_str().unwrap_or_default());
+    testbed::eventually(SOON, "a stranger that runs", async || {
+        let server = openstack.compute(Method::GET, &stranger, None).await?;
+        ensure!(server["server"]["status"] == "ACTIVE", "{server}");
+        Ok(())
+    })
+    .await?;
+    subject.cluster.wake().await?;
+    let port = port["id"].as_str().unwrap_or_default();
+    subject.says(&["-worker-0", port, "in use"]).await?;
+    openstack.compute(Method::DELETE, &stranger, None).await?;
+    subject.cluster.wait_for_power_state("Running", LONG).await?;
+    subject.asleep().await?;
+
+    // Its flavor is deleted.
+    let path = format!("/flavors/{}", flavor["id"].as_str().unwrap_or_default());
+    admin.compute(Method::DELETE, &path, None).await?;
+    subject.cluster.wake().await?;
+    subject.says(&["-master-0", "Flavor", "could not be found"]).await?;
+    let again = ["id", "name", "ram", "vcpus", "disk"].map(|key| (key, flavor[key].clone()));
+    admin
+        .compute(
+            Method::POST,
+            "/flavors",
+            Some(json!({"flavor": serde_json::Map::from_iter(again.map(|(k, v)| (k.to_owned(), v)))})),
+        )
+        .await?;
+    subject.cluster.wait_for_power_state("Running", LONG).await?;
     subject.asleep().await?;
 
     let project = admin.call("identity", Method::GET, "/projects?name=demo", None).await?;

@@ -1,54 +1,125 @@
-//! Wakes in the middle of sleeps, and sleeps in the middle of wakes.
+//! A wake at every step of a sleep, and a sleep at every step of a wake.
 
-use std::time::Duration;
+use anyhow::{Context as _, Result, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde_json::{Value, json};
+use testbed::World;
+use testbed::openstack::OpenStack;
+use testbed::world::handle::Cluster;
 
-use anyhow::{Result, ensure};
-use serde_json::json;
+use crate::openstack::{SOON, clean, cluster, likeness, record, world};
 
-use crate::openstack::{SOON, clean, cluster, likeness, world};
+/// Servers of each cluster.
+const SIZE: usize = 2;
 
-/// A wake in the middle of each step of a sleep, and a sleep in the middle of the wake: in the end it is the same
-/// cluster, with all that ran while minds changed.
-#[tokio::test]
-async fn a_mind_may_change_at_any_step() -> Result<()> {
-    let world = world().await?;
-    let (cluster, openstack) = cluster(&world, "mind", 2).await?;
+/// Clusters at once.
+const AT_ONCE: usize = 6;
+
+/// The steps of a sleep, by what they leave behind.
+const ASLEEP: [&str; 6] = ["recorded", "PAUSED", "imaged", "sealed", "given up", "deleted"];
+/// The steps of a wake.
+const AWAKE: [&str; 5] = ["attempted", "created", "ACTIVE", "unmarked", "clean"];
+
+struct Subject<'a> {
+    world: &'a World,
+    cluster: Cluster,
+    openstack: OpenStack,
+}
+
+impl Subject<'_> {
+    async fn record(&self) -> Result<Value> {
+        let Some(secret) = record(self.world, &self.cluster).await? else { return Ok(Value::Null) };
+        let data = secret.data.unwrap_or_default();
+        Ok(serde_json::from_slice(&data.get("hibernation").context("key hibernation")?.0)?)
+    }
+
+    /// Whether a cluster has come as far as a step, or further.
+    async fn is_at(&self, step: &str) -> Result<bool> {
+        let infra_id = &self.cluster.info().infra_id;
+        let machine = async |key: &str, value: Value| {
+            let record = self.record().await?;
+            let machines = record["machines"].as_object().map(|machines| machines.values().cloned().collect());
+            let machines: Vec<Value> = machines.unwrap_or_default();
+            anyhow::Ok(
+                machines.iter().any(|machine| machine[key] == value || value.is_null() && !machine[key].is_null()),
+            )
+        };
+        Ok(match step {
+            "recorded" => !self.record().await?.is_null(),
+            "imaged" => !self.openstack.images(infra_id).await?.is_empty(),
+            "sealed" => self.record().await?["sealed"] == true,
+            "given up" => machine("givenUp", json!(true)).await?,
+            "attempted" => machine("started", Value::Null).await?,
+            "clean" => self.record().await?.is_null(),
+            _ => {
+                let servers = self.openstack.servers(infra_id).await?;
+                let marked =
+                    servers.iter().filter(|server| !server["metadata"]["hibernate.sh:cycle"].is_null()).count();
+                match step {
+                    "deleted" => servers.len() < SIZE,
+                    "created" => marked > 0,
+                    "ACTIVE" => servers.iter().any(|server| server["status"] == "ACTIVE"),
+                    "unmarked" => servers.len() == SIZE && marked < SIZE,
+                    status => servers.iter().any(|server| server["status"] == status),
+                }
+            }
+        })
+    }
+
+    /// Asks for a state, and waits until the cluster has come as far as a step.
+    async fn request(&self, state: &str, step: &str) -> Result<()> {
+        self.cluster.request(state).await?;
+        testbed::eventually(SOON, step, async || {
+            ensure!(self.is_at(step).await?);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn reach(&self, state: &str) -> Result<()> {
+        self.cluster.request(state).await?;
+        self.cluster.wait_for_power_state(state, SOON).await.map(drop)
+    }
+}
+
+/// A cluster whose owner asks for something else at this step of its sleep or of its wake, and then lets it go on: it is
+/// as it was.
+async fn changes_its_mind(world: &World, number: usize, step: &str, is_asleep: bool) -> Result<()> {
+    let (cluster, openstack) = cluster(world, &format!("mind-{number}"), SIZE).await?;
     let infra_id = cluster.info().infra_id.clone();
     let before = likeness(&openstack, &infra_id).await?;
-    for step in ["PAUSED", "image", "deleted"] {
-        cluster.sleep().await?;
-        testbed::eventually(SOON, step, async || {
-            let servers = openstack.servers(&infra_id).await?;
-            let is_there = match step {
-                "image" => !openstack.images(&infra_id).await?.is_empty(),
-                "deleted" => servers.len() < 2,
-                status => servers.iter().any(|server| server["status"] == status),
-            };
-            ensure!(is_there, "{servers:?}");
+    let subject = Subject { world, cluster, openstack };
+    if is_asleep {
+        subject.request("Hibernating", step).await?;
+    } else {
+        subject.reach("Hibernating").await?;
+        subject.request("Running", step).await?;
+        subject.reach("Hibernating").await?;
+        testbed::eventually(SOON, "one image of each server", async || {
+            let images = subject.openstack.images(&infra_id).await?;
+            ensure!(images.len() == SIZE, "{images:?}");
             Ok(())
         })
         .await?;
-        cluster.wake().await?;
-        if step == "deleted" {
-            testbed::eventually(SOON, "a server", async || {
-                ensure!(!openstack.servers(&infra_id).await?.is_empty());
-                Ok(())
-            })
-            .await?;
-            cluster.sleep().await?;
-            cluster.wait_for_power_state("Hibernating", Duration::from_mins(5)).await?;
-            testbed::eventually(SOON, "one image of each server", async || {
-                let images = openstack.images(&infra_id).await?;
-                ensure!(images.len() == 2, "{images:?}");
-                Ok(())
-            })
-            .await?;
-            cluster.wake().await?;
-        }
-        cluster.wait_for_power_state("Running", Duration::from_mins(5)).await?;
     }
-    clean(&world, &cluster, &openstack).await?;
-    let after = likeness(&openstack, &infra_id).await?;
+    subject.reach("Running").await?;
+    clean(world, &subject.cluster, &subject.openstack).await?;
+    let after = likeness(&subject.openstack, &infra_id).await?;
     ensure!(before == after, "before:\n{:#}\nafter:\n{:#}", json!(before), json!(after));
     Ok(())
+}
+
+/// Side by side: most of their time is the 90 s in which a request may still arrive.
+#[tokio::test]
+async fn a_mind_may_change_at_any_step() -> Result<()> {
+    let world = world().await?;
+    let steps = ASLEEP.map(|step| (step, true)).into_iter().chain(AWAKE.map(|step| (step, false)));
+    let subjects = steps.enumerate().map(|(number, (step, is_asleep))| {
+        let world = &world;
+        async move {
+            let what = format!("a mind that changes {step:?} {}", if is_asleep { "to a wake" } else { "to a sleep" });
+            changes_its_mind(world, number, step, is_asleep).await.context(what)
+        }
+    });
+    stream::iter(subjects).buffer_unordered(AT_ONCE).try_collect().await
 }

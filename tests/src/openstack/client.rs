@@ -71,6 +71,13 @@ impl OpenStack {
         let subnet =
             json!({"subnet": {"network_id": outside, "ip_version": 4, "cidr": "203.0.113.0/24", "enable_dhcp": false}});
         admin.network(Method::POST, "/subnets", Some(subnet)).await?;
+        let project =
+            admin.call("identity", Method::GET, "/projects?name=demo", None).await?["projects"][0]["id"].clone();
+        let project = project.as_str().context("project demo")?;
+        let quota = json!({"quota": {"security_group": -1, "security_group_rule": -1, "port": -1, "floatingip": -1}});
+        admin.network(Method::PUT, &format!("/quotas/{project}"), Some(quota)).await?;
+        let quota = json!({"quota_set": {"instances": -1, "cores": -1, "ram": -1, "server_groups": -1}});
+        admin.compute(Method::PUT, &format!("/os-quota-sets/{project}"), Some(quota)).await?;
         let demo = log_in("demo").await?;
         let image = json!({"name": "rhcos", "disk_format": "raw", "container_format": "bare"});
         let image = demo.call("image", Method::POST, "/v2/images", Some(image)).await?["id"].clone();
@@ -178,6 +185,17 @@ impl OpenStack {
         Ok(found["images"].as_array().cloned().unwrap_or_default())
     }
 
+    /// Changes an image by a JSON patch.
+    ///
+    /// # Errors
+    /// When Glance refuses.
+    pub async fn change_image(&self, id: &str, patch: &Value) -> Result<()> {
+        let request = self.http.patch(format!("{}/v2/images/{id}", self.url("image")?));
+        let request = request.header("content-type", "application/openstack-images-v2.1-json-patch");
+        let answer = request.header("x-auth-token", &self.token).body(patch.to_string()).send().await?;
+        answer.error_for_status().context("change an image").map(drop)
+    }
+
     /// Every server of the project as gates and nodes see instances.
     pub(crate) async fn instances(&self) -> Result<Vec<Instance>> {
         let all = self.compute(Method::GET, "/servers/detail", None).await?;
@@ -246,7 +264,7 @@ impl OpenStack {
     }
 
     async fn all_active(&self, infra_id: &str, count: usize) -> Result<()> {
-        eventually(Duration::from_mins(1), "ACTIVE servers", async || {
+        eventually(Duration::from_mins(3), "ACTIVE servers", async || {
             let servers = self.servers(infra_id).await?;
             let active = servers.iter().filter(|server| server["status"] == "ACTIVE").count();
             anyhow::ensure!(active == count, "{active} of {count} are ACTIVE: {servers:?}");

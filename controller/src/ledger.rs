@@ -18,6 +18,9 @@ use crate::runtime::{Hub, WriteError};
 /// Key of the record in its Secret.
 const KEY: &str = "hibernation";
 
+/// Key of the same in the format of openshift/hive#2722.
+const EXPORT: &str = "hibernation-config";
+
 /// Labels by which Hive finds what belongs to a cluster, as openshift/hive#2722 sets them.
 const LABELS: [&str; 2] = ["hive.openshift.io/cluster-deployment", "hive.openshift.io/hibernation-config"];
 
@@ -53,12 +56,14 @@ impl SecretLedger {
         named(&self.namespace, &self.name, version.map(str::to_owned))
     }
 
-    /// The Secret in this version, with this text.
-    fn with(&self, text: &str, version: Option<&str>) -> Secret {
+    /// The Secret in this version, with these texts.
+    fn with(&self, text: &str, export: Option<&str>, version: Option<&str>) -> Secret {
+        let texts = [Some((KEY, text)), export.map(|export| (EXPORT, export))];
         let mut secret = self.secret(version);
         secret.metadata.owner_references = self.owner.clone().map(|owner| vec![owner]);
         secret.metadata.labels = Some(self.labels.clone());
-        secret.data = Some([(KEY.to_owned(), ByteString(text.into()))].into());
+        let data = texts.into_iter().flatten().map(|(key, text)| (key.to_owned(), ByteString(text.into())));
+        secret.data = Some(data.collect());
         secret
     }
 
@@ -90,7 +95,7 @@ impl Ledger for SecretLedger {
             let found = self.hub.find(&self.secret(None)).await.map_err(|error| self.unanswered("read", &error))?;
             let Some(secret) = found else { return Ok(None) };
             let version = secret.resource_version().unwrap_or_default();
-            let bytes = secret.data.and_then(|mut data| data.remove(KEY));
+            let bytes = secret.data.and_then(|mut data| data.remove(KEY).or_else(|| data.remove(EXPORT)));
             // Another writer's, or damaged: a record that cannot be read must not pass for one that does not exist.
             match bytes.map(|ByteString(bytes)| String::from_utf8(bytes)) {
                 Some(Ok(text)) => Ok(Some(Entry { text, version })),
@@ -100,9 +105,14 @@ impl Ledger for SecretLedger {
         .boxed()
     }
 
-    fn write<'a>(&'a self, text: &'a str, seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
+    fn write<'a>(
+        &'a self,
+        text: &'a str,
+        export: Option<&'a str>,
+        seen: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<String, LedgerError>> {
         async move {
-            let written = self.hub.store(&self.with(text, seen)).await;
+            let written = self.hub.store(&self.with(text, export, seen)).await;
             let version = written.map(|written| written.resource_version().unwrap_or_default());
             version.map_err(|error| self.failed("write", error))
         }

@@ -69,6 +69,7 @@ mod on_openstack {
     mod faults;
     mod hostile;
     mod mind;
+    mod records;
 }
 
 /// Tests that run after all others, a few at a time.

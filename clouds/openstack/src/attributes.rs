@@ -14,7 +14,7 @@ use crate::wire::{self, AddressPair, Attachment, FixedIp, OfImage};
 pub(crate) const CYCLE: &str = "hibernate.sh:cycle";
 
 /// What is recorded of a server. User data is not readable, and only the first boot needs it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Attributes {
     pub(crate) flavor: String,
@@ -136,7 +136,7 @@ impl Attributes {
 }
 
 impl Port {
-    fn of(port: &wire::Port, project: &Project) -> Self {
+    pub(crate) fn of(port: &wire::Port, project: &Project) -> Self {
         let floating = project.floating_ips.iter().filter(|ip| ip.port_id.as_ref() == Some(&port.id));
         Self {
             id: port.id.clone(),
@@ -160,6 +160,12 @@ impl Port {
     }
 }
 
+/// A locked server can be neither paused, shelved nor deleted.
+pub(crate) fn locked(server: &wire::Server) -> Option<Obstacle> {
+    let message = || format!("it is locked: unlock it, as by openstack server unlock {}", server.id);
+    server.locked.then(|| Obstacle { code: "Locked".to_owned(), message: message() })
+}
+
 /// Why a server cannot be made again as it is.
 pub(crate) fn obstacle(server: &wire::Server, project: &Project) -> Option<Obstacle> {
     let because =
@@ -168,8 +174,8 @@ pub(crate) fn obstacle(server: &wire::Server, project: &Project) -> Option<Obsta
         let right = "only servers that are ACTIVE, PAUSED or SHUTOFF are put to sleep";
         return because("Status", format!("its status is {}: {right}", server.status));
     }
-    if server.locked {
-        return because("Locked", format!("it is locked: unlock it, as by openstack server unlock {}", server.id));
+    if let Some(locked) = locked(server) {
+        return Some(locked);
     }
     if server.image == OfImage::Volume {
         return because("BootFromVolume", "it boots from a volume, of which a snapshot makes no image".to_owned());

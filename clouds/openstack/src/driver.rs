@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_common::ListBatcher;
-use cloud_recreate::{Cloud, Failure, Image, ImageStatus, Request, Server, Status};
+use cloud_recreate::{Cloud, Failure, Image, ImageStatus, Machines, Record, Request, Server, Status};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use shared::text::sanitize_to;
 use crate::account::{self, Account};
 use crate::attributes::{Attributes, CYCLE, incomplete, obstacle};
 use crate::lists::Project;
-use crate::{requests, wire};
+use crate::{export, requests, wire};
 
 /// Tag, and key of metadata, that the installer gives to everything of a cluster. Its value is the infraID.
 pub(crate) const CLUSTER: &str = "openshiftClusterID";
@@ -22,12 +22,12 @@ pub(crate) const CLUSTER: &str = "openshiftClusterID";
 /// How long a sleep and a wake may take: six snapshots of 100 GB by a slow store.
 const LIMIT: Duration = Duration::from_mins(45);
 
-/// Lists of attachments at once.
-const AT_ONCE: usize = 4;
+/// Requests of a pass that are under way at once.
+pub(crate) const AT_ONCE: usize = 4;
 
 /// One project for all clusters in it.
 pub(crate) struct Driver {
-    account: Arc<Account>,
+    pub(crate) account: Arc<Account>,
     lists: ListBatcher<Arc<Project>>,
     domain: Arc<str>,
 }
@@ -70,14 +70,14 @@ impl Driver {
 }
 
 /// Whether a server is a cluster's: the installer gives it tag and metadata, and either says so.
-fn is_of(server: &wire::Server, infra_id: &str) -> bool {
+pub(crate) fn is_of(server: &wire::Server, infra_id: &str) -> bool {
     let tag =
         server.tags.iter().any(|tag| tag.strip_prefix(CLUSTER).and_then(|tag| tag.strip_prefix('=')) == Some(infra_id));
     tag || server.metadata.get(CLUSTER).is_some_and(|of| of == infra_id)
 }
 
 /// What a server is doing, and Nova's word for it.
-fn status<'a>(status: &'a str, task: Option<&'a str>) -> (Status, &'a str) {
+pub(crate) fn status<'a>(status: &'a str, task: Option<&'a str>) -> (Status, &'a str) {
     let down = ["image_", "paus", "powering-off", "suspend", "shelv"];
     let is_down = |task: &str| down.iter().any(|start| task.starts_with(start));
     let found = match (status, task) {
@@ -98,17 +98,21 @@ fn status<'a>(status: &'a str, task: Option<&'a str>) -> (Status, &'a str) {
     (found, task.unwrap_or(status))
 }
 
+fn image_status(found: &wire::Image) -> ImageStatus {
+    match found.status.as_str() {
+        "active" => ImageStatus::Active,
+        "queued" | "saving" | "uploading" | "importing" => ImageStatus::Saving,
+        _ => ImageStatus::Failed,
+    }
+}
+
 fn image(found: &wire::Image, infra_id: &str) -> Option<Image> {
     Some(Image {
         id: found.id.to_string(),
         server: found.hibernate_server.clone()?,
         machine: found.hibernate_machine.clone()?,
         cycle: found.hibernate_cycle.clone()?,
-        status: match found.status.as_str() {
-            "active" => ImageStatus::Active,
-            "queued" | "saving" | "uploading" | "importing" => ImageStatus::Saving,
-            _ => ImageStatus::Failed,
-        },
+        status: image_status(found),
         is_tagged: found.tags.contains(&requests::tag(infra_id)),
         copy: found.hibernate_record.clone(),
     })
@@ -138,6 +142,18 @@ impl Cloud for Driver {
 
     fn merged(&self, has: &Attributes, of: &Attributes) -> Attributes {
         Attributes { volumes: has.volumes.clone(), ..of.clone() }
+    }
+
+    fn imported(&self, cluster: &ClusterRef, text: &str) -> Option<Result<Machines<Attributes>, String>> {
+        export::read(&cluster.infra_id, text, &*self.account.last().ok()?)
+    }
+
+    fn exported(&self, record: &Record<Attributes>) -> Option<String> {
+        export::write(record)
+    }
+
+    fn image(&self, id: &str) -> Option<ImageStatus> {
+        self.account.last().ok()?.image(id).map(image_status)
     }
 
     fn provider_id(&self, server: &str) -> Option<String> {
@@ -175,12 +191,7 @@ impl Cloud for Driver {
     ) -> BoxFuture<'a, Result<Vec<Image>, CloudError>> {
         async move {
             let project = self.project(cluster, priority).await?;
-            // An image that another project shares is a stranger's, whatever it says.
-            let is_its = |found: &&wire::Image| {
-                found.owner.as_deref() == Some(project.id.as_str())
-                    && found.hibernate_cluster.as_ref() == Some(&cluster.infra_id)
-            };
-            Ok(project.images.iter().filter(is_its).filter_map(|found| image(found, &cluster.infra_id)).collect())
+            Ok(project.images_of(&cluster.infra_id).filter_map(|found| image(found, &cluster.infra_id)).collect())
         }
         .boxed()
     }

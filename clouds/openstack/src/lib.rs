@@ -6,6 +6,7 @@ mod account;
 mod attributes;
 mod clouds_yaml;
 mod driver;
+mod export;
 mod id;
 mod keystone;
 mod lists;

@@ -33,7 +33,7 @@ pub(crate) struct Project {
     pub(crate) servers: Vec<Server>,
     pub(crate) ports: Vec<Port>,
     pub(crate) floating_ips: Vec<FloatingIp>,
-    pub(crate) images: Vec<Image>,
+    images: Vec<Image>,
     groups: Vec<Group>,
     surroundings: Arc<Surroundings>,
 }
@@ -81,6 +81,26 @@ impl Project {
     /// The ports that are bound to a server.
     pub(crate) fn ports_of<'a>(&'a self, server: &'a Id) -> impl Iterator<Item = &'a Port> {
         self.ports.iter().filter(|port| port.device_id == server.as_str())
+    }
+
+    /// The images that were made for the sleep of a cluster. One that its owner makes of a server after a wake inherits
+    /// every property of the image that the server boots from, and is its owner's: it is of another server.
+    pub(crate) fn images_of<'a>(&'a self, infra_id: &'a str) -> impl Iterator<Item = &'a Image> {
+        self.own_images().filter(move |image| {
+            let of = image.hibernate_server.as_deref();
+            let is_of = of.is_some() && (of == image.instance_uuid.as_deref() || of == Some(image.id.as_str()));
+            is_of && image.hibernate_cluster.as_deref() == Some(infra_id)
+        })
+    }
+
+    /// An image by its ID.
+    pub(crate) fn image(&self, id: &str) -> Option<&Image> {
+        self.own_images().find(|image| image.id.as_str() == id)
+    }
+
+    /// An image that another project shares is a stranger's, whatever it says.
+    fn own_images(&self) -> impl Iterator<Item = &Image> {
+        self.images.iter().filter(|image| image.owner.as_deref() == Some(self.id.as_str()))
     }
 
     /// The ID of a flavor. Nova's answers about servers have its name only, which is unique.

@@ -1,10 +1,10 @@
 //! The planner's requests, as calls.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
 use cloud_http::{Answer, Body, CallError, Method, Rejection, StatusCode};
-use cloud_recreate::{Failure, Obstacle, Request};
+use cloud_recreate::{Failure, Image, Obstacle, Request};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
@@ -26,6 +26,11 @@ const PATCH: &str = "application/openstack-images-v2.1-json-patch";
 /// The tag by which a destroyer of a cluster finds what is its own.
 pub(crate) fn tag(infra_id: &str) -> String {
     format!("{CLUSTER}={infra_id}")
+}
+
+/// The name of a machine's image.
+pub(crate) fn image_name(machine: &str, cycle: &str) -> String {
+    format!("{machine}-{cycle}").chars().take(255).collect()
 }
 
 /// Sends one request of the planner, which may take several calls: each is good on its own, and the last one is what
@@ -116,24 +121,30 @@ impl Calls<'_> {
         }
     }
 
+    /// Properties by which an image is known as ours.
+    fn marks<'a>(&'a self, server: &'a str, machine: &'a str, cycle: &'a str) -> [(&'static str, &'a str); 4] {
+        [
+            ("hibernate_cluster", self.infra_id),
+            ("hibernate_server", server),
+            ("hibernate_machine", machine),
+            ("hibernate_cycle", cycle),
+        ]
+    }
+
     async fn create_image(&self, server: &str, machine: &str, cycle: &str) -> Result<(), Failure> {
-        let metadata = json!({
-            "hibernate_cluster": self.infra_id,
-            "hibernate_server": server,
-            "hibernate_machine": machine,
-            "hibernate_cycle": cycle,
-        });
-        let name: String = format!("{machine}-{cycle}").chars().take(255).collect();
-        self.act(server, json!({"createImage": {"name": name, "metadata": metadata}})).await
+        let metadata: BTreeMap<_, _> = self.marks(server, machine, cycle).into();
+        let body = json!({"createImage": {"name": image_name(machine, cycle), "metadata": metadata}});
+        self.act(server, body).await
     }
 
     /// One call for the tag and the copy: an image is complete or it is not. `add` replaces what is there.
-    async fn describe(&self, image: &str, copy: &str) -> Result<(), Failure> {
-        let patch = json!([
-            {"op": "replace", "path": "/tags", "value": [tag(self.infra_id)]},
-            {"op": "add", "path": "/hibernate_record", "value": copy},
-        ]);
-        let (path, body) = (format!("/images/{image}"), Some(Body::As(PATCH, patch)));
+    async fn describe(&self, image: &Image, copy: &str) -> Result<(), Failure> {
+        let Image { id, server, machine, cycle, .. } = image;
+        let properties = self.marks(server, machine, cycle).into_iter().chain([("hibernate_record", copy)]);
+        let properties = properties.map(|(key, value)| json!({"op": "add", "path": format!("/{key}"), "value": value}));
+        let tags = json!({"op": "replace", "path": "/tags", "value": [tag(self.infra_id)]});
+        let patch = std::iter::once(tags).chain(properties).collect();
+        let (path, body) = (format!("/images/{id}"), Some(Body::As(PATCH, patch)));
         let answer = self.account.call(Priority::Sleeping, Service::Image, Method::PATCH, &path, body).await;
         answer.map(drop).map_err(failure)
     }

@@ -334,6 +334,9 @@ pub(crate) struct Image {
     pub(crate) owner: Option<String>,
     #[serde(default)]
     pub(crate) tags: BTreeSet<String>,
+    /// The server that it was made of.
+    #[serde(default)]
+    pub(crate) instance_uuid: Option<String>,
     #[serde(default)]
     pub(crate) hibernate_cluster: Option<String>,
     #[serde(default)]

@@ -1,5 +1,6 @@
 //! What the planner asks of a cloud.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -7,7 +8,12 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use shared::cloud::{CloudError, ClusterRef, Priority, Profile};
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Outcome, Priority, Profile, Refusal};
+
+use crate::record::{Machine, Record};
+
+/// Entries of a record, by name.
+pub type Machines<A> = BTreeMap<String, Machine<A>>;
 
 /// One account of a cloud that deletes servers to sleep. Every request asks first whether this process may still act.
 pub trait Cloud: Send + Sync {
@@ -30,6 +36,24 @@ pub trait Cloud: Send + Sync {
     /// What `spec.providerID` of a server's Machine has to be.
     fn provider_id(&self, server: &str) -> Option<String> {
         let _ = server;
+        None
+    }
+    /// The machines of another program's record, each with an image. `None`: the text is no such record.
+    ///
+    /// # Errors
+    /// Why a cluster cannot wake by it.
+    fn imported(&self, cluster: &ClusterRef, text: &str) -> Option<Result<Machines<Self::Attributes>, String>> {
+        let _ = (cluster, text);
+        None
+    }
+    /// A sealed record for another program, which may wake the cluster by it.
+    fn exported(&self, record: &Record<Self::Attributes>) -> Option<String> {
+        let _ = record;
+        None
+    }
+    /// How far any image of the account was when the images were listed last.
+    fn image(&self, id: &str) -> Option<ImageStatus> {
+        let _ = id;
         None
     }
     /// The time.
@@ -118,6 +142,13 @@ pub struct Obstacle {
     pub message: String,
 }
 
+impl Obstacle {
+    /// A machine that is not moved because of it.
+    pub(crate) fn refusal(self, machine: &str, kind: CloudErrorKind) -> Refusal {
+        Refusal { id: machine.to_owned(), kind, code: self.code, message: self.message }
+    }
+}
+
 /// An image that the planner had made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
@@ -165,9 +196,9 @@ pub enum Request<A> {
         machine: String,
         cycle: String,
     },
-    /// Gives an image its tag and a copy of its machine's entry.
+    /// Gives an image its tag, what it is of, and a copy of its machine's entry.
     Describe {
-        image: String,
+        image: Image,
         copy: String,
     },
     DeleteImage {
@@ -210,4 +241,20 @@ pub enum Failure {
     NotDone(CloudError),
     /// There is no answer, or not by the service itself: it may be under way.
     Unknown(CloudError),
+}
+
+impl Failure {
+    /// Adds a machine that was refused to an outcome. One in transit, or gone, is none: the next list shows its state.
+    ///
+    /// # Errors
+    /// When the call failed as a whole.
+    pub fn note(self, machine: &str, outcome: &mut Outcome) -> Result<(), CloudError> {
+        match self {
+            Self::Gone | Self::Conflict => {}
+            Self::Refused(why) => outcome.refused.push(why.refusal(machine, CloudErrorKind::Refused)),
+            Self::NoCapacity(why) => outcome.refused.push(why.refusal(machine, CloudErrorKind::Capacity)),
+            Self::NotDone(error) | Self::Unknown(error) => return Err(error),
+        }
+        Ok(())
+    }
 }

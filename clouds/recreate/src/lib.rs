@@ -18,7 +18,7 @@ mod record;
 mod steps;
 mod survey;
 
-pub use self::cloud::{Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server, Status};
+pub use self::cloud::{Cloud, Failure, Image, ImageStatus, Machines, Obstacle, Request, Server, Status};
 pub use self::planner::Planner;
 pub use self::record::{Attempt, Machine, Record};
 pub use self::steps::{IMAGE_DEADLINE, LATE, RETRY};

@@ -12,10 +12,10 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use shared::cloud::CloudErrorKind::{Capacity, Invalid, Refused, Unavailable};
+use shared::cloud::CloudErrorKind::{Invalid, Refused, Unavailable};
 use shared::cloud::{
-    CloudError, CloudErrorKind, ClusterRef, Driver, InstanceState, LedgerError, Listing, Outcome, Priority, Profile,
-    Refusal, Target, Verb,
+    CloudError, ClusterRef, Driver, InstanceState, LedgerError, Listing, Outcome, Priority, Profile, Refusal, Target,
+    Verb,
 };
 use shared::record::Format;
 
@@ -76,6 +76,11 @@ impl<C: Cloud> Planner<C> {
         Self { cloud, lists: Mutex::default() }
     }
 
+    /// The cloud.
+    pub fn cloud(&self) -> &C {
+        &self.cloud
+    }
+
     /// The lists that this pass made, once; then new ones.
     fn taken(&self, cluster: &ClusterRef) -> Option<Lists<C::Attributes>> {
         let mut lists = self.lists.lock();
@@ -98,20 +103,15 @@ impl<C: Cloud> Planner<C> {
         priority: Priority,
         taken: Option<Lists<C::Attributes>>,
     ) -> Result<Survey<C::Attributes>, CloudError> {
-        let Lists { at: now, servers, images } = match taken {
+        let Lists { at: now, servers, mut images } = match taken {
             Some(lists) => lists,
             None => self.listed(&target.cluster, priority).await?,
         };
         let record = match target.ledger.read().await? {
             None => rebuilt(&target.cluster, &servers, &images)?.map(|record| (record, None)),
-            Some(entry) => {
-                let record = Record::read(&entry.text).map_err(|why| unreadable(&why.to_string()))?;
-                if !record.is_of(&target.cluster) {
-                    return Err(unreadable("it is another cluster's"));
-                }
-                Some((record, Some(entry.version)))
-            }
+            Some(entry) => Some((self.record(&target.cluster, &entry.text, &servers, &images)?, Some(entry.version))),
         };
+        images.extend(record.iter().flat_map(|(record, _)| self.not_listed(record, &images)).collect::<Vec<_>>());
         // Only until its Machine names it: one server of two of a name is anybody's.
         let marked = servers.iter().filter(|server| server.cycle.is_some());
         let provider_id = |server: &Server<_>| Some((server.id.clone(), self.cloud.provider_id(&server.id)?));
@@ -139,6 +139,45 @@ impl<C: Cloud> Planner<C> {
         Ok(survey)
     }
 
+    /// The record by its text, which may be another program's: copies on images say more than that.
+    fn record(
+        &self,
+        cluster: &ClusterRef,
+        text: &str,
+        servers: &[Server<C::Attributes>],
+        images: &[Image],
+    ) -> Result<Record<C::Attributes>, CloudError> {
+        let record = match (Record::read(text), self.cloud.imported(cluster, text)) {
+            (Ok(record), _) => record,
+            (Err(why), None) => return Err(unreadable(&why.to_string())),
+            (Err(_), Some(imported)) => {
+                if let Some(record) = rebuilt(cluster, servers, images)? {
+                    return Ok(record);
+                }
+                let machines = imported.map_err(|why| unreadable(&why))?;
+                Record { sealed: true, machines, ..Record::new(cluster) }
+            }
+        };
+        if record.is_of(cluster) { Ok(record) } else { Err(unreadable("it is another cluster's")) }
+    }
+
+    /// The images of a record that another program has made.
+    fn not_listed(&self, record: &Record<C::Attributes>, images: &[Image]) -> impl Iterator<Item = Image> {
+        let entries = record.machines.iter().filter(|(_, entry)| entry.given_up);
+        entries.filter_map(|(name, entry)| {
+            let id = entry.image.as_ref().filter(|id| images.iter().all(|image| image.id != **id))?;
+            Some(Image {
+                id: id.clone(),
+                server: entry.server.clone(),
+                machine: name.clone(),
+                cycle: entry.cycle.clone(),
+                status: self.cloud.image(id)?,
+                is_tagged: false,
+                copy: None,
+            })
+        })
+    }
+
     /// Writes the record over the one that was read, if it differs. Returns its version.
     async fn write(
         &self,
@@ -148,7 +187,23 @@ impl<C: Cloud> Planner<C> {
     ) -> Result<String, Stopped> {
         match &survey.record {
             Some((old, Some(version))) if old == record => Ok(version.clone()),
-            old => write(target, record, old.as_ref().and_then(|(_, version)| version.as_deref())).await,
+            old => self.store(target, record, old.as_ref().and_then(|(_, version)| version.as_deref())).await,
+        }
+    }
+
+    async fn store(
+        &self,
+        target: &Target,
+        record: &Record<C::Attributes>,
+        seen: Option<&str>,
+    ) -> Result<String, Stopped> {
+        let text = record.bounded_text().map_err(|why| unreadable(&why.to_string()))?;
+        let export = Some(record).filter(|record| record.sealed).and_then(|record| self.cloud.exported(record));
+        let export = export.filter(|export| text.len() + export.len() <= Record::<C::Attributes>::MAX_BYTES);
+        match target.ledger.write(&text, export.as_deref(), seen).await {
+            Ok(version) => Ok(version),
+            Err(LedgerError::Conflict) => Err(Stopped::Lost),
+            Err(error) => Err(Stopped::Failed(error.into())),
         }
     }
 
@@ -171,14 +226,11 @@ impl<C: Cloud> Planner<C> {
         for (machine, state, _) in requests {
             match answers.next().await {
                 Some(Ok(())) => outcome.moved.push((machine.clone(), *state)),
-                Some(Err(Failure::Gone | Failure::Conflict)) | None => {}
-                Some(Err(Failure::Refused(why))) => outcome.refused.push(refusal(machine, Refused, why)),
-                Some(Err(Failure::NoCapacity(why))) => outcome.refused.push(refusal(machine, Capacity, why)),
-                Some(Err(Failure::NotDone(error))) => {
-                    undone.push(machine.as_str());
-                    result = result.and(Err(error));
+                Some(Err(failure)) => {
+                    undone.extend(matches!(failure, Failure::NotDone(_)).then_some(machine.as_str()));
+                    result = result.and(failure.note(machine, outcome));
                 }
-                Some(Err(Failure::Unknown(error))) => result = result.and(Err(error)),
+                None => {}
             }
         }
         (undone, result)
@@ -216,6 +268,16 @@ impl<C: Cloud> Planner<C> {
     async fn try_to_move(&self, target: &Target, verb: Verb, ids: &[String]) -> Result<Outcome, Stopped> {
         let priority = if verb == Verb::Stop { Priority::Sleeping } else { Priority::Waking };
         let survey = self.survey(target, priority, self.taken(&target.cluster)).await?;
+        let mut outcome = Outcome::default();
+        let undescribed = survey.undescribed();
+        if verb == Verb::Start && !undescribed.is_empty() {
+            let some = &undescribed[..undescribed.len().min(REQUESTS)];
+            self.send(target, some, survey.decided + SENDING, &mut outcome).await.1?;
+            if outcome.refused.is_empty() {
+                return Ok(outcome);
+            }
+            outcome = Outcome::default(); // they stay when the cluster is awake, which is no reason not to wake it
+        }
         let mut next = survey.next_record(|| Record::new(&target.cluster));
         if verb == Verb::Stop {
             next.forget_faults();
@@ -230,11 +292,10 @@ impl<C: Cloud> Planner<C> {
             Verb::Terminate => Step::Wait,
         };
         let steps: Steps<'_, _> = views.iter().map(|view| (view, step(view))).collect();
-        let mut outcome = Outcome::default();
         if verb == Verb::Stop {
             outcome.refused.extend(next.failed.iter().map(Failed::refusal));
             let refused = steps.iter().filter_map(|(view, step)| match step {
-                Step::Refuse(why) => Some(refusal(view.name, Refused, why.clone())),
+                Step::Refuse(why) => Some(refusal(view.name, why.clone())),
                 _ => None,
             });
             outcome.refused.extend(refused);
@@ -278,7 +339,7 @@ impl<C: Cloud> Planner<C> {
         let (undone, result) = self.send(target, &requests, until, &mut outcome).await;
         if let Some(before) = survey.before(next, &undone) {
             // They need not wait until an earlier request can no longer arrive. If this fails, they do.
-            let _ = write(target, &before, Some(&version)).await;
+            let _ = self.store(target, &before, Some(&version)).await;
         }
         result?;
         Ok(outcome)
@@ -338,13 +399,14 @@ impl<C: Cloud> Planner<C> {
         let has_copy = |image: &&Image| image.copy.as_ref().is_some_and(|copy| !copy.is_empty());
         let has_copies = survey.images.iter().any(|image| has_copy(&image));
         let left = survey.images.iter().filter(|image| is_last && has_copy(image));
-        let left = left.map(|image| Request::Describe { image: image.id.clone(), copy: String::new() });
+        let left = left.map(|image| Request::Describe { image: image.clone(), copy: String::new() });
         let images = unneeded.filter(|image| !(is_last && has_copy(image)));
         let images = images.map(|image| Request::DeleteImage { image: image.id.clone() }).chain(left);
         let marked = survey.servers.iter().filter(|server| awake && server.cycle.is_some());
         let marks = marked.map(|server| Request::Unmark { server: server.id.clone() });
         let requests = images.chain(marks).map(|request| (String::new(), InstanceState::Running, request));
-        let mut requests: Vec<_> = requests.collect();
+        let undescribed = survey.undescribed().into_iter().filter(|_| asleep);
+        let mut requests: Vec<_> = requests.chain(undescribed).collect();
         let is_all = requests.len() <= REQUESTS;
         requests.truncate(REQUESTS);
         self.send(target, &requests, Timestamp::MAX, &mut Outcome::default()).await.1?;
@@ -382,15 +444,6 @@ where
     })
 }
 
-async fn write<A: Format>(target: &Target, record: &A, seen: Option<&str>) -> Result<String, Stopped> {
-    let text = record.bounded_text().map_err(|why| unreadable(&why.to_string()))?;
-    match target.ledger.write(&text, seen).await {
-        Ok(version) => Ok(version),
-        Err(LedgerError::Conflict) => Err(Stopped::Lost),
-        Err(error) => Err(Stopped::Failed(error.into())),
-    }
-}
-
 /// Whether every machine has its image.
 fn may_be_sealed<A>(steps: &Steps<'_, A>) -> bool {
     let is_ready = |(view, step): &(&View<'_, A>, Step<A>)| matches!(step, Step::Ready) || view.is_at(&Stage::Gone);
@@ -405,12 +458,12 @@ fn is_new<A>(entry: &Machine<A>) -> bool {
 impl Failed {
     fn refusal(&self) -> Refusal {
         let why = Obstacle { code: "ImageFailed".to_owned(), message: self.message.clone() };
-        refusal(&self.machine, Refused, why)
+        refusal(&self.machine, why)
     }
 }
 
-fn refusal(machine: &str, kind: CloudErrorKind, Obstacle { code, message }: Obstacle) -> Refusal {
-    Refusal { id: machine.to_owned(), kind, code, message }
+fn refusal(machine: &str, why: Obstacle) -> Refusal {
+    why.refusal(machine, Refused)
 }
 
 fn unreadable(why: &str) -> CloudError {

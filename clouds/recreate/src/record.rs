@@ -89,7 +89,7 @@ pub struct Failed {
     pub message: String,
 }
 
-/// Longest ID, and longest name of a machine, in bytes.
+/// Longest ID, and longest name of a machine, in characters: Nova counts so, too.
 const MAX_ID: usize = 255;
 
 impl<A: Clone + Serialize + DeserializeOwned> Format for Record<A> {
@@ -118,7 +118,7 @@ impl<A> Machine<A> {
             (1..=MAX_ID).contains(&id.len()) && id.chars().all(is_known)
         };
         let image = self.image.as_deref();
-        name.len() <= MAX_ID
+        name.chars().count() <= MAX_ID
             && is_id(&self.server)
             && is_id(&self.cycle)
             && image.is_none_or(is_id)

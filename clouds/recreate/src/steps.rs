@@ -132,11 +132,11 @@ where
     Copied<A>: Format,
 {
     let Some(image) = survey.image(entry) else { return Step::Wait };
-    let copy = survey.copy(view, image, entry);
+    let copy = survey.copy(view.name, image, entry);
     if image.is_tagged && image.copy.as_ref() == Some(&copy) {
         return Step::Ready;
     }
-    Step::Send(Request::Describe { image: image.id.clone(), copy })
+    Step::Send(Request::Describe { image: image.clone(), copy })
 }
 
 /// Ends an image that is not waited for any longer: until then its server can go neither way.

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
-use shared::cloud::{CloudErrorKind, ClusterRef, Instance, InstanceState, Listing, Refusal};
+use shared::cloud::{CloudErrorKind, CloudEvent, ClusterRef, Instance, InstanceState, Listing, Refusal};
 use shared::record::Format;
 
-use crate::cloud::{Image, ImageStatus, Obstacle, Server, Status};
+use crate::cloud::{Image, ImageStatus, Obstacle, Request, Server, Status};
 use crate::record::{Attempt, Copied, Machine, Record};
 use crate::steps::{BACKOFF, IMAGE_DEADLINE, LATE, is_within};
 
@@ -239,14 +239,28 @@ impl<A: Clone + PartialEq> Survey<A> {
     }
 
     /// The copy that an image of a machine has to carry.
-    pub fn copy(&self, view: &View<'_, A>, image: &Image, entry: &Machine<A>) -> String
+    pub fn copy(&self, machine: &str, image: &Image, entry: &Machine<A>) -> String
     where
         Copied<A>: Format,
     {
         let all = self.names();
-        let copy = Copied::of(&self.cluster, all, view.name, &image.id, entry);
+        let copy = Copied::of(&self.cluster, all, machine, &image.id, entry);
         // An entry that is too long has no copy: the record holds it.
         copy.bounded_text().unwrap_or_default()
+    }
+
+    /// What another program's images, by which the cluster is to wake, lack before they are ours.
+    pub fn undescribed(&self) -> Vec<(String, InstanceState, Request<A>)>
+    where
+        Copied<A>: Format,
+    {
+        let entries = self.record.iter().flat_map(|(record, _)| &record.machines).filter(|(_, entry)| entry.given_up);
+        let requests = entries.filter_map(|(name, entry)| {
+            let image = self.image(entry).filter(|image| image.status == ImageStatus::Active && !image.is_tagged)?;
+            let copy = self.copy(name, image, entry);
+            Some((name.clone(), InstanceState::Stopped, Request::Describe { image: image.clone(), copy }))
+        });
+        requests.collect()
     }
 
     /// Images that nothing needs: the record does not name them, and they are of no cycle of it. One of a machine that
@@ -321,15 +335,28 @@ impl<A: Clone + PartialEq> Survey<A> {
     }
 
     /// As decisions see it.
-    pub fn listing(&self) -> Listing {
+    pub fn listing(&self) -> Listing
+    where
+        Copied<A>: Format,
+    {
         let views = self.views();
         let awake = !views.is_empty() && views.iter().all(|view| view.is_at(&Stage::Running));
         let marked = self.servers.iter().any(|server| server.cycle.is_some());
         let is_sealed = self.record.as_ref().is_none_or(|(record, _)| record.sealed);
+        let is_described = self.undescribed().is_empty();
         let is_stored = self.record.as_ref().is_none_or(|(_, version)| version.is_some());
-        let owed = if awake { self.record.is_some() || marked } else { !(is_sealed && is_stored && self.is_cleaned()) };
+        let owed = if awake {
+            self.record.is_some() || marked
+        } else {
+            !(is_sealed && is_stored && is_described && self.is_cleaned())
+        };
         let failed = views.iter().filter_map(|view| failed_start(view, self.now)).collect();
-        Listing { failed, owed, instances: views.iter().map(|view| self.instance(view)).collect() }
+        let event = (!is_stored).then(|| CloudEvent {
+            reason: "RecordRebuilt",
+            message: "the record of the cluster's machines was gone: it is made again from the copies that their images carry"
+                .to_owned(),
+        });
+        Listing { failed, owed, event, instances: views.iter().map(|view| self.instance(view)).collect() }
     }
 
     fn instance(&self, view: &View<'_, A>) -> Instance {

@@ -27,6 +27,17 @@ pub struct Listing {
     pub failed: Vec<Refusal>,
     /// Whether [`Driver::settle`] has something to do once the cluster is where it should be.
     pub owed: bool,
+    /// What its owner should know.
+    pub event: Option<CloudEvent>,
+}
+
+/// An Event about a cluster's machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloudEvent {
+    /// One word.
+    pub reason: &'static str,
+    /// One sentence.
+    pub message: String,
 }
 
 /// The code that talks to one cloud, for one account and region.

@@ -1,6 +1,6 @@
 //! The machines of one cluster, as one list found them.
 
-use super::{Instance, InstanceState, Lifecycle, Listing, Profile, Refusal};
+use super::{CloudEvent, Instance, InstanceState, Lifecycle, Listing, Profile, Refusal};
 
 /// The machines of a cluster, in the order of their IDs, with the [`Profile`] of the driver that listed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Inventory {
     pub failed: Vec<Refusal>,
     /// Whether the driver has to settle once the cluster is where it should be.
     pub owed: bool,
+    /// What its owner should know.
+    pub event: Option<CloudEvent>,
 }
 
 impl Inventory {
@@ -23,13 +25,13 @@ impl Inventory {
     /// Only a driver that recreates machines has a record that can speak for them: from any other, a machine that the
     /// cloud does not have does not exist.
     pub fn new(profile: Profile, listing: Listing) -> Self {
-        let Listing { mut instances, failed, owed } = listing;
+        let Listing { mut instances, failed, owed, event } = listing;
         let terminated = |i: &Instance| i.state == InstanceState::Terminated;
         let lost_spot = instances.iter().filter(|i| terminated(i) && i.is_one_time_spot()).count();
         let no_record = profile.lifecycle == Lifecycle::StopStart;
         instances.retain(|i| !(terminated(i) || i.recorded && no_record));
         instances.sort_by(|a, b| a.id.cmp(&b.id));
-        Self { profile, instances, lost_spot, failed, owed }
+        Self { profile, instances, lost_spot, failed, owed, event }
     }
 
     /// IDs of the machines of this kind that a stop has to move: those that run, are halted or have a step due.

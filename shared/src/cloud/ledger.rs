@@ -9,7 +9,8 @@ use super::{CloudError, CloudErrorKind};
 /// A stored record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What the driver wrote, in its [format](crate::record::Format).
+    /// What the driver wrote, in its [format](crate::record::Format); or what another program has, if there is nothing
+    /// else.
     pub text: String,
     /// Version of this content: a replacement or removal names the version that it is based on.
     pub version: String,
@@ -49,8 +50,13 @@ pub trait Ledger: Send + Sync {
     /// The record, or `None` if there is none.
     fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>>;
     /// Writes the record and returns its new version. With `seen` it replaces that version; without, there must be
-    /// none.
-    fn write<'a>(&'a self, text: &'a str, seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>>;
+    /// none. `export` is the same in another program's format, which is kept beside it.
+    fn write<'a>(
+        &'a self,
+        text: &'a str,
+        export: Option<&'a str>,
+        seen: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<String, LedgerError>>;
     /// Removes the record, if it still is the version `seen`.
     fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>>;
 }

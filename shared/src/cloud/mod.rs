@@ -13,7 +13,7 @@ mod lifecycle;
 
 use std::sync::Arc;
 
-pub use self::driver::{Driver, Listing, Priority};
+pub use self::driver::{CloudEvent, Driver, Listing, Priority};
 pub use self::errors::{CloudError, CloudErrorKind, Outcome, Refusal};
 pub use self::instance::{Instance, InstanceState, Spot};
 pub use self::inventory::Inventory;

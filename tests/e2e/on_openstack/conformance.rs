@@ -50,7 +50,12 @@ impl Ledger for Record {
         .boxed()
     }
 
-    fn write<'a>(&'a self, text: &'a str, seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
+    fn write<'a>(
+        &'a self,
+        text: &'a str,
+        _export: Option<&'a str>,
+        seen: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<String, LedgerError>> {
         async move {
             let mut kept = self.0.lock().await;
             let version = kept.0.as_ref().map(|_| kept.1.to_string());

@@ -8,7 +8,7 @@ const SERVER: &str = "5d0f3f2e-0000-4000-8000-000000000001";
 fn server(change: &Value) -> wire::Server {
     let mut server = json!({
         "id": SERVER, "name": "demo-worker-0", "status": "ACTIVE", "OS-EXT-STS:task_state": null,
-        "created": "2026-11-27T10:00:00Z", "OS-SRV-USG:launched_at": "2026-11-27T10:00:05.000000", "locked": false,
+        "created": "2026-11-27T10:00:00Z", "updated": "2026-11-27T10:00:00Z", "OS-SRV-USG:launched_at": "2026-11-27T10:00:05.000000", "locked": false,
         "image": {"id": "i"}, "flavor": {"original_name": "m1.small"}, "key_name": "core", "config_drive": "True",
         "OS-EXT-SRV-ATTR:hostname": "demo-worker-0", "OS-EXT-AZ:availability_zone": "nova",
         "pinned_availability_zone": null, "description": "a worker", "tags": ["openshiftClusterID=demo"],

@@ -93,8 +93,13 @@ impl Ledger for Watched {
         self.count().read()
     }
 
-    fn write<'a>(&'a self, text: &'a str, seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
-        self.count().write(text, seen)
+    fn write<'a>(
+        &'a self,
+        text: &'a str,
+        export: Option<&'a str>,
+        seen: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<String, LedgerError>> {
+        self.count().write(text, export, seen)
     }
 
     fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {

@@ -19,7 +19,12 @@ impl Ledger for NoLedger {
         async { Ok(None) }.boxed()
     }
 
-    fn write<'a>(&'a self, _text: &'a str, _seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
+    fn write<'a>(
+        &'a self,
+        _text: &'a str,
+        _export: Option<&'a str>,
+        _seen: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<String, LedgerError>> {
         async { Self::refused() }.boxed()
     }
 

@@ -379,7 +379,7 @@ impl Cloud {
             }
             Plan::CreateImage { server, machine, cycle } => return self.create_image(server, machine, cycle),
             Plan::Describe { image, copy } => {
-                self.images.get_mut(&image).ok_or(Refused::NotFound)?.copy = Some(copy);
+                self.images.get_mut(&image.id).ok_or(Refused::NotFound)?.copy = Some(copy);
             }
             Plan::DeleteImage { image } => {
                 self.images.get(&image).ok_or(Refused::NotFound)?;

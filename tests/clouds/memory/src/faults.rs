@@ -209,7 +209,12 @@ impl Ledger for MemoryLedger {
         .boxed()
     }
 
-    fn write<'a>(&'a self, text: &'a str, seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
+    fn write<'a>(
+        &'a self,
+        text: &'a str,
+        _export: Option<&'a str>,
+        seen: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<String, LedgerError>> {
         async move {
             let (record, text, seen) = (self.record.clone(), text.to_owned(), seen.map(str::to_owned));
             match self.send(Request::Write { record, text, seen }).await? {

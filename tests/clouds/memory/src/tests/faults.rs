@@ -235,7 +235,7 @@ fn the_image_of_a_machine_that_nothing_names_is_never_deleted() {
     let entry = world.target.ledger.read().now_or_never().unwrap().unwrap().unwrap();
     let mut record: cloud_recreate::Record<Held> = Format::read(&entry.text).unwrap();
     record.machines.remove(&machine(1));
-    world.target.ledger.write(&record.text(), Some(&entry.version)).now_or_never().unwrap().unwrap();
+    world.target.ledger.write(&record.text(), None, Some(&entry.version)).now_or_never().unwrap().unwrap();
     world.intent = Intent::Awake;
     for _ in 0..12 {
         world.happens(Happens::Pass);

@@ -1,7 +1,7 @@
 //! Drivers that delete machines and make them again, beside those that stop and start them.
 
 use shared::cloud::InstanceState::{Halted, Unknown};
-use shared::cloud::{Limits, Refusal};
+use shared::cloud::{CloudEvent, Limits, Refusal};
 
 use super::*;
 
@@ -117,6 +117,17 @@ fn what_a_transition_leaves_behind_is_removed_once_its_end_is_on_the_object() {
 }
 
 #[test]
+fn what_a_driver_has_to_say_is_an_event() {
+    for cluster in [asleep(("True", reason::HIBERNATING)), waking(("False", "WaitingForMachines"))] {
+        let listing = |event| Listing { instances: vec![recorded("m-0")], event, ..Listing::default() };
+        let notice = |event| decide(&facts(&cluster).found(Lifecycle::Recreate, listing(event))).notice;
+        let event = CloudEvent { reason: "RecordRebuilt", message: "again".to_owned() };
+        assert_eq!(notice(Some(event)), Some(Notice::warning("RecordRebuilt", "again".to_owned())));
+        assert_eq!(notice(None), None);
+    }
+}
+
+#[test]
 fn a_call_that_the_cloud_gave_up_is_told_and_repeated_after_a_while() {
     let cluster = waking(("False", "WaitingForMachines"));
     let refusal = Refusal {
@@ -128,7 +139,7 @@ fn a_call_that_the_cloud_gave_up_is_told_and_repeated_after_a_while() {
     let listing = || Listing {
         instances: vec![due("m-0", Pending), Instance::new("m-1", Running)],
         failed: vec![refusal.clone()],
-        owed: false,
+        ..Listing::default()
     };
     let tried = |seconds_ago: i64| attempt(Verb::Start, seconds_ago, None, 0);
     let plan = decide(&Facts { tried: Some(tried(2)), ..facts(&cluster).found(Lifecycle::Recreate, listing()) });

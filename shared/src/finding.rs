@@ -50,6 +50,8 @@ pub mod code {
     pub const STOP_PROTECTION: &str = "StopProtection";
     /// Instances that a sleep deletes and a wake makes again.
     pub const RECREATED: &str = "Recreated";
+    /// How a sleep goes on a cloud that shelves its machines.
+    pub const SHELVED: &str = "Shelved";
     /// An instance that could not be made again as it is.
     pub const CANNOT_SLEEP: &str = "CannotSleep";
     /// The cluster's API server was not asked, because it is not awake.

@@ -70,6 +70,7 @@ mod on_openstack {
     mod hostile;
     mod mind;
     mod records;
+    mod shelve;
 }
 
 /// Tests that run after all others, a few at a time.

@@ -10,6 +10,7 @@ mod export;
 mod id;
 mod keystone;
 mod lists;
+mod modes;
 mod registration;
 mod requests;
 mod wire;

@@ -55,6 +55,11 @@ pub(crate) async fn send(account: &Account, infra_id: &str, request: &Request<At
     }
 }
 
+/// An action without arguments.
+pub(crate) async fn act(account: &Account, infra_id: &str, server: &Id, action: &str) -> Result<(), Failure> {
+    Calls { account, infra_id }.act(server.as_str(), json!({action: null})).await
+}
+
 struct Calls<'a> {
     account: &'a Account,
     infra_id: &'a str,

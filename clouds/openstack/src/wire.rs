@@ -92,6 +92,7 @@ pub(crate) struct Server {
     #[serde(rename = "OS-EXT-STS:task_state")]
     pub(crate) task_state: Option<String>,
     pub(crate) created: Timestamp,
+    pub(crate) updated: Timestamp,
     #[serde(rename = "OS-SRV-USG:launched_at")]
     pub(crate) launched_at: Option<String>,
     #[serde(default)]

@@ -24,6 +24,8 @@ pub const WAKE_AT: &str = "hibernate.sh/wake-at";
 pub const PREFLIGHT_REQUESTED_AT: &str = "hibernate.sh/preflight-requested-at";
 /// `"true"`: the target must not be put to sleep.
 pub const PROTECTED: &str = "hibernate.sh/protected";
+/// How a cluster on OpenStack sleeps, `snapshot` or `shelve`. A change counts from its next sleep.
+pub const OPENSTACK_MODE: &str = "hibernate.sh/openstack-mode";
 
 /// The rollout that works on the target, or has: see [`super::mark::Mark`]. Written by the controller
 /// alone.

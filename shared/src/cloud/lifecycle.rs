@@ -11,6 +11,8 @@ pub enum Lifecycle {
     /// They are deleted and made again, with new IDs. A durable record says what existed: what it names and the cloud
     /// does not list is asleep.
     Recreate,
+    /// The cloud keeps them, with their IDs, off its hypervisors. What an earlier sleep has recorded may still be asleep.
+    Shelve,
 }
 
 /// What is done to machines.

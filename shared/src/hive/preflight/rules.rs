@@ -5,7 +5,7 @@
 //! | C1 | credentials missing, malformed or refused | block `Credentials` |
 //! | C2 | no instances | block `NoInstances` |
 //! | C3 | the cloud does not answer | warn `CloudNotAsked` |
-//! | C4 | instances | info `Credentials`, and `StopProtection` or `Recreated` |
+//! | C4 | instances | info `Credentials`, and `StopProtection`, `Recreated` or `Shelved` |
 //! | C5 | one-time spot instances | warn `SpotInstances` |
 //! | C6 | instances that can never be made again as they are | block `CannotSleep` |
 //! | S1 | the cluster is not awake | info `SpokeNotAwake`, and what the last look said of it |
@@ -101,6 +101,11 @@ fn of_cloud(cloud: Option<&Result<Inventory, CloudError>>) -> Vec<Finding> {
             "a sleep images and deletes the instances, and a wake makes them again under new IDs: Machines follow, Nodes keep \
              the old providerID, and user data, which only a first boot reads, is not kept",
         ),
+        Lifecycle::Shelve => {
+            let what =
+                "a sleep shelves the instances, which keep their IDs; whether that frees quota is up to the cloud";
+            Finding::info(code::SHELVED, what)
+        }
     };
     let mut findings =
         vec![Finding::info(code::CREDENTIALS, format!("the credentials work: {instances} found")), unsure];

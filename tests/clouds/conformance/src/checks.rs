@@ -124,6 +124,12 @@ pub async fn only_a_recreate_driver_uses_the_ledger(bench: &impl Bench) {
             assert_eq!((calls, is_recorded), (0, false), "the ledger is none of its business");
             assert!(asleep.instances.iter().all(|i| !i.recorded && !i.due) && !asleep.owed, "{asleep:?}");
         }
+        Lifecycle::Shelve => {
+            assert!(
+                !is_recorded && asleep.instances.iter().all(|i| !i.recorded && !i.due) && !asleep.owed,
+                "{asleep:?}"
+            );
+        }
         Lifecycle::Recreate => {
             assert!(calls > 0 && is_recorded, "without a record nobody knows what existed");
             for instance in &asleep.instances {

@@ -1,0 +1,269 @@
+//! The two ways to sleep: by snapshot, which is `cloud_recreate`'s planner, and by shelving.
+//!
+//! | there is | the cluster is moved by |
+//! |---|---|
+//! | a record | snapshot |
+//! | no record, a shelved server | shelving |
+//! | neither | the mode of its next sleep |
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cloud_recreate::{Failure, Obstacle, Planner, Request};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use jiff::{SignedDuration, Timestamp};
+use shared::cloud::{
+    CloudError, CloudEvent, ClusterRef, Driver as CloudDriver, Instance, InstanceState, Lifecycle, Listing, Outcome,
+    Priority, Profile, Target, Verb,
+};
+use shared::text::name_some;
+
+use crate::attributes::locked;
+use crate::driver::{AT_ONCE, Driver, is_of, status};
+use crate::requests;
+use crate::wire::{Image, Server};
+
+/// How a cluster sleeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub(crate) enum Mode {
+    /// Servers are imaged and deleted: quota and hypervisors are free on every cloud.
+    #[default]
+    Snapshot,
+    /// Servers are shelved, and keep their IDs. What that frees is up to the cloud.
+    Shelve,
+}
+
+/// After this time Nova should have taken a shelved server off its hypervisor.
+const OFFLOADED: SignedDuration = SignedDuration::from_mins(2);
+
+/// Requests of one call.
+const REQUESTS: usize = 40;
+
+/// A driver for the clusters of a project that sleep in one mode next.
+pub(crate) struct Modes {
+    planner: Arc<Planner<Driver>>,
+    mode: Mode,
+}
+
+/// Whether a server is shelved, or on its way there or back.
+fn is_shelved(server: &Server) -> bool {
+    server.status.starts_with("SHELVED") || server.task_state.as_ref().is_some_and(|task| task.contains("shelv"))
+}
+
+/// What a server is doing. Shelved is asleep, whether it still has its place on a hypervisor or not.
+fn state(server: &Server) -> (InstanceState, &str) {
+    use cloud_recreate::Status;
+    let task = server.task_state.as_deref();
+    let (found, word) = status(&server.status, task);
+    let state = match (server.status.as_str(), task, found) {
+        (_, _, Status::Deleting | Status::SoftDeleted) => InstanceState::ShuttingDown,
+        ("SHELVED" | "SHELVED_OFFLOADED", None | Some("shelving_offloading"), _) => InstanceState::Stopped,
+        (_, _, Status::Active) => InstanceState::Running,
+        (_, _, Status::Halted) => InstanceState::Halted,
+        (_, _, Status::Stopping) => InstanceState::Stopping,
+        (_, _, Status::Starting) => InstanceState::Pending,
+        (_, _, Status::Failed | Status::Unknown) => InstanceState::Unknown,
+    };
+    (state, word)
+}
+
+/// The servers by name. Of several of one name nothing is known.
+fn listing(infra_id: &str, servers: &[Server], now: Timestamp) -> Listing {
+    let mut names: BTreeMap<&str, Vec<&Server>> = BTreeMap::new();
+    for server in servers {
+        names.entry(&server.name).or_default().push(server);
+    }
+    let instance = |(name, servers): (&&str, &Vec<&Server>)| {
+        let [server] = servers.as_slice() else {
+            return Instance::new(*name, InstanceState::Unknown).in_words("SEVERAL-SERVERS");
+        };
+        let (state, word) = state(server);
+        let obstacle = locked(server).map(|Obstacle { code, message }| format!("{code}: {message}"));
+        let rest = name.strip_prefix(infra_id);
+        Instance {
+            node_names: vec![(*name).to_owned(), server.id.to_string()],
+            control_plane: rest.is_some_and(|rest| rest.starts_with("-master-")),
+            obstacle,
+            ..Instance::new(*name, state).in_words(word)
+        }
+    };
+    let is_late = |server: &&Server| server.status == "SHELVED" && now.duration_since(server.updated) > OFFLOADED;
+    let late: Vec<&str> = servers.iter().filter(is_late).map(|server| server.name.as_str()).collect();
+    let event = (!late.is_empty()).then(|| CloudEvent {
+        reason: "NotOffloaded",
+        message: format!(
+            "these servers are shelved and asleep, but Nova has not taken them off their hypervisors, so that they hold what they \
+             held; shelved_offload_time of Nova decides when it does: {}",
+            name_some(&late, 10)
+        ),
+    });
+    Listing { instances: names.iter().map(instance).collect(), event, ..Listing::default() }
+}
+
+impl Modes {
+    pub(crate) fn new(planner: Arc<Planner<Driver>>, mode: Mode) -> Self {
+        Self { planner, mode }
+    }
+
+    /// The cluster's servers by the last list, if shelving moves it.
+    async fn shelved(&self, target: &Target) -> Result<Option<Vec<Server>>, CloudError> {
+        let (project, infra_id) = (self.planner.cloud().account.last()?, &target.cluster.infra_id);
+        let own: Vec<&Server> = project.servers.iter().filter(|server| is_of(server, infra_id)).collect();
+        let is_its = self.mode == Mode::Shelve || own.iter().any(|server| is_shelved(server));
+        let has_copy = |image: &Image| image.hibernate_record.as_ref().is_some_and(|copy| !copy.is_empty());
+        if !is_its || project.images_of(infra_id).any(has_copy) {
+            return Ok(None);
+        }
+        let is_recorded = target.ledger.read().await?.is_some();
+        Ok((!is_recorded).then(|| own.into_iter().cloned().collect()))
+    }
+
+    /// One request for a server, if it is not on its way yet.
+    async fn move_one(&self, infra_id: &str, server: &Server, verb: Verb) -> Option<Result<(), Failure>> {
+        let account = &self.planner.cloud().account;
+        let run = Request::Run { server: server.id.to_string() };
+        match (verb, state(server).0) {
+            (Verb::Stop, InstanceState::Running | InstanceState::Halted) => {
+                Some(requests::act(account, infra_id, &server.id, "shelve").await)
+            }
+            (Verb::Start, InstanceState::Stopped) if server.task_state.is_none() => {
+                Some(requests::act(account, infra_id, &server.id, "unshelve").await)
+            }
+            (Verb::Start, InstanceState::Halted) => Some(requests::send(account, infra_id, &run).await),
+            _ => None,
+        }
+    }
+
+    async fn move_all(
+        &self,
+        target: &Target,
+        servers: &[Server],
+        verb: Verb,
+        ids: &[String],
+    ) -> Result<Outcome, CloudError> {
+        let asked: Vec<&Server> = servers.iter().filter(|server| ids.contains(&server.name)).take(REQUESTS).collect();
+        let mut calls = Vec::new();
+        for server in &asked {
+            calls.push(self.move_one(&target.cluster.infra_id, server, verb));
+        }
+        let answers: Vec<_> = stream::iter(calls).buffered(AT_ONCE).collect().await;
+        let state = if verb == Verb::Stop { InstanceState::Stopping } else { InstanceState::Pending };
+        let (mut outcome, mut result) = (Outcome::default(), Ok(()));
+        for (server, answer) in asked.into_iter().zip(answers) {
+            match answer {
+                Some(Ok(())) => outcome.moved.push((server.name.clone(), state)),
+                Some(Err(failure)) => result = result.and(failure.note(&server.name, &mut outcome)),
+                None => {}
+            }
+        }
+        result.map(|()| outcome)
+    }
+}
+
+impl CloudDriver for Modes {
+    fn domain(&self) -> Arc<str> {
+        self.planner.domain()
+    }
+
+    fn profile(&self, cluster: &ClusterRef) -> Profile {
+        let profile = self.planner.profile(cluster);
+        match self.mode {
+            Mode::Snapshot => profile,
+            Mode::Shelve => Profile { lifecycle: Lifecycle::Shelve, ..profile },
+        }
+    }
+
+    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {
+        async move {
+            let found = self.planner.list(target, priority).await?;
+            let shelved = self.shelved(target).await?;
+            Ok(shelved.map_or(found, |servers| listing(&target.cluster.infra_id, &servers, Timestamp::now())))
+        }
+        .boxed()
+    }
+
+    fn advance<'a>(
+        &'a self,
+        target: &'a Target,
+        verb: Verb,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Outcome, CloudError>> {
+        async move {
+            match self.shelved(target).await? {
+                Some(servers) => self.move_all(target, &servers, verb, ids).await,
+                None => self.planner.advance(target, verb, ids).await,
+            }
+        }
+        .boxed()
+    }
+
+    fn settle<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<(), CloudError>> {
+        self.planner.settle(target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const UPDATED: &str = "2026-11-27T10:00:00Z";
+
+    fn server(name: &str, status: &str, task: Option<&str>) -> Server {
+        let server = json!({
+            "id": format!("{name}-id"), "name": name, "status": status, "OS-EXT-STS:task_state": task,
+            "created": UPDATED, "updated": UPDATED, "OS-SRV-USG:launched_at": null, "locked": name.ends_with('1'),
+            "image": {"id": "image"}, "flavor": {"original_name": "m1.small"}, "key_name": null, "description": null,
+            "tags": [], "metadata": {}, "addresses": {}, "OS-EXT-AZ:availability_zone": Value::Null,
+        });
+        serde_json::from_value(server).unwrap()
+    }
+
+    #[test]
+    fn shelved_is_asleep_and_unshelving_is_not() {
+        use InstanceState::{Halted, Pending, Running, ShuttingDown, Stopped, Stopping, Unknown};
+        for (word, task, expected) in [
+            ("ACTIVE", None, Running),
+            ("ACTIVE", Some("shelving"), Stopping),
+            ("ACTIVE", Some("shelving_image_uploading"), Stopping),
+            ("SHELVED", None, Stopped),
+            ("SHELVED", Some("shelving_offloading"), Stopped),
+            ("SHELVED_OFFLOADED", None, Stopped),
+            ("SHELVED_OFFLOADED", Some("unshelving"), Pending),
+            ("SHELVED_OFFLOADED", Some("spawning"), Pending),
+            ("SHELVED", Some("deleting"), ShuttingDown),
+            ("PAUSED", None, Halted),
+            ("SHUTOFF", None, Halted),
+            ("ERROR", None, Unknown),
+        ] {
+            assert_eq!(state(&server("demo-master-0", word, task)).0, expected, "{word} {task:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_keeps_its_place_is_an_event_and_two_of_a_name_are_nobodys() {
+        let at = |minutes: i64| UPDATED.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes);
+        let servers = [
+            server("demo-master-0", "SHELVED", None),
+            server("demo-worker-1", "ACTIVE", None),
+            server("demo-worker-2", "ACTIVE", None),
+            server("demo-worker-2", "ACTIVE", None),
+        ];
+        assert_eq!(listing("demo", &servers, at(2)).event, None);
+        let found = listing("demo", &servers, at(3));
+        let event = found.event.unwrap();
+        assert_eq!(event.reason, "NotOffloaded");
+        assert!(event.message.ends_with(": demo-master-0"), "{}", event.message);
+        let states: Vec<String> = found.instances.iter().map(|i| format!("{i} {}", i.state)).collect();
+        let expected = [
+            "demo-master-0 (SHELVED) stopped",
+            "demo-worker-1 (ACTIVE) running",
+            "demo-worker-2 (SEVERAL-SERVERS) unknown",
+        ];
+        assert_eq!(states, expected);
+        assert!(found.instances[0].control_plane && !found.instances[1].control_plane);
+        assert!(found.instances[1].obstacle.as_ref().is_some_and(|why| why.starts_with("Locked: ")));
+    }
+}

@@ -66,6 +66,7 @@ mod rollout_waves;
 /// What takes minutes of waiting on OpenStack's own services: `make test-openstack` runs it.
 mod on_openstack {
     mod conformance;
+    mod deaths;
     mod faults;
     mod hostile;
     mod mind;

@@ -53,7 +53,7 @@ pub use kkp::options::KkpOptions;
 pub use options::{Options, Program, Timings};
 pub use world::World;
 pub use world::handle::Cluster;
-pub use world::helpers::{eventually, with_temp_ns};
+pub use world::helpers::{eventually, eventually_every, with_temp_ns};
 pub use world::run::Ran;
 pub use world::shared::heavy;
 

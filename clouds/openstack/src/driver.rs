@@ -153,7 +153,7 @@ impl Cloud for Driver {
     }
 
     fn image(&self, id: &str) -> Option<ImageStatus> {
-        self.account.last().ok()?.image(id).map(image_status)
+        self.account.last().ok()?.snapshot(id).map(image_status)
     }
 
     fn provider_id(&self, server: &str) -> Option<String> {

@@ -1,7 +1,7 @@
 //! The record as openshift/hive#2722 keeps it: an array in key `hibernation-config`. It says less than ours, so that it
 //! is written for who goes back to that program, and read only where nothing else is left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use cloud_recreate::{Machine, Machines, Record};
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use crate::driver::CLUSTER;
 use crate::id::Id;
 use crate::lists::Project;
 use crate::requests::{image_name, tag};
+use crate::wire;
 
 /// One server. Go writes `null` for what is empty.
 #[derive(Serialize, Deserialize)]
@@ -71,19 +72,20 @@ pub(crate) fn read(infra_id: &str, text: &str, project: &Project) -> Option<Resu
         Ok(instances) => instances,
         Err(why) => return Some(Err(sanitize_to(&format!("the array of Hive is malformed: {why}"), 200))),
     };
+    let ports: HashMap<&Id, &wire::Port> = project.ports.iter().map(|port| (&port.id, port)).collect();
     let machine = |instance: Instance| {
         let Instance { name, flavor, port, snapshot, cluster, metadata, tags, .. } = instance;
         if cluster != infra_id {
             return Err("it is another cluster's".to_owned());
         }
-        let port = port.and_then(|id| project.ports.iter().find(|port| port.id == id));
+        let port = port.and_then(|id| ports.get(&id).copied());
         let port = port.ok_or_else(|| format!("the port of {name} does not exist any more"))?;
         let (mut metadata, mut tags) = (metadata.unwrap_or_default(), tags.unwrap_or_default());
         metadata.entry(CLUSTER.to_owned()).or_insert_with(|| infra_id.to_owned());
         tags.insert(tag(infra_id));
         let ports = vec![Port::of(port, project)];
         let attributes = Attributes { flavor, tags, metadata, ports, ..Attributes::default() };
-        // Its server may run by now, so that none is given up. The snapshot marks what is made of it.
+        // `server` is the snapshot's ID, so that no server that exists is given up. So is the cycle, which marks what is made.
         let (server, image) = (snapshot.to_string(), Some(snapshot.to_string()));
         let cycle = server.clone();
         Ok((name, Machine { server, cycle, image, given_up: true, imaged: None, started: None, attributes }))

@@ -93,9 +93,10 @@ impl Project {
         })
     }
 
-    /// An image by its ID.
-    pub(crate) fn image(&self, id: &str) -> Option<&Image> {
-        self.own_images().find(|image| image.id.as_str() == id)
+    /// An image that was made of a server, by its ID. Only such an image is deleted after a wake.
+    pub(crate) fn snapshot(&self, id: &str) -> Option<&Image> {
+        let is_snapshot = |image: &&Image| image.kind.as_deref() == Some("snapshot");
+        self.own_images().filter(is_snapshot).find(|image| image.id.as_str() == id)
     }
 
     /// An image that another project shares is a stranger's, whatever it says.

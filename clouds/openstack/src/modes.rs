@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cloud_recreate::{Failure, Obstacle, Planner, Request};
 use futures::future::BoxFuture;
@@ -37,8 +38,11 @@ pub(crate) enum Mode {
 /// After this time Nova should have taken a shelved server off its hypervisor.
 const OFFLOADED: SignedDuration = SignedDuration::from_mins(2);
 
-/// Requests of one call.
+/// Servers of one call.
 const REQUESTS: usize = 40;
+
+/// How long one call sends requests.
+const SENDING: Duration = Duration::from_secs(20);
 
 /// A driver for the clusters of a project that sleep in one mode next.
 pub(crate) struct Modes {
@@ -106,11 +110,16 @@ impl Modes {
         Self { planner, mode }
     }
 
-    /// The cluster's servers by the last list, if shelving moves it.
-    async fn shelved(&self, target: &Target) -> Result<Option<Vec<Server>>, CloudError> {
+    /// The cluster's servers by the last list, if shelving moves it. A sleep by snapshot refuses a shelved server.
+    async fn shelved(&self, target: &Target, verb: Option<Verb>) -> Result<Option<Vec<Server>>, CloudError> {
         let (project, infra_id) = (self.planner.cloud().account.last()?, &target.cluster.infra_id);
         let own: Vec<&Server> = project.servers.iter().filter(|server| is_of(server, infra_id)).collect();
-        let is_its = self.mode == Mode::Shelve || own.iter().any(|server| is_shelved(server));
+        let is_up = |server: &&Server| matches!(state(server).0, InstanceState::Running | InstanceState::Halted);
+        let is_its = match self.mode {
+            Mode::Shelve => true,
+            Mode::Snapshot if verb == Some(Verb::Stop) && own.iter().any(is_up) => false,
+            Mode::Snapshot => own.iter().any(|server| is_shelved(server)),
+        };
         let has_copy = |image: &Image| image.hibernate_record.as_ref().is_some_and(|copy| !copy.is_empty());
         if !is_its || project.images_of(infra_id).any(has_copy) {
             return Ok(None);
@@ -119,20 +128,27 @@ impl Modes {
         Ok((!is_recorded).then(|| own.into_iter().cloned().collect()))
     }
 
-    /// One request for a server, if it is not on its way yet.
-    async fn move_one(&self, infra_id: &str, server: &Server, verb: Verb) -> Option<Result<(), Failure>> {
+    /// One request for a server, if it is not on its way yet. A server that Nova has given up before is tried again, and
+    /// refused all the same, so that the next try waits longer.
+    async fn move_one(&self, infra_id: &str, server: &Server, verb: Verb) -> Result<bool, Failure> {
         let account = &self.planner.cloud().account;
-        let run = Request::Run { server: server.id.to_string() };
-        match (verb, state(server).0) {
-            (Verb::Stop, InstanceState::Running | InstanceState::Halted) => {
-                Some(requests::act(account, infra_id, &server.id, "shelve").await)
+        let action = match (verb, state(server).0) {
+            (Verb::Stop, InstanceState::Running | InstanceState::Halted) => "shelve",
+            (Verb::Start, InstanceState::Stopped) if server.task_state.is_none() => "unshelve",
+            (Verb::Start, InstanceState::Halted) => {
+                let run = Request::Run { server: server.id.to_string() };
+                return requests::send(account, infra_id, &run).await.map(|()| true);
             }
-            (Verb::Start, InstanceState::Stopped) if server.task_state.is_none() => {
-                Some(requests::act(account, infra_id, &server.id, "unshelve").await)
-            }
-            (Verb::Start, InstanceState::Halted) => Some(requests::send(account, infra_id, &run).await),
-            _ => None,
+            _ => return Ok(false),
+        };
+        let has_failed = requests::has_failed(account, infra_id, &server.id, action).await;
+        requests::act(account, infra_id, &server.id, action).await?;
+        if has_failed {
+            let message =
+                format!("Nova has given up its last {action}; openstack server event list {} says more", server.id);
+            return Err(Failure::NoCapacity(Obstacle { code: "ServerFailed".to_owned(), message }));
         }
+        Ok(true)
     }
 
     async fn move_all(
@@ -142,22 +158,32 @@ impl Modes {
         verb: Verb,
         ids: &[String],
     ) -> Result<Outcome, CloudError> {
-        let asked: Vec<&Server> = servers.iter().filter(|server| ids.contains(&server.name)).take(REQUESTS).collect();
-        let mut calls = Vec::new();
-        for server in &asked {
-            calls.push(self.move_one(&target.cluster.infra_id, server, verb));
+        let asked = servers.iter().filter(|server| ids.contains(&server.name)).take(REQUESTS);
+        let mut outcome = Outcome::default();
+        // Before the first one is shelved; later the others go on.
+        let begins = verb == Verb::Stop && !servers.iter().any(is_shelved);
+        for (server, why) in servers.iter().filter(|_| begins).filter_map(|server| Some((server, locked(server)?))) {
+            Failure::Refused(why).note(&server.name, &mut outcome)?;
         }
-        let answers: Vec<_> = stream::iter(calls).buffered(AT_ONCE).collect().await;
+        if !outcome.refused.is_empty() {
+            return Ok(outcome);
+        }
+        let (begun, infra_id) = (Instant::now(), target.cluster.infra_id.as_str());
+        let calls: Vec<_> =
+            asked.map(|server| async move { (server, self.move_one(infra_id, server, verb).await) }.boxed()).collect();
+        let mut answers = stream::iter(calls).buffered(AT_ONCE);
         let state = if verb == Verb::Stop { InstanceState::Stopping } else { InstanceState::Pending };
-        let (mut outcome, mut result) = (Outcome::default(), Ok(()));
-        for (server, answer) in asked.into_iter().zip(answers) {
+        while let Some((server, answer)) = answers.next().await {
             match answer {
-                Some(Ok(())) => outcome.moved.push((server.name.clone(), state)),
-                Some(Err(failure)) => result = result.and(failure.note(&server.name, &mut outcome)),
-                None => {}
+                Ok(true) => outcome.moved.push((server.name.clone(), state)),
+                Ok(false) => {}
+                Err(failure) => failure.note(&server.name, &mut outcome)?,
+            }
+            if begun.elapsed() > SENDING {
+                break; // the rest is for the next pass
             }
         }
-        result.map(|()| outcome)
+        Ok(outcome)
     }
 }
 
@@ -177,7 +203,7 @@ impl CloudDriver for Modes {
     fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {
         async move {
             let found = self.planner.list(target, priority).await?;
-            let shelved = self.shelved(target).await?;
+            let shelved = self.shelved(target, None).await?;
             Ok(shelved.map_or(found, |servers| listing(&target.cluster.infra_id, &servers, Timestamp::now())))
         }
         .boxed()
@@ -190,7 +216,7 @@ impl CloudDriver for Modes {
         ids: &'a [String],
     ) -> BoxFuture<'a, Result<Outcome, CloudError>> {
         async move {
-            match self.shelved(target).await? {
+            match self.shelved(target, Some(verb)).await? {
                 Some(servers) => self.move_all(target, &servers, verb, ids).await,
                 None => self.planner.advance(target, verb, ids).await,
             }

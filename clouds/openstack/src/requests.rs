@@ -55,14 +55,42 @@ pub(crate) async fn send(account: &Account, infra_id: &str, request: &Request<At
     }
 }
 
-/// An action without arguments.
+/// An action without arguments, which Nova refuses by name: the server is in no transit.
 pub(crate) async fn act(account: &Account, infra_id: &str, server: &Id, action: &str) -> Result<(), Failure> {
-    Calls { account, infra_id }.act(server.as_str(), json!({action: null})).await
+    let path = format!("/servers/{server}/action");
+    let answer = Calls { account, infra_id }.call(Compute, Method::POST, &path, Some(json!({action: null}))).await;
+    answer.map(drop).map_err(|error| match error {
+        CallError::Rejected(rejection) if rejection.status == StatusCode::CONFLICT => refused("Conflict", &rejection),
+        error => failure(error),
+    })
+}
+
+/// Whether the last thing that was done to a server is this action, and Nova has given it up. What Nova does not say is no
+/// reason to leave the server as it is.
+pub(crate) async fn has_failed(account: &Account, infra_id: &str, server: &Id, action: &str) -> bool {
+    let path = format!("/servers/{server}/os-instance-actions");
+    let answer = Calls { account, infra_id }.call(Compute, Method::GET, &path, None).await;
+    let done: Option<Actions> = answer.and_then(|answer| answer.json()).ok();
+    let last = done.as_ref().and_then(|done| done.all.first());
+    last.is_some_and(|last| last.action == action && last.message.as_deref() == Some("Error"))
 }
 
 struct Calls<'a> {
     account: &'a Account,
     infra_id: &'a str,
+}
+
+/// What was done to a server, the last one first.
+#[derive(Deserialize)]
+struct Actions {
+    #[serde(rename = "instanceActions")]
+    all: Vec<Action>,
+}
+
+#[derive(Deserialize)]
+struct Action {
+    action: String,
+    message: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -335,6 +335,9 @@ pub(crate) struct Image {
     pub(crate) owner: Option<String>,
     #[serde(default)]
     pub(crate) tags: BTreeSet<String>,
+    /// `snapshot`, if it was made of a server.
+    #[serde(default, rename = "image_type")]
+    pub(crate) kind: Option<String>,
     /// The server that it was made of.
     #[serde(default)]
     pub(crate) instance_uuid: Option<String>,

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use shared::cloud::CloudErrorKind::{Invalid, Refused, Unavailable};
+use shared::cloud::CloudErrorKind::{Invalid, NotLeader, Refused, Unavailable};
 use shared::cloud::{
     CloudError, ClusterRef, Driver, InstanceState, LedgerError, Listing, Outcome, Priority, Profile, Refusal, Target,
     Verb,
@@ -139,7 +139,8 @@ impl<C: Cloud> Planner<C> {
         Ok(survey)
     }
 
-    /// The record by its text, which may be another program's: copies on images say more than that.
+    /// The record by its text, which may be another program's. Of an image that this one names, the copy says more. A
+    /// machine whose server still lives, or lives again, is none of those that sleep.
     fn record(
         &self,
         cluster: &ClusterRef,
@@ -151,10 +152,13 @@ impl<C: Cloud> Planner<C> {
             (Ok(record), _) => record,
             (Err(why), None) => return Err(unreadable(&why.to_string())),
             (Err(_), Some(imported)) => {
-                if let Some(record) = rebuilt(cluster, servers, images)? {
-                    return Ok(record);
+                let mut machines = imported.map_err(|why| unreadable(&why))?;
+                machines.retain(|name, _| !is_there(servers, name));
+                for Copied { name, machine, .. } in copies(images) {
+                    if let Some(entry) = machines.get_mut(&name).filter(|entry| entry.image == machine.image) {
+                        *entry = machine;
+                    }
                 }
-                let machines = imported.map_err(|why| unreadable(&why))?;
                 Record { sealed: true, machines, ..Record::new(cluster) }
             }
         };
@@ -163,12 +167,13 @@ impl<C: Cloud> Planner<C> {
 
     /// The images of a record that another program has made.
     fn not_listed(&self, record: &Record<C::Attributes>, images: &[Image]) -> impl Iterator<Item = Image> {
+        let listed: BTreeSet<&String> = images.iter().map(|image| &image.id).collect();
         let entries = record.machines.iter().filter(|(_, entry)| entry.given_up);
-        entries.filter_map(|(name, entry)| {
-            let id = entry.image.as_ref().filter(|id| images.iter().all(|image| image.id != **id))?;
+        entries.filter_map(move |(name, entry)| {
+            let id = entry.image.as_ref().filter(|id| !listed.contains(id))?;
             Some(Image {
                 id: id.clone(),
-                server: entry.server.clone(),
+                server: id.clone(),
                 machine: name.clone(),
                 cycle: entry.cycle.clone(),
                 status: self.cloud.image(id)?,
@@ -269,14 +274,15 @@ impl<C: Cloud> Planner<C> {
         let priority = if verb == Verb::Stop { Priority::Sleeping } else { Priority::Waking };
         let survey = self.survey(target, priority, self.taken(&target.cluster)).await?;
         let mut outcome = Outcome::default();
-        let undescribed = survey.undescribed();
+        let undescribed = survey.undescribed(REQUESTS);
         if verb == Verb::Start && !undescribed.is_empty() {
-            let some = &undescribed[..undescribed.len().min(REQUESTS)];
-            self.send(target, some, survey.decided + SENDING, &mut outcome).await.1?;
-            if outcome.refused.is_empty() {
-                return Ok(outcome);
+            let sent = self.send(target, &undescribed, survey.decided + SENDING, &mut outcome).await.1;
+            match sent {
+                Err(error) if error.kind == NotLeader => return Err(Stopped::Failed(error)),
+                Ok(()) if outcome.refused.is_empty() => return Ok(outcome),
+                // They stay when the cluster is awake, which is no reason not to wake it.
+                _ => outcome = Outcome::default(),
             }
-            outcome = Outcome::default(); // they stay when the cluster is awake, which is no reason not to wake it
         }
         let mut next = survey.next_record(|| Record::new(&target.cluster));
         if verb == Verb::Stop {
@@ -405,7 +411,7 @@ impl<C: Cloud> Planner<C> {
         let marked = survey.servers.iter().filter(|server| awake && server.cycle.is_some());
         let marks = marked.map(|server| Request::Unmark { server: server.id.clone() });
         let requests = images.chain(marks).map(|request| (String::new(), InstanceState::Running, request));
-        let undescribed = survey.undescribed().into_iter().filter(|_| asleep);
+        let undescribed = survey.undescribed(REQUESTS).into_iter().filter(|_| asleep);
         let mut requests: Vec<_> = requests.chain(undescribed).collect();
         let is_all = requests.len() <= REQUESTS;
         requests.truncate(REQUESTS);
@@ -423,17 +429,30 @@ impl<C: Cloud> Planner<C> {
     }
 }
 
+/// Whether a machine has a server that is not on its way out.
+fn is_there<A>(servers: &[Server<A>], name: &str) -> bool {
+    servers.iter().any(|server| server.machine == name && !server.status.is_over())
+}
+
+/// The copies that images which are ready carry of themselves.
+fn copies<A>(images: &[Image]) -> impl Iterator<Item = Copied<A>>
+where
+    Copied<A>: Format,
+{
+    images.iter().filter(|image| image.status == ImageStatus::Active).filter_map(|image| {
+        let copy: Copied<A> = Copied::read(image.copy.as_deref()?).ok()?;
+        (copy.machine.image.as_ref() == Some(&image.id)).then_some(copy)
+    })
+}
+
 /// The record by the copies on images, if a machine has only those: someone has deleted the record itself. A server that
 /// still lives may have run since, so that its copy says nothing.
 fn rebuilt<A>(cluster: &ClusterRef, servers: &[Server<A>], images: &[Image]) -> Result<Option<Record<A>>, CloudError>
 where
     Copied<A>: Format,
 {
-    let is_there = |name: &str| servers.iter().any(|server| server.machine == name && !server.status.is_over());
-    let copies = images.iter().filter(|image| image.status == ImageStatus::Active).filter_map(|image| {
-        let copy: Copied<A> = Copied::read(image.copy.as_deref()?).ok()?;
-        (copy.machine.image.as_ref() == Some(&image.id) && !is_there(&copy.name)).then_some(copy)
-    });
+    let is_there = |name: &str| is_there(servers, name);
+    let copies = copies(images).filter(|copy| !is_there(&copy.name));
     Record::of_copies(cluster, copies.collect(), is_there).map_err(|missing| {
         let message = format!(
             "RecordMissing: the record of the cluster's machines is gone, and no image has a copy of the entry of {}: \

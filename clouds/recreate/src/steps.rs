@@ -132,7 +132,7 @@ where
     Copied<A>: Format,
 {
     let Some(image) = survey.image(entry) else { return Step::Wait };
-    let copy = survey.copy(view.name, image, entry);
+    let copy = survey.copy(survey.names(), view.name, image, entry);
     if image.is_tagged && image.copy.as_ref() == Some(&copy) {
         return Step::Ready;
     }

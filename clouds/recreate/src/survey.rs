@@ -233,32 +233,40 @@ impl<A: Clone + PartialEq> Survey<A> {
     }
 
     /// Names of all machines.
-    fn names(&self) -> BTreeSet<String> {
+    pub fn names(&self) -> BTreeSet<String> {
         let recorded = self.record.iter().flat_map(|(record, _)| record.machines.keys());
         recorded.chain(self.servers.iter().map(|server| self.machine(server))).cloned().collect()
     }
 
     /// The copy that an image of a machine has to carry.
-    pub fn copy(&self, machine: &str, image: &Image, entry: &Machine<A>) -> String
+    pub fn copy(&self, all: BTreeSet<String>, machine: &str, image: &Image, entry: &Machine<A>) -> String
     where
         Copied<A>: Format,
     {
-        let all = self.names();
         let copy = Copied::of(&self.cluster, all, machine, &image.id, entry);
         // An entry that is too long has no copy: the record holds it.
         copy.bounded_text().unwrap_or_default()
     }
 
-    /// What another program's images, by which the cluster is to wake, lack before they are ours.
-    pub fn undescribed(&self) -> Vec<(String, InstanceState, Request<A>)>
+    /// Another program's images, by which the cluster is to wake, each with its machine: they are not ours yet.
+    fn unowned(&self) -> impl Iterator<Item = (&String, &Machine<A>, &Image)> {
+        let entries = self.record.iter().flat_map(|(record, _)| &record.machines).filter(|(_, entry)| entry.given_up);
+        entries.filter_map(|(name, entry)| {
+            let image = self.image(entry).filter(|image| image.status == ImageStatus::Active && !image.is_tagged)?;
+            Some((name, entry, image))
+        })
+    }
+
+    /// What makes so many of them ours.
+    pub fn undescribed(&self, most: usize) -> Vec<(String, InstanceState, Request<A>)>
     where
         Copied<A>: Format,
     {
-        let entries = self.record.iter().flat_map(|(record, _)| &record.machines).filter(|(_, entry)| entry.given_up);
-        let requests = entries.filter_map(|(name, entry)| {
-            let image = self.image(entry).filter(|image| image.status == ImageStatus::Active && !image.is_tagged)?;
-            let copy = self.copy(name, image, entry);
-            Some((name.clone(), InstanceState::Stopped, Request::Describe { image: image.clone(), copy }))
+        let mut unowned = self.unowned().take(most).peekable();
+        let all = if unowned.peek().is_some() { self.names() } else { BTreeSet::new() };
+        let requests = unowned.map(|(name, entry, image)| {
+            let copy = self.copy(all.clone(), name, image, entry);
+            (name.clone(), InstanceState::Stopped, Request::Describe { image: image.clone(), copy })
         });
         requests.collect()
     }
@@ -335,15 +343,12 @@ impl<A: Clone + PartialEq> Survey<A> {
     }
 
     /// As decisions see it.
-    pub fn listing(&self) -> Listing
-    where
-        Copied<A>: Format,
-    {
+    pub fn listing(&self) -> Listing {
         let views = self.views();
         let awake = !views.is_empty() && views.iter().all(|view| view.is_at(&Stage::Running));
         let marked = self.servers.iter().any(|server| server.cycle.is_some());
         let is_sealed = self.record.as_ref().is_none_or(|(record, _)| record.sealed);
-        let is_described = self.undescribed().is_empty();
+        let is_described = self.unowned().next().is_none();
         let is_stored = self.record.as_ref().is_none_or(|(_, version)| version.is_some());
         let owed = if awake {
             self.record.is_some() || marked

@@ -11,7 +11,7 @@ use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
 use testbed::{Options, World};
 
-use crate::openstack::{SOON, cluster, record};
+use crate::openstack::{SOON, cluster, observed, record};
 
 /// An image that vanished is made again 90 s after it was asked for: the request could still be under way.
 const LONG: Duration = Duration::from_mins(5);
@@ -75,7 +75,7 @@ async fn what_stands_in_the_way_of_a_sleep_is_named() -> Result<()> {
     let subject = Subject::new("refuse").await?;
     let worker = subject.server("-worker-").await?;
     subject.act(&worker, json!({"lock": null})).await?;
-    let plan = ["hibernate", "plan", subject.cluster.name(), "-n", subject.cluster.namespace()];
+    let plan = ["hibernate", "plan", subject.cluster.name(), "-n", subject.cluster.namespace(), "--fresh"];
     let plan = subject.world.kubectl(&plan).await?;
     ensure!(plan.stdout.contains("CannotSleep") && plan.stdout.contains("Locked: it is locked"), "{}", plan.stdout);
     subject.cluster.sleep().await?;
@@ -87,7 +87,7 @@ async fn what_stands_in_the_way_of_a_sleep_is_named() -> Result<()> {
     // A snapshot that fails twice: all run again, no image is left, and the server is named.
     Knobs { snapshot_fails: true, ..Knobs::default() }.write(subject.world.dir())?;
     subject.says(&["ImageFailed", "2 times"]).await?;
-    testbed::eventually(SOON, "servers that run", async || {
+    observed("servers that run", async || {
         let statuses = subject.statuses().await?;
         ensure!(statuses == ["ACTIVE", "ACTIVE"], "{statuses:?}");
         let images = subject.openstack.images(&subject.cluster.info().infra_id).await?;
@@ -110,12 +110,14 @@ async fn what_comes_up_in_the_middle_of_a_sleep_is_named() -> Result<()> {
     subject.cluster.sleep().await?;
     subject.says(&["forbidden", "manifests/components/openstack"]).await?;
     ensure!(subject.statuses().await? == ["ACTIVE", "ACTIVE"], "nothing is touched");
-    let slow = Rule::new(Effect::Delay { millis: 5_000 }).user_agent("hibernate-controller/").method("DELETE");
+    // Two servers are paused and imaged before the first of them is deleted.
+    let slow = Rule::new(Effect::Delay { millis: 5_000 }).user_agent("hibernate-controller/").method("POST");
+    let slow = slow.path("*/action").skip(4);
     let slow = subject.world.inject("nova", &slow).await?.id;
     subject.world.heal("hub", Some(&id)).await?;
 
-    // Workers go first: the other server is locked while the first DELETE is on its way.
-    testbed::eventually(SOON, "a DELETE", async || {
+    // Workers go first: the other server is locked while the first delete is on its way.
+    observed("a delete", async || {
         ensure!(subject.world.hits("nova", &slow).await? > 0);
         Ok(())
     })
@@ -130,7 +132,7 @@ async fn what_comes_up_in_the_middle_of_a_sleep_is_named() -> Result<()> {
     subject.awake().await
 }
 
-/// While a cluster sleeps, its port is taken, its flavor and its quota go: the wake names each, and succeeds once that is
+/// While a cluster sleeps, its port is taken, its flavor and its quota go: the wake names each, and succeeds once all are
 /// mended.
 #[tokio::test]
 async fn what_stands_in_the_way_of_a_wake_is_named() -> Result<()> {
@@ -150,7 +152,7 @@ async fn what_stands_in_the_way_of_a_wake_is_named() -> Result<()> {
     }});
     let stranger = openstack.compute(Method::POST, "/servers", Some(stranger)).await?["server"]["id"].clone();
     let stranger = format!("/servers/{}", stranger.as_str().unwrap_or_default());
-    testbed::eventually(SOON, "a stranger that runs", async || {
+    observed("a stranger that runs", async || {
         let server = openstack.compute(Method::GET, &stranger, None).await?;
         ensure!(server["server"]["status"] == "ACTIVE", "{server}");
         Ok(())
@@ -159,36 +161,27 @@ async fn what_stands_in_the_way_of_a_wake_is_named() -> Result<()> {
     subject.cluster.wake().await?;
     let port = port["id"].as_str().unwrap_or_default();
     subject.says(&["-worker-0", port, "in use"]).await?;
-    openstack.compute(Method::DELETE, &stranger, None).await?;
-    subject.cluster.wait_for_power_state("Running", LONG).await?;
-    subject.asleep().await?;
+    ensure!(subject.statuses().await? == ["ACTIVE"], "the other one runs");
 
     // Its flavor is deleted.
     let path = format!("/flavors/{}", flavor["id"].as_str().unwrap_or_default());
     admin.compute(Method::DELETE, &path, None).await?;
-    subject.cluster.wake().await?;
-    subject.says(&["-master-0", "Flavor", "could not be found"]).await?;
-    let again = ["id", "name", "ram", "vcpus", "disk"].map(|key| (key, flavor[key].clone()));
-    admin
-        .compute(
-            Method::POST,
-            "/flavors",
-            Some(json!({"flavor": serde_json::Map::from_iter(again.map(|(k, v)| (k.to_owned(), v)))})),
-        )
-        .await?;
-    subject.cluster.wait_for_power_state("Running", LONG).await?;
-    subject.asleep().await?;
+    subject.says(&["-worker-0", "Flavor", "could not be found"]).await?;
 
+    // Its quota is used up.
     let project = admin.call("identity", Method::GET, "/projects?name=demo", None).await?;
     let quotas = format!("/os-quota-sets/{}", project["projects"][0]["id"].as_str().unwrap_or_default());
     let quota = |instances: i32| Some(json!({"quota_set": {"instances": instances, "force": true}}));
+    openstack.compute(Method::DELETE, &stranger, None).await?;
     admin.compute(Method::PUT, &quotas, quota(1)).await?;
-    subject.cluster.wake().await?;
+    let mut again = json!({});
+    for key in ["id", "name", "ram", "vcpus", "disk"] {
+        again[key] = flavor[key].clone();
+    }
+    admin.compute(Method::POST, "/flavors", Some(json!({"flavor": again}))).await?;
     subject.says(&["QuotaExceeded", "Quota exceeded for instances"]).await?;
-    ensure!(subject.statuses().await?.len() == 1, "the other one runs");
     admin.compute(Method::PUT, &quotas, quota(-1)).await?;
-    subject.cluster.wait_for_power_state("Running", LONG).await?;
-    Ok(())
+    subject.cluster.wait_for_power_state("Running", LONG).await.map(drop)
 }
 
 /// Each service fails for 20 s, and a token is refused: that is named, and over soon after.

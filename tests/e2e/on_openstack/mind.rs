@@ -7,21 +7,20 @@ use testbed::World;
 use testbed::openstack::OpenStack;
 use testbed::world::handle::Cluster;
 
-use crate::openstack::{SOON, clean, cluster, likeness, record, world};
-
-/// Servers of each cluster.
-const SIZE: usize = 2;
+use crate::openstack::{SOON, clean, cluster, likeness, observed, record, world};
 
 /// Clusters at once.
 const AT_ONCE: usize = 6;
 
-/// The steps of a sleep, by what they leave behind.
-const ASLEEP: [&str; 6] = ["recorded", "PAUSED", "imaged", "sealed", "given up", "deleted"];
+/// The steps of a sleep, by what they leave behind, and of how many servers.
+const ASLEEP: [(&str, usize); 6] =
+    [("recorded", 1), ("PAUSED", 1), ("imaged", 2), ("sealed", 1), ("given up", 1), ("deleted", 2)];
 /// The steps of a wake.
-const AWAKE: [&str; 5] = ["attempted", "created", "ACTIVE", "unmarked", "clean"];
+const AWAKE: [(&str, usize); 5] = [("attempted", 1), ("created", 2), ("ACTIVE", 1), ("unmarked", 1), ("clean", 1)];
 
 struct Subject<'a> {
     world: &'a World,
+    size: usize,
     cluster: Cluster,
     openstack: OpenStack,
 }
@@ -56,10 +55,10 @@ impl Subject<'_> {
                 let marked =
                     servers.iter().filter(|server| !server["metadata"]["hibernate.sh:cycle"].is_null()).count();
                 match step {
-                    "deleted" => servers.len() < SIZE,
+                    "deleted" => servers.len() < self.size,
                     "created" => marked > 0,
                     "ACTIVE" => servers.iter().any(|server| server["status"] == "ACTIVE"),
-                    "unmarked" => servers.len() == SIZE && marked < SIZE,
+                    "unmarked" => servers.len() == self.size && marked < self.size,
                     status => servers.iter().any(|server| server["status"] == status),
                 }
             }
@@ -69,7 +68,7 @@ impl Subject<'_> {
     /// Asks for a state, and waits until the cluster has come as far as a step.
     async fn request(&self, state: &str, step: &str) -> Result<()> {
         self.cluster.request(state).await?;
-        testbed::eventually(SOON, step, async || {
+        observed(step, async || {
             ensure!(self.is_at(step).await?);
             Ok(())
         })
@@ -84,20 +83,20 @@ impl Subject<'_> {
 
 /// A cluster whose owner asks for something else at this step of its sleep or of its wake, and then lets it go on: it is
 /// as it was.
-async fn changes_its_mind(world: &World, number: usize, step: &str, is_asleep: bool) -> Result<()> {
-    let (cluster, openstack) = cluster(world, &format!("mind-{number}"), SIZE).await?;
+async fn changes_its_mind(world: &World, number: usize, (step, size): (&str, usize), is_asleep: bool) -> Result<()> {
+    let (cluster, openstack) = cluster(world, &format!("mind-{number}"), size).await?;
     let infra_id = cluster.info().infra_id.clone();
     let before = likeness(&openstack, &infra_id).await?;
-    let subject = Subject { world, cluster, openstack };
+    let subject = Subject { world, size, cluster, openstack };
     if is_asleep {
         subject.request("Hibernating", step).await?;
     } else {
         subject.reach("Hibernating").await?;
         subject.request("Running", step).await?;
         subject.reach("Hibernating").await?;
-        testbed::eventually(SOON, "one image of each server", async || {
+        observed("one image of each server", async || {
             let images = subject.openstack.images(&infra_id).await?;
-            ensure!(images.len() == SIZE, "{images:?}");
+            ensure!(images.len() == size, "{images:?}");
             Ok(())
         })
         .await?;
@@ -117,7 +116,8 @@ async fn a_mind_may_change_at_any_step() -> Result<()> {
     let subjects = steps.enumerate().map(|(number, (step, is_asleep))| {
         let world = &world;
         async move {
-            let what = format!("a mind that changes {step:?} {}", if is_asleep { "to a wake" } else { "to a sleep" });
+            let what =
+                format!("a mind that changes {:?} {}", step.0, if is_asleep { "to a wake" } else { "to a sleep" });
             changes_its_mind(world, number, step, is_asleep).await.context(what)
         }
     });

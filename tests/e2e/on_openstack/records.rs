@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::faults::Subject;
-use crate::openstack::{SOON, clean, record};
+use crate::openstack::{clean, observed, record};
 
 /// Keys of the Secret: ours, and that of openshift/hive#2722.
 const KEYS: [&str; 2] = ["hibernation", "hibernation-config"];
@@ -44,20 +44,15 @@ async fn a_record_that_is_edited_deleted_or_of_another_program() -> Result<()> {
         subject.says(&["the record of the cluster's machines is refused", says]).await?;
         ensure!(openstack.images(&infra_id).await?.len() == 2, "images are kept");
     }
-    put(&text).await?;
-    subject.awake().await?;
-
-    // A snapshot that its owner makes of a server after a wake inherits what its image carries.
-    clean(world, &subject.cluster, openstack).await?;
-    let master = subject.server("-master-").await?;
-    subject.act(&master, json!({"createImage": {"name": "backup"}})).await?;
-    subject.asleep().await?;
     secrets.delete(&name, &DeleteParams::default()).await?;
     subject.awake().await?;
     let events = world.kubectl(&["get", "events", "-n", subject.cluster.namespace()]).await?.ok()?;
     ensure!(events.contains("RecordRebuilt"), "{events}");
     clean(world, &subject.cluster, openstack).await?;
 
+    // A snapshot that its owner makes of a server after a wake inherits what its image carries.
+    let master = subject.server("-master-").await?;
+    subject.act(&master, json!({"createImage": {"name": "backup"}})).await?;
     subject.asleep().await?;
     let (secret, [_, array]) = kept().await?;
     let array = array.context(KEYS[1])?;
@@ -81,7 +76,7 @@ async fn a_record_that_is_edited_deleted_or_of_another_program() -> Result<()> {
             && tags.is_some_and(|tags| tags.contains(&json!(tag)) && tags.contains(&json!("openshift")))
     };
     ensure!(servers.len() == 2 && servers.iter().all(is_whole), "{servers:?}");
-    testbed::eventually(SOON, "no snapshot but its owner's", async || {
+    observed("no snapshot but its owner's", async || {
         let images = openstack.call("image", Method::GET, "/v2/images", None).await?;
         let names = images["images"].as_array().into_iter().flatten().filter_map(|image| image["name"].as_str());
         let mut names: Vec<_> = names.collect();

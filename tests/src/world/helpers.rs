@@ -21,7 +21,23 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// When it has not in time: the last error, and what was waited for.
-pub async fn eventually<T, F>(within: Duration, what: &str, mut probe: impl FnMut() -> F) -> Result<T>
+pub async fn eventually<T, F>(within: Duration, what: &str, probe: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    eventually_every(PERIOD, within, what, probe).await
+}
+
+/// The same, so often: for a probe that costs much.
+///
+/// # Errors
+/// As [`eventually`].
+pub async fn eventually_every<T, F>(
+    period: Duration,
+    within: Duration,
+    what: &str,
+    mut probe: impl FnMut() -> F,
+) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
@@ -32,7 +48,7 @@ where
             Err(error) if Instant::now() > deadline => {
                 return Err(error).with_context(|| format!("no {what} within {within:?}"));
             }
-            Err(_) => tokio::time::sleep(PERIOD).await,
+            Err(_) => tokio::time::sleep(period).await,
         }
     }
 }

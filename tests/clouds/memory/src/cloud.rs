@@ -323,6 +323,17 @@ impl Cloud {
         }
     }
 
+    /// Makes the sleep of a cluster another program's: images carry nothing of ours, and the record is an array.
+    pub fn is_anothers(&mut self, record: &str) {
+        for image in self.images.values_mut() {
+            (image.cycle, image.copy) = (String::new(), None);
+        }
+        let pairs: Vec<_> = self.images.iter().map(|(id, image)| (image.machine.clone(), id.clone())).collect();
+        if let (Some(entry), Ok(text)) = (self.records.get_mut(record), serde_json::to_string(&pairs)) {
+            entry.text = text;
+        }
+    }
+
     /// Executes a request.
     ///
     /// # Errors
@@ -334,7 +345,8 @@ impl Cloud {
                 Ok(Answer::Servers(found.collect()))
             }
             Request::Images { infra_id } => {
-                let found = self.images(&infra_id).map(|(id, image)| cloud_recreate::Image {
+                let ours = self.images(&infra_id).filter(|(_, image)| !image.cycle.is_empty());
+                let found = ours.map(|(id, image)| cloud_recreate::Image {
                     id: id.clone(),
                     server: image.server.clone(),
                     machine: image.machine.clone(),
@@ -379,7 +391,8 @@ impl Cloud {
             }
             Plan::CreateImage { server, machine, cycle } => return self.create_image(server, machine, cycle),
             Plan::Describe { image, copy } => {
-                self.images.get_mut(&image.id).ok_or(Refused::NotFound)?.copy = Some(copy);
+                let found = self.images.get_mut(&image.id).ok_or(Refused::NotFound)?;
+                (found.server, found.cycle, found.copy) = (image.server, image.cycle, Some(copy));
             }
             Plan::DeleteImage { image } => {
                 self.images.get(&image).ok_or(Refused::NotFound)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cloud_recreate::{Cloud, Failure, Obstacle};
+use cloud_recreate::{Cloud, Failure, ImageStatus, Machine, Machines, Obstacle};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::{Timestamp, ToSpan};
@@ -65,6 +65,25 @@ impl Cloud for Account {
             provider_ids: ProviderIds { prefix: "memory:///", id_prefix: "" },
             ..Profile::default()
         }
+    }
+
+    /// Pairs of a machine and its image.
+    fn imported(&self, _cluster: &ClusterRef, text: &str) -> Option<Result<Machines<Held>, String>> {
+        let pairs: Vec<(String, String)> = serde_json::from_str(text).ok()?;
+        let machine = |image: String| Machine {
+            server: image.clone(),
+            cycle: image.clone(),
+            image: Some(image),
+            given_up: true,
+            imaged: None,
+            started: None,
+            attributes: Held { tagged: true, bound: true },
+        };
+        Some(Ok(pairs.into_iter().map(|(name, image)| (name, machine(image))).collect()))
+    }
+
+    fn image(&self, id: &str) -> Option<ImageStatus> {
+        self.cloud().images.get(id).map(|image| image.status)
     }
 
     fn now(&self) -> Timestamp {

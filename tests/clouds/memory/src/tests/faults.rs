@@ -429,6 +429,27 @@ fn a_record_that_is_gone_is_made_of_the_copies_on_the_images() {
     }
 }
 
+/// Another program has put the cluster to sleep: it wakes by that program's record, whenever the process dies and
+/// whichever images are ours by then.
+#[test]
+fn another_programs_record_wakes_a_cluster_whenever_the_process_dies() {
+    for mishap in [Mishap::Before, Mishap::After, Mishap::Late] {
+        for at in 0..14 {
+            for first in 0..3 {
+                let mut world = World::new();
+                assert_eq!(world.ends(), Ok(()));
+                world.account.cloud().is_anothers("ns/demo");
+                world.intent = Intent::Awake;
+                (0..first).for_each(|_| world.happens(Happens::Pass));
+                world.happens(Happens::Dies(at, mishap));
+                world.happens(Happens::Arrives);
+                assert_eq!(world.ends(), Ok(()), "{mishap:?} at {at} of pass {first}");
+                assert_eq!(world.account.cloud().violations(), [""; 0], "{mishap:?} at {at} of pass {first}");
+            }
+        }
+    }
+}
+
 #[test]
 fn without_a_copy_of_each_machine_nothing_is_touched() {
     let world = World::new();

@@ -76,7 +76,7 @@ for suite in "${suites[@]}"; do
             FUZZ_MEMORY=1 feed --test-threads 1 fuzz_memory_
             grep -qE 'FAILED|^error' "$log" && failed=1
             ;;
-        openstack) run "on openstack, side by side" --test e2e -- --test-threads 5 on_openstack:: "$@" ;;
+        openstack) run "on openstack, side by side" --test e2e -- --test-threads 4 on_openstack:: "$@" ;;
         e2e | testbed)
             if [ $# -gt 0 ] || [ "$suite" = testbed ]; then
                 run "$suite, side by side" --test "$suite" -- --test-threads "$THREADS" --skip alone:: "$@"

@@ -58,6 +58,16 @@ impl Subject {
         Ok(servers.iter().map(|server| server["status"].as_str().unwrap_or_default().to_owned()).collect())
     }
 
+    /// Waits until its servers have these statuses.
+    pub(super) async fn are(&self, expected: &[&str]) -> Result<()> {
+        observed(&format!("servers that are {expected:?}"), async || {
+            let statuses = self.statuses().await?;
+            ensure!(statuses == expected, "{statuses:?}");
+            Ok(())
+        })
+        .await
+    }
+
     pub(super) async fn asleep(&self) -> Result<()> {
         self.cluster.sleep().await?;
         self.cluster.wait_for_power_state("Hibernating", SOON).await.map(drop)
@@ -87,9 +97,8 @@ async fn what_stands_in_the_way_of_a_sleep_is_named() -> Result<()> {
     // A snapshot that fails twice: all run again, no image is left, and the server is named.
     Knobs { snapshot_fails: true, ..Knobs::default() }.write(subject.world.dir())?;
     subject.says(&["ImageFailed", "2 times"]).await?;
-    observed("servers that run", async || {
-        let statuses = subject.statuses().await?;
-        ensure!(statuses == ["ACTIVE", "ACTIVE"], "{statuses:?}");
+    subject.are(&["ACTIVE", "ACTIVE"]).await?;
+    observed("no image", async || {
         let images = subject.openstack.images(&subject.cluster.info().infra_id).await?;
         ensure!(images.is_empty(), "{images:?}");
         Ok(())
@@ -125,7 +134,7 @@ async fn what_comes_up_in_the_middle_of_a_sleep_is_named() -> Result<()> {
     let master = subject.server("-master-").await?;
     subject.act(&master, json!({"lock": null})).await?;
     subject.says(&["-master-0", "locked"]).await?;
-    ensure!(subject.statuses().await? == ["PAUSED"], "the other one is deleted");
+    subject.are(&["PAUSED"]).await.context("the other one is deleted")?;
     subject.act(&master, json!({"unlock": null})).await?;
     subject.cluster.wait_for_power_state("Hibernating", LONG).await?;
     subject.world.heal("nova", Some(&slow)).await?;
@@ -161,7 +170,7 @@ async fn what_stands_in_the_way_of_a_wake_is_named() -> Result<()> {
     subject.cluster.wake().await?;
     let port = port["id"].as_str().unwrap_or_default();
     subject.says(&["-worker-0", port, "in use"]).await?;
-    ensure!(subject.statuses().await? == ["ACTIVE"], "the other one runs");
+    subject.are(&["ACTIVE"]).await.context("the other one runs")?;
 
     // Its flavor is deleted.
     let path = format!("/flavors/{}", flavor["id"].as_str().unwrap_or_default());

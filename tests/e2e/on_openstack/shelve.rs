@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use shared::annotation::keys::OPENSTACK_MODE;
 
 use super::faults::Subject;
-use crate::openstack::{clean, likeness, observed, record};
+use crate::openstack::{clean, likeness, record};
 
 #[tokio::test]
 async fn a_shelved_cluster_keeps_its_servers_and_a_changed_mode_counts_from_the_next_sleep() -> Result<()> {
@@ -20,14 +20,7 @@ async fn a_shelved_cluster_keeps_its_servers_and_a_changed_mode_counts_from_the_
         anyhow::Ok(servers.iter().map(|server| server["id"].clone()).collect::<Vec<Value>>())
     };
     // They count as asleep while Nova takes them off their hypervisors.
-    let offloaded = async || {
-        observed("servers off their hypervisors", async || {
-            let statuses = subject.statuses().await?;
-            ensure!(statuses == ["SHELVED_OFFLOADED", "SHELVED_OFFLOADED"], "{statuses:?}");
-            Ok(())
-        })
-        .await
-    };
+    let offloaded = async || subject.are(&["SHELVED_OFFLOADED", "SHELVED_OFFLOADED"]).await;
     let (before, old) = (likeness(openstack, &infra_id).await?, ids().await?);
 
     mode("shelf").await?;

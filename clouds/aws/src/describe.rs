@@ -109,7 +109,7 @@ fn machine(found: &Ec2Instance, infra_id: &str) -> Option<Instance> {
 /// By the name that OpenShift's installer gives, or the tags of the cluster API.
 fn is_control_plane(instance: &Ec2Instance, infra_id: &str) -> bool {
     instance.tags().iter().any(|tag| match (tag.key().unwrap_or_default(), tag.value().unwrap_or_default()) {
-        ("Name", name) => name.strip_prefix(infra_id).is_some_and(|rest| rest.starts_with("-master-")),
+        ("Name", name) => Instance::is_master(infra_id, name),
         ("sigs.k8s.io/cluster-api-provider-aws/role", role) => role == "control-plane",
         (key, _) => key == "node-role.kubernetes.io/control-plane",
     })

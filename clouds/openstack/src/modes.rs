@@ -55,6 +55,16 @@ fn is_shelved(server: &Server) -> bool {
     server.status.starts_with("SHELVED") || server.task_state.as_ref().is_some_and(|task| task.contains("shelv"))
 }
 
+/// Whether shelving moves these servers, if they have no record. A sleep by snapshot refuses a shelved server by name.
+fn may_shelve(mode: Mode, verb: Option<Verb>, servers: &[&Server]) -> bool {
+    let is_up = |server: &&Server| matches!(state(server).0, InstanceState::Running | InstanceState::Halted);
+    match mode {
+        Mode::Shelve => true,
+        Mode::Snapshot if verb == Some(Verb::Stop) && servers.iter().any(is_up) => false,
+        Mode::Snapshot => servers.iter().any(|server| is_shelved(server)),
+    }
+}
+
 /// What a server is doing. Shelved is asleep, whether it still has its place on a hypervisor or not.
 fn state(server: &Server) -> (InstanceState, &str) {
     use cloud_recreate::Status;
@@ -84,10 +94,9 @@ fn listing(infra_id: &str, servers: &[Server], now: Timestamp) -> Listing {
         };
         let (state, word) = state(server);
         let obstacle = locked(server).map(|Obstacle { code, message }| format!("{code}: {message}"));
-        let rest = name.strip_prefix(infra_id);
         Instance {
             node_names: vec![(*name).to_owned(), server.id.to_string()],
-            control_plane: rest.is_some_and(|rest| rest.starts_with("-master-")),
+            control_plane: Instance::is_master(infra_id, name),
             obstacle,
             ..Instance::new(*name, state).in_words(word)
         }
@@ -110,16 +119,11 @@ impl Modes {
         Self { planner, mode }
     }
 
-    /// The cluster's servers by the last list, if shelving moves it. A sleep by snapshot refuses a shelved server.
+    /// The cluster's servers by the last list, if shelving moves it.
     async fn shelved(&self, target: &Target, verb: Option<Verb>) -> Result<Option<Vec<Server>>, CloudError> {
         let (project, infra_id) = (self.planner.cloud().account.last()?, &target.cluster.infra_id);
         let own: Vec<&Server> = project.servers.iter().filter(|server| is_of(server, infra_id)).collect();
-        let is_up = |server: &&Server| matches!(state(server).0, InstanceState::Running | InstanceState::Halted);
-        let is_its = match self.mode {
-            Mode::Shelve => true,
-            Mode::Snapshot if verb == Some(Verb::Stop) && own.iter().any(is_up) => false,
-            Mode::Snapshot => own.iter().any(|server| is_shelved(server)),
-        };
+        let is_its = may_shelve(self.mode, verb, &own);
         let has_copy = |image: &Image| image.hibernate_record.as_ref().is_some_and(|copy| !copy.is_empty());
         if !is_its || project.images_of(infra_id).any(has_copy) {
             return Ok(None);
@@ -265,6 +269,24 @@ mod tests {
             ("ERROR", None, Unknown),
         ] {
             assert_eq!(state(&server("demo-master-0", word, task)).0, expected, "{word} {task:?}");
+        }
+    }
+
+    #[test]
+    fn the_mode_of_the_next_sleep_moves_what_nothing_else_decides() {
+        let [active, shelved, shelving] = [("ACTIVE", None), ("SHELVED_OFFLOADED", None), ("ACTIVE", Some("shelving"))]
+            .map(|(word, task)| server("demo-worker-0", word, task));
+        for (mode, verb, servers, expected) in [
+            (Mode::Shelve, Some(Verb::Stop), vec![&active], true),
+            (Mode::Shelve, Some(Verb::Start), vec![&shelved], true),
+            (Mode::Snapshot, Some(Verb::Start), vec![&shelved, &active], true),
+            (Mode::Snapshot, None, vec![&shelved], true),
+            (Mode::Snapshot, Some(Verb::Stop), vec![&shelving, &shelved], true),
+            (Mode::Snapshot, Some(Verb::Stop), vec![&shelved, &active], false),
+            (Mode::Snapshot, Some(Verb::Start), vec![&active], false),
+            (Mode::Snapshot, None, vec![&active], false),
+        ] {
+            assert_eq!(may_shelve(mode, verb, &servers), expected, "{mode:?} {verb:?} {servers:?}");
         }
     }
 

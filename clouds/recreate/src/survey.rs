@@ -390,10 +390,7 @@ impl<A: Clone + PartialEq> Survey<A> {
                 .live
                 .filter(|_| !matches!(view.stage, Stage::Odd(_)))
                 .and_then(|server| self.provider_ids.get(&server.id).cloned()),
-            control_plane: view
-                .name
-                .strip_prefix(&self.cluster.infra_id)
-                .is_some_and(|rest| rest.starts_with("-master-")),
+            control_plane: Instance::is_master(&self.cluster.infra_id, view.name),
             ..Instance::new(view.name, state)
         };
         match (&view.stage, view.live) {

@@ -53,6 +53,11 @@ impl Instance {
         Self { word: Cow::Owned(word), ..self }
     }
 
+    /// Whether OpenShift's installer gives this name to a machine of a cluster's control plane.
+    pub fn is_master(infra_id: &str, name: &str) -> bool {
+        name.strip_prefix(infra_id).is_some_and(|rest| rest.starts_with("-master-"))
+    }
+
     /// Whether it can only run or be terminated.
     pub fn is_one_time_spot(&self) -> bool {
         self.spot == Some(Spot::OneTime)

@@ -499,6 +499,49 @@ fn helps_begin_with_examples_and_the_short_ones_fit_a_screen() {
     assert!(seen > 18, "{seen} commands");
 }
 
+/// krew keeps a program in a store, by version, and a link to it on PATH. What this program puts beside the link works after
+/// an upgrade, when the version that wrote it is gone, and can be removed again.
+#[cfg(unix)]
+#[test]
+fn what_is_installed_beside_krews_link_survives_an_upgrade() {
+    let root = TempDir::new().expect("a folder");
+    let [bin, store] = ["bin", "store"].map(|folder| root.path().join(folder));
+    fs::create_dir_all(&bin).expect("a folder");
+    let entry = bin.join("kubectl-hibernate");
+    let upgrade = |version: &str| {
+        let folder = store.join(version);
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::copy(env!("CARGO_BIN_EXE_kubectl-hibernate"), folder.join("kubectl-hibernate")).expect("a copy");
+        let _ = fs::remove_file(&entry);
+        std::os::unix::fs::symlink(folder.join("kubectl-hibernate"), &entry).expect("a link");
+    };
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let ran = |program: &Path, args: &[&str]| {
+        let mut command = Command::new(program);
+        let output = command.env_clear().env("HOME", root.path()).env("PATH", &path).args(args).output();
+        let output = output.expect("the program starts");
+        assert!(output.status.success() && output.stderr.is_empty(), "{program:?} {args:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let [alias, script] = ["kubectl-fdb-recover", "kubectl_complete-hibernate"].map(|name| bin.join(name));
+    upgrade("v1");
+    // kubectl starts a plugin by its whole path.
+    for (command, place) in [(["install-alias"].as_slice(), &alias), (&["completion", "--install"], &script)] {
+        assert_eq!(ran(&entry, command), format!("{} written\n", place.display()));
+        assert_eq!(ran(&entry, command), format!("{} unchanged\n", place.display()));
+    }
+    upgrade("v2");
+    fs::remove_dir_all(store.join("v1")).expect("v1");
+    assert!(ran(&alias, &["process-groups", "--help"]).contains("kubectl fdb recover process-groups"));
+    assert!(ran(&script, &["res"]).starts_with("resume"));
+    ran(&entry, &["install-alias", "--remove"]);
+    ran(&entry, &["completion", "--remove"]);
+    let left: Vec<_> =
+        fs::read_dir(&bin).expect("a folder").map(|entry| entry.expect("an entry").file_name()).collect();
+    assert_eq!(left, ["kubectl-hibernate"]);
+    assert_eq!(fs::read_dir(store.join("v2")).expect("a folder").count(), 1);
+}
+
 /// `--help` of these commands matches the snapshots. Update with `INSTA_UPDATE=always` and review the diff.
 #[test]
 fn help_is_as_documented() {

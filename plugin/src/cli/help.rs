@@ -363,11 +363,14 @@ Run the same command again to finish an interrupted recovery.";
 /// Of `install-alias`.
 pub(crate) const ALIAS_EXAMPLES: &str = "\
 Examples:
-  # A link kubectl-fdb-recover beside this program
+  # A link kubectl-fdb-recover in the folder on PATH that has this program
   kubectl hibernate install-alias
 
   # In a folder of your own on PATH
-  kubectl hibernate install-alias ~/bin";
+  kubectl hibernate install-alias ~/bin
+
+  # Remove it, before this program goes
+  kubectl hibernate install-alias --remove";
 
 /// Of `install-alias`: what it changes.
 pub(crate) const ALIAS_EFFECT: &str = "\
@@ -378,8 +381,11 @@ plugin.";
 pub(crate) const COMPLETION_EXAMPLES: &str = "\
 Examples:
   # Let kubectl 1.26 and later complete `kubectl hibernate ...`: write
-  # kubectl_complete-hibernate next to this program
+  # kubectl_complete-hibernate into the folder on PATH that has this program
   kubectl hibernate completion --install
+
+  # Remove it, before this program goes
+  kubectl hibernate completion --remove
 
   # Print that script, for a folder of your own on PATH
   kubectl hibernate completion > ~/bin/kubectl_complete-hibernate

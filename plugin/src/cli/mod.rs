@@ -167,9 +167,12 @@ pub(crate) struct CompletionArgs {
     /// Which program completes: kubectl, or a shell for kubectl-hibernate itself
     #[arg(value_enum, default_value_t = Completer::Kubectl, value_name = "FOR")]
     pub(crate) completer: Completer,
-    /// Write the script for kubectl next to this program instead of printing it
+    /// Write the script for kubectl into the folder on PATH in which kubectl found this program
     #[arg(long)]
     pub(crate) install: bool,
+    /// Remove that script
+    #[arg(long, conflicts_with = "install")]
+    pub(crate) remove: bool,
 }
 
 /// Reads a program's arguments.

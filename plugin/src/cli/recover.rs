@@ -94,11 +94,14 @@ pub(crate) struct GroupArgs {
 }
 
 /// `install-alias`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct AliasArgs {
-    /// Folder for the link [default: this program's folder]
+    /// Folder for the link [default: the folder on PATH in which kubectl found this program]
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
+    /// Remove the link
+    #[arg(long)]
+    pub(crate) remove: bool,
 }
 
 /// The program under the name `kubectl-fdb-recover`.

@@ -4,9 +4,10 @@
 //! FoundationDB's own `kubectl-fdb` and takes only this command from it.
 
 use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+use std::{fs, io};
 
 use crate::cli::recover::AliasArgs;
+use crate::cmd::path_entry::{self, same};
 use crate::error::{FdbError, Problem};
 use crate::output;
 
@@ -18,30 +19,37 @@ pub(crate) fn is_alias(program: Option<&std::ffi::OsString>) -> bool {
     program.and_then(|program| Path::new(program).file_stem()).is_some_and(|name| name == ALIAS)
 }
 
-/// Makes the link.
+/// Makes the link, or removes it.
 ///
 /// # Errors
 /// When something foreign is in its place, or it cannot be written.
 pub(crate) fn install(args: &AliasArgs) -> Result<(), Problem> {
-    let program = env::current_exe().map_err(Problem::io("find this program's own path"))?;
-    let beside = || program.parent().unwrap_or(Path::new(".")).to_owned();
-    let folder = args.folder.clone().unwrap_or_else(beside);
-    let path = folder.join(ALIAS).with_extension(program.extension().unwrap_or_default());
+    let entry = path_entry::find()?;
+    let folder = args.folder.clone().unwrap_or_else(|| path_entry::folder_of(&entry).to_owned());
+    let path = folder.join(ALIAS).with_extension(entry.extension().unwrap_or_default());
     let text = path.display().to_string();
-    match fs::symlink_metadata(&path) {
-        Ok(_) if is_ours(&path, &program) => {
-            output::line(&format!("{text} unchanged"));
-            return Ok(());
-        }
+    let found = match fs::symlink_metadata(&path) {
+        Ok(_) if is_ours(&path, &entry) => true,
         Ok(_) => return Err(FdbError::Foreign { path: text }.into()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
         Err(error) => return Err(Problem::io(format!("look at {text}"))(error)),
-    }
-    link(&program, &path)?;
-    output::line(&format!("{text} written"));
-    let on_path = env::var_os("PATH").is_some_and(|paths| env::split_paths(&paths).any(|one| same(&one, &folder)));
-    if !on_path {
-        output::warning(&format!("{} is not on PATH, where kubectl looks for plugins", folder.display()));
+    };
+    let remove = || fs::remove_file(&path).map_err(Problem::io(format!("remove {text}")));
+    let change = match (args.remove, found) {
+        (true, true) => remove().map(|()| "removed")?,
+        (true, false) => "absent",
+        (false, true) if leads_to(&path, &entry) => "unchanged",
+        (false, _) => {
+            // One to the program itself dies with this version.
+            if found {
+                remove()?;
+            }
+            link(&entry, &path).map(|()| "written")?
+        }
+    };
+    output::line(&format!("{text} {change}"));
+    if !args.remove {
+        path_entry::warn_off_path(&folder);
     }
     Ok(())
 }
@@ -51,9 +59,9 @@ fn is_ours(path: &Path, program: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) && same(path, program)
 }
 
-/// Whether two paths lead to the same file.
-pub(crate) fn same(one: &Path, other: &Path) -> bool {
-    matches!((fs::canonicalize(one), fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other)
+#[cfg(unix)]
+fn leads_to(path: &Path, entry: &Path) -> bool {
+    fs::read_link(path).is_ok_and(|found| found == target(entry, path))
 }
 
 #[cfg(unix)]
@@ -71,12 +79,19 @@ fn target(program: &Path, path: &Path) -> PathBuf {
 }
 
 #[cfg(not(unix))]
+fn leads_to(_: &Path, _: &Path) -> bool {
+    true
+}
+
+#[cfg(not(unix))]
 fn link(_: &Path, path: &Path) -> Result<(), Problem> {
     Err(FdbError::NoLinks { path: path.display().to_string() }.into())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+
     use super::*;
 
     #[test]
@@ -96,10 +111,15 @@ mod tests {
     #[test]
     fn nothing_foreign_is_overwritten() {
         let folder = tempfile::tempdir().unwrap();
-        let args = AliasArgs { folder: Some(folder.path().to_owned()) };
-        install(&args).unwrap();
-        install(&args).unwrap();
+        let args = AliasArgs { folder: Some(folder.path().to_owned()), remove: false };
+        let gone = AliasArgs { remove: true, ..args.clone() };
         let link = folder.path().join(ALIAS);
+        install(&gone).unwrap();
+        install(&args).unwrap();
+        install(&gone).unwrap();
+        assert!(fs::symlink_metadata(&link).is_err(), "removed");
+        install(&args).unwrap();
+        install(&args).unwrap();
         assert!(same(&link, &env::current_exe().unwrap()));
         for make in [
             (|path: &Path| fs::write(path, "mine")) as fn(&Path) -> io::Result<()>,
@@ -108,10 +128,12 @@ mod tests {
         ] {
             fs::remove_file(&link).unwrap();
             make(&link).unwrap();
-            let answer = install(&args).unwrap_err();
-            assert!(answer.to_string().contains("is not a link to this program"), "{answer}");
+            for args in [&args, &gone] {
+                let answer = install(args).unwrap_err();
+                assert!(answer.to_string().contains("is not a link to this program"), "{answer}");
+            }
         }
-        let nowhere = AliasArgs { folder: Some(folder.path().join("none")) };
+        let nowhere = AliasArgs { folder: Some(folder.path().join("none")), remove: false };
         assert!(install(&nowhere).unwrap_err().to_string().contains("cannot write"));
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod completion;
 pub(crate) mod install_alias;
+pub(crate) mod path_entry;
 mod plan;
 mod power;
 pub(crate) mod recover;

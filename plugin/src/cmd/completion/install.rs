@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::{env, fs, process};
+use std::{fs, process};
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::cli::{Cli, Completer, CompletionArgs};
-use crate::cmd::install_alias::same;
+use crate::cmd::path_entry::{self, same};
 use crate::error::Problem;
 use crate::output;
 
@@ -23,7 +23,7 @@ const SCRIPT: &str = "#!/bin/sh\nexec kubectl-hibernate __complete \"$@\"\n";
 /// When the script cannot be written.
 pub(crate) fn install(args: &CompletionArgs) -> Result<(), Problem> {
     let shell = match args.completer {
-        Completer::Kubectl if args.install => return write_script(),
+        Completer::Kubectl if args.install || args.remove => return change(args.remove),
         Completer::Kubectl => {
             output::text(SCRIPT);
             return Ok(());
@@ -41,19 +41,51 @@ pub(crate) fn install(args: &CompletionArgs) -> Result<(), Problem> {
     Ok(())
 }
 
-fn write_script() -> Result<(), Problem> {
-    let program = env::current_exe().map_err(Problem::io("find this program's own path"))?;
-    let path = program.parent().unwrap_or(Path::new(".")).join(SCRIPT_NAME);
-    let written = put(&path, &program).map_err(Problem::io(format!("write {}", path.display())))?;
-    let detail = if written { "written" } else { "is a link to this program: completion is already installed" };
-    output::line(&format!("{} {detail}", path.display()));
+/// Writes the script, or removes it.
+fn change(remove: bool) -> Result<(), Problem> {
+    let entry = path_entry::find()?;
+    let folder = path_entry::folder_of(&entry);
+    let path = folder.join(SCRIPT_NAME);
+    let text = path.display();
+    let detail = if remove {
+        let removed = take(&path, &entry).map_err(Problem::io(format!("remove {text}")))?;
+        if removed { "removed" } else { "absent" }
+    } else {
+        let written = put(&path, &entry).map_err(Problem::io(format!("write {text}")))?;
+        if written { "written" } else { "unchanged" }
+    };
+    output::line(&format!("{text} {detail}"));
+    if !remove {
+        path_entry::warn_off_path(folder);
+    }
     Ok(())
 }
 
-/// Puts the script in its place, and returns whether there was something to do: a link to this program does the same.
-/// What any other link leads to stays as it is.
+/// Whether there is something in the script's place.
+///
+/// # Errors
+/// When it is neither the script nor a link to this program, which does the same.
+fn is_there(path: &Path, program: &Path) -> io::Result<bool> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let is_script = || found.is_file() && fs::read(path).is_ok_and(|text| text == SCRIPT.as_bytes());
+    if same(path, program) || is_script() {
+        return Ok(true);
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is not the script of this program; move it away"))
+}
+
+/// Removes the script, and returns whether there was one.
+fn take(path: &Path, program: &Path) -> io::Result<bool> {
+    Ok(is_there(path, program)? && fs::remove_file(path).map(|()| true)?)
+}
+
+/// Puts the script in its place, and returns whether there was something to do.
 fn put(path: &Path, program: &Path) -> io::Result<bool> {
-    if same(path, program) {
+    if is_there(path, program)? {
         return Ok(false);
     }
     let beside = path.with_extension(format!("{}.tmp", process::id()));
@@ -88,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_written_through_a_link() {
+    fn nothing_foreign_is_overwritten_or_removed() {
         let folder = tempfile::tempdir().unwrap();
         let [program, other, path] = ["kubectl-hibernate", "other", SCRIPT_NAME].map(|name| folder.path().join(name));
         fs::write(&program, "program").unwrap();
@@ -97,21 +129,28 @@ mod tests {
 
         symlink("kubectl-hibernate", &path).unwrap();
         assert!(!put(&path, &program).unwrap(), "it does what the script does");
-        assert!(path.is_symlink());
+        assert!(take(&path, &program).unwrap() && !take(&path, &program).unwrap());
+        assert!(put(&path, &program).unwrap() && !put(&path, &program).unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!((read(&path), read(&program)), (SCRIPT.into(), "program".into()));
+        assert!(take(&path, &program).unwrap());
 
-        fs::remove_file(&path).unwrap();
-        symlink("other", &path).unwrap();
-        for _ in 0..2 {
-            assert!(put(&path, &program).unwrap());
-            assert!(!path.is_symlink());
-            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
-            assert_eq!((read(&path), read(&other), read(&program)), (SCRIPT.into(), "other".into(), "program".into()));
+        for make in [
+            (|path: &Path| symlink("other", path)) as fn(&Path) -> io::Result<()>,
+            |path| fs::write(path, "other"),
+            |path| symlink("nowhere", path),
+        ] {
+            make(&path).unwrap();
+            let before = fs::symlink_metadata(&path).unwrap().modified().unwrap();
+            for refused in [put(&path, &program), take(&path, &program)] {
+                assert!(refused.unwrap_err().to_string().contains("it is not the script of this program"));
+            }
+            assert_eq!(fs::symlink_metadata(&path).unwrap().modified().unwrap(), before);
+            fs::remove_file(&path).unwrap();
         }
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "nothing is left beside it");
-
-        fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        assert!(put(&path, &program).is_err());
+        assert!(put(&path, &program).is_err() && take(&path, &program).is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "nothing is left beside it");
+        assert_eq!(read(&other), "other");
     }
 }

@@ -1,20 +1,18 @@
 #!/usr/bin/env bash
 # Builds the plugin's krew archive for this platform, fills krew.yaml in, and puts both through krew itself: the validator
-# of the krew index, then an installation from the archive into a folder of its own.
+# of the krew index with its installation, then an installation from an index of its own, what a user sets up, an upgrade,
+# and the removal.
 #
 # On Linux it links against glibc 2.28, which RHEL 8 has, with zig as the linker.
 #
-# Needs krew (kubectl-krew or krew) and validate-krew-manifest, both from the krew project, on PATH or named by $KREW and
-# $VALIDATE_KREW_MANIFEST.
+# Needs git and kubectl. krew and its validator are built, or named by $KREW and $VALIDATE_KREW_MANIFEST.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 fail() { echo "krew: $*" >&2; exit 1; }
-find_program() { # NAME... prints the first one that is on PATH
-  local name
-  for name in "$@"; do command -v "$name" && return; done
-  return 1
-}
+for tool in git kubectl python3; do command -v "$tool" >/dev/null || fail "$tool is missing"; done
+# package KEY prints a value of [workspace.package], or nothing.
+package() { sed -n '/^\[workspace\.package\]/,/^\[/ s/^'"$1"' = "\(.*\)"$/\1/p' Cargo.toml; }
 
 case $(uname -s) in
   Linux) os=linux ;;
@@ -26,7 +24,11 @@ case $(uname -m) in
   aarch64 | arm64) arch=arm64 ;;
   *) fail "$(uname -m) is not an architecture that krew knows" ;;
 esac
-version=v$(sed -n '/^\[workspace\.package\]/,/^\[/ s/^version = "\(.*\)"$/\1/p' Cargo.toml)
+version=v$(package version)
+unpublished=NOT-PUBLISHED-YET
+homepage=$(package homepage)
+repository=$(package repository)
+releases=${repository:+$repository/releases/download/$version}
 [ "$version" != v ] || fail "Cargo.toml names no version under [workspace.package]"
 archive=kubectl-hibernate-$version-$os-$arch.tar.gz
 target=${CARGO_TARGET_DIR:-target}
@@ -48,25 +50,70 @@ mkdir -p dist
 tar -C "$built" -czf "dist/$archive" kubectl-hibernate -C "$PWD" LICENSE
 hash=$(sha256 "dist/$archive")
 
-# The comments of the template are about the template.
-sed -e '/^ *#/d' -e "s|VERSION\$|$version|" -e "s|os: OS\$|os: $os|" -e "s|arch: ARCH\$|arch: $arch|" \
-  -e "s|/ARCHIVE\$|/$archive|" -e "s|SHA256\$|$hash|" krew.yaml >dist/hibernate.yaml
+# manifest VERSION BASE FILE fills the template in. Its comments are about the template.
+manifest() {
+  sed -e '/^ *#/d' -e "s|VERSION\$|$1|" -e "s|HOMEPAGE\$|${homepage:-$unpublished}|" -e "s|os: OS\$|os: $os|" \
+    -e "s|arch: ARCH\$|arch: $arch|" -e "s|BASE/ARCHIVE\$|$2/$archive|" -e "s|SHA256\$|$hash|" krew.yaml >"$3"
+}
+manifest "$version" "${releases:-$unpublished}" dist/hibernate.yaml
 echo "==> wrote dist/hibernate.yaml and dist/$archive ($(du -h "dist/$archive" | cut -f1), sha256 $hash)"
 
-validate=${VALIDATE_KREW_MANIFEST:-$(find_program validate-krew-manifest)} \
-  || fail "validate-krew-manifest is missing: it is cmd/validate-krew-manifest of the krew project; put it on PATH"
-krew=${KREW:-$(find_program kubectl-krew krew)} || fail "krew is missing: install it, or name it by \$KREW"
+tools=$(bash tests/assets.sh krew)
+krew=${KREW:-$tools/krew}
+validate=${VALIDATE_KREW_MANIFEST:-$tools/validate-krew-manifest}
+work=$(mktemp -d)
+# Our own index in place of krew's, and no question for a newer krew.
+export KREW_ROOT=$work/krew KREW_DEFAULT_INDEX_URI=$work/index KREW_NO_UPGRADE_CHECK=1
+mkdir -p "$work/tools" "$work/manifest" "$work/index/plugins"
+ln -s "$(realpath "$krew")" "$work/tools/kubectl-krew" # the validator installs by `kubectl krew`
+PATH=$work/tools:$KREW_ROOT/bin:$PATH
+server=
+trap '[ -z "$server" ] || kill "$server"; rm -rf "$work"' EXIT
 
-echo "==> validating dist/hibernate.yaml"
-# Its own installation would download from uri, and nothing is published: it is done below, from the archive.
-"$validate" -manifest dist/hibernate.yaml -skip-install
+# Nothing is published: the archive is served on loopback.
+python3 -u -m http.server --bind 127.0.0.1 --directory dist 0 >"$work/server.log" 2>&1 &
+server=$!
+for _ in $(seq 50); do
+  port=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$work/server.log")
+  [ -z "$port" ] || break
+  sleep 0.1
+done
+[ -n "$port" ] || fail "no local web server: $(cat "$work/server.log")"
+local=http://127.0.0.1:$port
 
-echo "==> installing from the archive"
-KREW_ROOT=$(mktemp -d)
-export KREW_ROOT
-trap 'rm -rf "$KREW_ROOT"' EXIT
-"$krew" install --manifest=dist/hibernate.yaml --archive="dist/$archive"
-installed=$KREW_ROOT/store/hibernate/$version
-[ -f "$installed/LICENSE" ] || fail "the installed plugin has no LICENSE, which the krew index demands"
-PATH=$KREW_ROOT/bin:$PATH kubectl hibernate version
+echo "==> validating, with the installation"
+manifest "$version" "$local" "$work/manifest/hibernate.yaml"
+"$validate" -manifest "$work/manifest/hibernate.yaml"
+
+echo "==> installing from an index, and setting up"
+index() { # VERSION puts a version into the index
+  manifest "$1" "$local" "$work/index/plugins/hibernate.yaml"
+  git -C "$work/index" add . && git -C "$work/index" -c user.name=krew -c user.email=krew@localhost commit -qm "$1"
+}
+git init -q -b main "$work/index"
+index "$version"
+kubectl krew install hibernate
+[ -f "$KREW_ROOT/store/hibernate/$version/LICENSE" ] || fail "the installed plugin has no LICENSE, which the krew index demands"
+works() {
+  kubectl hibernate version
+  kubectl fdb recover process-groups --help >/dev/null || fail "$1: kubectl fdb recover does not run the plugin"
+  kubectl __complete hibernate res 2>/dev/null | grep -q '^resume' || fail "$1: kubectl completes nothing"
+}
+kubectl hibernate completion --install
+kubectl hibernate install-alias
+works "after the installation"
+
+echo "==> upgrading"
+next=${version%.*}.$((${version##*.} + 1))
+index "$next"
+kubectl krew upgrade hibernate
+[ ! -e "$KREW_ROOT/store/hibernate/$version" ] || fail "krew has kept $version"
+works "after the upgrade"
+
+echo "==> removing"
+kubectl hibernate install-alias --remove
+kubectl hibernate completion --remove
+kubectl krew uninstall hibernate
+left=$(ls "$KREW_ROOT/bin")
+[ -z "$left" ] || fail "left in krew's folder on PATH: $left"
 echo "==> krew: ok"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds what the test world needs and cargo does not build, and prints the folder of each: `controlplane` (etcd, kube-apiserver and
-# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages), `openstack` (its services, and a template of a world), `zigbuild` (links the plugin against an old glibc, for `make krew`). Each is built once and kept
+# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages), `openstack` (its services, and a template of a world), `zigbuild` (links the plugin against an old glibc) and `krew` (installs plugins), both for `make krew`. Each is built once and kept
 # in the cache under a hash of its sources. `make` runs it next to the Rust build; the testbed holds a copy and runs it on `testbed up`.
 set -euo pipefail
 
@@ -68,6 +68,14 @@ build_openstack() {
     "$1/venv/bin/python" -W ignore -B clouds/openstack_world.py init "$1/template" 2>"$1/init.log" || { tail -n 20 "$1/init.log"; return 1; }
 }
 
+# krew and the validator of its index. An older release than the newest, and the newest that Go's module proxies have.
+build_krew() {
+    command -v go >/dev/null || { say "go is missing: install Go 1.26"; return 1; }
+    (cd "$1" && GOTOOLCHAIN=local CGO_ENABLED=0 GOFLAGS=-mod=mod GOBIN=$1 go install -trimpath \
+        "sigs.k8s.io/krew/cmd/krew@$krew" "sigs.k8s.io/krew/cmd/validate-krew-manifest@$krew")
+}
+krew=v0.4.3
+
 go=(controlplane/go.mod controlplane/go.sum)
 for asset in "$@"; do
     case $asset in
@@ -80,6 +88,7 @@ for asset in "$@"; do
             "keystone, placement, glance, neutron and nova, about two minutes and 600 MB" build_openstack ;;
         zigbuild) once "$cache/zigbuild/$(fingerprint ../manifests/krew-requirements.txt)" \
             "zig and cargo-zigbuild, 600 MB" build_python ../manifests/krew-requirements.txt ;;
-        *) say "no asset $asset: controlplane, kubelet, python, openstack, zigbuild"; exit 2 ;;
+        krew) once "$cache/krew/$krew" "krew and its validator, about half a minute" build_krew ;;
+        *) say "no asset $asset: controlplane, kubelet, python, openstack, zigbuild, krew"; exit 2 ;;
     esac
 done

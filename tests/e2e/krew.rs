@@ -39,11 +39,14 @@ fn nothing_is_left_to_fill_in_and_no_address_is_invented() -> Result<()> {
     let (text, plugin) = template()?;
     ensure!(!text.contains("http"), "there is no release and no project page yet");
     let script = std::fs::read_to_string(root().join("manifests/krew.sh"))?;
-    for word in ["VERSION", "OS", "ARCH", "ARCHIVE", "SHA256"] {
+    for word in ["VERSION", "HOMEPAGE", "OS", "ARCH", "BASE/ARCHIVE", "SHA256"] {
         ensure!(script.contains(&format!("{word}\\$|")), "manifests/krew.sh does not fill {word} in");
     }
-    let uri = plugin["spec"]["platforms"][0]["uri"].as_str().context("a uri")?;
-    ensure!(uri == "NOT-PUBLISHED-YET/ARCHIVE", "{uri}");
+    assert_eq!(plugin["spec"]["homepage"], "HOMEPAGE");
+    assert_eq!(plugin["spec"]["platforms"][0]["uri"], "BASE/ARCHIVE");
+    let description = plugin["spec"]["description"].as_str().context("a description")?;
+    ensure!(!description.contains("kubectl "), "the index wants no commands in the description");
+    ensure!(plugin["spec"]["caveats"].is_null(), "caveats are no documentation");
     Ok(())
 }
 

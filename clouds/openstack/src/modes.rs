@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_keeps_its_place_is_an_event_and_two_of_a_name_are_nobodys() {
+    fn a_server_that_is_not_offloaded_is_an_event_and_two_of_a_name_are_unknown() {
         let at = |minutes: i64| UPDATED.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes);
         let servers = [
             server("demo-master-0", "SHELVED", None),

@@ -39,7 +39,7 @@ pub(crate) fn same(one: &Path, other: &Path) -> bool {
     matches!((fs::canonicalize(one), fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Warns about a folder in which kubectl does not look.
+/// Warns about a folder that is not on PATH.
 pub(crate) fn warn_off_path(folder: &Path) {
     let on_path = env::var_os("PATH").is_some_and(|paths| env::split_paths(&paths).any(|one| same(&one, folder)));
     if !on_path {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_common::ListBatcher;
-use cloud_recreate::{Cloud, Failure, Image, ImageStatus, Machines, Record, Request, Server, Status};
+use cloud_recreate::{AT_ONCE, Cloud, Failure, Image, ImageStatus, Machines, Record, Request, Server, Status};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
@@ -21,9 +21,6 @@ pub(crate) const CLUSTER: &str = "openshiftClusterID";
 
 /// How long a sleep and a wake may take: six snapshots of 100 GB by a slow store.
 const LIMIT: Duration = Duration::from_mins(45);
-
-/// Requests of a pass that are under way at once.
-pub(crate) const AT_ONCE: usize = 4;
 
 /// One project for all clusters in it.
 pub(crate) struct Driver {

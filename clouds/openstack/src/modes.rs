@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use cloud_recreate::{Failure, Obstacle, Planner, Request};
+use cloud_recreate::{AT_ONCE, Failure, Obstacle, Planner, REQUESTS, Request, SENDING};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
@@ -21,7 +21,7 @@ use shared::cloud::{
 use shared::text::name_some;
 
 use crate::attributes::locked;
-use crate::driver::{AT_ONCE, Driver, is_of, status};
+use crate::driver::{Driver, is_of, status};
 use crate::requests;
 use crate::wire::{Image, Server};
 
@@ -37,12 +37,6 @@ pub(crate) enum Mode {
 
 /// After this time Nova should have taken a shelved server off its hypervisor.
 const OFFLOADED: SignedDuration = SignedDuration::from_mins(2);
-
-/// Servers of one call.
-const REQUESTS: usize = 40;
-
-/// How long one call sends requests.
-const SENDING: Duration = Duration::from_secs(20);
 
 /// A driver for the clusters of a project that sleep in one mode next.
 pub(crate) struct Modes {

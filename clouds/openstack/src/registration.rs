@@ -68,7 +68,7 @@ impl Platform for OpenStack {
     }
 
     fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Entry>, CloudError> {
-        let Spec { cloud: entry, credentials_secret_ref, certificates_secret_ref } = spec(cluster)?;
+        let Spec { cloud, credentials_secret_ref, certificates_secret_ref } = spec(cluster)?;
         let namespace = cluster.metadata.namespace.clone().unwrap_or_default();
         let missing = |field: &str| {
             let message = format!("spec.platform.openstack.{field} is empty");
@@ -77,14 +77,13 @@ impl Platform for OpenStack {
         if credentials_secret_ref.name.is_empty() {
             return missing("credentialsSecretRef.name");
         }
-        if entry.is_empty() {
+        if cloud.is_empty() {
             return missing("cloud");
         }
         let certificates = certificates_secret_ref.filter(|secret| !secret.name.is_empty());
         let secrets = [Some(credentials_secret_ref), certificates].into_iter().flatten();
         let secrets = secrets.map(|secret| (namespace.clone(), secret.name)).collect();
-        let mode = self.mode(cluster)?;
-        Ok(Access { secrets, account: Entry { cloud: entry, namespace, mode } })
+        Ok(Access { secrets, account: Entry { cloud, namespace, mode: self.mode(cluster)? } })
     }
 
     fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {

@@ -19,6 +19,6 @@ mod steps;
 mod survey;
 
 pub use self::cloud::{Cloud, Failure, Image, ImageStatus, Machines, Obstacle, Request, Server, Status};
-pub use self::planner::Planner;
+pub use self::planner::{AT_ONCE, Planner, REQUESTS, SENDING};
 pub use self::record::{Attempt, Machine, Record};
 pub use self::steps::{IMAGE_DEADLINE, LATE, RETRY};

@@ -28,13 +28,13 @@ use crate::survey::{Stage, Survey, View};
 const FRESH: Duration = Duration::from_secs(5);
 
 /// Requests of one pass that are under way at once.
-const AT_ONCE: usize = 4;
+pub const AT_ONCE: usize = 4;
 
 /// Most requests of one call: the rest is for the next pass.
-const REQUESTS: usize = 40;
+pub const REQUESTS: usize = 40;
 
 /// How long after its decision a pass sends requests: [`LATE`](crate::LATE) counts from the decision.
-const SENDING: Duration = Duration::from_secs(20);
+pub const SENDING: Duration = Duration::from_secs(20);
 
 /// Most machines of a cluster: tenants own the lists and the record.
 const MACHINES: usize = 2_000;
@@ -148,10 +148,10 @@ impl<C: Cloud> Planner<C> {
         servers: &[Server<C::Attributes>],
         images: &[Image],
     ) -> Result<Record<C::Attributes>, CloudError> {
-        let record = match (Record::read(text), self.cloud.imported(cluster, text)) {
-            (Ok(record), _) => record,
-            (Err(why), None) => return Err(unreadable(&why.to_string())),
-            (Err(_), Some(imported)) => {
+        let record = match Record::read(text) {
+            Ok(record) => record,
+            Err(why) => {
+                let imported = self.cloud.imported(cluster, text).ok_or_else(|| unreadable(&why.to_string()))?;
                 let mut machines = imported.map_err(|why| unreadable(&why))?;
                 machines.retain(|name, _| !is_there(servers, name));
                 for Copied { name, machine, .. } in copies(images) {

@@ -20,8 +20,8 @@ const CHANGES: [(&str, &str); 6] = [
     ("glance", "DELETE"),
 ];
 
-/// The controller dies at each of its requests that change something: OpenStack does what was asked, and nobody hears of
-/// it.
+/// The controller dies at each of its requests that change something: OpenStack does what was asked, and the answer is
+/// lost.
 #[tokio::test]
 async fn a_controller_that_dies_at_any_request_loses_nothing() -> Result<()> {
     let world = World::up(Options { openstack: true, ..Options::shared() }).await?;

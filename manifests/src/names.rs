@@ -13,11 +13,21 @@ pub const WEBHOOK: &str = shared::annotation::keys::WEBHOOK;
 /// The resource of rollouts.
 pub(crate) const ROLLOUTS: &str = "powerrollouts";
 
+/// The label with the version of an object.
+pub(crate) const VERSION: &str = "app.kubernetes.io/version";
+
 /// Labels of every object that belongs to one program.
 pub fn labels(program: &str) -> BTreeMap<String, String> {
     [("app.kubernetes.io/name", program), ("app.kubernetes.io/part-of", shared::annotation::keys::PLUGIN)]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
+}
+
+/// The same of an object whose version matters to clients: `kubectl hibernate check` compares it.
+pub(crate) fn versioned(program: &str) -> BTreeMap<String, String> {
+    let mut labels = labels(program);
+    labels.insert(VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    labels
 }
 
 /// Metadata of an object of a program that lives in no namespace.

@@ -113,6 +113,7 @@ mod tests {
         for (name, objects) in [(names::CONTROLLER, objects(CONTROLLER)), (names::WEBHOOK, objects(WEBHOOK))] {
             // No registry, because none has been chosen: kustomize's `images` puts yours in front.
             assert_eq!(container(&objects)["image"], format!("{name}:v{}", env!("CARGO_PKG_VERSION")));
+            assert_eq!(objects[0]["metadata"]["labels"], json!(names::versioned(name)));
             let pod = &objects[0]["spec"]["template"];
             assert_eq!(pod["metadata"]["labels"], serde_json::json!(names::labels(name)));
             assert_eq!(pod["spec"]["serviceAccountName"], name);

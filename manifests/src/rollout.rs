@@ -10,13 +10,29 @@ use shared::rollout::api::PowerRollout;
 
 use crate::confine::objects;
 use crate::entry::{Entry, FAIL, entry, rule};
-use crate::names::{CONTROLLER, ROLLOUTS, labels};
+use crate::names::{CONTROLLER, ROLLOUTS, versioned};
 
 /// The definition.
 pub(crate) fn definitions() -> Vec<Value> {
     let mut definition = PowerRollout::crd();
-    definition.metadata.labels = Some(labels(CONTROLLER));
-    vec![json!(definition)]
+    definition.metadata.labels = Some(versioned(CONTROLLER));
+    let mut definition = json!(definition);
+    without_unsigned(&mut definition);
+    vec![definition]
+}
+
+/// Removes the formats that only Rust has: API servers warn of each. The bounds say the same.
+fn without_unsigned(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.retain(|key, value| {
+                key != "format" || !value.as_str().is_some_and(|format| format.starts_with("uint"))
+            });
+            fields.values_mut().for_each(without_unsigned);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_unsigned),
+        _ => {}
+    }
 }
 
 /// The policy that says who may let targets start, and its binding.

@@ -335,7 +335,7 @@ fn completion_answers_kubectl_even_without_a_hub() {
         (vec!["__complete", "demo", "-o", ""], "name\njson\nyaml\n:4\n"),
         (
             vec!["__complete"],
-            "completion\ndehydrate\nhydrate\ninstall-alias\nplan\nrecover\nresume\nrollout\nstatus\nversion\nwake\n",
+            "check\ncompletion\ndehydrate\nhydrate\ninstall-alias\nplan\nrecover\nresume\nrollout\nstatus\nversion\nwake\n",
         ),
     ] {
         let home = TempDir::new().expect("a folder");
@@ -550,6 +550,7 @@ fn help_is_as_documented() {
         "dehydrate",
         "resume",
         "plan",
+        "check",
         "status",
         "recover process-groups",
         "install-alias",

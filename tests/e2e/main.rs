@@ -43,6 +43,7 @@ mod manifests;
 mod manifests_namespace;
 mod match_conditions;
 mod openstack;
+mod plugin_check;
 mod plugin_hive;
 mod plugin_kkp;
 mod plugin_namespace;

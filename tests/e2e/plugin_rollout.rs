@@ -2,7 +2,7 @@
 //! Where a controller would write, the test does.
 
 mod created;
-mod refused;
+pub(crate) mod refused;
 mod verbs;
 mod waited;
 
@@ -38,7 +38,7 @@ fn namespace() -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "hibernate-system" } })
 }
 
-fn lease(holder: &str, renewed: Timestamp, seconds: i32) -> Value {
+pub(crate) fn lease(holder: &str, renewed: Timestamp, seconds: i32) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": { "name": "hibernate-controller", "namespace": "hibernate-system" },

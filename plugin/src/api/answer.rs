@@ -168,7 +168,7 @@ fn trouble(error: &(dyn StdError + 'static)) -> Option<Trouble> {
 }
 
 /// What is wrong with a certificate, in words.
-fn certificate(problem: &rustls::CertificateError) -> String {
+pub(crate) fn certificate(problem: &rustls::CertificateError) -> String {
     use rustls::CertificateError::{
         Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext,
         UnknownIssuer,

@@ -202,6 +202,13 @@ impl Hub {
         self.send(resource.call("create", name_of(object)), request).await
     }
 
+    /// What is at a path of the API server itself, such as `/version` or `/apis`.
+    pub(crate) async fn raw(&self, path: &'static str) -> Result<Value, HubError> {
+        static SERVER: Kind = Kind::cluster_scoped("", &[], "APIServer", "apiserver");
+        let request = http::Request::get(path).body(Vec::new()).map_err(request::Error::BuildRequest);
+        self.send(Call { verb: "get", kind: &SERVER, name: path.to_owned() }, request).await
+    }
+
     async fn send(
         &self,
         call: Call,

@@ -68,10 +68,12 @@ Examples:
 
   # Put it to sleep for the night: hibernate-controller wakes it again
   kubectl hibernate demo --for 14h
-  kubectl hibernate demo --until \"tomorrow 08:00\"
 
   # Wake it
   kubectl hibernate resume demo --wait
+
+  # Put it to sleep until the next morning
+  kubectl hibernate demo --until \"tomorrow 08:00\"
 
   # Put it to sleep, and wait until its machines are stopped
   kubectl hibernate cd/demo --wait --timeout 20m
@@ -109,6 +111,32 @@ the rollout halts if it selects more when it starts.
   --wait ends with 0 once all have succeeded or were in that state already; with 1 if any failed, timed out or was overridden, \
 or the rollout halts or is aborted; with 3 if any was refused; with 4 if --timeout or --not-after passes before. It keeps waiting \
 while the rollout is paused.";
+
+/// Of `check`.
+pub(crate) const CHECK_EXAMPLES: &str = "\
+Examples:
+  # Check the installation: rules, Pods, certificate, policies, versions
+  kubectl hibernate check
+
+  # Before the installation: Kubernetes version, rights, leftovers
+  kubectl hibernate check --pre
+
+  # Before the uninstallation: what would be deleted, or never wake
+  kubectl hibernate check --before-uninstall
+
+  # For a script
+  kubectl hibernate check -o json";
+
+/// What `check` prints.
+pub(crate) const CHECKS: &str = "\
+Findings:
+  ok           as it must be
+  warning      works, and deserves attention
+  failed       does not work: the exit code is 1
+  not checked  you lack the right that the line names
+
+Below a warning or a failure stands the command that mends it. `check` only reads, and sends one dry run of a PowerRollout that \
+the webhook must refuse. The names of the findings stay the same in later versions.";
 
 /// Of `rollout`.
 pub(crate) const ROLLOUT_EXAMPLES: &str = "\

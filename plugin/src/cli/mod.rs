@@ -18,9 +18,9 @@ use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::help::{
-    ABOUT, ALIAS_EFFECT, ALIAS_EXAMPLES, COMPLETION_EXAMPLES, CONFIRMATION, DEHYDRATE_EXAMPLES, EXIT_CODES, FLAGS,
-    HIBERNATE_EXAMPLES, PLAN_EXAMPLES, PLAN_OUTPUT, RECOVER_EXAMPLES, RESUME_EXAMPLES, ROLLOUT_EXAMPLES, ROLLOUT_NAMES,
-    ROLLOUTS, STATUS_EXAMPLES, STATUS_OUTPUT, TARGETS, VERSION_EXAMPLES,
+    ABOUT, ALIAS_EFFECT, ALIAS_EXAMPLES, CHECK_EXAMPLES, CHECKS, COMPLETION_EXAMPLES, CONFIRMATION, DEHYDRATE_EXAMPLES,
+    EXIT_CODES, FLAGS, HIBERNATE_EXAMPLES, PLAN_EXAMPLES, PLAN_OUTPUT, RECOVER_EXAMPLES, RESUME_EXAMPLES,
+    ROLLOUT_EXAMPLES, ROLLOUT_NAMES, ROLLOUTS, STATUS_EXAMPLES, STATUS_OUTPUT, TARGETS, VERSION_EXAMPLES,
 };
 pub(crate) use self::hub::HubArgs;
 use self::layout::arranged;
@@ -28,7 +28,7 @@ pub(crate) use self::power::{ActArgs, ResumeArgs, SleepArgs};
 use self::rollout::{RolloutArgs, RolloutFlags};
 use self::time::TimeFlags;
 pub(crate) use self::values::{
-    ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput, WriteFlags,
+    ActOutput, Completer, DryRun, Include, ReportOutput, StatusOutput, VersionOutput, WriteFlags,
 };
 
 /// Hibernate and resume clusters and workloads.
@@ -71,6 +71,9 @@ pub(crate) enum Command {
     /// Show what would block or slow a hibernation or resume
     #[command(before_help = PLAN_EXAMPLES, after_long_help = format!("{PLAN_OUTPUT}\n\n{EXIT_CODES}"))]
     Plan(PlanArgs),
+    /// Check the installation on the hub
+    #[command(before_help = CHECK_EXAMPLES, after_long_help = format!("{CHECKS}\n\n{EXIT_CODES}"))]
+    Check(CheckArgs),
     /// Show the power state of targets and the transitions in progress
     #[command(before_help = STATUS_EXAMPLES, after_long_help = format!("{STATUS_OUTPUT}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
@@ -129,11 +132,25 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) rollout: RolloutFlags,
     /// Format
-    #[arg(long, short = 'o', value_enum, default_value_t = PlanOutput::Table, value_name = "FORMAT")]
-    pub(crate) output: PlanOutput,
+    #[arg(long, short = 'o', value_enum, default_value_t = ReportOutput::Table, value_name = "FORMAT")]
+    pub(crate) output: ReportOutput,
     /// Name under which the API server tracks the annotation that --fresh writes
     #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN, hide_short_help = true)]
     pub(crate) field_manager: String,
+}
+
+/// Flags of `check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Check a hub before the installation
+    #[arg(long, conflicts_with = "before_uninstall")]
+    pub(crate) pre: bool,
+    /// List what an uninstallation would lose
+    #[arg(long)]
+    pub(crate) before_uninstall: bool,
+    /// Format
+    #[arg(long, short = 'o', value_enum, default_value_t = ReportOutput::Table, value_name = "FORMAT")]
+    pub(crate) output: ReportOutput,
 }
 
 /// Flags of `status`.

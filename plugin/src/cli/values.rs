@@ -106,10 +106,10 @@ impl StatusOutput {
     }
 }
 
-/// Formats of `plan`.
+/// Formats of `plan` and `check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PlanOutput {
-    // A table for each target
+pub(crate) enum ReportOutput {
+    // For people
     Table,
     // The documented list
     Json,

@@ -1,5 +1,6 @@
 //! The commands, one file or folder each.
 
+mod check;
 pub(crate) mod completion;
 pub(crate) mod install_alias;
 pub(crate) mod path_entry;
@@ -31,6 +32,7 @@ pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
             change(kinds, Power::Running, &args.act, false, &cli.hub).await
         }
         Some(Command::Plan(args)) => plan::run(kinds, args, &cli.hub).await,
+        Some(Command::Check(args)) => check::run(args, &cli.hub).await,
         Some(Command::Status(args)) => status::run(kinds, args, &cli.hub).await,
         Some(Command::Rollout(args)) => rollout::run(args, &cli.hub).await,
         Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {

@@ -2,7 +2,9 @@
 
 pub(crate) mod companion;
 pub(crate) mod fdb;
+pub(crate) mod installation;
 pub(crate) mod pool;
 pub(crate) mod preflight;
 pub(crate) mod protection;
 pub(crate) mod reverts;
+pub(crate) mod rights;

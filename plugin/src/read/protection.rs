@@ -24,6 +24,14 @@ pub(crate) static WEBHOOKS: Kind = Kind::cluster_scoped(
     "validatingwebhookconfigurations",
 );
 
+/// Which writes are stamped, by whom.
+pub(crate) static MUTATING_WEBHOOKS: Kind = Kind::cluster_scoped(
+    "admissionregistration.k8s.io",
+    &["v1"],
+    "MutatingWebhookConfiguration",
+    "mutatingwebhookconfigurations",
+);
+
 /// What is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Protection {

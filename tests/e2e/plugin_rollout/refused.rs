@@ -11,7 +11,7 @@ use testbed::{World, apply, with_temp_ns};
 use super::{fleet, lease, name, namespace, rollouts_because};
 
 /// Enough of Hive's own definition.
-fn hive_config_definition() -> Value {
+pub(crate) fn hive_config_definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": { "name": "hiveconfigs.hive.openshift.io" },
@@ -26,7 +26,7 @@ fn hive_config_definition() -> Value {
     })
 }
 
-fn hive_config(disabled: &[&str]) -> Value {
+pub(crate) fn hive_config(disabled: &[&str]) -> Value {
     json!({
         "apiVersion": "hive.openshift.io/v1", "kind": "HiveConfig", "metadata": { "name": "hive" },
         "spec": { "disabledControllers": disabled },
@@ -56,12 +56,18 @@ async fn a_hub_that_is_not_ready_is_told_from_one_that_is() -> Result<()> {
         expect(&world, &["--all", "-n", &ns, "--dry-run=client"], 0, "").await?;
         apply::all(&client, &[definition, namespace()]).await?;
         // The manifests create the Lease, so that the controller needs no right to create one.
-        expect(&world, &waves, 3, "no controller runs: nobody holds the Lease hibernate-controller").await?;
+        expect(
+            &world,
+            &waves,
+            3,
+            "no controller runs: the Lease hibernate-controller in namespace hibernate-system has no holder",
+        )
+        .await?;
         world.kubectl(&["delete", "lease", "hibernate-controller", "-n", "hibernate-system"]).await?.ok()?;
         expect(&world, &waves, 3, "no controller runs: there is no Lease hibernate-controller").await?;
         let now = Timestamp::now();
         for (holder, renewed, part) in
-            [("a", now - SignedDuration::from_secs(60), "was last renewed"), ("", now, "nobody holds the Lease")]
+            [("a", now - SignedDuration::from_secs(60), "was last renewed"), ("", now, "has no holder")]
         {
             apply::all(&client, &[lease(holder, renewed, 15)]).await?;
             expect(&world, &waves, 3, part).await?;

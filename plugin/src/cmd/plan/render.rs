@@ -4,16 +4,16 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::finding::{Finding, Severity};
 
-use crate::cli::PlanOutput;
+use crate::cli::ReportOutput;
 use crate::cmd::plan::outlook::Outlook;
 use crate::output;
 use crate::output::age::age;
 
 /// Prints all, in the order in which they were named, `everywhere` being all namespaces.
-pub(crate) fn all(outlooks: &[Outlook], output: PlanOutput, everywhere: bool, now: Timestamp) {
+pub(crate) fn all(outlooks: &[Outlook], output: ReportOutput, everywhere: bool, now: Timestamp) {
     let list = || output::list("PlanList", &outlooks.iter().map(record).collect::<Vec<_>>());
     match output {
-        PlanOutput::Table => {
+        ReportOutput::Table => {
             for (at, outlook) in outlooks.iter().enumerate() {
                 if at > 0 {
                     output::line("");
@@ -23,8 +23,8 @@ pub(crate) fn all(outlooks: &[Outlook], output: PlanOutput, everywhere: bool, no
                 }
             }
         }
-        PlanOutput::Json => output::text(&output::json(&list())),
-        PlanOutput::Yaml => output::text(&output::yaml(&list())),
+        ReportOutput::Json => output::text(&output::json(&list())),
+        ReportOutput::Yaml => output::text(&output::yaml(&list())),
     }
 }
 

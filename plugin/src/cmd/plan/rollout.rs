@@ -20,7 +20,7 @@ use super::outlook::Outlook;
 use super::verdict;
 use crate::cli::duration::elapsed;
 use crate::cli::rollout::{Hours, RolloutFlags};
-use crate::cli::{PlanOutput, time};
+use crate::cli::{ReportOutput, time};
 use crate::cmd::rollout::canary::{self, Canary, CanaryGroup, name_of, place};
 use crate::cmd::rollout::create::of_one_kind;
 use crate::cmd::rollout::draft::{self, Request};
@@ -109,7 +109,7 @@ pub(super) fn print(
     groups: &[CanaryGroup],
     upgrades: &BTreeMap<String, String>,
     outlooks: &[Outlook],
-    format: PlanOutput,
+    format: ReportOutput,
 ) {
     let Planned { rows, lasts } = planned(options.flags, options.hours, groups, upgrades, outlooks);
     let list = || {
@@ -118,9 +118,9 @@ pub(super) fn print(
         })
     };
     match format {
-        PlanOutput::Table => lines(&rows, options.flags, lasts).iter().for_each(|line| output::line(line)),
-        PlanOutput::Json => output::text(&output::json(&list())),
-        PlanOutput::Yaml => output::text(&output::yaml(&list())),
+        ReportOutput::Table => lines(&rows, options.flags, lasts).iter().for_each(|line| output::line(line)),
+        ReportOutput::Json => output::text(&output::json(&list())),
+        ReportOutput::Yaml => output::text(&output::yaml(&list())),
     }
 }
 

@@ -1,17 +1,15 @@
 //! Checks the user's permissions for all steps before the first write.
 
 use futures::future::join_all;
-use serde_json::{Value, json};
+use serde_json::json;
 use shared::target::{FOUNDATIONDB_CLUSTER, Kind};
 
 use crate::api::exec::POD;
-use crate::api::{Hub, Resource, Write};
+use crate::api::{Hub, Write};
 use crate::read::fdb::{SERVICE, kind_of};
+use crate::read::rights::is_denied;
 use crate::recover::{Edit, Step};
 use crate::select::unique;
-
-static REVIEW: Kind =
-    Kind::cluster_scoped("authorization.k8s.io", &["v1"], "SelfSubjectAccessReview", "selfsubjectaccessreviews");
 
 /// One permission that the steps need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +46,7 @@ pub(crate) async fn missing(hub: &Hub, namespace: &str, steps: &[Step], write: &
         let Permission { verb, kind: Kind { group, plural, .. }, subresource } = right;
         let attributes =
             json!({ "namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": subresource });
-        let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": REVIEW.kind,
-            "spec": { "resourceAttributes": attributes } });
-        let write = Write { dry_run: false, ..write.clone() };
-        let answer = hub.create(Resource::preferred(&REVIEW), None, &review, &write).await;
-        let denied = |answer: &Value| answer.pointer("/status/allowed").and_then(Value::as_bool) == Some(false);
-        answer.is_ok_and(|answer| denied(&answer)).then(|| words(*right, namespace))
+        is_denied(hub, &attributes, write).await.then(|| words(*right, namespace))
     });
     join_all(reviews).await.into_iter().flatten().collect()
 }

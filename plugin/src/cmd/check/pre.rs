@@ -1,0 +1,133 @@
+//! Before an installation: whether the hub can have one, and what is there of an earlier one.
+
+use std::iter;
+
+use futures::future::join_all;
+use serde_json::{Value, json};
+use shared::annotation::keys;
+use shared::target::Kind;
+use shared::target::workload::DEPLOYMENT;
+use shared::text::{count, list};
+
+use super::finding::{CheckResult, Finding};
+use super::hub::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, SECRETS, object, objects};
+use super::installed::disable;
+use crate::api::error::HubError;
+use crate::api::{Hub, Write, text};
+use crate::read::installation::{HIVE, HIVE_CONFIG, is_disabled};
+use crate::read::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
+use crate::read::rights::is_denied;
+use crate::select::whole::NAMESPACE;
+
+/// The first minor version of Kubernetes with `ValidatingAdmissionPolicies` by default.
+const OLDEST: u64 = 30;
+/// Kinds in no namespace that an uninstallation may have left. A definition stays on purpose, with its rollouts.
+static LEFT: [&Kind; 6] = [&WEBHOOKS, &MUTATING_WEBHOOKS, &POLICIES, &BINDINGS, &ROLES, &ROLE_BINDINGS];
+/// Further kinds of the default installation.
+static MORE: [(&str, &str); 8] = [
+    ("", "serviceaccounts"),
+    ("", "services"),
+    ("rbac.authorization.k8s.io", "roles"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+    ("coordination.k8s.io", "leases"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("policy", "poddisruptionbudgets"),
+    ("apps", "deployments"),
+];
+
+/// Runs the checks.
+pub(super) async fn findings(hub: &Hub) -> Vec<Finding> {
+    let (version, rights, leftovers, hive) = tokio::join!(version(hub), rights(hub), leftovers(hub), hive(hub));
+    let found = [("kubernetes", version), ("rights", Ok(Some(rights))), ("leftovers", leftovers), ("hive", hive)];
+    let finding = |(name, result): (_, Result<_, HubError>)| {
+        Some(Finding::new(name, result.unwrap_or_else(|error| Some(CheckResult::unread(&error)))?))
+    };
+    found.into_iter().filter_map(finding).collect()
+}
+
+type Checked = Result<Option<CheckResult>, HubError>;
+
+async fn version(hub: &Hub) -> Checked {
+    let version = hub.raw("/version").await?;
+    Ok(Some(judge(text(&version, "/major"), text(&version, "/minor"), text(&version, "/gitVersion"))))
+}
+
+/// Clouds append a sign to the minor version.
+fn judge(major: &str, minor: &str, whole: &str) -> CheckResult {
+    let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
+    if major == "1" && digits.parse().is_ok_and(|minor: u64| minor < OLDEST) {
+        let detail = format!("the hub runs Kubernetes {whole}, must be 1.{OLDEST} or newer");
+        return CheckResult::failed(detail, "");
+    }
+    CheckResult::ok(whole)
+}
+
+async fn rights(hub: &Hub) -> CheckResult {
+    let write = Write { dry_run: false, manager: keys::PLUGIN.to_owned() };
+    let kinds = LEFT.into_iter().chain([&DEFINITIONS, &SECRETS, &NAMESPACE]);
+    let all: Vec<(&str, &str)> = kinds.map(|kind| (kind.group, kind.plural)).chain(MORE).collect();
+    let denied = all.iter().map(async |&(group, resource)| {
+        let attributes = json!({ "verb": "create", "group": group, "resource": resource });
+        is_denied(hub, &attributes, &write).await.then_some(resource)
+    });
+    let denied: Vec<&str> = join_all(denied).await.into_iter().flatten().collect();
+    if denied.is_empty() {
+        return CheckResult::ok(format!("you may create all {} kinds of the installation", all.len()));
+    }
+    CheckResult::failed(format!("you may not create {}: install as a cluster administrator", list(denied)), "")
+}
+
+async fn leftovers(hub: &Hub) -> Checked {
+    let found = join_all(LEFT.iter().map(|kind| objects(hub, kind, None, OURS))).await;
+    let mut left = Vec::new();
+    for (kind, found) in iter::zip(LEFT, found) {
+        let found = found?.len();
+        if found > 0 {
+            left.push((kind, count(found, kind.kind)));
+        }
+    }
+    if left.is_empty() {
+        return Ok(Some(CheckResult::ok("nothing of an earlier installation")));
+    }
+    let names = list(left.iter().map(|(_, count)| count));
+    let running = objects(hub, &DEPLOYMENT.kind, None, OURS).await?;
+    if let Some(namespace) = running.first().map(|deployment| text(deployment, "/metadata/namespace")) {
+        let detail =
+            format!("kubectl-hibernate is installed in namespace {namespace} already: this will be an upgrade");
+        return Ok(Some(CheckResult::warning(detail, "kubectl hibernate check")));
+    }
+    let kinds: Vec<&str> = left.iter().map(|(kind, _)| kind.plural).collect();
+    let detail = format!("an earlier installation has left {names}");
+    Ok(Some(CheckResult::failed(detail, format!("kubectl delete {} -l {OURS}", kinds.join(",")))))
+}
+
+async fn hive(hub: &Hub) -> Checked {
+    let config: Option<Value> = object(hub, &HIVE_CONFIG, "", HIVE).await?;
+    Ok(config.map(|config| {
+        if is_disabled(&config) {
+            return CheckResult::ok("Hive's own hibernation controller is off");
+        }
+        let detail = "Hive's own hibernation controller runs: install overlays/webhook-only, or switch it off first (docs/hive.md, Cut over)";
+        CheckResult::warning(detail, disable(&config))
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Status;
+    use super::*;
+
+    #[test]
+    fn versions_before_1_30_are_refused() {
+        for (major, minor, expected) in [
+            ("1", "29", Status::Failed),
+            ("1", "29+", Status::Failed),
+            ("1", "30", Status::Ok),
+            ("1", "36+", Status::Ok),
+            ("2", "0", Status::Ok),
+            ("1", "", Status::Ok),
+        ] {
+            assert_eq!(judge(major, minor, "v").status, expected, "{major}.{minor}");
+        }
+    }
+}

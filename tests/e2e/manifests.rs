@@ -32,6 +32,7 @@ async fn remove(world: &World, below: &str) -> Result<()> {
 async fn apply(world: &World, below: &str, more: &[&str]) -> Result<Vec<String>> {
     let folder = folder(below);
     let ran = world.kubectl(&[&["apply", "-k", &folder], more].concat()).await?;
+    ensure!(!ran.stderr.contains("Warning"), "{}", ran.stderr);
     Ok(ran.ok()?.lines().map(str::to_owned).collect())
 }
 
@@ -92,6 +93,42 @@ async fn applying_again_changes_nothing_and_the_webhook_changes_its_ca_bundle_al
     apply(&world, ".", &[]).await?;
     assert_eq!(written(&world).await?, before);
     the_webhook_changes_nothing_else(&world).await.context("writes of the webhook's account")
+}
+
+/// The commands of docs/install.md, after every overlay was applied over the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_commands_by_name_and_label_remove_every_overlay() -> Result<()> {
+    let world = World::up(Options::bare_hub()).await?;
+    remove(&world, ".").await?;
+    world.kubectl(&["create", "namespace", "clusters"]).await?.ok()?;
+    let mut applied = 0;
+    for overlay in std::fs::read_dir(folder("overlays"))? {
+        let name = overlay?.file_name().into_string().unwrap_or_default();
+        // The Prometheus Operator's kinds.
+        if name != "monitoring" {
+            apply(&world, &format!("overlays/{name}"), &[]).await.with_context(|| name.clone())?;
+            applied += 1;
+        }
+    }
+    ensure!(applied >= 8, "{applied} overlays");
+    let page = std::fs::read_to_string(folder("../docs/install.md"))?;
+    let commands: Vec<&str> = page.lines().filter_map(|line| line.trim().strip_prefix("$ kubectl delete ")).collect();
+    let [_, by_label] = commands[..] else { anyhow::bail!("{commands:?}") };
+    for command in &commands {
+        let words: Vec<&str> = std::iter::once("delete").chain(command.split(' ')).collect();
+        world.kubectl(&words).await?.ok().with_context(|| (*command).to_owned())?;
+    }
+    let kinds = by_label.rsplit(' ').next().context("kinds")?;
+    let kinds =
+        format!("{kinds},customresourcedefinitions,validatingwebhookconfigurations,mutatingwebhookconfigurations");
+    let ours = "app.kubernetes.io/part-of=kubectl-hibernate";
+    let left = world.kubectl(&["get", &kinds, "-A", "-l", ours, "-o", "name"]).await?.ok()?;
+    let left: BTreeSet<&str> = left.lines().collect();
+    let kept =
+        ["clustergroupupgrades.ran.openshift.io", "powerrollouts.hibernate.sh", "precachingconfigs.ran.openshift.io"];
+    let kept = kept.map(|name| format!("customresourcedefinition.apiextensions.k8s.io/{name}"));
+    assert_eq!(left, kept.iter().map(String::as_str).collect(), "what stays, as the page says");
+    Ok(())
 }
 
 /// Patches a webhook configuration with the webhook's own token.

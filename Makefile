@@ -15,7 +15,7 @@ export CARGO_FLAGS = --release --workspace --locked $(if $(UNOPTIMIZED),--config
 # End-to-end tests that run side by side. Each of them mostly waits, so more than there are cores.
 export THREADS ?= 14
 
-.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-openstack test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile clean
+.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-openstack test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew images test-images bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,12 @@ manifests: build ## Write manifests/ anew from their program
 
 krew: need-cargo ## Build, validate and install this platform's krew archive
 	bash manifests/krew.sh
+
+images: build ## Build the images of webhook and controller into dist/
+	bash manifests/images/build.sh bin dist
+
+test-images: images assets ## Run the images as Pods run them: a refusal and a sleep
+	bash manifests/images/test.sh dist
 
 bench: prepare ## Measure: start-up of the plugin, latency of the webhook
 	cargo bench $(CARGO_FLAGS:--release=) --bench plugin_startup --bench admission_load

@@ -1,12 +1,14 @@
-//! The caBundle of each entry of the two webhook configurations: seen, and owned by server-side apply.
+//! The caBundle of each entry of the two webhook configurations: seen, written by server-side apply, and disowned.
 //!
 //! Only that field is ours. Whoever applies the manifests, which leave it out, leaves it alone; the entry itself must
-//! exist first, because without its other fields the API server would not take it from us.
+//! exist first, because without its other fields the API server would not take it from us. A field that we owned would
+//! hold its entry: an upgrade that drops the entry by server-side apply, as Helm 4 does, would be refused.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -30,6 +32,8 @@ pub(super) fn configurations(client: &Client) -> [(&'static str, Api<DynamicObje
 pub(super) struct Published {
     /// Its version.
     version: Option<String>,
+    /// What other field managers own, if we own something.
+    others: Option<Vec<ManagedFieldsEntry>>,
     /// Of each entry its name and its caBundle (PEM).
     pub(super) entries: Vec<(String, Vec<u8>)>,
 }
@@ -40,7 +44,11 @@ impl Published {
         let webhooks = configuration.data.get("webhooks").cloned().unwrap_or_default();
         let webhooks: Vec<ValidatingWebhook> = serde_json::from_value(webhooks).unwrap_or_default();
         let bundle = |entry: &ValidatingWebhook| entry.client_config.ca_bundle.clone().unwrap_or_default().0;
+        let owners = configuration.metadata.managed_fields.clone().unwrap_or_default();
+        let is_ours = |owner: &ManagedFieldsEntry| owner.manager.as_deref() == Some(keys::WEBHOOK);
+        let (ours, others): (Vec<_>, Vec<_>) = owners.into_iter().partition(is_ours);
         Self {
+            others: (!ours.is_empty()).then_some(others),
             version: configuration.metadata.resource_version.clone(),
             entries: webhooks.into_iter().map(|entry| (entry.name.clone(), bundle(&entry))).collect(),
         }
@@ -68,6 +76,23 @@ pub(super) async fn publish(
     }
 }
 
+/// Gives the ownership of the fields up that [`publish`] has claimed. `None` if the configuration is not the one that was
+/// observed any more.
+pub(super) async fn disown(
+    api: &Api<DynamicObject>,
+    name: &str,
+    observed: Published,
+) -> kube::Result<Option<Published>> {
+    let Some(others) = &observed.others else { return Ok(Some(observed)) };
+    let metadata = json!({ "resourceVersion": observed.version, "managedFields": others });
+    let parameters = PatchParams { field_manager: Some(keys::WEBHOOK.to_owned()), ..PatchParams::default() };
+    match api.patch(name, &parameters, &Patch::Merge(json!({ "metadata": metadata }))).await {
+        Ok(disowned) => Ok(Some(Published::of(&disowned))),
+        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn applied(kind: &str, name: &str, observed: &Published, bundle: &str) -> Value {
     let bundle = ByteString(bundle.as_bytes().to_vec());
     let entry = |(name, _): &(String, Vec<u8>)| json!({ "name": name, "clientConfig": { "caBundle": &bundle } });
@@ -86,7 +111,7 @@ mod tests {
     #[test]
     fn nothing_but_the_bundle_is_applied_and_only_to_what_was_observed() {
         let entries = vec![("a.hibernate.sh".to_owned(), vec![]), ("b.hibernate.sh".to_owned(), b"old".to_vec())];
-        let observed = Published { version: Some("7".to_owned()), entries };
+        let observed = Published { version: Some("7".to_owned()), others: None, entries };
         assert_eq!(
             applied(KINDS[1], "hook", &observed, "new"),
             json!({
@@ -113,6 +138,17 @@ mod tests {
         ]));
         assert_eq!((&seen.version, &seen.entries), (&observed.version, &observed.entries));
         assert!(of(Value::Null).entries.is_empty());
+        let owned = |managers: &[&str]| {
+            let fields: Vec<Value> = managers.iter().map(|manager| json!({ "manager": manager })).collect();
+            let object = json!({ "metadata": { "name": "hook", "managedFields": fields } });
+            let others = Published::of(&serde_json::from_value(object).unwrap()).others;
+            others.map(|others| others.into_iter().filter_map(|owner| owner.manager).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            owned(&["helm", keys::WEBHOOK, keys::WEBHOOK, "kubectl"]),
+            Some(vec!["helm".into(), "kubectl".into()])
+        );
+        assert_eq!((owned(&["helm"]), owned(&[])), (None, None));
         let whole = Published { entries: observed.entries[1..].to_vec(), ..observed };
         assert!(whole.holds("old"));
     }

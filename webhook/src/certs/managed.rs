@@ -267,7 +267,7 @@ impl Task {
             return Ok(Pass::Settled);
         };
         if observed.holds(bundle) {
-            return Ok(Pass::Settled);
+            return self.disown_in(kind, api, observed).await;
         }
         if !self.is_current().await? {
             return Ok(Pass::Pending);
@@ -278,7 +278,23 @@ impl Task {
             return Ok(Pass::Pending);
         };
         tracing::info!(kind, %name, "caBundle written");
-        self.serving.published(kind, Some(published));
+        self.disown_in(kind, api, published).await
+    }
+
+    async fn disown_in(
+        &mut self,
+        kind: &'static str,
+        api: &Api<DynamicObject>,
+        published: Published,
+    ) -> Result<Pass, ReconcileError> {
+        let name = &self.managed.configuration;
+        let error = |source| ReconcileError::Publish { kind, name: name.clone(), source };
+        // Served from here on, whoever owns it.
+        self.serving.published(kind, Some(published.clone()));
+        let Some(disowned) = bundle::disown(api, name, published).await.map_err(error)? else {
+            return Ok(Pass::Pending);
+        };
+        self.serving.published(kind, Some(disowned));
         Ok(Pass::Settled)
     }
 

@@ -126,7 +126,7 @@ clean: ## Remove what was built in this checkout (the cache stays)
 
 .PHONY: assets retest need-all need-cargo need-go need-python3 need-kubectl
 # What the test world runs and cargo does not build. Nice, because the Rust build is the longer one.
-assets: ; @nice bash tests/assets.sh python $(if $(KUBEBUILDER_ASSETS),,controlplane) kubelet >/dev/null
+assets: ; @nice bash tests/assets.sh python $(if $(KUBEBUILDER_ASSETS),,controlplane) kubelet helm >/dev/null
 
 # Without make's job server, which would leave cargo one core.
 CARGO := env -u MAKEFLAGS -u MFLAGS cargo

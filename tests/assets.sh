@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds what the test world needs and cargo does not build, and prints the folder of each: `controlplane` (etcd, kube-apiserver and
-# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages), `openstack` (its services, and a template of a world), `zigbuild` (links the plugin against an old glibc) and `krew` (installs plugins), both for `make krew`. Each is built once and kept
+# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages), `openstack` (its services, and a template of a world), `zigbuild` (links the plugin against an old glibc) and `krew` (installs plugins), both for `make krew`, and `helm` (installs the chart). Each is built once and kept
 # in the cache under a hash of its sources. `make` runs it next to the Rust build; the testbed holds a copy and runs it on `testbed up`.
 set -euo pipefail
 
@@ -76,6 +76,16 @@ build_krew() {
 }
 krew=v0.4.3
 
+# Both versions in use, each as helm in a folder of its own.
+build_helm() {
+    command -v go >/dev/null || { say "go is missing: install Go 1.26"; return 1; }
+    for version in "${helm[@]}"; do
+        (cd "$1" && GOTOOLCHAIN=local CGO_ENABLED=0 GOFLAGS=-mod=mod GOBIN=$1/${version%%.*} go install -trimpath -ldflags "-s -w" \
+            "helm.sh/helm/${version%%.*}/cmd/helm@$version") || return 1
+    done
+}
+helm=(v3.22.0 v4.3.1)
+
 go=(controlplane/go.mod controlplane/go.sum)
 for asset in "$@"; do
     case $asset in
@@ -89,6 +99,7 @@ for asset in "$@"; do
         zigbuild) once "$cache/zigbuild/$(fingerprint ../manifests/krew-requirements.txt)" \
             "zig and cargo-zigbuild, 600 MB" build_python ../manifests/krew-requirements.txt ;;
         krew) once "$cache/krew/$krew" "krew and its validator, about half a minute" build_krew ;;
-        *) say "no asset $asset: controlplane, kubelet, python, openstack, zigbuild, krew"; exit 2 ;;
+        helm) once "$cache/helm/$(fingerprint "${helm[@]}")" "Helm ${helm[*]}, about 6 minutes" build_helm ;;
+        *) say "no asset $asset: controlplane, kubelet, python, openstack, zigbuild, krew, helm"; exit 2 ;;
     esac
 done

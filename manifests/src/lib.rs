@@ -11,6 +11,7 @@
 
 mod admission;
 pub mod cgu;
+mod chart;
 mod confine;
 mod entry;
 pub mod fdb;

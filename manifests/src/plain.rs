@@ -26,6 +26,8 @@ pub(crate) const KKP_RBAC: &str = include_str!("../components/kkp/controller-rba
 pub(crate) const CGU_RBAC: &str = include_str!("../components/cgu/controller-rbac.yaml");
 /// What the controller may do on a hub with clusters on OpenStack.
 pub(crate) const OPENSTACK_RBAC: &str = include_str!("../components/openstack/rbac.yaml");
+/// The policy that confines the webhook's account.
+pub(crate) const CA_BUNDLE_ONLY: &str = include_str!("../components/ca-bundle-only/policy.yaml");
 const CONTROLLER_MONITORING: &str = include_str!("../components/monitoring/controller.yaml");
 const DASHBOARD: &str = include_str!("../components/monitoring/dashboard.yaml");
 const WEBHOOK_MONITORING: &str = include_str!("../components/monitoring/webhook.yaml");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::entry::{MUTATING, VALIDATING, patch};
-use crate::{admission, cgu, fdb, hive, kkp, policy, rollout, yaml};
+use crate::{admission, cgu, chart, fdb, hive, kkp, policy, rollout, yaml};
 
 /// Why the files could not be made, written or compared.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +32,9 @@ pub enum TreeError {
     },
 }
 
+/// The chart's templates, beside `manifests/`.
+const CHART: &str = "../charts/hibernate/templates";
+
 /// Every generated file: path within `manifests/` and text.
 ///
 /// # Errors
@@ -51,12 +54,18 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
         ("components/kkp/validating-webhooks.yaml", patch(VALIDATING, &kkp::validating())),
         ("components/kkp/mutating-webhooks.yaml", patch(MUTATING, &kkp::mutating())),
     ];
-    tree.into_iter()
-        .map(|(path, objects)| {
-            let text = yaml::file(&objects).map_err(|source| TreeError::Render { path: path.to_owned(), source })?;
-            Ok((path.to_owned(), text))
-        })
-        .collect()
+    let render = |path: &str| {
+        let path = path.to_owned();
+        |source| TreeError::Render { path, source }
+    };
+    let mut files = BTreeMap::new();
+    for (path, objects) in tree {
+        files.insert(path.to_owned(), yaml::file(&objects).map_err(render(path))?);
+    }
+    for (name, text) in chart::templates().map_err(render(CHART))? {
+        files.insert(format!("{CHART}/{name}"), text);
+    }
+    Ok(files)
 }
 
 /// Writes every generated file below `folder`.

@@ -16,6 +16,7 @@ mod admission_hive;
 mod admission_replicas;
 mod certificates;
 mod cgu;
+mod chart;
 mod controller_confined;
 mod controller_crash;
 mod fdb_down;

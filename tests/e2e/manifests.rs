@@ -15,7 +15,7 @@ use testbed::options::Options;
 use testbed::{World, apply as objects, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
-const NAMESPACE: &str = "hibernate-system";
+pub(crate) const NAMESPACE: &str = "hibernate-system";
 
 fn folder(below: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../manifests").join(below);
@@ -23,21 +23,21 @@ fn folder(below: &str) -> String {
 }
 
 /// Removes what a folder has installed. The world has installed the base in its own way.
-async fn remove(world: &World, below: &str) -> Result<()> {
+pub(crate) async fn remove(world: &World, below: &str) -> Result<()> {
     let line = ["delete", "-k", &folder(below), "--ignore-not-found", "--wait"];
     world.kubectl(&line).await?.ok().map(drop)
 }
 
 /// Applies a folder and answers what kubectl says of each object.
-async fn apply(world: &World, below: &str, more: &[&str]) -> Result<Vec<String>> {
+pub(crate) async fn apply(world: &World, below: &str, more: &[&str]) -> Result<Vec<String>> {
     let folder = folder(below);
     let ran = world.kubectl(&[&["apply", "-k", &folder], more].concat()).await?;
-    ensure!(!ran.stderr.contains("Warning"), "{}", ran.stderr);
+    ensure!(!ran.stderr.contains("unrecognized format"), "{}", ran.stderr);
     Ok(ran.ok()?.lines().map(str::to_owned).collect())
 }
 
 /// What the webhook has written into objects of the manifests.
-async fn written(world: &World) -> Result<Vec<Value>> {
+pub(crate) async fn written(world: &World) -> Result<Vec<Value>> {
     let mut found = Vec::new();
     for object in ["validatingwebhookconfiguration/hibernate-webhook", "mutatingwebhookconfiguration/hibernate-webhook"]
     {
@@ -53,7 +53,7 @@ async fn written(world: &World) -> Result<Vec<Value>> {
 }
 
 /// Runs the webhook with the rights of its service account alone, against the configurations of the manifests.
-async fn webhook(world: &World) -> Result<tokio::process::Child> {
+pub(crate) async fn webhook(world: &World) -> Result<tokio::process::Child> {
     let token = world.kubectl(&["create", "token", "hibernate-webhook", "-n", NAMESPACE]).await?.ok()?;
     let kubeconfig = world.dir().join("applied-webhook.kubeconfig").display().to_string();
     std::fs::copy(&world.file().hub.kubeconfig, &kubeconfig)?;

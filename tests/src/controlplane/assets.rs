@@ -82,6 +82,14 @@ pub fn openstack() -> Result<(PathBuf, PathBuf)> {
     Ok((folder.join("venv/bin/python"), folder.join("template")))
 }
 
+/// Helm in this major version.
+///
+/// # Errors
+/// When Go is missing or the build fails.
+pub fn helm(version: u8) -> Result<PathBuf> {
+    Ok(asset("helm")?.join(format!("v{version}/helm")))
+}
+
 /// The folder of one asset, which is built first unless it is in the cache. Messages go to our stderr.
 fn asset(name: &str) -> Result<PathBuf> {
     let sources = tempfile::tempdir().context("make a folder for the sources of the assets")?;

@@ -97,7 +97,7 @@ async fn applying_again_changes_nothing_and_the_webhook_changes_its_ca_bundle_al
 
 /// The commands of docs/install.md, after every overlay was applied over the others.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_commands_by_name_and_label_remove_every_overlay() -> Result<()> {
+async fn three_commands_remove_every_overlay() -> Result<()> {
     let world = World::up(Options::bare_hub()).await?;
     remove(&world, ".").await?;
     world.kubectl(&["create", "namespace", "clusters"]).await?.ok()?;
@@ -113,14 +113,15 @@ async fn two_commands_by_name_and_label_remove_every_overlay() -> Result<()> {
     ensure!(applied >= 8, "{applied} overlays");
     let page = std::fs::read_to_string(folder("../docs/install.md"))?;
     let commands: Vec<&str> = page.lines().filter_map(|line| line.trim().strip_prefix("$ kubectl delete ")).collect();
-    let [_, by_label] = commands[..] else { anyhow::bail!("{commands:?}") };
+    let [_, by_label, _] = commands[..] else { anyhow::bail!("{commands:?}") };
     for command in &commands {
         let words: Vec<&str> = std::iter::once("delete").chain(command.split(' ')).collect();
         world.kubectl(&words).await?.ok().with_context(|| (*command).to_owned())?;
     }
     let kinds = by_label.rsplit(' ').next().context("kinds")?;
-    let kinds =
-        format!("{kinds},customresourcedefinitions,validatingwebhookconfigurations,mutatingwebhookconfigurations");
+    let kinds = format!(
+        "{kinds},namespaces,customresourcedefinitions,validatingwebhookconfigurations,mutatingwebhookconfigurations"
+    );
     let ours = "app.kubernetes.io/part-of=kubectl-hibernate";
     let left = world.kubectl(&["get", &kinds, "-A", "-l", ours, "-o", "name"]).await?.ok()?;
     let left: BTreeSet<&str> = left.lines().collect();

@@ -195,7 +195,7 @@ async fn certificates(checked: &Checked) -> Result<()> {
     // The next certificate ends tomorrow.
     world.start(&stopped(&["--certificate-lifetime", "24h"])).await?;
     checked.named("webhook-ca-bundle", "ok", "").await?;
-    let commands = checked.named("webhook-certificate", "failed", "certificate ends at").await?;
+    let commands = checked.named("webhook-certificate", "failed", "certificate expires at").await?;
     world.signal("webhook", "stop").await?;
     checked.run(&commands).await?;
     world.start(&stopped(&[])).await?;
@@ -208,7 +208,9 @@ async fn objects(checked: &Checked) -> Result<()> {
     delete("validatingadmissionpolicy/hibernate-controller-hive").await?;
     checked.mends("policies", "ValidatingAdmissionPolicy hibernate-controller-hive is missing").await?;
     delete("validatingadmissionpolicybinding/hibernate-webhook-ca-bundle-only").await?;
-    checked.mends("policies", "hibernate-webhook-ca-bundle-only is missing").await?;
+    checked
+        .mends("policies", "ValidatingAdmissionPolicyBinding (with Deny) hibernate-webhook-ca-bundle-only is missing")
+        .await?;
     delete("validatingadmissionpolicybinding/powerrollouts.hibernate.sh").await?;
     checked.mends("policies", "powerrollouts.hibernate.sh is missing").await?;
     delete("mutatingwebhookconfiguration/hibernate-webhook").await?;
@@ -241,26 +243,37 @@ async fn objects(checked: &Checked) -> Result<()> {
 
 async fn hive(checked: &Checked) -> Result<()> {
     apply::all(&checked.hub, &[hive_config_definition(), hive_config(&["clusterpool"])]).await?;
-    let commands = checked.named("hive", "failed", "both run").await?;
-    checked.run(&commands).await?;
-    let kept =
-        checked.world.kubectl(&["get", "hiveconfig", "hive", "-o", "jsonpath={.spec.disabledControllers}"]).await?;
-    assert_eq!(kept.stdout, r#"["clusterpool","hibernation"]"#);
-    checked.mends("hive", "still accepts the platforms that only Hive serves").await?;
-    let scale = ["scale", "deployment/hibernate-controller", "-n", NAMESPACE, "--replicas=0"];
-    checked.world.kubectl(&scale).await?.ok()?;
+    checked.mends("hive", "both run").await?;
+    apply::all(&checked.hub, &[hive_config(&["clusterpool", "hibernation"])]).await?;
     checked.mends("hive", "no cluster sleeps or wakes").await?;
+    let found = checked.finding("hive", &["--before-uninstall"]).await?;
+    assert_eq!(found["status"], "failed", "{found:#}");
+    checked.run(&serde_json::from_value::<Vec<String>>(found["commands"].clone())?).await?;
+    let line = ["get", "hiveconfig", "hive", "-o", "jsonpath={.spec.disabledControllers}"];
+    assert_eq!(checked.world.kubectl(&line).await?.stdout, r#"["clusterpool"]"#);
+    checked.named("hive", "warning", "rejects platforms that Hive serves").await?;
+    checked.run(&["kubectl apply -k manifests/".to_owned()]).await?;
+
+    // No command where it would take the guard of FoundationDB's volumes away.
     apply::all(&checked.hub, &foreign::of_seed()).await?;
-    let commands = checked.named("kkp", "warning", "without the component kkp").await?;
-    checked.run(&commands).await?;
+    apply::all(&checked.hub, &[user_cluster(&json!({}))]).await?;
+    assert!(checked.named("kkp", "warning", "the component kkp is not installed").await?.is_empty());
+    checked.run(&["kubectl apply -k manifests/overlays/kkp".to_owned()]).await?;
     checked.named("kkp", "ok", "").await.map(drop)
+}
+
+fn user_cluster(annotations: &Value) -> Value {
+    json!({
+        "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster", "metadata": { "name": "abc", "annotations": annotations },
+        "spec": { "cloud": { "dc": "eu", "providerName": "aws" }, "humanReadableName": "abc", "version": "1.34.1" },
+    })
 }
 
 /// What only we keep, wake or go on with.
 async fn losses(checked: &Checked) -> Result<()> {
     let Checked { world, hub, .. } = checked;
     let (code, found) = checked.check(&["--before-uninstall"]).await?;
-    ensure!(code == 0 && found.len() == 6, "{found:#?}");
+    ensure!(code == 0 && found.len() == 7, "{found:#?}");
     let cluster = |name: &str, platform: &str, annotations: Value| {
         let mut cluster = installed(name, platform);
         cluster["metadata"]["namespace"] = json!("default");
@@ -268,11 +281,6 @@ async fn losses(checked: &Checked) -> Result<()> {
         cluster["spec"]["powerState"] = json!("Hibernating");
         cluster
     };
-    let user_cluster = json!({
-        "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster",
-        "metadata": { "name": "abc", "annotations": { "hibernate.sh/power-state": "Hibernating" } },
-        "spec": { "pause": true, "cloud": { "dc": "eu", "providerName": "aws" }, "humanReadableName": "abc", "version": "1.34.1" },
-    });
     let tomorrow = Timestamp::now().checked_add(SignedDuration::from_hours(24))?;
     let objects = [
         cluster("night", "aws", json!({ "hibernate.sh/wake-at": tomorrow })),
@@ -280,7 +288,7 @@ async fn losses(checked: &Checked) -> Result<()> {
         cluster("stopping", "aws", Value::Null),
         json!({ "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
             "metadata": { "name": "sample", "namespace": "default" }, "spec": { "version": "7.3.69" } }),
-        user_cluster,
+        user_cluster(&json!({ "hibernate.sh/power-state": "Hibernating" })),
     ];
     world.signal("webhook", "stop").await?;
     checked.without_rules().await?;
@@ -302,6 +310,11 @@ async fn losses(checked: &Checked) -> Result<()> {
     let status = r#"{"status":{"conditions":[{"type":"Hibernating","status":"False","reason":"Stopping","message":"m","lastProbeTime":"2026-11-24T18:00:00Z","lastTransitionTime":"2026-11-24T18:00:00Z"}]}}"#;
     world
         .kubectl(&["patch", "cd", "stopping", "-n", "default", "--subresource=status", "--type=merge", "-p", status])
+        .await?
+        .ok()?;
+    let asleep = r#"{"status":{"powerState":"Hibernating"}}"#;
+    world
+        .kubectl(&["patch", "cd", "deleted", "-n", "default", "--subresource=status", "--type=merge", "-p", asleep])
         .await?
         .ok()?;
     checked.run(&["kubectl apply -k manifests/".to_owned()]).await?;
@@ -330,9 +343,12 @@ async fn losses(checked: &Checked) -> Result<()> {
         let ran = checked.shell(&line).await?;
         ensure!(ran.code == 0 || name == "suspended-volumes", "{line}: {ran:?}");
     }
-    for name in ["platforms", "wake-at"] {
+    let found = checked.finding("wake-at", &["--before-uninstall"]).await?;
+    ensure!(found["status"] == "ok", "{found:#}");
+    // Requested is not awake.
+    for name in ["platforms", "transitions"] {
         let found = checked.finding(name, &["--before-uninstall"]).await?;
-        ensure!(found["status"] == "ok", "{found:#}");
+        ensure!(found["status"] == "failed", "{found:#}");
     }
     Ok(())
 }
@@ -372,10 +388,8 @@ async fn leftovers(checked: &Checked) -> Result<()> {
     ensure!(apply::all(hub, std::slice::from_ref(&asleep)).await.is_err(), "a rule that fails closed lets it pass");
     let part = "CREATE, UPDATE of clusterdeployments (into-sleep.hibernate.sh)";
     let commands = checked.named("webhook-rules", "failed", part).await?;
-    assert_eq!(
-        commands,
-        ["kubectl delete validatingwebhookconfiguration,mutatingwebhookconfiguration hibernate-webhook"]
-    );
+    let delete = "kubectl delete validatingwebhookconfiguration,mutatingwebhookconfiguration hibernate-webhook --ignore-not-found";
+    assert_eq!(commands, [delete]);
     let pre = checked.finding("leftovers", &["--pre"]).await?;
     assert_eq!(pre["status"], "failed", "{pre:#}");
     checked.run(&commands).await?;

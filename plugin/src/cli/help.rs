@@ -118,10 +118,10 @@ Examples:
   # Check the installation: rules, Pods, certificate, policies, versions
   kubectl hibernate check
 
-  # Before the installation: Kubernetes version, rights, leftovers
+  # Before you install: Kubernetes version, permissions, leftovers
   kubectl hibernate check --pre
 
-  # Before the uninstallation: what would be deleted, or never wake
+  # Before you uninstall: what would be deleted, or never wake
   kubectl hibernate check --before-uninstall
 
   # For a script
@@ -130,13 +130,13 @@ Examples:
 /// What `check` prints.
 pub(crate) const CHECKS: &str = "\
 Findings:
-  ok           as it must be
-  warning      works, and deserves attention
+  ok           healthy
+  warning      works, but needs attention
   failed       does not work: the exit code is 1
-  not checked  you lack the right that the line names
+  not checked  you lack the permission that the line names
 
-Below a warning or a failure stands the command that mends it. `check` only reads, and sends one dry run of a PowerRollout that \
-the webhook must refuse. The names of the findings stay the same in later versions.";
+Below a warning or a failure stands the command that fixes it, where one command can. `check` only reads, and sends one dry run of a PowerRollout that \
+the webhook must reject. The names of the findings stay the same in later versions.";
 
 /// Of `rollout`.
 pub(crate) const ROLLOUT_EXAMPLES: &str = "\

@@ -142,10 +142,10 @@ pub(crate) struct PlanArgs {
 /// Flags of `check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Check a hub before the installation
+    /// Check a hub before you install
     #[arg(long, conflicts_with = "before_uninstall")]
     pub(crate) pre: bool,
-    /// List what an uninstallation would lose
+    /// List what uninstalling would lose
     #[arg(long)]
     pub(crate) before_uninstall: bool,
     /// Format

@@ -8,12 +8,11 @@ use crate::api::{Hub, Resource, Write};
 static REVIEW: Kind =
     Kind::cluster_scoped("authorization.k8s.io", &["v1"], "SelfSubjectAccessReview", "selfsubjectaccessreviews");
 
-/// Whether the authorizer denies this, in the form of `spec.resourceAttributes`. False if it does not answer.
-pub(crate) async fn is_denied(hub: &Hub, attributes: &Value, write: &Write) -> bool {
+/// Whether the authorizer allows this, in the form of `spec.resourceAttributes`. None if it does not answer.
+pub(crate) async fn is_allowed(hub: &Hub, attributes: &Value, write: &Write) -> Option<bool> {
     let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": REVIEW.kind,
         "spec": { "resourceAttributes": attributes } });
     let write = Write { dry_run: false, ..write.clone() };
     let answer = hub.create(Resource::preferred(&REVIEW), None, &review, &write).await;
-    let denied = |answer: &Value| answer.pointer("/status/allowed").and_then(Value::as_bool) == Some(false);
-    answer.is_ok_and(|answer| denied(&answer))
+    answer.ok()?.pointer("/status/allowed")?.as_bool()
 }

@@ -8,6 +8,7 @@ use shared::target::{Kind, POWER_ROLLOUT};
 
 use crate::api::error::HubError;
 use crate::api::{Hub, Resource, Write, name_of, text};
+use crate::cli::values::{is_name, is_namespace};
 use crate::read::installation::{HIVE, HIVE_CONFIG, LEASE, installed_in};
 use crate::read::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 
@@ -49,7 +50,9 @@ pub(super) struct Facts {
     pub(super) definition: Found,
     pub(super) deployments: Listed,
     pub(super) roles: Listed,
-    pub(super) policies: Listed,
+    pub(super) role_bindings: Listed,
+    /// None where Kubernetes is too old for the kind.
+    pub(super) policies: Result<Option<Vec<Value>>, HubError>,
     pub(super) bindings: Listed,
     pub(super) service: Found,
     pub(super) endpoints: Listed,
@@ -57,6 +60,8 @@ pub(super) struct Facts {
     pub(super) lease: Found,
     pub(super) talm: Found,
     pub(super) hive: Found,
+    /// Whether there is any Cluster of KKP.
+    pub(super) has_user_clusters: bool,
     /// The answer to a dry run that the webhook refuses.
     pub(super) trial: Result<Value, HubError>,
 }
@@ -66,32 +71,43 @@ impl Facts {
     pub(super) async fn read(hub: &Hub, groups: Vec<String>) -> Self {
         let (validating, mutating) =
             tokio::join!(object(hub, &WEBHOOKS, "", keys::WEBHOOK), object(hub, &MUTATING_WEBHOOKS, "", keys::WEBHOOK));
-        let known =
-            validating.as_ref().ok().and_then(Option::as_ref).or(mutating.as_ref().ok().and_then(Option::as_ref));
-        let namespace = installed_in(known.unwrap_or(&Value::Null)).to_owned();
+        let rules = [validating, mutating];
+        let (namespace, unknown) = namespace(hub, &rules).await;
         let at = namespace.as_str();
         let endpoints_of = format!("kubernetes.io/service-name={}", keys::WEBHOOK);
-        let (definition, deployments, roles, policies, bindings, service, endpoints, secret, lease, hive, trial) = tokio::join!(
+        let deployments = async {
+            match unknown {
+                Some(error) => Err(error),
+                None => objects(hub, &DEPLOYMENT.kind, Some(at), OURS).await,
+            }
+        };
+        let (definition, deployments, roles, role_bindings, policies, bindings, service) = tokio::join!(
             object(hub, &DEFINITIONS, "", POWER_ROLLOUT_DEFINITION),
-            objects(hub, &DEPLOYMENT.kind, Some(at), OURS),
+            deployments,
             objects(hub, &ROLES, None, OURS),
-            objects(hub, &POLICIES, None, OURS),
+            objects(hub, &ROLE_BINDINGS, None, OURS),
+            policies(hub),
             objects(hub, &BINDINGS, None, OURS),
             object(hub, &SERVICES, at, keys::WEBHOOK),
+        );
+        let (endpoints, secret, lease, hive, clusters, trial) = tokio::join!(
             objects(hub, &ENDPOINTS, Some(at), &endpoints_of),
             object(hub, &SECRETS, at, SECRET),
             object(hub, &LEASE, at, keys::CONTROLLER),
             object(hub, &HIVE_CONFIG, "", HIVE),
+            hub.raw("/apis/kubermatic.k8c.io/v1/clusters?limit=1"),
             trial(hub),
         );
+        let has_user_clusters = clusters.is_ok_and(|list| list["items"].as_array().is_some_and(|all| !all.is_empty()));
         let mut facts = Self {
             now: Timestamp::now(),
             namespace,
             groups,
-            rules: [validating, mutating],
+            rules,
             definition,
             deployments,
             roles,
+            role_bindings,
             policies,
             bindings,
             service,
@@ -100,10 +116,11 @@ impl Facts {
             lease,
             talm: Ok(None),
             hive,
+            has_user_clusters,
             trial,
         };
         if facts.argument(keys::CONTROLLER, "--cgu").is_some() {
-            let of = facts.argument(keys::CONTROLLER, "--cgu-talm-namespace").filter(|name| !name.is_empty());
+            let of = facts.argument(keys::CONTROLLER, "--cgu-talm-namespace").filter(|name| is_namespace(name));
             facts.talm = object(hub, &LEASE, of.as_deref().unwrap_or("openshift-operators"), TALM).await;
         }
         facts
@@ -130,25 +147,97 @@ impl Facts {
         })
     }
 
-    /// The command that installs what runs here once more.
-    pub(super) fn install(&self) -> String {
-        let helm = |deployment: &Value| {
-            let note = |key: &str| text(deployment, &format!("/metadata/annotations/meta.helm.sh~1{key}")).to_owned();
-            let (release, namespace) = (note("release-name"), note("release-namespace"));
-            let line = format!("helm upgrade {release} charts/hibernate --namespace {namespace} --reuse-values");
-            (!release.is_empty()).then_some(line)
-        };
-        if let Some(command) = self.deployment(keys::WEBHOOK).and_then(helm) {
-            return command;
+    /// The command that installs what runs here once more, with these values of the chart. None where only its owner
+    /// knows: in another namespace, with other images, or with further components.
+    pub(super) fn install(&self, values: &str) -> String {
+        let set = if values.is_empty() { String::new() } else { format!(" --set {values}") };
+        if let Some((release, namespace)) = self.release() {
+            return format!(
+                "helm upgrade {release} charts/hibernate --namespace {namespace} --reset-then-reuse-values{set}"
+            );
         }
-        kustomize(match () {
-            () if self.argument(keys::CONTROLLER, "--kkp").is_some() => "overlays/kkp",
-            () if self.argument(keys::WEBHOOK, "--served-platforms").is_some() => "overlays/cut-over",
-            () if self.deployment(keys::CONTROLLER).is_some() && self.replicas(keys::CONTROLLER) == 0 => {
-                "overlays/webhook-only"
-            }
-            () => "",
-        })
+        self.overlay().map(kustomize).unwrap_or_default()
+    }
+
+    /// The command that installs an overlay in place of the default installation, with the values that do the same.
+    pub(super) fn install_overlay(&self, overlay: &str, values: &str) -> String {
+        match (self.release(), self.overlay()) {
+            (None, Some(_)) => kustomize(overlay),
+            (Some(_), _) => self.install(values),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// Helm's release and its namespace.
+    fn release(&self) -> Option<(&str, &str)> {
+        let deployment = self.deployment(keys::WEBHOOK)?;
+        let (release, namespace) = (
+            text(deployment, "/metadata/annotations/meta.helm.sh~1release-name"),
+            text(deployment, "/metadata/annotations/meta.helm.sh~1release-namespace"),
+        );
+        (is_name(release) && is_namespace(namespace)).then_some((release, namespace))
+    }
+
+    /// The overlay that was applied; empty for the default installation.
+    fn overlay(&self) -> Option<&'static str> {
+        let has =
+            |objects: &Listed, name: &str| objects.as_ref().is_ok_and(|all| all.iter().any(|one| name_of(one) == name));
+        let role = |name| has(&self.roles, name);
+        let as_committed = |name: &str| {
+            let image = self.deployment(name)?.pointer("/spec/template/spec/containers/0/image")?.as_str()?;
+            Some(image.split_once(':')?.0 == name)
+        };
+        let images = [keys::CONTROLLER, keys::WEBHOOK].iter().all(|name| as_committed(name) == Some(true));
+        let more = self.argument(keys::CONTROLLER, "--cgu").is_some() || role("hibernate-controller-openstack");
+        if self.namespace != keys::NAMESPACE || !images || more {
+            return None;
+        }
+        let secrets = has(&self.role_bindings, "hibernate-controller-secrets");
+        match (role("hibernate-controller-fdb"), self.argument(keys::CONTROLLER, "--kkp").is_some()) {
+            (false, true) if !secrets => Some("overlays/kkp"),
+            (true, false) if secrets => Some(match () {
+                () if self.is_labeled() => "overlays/labeled-databases",
+                () if self.argument(keys::WEBHOOK, "--served-platforms").is_some() => "overlays/cut-over",
+                () if self.replicas(keys::CONTROLLER) == 0 => "overlays/webhook-only",
+                () => "",
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether the guard of volumes judges some namespaces only.
+    fn is_labeled(&self) -> bool {
+        let rules =
+            self.rules.iter().flatten().flatten().filter_map(|rules| rules.get("webhooks")?.as_array()).flatten();
+        let guard = rules.into_iter().find(|rule| text(rule, "/name") == "suspend.hibernate.sh");
+        guard.is_some_and(|guard| guard.pointer("/namespaceSelector/matchLabels").is_some())
+    }
+}
+
+/// Our namespace: that of the rules' Service, or else of our Deployment. Why it is unknown, if it is.
+pub(super) async fn namespace(hub: &Hub, rules: &[Found; 2]) -> (String, Option<HubError>) {
+    let service = |rules: &&Value| rules.pointer("/webhooks/0/clientConfig/service").is_some();
+    if let Some(rules) = rules.iter().flatten().flatten().find(service) {
+        return (installed_in(rules).to_owned(), None);
+    }
+    let found = objects(hub, &DEPLOYMENT.kind, None, OURS).await.unwrap_or_default();
+    let webhook = found.iter().find(|deployment| name_of(deployment) == keys::WEBHOOK);
+    let unread = match (&webhook, &rules[0]) {
+        (None, Err(HubError::Forbidden { object, message })) => {
+            Some(HubError::Forbidden { object: object.clone(), message: message.clone() })
+        }
+        _ => None,
+    };
+    let namespace = webhook.map(|webhook| text(webhook, "/metadata/namespace")).filter(|name| is_namespace(name));
+    (namespace.unwrap_or(keys::NAMESPACE).to_owned(), unread)
+}
+
+/// Our policies; none at all where the hub is too old for them.
+async fn policies(hub: &Hub) -> Result<Option<Vec<Value>>, HubError> {
+    match hub.list(Resource::preferred(&POLICIES), None, "", OURS).await {
+        Ok(listed) => Ok(Some(listed.items)),
+        Err(HubError::NoKind(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

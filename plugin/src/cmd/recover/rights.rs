@@ -7,7 +7,7 @@ use shared::target::{FOUNDATIONDB_CLUSTER, Kind};
 use crate::api::exec::POD;
 use crate::api::{Hub, Write};
 use crate::read::fdb::{SERVICE, kind_of};
-use crate::read::rights::is_denied;
+use crate::read::rights::is_allowed;
 use crate::recover::{Edit, Step};
 use crate::select::unique;
 
@@ -46,7 +46,7 @@ pub(crate) async fn missing(hub: &Hub, namespace: &str, steps: &[Step], write: &
         let Permission { verb, kind: Kind { group, plural, .. }, subresource } = right;
         let attributes =
             json!({ "namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": subresource });
-        is_denied(hub, &attributes, write).await.then(|| words(*right, namespace))
+        (is_allowed(hub, &attributes, write).await == Some(false)).then(|| words(*right, namespace))
     });
     join_all(reviews).await.into_iter().flatten().collect()
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds what the test world needs and cargo does not build, and prints the folder of each: `controlplane` (etcd, kube-apiserver and
-# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages), `openstack` (its services, and a template of a world), `zigbuild` (links the plugin against an old glibc) and `krew` (installs plugins), both for `make krew`, and `helm` (installs the chart). Each is built once and kept
+# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages), `openstack` (its services, and a template of a world), `zigbuild` (links the plugin against an old glibc) and `krew` (installs plugins), both for `make krew`, `helm` (installs the chart), and `release` (what `make release` needs). Each is built once and kept
 # in the cache under a hash of its sources. `make` runs it next to the Rust build; the testbed holds a copy and runs it on `testbed up`.
 set -euo pipefail
 
@@ -86,6 +86,16 @@ build_helm() {
 }
 helm=(v3.22.0 v4.3.1)
 
+# What a release is made with, beside zig: programs that name their dependencies, their SBOM, the licenses.
+build_release() {
+    local tool
+    for tool in "${release[@]}"; do
+        env -u CARGO_TARGET_DIR -u RUSTFLAGS -u RUSTC_WORKSPACE_WRAPPER -u MAKEFLAGS -u MFLAGS \
+            cargo install --quiet --locked --root "$1" --features "${tool#*:}" "${tool%:*}" || return 1
+    done
+}
+release=(cargo-auditable@0.7.7: auditable2cdx@0.1.0: cargo-about@0.9.3:cli)
+
 go=(controlplane/go.mod controlplane/go.sum)
 for asset in "$@"; do
     case $asset in
@@ -100,6 +110,7 @@ for asset in "$@"; do
             "zig and cargo-zigbuild, 600 MB" build_python ../manifests/krew-requirements.txt ;;
         krew) once "$cache/krew/$krew" "krew and its validator, about half a minute" build_krew ;;
         helm) once "$cache/helm/$(fingerprint "${helm[@]}")" "Helm ${helm[*]}, about 6 minutes" build_helm ;;
-        *) say "no asset $asset: controlplane, kubelet, python, openstack, zigbuild, krew, helm"; exit 2 ;;
+        release) once "$cache/release-tools/$(fingerprint "${release[@]}")" "${release[*]}, about 4 minutes" build_release ;;
+        *) say "no asset $asset: controlplane, kubelet, python, openstack, zigbuild, krew, helm, release"; exit 2 ;;
     esac
 done

@@ -48,6 +48,7 @@ root() {
     echo 'nonroot:x:65532:65532::/:/sbin/nologin' > "$root/etc/passwd"
     echo 'nonroot:x:65532:' > "$root/etc/group"
     cp ../../LICENSE "$root/licenses/kubectl-hibernate"
+    [ -z "${THIRD_PARTY:-}" ] || cp "$THIRD_PARTY" "$root/licenses/third-party"
     for package in libc6 gcc-12-base ca-certificates; do cp -L "$from/usr/share/doc/$package/copyright" "$root/licenses/$package"; done
     find "$root" -type f -exec chmod 0644 {} + -o -type d -exec chmod 0755 {} +
     chmod 1777 "$root/tmp"

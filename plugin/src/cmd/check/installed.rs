@@ -359,11 +359,11 @@ pub(super) fn stop(namespace: &str) -> String {
 }
 
 fn kkp(facts: &Facts) -> Checked<'_> {
-    facts.deployments.as_ref()?;
-    let has_rule = |rules: &Value| items(rules, "/webhooks").any(|entry| text(entry, "/name").contains("kkp"));
     if is_abandoned(facts) || !facts.has_user_clusters {
         return Ok(None);
     }
+    facts.deployments.as_ref()?;
+    let has_rule = |rules: &Value| items(rules, "/webhooks").any(|entry| text(entry, "/name").contains("kkp"));
     if facts.argument(keys::CONTROLLER, "--kkp").is_some() && facts.rules.iter().flatten().flatten().any(has_rule) {
         return done(CheckResult::ok("the controller serves KKP's Clusters, the webhook guards them"));
     }
@@ -519,6 +519,6 @@ mod tests {
             })
             .collect();
         assert!(statuses.iter().all(|status| *status == Status::NotChecked), "{statuses:?}");
-        assert_eq!(statuses.len(), 9, "TALM's Lease is read only where upgrades are ours, the Service by all");
+        assert_eq!(statuses.len(), 9, "a hub without KKP and TALM");
     }
 }

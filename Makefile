@@ -15,7 +15,7 @@ export CARGO_FLAGS = --release --workspace --locked $(if $(UNOPTIMIZED),--config
 # End-to-end tests that run side by side. Each of them mostly waits, so more than there are cores.
 export THREADS ?= 14
 
-.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-openstack test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew images release test-images bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile clean
+.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-openstack test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew images release test-release test-images bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ images: build ## Build the images of webhook and controller into dist/
 
 release: need-cargo ## Build everything of a release into dist/; publishes nothing
 	bash manifests/release.sh
+
+test-release: assets ## Run what make release has built
+	bash manifests/release-test.sh
 
 test-images: images assets ## Run the images as Pods run them: a refusal and a sleep
 	bash manifests/images/test.sh dist

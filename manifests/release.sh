@@ -2,6 +2,8 @@
 # Builds everything of a release into dist/: the plugin for each Linux target whose standard library is installed, both images, the chart, the
 # manifests, the krew entry, SBOMs, licenses and checksums. The same commit gives the same bytes. Publishes nothing.
 #
+# $REGISTRY goes in front of the images in the chart and in install.yaml: without it, neither names an image that can be pulled.
+#
 # Builds in a folder of its own: paths of this machine are remapped, which compiles every dependency once more (about 15 minutes, once).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,7 +28,7 @@ cargo_home=${CARGO_HOME:-$HOME/.cargo}
 export RUSTFLAGS="--remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$CARGO_TARGET_DIR=/target"
 export CFLAGS="-ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$CARGO_TARGET_DIR=/target"
 # Not for what cargo builds: the wrapper of lints, and flags of tests.
-unset RUSTC_WORKSPACE_WRAPPER CARGO_FLAGS MAKEFLAGS MFLAGS
+unset CARGO_ENCODED_RUSTFLAGS RUSTC_WORKSPACE_WRAPPER CARGO_FLAGS MAKEFLAGS MFLAGS
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 out=$work/dist
@@ -44,9 +46,9 @@ sbom() { auditable2cdx "$1" >"$out/$2.cdx.json" || fail "$1 does not name its de
 
 # without_paths PROGRAM refuses one that names a folder of this machine.
 without_paths() {
-    local found
-    found=$(grep -aoE "($cargo_home|$CARGO_TARGET_DIR|$PWD)[^ ]{0,60}" "$1" | sort -u | head -n 3) || return 0
-    fail "$1 holds paths of this machine: $found"
+    local code=0
+    grep -aoF -e "$cargo_home" -e "$CARGO_TARGET_DIR" -e "$PWD" "$1" >"$work/paths" || code=$?
+    [ $code = 1 ] || fail "$1 holds $(wc -l <"$work/paths") paths of this machine, such as $(sort -u "$work/paths" | sed -n 1p)"
 }
 
 echo "==> licenses of the dependencies, about 2 minutes"
@@ -86,8 +88,11 @@ done
 THIRD_PARTY=$out/THIRD-PARTY-LICENSES.txt bash manifests/images/build.sh "$work/programs" "$out"
 
 echo "==> chart, manifests, krew entry"
-pack "$out/hibernate-$version.tgz" charts hibernate
-kubectl kustomize manifests >"$out/install.yaml"
+registry=${REGISTRY:-}
+cp -r charts/hibernate "$work/hibernate"
+sed -i "s|^  registry: \"\"|  registry: \"$registry\"|" "$work/hibernate/values.yaml"
+pack "$out/hibernate-$version.tgz" "$work" hibernate
+kubectl kustomize manifests | sed "s|image: hibernate-|image: ${registry:+$registry/}hibernate-|" >"$out/install.yaml"
 REPOSITORY=$(value repository) HOMEPAGE=$(value homepage) python3 - "$version" $krew_platforms >"$out/hibernate.yaml" <<'PYTHON'
 import os, sys
 version, platforms = sys.argv[1], sys.argv[2:]

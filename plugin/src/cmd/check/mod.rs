@@ -6,6 +6,9 @@ mod finding;
 mod hub;
 mod installed;
 mod pre;
+mod systems;
+#[cfg(test)]
+mod tests;
 mod uninstall;
 
 use serde_json::Value;

@@ -15,7 +15,7 @@ use shared::text::{list, quoted};
 
 use super::finding::{CheckResult, Finding, Status};
 use super::hub::{Listed, namespace, object, objects};
-use super::installed::stop;
+use super::systems::stop;
 use crate::api::{Hub, name_of, text};
 use crate::read::fdb::CLAIM;
 use crate::read::installation::{HIBERNATION, HIVE, HIVE_CONFIG, is_disabled};

@@ -1,0 +1,74 @@
+//! The checks of what an installation serves: Hive, KKP, TALM.
+
+use serde_json::Value;
+use shared::annotation::keys;
+use shared::target::FOUNDATIONDB_CLUSTER;
+
+use super::finding::CheckResult;
+use super::hub::Facts;
+use super::installed::{Checked, done, is_abandoned, items};
+use crate::api::text;
+use crate::read::installation::{held, is_disabled};
+
+pub(super) fn hive(facts: &Facts) -> Checked<'_> {
+    facts.deployments.as_ref()?;
+    let Some(config) = facts.hive.as_ref()? else { return Ok(None) };
+    let served = facts.argument(keys::WEBHOOK, "--served-platforms");
+    let cut_over =
+        || facts.install_overlay("overlays/cut-over", "servedPlatforms={aws\\,openstack},controller.replicas=2");
+    let result = match (is_disabled(config), facts.replicas(keys::CONTROLLER) > 0, served) {
+        (false, true, _) => CheckResult::failed(
+            "Hive's own hibernation controller and hibernate-controller both run: stop ours, or cut over (docs/hive.md)",
+            stop(&facts.namespace),
+        ),
+        (true, false, _) => CheckResult::failed(
+            "neither Hive's own hibernation controller nor hibernate-controller runs: no cluster sleeps or wakes (docs/hive.md, Cut over)",
+            cut_over(),
+        ),
+        (true, true, None) => CheckResult::failed(
+            "Hive's own hibernation controller is off, and the webhook still accepts platforms that only Hive serves (docs/hive.md, Cut over)",
+            cut_over(),
+        ),
+        (false, false, Some(_)) => CheckResult::warning(
+            "Hive's own hibernation controller runs, and the webhook rejects platforms that Hive serves (docs/hive.md, Cut back)",
+            facts.install_overlay("overlays/webhook-only", "servedPlatforms=null"),
+        ),
+        (true, true, Some(served)) => CheckResult::ok(format!("hibernate-controller serves {served}")),
+        (false, false, None) => {
+            CheckResult::ok("Hive's own hibernation controller runs, hibernate-controller does not")
+        }
+    };
+    done(result)
+}
+
+/// The command that stops our controller.
+pub(super) fn stop(namespace: &str) -> String {
+    format!("kubectl scale deployment {} -n {namespace} --replicas=0", keys::CONTROLLER)
+}
+
+pub(super) fn kkp(facts: &Facts) -> Checked<'_> {
+    if is_abandoned(facts) || !facts.has_user_clusters {
+        return Ok(None);
+    }
+    facts.deployments.as_ref()?;
+    let has_rule = |rules: &Value| items(rules, "/webhooks").any(|entry| text(entry, "/name").contains("kkp"));
+    if facts.argument(keys::CONTROLLER, "--kkp").is_some() && facts.rules.iter().flatten().flatten().any(has_rule) {
+        return done(CheckResult::ok("the controller serves KKP's Clusters, the webhook guards them"));
+    }
+    // The overlay has no guard of FoundationDB's volumes.
+    let has_databases = facts.groups.iter().any(|group| group == FOUNDATIONDB_CLUSTER.kind.group);
+    let command =
+        if has_databases { String::new() } else { facts.install_overlay("overlays/kkp", "components.kkp=true") };
+    let detail =
+        "the hub has KKP's Clusters, and the component kkp is not installed: none of them sleeps (docs/kkp.md)";
+    done(CheckResult::warning(detail, command))
+}
+
+pub(super) fn talm(facts: &Facts) -> Checked<'_> {
+    let Some(lease) = facts.talm.as_ref()? else { return Ok(None) };
+    if held(lease, facts.now).is_err() {
+        return done(CheckResult::ok("TALM does not renew its Lease: hibernate-controller runs upgrades"));
+    }
+    let detail = "TALM renews its Lease: hibernate-controller, which has --cgu, leaves all upgrades to it";
+    done(CheckResult::warning(detail, ""))
+}

@@ -397,6 +397,7 @@ async fn leftovers(checked: &Checked) -> Result<()> {
     let commands: Vec<String> = serde_json::from_value(pre["commands"].clone())?;
     checked.run(&commands).await?;
     assert_eq!(checked.finding("leftovers", &["--pre"]).await?["status"], "ok");
+    checked.named("installed", "failed", "is not installed").await?;
     world.kubectl(&["delete", "crd", "powerrollouts.hibernate.sh"]).await?.ok()?;
     let commands = checked.named("installed", "failed", "is not installed").await?;
     checked.run(&commands).await

@@ -50,7 +50,9 @@ pub(super) const CHECKS: [(&str, Check); 11] = [
 /// Runs all of them.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let absent = |found: &Result<Option<Value>, _>| matches!(found, Ok(None));
-    if absent(&facts.definition) && facts.rules.iter().all(absent) {
+    // An uninstallation keeps the definition.
+    let has_programs = !matches!(&facts.deployments, Ok(found) if found.is_empty());
+    if facts.rules.iter().all(absent) && (absent(&facts.definition) || !has_programs) {
         let policies = facts.policies.iter().flatten().flatten();
         if policies.into_iter().any(|policy| name_of(policy) == POLICY_ONLY) {
             return vec![Finding::new("policies", CheckResult::ok("policies alone, without webhook and controller"))];

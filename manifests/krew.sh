@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 fail() { echo "krew: $*" >&2; exit 1; }
 for tool in git kubectl python3; do command -v "$tool" >/dev/null || fail "$tool is missing"; done
 # package KEY prints a value of [workspace.package], or nothing.
-package() { sed -n '/^\[workspace\.package\]/,/^\[/ s/^'"$1"' = "\(.*\)"$/\1/p' Cargo.toml; }
+package() { bash manifests/package.sh "$1"; }
 
 case $(uname -s) in
   Linux) os=linux ;;

@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 fail() { echo "release: $*" >&2; exit 1; }
-value() { sed -n '/^\[workspace\.package\]/,/^\[/ s/^'"$1"' = "\(.*\)"$/\1/p' Cargo.toml; }
+value() { bash manifests/package.sh "$1"; }
 version=$(value version)
 chart=$(sed -n 's/^version: //p' charts/hibernate/Chart.yaml)
 tag=$(git tag --points-at HEAD --list 'v*' | tail -n 1)
@@ -17,7 +17,7 @@ dirty=$(git status --porcelain)
 [ -z "$dirty" ] || fail "the tree is not clean, commit or remove: $(echo "$dirty" | head -n 5)"
 [ "$chart" = "$version" ] || fail "Cargo.toml has version $version, charts/hibernate/Chart.yaml $chart"
 [ -z "$tag" ] || [ "$tag" = "v$version" ] || fail "Cargo.toml has version $version, the tag of this commit is $tag"
-for tool in buildah kubectl python3 readelf; do command -v "$tool" >/dev/null || fail "$tool is missing: on Debian, apt-get install buildah binutils"; done
+for tool in buildah kubectl python3; do command -v "$tool" >/dev/null || fail "$tool is missing: on Debian, apt-get install buildah"; done
 
 cache=${XDG_CACHE_HOME:-${HOME:?}/.cache}/kubectl-hibernate
 zig=$(bash tests/assets.sh zigbuild)/venv/bin

@@ -13,7 +13,7 @@ for tool in buildah apt-get dpkg-deb strip sha256sum git; do
     command -v "$tool" >/dev/null || fail "$tool is missing: on Debian, apt-get install buildah binutils git"
 done
 [ "$(uname -m)" = x86_64 ] || fail "images are built on x86_64 only, found $(uname -m)"
-version=$(sed -n '/^\[workspace\.package\]/,/^\[/ s/^version = "\(.*\)"$/\1/p' ../../Cargo.toml)
+version=$(bash ../package.sh version)
 revision=$(git rev-parse HEAD)
 time=$(git log -1 --format=%ct)
 work=$(mktemp -d)

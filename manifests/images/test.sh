@@ -74,7 +74,7 @@ export PATH=$PWD/bin:$PATH
 for name in webhook controller; do
     pid=$(pgrep -f "^/usr/local/bin/hibernate-$name .*--kubeconfig /pod/kubeconfig" | head -n 1) || fail "hibernate-$name does not run"
     [ "$(stat -c %u "/proc/$pid")" = 1000680000 ] || fail "hibernate-$name runs as another user"
-    touch "/proc/$pid/root/etc/passwd.new" 2>/dev/null && fail "the root of hibernate-$name can be written"
+    touch "/proc/$pid/cwd/etc/passwd.new" 2>/dev/null && fail "the root of hibernate-$name can be written"
     port=$(tr '\0' '\n' <"/proc/$pid/cmdline" | grep -A 1 -x -e "--listen$([ "$name" = webhook ] && echo -plain)" | tail -n 1)
     [ "$(curl -fsS "http://$port/readyz")" = ok ] || fail "/readyz of hibernate-$name"
     echo "==> hibernate-$name is ready, as user 1000680000 on a read-only root"

@@ -162,7 +162,7 @@ async fn each_fault_of_an_installation_is_named_with_what_mends_it() -> Result<(
 async fn certificates(checked: &Checked) -> Result<()> {
     let Checked { world, .. } = checked;
     world.signal("webhook", "stop").await?;
-    let bundle = base64(&Authority::new("somebody else")?.certificate());
+    let bundle = base64(&Authority::new("another authority")?.certificate());
     let foreign =
         json!([{ "op": "replace", "path": "/webhooks/2/clientConfig/caBundle", "value": bundle }]).to_string();
     world

@@ -274,6 +274,16 @@ pub(crate) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// The items of the list at this place of an object, none if there is no list.
+pub(crate) fn items<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
+    object.pointer(path).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// The object of this name.
+pub(crate) fn named<'a>(objects: &'a [Value], name: &str) -> Option<&'a Value> {
+    objects.iter().find(|object| name_of(object) == name)
+}
+
 /// Items of a list come without their apiVersion and kind.
 fn typed(mut object: Value, resource: Resource) -> Value {
     if object.is_object() {

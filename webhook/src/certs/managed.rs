@@ -289,7 +289,7 @@ impl Task {
     ) -> Result<Pass, ReconcileError> {
         let name = &self.managed.configuration;
         let error = |source| ReconcileError::Publish { kind, name: name.clone(), source };
-        // Served from here on, whoever owns it.
+        // Readiness needs the bundle, not its ownership.
         self.serving.published(kind, Some(published.clone()));
         let Some(disowned) = bundle::disown(api, name, published).await.map_err(error)? else {
             return Ok(Pass::Pending);

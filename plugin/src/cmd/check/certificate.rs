@@ -17,10 +17,10 @@ use shared::annotation::keys;
 
 use super::finding::CheckResult;
 use super::hub::{Facts, SECRET};
-use super::installed::{Checked, done, is_abandoned, items, reinstall, restart};
+use super::installed::{Checked, done, is_abandoned, reinstall, restart};
 use crate::api::answer::certificate;
 use crate::api::error::HubError;
-use crate::api::text;
+use crate::api::{items, text};
 use crate::run::provider;
 
 /// A certificate that ends sooner has not been renewed when it should have been.

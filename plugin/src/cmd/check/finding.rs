@@ -26,7 +26,7 @@ pub(super) struct CheckResult {
     pub(super) status: Status,
     /// What was found.
     pub(super) detail: String,
-    /// What mends it.
+    /// What fixes it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) commands: Vec<String>,
 }
@@ -56,7 +56,7 @@ impl CheckResult {
         Self { status: Status::Ok, detail: detail.into(), commands: Vec::new() }
     }
 
-    /// Works, and deserves attention.
+    /// Works, but needs attention.
     pub(super) fn warning(detail: impl Into<String>, command: impl Into<String>) -> Self {
         Self { status: Status::Warning, ..Self::failed(detail, command) }
     }

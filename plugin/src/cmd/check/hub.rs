@@ -7,7 +7,7 @@ use shared::target::workload::DEPLOYMENT;
 use shared::target::{Kind, POWER_ROLLOUT};
 
 use crate::api::error::HubError;
-use crate::api::{Hub, Resource, Write, name_of, text};
+use crate::api::{Hub, Resource, Write, items, named, text};
 use crate::cli::values::{is_name, is_namespace};
 use crate::read::installation::{HIVE, HIVE_CONFIG, LEASE, installed_in};
 use crate::read::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
@@ -81,24 +81,31 @@ impl Facts {
                 None => objects(hub, &DEPLOYMENT.kind, Some(at), OURS).await,
             }
         };
-        let (definition, deployments, roles, role_bindings, policies, bindings, service) = tokio::join!(
-            object(hub, &DEFINITIONS, "", POWER_ROLLOUT_DEFINITION),
-            deployments,
-            objects(hub, &ROLES, None, OURS),
-            objects(hub, &ROLE_BINDINGS, None, OURS),
-            policies(hub),
-            objects(hub, &BINDINGS, None, OURS),
-            object(hub, &SERVICES, at, keys::WEBHOOK),
-        );
-        let (endpoints, secret, lease, hive, clusters, trial) = tokio::join!(
-            objects(hub, &ENDPOINTS, Some(at), &endpoints_of),
-            object(hub, &SECRETS, at, SECRET),
-            object(hub, &LEASE, at, keys::CONTROLLER),
-            object(hub, &HIVE_CONFIG, "", HIVE),
-            hub.raw("/apis/kubermatic.k8c.io/v1/clusters?limit=1"),
-            trial(hub),
-        );
-        let has_user_clusters = clusters.is_ok_and(|list| list["items"].as_array().is_some_and(|all| !all.is_empty()));
+        let everywhere = async {
+            tokio::join!(
+                object(hub, &DEFINITIONS, "", POWER_ROLLOUT_DEFINITION),
+                objects(hub, &ROLES, None, OURS),
+                objects(hub, &ROLE_BINDINGS, None, OURS),
+                policies(hub),
+                objects(hub, &BINDINGS, None, OURS),
+                object(hub, &HIVE_CONFIG, "", HIVE),
+                hub.raw("/apis/kubermatic.k8c.io/v1/clusters?limit=1"),
+                trial(hub),
+            )
+        };
+        let here = async {
+            tokio::join!(
+                deployments,
+                object(hub, &SERVICES, at, keys::WEBHOOK),
+                objects(hub, &ENDPOINTS, Some(at), &endpoints_of),
+                object(hub, &SECRETS, at, SECRET),
+                object(hub, &LEASE, at, keys::CONTROLLER),
+            )
+        };
+        let (everywhere, here) = tokio::join!(everywhere, here);
+        let (definition, roles, role_bindings, policies, bindings, hive, clusters, trial) = everywhere;
+        let (deployments, service, endpoints, secret, lease) = here;
+        let has_user_clusters = clusters.is_ok_and(|list| items(&list, "/items").next().is_some());
         let mut facts = Self {
             now: Timestamp::now(),
             namespace,
@@ -128,7 +135,7 @@ impl Facts {
 
     /// One of our Deployments, if it is there and was read.
     pub(super) fn deployment(&self, name: &str) -> Option<&Value> {
-        self.deployments.as_ref().ok()?.iter().find(|deployment| name_of(deployment) == name)
+        named(self.deployments.as_ref().ok()?, name)
     }
 
     /// Replicas of one of our Deployments.
@@ -180,8 +187,7 @@ impl Facts {
 
     /// The overlay that was applied; empty for the default installation.
     fn overlay(&self) -> Option<&'static str> {
-        let has =
-            |objects: &Listed, name: &str| objects.as_ref().is_ok_and(|all| all.iter().any(|one| name_of(one) == name));
+        let has = |objects: &Listed, name: &str| objects.as_ref().is_ok_and(|all| named(all, name).is_some());
         let role = |name| has(&self.roles, name);
         let as_committed = |name: &str| {
             let image = self.deployment(name)?.pointer("/spec/template/spec/containers/0/image")?.as_str()?;
@@ -207,9 +213,8 @@ impl Facts {
 
     /// Whether the guard of volumes judges some namespaces only.
     fn is_labeled(&self) -> bool {
-        let rules =
-            self.rules.iter().flatten().flatten().filter_map(|rules| rules.get("webhooks")?.as_array()).flatten();
-        let guard = rules.into_iter().find(|rule| text(rule, "/name") == "suspend.hibernate.sh");
+        let mut rules = self.rules.iter().flatten().flatten().flat_map(|rules| items(rules, "/webhooks"));
+        let guard = rules.find(|rule| text(rule, "/name") == "suspend.hibernate.sh");
         guard.is_some_and(|guard| guard.pointer("/namespaceSelector/matchLabels").is_some())
     }
 }
@@ -221,7 +226,7 @@ pub(super) async fn namespace(hub: &Hub, rules: &[Found; 2]) -> (String, Option<
         return (installed_in(rules).to_owned(), None);
     }
     let found = objects(hub, &DEPLOYMENT.kind, None, OURS).await.unwrap_or_default();
-    let webhook = found.iter().find(|deployment| name_of(deployment) == keys::WEBHOOK);
+    let webhook = named(&found, keys::WEBHOOK);
     let unread = match (&webhook, &rules[0]) {
         (None, Err(HubError::Forbidden { object, message })) => {
             Some(HubError::Forbidden { object: object.clone(), message: message.clone() })

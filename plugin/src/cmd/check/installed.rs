@@ -1,5 +1,6 @@
 //! The checks of an installation, each over facts that were read.
 
+use serde::Deserialize;
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::rollout::admission::{POLICY, policy};
@@ -9,7 +10,7 @@ use super::finding::{CheckResult, Finding, Status};
 use super::hub::{Facts, POWER_ROLLOUT_DEFINITION, kustomize};
 use super::{certificate, systems};
 use crate::api::error::HubError;
-use crate::api::{name_of, text};
+use crate::api::{items, name_of, named, text};
 use crate::read::installation::held;
 
 /// This program's version, which is that of the manifests beside it.
@@ -83,10 +84,6 @@ pub(super) fn reinstall<'a>(facts: &Facts, detail: &str) -> Checked<'a> {
 /// `kubectl rollout restart` of one of our Deployments.
 pub(super) fn restart(facts: &Facts, name: &str) -> String {
     format!("kubectl rollout restart deployment/{name} -n {}", facts.namespace)
-}
-
-pub(super) fn items<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
-    object.pointer(path).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// Whether the service that the rules name is gone: none of our Pods runs, and what could be said of them is moot.
@@ -212,16 +209,15 @@ fn policies(facts: &Facts) -> Checked<'_> {
         let detail = "Kubernetes before 1.30 has no ValidatingAdmissionPolicies: RBAC alone confines the programs, and no rollout starts";
         return done(CheckResult::warning(detail, ""));
     };
-    let find = |objects: &[Value], name: &str| objects.iter().find(|object| name_of(object) == name).cloned();
-    let guard = find(policies, POLICY).and_then(|object| serde_json::from_value(object).ok());
-    let bound = find(bindings, POLICY).and_then(|object| serde_json::from_value(object).ok());
+    let guard = named(policies, POLICY).and_then(|object| Deserialize::deserialize(object).ok());
+    let bound = named(bindings, POLICY).and_then(|object| Deserialize::deserialize(object).ok());
     if let Some(why) = policy().differs(guard.as_ref(), bound.as_ref()) {
         return reinstall(facts, &format!("{why}: until then no rollout starts"));
     }
     let denies = |binding: &Value| items(binding, "/spec/validationActions").any(|action| action == "Deny");
     let account = format!("system:serviceaccount:{}:", facts.namespace);
-    for (role, name) in CONFINED.into_iter().filter(|(role, _)| find(roles, role).is_some()) {
-        let missing = match (find(policies, name), find(bindings, name)) {
+    for (role, name) in CONFINED.into_iter().filter(|(role, _)| named(roles, role).is_some()) {
+        let missing = match (named(policies, name), named(bindings, name)) {
             (None, None) if role == keys::WEBHOOK => {
                 let detail = format!("nothing confines ClusterRole {role}: component ca-bundle-only is not installed");
                 return done(CheckResult::warning(detail, ""));
@@ -233,7 +229,7 @@ fn policies(facts: &Facts) -> Checked<'_> {
                     &format!("policy {name} is not about the accounts of namespace {}", facts.namespace),
                 );
             }
-            (_, Some(binding)) if denies(&binding) => continue,
+            (_, Some(binding)) if denies(binding) => continue,
             _ => "ValidatingAdmissionPolicyBinding (with Deny)",
         };
         return reinstall(facts, &format!("{missing} {name} is missing: nothing confines ClusterRole {role}"));

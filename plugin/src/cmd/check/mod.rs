@@ -14,7 +14,7 @@ mod uninstall;
 use serde_json::Value;
 
 use self::finding::Finding;
-use crate::api::Hub;
+use crate::api::{Hub, items};
 use crate::cli::{CheckArgs, HubArgs, ReportOutput};
 use crate::error::{Exit, Problem};
 use crate::output;
@@ -41,6 +41,5 @@ pub(crate) async fn run(args: &CheckArgs, hub_args: &HubArgs) -> Result<Exit, Pr
 
 /// The API groups that the hub serves.
 fn groups(apis: &Value) -> Vec<String> {
-    let groups = apis.get("groups").and_then(Value::as_array).into_iter().flatten();
-    groups.filter_map(|group| Some(group.get("name")?.as_str()?.to_owned())).collect()
+    items(apis, "/groups").filter_map(|group| Some(group.get("name")?.as_str()?.to_owned())).collect()
 }

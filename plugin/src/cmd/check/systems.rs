@@ -6,8 +6,8 @@ use shared::target::FOUNDATIONDB_CLUSTER;
 
 use super::finding::CheckResult;
 use super::hub::Facts;
-use super::installed::{Checked, done, is_abandoned, items};
-use crate::api::text;
+use super::installed::{Checked, done, is_abandoned};
+use crate::api::{items, text};
 use crate::read::installation::{held, is_disabled};
 
 pub(super) fn hive(facts: &Facts) -> Checked<'_> {

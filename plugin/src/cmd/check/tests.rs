@@ -70,7 +70,7 @@ fn one_controller_hibernates_the_clusters_of_a_hub() {
 }
 
 #[test]
-fn what_runs_is_installed_again_as_it_is_or_by_whoever_knows_how() {
+fn what_runs_is_installed_again_as_it_is_or_by_its_owner() {
     let with = |change: &dyn Fn(&mut Facts)| {
         let mut facts = facts(&json!(2), &json!([]));
         change(&mut facts);

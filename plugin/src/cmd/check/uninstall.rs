@@ -16,7 +16,7 @@ use shared::text::{list, quoted};
 use super::finding::{CheckResult, Finding, Status};
 use super::hub::{Listed, namespace, object, objects};
 use super::systems::stop;
-use crate::api::{Hub, name_of, text};
+use crate::api::{Hub, items, name_of, text};
 use crate::read::fdb::CLAIM;
 use crate::read::installation::{HIBERNATION, HIVE, HIVE_CONFIG, is_disabled};
 use crate::read::protection::WEBHOOKS;
@@ -84,8 +84,7 @@ async fn cut_over(hub: &Hub) -> Option<Finding> {
 
 /// The command that switches Hive's own controller on, and leaves what else is off.
 fn enable(config: &Value) -> String {
-    let disabled = config.pointer("/spec/disabledControllers").and_then(Value::as_array).into_iter().flatten();
-    let others: Vec<&Value> = disabled.filter(|name| *name != HIBERNATION).collect();
+    let others: Vec<&Value> = items(config, "/spec/disabledControllers").filter(|name| *name != HIBERNATION).collect();
     let patch = json!({ "spec": { "disabledControllers": others } }).to_string();
     format!("kubectl patch hiveconfig {HIVE} --type=merge -p {}", quoted(&patch))
 }
@@ -102,12 +101,11 @@ fn finding(loss: Loss) -> Finding {
 
 fn suspended(claims: &[Value]) -> Loss {
     let owner = |claim: &Value| {
-        let owners = claim.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
         let group = format!("{}/", FOUNDATIONDB_CLUSTER.kind.group);
         let is_database = |owner: &&Value| {
             text(owner, "/kind") == FOUNDATIONDB_CLUSTER.kind.kind && text(owner, "/apiVersion").starts_with(&group)
         };
-        owners.into_iter().find(is_database).map(|owner| text(owner, "/name").to_owned())
+        items(claim, "/metadata/ownerReferences").find(is_database).map(|owner| text(owner, "/name").to_owned())
     };
     let is_held = |claim: &&Value| {
         let stamp = Stamp::of(claim);

@@ -46,6 +46,9 @@ impl Ec2 {
         match &self.fault {
             Some(Fault::Throttled) => return error(503, "RequestLimitExceeded", "Request limit exceeded."),
             Some(Fault::Unavailable) => return error(500, "InternalError", "An internal error has occurred"),
+            Some(Fault::Partial) if form.contains_key("NextToken") => {
+                return error(500, "InternalError", "An internal error has occurred");
+            }
             Some(Fault::Denied) => return error(403, "UnauthorizedOperation", "You are not authorized."),
             Some(Fault::Refused(id)) if ids.contains(&id) => {
                 let named = format!("The instance '{id}' may not be stopped. Modify its 'disableApiStop' attribute.");
@@ -221,6 +224,11 @@ impl Bench for Ec2Bench {
 
     async fn fault(&self, fault: Option<Fault>) {
         self.ec2().fault = fault;
+    }
+
+    /// What EC2 accepts and gives up later shows as a machine that is stopped again, with its reason.
+    fn cannot(&self) -> &'static [&'static str] {
+        &[cloud_conformance::GIVEN_UP]
     }
 
     fn requests(&self) -> usize {

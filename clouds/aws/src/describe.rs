@@ -24,7 +24,7 @@ const OWNED: &str = "owned";
 type Found = HashMap<String, Vec<Instance>>;
 
 /// Lists the clusters of one account.
-pub(crate) struct Lists(ListBatcher<Arc<Found>>);
+pub(crate) struct Lists(ListBatcher<String, Arc<Found>>);
 
 impl Lists {
     pub(crate) fn new(account: Arc<Account>) -> Self {
@@ -37,7 +37,7 @@ impl Lists {
     /// The machines of one cluster, listed together with those of others who ask at the same time.
     pub(crate) async fn list(&self, infra_id: &str, priority: Priority) -> Result<Vec<Instance>, CloudError> {
         // A name that no installer generates gets its own call: if EC2 rejects it, no other cluster is affected.
-        let found = self.0.list(infra_id, !is_common(infra_id), priority).await;
+        let found = self.0.list(infra_id.to_owned(), !is_common(infra_id), priority).await;
         let found = found.unwrap_or_else(|_| Err(given_up("DescribeInstances")))?;
         Ok(found.get(infra_id).cloned().unwrap_or_default())
     }

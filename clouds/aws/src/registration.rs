@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Access, Platform, Process, SecretData};
+use cloud_common::{Access, Platform, Process, SecretData, region};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use shared::cloud::{CloudError, CloudErrorKind, Driver, Verb};
 use shared::hive::api::{AssumeRole, ClusterDeployment};
-use shared::text::sanitize_to;
 
 use crate::call::name;
 use crate::client::Options;
@@ -94,7 +93,7 @@ impl Platform for Aws {
         let Some(aws) = &cluster.spec.platform.aws else {
             return Err(CloudError::new(CloudErrorKind::Invalid, "spec.platform.aws is missing"));
         };
-        let region = region(&aws.region)?;
+        let region = region(Self::NAME, &aws.region, "us-east-1")?;
         if let Some(secret) = aws.credentials_secret_ref.as_ref().filter(|secret| !secret.name.is_empty()) {
             let account = Account { role: None, region, tenant: Some(namespace.clone()) };
             return Ok(Access { secrets: vec![(namespace, secret.name.clone())], account });
@@ -158,23 +157,6 @@ impl Aws {
 
 /// Where a cluster names its role.
 const ROLE_FIELD: &str = "spec.platform.aws.credentialsAssumeRole.roleARN";
-
-/// Longest region that may be one.
-const REGION: usize = 32;
-
-/// The region, if its form is one. It becomes a part of host names: anything else could lead to another host, or be a
-/// second spelling of a region by which two clusters seem to have different machines.
-fn region(region: &str) -> Result<String, CloudError> {
-    let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if (1..=REGION).contains(&region.len()) && region.chars().all(is_letter) {
-        return Ok(region.to_owned());
-    }
-    let found = sanitize_to(region, REGION);
-    let message = format!(
-        "spec.platform.aws.region is {found:?}: a region has lowercase letters, digits and hyphens, such as us-east-1"
-    );
-    Err(CloudError::new(CloudErrorKind::Invalid, message))
-}
 
 fn arn_and_id(role: &AssumeRole) -> Result<(String, Option<String>), CloudError> {
     if role.role_arn.is_empty() {

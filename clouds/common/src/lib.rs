@@ -4,13 +4,17 @@
 mod batcher;
 mod dial;
 mod list_batcher;
+mod pool;
 mod rate_limiter;
 mod registration;
 mod shares;
 
 pub use self::batcher::{Batcher, NoReply, Reply};
 pub use self::dial::{Denied, Dialer, Resolved, Resolver};
-pub use self::list_batcher::ListBatcher;
+pub use self::list_batcher::{Key, ListBatcher};
+pub use self::pool::Pool;
 pub use self::rate_limiter::RateLimiter;
-pub use self::registration::{Access, Permit, Platform, Process, SecretData};
+pub use self::registration::{
+    Access, Permit, Platform, Process, SecretData, account_word, credentials_secret, region, spec, text,
+};
 pub use self::shares::{Share, Shares, may};

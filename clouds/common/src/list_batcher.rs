@@ -20,23 +20,30 @@ fn window(priority: Priority) -> Duration {
 }
 
 /// Joins the lists that several clusters of one account ask for at the same time. Everybody gets all that was found.
-pub struct ListBatcher<T: Clone + Send + Sync + 'static> {
-    batcher: Arc<Batcher<Request<T>>>,
+///
+/// `K` says which machines a caller asks for, such as an infraID.
+pub struct ListBatcher<K: Key, T: Clone + Send + Sync + 'static> {
+    batcher: Arc<Batcher<Request<K, T>>>,
     /// The greatest weight of a call.
     most: usize,
 }
 
-struct Request<T> {
-    infra_id: String,
+/// What a list can be asked for.
+pub trait Key: Clone + Ord + Send + Sync + 'static {}
+
+impl<K: Clone + Ord + Send + Sync + 'static> Key for K {}
+
+struct Request<K, T> {
+    key: K,
     priority: Priority,
     reply: Reply<Result<T, CloudError>>,
 }
 
-impl<T: Clone + Send + Sync + 'static> ListBatcher<T> {
+impl<K: Key, T: Clone + Send + Sync + 'static> ListBatcher<K, T> {
     /// Lists at most `most` clusters by one call of `find`, with the priority of the most urgent of them.
     pub fn new<F>(most: usize, find: F) -> Self
     where
-        F: Fn(BTreeSet<String>, Priority) -> BoxFuture<'static, Result<T, CloudError>> + Send + Sync + 'static,
+        F: Fn(BTreeSet<K>, Priority) -> BoxFuture<'static, Result<T, CloudError>> + Send + Sync + 'static,
     {
         let find = Arc::new(find);
         let batcher = Batcher::new(most, move |requests| {
@@ -50,25 +57,20 @@ impl<T: Clone + Send + Sync + 'static> ListBatcher<T> {
     ///
     /// # Errors
     /// [`NoReply`] when the call's task ended without an answer.
-    pub async fn list(
-        &self,
-        infra_id: &str,
-        alone: bool,
-        priority: Priority,
-    ) -> Result<Result<T, CloudError>, NoReply> {
+    pub async fn list(&self, key: K, alone: bool, priority: Priority) -> Result<Result<T, CloudError>, NoReply> {
         let weight = if alone { self.most } else { 1 };
-        let request = |reply| Request { infra_id: infra_id.to_owned(), priority, reply };
+        let request = |reply| Request { key, priority, reply };
         self.batcher.ask(weight, window(priority), request).await
     }
 }
 
-async fn answer<T: Clone, F>(find: &F, mut requests: Vec<Request<T>>)
+async fn answer<K: Key, T: Clone, F>(find: &F, mut requests: Vec<Request<K, T>>)
 where
-    F: Fn(BTreeSet<String>, Priority) -> BoxFuture<'static, Result<T, CloudError>>,
+    F: Fn(BTreeSet<K>, Priority) -> BoxFuture<'static, Result<T, CloudError>>,
 {
     requests.retain(|request| request.reply.is_wanted());
     let Some(priority) = requests.iter().map(|request| request.priority).min() else { return };
-    let wanted = requests.iter().map(|request| request.infra_id.clone()).collect();
+    let wanted = requests.iter().map(|request| request.key.clone()).collect();
     let found = find(wanted, priority).await;
     for Request { reply, .. } in requests {
         reply.send(found.clone());
@@ -84,9 +86,9 @@ mod tests {
 
     use super::*;
 
-    type Calls = Arc<Mutex<Vec<(Vec<String>, Priority)>>>;
+    type Calls = Arc<Mutex<Vec<(Vec<&'static str>, Priority)>>>;
 
-    fn lists(result: Result<(), CloudErrorKind>) -> (ListBatcher<()>, Calls) {
+    fn lists(result: Result<(), CloudErrorKind>) -> (ListBatcher<&'static str, ()>, Calls) {
         let calls = Calls::default();
         let log = calls.clone();
         let lists = ListBatcher::new(200, move |wanted, priority| {
@@ -103,7 +105,7 @@ mod tests {
         let all = [("b", Priority::Idle), ("a", Priority::Waking), ("b", Priority::Sleeping)];
         let noted = join_all(all.map(|(infra_id, priority)| lists.list(infra_id, false, priority))).await;
         assert!(noted.iter().all(|noted| *noted == Ok(Ok(()))), "{noted:?}");
-        assert_eq!(*calls.lock(), [(vec!["a".to_owned(), "b".to_owned()], Priority::Waking)]);
+        assert_eq!(*calls.lock(), [(vec!["a", "b"], Priority::Waking)]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -117,7 +119,7 @@ mod tests {
             noted.await.iter().all(|noted| matches!(noted, Ok(Err(error)) if error.kind == CloudErrorKind::Throttled))
         );
         let calls = calls.lock();
-        assert!(calls.iter().all(|(wanted, _)| wanted.len() == 1 || !wanted.contains(&"*".to_owned())), "{calls:?}");
+        assert!(calls.iter().all(|(wanted, _)| wanted.len() == 1 || !wanted.contains(&"*")), "{calls:?}");
     }
 
     #[tokio::test(start_paused = true)]

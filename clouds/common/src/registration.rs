@@ -6,8 +6,11 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use shared::cloud::{CloudError, ClusterRef, Driver};
-use shared::hive::api::ClusterDeployment;
+use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
+use shared::hive::api::{ClusterDeployment, LocalReference};
+use shared::text::sanitize_to;
 
 use crate::Dialer;
 
@@ -90,4 +93,69 @@ pub trait Platform: Send + Sync + Sized + 'static {
         account: &'a Self::Account,
         secrets: &'a [SecretData],
     ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>>;
+}
+
+/// A cluster's `spec.platform.NAME`.
+///
+/// # Errors
+/// When it is missing, or of another form.
+pub fn spec<T: DeserializeOwned>(cluster: &ClusterDeployment, name: &str) -> Result<T, CloudError> {
+    let spec = cluster.spec.platform.other.get(name).and_then(|spec| T::deserialize(spec).ok());
+    let message = || format!("spec.platform.{name} is missing or malformed");
+    spec.ok_or_else(|| CloudError::new(CloudErrorKind::Invalid, message()))
+}
+
+/// Namespace and name of the Secret with a cluster's credentials.
+///
+/// # Errors
+/// When the cluster names none.
+pub fn credentials_secret(
+    cluster: &ClusterDeployment,
+    platform: &str,
+    secret: &LocalReference,
+) -> Result<(String, String), CloudError> {
+    if secret.name.is_empty() {
+        let message = format!("spec.platform.{platform}.credentialsSecretRef.name is empty");
+        return Err(CloudError::new(CloudErrorKind::Credentials, message));
+    }
+    Ok((cluster.metadata.namespace.clone().unwrap_or_default(), secret.name.clone()))
+}
+
+/// Largest value of a key of a Secret with credentials, in bytes.
+const MAX_CREDENTIALS: usize = 64 << 10;
+
+/// The text under a key of a Secret.
+///
+/// # Errors
+/// When there is none, without any of its content.
+pub fn text<'a>(secret: Option<&'a SecretData>, key: &str) -> Result<&'a str, String> {
+    let bytes = secret.and_then(|secret| secret.get(key)).ok_or_else(|| format!("it has no key {key}"))?;
+    let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= MAX_CREDENTIALS);
+    text.ok_or_else(|| format!("{key} is not text of at most {} KiB", MAX_CREDENTIALS >> 10))
+}
+
+/// An opaque word for an account, of what identifies it and is not secret.
+pub fn account_word(account: &str) -> String {
+    let start = Sha256::digest(account).first_chunk().copied().map_or(0, u64::from_be_bytes);
+    format!("{start:016x}")
+}
+
+/// Longest region that may be one.
+const REGION: usize = 32;
+
+/// The region of a platform, if its form is one. It becomes a part of host names and URLs: anything else could lead to
+/// another host, or be a second spelling of a region by which two clusters seem to have different machines.
+///
+/// # Errors
+/// When it has another form than `example`.
+pub fn region(platform: &str, region: &str, example: &str) -> Result<String, CloudError> {
+    let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if (1..=REGION).contains(&region.len()) && region.chars().all(is_letter) {
+        return Ok(region.to_owned());
+    }
+    let found = sanitize_to(region, REGION);
+    let message = format!(
+        "spec.platform.{platform}.region is {found:?}: a region has lowercase letters, digits and hyphens, such as {example}"
+    );
+    Err(CloudError::new(CloudErrorKind::Invalid, message))
 }

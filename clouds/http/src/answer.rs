@@ -1,5 +1,7 @@
 //! What comes of a call.
 
+use std::time::Duration;
+
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde::de::DeserializeOwned;
@@ -9,6 +11,16 @@ use shared::text::sanitize_to;
 
 /// Longest message of a cloud that is quoted, in characters.
 const MAX_MESSAGE: usize = 200;
+
+/// Longest code of a cloud that is quoted, in characters.
+const MAX_CODE: usize = 60;
+
+/// Where clouds have their message and their code; the first of them counts.
+const MESSAGES: &[&str] = &["message", "error_description", "errorMessage"];
+const CODES: &[&str] = &["reason", "code", "errorCode", "error"];
+
+/// Codes of a 403 that mean a 429.
+const RATE_LIMITS: &[&str] = &["rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"];
 
 /// How deep in an answer its message may be.
 const MAX_DEPTH: usize = 3;
@@ -42,8 +54,12 @@ pub struct Rejection {
     pub what: String,
     /// The status.
     pub status: StatusCode,
+    /// How it is handled.
+    pub kind: CloudErrorKind,
     /// The headers.
     pub headers: Box<HeaderMap>,
+    /// The cloud's code, such as `AllocationFailed`, sanitized; empty if it gives none.
+    pub code: String,
     /// The cloud's message, sanitized; empty if it gives none.
     pub message: String,
 }
@@ -70,6 +86,17 @@ impl Answer {
 }
 
 impl CallError {
+    /// The answer of a login: whatever is wrong with it is wrong with the credentials.
+    #[must_use]
+    pub fn of_login(self) -> Self {
+        match self {
+            Self::Rejected(rejection) if rejection.kind == CloudErrorKind::Invalid => {
+                Self::Rejected(Rejection { kind: CloudErrorKind::Denied, ..rejection })
+            }
+            other => other,
+        }
+    }
+
     /// Whether a token is not, or no longer, accepted.
     pub fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Rejected(rejection) if rejection.status == StatusCode::UNAUTHORIZED)
@@ -84,8 +111,9 @@ impl CallError {
 impl Rejection {
     pub(crate) fn new(what: String, status: StatusCode, headers: HeaderMap, body: &[u8]) -> Self {
         let found = serde_json::from_slice::<Value>(body).ok();
-        let message = found.as_ref().and_then(|value| message_in(value, MAX_DEPTH)).unwrap_or_default();
-        Self { what, status, headers: Box::new(headers), message: sanitize_to(message, MAX_MESSAGE) }
+        let (code, message) = found.as_ref().map(words).unwrap_or_default();
+        let kind = kind(status, &code);
+        Self { what, status, kind, headers: Box::new(headers), code, message }
     }
 
     /// Whether the service itself has answered, so that nothing is under way: a gateway may answer 408 and 5xx while the
@@ -95,23 +123,38 @@ impl Rejection {
         is_certain || self.headers.contains_key(mark)
     }
 
-    /// How it is handled.
-    pub fn kind(&self) -> CloudErrorKind {
-        match self.status.as_u16() {
-            401 | 403 => CloudErrorKind::Denied,
-            429 => CloudErrorKind::Throttled,
-            500.. => CloudErrorKind::Unavailable,
-            _ => CloudErrorKind::Invalid,
-        }
+    /// How long the cloud asks to wait, if it says so in seconds.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let seconds = self.headers.get(reqwest::header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+        Some(Duration::from_secs(seconds))
     }
 }
 
-/// The first string under the key `message`: every cloud has it there, at its own depth.
-fn message_in(value: &Value, depth: usize) -> Option<&str> {
-    let inner = |value| if depth > 0 { message_in(value, depth - 1) } else { None };
+fn kind(status: StatusCode, code: &str) -> CloudErrorKind {
+    match status.as_u16() {
+        403 if RATE_LIMITS.contains(&code) => CloudErrorKind::Throttled,
+        401 | 403 => CloudErrorKind::Denied,
+        429 => CloudErrorKind::Throttled,
+        500.. => CloudErrorKind::Unavailable,
+        _ => CloudErrorKind::Invalid,
+    }
+}
+
+/// A cloud's code and message, from anywhere in an answer, sanitized.
+pub fn words(value: &Value) -> (String, String) {
+    let find = |keys: &[&str], most| {
+        let found = keys.iter().find_map(|key| word_in(value, key, MAX_DEPTH));
+        sanitize_to(found.unwrap_or_default(), most)
+    };
+    (find(CODES, MAX_CODE), find(MESSAGES, MAX_MESSAGE))
+}
+
+/// The first string under a key: every cloud has it at its own depth.
+fn word_in<'a>(value: &'a Value, key: &str, depth: usize) -> Option<&'a str> {
+    let inner = |value| if depth > 0 { word_in(value, key, depth - 1) } else { None };
     match value {
         Value::Object(fields) => {
-            let here = fields.get("message").and_then(Value::as_str);
+            let here = fields.get(key).and_then(Value::as_str);
             here.or_else(|| fields.values().find_map(inner))
         }
         Value::Array(values) => values.iter().find_map(inner),
@@ -124,10 +167,9 @@ impl From<CallError> for CloudError {
         match error {
             CallError::NotSent(error) | CallError::Unknown(error) => error,
             CallError::Rejected(rejection) => {
-                let kind = rejection.kind();
-                let Rejection { what, status, message, .. } = rejection;
-                let colon = if message.is_empty() { "" } else { ": " };
-                Self::new(kind, format!("{what}: {}{colon}{message}", status.as_u16()))
+                let Rejection { what, status, kind, code, message, .. } = rejection;
+                let words = [code, message].into_iter().filter(|word| !word.is_empty()).map(|word| format!(": {word}"));
+                Self::new(kind, format!("{what}: {}{}", status.as_u16(), words.collect::<String>()))
             }
         }
     }
@@ -166,7 +208,7 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap();
             let rejection = Rejection::new("GET nova/servers".to_owned(), status, HeaderMap::new(), body.as_bytes());
             assert_eq!(rejection.is_by_service("x-compute-request-id"), status.is_client_error());
-            assert_eq!((rejection.kind(), rejection.message.as_str()), (kind, message), "{body}");
+            assert_eq!((rejection.kind, rejection.message.as_str()), (kind, message), "{body}");
         }
         let long = format!(r#"{{"message": "{}"}}"#, "x".repeat(1000));
         let rejection = Rejection::new("GET x".to_owned(), StatusCode::BAD_REQUEST, HeaderMap::new(), long.as_bytes());

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_common::{Dialer, Permit, Process, RateLimiter, Resolver};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Client, Method, StatusCode, Url, redirect, retry};
 use serde_json::Value;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
+use shared::text::sanitize_to;
 use tokio::time::Instant;
 use tower::Service;
 
@@ -27,6 +30,9 @@ const MAX_REJECTION: usize = 64 << 10;
 /// How long a failed connection takes at least, longer than its deadline: a port that is closed and one that is silent
 /// take the same time, so that no tenant can scan ports behind the controller.
 const UNCONNECTED: Duration = Duration::from_millis(3_200);
+
+/// Longest pause that a cloud's `Retry-After` gets.
+const MAX_PAUSE: Duration = Duration::from_mins(1);
 
 /// How long a call waits for the account's rate limit.
 const QUEUE: Duration = Duration::from_secs(20);
@@ -61,10 +67,47 @@ pub struct Options {
 
 /// The HTTP client of one account.
 pub struct Http {
-    client: Client,
-    dialer: Dialer,
+    transport: Arc<dyn Transport>,
     permit: Permit,
     limiter: RateLimiter,
+    /// How long an attempt may take.
+    deadline: Duration,
+}
+
+/// How requests get to a cloud. Tests put a simulator here.
+pub trait Transport: Send + Sync {
+    /// Makes one attempt. `what` names the request in messages.
+    fn send<'a>(&'a self, what: &'a str, request: Request) -> BoxFuture<'a, Result<Reply, CallError>>;
+}
+
+/// One request.
+#[derive(Debug)]
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// The URL.
+    pub url: Url,
+    /// Headers besides those of the body.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Option<Body>,
+}
+
+/// What comes back, whatever its status.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body, as long as a client reads it.
+    pub body: Vec<u8>,
+}
+
+/// The transport over the network.
+struct Network {
+    client: Client,
+    dialer: Dialer,
     deadlines: Deadlines,
 }
 
@@ -75,6 +118,8 @@ pub enum Body {
     Json(Value),
     /// JSON with a content type of its own, such as a patch for images.
     As(&'static str, Value),
+    /// Keys and values of a form.
+    Form(Vec<(&'static str, String)>),
 }
 
 /// The system's resolver with the dialer's checks, as reqwest wants it.
@@ -127,8 +172,14 @@ impl Http {
         };
         // An authority that cannot be used is the one thing of a tenant in here.
         let client = builder.build().map_err(|_| "its certificates cannot be used as authorities")?;
-        let limiter = RateLimiter::new(rate.0, rate.1);
-        Ok(Self { client, dialer, permit, limiter, deadlines })
+        let deadline = deadlines.all + Duration::from_secs(1); // the client's own comes first, and says more
+        Ok(Self { deadline, ..Self::over(Arc::new(Network { client, dialer, deadlines }), permit, rate) })
+    }
+
+    /// A client whose requests take another way than the network.
+    pub fn over(transport: Arc<dyn Transport>, permit: Permit, rate: (u32, u32)) -> Self {
+        let deadline = Deadlines::default().all;
+        Self { transport, permit, limiter: RateLimiter::new(rate.0, rate.1), deadline }
     }
 
     /// Makes one attempt of a call. Headers with tokens are marked as sensitive by the caller.
@@ -145,62 +196,89 @@ impl Http {
     ) -> Result<Answer, CallError> {
         let what = what(&method, &url);
         let admitted = tokio::time::timeout(QUEUE, self.limiter.acquire(priority)).await;
-        let not_sent = |kind, why: &str| CallError::NotSent(CloudError::new(kind, format!("{what}: {why}")));
         if admitted.is_err() {
-            return Err(not_sent(CloudErrorKind::Throttled, "not sent: too many calls of this account wait"));
+            return Err(not_sent(&what, CloudErrorKind::Throttled, "not sent: too many calls of this account wait"));
         }
         if !(self.permit)() {
-            return Err(not_sent(CloudErrorKind::NotLeader, "not sent: not the leader any more"));
+            return Err(not_sent(&what, CloudErrorKind::NotLeader, "not sent: not the leader any more"));
         }
-        let host = url.host_str().unwrap_or_default();
-        if let Err(denied) = self.dialer.check_host(host) {
-            return Err(not_sent(CloudErrorKind::Invalid, &denied.to_string()));
+        let headers = headers.iter().cloned().collect();
+        let request = Request { method, url, headers, body: body.cloned() };
+        let Reply { status, headers, body } = tokio::time::timeout(self.deadline, self.transport.send(&what, request))
+            .await
+            .unwrap_or_else(|_| Err(unknown(&what, "no answer in time")))?;
+        let answer = match status.as_u16() {
+            200..300 => return Ok(Answer { status, headers, what, body }),
+            300..400 => {
+                let message = "redirects are not followed: the URL must be the service's own".to_owned();
+                let (kind, code, headers) = (CloudErrorKind::Unavailable, String::new(), Box::new(headers));
+                return Err(CallError::Rejected(Rejection { what, status, kind, headers, code, message }));
+            }
+            502 | 504 => return Err(unknown(&what, &format!("{}: a gateway has no answer", status.as_u16()))),
+            _ => Rejection::new(what, status, headers, &body),
+        };
+        if answer.kind == CloudErrorKind::Throttled {
+            self.limiter.slow_down();
+            if let Some(pause) = answer.retry_after() {
+                self.limiter.set_back(pause.min(MAX_PAUSE));
+            }
         }
-        let mut request = self.client.request(method, url).headers(headers.iter().cloned().collect::<HeaderMap>());
-        request = match body {
+        Err(CallError::Rejected(answer))
+    }
+}
+
+impl Transport for Network {
+    fn send<'a>(&'a self, what: &'a str, request: Request) -> BoxFuture<'a, Result<Reply, CallError>> {
+        self.attempt(what, request).boxed()
+    }
+}
+
+impl Network {
+    async fn attempt(&self, what: &str, request: Request) -> Result<Reply, CallError> {
+        let Request { method, url, headers, body } = request;
+        if let Err(denied) = self.dialer.check_host(url.host_str().unwrap_or_default()) {
+            return Err(not_sent(what, CloudErrorKind::Invalid, &denied.to_string()));
+        }
+        let request = self.client.request(method, url).headers(headers);
+        let request = match body {
             None => request,
-            Some(Body::Json(json)) => request.json(json),
-            Some(Body::As(kind, json)) => request.header("content-type", *kind).body(json.to_string()),
+            Some(Body::Json(json)) => request.json(&json),
+            Some(Body::As(kind, json)) => request.header("content-type", kind).body(json.to_string()),
+            Some(Body::Form(fields)) => request.form(&fields),
         };
         let began = Instant::now();
         let answer = match request.send().await {
             Ok(answer) => answer,
             Err(error) if error.is_connect() || error.is_builder() => {
                 tokio::time::sleep_until(began + UNCONNECTED.min(self.deadlines.connect * 2)).await;
-                return Err(not_sent(CloudErrorKind::Unavailable, "no connection, or its certificate is not trusted"));
+                let why = "no connection, or its certificate is not trusted";
+                return Err(not_sent(what, CloudErrorKind::Unavailable, why));
             }
-            Err(error) => return Err(unknown(&what, cause(&error))),
+            Err(error) => return Err(unknown(what, cause(&error))),
         };
-        self.read(what, answer).await
+        read(what, answer).await
     }
+}
 
-    async fn read(&self, what: String, mut answer: reqwest::Response) -> Result<Answer, CallError> {
-        let (status, headers) = (answer.status(), answer.headers().clone());
-        let most = if status.is_success() { MAX_ANSWER } else { MAX_REJECTION };
-        let mut body = Vec::new();
-        loop {
-            match answer.chunk().await {
-                Ok(Some(chunk)) if body.len() + chunk.len() <= most => body.extend_from_slice(&chunk),
-                Ok(Some(_)) if status.is_success() => {
-                    return Err(unknown(&what, &format!("the answer has more than {} MiB", MAX_ANSWER >> 20)));
-                }
-                Ok(_) => break, // the end, or more than a message is long
-                Err(error) => return Err(unknown(&what, cause(&error))),
+/// An answer with its body, as far as it is of use.
+async fn read(what: &str, mut answer: reqwest::Response) -> Result<Reply, CallError> {
+    let (status, headers) = (answer.status(), answer.headers().clone());
+    let most = if status.is_success() { MAX_ANSWER } else { MAX_REJECTION };
+    let mut body = Vec::new();
+    loop {
+        match answer.chunk().await {
+            Ok(Some(chunk)) if body.len() + chunk.len() <= most => body.extend_from_slice(&chunk),
+            Ok(Some(_)) if status.is_success() => {
+                return Err(unknown(what, &format!("the answer has more than {} MiB", MAX_ANSWER >> 20)));
             }
-        }
-        if status == StatusCode::TOO_MANY_REQUESTS {
-            self.limiter.slow_down();
-        }
-        match status.as_u16() {
-            200..300 => Ok(Answer { status, headers, what, body }),
-            300..400 => {
-                let message = "redirects are not followed: the URL must be the service's own".to_owned();
-                Err(CallError::Rejected(Rejection { what, status, headers: Box::new(headers), message }))
-            }
-            502 | 504 => Err(unknown(&what, &format!("{}: a gateway has no answer", status.as_u16()))),
-            _ => Err(CallError::Rejected(Rejection::new(what, status, headers, &body))),
+            Ok(_) => return Ok(Reply { status, headers, body }), // the end, or more than a message is long
+            Err(error) => return Err(unknown(what, cause(&error))),
         }
     }
+}
+
+fn not_sent(what: &str, kind: CloudErrorKind, why: &str) -> CallError {
+    CallError::NotSent(CloudError::new(kind, format!("{what}: {why}")))
 }
 
 fn cause(error: &reqwest::Error) -> &'static str {
@@ -214,7 +292,7 @@ fn unknown(what: &str, why: &str) -> CallError {
 /// Method, host and path, stable between tries. The query may have markers of pages.
 fn what(method: &Method, url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    shared::text::sanitize_to(&format!("{method} {}{port}{}", url.host_str().unwrap_or_default(), url.path()), 200)
+    sanitize_to(&format!("{method} {}{port}{}", url.host_str().unwrap_or_default(), url.path()), 200)
 }
 
 #[cfg(test)]

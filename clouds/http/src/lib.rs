@@ -5,11 +5,16 @@
 //! only its message is quoted. Every attempt asks first whether this process may still act.
 
 mod answer;
+mod bearer;
 mod client;
 mod token;
+mod urls;
 
+pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 pub use reqwest::{Method, StatusCode, Url};
 
-pub use self::answer::{Answer, CallError, Rejection};
-pub use self::client::{Body, Http, Options};
+pub use self::answer::{Answer, CallError, Rejection, words};
+pub use self::bearer::{Bearer, Granted, bearer};
+pub use self::client::{Body, Http, Options, Reply, Request, Transport};
 pub use self::token::{Login, Tokens};
+pub use self::urls::{below, endpoint, is_plain, link};

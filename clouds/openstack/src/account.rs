@@ -159,7 +159,7 @@ impl Account {
 }
 
 /// Lists a project once for everybody who asks at the same time.
-pub(crate) fn lists(account: &Arc<Account>) -> ListBatcher<Arc<Project>> {
+pub(crate) fn lists(account: &Arc<Account>) -> ListBatcher<(), Arc<Project>> {
     let account = account.clone();
     ListBatcher::new(usize::MAX, move |_, priority| {
         let account = account.clone();

@@ -5,17 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use cloud_common::SecretData;
-use cloud_http::Url;
+use cloud_common::{SecretData, account_word, text};
+use cloud_http::{Url, is_plain};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 /// Key of the file in its Secret.
 const KEY: &str = "clouds.yaml";
-
-/// Largest file.
-const MAX: usize = 64 << 10;
 
 /// Where Hive mounts the Secret with certificates.
 const MOUNTED: &str = "/etc/openstack-ca/";
@@ -88,9 +84,7 @@ struct Auth {
 /// # Errors
 /// What is wrong with which field, without any value that could be secret.
 pub(crate) fn parse(secret: &SecretData, name: &str, certificates: Option<&SecretData>) -> Result<Cloud, String> {
-    let bytes = secret.get(KEY).ok_or_else(|| format!("it has no key {KEY}"))?;
-    let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= MAX);
-    let text = text.ok_or_else(|| format!("{KEY} is not text of at most {} KiB", MAX >> 10))?;
+    let text = text(Some(secret), KEY)?;
     // Its error would quote the file.
     let file: File = serde_saphyr::from_str(text)
         .map_err(|_| format!("{KEY} is malformed: it must be YAML with the clouds, by name, below clouds"))?;
@@ -208,9 +202,7 @@ impl Auth {
 impl Cloud {
     /// An opaque word for the account.
     pub(crate) fn word(&self) -> String {
-        let digest = Sha256::digest(format!("{} {}", self.keystone, self.account));
-        let start = digest.first_chunk().copied().map_or(0, u64::from_be_bytes);
-        format!("{start:016x}")
+        account_word(&format!("{} {}", self.keystone, self.account))
     }
 }
 
@@ -222,16 +214,6 @@ fn keystone(auth_url: Option<&str>) -> Result<Url, String> {
     }
     let url = Url::parse(text.strip_suffix("/v3").unwrap_or(text)).ok();
     url.filter(is_plain).ok_or_else(|| "auth.auth_url must be https://HOST[:PORT][/PATH]".to_owned())
-}
-
-/// Whether a path can be put behind a URL, which leads nowhere else then.
-pub(crate) fn is_plain(url: &Url) -> bool {
-    matches!(url.scheme(), "http" | "https")
-        && url.has_host()
-        && url.username().is_empty()
-        && url.password().is_none()
-        && url.query().is_none()
-        && url.fragment().is_none()
 }
 
 /// What is trusted. A path is one of the pod in which Hive's installer runs, never ours: of the Secret that is mounted

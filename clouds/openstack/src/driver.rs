@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_mins(45);
 /// One project for all clusters in it.
 pub(crate) struct Driver {
     pub(crate) account: Arc<Account>,
-    lists: ListBatcher<Arc<Project>>,
+    lists: ListBatcher<(), Arc<Project>>,
     domain: Arc<str>,
 }
 
@@ -35,8 +35,8 @@ impl Driver {
         Self { lists: account::lists(&account), account, domain }
     }
 
-    async fn project(&self, cluster: &ClusterRef, priority: Priority) -> Result<Arc<Project>, CloudError> {
-        let found = self.lists.list(&cluster.infra_id, false, priority).await;
+    async fn project(&self, priority: Priority) -> Result<Arc<Project>, CloudError> {
+        let found = self.lists.list((), false, priority).await;
         found.unwrap_or_else(|_| {
             Err(CloudError::new(CloudErrorKind::Unavailable, "the list of the project was given up"))
         })
@@ -171,7 +171,7 @@ impl Cloud for Driver {
         priority: Priority,
     ) -> BoxFuture<'a, Result<Vec<Server<Attributes>>, CloudError>> {
         async move {
-            let project = self.project(cluster, priority).await?;
+            let project = self.project(priority).await?;
             let mut calls = Vec::new();
             for server in project.servers.iter().filter(|server| is_of(server, &cluster.infra_id)) {
                 calls.push(self.server(server, &project, priority));
@@ -187,7 +187,7 @@ impl Cloud for Driver {
         priority: Priority,
     ) -> BoxFuture<'a, Result<Vec<Image>, CloudError>> {
         async move {
-            let project = self.project(cluster, priority).await?;
+            let project = self.project(priority).await?;
             Ok(project.images_of(&cluster.infra_id).filter_map(|found| image(found, &cluster.infra_id)).collect())
         }
         .boxed()

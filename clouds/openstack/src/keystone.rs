@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_http::{Answer, Body, CallError, Http, Login, Method, Url};
+use cloud_http::{Answer, Body, CallError, Http, Login, Method, Url, is_plain};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 
-use crate::clouds_yaml::{Cloud, is_plain};
+use crate::clouds_yaml::Cloud;
 use crate::id::Id;
 
 /// The oldest microversion of Nova with what we record: 2.71 shows server groups (Stein, 2019).

@@ -1,13 +1,12 @@
 //! OpenStack as the controller registers it: its Secrets, and its part of a cluster's spec.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use clap::ValueEnum as _;
-use cloud_common::{Access, Platform, Process, SecretData};
+use cloud_common::{Access, Platform, Pool, Process, SecretData, credentials_secret, spec};
 use cloud_recreate::Planner;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use serde::Deserialize;
 use shared::annotation::keys;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
@@ -31,8 +30,7 @@ pub struct OpenStackFlags {
 pub struct OpenStack {
     process: Process,
     mode: Mode,
-    /// Drivers in use. Only who brings the same credentials, character by character, gets the same one.
-    kept: Mutex<Vec<(Cloud, Weak<Planner<crate::driver::Driver>>)>>,
+    pool: Pool<Cloud, Planner<crate::driver::Driver>>,
 }
 
 /// The entry of `clouds.yaml`, and whose it is.
@@ -52,42 +50,30 @@ struct Spec {
     certificates_secret_ref: Option<LocalReference>,
 }
 
-fn spec(cluster: &ClusterDeployment) -> Result<Spec, CloudError> {
-    let spec = cluster.spec.platform.other.get(OpenStack::NAME);
-    let spec = spec.and_then(|spec| serde_json::from_value(spec.clone()).ok());
-    spec.ok_or_else(|| CloudError::new(CloudErrorKind::Invalid, "spec.platform.openstack is missing or malformed"))
-}
-
 impl Platform for OpenStack {
     const NAME: &'static str = "openstack";
     type Flags = OpenStackFlags;
     type Account = Entry;
 
     fn new(flags: &OpenStackFlags, process: &Process) -> Self {
-        Self { process: process.clone(), mode: flags.openstack_mode, kept: Mutex::default() }
+        Self { process: process.clone(), mode: flags.openstack_mode, pool: Pool::default() }
     }
 
     fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Entry>, CloudError> {
-        let Spec { cloud, credentials_secret_ref, certificates_secret_ref } = spec(cluster)?;
-        let namespace = cluster.metadata.namespace.clone().unwrap_or_default();
-        let missing = |field: &str| {
-            let message = format!("spec.platform.openstack.{field} is empty");
-            Err(CloudError::new(CloudErrorKind::Credentials, message))
-        };
-        if credentials_secret_ref.name.is_empty() {
-            return missing("credentialsSecretRef.name");
-        }
+        let Spec { cloud, credentials_secret_ref, certificates_secret_ref } = spec(cluster, Self::NAME)?;
+        let credentials = credentials_secret(cluster, Self::NAME, &credentials_secret_ref)?;
+        let namespace = credentials.0.clone();
         if cloud.is_empty() {
-            return missing("cloud");
+            return Err(CloudError::new(CloudErrorKind::Credentials, "spec.platform.openstack.cloud is empty"));
         }
         let certificates = certificates_secret_ref.filter(|secret| !secret.name.is_empty());
-        let secrets = [Some(credentials_secret_ref), certificates].into_iter().flatten();
-        let secrets = secrets.map(|secret| (namespace.clone(), secret.name)).collect();
+        let certificates = certificates.map(|secret| (namespace.clone(), secret.name));
+        let secrets = [Some(credentials), certificates].into_iter().flatten().collect();
         Ok(Access { secrets, account: Entry { cloud, namespace, mode: self.mode(cluster)? } })
     }
 
     fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {
-        ClusterRef { cloud: spec(cluster).ok().map(|spec| spec.cloud), ..found }
+        ClusterRef { cloud: spec(cluster, Self::NAME).ok().map(|spec: Spec| spec.cloud), ..found }
     }
 
     fn connect<'a>(
@@ -124,16 +110,11 @@ impl OpenStack {
     fn driver(&self, entry: &Entry, secrets: &[SecretData]) -> Result<Arc<Planner<crate::driver::Driver>>, String> {
         let credentials = secrets.first().ok_or("there is no Secret")?;
         let cloud = clouds_yaml::parse(credentials, &entry.cloud, secrets.get(1))?;
-        let mut kept = self.kept.lock();
-        kept.retain(|(_, driver)| driver.strong_count() > 0);
-        if let Some(driver) = kept.iter().find(|(of, _)| *of == cloud).and_then(|(_, driver)| driver.upgrade()) {
-            return Ok(driver);
-        }
-        let region = cloud.region.as_deref().map_or_else(|| "-".to_owned(), |region| sanitize_to(region, 40));
-        let domain = format!("openstack/{region}/{}", cloud.word()).into();
-        let account = Account::new(cloud.clone(), self.process.clone(), entry.namespace.as_str().into())?;
-        let driver = Arc::new(Planner::new(crate::driver::Driver::new(account, domain)));
-        kept.push((cloud, Arc::downgrade(&driver)));
-        Ok(driver)
+        self.pool.get(cloud, |cloud| {
+            let region = cloud.region.as_deref().map_or_else(|| "-".to_owned(), |region| sanitize_to(region, 40));
+            let domain = format!("openstack/{region}/{}", cloud.word()).into();
+            let account = Account::new(cloud.clone(), self.process.clone(), entry.namespace.as_str().into())?;
+            Ok(Planner::new(crate::driver::Driver::new(account, domain)))
+        })
     }
 }

@@ -37,6 +37,8 @@ pub struct ClusterRef {
     pub resource_group: Option<String>,
     /// Name of the cloud: the entry of `clouds.yaml` (OpenStack), or a sovereign cloud (Azure).
     pub cloud: Option<String>,
+    /// Whether local SSDs lose their content in a stop (GCP); `None` if the owner has not said.
+    pub discard_local_ssd: Option<bool>,
 }
 
 /// A cluster, and where its durable record is kept.

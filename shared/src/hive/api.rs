@@ -134,6 +134,27 @@ pub struct ClusterMetadata {
     /// Prefix and tag of everything the cluster has in its cloud.
     #[serde(rename = "infraID")]
     pub infra_id: String,
+    /// What only one platform says of its clusters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<PlatformMetadata>,
+}
+
+/// Identity of an installed cluster on platforms where the infraID does not say it all.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PlatformMetadata {
+    /// Microsoft Azure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub azure: Option<AzureMetadata>,
+}
+
+/// Identity of an installed cluster on Azure.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct AzureMetadata {
+    /// The resource group with all its machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_group_name: Option<String>,
 }
 
 /// How a cluster's API server is reached, where that differs from what its kubeconfig says.

@@ -50,7 +50,7 @@ fn what_is_refused_is_named_by_its_field() {
             secret("clouds: {a: {}, b: {}}"),
             "has no cloud shift, which spec.platform.openstack.cloud names: it has a, b",
         ),
-        (secret(&"#".repeat(MAX + 1)), "is not text of at most 64 KiB"),
+        (secret(&"#".repeat((64 << 10) + 1)), "is not text of at most 64 KiB"),
         (entry("verify: false"), "clouds.shift.verify must be true"),
         (entry("profile: vexxhost"), "clouds.shift.profile is not supported"),
         (entry("cert: /x"), "clouds.shift.cert is not supported"),

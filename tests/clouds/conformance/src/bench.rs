@@ -19,7 +19,16 @@ pub enum Fault {
     Silent,
     /// This machine can be neither stopped nor started; requests for it are refused.
     Refused(String),
+    /// Starts of this machine are accepted, and given up later for want of capacity.
+    GivenUp(String),
+    /// A part of the cloud does not answer: a zone, or what is behind the first page of a list.
+    Partial,
 }
+
+/// Names of what a cloud cannot do wrong.
+pub const GIVEN_UP: &str = "GivenUp";
+/// See [`GIVEN_UP`].
+pub const PARTIAL: &str = "Partial";
 
 /// A cloud, simulated or real, and drivers for it. Time passes only in [`Bench::finish`].
 #[expect(async_fn_in_trait, reason = "tests run on one thread")]
@@ -33,6 +42,10 @@ pub trait Bench {
     async fn finish(&self);
     /// From now on this goes wrong, or nothing.
     async fn fault(&self, fault: Option<Fault>);
+    /// Which faults the cloud cannot have, by name.
+    fn cannot(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// Requests that have reached the cloud so far.
     fn requests(&self) -> usize;
     /// How many machines of the cluster run, whatever the driver says.

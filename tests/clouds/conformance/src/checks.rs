@@ -1,5 +1,10 @@
 //! The checks. Each panics with what is wrong.
-#![expect(clippy::missing_panics_doc, clippy::expect_used, reason = "these are tests; panics are how they report")]
+#![expect(
+    clippy::missing_panics_doc,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "these are tests; panics are how they report"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +16,7 @@ use shared::cloud::{
     CloudError, CloudErrorKind, Driver, Entry, InstanceState, Ledger, LedgerError, Lifecycle, Target, Verb,
 };
 
-use crate::bench::{Bench, Fault, Leadership};
+use crate::bench::{Bench, Fault, GIVEN_UP, Leadership, PARTIAL};
 use crate::drive::{Intent, drive, inventory, pass};
 
 /// A driver whose permit is never lost.
@@ -54,6 +59,7 @@ pub async fn finds_nothing_of_a_cluster_that_does_not_exist(bench: &impl Bench) 
     let mut missing = bench.cluster("demo", 1).await;
     "missing".clone_into(&mut missing.cluster.infra_id);
     "missing".clone_into(&mut missing.cluster.name);
+    missing.cluster.resource_group = Some("missing".to_owned());
     missing.ledger = Arc::new(crate::NoLedger);
     let found = inventory(&*driver(bench), &missing).await.expect("the cloud answers");
     assert_eq!(found.instances, [], "and not what others have");
@@ -340,4 +346,44 @@ pub async fn the_number_of_calls_is_bounded(bench: &impl Bench) {
         let all = bench.requests() - before;
         assert!(all <= 4 * (moves + 1) + 12 * MACHINES, "{all} requests in {moves} passes");
     }
+}
+
+/// The cloud accepts a start and gives it up. It is reported with the cloud's words, as want of capacity; the others run,
+/// and so does this one once there is room.
+pub async fn a_start_that_is_given_up_is_reported_as_capacity(bench: &impl Bench) {
+    if bench.cannot().contains(&GIVEN_UP) {
+        return;
+    }
+    let driver = driver(bench);
+    let target = bench.cluster("demo", 3).await;
+    let last = ids(&driver, &target).await.pop().expect("three machines");
+    drive(bench, &driver, &target, Intent::Asleep).await;
+    bench.fault(Some(Fault::GivenUp(last.clone()))).await;
+    pass(&*driver, &target, Intent::Awake).await.expect("the cloud answers");
+    for _ in 0..3 {
+        bench.finish().await;
+        let found = inventory(&*driver, &target).await.expect("the cloud answers");
+        let [refusal] = found.failed.as_slice() else { panic!("one start was given up: {found:?}") };
+        assert_eq!((&refusal.id, refusal.kind), (&last, CloudErrorKind::Capacity), "{refusal:?}");
+        assert!(!refusal.code.is_empty() && !refusal.message.is_empty(), "{refusal:?}");
+        for instance in &found.instances {
+            assert_eq!(instance.state == InstanceState::Running, instance.id != last, "{found:?}");
+        }
+    }
+    bench.fault(None).await;
+    drive(bench, &driver, &target, Intent::Awake).await;
+    assert_eq!(bench.running(&target).await, 3, "there is room again");
+}
+
+/// A zone or a later page does not answer: that is an error, and never a cluster with fewer machines.
+pub async fn a_part_that_does_not_answer_is_no_smaller_cluster(bench: &impl Bench) {
+    const MACHINES: usize = 20;
+    let target = bench.cluster("demo", MACHINES).await;
+    if !bench.cannot().contains(&PARTIAL) {
+        bench.fault(Some(Fault::Partial)).await;
+        let error = inventory(&*driver(bench), &target).await.expect_err("a part is missing");
+        assert_eq!(error.kind, CloudErrorKind::Unavailable, "{error}");
+        bench.fault(None).await;
+    }
+    assert_eq!(ids(&driver(bench), &target).await.len(), MACHINES, "all pages");
 }

@@ -9,7 +9,7 @@ mod checks;
 mod drive;
 mod ledger;
 
-pub use self::bench::{Bench, Fault, machine};
+pub use self::bench::{Bench, Fault, GIVEN_UP, PARTIAL, machine};
 pub use self::checks::*;
 pub use self::drive::{Intent, Next, drive, inventory, next, pass};
 pub use self::ledger::NoLedger;
@@ -33,6 +33,8 @@ macro_rules! conformance_tests {
             the_permit_may_go_at_any_request,
             a_dropped_call_does_no_harm,
             the_number_of_calls_is_bounded,
+            a_start_that_is_given_up_is_reported_as_capacity,
+            a_part_that_does_not_answer_is_no_smaller_cluster,
         );
     };
     ($bench:expr => $($check:ident,)*) => {

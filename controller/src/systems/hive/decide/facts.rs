@@ -105,8 +105,9 @@ impl Facts<'_> {
             code: "StoppedAgain".to_owned(),
             message: i.stop_reason.clone().unwrap_or_else(|| "the cloud gives no reason".to_owned()),
         });
-        let failed = machines.failed.iter().filter(|_| verb == Verb::Start).cloned();
-        failed.chain(again).collect()
+        let failed = machines.failed.iter().filter(|_| verb == Verb::Start);
+        let by_cloud = |id: &str| machines.failed.iter().any(|refusal| refusal.id == id);
+        failed.cloned().chain(again.filter(|refusal| !by_cloud(&refusal.id))).collect()
     }
 
     /// When the wake that is under way began.

@@ -1,0 +1,77 @@
+//! URLs that are put together, or found in answers.
+
+use reqwest::Url;
+use shared::cloud::{CloudError, CloudErrorKind};
+use shared::text::sanitize_to;
+
+/// Whether a path can be put behind a URL, which leads nowhere else then.
+pub fn is_plain(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https")
+        && url.has_host()
+        && url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none()
+}
+
+/// The value of a flag with a URL to use instead of a cloud's own.
+///
+/// # Errors
+/// When it is no URL of a service.
+pub fn endpoint(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).ok().filter(is_plain);
+    url.ok_or_else(|| "it has to be http(s)://HOST[:PORT][/PATH]".to_owned())
+}
+
+/// The URL of a thing below another one. Whatever is in a segment stays in it.
+pub fn below(base: &Url, segments: &[&str]) -> Url {
+    let mut url = base.clone();
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().extend(segments);
+    }
+    url
+}
+
+/// A link in an answer, such as to the next page, if it leads to the host that has answered.
+///
+/// # Errors
+/// When it leads elsewhere, or is no link.
+pub fn link(base: &Url, link: &str) -> Result<Url, CloudError> {
+    let found = base.join(link).ok();
+    found.filter(|url| url.origin() == base.origin() && url.username().is_empty()).ok_or_else(|| {
+        let (host, link) = (base.host_str().unwrap_or_default(), sanitize_to(link, 60));
+        let message = format!("{host} answers with a link that is not its own, which is not followed: {link:?}");
+        CloudError::new(CloudErrorKind::Unavailable, message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_leads_to_the_same_host_or_nowhere() {
+        let base = Url::parse("https://management.azure.com/subscriptions/s").unwrap();
+        for (text, is_followed) in [
+            ("https://management.azure.com/subscriptions/s?page=2", true),
+            ("/subscriptions/s?page=2", true),
+            ("http://management.azure.com/x", false),
+            ("https://management.azure.com.evil.example/x", false),
+            ("https://management.azure.com:444/x", false),
+            ("https://management.azure.com@evil.example/x", false),
+            ("https://user@management.azure.com/x", false),
+            ("//evil.example/x", false),
+            ("file:///etc/passwd", false),
+        ] {
+            assert_eq!(link(&base, text).is_ok(), is_followed, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_segment_leads_nowhere_else() {
+        let base = Url::parse("https://h/v1/").unwrap();
+        assert_eq!(below(&base, &["instances", "a"]).as_str(), "https://h/v1/instances/a");
+        assert_eq!(below(&base, &["i", "../x?y#z"]).as_str(), "https://h/v1/i/..%2Fx%3Fy%23z");
+        assert_eq!(below(&base, &["i", "..", "b"]).as_str(), "https://h/v1/i/b");
+    }
+}

@@ -33,6 +33,9 @@ macro_rules! clouds {
 
 clouds! {
     aws: aws::Aws,
+    azure: azure::Azure,
+    gcp: gcp::Gcp,
+    ibm: ibm::IbmCloud,
     openstack: openstack::OpenStack,
 }
 
@@ -42,6 +45,7 @@ mod tests {
 
     use clap::Parser;
     use cloud_common::{Dialer, Process};
+    use shared::hive::api::{HIVE_PLATFORMS, SERVED_PLATFORMS};
 
     /// The same controller with one cloud more.
     mod two {
@@ -57,6 +61,13 @@ mod tests {
     struct Args {
         #[command(flatten)]
         clouds: two::CloudFlags,
+    }
+
+    /// The webhook, the manifests and `check` name the platforms, and link no driver.
+    #[test]
+    fn we_serve_what_hive_serves_and_more() {
+        assert_eq!(super::PLATFORMS, SERVED_PLATFORMS);
+        assert!(HIVE_PLATFORMS.iter().all(|platform| SERVED_PLATFORMS.contains(platform)));
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn with_each_overlays_values_it_is_what_kustomize_renders() -> Result<()> {
     let seed = ["components.kkp=true", "components.fdb=false", "secrets.everywhere=false"];
     for (overlay, values) in [
         ("", &[][..]),
-        ("overlays/cut-over", &["servedPlatforms={aws,openstack}"]),
+        ("overlays/cut-over", &["servedPlatforms={aws,azure,gcp,ibmcloud,openstack}"]),
         ("overlays/kkp", &seed),
         ("overlays/labeled-databases", &["components.labeledDatabases=true"]),
         ("overlays/monitoring", &["components.monitoring=true"]),

@@ -80,27 +80,6 @@ async fn what_is_not_ours_to_move_is_not_moved() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_platform_that_only_hive_serves_keeps_its_status() -> Result<()> {
-    let world = World::shared().await?;
-    let azure =
-        json!({"spec": {"platform": {"aws": null, "azure": {"region": "eu", "credentialsSecretRef": {"name": "x"}}}}});
-    let options = ClusterOptions { patch: azure, ..ClusterOptions::of_size(1) };
-    let cluster = world.cluster("azure", options).await?;
-    let events = testbed::eventually(SOON, "event PlatformNotServed", async || {
-        let events = world
-            .kubectl(&["get", "events.events.k8s.io", "-n", cluster.namespace(), "-o", "jsonpath={.items[*].reason}"])
-            .await?
-            .ok()?;
-        anyhow::ensure!(events.contains("PlatformNotServed"), "{events}");
-        Ok(events)
-    });
-    events.await?;
-    let found = cluster.get().await?;
-    assert_eq!((found.power_state(), found.condition(HIBERNATING)), ("", None));
-    cluster.remove().await
-}
-
-#[tokio::test]
 async fn somebody_starts_a_machine_of_a_sleeping_cluster() -> Result<()> {
     let world = World::shared().await?;
     let cluster = world.cluster("drift", ClusterOptions::of_size(2)).await?;

@@ -75,6 +75,9 @@ pub struct ClusterDeploymentSpec {
 /// Members of `spec.platform` whose clusters Hive's own hibernation controller can stop and start.
 pub const HIVE_PLATFORMS: &[&str] = &["aws", "azure", "gcp", "ibmcloud"];
 
+/// Members of `spec.platform` whose clusters our controller can stop and start: all of Hive's, and more.
+pub const SERVED_PLATFORMS: &[&str] = &["aws", "azure", "gcp", "ibmcloud", "openstack"];
+
 /// The cloud that a cluster runs on. Exactly one member is set; those that we do not read are in `other`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -153,7 +156,8 @@ pub struct PlatformMetadata {
 #[serde(rename_all = "camelCase")]
 pub struct AzureMetadata {
     /// The resource group with all its machines.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(required)]
     pub resource_group_name: Option<String>,
 }
 

@@ -10,6 +10,7 @@ use http::Method;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use kube::Api;
 use serde::{Deserialize, Serialize};
+use shared::hive::api::SERVED_PLATFORMS;
 use tokio::process::Command;
 
 use super::{World, hub};
@@ -148,7 +149,7 @@ impl World {
             Program::Webhook => {
                 webhook_arguments(&mut command, ports);
                 if self.options.openstack {
-                    command.args(["--served-platforms", "aws,openstack"]); // as after the cut-over
+                    command.args(["--served-platforms", &SERVED_PLATFORMS.join(",")]); // as after the cut-over
                 }
             }
             Program::Controller => {

@@ -26,7 +26,9 @@ impl<'a> Identity<'a> {
         let infra_id = cluster.spec.cluster_metadata.as_ref()?.infra_id.as_str();
         let platform = &cluster.spec.platform;
         let names_machines = !infra_id.is_empty() && !cluster.annotation_is_true(FAKE_CLUSTER);
-        let region = platform.region().unwrap_or_default();
+        // There a region takes no part in finding machines: another spelling of it names the same ones.
+        let is_global = matches!(platform.name(), "azure" | "gcp");
+        let region = platform.region().filter(|_| !is_global).unwrap_or_default();
         names_machines.then(|| Self { platform: platform.name(), region, infra_id })
     }
 }
@@ -123,6 +125,14 @@ mod tests {
         ] {
             let other = cluster("b", "other", &change);
             assert_eq!(Identity::of(&other) == Identity::of(&own), same, "{case}");
+        }
+        let on = |platform: &str, region: &str| {
+            let change = json!({ "spec": { "platform": { "aws": null, platform: { "region": region } } } });
+            cluster("a", "own", &change)
+        };
+        for (platform, same) in [("azure", true), ("gcp", true), ("ibmcloud", false)] {
+            let (a, b) = (on(platform, "a"), on(platform, "b"));
+            assert_eq!(Identity::of(&a) == Identity::of(&b), same, "regions of {platform}");
         }
         let nameless = cluster("a", "own", &json!({ "spec": { "clusterMetadata": { "infraID": "" } } }));
         assert_eq!(Identity::of(&nameless), None, "two objects without machines share none");

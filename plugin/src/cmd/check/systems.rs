@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use shared::annotation::keys;
+use shared::hive::api::SERVED_PLATFORMS;
 use shared::target::FOUNDATIONDB_CLUSTER;
 
 use super::finding::CheckResult;
@@ -14,8 +15,10 @@ pub(super) fn hive(facts: &Facts) -> Checked<'_> {
     facts.deployments.as_ref()?;
     let Some(config) = facts.hive.as_ref()? else { return Ok(None) };
     let served = facts.argument(keys::WEBHOOK, "--served-platforms");
-    let cut_over =
-        || facts.install_overlay("overlays/cut-over", "servedPlatforms={aws\\,openstack},controller.replicas=2");
+    let cut_over = || {
+        let values = format!("servedPlatforms={{{}}},controller.replicas=2", SERVED_PLATFORMS.join("\\,"));
+        facts.install_overlay("overlays/cut-over", &values)
+    };
     let result = match (is_disabled(config), facts.replicas(keys::CONTROLLER) > 0, served) {
         (false, true, _) => CheckResult::failed(
             "Hive's own hibernation controller and hibernate-controller both run: stop ours, or cut over (docs/hive.md)",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use shared::cloud::CloudErrorKind::{self, Capacity, NotLeader, Throttled, Unavailable};
 use shared::cloud::{CloudError, InstanceState, Inventory, Refusal, Verb};
-use shared::hive::api::{ClusterDeployment, HIVE_PLATFORMS};
+use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
 use shared::power::Power;
 use shared::spoke::{Spoke, SpokeError, Upgrade};
@@ -213,8 +213,6 @@ pub enum Sync {
 pub enum Served {
     /// A driver of ours.
     Us,
-    /// Hive has an actuator, we have no driver yet: the cluster is left alone.
-    HiveOnly,
     /// No controller.
     None,
 }
@@ -224,7 +222,6 @@ impl Served {
     pub fn platform(platform: &str, ours: &[&str]) -> Self {
         match platform {
             _ if ours.contains(&platform) => Self::Us,
-            _ if HIVE_PLATFORMS.contains(&platform) => Self::HiveOnly,
             _ => Self::None,
         }
     }

@@ -15,7 +15,7 @@ mod wake;
 
 use std::time::Duration;
 
-use shared::hive::api::{ClusterDeployment, FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
+use shared::hive::api::{FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use shared::hive::conditions::{HIBERNATING, PowerStatus, reason};
 use shared::power::Power;
 
@@ -44,8 +44,6 @@ impl Stage {
         match (facts.served, cluster.desired()) {
             // Row 2.
             _ if cluster.annotation_is_true(RECONCILE_PAUSE) => Self::planned(Plan::default()),
-            // Row 7, for platforms that Hive serves and we do not.
-            (Served::HiveOnly, _) if !disabled => Self::planned(not_served(cluster)),
             // Row 3.
             _ if cluster.metadata.deletion_timestamp.is_some() => Self::report(PowerStatus::deleted()),
             // Rows 4 and 5.
@@ -55,7 +53,7 @@ impl Stage {
             // Row 7, first case.
             _ if disabled => Self::report(PowerStatus::unsupported("Infrastructure disabled by annotation")),
             // Row 7, second case.
-            (Served::HiveOnly | Served::None, _) => {
+            (Served::None, _) => {
                 Self::report(PowerStatus::unsupported("Unsupported platform: no actuator to handle it"))
             }
             // Row 8.
@@ -138,13 +136,4 @@ fn with_due(plan: Plan, facts: &Facts<'_>) -> Plan {
         Some(time) => plan.by(time),
         None => plan,
     }
-}
-
-fn not_served(cluster: &ClusterDeployment) -> Plan {
-    let platform = cluster.spec.platform.name();
-    let message = format!(
-        "platform {platform} has no driver in this controller yet; its power state and status are left alone. \
-         Machines of this cluster do not stop or start until Hive's own hibernation controller is enabled again"
-    );
-    Plan { notice: Some(Notice::warning("PlatformNotServed", message)), ..Plan::default() }
 }

@@ -1,0 +1,159 @@
+//! A service principal, and its token.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud_http::{Body, CallError, Granted, HeaderValue, Http, Login, Method, Url, below};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use shared::cloud::Priority;
+use shared::text::sanitize_to;
+
+/// Key of the file in its Secret.
+pub(crate) const KEY: &str = "osServicePrincipal.json";
+
+/// One of Microsoft's clouds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Environment {
+    Public,
+    UsGovernment,
+    China,
+}
+
+impl Environment {
+    /// Of `spec.platform.azure.cloudName`.
+    ///
+    /// # Errors
+    /// Why there is no such cloud.
+    pub(crate) fn of_name(name: &str) -> Result<Self, String> {
+        match name {
+            "" | "AzurePublicCloud" => Ok(Self::Public),
+            "AzureUSGovernmentCloud" => Ok(Self::UsGovernment),
+            "AzureChinaCloud" => Ok(Self::China),
+            "AzureGermanCloud" => Err("AzureGermanCloud, which Microsoft closed in 2021".to_owned()),
+            "AzureStackCloud" => Err("AzureStackCloud, which is not supported".to_owned()),
+            other => Err(format!("{:?}, which is no cloud of Microsoft's", sanitize_to(other, 40))),
+        }
+    }
+
+    /// Hosts of its logins and of its API.
+    pub(crate) fn hosts(self) -> [&'static str; 2] {
+        match self {
+            Self::Public => ["https://login.microsoftonline.com", "https://management.azure.com"],
+            Self::UsGovernment => ["https://login.microsoftonline.us", "https://management.usgovcloudapi.net"],
+            Self::China => ["https://login.chinacloudapi.cn", "https://management.chinacloudapi.cn"],
+        }
+    }
+}
+
+/// A service principal. It has no `Debug`: it holds a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Principal {
+    pub(crate) subscription: String,
+    pub(crate) tenant: String,
+    pub(crate) client: String,
+    secret: String,
+}
+
+/// Reads a service principal. The keys are compared ignoring case: there are files of either spelling.
+///
+/// # Errors
+/// What is wrong with which field, without any value that could be secret.
+pub(crate) fn parse(text: &str) -> Result<Principal, String> {
+    // Its error would quote the file.
+    let file: BTreeMap<String, Value> =
+        serde_json::from_str(text).map_err(|_| format!("{KEY} is malformed: it must be a JSON object"))?;
+    let field = |name: &str| {
+        let found = file.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).and_then(|(_, value)| value.as_str());
+        let value = found.filter(|value| !value.is_empty()).ok_or_else(|| format!("{KEY} has no {name}"))?;
+        let is_id = value.len() <= 100 && value.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c));
+        if is_id || name == "clientSecret" {
+            Ok(value.to_owned())
+        } else {
+            Err(format!("{KEY}: {name} is no ID: it has letters, digits, hyphens and dots"))
+        }
+    };
+    Ok(Principal {
+        subscription: field("subscriptionId")?,
+        tenant: field("tenantId")?,
+        client: field("clientId")?,
+        secret: field("clientSecret")?,
+    })
+}
+
+/// Asks Entra for tokens.
+pub(crate) struct Entra {
+    pub(crate) http: Arc<Http>,
+    pub(crate) principal: Principal,
+    pub(crate) host: Url,
+    /// For which API.
+    pub(crate) scope: String,
+}
+
+impl Login for Entra {
+    type Token = HeaderValue;
+
+    fn login(&self) -> BoxFuture<'_, Result<(HeaderValue, Duration), CallError>> {
+        async {
+            let Principal { tenant, client, secret, .. } = &self.principal;
+            let url = below(&self.host, &[tenant, "oauth2", "v2.0", "token"]);
+            let form = Body::Form(vec![
+                ("grant_type", "client_credentials".to_owned()),
+                ("client_id", client.clone()),
+                ("client_secret", secret.clone()),
+                ("scope", self.scope.clone()),
+            ]);
+            let answer = self.http.call(Priority::Waking, Method::POST, url, &[], Some(&form)).await;
+            answer.map_err(CallError::of_login)?.json::<Granted>()?.token()
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_principal_is_read_in_any_case_and_never_quoted() {
+        let all =
+            r#"{"subscriptionId": "s", "CLIENTID": "c", "clientsecret": "hu/sh~", "tenantid": "t.example", "x": 1}"#;
+        let found = parse(all).ok().unwrap();
+        assert_eq!([found.subscription, found.client, found.secret, found.tenant], ["s", "c", "hu/sh~", "t.example"]);
+        for (text, part) in [
+            ("hush", "malformed"),
+            ("[]", "malformed"),
+            (r#"{"subscriptionId": "s", "clientId": "c", "clientSecret": "hush"}"#, "no tenantId"),
+            (r#"{"subscriptionId": "s", "tenantId": "t", "clientId": "c", "clientSecret": ""}"#, "no clientSecret"),
+            (r#"{"subscriptionId": "s", "tenantId": "t", "clientId": 5, "clientSecret": "hush"}"#, "no clientId"),
+            (
+                r#"{"subscriptionId": "s", "tenantId": "../hush", "clientId": "c", "clientSecret": "x"}"#,
+                "tenantId is no ID",
+            ),
+        ] {
+            let why = parse(text).err().unwrap_or_default();
+            assert!(why.starts_with(KEY) && why.contains(part) && !why.contains("hush"), "{part}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_cloud_of_microsofts_is_known_by_the_name_that_hive_uses() {
+        for (name, found) in [
+            ("", Ok("https://management.azure.com")),
+            ("AzurePublicCloud", Ok("https://management.azure.com")),
+            ("AzureUSGovernmentCloud", Ok("https://management.usgovcloudapi.net")),
+            ("AzureChinaCloud", Ok("https://management.chinacloudapi.cn")),
+            ("AzureGermanCloud", Err("closed")),
+            ("AzureStackCloud", Err("not supported")),
+            ("azurepubliccloud", Err("no cloud of")),
+        ] {
+            match (Environment::of_name(name), found) {
+                (Ok(environment), Ok(host)) => assert_eq!(environment.hosts()[1], host, "{name}"),
+                (Err(why), Err(part)) => assert!(why.contains(part), "{name}: {why}"),
+                (found, _) => panic!("{name}: {found:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Azure as the controller registers it: its Secret, and its part of a cluster's spec.
+
+use std::sync::Arc;
+
+use cloud_common::{Access, Platform, Pool, Process, SecretData, credentials_secret, spec, text};
+use cloud_http::{Http, Options, Url, endpoint};
+use cloud_stopstart::StopStart;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
+use shared::hive::api::{ClusterDeployment, LocalReference};
+
+use crate::account::{Account, RATE};
+use crate::principal::{self, Environment, KEY, Principal};
+
+/// The controller's flags for Azure.
+#[derive(Clone, Debug, clap::Args)]
+pub struct AzureFlags {
+    /// Azure Resource Manager and Entra endpoint to use instead of Microsoft's
+    #[arg(long, value_name = "URL", value_parser = endpoint)]
+    azure_endpoint_url: Option<Url>,
+}
+
+/// The platform `azure`.
+pub struct Azure {
+    process: Process,
+    endpoint: Option<Url>,
+    pool: Pool<(Principal, Environment), StopStart<Account>>,
+}
+
+/// Which of Microsoft's clouds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Of(Environment);
+
+/// `spec.platform.azure`.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    credentials_secret_ref: LocalReference,
+    cloud_name: String,
+}
+
+impl Platform for Azure {
+    const NAME: &'static str = "azure";
+    type Flags = AzureFlags;
+    type Account = Of;
+
+    fn new(flags: &AzureFlags, process: &Process) -> Self {
+        Self { process: process.clone(), endpoint: flags.azure_endpoint_url.clone(), pool: Pool::default() }
+    }
+
+    fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Of>, CloudError> {
+        let Spec { credentials_secret_ref, cloud_name } = spec(cluster, Self::NAME)?;
+        let secret = credentials_secret(cluster, Self::NAME, &credentials_secret_ref)?;
+        let environment = Environment::of_name(&cloud_name).map_err(|why| {
+            let message = format!("spec.platform.azure.cloudName is {why}: it has to be AzurePublicCloud, AzureUSGovernmentCloud or AzureChinaCloud");
+            CloudError::new(CloudErrorKind::Invalid, message)
+        })?;
+        Ok(Access { secrets: vec![secret], account: Of(environment) })
+    }
+
+    fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {
+        let metadata = cluster.spec.cluster_metadata.as_ref().and_then(|metadata| metadata.platform.as_ref());
+        let group = metadata.and_then(|metadata| metadata.azure.as_ref()?.resource_group_name.clone());
+        ClusterRef { resource_group: group, ..found }
+    }
+
+    fn connect<'a>(
+        &'a self,
+        account: &'a Of,
+        secrets: &'a [SecretData],
+    ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
+        async move {
+            let principal = principal::parse(text(secrets.first(), KEY)?)?;
+            let driver = self.pool.get((principal, account.0), |(principal, environment)| {
+                let tenant = principal.client.as_str().into();
+                let http = Http::new(Options { process: self.process.clone(), tenant, authorities: None, rate: RATE })?;
+                let permit = self.process.permit.clone();
+                Account::new(principal.clone(), *environment, http, permit, self.endpoint.as_ref()).map(StopStart::new)
+            })?;
+            Ok(driver as Arc<dyn Driver>)
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,130 @@
+//! What Azure answers, as far as it matters.
+
+use cloud_stopstart::{Machine, Progress};
+use serde::Deserialize;
+use serde_json::Value;
+use shared::cloud::{CloudErrorKind, Instance, InstanceState};
+
+/// One page of a list.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Page {
+    #[serde(default)]
+    pub(crate) value: Vec<Listed>,
+    pub(crate) next_link: Option<String>,
+}
+
+/// One machine.
+#[derive(Deserialize)]
+pub(crate) struct Listed {
+    id: String,
+    pub(crate) name: String,
+    #[serde(default)]
+    properties: Properties,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Properties {
+    #[serde(default)]
+    instance_view: View,
+}
+
+/// What a machine is doing.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct View {
+    #[serde(default)]
+    statuses: Vec<Status>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Status {
+    #[serde(default)]
+    code: String,
+}
+
+impl View {
+    fn word(&self, kind: &str) -> Option<&str> {
+        let of_kind = |code: &'_ str| code.len() > kind.len() && code[..kind.len()].eq_ignore_ascii_case(kind);
+        let code =
+            self.statuses.iter().map(|status| status.code.as_str()).find(|code| code.is_ascii() && of_kind(code));
+        code.map(|code| &code[kind.len()..])
+    }
+
+    /// Whether it says whether the machine runs. In rare cases Azure does not.
+    pub(crate) fn has_power(&self) -> bool {
+        self.word("PowerState/").is_some()
+            || matches!(self.state().0, InstanceState::Pending | InstanceState::ShuttingDown)
+    }
+
+    /// The state, and Azure's word for it.
+    pub(crate) fn state(&self) -> (InstanceState, &str) {
+        let (power, provisioning) = (self.word("PowerState/"), self.word("ProvisioningState/"));
+        match (power, provisioning) {
+            (_, Some(word)) if word.eq_ignore_ascii_case("deleting") => (InstanceState::ShuttingDown, word),
+            (None, Some(word)) if word.eq_ignore_ascii_case("creating") => (InstanceState::Pending, word),
+            (Some(word), _) => (state(word), word),
+            (None, _) => (InstanceState::Unknown, "no-power-state"),
+        }
+    }
+}
+
+/// Every power state that Azure lists.
+fn state(word: &str) -> InstanceState {
+    match word.to_ascii_lowercase().as_str() {
+        "creating" | "starting" => InstanceState::Pending,
+        "running" => InstanceState::Running,
+        "stopping" | "deallocating" => InstanceState::Stopping,
+        "stopped" => InstanceState::Halted,
+        "deallocated" => InstanceState::Stopped,
+        _ => InstanceState::Unknown,
+    }
+}
+
+impl Listed {
+    /// The resource group, as Azure spells it today.
+    pub(crate) fn group(&self) -> Option<&str> {
+        let mut segments = self.id.split('/').skip_while(|segment| !segment.eq_ignore_ascii_case("resourceGroups"));
+        segments.nth(1).filter(|group| !group.is_empty())
+    }
+
+    pub(crate) fn view(&self) -> &View {
+        &self.properties.instance_view
+    }
+
+    pub(crate) fn machine(&self, group: &str, view: &View, infra_id: &str) -> Machine {
+        let (state, word) = view.state();
+        let instance = Instance {
+            node_names: vec![self.name.clone()],
+            control_plane: Instance::is_master(infra_id, &self.name),
+            ..Instance::new(self.name.clone(), state).in_words(word)
+        };
+        Machine { instance, at: group.to_owned(), ..Machine::default() }
+    }
+}
+
+/// Whether Azure has no machines of this size, or the subscription no quota.
+pub(crate) fn is_full(code: &str, message: &str) -> bool {
+    let full = [
+        "AllocationFailed",
+        "OverconstrainedAllocationRequest",
+        "OverconstrainedZonalAllocationRequest",
+        "QuotaExceeded",
+        "SkuNotAvailable",
+        "ZonalAllocationFailed",
+    ];
+    full.contains(&code) || code == "OperationNotAllowed" && message.to_ascii_lowercase().contains("quota")
+}
+
+/// What has become of an operation, by the answer to its link.
+pub(crate) fn progress(found: &Value) -> Progress {
+    match found.get("status").and_then(Value::as_str) {
+        None | Some("Succeeded") => Progress::Done,
+        Some("Failed" | "Canceled") => {
+            let (code, message) = cloud_http::words(found);
+            let kind = if is_full(&code, &message) { CloudErrorKind::Capacity } else { CloudErrorKind::Refused };
+            Progress::GivenUp { kind, code, message }
+        }
+        Some(_) => Progress::UnderWay,
+    }
+}

@@ -1,0 +1,223 @@
+//! The calls to one project, within its limits.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cloud_common::Permit;
+use cloud_http::{Bearer, CallError, Http, Method, Url, below};
+use cloud_stopstart::{Cloud, Failure, Found, Machine, Progress, failed};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use sha2::{Digest as _, Sha256};
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, InstanceState, Priority, Profile, ProviderIds, Verb};
+use shared::text::sanitize_to;
+
+use crate::key::ServiceAccount;
+use crate::wire::{FIELDS, Operation, Page, is_full};
+
+/// Calls at once, and calls a second: a project has 1,500 a minute, for everybody who works in it.
+pub(crate) const RATE: (u32, u32) = (100, 20);
+
+/// Where a cluster says what becomes of its local SSDs.
+const DISCARD: &str = "spec.platform.gcp.discardLocalSsdOnHibernate";
+
+/// One project with its credentials.
+pub(crate) struct Account {
+    api: Bearer<ServiceAccount>,
+    permit: Permit,
+    domain: Arc<str>,
+    project: String,
+    /// Below it are zones and lists.
+    base: Url,
+}
+
+impl Account {
+    /// No request is made yet. `endpoint` is the host of the API.
+    pub(crate) fn new(key: ServiceAccount, http: Http, permit: Permit, endpoint: &Url) -> Self {
+        let word = cloud_common::account_word(&key.email);
+        let base = below(endpoint, &["compute", "v1", "projects", &key.project]);
+        let (domain, project) = (format!("gcp/{}/{word}", key.project).into(), key.project.clone());
+        Self { api: Bearer::new(Arc::new(http), key), permit, domain, project, base }
+    }
+
+    async fn find(&self, wanted: BTreeSet<String>, priority: Priority) -> Result<Found<String>, CloudError> {
+        let mut first = below(&self.base, &["aggregated", "instances"]);
+        let names: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        let filter = format!("name eq \"({})-.*\"", names.join("|"));
+        first.query_pairs_mut().append_pair("filter", &filter).append_pair("fields", FIELDS);
+        first.query_pairs_mut().append_pair("maxResults", "500");
+        let next = |page: &Page| {
+            page.check()?;
+            let mut url = first.clone();
+            url.query_pairs_mut().append_pair("pageToken", &page.next_page_token);
+            Ok((!page.next_page_token.is_empty()).then_some(url))
+        };
+        let pages = self.api.pages(priority, first.clone(), next).await?;
+        let mut found = Found::new();
+        let listed: Vec<_> =
+            pages.iter().flat_map(|page| page.items.values()).flat_map(|scope| &scope.instances).collect();
+        for infra_id in wanted {
+            let of_cluster = listed.iter().filter(|instance| instance.is_of(&infra_id));
+            let mut machines: Vec<Machine> = of_cluster.map(|instance| instance.machine(&infra_id)).collect();
+            distinct(&mut machines);
+            found.insert(infra_id, machines.into());
+        }
+        Ok(found)
+    }
+
+    async fn change(
+        &self,
+        cluster: &ClusterRef,
+        verb: Verb,
+        machine: &Machine,
+        previous: Option<String>,
+    ) -> Result<Option<String>, Failure> {
+        let (zone, epoch) = machine.at.split_once(' ').unwrap_or_default();
+        let name = machine.instance.node_names.first().map_or("", String::as_str);
+        let is_suspended = machine.instance.state == InstanceState::Stopped && machine.instance.word == "SUSPENDED";
+        let call = match verb {
+            Verb::Start if is_suspended => "resume",
+            Verb::Start => "start",
+            Verb::Stop => "stop",
+            Verb::Terminate => return Err(Failure::Account(no_such_call())),
+        };
+        let mut url = below(&self.base, &["zones", zone, "instances", name, call]);
+        let request = [call, zone, name, epoch, previous.as_deref().unwrap_or_default()];
+        url.query_pairs_mut().append_pair("requestId", &uuid(&request));
+        if let (Verb::Stop, Some(discard)) = (verb, cluster.discard_local_ssd) {
+            url.query_pairs_mut().append_pair("discardLocalSsd", if discard { "true" } else { "false" });
+        }
+        let priority = if verb == Verb::Start { Priority::Waking } else { Priority::Sleeping };
+        let answer =
+            self.api.call(priority, Method::POST, &url, None).await.map_err(|error| explained(error, cluster))?;
+        let operation: Operation = answer.json().map_err(|error| Failure::Account(error.into()))?;
+        Ok((!operation.name.is_empty()).then(|| format!("{zone} {}", operation.name)))
+    }
+}
+
+/// GCP tells machines of one name apart by their zones.
+fn distinct(machines: &mut [Machine]) {
+    machines.sort_by(|a, b| (&a.instance.id, &a.at).cmp(&(&b.instance.id, &b.at)));
+    for n in 1..machines.len() {
+        if let [.., before, this] = &mut machines[..=n]
+            && before.instance.node_names == this.instance.node_names
+        {
+            let zone = this.at.split(' ').next().unwrap_or_default();
+            this.instance.id = format!("{zone}/{}", this.instance.id);
+        }
+    }
+}
+
+/// Of a machine with local SSDs the owner has to say what becomes of them.
+fn explained(error: CallError, cluster: &ClusterRef) -> Failure {
+    let failure = failed(error, is_full);
+    match failure {
+        Failure::Machine { kind, code, message }
+            if cluster.discard_local_ssd != Some(true) && is_about_ssd(&message) =>
+        {
+            let message = format!("{message}; set {DISCARD}: true to lose what is on local SSDs");
+            Failure::Machine { kind, code, message }
+        }
+        other => other,
+    }
+}
+
+fn is_about_ssd(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    message.contains("local ssd") || message.contains("discard-local-ssd") || message.contains("discardlocalssd")
+}
+
+fn no_such_call() -> CloudError {
+    CloudError::new(CloudErrorKind::Invalid, "machines on GCP are never deleted")
+}
+
+/// The ID of a request, so that GCP takes it once: the same call in the same transition, until it was given up.
+fn uuid(parts: &[&str]) -> String {
+    let digest = Sha256::digest(parts.join("\n"));
+    let bits = digest.first_chunk().copied().map_or(1, u128::from_be_bytes);
+    // Version 8, and the variant of RFC 9562.
+    let bits = bits & !(0xf << 76) & !(0x3 << 62) | 0x8 << 76 | 0x2 << 62;
+    let hex = format!("{bits:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+impl Cloud for Account {
+    type Key = String;
+    /// What a filter takes.
+    const TOGETHER: usize = 50;
+
+    fn domain(&self) -> Arc<str> {
+        self.domain.clone()
+    }
+
+    fn profile(&self, cluster: &ClusterRef) -> Profile {
+        Profile {
+            selector: format!("the names {}-* in project {}", cluster.infra_id, self.project),
+            provider_ids: ProviderIds { prefix: "gce://", id_prefix: "" },
+            ..Profile::default()
+        }
+    }
+
+    fn may_act(&self) -> bool {
+        (self.permit)()
+    }
+
+    /// An infraID becomes a part of a regular expression.
+    fn key(&self, cluster: &ClusterRef) -> Result<String, CloudError> {
+        let infra_id = &cluster.infra_id;
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if (1..=63).contains(&infra_id.len()) && infra_id.chars().all(is_plain) {
+            return Ok(infra_id.clone());
+        }
+        let message = format!(
+            "spec.clusterMetadata.infraID is {:?}: on GCP it has at most 63 lowercase letters, digits and hyphens",
+            sanitize_to(infra_id, 63)
+        );
+        Err(CloudError::new(CloudErrorKind::Invalid, message))
+    }
+
+    fn list(
+        self: Arc<Self>,
+        wanted: BTreeSet<String>,
+        priority: Priority,
+    ) -> BoxFuture<'static, Result<Found<String>, CloudError>> {
+        async move { self.find(wanted, priority).await }.boxed()
+    }
+
+    fn send<'a>(
+        &'a self,
+        cluster: &'a ClusterRef,
+        verb: Verb,
+        machine: &'a Machine,
+        previous: Option<String>,
+    ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
+        self.change(cluster, verb, machine, previous).boxed()
+    }
+
+    fn progress<'a>(&'a self, operation: &'a str) -> BoxFuture<'a, Result<Progress, CallError>> {
+        async move {
+            let (zone, name) = operation.split_once(' ').unwrap_or_default();
+            let mut url = below(&self.base, &["zones", zone, "operations", name]);
+            url.query_pairs_mut().append_pair("fields", "status,error");
+            let answer = self.api.call(Priority::Waking, Method::GET, &url, None).await?;
+            Ok(answer.json::<Operation>()?.progress())
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_id_is_a_uuid_of_what_is_asked_for() {
+        let id = uuid(&["stop", "z", "m", "t1", ""]);
+        let shape: Vec<usize> = id.split('-').map(str::len).collect();
+        assert_eq!((shape, &id[14..15]), (vec![8, 4, 4, 4, 12], "8"), "{id}");
+        assert_eq!(id, uuid(&["stop", "z", "m", "t1", ""]));
+        for other in [["start", "z", "m", "t1", ""], ["stop", "z", "m", "t2", ""], ["stop", "z", "m", "t1", "op-1"]] {
+            assert_ne!(id, uuid(&other), "{other:?}");
+        }
+    }
+}

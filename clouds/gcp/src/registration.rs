@@ -1,0 +1,73 @@
+//! GCP as the controller registers it: its Secret, and its part of a cluster's spec.
+
+use std::sync::Arc;
+
+use cloud_common::{Access, Platform, Pool, Process, SecretData, credentials_secret, spec, text};
+use cloud_http::{Http, Options, Url, endpoint};
+use cloud_stopstart::StopStart;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use shared::cloud::{CloudError, ClusterRef, Driver};
+use shared::hive::api::{ClusterDeployment, LocalReference};
+
+use crate::account::{Account, RATE};
+use crate::key::{self, KEY, ServiceAccount};
+
+/// The controller's flags for GCP.
+#[derive(Clone, Debug, clap::Args)]
+pub struct GcpFlags {
+    /// Compute Engine endpoint to use instead of Google's
+    #[arg(long, value_name = "URL", value_parser = endpoint, default_value = "https://compute.googleapis.com")]
+    gcp_endpoint_url: Url,
+}
+
+/// The platform `gcp`.
+pub struct Gcp {
+    process: Process,
+    endpoint: Url,
+    pool: Pool<ServiceAccount, StopStart<Account>>,
+}
+
+/// `spec.platform.gcp`.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    credentials_secret_ref: LocalReference,
+    discard_local_ssd_on_hibernate: Option<bool>,
+}
+
+impl Platform for Gcp {
+    const NAME: &'static str = "gcp";
+    type Flags = GcpFlags;
+    type Account = ();
+
+    fn new(flags: &GcpFlags, process: &Process) -> Self {
+        Self { process: process.clone(), endpoint: flags.gcp_endpoint_url.clone(), pool: Pool::default() }
+    }
+
+    fn access(&self, cluster: &ClusterDeployment) -> Result<Access<()>, CloudError> {
+        let Spec { credentials_secret_ref, .. } = spec(cluster, Self::NAME)?;
+        let secret = credentials_secret(cluster, Self::NAME, &credentials_secret_ref)?;
+        Ok(Access { secrets: vec![secret], account: () })
+    }
+
+    fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {
+        let spec = spec(cluster, Self::NAME).unwrap_or_else(|_| Spec::default());
+        ClusterRef { discard_local_ssd: spec.discard_local_ssd_on_hibernate, ..found }
+    }
+
+    fn connect<'a>(&'a self, (): &'a (), secrets: &'a [SecretData]) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
+        async move {
+            let key = key::parse(text(secrets.first(), KEY)?)?;
+            let driver = self.pool.get(key, |key| {
+                let tenant = key.email.as_str().into();
+                let http = Http::new(Options { process: self.process.clone(), tenant, authorities: None, rate: RATE })?;
+                let account = Account::new(key.clone(), http, self.process.permit.clone(), &self.endpoint);
+                Ok::<_, String>(StopStart::new(account))
+            })?;
+            Ok(driver as Arc<dyn Driver>)
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,191 @@
+//! The calls to one region of one account.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cloud_common::Permit;
+use cloud_http::{Bearer, Body, CallError, Http, Method, Url, below, is_plain, link};
+use cloud_stopstart::{Cloud, Failure, Found, Machine, failed};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::json;
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds, Verb};
+use shared::text::sanitize_to;
+use tokio::sync::OnceCell;
+
+use crate::iam::Iam;
+use crate::wire::{Listed, Page, Region, infra_ids, is_full, owner};
+
+/// Calls at once, and calls a second.
+pub(crate) const RATE: (u32, u32) = (60, 10);
+
+/// The version of the API that the fields here are of.
+const VERSION: &str = "2026-11-01";
+
+/// Who logs in, and who knows the regions.
+const HOSTS: [&str; 2] = ["https://iam.cloud.ibm.com", "https://us-south.iaas.cloud.ibm.com"];
+
+/// Under which name every endpoint of a region is.
+const DOMAIN: &str = ".cloud.ibm.com";
+
+/// One account in one region, with its credentials.
+pub(crate) struct Account {
+    api: Bearer<Iam>,
+    permit: Permit,
+    domain: Arc<str>,
+    region: String,
+    /// Who knows the regions.
+    regions: Url,
+    /// Whether it is IBM's own.
+    is_own: bool,
+    endpoint: OnceCell<Url>,
+}
+
+impl Account {
+    /// No request is made yet. `account` is a word for it; `endpoint` is used instead of IBM's hosts.
+    pub(crate) fn new(
+        api_key: String,
+        region: &str,
+        account: &str,
+        http: Http,
+        permit: Permit,
+        endpoint: Option<&Url>,
+    ) -> Result<Self, String> {
+        let [iam, regions] = HOSTS.map(|host| Url::parse(host).map_err(|error| error.to_string()));
+        let (host, regions) = match endpoint {
+            Some(url) => (url.clone(), url.clone()),
+            None => (iam?, regions?),
+        };
+        let http = Arc::new(http);
+        Ok(Self {
+            api: Bearer::new(http.clone(), Iam { http, api_key, host }),
+            permit,
+            domain: format!("ibmcloud/{region}/{}", cloud_common::account_word(account)).into(),
+            region: region.to_owned(),
+            regions,
+            is_own: endpoint.is_none(),
+            endpoint: OnceCell::new(),
+        })
+    }
+
+    /// Where the region's machines are.
+    async fn endpoint(&self, priority: Priority) -> Result<&Url, CallError> {
+        self.endpoint
+            .get_or_try_init(|| async {
+                let url = versioned(below(&self.regions, &["v1", "regions", &self.region]));
+                let answer = self.api.call(priority, Method::GET, &url, None).await;
+                let found: Region = answer.map_err(|error| self.no_region(error))?.json()?;
+                let url = Url::parse(&found.endpoint).ok().filter(|url| is_plain(url) && self.is_trusted(url));
+                url.ok_or_else(|| {
+                    let (region, found) = (&self.region, sanitize_to(&found.endpoint, 100));
+                    let message = format!("the endpoint of region {region} is {found:?}, which is not IBM Cloud's");
+                    CallError::NotSent(CloudError::new(CloudErrorKind::Unavailable, message))
+                })
+            })
+            .await
+    }
+
+    /// Whether an answer may lead there.
+    pub(crate) fn is_trusted(&self, url: &Url) -> bool {
+        let is_ibms = url.scheme() == "https" && url.host_str().is_some_and(|host| host.ends_with(DOMAIN));
+        if self.is_own { is_ibms } else { url.origin() == self.regions.origin() }
+    }
+
+    fn no_region(&self, error: CallError) -> CallError {
+        if !error.is_not_found() {
+            return error;
+        }
+        let message = format!("spec.platform.ibmcloud.region is {}: IBM Cloud has no such region", self.region);
+        CallError::NotSent(CloudError::new(CloudErrorKind::Invalid, message))
+    }
+
+    async fn find(&self, wanted: BTreeSet<String>, priority: Priority) -> Result<Found<String>, CloudError> {
+        let base = self.endpoint(priority).await?;
+        let mut first = versioned(below(base, &["v1", "instances"]));
+        first.query_pairs_mut().append_pair("limit", "100");
+        let next = |page: &Page| {
+            let found = page.next.as_ref().map(|next| link(base, &next.href)).transpose()?;
+            Ok(found.map(versioned))
+        };
+        let pages: Vec<Page> = self.api.pages(priority, first, next).await?;
+        let listed: Vec<&Listed> = pages.iter().flat_map(|page| &page.instances).collect();
+        let all = infra_ids(&wanted, &listed);
+        let of = |infra_id: &String| {
+            let of_cluster = listed.iter().filter(|instance| owner(&instance.name, &all) == Some(infra_id));
+            let machines: Vec<Machine> = of_cluster.map(|instance| instance.machine(infra_id)).collect();
+            (infra_id.clone(), machines.into())
+        };
+        Ok(wanted.iter().map(of).collect())
+    }
+
+    async fn change(&self, verb: Verb, machine: &Machine) -> Result<Option<String>, Failure> {
+        let (call, priority) = match verb {
+            Verb::Start => ("start", Priority::Waking),
+            Verb::Stop => ("stop", Priority::Sleeping),
+            Verb::Terminate => {
+                let message = "machines on IBM Cloud are never deleted";
+                return Err(Failure::Account(CloudError::new(CloudErrorKind::Invalid, message)));
+            }
+        };
+        let base = self.endpoint(priority).await.map_err(|error| Failure::Account(error.into()))?;
+        let url = versioned(below(base, &["v1", "instances", &machine.at, "actions"]));
+        let body = Body::Json(json!({"type": call}));
+        let answer = self.api.call(priority, Method::POST, &url, Some(&body)).await;
+        answer.map_err(|error| failed(error, is_full))?;
+        Ok(None)
+    }
+}
+
+/// A URL with the version that every call names, whatever it has named before.
+fn versioned(mut url: Url) -> Url {
+    let others: Vec<(String, String)> = url
+        .query_pairs()
+        .filter(|(key, _)| key != "version" && key != "generation")
+        .map(|(k, v)| (k.into(), v.into()))
+        .collect();
+    url.query_pairs_mut().clear().append_pair("version", VERSION).append_pair("generation", "2").extend_pairs(others);
+    url
+}
+
+impl Cloud for Account {
+    type Key = String;
+    const TOGETHER: usize = usize::MAX;
+
+    fn domain(&self) -> Arc<str> {
+        self.domain.clone()
+    }
+
+    fn profile(&self, cluster: &ClusterRef) -> Profile {
+        Profile {
+            selector: format!("the names {}-* in region {}", cluster.infra_id, self.region),
+            provider_ids: ProviderIds { prefix: "ibm://", id_prefix: "" },
+            ..Profile::default()
+        }
+    }
+
+    fn may_act(&self) -> bool {
+        (self.permit)()
+    }
+
+    fn key(&self, cluster: &ClusterRef) -> Result<String, CloudError> {
+        Ok(cluster.infra_id.clone())
+    }
+
+    fn list(
+        self: Arc<Self>,
+        wanted: BTreeSet<String>,
+        priority: Priority,
+    ) -> BoxFuture<'static, Result<Found<String>, CloudError>> {
+        async move { self.find(wanted, priority).await }.boxed()
+    }
+
+    fn send<'a>(
+        &'a self,
+        _cluster: &'a ClusterRef,
+        verb: Verb,
+        machine: &'a Machine,
+        _previous: Option<String>,
+    ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
+        self.change(verb, machine).boxed()
+    }
+}

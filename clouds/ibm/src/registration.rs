@@ -1,0 +1,85 @@
+//! IBM Cloud as the controller registers it: its Secret, and its part of a cluster's spec.
+
+use std::sync::Arc;
+
+use cloud_common::{Access, Platform, Pool, Process, SecretData, credentials_secret, region, spec, text};
+use cloud_http::{Http, Options, Url, endpoint};
+use cloud_stopstart::StopStart;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use shared::cloud::{CloudError, Driver};
+use shared::hive::api::{ClusterDeployment, LocalReference};
+
+use crate::account::{Account, RATE};
+use crate::iam::KEY;
+
+/// The controller's flags for IBM Cloud.
+#[derive(Clone, Debug, clap::Args)]
+pub struct IbmFlags {
+    /// IAM and VPC endpoint to use instead of IBM's
+    #[arg(long, value_name = "URL", value_parser = endpoint)]
+    ibm_endpoint_url: Option<Url>,
+}
+
+/// The platform `ibmcloud`.
+pub struct IbmCloud {
+    process: Process,
+    endpoint: Option<Url>,
+    pool: Pool<(String, String), StopStart<Account>>,
+}
+
+/// A region, and a word for the account.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    region: String,
+    account: String,
+}
+
+/// `spec.platform.ibmcloud`.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    #[serde(rename = "accountID")]
+    account_id: String,
+    credentials_secret_ref: LocalReference,
+    region: String,
+}
+
+impl Platform for IbmCloud {
+    const NAME: &'static str = "ibmcloud";
+    type Flags = IbmFlags;
+    type Account = Place;
+
+    fn new(flags: &IbmFlags, process: &Process) -> Self {
+        Self { process: process.clone(), endpoint: flags.ibm_endpoint_url.clone(), pool: Pool::default() }
+    }
+
+    fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Place>, CloudError> {
+        let Spec { account_id, credentials_secret_ref, region: found } = spec(cluster, Self::NAME)?;
+        let secret = credentials_secret(cluster, Self::NAME, &credentials_secret_ref)?;
+        let account = if account_id.is_empty() { format!("{}/{}", secret.0, secret.1) } else { account_id };
+        Ok(Access { secrets: vec![secret], account: Place { region: region(Self::NAME, &found, "eu-de")?, account } })
+    }
+
+    fn connect<'a>(
+        &'a self,
+        place: &'a Place,
+        secrets: &'a [SecretData],
+    ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
+        async move {
+            let key = text(secrets.first(), KEY)?.trim();
+            if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(format!("{KEY} is no API key"));
+            }
+            let driver = self.pool.get((key.to_owned(), place.region.clone()), |(key, region)| {
+                let tenant = place.account.as_str().into();
+                let http = Http::new(Options { process: self.process.clone(), tenant, authorities: None, rate: RATE })?;
+                let (permit, endpoint) = (self.process.permit.clone(), self.endpoint.as_ref());
+                Account::new(key.clone(), region, &place.account, http, permit, endpoint).map(StopStart::new)
+            })?;
+            Ok(driver as Arc<dyn Driver>)
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,111 @@
+//! What the VPC API answers, as far as it matters.
+
+use std::collections::BTreeSet;
+
+use cloud_stopstart::Machine;
+use serde::Deserialize;
+use shared::cloud::{CloudErrorKind, Instance, InstanceState};
+use shared::text::sanitize_to;
+
+/// A region.
+#[derive(Deserialize)]
+pub(crate) struct Region {
+    pub(crate) endpoint: String,
+}
+
+/// One page of a list.
+#[derive(Deserialize)]
+pub(crate) struct Page {
+    #[serde(default)]
+    pub(crate) instances: Vec<Listed>,
+    pub(crate) next: Option<Link>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Link {
+    pub(crate) href: String,
+}
+
+/// One instance.
+#[derive(Deserialize)]
+pub(crate) struct Listed {
+    id: String,
+    pub(crate) name: String,
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    status_reasons: Vec<Reason>,
+    startable: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Reason {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// Every state that IBM lists.
+pub(crate) fn state(status: &str) -> InstanceState {
+    match status {
+        "pending" | "starting" | "restarting" => InstanceState::Pending,
+        "running" => InstanceState::Running,
+        "stopping" => InstanceState::Stopping,
+        "stopped" => InstanceState::Stopped,
+        "deleting" => InstanceState::ShuttingDown,
+        _ => InstanceState::Unknown,
+    }
+}
+
+/// The infraID of a cluster whose control plane has a machine of this name.
+fn of_master(name: &str) -> Option<&str> {
+    let (infra_id, number) = name.rsplit_once("-master-")?;
+    (number.len() <= 2 && number.bytes().all(|b| b.is_ascii_digit())).then_some(infra_id)
+}
+
+/// Whose an instance is: IBM's lists have no tags, and an infraID may begin with another one. It is of the longest infraID
+/// that its name begins with, of those that are asked for and those whose control planes are listed.
+pub(crate) fn owner<'a>(name: &str, infra_ids: &BTreeSet<&'a str>) -> Option<&'a str> {
+    let begins = |infra_id: &&&str| name.strip_prefix(**infra_id).is_some_and(|rest| rest.starts_with('-'));
+    infra_ids.iter().filter(begins).max_by_key(|infra_id| infra_id.len()).copied()
+}
+
+/// Every infraID that may own an instance.
+pub(crate) fn infra_ids<'a>(wanted: &'a BTreeSet<String>, listed: &[&'a Listed]) -> BTreeSet<&'a str> {
+    let masters = listed.iter().filter_map(|instance| of_master(&instance.name));
+    wanted.iter().map(String::as_str).chain(masters).collect()
+}
+
+impl Listed {
+    /// Code and message of the first reason of these, sanitized.
+    fn reason(&self, is_of: impl Fn(&str) -> bool) -> Option<(String, String)> {
+        let reason = self.status_reasons.iter().find(|reason| is_of(&reason.code))?;
+        Some((sanitize_to(&reason.code, 60), sanitize_to(&reason.message, 200)))
+    }
+
+    pub(crate) fn machine(&self, infra_id: &str) -> Machine {
+        let state = state(&self.status);
+        let refusal = self.reason(|code| code.starts_with("cannot_start"));
+        let kind =
+            |code: &str| if code.ends_with("_capacity") { CloudErrorKind::Capacity } else { CloudErrorKind::Refused };
+        let why = self.reason(|_| true).map(|(code, message)| format!("{code}: {message}"));
+        let blocked = (self.startable == Some(false)).then(|| {
+            let says = why.clone().unwrap_or_else(|| "IBM Cloud says startable: false, and no reason".to_owned());
+            ("not_startable".to_owned(), says)
+        });
+        let instance = Instance {
+            node_names: vec![self.name.clone(), self.id.clone()],
+            control_plane: Instance::is_master(infra_id, &self.name),
+            stop_reason: why.filter(|_| state == InstanceState::Stopped),
+            ..Instance::new(self.name.clone(), state).in_words(&self.status)
+        };
+        let given_up = refusal.map(|(code, message)| (kind(&code), code, message));
+        Machine { instance, at: self.id.clone(), given_up, blocked }
+    }
+}
+
+/// Whether a region or a quota has no room.
+pub(crate) fn is_full(code: &str, _message: &str) -> bool {
+    code.ends_with("_capacity") || code.contains("over_quota") || code.contains("quota_exceeded")
+}

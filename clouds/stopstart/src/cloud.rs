@@ -1,0 +1,116 @@
+//! What a cloud's crate implements.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cloud_common::Key;
+use cloud_http::CallError;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Instance, Priority, Profile, Verb};
+
+/// A machine, and where the cloud has it.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// As everybody sees it.
+    pub instance: Instance,
+    /// Where the cloud has it, as its crate needs it for a call: a zone, a group, an ID.
+    pub at: String,
+    /// Kind, code and message of why its last start was given up, from a cloud that says so in lists.
+    pub given_up: Option<(CloudErrorKind, String, String)>,
+    /// Code and message of why it cannot be started at all, from a cloud that says so in lists.
+    pub blocked: Option<(String, String)>,
+}
+
+/// The machines of several clusters. A cluster that is missing has none.
+pub type Found<K> = BTreeMap<K, Arc<[Machine]>>;
+
+/// What has become of a call that was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The cloud is at it.
+    UnderWay,
+    /// It is done.
+    Done,
+    /// The cloud has given it up.
+    GivenUp {
+        /// `Capacity` or `Refused`.
+        kind: CloudErrorKind,
+        /// The cloud's code.
+        code: String,
+        /// The cloud's words.
+        message: String,
+    },
+}
+
+/// Why a call about one machine was not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// This machine is to blame, or has no room.
+    Machine {
+        /// `Refused`, `InTransit` or `Capacity`.
+        kind: CloudErrorKind,
+        /// The cloud's code.
+        code: String,
+        /// The cloud's words.
+        message: String,
+    },
+    /// Something else is, such as the credentials.
+    Account(CloudError),
+}
+
+/// One account of a cloud.
+pub trait Cloud: Send + Sync + 'static {
+    /// What a list is asked for: what tells clusters apart.
+    type Key: Key;
+    /// How many clusters share a list.
+    const TOGETHER: usize;
+    /// How often a machine may be started in a minute, and stopped.
+    const PER_MINUTE: usize = usize::MAX;
+
+    /// See [`shared::cloud::Driver::domain`].
+    fn domain(&self) -> Arc<str>;
+    /// See [`shared::cloud::Driver::profile`].
+    fn profile(&self, cluster: &ClusterRef) -> Profile;
+    /// Whether this process may still act.
+    fn may_act(&self) -> bool;
+    /// What the list of a cluster is asked for.
+    ///
+    /// # Errors
+    /// When the cluster lacks what identifies its machines.
+    fn key(&self, cluster: &ClusterRef) -> Result<Self::Key, CloudError>;
+    /// All machines of these clusters, every page. A part of the cloud that does not answer is an error.
+    fn list(
+        self: Arc<Self>,
+        wanted: BTreeSet<Self::Key>,
+        priority: Priority,
+    ) -> BoxFuture<'static, Result<Found<Self::Key>, CloudError>>;
+    /// Starts or stops a machine. Answers what the call is read back by, if there is something. `previous` is what the
+    /// last such call was read back by, if the cloud has given it up.
+    fn send<'a>(
+        &'a self,
+        cluster: &'a ClusterRef,
+        verb: Verb,
+        machine: &'a Machine,
+        previous: Option<String>,
+    ) -> BoxFuture<'a, Result<Option<String>, Failure>>;
+    /// What has become of a call that was accepted.
+    fn progress<'a>(&'a self, operation: &'a str) -> BoxFuture<'a, Result<Progress, CallError>> {
+        let _ = operation;
+        async { Ok(Progress::Done) }.boxed()
+    }
+}
+
+/// Whom a failed call is to be blamed on: a rejection of another class than "not these credentials", "too many" or
+/// "broken" is about the machine. `is_full` knows the cloud's codes and words for "no room".
+pub fn failed(error: CallError, is_full: impl Fn(&str, &str) -> bool) -> Failure {
+    let CallError::Rejected(rejection) = error else { return Failure::Account(error.into()) };
+    let kind = match (rejection.kind, rejection.status.as_u16()) {
+        _ if is_full(&rejection.code, &rejection.message) => CloudErrorKind::Capacity,
+        (CloudErrorKind::Invalid, 409 | 412) => CloudErrorKind::InTransit,
+        (CloudErrorKind::Invalid, _) => CloudErrorKind::Refused,
+        _ => return Failure::Account(CallError::Rejected(rejection).into()),
+    };
+    let code = if rejection.code.is_empty() { rejection.status.as_u16().to_string() } else { rejection.code };
+    Failure::Machine { kind, code, message: rejection.message }
+}

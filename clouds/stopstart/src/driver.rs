@@ -1,0 +1,272 @@
+//! The [`Driver`] for any [`Cloud`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cloud_common::ListBatcher;
+use cloud_http::CallError;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use parking_lot::Mutex;
+use shared::cloud::{
+    CloudError, CloudErrorKind, ClusterRef, Driver, Instance, InstanceState, Listing, Outcome, Priority, Profile,
+    Refusal, Target, Verb,
+};
+use tokio::time::Instant;
+
+use crate::cloud::{Cloud, Failure, Found, Machine, Progress};
+use crate::sent::{Counts, Name, Sent, states};
+
+/// Calls of one cluster at once.
+const AT_ONCE: usize = 16;
+
+/// After so long no more calls of one pass are begun: the machines that are left are asked for again.
+const PASS: Duration = Duration::from_secs(20);
+
+/// One account of a cloud, for all clusters there.
+pub struct StopStart<C: Cloud> {
+    cloud: Arc<C>,
+    lists: ListBatcher<C::Key, Arc<Found<C::Key>>>,
+    /// The last list of clusters that are on their way somewhere.
+    seen: Mutex<BTreeMap<C::Key, Arc<[Machine]>>>,
+    sent: Mutex<HashMap<Name, Sent>>,
+    counts: Mutex<Counts>,
+}
+
+impl<C: Cloud> StopStart<C> {
+    /// No request is made yet.
+    pub fn new(cloud: C) -> Self {
+        let cloud = Arc::new(cloud);
+        let of_lists = cloud.clone();
+        let lists = ListBatcher::new(C::TOGETHER, move |wanted, priority| {
+            of_lists.clone().list(wanted, priority).map(|found| found.map(Arc::new)).boxed()
+        });
+        Self { cloud, lists, seen: Mutex::default(), sent: Mutex::default(), counts: Mutex::default() }
+    }
+
+    async fn machines(&self, cluster: &ClusterRef, priority: Priority) -> Result<Arc<[Machine]>, CloudError> {
+        let key = self.cloud.key(cluster)?;
+        let found = self.lists.list(key.clone(), false, priority).await;
+        let given_up = || CloudError::new(CloudErrorKind::Unavailable, "the list of machines was canceled");
+        let found = found.unwrap_or_else(|_| Err(given_up()))?;
+        let machines = found.get(&key).cloned().unwrap_or_default();
+        let mut seen = self.seen.lock();
+        if priority == Priority::Idle {
+            seen.remove(&key);
+        } else {
+            seen.insert(key, machines.clone());
+        }
+        Ok(machines)
+    }
+
+    /// The machines of a cluster as the last list has found them.
+    async fn last(&self, cluster: &ClusterRef, verb: Verb) -> Result<Arc<[Machine]>, CloudError> {
+        let key = self.cloud.key(cluster)?;
+        let seen = self.seen.lock().get(&key).cloned();
+        let priority = if verb == Verb::Start { Priority::Waking } else { Priority::Sleeping };
+        match seen {
+            Some(machines) => Ok(machines),
+            None => self.machines(cluster, priority).await,
+        }
+    }
+
+    /// A machine as it is listed, and what the cloud has given up for it: while it rests although a call was accepted,
+    /// the call is read back.
+    async fn awaited(
+        &self,
+        cluster: &ClusterRef,
+        machine: &Machine,
+        priority: Priority,
+    ) -> (Instance, Option<Refusal>) {
+        let mut instance = machine.instance.clone();
+        let name = name(cluster, &instance.id);
+        let Some(sent) = self.sent.lock().get(&name).cloned() else { return (instance, None) };
+        let (end, on_the_way) = states(sent.verb);
+        let rests = matches!(instance.state, InstanceState::Running | InstanceState::Halted | InstanceState::Stopped);
+        if instance.state == end {
+            self.sent.lock().remove(&name);
+            return (instance, None);
+        }
+        if !rests {
+            return (instance, None);
+        }
+        if sent.given_up.is_some() {
+            if priority == Priority::Waking {
+                return (instance, sent.given_up);
+            }
+            self.sent.lock().remove(&name); // of a wake that nobody wants any more
+            return (instance, None);
+        }
+        let refusal = |kind, code, message| Refusal { id: instance.id.clone(), kind, code, message };
+        let given_up = match (&sent.operation, &machine.given_up) {
+            (Some(operation), _) => match self.cloud.progress(operation).await {
+                Ok(Progress::GivenUp { kind, code, message }) => Some(refusal(kind, code, message)),
+                Ok(Progress::Done) => {
+                    self.change(&name, Sent::is_done);
+                    None
+                }
+                Err(CallError::Rejected(_)) => {
+                    // It is forgotten, or may not be read: what was sent counts for no longer than lists lag.
+                    self.change(&name, |sent| sent.operation = None);
+                    None
+                }
+                Ok(Progress::UnderWay) | Err(_) => None,
+            },
+            (None, Some((kind, code, message))) if sent.verb == Verb::Start => {
+                Some(refusal(*kind, code.clone(), message.clone()))
+            }
+            (None, _) => None,
+        };
+        if given_up.is_some() {
+            self.change(&name, |sent| sent.given_up.clone_from(&given_up));
+        } else if sent.is_under_way() {
+            instance.state = on_the_way;
+        } else {
+            self.sent.lock().remove(&name);
+        }
+        (instance, given_up)
+    }
+
+    fn change(&self, name: &Name, change: impl FnOnce(&mut Sent)) {
+        if let Some(sent) = self.sent.lock().get_mut(name) {
+            change(sent);
+        }
+    }
+
+    /// Why a machine gets no call now, or the state that it will have without one.
+    fn without_call(
+        &self,
+        cluster: &ClusterRef,
+        verb: Verb,
+        machine: &Machine,
+    ) -> Option<Result<InstanceState, Refusal>> {
+        let Machine { instance, blocked, .. } = machine;
+        let (end, on_the_way) = states(verb);
+        let name = name(cluster, &instance.id);
+        let covered = self.sent.lock().get(&name).is_some_and(|sent| sent.covers(verb));
+        let no = |kind, code: &str, message: &str| {
+            let (id, code, message) = (instance.id.clone(), code.to_owned(), message.to_owned());
+            Some(Err(Refusal { id, kind, code, message }))
+        };
+        match (instance.state, blocked) {
+            (state, _) if state == end || state == on_the_way => Some(Ok(state)),
+            _ if covered => Some(Ok(on_the_way)),
+            (state @ (InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown), _) => {
+                no(CloudErrorKind::InTransit, &instance.word, &format!("it is {state}"))
+            }
+            (_, Some((code, message))) if verb == Verb::Start => no(CloudErrorKind::Refused, code, message),
+            _ if !self.counts.lock().admit(&name, verb, C::PER_MINUTE) => {
+                let message = format!("no more than {} calls a minute are made for one machine", C::PER_MINUTE);
+                no(CloudErrorKind::InTransit, "TooManyCalls", &message)
+            }
+            _ => None,
+        }
+    }
+
+    /// What the last call was read back by, if the cloud has given it up.
+    fn previous(&self, cluster: &ClusterRef, verb: Verb, machine: &Machine) -> Option<String> {
+        let sent = self.sent.lock();
+        let last = sent.get(&name(cluster, &machine.instance.id))?;
+        last.operation.clone().filter(|_| last.verb == verb && last.given_up.is_some())
+    }
+
+    async fn move_all(&self, cluster: &ClusterRef, verb: Verb, ids: &[String]) -> Result<Outcome, CloudError> {
+        if !self.cloud.may_act() {
+            let message = format!("{verb} not sent: not the leader any more");
+            return Err(CloudError::new(CloudErrorKind::NotLeader, message));
+        }
+        let machines = self.last(cluster, verb).await?;
+        let (mut outcome, mut calls) = (Outcome::default(), Vec::new());
+        for id in ids {
+            let Some(machine) = machines.iter().find(|machine| machine.instance.id == *id) else {
+                let (kind, code) = (CloudErrorKind::InTransit, "NotListed".to_owned());
+                outcome.refused.push(Refusal { id: id.clone(), kind, code, message: "it is not listed".to_owned() });
+                continue;
+            };
+            match self.without_call(cluster, verb, machine) {
+                Some(Ok(state)) => outcome.moved.push((id.clone(), state)),
+                Some(Err(refusal)) => outcome.refused.push(refusal),
+                None => calls.push(machine),
+            }
+        }
+        let (began, is_over) = (Instant::now(), AtomicBool::new(false));
+        let mut answers = Vec::new();
+        for machine in calls {
+            let is_over = &is_over;
+            answers.push(async move {
+                if is_over.load(Ordering::Relaxed) || began.elapsed() >= PASS {
+                    return None;
+                }
+                let previous = self.previous(cluster, verb, machine);
+                let answer = self.cloud.send(cluster, verb, machine, previous).await;
+                let kind = if let Err(Failure::Account(error)) = &answer { Some(error.kind) } else { None };
+                if matches!(kind, Some(CloudErrorKind::Throttled | CloudErrorKind::NotLeader)) {
+                    is_over.store(true, Ordering::Relaxed);
+                }
+                Some((machine.instance.id.clone(), answer))
+            });
+        }
+        let mut failed = None;
+        let mut answers = stream::iter(answers).buffer_unordered(AT_ONCE);
+        while let Some(answer) = answers.next().await {
+            match answer {
+                None => {}
+                Some((id, Ok(operation))) => {
+                    self.sent.lock().insert(name(cluster, &id), Sent::new(verb, operation));
+                    outcome.moved.push((id, states(verb).1));
+                }
+                Some((id, Err(Failure::Machine { kind, code, message }))) => {
+                    outcome.refused.push(Refusal { id, kind, code, message });
+                }
+                Some((_, Err(Failure::Account(error)))) => failed = failed.or(Some(error)),
+            }
+        }
+        outcome.moved.sort();
+        outcome.refused.sort();
+        match failed {
+            // What is left is asked for again.
+            Some(error) if error.kind == CloudErrorKind::Throttled && !outcome.moved.is_empty() => Ok(outcome),
+            Some(error) => Err(error),
+            None => Ok(outcome),
+        }
+    }
+}
+
+fn name(cluster: &ClusterRef, id: &str) -> Name {
+    (cluster.infra_id.clone(), id.to_owned())
+}
+
+impl<C: Cloud> Driver for StopStart<C> {
+    fn domain(&self) -> Arc<str> {
+        self.cloud.domain()
+    }
+
+    fn profile(&self, cluster: &ClusterRef) -> Profile {
+        self.cloud.profile(cluster)
+    }
+
+    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {
+        async move {
+            let machines = self.machines(&target.cluster, priority).await?;
+            let mut awaited = Vec::new();
+            for machine in &*machines {
+                awaited.push(self.awaited(&target.cluster, machine, priority));
+            }
+            let awaited: Vec<_> = stream::iter(awaited).buffered(AT_ONCE).collect().await;
+            let (instances, failed): (_, Vec<_>) = awaited.into_iter().unzip();
+            Ok(Listing { instances, failed: failed.into_iter().flatten().collect(), ..Listing::default() })
+        }
+        .boxed()
+    }
+
+    fn advance<'a>(
+        &'a self,
+        target: &'a Target,
+        verb: Verb,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Outcome, CloudError>> {
+        self.move_all(&target.cluster, verb, ids).boxed()
+    }
+}

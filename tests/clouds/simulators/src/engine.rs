@@ -1,0 +1,370 @@
+//! Machines that take time to start and stop, and what goes wrong with them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::credentials::opaque;
+use crate::{Answer, Call};
+
+/// Machines of a page.
+const PAGE: usize = 7;
+
+/// The cloud's words.
+#[derive(Clone, Copy, Debug)]
+pub struct Words {
+    /// Up.
+    pub running: &'static str,
+    /// On the way up.
+    pub starting: &'static str,
+    /// On the way down.
+    pub stopping: &'static str,
+    /// Down.
+    pub stopped: &'static str,
+}
+
+/// A machine.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// Its name, of which there is one.
+    pub name: String,
+    /// ID of the cloud, where it has one besides the name.
+    pub id: String,
+    /// The infraID of the cluster that it is labeled for.
+    pub owner: String,
+    /// Its resource group.
+    pub group: String,
+    /// Its zone.
+    pub zone: String,
+    /// The cloud's word for its state.
+    pub word: String,
+    /// Whether it has a local SSD.
+    pub local_ssd: bool,
+    /// Whether the cloud says that it cannot be started.
+    pub blocked: bool,
+    /// Why the last start was given up: code and message.
+    pub reason: Option<(String, String)>,
+    /// How often it was started.
+    pub starts: u32,
+    /// How often it was stopped.
+    pub stops: u32,
+    /// When it moves on, to which word.
+    #[serde(skip)]
+    next: Option<(Duration, String)>,
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// The call is rejected.
+    Status {
+        /// The status.
+        status: u16,
+        /// The cloud's code.
+        code: String,
+        /// The cloud's message.
+        message: String,
+        /// In seconds.
+        retry_after: Option<u32>,
+    },
+    /// It is never answered.
+    Hang,
+    /// It is answered with a redirect.
+    Redirect {
+        /// A URL.
+        to: String,
+    },
+    /// It is answered with 100 MB.
+    Huge,
+    /// Links in the answer lead to another host.
+    ForeignLink {
+        /// Such as `http://127.0.0.1:1`.
+        to: String,
+    },
+    /// A zone, or what is behind the first page, does not answer.
+    Partial,
+    /// A start is accepted and ends with this.
+    GivenUp {
+        /// The cloud's code.
+        code: String,
+        /// The cloud's message.
+        message: String,
+    },
+}
+
+/// Which calls an [`Effect`] meets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// `list`, `start`, `token` and so on; empty for every call.
+    #[serde(default)]
+    pub call: String,
+    /// Of this machine only; empty for all.
+    #[serde(default)]
+    pub machine: String,
+    /// How often; `None` for always.
+    #[serde(default)]
+    pub times: Option<u32>,
+    /// What goes wrong.
+    pub effect: Effect,
+}
+
+/// A call that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logged {
+    /// What it asked for.
+    pub call: String,
+    /// About which machine.
+    pub machine: String,
+    /// What was answered; 0 for nothing.
+    pub status: u16,
+    /// User agent of the caller.
+    pub agent: String,
+}
+
+/// An accepted call.
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    until: Duration,
+    given_up: Option<(String, String)>,
+}
+
+/// A bucket of a rate limit.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    tokens: f64,
+    at: Duration,
+}
+
+/// A cloud, without an API.
+#[derive(Debug)]
+pub struct Engine {
+    words: Words,
+    now: Duration,
+    /// How long a transition takes.
+    pub transition: Duration,
+    /// How long a token lives.
+    pub token_life: Duration,
+    /// Machines of a page.
+    pub page: usize,
+    /// By name.
+    pub machines: BTreeMap<String, Machine>,
+    operations: BTreeMap<String, Operation>,
+    tokens: BTreeMap<String, Duration>,
+    buckets: BTreeMap<String, Bucket>,
+    rules: Vec<Rule>,
+    /// `requestId` of calls that have one, in their order.
+    pub request_ids: Vec<String>,
+    /// Every call.
+    pub calls: Vec<Logged>,
+}
+
+/// What comes of a call to move a machine.
+pub(crate) enum Moved {
+    /// There is none of this name.
+    NotFound,
+    /// It is on its way elsewhere.
+    Busy(String),
+    /// The call is accepted: the ID of its operation.
+    Accepted(String),
+}
+
+impl Engine {
+    pub(crate) fn new(words: Words) -> Self {
+        Self {
+            words,
+            now: Duration::ZERO,
+            transition: Duration::from_secs(5),
+            token_life: Duration::from_hours(1),
+            page: PAGE,
+            machines: BTreeMap::new(),
+            operations: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            buckets: BTreeMap::new(),
+            rules: Vec::new(),
+            request_ids: Vec::new(),
+            calls: Vec::new(),
+        }
+    }
+
+    /// The cloud's words.
+    pub fn words(&self) -> Words {
+        self.words
+    }
+
+    pub(crate) fn tick(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        for machine in self.machines.values_mut() {
+            if let Some((_, word)) = machine.next.take_if(|(until, _)| *until <= self.now) {
+                machine.word = word;
+            }
+        }
+    }
+
+    /// Everything under way ends.
+    pub fn finish(&mut self) {
+        self.tick(self.now + self.transition);
+    }
+
+    /// A machine that runs.
+    pub fn boot(&mut self, name: &str, owner: &str, group: &str) {
+        let number = self.machines.len();
+        let machine = Machine {
+            name: name.to_owned(),
+            id: format!("0717_{number:08x}"),
+            owner: owner.to_owned(),
+            group: group.to_owned(),
+            zone: ["a", "b", "c"][number % 3].to_owned(),
+            word: self.words.running.to_owned(),
+            ..Machine::default()
+        };
+        self.machines.insert(name.to_owned(), machine);
+    }
+
+    /// From now on this goes wrong too.
+    pub fn rule(&mut self, rule: Rule) {
+        self.rules.push(rule);
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn heal(&mut self) {
+        self.rules.clear();
+    }
+
+    /// The name of the machine with this ID, or what was given.
+    pub(crate) fn name_of(&self, id: &str) -> String {
+        let found = self.machines.values().find(|machine| machine.id == id);
+        found.map_or_else(|| id.to_owned(), |machine| machine.name.clone())
+    }
+
+    pub(crate) fn fault(&mut self, call: &Call) -> Option<Effect> {
+        let meets = |rule: &Rule| {
+            let is_left = rule.times != Some(0);
+            let of_call = rule.call.is_empty() || rule.call == call.name;
+            is_left && of_call && (rule.machine.is_empty() || rule.machine == call.machine)
+        };
+        let rule = self.rules.iter_mut().find(|rule| meets(rule))?;
+        rule.times = rule.times.map(|times| times - 1);
+        Some(rule.effect.clone())
+    }
+
+    pub(crate) fn log(&mut self, call: &Call, status: u16) {
+        let (name, machine, agent) = (call.name.to_owned(), call.machine.clone(), call.agent.clone());
+        self.request_ids.extend(call.query.get("requestId").cloned());
+        self.calls.push(Logged { call: name, machine, status, agent });
+    }
+
+    /// A new token.
+    pub(crate) fn grant(&mut self) -> Value {
+        let issued = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let life = self.token_life.as_secs();
+        let token = opaque(self.tokens.len(), issued, life);
+        self.tokens.insert(token.clone(), self.now + self.token_life);
+        json!({"access_token": token, "token_type": "Bearer", "expires_in": life, "expiration": issued + life})
+    }
+
+    pub(crate) fn is_granted(&self, token: &str) -> bool {
+        self.tokens.get(token).is_some_and(|until| self.now < *until)
+    }
+
+    /// Takes one of `burst` tokens that come back at so many a minute.
+    pub(crate) fn admit(&mut self, bucket: &str, burst: f64, a_minute: f64) -> bool {
+        let now = self.now;
+        let bucket = self.buckets.entry(bucket.to_owned()).or_insert(Bucket { tokens: burst, at: now });
+        let back = now.saturating_sub(bucket.at).as_secs_f64() * a_minute / 60.0;
+        *bucket = Bucket { tokens: (bucket.tokens + back).min(burst), at: now };
+        let is_admitted = bucket.tokens >= 1.0;
+        bucket.tokens -= f64::from(u8::from(is_admitted));
+        is_admitted
+    }
+
+    pub(crate) fn move_to(&mut self, name: &str, up: bool, effect: Option<Effect>) -> Moved {
+        let Words { running, starting, stopping, stopped } = self.words;
+        let Some(machine) = self.machines.get_mut(name) else { return Moved::NotFound };
+        let (until, id) = (self.now + self.transition, format!("operation-{}", self.operations.len()));
+        let (on_the_way, end, other) = if up { (starting, running, stopping) } else { (stopping, stopped, starting) };
+        if machine.word == other {
+            return Moved::Busy(machine.word.clone());
+        }
+        let mut operation = Operation { until, given_up: None };
+        if machine.word != end && machine.word != on_the_way {
+            let before = std::mem::replace(&mut machine.word, on_the_way.to_owned());
+            machine.reason = None;
+            let mut then = end.to_owned();
+            if let (true, Some(Effect::GivenUp { code, message })) = (up, effect) {
+                then = before;
+                operation.given_up = Some((code.clone(), message.clone()));
+                machine.reason = Some((code, message));
+            }
+            machine.next = Some((until, then));
+            *(if up { &mut machine.starts } else { &mut machine.stops }) += 1;
+        }
+        self.operations.insert(id.clone(), operation);
+        Moved::Accepted(id)
+    }
+
+    /// Whether an operation is done, and why it was given up.
+    pub(crate) fn operation(&self, id: &str) -> Option<(bool, Option<(String, String)>)> {
+        let operation = self.operations.get(id)?;
+        let is_done = operation.until <= self.now;
+        Some((is_done, operation.given_up.clone().filter(|_| is_done)))
+    }
+
+    /// A page of the machines in this order, and where the next one begins.
+    pub(crate) fn page<'a>(&self, all: &[&'a Machine], from: &str, most: usize) -> (Vec<&'a Machine>, Option<usize>) {
+        let (from, most) = (from.parse().unwrap_or(0), most.clamp(1, self.page));
+        let page = all.iter().skip(from).take(most).copied().collect();
+        (page, (all.len() > from + most).then_some(from + most))
+    }
+
+    /// What tests ask for.
+    pub(crate) fn control(&mut self, call: &Call) -> Answer {
+        let done = || Answer::ok(json!({}));
+        let malformed = |why: &str| Answer { status: 400, headers: Vec::new(), body: Some(json!({"error": why})) };
+        match (call.method.as_str(), call.path.get(1).map_or("", String::as_str)) {
+            ("GET", "machines") => Answer::ok(json!(self.machines.values().collect::<Vec<_>>())),
+            ("GET", "calls") => Answer::ok(json!(self.calls)),
+            ("POST", "machines") => match serde_json::from_slice::<Vec<Machine>>(&call.body) {
+                Ok(machines) => {
+                    for machine in machines {
+                        let word = if machine.word.is_empty() { self.words.running } else { &machine.word };
+                        let machine = Machine { word: word.to_owned(), ..machine };
+                        self.machines.insert(machine.name.clone(), machine);
+                    }
+                    done()
+                }
+                Err(error) => malformed(&error.to_string()),
+            },
+            ("POST", "rules") => match serde_json::from_slice::<Rule>(&call.body) {
+                Ok(rule) => {
+                    self.rule(rule);
+                    done()
+                }
+                Err(error) => malformed(&error.to_string()),
+            },
+            ("DELETE", "rules") => {
+                self.heal();
+                done()
+            }
+            ("POST", "settings") => match serde_json::from_slice::<Settings>(&call.body) {
+                Ok(Settings { transition_ms, page }) => {
+                    self.transition = transition_ms.map_or(self.transition, Duration::from_millis);
+                    self.page = page.unwrap_or(self.page);
+                    done()
+                }
+                Err(error) => malformed(&error.to_string()),
+            },
+            _ => malformed("machines, calls, rules or settings"),
+        }
+    }
+}
+
+/// What tests set.
+#[derive(Deserialize)]
+struct Settings {
+    transition_ms: Option<u64>,
+    page: Option<usize>,
+}

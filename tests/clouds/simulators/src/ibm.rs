@@ -1,0 +1,105 @@
+//! IBM Cloud VPC and IAM, as IBM's SDK describes them.
+
+use serde_json::{Value, json};
+
+use crate::credentials::API_KEY;
+use crate::engine::{Effect, Engine, Machine, Moved, Words};
+use crate::{Answer, Call};
+
+pub(crate) const WORDS: Words =
+    Words { running: "running", starting: "starting", stopping: "stopping", stopped: "stopped" };
+
+/// The regions.
+const REGIONS: [&str; 2] = ["us-south", "eu-de"];
+
+pub(crate) fn name(call: &mut Call) {
+    let action = serde_json::from_slice::<Value>(&call.body).ok();
+    let action = action.and_then(|body| body["type"].as_str().map(str::to_owned));
+    let (name, machine) = match call.segments()[..] {
+        ["identity", "token"] => ("token", ""),
+        ["v1", "regions", _] => ("region", ""),
+        ["v1", "instances"] => ("list", ""),
+        ["v1", "instances", id] => ("get", id),
+        ["v1", "instances", id, "actions"] => match action.as_deref() {
+            Some("start") => ("start", id),
+            Some("stop") => ("stop", id),
+            _ => return,
+        },
+        _ => return,
+    };
+    (call.machine, call.name) = (machine.to_owned(), name);
+}
+
+pub(crate) fn error(status: u16, code: &str, message: &str) -> Answer {
+    let body = json!({"errors": [{"code": code, "message": message}], "trace": "t"});
+    Answer { status, headers: Vec::new(), body: Some(body) }
+}
+
+pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -> Answer {
+    let field = |name: &str| call.form.get(name).map_or("", String::as_str);
+    if call.name == "token" {
+        let is_right = field("grant_type") == "urn:ibm:params:oauth:grant-type:apikey" && field("apikey") == API_KEY;
+        if is_right {
+            return Answer::ok(engine.grant());
+        }
+        let why = json!({"errorCode": "BXNIM0415E", "errorMessage": "Provided API key could not be found."});
+        return Answer { status: 400, headers: Vec::new(), body: Some(why) };
+    }
+    if !engine.is_granted(&call.token) {
+        return error(401, "not_authorized", "The request is not authorized.");
+    }
+    if call.parameter("version").len() != 10 || call.parameter("generation") != "2" {
+        return error(400, "bad_field", "version and generation=2 are required");
+    }
+    match (call.name, call.segments().last().copied()) {
+        ("region", Some(region)) if REGIONS.contains(&region) => {
+            let endpoint = if let Some(Effect::ForeignLink { to }) = &effect { to } else { &call.base };
+            Answer::ok(json!({"name": region, "endpoint": endpoint, "href": call.base, "status": "available"}))
+        }
+        ("list", _) => list(engine, call, effect.as_ref()),
+        ("get", _) => match engine.machines.get(&call.machine) {
+            Some(machine) => Answer::ok(shown(machine)),
+            None => error(404, "not_found", "Instance not found"),
+        },
+        ("start" | "stop", _) => match engine.move_to(&call.machine, call.name == "start", effect) {
+            Moved::NotFound => error(404, "not_found", "Instance not found"),
+            Moved::Busy(word) => error(409, "instance_not_ready", &format!("The instance is {word}")),
+            Moved::Accepted(id) => {
+                let created = "2026-01-01T00:00:00Z";
+                let body =
+                    json!({"id": id, "href": call.base, "created_at": created, "status": "pending", "type": call.name});
+                Answer { status: 201, headers: Vec::new(), body: Some(body) }
+            }
+        },
+        _ => error(404, "not_found", "no such resource"),
+    }
+}
+
+fn shown(machine: &Machine) -> Value {
+    let is_stopped = machine.word == WORDS.stopped;
+    let reasons: Vec<Value> = machine
+        .reason
+        .iter()
+        .filter(|_| is_stopped)
+        .map(|(code, message)| json!({"code": code, "message": message}))
+        .collect();
+    json!({"id": machine.id, "name": machine.name, "status": machine.word, "status_reasons": reasons,
+           "startable": !machine.blocked, "lifecycle_state": "stable", "zone": {"name": format!("eu-de-{}", machine.zone)}})
+}
+
+fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
+    if effect == Some(&Effect::Partial) && call.query.contains_key("start") {
+        return error(503, "service_error", "The zone does not answer.");
+    }
+    let all: Vec<&Machine> = engine.machines.values().collect();
+    let limit = call.parameter("limit").parse().unwrap_or(50).min(100);
+    let (page, next) = engine.page(&all, call.parameter("start"), limit);
+    let link = |start: &str| json!({"href": format!("{}/v1/instances?limit={limit}{start}", call.base)});
+    let shown: Vec<Value> = page.iter().map(|machine| shown(machine)).collect();
+    let mut body = json!({"first": link(""), "limit": limit, "total_count": all.len(), "instances": shown});
+    if let Some(next) = next {
+        let base = if let Some(Effect::ForeignLink { to }) = effect { to } else { &call.base };
+        body["next"] = json!({"href": format!("{base}/v1/instances?limit={limit}&start={next}")});
+    }
+    Answer::ok(body)
+}

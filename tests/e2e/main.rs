@@ -25,6 +25,7 @@ mod fdb_recover;
 mod fdb_suspend;
 mod hive_aws;
 mod hive_bad_input;
+mod hive_clouds;
 mod hive_csr;
 mod hive_faults;
 mod hive_gone;

@@ -13,7 +13,7 @@ use testbed::cluster::machine::Machine;
 use testbed::openstack::OpenStack;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
-use testbed::{ClusterOptions, Options, World};
+use testbed::{ClusterOptions, Options, Platform, World};
 
 pub(crate) const SOON: Duration = Duration::from_mins(5);
 
@@ -23,7 +23,7 @@ pub(crate) async fn world() -> Result<World> {
 }
 
 pub(crate) async fn cluster(world: &World, name: &str, size: usize) -> Result<(Cluster, OpenStack)> {
-    let options = ClusterOptions { openstack: true, ..ClusterOptions::of_size(size) };
+    let options = ClusterOptions { platform: Platform::OpenStack, ..ClusterOptions::of_size(size) };
     let cluster = world.cluster(name, options).await?;
     cluster.wait_for_power_state("Running", SOON).await?;
     Ok((cluster, world.openstack("demo").await?))

@@ -40,12 +40,13 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod restricted;
+pub mod simulated;
 pub mod supervisor;
 mod webhook;
 pub mod world;
 pub mod world_file;
 
-pub use cluster::{ClusterInfo, ClusterOptions};
+pub use cluster::{ClusterInfo, ClusterOptions, Platform};
 pub use fdb::handle::FdbCluster;
 pub use fdb::options::FdbOptions;
 pub use kkp::handle::KkpCluster;

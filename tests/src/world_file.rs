@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::ClusterInfo;
+use crate::cluster::{ClusterInfo, Platform};
 use crate::kubeconfig::write_private;
 
 /// The name of the file in a world's folder.
@@ -26,6 +26,9 @@ pub struct WorldFile {
     /// URL of Keystone, in a world with OpenStack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub openstack: Option<String>,
+    /// URLs of the simulators of ours, by platform.
+    #[serde(default)]
+    pub simulators: BTreeMap<Platform, String>,
     /// Our webhook, while one runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<ProgramAddress>,

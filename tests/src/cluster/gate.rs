@@ -61,6 +61,7 @@ mod tests {
             private_dns: String::new(),
             private_ip: String::new(),
             lifecycle: None,
+            provider_id: None,
             tags: [(Instance::ROLE.to_owned(), role.to_owned())].into(),
         }
     }

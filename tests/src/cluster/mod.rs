@@ -18,6 +18,26 @@ use serde_json::{Value, json};
 /// Label with a cluster's infraID on everything that belongs to it on a shared spoke.
 pub const LABEL: &str = "testbed.hibernate.sh/cluster";
 
+/// What a cluster runs on, as its spec spells it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Platform {
+    /// EC2's simulator.
+    #[default]
+    Aws,
+    /// OpenStack's own services.
+    OpenStack,
+    /// A simulator of ours.
+    Gcp,
+    /// A simulator of ours.
+    Azure,
+    /// A simulator of ours.
+    IbmCloud,
+}
+
 /// What a new cluster is like. The default is one that Hive has just handed over: awake, never hibernated.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -32,8 +52,8 @@ pub struct ClusterOptions {
     pub workers: usize,
     /// How many of the workers are spot instances of a one-time request.
     pub spot_workers: usize,
-    /// Whether it runs on OpenStack instead of AWS.
-    pub openstack: bool,
+    /// What it runs on.
+    pub platform: Platform,
     /// AWS region.
     pub region: String,
     /// Whether it has an AWS account and an access key of its own, instead of sharing the world's.
@@ -61,7 +81,7 @@ impl Default for ClusterOptions {
             control_plane: 3,
             workers: 3,
             spot_workers: 0,
-            openstack: false,
+            platform: Platform::Aws,
             region: "us-east-1".to_owned(),
             own_account: false,
             instance_state: "running".to_owned(),
@@ -124,7 +144,9 @@ pub struct ClusterInfo {
     pub gate: String,
     /// File with the kubeconfig that its Secret holds.
     pub kubeconfig: String,
-    /// AWS region.
+    /// What it runs on.
+    pub platform: Platform,
+    /// Region.
     pub region: String,
     /// AWS account.
     pub account: String,

@@ -4,8 +4,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use shared::annotation::format;
 
-use super::{ClusterInfo, ClusterOptions};
+use super::{ClusterInfo, ClusterOptions, Platform};
 use crate::kubeconfig::base64;
+use crate::simulated::group;
 
 /// The entry of `clouds.yaml`.
 pub const CLOUD: &str = "openstack";
@@ -15,8 +16,8 @@ pub const CLOUD: &str = "openstack";
 pub struct Credentials<'a> {
     /// AWS secret access key.
     pub secret_access_key: &'a str,
-    /// `clouds.yaml` of a cluster on OpenStack.
-    pub clouds: Option<&'a str>,
+    /// Key and value of the Secret of a cluster that is not on AWS.
+    pub cloud: Option<(&'a str, &'a str)>,
     /// The administrator's kubeconfig.
     pub kubeconfig: &'a str,
 }
@@ -46,8 +47,8 @@ pub fn surroundings(cluster: &ClusterInfo, credentials: &Credentials<'_>) -> Vec
     };
     vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": cluster.namespace}}),
-        match credentials.clouds {
-            Some(clouds) => secret("openstack-creds", "provider", json!({"clouds.yaml": base64(clouds)})),
+        match credentials.cloud {
+            Some((key, value)) => secret("cloud-creds", "provider", json!({key: base64(value)})),
             None => secret(
                 "aws-creds",
                 "provider",
@@ -88,7 +89,7 @@ pub fn cluster_deployment(cluster: &ClusterInfo, options: &ClusterOptions) -> Va
             "name": name,
             "namespace": cluster.namespace,
             "labels": {
-                "hive.openshift.io/cluster-platform": if options.openstack { "openstack" } else { "aws" },
+                "hive.openshift.io/cluster-platform": <&str>::from(options.platform),
                 "hive.openshift.io/cluster-region": cluster.region,
                 "hive.openshift.io/version": "4.20.8",
                 "hive.openshift.io/version-major": "4",
@@ -108,11 +109,7 @@ pub fn cluster_deployment(cluster: &ClusterInfo, options: &ClusterOptions) -> Va
                 "adminKubeconfigSecretRef": reference("admin-kubeconfig"),
                 "adminPasswordSecretRef": reference("admin-password"),
             },
-            "platform": if options.openstack {
-                json!({"openstack": {"cloud": CLOUD, "credentialsSecretRef": reference("openstack-creds")}})
-            } else {
-                json!({"aws": {"region": cluster.region, "credentialsSecretRef": reference("aws-creds")}})
-            },
+            "platform": platform(cluster, options.platform),
             "provisioning": {
                 "imageSetRef": {"name": "openshift-v4.20.8"},
                 "installConfigSecretRef": reference("install-config"),
@@ -125,8 +122,26 @@ pub fn cluster_deployment(cluster: &ClusterInfo, options: &ClusterOptions) -> Va
             object["metadata"][place][key] = json!(value);
         }
     }
+    if options.platform == Platform::Azure {
+        let group = json!({"azure": {"resourceGroupName": group(&cluster.infra_id)}});
+        object["spec"]["clusterMetadata"]["platform"] = group;
+    }
     json_patch::merge(&mut object, &options.patch);
     object
+}
+
+/// `spec.platform`.
+fn platform(cluster: &ClusterInfo, platform: Platform) -> Value {
+    let suffix = if platform == Platform::Aws { "aws" } else { "cloud" };
+    let mut spec = json!({"credentialsSecretRef": {"name": format!("{}-{suffix}-creds", cluster.name)}});
+    match platform {
+        Platform::Aws => spec["region"] = json!(cluster.region),
+        Platform::OpenStack => spec["cloud"] = json!(CLOUD),
+        Platform::Gcp => spec["region"] = json!("us-east1"),
+        Platform::Azure => spec["region"] = json!("eastus"),
+        Platform::IbmCloud => spec["region"] = json!("eu-de"),
+    }
+    json!({<&str>::from(platform): spec})
 }
 
 /// The status of a cluster that was installed three days ago and that no hibernation controller has reconciled yet.

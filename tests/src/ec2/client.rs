@@ -40,6 +40,9 @@ pub struct Instance {
     pub lifecycle: Option<String>,
     /// Tags.
     pub tags: BTreeMap<String, String>,
+    /// What its Node and Machine call it, where EC2's form is not it.
+    #[serde(default)]
+    pub provider_id: Option<String>,
 }
 
 impl Instance {
@@ -58,11 +61,7 @@ impl Instance {
 
     /// What its Node and Machine call it.
     pub fn provider_id(&self) -> String {
-        if self.id.starts_with("i-") {
-            format!("aws:///{}/{}", self.zone, self.id)
-        } else {
-            format!("openstack:///{}", self.id)
-        }
+        self.provider_id.clone().unwrap_or_else(|| format!("aws:///{}/{}", self.zone, self.id))
     }
 
     /// For how many seconds it has been running, if it is.

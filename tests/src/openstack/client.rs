@@ -309,6 +309,7 @@ fn instance(server: &Value, since: &mut HashMap<String, (String, f64)>) -> Insta
     let infra_id = text(&server["metadata"]["openshiftClusterID"]);
     let role = if name.contains("-master-") { "master" } else { "worker" };
     let addresses = server["addresses"].as_object().and_then(|networks| networks.values().next());
+    let provider_id = format!("openstack:///{id}");
     Instance {
         id,
         account: "demo".to_owned(),
@@ -320,6 +321,7 @@ fn instance(server: &Value, since: &mut HashMap<String, (String, f64)>) -> Insta
         private_ip: addresses.map(|addresses| text(&addresses[0]["addr"])).unwrap_or_default(),
         private_dns: name.clone(),
         lifecycle: None,
+        provider_id: Some(provider_id),
         tags: [
             (cluster_tag(&infra_id), "owned".to_owned()),
             ("Name".to_owned(), name),

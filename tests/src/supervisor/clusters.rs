@@ -20,11 +20,12 @@ use super::clock::Clock;
 use super::startup::SHARED_ACCOUNT;
 use crate::apply;
 use crate::cluster::objects::{self, Credentials};
-use crate::cluster::{ClusterInfo, ClusterOptions, LABEL, gate, machines, nodes, openstack, operators};
+use crate::cluster::{ClusterInfo, ClusterOptions, LABEL, Platform, gate, machines, nodes, openstack, operators};
 use crate::controlplane::server::secret;
 use crate::ec2::{Instance, NewInstance};
 use crate::kubeconfig::{Access, write_private};
 use crate::proxy::{Proxy, Upstream};
+use crate::simulated;
 
 /// A cluster and who plays it.
 pub(crate) struct Entry {
@@ -94,6 +95,7 @@ impl World {
             spoke,
             gate: gate.url(),
             kubeconfig: path.display().to_string(),
+            platform: options.platform,
             region: options.region.clone(),
             account: key.account.clone(),
             access_key_id: key.id.clone(),
@@ -107,20 +109,24 @@ impl World {
     async fn build(&self, info: &ClusterInfo, options: &ClusterOptions, key: &AwsKey, kubeconfig: &str) -> Result<()> {
         let spoke = &self.spokes[info.spoke].client;
         let new = instances(&info.infra_id, options);
-        let instances = match self.openstack.as_ref().filter(|_| options.openstack) {
-            Some(openstack) => openstack.client.create(&info.infra_id, &new).await?,
-            None => self.ec2.create(&info.account, &info.region, &info.infra_id, &new).await?,
+        let (instances, secret) = match (options.platform, self.clouds.of(options.platform)) {
+            (Platform::OpenStack, _) => {
+                let openstack = &self.openstack.as_ref().context("this world has no OpenStack")?.client;
+                let made = openstack.create(&info.infra_id, &new).await?;
+                (made, Some(("clouds.yaml", openstack.clouds_yaml())))
+            }
+            (platform, Some(cloud)) => (cloud.create(&info.infra_id, &new), simulated::credentials(platform)),
+            (_, None) => (self.ec2.create(&info.account, &info.region, &info.infra_id, &new).await?, None),
         };
-        if options.certificates || options.openstack {
+        if options.certificates || options.platform != Platform::Aws {
             machines::create(spoke, &info.infra_id, &instances).await?;
             if !options.awake() {
                 nodes::asleep(spoke, &info.infra_id, &instances).await?;
             }
         }
         operators::create(spoke, &info.infra_id, options.awake()).await?;
-        let clouds =
-            self.openstack.as_ref().filter(|_| options.openstack).map(|openstack| openstack.client.clouds_yaml());
-        let credentials = Credentials { secret_access_key: &key.secret, clouds: clouds.as_deref(), kubeconfig };
+        let cloud = secret.as_ref().map(|(key, value)| (*key, value.as_str()));
+        let credentials = Credentials { secret_access_key: &key.secret, cloud, kubeconfig };
         self.put_on_hub(info, options, &credentials).await?;
         if options.awake() && options.control_plane > 0 {
             nodes::all_there(spoke, &info.infra_id, options.control_plane + options.workers).await?;
@@ -153,7 +159,7 @@ impl World {
         let (client, clock, awake) = (self.spokes[spoke].client.clone(), self.clock.clone(), options.awake());
         let issuance = options.certificates.then(|| self.spokes[spoke].issuance.clone());
         let infra_id = infra_id.to_owned();
-        let on_openstack = options.openstack.then(|| {
+        let on_openstack = (options.platform == Platform::OpenStack).then(|| {
             let (client, snapshots) = (client.clone(), self.snapshots.clone());
             tokio::spawn(openstack::play(client, infra_id.clone(), snapshots, gate.opened(), clock.clone()))
         });
@@ -229,6 +235,7 @@ impl World {
     async fn clean_up(&self, info: &ClusterInfo) -> Result<()> {
         let (namespace, name, infra_id) = (&info.namespace, &info.name, &info.infra_id);
         self.ec2.forget(infra_id).await?;
+        self.clouds.forget(infra_id);
         if let Some(openstack) = &self.openstack {
             openstack.client.forget(infra_id).await?;
         }

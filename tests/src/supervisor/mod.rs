@@ -40,6 +40,7 @@ use crate::options::Options;
 use crate::pki::Identity;
 use crate::process::{Rank, Record};
 use crate::proxy::Proxy;
+use crate::simulated;
 use crate::world_file::{Control, Ec2Address, Hub, Server, WorldFile};
 
 /// What `testbed up` hands over to the supervisor, as `DIR/plan.json`.
@@ -80,6 +81,7 @@ pub(crate) struct World {
     ec2: Ec2,
     ec2_address: Ec2Address,
     openstack: Option<openstack::Server>,
+    clouds: simulated::Clouds,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     clusters: Mutex<BTreeMap<String, Entry>>,
     programs: Programs,
@@ -172,6 +174,7 @@ impl World {
                 .collect(),
             ec2: self.ec2_address.clone(),
             openstack: self.openstack.as_ref().map(|openstack| openstack.client.keystone().to_owned()),
+            simulators: self.clouds.endpoints(),
             webhook: self.programs.webhook(),
             controller: self.programs.controller(),
             clusters: self.clusters_by_age(),

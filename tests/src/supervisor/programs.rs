@@ -188,6 +188,7 @@ impl World {
             .args(["--identity", identity])
             .args(["--listen", &format!("127.0.0.1:{}", ports.plain)])
             .args(["--aws-endpoint-url", self.ec2.endpoint()])
+            .args(self.clouds.arguments())
             .arg("--allow-loopback-spokes")
             .arg("--allow-loopback-clouds")
             .args(["--cluster-operator-pause", &self.clock.timings().cluster_operator_pause.to_string()]);

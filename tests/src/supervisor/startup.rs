@@ -29,6 +29,7 @@ use crate::openstack::{self, OpenStack};
 use crate::options::{Options, Program};
 use crate::pki::Authority;
 use crate::proxy::{Proxy, Settings, Upstream, tls};
+use crate::simulated::Clouds;
 use crate::world_file::{Ec2Address, Hub, Server};
 use crate::{apply, foreign};
 
@@ -122,6 +123,7 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
         },
         users: kubeconfigs,
     };
+    let clouds = Clouds::serve(options.timings.ec2_start.0).await?;
     let world = Arc::new(World {
         dir: dir.to_owned(),
         clock: Clock::new(options.timings.clone()),
@@ -135,7 +137,13 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
         hub_client,
         hub_proxy,
         spokes,
-        snapshots: poll(ec2.clone(), running, openstack.as_ref().map(|openstack| openstack.client.clone())),
+        snapshots: poll(
+            ec2.clone(),
+            running,
+            openstack.as_ref().map(|openstack| openstack.client.clone()),
+            clouds.clone(),
+        ),
+        clouds,
         ec2_address: Ec2Address {
             endpoint: ec2.endpoint().to_owned(),
             access_key_id: SHARED_KEY.to_owned(),
@@ -238,12 +246,14 @@ async fn prepare_spoke(server: Cluster, is_seeded: bool, authority: &str) -> Res
 
 /// Looks at all instances again and again, for gates and nodes, once the simulator runs: less often where there are
 /// none.
-fn poll(ec2: Ec2, mut running: watch::Receiver<bool>, openstack: Option<OpenStack>) -> watch::Receiver<Arc<Snapshot>> {
+fn poll(
+    ec2: Ec2,
+    mut running: watch::Receiver<bool>,
+    openstack: Option<OpenStack>,
+    clouds: Clouds,
+) -> watch::Receiver<Arc<Snapshot>> {
     let (sender, receiver) = watch::channel(Arc::<Snapshot>::default());
     tokio::spawn(async move {
-        if openstack.is_none() && running.wait_for(|running| *running).await.is_err() {
-            return;
-        }
         while !sender.is_closed() {
             let (begun, is_running) = (Instant::now(), *running.borrow());
             let simulated = async { if is_running { ec2.snapshot().await } else { Ok(Snapshot::default()) } };
@@ -254,6 +264,7 @@ fn poll(ec2: Ec2, mut running: watch::Receiver<bool>, openstack: Option<OpenStac
             match found {
                 Ok((mut snapshot, servers)) => {
                     snapshot.instances.extend(servers);
+                    snapshot.instances.extend(clouds.instances());
                     sender.send_replace(Arc::new(snapshot));
                 }
                 Err(error) => tracing::warn!("{error:#}"),
@@ -262,7 +273,16 @@ fn poll(ec2: Ec2, mut running: watch::Receiver<bool>, openstack: Option<OpenStac
             let pause = Duration::from_millis(if seldom { 1000 } else { 300 });
             // A list costs Nova a core: a tenth of its time is enough.
             let share = if openstack.is_some() { 10 * begun.elapsed() } else { pause };
-            tokio::time::sleep(share.clamp(pause, Duration::from_secs(5))).await;
+            let pause = tokio::time::sleep(share.clamp(pause, Duration::from_secs(5)));
+            let starts = async {
+                if is_running || running.wait_for(|running| *running).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                () = pause => {}
+                () = starts => {}
+            }
         }
     });
     receiver

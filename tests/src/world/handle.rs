@@ -50,15 +50,19 @@ impl Cluster {
     /// Its instances, by name.
     ///
     /// # Errors
-    /// When the EC2 simulator cannot be reached.
+    /// When the simulator cannot be reached.
     pub async fn instances(&self) -> Result<Vec<Instance>> {
-        self.world.ec2().instances(&self.info.infra_id).await
+        let infra_id = &self.info.infra_id;
+        match self.world.simulated(self.info.platform) {
+            Ok(simulated) => simulated.instances(infra_id).await,
+            Err(_) => self.world.ec2().instances(infra_id).await,
+        }
     }
 
     /// How many of its instances are in which state.
     ///
     /// # Errors
-    /// When the EC2 simulator cannot be reached.
+    /// When the simulator cannot be reached.
     pub async fn states(&self) -> Result<BTreeMap<String, usize>> {
         let mut states = BTreeMap::new();
         for instance in self.instances().await? {

@@ -15,12 +15,13 @@ use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
 use self::handle::Cluster;
-use crate::cluster::{ClusterInfo, ClusterOptions};
+use crate::cluster::{ClusterInfo, ClusterOptions, Platform};
 use crate::ec2::Ec2;
 use crate::json_http::JsonHttp;
 use crate::openstack::OpenStack;
 use crate::options::{Options, Timings};
 use crate::proxy::faults::Rule;
+use crate::simulated::Simulated;
 use crate::supervisor::control::{NewCluster, Status};
 use crate::supervisor::programs::Start;
 use crate::world_file::{ProgramAddress, WorldFile};
@@ -221,6 +222,16 @@ impl World {
     /// When the world has none, or Keystone refuses.
     pub async fn openstack(&self, user: &str) -> Result<OpenStack> {
         OpenStack::of(self.file().openstack.as_ref().context("this world has no OpenStack")?, user).await
+    }
+
+    /// The simulator of a platform.
+    ///
+    /// # Errors
+    /// When the platform has none.
+    pub fn simulated(&self, platform: Platform) -> Result<Simulated> {
+        let endpoint =
+            self.file().simulators.get(&platform).with_context(|| format!("no simulator of {platform:?}"))?;
+        Ok(Simulated::new(platform, endpoint))
     }
 
     /// Makes a cluster in a namespace of its own (`options.namespace`, or its name and some random characters) and

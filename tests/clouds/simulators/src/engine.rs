@@ -47,6 +47,10 @@ pub struct Machine {
     pub blocked: bool,
     /// Why the last start was given up: code and message.
     pub reason: Option<(String, String)>,
+    /// Whether it is a spot machine.
+    pub spot: bool,
+    /// Since when it is in this state, in seconds since 1970; 0 for long ago.
+    pub since: f64,
     /// How often it was started.
     pub starts: u32,
     /// How often it was stopped.
@@ -148,6 +152,8 @@ pub struct Engine {
     pub transition: Duration,
     /// How long a token lives.
     pub token_life: Duration,
+    /// When time began, in seconds since 1970.
+    pub epoch: f64,
     /// Machines of a page.
     pub page: usize,
     /// By name.
@@ -179,6 +185,7 @@ impl Engine {
             now: Duration::ZERO,
             transition: Duration::from_secs(5),
             token_life: Duration::from_hours(1),
+            epoch: 0.0,
             page: PAGE,
             machines: BTreeMap::new(),
             operations: BTreeMap::new(),
@@ -200,6 +207,7 @@ impl Engine {
         for machine in self.machines.values_mut() {
             if let Some((_, word)) = machine.next.take_if(|(until, _)| *until <= self.now) {
                 machine.word = word;
+                machine.since = self.epoch + self.now.as_secs_f64();
             }
         }
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use shared::cloud::{CloudError, Priority};
+use tokio::time::Instant;
 
 use crate::{Batcher, NoReply, Reply};
 
@@ -26,6 +28,8 @@ pub struct ListBatcher<K: Key, T: Clone + Send + Sync + 'static> {
     batcher: Arc<Batcher<Request<K, T>>>,
     /// The greatest weight of a call.
     most: usize,
+    /// Least time between two calls, and when the last one began.
+    spacing: (Duration, Arc<Mutex<Option<Instant>>>),
 }
 
 /// What a list can be asked for.
@@ -45,12 +49,23 @@ impl<K: Key, T: Clone + Send + Sync + 'static> ListBatcher<K, T> {
     where
         F: Fn(BTreeSet<K>, Priority) -> BoxFuture<'static, Result<T, CloudError>> + Send + Sync + 'static,
     {
-        let find = Arc::new(find);
+        Self::spaced(most, Duration::ZERO, find)
+    }
+
+    /// The same for calls that cost as much for one cluster as for all: unless a call is full, it begins so long after
+    /// the last one.
+    pub fn spaced<F>(most: usize, spacing: Duration, find: F) -> Self
+    where
+        F: Fn(BTreeSet<K>, Priority) -> BoxFuture<'static, Result<T, CloudError>> + Send + Sync + 'static,
+    {
+        let (find, last) = (Arc::new(find), Arc::<Mutex<Option<Instant>>>::default());
+        let begins = last.clone();
         let batcher = Batcher::new(most, move |requests| {
+            *begins.lock() = Some(Instant::now());
             let find = find.clone();
             Box::pin(async move { answer(&*find, requests).await })
         });
-        Self { batcher, most }
+        Self { batcher, most, spacing: (spacing, last) }
     }
 
     /// What was found for one cluster, and for others. One that is listed `alone` shares no call with others.
@@ -60,7 +75,9 @@ impl<K: Key, T: Clone + Send + Sync + 'static> ListBatcher<K, T> {
     pub async fn list(&self, key: K, alone: bool, priority: Priority) -> Result<Result<T, CloudError>, NoReply> {
         let weight = if alone { self.most } else { 1 };
         let request = |reply| Request { key, priority, reply };
-        self.batcher.ask(weight, window(priority), request).await
+        let (spacing, last) = &self.spacing;
+        let since = last.lock().map_or(Duration::MAX, |last| last.elapsed());
+        self.batcher.ask(weight, window(priority).max(spacing.saturating_sub(since)), request).await
     }
 }
 
@@ -81,7 +98,6 @@ where
 mod tests {
     use futures::FutureExt;
     use futures::future::join_all;
-    use parking_lot::Mutex;
     use shared::cloud::CloudErrorKind;
 
     use super::*;
@@ -120,6 +136,24 @@ mod tests {
         );
         let calls = calls.lock();
         assert!(calls.iter().all(|(wanted, _)| wanted.len() == 1 || !wanted.contains(&"*")), "{calls:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn spaced_lists_begin_at_once_after_a_pause_and_never_close_to_each_other() {
+        let began = Instant::now();
+        let at = Arc::<Mutex<Vec<Duration>>>::default();
+        let log = at.clone();
+        let lists = ListBatcher::spaced(usize::MAX, Duration::from_secs(1), move |_: BTreeSet<u32>, _| {
+            log.lock().push(began.elapsed());
+            async { Ok(()) }.boxed()
+        });
+        for pause in [0, 100, 100, 5_000] {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            lists.list(1, false, Priority::Waking).await.unwrap().unwrap();
+        }
+        let seconds: Vec<f64> = at.lock().iter().map(Duration::as_secs_f64).collect();
+        let expected = [0.025, 1.025, 2.025, 7.05];
+        assert!(seconds.iter().zip(expected).all(|(at, expected)| (at - expected).abs() < 0.01), "{seconds:?}");
     }
 
     #[tokio::test(start_paused = true)]

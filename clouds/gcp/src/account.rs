@@ -16,7 +16,7 @@ use crate::key::ServiceAccount;
 use crate::wire::{FIELDS, Operation, Page, is_full};
 
 /// Calls at once, and calls a second: a project has 1,500 a minute, for everybody who works in it.
-pub(crate) const RATE: (u32, u32) = (100, 20);
+pub(crate) const RATE: (u32, u32) = (400, 15);
 
 /// Where a cluster says what becomes of its local SSDs.
 const DISCARD: &str = "spec.platform.gcp.discardLocalSsdOnHibernate";

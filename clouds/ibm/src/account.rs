@@ -16,8 +16,8 @@ use tokio::sync::OnceCell;
 use crate::iam::Iam;
 use crate::wire::{Listed, Page, Region, infra_ids, is_full, owner};
 
-/// Calls at once, and calls a second.
-pub(crate) const RATE: (u32, u32) = (60, 10);
+/// Calls at once, and calls a second. IBM publishes no limit.
+pub(crate) const RATE: (u32, u32) = (150, 20);
 
 /// The version of the API that the fields here are of.
 const VERSION: &str = "2026-11-01";

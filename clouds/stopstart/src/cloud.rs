@@ -63,7 +63,8 @@ pub enum Failure {
 pub trait Cloud: Send + Sync + 'static {
     /// What a list is asked for: what tells clusters apart.
     type Key: Key;
-    /// How many clusters share a list.
+    /// How many clusters share a list. A list begins a second after the last one, unless it is full: it costs as much
+    /// for one cluster as for all.
     const TOGETHER: usize;
     /// How often a machine may be started in a minute, and stopped.
     const PER_MINUTE: usize = usize::MAX;

@@ -19,6 +19,9 @@ use tokio::time::Instant;
 use crate::cloud::{Cloud, Failure, Found, Machine, Progress};
 use crate::sent::{Counts, Name, Sent, states};
 
+/// Least time between two lists.
+const SPACING: Duration = Duration::from_secs(1);
+
 /// Calls of one cluster at once.
 const AT_ONCE: usize = 16;
 
@@ -40,7 +43,7 @@ impl<C: Cloud> StopStart<C> {
     pub fn new(cloud: C) -> Self {
         let cloud = Arc::new(cloud);
         let of_lists = cloud.clone();
-        let lists = ListBatcher::new(C::TOGETHER, move |wanted, priority| {
+        let lists = ListBatcher::spaced(C::TOGETHER, SPACING, move |wanted, priority| {
             of_lists.clone().list(wanted, priority).map(|found| found.map(Arc::new)).boxed()
         });
         Self { cloud, lists, seen: Mutex::default(), sent: Mutex::default(), counts: Mutex::default() }

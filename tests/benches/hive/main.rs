@@ -10,9 +10,10 @@ mod restart;
 mod single;
 
 use anyhow::Result;
+use testbed::Platform;
 use testbed::bench::table::{Table, asked};
 
-const SCENARIOS: &[&str] = &["a", "a2", "b", "b403", "c", "c3", "d", "d10k"];
+const SCENARIOS: &[&str] = &["a", "a2", "b", "b403", "c", "c3", "gcp", "azure", "ibmcloud", "d", "d10k"];
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -26,6 +27,9 @@ async fn main() -> Result<()> {
             "b403" => single::forbidden_stop(&mut table).await?,
             "c" => fleet::fleet(&mut table, "C", 5, 5).await?,
             "c3" => fleet::fleet(&mut table, "C3", 20, 30).await?,
+            "gcp" => fleet::simulated(&mut table, Platform::Gcp).await?,
+            "azure" => fleet::simulated(&mut table, Platform::Azure).await?,
+            "ibmcloud" => fleet::simulated(&mut table, Platform::IbmCloud).await?,
             "d" => restart::restart(&mut table, "D", 1_000).await?,
             _ => restart::restart(&mut table, "D 10k", 10_000).await?,
         }

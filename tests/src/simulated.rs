@@ -10,7 +10,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Response;
-use cloud_simulators::{Effect, Face, Logged, Machine, Rule, Simulator};
+pub use cloud_simulators::Logged;
+use cloud_simulators::{Effect, Face, Machine, Rule, Simulator};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 

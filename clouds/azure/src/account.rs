@@ -7,14 +7,14 @@ use std::time::Duration;
 use cloud_common::{Permit, RateLimiter};
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below, link};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Progress, failed};
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds, Verb};
 use tokio::time::timeout;
 
 use crate::principal::{Entra, Environment, Principal};
-use crate::wire::{Page, is_full, progress};
+use crate::wire::{Listed, Page, View, given_up, known, progress};
 
 /// Calls at once, and calls a second. Azure Resource Manager, for one principal: 250 reads, and 25 a second.
 pub(crate) const RATE: (u32, u32) = (200, 20);
@@ -29,8 +29,11 @@ const TURN: Duration = Duration::from_secs(10);
 /// The version of the API that Hive asks for.
 const VERSION: &str = "2019-12-01";
 
-/// Machines without a power state that one list asks for once more.
+/// Machines without a power state that one list asks for once more, in each resource group; how many at once, and how long
+/// that may take.
 const ASKED_AGAIN: usize = 20;
+const AT_ONCE: usize = 8;
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// One subscription with its credentials.
 pub(crate) struct Account {
@@ -85,28 +88,34 @@ impl Account {
             found.map(|found| link(&first, found)).transpose()
         };
         let pages: Vec<Page> = self.api.pages(priority, first.clone(), next).await?;
-        let mut found: BTreeMap<Group, Vec<Machine>> = wanted.into_iter().map(|group| (group, Vec::new())).collect();
-        let mut again = ASKED_AGAIN;
+        let mut found: BTreeMap<String, Vec<(&Listed, String, View)>> =
+            wanted.iter().map(|group| (group.lower.clone(), Vec::new())).collect();
         for listed in pages.iter().flat_map(|page| &page.value) {
             let Some(group) = listed.group() else { continue };
-            if !found.keys().any(|wanted| wanted.is(group)) {
-                continue;
-            }
-            let mut view = listed.view().clone();
-            if !view.has_power() && again > 0 {
-                again -= 1;
-                let url = self.machine_url(group, &listed.name, "instanceView");
-                match self.api.call(priority, Method::GET, &url, None).await {
-                    Ok(answer) => view = answer.json()?,
-                    Err(CallError::Rejected(_)) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            for (wanted, machines) in found.iter_mut().filter(|(wanted, _)| wanted.is(group)) {
-                machines.push(listed.machine(group, &view, &wanted.infra_id));
+            if let Some(machines) = found.get_mut(&group.to_lowercase()) {
+                machines.push((listed, group.to_owned(), listed.view().clone()));
             }
         }
-        Ok(found.into_iter().map(|(group, machines)| (group, machines.into())).collect())
+        let mut again = Vec::new();
+        for machines in found.values_mut() {
+            let silent = machines.iter_mut().filter(|(_, _, view)| !view.has_power()).take(ASKED_AGAIN);
+            again.extend(silent.map(|(listed, group, view)| self.ask_again(group, &listed.name, view, priority)));
+        }
+        let again = stream::iter(again).buffer_unordered(AT_ONCE).collect::<()>();
+        let _ = timeout(AGAIN, again).await; // who has not answered is unknown
+        let machines = |group: &Group| {
+            let of_group = found[&group.lower].iter();
+            of_group.map(|(listed, at, view)| listed.machine(at, view, &group.infra_id)).collect()
+        };
+        Ok(wanted.iter().map(|group| (group.clone(), machines(group))).collect())
+    }
+
+    /// Asks for the power state of one machine, which a list has left out.
+    async fn ask_again(&self, group: &str, name: &str, view: &mut View, priority: Priority) {
+        let url = self.machine_url(group, name, "instanceView");
+        if let Ok(answer) = self.api.call(priority, Method::GET, &url, None).await {
+            *view = answer.json().unwrap_or_default();
+        }
     }
 
     async fn change(&self, verb: Verb, machine: &Machine) -> Result<Option<String>, Failure> {
@@ -123,7 +132,7 @@ impl Account {
             return Err(Failure::Account(CloudError::new(CloudErrorKind::Throttled, message)));
         }
         let url = self.machine_url(&machine.at, &machine.instance.id, call);
-        let answer = self.api.call(priority, Method::POST, &url, None).await.map_err(|error| failed(error, is_full))?;
+        let answer = self.api.call(priority, Method::POST, &url, None).await.map_err(|error| failed(error, known))?;
         let header = |name| answer.headers.get(name).and_then(|value| value.to_str().ok());
         let operation = header("azure-asyncoperation").or_else(|| header("location"));
         let operation = operation.filter(|_| answer.status == StatusCode::ACCEPTED).map(|found| link(&url, found));
@@ -136,12 +145,6 @@ impl Account {
 pub(crate) struct Group {
     lower: String,
     infra_id: String,
-}
-
-impl Group {
-    fn is(&self, group: &str) -> bool {
-        group.to_lowercase() == self.lower
-    }
 }
 
 impl Cloud for Account {
@@ -188,7 +191,6 @@ impl Cloud for Account {
         _cluster: &'a ClusterRef,
         verb: Verb,
         machine: &'a Machine,
-        _previous: Option<String>,
     ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
         self.change(verb, machine).boxed()
     }
@@ -196,7 +198,13 @@ impl Cloud for Account {
     fn progress<'a>(&'a self, operation: &'a str) -> BoxFuture<'a, Result<Progress, CallError>> {
         async move {
             let url = link(&self.base, operation).map_err(CallError::NotSent)?;
-            let answer = self.api.call(Priority::Waking, Method::GET, &url, None).await?;
+            let answer = match self.api.call(Priority::Waking, Method::GET, &url, None).await {
+                // Behind `Location` a failure is the answer.
+                Err(CallError::Rejected(failed)) if failed.kind == CloudErrorKind::Invalid && failed.status != 404 => {
+                    return Ok(given_up(failed.code, failed.message));
+                }
+                answer => answer?,
+            };
             if answer.status == StatusCode::ACCEPTED {
                 return Ok(Progress::UnderWay);
             }

@@ -7,12 +7,12 @@ use cloud_http::{Http, Transport};
 use cloud_simulators::{CLIENT, Effect, Face, SECRET, SUBSCRIPTION, SimulatedBench, TENANT};
 use cloud_stopstart::StopStart;
 use serde_json::json;
-use shared::cloud::{CloudErrorKind, Driver, InstanceState, Priority, Target};
+use shared::cloud::{CloudErrorKind, Driver, Priority, Verb};
 
 use crate::account::{Account, RATE};
 use crate::principal::{self, Environment};
 
-fn connect(transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Arc<dyn Driver> {
+fn connect(_: &str, transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Arc<dyn Driver> {
     connect_with(SECRET, transport, permit)
 }
 
@@ -33,87 +33,204 @@ fn driver(bench: &SimulatedBench) -> Arc<dyn Driver> {
 
 conformance_tests!(bench());
 
-async fn of_states(words: &[&str]) -> (SimulatedBench, Target) {
-    let bench = bench();
-    let target = bench.cluster("demo", words.len()).await;
-    for (machine, word) in bench.simulator().engine.machines.values_mut().zip(words) {
-        (*word).clone_into(&mut machine.word);
-    }
-    (bench, target)
-}
-
-fn words(bench: &SimulatedBench) -> Vec<String> {
-    bench.simulator().engine.machines.values().map(|machine| machine.word.clone()).collect()
-}
-
-/// Hive's table `TestAzureStopAndStartMachines` by its names, and a machine that is off and billed.
+/// Hive's `TestAzureStopAndStartMachines` by its names, and one more: how many machines of which state get a call. That the
+/// call names the resource group is up to the simulator.
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_stops_and_starts() {
-    for (case, before, intent, after) in [
-        ("stop no running machines", ["deallocated", "deallocating"], Intent::Asleep, ["deallocated", "deallocating"]),
-        ("stop running machines", ["deallocated", "running"], Intent::Asleep, ["deallocated", "deallocating"]),
-        ("start no stopped machines", ["running", "starting"], Intent::Awake, ["running", "starting"]),
-        ("start stopped machines", ["stopped", "deallocated"], Intent::Awake, ["starting", "starting"]),
+    use Intent::{Asleep, Awake};
+    for (case, intent, machines, moved) in [
+        // Hive leaves the two alone, which are billed.
         (
-            "start stopped and stopping machines",
-            ["deallocating", "deallocated"],
-            Intent::Awake,
-            ["deallocating", "starting"],
+            "stop no running instances",
+            Asleep,
+            &[("deallocated", 2), ("deallocating", 2), ("stopped", 2)][..],
+            &[("stopped", 2)][..],
         ),
-        ("blind: stopped is billed", ["stopped", "deallocated"], Intent::Asleep, ["deallocating", "deallocated"]),
+        ("stop running instances", Asleep, &[("deallocated", 2), ("running", 2)], &[("running", 2)]),
+        // Hive stops the one as well: it is stopped here once it runs.
+        (
+            "stop pending and running instances",
+            Asleep,
+            &[("deallocating", 3), ("deallocated", 4), ("starting", 1), ("running", 3)],
+            &[("running", 3)],
+        ),
+        ("start no stopped instances", Awake, &[("starting", 4), ("running", 3)], &[]),
+        ("start stopped instances", Awake, &[("deallocated", 3), ("running", 3)], &[("deallocated", 3)]),
+        // Hive starts the one as well: it is started here once it is deallocated.
+        (
+            "start stopped and stopping instances",
+            Awake,
+            &[("deallocated", 3), ("deallocating", 1), ("starting", 3)],
+            &[("deallocated", 3)],
+        ),
+        ("use resource group name on start", Awake, &[("stopped", 3)], &[("stopped", 3)]),
+        ("use resource group name on stop", Asleep, &[("running", 3)], &[("running", 3)]),
     ] {
-        let (bench, target) = of_states(&before).await;
-        pass(&*driver(&bench), &target, intent).await.unwrap();
-        assert_eq!(words(&bench), after, "{case}");
+        let bench = bench();
+        let target = bench.cluster_of(machines).await;
+        let expected = moved.iter().map(|(word, count)| ((*word).to_owned(), *count)).collect();
+        assert_eq!(bench.moved(&target, intent).await, expected, "{case}");
     }
 }
 
-/// Hive's tables of `MachinesStopped` and `MachinesRunning`, and what they are blind to.
+/// Hive's `TestAzureMachinesStoppedAndRunning` by its names, and what Hive is blind to.
 #[tokio::test(start_paused = true)]
-async fn hives_tables_of_what_is_stopped_and_running() {
-    for (case, word, is_stopped, is_running) in [
-        ("Stopped - All machines stopped or terminated", "deallocated", true, false),
-        ("Stopped - Some machines pending", "starting", false, false),
-        ("Stopped - machines running", "running", false, true),
-        ("Running - Some machines stopped or shutting-down", "deallocating", false, false),
-        ("blind: stopped", "stopped", false, false),
-        ("blind: no power state", "", false, false),
-        ("blind: unknown", "unknown", false, false),
-        ("blind: creating", "creating", false, false),
-        ("blind: deleting", "deleting", false, false),
+async fn hives_table_of_what_is_stopped_and_running() {
+    for (case, machines, is_stopped, is_running) in [
+        // Hive calls the two stopped, which are billed.
+        ("Stopped - All machines stopped", &[("deallocated", 3), ("stopped", 2)][..], false, false),
+        ("Stopped - Some machines starting", &[("deallocated", 3), ("stopped", 2), ("starting", 2)], false, false),
+        ("Stopped - machines running", &[("running", 3), ("deallocated", 2)], false, false),
+        ("Running - All machines running", &[("running", 3)], false, true),
+        ("Running - Some machines starting", &[("running", 3), ("starting", 1)], false, false),
+        (
+            "Running - Some machines deallocated or deallocating",
+            &[("running", 3), ("deallocated", 2), ("stopped", 1), ("deallocating", 3)],
+            false,
+            false,
+        ),
+        ("all deallocated", &[("deallocated", 3)], true, false),
+        ("blind: stopped", &[("stopped", 1)], false, false),
+        ("blind: no power state", &[("", 1)], false, false),
+        ("blind: unknown", &[("unknown", 1)], false, false),
+        ("blind: creating", &[("creating", 1)], false, false),
+        ("blind: deleting", &[("deleting", 1)], false, false),
+        ("blind: nothing found", &[], false, false),
     ] {
-        let (bench, target) = of_states(&[word, word]).await;
-        let found = inventory(&*driver(&bench), &target).await.unwrap();
-        let is = |state| found.all(state);
-        assert_eq!((is(InstanceState::Stopped), is(InstanceState::Running)), (is_stopped, is_running), "{case}");
+        let bench = bench();
+        let target = bench.cluster_of(machines).await;
+        assert_eq!(bench.stopped_and_running(&target).await, (is_stopped, is_running), "{case}");
     }
 }
 
-/// Hive's case `error: missing resource group`, without the list of the whole subscription that it makes before.
+/// Hive's three cases `mixed with other resource groups`. Names are compared ignoring case: Azure spells a group in
+/// several ways.
 #[tokio::test(start_paused = true)]
-async fn hives_case_of_a_missing_resource_group() {
-    let (bench, mut target) = of_states(&["running"]).await;
+async fn hives_cases_of_other_resource_groups() {
+    for (case, own, is_running) in [
+        ("Stopped - mixed with other resource groups", &["stopped"; 4][..], false),
+        ("Half Running - mixed with other resource groups", &["stopped", "stopped", "running", "running"], false),
+        ("Fully Running - mixed with other resource groups", &["running"; 4], true),
+    ] {
+        let bench = bench();
+        bench.cluster("other", 3).await;
+        let mut target = bench.cluster("demo", 4).await;
+        for (number, word) in own.iter().enumerate() {
+            let name = cloud_conformance::machine("demo", number, 4);
+            (*word).clone_into(&mut bench.simulator().engine.machines.get_mut(&name).unwrap().word);
+        }
+        target.cluster.resource_group = Some("Demo-RG".to_owned());
+        assert_eq!(bench.stopped_and_running(&target).await, (false, is_running), "{case}");
+    }
+}
+
+/// Hive's four cases `error: missing resource group`, without the list of the whole subscription that it makes before.
+#[tokio::test(start_paused = true)]
+async fn hives_cases_of_a_missing_resource_group() {
+    let bench = bench();
+    let mut target = bench.cluster_of(&[("running", 1)]).await;
     target.cluster.resource_group = None;
-    let error = inventory(&*driver(&bench), &target).await.unwrap_err();
-    assert_eq!(error.kind, CloudErrorKind::Invalid);
-    assert!(error.message.starts_with("spec.clusterMetadata.platform.azure.resourceGroupName is missing"), "{error}");
+    let driver = driver(&bench);
+    let ids = ["demo-worker-0".to_owned()];
+    let all = [
+        driver.advance(&target, Verb::Stop, &ids).await.map(drop),
+        driver.advance(&target, Verb::Start, &ids).await.map(drop),
+        driver.list(&target, Priority::Sleeping).await.map(drop),
+        driver.list(&target, Priority::Waking).await.map(drop),
+    ];
+    for result in all {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind, CloudErrorKind::Invalid);
+        let field = "spec.clusterMetadata.platform.azure.resourceGroupName is missing";
+        assert!(error.message.starts_with(field), "{error}");
+    }
     assert_eq!(bench.requests(), 0);
 }
 
-/// In rare cases a list has no power state: the machine is asked for by itself.
+/// In rare cases a list has no power state: the machine is asked for by itself, and is unknown only if that has none.
 #[tokio::test(start_paused = true)]
 async fn a_missing_power_state_is_read_again() {
-    let (bench, target) = of_states(&["", "deallocated"]).await;
-    let found = inventory(&*driver(&bench), &target).await.unwrap();
-    assert_eq!(found.unknown(), ["demo-master-0 (no-power-state)"]);
+    let bench = bench();
+    let target = bench.cluster_of(&[("deallocated", 2)]).await;
+    bench.rule("list", "", Effect::NoPower);
+    assert_eq!(bench.stopped_and_running(&target).await, (true, false));
     let calls: Vec<String> = bench.calls().into_iter().map(|(call, _)| call).collect();
-    assert_eq!(calls, ["token", "list", "get"]);
+    assert_eq!(calls, ["token", "list", "get", "get"]);
+    bench.simulator().engine.machines.get_mut("demo-worker-1").unwrap().word.clear();
+    let found = inventory(&*driver(&bench), &target).await.unwrap();
+    assert_eq!(found.unknown(), ["demo-worker-1 (no-power-state)"]);
+}
+
+/// What is accepted is read back by either header.
+#[tokio::test(start_paused = true)]
+async fn an_operation_is_read_back_by_location_too() {
+    for only_location in [false, true] {
+        let bench = bench();
+        bench.simulator().engine.only_location = only_location;
+        let target = bench.cluster_of(&[("deallocated", 2)]).await;
+        let driver = driver(&bench);
+        let (code, message) = ("ZonalAllocationFailed".to_owned(), "no room".to_owned());
+        bench.rule("start", "demo-worker-1", Effect::GivenUp { code, message });
+        pass(&*driver, &target, Intent::Awake).await.unwrap();
+        bench.finish().await;
+        let found = inventory(&*driver, &target).await.unwrap();
+        let failed: Vec<_> = found.failed.iter().map(|refusal| (refusal.kind, refusal.code.as_str())).collect();
+        assert_eq!(failed, [(CloudErrorKind::Capacity, "ZonalAllocationFailed")], "Location alone: {only_location}");
+        bench.simulator().engine.heal();
+        drive(&bench, &driver, &target, Intent::Awake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_about_one_machine_stops_no_other() {
+    use CloudErrorKind::{Capacity, InTransit, Refused};
+    for (status, code, message, kind) in [
+        (404, "ResourceNotFound", "was not found", InTransit),
+        (409, "OperationNotAllowed", "the machine is deallocating", InTransit),
+        (409, "ScopeLocked", "is locked", Refused),
+        (409, "AllocationFailed", "no room", Capacity),
+        (409, "SkuNotAvailable", "not in this region", Capacity),
+        (409, "OverconstrainedAllocationRequest", "no room", Capacity),
+        (
+            409,
+            "OperationNotAllowed",
+            "Operation could not be completed as it results in exceeding approved Cores quota",
+            Capacity,
+        ),
+    ] {
+        assert_eq!(bench().refused_as(status, code, message).await, (kind, code.to_owned()));
+    }
+}
+
+/// A token ends: it is renewed before, and once more when it is not accepted.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_ends_is_renewed() {
+    let bench = bench();
+    bench.simulator().engine.token_life = std::time::Duration::from_secs(20);
+    let target = bench.cluster_of(&[("running", 1)]).await;
+    let driver = driver(&bench);
+    for _ in 0..10 {
+        inventory(&*driver, &target).await.unwrap();
+        bench.finish().await;
+    }
+    let calls = bench.calls();
+    assert_eq!(
+        calls.iter().filter(|(call, _)| call == "token").count(),
+        3,
+        "50 s, and a new one every 16 s: {calls:?}"
+    );
+    assert!(calls.iter().all(|(_, status)| *status == 200), "{calls:?}");
+    bench.simulator().engine.revoke();
+    inventory(&*driver, &target).await.unwrap();
+    let last: Vec<_> = bench.calls().split_off(calls.len());
+    let names: Vec<_> = last.iter().map(|(call, status)| (call.as_str(), *status)).collect();
+    assert_eq!(names, [("list", 401), ("token", 200), ("list", 200)]);
 }
 
 /// Secrets are rotated: what Entra refuses is reported as denied, and not asked again by each reconcile.
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_entra_refuses_is_denied() {
-    let bench = SimulatedBench::new(Face::Azure, |transport, permit| connect_with("old", transport, permit));
+    let bench = SimulatedBench::new(Face::Azure, |_, transport, permit| connect_with("old", transport, permit));
     let target = bench.cluster("demo", 1).await;
     let driver = driver(&bench);
     for _ in 0..3 {
@@ -129,7 +246,8 @@ async fn a_secret_that_entra_refuses_is_denied() {
 #[tokio::test(start_paused = true)]
 async fn a_link_to_another_host_is_not_followed() {
     let foreign = || Effect::ForeignLink { to: "https://evil.example".to_owned() };
-    let (bench, target) = of_states(&["running"; 9]).await;
+    let bench = bench();
+    let target = bench.cluster_of(&[("running", 9)]).await;
     bench.rule("list", "", foreign());
     let error = inventory(&*driver(&bench), &target).await.unwrap_err();
     assert_eq!(error.kind, CloudErrorKind::Unavailable);
@@ -188,12 +306,13 @@ async fn six_hundred_machines_of_a_subscription_start_without_a_429() {
 /// A tenant who changes its mind all the time uses up no limit of the subscription.
 #[tokio::test(start_paused = true)]
 async fn a_machine_is_started_four_times_a_minute_at_most() {
-    let (bench, target) = of_states(&["deallocated"]).await;
+    let bench = bench();
+    let target = bench.cluster_of(&[("deallocated", 1)]).await;
     let driver = driver(&bench);
     let mut refused = Vec::new();
     for _ in 0..6 {
         driver.list(&target, Priority::Waking).await.unwrap();
-        let outcome = driver.advance(&target, shared::cloud::Verb::Start, &["demo-worker-0".to_owned()]).await.unwrap();
+        let outcome = driver.advance(&target, Verb::Start, &["demo-worker-0".to_owned()]).await.unwrap();
         refused.extend(outcome.refused.into_iter().map(|refusal| (refusal.kind, refusal.code)));
         bench.simulator().engine.finish();
         driver.list(&target, Priority::Waking).await.unwrap();

@@ -103,8 +103,23 @@ impl Listed {
     }
 }
 
+/// What Azure says of one machine alone.
+pub(crate) fn known(code: &str, message: &str) -> Option<CloudErrorKind> {
+    match code {
+        _ if is_full(code, message) => Some(CloudErrorKind::Capacity),
+        "ScopeLocked" => Some(CloudErrorKind::Refused),
+        _ => None,
+    }
+}
+
+/// An operation that Azure has given up.
+pub(crate) fn given_up(code: String, message: String) -> Progress {
+    let kind = if is_full(&code, &message) { CloudErrorKind::Capacity } else { CloudErrorKind::Refused };
+    Progress::GivenUp { kind, code, message }
+}
+
 /// Whether Azure has no machines of this size, or the subscription no quota.
-pub(crate) fn is_full(code: &str, message: &str) -> bool {
+fn is_full(code: &str, message: &str) -> bool {
     let full = [
         "AllocationFailed",
         "OverconstrainedAllocationRequest",
@@ -122,8 +137,7 @@ pub(crate) fn progress(found: &Value) -> Progress {
         None | Some("Succeeded") => Progress::Done,
         Some("Failed" | "Canceled") => {
             let (code, message) = cloud_http::words(found);
-            let kind = if is_full(&code, &message) { CloudErrorKind::Capacity } else { CloudErrorKind::Refused };
-            Progress::GivenUp { kind, code, message }
+            given_up(code, message)
         }
         Some(_) => Progress::UnderWay,
     }

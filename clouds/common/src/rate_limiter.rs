@@ -40,6 +40,8 @@ struct State {
     /// Fraction of the full rate at the last slow-down.
     fraction: f64,
     slowed: Instant,
+    /// Until then there are no tokens.
+    paused: Instant,
     queue: BTreeSet<Ticket>,
     issued: u64,
 }
@@ -57,8 +59,15 @@ impl RateLimiter {
     /// Allows `burst` calls at once and `rate` calls per second after that.
     pub fn new(burst: u32, rate: u32) -> Self {
         let now = Instant::now();
-        let state =
-            State { tokens: f64::from(burst), at: now, fraction: 1.0, slowed: now, queue: BTreeSet::new(), issued: 0 };
+        let state = State {
+            tokens: f64::from(burst),
+            at: now,
+            fraction: 1.0,
+            slowed: now,
+            paused: now,
+            queue: BTreeSet::new(),
+            issued: 0,
+        };
         Self { burst: f64::from(burst), rate: f64::from(rate), state: Mutex::new(state), changed: Notify::new() }
     }
 
@@ -99,6 +108,13 @@ impl RateLimiter {
         self.changed.notify_waiters();
     }
 
+    /// Gives no tokens for so long, because the cloud asks for it.
+    pub fn pause(&self, time: Duration) {
+        let mut state = self.state.lock();
+        state.paused = state.paused.max(Instant::now() + time);
+        self.changed.notify_waiters();
+    }
+
     /// Whether all tokens are back: a new limiter would do the same.
     pub fn is_full(&self) -> bool {
         let mut state = self.state.lock();
@@ -128,6 +144,10 @@ impl RateLimiter {
             return Turn::Behind;
         }
         self.refill(&mut state);
+        let paused = state.paused.saturating_duration_since(state.at);
+        if !paused.is_zero() {
+            return Turn::In(paused);
+        }
         if state.tokens >= least {
             let taken = state.tokens.floor().clamp(least, most);
             state.tokens -= taken;

@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cloud_common::Permit;
-use cloud_http::{Bearer, CallError, Http, Method, Url, below};
+use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Progress, failed};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use sha2::{Digest as _, Sha256};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, InstanceState, Priority, Profile, ProviderIds, Verb};
 use shared::text::sanitize_to;
 
 use crate::key::ServiceAccount;
-use crate::wire::{FIELDS, Operation, Page, is_full};
+use crate::wire::{FIELDS, Operation, Page, known};
 
 /// Calls at once, and calls a second: a project has 1,500 a minute, for everybody who works in it.
 pub(crate) const RATE: (u32, u32) = (400, 15);
@@ -65,14 +64,8 @@ impl Account {
         Ok(found)
     }
 
-    async fn change(
-        &self,
-        cluster: &ClusterRef,
-        verb: Verb,
-        machine: &Machine,
-        previous: Option<String>,
-    ) -> Result<Option<String>, Failure> {
-        let (zone, epoch) = machine.at.split_once(' ').unwrap_or_default();
+    async fn change(&self, cluster: &ClusterRef, verb: Verb, machine: &Machine) -> Result<Option<String>, Failure> {
+        let zone = machine.at.as_str();
         let name = machine.instance.node_names.first().map_or("", String::as_str);
         let is_suspended = machine.instance.state == InstanceState::Stopped && machine.instance.word == "SUSPENDED";
         let call = match verb {
@@ -82,14 +75,15 @@ impl Account {
             Verb::Terminate => return Err(Failure::Account(no_such_call())),
         };
         let mut url = below(&self.base, &["zones", zone, "instances", name, call]);
-        let request = [call, zone, name, epoch, previous.as_deref().unwrap_or_default()];
-        url.query_pairs_mut().append_pair("requestId", &uuid(&request));
         if let (Verb::Stop, Some(discard)) = (verb, cluster.discard_local_ssd) {
             url.query_pairs_mut().append_pair("discardLocalSsd", if discard { "true" } else { "false" });
         }
         let priority = if verb == Verb::Start { Priority::Waking } else { Priority::Sleeping };
         let answer =
             self.api.call(priority, Method::POST, &url, None).await.map_err(|error| explained(error, cluster))?;
+        if answer.status == StatusCode::NOT_MODIFIED {
+            return Ok(None);
+        }
         let operation: Operation = answer.json().map_err(|error| Failure::Account(error.into()))?;
         Ok((!operation.name.is_empty()).then(|| format!("{zone} {}", operation.name)))
     }
@@ -102,15 +96,14 @@ fn distinct(machines: &mut [Machine]) {
         if let [.., before, this] = &mut machines[..=n]
             && before.instance.node_names == this.instance.node_names
         {
-            let zone = this.at.split(' ').next().unwrap_or_default();
-            this.instance.id = format!("{zone}/{}", this.instance.id);
+            this.instance.id = format!("{}/{}", this.at, this.instance.id);
         }
     }
 }
 
 /// Of a machine with local SSDs the owner has to say what becomes of them.
 fn explained(error: CallError, cluster: &ClusterRef) -> Failure {
-    let failure = failed(error, is_full);
+    let failure = failed(error, known);
     match failure {
         Failure::Machine { kind, code, message }
             if cluster.discard_local_ssd != Some(true) && is_about_ssd(&message) =>
@@ -129,16 +122,6 @@ fn is_about_ssd(message: &str) -> bool {
 
 fn no_such_call() -> CloudError {
     CloudError::new(CloudErrorKind::Invalid, "machines on GCP are never deleted")
-}
-
-/// The ID of a request, so that GCP takes it once: the same call in the same transition, until it was given up.
-fn uuid(parts: &[&str]) -> String {
-    let digest = Sha256::digest(parts.join("\n"));
-    let bits = digest.first_chunk().copied().map_or(1, u128::from_be_bytes);
-    // Version 8, and the variant of RFC 9562.
-    let bits = bits & !(0xf << 76) & !(0x3 << 62) | 0x8 << 76 | 0x2 << 62;
-    let hex = format!("{bits:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 impl Cloud for Account {
@@ -189,9 +172,8 @@ impl Cloud for Account {
         cluster: &'a ClusterRef,
         verb: Verb,
         machine: &'a Machine,
-        previous: Option<String>,
     ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
-        self.change(cluster, verb, machine, previous).boxed()
+        self.change(cluster, verb, machine).boxed()
     }
 
     fn progress<'a>(&'a self, operation: &'a str) -> BoxFuture<'a, Result<Progress, CallError>> {
@@ -208,16 +190,21 @@ impl Cloud for Account {
 
 #[cfg(test)]
 mod tests {
+    use shared::cloud::Instance;
+
     use super::*;
 
     #[test]
-    fn a_request_id_is_a_uuid_of_what_is_asked_for() {
-        let id = uuid(&["stop", "z", "m", "t1", ""]);
-        let shape: Vec<usize> = id.split('-').map(str::len).collect();
-        assert_eq!((shape, &id[14..15]), (vec![8, 4, 4, 4, 12], "8"), "{id}");
-        assert_eq!(id, uuid(&["stop", "z", "m", "t1", ""]));
-        for other in [["start", "z", "m", "t1", ""], ["stop", "z", "m", "t2", ""], ["stop", "z", "m", "t1", "op-1"]] {
-            assert_ne!(id, uuid(&other), "{other:?}");
-        }
+    fn machines_of_one_name_are_told_apart_by_zone() {
+        let machine = |zone: &str, name: &str| Machine {
+            instance: Instance { node_names: vec![name.to_owned()], ..Instance::new(name, InstanceState::Running) },
+            at: zone.to_owned(),
+            ..Machine::default()
+        };
+        let mut machines =
+            [("z-c", "a"), ("z-b", "a"), ("z-a", "b"), ("z-a", "a")].map(|(zone, name)| machine(zone, name));
+        distinct(&mut machines);
+        let ids = machines.map(|machine| machine.instance.id);
+        assert_eq!(ids, ["a", "z-b/a", "z-c/a", "b"]);
     }
 }

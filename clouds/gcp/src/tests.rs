@@ -6,14 +6,18 @@ use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass
 use cloud_http::{Http, Transport, Url};
 use cloud_simulators::{Effect, Face, SimulatedBench};
 use cloud_stopstart::StopStart;
-use shared::cloud::{CloudErrorKind, Driver, InstanceState, Priority, Target, Verb};
+use shared::cloud::{CloudErrorKind, Driver, InstanceState, Priority, Verb};
 
 use crate::account::{Account, RATE};
 use crate::key;
 use crate::wire::state;
 
-fn connect(transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Arc<dyn Driver> {
-    let key = key::parse(&cloud_simulators::service_account()).unwrap();
+fn connect(_: &str, transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Arc<dyn Driver> {
+    connect_with(&cloud_simulators::service_account(), transport, permit)
+}
+
+fn connect_with(key: &str, transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Arc<dyn Driver> {
+    let key = key::parse(key).unwrap();
     let http = Http::over(transport, permit.clone(), RATE);
     let endpoint = Url::parse("https://compute.googleapis.com").unwrap();
     Arc::new(StopStart::new(Account::new(key, http, permit, &endpoint)))
@@ -54,41 +58,50 @@ fn every_state_that_google_lists() {
     }
 }
 
-async fn of_states(words: &[&str]) -> (SimulatedBench, Target) {
-    let bench = bench();
-    let target = bench.cluster("demo", words.len()).await;
-    for (machine, word) in bench.simulator().engine.machines.values_mut().zip(words) {
-        (*word).clone_into(&mut machine.word);
-    }
-    (bench, target)
-}
-
-fn words(bench: &SimulatedBench) -> Vec<String> {
-    bench.simulator().engine.machines.values().map(|machine| machine.word.clone()).collect()
-}
-
-/// Hive's table `TestGCPStopAndStartMachines` by its names.
+/// Hive's `TestGCPStopAndStartMachines`, by its names: how many machines of which state get a call.
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_stops_and_starts() {
-    for (case, before, intent, after) in [
-        ("stop no running instances", ["TERMINATED", "STOPPING"], Intent::Asleep, ["TERMINATED", "STOPPING"]),
-        ("stop running instances", ["TERMINATED", "RUNNING"], Intent::Asleep, ["TERMINATED", "STOPPING"]),
-        ("start no stopped instances", ["RUNNING", "STAGING"], Intent::Awake, ["RUNNING", "STAGING"]),
-        ("start stopped instances", ["TERMINATED", "RUNNING"], Intent::Awake, ["STAGING", "RUNNING"]),
-        // Hive starts this one as well, which Google refuses: it waits here until it is stopped.
-        ("start stopped and stopping instances", ["STOPPING", "TERMINATED"], Intent::Awake, ["STOPPING", "STAGING"]),
+    use Intent::{Asleep, Awake};
+    for (case, intent, machines, moved) in [
+        ("stop no running instances", Asleep, &[("TERMINATED", 2), ("STOPPING", 2), ("STOPPED", 1)][..], &[][..]),
+        ("stop running instances", Asleep, &[("TERMINATED", 5), ("RUNNING", 2)], &[("RUNNING", 2)]),
+        // Hive stops the seven as well: they are stopped here once they run.
+        (
+            "stop pending and running instances",
+            Asleep,
+            &[("TERMINATED", 5), ("STOPPING", 3), ("STOPPED", 4), ("STAGING", 7), ("RUNNING", 3)],
+            &[("RUNNING", 3)],
+        ),
+        ("start no stopped instances", Awake, &[("STAGING", 4), ("RUNNING", 3)], &[]),
+        (
+            "start stopped instances",
+            Awake,
+            &[("STOPPED", 3), ("TERMINATED", 2), ("RUNNING", 4)],
+            &[("STOPPED", 3), ("TERMINATED", 2)],
+        ),
+        // Hive starts the one as well, which Google refuses: it is started here once it is stopped.
+        (
+            "start stopped and stopping instances",
+            Awake,
+            &[("STOPPED", 3), ("STOPPING", 1), ("TERMINATED", 7)],
+            &[("STOPPED", 3), ("TERMINATED", 7)],
+        ),
     ] {
-        let (bench, target) = of_states(&before).await;
-        pass(&*driver(&bench), &target, intent).await.unwrap();
-        assert_eq!(words(&bench), after, "{case}");
+        let bench = bench();
+        let target = bench.cluster_of(machines).await;
+        let expected = moved.iter().map(|(word, count)| ((*word).to_owned(), *count)).collect();
+        assert_eq!(bench.moved(&target, intent).await, expected, "{case}");
+        assert!(bench.log().iter().all(|call| !call.query.contains_key("discardLocalSsd")), "{case}");
     }
 }
 
-/// Hive's case `stop running instances with SSDs`: the owner decides, and without a decision hears which field it is.
+/// Hive's case `stop running instances with SSDs: preserve`, and what Hive's cannot check: the value. Without one the
+/// owner hears which field it is.
 #[tokio::test(start_paused = true)]
-async fn hives_case_of_local_ssds() {
+async fn the_owner_decides_what_becomes_of_local_ssds() {
     for (discard, is_refused) in [(None, true), (Some(true), false), (Some(false), false)] {
-        let (bench, mut target) = of_states(&["RUNNING", "RUNNING"]).await;
+        let bench = bench();
+        let mut target = bench.cluster_of(&[("RUNNING", 2)]).await;
         for machine in bench.simulator().engine.machines.values_mut() {
             machine.local_ssd = true;
         }
@@ -99,35 +112,46 @@ async fn hives_case_of_local_ssds() {
             assert_eq!(refusal.kind, CloudErrorKind::Refused);
             assert!(refusal.message.contains("spec.platform.gcp.discardLocalSsdOnHibernate"), "{refusal}");
         }
+        let stops = bench.log().into_iter().filter(|call| call.call == "stop");
+        let sent: Vec<_> = stops.map(|call| call.query.get("discardLocalSsd").cloned()).collect();
+        assert_eq!(sent, vec![discard.map(|discard| discard.to_string()); 2]);
     }
 }
 
-/// Hive's tables of `MachinesStopped` and `MachinesRunning`, and what they are blind to: under Hive's rule each of the
-/// latter is asleep and awake at once.
+/// Hive's `TestGCPMachinesStoppedAndRunning` by its names, and what Hive is blind to: under its rule each of the latter is
+/// asleep and awake at once.
 #[tokio::test(start_paused = true)]
-async fn hives_tables_of_what_is_stopped_and_running() {
-    for (case, word, is_stopped, is_running) in [
-        ("Stopped - All machines stopped or terminated", "TERMINATED", true, false),
-        ("Stopped - Some machines pending", "STAGING", false, false),
-        ("Stopped - machines running", "RUNNING", false, true),
-        ("Running - Some machines stopping", "STOPPING", false, false),
-        ("blind: SUSPENDED", "SUSPENDED", true, false),
-        ("blind: SUSPENDING", "SUSPENDING", false, false),
-        ("blind: REPAIRING", "REPAIRING", false, false),
-        ("blind: PENDING", "PENDING", false, false),
-        ("blind: PENDING_STOP", "PENDING_STOP", false, false),
-        ("blind: DEPROVISIONING", "DEPROVISIONING", false, false),
+async fn hives_table_of_what_is_stopped_and_running() {
+    for (case, machines, is_stopped, is_running) in [
+        ("Stopped - All machines stopped or terminated", &[("TERMINATED", 3), ("STOPPED", 2)][..], true, false),
+        ("Stopped - Some machines pending", &[("TERMINATED", 3), ("STOPPED", 2), ("STAGING", 2)], false, false),
+        ("Stopped - machines running", &[("RUNNING", 3), ("TERMINATED", 2)], false, false),
+        ("Running - All machines running", &[("RUNNING", 3)], false, true),
+        ("Running - Some machines pending", &[("RUNNING", 3), ("STAGING", 1)], false, false),
+        (
+            "Running - Some machines stopped or shutting-down",
+            &[("RUNNING", 3), ("TERMINATED", 2), ("STOPPED", 1), ("STOPPING", 3)],
+            false,
+            false,
+        ),
+        ("blind: SUSPENDED", &[("SUSPENDED", 1)], true, false),
+        ("blind: SUSPENDING", &[("SUSPENDING", 1)], false, false),
+        ("blind: REPAIRING", &[("REPAIRING", 1)], false, false),
+        ("blind: PENDING", &[("PENDING", 1)], false, false),
+        ("blind: PENDING_STOP", &[("PENDING_STOP", 1)], false, false),
+        ("blind: DEPROVISIONING", &[("DEPROVISIONING", 1)], false, false),
+        ("blind: nothing found", &[], false, false),
     ] {
-        let (bench, target) = of_states(&[word, word]).await;
-        let found = inventory(&*driver(&bench), &target).await.unwrap();
-        let is = |state| found.all(state);
-        assert_eq!((is(InstanceState::Stopped), is(InstanceState::Running)), (is_stopped, is_running), "{case}");
+        let bench = bench();
+        let target = bench.cluster_of(machines).await;
+        assert_eq!(bench.stopped_and_running(&target).await, (is_stopped, is_running), "{case}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_suspended_machine_is_woken_by_resume() {
-    let (bench, target) = of_states(&["SUSPENDED", "TERMINATED"]).await;
+    let bench = bench();
+    let target = bench.cluster_of(&[("SUSPENDED", 1), ("TERMINATED", 1)]).await;
     drive(&bench, &driver(&bench), &target, Intent::Awake).await;
     let mut calls: Vec<String> =
         bench.calls().into_iter().map(|(call, _)| call).filter(|call| call != "list").collect();
@@ -150,31 +174,79 @@ async fn clusters_with_a_common_prefix_are_told_apart_by_label() {
 /// Google throttles with a 403, which Hive takes for missing rights and waits 1,000 s.
 #[tokio::test(start_paused = true)]
 async fn a_rate_limit_is_no_missing_right() {
-    let (bench, target) = of_states(&["RUNNING"]).await;
-    let (message, code) = ("Quota exceeded".to_owned(), "rateLimitExceeded".to_owned());
-    bench.rule("list", "", Effect::Status { status: 403, code, message, retry_after: None });
-    let error = inventory(&*driver(&bench), &target).await.unwrap_err();
-    assert_eq!(error.kind, CloudErrorKind::Throttled, "{error}");
+    for call in ["list", "stop"] {
+        let bench = bench();
+        let target = bench.cluster_of(&[("RUNNING", 1)]).await;
+        let (message, code) = ("Quota exceeded".to_owned(), "rateLimitExceeded".to_owned());
+        bench.rule(call, "", Effect::Status { status: 403, code, message, retry_after: None });
+        let error = pass(&*driver(&bench), &target, Intent::Asleep).await.unwrap_err();
+        assert_eq!(error.kind, CloudErrorKind::Throttled, "{error}");
+    }
 }
 
-/// The start that is sent again after one was given up is another request: Google would answer the old one.
+/// Starts and stops do no harm when they are repeated, so that a call that a restart has forgotten is sent again. A
+/// `requestId` would do harm: within an hour Google answers a repeated one with its old operation, also one that was given
+/// up.
 #[tokio::test(start_paused = true)]
-async fn a_start_that_was_given_up_is_sent_as_a_new_request() {
-    let (bench, target) = of_states(&["TERMINATED"]).await;
-    let driver = driver(&bench);
+async fn a_start_that_was_given_up_before_a_restart_is_made_again() {
+    let bench = bench();
+    let target = bench.cluster_of(&[("TERMINATED", 1)]).await;
     let (code, message) = ("ZONE_RESOURCE_POOL_EXHAUSTED".to_owned(), "full".to_owned());
     bench.rule("start", "", Effect::GivenUp { code, message });
-    for _ in 0..2 {
-        pass(&*driver, &target, Intent::Awake).await.unwrap();
+    for _ in 0..3 {
+        pass(&*driver(&bench), &target, Intent::Awake).await.unwrap();
         bench.finish().await;
     }
-    pass(&*driver, &target, Intent::Awake).await.unwrap();
-    let requests = bench.simulator().engine.request_ids.clone();
-    assert_eq!(requests.len(), 3, "{requests:?}");
-    let mut distinct = requests.clone();
-    distinct.sort();
-    distinct.dedup();
-    assert_eq!(distinct.len(), 3, "{requests:?}");
+    bench.simulator().engine.heal();
+    drive(&bench, &driver(&bench), &target, Intent::Awake).await;
+    assert!(bench.log().iter().all(|call| !call.query.contains_key("requestId")));
+}
+
+/// A machine that is there answers 304, and the others go on.
+#[tokio::test(start_paused = true)]
+async fn what_google_calls_not_modified_is_no_failure() {
+    let bench = bench();
+    let target = bench.cluster_of(&[("RUNNING", 2)]).await;
+    let driver = driver(&bench);
+    let found = inventory(&*driver, &target).await.unwrap();
+    bench.simulator().engine.machines.get_mut("demo-worker-1").unwrap().word = "TERMINATED".to_owned();
+    let ids: Vec<String> = found.instances.into_iter().map(|instance| instance.id).collect();
+    let outcome = driver.advance(&target, Verb::Stop, &ids).await.unwrap();
+    assert_eq!((outcome.moved.len(), outcome.refused.len()), (2, 0), "{outcome:?}");
+    assert!(bench.calls().contains(&("stop".to_owned(), 304)));
+    drive(&bench, &driver, &target, Intent::Asleep).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_about_one_machine_stops_no_other() {
+    use CloudErrorKind::{Capacity, InTransit, Refused};
+    for (status, code, message, kind) in [
+        (404, "notFound", "The resource was not found", InTransit),
+        (400, "resourceNotReady", "is not ready", InTransit),
+        (400, "invalid", "Invalid value", Refused),
+        (409, "resourceInUseByAnotherResource", "in use", InTransit),
+        (412, "conditionNotMet", "not met", InTransit),
+        (503, "backendError", "The zone does not have enough resources: ZONE_RESOURCE_POOL_EXHAUSTED", Capacity),
+        (403, "quotaExceeded", "Quota 'CPUS' exceeded", Capacity),
+    ] {
+        assert_eq!(bench().refused_as(status, code, message).await, (kind, code.to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_of_another_key_or_project_is_denied() {
+    let (bench, own) = (bench(), cloud_simulators::service_account());
+    let target = bench.cluster_of(&[("RUNNING", 1)]).await;
+    let mut file: serde_json::Value = serde_json::from_str(&own).unwrap();
+    file["private_key_id"] = "revoked".into();
+    let revoked = SimulatedBench::sharing(&bench, file.to_string(), connect_with);
+    let error = inventory(&*driver(&revoked), &target).await.unwrap_err();
+    assert!(error.kind == CloudErrorKind::Denied && error.message.contains("401: authError"), "{error}");
+    file["private_key_id"] = "key-1".into();
+    file["project_id"] = "another".into();
+    let elsewhere = SimulatedBench::sharing(&bench, file.to_string(), connect_with);
+    let error = inventory(&*driver(&elsewhere), &target).await.unwrap_err();
+    assert!(error.kind == CloudErrorKind::Denied && error.message.contains("403: forbidden"), "{error}");
 }
 
 /// Fifty names are one filter, and a name that is no infraID never gets into it.

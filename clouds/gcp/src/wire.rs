@@ -9,8 +9,8 @@ use shared::cloud::{CloudError, CloudErrorKind, Instance, InstanceState};
 use shared::text::sanitize_to;
 
 /// What a list is asked for: everything below, and nothing else.
-pub(crate) const FIELDS: &str = "items/*/instances(name,zone,status,labels,lastStartTimestamp,lastStopTimestamp,\
-                                 lastSuspendedTimestamp),items/*/warning,warning,nextPageToken,unreachables";
+pub(crate) const FIELDS: &str = "items/*/instances(name,zone,status,labels,lastStartTimestamp),\
+                                 items/*/warning,warning,nextPageToken,unreachables";
 
 /// Label of everything of a cluster, before its infraID.
 const LABEL: &str = "kubernetes-io-cluster-";
@@ -55,10 +55,6 @@ pub(crate) struct Listed {
     labels: BTreeMap<String, String>,
     #[serde(default)]
     last_start_timestamp: String,
-    #[serde(default)]
-    last_stop_timestamp: String,
-    #[serde(default)]
-    last_suspended_timestamp: String,
 }
 
 /// A call that was accepted.
@@ -114,13 +110,6 @@ impl Listed {
         is_named && (owners.peek().is_none() || owners.any(|owner| owner == infra_id))
     }
 
-    /// What tells one transition of this instance from another.
-    pub(crate) fn epoch(&self) -> String {
-        [&self.last_start_timestamp, &self.last_stop_timestamp, &self.last_suspended_timestamp]
-            .map(String::as_str)
-            .join(" ")
-    }
-
     pub(crate) fn machine(&self, infra_id: &str) -> Machine {
         let zone = self.zone.rsplit('/').next().unwrap_or_default();
         let instance = Instance {
@@ -129,7 +118,7 @@ impl Listed {
             control_plane: Instance::is_master(infra_id, &self.name),
             ..Instance::new(self.name.clone(), state(&self.status)).in_words(&self.status)
         };
-        Machine { instance, at: format!("{zone} {}", self.epoch()), ..Machine::default() }
+        Machine { instance, at: zone.to_owned(), ..Machine::default() }
     }
 }
 
@@ -145,8 +134,17 @@ pub(crate) fn state(status: &str) -> InstanceState {
     }
 }
 
+/// What Compute Engine says of one machine alone.
+pub(crate) fn known(code: &str, message: &str) -> Option<CloudErrorKind> {
+    match code {
+        _ if is_full(code, message) => Some(CloudErrorKind::Capacity),
+        "resourceNotReady" => Some(CloudErrorKind::InTransit),
+        _ => None,
+    }
+}
+
 /// Whether a zone or a quota has no room.
-pub(crate) fn is_full(code: &str, message: &str) -> bool {
+fn is_full(code: &str, message: &str) -> bool {
     let full = ["ZONE_RESOURCE_POOL_EXHAUSTED", "QUOTA_EXCEEDED"];
     code == "quotaExceeded" || full.iter().any(|word| code.starts_with(word) || message.contains(word))
 }

@@ -19,6 +19,18 @@ const MAX_CODE: usize = 60;
 const MESSAGES: &[&str] = &["message", "error_description", "errorMessage"];
 const CODES: &[&str] = &["reason", "code", "errorCode", "error"];
 
+/// What begins the part of a message that differs from try to try: IDs of requests, times.
+const UNSTABLE: &[&str] = &[
+    " Trace ID:",
+    " Correlation ID:",
+    " Timestamp:",
+    " Diagnostic information:",
+    " Please try again after",
+    " (Code:",
+    " tracking id",
+    " Request ID:",
+];
+
 /// Codes of a 403 that mean a 429.
 const RATE_LIMITS: &[&str] = &["rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"];
 
@@ -144,9 +156,15 @@ fn kind(status: StatusCode, code: &str) -> CloudErrorKind {
 pub fn words(value: &Value) -> (String, String) {
     let find = |keys: &[&str], most| {
         let found = keys.iter().find_map(|key| word_in(value, key, MAX_DEPTH));
-        sanitize_to(found.unwrap_or_default(), most)
+        sanitize_to(stable(found.unwrap_or_default()), most)
     };
     (find(CODES, MAX_CODE), find(MESSAGES, MAX_MESSAGE))
+}
+
+/// A message without what differs from try to try, so that a condition does not change with each.
+fn stable(message: &str) -> &str {
+    let end = UNSTABLE.iter().filter_map(|mark| message.find(mark)).min().unwrap_or(message.len());
+    message[..end].trim_end()
 }
 
 /// The first string under a key: every cloud has it at its own depth.
@@ -209,6 +227,18 @@ mod tests {
             let rejection = Rejection::new("GET nova/servers".to_owned(), status, HeaderMap::new(), body.as_bytes());
             assert_eq!(rejection.is_by_service("x-compute-request-id"), status.is_client_error());
             assert_eq!((rejection.kind, rejection.message.as_str()), (kind, message), "{body}");
+        }
+        for (message, kept) in [
+            (
+                "AADSTS900023: no tenant. Trace ID: 1-2 Correlation ID: 3 Timestamp: 2026-11-27 01:02:03Z",
+                "AADSTS900023: no tenant.",
+            ),
+            ("Internal error. Please try again (Code: '73C0')", "Internal error. Please try again"),
+        ] {
+            let body = format!(r#"{{"error": "invalid_request", "error_description": "{message}"}}"#);
+            let rejection =
+                Rejection::new("POST x".to_owned(), StatusCode::BAD_REQUEST, HeaderMap::new(), body.as_bytes());
+            assert_eq!((rejection.code.as_str(), rejection.message.as_str()), ("invalid_request", kept));
         }
         let long = format!(r#"{{"message": "{}"}}"#, "x".repeat(1000));
         let rejection = Rejection::new("GET x".to_owned(), StatusCode::BAD_REQUEST, HeaderMap::new(), long.as_bytes());

@@ -8,7 +8,7 @@ use cloud_common::{Dialer, Permit, Process, RateLimiter, Resolver};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Client, Method, StatusCode, Url, redirect, retry};
 use serde_json::Value;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
@@ -208,7 +208,8 @@ impl Http {
             .await
             .unwrap_or_else(|_| Err(unknown(&what, "no answer in time")))?;
         let answer = match status.as_u16() {
-            200..300 => return Ok(Answer { status, headers, what, body }),
+            // 304: there was nothing to do.
+            200..300 | 304 => return Ok(Answer { status, headers, what, body }),
             300..400 => {
                 let message = "redirects are not followed: the URL must be the service's own".to_owned();
                 let (kind, code, headers) = (CloudErrorKind::Unavailable, String::new(), Box::new(headers));
@@ -219,9 +220,7 @@ impl Http {
         };
         if answer.kind == CloudErrorKind::Throttled {
             self.limiter.slow_down();
-            if let Some(pause) = answer.retry_after() {
-                self.limiter.set_back(pause.min(MAX_PAUSE));
-            }
+            self.limiter.pause(answer.retry_after().unwrap_or_default().min(MAX_PAUSE));
         }
         Err(CallError::Rejected(answer))
     }
@@ -239,8 +238,11 @@ impl Network {
         if let Err(denied) = self.dialer.check_host(url.host_str().unwrap_or_default()) {
             return Err(not_sent(what, CloudErrorKind::Invalid, &denied.to_string()));
         }
+        let is_post = method == Method::POST;
         let request = self.client.request(method, url).headers(headers);
         let request = match body {
+            // Front ends answer 411 to a POST without a length, which HTTP/1.1 otherwise leaves out.
+            None if is_post => request.header(CONTENT_LENGTH, 0),
             None => request,
             Some(Body::Json(json)) => request.json(&json),
             Some(Body::As(kind, json)) => request.header("content-type", kind).body(json.to_string()),

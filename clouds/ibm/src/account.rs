@@ -1,6 +1,6 @@
 //! The calls to one region of one account.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cloud_common::Permit;
@@ -14,7 +14,7 @@ use shared::text::sanitize_to;
 use tokio::sync::OnceCell;
 
 use crate::iam::Iam;
-use crate::wire::{Listed, Page, Region, infra_ids, is_full, owner};
+use crate::wire::{Listed, Page, Region, infra_ids, known, owner};
 
 /// Calls at once, and calls a second. IBM publishes no limit.
 pub(crate) const RATE: (u32, u32) = (150, 20);
@@ -110,12 +110,15 @@ impl Account {
         let pages: Vec<Page> = self.api.pages(priority, first, next).await?;
         let listed: Vec<&Listed> = pages.iter().flat_map(|page| &page.instances).collect();
         let all = infra_ids(&wanted, &listed);
-        let of = |infra_id: &String| {
-            let of_cluster = listed.iter().filter(|instance| owner(&instance.name, &all) == Some(infra_id));
-            let machines: Vec<Machine> = of_cluster.map(|instance| instance.machine(infra_id)).collect();
-            (infra_id.clone(), machines.into())
-        };
-        Ok(wanted.iter().map(of).collect())
+        let mut found: BTreeMap<&str, Vec<Machine>> =
+            wanted.iter().map(|infra_id| (infra_id.as_str(), vec![])).collect();
+        for instance in &listed {
+            let owner = owner(&instance.name, &all);
+            if let Some((infra_id, machines)) = owner.and_then(|owner| Some((owner, found.get_mut(owner)?))) {
+                machines.push(instance.machine(infra_id));
+            }
+        }
+        Ok(found.into_iter().map(|(infra_id, machines)| (infra_id.to_owned(), machines.into())).collect())
     }
 
     async fn change(&self, verb: Verb, machine: &Machine) -> Result<Option<String>, Failure> {
@@ -131,7 +134,7 @@ impl Account {
         let url = versioned(below(base, &["v1", "instances", &machine.at, "actions"]));
         let body = Body::Json(json!({"type": call}));
         let answer = self.api.call(priority, Method::POST, &url, Some(&body)).await;
-        answer.map_err(|error| failed(error, is_full))?;
+        answer.map_err(|error| failed(error, known))?;
         Ok(None)
     }
 }
@@ -184,7 +187,6 @@ impl Cloud for Account {
         _cluster: &'a ClusterRef,
         verb: Verb,
         machine: &'a Machine,
-        _previous: Option<String>,
     ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
         self.change(verb, machine).boxed()
     }

@@ -6,12 +6,12 @@ use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass
 use cloud_http::{Http, Transport, Url};
 use cloud_simulators::{API_KEY, Effect, Face, SimulatedBench};
 use cloud_stopstart::StopStart;
-use shared::cloud::{CloudErrorKind, Driver, InstanceState, Priority, Target};
+use shared::cloud::{CloudErrorKind, Driver, InstanceState, Priority};
 
 use crate::account::{Account, RATE};
 use crate::wire::state;
 
-fn connect(transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Arc<dyn Driver> {
+fn connect(_: &str, transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Arc<dyn Driver> {
     connect_with(API_KEY, "eu-de", transport, permit)
 }
 
@@ -22,8 +22,7 @@ fn connect_with(
     permit: cloud_common::Permit,
 ) -> Arc<dyn Driver> {
     let http = Http::over(transport, permit.clone(), RATE);
-    let endpoint = Url::parse("https://simulator.example").unwrap();
-    let account = Account::new(key.to_owned(), region, "account", http, permit, Some(&endpoint));
+    let account = Account::new(key.to_owned(), region, "account", http, permit, None);
     Arc::new(StopStart::new(account.unwrap()))
 }
 
@@ -57,59 +56,70 @@ fn every_state_that_ibm_lists() {
     }
 }
 
-async fn of_states(words: &[&str]) -> (SimulatedBench, Target) {
-    let bench = bench();
-    let target = bench.cluster("demo", words.len()).await;
-    for (machine, word) in bench.simulator().engine.machines.values_mut().zip(words) {
-        (*word).clone_into(&mut machine.word);
-    }
-    (bench, target)
-}
-
-fn words(bench: &SimulatedBench) -> Vec<String> {
-    bench.simulator().engine.machines.values().map(|machine| machine.word.clone()).collect()
-}
-
-/// Hive's table `TestIBMCloudStopAndStartMachines` by its names.
+/// Hive's `TestIBMCloudStopAndStartMachines` by its names: how many machines of which state get a call.
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_stops_and_starts() {
-    for (case, before, intent, after) in [
-        ("stop no running instances", ["stopped", "stopping"], Intent::Asleep, ["stopped", "stopping"]),
-        ("stop running instances", ["stopped", "running"], Intent::Asleep, ["stopped", "stopping"]),
-        ("start no stopped instances", ["running", "starting"], Intent::Awake, ["running", "starting"]),
-        ("start stopped instances", ["stopped", "running"], Intent::Awake, ["starting", "running"]),
-        ("start stopped and stopping instances", ["stopping", "stopped"], Intent::Awake, ["stopping", "starting"]),
+    use Intent::{Asleep, Awake};
+    for (case, intent, machines, moved) in [
+        ("stop no running instances", Asleep, &[("deleting", 2), ("stopping", 2), ("stopped", 1)][..], &[][..]),
+        ("stop running instances", Asleep, &[("deleting", 5), ("running", 2)], &[("running", 2)]),
+        // Hive stops the seven as well: they are stopped here once they run.
+        (
+            "stop pending and running instances",
+            Asleep,
+            &[("deleting", 5), ("stopping", 3), ("stopped", 4), ("pending", 7), ("running", 3)],
+            &[("running", 3)],
+        ),
+        ("start no stopped instances", Awake, &[("pending", 4), ("running", 3)], &[]),
+        ("start stopped instances", Awake, &[("stopped", 3), ("running", 4)], &[("stopped", 3)]),
+        // Hive starts the one as well: it is started here once it is stopped.
+        (
+            "start stopped and stopping instances",
+            Awake,
+            &[("stopped", 3), ("stopping", 1), ("deleting", 7)],
+            &[("stopped", 3)],
+        ),
     ] {
-        let (bench, target) = of_states(&before).await;
-        pass(&*driver(&bench), &target, intent).await.unwrap();
-        assert_eq!(words(&bench), after, "{case}");
+        let bench = bench();
+        let target = bench.cluster_of(machines).await;
+        let expected = moved.iter().map(|(word, count)| ((*word).to_owned(), *count)).collect();
+        assert_eq!(bench.moved(&target, intent).await, expected, "{case}");
     }
 }
 
-/// Hive's tables of `MachinesStopped` and `MachinesRunning`, and what they are blind to.
+/// Hive's `TestIBMCloudMachinesStoppedAndRunning` by its names, and what Hive is blind to. A machine that is being deleted
+/// counts here until it is gone.
 #[tokio::test(start_paused = true)]
-async fn hives_tables_of_what_is_stopped_and_running() {
-    for (case, word, is_stopped, is_running) in [
-        ("Stopped - All machines stopped", "stopped", true, false),
-        ("Stopped - Some machines pending", "pending", false, false),
-        ("Stopped - machines running", "running", false, true),
-        ("Running - Some machines stopping", "stopping", false, false),
-        ("blind: starting", "starting", false, false),
-        ("blind: restarting", "restarting", false, false),
-        ("blind: failed", "failed", false, false),
-        ("blind: deleting", "deleting", false, false),
+async fn hives_table_of_what_is_stopped_and_running() {
+    for (case, machines, is_stopped, is_running) in [
+        ("Stopped - All machines stopped or terminated", &[("stopped", 2)][..], true, false),
+        ("Stopped - Some machines pending", &[("deleting", 3), ("stopped", 2), ("pending", 2)], false, false),
+        ("Stopped - machines running", &[("running", 3), ("deleting", 2)], false, false),
+        ("Running - All machines running", &[("running", 3)], false, true),
+        ("Running - Some machines pending", &[("running", 3), ("pending", 1)], false, false),
+        (
+            "Running - Some machines stopped or shutting-down",
+            &[("running", 3), ("deleting", 2), ("stopped", 1), ("stopping", 3)],
+            false,
+            false,
+        ),
+        ("blind: starting", &[("starting", 1)], false, false),
+        ("blind: restarting", &[("restarting", 1)], false, false),
+        ("blind: failed", &[("failed", 1)], false, false),
+        ("blind: deleting", &[("stopped", 2), ("deleting", 1)], false, false),
+        ("blind: nothing found", &[], false, false),
     ] {
-        let (bench, target) = of_states(&[word, word]).await;
-        let found = inventory(&*driver(&bench), &target).await.unwrap();
-        let is = |state| found.all(state);
-        assert_eq!((is(InstanceState::Stopped), is(InstanceState::Running)), (is_stopped, is_running), "{case}");
+        let bench = bench();
+        let target = bench.cluster_of(machines).await;
+        assert_eq!(bench.stopped_and_running(&target).await, (is_stopped, is_running), "{case}");
     }
 }
 
 /// Hive's case `unable to GetVPCInstances`: an error, and a name of the call.
 #[tokio::test(start_paused = true)]
 async fn hives_case_of_a_list_that_fails() {
-    let (bench, target) = of_states(&["running"]).await;
+    let bench = bench();
+    let target = bench.cluster_of(&[("running", 1)]).await;
     let (message, code) = ("cannot list".to_owned(), "service_error".to_owned());
     bench.rule("list", "", Effect::Status { status: 500, code, message, retry_after: None });
     let error = inventory(&*driver(&bench), &target).await.unwrap_err();
@@ -117,7 +127,48 @@ async fn hives_case_of_a_list_that_fails() {
     assert!(error.message.contains("/v1/instances: 500: service_error: cannot list"), "{error}");
 }
 
-/// Names are all that IBM's lists have. A cluster in a VPC of its own name is found, which Hive calls stopped.
+/// A cluster in a VPC that existed before: Hive asks for `<infraID>-vpc`, finds nothing and calls that stopped.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_in_a_vpc_of_another_name_is_found() {
+    let bench = bench();
+    let target = bench.cluster("demo", 2).await;
+    for machine in bench.simulator().engine.machines.values_mut() {
+        "shared".clone_into(&mut machine.vpc);
+    }
+    assert_eq!(bench.stopped_and_running(&target).await, (false, true));
+}
+
+/// IBM runs whatever is asked for in its turn: what is asked for twice while lists lag would come after a change of mind.
+#[tokio::test(start_paused = true)]
+async fn a_change_of_mind_meets_no_action_of_before() {
+    let bench = bench();
+    let target = bench.cluster_of(&[("running", 2)]).await;
+    let driver = driver(&bench);
+    for _ in 0..3 {
+        pass(&*driver, &target, Intent::Asleep).await.unwrap();
+    }
+    drive(&bench, &driver, &target, Intent::Awake).await;
+    for _ in 0..4 {
+        bench.finish().await;
+    }
+    assert_eq!(bench.running(&target).await, 2, "no stop was waiting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_about_one_machine_stops_no_other() {
+    use CloudErrorKind::{Capacity, InTransit, Refused};
+    for (status, code, message, kind) in [
+        (404, "not_found", "Instance not found", InTransit),
+        (400, "bad_request", "not now", Refused),
+        (409, "instance_not_ready", "The instance is busy", InTransit),
+        (409, "cannot_start_capacity", "no room", Capacity),
+        (400, "over_quota", "too many", Capacity),
+    ] {
+        assert_eq!(bench().refused_as(status, code, message).await, (kind, code.to_owned()));
+    }
+}
+
+/// Names are all that IBM's lists have to tell whose a machine is.
 #[tokio::test(start_paused = true)]
 async fn clusters_with_a_common_prefix_are_told_apart_by_their_control_planes() {
     let bench = bench();
@@ -133,7 +184,8 @@ async fn clusters_with_a_common_prefix_are_told_apart_by_their_control_planes() 
 /// IBM queues whatever is asked for: only machines that need it are asked.
 #[tokio::test(start_paused = true)]
 async fn an_action_goes_to_machines_that_need_it_and_one_refusal_stops_no_other() {
-    let (bench, target) = of_states(&["running", "stopped", "running"]).await;
+    let bench = bench();
+    let target = bench.cluster_of(&[("running", 1), ("stopped", 1), ("running", 1)]).await;
     bench.simulator().engine.machines.get_mut("demo-worker-1").unwrap().blocked = true;
     let driver = driver(&bench);
     let all: Vec<String> = bench.simulator().engine.machines.keys().cloned().collect();
@@ -149,7 +201,8 @@ async fn an_action_goes_to_machines_that_need_it_and_one_refusal_stops_no_other(
 /// What IBM says of a start that failed stands in the list, long after: only a start of ours is given up by it.
 #[tokio::test(start_paused = true)]
 async fn an_old_reason_is_no_refusal_of_this_wake() {
-    let (bench, target) = of_states(&["stopped", "stopped"]).await;
+    let bench = bench();
+    let target = bench.cluster_of(&[("stopped", 2)]).await;
     let why = || Some(("cannot_start_network".to_owned(), "the subnet is gone".to_owned()));
     for machine in bench.simulator().engine.machines.values_mut() {
         machine.reason = why();
@@ -164,12 +217,13 @@ async fn an_old_reason_is_no_refusal_of_this_wake() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_iam_does_not_know_is_denied_and_a_region_that_is_none_is_named() {
-    let bench = SimulatedBench::new(Face::Ibm, |transport, permit| connect_with("old", "eu-de", transport, permit));
+    let bench = SimulatedBench::new(Face::Ibm, |_, transport, permit| connect_with("old", "eu-de", transport, permit));
     let target = bench.cluster("demo", 1).await;
     let error = inventory(&*driver(&bench), &target).await.unwrap_err();
     assert_eq!(error.kind, CloudErrorKind::Denied);
     assert!(error.message.contains("BXNIM0415E") && !error.message.contains("old"), "{error}");
-    let bench = SimulatedBench::new(Face::Ibm, |transport, permit| connect_with(API_KEY, "xx-yy", transport, permit));
+    let bench =
+        SimulatedBench::new(Face::Ibm, |_, transport, permit| connect_with(API_KEY, "xx-yy", transport, permit));
     let error = inventory(&*driver(&bench), &target).await.unwrap_err();
     assert_eq!(error.kind, CloudErrorKind::Invalid);
     assert_eq!(error.message, "spec.platform.ibmcloud.region is xx-yy: IBM Cloud has no such region");
@@ -179,7 +233,8 @@ async fn a_key_that_iam_does_not_know_is_denied_and_a_region_that_is_none_is_nam
 #[tokio::test(start_paused = true)]
 async fn neither_a_region_nor_a_page_leads_to_another_host() {
     for call in ["region", "list"] {
-        let (bench, target) = of_states(&["running"; 9]).await;
+        let bench = bench();
+        let target = bench.cluster_of(&[("running", 9)]).await;
         bench.rule(call, "", Effect::ForeignLink { to: "https://evil.example".to_owned() });
         let error = inventory(&*driver(&bench), &target).await.unwrap_err();
         assert_eq!(error.kind, CloudErrorKind::Unavailable, "{call}: {error}");

@@ -58,17 +58,22 @@ pub(crate) fn state(status: &str) -> InstanceState {
     }
 }
 
-/// The infraID of a cluster whose control plane has a machine of this name.
+/// The infraID of a cluster whose control plane has a machine of this name: `INFRAID-master-0`, or
+/// `INFRAID-master-abcde-0` after a replacement. Installers end it with five characters of their own: a name that only
+/// looks like a master's, such as `demo-x7k2p-worker-master-0`, makes no cluster.
 fn of_master(name: &str) -> Option<&str> {
-    let (infra_id, number) = name.rsplit_once("-master-")?;
-    (number.len() <= 2 && number.bytes().all(|b| b.is_ascii_digit())).then_some(infra_id)
+    let (infra_id, rest) = name.rsplit_once("-master-")?;
+    let number = rest.rsplit('-').next()?;
+    let is_number = number.len() <= 2 && number.bytes().all(|b| b.is_ascii_digit());
+    let (_, suffix) = infra_id.rsplit_once('-')?;
+    (is_number && suffix.len() == 5).then_some(infra_id)
 }
 
 /// Whose an instance is: IBM's lists have no tags, and an infraID may begin with another one. It is of the longest infraID
 /// that its name begins with, of those that are asked for and those whose control planes are listed.
 pub(crate) fn owner<'a>(name: &str, infra_ids: &BTreeSet<&'a str>) -> Option<&'a str> {
-    let begins = |infra_id: &&&str| name.strip_prefix(**infra_id).is_some_and(|rest| rest.starts_with('-'));
-    infra_ids.iter().filter(begins).max_by_key(|infra_id| infra_id.len()).copied()
+    let mut starts = name.rmatch_indices('-').map(|(end, _)| &name[..end]);
+    starts.find_map(|start| infra_ids.get(start).copied())
 }
 
 /// Every infraID that may own an instance.
@@ -105,7 +110,8 @@ impl Listed {
     }
 }
 
-/// Whether a region or a quota has no room.
-pub(crate) fn is_full(code: &str, _message: &str) -> bool {
-    code.ends_with("_capacity") || code.contains("over_quota") || code.contains("quota_exceeded")
+/// What IBM says of one machine alone: a region or a quota has no room.
+pub(crate) fn known(code: &str, _message: &str) -> Option<CloudErrorKind> {
+    let is_full = code.ends_with("_capacity") || code.contains("over_quota") || code.contains("quota_exceeded");
+    is_full.then_some(CloudErrorKind::Capacity)
 }

@@ -86,14 +86,12 @@ pub trait Cloud: Send + Sync + 'static {
         wanted: BTreeSet<Self::Key>,
         priority: Priority,
     ) -> BoxFuture<'static, Result<Found<Self::Key>, CloudError>>;
-    /// Starts or stops a machine. Answers what the call is read back by, if there is something. `previous` is what the
-    /// last such call was read back by, if the cloud has given it up.
+    /// Starts or stops a machine. Answers what the call is read back by, if there is something.
     fn send<'a>(
         &'a self,
         cluster: &'a ClusterRef,
         verb: Verb,
         machine: &'a Machine,
-        previous: Option<String>,
     ) -> BoxFuture<'a, Result<Option<String>, Failure>>;
     /// What has become of a call that was accepted.
     fn progress<'a>(&'a self, operation: &'a str) -> BoxFuture<'a, Result<Progress, CallError>> {
@@ -103,12 +101,14 @@ pub trait Cloud: Send + Sync + 'static {
 }
 
 /// Whom a failed call is to be blamed on: a rejection of another class than "not these credentials", "too many" or
-/// "broken" is about the machine. `is_full` knows the cloud's codes and words for "no room".
-pub fn failed(error: CallError, is_full: impl Fn(&str, &str) -> bool) -> Failure {
+/// "broken" is about the machine. `known` are the codes and words that the cloud has for the machine alone: no room, or
+/// busy.
+pub fn failed(error: CallError, known: impl Fn(&str, &str) -> Option<CloudErrorKind>) -> Failure {
     let CallError::Rejected(rejection) = error else { return Failure::Account(error.into()) };
     let kind = match (rejection.kind, rejection.status.as_u16()) {
-        _ if is_full(&rejection.code, &rejection.message) => CloudErrorKind::Capacity,
-        (CloudErrorKind::Invalid, 409 | 412) => CloudErrorKind::InTransit,
+        _ if let Some(kind) = known(&rejection.code, &rejection.message) => kind,
+        // It is being deleted, or another operation works on it.
+        (CloudErrorKind::Invalid, 404 | 409 | 410 | 412) => CloudErrorKind::InTransit,
         (CloudErrorKind::Invalid, _) => CloudErrorKind::Refused,
         _ => return Failure::Account(CallError::Rejected(rejection).into()),
     };

@@ -9,6 +9,7 @@ use cloud_common::ListBatcher;
 use cloud_http::CallError;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use shared::cloud::{
     CloudError, CloudErrorKind, ClusterRef, Driver, Instance, InstanceState, Listing, Outcome, Priority, Profile,
@@ -17,7 +18,7 @@ use shared::cloud::{
 use tokio::time::Instant;
 
 use crate::cloud::{Cloud, Failure, Found, Machine, Progress};
-use crate::sent::{Counts, Name, Sent, states};
+use crate::sent::{Counts, Name, PATIENCE, Sent, states};
 
 /// Least time between two lists.
 const SPACING: Duration = Duration::from_secs(1);
@@ -28,13 +29,18 @@ const AT_ONCE: usize = 16;
 /// After so long no more calls of one pass are begun: the machines that are left are asked for again.
 const PASS: Duration = Duration::from_secs(20);
 
+/// A list, and when it was made.
+type Seen = (Instant, Arc<[Machine]>);
+
 /// One account of a cloud, for all clusters there.
 pub struct StopStart<C: Cloud> {
     cloud: Arc<C>,
     lists: ListBatcher<C::Key, Arc<Found<C::Key>>>,
     /// The last list of clusters that are on their way somewhere.
-    seen: Mutex<BTreeMap<C::Key, Arc<[Machine]>>>,
+    seen: Mutex<BTreeMap<C::Key, Seen>>,
     sent: Mutex<HashMap<Name, Sent>>,
+    /// When machines that we have started came up, where the cloud does not say.
+    launched: Mutex<HashMap<Name, Timestamp>>,
     counts: Mutex<Counts>,
 }
 
@@ -46,7 +52,14 @@ impl<C: Cloud> StopStart<C> {
         let lists = ListBatcher::spaced(C::TOGETHER, SPACING, move |wanted, priority| {
             of_lists.clone().list(wanted, priority).map(|found| found.map(Arc::new)).boxed()
         });
-        Self { cloud, lists, seen: Mutex::default(), sent: Mutex::default(), counts: Mutex::default() }
+        Self {
+            cloud,
+            lists,
+            seen: Mutex::default(),
+            sent: Mutex::default(),
+            launched: Mutex::default(),
+            counts: Mutex::default(),
+        }
     }
 
     async fn machines(&self, cluster: &ClusterRef, priority: Priority) -> Result<Arc<[Machine]>, CloudError> {
@@ -59,7 +72,8 @@ impl<C: Cloud> StopStart<C> {
         if priority == Priority::Idle {
             seen.remove(&key);
         } else {
-            seen.insert(key, machines.clone());
+            seen.retain(|_, (at, _)| at.elapsed() < PATIENCE);
+            seen.insert(key, (Instant::now(), machines.clone()));
         }
         Ok(machines)
     }
@@ -70,7 +84,7 @@ impl<C: Cloud> StopStart<C> {
         let seen = self.seen.lock().get(&key).cloned();
         let priority = if verb == Verb::Start { Priority::Waking } else { Priority::Sleeping };
         match seen {
-            Some(machines) => Ok(machines),
+            Some((_, machines)) => Ok(machines),
             None => self.machines(cluster, priority).await,
         }
     }
@@ -85,24 +99,20 @@ impl<C: Cloud> StopStart<C> {
     ) -> (Instance, Option<Refusal>) {
         let mut instance = machine.instance.clone();
         let name = name(cluster, &instance.id);
-        let Some(sent) = self.sent.lock().get(&name).cloned() else { return (instance, None) };
+        let sent = self.sent.lock().get(&name).cloned();
+        self.dated(&name, &mut instance, sent.as_ref());
+        let Some(sent) = sent else { return (instance, None) };
         let (end, on_the_way) = states(sent.verb);
         let rests = matches!(instance.state, InstanceState::Running | InstanceState::Halted | InstanceState::Stopped);
-        if instance.state == end {
+        if instance.state == end || sent.given_up.is_some() && !sent.is_awaited(priority) {
             self.sent.lock().remove(&name);
             return (instance, None);
         }
-        if !rests {
-            return (instance, None);
-        }
-        if sent.given_up.is_some() {
-            if priority == Priority::Waking {
-                return (instance, sent.given_up);
-            }
-            self.sent.lock().remove(&name); // of a wake that nobody wants any more
-            return (instance, None);
+        if !rests || sent.given_up.is_some() {
+            return (instance, sent.given_up.filter(|_| rests));
         }
         let refusal = |kind, code, message| Refusal { id: instance.id.clone(), kind, code, message };
+        let reason = machine.given_up.as_ref().map(|(_, code, message)| (code.clone(), message.clone()));
         let given_up = match (&sent.operation, &machine.given_up) {
             (Some(operation), _) => match self.cloud.progress(operation).await {
                 Ok(Progress::GivenUp { kind, code, message }) => Some(refusal(kind, code, message)),
@@ -110,14 +120,14 @@ impl<C: Cloud> StopStart<C> {
                     self.change(&name, Sent::is_done);
                     None
                 }
-                Err(CallError::Rejected(_)) => {
-                    // It is forgotten, or may not be read: what was sent counts for no longer than lists lag.
+                Err(CallError::Rejected(error)) if [401, 403, 404, 410].contains(&error.status.as_u16()) => {
+                    // It is forgotten, or may not be read: the call counts for no longer than lists lag.
                     self.change(&name, |sent| sent.operation = None);
                     None
                 }
                 Ok(Progress::UnderWay) | Err(_) => None,
             },
-            (None, Some((kind, code, message))) if sent.verb == Verb::Start => {
+            (None, Some((kind, code, message))) if sent.is_meant_by(&reason) => {
                 Some(refusal(*kind, code.clone(), message.clone()))
             }
             (None, _) => None,
@@ -129,7 +139,24 @@ impl<C: Cloud> StopStart<C> {
         } else {
             self.sent.lock().remove(&name);
         }
-        (instance, given_up)
+        (instance, given_up.filter(|_| sent.is_awaited(priority)))
+    }
+
+    /// Adds when the machine came up, where the cloud does not say: the first list that shows it running after a start
+    /// of ours. A sign of life of its Node from before its stop is none of this boot.
+    fn dated(&self, name: &Name, instance: &mut Instance, sent: Option<&Sent>) {
+        if instance.launched_at.is_some() {
+            return;
+        }
+        let mut launched = self.launched.lock();
+        match instance.state {
+            InstanceState::Running if sent.is_some_and(|sent| sent.verb == Verb::Start) => {
+                launched.insert(name.clone(), Timestamp::now());
+            }
+            InstanceState::Running => {}
+            _ => drop(launched.remove(name)),
+        }
+        instance.launched_at = launched.get(name).copied();
     }
 
     fn change(&self, name: &Name, change: impl FnOnce(&mut Sent)) {
@@ -160,19 +187,23 @@ impl<C: Cloud> StopStart<C> {
                 no(CloudErrorKind::InTransit, &instance.word, &format!("it is {state}"))
             }
             (_, Some((code, message))) if verb == Verb::Start => no(CloudErrorKind::Refused, code, message),
-            _ if !self.counts.lock().admit(&name, verb, C::PER_MINUTE) => {
-                let message = format!("no more than {} calls a minute are made for one machine", C::PER_MINUTE);
-                no(CloudErrorKind::InTransit, "TooManyCalls", &message)
-            }
             _ => None,
         }
     }
 
-    /// What the last call was read back by, if the cloud has given it up.
-    fn previous(&self, cluster: &ClusterRef, verb: Verb, machine: &Machine) -> Option<String> {
-        let sent = self.sent.lock();
-        let last = sent.get(&name(cluster, &machine.instance.id))?;
-        last.operation.clone().filter(|_| last.verb == verb && last.given_up.is_some())
+    /// Makes the call for one machine.
+    async fn send(&self, cluster: &ClusterRef, verb: Verb, machine: &Machine) -> Result<(), Failure> {
+        let name = name(cluster, &machine.instance.id);
+        if !self.counts.lock().admit(&name, verb, C::PER_MINUTE) {
+            let message = format!("no more than {} calls a minute are made for one machine", C::PER_MINUTE);
+            return Err(Failure::Machine { kind: CloudErrorKind::InTransit, code: "TooManyCalls".to_owned(), message });
+        }
+        let operation = self.cloud.send(cluster, verb, machine).await?;
+        let reason = machine.given_up.as_ref().map(|(_, code, message)| (code.clone(), message.clone()));
+        let mut sent = self.sent.lock();
+        sent.retain(|_, sent| !sent.is_old());
+        sent.insert(name, Sent::new(verb, operation, reason));
+        Ok(())
     }
 
     async fn move_all(&self, cluster: &ClusterRef, verb: Verb, ids: &[String]) -> Result<Outcome, CloudError> {
@@ -202,8 +233,7 @@ impl<C: Cloud> StopStart<C> {
                 if is_over.load(Ordering::Relaxed) || began.elapsed() >= PASS {
                     return None;
                 }
-                let previous = self.previous(cluster, verb, machine);
-                let answer = self.cloud.send(cluster, verb, machine, previous).await;
+                let answer = self.send(cluster, verb, machine).await;
                 let kind = if let Err(Failure::Account(error)) = &answer { Some(error.kind) } else { None };
                 if matches!(kind, Some(CloudErrorKind::Throttled | CloudErrorKind::NotLeader)) {
                     is_over.store(true, Ordering::Relaxed);
@@ -211,28 +241,34 @@ impl<C: Cloud> StopStart<C> {
                 Some((machine.instance.id.clone(), answer))
             });
         }
-        let mut failed = None;
+        let mut failed = Vec::new();
         let mut answers = stream::iter(answers).buffer_unordered(AT_ONCE);
         while let Some(answer) = answers.next().await {
             match answer {
                 None => {}
-                Some((id, Ok(operation))) => {
-                    self.sent.lock().insert(name(cluster, &id), Sent::new(verb, operation));
-                    outcome.moved.push((id, states(verb).1));
-                }
+                Some((id, Ok(()))) => outcome.moved.push((id, states(verb).1)),
                 Some((id, Err(Failure::Machine { kind, code, message }))) => {
                     outcome.refused.push(Refusal { id, kind, code, message });
                 }
-                Some((_, Err(Failure::Account(error)))) => failed = failed.or(Some(error)),
+                Some((id, Err(Failure::Account(error)))) => failed.push((id, error)),
             }
         }
         outcome.moved.sort();
         outcome.refused.sort();
-        match failed {
+        failed.sort_by(|a, b| a.0.cmp(&b.0));
+        match failed.first() {
+            Some((_, error)) if outcome == Outcome::default() => Err(error.clone()),
             // What is left is asked for again.
-            Some(error) if error.kind == CloudErrorKind::Throttled && !outcome.moved.is_empty() => Ok(outcome),
-            Some(error) => Err(error),
-            None => Ok(outcome),
+            Some((_, error)) if error.kind == CloudErrorKind::Throttled => Ok(outcome),
+            Some((_, error)) if error.kind == CloudErrorKind::NotLeader => Err(error.clone()),
+            // The account is not to blame, because others were moved.
+            _ => {
+                outcome.refused.extend(failed.into_iter().map(|(id, error)| {
+                    let (code, message) = (error.kind.to_string(), error.message);
+                    Refusal { id, kind: CloudErrorKind::Refused, code, message }
+                }));
+                Ok(outcome)
+            }
         }
     }
 }

@@ -3,20 +3,24 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use shared::cloud::{InstanceState, Refusal, Verb};
+use shared::cloud::{InstanceState, Priority, Refusal, Verb};
 use tokio::time::Instant;
 
 /// How long an accepted call counts without any sign of it: lists lag behind calls.
 const LAG: Duration = Duration::from_secs(10);
 
-/// How long an accepted call is believed to be under way while the machine rests.
-const PATIENCE: Duration = Duration::from_mins(10);
+/// How long an accepted call is believed to be under way while the machine rests, and how long anything is remembered of
+/// a machine that is no longer listed.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Machines whose calls are counted. Beyond, those of the last minute stay.
 const COUNTED: usize = 10_000;
 
 /// What identifies a machine: its cluster's infraID, and its own ID.
 pub(crate) type Name = (String, String);
+
+/// Code and message of why a start was given up, as a list has them.
+pub(crate) type Reason = Option<(String, String)>;
 
 /// The last call for a machine.
 #[derive(Clone, Debug)]
@@ -25,13 +29,15 @@ pub(crate) struct Sent {
     at: Instant,
     /// What it is read back by.
     pub(crate) operation: Option<String>,
+    /// What the list said before: an earlier start may have been given up as well.
+    before: Reason,
     /// Why the cloud has given it up.
     pub(crate) given_up: Option<Refusal>,
 }
 
 impl Sent {
-    pub(crate) fn new(verb: Verb, operation: Option<String>) -> Self {
-        Self { verb, at: Instant::now(), operation, given_up: None }
+    pub(crate) fn new(verb: Verb, operation: Option<String>, before: Reason) -> Self {
+        Self { verb, at: Instant::now(), operation, before, given_up: None }
     }
 
     /// Whether a machine that rests may still be on its way.
@@ -45,10 +51,25 @@ impl Sent {
         self.verb == verb && self.given_up.is_none() && self.at.elapsed() < LAG
     }
 
+    /// Whether what a list says of a start that was given up is about this one.
+    pub(crate) fn is_meant_by(&self, reason: &Reason) -> bool {
+        self.verb == Verb::Start && (*reason != self.before || self.at.elapsed() >= LAG)
+    }
+
+    /// Whether people who wait with this priority wait for it.
+    pub(crate) fn is_awaited(&self, priority: Priority) -> bool {
+        matches!((self.verb, priority), (Verb::Start, Priority::Waking) | (Verb::Stop, Priority::Sleeping))
+    }
+
     /// The call is done; the next list shows what has come of it.
     pub(crate) fn is_done(&mut self) {
         self.operation = None;
         self.at = Instant::now();
+    }
+
+    /// Whether nothing will come of it any more.
+    pub(crate) fn is_old(&self) -> bool {
+        self.at.elapsed() >= PATIENCE
     }
 }
 

@@ -157,3 +157,58 @@ fn authorities_must_be_certificates() {
         assert!(error.contains("certificates"), "{error}");
     }
 }
+
+/// Front ends answer 411 to a POST without a length.
+#[tokio::test]
+async fn a_post_without_a_body_has_a_length() {
+    let mut server = server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", b"{}".into(), 1).await;
+    http(true, true).call(Priority::Waking, Method::POST, server.url, &[], None).await.unwrap();
+    let request = server.heard.recv().await.unwrap().to_lowercase();
+    assert_eq!(request.matches("content-length: 0\r\n").count(), 1, "{request}");
+    assert!(!request.contains("transfer-encoding"), "{request}");
+}
+
+#[tokio::test]
+async fn a_form_is_encoded() {
+    let mut server = server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", b"{}".into(), 1).await;
+    let form = Body::Form(vec![("client_secret", "a&b=c~".to_owned()), ("scope", "https://x/.default".to_owned())]);
+    http(true, true).call(Priority::Waking, Method::POST, server.url, &[], Some(&form)).await.unwrap();
+    let request = server.heard.recv().await.unwrap();
+    assert!(request.contains("content-type: application/x-www-form-urlencoded"), "{request}");
+    assert!(request.ends_with("client_secret=a%26b%3Dc%7E&scope=https%3A%2F%2Fx%2F.default"), "{request}");
+}
+
+/// A cloud that answers these, one after the other.
+struct Answers(parking_lot::Mutex<Vec<Reply>>);
+
+impl Transport for Answers {
+    fn send<'a>(&'a self, _what: &'a str, _request: Request) -> BoxFuture<'a, Result<Reply, CallError>> {
+        let reply = self.0.lock().remove(0);
+        async { Ok(reply) }.boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_account_waits_as_long_as_the_cloud_asks() {
+    let reply = |status, after: Option<&'static str>| {
+        let headers = after.map(|after| (reqwest::header::RETRY_AFTER, HeaderValue::from_static(after)));
+        Reply { status, headers: headers.into_iter().collect(), body: b"{}".to_vec() }
+    };
+    for (after, seconds) in [(Some("7"), 7), (Some("100000"), 60), (Some("Wed, 21 Oct 2026 07:28:00 GMT"), 0)] {
+        let answers = vec![reply(StatusCode::TOO_MANY_REQUESTS, after), reply(StatusCode::OK, None)];
+        let http = Http::over(Arc::new(Answers(parking_lot::Mutex::new(answers))), Arc::new(|| true), (1000, 1000));
+        let call = || http.call(Priority::Waking, Method::GET, Url::parse("https://x/").unwrap(), &[], None);
+        assert_eq!(CloudError::from(call().await.unwrap_err()).kind, CloudErrorKind::Throttled);
+        let began = Instant::now();
+        let second = loop {
+            match call().await {
+                // Who waits longer than the queue takes is sent away, and comes again.
+                Err(CallError::NotSent(error)) if error.kind == CloudErrorKind::Throttled => {}
+                other => break other,
+            }
+        };
+        assert!(second.is_ok());
+        let waited = began.elapsed().as_secs_f64();
+        assert!((waited - f64::from(seconds)).abs() < 0.5, "{after:?}: {waited}");
+    }
+}

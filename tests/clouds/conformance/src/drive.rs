@@ -61,7 +61,16 @@ pub fn next(inventory: &Inventory, intent: Intent) -> Next {
 /// # Errors
 /// As the driver says.
 pub async fn inventory(driver: &dyn Driver, target: &Target) -> Result<Inventory, CloudError> {
-    let listing = driver.list(target, Priority::Waking).await?;
+    inventory_for(driver, target, Intent::Awake).await
+}
+
+/// What the driver finds on the way to an end.
+///
+/// # Errors
+/// As the driver says.
+pub async fn inventory_for(driver: &dyn Driver, target: &Target, intent: Intent) -> Result<Inventory, CloudError> {
+    let priority = if intent == Intent::Awake { Priority::Waking } else { Priority::Sleeping };
+    let listing = driver.list(target, priority).await?;
     Ok(Inventory::new(driver.profile(&target.cluster), listing))
 }
 
@@ -70,7 +79,7 @@ pub async fn inventory(driver: &dyn Driver, target: &Target) -> Result<Inventory
 /// # Errors
 /// As the driver says.
 pub async fn pass(driver: &dyn Driver, target: &Target, intent: Intent) -> Result<(Next, Outcome), CloudError> {
-    let next = next(&inventory(driver, target).await?, intent);
+    let next = next(&inventory_for(driver, target, intent).await?, intent);
     let outcome = match &next {
         Next::Advance(verb, ids) => driver.advance(target, *verb, ids).await?,
         Next::Settle => {

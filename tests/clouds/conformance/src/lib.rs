@@ -11,7 +11,7 @@ mod ledger;
 
 pub use self::bench::{Bench, Fault, GIVEN_UP, PARTIAL, machine};
 pub use self::checks::*;
-pub use self::drive::{Intent, Next, drive, inventory, next, pass};
+pub use self::drive::{Intent, Next, drive, inventory, inventory_for, next, pass};
 pub use self::ledger::NoLedger;
 
 /// Makes a test of every check, for the [`Bench`] that the expression builds.
@@ -33,8 +33,9 @@ macro_rules! conformance_tests {
             the_permit_may_go_at_any_request,
             a_dropped_call_does_no_harm,
             the_number_of_calls_is_bounded,
-            a_start_that_is_given_up_is_reported_as_capacity,
+            a_call_that_is_given_up_is_reported,
             a_part_that_does_not_answer_is_no_smaller_cluster,
+            an_accepted_call_is_not_repeated_while_lists_lag,
         );
     };
     ($bench:expr => $($check:ident,)*) => {

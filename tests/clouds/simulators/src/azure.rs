@@ -9,17 +9,28 @@ use crate::{Answer, Call};
 pub(crate) const WORDS: Words =
     Words { running: "running", starting: "starting", stopping: "deallocating", stopped: "deallocated" };
 
+/// Who has machines.
+const PROVIDER: &str = "Microsoft.Compute";
+
+/// Hosts of the public cloud.
+const HOSTS: [&str; 2] = ["login.microsoftonline.com", "management.azure.com"];
+
 pub(crate) fn name(call: &mut Call) {
-    let (name, machine) = match call.segments()[..] {
-        [_, "oauth2", "v2.0", "token"] => ("token", ""),
-        ["subscriptions", _, "providers", _, "virtualMachines"] => ("list", ""),
-        ["subscriptions", _, "providers", _, "locations", _, "operations", _] => ("operation", ""),
-        ["subscriptions", _, "resourceGroups", _, "providers", _, "virtualMachines", machine, verb] => match verb {
-            "start" => ("start", machine),
-            "deallocate" => ("stop", machine),
-            "instanceView" => ("get", machine),
-            _ => return,
-        },
+    let route = call.route();
+    let route: Vec<&str> = route.iter().map(String::as_str).collect();
+    let (name, machine) = match route[..] {
+        ["POST", _, "oauth2", "v2.0", "token"] => ("token", ""),
+        ["GET", "subscriptions", _, "providers", PROVIDER, "virtualMachines"] => ("list", ""),
+        ["GET", "subscriptions", _, "providers", PROVIDER, "locations", _, "operations", _] => ("operation", ""),
+        ["GET", "subscriptions", _, "providers", PROVIDER, "locations", _, "results", _] => ("result", ""),
+        [method, "subscriptions", _, "resourceGroups", _, "providers", PROVIDER, "virtualMachines", machine, verb] => {
+            match (method, verb) {
+                ("POST", "start") => ("start", machine),
+                ("POST", "deallocate") => ("stop", machine),
+                ("GET", "instanceView") => ("get", machine),
+                _ => return,
+            }
+        }
         _ => return,
     };
     (call.machine, call.name) = (machine.to_owned(), name);
@@ -30,6 +41,10 @@ pub(crate) fn error(status: u16, code: &str, message: &str) -> Answer {
 }
 
 pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -> Answer {
+    let host = HOSTS[usize::from(call.name != "token")];
+    if call.cloud_host().is_some_and(|asked| asked != host) {
+        return error(404, "NotFound", "no such service at this host");
+    }
     if call.name == "token" {
         return token(engine, call);
     }
@@ -51,8 +66,14 @@ pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -
     match (call.name, call.segments().last().copied()) {
         ("list", _) => list(engine, call, effect.as_ref()),
         ("get", _) => match engine.machines.get(&call.machine) {
-            Some(machine) => Answer::ok(view(machine)),
+            Some(machine) => Answer::ok(view(engine.shown(machine))),
             None => error(404, "ResourceNotFound", "The machine was not found."),
+        },
+        ("result", Some(id)) => match engine.operation(id) {
+            None => error(404, "NotFound", "The operation was not found."),
+            Some((false, _)) => Answer { status: 202, headers: Vec::new(), body: None },
+            Some((true, None)) => Answer { status: 200, headers: Vec::new(), body: None },
+            Some((true, Some((code, message)))) => error(409, &code, &message),
         },
         ("operation", Some(id)) => match engine.operation(id) {
             None => error(404, "NotFound", "The operation was not found."),
@@ -76,7 +97,7 @@ fn token(engine: &mut Engine, call: &Call) -> Answer {
     if call.path.first().is_none_or(|tenant| tenant != TENANT) {
         return refused(400, "invalid_request", "AADSTS90002: Tenant not found.");
     }
-    if field("grant_type") != "client_credentials" || !field("scope").ends_with("/.default") {
+    if field("grant_type") != "client_credentials" || field("scope") != "https://management.azure.com/.default" {
         return refused(
             400,
             "invalid_request",
@@ -89,12 +110,12 @@ fn token(engine: &mut Engine, call: &Call) -> Answer {
     Answer::ok(engine.grant())
 }
 
-/// The status of a machine. A word in capitals is a provisioning state alone, and an empty one no state at all.
-fn view(machine: &Machine) -> Value {
+/// The status of a machine. An empty word is no power state.
+fn view(word: &str) -> Value {
     let status = |kind: &str, word: &str| json!({"code": format!("{kind}/{word}")});
-    match machine.word.as_str() {
+    match word {
         "" => json!({"statuses": [status("ProvisioningState", "succeeded")]}),
-        "creating" | "deleting" => json!({"statuses": [status("ProvisioningState", &machine.word)]}),
+        "creating" | "deleting" => json!({"statuses": [status("ProvisioningState", word)]}),
         word => json!({"statuses": [status("ProvisioningState", "succeeded"), status("PowerState", word)]}),
     }
 }
@@ -108,6 +129,8 @@ fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
     }
     let all: Vec<&Machine> = engine.machines.values().collect();
     let (page, next) = engine.page(&all, call.parameter("page"), usize::MAX);
+    let is_hidden = effect == Some(&Effect::NoPower);
+    let word = |machine| if is_hidden { "" } else { engine.shown(machine) };
     let shown = page.iter().map(|machine| {
         let provider = "providers/Microsoft.Compute/virtualMachines";
         let id = format!(
@@ -115,7 +138,7 @@ fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
             machine.group.to_uppercase(),
             machine.name
         );
-        json!({"id": id, "name": machine.name, "location": "eastus", "properties": {"instanceView": view(machine)}})
+        json!({"id": id, "name": machine.name, "location": "eastus", "properties": {"instanceView": view(word(machine))}})
     });
     let mut body = json!({"value": shown.collect::<Vec<_>>()});
     if let Some(next) = next {
@@ -143,13 +166,15 @@ fn change(engine: &mut Engine, call: &Call, effect: Option<Effect>) -> Answer {
     let base = if let Some(Effect::ForeignLink { to }) = &effect { to.clone() } else { call.base.clone() };
     match engine.move_to(&call.machine, call.name == "start", effect) {
         Moved::NotFound => error(404, "ResourceNotFound", "The Resource was not found."),
+        Moved::There => Answer { status: 200, headers: Vec::new(), body: None },
         Moved::Busy(word) => error(409, "OperationNotAllowed", &format!("The machine is {word}.")),
         Moved::Accepted(id) => {
-            let path =
-                format!("/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute/locations/eastus/operations/{id}");
-            let link = format!("{base}{path}?api-version={}", call.parameter("api-version"));
-            let headers =
-                vec![("azure-asyncoperation", link.clone()), ("location", link), ("retry-after", "0".to_owned())];
+            let path = format!("{base}/subscriptions/{SUBSCRIPTION}/providers/{PROVIDER}/locations/eastus");
+            let link = |kind: &str| format!("{path}/{kind}/{id}?api-version={}", call.parameter("api-version"));
+            let mut headers = vec![("location", link("results")), ("retry-after", "0".to_owned())];
+            if !engine.only_location {
+                headers.push(("azure-asyncoperation", link("operations")));
+            }
             Answer { status: 202, headers, body: None }
         }
     }

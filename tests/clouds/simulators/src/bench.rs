@@ -1,30 +1,35 @@
 //! A simulator on the conformance bench.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use cloud_common::Permit;
-use cloud_conformance::{Bench, Fault, NoLedger};
+use cloud_conformance::{Bench, Fault, Intent, NoLedger, inventory, pass};
 use cloud_http::{Body, CallError, Reply, Request, Transport};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
-use shared::cloud::{ClusterRef, Driver, Target};
+use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Target};
 use tokio::time::Instant;
 
-use crate::{Effect, Face, Rule, Simulator};
+use crate::{Effect, Face, Logged, Rule, Simulator};
 
 /// How long the cloud takes, on the test's clock.
 const TRANSITION: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Makes the driver under test on a transport.
-type Connect = fn(Arc<dyn Transport>, Permit) -> Arc<dyn Driver>;
+/// How long its lists lag behind its calls.
+const LAG: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Makes the driver under test, from credentials of the test's choice, on a transport.
+type Connect = fn(&str, Arc<dyn Transport>, Permit) -> Arc<dyn Driver>;
 
 /// A simulator, and drivers for it.
 #[derive(Clone)]
 pub struct SimulatedBench {
     simulator: Arc<Mutex<Simulator>>,
     face: Face,
+    credentials: String,
     connect: Connect,
     began: Instant,
 }
@@ -76,7 +81,15 @@ fn plain(request: Request) -> http::Request<Vec<u8>> {
 impl SimulatedBench {
     /// An empty cloud, and how a driver for it is made.
     pub fn new(face: Face, connect: Connect) -> Self {
-        Self { simulator: Arc::new(Mutex::new(Simulator::new(face))), face, connect, began: Instant::now() }
+        let mut simulator = Simulator::new(face);
+        simulator.engine.lag = LAG;
+        let simulator = Arc::new(Mutex::new(simulator));
+        Self { simulator, face, credentials: String::new(), connect, began: Instant::now() }
+    }
+
+    /// The same cloud, with other credentials.
+    pub fn sharing(other: &Self, credentials: String, connect: Connect) -> Self {
+        Self { credentials, connect, ..other.clone() }
     }
 
     /// The cloud, by the test's clock.
@@ -92,6 +105,64 @@ impl SimulatedBench {
         self.simulator().engine.rule(Rule { call, machine, times: None, effect });
     }
 
+    /// A cluster `demo` with so many machines of each word.
+    pub async fn cluster_of(&self, words: &[(&str, usize)]) -> Target {
+        let words: Vec<&str> = words.iter().flat_map(|(word, count)| std::iter::repeat_n(*word, *count)).collect();
+        let target = self.cluster("demo", words.len()).await;
+        for (machine, word) in self.simulator().engine.machines.values_mut().zip(words) {
+            word.clone_into(&mut machine.word);
+        }
+        target
+    }
+
+    /// One pass towards an intent: how many machines of which word were started or stopped.
+    ///
+    /// # Panics
+    /// When the pass fails.
+    #[expect(clippy::expect_used, reason = "it is part of tests")]
+    pub async fn moved(&self, target: &Target, intent: Intent) -> BTreeMap<String, usize> {
+        let machines = self.simulator().engine.machines.clone();
+        pass(&*self.driver(Arc::new(|| true)), target, intent).await.expect("the cloud answers");
+        let mut moved = BTreeMap::new();
+        for call in self.log().iter().filter(|call| ["start", "stop", "resume"].contains(&call.call.as_str())) {
+            *moved.entry(machines[&call.machine].word.clone()).or_default() += 1;
+        }
+        moved
+    }
+
+    /// Whether all machines are asleep, and whether all run.
+    ///
+    /// # Panics
+    /// When the list fails.
+    #[expect(clippy::expect_used, reason = "it is part of tests")]
+    pub async fn stopped_and_running(&self, target: &Target) -> (bool, bool) {
+        let found = inventory(&*self.driver(Arc::new(|| true)), target).await.expect("the cloud answers");
+        (found.all(InstanceState::Stopped), found.all(InstanceState::Running))
+    }
+
+    /// Every call so far.
+    pub fn log(&self) -> Vec<Logged> {
+        self.simulator().engine.calls.clone()
+    }
+
+    /// What becomes of a machine whose stops are answered like this, while another one is well: kind and code. The other
+    /// one is stopped.
+    ///
+    /// # Panics
+    /// When the whole call fails, or the other machine is not stopped.
+    #[expect(clippy::expect_used, reason = "it is part of tests")]
+    pub async fn refused_as(&self, status: u16, code: &str, message: &str) -> (CloudErrorKind, String) {
+        let target = self.cluster("demo", 2).await;
+        let (code, message) = (code.to_owned(), message.to_owned());
+        self.rule("stop", "demo-worker-1", Effect::Status { status, code, message, retry_after: None });
+        let moved = pass(&*self.driver(Arc::new(|| true)), &target, Intent::Asleep).await;
+        let (_, mut outcome) = moved.expect("one machine is no reason to fail");
+        assert_eq!(outcome.moved.len(), 1, "{outcome:?}");
+        let refusal = outcome.refused.pop().expect("a refusal");
+        assert_eq!(refusal.id, "demo-worker-1");
+        (refusal.kind, refusal.code)
+    }
+
     /// Names and answers of the calls so far.
     pub fn calls(&self) -> Vec<(String, u16)> {
         self.simulator().engine.calls.iter().map(|call| (call.call.clone(), call.status)).collect()
@@ -100,7 +171,7 @@ impl SimulatedBench {
 
 impl Bench for SimulatedBench {
     fn driver(&self, permit: Permit) -> Arc<dyn Driver> {
-        (self.connect)(Arc::new(InProcess(self.clone())), permit)
+        (self.connect)(&self.credentials, Arc::new(InProcess(self.clone())), permit)
     }
 
     async fn cluster(&self, infra_id: &str, machines: usize) -> Target {

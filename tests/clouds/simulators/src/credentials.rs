@@ -25,6 +25,9 @@ pub const API_KEY: &str = "simulated-api-key";
 /// The service account of GCP.
 const EMAIL: &str = "hibernate@simulated.iam.gserviceaccount.com";
 
+/// ID of its key.
+const KEY_ID: &str = "key-1";
+
 /// For whom its tokens have to be.
 const AUDIENCE: &str = "https://compute.googleapis.com/";
 
@@ -38,12 +41,14 @@ static KEYS: LazyLock<(String, String)> = LazyLock::new(|| {
 struct Claims {
     iss: String,
     sub: String,
+    iat: u64,
+    exp: u64,
 }
 
 /// `osServiceAccount.json` of the project.
 pub fn service_account() -> String {
     json!({
-        "type": "service_account", "project_id": PROJECT, "private_key_id": "key-1", "private_key": KEYS.0,
+        "type": "service_account", "project_id": PROJECT, "private_key_id": KEY_ID, "private_key": KEYS.0,
         "client_email": EMAIL, "token_uri": "http://127.0.0.1:1/never-called", "universe_domain": "googleapis.com",
     })
     .to_string()
@@ -53,8 +58,13 @@ pub fn service_account() -> String {
 pub(crate) fn is_signed(token: &str) -> bool {
     let mut validation = Validation::new(Algorithm::RS256);
     validation.set_audience(&[AUDIENCE]);
+    validation.set_required_spec_claims(&["exp", "aud", "iss", "sub"]);
     let Ok(key) = DecodingKey::from_rsa_pem(KEYS.1.as_bytes()) else { return false };
-    decode::<Claims>(token, &key, &validation).is_ok_and(|found| found.claims.iss == EMAIL && found.claims.sub == EMAIL)
+    decode::<Claims>(token, &key, &validation).is_ok_and(|found| {
+        let Claims { iss, sub, iat, exp } = found.claims;
+        let is_short = exp.saturating_sub(iat) <= 3600;
+        iss == EMAIL && sub == EMAIL && is_short && found.header.kid.as_deref() == Some(KEY_ID)
+    })
 }
 
 /// A token of the form that IBM's SDK takes apart.

@@ -1,6 +1,6 @@
 //! Machines that take time to start and stop, and what goes wrong with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -47,17 +47,25 @@ pub struct Machine {
     pub blocked: bool,
     /// Why the last start was given up: code and message.
     pub reason: Option<(String, String)>,
+    /// Its VPC.
+    pub vpc: String,
     /// Whether it is a spot machine.
     pub spot: bool,
     /// Since when it is in this state, in seconds since 1970; 0 for long ago.
     pub since: f64,
-    /// How often it was started.
+    /// How often it has come up.
     pub starts: u32,
-    /// How often it was stopped.
+    /// How often it has gone down.
     pub stops: u32,
     /// When it moves on, to which word.
     #[serde(skip)]
     next: Option<(Duration, String)>,
+    /// Until when lists show another word.
+    #[serde(skip)]
+    stale: Option<(Duration, String)>,
+    /// Whether each call that waits for its turn is a start.
+    #[serde(skip)]
+    queue: VecDeque<bool>,
 }
 
 /// What goes wrong.
@@ -91,7 +99,9 @@ pub enum Effect {
     },
     /// A zone, or what is behind the first page, does not answer.
     Partial,
-    /// A start is accepted and ends with this.
+    /// Lists have no power state; who asks for a machine gets it.
+    NoPower,
+    /// A start or stop is accepted and ends with this.
     GivenUp {
         /// The cloud's code.
         code: String,
@@ -127,6 +137,8 @@ pub struct Logged {
     pub status: u16,
     /// User agent of the caller.
     pub agent: String,
+    /// The query.
+    pub query: BTreeMap<String, String>,
 }
 
 /// An accepted call.
@@ -150,6 +162,12 @@ pub struct Engine {
     now: Duration,
     /// How long a transition takes.
     pub transition: Duration,
+    /// How long lists do not show what was accepted.
+    pub lag: Duration,
+    /// Whether a call for a machine that moves waits for its turn; otherwise it is rejected.
+    pub queues: bool,
+    /// Whether Azure answers with `Location` alone.
+    pub only_location: bool,
     /// How long a token lives.
     pub token_life: Duration,
     /// When time began, in seconds since 1970.
@@ -158,12 +176,13 @@ pub struct Engine {
     pub page: usize,
     /// By name.
     pub machines: BTreeMap<String, Machine>,
+    made: usize,
     operations: BTreeMap<String, Operation>,
     tokens: BTreeMap<String, Duration>,
     buckets: BTreeMap<String, Bucket>,
     rules: Vec<Rule>,
-    /// `requestId` of calls that have one, in their order.
-    pub request_ids: Vec<String>,
+    /// The operation of each `requestId`.
+    requests: BTreeMap<String, String>,
     /// Every call.
     pub calls: Vec<Logged>,
 }
@@ -174,6 +193,8 @@ pub(crate) enum Moved {
     NotFound,
     /// It is on its way elsewhere.
     Busy(String),
+    /// It is there.
+    There,
     /// The call is accepted: the ID of its operation.
     Accepted(String),
 }
@@ -184,15 +205,19 @@ impl Engine {
             words,
             now: Duration::ZERO,
             transition: Duration::from_secs(5),
+            lag: Duration::ZERO,
+            queues: false,
+            only_location: false,
             token_life: Duration::from_hours(1),
             epoch: 0.0,
             page: PAGE,
             machines: BTreeMap::new(),
+            made: 0,
             operations: BTreeMap::new(),
             tokens: BTreeMap::new(),
             buckets: BTreeMap::new(),
             rules: Vec::new(),
-            request_ids: Vec::new(),
+            requests: BTreeMap::new(),
             calls: Vec::new(),
         }
     }
@@ -204,12 +229,39 @@ impl Engine {
 
     pub(crate) fn tick(&mut self, now: Duration) {
         self.now = self.now.max(now);
+        let mut waiting = Vec::new();
         for machine in self.machines.values_mut() {
+            machine.stale.take_if(|(until, _)| *until <= self.now);
             if let Some((_, word)) = machine.next.take_if(|(until, _)| *until <= self.now) {
+                machine.starts += u32::from(word == self.words.running && machine.word == self.words.starting);
+                machine.stops += u32::from(word == self.words.stopped && machine.word == self.words.stopping);
                 machine.word = word;
                 machine.since = self.epoch + self.now.as_secs_f64();
+                waiting.extend(machine.queue.pop_front().map(|up| (machine.name.clone(), up)));
             }
         }
+        for (name, up) in waiting {
+            self.move_to(&name, up, None);
+        }
+    }
+
+    /// The word that lists show.
+    pub(crate) fn shown<'a>(&self, machine: &'a Machine) -> &'a str {
+        machine.stale.as_ref().map_or(machine.word.as_str(), |(_, word)| word)
+    }
+
+    /// No token is valid any more.
+    pub fn revoke(&mut self) {
+        self.tokens.clear();
+    }
+
+    /// The operation that a request of this ID has begun.
+    pub(crate) fn repeated(&self, request: &str) -> Option<String> {
+        self.requests.get(request).cloned()
+    }
+
+    pub(crate) fn remember(&mut self, request: &str, operation: &str) {
+        self.requests.insert(request.to_owned(), operation.to_owned());
     }
 
     /// Everything under way ends.
@@ -219,12 +271,14 @@ impl Engine {
 
     /// A machine that runs.
     pub fn boot(&mut self, name: &str, owner: &str, group: &str) {
-        let number = self.machines.len();
+        let number = self.made;
+        self.made += 1;
         let machine = Machine {
             name: name.to_owned(),
             id: format!("0717_{number:08x}"),
             owner: owner.to_owned(),
             group: group.to_owned(),
+            vpc: format!("{owner}-vpc"),
             zone: ["a", "b", "c"][number % 3].to_owned(),
             word: self.words.running.to_owned(),
             ..Machine::default()
@@ -261,8 +315,7 @@ impl Engine {
 
     pub(crate) fn log(&mut self, call: &Call, status: u16) {
         let (name, machine, agent) = (call.name.to_owned(), call.machine.clone(), call.agent.clone());
-        self.request_ids.extend(call.query.get("requestId").cloned());
-        self.calls.push(Logged { call: name, machine, status, agent });
+        self.calls.push(Logged { call: name, machine, status, agent, query: call.query.clone() });
     }
 
     /// A new token.
@@ -294,21 +347,24 @@ impl Engine {
         let Some(machine) = self.machines.get_mut(name) else { return Moved::NotFound };
         let (until, id) = (self.now + self.transition, format!("operation-{}", self.operations.len()));
         let (on_the_way, end, other) = if up { (starting, running, stopping) } else { (stopping, stopped, starting) };
-        if machine.word == other {
-            return Moved::Busy(machine.word.clone());
-        }
         let mut operation = Operation { until, given_up: None };
-        if machine.word != end && machine.word != on_the_way {
-            let before = std::mem::replace(&mut machine.word, on_the_way.to_owned());
-            machine.reason = None;
-            let mut then = end.to_owned();
-            if let (true, Some(Effect::GivenUp { code, message })) = (up, effect) {
-                then = before;
-                operation.given_up = Some((code.clone(), message.clone()));
-                machine.reason = Some((code, message));
+        match machine.word.as_str() {
+            _ if self.queues && machine.next.is_some() => machine.queue.push_back(up),
+            word if word == other => return Moved::Busy(machine.word.clone()),
+            word if word == end => return Moved::There,
+            word if word == on_the_way => {}
+            _ => {
+                let before = std::mem::replace(&mut machine.word, on_the_way.to_owned());
+                machine.stale = (!self.lag.is_zero()).then(|| (self.now + self.lag, before.clone()));
+                machine.reason = None;
+                let mut then = end.to_owned();
+                if let Some(Effect::GivenUp { code, message }) = effect {
+                    then = before;
+                    operation.given_up = Some((code.clone(), message.clone()));
+                    machine.reason = up.then_some((code, message));
+                }
+                machine.next = Some((until, then));
             }
-            machine.next = Some((until, then));
-            *(if up { &mut machine.starts } else { &mut machine.stops }) += 1;
         }
         self.operations.insert(id.clone(), operation);
         Moved::Accepted(id)

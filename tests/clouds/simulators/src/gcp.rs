@@ -13,15 +13,21 @@ pub(crate) const WORDS: Words =
 /// What each call may be asked with.
 const LIST: &[&str] = &["filter", "fields", "maxResults", "pageToken", "alt", "prettyPrint"];
 const STOP: &[&str] = &["requestId", "discardLocalSsd", "alt", "prettyPrint"];
+const START: &[&str] = &["requestId", "alt", "prettyPrint"];
 const GET: &[&str] = &["fields", "alt", "prettyPrint"];
 
 pub(crate) fn name(call: &mut Call) {
-    let (name, machine) = match call.segments()[..] {
-        ["compute", "v1", "projects", _, "aggregated", "instances"] => ("list", ""),
-        ["compute", "v1", "projects", _, "zones", _, "instances", machine, "stop"] => ("stop", machine),
-        ["compute", "v1", "projects", _, "zones", _, "instances", machine, "start"] => ("start", machine),
-        ["compute", "v1", "projects", _, "zones", _, "instances", machine, "resume"] => ("resume", machine),
-        ["compute", "v1", "projects", _, "zones", _, "operations", _] => ("operation", ""),
+    let route = call.route();
+    let route: Vec<&str> = route.iter().map(String::as_str).collect();
+    let (name, machine) = match route[..] {
+        ["GET", "compute", "v1", "projects", _, "aggregated", "instances"] => ("list", ""),
+        ["GET", "compute", "v1", "projects", _, "zones", _, "operations", _] => ("operation", ""),
+        ["POST", "compute", "v1", "projects", _, "zones", _, "instances", machine, verb] => match verb {
+            "stop" => ("stop", machine),
+            "start" => ("start", machine),
+            "resume" => ("resume", machine),
+            _ => return,
+        },
         _ => return,
     };
     (call.machine, call.name) = (machine.to_owned(), name);
@@ -36,10 +42,11 @@ pub(crate) fn error(status: u16, code: &str, message: &str) -> Answer {
 pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -> Answer {
     let known = match call.name {
         "list" => LIST,
-        "stop" | "start" | "resume" => STOP,
+        "stop" => STOP,
+        "start" | "resume" => START,
         _ => GET,
     };
-    if let Some(unknown) = call.query.keys().find(|key| !known.contains(&key.as_str())) {
+    if let Some(unknown) = call.unknown(known) {
         return error(400, "invalidParameter", &format!("Invalid JSON payload received. Unknown name {unknown:?}"));
     }
     if !is_signed(&call.token) {
@@ -82,12 +89,43 @@ fn change(engine: &mut Engine, call: &Call, effect: Option<Effect>) -> Answer {
         let message = format!("Instance {} is not in a state for {}", call.machine, call.name);
         return error(400, "resourceNotReady", &message);
     }
-    match engine.move_to(&call.machine, call.name != "stop", effect) {
+    let request = call.parameter("requestId");
+    if !request.is_empty() && !is_uuid(request) {
+        return error(400, "invalid", "Invalid value for field 'requestId'");
+    }
+    if let Some(operation) = engine.repeated(request) {
+        return Answer::ok(json!({"kind": "compute#operation", "name": operation, "status": "DONE", "zone": zone}));
+    }
+    let moved = engine.move_to(&call.machine, call.name != "stop", effect);
+    if let (Moved::Accepted(operation), false) = (&moved, request.is_empty()) {
+        engine.remember(request, operation);
+    }
+    match moved {
         Moved::NotFound => error(404, "notFound", "The resource was not found"),
+        Moved::There => Answer { status: 304, headers: Vec::new(), body: None },
         Moved::Busy(word) => error(400, "resourceNotReady", &format!("The resource is not ready: {word}")),
         Moved::Accepted(id) => {
             Answer::ok(json!({"kind": "compute#operation", "name": id, "status": "PENDING", "zone": zone}))
         }
+    }
+}
+
+fn is_uuid(text: &str) -> bool {
+    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
+    lengths == [8, 4, 4, 4, 12] && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
+}
+
+/// What `fields` asks for.
+struct Mask<'a>(&'a str);
+
+impl<'a> Mask<'a> {
+    fn has(&self, path: &str) -> bool {
+        self.0.is_empty() || self.0.split([',', '(', ')']).any(|field| field == path)
+    }
+
+    fn of_instance(&self) -> Option<Vec<&'a str>> {
+        let (_, fields) = self.0.split_once("items/*/instances(")?;
+        Some(fields.split(')').next()?.split(',').collect())
     }
 }
 
@@ -107,31 +145,43 @@ fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
     let all: Vec<&Machine> = engine.machines.values().filter(|m| regex.is_match(&m.name) && !is_silent(m)).collect();
     let most = call.parameter("maxResults").parse().unwrap_or(500);
     let (page, next) = engine.page(&all, call.parameter("pageToken"), most);
-    let fields = call.parameter("fields");
-    let wanted = fields.split_once("instances(").and_then(|(_, rest)| rest.split(')').next());
+    let mask = Mask(call.parameter("fields"));
+    // A zone that does not answer is named in one of two ways.
+    let (by_warning, by_list) = (is_partial && next.is_some(), is_partial && next.is_none());
     let mut items = Map::new();
     for zone in ["a", "b", "c"] {
-        let of_zone: Vec<Value> = page.iter().filter(|m| m.zone == zone).map(|m| shown(m, call, wanted)).collect();
-        let none = json!({"warning": {"code": "NO_RESULTS_ON_PAGE", "message": "no results"}});
-        let silent = json!({"warning": {"code": "UNREACHABLE", "message": "not reachable"}});
-        let scope = match () {
-            () if is_partial && zone == "b" => silent,
-            () if of_zone.is_empty() => none,
-            () => json!({"instances": of_zone}),
-        };
+        let of_zone = page.iter().filter(|m| m.zone == zone);
+        let of_zone: Vec<Value> = of_zone.map(|m| shown(engine, m, call, mask.of_instance().as_deref())).collect();
+        let mut scope = json!({});
+        if by_warning && zone == "b" {
+            scope["warning"] = json!({"code": "UNREACHABLE", "message": "not reachable"});
+        } else if of_zone.is_empty() {
+            scope["warning"] = json!({"code": "NO_RESULTS_ON_PAGE", "message": "no results"});
+        } else {
+            scope["instances"] = json!(of_zone);
+        }
+        if let Some(scope) = scope.as_object_mut() {
+            scope.retain(|field, _| mask.has(&format!("items/*/{field}")));
+        }
         items.insert(format!("zones/us-east1-{zone}"), scope);
     }
     let mut body = json!({"items": items});
+    if by_list {
+        body["unreachables"] = json!(["zones/us-east1-b"]);
+    }
     if let Some(next) = next {
         body["nextPageToken"] = next.to_string().into();
+    }
+    if let Some(body) = body.as_object_mut() {
+        body.retain(|field, _| field == "items" || mask.has(field));
     }
     Answer::ok(body)
 }
 
 /// An instance, with the fields that were asked for.
-fn shown(machine: &Machine, call: &Call, wanted: Option<&str>) -> Value {
+fn shown(engine: &Engine, machine: &Machine, call: &Call, wanted: Option<&[&str]>) -> Value {
     let zone = format!("{}/compute/v1/projects/{PROJECT}/zones/{}", call.base, zone_of(machine));
-    let mut shown = json!({"id": "1", "name": machine.name, "zone": zone, "status": machine.word,
+    let mut shown = json!({"id": "1", "name": machine.name, "zone": zone, "status": engine.shown(machine),
                            "creationTimestamp": "2026-01-01T00:00:00.000-08:00",
                            "lastStartTimestamp": format!("2026-01-01T00:{:02}:00.000-08:00", machine.starts.min(59)),
                            "lastStopTimestamp": format!("2026-01-02T00:{:02}:00.000-08:00", machine.stops.min(59))});
@@ -139,7 +189,7 @@ fn shown(machine: &Machine, call: &Call, wanted: Option<&str>) -> Value {
         shown["labels"] = json!({format!("kubernetes-io-cluster-{}", machine.owner): "owned"});
     }
     if let (Some(wanted), Some(fields)) = (wanted, shown.as_object_mut()) {
-        fields.retain(|field, _| wanted.split(',').any(|wanted| wanted == field));
+        fields.retain(|field, _| wanted.contains(&field.as_str()));
     }
     shown
 }

@@ -63,7 +63,9 @@ impl Simulator {
             Face::Azure => azure::WORDS,
             Face::Ibm => ibm::WORDS,
         };
-        Self { face, engine: Engine::new(words) }
+        let mut engine = Engine::new(words);
+        engine.queues = face == Face::Ibm;
+        Self { face, engine }
     }
 
     /// Time passes until so long after the beginning.

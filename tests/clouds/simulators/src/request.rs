@@ -64,6 +64,22 @@ impl Call {
         self.path.iter().map(String::as_str).collect()
     }
 
+    /// Method and path, to be matched.
+    pub fn route(&self) -> Vec<String> {
+        std::iter::once(&self.method).chain(&self.path).cloned().collect()
+    }
+
+    /// The host, if it is one of a cloud and not a port of this machine.
+    pub fn cloud_host(&self) -> Option<&str> {
+        let host = self.base.split("://").nth(1)?;
+        (!host.starts_with("127.0.0.1")).then_some(host)
+    }
+
+    /// The first parameter of the query that is none of these.
+    pub fn unknown(&self, known: &[&str]) -> Option<&str> {
+        self.query.keys().map(String::as_str).find(|key| !known.contains(key))
+    }
+
     /// A parameter of the query.
     pub fn parameter(&self, name: &str) -> &str {
         self.query.get(name).map_or("", String::as_str)

@@ -86,7 +86,12 @@ impl Facts<'_> {
     /// Whether single machines were refused when `verb` was tried last.
     pub(super) fn was_refused(&self, verb: Verb) -> bool {
         let failure = self.tried.as_ref().and_then(|tried| tried.failed(verb));
-        failure.is_some_and(|failure| matches!(failure.kind, CloudErrorKind::Refused | CloudErrorKind::Capacity))
+        // Where machines are moved one by one, a right or a server error may concern one of them alone.
+        let of_some = |kind| {
+            use CloudErrorKind::{Capacity, Denied, Refused, Unavailable};
+            matches!(kind, Capacity | Denied | Refused | Unavailable)
+        };
+        failure.is_some_and(|failure| of_some(failure.kind))
     }
 
     /// What the cloud accepted and has given up since: what its driver lists, and each machine that was started in this
@@ -105,9 +110,8 @@ impl Facts<'_> {
             code: "StoppedAgain".to_owned(),
             message: i.stop_reason.clone().unwrap_or_else(|| "the cloud gives no reason".to_owned()),
         });
-        let failed = machines.failed.iter().filter(|_| verb == Verb::Start);
         let by_cloud = |id: &str| machines.failed.iter().any(|refusal| refusal.id == id);
-        failed.cloned().chain(again.filter(|refusal| !by_cloud(&refusal.id))).collect()
+        machines.failed.iter().cloned().chain(again.filter(|refusal| !by_cloud(&refusal.id))).collect()
     }
 
     /// When the wake that is under way began.

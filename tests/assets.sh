@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds what the test world needs and cargo does not build, and prints the folder of each: `controlplane` (etcd, kube-apiserver and
-# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages), `openstack` (its services, and a template of a world), `zigbuild` (links the plugin against an old glibc) and `krew` (installs plugins), both for `make krew`, `helm` (installs the chart), and `release` (what `make release` needs). Each is built once and kept
+# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages), `sdks` (of the clouds that we simulate), `openstack` (its services, and a template of a world), `zigbuild` (links the plugin against an old glibc) and `krew` (installs plugins), both for `make krew`, `helm` (installs the chart), and `release` (what `make release` needs). Each is built once and kept
 # in the cache under a hash of its sources. `make` runs it next to the Rust build; the testbed holds a copy and runs it on `testbed up`.
 set -euo pipefail
 
@@ -104,6 +104,8 @@ for asset in "$@"; do
         kubelet) once "$cache/kubelet/$(fingerprint controlplane/kubelet/main.go "${go[@]}")" "the test kubelet" build_kubelet ;;
         python) once "$cache/python/$(fingerprint clouds/requirements.txt)" \
             "the EC2 simulator's Python environment, about half a minute and 140 MB" build_python clouds/requirements.txt ;;
+        sdks) once "$cache/sdks/$(fingerprint clouds/sdk-requirements.txt)" \
+            "the SDKs of GCP, Azure and IBM Cloud, about a minute and 250 MB" build_python clouds/sdk-requirements.txt ;;
         openstack) once "$cache/openstack/$(fingerprint clouds/openstack-requirements.txt clouds/openstack_world.py)" \
             "keystone, placement, glance, neutron and nova, about two minutes and 600 MB" build_openstack ;;
         zigbuild) once "$cache/zigbuild/$(fingerprint ../manifests/krew-requirements.txt)" \
@@ -111,6 +113,6 @@ for asset in "$@"; do
         krew) once "$cache/krew/$krew" "krew and its validator, about half a minute" build_krew ;;
         helm) once "$cache/helm/$(fingerprint "${helm[@]}")" "Helm ${helm[*]}, about 6 minutes" build_helm ;;
         release) once "$cache/release-tools/$(fingerprint "${release[@]}")" "${release[*]}, about 4 minutes" build_release ;;
-        *) say "no asset $asset: controlplane, kubelet, python, openstack, zigbuild, krew, helm, release"; exit 2 ;;
+        *) say "no asset $asset: controlplane, kubelet, python, sdks, openstack, zigbuild, krew, helm, release"; exit 2 ;;
     esac
 done

@@ -11,7 +11,7 @@ use std::{env, fs};
 use anyhow::{Context as _, Result, bail};
 
 const SCRIPT: &str = "assets.sh";
-const SOURCES: [(&str, &str); 8] = [
+const SOURCES: [(&str, &str); 9] = [
     (SCRIPT, include_str!("../../assets.sh")),
     ("controlplane/main.go", include_str!("../../controlplane/main.go")),
     ("controlplane/go.mod", include_str!("../../controlplane/go.mod")),
@@ -19,6 +19,7 @@ const SOURCES: [(&str, &str); 8] = [
     ("controlplane/kubelet/main.go", include_str!("../../controlplane/kubelet/main.go")),
     ("clouds/requirements.txt", include_str!("../../clouds/requirements.txt")),
     ("clouds/openstack-requirements.txt", include_str!("../../clouds/openstack-requirements.txt")),
+    ("clouds/sdk-requirements.txt", include_str!("../../clouds/sdk-requirements.txt")),
     ("clouds/openstack_world.py", include_str!("../../clouds/openstack_world.py")),
 ];
 
@@ -71,6 +72,14 @@ pub fn kubelet() -> Result<PathBuf> {
 /// When Python 3 or its `venv` is missing, or the packages cannot be installed.
 pub fn python() -> Result<PathBuf> {
     Ok(asset("python")?.join("venv/bin/python"))
+}
+
+/// The vendors' SDKs of the clouds that we simulate: their Python interpreter.
+///
+/// # Errors
+/// When Python is missing, or the packages cannot be installed.
+pub fn sdks() -> Result<PathBuf> {
+    Ok(asset("sdks")?.join("venv/bin/python"))
 }
 
 /// OpenStack's services: their Python interpreter, and the template of a world.

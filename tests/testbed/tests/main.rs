@@ -13,3 +13,4 @@ mod lifecycle;
 mod machines;
 mod openstack;
 mod proxy;
+mod simulators;

@@ -66,7 +66,7 @@ pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -
     match (call.name, call.segments().last().copied()) {
         ("list", _) => list(engine, call, effect.as_ref()),
         ("get", _) => match engine.machines.get(&call.machine) {
-            Some(machine) => Answer::ok(view(engine.shown(machine))),
+            Some(machine) => Answer::ok(view(machine.shown())),
             None => error(404, "ResourceNotFound", "The machine was not found."),
         },
         ("result", Some(id)) => match engine.operation(id) {
@@ -130,7 +130,7 @@ fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
     let all: Vec<&Machine> = engine.machines.values().collect();
     let (page, next) = engine.page(&all, call.parameter("page"), usize::MAX);
     let is_hidden = effect == Some(&Effect::NoPower);
-    let word = |machine| if is_hidden { "" } else { engine.shown(machine) };
+    let word = |machine: &Machine| if is_hidden { String::new() } else { machine.shown().to_owned() };
     let shown = page.iter().map(|machine| {
         let provider = "providers/Microsoft.Compute/virtualMachines";
         let id = format!(
@@ -138,7 +138,7 @@ fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
             machine.group.to_uppercase(),
             machine.name
         );
-        json!({"id": id, "name": machine.name, "location": "eastus", "properties": {"instanceView": view(word(machine))}})
+        json!({"id": id, "name": machine.name, "location": "eastus", "properties": {"instanceView": view(&word(machine))}})
     });
     let mut body = json!({"value": shown.collect::<Vec<_>>()});
     if let Some(next) = next {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::credentials::opaque;
+use crate::credentials::{API_KEY, CLIENT, SECRET, SUBSCRIPTION, TENANT, opaque, service_account};
 use crate::{Answer, Call};
 
 /// Machines of a page.
@@ -199,6 +199,13 @@ pub(crate) enum Moved {
     Accepted(String),
 }
 
+impl Machine {
+    /// The word that lists show.
+    pub(crate) fn shown(&self) -> &str {
+        self.stale.as_ref().map_or(self.word.as_str(), |(_, word)| word)
+    }
+}
+
 impl Engine {
     pub(crate) fn new(words: Words) -> Self {
         Self {
@@ -243,11 +250,6 @@ impl Engine {
         for (name, up) in waiting {
             self.move_to(&name, up, None);
         }
-    }
-
-    /// The word that lists show.
-    pub(crate) fn shown<'a>(&self, machine: &'a Machine) -> &'a str {
-        machine.stale.as_ref().map_or(machine.word.as_str(), |(_, word)| word)
     }
 
     /// No token is valid any more.
@@ -390,6 +392,11 @@ impl Engine {
         let malformed = |why: &str| Answer { status: 400, headers: Vec::new(), body: Some(json!({"error": why})) };
         match (call.method.as_str(), call.path.get(1).map_or("", String::as_str)) {
             ("GET", "machines") => Answer::ok(json!(self.machines.values().collect::<Vec<_>>())),
+            ("GET", "credentials") => Answer::ok(json!({
+                "gcp": serde_json::from_str::<Value>(&service_account()).unwrap_or_default(),
+                "azure": {"subscription": SUBSCRIPTION, "tenant": TENANT, "client": CLIENT, "secret": SECRET},
+                "ibm": API_KEY,
+            })),
             ("GET", "calls") => Answer::ok(json!(self.calls)),
             ("POST", "machines") => match serde_json::from_slice::<Vec<Machine>>(&call.body) {
                 Ok(machines) => {
@@ -421,7 +428,7 @@ impl Engine {
                 }
                 Err(error) => malformed(&error.to_string()),
             },
-            _ => malformed("machines, calls, rules or settings"),
+            _ => malformed("machines, calls, credentials, rules or settings"),
         }
     }
 }

@@ -151,7 +151,7 @@ fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
     let mut items = Map::new();
     for zone in ["a", "b", "c"] {
         let of_zone = page.iter().filter(|m| m.zone == zone);
-        let of_zone: Vec<Value> = of_zone.map(|m| shown(engine, m, call, mask.of_instance().as_deref())).collect();
+        let of_zone: Vec<Value> = of_zone.map(|m| shown(m, call, mask.of_instance().as_deref())).collect();
         let mut scope = json!({});
         if by_warning && zone == "b" {
             scope["warning"] = json!({"code": "UNREACHABLE", "message": "not reachable"});
@@ -179,9 +179,9 @@ fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
 }
 
 /// An instance, with the fields that were asked for.
-fn shown(engine: &Engine, machine: &Machine, call: &Call, wanted: Option<&[&str]>) -> Value {
+fn shown(machine: &Machine, call: &Call, wanted: Option<&[&str]>) -> Value {
     let zone = format!("{}/compute/v1/projects/{PROJECT}/zones/{}", call.base, zone_of(machine));
-    let mut shown = json!({"id": "1", "name": machine.name, "zone": zone, "status": engine.shown(machine),
+    let mut shown = json!({"id": "1", "name": machine.name, "zone": zone, "status": machine.shown(),
                            "creationTimestamp": "2026-01-01T00:00:00.000-08:00",
                            "lastStartTimestamp": format!("2026-01-01T00:{:02}:00.000-08:00", machine.starts.min(59)),
                            "lastStopTimestamp": format!("2026-01-02T00:{:02}:00.000-08:00", machine.stops.min(59))});

@@ -72,7 +72,7 @@ pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -
         }
         ("list", _) => list(engine, call, effect.as_ref()),
         ("get", _) => match engine.machines.get(&call.machine) {
-            Some(machine) => Answer::ok(shown(engine, machine)),
+            Some(machine) => Answer::ok(shown(machine)),
             None => error(404, "not_found", "Instance not found"),
         },
         ("start" | "stop", _) => match engine.move_to(&call.machine, call.name == "start", effect) {
@@ -90,8 +90,8 @@ pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -
     }
 }
 
-fn shown(engine: &Engine, machine: &Machine) -> Value {
-    let word = engine.shown(machine);
+fn shown(machine: &Machine) -> Value {
+    let word = machine.shown();
     let is_stopped = word == WORDS.stopped;
     let reasons: Vec<Value> = machine
         .reason
@@ -121,7 +121,7 @@ fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
     }
     let (page, next) = engine.page(&all, call.parameter("start"), limit);
     let link = |start: &str| json!({"href": format!("{}/v1/instances?limit={limit}{start}", call.base)});
-    let shown: Vec<Value> = page.iter().map(|machine| shown(engine, machine)).collect();
+    let shown: Vec<Value> = page.iter().map(|machine| shown(machine)).collect();
     let mut body = json!({"first": link(""), "limit": limit, "total_count": all.len(), "instances": shown});
     if let Some(next) = next {
         let base = if let Some(Effect::ForeignLink { to }) = effect { to } else { &call.base };

@@ -156,7 +156,7 @@ fn a_call_that_the_cloud_gave_up_is_told_and_repeated_after_a_while() {
     let tried = attempt(Verb::Stop, 2, None, 0);
     let stopping = decide(&Facts { tried: Some(tried), ..facts(&cluster).found(Lifecycle::StopStart, listing()) });
     assert_eq!(says(&stopping).0, "FailedToStop", "a list that is asked for on the way to sleep has stops");
-    assert_eq!((stopping.actions.len(), progress(&stopping).0), (0, "Capacity".into()));
+    assert_eq!((stopping.actions.len(), progress(&stopping).0), (0, "Capacity"));
 }
 
 #[test]

@@ -131,7 +131,8 @@ impl Account {
             let message = format!("{call} not sent: too many machines of this subscription wait");
             return Err(Failure::Account(CloudError::new(CloudErrorKind::Throttled, message)));
         }
-        let url = self.machine_url(&machine.at, &machine.instance.id, call);
+        let name = machine.instance.node_names.first().map_or("", String::as_str);
+        let url = self.machine_url(&machine.at, name, call);
         let answer = self.api.call(priority, Method::POST, &url, None).await.map_err(|error| failed(error, known))?;
         let header = |name| answer.headers.get(name).and_then(|value| value.to_str().ok());
         let operation = header("azure-asyncoperation").or_else(|| header("location"));

@@ -4,6 +4,10 @@ use cloud_stopstart::{Machine, Progress};
 use serde::Deserialize;
 use serde_json::Value;
 use shared::cloud::{CloudErrorKind, Instance, InstanceState};
+use shared::text::sanitize_to;
+
+/// Longest name that is shown.
+const NAME: usize = 80;
 
 /// One page of a list.
 #[derive(Deserialize)]
@@ -97,7 +101,7 @@ impl Listed {
         let instance = Instance {
             node_names: vec![self.name.clone()],
             control_plane: Instance::is_master(infra_id, &self.name),
-            ..Instance::new(self.name.clone(), state).in_words(word)
+            ..Instance::new(sanitize_to(&self.name, NAME), state).in_words(word)
         };
         Machine { instance, at: group.to_owned(), ..Machine::default() }
     }

@@ -15,6 +15,9 @@ pub(crate) const FIELDS: &str = "items/*/instances(name,zone,status,labels,lastS
 /// Label of everything of a cluster, before its infraID.
 const LABEL: &str = "kubernetes-io-cluster-";
 
+/// Longest name that is shown.
+const NAME: usize = 80;
+
 /// One page of an aggregated list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -116,7 +119,7 @@ impl Listed {
             node_names: vec![self.name.clone()],
             launched_at: self.last_start_timestamp.parse::<Timestamp>().ok(),
             control_plane: Instance::is_master(infra_id, &self.name),
-            ..Instance::new(self.name.clone(), state(&self.status)).in_words(&self.status)
+            ..Instance::new(sanitize_to(&self.name, NAME), state(&self.status)).in_words(&self.status)
         };
         Machine { instance, at: zone.to_owned(), ..Machine::default() }
     }

@@ -17,7 +17,7 @@ use crate::iam::Iam;
 use crate::wire::{Listed, Page, Region, infra_ids, known, owner};
 
 /// Calls at once, and calls a second. IBM publishes no limit.
-pub(crate) const RATE: (u32, u32) = (150, 20);
+pub(crate) const RATE: (u32, u32) = (200, 30);
 
 /// The version of the API that the fields here are of.
 const VERSION: &str = "2026-11-01";

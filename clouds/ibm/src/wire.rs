@@ -7,6 +7,9 @@ use serde::Deserialize;
 use shared::cloud::{CloudErrorKind, Instance, InstanceState};
 use shared::text::sanitize_to;
 
+/// Longest name that is shown.
+const NAME: usize = 80;
+
 /// A region.
 #[derive(Deserialize)]
 pub(crate) struct Region {
@@ -103,7 +106,7 @@ impl Listed {
             node_names: vec![self.name.clone(), self.id.clone()],
             control_plane: Instance::is_master(infra_id, &self.name),
             stop_reason: why.filter(|_| state == InstanceState::Stopped),
-            ..Instance::new(self.name.clone(), state).in_words(&self.status)
+            ..Instance::new(sanitize_to(&self.name, NAME), state).in_words(&self.status)
         };
         let given_up = refusal.map(|(code, message)| (kind(&code), code, message));
         Machine { instance, at: self.id.clone(), given_up, blocked }

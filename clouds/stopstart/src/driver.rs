@@ -23,6 +23,9 @@ use crate::sent::{Counts, Name, PATIENCE, Sent, states};
 /// Least time between two lists.
 const SPACING: Duration = Duration::from_secs(1);
 
+/// Machines whose launch is remembered.
+const REMEMBERED: usize = 10_000;
+
 /// Calls of one cluster at once.
 const AT_ONCE: usize = 16;
 
@@ -151,6 +154,9 @@ impl<C: Cloud> StopStart<C> {
         let mut launched = self.launched.lock();
         match instance.state {
             InstanceState::Running if sent.is_some_and(|sent| sent.verb == Verb::Start) => {
+                if launched.len() >= REMEMBERED {
+                    launched.clear();
+                }
                 launched.insert(name.clone(), Timestamp::now());
             }
             InstanceState::Running => {}

@@ -145,7 +145,7 @@ fn wrong_values_and_old_hubs_are_refused() {
             (["webhook.digest=latest"], "digest"),
             (["webhook.replicas=0"], "replicas"),
             (["images=null"], "images"),
-            (["servedPlatforms={azure}"], "servedPlatforms"),
+            (["servedPlatforms={vsphere}"], "servedPlatforms"),
         ] {
             let error = template(version, &values).expect_err(values[0]);
             assert!(error.contains(part), "Helm {version}: {error}");

@@ -14,7 +14,7 @@ use testbed::{Cluster, ClusterOptions, World};
 /// Long enough for anything that happens at all.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 
-/// Creates an installed cluster, which no controller serves, with changes merged into it.
+/// Creates an installed cluster, which is nowhere, with changes merged into it.
 pub(crate) async fn create(
     clusters: &Api<ClusterDeployment>,
     name: &str,

@@ -11,6 +11,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
+use testbed::check::webhook_only;
 use testbed::{World, eventually, with_temp_ns};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
@@ -86,7 +87,7 @@ fn requests(stderr: &str) -> Vec<&str> {
 
 #[tokio::test]
 async fn sleeping_and_waking_is_one_read_and_one_small_write() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters = clusters(&client, &ns);
         cluster(&clusters, "demo", json!({})).await?;
@@ -117,7 +118,7 @@ async fn sleeping_and_waking_is_one_read_and_one_small_write() -> Result<()> {
 
 #[tokio::test]
 async fn targets_are_reported_in_order_and_one_failure_stops_no_other() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters = clusters(&client, &ns);
         for name in ["a1", "a2", "a3"] {
@@ -138,7 +139,7 @@ async fn targets_are_reported_in_order_and_one_failure_stops_no_other() -> Resul
 
 #[tokio::test]
 async fn refusals_by_webhook_and_schema_are_exit_code_3_and_missing_rights_are_not() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters = clusters(&client, &ns);
         let annotations = |key: &str, value: &str| json!({ "metadata": { "annotations": { key: value } } });
@@ -175,7 +176,7 @@ async fn refusals_by_webhook_and_schema_are_exit_code_3_and_missing_rights_are_n
 
 #[tokio::test]
 async fn warnings_of_the_webhook_are_shown_as_kubectl_shows_them() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters = clusters(&client, &ns);
         cluster(&clusters, "new", json!({ "spec": { "installed": false } })).await?;
@@ -202,7 +203,7 @@ async fn warnings_of_the_webhook_are_shown_as_kubectl_shows_them() -> Result<()>
 
 #[tokio::test]
 async fn waiting_follows_hive_step_by_step() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters = clusters(&client, &ns);
         cluster(&clusters, "demo", json!({})).await?;
@@ -245,7 +246,7 @@ async fn waiting_follows_hive_step_by_step() -> Result<()> {
 
 #[tokio::test]
 async fn waiting_gives_up_in_time_and_when_somebody_decides_otherwise() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters = clusters(&client, &ns);
         for name in ["stuck", "contested", "gone", "running"] {
@@ -293,7 +294,7 @@ async fn waiting_gives_up_in_time_and_when_somebody_decides_otherwise() -> Resul
 
 #[tokio::test]
 async fn status_reads_plain_hive_and_follows_it() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters = clusters(&client, &ns);
         cluster(&clusters, "demo", json!({ "spec": { "hibernateAfter": "8h" } })).await?;
@@ -339,7 +340,7 @@ async fn status_reads_plain_hive_and_follows_it() -> Result<()> {
 
 #[tokio::test]
 async fn the_webhooks_stamp_is_shown_by_status() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters = clusters(&client, &ns);
         cluster(&clusters, "demo", json!({})).await?;
@@ -358,7 +359,7 @@ async fn the_webhooks_stamp_is_shown_by_status() -> Result<()> {
 
 #[tokio::test]
 async fn kubectl_runs_and_completes_it() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         cluster(&clusters(&client, &ns), "demo", json!({})).await?;
         let ran = world.kubectl(&["hibernate", "demo", "-n", &ns]).await?;
@@ -396,7 +397,7 @@ async fn on_terminal(world: &World, args: &[&str]) -> Result<String> {
 #[tokio::test]
 async fn hostile_texts_do_not_control_the_terminal() -> Result<()> {
     const HOSTILE: &str = "\u{1b}]0;title\u{7}\u{1b}[31mevil\u{202e}\u{9b}2J";
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters = clusters(&client, &ns);
         let change = json!({

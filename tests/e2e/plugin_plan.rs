@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::api::{ClusterDeployment, RECONCILE_PAUSE};
 use shared::hive::preflight::PREFLIGHT;
+use testbed::check::webhook_only;
 use testbed::cluster::{LABEL, version};
 use testbed::{ClusterOptions, Options, World, apply, eventually, with_temp_ns};
 
@@ -36,7 +37,7 @@ fn item(stdout: &str) -> Result<Value> {
 
 #[tokio::test]
 async fn the_hub_alone_tells_what_the_webhook_would_refuse() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters: Api<ClusterDeployment> = Api::namespaced(client, &ns);
         let change =
@@ -57,7 +58,7 @@ async fn the_hub_alone_tells_what_the_webhook_would_refuse() -> Result<()> {
         let refused = world.plugin(&["cd/demo", "-n", &ns]).await?;
         assert_eq!(refused.code, 3, "as it was planned: {}", refused.stderr);
 
-        // No driver serves this platform here, so there is no answer.
+        // No controller runs here, so there is no answer.
         let silent = world.plugin(&["plan", "cd/demo", "-n", &ns, "--fresh", "--timeout", "2s"]).await?;
         silent.says(4, &["does it serve the platform gcp?"])?;
         assert!(silent.stdout.contains("V6"), "what is known is shown all the same: {}", silent.stdout);

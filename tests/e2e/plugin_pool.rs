@@ -7,6 +7,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::json;
 use shared::hive::api::ClusterDeployment;
+use testbed::check::webhook_only;
 use testbed::world::run::Ran;
 use testbed::{World, apply, with_temp_ns};
 
@@ -52,7 +53,7 @@ fn warnings(ran: &Ran) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_pool_is_shown_with_its_clusters_and_what_it_wants_of_them() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         pool(&client, &ns).await?;
         // The API server's times have seconds: names settle who is the older one within the same.
@@ -88,7 +89,7 @@ async fn a_pool_is_shown_with_its_clusters_and_what_it_wants_of_them() -> Result
 
 #[tokio::test]
 async fn what_the_pool_or_a_deadline_undoes_is_warned_of_once() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         pool(&client, &ns).await?;
         member(&client, &ns, "a", "Running", None).await?;

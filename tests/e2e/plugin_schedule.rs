@@ -8,6 +8,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
+use testbed::check::webhook_only;
 use testbed::{World, with_temp_ns};
 
 use crate::hive_common::create;
@@ -25,7 +26,7 @@ async fn item(world: &World, ns: &str) -> Result<Value> {
 
 #[tokio::test]
 async fn a_sleep_ends_when_it_was_told_to() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters: Clusters = Api::namespaced(client, &ns);
         create(&clusters, "demo", "gcp", &json!({})).await?;
@@ -66,7 +67,7 @@ async fn a_sleep_ends_when_it_was_told_to() -> Result<()> {
 
 #[tokio::test]
 async fn a_wake_can_be_held_and_the_hold_is_the_callers() -> Result<()> {
-    let world = World::shared().await?;
+    let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters: Clusters = Api::namespaced(client, &ns);
         create(&clusters, "demo", "gcp", &json!({})).await?;

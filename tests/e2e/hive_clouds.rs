@@ -202,3 +202,25 @@ async fn twelve_clusters_of_four_platforms_and_leaders_that_die() -> Result<()> 
     ensure!(!events.contains("AnotherController"), "{events}");
     Ok(())
 }
+
+/// Behind an egress proxy the clouds' own hosts are reached through it, as by Hive. Another simulator plays the proxy.
+#[tokio::test]
+async fn calls_to_a_vendors_hosts_go_through_the_proxy_of_the_environment() -> Result<()> {
+    let without = vec![Program::Controller, Program::Webhook];
+    let world = World::up(Options { clusters: 0, without, timings: Timings::fast(), ..Options::default() }).await?;
+    let (gcp, proxy) = (world.simulated(Platform::Gcp)?, world.simulated(Platform::Azure)?);
+    let environment = [("HTTP_PROXY".to_owned(), proxy.endpoint().to_owned())].into();
+    world.start(&Start { environment, ..Start::new(Program::Controller) }).await?;
+    cluster(&world, Platform::Gcp, ClusterOptions::of_size(1)).await?;
+    testbed::eventually(SOON, "a call through the proxy", async || {
+        let calls = proxy.calls().await?;
+        ensure!(
+            calls.iter().any(|call| call.query.contains_key("pageToken") || call.query.contains_key("filter")),
+            "{calls:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    ensure!(gcp.calls().await?.is_empty(), "past the proxy");
+    Ok(())
+}

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use cloud_common::{Permit, RateLimiter};
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below, link};
-use cloud_stopstart::{Cloud, Failure, Found, Machine, Progress, failed};
+use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use serde_json::Value;
-use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds, Verb};
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds};
 use tokio::time::timeout;
 
 use crate::principal::{Entra, Environment, Principal};
@@ -118,22 +118,19 @@ impl Account {
         }
     }
 
-    async fn change(&self, verb: Verb, machine: &Machine) -> Result<Option<String>, Failure> {
-        let (call, priority) = match verb {
-            Verb::Start => ("start", Priority::Waking),
-            Verb::Stop => ("deallocate", Priority::Sleeping),
-            Verb::Terminate => {
-                let message = "machines on Azure are never deleted";
-                return Err(Failure::Account(CloudError::new(CloudErrorKind::Invalid, message)));
-            }
+    async fn change(&self, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
+        let call = match to {
+            Move::Start => "start",
+            Move::Stop => "deallocate",
         };
-        if timeout(TURN, self.changes.acquire(priority)).await.is_err() {
+        if timeout(TURN, self.changes.acquire(to.priority())).await.is_err() {
             let message = format!("{call} not sent: too many machines of this subscription wait");
             return Err(Failure::Account(CloudError::new(CloudErrorKind::Throttled, message)));
         }
         let name = machine.instance.node_names.first().map_or("", String::as_str);
         let url = self.machine_url(&machine.at, name, call);
-        let answer = self.api.call(priority, Method::POST, &url, None).await.map_err(|error| failed(error, known))?;
+        let answer =
+            self.api.call(to.priority(), Method::POST, &url, None).await.map_err(|error| failed(error, known))?;
         let header = |name| answer.headers.get(name).and_then(|value| value.to_str().ok());
         let operation = header("azure-asyncoperation").or_else(|| header("location"));
         let operation = operation.filter(|_| answer.status == StatusCode::ACCEPTED).map(|found| link(&url, found));
@@ -190,10 +187,10 @@ impl Cloud for Account {
     fn send<'a>(
         &'a self,
         _cluster: &'a ClusterRef,
-        verb: Verb,
+        to: Move,
         machine: &'a Machine,
     ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
-        self.change(verb, machine).boxed()
+        self.change(to, machine).boxed()
     }
 
     fn progress<'a>(&'a self, operation: &'a str) -> BoxFuture<'a, Result<Progress, CallError>> {

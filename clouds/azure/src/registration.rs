@@ -19,7 +19,7 @@ use crate::principal::{self, Environment, KEY, Principal};
 pub struct AzureFlags {
     /// Azure Resource Manager and Entra endpoint to use instead of Microsoft's
     #[arg(long, value_name = "URL", value_parser = endpoint)]
-    azure_endpoint_url: Option<Url>,
+    pub(crate) azure_endpoint_url: Option<Url>,
 }
 
 /// The platform `azure`.
@@ -74,8 +74,8 @@ impl Platform for Azure {
         async move {
             let principal = principal::parse(text(secrets.first(), KEY)?)?;
             let driver = self.pool.get((principal, account.0), |(principal, environment)| {
-                let tenant = principal.client.as_str().into();
-                let http = Http::new(Options { process: self.process.clone(), tenant, authorities: None, rate: RATE })?;
+                let options = Options { process: self.process.clone(), tenant: None, authorities: None, rate: RATE };
+                let http = Http::new(options)?;
                 let permit = self.process.permit.clone();
                 Account::new(principal.clone(), *environment, http, permit, self.endpoint.as_ref()).map(StopStart::new)
             })?;

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use cloud_common::{Dialer, Platform, Process};
 use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
 use cloud_http::{Http, Transport};
-use cloud_simulators::{CLIENT, Effect, Face, SECRET, SUBSCRIPTION, SimulatedBench, TENANT};
+use cloud_simulators::{CLIENT, Effect, Face, Moves, SECRET, SUBSCRIPTION, SimulatedBench, States, TENANT};
 use cloud_stopstart::StopStart;
 use serde_json::json;
-use shared::cloud::{CloudErrorKind, Driver, Priority, Verb};
+use shared::cloud::{CloudErrorKind, ClusterRef, Driver, Priority, Verb};
+use shared::hive::api::ClusterDeployment;
 
+use crate::Azure;
 use crate::account::{Account, RATE};
 use crate::principal::{self, Environment};
 
@@ -38,13 +41,13 @@ conformance_tests!(bench());
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_stops_and_starts() {
     use Intent::{Asleep, Awake};
-    for (case, intent, machines, moved) in [
+    let rows: &[Moves<'_>] = &[
         // Hive leaves the two alone, which are billed.
         (
             "stop no running instances",
             Asleep,
-            &[("deallocated", 2), ("deallocating", 2), ("stopped", 2)][..],
-            &[("stopped", 2)][..],
+            &[("deallocated", 2), ("deallocating", 2), ("stopped", 2)],
+            &[("stopped", 2)],
         ),
         ("stop running instances", Asleep, &[("deallocated", 2), ("running", 2)], &[("running", 2)]),
         // Hive stops the one as well: it is stopped here once it runs.
@@ -65,20 +68,16 @@ async fn hives_table_of_stops_and_starts() {
         ),
         ("use resource group name on start", Awake, &[("stopped", 3)], &[("stopped", 3)]),
         ("use resource group name on stop", Asleep, &[("running", 3)], &[("running", 3)]),
-    ] {
-        let bench = bench();
-        let target = bench.cluster_of(machines).await;
-        let expected = moved.iter().map(|(word, count)| ((*word).to_owned(), *count)).collect();
-        assert_eq!(bench.moved(&target, intent).await, expected, "{case}");
-    }
+    ];
+    SimulatedBench::check_moves(bench, rows).await;
 }
 
 /// Hive's `TestAzureMachinesStoppedAndRunning` by its names, and what Hive is blind to.
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_what_is_stopped_and_running() {
-    for (case, machines, is_stopped, is_running) in [
+    let rows: &[States<'_>] = &[
         // Hive calls the two stopped, which are billed.
-        ("Stopped - All machines stopped", &[("deallocated", 3), ("stopped", 2)][..], false, false),
+        ("Stopped - All machines stopped", &[("deallocated", 3), ("stopped", 2)], false, false),
         ("Stopped - Some machines starting", &[("deallocated", 3), ("stopped", 2), ("starting", 2)], false, false),
         ("Stopped - machines running", &[("running", 3), ("deallocated", 2)], false, false),
         ("Running - All machines running", &[("running", 3)], false, true),
@@ -96,11 +95,8 @@ async fn hives_table_of_what_is_stopped_and_running() {
         ("blind: creating", &[("creating", 1)], false, false),
         ("blind: deleting", &[("deleting", 1)], false, false),
         ("blind: nothing found", &[], false, false),
-    ] {
-        let bench = bench();
-        let target = bench.cluster_of(machines).await;
-        assert_eq!(bench.stopped_and_running(&target).await, (is_stopped, is_running), "{case}");
-    }
+    ];
+    SimulatedBench::check_states(bench, rows).await;
 }
 
 /// Hive's three cases `mixed with other resource groups`. Names are compared ignoring case: Azure spells a group in
@@ -184,7 +180,7 @@ async fn an_operation_is_read_back_by_location_too() {
 #[tokio::test(start_paused = true)]
 async fn what_is_about_one_machine_stops_no_other() {
     use CloudErrorKind::{Capacity, InTransit, Refused};
-    for (status, code, message, kind) in [
+    let rows = &[
         (404, "ResourceNotFound", "was not found", InTransit),
         (409, "OperationNotAllowed", "the machine is deallocating", InTransit),
         (409, "ScopeLocked", "is locked", Refused),
@@ -199,15 +195,8 @@ async fn what_is_about_one_machine_stops_no_other() {
         ),
         (403, "RequestDisallowedByPolicy", "a policy denies it", Refused),
         (500, "InternalExecutionError", "an internal error", Refused),
-    ] {
-        // Where others move, the account is not to blame, whatever the status says.
-        let code_of = match status {
-            403 if kind == Refused => "Denied",
-            500 => "Unavailable",
-            _ => code,
-        };
-        assert_eq!(bench().refused_as(status, code, message).await, (kind, code_of.to_owned()));
-    }
+    ];
+    SimulatedBench::check_refusals(bench, rows).await;
 }
 
 /// A token ends: it is renewed before, and once more when it is not accepted.
@@ -329,4 +318,40 @@ async fn a_machine_is_started_four_times_a_minute_at_most() {
         }
     }
     assert_eq!(refused, vec![(CloudErrorKind::InTransit, "TooManyCalls".to_owned()); 2]);
+}
+
+fn deployment(spec: serde_json::Value) -> ClusterDeployment {
+    let mut cluster = ClusterDeployment::default();
+    cluster.metadata.namespace = Some("ns".to_owned());
+    cluster.spec.platform.other.insert(Azure::NAME.to_owned(), spec);
+    cluster
+}
+
+fn process() -> Process {
+    Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default() }
+}
+
+#[test]
+fn a_cluster_says_which_cloud_and_resource_group_it_is_in() {
+    let platform = Azure::new(&crate::AzureFlags { azure_endpoint_url: None }, &process());
+    let mut cluster = deployment(json!({"region": "eastus", "credentialsSecretRef": {"name": "creds"}}));
+    assert_eq!(platform.locate(&cluster, ClusterRef::default()).resource_group, None);
+    let metadata = json!({
+        "clusterID": "c", "infraID": "i", "adminKubeconfigSecretRef": {"name": "k"},
+        "platform": {"azure": {"resourceGroupName": "own-rg"}},
+    });
+    cluster.spec.cluster_metadata = serde_json::from_value(metadata).unwrap();
+    assert_eq!(platform.locate(&cluster, ClusterRef::default()).resource_group.as_deref(), Some("own-rg"));
+    assert_eq!(platform.access(&cluster).unwrap().secrets, [("ns".to_owned(), "creds".to_owned())]);
+    for (cloud, part) in
+        [("AzureGermanCloud", "closed in 2021"), ("AzureStackCloud", "not supported"), ("x", "no cloud")]
+    {
+        let cluster = deployment(json!({"cloudName": cloud, "credentialsSecretRef": {"name": "creds"}}));
+        let message = platform.access(&cluster).unwrap_err().message;
+        assert!(message.starts_with("spec.platform.azure.cloudName is ") && message.contains(part), "{message}");
+        assert!(
+            message.ends_with("it has to be AzurePublicCloud, AzureUSGovernmentCloud or AzureChinaCloud"),
+            "{message}"
+        );
+    }
 }

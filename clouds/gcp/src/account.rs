@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use cloud_common::Permit;
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below};
-use cloud_stopstart::{Cloud, Failure, Found, Machine, Progress, failed};
+use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, InstanceState, Priority, Profile, ProviderIds, Verb};
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, InstanceState, Priority, Profile, ProviderIds};
 use shared::text::sanitize_to;
 
 use crate::key::ServiceAccount;
@@ -64,23 +64,21 @@ impl Account {
         Ok(found)
     }
 
-    async fn change(&self, cluster: &ClusterRef, verb: Verb, machine: &Machine) -> Result<Option<String>, Failure> {
+    async fn change(&self, cluster: &ClusterRef, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
         let zone = machine.at.as_str();
         let name = machine.instance.node_names.first().map_or("", String::as_str);
         let is_suspended = machine.instance.state == InstanceState::Stopped && machine.instance.word == "SUSPENDED";
-        let call = match verb {
-            Verb::Start if is_suspended => "resume",
-            Verb::Start => "start",
-            Verb::Stop => "stop",
-            Verb::Terminate => return Err(Failure::Account(no_such_call())),
+        let call = match to {
+            Move::Start if is_suspended => "resume",
+            Move::Start => "start",
+            Move::Stop => "stop",
         };
         let mut url = below(&self.base, &["zones", zone, "instances", name, call]);
-        if let (Verb::Stop, Some(discard)) = (verb, cluster.discard_local_ssd) {
+        if let (Move::Stop, Some(discard)) = (to, cluster.discard_local_ssd) {
             url.query_pairs_mut().append_pair("discardLocalSsd", if discard { "true" } else { "false" });
         }
-        let priority = if verb == Verb::Start { Priority::Waking } else { Priority::Sleeping };
         let answer =
-            self.api.call(priority, Method::POST, &url, None).await.map_err(|error| explained(error, cluster))?;
+            self.api.call(to.priority(), Method::POST, &url, None).await.map_err(|error| explained(error, cluster))?;
         if answer.status == StatusCode::NOT_MODIFIED {
             return Ok(None);
         }
@@ -118,10 +116,6 @@ fn explained(error: CallError, cluster: &ClusterRef) -> Failure {
 fn is_about_ssd(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     message.contains("local ssd") || message.contains("discard-local-ssd") || message.contains("discardlocalssd")
-}
-
-fn no_such_call() -> CloudError {
-    CloudError::new(CloudErrorKind::Invalid, "machines on GCP are never deleted")
 }
 
 impl Cloud for Account {
@@ -170,10 +164,10 @@ impl Cloud for Account {
     fn send<'a>(
         &'a self,
         cluster: &'a ClusterRef,
-        verb: Verb,
+        to: Move,
         machine: &'a Machine,
     ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
-        self.change(cluster, verb, machine).boxed()
+        self.change(cluster, to, machine).boxed()
     }
 
     fn progress<'a>(&'a self, operation: &'a str) -> BoxFuture<'a, Result<Progress, CallError>> {

@@ -19,7 +19,7 @@ use crate::key::{self, KEY, ServiceAccount};
 pub struct GcpFlags {
     /// Compute Engine endpoint to use instead of Google's
     #[arg(long, value_name = "URL", value_parser = endpoint, default_value = "https://compute.googleapis.com")]
-    gcp_endpoint_url: Url,
+    pub(crate) gcp_endpoint_url: Url,
 }
 
 /// The platform `gcp`.
@@ -61,8 +61,8 @@ impl Platform for Gcp {
         async move {
             let key = key::parse(text(secrets.first(), KEY)?)?;
             let driver = self.pool.get(key, |key| {
-                let tenant = key.email.as_str().into();
-                let http = Http::new(Options { process: self.process.clone(), tenant, authorities: None, rate: RATE })?;
+                let options = Options { process: self.process.clone(), tenant: None, authorities: None, rate: RATE };
+                let http = Http::new(options)?;
                 let account = Account::new(key.clone(), http, self.process.permit.clone(), &self.endpoint);
                 Ok::<_, String>(StopStart::new(account))
             })?;

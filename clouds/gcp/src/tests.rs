@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use cloud_common::{Dialer, Platform, Process};
 use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
 use cloud_http::{Http, Transport, Url};
-use cloud_simulators::{Effect, Face, SimulatedBench};
+use cloud_simulators::{Effect, Face, Moves, SimulatedBench, States};
 use cloud_stopstart::StopStart;
-use shared::cloud::{CloudErrorKind, Driver, InstanceState, Priority, Verb};
+use serde_json::json;
+use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Priority, Verb};
+use shared::hive::api::ClusterDeployment;
 
+use crate::Gcp;
 use crate::account::{Account, RATE};
 use crate::key;
 use crate::wire::state;
@@ -62,8 +66,8 @@ fn every_state_that_google_lists() {
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_stops_and_starts() {
     use Intent::{Asleep, Awake};
-    for (case, intent, machines, moved) in [
-        ("stop no running instances", Asleep, &[("TERMINATED", 2), ("STOPPING", 2), ("STOPPED", 1)][..], &[][..]),
+    let rows: &[Moves<'_>] = &[
+        ("stop no running instances", Asleep, &[("TERMINATED", 2), ("STOPPING", 2), ("STOPPED", 1)], &[]),
         ("stop running instances", Asleep, &[("TERMINATED", 5), ("RUNNING", 2)], &[("RUNNING", 2)]),
         // Hive stops the seven as well: they are stopped here once they run.
         (
@@ -86,13 +90,8 @@ async fn hives_table_of_stops_and_starts() {
             &[("STOPPED", 3), ("STOPPING", 1), ("TERMINATED", 7)],
             &[("STOPPED", 3), ("TERMINATED", 7)],
         ),
-    ] {
-        let bench = bench();
-        let target = bench.cluster_of(machines).await;
-        let expected = moved.iter().map(|(word, count)| ((*word).to_owned(), *count)).collect();
-        assert_eq!(bench.moved(&target, intent).await, expected, "{case}");
-        assert!(bench.log().iter().all(|call| !call.query.contains_key("discardLocalSsd")), "{case}");
-    }
+    ];
+    SimulatedBench::check_moves(bench, rows).await;
 }
 
 /// Hive's case `stop running instances with SSDs: preserve`, and what Hive's cannot check: the value. Without one the
@@ -122,8 +121,8 @@ async fn the_owner_decides_what_becomes_of_local_ssds() {
 /// asleep and awake at once.
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_what_is_stopped_and_running() {
-    for (case, machines, is_stopped, is_running) in [
-        ("Stopped - All machines stopped or terminated", &[("TERMINATED", 3), ("STOPPED", 2)][..], true, false),
+    let rows: &[States<'_>] = &[
+        ("Stopped - All machines stopped or terminated", &[("TERMINATED", 3), ("STOPPED", 2)], true, false),
         ("Stopped - Some machines pending", &[("TERMINATED", 3), ("STOPPED", 2), ("STAGING", 2)], false, false),
         ("Stopped - machines running", &[("RUNNING", 3), ("TERMINATED", 2)], false, false),
         ("Running - All machines running", &[("RUNNING", 3)], false, true),
@@ -141,11 +140,8 @@ async fn hives_table_of_what_is_stopped_and_running() {
         ("blind: PENDING_STOP", &[("PENDING_STOP", 1)], false, false),
         ("blind: DEPROVISIONING", &[("DEPROVISIONING", 1)], false, false),
         ("blind: nothing found", &[], false, false),
-    ] {
-        let bench = bench();
-        let target = bench.cluster_of(machines).await;
-        assert_eq!(bench.stopped_and_running(&target).await, (is_stopped, is_running), "{case}");
-    }
+    ];
+    SimulatedBench::check_states(bench, rows).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,7 +216,7 @@ async fn what_google_calls_not_modified_is_no_failure() {
 #[tokio::test(start_paused = true)]
 async fn what_is_about_one_machine_stops_no_other() {
     use CloudErrorKind::{Capacity, InTransit, Refused};
-    for (status, code, message, kind) in [
+    let rows = &[
         (404, "notFound", "The resource was not found", InTransit),
         (400, "resourceNotReady", "is not ready", InTransit),
         (400, "invalid", "Invalid value", Refused),
@@ -230,15 +226,8 @@ async fn what_is_about_one_machine_stops_no_other() {
         (403, "quotaExceeded", "Quota 'CPUS' exceeded", Capacity),
         (403, "forbidden", "may not act as its service account", Refused),
         (500, "internalError", "An internal error has occurred", Refused),
-    ] {
-        // Where others move, the account is not to blame, whatever the status says.
-        let code_of = match status {
-            403 if kind == Refused => "Denied",
-            500 => "Unavailable",
-            _ => code,
-        };
-        assert_eq!(bench().refused_as(status, code, message).await, (kind, code_of.to_owned()));
-    }
+    ];
+    SimulatedBench::check_refusals(bench, rows).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,4 +266,37 @@ async fn clusters_of_a_project_share_lists() {
     assert_eq!(error.kind, CloudErrorKind::Invalid);
     assert!(error.message.starts_with("spec.clusterMetadata.infraID is \"demo|.*\""), "{error}");
     assert!(driver.advance(&odd, Verb::Stop, &["x".to_owned()]).await.is_err());
+}
+
+fn deployment(spec: serde_json::Value) -> ClusterDeployment {
+    let mut cluster = ClusterDeployment::default();
+    cluster.metadata.namespace = Some("ns".to_owned());
+    cluster.spec.platform.other.insert(Gcp::NAME.to_owned(), spec);
+    cluster
+}
+
+fn process() -> Process {
+    Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default() }
+}
+
+#[test]
+fn a_cluster_says_where_its_key_is_and_what_becomes_of_local_ssds() {
+    let endpoint = Url::parse("https://compute.googleapis.com").unwrap();
+    let platform = Gcp::new(&crate::GcpFlags { gcp_endpoint_url: endpoint }, &process());
+    for (spec, discard) in [
+        (json!({"region": "us-east1", "credentialsSecretRef": {"name": "creds"}}), None),
+        (json!({"credentialsSecretRef": {"name": "creds"}, "discardLocalSsdOnHibernate": false}), Some(false)),
+        (json!({"credentialsSecretRef": {"name": "creds"}, "discardLocalSsdOnHibernate": true}), Some(true)),
+    ] {
+        let cluster = deployment(spec);
+        let access = platform.access(&cluster).unwrap();
+        assert_eq!(access.secrets, [("ns".to_owned(), "creds".to_owned())]);
+        assert_eq!(platform.locate(&cluster, ClusterRef::default()).discard_local_ssd, discard);
+    }
+    for (spec, says) in [
+        (json!({"credentialsSecretRef": {"name": ""}}), "spec.platform.gcp.credentialsSecretRef.name is empty"),
+        (json!({"credentialsSecretRef": 5}), "spec.platform.gcp is missing or malformed"),
+    ] {
+        assert_eq!(platform.access(&deployment(spec)).unwrap_err().message, says);
+    }
 }

@@ -57,8 +57,9 @@ impl Default for Deadlines {
 pub struct Options {
     /// Who calls, and whether it may.
     pub process: Process,
-    /// Whose lookups of names these are.
-    pub tenant: Arc<str>,
+    /// Whose lookups of names these are, where a tenant chooses the hosts: every address is checked when it is dialed, and
+    /// no proxy of the environment is used. `None` where the hosts are a vendor's own.
+    pub tenant: Option<Arc<str>>,
     /// PEM certificates of the authorities that are trusted; `None` for those of the system.
     pub authorities: Option<Vec<u8>>,
     /// The account's calls at once, and calls a second.
@@ -107,7 +108,8 @@ pub struct Reply {
 /// The transport over the network.
 struct Network {
     client: Client,
-    dialer: Dialer,
+    /// Checks addresses that a tenant chooses.
+    dialer: Option<Dialer>,
     deadlines: Deadlines,
 }
 
@@ -154,8 +156,6 @@ impl Http {
         let Options { process, tenant, authorities, rate } = options;
         let Process { identity, permit, dialer } = process;
         let builder = Client::builder()
-            .dns_resolver(Names(dialer.resolver(tenant)))
-            .no_proxy()
             .redirect(redirect::Policy::none())
             .retry(retry::never())
             .referer(false)
@@ -163,6 +163,10 @@ impl Http {
             .connect_timeout(deadlines.connect)
             .read_timeout(deadlines.read)
             .timeout(deadlines.all);
+        let (builder, dialer) = match tenant {
+            Some(tenant) => (builder.dns_resolver(Names(dialer.resolver(tenant))).no_proxy(), Some(dialer)),
+            None => (builder, None),
+        };
         let builder = match authorities {
             None => builder,
             Some(pem) => {
@@ -235,7 +239,8 @@ impl Transport for Network {
 impl Network {
     async fn attempt(&self, what: &str, request: Request) -> Result<Reply, CallError> {
         let Request { method, url, headers, body } = request;
-        if let Err(denied) = self.dialer.check_host(url.host_str().unwrap_or_default()) {
+        let host = url.host_str().unwrap_or_default();
+        if let Some(Err(denied)) = self.dialer.as_ref().map(|dialer| dialer.check_host(host)) {
             return Err(not_sent(what, CloudErrorKind::Invalid, &denied.to_string()));
         }
         let is_post = method == Method::POST;

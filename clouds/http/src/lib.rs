@@ -1,8 +1,8 @@
 //! The HTTP client of drivers for clouds whose SDK we do not use, and a cache for their tokens.
 //!
-//! Tenants choose the URLs, and whatever answers is a stranger: every address is checked when it is dialed, no redirect
-//! is followed, no proxy of the environment is used, answers are bounded, every call has a deadline, and of an error
-//! only its message is quoted. Every attempt asks first whether this process may still act.
+//! Whatever answers is a stranger: no redirect is followed, answers are bounded, every call has a deadline, and of an
+//! error only its code and message are quoted. Where tenants choose the URLs, every address is checked when it is dialed,
+//! and no proxy of the environment is used. Every attempt asks first whether this process may still act.
 
 mod answer;
 mod bearer;

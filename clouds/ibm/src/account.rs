@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use cloud_common::Permit;
 use cloud_http::{Bearer, Body, CallError, Http, Method, Url, below, is_plain, link};
-use cloud_stopstart::{Cloud, Failure, Found, Machine, failed};
+use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, failed};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::json;
-use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds, Verb};
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds};
 use shared::text::sanitize_to;
 use tokio::sync::OnceCell;
 
@@ -121,14 +121,10 @@ impl Account {
         Ok(found.into_iter().map(|(infra_id, machines)| (infra_id.to_owned(), machines.into())).collect())
     }
 
-    async fn change(&self, verb: Verb, machine: &Machine) -> Result<Option<String>, Failure> {
-        let (call, priority) = match verb {
-            Verb::Start => ("start", Priority::Waking),
-            Verb::Stop => ("stop", Priority::Sleeping),
-            Verb::Terminate => {
-                let message = "machines on IBM Cloud are never deleted";
-                return Err(Failure::Account(CloudError::new(CloudErrorKind::Invalid, message)));
-            }
+    async fn change(&self, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
+        let (call, priority) = match to {
+            Move::Start => ("start", to.priority()),
+            Move::Stop => ("stop", to.priority()),
         };
         let base = self.endpoint(priority).await.map_err(|error| Failure::Account(error.into()))?;
         let url = versioned(below(base, &["v1", "instances", &machine.at, "actions"]));
@@ -185,9 +181,9 @@ impl Cloud for Account {
     fn send<'a>(
         &'a self,
         _cluster: &'a ClusterRef,
-        verb: Verb,
+        to: Move,
         machine: &'a Machine,
     ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
-        self.change(verb, machine).boxed()
+        self.change(to, machine).boxed()
     }
 }

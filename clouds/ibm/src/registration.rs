@@ -19,7 +19,7 @@ use crate::iam::KEY;
 pub struct IbmFlags {
     /// IAM and VPC endpoint to use instead of IBM's
     #[arg(long, value_name = "URL", value_parser = endpoint)]
-    ibm_endpoint_url: Option<Url>,
+    pub(crate) ibm_endpoint_url: Option<Url>,
 }
 
 /// The platform `ibmcloud`.
@@ -73,8 +73,8 @@ impl Platform for IbmCloud {
                 return Err(format!("{KEY} is no API key"));
             }
             let driver = self.pool.get((key.to_owned(), place.region.clone()), |(key, region)| {
-                let tenant = place.account.as_str().into();
-                let http = Http::new(Options { process: self.process.clone(), tenant, authorities: None, rate: RATE })?;
+                let options = Options { process: self.process.clone(), tenant: None, authorities: None, rate: RATE };
+                let http = Http::new(options)?;
                 let (permit, endpoint) = (self.process.permit.clone(), self.endpoint.as_ref());
                 Account::new(key.clone(), region, &place.account, http, permit, endpoint).map(StopStart::new)
             })?;

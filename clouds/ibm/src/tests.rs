@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use cloud_common::{Dialer, Platform, Process};
 use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
 use cloud_http::{Http, Transport, Url};
-use cloud_simulators::{API_KEY, Effect, Face, SimulatedBench};
+use cloud_simulators::{API_KEY, Effect, Face, Moves, SimulatedBench, States};
 use cloud_stopstart::StopStart;
+use serde_json::json;
 use shared::cloud::{CloudErrorKind, Driver, InstanceState, Priority};
+use shared::hive::api::ClusterDeployment;
 
+use crate::IbmCloud;
 use crate::account::{Account, RATE};
 use crate::wire::state;
 
@@ -60,8 +64,8 @@ fn every_state_that_ibm_lists() {
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_stops_and_starts() {
     use Intent::{Asleep, Awake};
-    for (case, intent, machines, moved) in [
-        ("stop no running instances", Asleep, &[("deleting", 2), ("stopping", 2), ("stopped", 1)][..], &[][..]),
+    let rows: &[Moves<'_>] = &[
+        ("stop no running instances", Asleep, &[("deleting", 2), ("stopping", 2), ("stopped", 1)], &[]),
         ("stop running instances", Asleep, &[("deleting", 5), ("running", 2)], &[("running", 2)]),
         // Hive stops the seven as well: they are stopped here once they run.
         (
@@ -79,20 +83,16 @@ async fn hives_table_of_stops_and_starts() {
             &[("stopped", 3), ("stopping", 1), ("deleting", 7)],
             &[("stopped", 3)],
         ),
-    ] {
-        let bench = bench();
-        let target = bench.cluster_of(machines).await;
-        let expected = moved.iter().map(|(word, count)| ((*word).to_owned(), *count)).collect();
-        assert_eq!(bench.moved(&target, intent).await, expected, "{case}");
-    }
+    ];
+    SimulatedBench::check_moves(bench, rows).await;
 }
 
 /// Hive's `TestIBMCloudMachinesStoppedAndRunning` by its names, and what Hive is blind to. A machine that is being deleted
 /// counts here until it is gone.
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_what_is_stopped_and_running() {
-    for (case, machines, is_stopped, is_running) in [
-        ("Stopped - All machines stopped or terminated", &[("stopped", 2)][..], true, false),
+    let rows: &[States<'_>] = &[
+        ("Stopped - All machines stopped or terminated", &[("stopped", 2)], true, false),
         ("Stopped - Some machines pending", &[("deleting", 3), ("stopped", 2), ("pending", 2)], false, false),
         ("Stopped - machines running", &[("running", 3), ("deleting", 2)], false, false),
         ("Running - All machines running", &[("running", 3)], false, true),
@@ -108,11 +108,8 @@ async fn hives_table_of_what_is_stopped_and_running() {
         ("blind: failed", &[("failed", 1)], false, false),
         ("blind: deleting", &[("stopped", 2), ("deleting", 1)], false, false),
         ("blind: nothing found", &[], false, false),
-    ] {
-        let bench = bench();
-        let target = bench.cluster_of(machines).await;
-        assert_eq!(bench.stopped_and_running(&target).await, (is_stopped, is_running), "{case}");
-    }
+    ];
+    SimulatedBench::check_states(bench, rows).await;
 }
 
 /// Hive's case `unable to GetVPCInstances`: an error, and a name of the call.
@@ -157,7 +154,7 @@ async fn a_change_of_mind_meets_no_action_of_before() {
 #[tokio::test(start_paused = true)]
 async fn what_is_about_one_machine_stops_no_other() {
     use CloudErrorKind::{Capacity, InTransit, Refused};
-    for (status, code, message, kind) in [
+    let rows = &[
         (404, "not_found", "Instance not found", InTransit),
         (400, "bad_request", "not now", Refused),
         (409, "instance_not_ready", "The instance is busy", InTransit),
@@ -165,15 +162,8 @@ async fn what_is_about_one_machine_stops_no_other() {
         (400, "over_quota", "too many", Capacity),
         (403, "forbidden", "may not operate it", Refused),
         (500, "internal_error", "an internal error", Refused),
-    ] {
-        // Where others move, the account is not to blame, whatever the status says.
-        let code_of = match status {
-            403 if kind == Refused => "Denied",
-            500 => "Unavailable",
-            _ => code,
-        };
-        assert_eq!(bench().refused_as(status, code, message).await, (kind, code_of.to_owned()));
-    }
+    ];
+    SimulatedBench::check_refusals(bench, rows).await;
 }
 
 /// Names are all that IBM's lists have to tell whose a machine is.
@@ -182,10 +172,13 @@ async fn clusters_with_a_common_prefix_are_told_apart_by_their_control_planes() 
     let bench = bench();
     let short = bench.cluster("demo-x7k2p", 2).await;
     bench.cluster("demo-x7k2p-two-abcde", 2).await;
-    bench.simulator().engine.boot("demo-x7k2p-worker-by-hand", "", "");
+    for by_hand in ["demo-x7k2p-worker-by-hand", "demo-x7k2p-worker-master-0", "demo-x7k2p-two-abcde-master-fghij-2"] {
+        bench.simulator().engine.boot(by_hand, "", "");
+    }
     let found = driver(&bench).list(&short, Priority::Sleeping).await.unwrap();
     let names: Vec<&str> = found.instances.iter().map(|instance| instance.id.as_str()).collect();
-    assert_eq!(names, ["demo-x7k2p-master-0", "demo-x7k2p-worker-1", "demo-x7k2p-worker-by-hand"]);
+    let own = ["demo-x7k2p-master-0", "demo-x7k2p-worker-1", "demo-x7k2p-worker-by-hand", "demo-x7k2p-worker-master-0"];
+    assert_eq!(names, own, "a name that looks like a master's takes no machine away");
     assert!(found.instances[0].is_node("other", Some("0717_00000000")), "by the ID in its providerID");
 }
 
@@ -271,5 +264,28 @@ impl Transport for Nowhere {
         _request: cloud_http::Request,
     ) -> futures::future::BoxFuture<'a, Result<cloud_http::Reply, cloud_http::CallError>> {
         Box::pin(std::future::pending())
+    }
+}
+
+fn deployment(spec: serde_json::Value) -> ClusterDeployment {
+    let mut cluster = ClusterDeployment::default();
+    cluster.metadata.namespace = Some("ns".to_owned());
+    cluster.spec.platform.other.insert(IbmCloud::NAME.to_owned(), spec);
+    cluster
+}
+
+fn process() -> Process {
+    Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default() }
+}
+
+#[test]
+fn a_cluster_says_which_region_it_is_in() {
+    let platform = IbmCloud::new(&crate::IbmFlags { ibm_endpoint_url: None }, &process());
+    let spec = |region: &str| json!({"region": region, "accountID": "a", "credentialsSecretRef": {"name": "creds"}});
+    let access = platform.access(&deployment(spec("eu-de"))).unwrap();
+    assert_eq!(access.secrets, [("ns".to_owned(), "creds".to_owned())]);
+    for region in ["", "EU-DE", "eu-de.evil.example/"] {
+        let message = platform.access(&deployment(spec(region))).unwrap_err().message;
+        assert!(message.starts_with(&format!("spec.platform.ibmcloud.region is {region:?}")), "{message}");
     }
 }

@@ -57,7 +57,7 @@ impl Account {
     /// No request is made yet.
     pub(crate) fn new(cloud: Cloud, process: Process, tenant: Arc<str>) -> Result<Self, String> {
         let authorities = cloud.authorities.clone();
-        let http = Http::new(Options { process, tenant, authorities, rate: RATE });
+        let http = Http::new(Options { process, tenant: Some(tenant), authorities, rate: RATE });
         let http = Arc::new(http.map_err(|why| format!("the CA of cacert: {why}"))?);
         let tokens = Tokens::new(Keystone { http: http.clone(), cloud });
         Ok(Self {

@@ -7,7 +7,7 @@ use cloud_common::Key;
 use cloud_http::CallError;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Instance, Priority, Profile, Verb};
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Instance, Priority, Profile};
 
 /// A machine, and where the cloud has it.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +59,25 @@ pub enum Failure {
     Account(CloudError),
 }
 
+/// Where a machine is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// Up.
+    Start,
+    /// Down.
+    Stop,
+}
+
+impl Move {
+    /// How urgent its calls are.
+    pub fn priority(self) -> Priority {
+        match self {
+            Self::Start => Priority::Waking,
+            Self::Stop => Priority::Sleeping,
+        }
+    }
+}
+
 /// One account of a cloud.
 pub trait Cloud: Send + Sync + 'static {
     /// What a list is asked for: what tells clusters apart.
@@ -90,7 +109,7 @@ pub trait Cloud: Send + Sync + 'static {
     fn send<'a>(
         &'a self,
         cluster: &'a ClusterRef,
-        verb: Verb,
+        to: Move,
         machine: &'a Machine,
     ) -> BoxFuture<'a, Result<Option<String>, Failure>>;
     /// What has become of a call that was accepted.

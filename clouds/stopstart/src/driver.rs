@@ -17,7 +17,7 @@ use shared::cloud::{
 };
 use tokio::time::Instant;
 
-use crate::cloud::{Cloud, Failure, Found, Machine, Progress};
+use crate::cloud::{Cloud, Failure, Found, Machine, Move, Progress};
 use crate::sent::{Counts, Name, PATIENCE, Sent, states};
 
 /// Least time between two lists.
@@ -204,7 +204,15 @@ impl<C: Cloud> StopStart<C> {
             let message = format!("no more than {} calls a minute are made for one machine", C::PER_MINUTE);
             return Err(Failure::Machine { kind: CloudErrorKind::InTransit, code: "TooManyCalls".to_owned(), message });
         }
-        let operation = self.cloud.send(cluster, verb, machine).await?;
+        let to = match verb {
+            Verb::Start => Move::Start,
+            Verb::Stop => Move::Stop,
+            Verb::Terminate => {
+                let error = CloudError::new(CloudErrorKind::Invalid, "machines of this platform are never deleted");
+                return Err(Failure::Account(error));
+            }
+        };
+        let operation = self.cloud.send(cluster, to, machine).await?;
         let reason = machine.given_up.as_ref().map(|(_, code, message)| (code.clone(), message.clone()));
         let mut sent = self.sent.lock();
         sent.retain(|_, sent| !sent.is_old());

@@ -39,7 +39,7 @@ fn http(allow_loopback: bool, permit: bool) -> Http {
             permit: Arc::new(move || permit),
             dialer: Dialer::new(Vec::new(), allow_loopback),
         },
-        tenant: "tenant".into(),
+        tenant: Some("tenant".into()),
         authorities: None,
         rate: (100, 100),
     };
@@ -148,7 +148,7 @@ async fn nothing_is_sent_without_the_permit() {
 fn authorities_must_be_certificates() {
     let options = |pem: &[u8]| Options {
         process: Process { identity: "test".to_owned(), permit: Arc::new(|| true), dialer: Dialer::default() },
-        tenant: "tenant".into(),
+        tenant: Some("tenant".into()),
         authorities: Some(pem.into()),
         rate: (1, 1),
     };

@@ -6,7 +6,7 @@ use super::*;
 fn keystone(auth_url: &str, region: Option<&str>) -> Keystone {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let process = Process { identity: "test".to_owned(), permit: Arc::new(|| true), dialer: Dialer::default() };
-    let http = Http::new(Options { process, tenant: "tenant".into(), authorities: None, rate: (1, 1) }).unwrap();
+    let http = Http::new(Options { process, tenant: Some("tenant".into()), authorities: None, rate: (1, 1) }).unwrap();
     let cloud = Cloud {
         keystone: Url::parse(auth_url).unwrap(),
         auth: json!({}),

@@ -21,6 +21,13 @@ const TRANSITION: std::time::Duration = std::time::Duration::from_secs(5);
 /// How long its lists lag behind its calls.
 const LAG: std::time::Duration = std::time::Duration::from_secs(2);
 
+/// How many machines have which word.
+pub type Words<'a> = &'a [(&'a str, usize)];
+/// A case, an intent, machines by word, and those of them that get a call.
+pub type Moves<'a> = (&'a str, Intent, Words<'a>, Words<'a>);
+/// A case, machines by word, whether all sleep, whether all run.
+pub type States<'a> = (&'a str, Words<'a>, bool, bool);
+
 /// Makes the driver under test, from credentials of the test's choice, on a transport.
 type Connect = fn(&str, Arc<dyn Transport>, Permit) -> Arc<dyn Driver>;
 
@@ -120,7 +127,7 @@ impl SimulatedBench {
     /// # Panics
     /// When the pass fails.
     #[expect(clippy::expect_used, reason = "it is part of tests")]
-    pub async fn moved(&self, target: &Target, intent: Intent) -> BTreeMap<String, usize> {
+    async fn moved(&self, target: &Target, intent: Intent) -> BTreeMap<String, usize> {
         let machines = self.simulator().engine.machines.clone();
         pass(&*self.driver(Arc::new(|| true)), target, intent).await.expect("the cloud answers");
         let mut moved = BTreeMap::new();
@@ -151,7 +158,7 @@ impl SimulatedBench {
     /// # Panics
     /// When the whole call fails, or the other machine is not stopped.
     #[expect(clippy::expect_used, reason = "it is part of tests")]
-    pub async fn refused_as(&self, status: u16, code: &str, message: &str) -> (CloudErrorKind, String) {
+    async fn refused_as(&self, status: u16, code: &str, message: &str) -> (CloudErrorKind, String) {
         let target = self.cluster("demo", 2).await;
         let (code, message) = (code.to_owned(), message.to_owned());
         self.rule("stop", "demo-worker-1", Effect::Status { status, code, message, retry_after: None });
@@ -161,6 +168,47 @@ impl SimulatedBench {
         let refusal = outcome.refused.pop().expect("a refusal");
         assert_eq!(refusal.id, "demo-worker-1");
         (refusal.kind, refusal.code)
+    }
+
+    /// Which machines a pass moves.
+    ///
+    /// # Panics
+    /// When a case fails.
+    pub async fn check_moves(make: fn() -> Self, rows: &[Moves<'_>]) {
+        for (case, intent, machines, moved) in rows {
+            let bench = make();
+            let target = bench.cluster_of(machines).await;
+            let expected = moved.iter().map(|(word, count)| ((*word).to_owned(), *count)).collect();
+            assert_eq!(bench.moved(&target, *intent).await, expected, "{case}");
+        }
+    }
+
+    /// What counts as asleep and as awake.
+    ///
+    /// # Panics
+    /// When a case fails.
+    pub async fn check_states(make: fn() -> Self, rows: &[States<'_>]) {
+        for (case, machines, is_stopped, is_running) in rows {
+            let bench = make();
+            let target = bench.cluster_of(machines).await;
+            assert_eq!(bench.stopped_and_running(&target).await, (*is_stopped, *is_running), "{case}");
+        }
+    }
+
+    /// What a rejected stop of one machine counts as: rows of status, code, message and kind. The other machine moves.
+    ///
+    /// # Panics
+    /// When a case fails.
+    pub async fn check_refusals(make: fn() -> Self, rows: &[(u16, &str, &str, CloudErrorKind)]) {
+        for (status, code, message, kind) in rows {
+            // Where others move, the account is not to blame, whatever the status says.
+            let expected = match status {
+                403 if *kind == CloudErrorKind::Refused => "Denied",
+                500 => "Unavailable",
+                _ => code,
+            };
+            assert_eq!(make().refused_as(*status, code, message).await, (*kind, expected.to_owned()));
+        }
     }
 
     /// Names and answers of the calls so far.

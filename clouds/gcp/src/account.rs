@@ -106,7 +106,7 @@ fn explained(error: CallError, cluster: &ClusterRef) -> Failure {
         Failure::Machine { kind, code, message }
             if cluster.discard_local_ssd != Some(true) && is_about_ssd(&message) =>
         {
-            let message = format!("{message}; set {DISCARD}: true to lose what is on local SSDs");
+            let message = format!("{message}; set {DISCARD}: true to allow a stop that discards local SSD data");
             Failure::Machine { kind, code, message }
         }
         other => other,

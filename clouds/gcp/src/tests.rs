@@ -300,3 +300,26 @@ fn a_cluster_says_where_its_key_is_and_what_becomes_of_local_ssds() {
         assert_eq!(platform.access(&deployment(spec)).unwrap_err().message, says);
     }
 }
+
+/// Hive needs no right to read operations. Without it, a start that comes to nothing is reported, but not why.
+#[tokio::test(start_paused = true)]
+async fn a_start_whose_operation_may_not_be_read_is_reported_when_nothing_comes_of_it() {
+    let bench = bench();
+    let target = bench.cluster_of(&[("TERMINATED", 1)]).await;
+    let driver = driver(&bench);
+    let words = || ("forbidden".to_owned(), "compute.zoneOperations.get".to_owned());
+    let (code, message) = words();
+    bench.rule("operation", "", Effect::Status { status: 403, code, message, retry_after: None });
+    let (code, message) = words();
+    bench.rule("start", "", Effect::GivenUp { code, message });
+    pass(&*driver, &target, Intent::Awake).await.unwrap();
+    let mut failed = Vec::new();
+    for _ in 0..4 {
+        bench.finish().await;
+        failed = inventory(&*driver, &target).await.unwrap().failed;
+    }
+    let codes: Vec<_> = failed.iter().map(|refusal| (refusal.kind, refusal.code.as_str())).collect();
+    assert_eq!(codes, [(CloudErrorKind::Refused, "NoEffect")]);
+    bench.simulator().engine.heal();
+    drive(&bench, &driver, &target, Intent::Awake).await;
+}

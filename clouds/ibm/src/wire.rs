@@ -99,7 +99,7 @@ impl Listed {
             |code: &str| if code.ends_with("_capacity") { CloudErrorKind::Capacity } else { CloudErrorKind::Refused };
         let why = self.reason(|_| true).map(|(code, message)| format!("{code}: {message}"));
         let blocked = (self.startable == Some(false)).then(|| {
-            let says = why.clone().unwrap_or_else(|| "IBM Cloud says startable: false, and no reason".to_owned());
+            let says = why.clone().unwrap_or_else(|| "IBM Cloud reports startable=false without a reason".to_owned());
             ("not_startable".to_owned(), says)
         });
         let instance = Instance {

@@ -129,7 +129,7 @@ impl Cloud for Driver {
             lifecycle: Lifecycle::Recreate,
             limits: Limits { sleep: LIMIT, wake: LIMIT },
             provider_ids: ProviderIds { prefix: "openstack://", id_prefix: "" },
-            terminates_spot: false,
+            ..Profile::default()
         }
     }
 

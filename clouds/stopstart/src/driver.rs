@@ -135,13 +135,19 @@ impl<C: Cloud> StopStart<C> {
             }
             (None, _) => None,
         };
-        if given_up.is_some() {
-            self.change(&name, |sent| sent.given_up.clone_from(&given_up));
-        } else if sent.is_under_way() {
+        if given_up.is_none() && sent.is_under_way() {
             instance.state = on_the_way;
-        } else {
-            self.sent.lock().remove(&name);
+            return (instance, None);
         }
+        // Nothing has come of it: the operation may not be read, or has ended, or another party moved the machine back.
+        let given_up = given_up.unwrap_or_else(|| {
+            let why = instance.stop_reason.clone();
+            let message =
+                why.unwrap_or_else(|| format!("the cloud accepted it, and the machine is {}", instance.state));
+            refusal(CloudErrorKind::Refused, "NoEffect".to_owned(), message)
+        });
+        let given_up = Some(given_up);
+        self.change(&name, |sent| sent.given_up.clone_from(&given_up));
         (instance, given_up.filter(|_| sent.is_awaited(priority)))
     }
 
@@ -159,8 +165,9 @@ impl<C: Cloud> StopStart<C> {
                 }
                 launched.insert(name.clone(), Timestamp::now());
             }
-            InstanceState::Running => {}
-            _ => drop(launched.remove(name)),
+            // It may have been stopped again.
+            InstanceState::Running | InstanceState::Stopped => {}
+            _ => return,
         }
         instance.launched_at = launched.get(name).copied();
     }
@@ -270,20 +277,18 @@ impl<C: Cloud> StopStart<C> {
         outcome.moved.sort();
         outcome.refused.sort();
         failed.sort_by(|a, b| a.0.cmp(&b.0));
-        match failed.first() {
-            Some((_, error)) if outcome == Outcome::default() => Err(error.clone()),
-            // What is left is asked for again.
-            Some((_, error)) if error.kind == CloudErrorKind::Throttled => Ok(outcome),
-            Some((_, error)) if error.kind == CloudErrorKind::NotLeader => Err(error.clone()),
-            // The account is not to blame, because others were moved.
-            _ => {
-                outcome.refused.extend(failed.into_iter().map(|(id, error)| {
-                    let (code, message) = (error.kind.to_string(), error.message);
-                    Refusal { id, kind: CloudErrorKind::Refused, code, message }
-                }));
-                Ok(outcome)
-            }
+        let not_leader = failed.iter().find(|(_, error)| error.kind == CloudErrorKind::NotLeader);
+        let of_all = not_leader.or(failed.first().filter(|_| outcome == Outcome::default()));
+        if let Some((_, error)) = of_all {
+            return Err(error.clone());
         }
+        // The account is not to blame, because others were moved. What was throttled is asked for again.
+        let failed = failed.into_iter().filter(|(_, error)| error.kind != CloudErrorKind::Throttled);
+        outcome.refused.extend(failed.map(|(id, error)| {
+            let (code, message) = (error.kind.to_string(), error.message);
+            Refusal { id, kind: CloudErrorKind::Refused, code, message }
+        }));
+        Ok(outcome)
     }
 }
 
@@ -297,7 +302,7 @@ impl<C: Cloud> Driver for StopStart<C> {
     }
 
     fn profile(&self, cluster: &ClusterRef) -> Profile {
-        self.cloud.profile(cluster)
+        Profile { one_by_one: true, ..self.cloud.profile(cluster) }
     }
 
     fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {

@@ -23,8 +23,9 @@ pub enum Priority {
 pub struct Listing {
     /// Every machine: those that the cloud has, in any state, and those that only the durable record still names.
     pub instances: Vec<Instance>,
-    /// Calls that the cloud accepted and has given up since, such as a start without capacity: starts if the list was
-    /// asked for as [`Waking`](Priority::Waking), stops if as [`Sleeping`](Priority::Sleeping).
+    /// Calls that the cloud accepted and has given up since: starts without capacity. A driver that moves machines
+    /// [one by one](Profile::one_by_one) lists stops instead if the list was asked for as
+    /// [`Sleeping`](Priority::Sleeping).
     pub failed: Vec<Refusal>,
     /// Whether [`Driver::settle`] has something to do once the cluster is where it should be.
     pub owed: bool,

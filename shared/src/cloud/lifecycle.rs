@@ -68,6 +68,8 @@ pub struct Profile {
     pub limits: Limits,
     /// How Nodes and Machines name instances.
     pub provider_ids: ProviderIds,
+    /// Whether machines are moved by a call each: a missing right or a server error may concern one of them alone.
+    pub one_by_one: bool,
     /// Whether a sleep terminates spot instances, whose Machines have to be replaced in the wake.
     pub terminates_spot: bool,
 }

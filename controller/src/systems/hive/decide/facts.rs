@@ -86,12 +86,12 @@ impl Facts<'_> {
     /// Whether single machines were refused when `verb` was tried last.
     pub(super) fn was_refused(&self, verb: Verb) -> bool {
         let failure = self.tried.as_ref().and_then(|tried| tried.failed(verb));
-        // Where machines are moved one by one, a right or a server error may concern one of them alone.
-        let of_some = |kind| {
-            use CloudErrorKind::{Capacity, Denied, Refused, Unavailable};
-            matches!(kind, Capacity | Denied | Refused | Unavailable)
-        };
-        failure.is_some_and(|failure| of_some(failure.kind))
+        let one_by_one = matches!(&self.machines, Some(Ok(machines)) if machines.profile.one_by_one);
+        failure.is_some_and(|failure| match failure.kind {
+            CloudErrorKind::Refused | CloudErrorKind::Capacity => true,
+            CloudErrorKind::Denied | CloudErrorKind::Unavailable => one_by_one,
+            _ => false,
+        })
     }
 
     /// What the cloud accepted and has given up since: what its driver lists, and each machine that was started in this
@@ -111,7 +111,8 @@ impl Facts<'_> {
             message: i.stop_reason.clone().unwrap_or_else(|| "the cloud gives no reason".to_owned()),
         });
         let by_cloud = |id: &str| machines.failed.iter().any(|refusal| refusal.id == id);
-        machines.failed.iter().cloned().chain(again.filter(|refusal| !by_cloud(&refusal.id))).collect()
+        let failed = machines.failed.iter().filter(|_| verb == Verb::Start || machines.profile.one_by_one);
+        failed.cloned().chain(again.filter(|refusal| !by_cloud(&refusal.id))).collect()
     }
 
     /// When the wake that is under way began.

@@ -168,7 +168,10 @@ fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
     };
     let (count, all) = (left.len(), machines.instances.len());
     let waiting = format!("{count} of {all} instances are not running: {}", name_some(&left, 10));
-    let no_room = failure.as_ref().is_some_and(|error| error.kind == CloudErrorKind::Capacity);
+    let no_room = failure.as_ref().is_some_and(|error| {
+        use CloudErrorKind::{Capacity, Denied, Unavailable};
+        matches!(error.kind, Capacity | Denied | Unavailable)
+    });
     let what = failure.as_ref().and_then(|error| reason::delay(error.kind)).unwrap_or("Machines");
     let status =
         if left.is_empty() { status } else { status.awaiting(what, waiting).counting(Unit::Instances, count, all) };
@@ -178,7 +181,7 @@ fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
     let pause = if left.is_empty() { Duration::ZERO } else { poll(since) };
     let plan = Plan::report(status).again_or_retry(pause, held_back);
     match held_back {
-        // Without room for any machine of the control plane, workers would only be billed.
+        // Without room for any machine of the control plane, or the right to start one, workers would only be billed.
         None if facts.was_refused(Verb::Start) && !(no_room && machines.all_of(Stopped, |i| i.control_plane)) => {
             let moved = machines.instances.iter().any(|i| !i.control_plane && matches!(i.state, Pending | Running));
             plan.moving(Verb::Start, [with_others(control_plane, workers, moved), vec![]])

@@ -154,9 +154,34 @@ fn a_call_that_the_cloud_gave_up_is_told_and_repeated_after_a_while() {
 
     let cluster = asleep(("False", "WaitingForMachinesToStop"));
     let tried = attempt(Verb::Stop, 2, None, 0);
-    let stopping = decide(&Facts { tried: Some(tried), ..facts(&cluster).found(Lifecycle::StopStart, listing()) });
-    assert_eq!(says(&stopping).0, "FailedToStop", "a list that is asked for on the way to sleep has stops");
-    assert_eq!((stopping.actions.len(), progress(&stopping).0), (0, "Capacity"));
+    let stopping = |profile: Profile| {
+        let machines = Some(Ok(Inventory::new(profile, listing())));
+        decide(&Facts { tried: Some(tried.clone()), machines, ..facts(&cluster) })
+    };
+    let recreated = stopping(Profile { lifecycle: Lifecycle::Recreate, ..Profile::default() });
+    assert_eq!(says(&recreated).0, "WaitingForMachinesToStop", "a sleep has other concerns");
+    let one_by_one = stopping(Profile { one_by_one: true, ..Profile::default() });
+    assert_eq!(says(&one_by_one).0, "FailedToStop", "its driver lists stops");
+    assert_eq!((one_by_one.actions.len(), progress(&one_by_one).0), (0, "Capacity"));
+}
+
+/// Of a cloud that moves machines by a call each: one master without a right keeps no other one from waking, and workers
+/// do not run without any.
+#[test]
+fn a_right_that_is_missing_for_one_machine_is_one_machines() {
+    let cluster = waking(("False", "WaitingForMachines"));
+    let master = |id: &str, state| Instance { control_plane: true, ..Instance::new(id, state) };
+    let denied = || CloudError::new(CloudErrorKind::Denied, "m-0: 403");
+    let plan = |one_by_one, second| {
+        let instances = vec![master("m-0", Stopped), master("m-1", second), Instance::new("w-0", Stopped)];
+        let profile = Profile { one_by_one, ..Profile::default() };
+        let machines = Some(Ok(Inventory::new(profile, Listing { instances, ..Listing::default() })));
+        let tried = Some(attempt(Verb::Start, 120, Some(denied()), 1));
+        decide(&Facts { machines, tried, ..facts(&cluster) }).actions
+    };
+    assert_eq!(plan(true, Running), [start(&["m-0", "w-0"])], "the worker is no longer held back");
+    assert_eq!(plan(true, Stopped), [start(&["m-0", "m-1"]), start(&["w-0"])], "group by group: the first may fail");
+    assert_eq!(plan(false, Running), [start(&["m-0"]), start(&["w-0"])], "EC2 denies accounts");
 }
 
 #[test]

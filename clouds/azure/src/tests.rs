@@ -165,7 +165,7 @@ async fn an_operation_is_read_back_by_location_too() {
         bench.simulator().engine.only_location = only_location;
         let target = bench.cluster_of(&[("deallocated", 2)]).await;
         let driver = driver(&bench);
-        let (code, message) = ("ZonalAllocationFailed".to_owned(), "no room".to_owned());
+        let (code, message) = ("ZonalAllocationFailed".to_owned(), "no capacity".to_owned());
         bench.rule("start", "demo-worker-1", Effect::GivenUp { code, message });
         pass(&*driver, &target, Intent::Awake).await.unwrap();
         bench.finish().await;
@@ -184,9 +184,9 @@ async fn what_is_about_one_machine_stops_no_other() {
         (404, "ResourceNotFound", "was not found", InTransit),
         (409, "OperationNotAllowed", "the machine is deallocating", InTransit),
         (409, "ScopeLocked", "is locked", Refused),
-        (409, "AllocationFailed", "no room", Capacity),
+        (409, "AllocationFailed", "no capacity", Capacity),
         (409, "SkuNotAvailable", "not in this region", Capacity),
-        (409, "OverconstrainedAllocationRequest", "no room", Capacity),
+        (409, "OverconstrainedAllocationRequest", "no capacity", Capacity),
         (
             409,
             "OperationNotAllowed",

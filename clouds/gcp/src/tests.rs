@@ -155,7 +155,7 @@ async fn a_suspended_machine_is_woken_by_resume() {
     assert_eq!(calls, ["resume", "start"]);
 }
 
-/// By the label: under Hive's rule, which looks at the name only, the other cluster would be put to sleep too.
+/// By the label: under Hive's rule, which looks at the name only, the other cluster would hibernate too.
 #[tokio::test(start_paused = true)]
 async fn clusters_with_a_common_prefix_are_told_apart_by_label() {
     let bench = bench();

@@ -146,7 +146,7 @@ pub(crate) fn known(code: &str, message: &str) -> Option<CloudErrorKind> {
     }
 }
 
-/// Whether a zone or a quota has no room.
+/// Whether a zone has no capacity, or the project no quota.
 fn is_full(code: &str, message: &str) -> bool {
     let full = ["ZONE_RESOURCE_POOL_EXHAUSTED", "QUOTA_EXCEEDED"];
     code == "quotaExceeded" || full.iter().any(|word| code.starts_with(word) || message.contains(word))

@@ -1,5 +1,6 @@
 //! Calls that carry a bearer token.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -25,7 +26,7 @@ const LIST: Duration = Duration::from_mins(1);
 
 /// An account whose calls carry a bearer token.
 pub struct Bearer<L: Login<Token = HeaderValue>> {
-    http: std::sync::Arc<Http>,
+    http: Arc<Http>,
     tokens: Tokens<L>,
 }
 
@@ -68,7 +69,7 @@ pub fn bearer(token: &str) -> Result<HeaderValue, CallError> {
 
 impl<L: Login<Token = HeaderValue>> Bearer<L> {
     /// No request is made yet.
-    pub fn new(http: std::sync::Arc<Http>, login: L) -> Self {
+    pub fn new(http: Arc<Http>, login: L) -> Self {
         Self { http, tokens: Tokens::new(login) }
     }
 

@@ -122,10 +122,7 @@ impl Account {
     }
 
     async fn change(&self, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
-        let (call, priority) = match to {
-            Move::Start => ("start", to.priority()),
-            Move::Stop => ("stop", to.priority()),
-        };
+        let (priority, call) = (to.priority(), if to == Move::Start { "start" } else { "stop" });
         let base = self.endpoint(priority).await.map_err(|error| Failure::Account(error.into()))?;
         let url = versioned(below(base, &["v1", "instances", &machine.at, "actions"]));
         let body = Body::Json(json!({"type": call}));

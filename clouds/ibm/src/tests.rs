@@ -158,7 +158,7 @@ async fn what_is_about_one_machine_stops_no_other() {
         (404, "not_found", "Instance not found", InTransit),
         (400, "bad_request", "not now", Refused),
         (409, "instance_not_ready", "The instance is busy", InTransit),
-        (409, "cannot_start_capacity", "no room", Capacity),
+        (409, "cannot_start_capacity", "no capacity", Capacity),
         (400, "over_quota", "too many", Capacity),
         (403, "forbidden", "may not operate it", Refused),
         (500, "internal_error", "an internal error", Refused),

@@ -113,7 +113,7 @@ impl Listed {
     }
 }
 
-/// What IBM says of one machine alone: a region or a quota has no room.
+/// What IBM says of one machine alone: the region has no capacity, or the account no quota.
 pub(crate) fn known(code: &str, _message: &str) -> Option<CloudErrorKind> {
     let is_full = code.ends_with("_capacity") || code.contains("over_quota") || code.contains("quota_exceeded");
     is_full.then_some(CloudErrorKind::Capacity)

@@ -9,6 +9,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Instance, Priority, Profile};
 
+use crate::sent::Reason;
+
 /// A machine, and where the cloud has it.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
@@ -20,6 +22,13 @@ pub struct Machine {
     pub given_up: Option<(CloudErrorKind, String, String)>,
     /// Code and message of why it cannot be started at all, from a cloud that says so in lists.
     pub blocked: Option<(String, String)>,
+}
+
+impl Machine {
+    /// Code and message of why its last start was given up.
+    pub(crate) fn reason(&self) -> Reason {
+        self.given_up.as_ref().map(|(_, code, message)| (code.clone(), message.clone()))
+    }
 }
 
 /// The machines of several clusters. A cluster that is missing has none.
@@ -46,7 +55,7 @@ pub enum Progress {
 /// Why a call about one machine was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// This machine is to blame, or has no room.
+    /// This machine is to blame, or there is no capacity for it.
     Machine {
         /// `Refused`, `InTransit` or `Capacity`.
         kind: CloudErrorKind,
@@ -120,8 +129,8 @@ pub trait Cloud: Send + Sync + 'static {
 }
 
 /// Whom a failed call is to be blamed on: a rejection of another class than "not these credentials", "too many" or
-/// "broken" is about the machine. `known` are the codes and words that the cloud has for the machine alone: no room, or
-/// busy.
+/// "broken" is about the machine. `known` are the codes and words that the cloud has for the machine alone: no
+/// capacity, or busy.
 pub fn failed(error: CallError, known: impl Fn(&str, &str) -> Option<CloudErrorKind>) -> Failure {
     let CallError::Rejected(rejection) = error else { return Failure::Account(error.into()) };
     let kind = match (rejection.kind, rejection.status.as_u16()) {

@@ -115,7 +115,6 @@ impl<C: Cloud> StopStart<C> {
             return (instance, sent.given_up.filter(|_| rests));
         }
         let refusal = |kind, code, message| Refusal { id: instance.id.clone(), kind, code, message };
-        let reason = machine.given_up.as_ref().map(|(_, code, message)| (code.clone(), message.clone()));
         let given_up = match (&sent.operation, &machine.given_up) {
             (Some(operation), _) => match self.cloud.progress(operation).await {
                 Ok(Progress::GivenUp { kind, code, message }) => Some(refusal(kind, code, message)),
@@ -130,7 +129,7 @@ impl<C: Cloud> StopStart<C> {
                 }
                 Ok(Progress::UnderWay) | Err(_) => None,
             },
-            (None, Some((kind, code, message))) if sent.is_meant_by(&reason) => {
+            (None, Some((kind, code, message))) if sent.is_meant_by(&machine.reason()) => {
                 Some(refusal(*kind, code.clone(), message.clone()))
             }
             (None, _) => None,
@@ -220,10 +219,9 @@ impl<C: Cloud> StopStart<C> {
             }
         };
         let operation = self.cloud.send(cluster, to, machine).await?;
-        let reason = machine.given_up.as_ref().map(|(_, code, message)| (code.clone(), message.clone()));
         let mut sent = self.sent.lock();
         sent.retain(|_, sent| !sent.is_old());
-        sent.insert(name, Sent::new(verb, operation, reason));
+        sent.insert(name, Sent::new(verb, operation, machine.reason()));
         Ok(())
     }
 

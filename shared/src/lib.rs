@@ -14,6 +14,7 @@ pub mod hive;
 pub mod kkp;
 pub mod managed_fields;
 pub mod power;
+pub mod read;
 pub mod record;
 pub mod rollout;
 pub mod spoke;

@@ -9,8 +9,21 @@ use crate::visit::Map;
 /// Bytes of all annotations of an object, by the rule of the API server.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// Groups whose annotations rules read.
-const GROUPS: [&str; 3] = [keys::GROUP, "hive.openshift.io", "kubermatic.k8c.io"];
+/// Groups whose annotations are read.
+const GROUPS: &[&str] = &[
+    keys::GROUP,
+    "hive.openshift.io",
+    "kubermatic.k8c.io",
+    "kubermatic.io",
+    "foundationdb.org",
+    "ran.openshift.io",
+    "cluster-group-upgrades-operator",
+];
+
+/// Whether an annotation is of a group that is read.
+pub fn is_read(key: &str) -> bool {
+    key.split_once('/').is_some_and(|(group, _)| GROUPS.contains(&group))
+}
 
 /// Value of an annotation of an object that was read as JSON.
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
@@ -41,10 +54,6 @@ impl Annotations {
         self.known.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())));
         self
     }
-
-    fn knows(key: &str) -> bool {
-        key.split_once('/').is_some_and(|(group, _)| GROUPS.contains(&group))
-    }
 }
 
 impl<S: Into<String>> FromIterator<(S, S)> for Annotations {
@@ -57,7 +66,7 @@ impl<'de> Deserialize<'de> for Annotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (annotations, _) = deserializer.deserialize_any(Map {
             kept: (Self { present: true, known: Vec::new() }, 0),
-            wanted: |key: &String| Self::knows(key),
+            wanted: |key: &String| is_read(key),
             take: |(annotations, bytes): &mut (Self, usize), key, value: String| {
                 *bytes += key.len() + value.len();
                 if *bytes > MAX_BYTES {

@@ -9,4 +9,4 @@ pub mod keys;
 mod map;
 pub mod mark;
 
-pub use map::{Annotations, annotation};
+pub use map::{Annotations, annotation, is_read};

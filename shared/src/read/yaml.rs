@@ -1,0 +1,83 @@
+//! The only reader of YAML: kubeconfigs, `clouds.yaml`, templates of policies. All of it belongs to tenants.
+
+use serde::de::DeserializeOwned;
+use serde_saphyr::Error;
+use serde_saphyr::budget::BudgetBreach;
+
+use crate::text::first_line;
+
+/// Levels of a document.
+const MAX_DEPTH: usize = 32;
+
+/// Why a document was not read. Only [`YamlError::Malformed`] may quote it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum YamlError {
+    /// It has more bytes than a document of its kind.
+    #[error("is refused: it has {found} bytes, more than {} KiB", .most >> 10)]
+    TooLarge {
+        /// Its bytes.
+        found: usize,
+        /// The limit in bytes.
+        most: usize,
+    },
+    /// Few bytes of such a document could become many.
+    #[error("is refused: it has YAML anchors or aliases")]
+    Aliases,
+    /// It is not one document of the form that is expected, in a sanitized line.
+    #[error("is malformed: {0}")]
+    Malformed(String),
+}
+
+/// Reads one document of at most so many bytes: without anchors, aliases, merge keys and tags of its own.
+///
+/// # Errors
+/// When it is of another form.
+pub fn read<T: DeserializeOwned>(text: &str, most: usize) -> Result<T, YamlError> {
+    if text.len() > most {
+        return Err(YamlError::TooLarge { found: text.len(), most });
+    }
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_anchors: 0,
+            max_aliases: 0,
+            max_merge_keys: 0,
+            max_documents: 1,
+            max_depth: MAX_DEPTH,
+            // Real documents have one for 20 bytes or more.
+            max_nodes: 100 + most / 32,
+        },
+        reject_unsupported_tags: true,
+        with_snippet: false,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        if has_aliases(&error) { YamlError::Aliases } else { YamlError::Malformed(first_line(error.without_snippet())) }
+    })
+}
+
+fn has_aliases(error: &Error) -> bool {
+    use BudgetBreach::{AliasAnchorRatio, Aliases, Anchors, MergeKeys};
+    let Error::Budget { breach, .. } = error.without_snippet() else { return false };
+    matches!(breach, Anchors { .. } | Aliases { .. } | AliasAnchorRatio { .. } | MergeKeys { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn few_bytes_never_become_many() {
+        let read = |text: &str| read::<BTreeMap<String, Vec<String>>>(text, 64 << 10).map(|found| found.len());
+        assert_eq!(read("a: [x, 'y']\nb: ['1']"), Ok(2));
+        for text in ["a: &a [x]", "a: &a {}\nb: {<<: *a}", "x: &a [y]\ny: *a"] {
+            assert_eq!(read(text), Err(YamlError::Aliases), "{text}");
+        }
+        let large = "#".repeat((64 << 10) + 1);
+        assert_eq!(read(&large).unwrap_err().to_string(), "is refused: it has 65537 bytes, more than 64 KiB");
+        let many = format!("a: [{}]", vec!["x"; 3_000].join(", "));
+        for text in ["a: [x]\n---\na: [x]\n", many.as_str(), "a: !own [x]", "a: {", "a: [[x]]"] {
+            assert!(matches!(read(text), Err(YamlError::Malformed(_))), "{text:.40}: {:?}", read(text));
+        }
+    }
+}

@@ -14,7 +14,8 @@ use shared::text::{list, sanitize, sanitize_chain};
 use tracing::{debug, info};
 
 use crate::spoke::csr::{self, Cluster, Counts, Csr, Decision, Kind, Limits, Verdict, Window, is_undecided};
-use crate::spoke::reader::{Charge, Full, Held, Kept, MOST, SpokeClient, is_not_there};
+use crate::spoke::reader::{MOST, SpokeClient, is_not_there};
+use fair::{Charge, Full, Held, Kept};
 
 /// For how long after a wake requests are approved: kubelets ask for their serving certificates when all Nodes are
 /// Ready already.
@@ -352,7 +353,7 @@ async fn approve(client: &SpokeClient, csr: &Csr, now: Timestamp) -> &'static st
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spoke::reader::{Memory, Whose};
+    use fair::{Memory, Whose};
 
     const OPENED: Timestamp = Timestamp::constant(1_800_000_000, 0);
 

@@ -26,6 +26,7 @@ pub use run::main;
 /// What tests of other crates run without the controller around it.
 pub mod parts {
     pub use crate::csr::{Approver, Pass};
-    pub use crate::spoke::reader::{Memory, SpokeClient, Whose};
+    pub use crate::spoke::reader::SpokeClient;
     pub use crate::systems::fdb::decide;
+    pub use fair::{Memory, Whose};
 }

@@ -15,7 +15,8 @@ use tracing::info;
 use self::decide::{EXCLUDE_NODE_DRAINING, Rename, to_rename, to_replace};
 use crate::runtime::ReconcileError;
 use crate::runtime::hub::as_controller;
-use crate::spoke::reader::{Kept, SpokeClient, is_not_there};
+use crate::spoke::reader::{SpokeClient, is_not_there};
+use fair::Kept;
 
 /// Annotation in which the machine API of OpenStack keeps the ID of a Machine's server.
 const RESOURCE_ID: &str = "openstack-resourceId";

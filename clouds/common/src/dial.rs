@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use tower::Service;
 
-use crate::shares::Shares;
+use fair::Shares;
 
 /// Endpoints above which those that have answered are forgotten.
 const MAX_ENDPOINTS: usize = 50_000;

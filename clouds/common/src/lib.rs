@@ -7,7 +7,6 @@ mod list_batcher;
 mod pool;
 mod rate_limiter;
 mod registration;
-mod shares;
 
 pub use self::batcher::{Batcher, NoReply, Reply};
 pub use self::dial::{Denied, Dialer, Resolved, Resolver};
@@ -17,4 +16,3 @@ pub use self::rate_limiter::RateLimiter;
 pub use self::registration::{
     Access, Permit, Platform, Process, SecretData, account_word, credentials_secret, region, spec, text,
 };
-pub use self::shares::{Share, Shares, may};

@@ -21,7 +21,7 @@ use tracing::warn;
 
 use super::backoff::CRASH_BACKOFF;
 use super::clock;
-use cloud_common::{Share, Shares};
+use fair::{Share, Shares};
 
 const FILE: &str = "targets-at-work";
 /// Bytes of a record: names and UIDs fit, whatever Kubernetes allows.

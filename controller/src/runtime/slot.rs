@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use scopeguard::guard;
 use tokio::time::{Instant, timeout_at};
 
-use cloud_common::{Share, Shares};
+use fair::{Share, Shares};
 
 tokio::task_local! {
     /// The slot of the reconcile that this task runs.

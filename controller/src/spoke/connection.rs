@@ -18,10 +18,11 @@ use shared::text::{first_line, sanitize};
 use tokio::time::Instant;
 use tower::{BoxError, ServiceBuilder};
 
-use super::reader::{SpokeClient, Whose};
+use super::reader::SpokeClient;
 use super::{Network, Route, config};
 use crate::runtime::{hash, slot};
 use cloud_common::{Dialer, Resolved};
+use fair::Whose;
 
 const CONNECT: Duration = Duration::from_secs(3);
 const WRITE: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use kube::{Api, Client, ResourceExt};
 use shared::hive::api::ClusterDeployment;
 use shared::spoke::SpokeError;
 
-use super::reader::Whose;
+use fair::Whose;
 
 /// The administrator's kubeconfig and the version of its Secret.
 ///

@@ -22,12 +22,13 @@ use shared::spoke::kinds::{ClusterVersion, OperatorCondition};
 use shared::text::sanitize;
 
 pub use self::connection::{client, failure};
-use self::reader::{Memory, SpokeClient, is_not_there};
+use self::reader::{SpokeClient, is_not_there};
 pub use self::route::Route;
 pub use self::threads::Threads;
 pub use self::watch::{Scope, SpokeWatch};
 use crate::runtime::slot;
 pub use cloud_common::Dialer;
+use fair::Memory;
 
 /// How long an answer may take.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);

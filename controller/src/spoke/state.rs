@@ -10,7 +10,8 @@ use shared::spoke::kinds::{ClusterOperator, Lease, Node, Object};
 use shared::spoke::{NodeObservation, OperatorObservation, Spoke, SpokeError};
 use shared::text::sanitize_to;
 
-use super::reader::{Charge, Full, Kept, MOST};
+use super::reader::MOST;
+use fair::{Charge, Full, Kept};
 
 /// Leases that are kept, of whatever namespace: workloads may leave theirs behind, and of each only a moment is kept.
 const LEASES: usize = 50_000;
@@ -448,8 +449,8 @@ fn operator_state(operator: &ClusterOperator) -> OperatorState {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reader::{Memory, Whose};
     use super::*;
+    use fair::{Memory, Whose};
 
     /// A state, and the Nodes that it takes in, of names that are so long.
     fn state(memory: &Memory, now: Timestamp) -> (State, impl Fn(&mut State, usize, usize)) {

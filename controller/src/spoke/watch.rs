@@ -15,12 +15,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::reader::{Kept, Listing, SpokeClient, events};
+use super::reader::{Listing, SpokeClient, events};
 use super::state::{Change, Picture, State};
 use super::{ANSWER_TIMEOUT, csr, failure};
 use crate::runtime::panics::Panics;
 use crate::runtime::watch_backoff::{WatchBackoff, answer};
 use crate::runtime::{clock, slot};
+use fair::Kept;
 
 /// Events that come within this time make one reconcile.
 const BATCH_WINDOW: Duration = Duration::from_millis(100);

@@ -7,7 +7,8 @@ use shared::hive::preflight::{Part, WebhookObservation};
 use shared::spoke::kinds::{Kind, Metadata, MutatingWebhooks, Namespace, ValidatingWebhooks, Webhook};
 use shared::text::sanitize;
 
-use super::reader::{Held, Kept, SpokeClient, is_not_there};
+use super::reader::{SpokeClient, is_not_there};
+use fair::{Held, Kept};
 
 /// A missing object is not an error; any other failure is reported in one line.
 pub fn part<T>(result: kube::Result<T>) -> Part<T> {

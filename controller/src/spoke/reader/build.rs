@@ -10,7 +10,7 @@ use std::mem::size_of;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
 use serde::forward_to_deserialize_any;
 
-use super::memory::{Charge, Full};
+use fair::{Charge, Full};
 
 /// Bytes that the value of one answer may take.
 const VALUE: usize = 6 << 20;

@@ -15,8 +15,8 @@ use tokio::time::{Instant, timeout};
 
 use super::BoxError;
 use super::build::{Unread, build};
-use super::memory::{Charge, Full, Kept, Share};
 use super::refused::Refused;
+use fair::{Charge, Full, Kept, MemoryShare as Share};
 
 /// Bytes of one answer. A page of Nodes has 2 MB.
 const ANSWER: usize = 8 << 20;

@@ -14,8 +14,8 @@ use shared::spoke::kinds::Object;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::client::{Cause, Failure, SpokeClient, Text, built, in_time, next, requests};
-use super::memory::{Kept, Share};
 use super::pages::{PAGE, PAGES, smaller};
+use fair::{Kept, MemoryShare as Share};
 
 /// Maximum size of one event, in bytes.
 const MAX_EVENT_BYTES: usize = 1 << 20;

@@ -3,7 +3,6 @@
 mod build;
 mod client;
 mod events;
-mod memory;
 mod pages;
 mod refused;
 #[cfg(test)]
@@ -11,7 +10,6 @@ mod tests;
 
 pub use self::client::SpokeClient;
 pub use self::events::{Listing, events};
-pub use self::memory::{Charge, Full, Held, Kept, Memory, Whose};
 pub use self::pages::{MOST, is_not_there};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

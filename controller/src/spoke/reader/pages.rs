@@ -7,7 +7,7 @@ use shared::spoke::kinds::Kind;
 use tokio::time::timeout;
 
 use super::client::{Page, SpokeClient};
-use super::memory::{Charge, Full, Kept};
+use fair::{Charge, Full, Kept};
 
 /// Objects of one page.
 pub const PAGE: u32 = 100;
@@ -88,8 +88,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::super::client::PageMetadata;
-    use super::super::memory::{Memory, Whose};
     use super::*;
+    use fair::{Memory, Whose};
 
     fn page(items: usize, next: &str) -> Page<u8> {
         let metadata = PageMetadata { next: next.to_owned(), ..PageMetadata::default() };

@@ -15,8 +15,8 @@ use shared::spoke::kinds::{ClusterOperator, Kind, Namespace, Node, NodeName, Sec
 use super::build::{Unread, build};
 use super::client::Page;
 use super::events::{Lines, Listing, events};
-use super::memory::{Charge, Memory, Share, Whose};
 use super::{BoxError, SpokeClient};
+use fair::{Charge, Memory, MemoryShare as Share, Whose};
 
 const MIB: usize = 1 << 20;
 

@@ -22,8 +22,9 @@ use crate::cloud_registry::PLATFORMS;
 use crate::runtime::hub::full_name;
 use crate::runtime::{ReconcileError, Reconciled, System, clock, slot};
 use crate::spoke::csr::settled;
-use crate::spoke::reader::{Held, Kept, SpokeClient};
+use crate::spoke::reader::SpokeClient;
 use crate::spoke::webhooks::{kube_system, part, taken, webhooks};
+use fair::{Held, Kept};
 
 /// How long the spoke gets for all of it together.
 const DEADLINE: Duration = Duration::from_secs(8);
@@ -181,7 +182,7 @@ mod tests {
     use tower::BoxError;
 
     use super::*;
-    use crate::spoke::reader::{Memory, Whose};
+    use fair::{Memory, Whose};
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_spoke_costs_one_connection() {

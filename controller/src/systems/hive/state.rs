@@ -18,7 +18,8 @@ use super::identity::Older;
 use crate::runtime;
 use crate::runtime::marks::Mark;
 use crate::spoke::SpokeWatch;
-use crate::spoke::reader::{Held, SpokeClient};
+use crate::spoke::reader::SpokeClient;
+use fair::Held;
 
 /// How often the Secret of a target is read while the cloud refuses its credentials.
 const SECRET_PERIOD: Duration = Duration::from_secs(10);

@@ -12,7 +12,8 @@ use shared::spoke::kinds::{self, KkpMachine, Lease, MachineSet, Node as KubeNode
 use super::decide::preflight::UserCluster;
 use super::decide::{LostPod, MachineDeployment, Machinery, Node, Pod, Stage};
 use super::seed::number;
-use crate::spoke::reader::{Held, Kept, SpokeClient};
+use crate::spoke::reader::SpokeClient;
+use fair::{Held, Kept};
 
 /// How old a Lease is whose kubelet has gone: row 57: one stays forever.
 const STALE: SignedDuration = SignedDuration::from_mins(2);
@@ -225,7 +226,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::spoke::reader::{Memory, Whose};
+    use fair::{Memory, Whose};
 
     fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
         serde_json::from_value(value).unwrap()

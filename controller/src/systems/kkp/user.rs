@@ -20,9 +20,10 @@ use super::decide::{MachineDeployment, Machinery, Quota};
 use super::machinery::{Connected, Machines, Seen, bare, count, lost_pods, nodes, pods};
 use super::{Kkp, TargetState};
 use crate::runtime::{System, clock, slot};
-use crate::spoke::reader::{Held, SpokeClient, Whose};
+use crate::spoke::reader::SpokeClient;
 use crate::spoke::webhooks::{kube_system, webhooks};
 use crate::spoke::{self, Route, failure, kubeconfig};
+use fair::{Held, Whose};
 
 /// The Secret with the kubeconfig.
 const KUBECONFIG: &str = "internal-admin-kubeconfig";

@@ -21,7 +21,7 @@ use crate::runtime::{
     Acted, Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock, slot,
 };
 use crate::spoke::{self, Network, Route, kubeconfig};
-use cloud_common::Shares;
+use fair::Shares;
 
 /// How long an answer may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::runtime::{Key, slot};
-use cloud_common::{Shares, may};
+use fair::{Shares, may};
 
 /// Checks of one rollout at once, and those of one namespace: its spokes may all be silent.
 const CONCURRENT: (usize, usize) = (32, 16);

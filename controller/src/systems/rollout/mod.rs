@@ -46,7 +46,7 @@ use crate::runtime::{
     Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target, WriteError, clock,
 };
 use crate::spoke::Network;
-use cloud_common::Shares;
+use fair::Shares;
 
 /// Rollouts of one page of the first list: each may have a megabyte of names.
 const PAGE_SIZE: u32 = 10;

@@ -1,6 +1,6 @@
-//! The memory for what spokes answer: shared by tenants, with a part of it for each spoke.
+//! Memory for what strangers wrote: shared by tenants, with a part of it for each of their clusters.
 //!
-//! What is read of an answer is charged from its first byte until the value that was made of it is dropped.
+//! What is read is charged from its first byte until the value that was made of it is dropped.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -11,31 +11,42 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use cloud_common::may;
+use crate::may;
 
-/// Bytes of the answers of all spokes, besides what each has for itself.
-const ALL: usize = 40 << 20;
-/// Bytes of them for the spokes of one tenant while no other has any.
-const OF_TENANT: usize = 24 << 20;
-/// Bytes of the answers of one spoke.
-const ONE: usize = 12 << 20;
-/// Bytes that each spoke has for itself, however many others have filled what they share: as much as a small cluster
-/// needs.
-const OWN: usize = 256 << 10;
-/// Bytes of what spokes have for themselves, and of them for one tenant while no other has any.
-const ALL_OWN: usize = 64 << 20;
-const OWN_OF_TENANT: usize = 32 << 20;
+/// How memory is shared, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// What all share, besides what each cluster has for itself.
+    pub all: usize,
+    /// Of that, what one tenant gets while no other has any.
+    pub of_tenant: usize,
+    /// What one cluster gets.
+    pub one: usize,
+    /// What each cluster has for itself, however many others have filled what they share.
+    pub own: usize,
+    /// What clusters have for themselves, together, and of one tenant while no other has any.
+    pub all_own: [usize; 2],
+}
+
+impl Sizes {
+    /// For answers of clusters and clouds: a small cluster needs no more than it has for itself.
+    pub const ANSWERS: Self =
+        Self { all: 40 << 20, of_tenant: 24 << 20, one: 12 << 20, own: 256 << 10, all_own: [64 << 20, 32 << 20] };
+    /// For objects of the hub, which stay: ten thousand clusters take a third of what one namespace gets.
+    pub const OBJECTS: Self = Self { all: 192 << 20, of_tenant: 96 << 20, one: usize::MAX, own: 0, all_own: [0, 0] };
+}
 /// How long an answer waits for others to be done with.
 const TURN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes that are taken at once.
 const BLOCK: usize = 4 << 10;
 
-/// The memory for answers of all spokes.
-#[derive(Clone, Debug, Default)]
+/// Memory that tenants share.
+#[derive(Clone, Debug)]
 pub struct Memory(Arc<Pool>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pool {
+    sizes: Sizes,
     state: Mutex<State>,
     freed: Notify,
 }
@@ -70,17 +81,27 @@ impl Whose {
     }
 }
 
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new(Sizes::ANSWERS)
+    }
+}
+
 impl Memory {
-    /// The part of a spoke.
+    /// Nothing is in use.
+    pub fn new(sizes: Sizes) -> Self {
+        Self(Arc::new(Pool { sizes, state: Mutex::default(), freed: Notify::default() }))
+    }
+
+    /// The part of a cluster.
     pub fn share(&self, whose: Whose) -> Share {
         Share { memory: self.clone(), whose: Arc::new(whose) }
     }
 }
 
-#[cfg(test)]
 impl Memory {
     /// Whether nothing is in use.
-    pub(super) fn is_free(&self) -> bool {
+    pub fn is_free(&self) -> bool {
         let state = self.0.state.lock();
         state.all == Use::default() && state.tenants.is_empty() && state.spokes.is_empty()
     }
@@ -112,16 +133,17 @@ impl Share {
 }
 
 impl State {
-    fn take(&mut self, whose: &Arc<Whose>, bytes: usize) -> Result<Use, Full> {
+    fn take(&mut self, sizes: &Sizes, whose: &Arc<Whose>, bytes: usize) -> Result<Use, Full> {
         let spoke = self.spokes.get(whose).copied().unwrap_or_default();
         let tenant = self.tenants.get(&whose.tenant).copied().unwrap_or_default();
-        let has_own = spoke.own + bytes <= OWN && may(ALL_OWN, OWN_OF_TENANT, self.all.own, tenant.own, bytes);
+        let [all_own, own_of_tenant] = sizes.all_own;
+        let has_own = spoke.own + bytes <= sizes.own && may(all_own, own_of_tenant, self.all.own, tenant.own, bytes);
         let taken = if has_own { Use { own: bytes, shared: 0 } } else { Use { own: 0, shared: bytes } };
         if taken.shared > 0 {
-            if spoke.shared + bytes > ONE - OWN {
+            if spoke.shared + bytes > sizes.one - sizes.own {
                 return Err(Full::One);
             }
-            if !may(ALL, OF_TENANT, self.all.shared, tenant.shared, bytes) {
+            if !may(sizes.all, sizes.of_tenant, self.all.shared, tenant.shared, bytes) {
                 return Err(Full::All);
             }
         }
@@ -227,7 +249,8 @@ impl Charge {
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), Full> {
-        let taken = self.share.memory.0.state.lock().take(&self.share.whose, bytes)?;
+        let pool = &self.share.memory.0;
+        let taken = pool.state.lock().take(&pool.sizes, &self.share.whose, bytes)?;
         self.own += taken.own;
         self.shared += taken.shared;
         Ok(())
@@ -303,6 +326,12 @@ impl<T> Deref for Kept<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ALL: usize = Sizes::ANSWERS.all;
+    const OF_TENANT: usize = Sizes::ANSWERS.of_tenant;
+    const ONE: usize = Sizes::ANSWERS.one;
+    const OWN: usize = Sizes::ANSWERS.own;
+    const ALL_OWN: usize = Sizes::ANSWERS.all_own[0];
 
     /// Takes all that a spoke may have, and says why it gets no more.
     fn fill(share: &Share) -> (Charge, Full) {

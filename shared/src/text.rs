@@ -42,11 +42,14 @@ pub fn quoted(word: &str) -> String {
 }
 
 /// Whether a terminal or a reader could take this character for something else than text: control characters, line and
-/// paragraph separators, marks that change the direction, and marks that show nothing.
+/// paragraph separators, marks that change the direction, and what shows nothing: Unicode's
+/// `Default_Ignorable_Code_Point`, annotation marks, and blanks that are no spaces (U+2800, U+1D159).
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d159}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// `a, b, c and 4 more`: names for people, at most `most` of them.
@@ -115,6 +118,39 @@ mod tests {
             assert_eq!(sanitize(text), sanitized, "{text:?}");
         }
         assert_eq!(sanitize(&"ü".repeat(2_000)).chars().count(), MAX_CHARS);
+    }
+
+    /// The ranges of `Default_Ignorable_Code_Point` (`DerivedCoreProperties` of Unicode 16), and blanks.
+    #[test]
+    fn what_shows_nothing_is_unsafe() {
+        for (first, last) in [
+            (0xad, 0xad),
+            (0x34f, 0x34f),
+            (0x61c, 0x61c),
+            (0x115f, 0x1160),
+            (0x17b4, 0x17b5),
+            (0x180b, 0x180f),
+            (0x200b, 0x200f),
+            (0x202a, 0x202e),
+            (0x2060, 0x206f),
+            (0x2800, 0x2800),
+            (0x3164, 0x3164),
+            (0xfe00, 0xfe0f),
+            (0xfeff, 0xfeff),
+            (0xffa0, 0xffa0),
+            (0xfff0, 0xfff8),
+            (0x1_bca0, 0x1_bca3),
+            (0x1_d159, 0x1_d159),
+            (0x1_d173, 0x1_d17a),
+            (0xe_0000, 0xe_0fff),
+        ] {
+            for number in first..=last {
+                assert!(char::from_u32(number).is_some_and(is_unsafe), "U+{number:04X}");
+            }
+        }
+        assert_eq!(sanitize("a\u{3164}\u{2800}\u{115f}b\u{ffa0}"), "a   b");
+        // Letters beside them, an emoji and a space of another width stay.
+        assert!(!"\u{115e}\u{1161}\u{2801}\u{3163}\u{3165}\u{1f40b}\u{3000}".chars().any(is_unsafe));
     }
 
     #[test]

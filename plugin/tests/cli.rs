@@ -271,6 +271,30 @@ fn an_unreachable_hub_is_named_once_however_many_targets() {
     }
 }
 
+/// What the environment says of proxies matters to hubs that are reached through one, and no password is shown.
+#[test]
+fn a_wrong_proxy_breaks_only_hubs_that_it_concerns() {
+    let home = TempDir::new().expect("a folder");
+    let proxies = [("HTTPS_PROXY", "http://bob:s3 cret@proxy.test:3128"), ("NO_PROXY", "127.0.0.1,hub.test,")];
+    for server in ["http://127.0.0.1:1", "https://127.0.0.1:1", "http://other.invalid:1", "https://hub.test:1"] {
+        let ran = run_with(home.path(), &proxies, &format!("status demo --request-timeout 5s --server {server}"));
+        assert_eq!(ran.code, 1);
+        assert!(!ran.stderr.contains("cannot use"), "{server}: {}", ran.stderr);
+    }
+    for (proxy, part) in
+        [("http://bob:s3 cret@proxy.test:3128", "invalid"), ("ftp://bob:s3cret@proxy.test:3128", "http://")]
+    {
+        let ran = run_with(home.path(), &[("HTTPS_PROXY", proxy)], "status demo --server https://other.test:1");
+        assert_eq!(ran.code, 1);
+        assert!(
+            ran.stderr.contains("://proxy.test:3128\" of HTTPS_PROXY: ") && ran.stderr.contains(part),
+            "{}",
+            ran.stderr
+        );
+        assert!(!ran.stderr.contains("bob") && !ran.stderr.contains("cret"), "{}", ran.stderr);
+    }
+}
+
 #[test]
 fn a_hub_that_does_not_answer_is_given_up() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -4,10 +4,11 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::Uri;
 use kube::Config;
-use kube::config::{
-    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
-};
+use kube::config::{AuthInfo, Cluster, Context, ExecAuthCluster, Kubeconfig, KubeconfigError};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use crate::api::error::ConfigError;
 use crate::api::login::{self, apply_user_flags};
@@ -21,15 +22,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// When there is no usable kubeconfig, or flags name something that it does not have.
-pub(crate) async fn load(args: &HubArgs) -> Result<Config, ConfigError> {
+pub(crate) fn load(args: &HubArgs) -> Result<Config, ConfigError> {
     let attributes = !args.impersonate_groups.is_empty() || !args.impersonate_extras.is_empty();
     if args.impersonate.is_none() && (args.impersonate_uid.is_some() || attributes) {
         return Err(ConfigError::ImpersonationWithoutUser);
     }
     let (kubeconfig, files) = kubeconfig(args)?;
     let mut config = match kubeconfig {
-        Some(kubeconfig) => from_kubeconfig(kubeconfig, &files, args).await?,
-        None if args.server.is_some() => from_kubeconfig(Kubeconfig::default(), "(none)", args).await?,
+        Some(kubeconfig) => from_kubeconfig(&kubeconfig, &files, args)?,
+        None if args.server.is_some() => from_kubeconfig(&Kubeconfig::default(), "(none)", args)?,
         None if pod::is_meant(args) => pod::config(args)?,
         None => return Err(ConfigError::Missing { searched: files }),
     };
@@ -95,31 +96,51 @@ fn default_path() -> Option<PathBuf> {
 }
 
 /// What the selected context says, with the flags' changes.
-async fn from_kubeconfig(kubeconfig: Kubeconfig, file: &str, args: &HubArgs) -> Result<Config, ConfigError> {
-    let (context, mut cluster, mut user) = select(&kubeconfig, file, args)?;
+fn from_kubeconfig(kubeconfig: &Kubeconfig, file: &str, args: &HubArgs) -> Result<Config, ConfigError> {
+    let (context, mut cluster, mut user) = select(kubeconfig, file, args)?;
     apply_cluster_flags(&mut cluster, args);
     apply_user_flags(&mut user, args);
     if let Some(found) = cluster.server.take() {
-        cluster.server = Some(match server::url(&found, server::has_certificates(&cluster, &user)) {
-            Some(url) => url,
-            None if args.server.is_some() => return Err(ConfigError::Server { found, origin: "--server".to_owned() }),
-            None => return Err(ConfigError::Server { found, origin: format!("kubeconfig {file}") }),
-        });
+        let origin = if args.server.is_some() { "--server".to_owned() } else { format!("kubeconfig {file}") };
+        let url = server::url(&found, server::has_certificates(&cluster, &user));
+        cluster.server = Some(url.ok_or(ConfigError::Server { found: server::shown(&found), origin })?);
     }
-    let proxy_url = match cluster.proxy_url.take().filter(|url| !url.is_empty()) {
-        Some(url) => Some(("the kubeconfig's proxy-url", url)),
-        None => cluster.server.as_deref().and_then(proxy::from_env),
-    };
-    let selected = single(context, cluster, user);
-    let mut config = Config::from_custom_kubeconfig(selected, &KubeConfigOptions::default())
-        .await
-        .map_err(|source| ConfigError::Use { file: file.to_owned(), source })?;
-    // kube matches NO_PROXY against the proxy instead of the hub, so the environment is read here.
-    config.proxy_url = match proxy_url {
-        None => None,
-        Some((variable, url)) => Some(url.parse().map_err(|source| ConfigError::Proxy { variable, url, source })?),
-    };
+    let own = cluster.proxy_url.take().filter(|url| !url.is_empty()).map(|url| ("the kubeconfig's proxy-url", url));
+    let proxy = own.or_else(|| cluster.server.as_deref().and_then(proxy::from_env));
+    let mut config =
+        client_config(context, &cluster, user).map_err(|source| ConfigError::Use { file: file.to_owned(), source })?;
+    config.proxy_url = proxy.map(|(variable, url)| proxy_url(variable, &url)).transpose()?;
     Ok(config)
+}
+
+/// What kube makes of the same. kube's own reader also reads the environment's proxies, by other rules than
+/// [`proxy`], and fails on what does not concern the hub.
+fn client_config(context: Context, cluster: &Cluster, mut user: AuthInfo) -> Result<Config, KubeconfigError> {
+    let server = cluster.server.as_deref().ok_or(KubeconfigError::MissingClusterUrl)?;
+    let mut config = Config::new(server.parse().map_err(KubeconfigError::ParseClusterUrl)?);
+    let known = ExecAuthCluster::try_from(cluster)?;
+    // Of a bundle that cannot be read no certificate counts: the hub is not trusted.
+    let read = |bundle: &Vec<u8>| CertificateDer::pem_slice_iter(bundle).flatten().map(|one| one.to_vec()).collect();
+    config.root_cert = known.certificate_authority_data.as_ref().map(read);
+    if let Some(plugin) = user.exec.as_mut().filter(|plugin| plugin.provide_cluster_info) {
+        plugin.cluster = Some(known);
+    }
+    config.default_namespace = context.namespace.unwrap_or(config.default_namespace);
+    config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or_default();
+    config.disable_compression = cluster.disable_compression.unwrap_or_default();
+    config.tls_server_name.clone_from(&cluster.tls_server_name);
+    config.auth_info = user;
+    Ok(config)
+}
+
+/// The proxy. kube would name its user and password where it does not know the scheme.
+fn proxy_url(variable: &'static str, url: &str) -> Result<Uri, ConfigError> {
+    let failed = |cause: String| ConfigError::Proxy { variable, url: server::shown(url), cause };
+    let parsed: Uri = url.parse().map_err(|error: http::uri::InvalidUri| failed(error.to_string()))?;
+    match parsed.scheme_str() {
+        Some("http" | "https" | "socks5") => Ok(parsed),
+        _ => Err(failed("write http://, https:// or socks5:// before HOST:PORT".to_owned())),
+    }
 }
 
 /// Context, cluster and user by the flags, or by the current context.
@@ -199,22 +220,6 @@ fn impersonate(user: &mut AuthInfo, args: &HubArgs) {
     for (key, value) in &args.impersonate_extras {
         let extras = user.impersonate_user_extra.get_or_insert_default();
         extras.entry(key.clone()).or_default().push(value.clone());
-    }
-}
-
-/// A kubeconfig of one context.
-fn single(context: Context, cluster: Cluster, user: AuthInfo) -> Kubeconfig {
-    const NAME: &str = "selected";
-    Kubeconfig {
-        clusters: vec![NamedCluster { name: NAME.to_owned(), cluster: Some(cluster), ..NamedCluster::default() }],
-        auth_infos: vec![NamedAuthInfo { name: NAME.to_owned(), auth_info: Some(user), ..NamedAuthInfo::default() }],
-        contexts: vec![NamedContext {
-            name: NAME.to_owned(),
-            context: Some(Context { cluster: NAME.to_owned(), user: Some(NAME.to_owned()), ..context }),
-            ..NamedContext::default()
-        }],
-        current_context: Some(NAME.to_owned()),
-        ..Kubeconfig::default()
     }
 }
 
@@ -368,10 +373,44 @@ users:
             let words = ["x", "demo"].into_iter().chain(flags.split_whitespace()).map(Into::into);
             let args = cli::read::<Cli>(words).unwrap().hub;
             let kubeconfig = Kubeconfig::from_yaml(KUBECONFIG).unwrap();
-            let mut config = futures::executor::block_on(from_kubeconfig(kubeconfig, "kc", &args)).unwrap();
+            let mut config = from_kubeconfig(&kubeconfig, "kc", &args).unwrap();
             impersonate(&mut config.auth_info, &args);
             assert_eq!(serde_json::to_value(&config.auth_info).unwrap(), expected, "{flags}");
         }
+    }
+
+    #[test]
+    fn a_password_of_a_url_is_in_no_error() {
+        let proxied = |url: &str| {
+            let kubeconfig =
+                KUBECONFIG.replacen("cluster: {server", &format!("cluster: {{proxy-url: '{url}', server"), 1);
+            from_kubeconfig(&Kubeconfig::from_yaml(&kubeconfig).unwrap(), "kc", &HubArgs::default())
+        };
+        let config = proxied("http://bob:s3cret@proxy.test:3128").unwrap();
+        assert_eq!(config.proxy_url.unwrap(), "http://bob:s3cret@proxy.test:3128");
+        for url in ["http://bob:s3 cr/et@proxy.test:3128", "ftp://bob:s3cret@proxy.test", "bob:s3cret@proxy.test:3128"]
+        {
+            let error = proxied(url).unwrap_err().to_string();
+            assert!(error.contains("proxy.test") && !error.contains("bob") && !error.contains("cr"), "{error}");
+        }
+        let args = HubArgs { server: Some("ftp://bob:s3cret@hub.test".to_owned()), ..HubArgs::default() };
+        let error = from_kubeconfig(&Kubeconfig::from_yaml(KUBECONFIG).unwrap(), "kc", &args).unwrap_err().to_string();
+        assert!(error.contains("\"ftp://hub.test\"") && !error.contains("bob"), "{error}");
+    }
+
+    /// As kube's own reader reads it.
+    #[tokio::test]
+    async fn the_client_is_that_of_kube() {
+        let authority = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCmVIZz0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = KUBECONFIG
+            .replacen("insecure-skip-tls-verify: true", "tls-server-name: x, disable-compression: true", 1)
+            .replacen("cluster: {", &format!("cluster: {{certificate-authority-data: {authority}, "), 1);
+        let kubeconfig = || Kubeconfig::from_yaml(&text).unwrap();
+        let ours = from_kubeconfig(&kubeconfig(), "kc", &HubArgs::default()).unwrap();
+        let options = kube::config::KubeConfigOptions::default();
+        let theirs = Config::from_custom_kubeconfig(kubeconfig(), &options).await.unwrap();
+        assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+        assert_eq!(ours.root_cert, Some(vec![b"xx".to_vec()]));
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub(crate) enum ConfigError {
     Token { origin: String },
     #[error("--as-group, --as-uid and --as-user-extra need --as")]
     ImpersonationWithoutUser,
-    #[error("cannot use proxy {url:?} of {variable}: {source}")]
-    Proxy { variable: &'static str, url: String, source: http::uri::InvalidUri },
+    #[error("cannot use proxy {url:?} of {variable}: {cause}")]
+    Proxy { variable: &'static str, url: String, cause: String },
 }
 
 /// Why the hub did not do what it was asked.

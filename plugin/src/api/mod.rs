@@ -110,9 +110,9 @@ impl Hub {
     ///
     /// # Errors
     /// When the kubeconfig or the flags cannot be used.
-    pub(crate) async fn connect(args: &HubArgs) -> Result<Self, HubError> {
-        let config = config::load(args).await?;
-        let url: Arc<str> = config.cluster_url.to_string().trim_end_matches('/').into();
+    pub(crate) fn connect(args: &HubArgs) -> Result<Self, HubError> {
+        let config = config::load(args)?;
+        let url: Arc<str> = server::shown(config.cluster_url.to_string().trim_end_matches('/')).into();
         let (namespace, timeout, verbose) =
             (config.default_namespace.clone(), args.request_timeout.0, args.verbosity > 0);
         let layer = HubLayer::new(verbose.then(|| Arc::clone(&url)), timeout);

@@ -16,6 +16,12 @@ pub(crate) fn url(written: &str, certificates: bool) -> Option<String> {
     (known && place).then_some(url)
 }
 
+/// A URL as errors show it: without user information. A password may hold any character where the URL is wrong.
+pub(crate) fn shown(url: &str) -> String {
+    let (scheme, rest) = url.find("://").map_or(("", url), |at| url.split_at(at + 3));
+    format!("{scheme}{}", rest.rsplit('@').next().unwrap_or_default())
+}
+
 /// Whether something is said about certificates, which makes no sense without TLS.
 pub(crate) fn has_certificates(cluster: &Cluster, user: &AuthInfo) -> bool {
     let texts = [
@@ -49,6 +55,20 @@ mod tests {
             ("hub test", true, None),
         ] {
             assert_eq!(url(written, certificates).as_deref(), expected, "{written:?}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_shown_without_user_information() {
+        for (url, expected) in [
+            ("https://hub.test:6443", "https://hub.test:6443"),
+            ("https://bob:pw@hub.test:6443/k8s?a=1", "https://hub.test:6443/k8s?a=1"),
+            ("bob:pw@hub.test:6443", "hub.test:6443"),
+            ("http://bob:p/w#1@x y@proxy.test:3128", "http://proxy.test:3128"),
+            ("bob:p w@proxy.test", "proxy.test"),
+            ("", ""),
+        ] {
+            assert_eq!(shown(url), expected);
         }
     }
 

@@ -278,12 +278,12 @@ mod tests {
         (url, requests)
     }
 
-    async fn hub(url: String) -> Hub {
+    fn hub(url: String) -> Hub {
         let _ = crate::run::provider().install_default();
         let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
         kubeconfig.write_all(b"kind: Config\n").unwrap();
         let kubeconfig = Some(kubeconfig.path().to_owned());
-        Hub::connect(&HubArgs { server: Some(url), kubeconfig, ..HubArgs::default() }).await.unwrap()
+        Hub::connect(&HubArgs { server: Some(url), kubeconfig, ..HubArgs::default() }).unwrap()
     }
 
     fn wait_for<T>(work: impl Future<Output = T>) -> T {
@@ -339,7 +339,7 @@ mod tests {
         let names = ["a", "b"].map(str::to_owned);
         let begun = Instant::now();
         let (events, error) = wait_for(async {
-            let hub = hub(url).await;
+            let hub = hub(url);
             let scope = Scope { names: &names, ..Scope::of(Resource::preferred(&POWER_ROLLOUT.kind)) };
             let mut watcher = hub.watcher(scope);
             let mut events = Vec::new();
@@ -361,7 +361,7 @@ mod tests {
         let (url, requests) = server(vec![list("5", &[]), (200, String::new())]);
         let names = ["a".to_owned()];
         let events = wait_for(async {
-            let hub = hub(url).await;
+            let hub = hub(url);
             let tick = Duration::from_millis(10);
             let mut watcher =
                 hub.watcher(Scope { names: &names, tick, ..Scope::of(Resource::preferred(&POWER_ROLLOUT.kind)) });
@@ -380,7 +380,7 @@ mod tests {
     fn time_passes_while_the_hub_cannot_be_listed() {
         let (url, requests) = server(vec![(500, status(500, "restarting").to_string()), (200, String::new())]);
         wait_for(async {
-            let hub = hub(url).await;
+            let hub = hub(url);
             let tick = Duration::from_millis(10);
             let mut watcher = hub.watcher(Scope { tick, ..Scope::of(Resource::preferred(&POWER_ROLLOUT.kind)) });
             let mut ticks = 0;

@@ -192,7 +192,7 @@ fn what_is_not_found_is_not_said_to_be_in_a_namespace() {
     let cli = server.cli("status sbx/blu -n shop");
     let selection = parse(WITH_SANDBOX, &["sbx/blu".to_owned()], Flags::default()).unwrap();
     let failure = wait_for(async {
-        let hub = Hub::connect(&cli.hub).await.unwrap();
+        let hub = Hub::connect(&cli.hub).unwrap();
         Resolver::new(&hub, Some("shop")).resolve(&selection).await.remove(0).unwrap_err()
     });
     assert_eq!(failure.to_string(), "sandbox.test.hibernate.sh/blu not found; did you mean blue?");
@@ -209,7 +209,7 @@ fn an_answer_is_awaited_over_a_restart_of_the_hub() {
     let target = Target::new(&SANDBOX, "v1", before.clone());
     *server.failing.lock().unwrap() = 3;
     let phase = wait_for(async {
-        let hub = Hub::connect(&cli.hub).await.unwrap();
+        let hub = Hub::connect(&cli.hub).unwrap();
         let probe = |object: &Value| Ok((object["status"]["phase"] == "Running").then_some("Running"));
         follow(&hub, &target, before, probe).await
     });

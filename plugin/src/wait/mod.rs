@@ -273,7 +273,7 @@ mod tests {
         let request = Some(Request::new(REQUESTED.parse().unwrap(), None));
         let waiting = [Waiting { request, ..waiting(&target, 120, true) }];
         let ended = async {
-            let hub = Hub::connect(&hub).await.unwrap();
+            let hub = Hub::connect(&hub).unwrap();
             timeout(Duration::from_secs(20), all(&hub, &waiting, None, false)).await.expect("it ends")
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

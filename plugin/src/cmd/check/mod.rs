@@ -24,7 +24,7 @@ use crate::output;
 /// # Errors
 /// When the hub does not answer at all. What only one finding needs becomes that finding.
 pub(crate) async fn run(args: &CheckArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let hub = Hub::connect(hub_args).await?;
+    let hub = Hub::connect(hub_args)?;
     let groups = groups(&hub.raw("/apis").await?);
     let findings = match (args.pre, args.before_uninstall) {
         (true, _) => pre::findings(&hub, hub_args.namespace.as_deref()).await,

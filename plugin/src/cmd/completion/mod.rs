@@ -88,7 +88,7 @@ async fn targets(kinds: Kinds, hub: &HubArgs, mut candidates: Vec<String>, last:
 
 /// Names of the objects of these kinds, all asked for at once, with this text before each.
 async fn names(hub: &HubArgs, kinds: impl IntoIterator<Item = &'static Kind>, prefix: &str) -> Vec<String> {
-    let Ok(hub) = Hub::connect(hub).await else { return Vec::new() };
+    let Ok(hub) = Hub::connect(hub) else { return Vec::new() };
     let lists = join_all(kinds.into_iter().map(|kind| listed(&hub, kind))).await;
     lists.into_iter().flatten().map(|name| format!("{prefix}{name}")).collect()
 }
@@ -105,7 +105,7 @@ async fn listed(hub: &Hub, kind: &'static Kind) -> Vec<String> {
 
 /// IDs of the suspended process groups of a cluster; without one, the names that the Pods of all suspended groups had.
 async fn groups(args: &HubArgs, cluster: Option<&str>) -> Vec<String> {
-    let Ok(hub) = Hub::connect(args).await else { return Vec::new() };
+    let Ok(hub) = Hub::connect(args) else { return Vec::new() };
     let namespace = hub.namespace.clone();
     if let Some(name) = cluster {
         let Ok(observation) = DatabaseSnapshot::new(&hub, &namespace, name).await else { return Vec::new() };

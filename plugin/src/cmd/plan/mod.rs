@@ -50,7 +50,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     if let Some(options) = &options {
         selection = options.checked(kinds, selection)?;
     }
-    let hub = Hub::connect(hub_args).await?;
+    let hub = Hub::connect(hub_args)?;
     let namespace = selection.scope(&hub, hub_args);
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
     if found.is_empty() {

@@ -43,7 +43,7 @@ pub(crate) async fn run(
     let end = args.time.resolve(&now)?;
     let queried = matches!(selection, Selection::Query { .. });
     let intent = Intent { power: action, reason: args.reason.as_deref(), end, now: now.timestamp(), queried, force };
-    let hub = Hub::connect(hub_args).await?;
+    let hub = Hub::connect(hub_args)?;
     let namespace = selection.scope(&hub, hub_args);
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
     let planned: Vec<Found> = found.into_iter().map(|target| Ok(Planned::new(target?, &intent))).collect();

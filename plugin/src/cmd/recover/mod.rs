@@ -67,7 +67,7 @@ fn settle(limit: Limit) -> Duration {
 async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Result<Exit, Problem> {
     let selection = select::selection(args, hub_args)?;
     let wanted = wanted(&args.replacement)?;
-    let hub = Hub::connect(hub_args).await?;
+    let hub = Hub::connect(hub_args)?;
     let (namespace, name) = select::cluster(&hub, &selection, args, hub_args.all_namespaces).await?;
     let observation = DatabaseSnapshot::new(&hub, &namespace, &name).await?;
     let ids = select::ids(&observation, &selection);

@@ -57,7 +57,7 @@ pub(crate) async fn run(
     if end.is_some() && !row.has_schedule {
         return Err(TimeError::NoController(row.kind.resource_name()).into());
     }
-    let hub = Hub::connect(hub_args).await?;
+    let hub = Hub::connect(hub_args)?;
     let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
     let found = match all_or_none(Resolver::new(&hub, namespace).resolve(&selection).await) {
         Ok(found) => found,

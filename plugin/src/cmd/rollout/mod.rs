@@ -41,7 +41,7 @@ pub(crate) async fn run(args: &RolloutArgs, hub_args: &HubArgs) -> Result<Exit, 
         Verb::Abort(args) => (Change::Abort, args),
     };
     let name = name_of(&verb.name)?;
-    let hub = Hub::connect(hub_args).await?;
+    let hub = Hub::connect(hub_args)?;
     let (rollout, done) = apply(&hub, change, &name, verb).await?;
     if change == Change::Resume && verb.write.dry_run != DryRun::Client {
         // One that was created paused was not checked.

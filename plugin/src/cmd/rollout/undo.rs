@@ -25,7 +25,7 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
     let name = name_of(&verb.name)?;
     let now = time::now();
     let hours = args.hours(&now)?;
-    let hub = Hub::connect(hub_args).await?;
+    let hub = Hub::connect(hub_args)?;
     let undone = typed(get(&hub, &name).await?)?;
     let spec = draft::restore(&undone, args.reason.as_deref(), hours.not_after);
     let new_name = draft::name(Action::Restore, now.timestamp(), draft::random());

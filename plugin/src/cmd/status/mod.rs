@@ -48,7 +48,7 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
         };
     }
     let selection = parse(kinds, &args.targets, Flags { lists: true, ..Flags::new(hub_args, false) })?;
-    let hub = Hub::connect(hub_args).await?;
+    let hub = Hub::connect(hub_args)?;
     let namespace = selection.scope(&hub, hub_args);
     let (mut targets, mut exits) = (Vec::new(), Vec::new());
     let resolver = Resolver::new(&hub, namespace);

@@ -53,7 +53,7 @@ struct MemberRecord {
 /// # Errors
 /// When nothing can be asked at all. Failures of single pools are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let hub = Hub::connect(hub_args).await?;
+    let hub = Hub::connect(hub_args)?;
     let (pools, exits) = objects(&hub, &CLUSTER_POOL.kind, names, hub_args).await?;
     let all = if pools.is_empty() { Vec::new() } else { clusters(&hub).await? };
     let mut records = Vec::new();

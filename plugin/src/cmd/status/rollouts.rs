@@ -30,7 +30,7 @@ const REST: &str = "(remaining)";
 /// # Errors
 /// When nothing can be asked at all. Failures of single rollouts are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let hub = Hub::connect(hub_args).await?;
+    let hub = Hub::connect(hub_args)?;
     let labels = hub_args.selector.as_deref().unwrap_or_default();
     let found: Vec<(String, Result<Value, Problem>)> = if names.is_empty() {
         let listed = hub.list(Resource::preferred(&POWER_ROLLOUT.kind), None, "", labels).await?.items;

@@ -27,7 +27,7 @@ const NAMES: usize = 11;
 /// # Errors
 /// When nothing can be asked at all. Failures of single upgrades are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let hub = Hub::connect(hub_args).await?;
+    let hub = Hub::connect(hub_args)?;
     let namespace = searched(&hub, hub_args);
     let found = found(&hub, Record::kind(), names, hub_args).await?;
     follow::run::<Record>(&hub, (namespace, names), found, args, hub_args).await

@@ -30,7 +30,7 @@ use crate::recover::{Facts, is_left_excluded};
 /// # Errors
 /// When nothing can be asked at all. Failures of single clusters are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let hub = Hub::connect(hub_args).await?;
+    let hub = Hub::connect(hub_args)?;
     let (objects, mut exits) = objects(&hub, &FOUNDATIONDB_CLUSTER.kind, names, hub_args).await?;
     let mut records = Vec::new();
     for found in join_all(objects.into_iter().map(|object| record(&hub, object))).await {

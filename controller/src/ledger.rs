@@ -89,11 +89,26 @@ impl SecretLedger {
     }
 }
 
+/// Whether a Secret is this target's: its owner has the target's UID. Without our record it may have none, as that of
+/// openshift/hive#2722.
+fn is_of(secret: &Secret, target: Option<&OwnerReference>) -> bool {
+    let mut owners = secret.owner_references().iter().filter(|owner| owner.kind == "ClusterDeployment").peekable();
+    let is_ours = secret.data.as_ref().is_some_and(|data| data.contains_key(KEY));
+    (owners.peek().is_none() && !is_ours) || owners.any(|owner| target.is_some_and(|target| target.uid == owner.uid))
+}
+
 impl Ledger for SecretLedger {
     fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>> {
         async {
             let found = self.hub.find(&self.secret(None)).await.map_err(|error| self.unanswered("read", &error))?;
             let Some(secret) = found else { return Ok(None) };
+            if !is_of(&secret, self.owner.as_ref()) {
+                return Err(LedgerError::Failed(format!(
+                    "the record of the cluster's machines is refused: the owner of Secret {}/{} is not this \
+                     ClusterDeployment; delete it, and the record is made again of what the images carry",
+                    self.namespace, self.name
+                )));
+            }
             let version = secret.resource_version().unwrap_or_default();
             let bytes = secret.data.and_then(|mut data| data.remove(KEY).or_else(|| data.remove(EXPORT)));
             // Another writer's, or damaged: a record that cannot be read must not pass for one that does not exist.
@@ -122,5 +137,35 @@ impl Ledger for SecretLedger {
     fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {
         async move { self.hub.delete(&self.secret(Some(seen))).await.map_err(|error| self.failed("delete", error)) }
             .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_record_counts_only_for_the_uid_that_it_names() {
+        let owner = |kind: &str, uid: &str| json!({"apiVersion": "v1", "kind": kind, "name": "demo", "uid": uid});
+        let (own, other) = (owner("ClusterDeployment", "own"), owner("ClusterDeployment", "other"));
+        let target: OwnerReference = serde_json::from_value(own.clone()).unwrap();
+        for (key, owners, expected) in [
+            (KEY, json!([own]), true),
+            (KEY, json!([owner("Backup", "b"), own]), true),
+            (KEY, json!([other]), false),
+            (KEY, json!([owner("Backup", "own")]), false),
+            (KEY, json!(null), false),
+            // Of openshift/hive#2722.
+            (EXPORT, json!(null), true),
+            (EXPORT, json!([owner("Backup", "b")]), true),
+            (EXPORT, json!([own]), true),
+            (EXPORT, json!([other]), false),
+        ] {
+            let secret = json!({"metadata": {"ownerReferences": owners}, "data": {key: ""}});
+            let secret: Secret = serde_json::from_value(secret).unwrap();
+            assert_eq!(is_of(&secret, Some(&target)), expected, "{key} {owners}");
+        }
     }
 }

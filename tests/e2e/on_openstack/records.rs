@@ -44,6 +44,10 @@ async fn a_record_that_is_edited_deleted_or_of_another_program() -> Result<()> {
         subject.says(&["the record of the cluster's machines is refused", says]).await?;
         ensure!(openstack.images(&infra_id).await?.len() == 2, "images are kept");
     }
+    // Without the UID of its ClusterDeployment it is another one's, whatever it says.
+    let unowned = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    secrets.patch(&name, &PatchParams::default(), &unowned).await?;
+    subject.says(&["the record of the cluster's machines is refused", "is not this ClusterDeployment"]).await?;
     secrets.delete(&name, &DeleteParams::default()).await?;
     subject.awake().await?;
     let events = world.kubectl(&["get", "events", "-n", subject.cluster.namespace()]).await?.ok()?;

@@ -75,7 +75,7 @@ pub(crate) fn templates() -> Result<Vec<(String, String)>, SerializeError> {
         ("fdb", component("fdb"), fdb::objects()),
         ("kkp", component("kkp"), kkp::controller()),
         ("openstack", component("openstack"), hive::openstack()),
-        ("cgu", component("cgu"), plain::upgrades()),
+        ("cgu", component("cgu"), cgu::upgrades()),
         ("monitoring", component("monitoring"), [plain::controller_monitoring(), plain::webhook_monitoring()].concat()),
         ("policy", ".Values.policyOnly".to_owned(), policy::policy()),
     ];

@@ -28,9 +28,10 @@ use plain::objects;
 use serde_json::Value;
 
 pub use admission::webhook_configurations;
+pub use cgu::upgrades;
 pub use entry::ClientConfig;
 pub use hive::openstack;
-pub use plain::{controller_monitoring, upgrades, webhook_monitoring};
+pub use plain::{controller_monitoring, webhook_monitoring};
 pub use policy::policy;
 
 /// The definition of rollouts with the policy and the roles for them; what runs in our namespace and what it may do:

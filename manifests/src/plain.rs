@@ -38,11 +38,6 @@ pub fn controller_monitoring() -> Vec<Value> {
     [objects(CONTROLLER_MONITORING), objects(DASHBOARD)].concat()
 }
 
-/// The controller's rights on `ClusterGroupUpgrades` and governance.
-pub fn upgrades() -> Vec<Value> {
-    objects(CGU_RBAC)
-}
-
 /// What watches the webhook. A test of the webhook looks up what it asks for.
 pub fn webhook_monitoring() -> Vec<Value> {
     objects(WEBHOOK_MONITORING)

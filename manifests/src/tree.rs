@@ -46,6 +46,7 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
         ("base/controller-policy.yaml", hive::policy()),
         ("base/webhook-configurations.yaml", admission::base()),
         ("overlays/cgu-crds/crds.yaml", cgu::definitions()),
+        ("components/cgu/controller-policy.yaml", cgu::policy()),
         ("components/fdb/controller-policy.yaml", fdb::policy()),
         ("components/fdb/validating-webhooks.yaml", patch(VALIDATING, &fdb::validating())),
         ("components/openstack/controller-policy.yaml", hive::openstack_policy()),

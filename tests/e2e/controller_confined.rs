@@ -1,6 +1,8 @@
 //! What our controller's account may write of `ClusterDeployments`, volumes and Services, whatever its rights: the
 //! policies that confine it. Other accounts notice none of them. On a KKP seed: `kkp_guard::confined`.
 
+mod cgu;
+
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};

@@ -17,6 +17,8 @@ const DESIRED_NAME: &str = "cluster-group-upgrades-operator/rname";
 pub const UPGRADE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgrade";
 /// Label of an object: namespace of its upgrade.
 pub const UPGRADE_NAMESPACE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgradeNamespace";
+/// Open Cluster Management's name of the hub as a cluster of its own: an action there would change the hub.
+pub const LOCAL_CLUSTER: &str = "local-cluster";
 /// Longest name of an object, in bytes, with its namespace.
 const MAX_NAME: usize = 253;
 /// Longest value of a label.

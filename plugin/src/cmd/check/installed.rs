@@ -16,14 +16,14 @@ use crate::read::installation::held;
 /// This program's version, which is that of the manifests beside it.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Roles of programs, and the policy that confines each.
-const CONFINED: [(&str, &str); 5] = [
+pub(super) const CONFINED: [(&str, &str); 6] = [
     ("hibernate-controller", "hibernate-controller-hive"),
+    ("hibernate-controller-cgu", "hibernate-controller-cgu"),
     ("hibernate-controller-fdb", "hibernate-controller-fdb"),
     ("hibernate-controller-kkp", "hibernate-controller-kkp"),
     ("hibernate-controller-openstack", "hibernate-controller-openstack"),
     ("hibernate-webhook", "hibernate-webhook-ca-bundle-only"),
 ];
-
 /// The policy of the overlay policy-only.
 pub(super) const POLICY_ONLY: &str = "clusterdeployments.hibernate.sh";
 

@@ -6,6 +6,7 @@ pub mod workload;
 use jiff::{SignedDuration, Timestamp};
 
 use self::workload::{DEPENDENCIES, JOB_VIEW, NAMESPACE_VIEW, Step, Workload};
+use super::objects::LOCAL_CLUSTER;
 use super::view::{Answer, Found, Job, View, Views};
 
 /// How long a cluster may take for the first result of a view, before it counts as out of reach.
@@ -81,6 +82,8 @@ pub fn next(cluster: &Cluster<'_>, workload: &Workload<'_>, views: &Views, now: 
         Next { at: Some(end), ..to(cluster.state, Vec::new()) }
     };
     match cluster.state {
+        // No action changes the hub itself.
+        State::NotStarted if cluster.name == LOCAL_CLUSTER => failed(),
         State::NotStarted => to(State::PreparingToStart, workload.prepare()),
         State::PreparingToStart => match view(NAMESPACE_VIEW) {
             None => repeated(vec![workload.view(NAMESPACE_VIEW)]),

@@ -42,6 +42,18 @@ fn ready() -> [(&'static str, Found, Answer); 3] {
     DEPENDENCIES.map(|name| (name, Found::Yes, NOTHING))
 }
 
+/// The policy that confines our account admits no action there.
+#[test]
+fn the_hub_itself_pulls_nothing() {
+    let spec = PrecachingSpec::default();
+    let workload = Workload { cluster: LOCAL_CLUSTER, spec: &spec, image: "image", timeout: 240, clusters: 1 };
+    for (is_enabled, expected) in [(true, State::UnrecoverableError), (false, State::NotStarted)] {
+        let cluster = Cluster { name: LOCAL_CLUSTER, state: State::NotStarted, is_available: true, is_enabled };
+        let found = next(&cluster, &workload, &Views::new(), Timestamp::UNIX_EPOCH);
+        assert_eq!((found.state, found.steps), (expected, vec![]));
+    }
+}
+
 /// The table of section 9.5.
 #[test]
 fn a_cluster_goes_from_state_to_state() {

@@ -77,6 +77,13 @@ pub struct Workload<'a> {
     pub clusters: usize,
 }
 
+/// Specs of all actions of a pull, of whatever images: what a policy of the hub admits.
+pub fn actions() -> Vec<Value> {
+    let pull = Workload { cluster: "", spec: &PrecachingSpec::default(), image: "", timeout: 0, clusters: 0 };
+    let steps = CREATIONS.into_iter().map(|name| pull.act(name)).chain(Workload::clean());
+    steps.filter_map(|step| if let Step::Act(_, spec) = step { Some(spec) } else { None }).collect()
+}
+
 impl Workload<'_> {
     /// Removes what an earlier pull has left.
     pub(super) fn prepare(&self) -> Vec<Step> {

@@ -196,14 +196,12 @@ mod tests {
     fn patches_and_examples_name_what_is_installed() {
         let secrets = objects(CONTROLLER_SECRETS);
         let (role, binding) = (&secrets[0], &secrets[1]);
-        for overlay in ["kkp", "secrets-per-namespace"] {
-            let patches = read(&format!("overlays/{overlay}/no-cluster-role-binding.yaml"));
-            let name = json!({"name": binding["metadata"]["name"]});
-            let deleted = json!([{
-                "$patch": "delete", "apiVersion": binding["apiVersion"], "kind": binding["kind"], "metadata": name,
-            }]);
-            assert_eq!(json!(patches), deleted, "{overlay}");
-        }
+        let patches = read("components/secrets-per-namespace/no-cluster-role-binding.yaml");
+        let name = json!({"name": binding["metadata"]["name"]});
+        let deleted = json!([{
+            "$patch": "delete", "apiVersion": binding["apiVersion"], "kind": binding["kind"], "metadata": name,
+        }]);
+        assert_eq!(json!(patches), deleted);
         let in_a_namespace = read("overlays/secrets-per-namespace/role-binding.yaml");
         assert_eq!(in_a_namespace[0]["kind"], "RoleBinding");
         assert_eq!(in_a_namespace[0]["roleRef"], binding["roleRef"]);

@@ -75,12 +75,16 @@ fn with_each_overlays_values_it_is_what_kustomize_renders() -> Result<()> {
     for (overlay, values) in [
         ("", &[][..]),
         ("overlays/cut-over", &["servedPlatforms={aws,azure,gcp,ibmcloud,openstack}"]),
+        (
+            "overlays/cut-over-openshift",
+            &["servedPlatforms={aws,azure,gcp,ibmcloud,openstack}", "secrets.everywhere=false"],
+        ),
         ("overlays/kkp", &seed),
         ("overlays/labeled-databases", &["components.labeledDatabases=true"]),
         ("overlays/monitoring", &["components.monitoring=true"]),
         ("overlays/policy-only", &["policyOnly=true", "crds.install=false"]),
         ("overlays/secrets-per-namespace", &["secrets.everywhere=false", "secrets.namespaces={clusters}"]),
-        ("overlays/webhook-only", &["controller.replicas=0"]),
+        ("overlays/webhook-only", &["controller.replicas=0", "secrets.everywhere=false"]),
         ("overlays/cgu-crds", &["policyOnly=true", "crds.install=false", "crds.cgu=true"]),
     ] {
         let folder = root().join("manifests").join(overlay);

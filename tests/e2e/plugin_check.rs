@@ -14,6 +14,7 @@ use testbed::pki::Authority;
 use testbed::supervisor::programs::Start;
 use testbed::{Ran, World, apply, eventually, foreign};
 
+use crate::controller_confined::CONTROLLER;
 use crate::plugin_rollout::lease;
 use crate::plugin_rollout::refused::{hive_config, hive_config_definition};
 
@@ -153,6 +154,7 @@ async fn each_fault_of_an_installation_is_named_with_what_mends_it() -> Result<(
 
     certificates(checked).await.context("certificates")?;
     objects(checked).await.context("objects")?;
+    secrets(checked).await.context("Secrets")?;
     hive(checked).await.context("Hive")?;
     losses(checked).await.context("what an uninstallation loses")?;
     strangers(checked).await.context("users without rights, and no hub")?;
@@ -239,6 +241,29 @@ async fn objects(checked: &Checked) -> Result<()> {
     checked.run(&commands).await?;
     checked.hold("b").await?;
     checked.named("controller-lease", "ok", "held by b").await.map(drop)
+}
+
+/// Without the right to read every Secret, each namespace with clusters needs a binding, which `--pre` prints, too.
+async fn secrets(checked: &Checked) -> Result<()> {
+    let Checked { world, hub, .. } = checked;
+    let mut cluster = installed("demo", "aws");
+    cluster["metadata"]["namespace"] = json!("tenant");
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "tenant" } });
+    apply::all(hub, &[namespace, cluster]).await?;
+    let pre = checked.finding("secrets", &["--pre"]).await?;
+    ensure!(pre["status"] == "warning", "{pre:#}");
+    world.kubectl(&["delete", "clusterrolebinding", "hibernate-controller-secrets"]).await?.ok()?;
+    let commands = checked.named("secrets", "failed", ": tenant").await?;
+    assert_eq!(pre["commands"][0], commands[0]);
+    checked.mends("secrets", ": tenant").await?;
+    let can = ["auth", "can-i", "get", "secrets", "-n", "tenant", "--as", CONTROLLER];
+    eventually(SOON, "the right", async || {
+        ensure!(world.kubectl(&can).await?.stdout.starts_with("yes"), "not yet");
+        Ok(())
+    })
+    .await?;
+    world.kubectl(&["delete", "cd,rolebinding", "--all", "-n", "tenant"]).await?.ok()?;
+    checked.run(&["kubectl apply -k manifests/".to_owned()]).await
 }
 
 async fn hive(checked: &Checked) -> Result<()> {

@@ -6,6 +6,7 @@ use shared::annotation::keys;
 use shared::target::workload::DEPLOYMENT;
 use shared::target::{Kind, POWER_ROLLOUT};
 
+use super::secrets;
 use crate::api::error::HubError;
 use crate::api::{Hub, Resource, Write, items, named, text};
 use crate::cli::values::{is_name, is_namespace};
@@ -16,11 +17,13 @@ use crate::read::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 pub(super) const OURS: &str = "app.kubernetes.io/part-of=kubectl-hibernate";
 /// The webhook's Secret.
 pub(super) const SECRET: &str = "hibernate-webhook-tls";
+/// An API group that every OpenShift serves.
+pub(super) const OPENSHIFT: &str = "security.openshift.io";
 /// TALM's Lease.
 const TALM: &str = "9a2365a3.openshift.io";
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
-const RBAC: &str = "rbac.authorization.k8s.io";
+pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
 pub(super) static POLICIES: Kind =
     Kind::cluster_scoped(ADMISSION, &["v1"], "ValidatingAdmissionPolicy", "validatingadmissionpolicies");
 pub(super) static BINDINGS: Kind =
@@ -62,6 +65,8 @@ pub(super) struct Facts {
     pub(super) hive: Found,
     /// Whether there is any Cluster of KKP.
     pub(super) has_user_clusters: bool,
+    /// Namespaces with `ClusterDeployments` in which the controller may read no Secret.
+    pub(super) unbound: Result<Vec<String>, HubError>,
     /// The answer to a dry run that the webhook refuses.
     pub(super) trial: Result<Value, HubError>,
 }
@@ -100,11 +105,12 @@ impl Facts {
                 objects(hub, &ENDPOINTS, Some(at), &endpoints_of),
                 object(hub, &SECRETS, at, SECRET),
                 object(hub, &LEASE, at, keys::CONTROLLER),
+                secrets::unbound(hub, at),
             )
         };
         let (everywhere, here) = tokio::join!(everywhere, here);
         let (definition, roles, role_bindings, policies, bindings, hive, clusters, trial) = everywhere;
-        let (deployments, service, endpoints, secret, lease) = here;
+        let (deployments, service, endpoints, secret, lease, unbound) = here;
         let has_user_clusters = clusters.is_ok_and(|list| items(&list, "/items").next().is_some());
         let mut facts = Self {
             now: Timestamp::now(),
@@ -124,6 +130,7 @@ impl Facts {
             talm: Ok(None),
             hive,
             has_user_clusters,
+            unbound,
             trial,
         };
         if facts.argument(keys::CONTROLLER, "--cgu").is_some() {
@@ -136,6 +143,11 @@ impl Facts {
     /// One of our Deployments, if it is there and was read.
     pub(super) fn deployment(&self, name: &str) -> Option<&Value> {
         named(self.deployments.as_ref().ok()?, name)
+    }
+
+    /// Whether it serves this API group.
+    pub(super) fn serves(&self, group: &str) -> bool {
+        self.groups.iter().any(|served| served == group)
     }
 
     /// Replicas of one of our Deployments.
@@ -198,15 +210,16 @@ impl Facts {
         if self.namespace != keys::NAMESPACE || !images || more {
             return None;
         }
-        let secrets = has(&self.role_bindings, "hibernate-controller-secrets");
+        let secrets = has(&self.role_bindings, secrets::NAME);
         match (role("hibernate-controller-fdb"), self.argument(keys::CONTROLLER, "--kkp").is_some()) {
             (false, true) if !secrets => Some("overlays/kkp"),
-            (true, false) if secrets => Some(match () {
-                () if self.is_labeled() => "overlays/labeled-databases",
-                () if self.argument(keys::WEBHOOK, "--served-platforms").is_some() => "overlays/cut-over",
-                () if self.replicas(keys::CONTROLLER) == 0 => "overlays/webhook-only",
-                () => "",
-            }),
+            (true, false) => match self.argument(keys::WEBHOOK, "--served-platforms") {
+                _ if self.is_labeled() => secrets.then_some("overlays/labeled-databases"),
+                Some(_) if secrets => Some("overlays/cut-over"),
+                Some(_) => Some("overlays/cut-over-openshift"),
+                None if self.replicas(keys::CONTROLLER) == 0 => Some("overlays/webhook-only"),
+                None => secrets.then_some(""),
+            },
             _ => None,
         }
     }

@@ -8,7 +8,7 @@ use shared::text::list;
 
 use super::finding::{CheckResult, Finding, Status};
 use super::hub::{Facts, POWER_ROLLOUT_DEFINITION, kustomize};
-use super::{certificate, systems};
+use super::{certificate, secrets, systems};
 use crate::api::error::HubError;
 use crate::api::{items, name_of, named, text};
 use crate::read::installation::held;
@@ -34,7 +34,7 @@ pub(super) type Checked<'a> = Result<Option<CheckResult>, &'a HubError>;
 type Check = fn(&Facts) -> Checked<'_>;
 
 /// Every check, in the order of the output.
-pub(super) const CHECKS: [(&str, Check); 11] = [
+pub(super) const CHECKS: [(&str, Check); 12] = [
     ("versions", versions),
     ("webhook-rules", rules),
     ("webhook-pods", pods),
@@ -42,6 +42,7 @@ pub(super) const CHECKS: [(&str, Check); 11] = [
     ("webhook-certificate", certificate::lifetime),
     ("webhook-answers", answers),
     ("policies", policies),
+    ("secrets", secrets::secrets),
     ("controller-lease", controller_lease),
     ("hive", systems::hive),
     ("kkp", systems::kkp),
@@ -206,6 +207,11 @@ fn answers(facts: &Facts) -> Checked<'_> {
 fn policies(facts: &Facts) -> Checked<'_> {
     let (roles, policies, bindings) = (facts.roles.as_ref()?, facts.policies.as_ref()?, facts.bindings.as_ref()?);
     let Some(policies) = policies else {
+        let alone = ["hibernate-controller-openstack", "hibernate-controller-cgu"];
+        if let Some(role) = alone.into_iter().find(|role| named(roles, role).is_some()) {
+            let detail = format!("Kubernetes before 1.30 has no policy that confines ClusterRole {role}");
+            return done(CheckResult::failed(detail, format!("kubectl delete clusterrolebinding {role}")));
+        }
         let detail = "Kubernetes before 1.30 has no ValidatingAdmissionPolicies: RBAC alone confines the programs, and no rollout starts";
         return done(CheckResult::warning(detail, ""));
     };

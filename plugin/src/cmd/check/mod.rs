@@ -6,6 +6,7 @@ mod finding;
 mod hub;
 mod installed;
 mod pre;
+mod secrets;
 mod systems;
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ use shared::text::list;
 use super::finding::{CheckResult, Finding, Status};
 use super::hub::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, kustomize, object, objects};
 use super::installed::POLICY_ONLY;
+use super::secrets;
 use crate::api::error::HubError;
 use crate::api::{Hub, Write, name_of, text};
 use crate::read::installation::{HIVE, HIVE_CONFIG, is_disabled};
@@ -38,13 +39,16 @@ static MORE: [(&str, &str); 9] = [
 
 /// Runs the checks.
 pub(super) async fn findings(hub: &Hub, namespace: Option<&str>) -> Vec<Finding> {
+    let namespace = namespace.unwrap_or(keys::NAMESPACE);
     let (version, rights, leftovers, hive) =
-        tokio::join!(version(hub), rights(hub, namespace.unwrap_or(keys::NAMESPACE)), leftovers(hub), hive(hub));
+        tokio::join!(version(hub), rights(hub, namespace), leftovers(hub), hive(hub));
+    let secrets = secrets::unbound(hub, namespace).await;
+    let secrets = secrets.map(|all| (!all.is_empty()).then(|| secrets::judge(true, &all, namespace)));
     let found = [("kubernetes", version), ("rights", Ok(Some(rights))), ("leftovers", leftovers), ("hive", hive)];
     let finding = |(name, result): (_, Result<_, HubError>)| {
         Some(Finding::new(name, result.unwrap_or_else(|error| Some(CheckResult::unread(&error)))?))
     };
-    found.into_iter().filter_map(finding).collect()
+    found.into_iter().chain([("secrets", secrets)]).filter_map(finding).collect()
 }
 
 type Checked = Result<Option<CheckResult>, HubError>;
@@ -59,7 +63,7 @@ fn judge(major: &str, minor: &str, whole: &str) -> CheckResult {
     let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
     if major == "1" && digits.parse().is_ok_and(|minor: u64| minor < OLDEST) {
         let detail = format!(
-            "the hub runs Kubernetes {whole}, must be 1.{OLDEST} or newer; without policies, and rollouts: overlays/without-ca-bundle-policy"
+            "the hub runs Kubernetes {whole}, must be 1.{OLDEST} or newer; without policies, and rollouts: overlays/without-ca-bundle-policy, and never the components openstack and cgu, whose rights only a policy confines"
         );
         return CheckResult::failed(detail, "");
     }
@@ -141,7 +145,9 @@ mod tests {
             ("2", "0", Status::Ok),
             ("1", "", Status::Ok),
         ] {
-            assert_eq!(judge(major, minor, "v").status, expected, "{major}.{minor}");
+            let judged = judge(major, minor, "v");
+            assert_eq!(judged.status, expected, "{major}.{minor}");
+            assert_eq!(judged.detail.contains("never the components openstack and cgu"), expected == Status::Failed);
         }
     }
 }

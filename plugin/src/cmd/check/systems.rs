@@ -6,7 +6,7 @@ use shared::hive::api::SERVED_PLATFORMS;
 use shared::target::FOUNDATIONDB_CLUSTER;
 
 use super::finding::CheckResult;
-use super::hub::Facts;
+use super::hub::{Facts, OPENSHIFT};
 use super::installed::{Checked, done, is_abandoned};
 use crate::api::{items, text};
 use crate::read::installation::{held, is_disabled};
@@ -17,7 +17,8 @@ pub(super) fn hive(facts: &Facts) -> Checked<'_> {
     let served = facts.argument(keys::WEBHOOK, "--served-platforms");
     let cut_over = || {
         let values = format!("servedPlatforms={{{}}},controller.replicas=2", SERVED_PLATFORMS.join("\\,"));
-        facts.install_overlay("overlays/cut-over", &values)
+        let overlay = if facts.serves(OPENSHIFT) { "overlays/cut-over-openshift" } else { "overlays/cut-over" };
+        facts.install_overlay(overlay, &values)
     };
     let result = match (is_disabled(config), facts.replicas(keys::CONTROLLER) > 0, served) {
         (false, true, _) => CheckResult::failed(
@@ -59,7 +60,7 @@ pub(super) fn kkp(facts: &Facts) -> Checked<'_> {
         return done(CheckResult::ok("the controller serves KKP's Clusters, the webhook guards them"));
     }
     // The overlay has no guard of FoundationDB's volumes.
-    let has_databases = facts.groups.iter().any(|group| group == FOUNDATIONDB_CLUSTER.kind.group);
+    let has_databases = facts.serves(FOUNDATIONDB_CLUSTER.kind.group);
     let command =
         if has_databases { String::new() } else { facts.install_overlay("overlays/kkp", "components.kkp=true") };
     let detail =

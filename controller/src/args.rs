@@ -81,6 +81,10 @@ pub struct Args {
     /// What to do about instances of a sleeping cluster that were started by another party
     #[arg(long, value_enum, default_value_t = Drift::Stop)]
     pub drift: Drift,
+    /// The least that a kubelet's client certificate is still valid when its cluster falls asleep: after a shorter sleep
+    /// no client certificate is approved
+    #[arg(long, value_name = "DURATION", default_value = "2h", value_parser = parse_unsigned)]
+    pub certificate_minimum_validity: Duration,
     /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation
     /// hibernate.sh/minimum-suspension; 0 turns suspension off
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
@@ -190,6 +194,7 @@ impl Args {
             wake_limit: self.wake_limit,
             sleep_limit: self.sleep_limit,
             drift: self.drift,
+            certificate_minimum_validity: self.certificate_minimum_validity,
         }
     }
 }

@@ -9,17 +9,23 @@ use jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 use shared::annotation::keys;
-use shared::spoke::kinds::{CertificateRequest, Lease, MACHINE_NAMESPACE, Machine, NodeName};
+use shared::spoke::fields::CONTROL_PLANE;
+use shared::spoke::kinds::{CertificateRequest, Lease, MACHINE_NAMESPACE, Machine, Node, NodeName};
 use shared::text::{list, sanitize, sanitize_chain};
 use tracing::{debug, info};
 
-use crate::spoke::csr::{self, Cluster, Counts, Csr, Decision, Kind, Limits, Verdict, Window, is_undecided};
+use crate::spoke::csr::{
+    self, Approval, Approvals, Cluster, Csr, Decision, Kind, Limits, Reason, SETTLE, Verdict, Window, is_undecided,
+};
 use crate::spoke::reader::{MOST, SpokeClient, is_not_there};
 use fair::{Charge, Full, Held, Kept};
 
 /// For how long after a wake requests are approved: kubelets ask for their serving certificates when all Nodes are
 /// Ready already.
 const AFTER_WAKE: SignedDuration = SignedDuration::from_mins(10);
+
+/// The most that counts of the time between two answers: nothing is known of the API server in between.
+const STEP: SignedDuration = SignedDuration::from_secs(40);
 
 /// Where kubelets keep their Leases.
 const NODE_LEASES: &str = "kube-node-lease";
@@ -35,7 +41,7 @@ const MESSAGE: &str = "This CSR was automatically approved by kubectl-hibernate"
 const MATCHED: &str = "matched";
 
 /// Outcomes that the next pass may change.
-const PASSING: &[&str] = &["conflict", "unreachable", "pass_limit", NOT_LEADER];
+const PASSING: &[&str] = &["conflict", "unreachable", "pass_limit", "settling", "not_its_turn", NOT_LEADER];
 
 /// The outcome of an approval that this process may not write any more.
 const NOT_LEADER: &str = "not_leader";
@@ -55,8 +61,8 @@ pub struct Approver {
     target: String,
     window: Window,
     limits: Limits,
-    /// Our own approvals, by Node: a list that is older than an approval must not make us forget it.
-    approved: Counts,
+    /// Our own approvals: a list that is older than an approval must not make us forget it.
+    approved: Approvals,
     joined: Joined,
     /// What was reported about each request, by UID.
     reported: HashMap<String, (&'static str, &'static str)>,
@@ -128,19 +134,25 @@ impl Pass {
     /// What an Event warns of: requests to the signers of kubelets' certificates that are not approved, and why.
     /// Requests that the next pass checks anyway are left out.
     pub fn left(&self) -> Option<String> {
-        let left = self.news.iter().filter(|news| news.needs_somebody());
-        let names = list(left.map(|news| format!("{} ({})", news.csr, news.reason)));
+        let mut left: Vec<_> = self.news.iter().filter(|news| news.needs_somebody()).collect();
+        left.sort_by_key(|news| news.reason != <&str>::from(Reason::TwoKeys)); // someone attacks, or a key was lost
+        let names = list(left.iter().map(|news| format!("{} ({})", news.csr, news.reason)));
         (!names.is_empty()).then(|| format!("not approved: {names}"))
     }
 }
 
 impl Approver {
     /// For the wake of `target` (as logs name it) that began at this moment. It approves until some minutes after
-    /// [`Approver::awake`].
-    pub fn new(target: impl Into<String>, opened: Timestamp) -> Self {
-        let window = Window { opened, closes: Timestamp::MAX };
-        let (limits, approved, reported) = (Limits::default(), Counts::new(), HashMap::new());
+    /// [`Approver::awake`]; client certificates only after a sleep that was long enough for them to expire.
+    pub fn new(target: impl Into<String>, opened: Timestamp, after_long_sleep: bool) -> Self {
+        let window = Window { opened, closes: Timestamp::MAX, after_long_sleep };
+        let (limits, approved, reported) = (Limits::default(), Approvals::new(), HashMap::new());
         Self { target: target.into(), window, limits, approved, joined: Joined::default(), reported, charge: None }
+    }
+
+    /// Since when all machines of the cluster run, if they do: before that, not every kubelet can show itself.
+    pub fn machines_run(&mut self, since: Option<Timestamp>) {
+        self.joined.run_since = since;
     }
 
     /// The cluster is awake since this moment. Only the first call counts.
@@ -169,24 +181,31 @@ impl Approver {
         if self.is_over(now) {
             return Ok(Pass::default());
         }
+        let before = self.joined.answered_at.take();
         let what = "certificate signing requests";
         let listed =
             client.list::<CertificateRequest>(None, &ListParams::default(), what).await.map_err(failed(what))?;
+        let since = before.map_or(SignedDuration::ZERO, |before| now.duration_since(before));
+        self.joined.answered += since.clamp(SignedDuration::ZERO, STEP);
+        let charge = self.charge.get_or_insert_with(|| client.charge());
+        if self.joined.certificates.is_empty() {
+            let certificates = listed.iter().filter_map(|request| csr::validity(request, &self.window));
+            let certificates: BTreeSet<_> = certificates.collect();
+            let size = certificates.iter().map(|(node, _)| node.len() + ENTRY).sum();
+            charge.spend(size).map_err(|error| failed(what)(full(error)))?;
+            self.joined.certificates = certificates;
+        }
         let csrs: Kept<Vec<Csr>> = listed.map(|all| all.into_iter().map(Csr::from).collect());
         let pending = csrs.iter().filter(|csr| is_undecided(csr, &self.window)).count();
-        let charge = self.charge.get_or_insert_with(|| client.charge());
         if self.approved.len() >= MOST {
-            return Err(failed(what)(full(format!("requests of more than {MOST} Nodes were approved"))));
+            return Err(failed(what)(full(format!("more than {MOST} requests were approved"))));
         }
         let (mut cluster, _held) = if pending > 0 { cluster(client).await? } else { Default::default() };
         let is_client = |csr: &&Csr| Kind::of_signer(&csr.signer) == Some(Kind::Client);
         if csrs.iter().filter(is_client).any(|csr| is_undecided(csr, &self.window)) {
-            let leases = client.list::<Lease>(Some(NODE_LEASES), &ListParams::default(), "Leases").await;
-            let leases = leases.map_err(failed("Leases"))?;
-            let joined = self.joined.of(&cluster.nodes, &leases, &self.window, charge);
-            cluster.joined = joined.map_err(|error| failed("Leases")(full(error)))?;
+            self.observe(client, &mut cluster, now).await?;
         }
-        let mut decisions = csr::pass(&csrs, &cluster, &self.window, &self.limits, &self.approved);
+        let mut decisions = csr::pass(&csrs, &cluster, &self.window, &self.limits, &self.approved, now);
         decisions.retain(|decision| !matches!(decision.verdict, Verdict::Leave(reason) if reason.is_settled()));
         let objects: HashMap<&str, &Csr> = csrs.iter().map(|csr| (csr.uid.as_str(), csr)).collect();
         let outcomes = stream::iter(decisions).map(|decision| {
@@ -203,21 +222,43 @@ impl Approver {
         let outcomes: Vec<(Decision, &'static str)> = outcomes.buffered(AT_ONCE).collect().await;
 
         let mut pass = Pass { news: Vec::new(), pending, again: false };
+        let charge = self.charge.get_or_insert_with(|| client.charge());
         for (decision, outcome) in outcomes {
             pass.again |= PASSING.contains(&outcome);
-            if outcome == MATCHED {
+            if let (MATCHED, Some(kind)) = (outcome, decision.kind) {
                 pass.pending = pass.pending.saturating_sub(1);
-                let node = decision.node.clone().unwrap_or_default();
-                if !self.approved.contains_key(&node) {
-                    let _ = charge.spend(node.len() + ENTRY); // no more than so many
-                }
-                *self.approved.entry(node).or_default() += 1;
+                let (node, key) = (decision.node.clone().unwrap_or_default(), decision.key.clone());
+                let _ = charge.spend(node.len() + key.len() + ENTRY); // no more than so many
+                self.approved.insert(decision.uid.clone(), Approval { node, kind, key, at: now });
             }
             pass.news.extend(report(&self.target, &mut self.reported, charge, decision, outcome));
         }
         let gone = self.reported.extract_if(|uid, _| !objects.contains_key(uid.as_str()));
         charge.refund(gone.map(|(uid, _)| uid.len() + ENTRY).sum());
+        self.joined.answered_at = Some(now);
         Ok(pass)
+    }
+
+    /// Fills in what client certificates depend on.
+    async fn observe(&mut self, client: &SpokeClient, cluster: &mut Cluster, now: Timestamp) -> Result<(), PassError> {
+        let leases = client.list::<Lease>(Some(NODE_LEASES), &ListParams::default(), "Leases").await;
+        let leases = leases.map_err(failed("Leases"))?;
+        let charge = self.charge.get_or_insert_with(|| client.charge());
+        let joined = self.joined.of(&cluster.nodes, &leases, &self.window, charge);
+        cluster.joined = joined.map_err(|error| failed("Leases")(full(error)))?;
+        let valid = self.joined.certificates.iter().filter(|(_, until)| *until > now);
+        cluster.certified = valid.map(|(node, _)| node.clone()).collect();
+        let running = self.joined.run_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
+        cluster.answered = self.joined.answered.min(running);
+        if !self.joined.has_ready_worker && cluster.answered >= SETTLE {
+            let workers = ListParams::default().labels(&CONTROL_PLANE.map(|label| format!("!{label}")).join(","));
+            let workers = client.list::<Node>(None, &workers, "Nodes").await.map_err(failed("Nodes"))?;
+            let mut ready =
+                workers.iter().filter(|node| node.status.ready.as_ref().is_some_and(|r| r.status == "True"));
+            self.joined.has_ready_worker = ready.any(|node| cluster.joined.contains(&node.metadata.name));
+        }
+        cluster.has_ready_worker = self.joined.has_ready_worker;
+        Ok(())
     }
 }
 
@@ -230,7 +271,7 @@ fn report(
     decision: Decision,
     outcome: &'static str,
 ) -> Option<News> {
-    let Decision { name, uid, kind, node, verdict } = decision;
+    let Decision { name, uid, kind, node, verdict, .. } = decision;
     let kind = kind.map_or("other", Into::into);
     let (word, sentence) = (verdict.word(), verdict.sentence());
     let is_left_out = if reported.contains_key(&uid) || charge.spend(uid.len() + ENTRY).is_ok() {
@@ -254,6 +295,14 @@ struct Joined {
     first: HashMap<String, Option<Timestamp>>,
     /// The Nodes that were missing when the cluster was awake.
     missing: Option<BTreeSet<String>>,
+    /// For how long the API server has answered, and when it answered last.
+    answered: SignedDuration,
+    answered_at: Option<Timestamp>,
+    run_since: Option<Timestamp>,
+    /// Until when certificates from before the wake are valid, by Node. The cluster soon deletes the requests.
+    certificates: BTreeSet<(String, Timestamp)>,
+    /// Whether a worker has been Ready in this wake.
+    has_ready_worker: bool,
 }
 
 impl Joined {
@@ -306,10 +355,12 @@ async fn cluster(client: &SpokeClient) -> Result<(Cluster, Vec<Held>), PassError
     let (nodes, machines) = futures::try_join!(nodes, machines)?;
     let (nodes, of_nodes) = nodes.into_parts();
     let (machines, of_machines) = machines.map(Kept::into_parts).unzip();
+    let leads = |node: &&NodeName| CONTROL_PLANE.iter().any(|label| node.metadata.labels.contains_key(label));
     let cluster = Cluster {
+        control_plane: nodes.iter().filter(leads).map(|node| node.metadata.name.clone()).collect(),
         nodes: nodes.into_iter().map(|node| node.metadata.name).collect(),
-        joined: BTreeSet::new(),
         machines: machines.into_iter().flatten().map(|machine| (&machine).into()).collect(),
+        ..Cluster::default()
     };
     Ok((cluster, of_machines.into_iter().chain([of_nodes]).collect()))
 }
@@ -379,7 +430,7 @@ mod tests {
         let mut joined = |nodes: &BTreeSet<String>, leases: &[Lease], window: &Window| {
             known.of(nodes, leases, window, &mut charge).unwrap()
         };
-        let mut window = Window { opened: OPENED, closes: Timestamp::MAX };
+        let mut window = Window { opened: OPENED, closes: Timestamp::MAX, after_long_sleep: true };
         let nodes = names(&["alive", "asleep", "never", "slow-clock"]);
         let mut leases = vec![
             lease("alive", Some(5)),
@@ -410,7 +461,8 @@ mod tests {
         let mut seen = HashMap::new();
         let mut news = |verdict, outcome| {
             let (name, uid, kind, node) = ("csr-1".to_owned(), "u".repeat(4_000), Some(Kind::Client), None);
-            report("target", &mut seen, &mut charge, Decision { name, uid, kind, node, verdict }, outcome).is_some()
+            let decision = Decision { name, uid, kind, node, key: Vec::new(), verdict };
+            report("target", &mut seen, &mut charge, decision, outcome).is_some()
         };
         assert!(news(Verdict::Approve(Kind::Client), MATCHED));
         assert!(!news(Verdict::Approve(Kind::Client), "conflict"));

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -109,11 +109,29 @@ fn reasons(pass: &Pass) -> BTreeMap<&str, &str> {
     pass.news.iter().map(|news| (news.csr.as_str(), news.reason)).collect()
 }
 
+/// The passes of the time in which running Nodes show that they need no certificate. What they said of each request last.
+async fn settle(approver: &mut Approver, client: &Client) -> Result<Pass> {
+    let began = Timestamp::now();
+    approver.machines_run(Some(began - SignedDuration::from_mins(5)));
+    passes(approver, client, began).await
+}
+
+async fn passes(approver: &mut Approver, client: &Client, began: Timestamp) -> Result<Pass> {
+    let mut all = Pass::default();
+    for seconds in [0, 30, 60, 90] {
+        let pass = approver.pass(&reads(client), began + SignedDuration::from_secs(seconds), || true).await?;
+        all.news.retain(|old| pass.news.iter().all(|new| new.csr != old.csr));
+        all.news.extend(pass.news);
+        all.pending = pass.pending;
+    }
+    Ok(all)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn kubelets_come_up_only_through_approvals() -> Result<()> {
     let world = world().await;
     let cluster = world.cluster("expired", options(4).asleep()).await?;
-    let mut approver = Approver::new("expired", Timestamp::now());
+    let mut approver = Approver::new("expired", Timestamp::now(), true);
     turn(&world, &cluster, "running").await?;
     let client = cluster.spoke().await?;
     let waiting = eventually(SOON, "a request of each kubelet", || async {
@@ -130,10 +148,35 @@ async fn kubelets_come_up_only_through_approvals() -> Result<()> {
     assert!(waiting.len() == 4 && waiting.iter().all(|r| !has(r, "Approved") && certificate(r).is_none()));
     assert!(leases(&client).await?.is_empty(), "a kubelet without a certificate renewed its Lease");
 
+    // While a machine does not run, its kubelet cannot show itself, and all wait.
+    let early = passes(&mut approver, &client, Timestamp::now()).await?;
+    assert_eq!(early.counts(), BTreeMap::from([(("client", "leave", "settling"), 4)]));
+    // The worker comes first, then the masters, each when the one before it has shown itself.
+    approver.machines_run(Some(Timestamp::now() - SignedDuration::from_mins(5)));
     let first = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
-    assert_eq!(first.counts(), BTreeMap::from([(("client", "approve", "matched"), 4)]));
-    assert_eq!(first.pending, 0);
-    assert!(first.approvals().unwrap().starts_with("approved 4 certificate requests: csr-") && first.left().is_none());
+    let expected = [(("client", "approve", "matched"), 1), (("client", "leave", "not_its_turn"), 3)];
+    assert_eq!((first.counts(), first.pending), (expected.into(), 3));
+    assert!(first.approvals().unwrap().starts_with("approved 1 certificate requests: csr-") && first.left().is_none());
+    let instances = cluster.instances().await?;
+    let worker = instances.iter().find(|instance| !instance.is_master()).context("a worker")?;
+    assert_eq!(reasons_by_node(&first).get(worker.private_dns.as_str()), Some(&"matched"));
+    let (mut masters, mut serving) = (BTreeSet::new(), 0);
+    for _ in 0..200 {
+        let before = leases(&client).await?.len();
+        let pass = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
+        assert_eq!(pass.left(), None);
+        let approved = pass.news.iter().filter(|news| news.is_approval() && news.kind == "client");
+        let approved: Vec<_> = approved.map(|news| news.node.clone()).collect();
+        let in_turn = approved.is_empty() || (approved.len() == 1 && before > masters.len());
+        assert!(in_turn, "{approved:?} after {masters:?}, with {before} Leases");
+        masters.extend(approved);
+        serving += served(&pass);
+        if masters.len() == 3 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(masters.len(), 3, "{masters:?}");
     approver.awake(Timestamp::now());
     eventually(SOON, "fresh Leases", || async {
         let renewed = leases(&client).await?.len();
@@ -143,10 +186,9 @@ async fn kubelets_come_up_only_through_approvals() -> Result<()> {
     .await?;
 
     // Ready already, they ask for their serving certificates.
-    let mut serving = 0;
     for _ in 0..100 {
         let pass = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
-        serving += pass.counts().get(&("serving", "approve", "matched")).copied().unwrap_or_default();
+        serving += served(&pass);
         assert_eq!(pass.left(), None);
         if serving == 4 {
             break;
@@ -174,6 +216,92 @@ async fn kubelets_come_up_only_through_approvals() -> Result<()> {
     let later = Timestamp::now() + SignedDuration::from_mins(11);
     assert!(approver.is_over(later) && !approver.is_over(Timestamp::now()));
     assert_eq!(approver.pass(&reads(&client), later, || true).await?, Pass::default());
+    cluster.remove().await
+}
+
+/// How many serving certificates a pass has approved.
+fn served(pass: &Pass) -> u64 {
+    pass.counts().get(&("serving", "approve", "matched")).copied().unwrap_or_default()
+}
+
+/// The same by Node.
+fn reasons_by_node(pass: &Pass) -> BTreeMap<&str, &str> {
+    pass.news.iter().filter_map(|news| Some((news.node.as_deref()?, news.reason))).collect()
+}
+
+/// What root on a worker can ask for with the bootstrap token that is on its disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stolen_bootstrap_token_gets_nothing_of_nodes_that_need_nothing() -> Result<()> {
+    let world = world().await;
+    let cluster = world.cluster("stolen", options(4)).await?;
+    let opened = Timestamp::now();
+    let client = cluster.spoke().await?;
+    let boot = client_as(&world, &bootstrapper(), BOOTSTRAPPER_GROUPS).await;
+    let masters: Vec<_> = cluster.instances().await?.into_iter().filter(testbed::ec2::Instance::is_master).collect();
+    // Their kubelets are up, and have not renewed their Leases in this wake yet.
+    let opened = opened + SignedDuration::from_secs(1);
+    for master in &masters {
+        let request = pkcs10(&format!("system:node:{}", master.private_dns), &["system:nodes"], Vec::new());
+        certificates::create(&boot, &cluster.info().infra_id, CLIENT, CLIENT_USAGES, &request).await?;
+    }
+    // After a short sleep at once, after a long one once they had the time to show themselves.
+    for (name, after_long_sleep, reason) in [("short", false, "short_sleep"), ("long", true, "node_alive")] {
+        let mut approver = Approver::new(name, opened, after_long_sleep);
+        let first = approver.pass(&reads(&client), opened, || true).await?;
+        let all = |pass: &Pass, reasons: &[&str]| {
+            assert_eq!(pass.news.len(), 3, "{name}: {pass:?}");
+            assert!(pass.news.iter().all(|news| reasons.contains(&news.reason)), "{name}: {pass:?}");
+        };
+        all(&first, &[if after_long_sleep { "settling" } else { reason }, "node_alive"]);
+        eventually(SOON, "Leases of this wake", async || {
+            let renewed = leases(&client).await?.into_iter().filter_map(|lease| lease.spec?.renew_time);
+            ensure!(renewed.filter(|time| time.0 > opened).count() == 4);
+            Ok(())
+        })
+        .await?;
+        let later = settle(&mut approver, &client).await?;
+        assert_eq!((later.approvals(), later.pending), (None, 3), "{name}");
+    }
+    cluster.remove().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_keys_for_one_node_are_none_and_people_hear_of_it() -> Result<()> {
+    let world = world().await;
+    let cluster = world.cluster("rivals", options(4)).await?;
+    let node = without_kubelet(&world, &cluster, 3).await?;
+    let opened = Timestamp::now();
+    let mut approver = Approver::new("rivals", opened, true);
+    let client = cluster.spoke().await?;
+    let boot = client_as(&world, &bootstrapper(), BOOTSTRAPPER_GROUPS).await;
+    let infra_id = &cluster.info().infra_id;
+    let ask = async || {
+        let request = pkcs10(&format!("system:node:{node}"), &["system:nodes"], Vec::new());
+        certificates::create(&boot, infra_id, CLIENT, CLIENT_USAGES, &request).await
+    };
+    let (one, other) = (ask().await?, ask().await?);
+    let first = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
+    let both = [&one, &other].map(|name| (name.as_str(), "two_keys"));
+    assert_eq!(reasons(&first), BTreeMap::from(both));
+    let words = first.left().context("an Event")?;
+    assert!(words.contains(&format!("{one} (two_keys)")) && words.contains(&format!("{other} (two_keys)")), "{words}");
+    assert_eq!(settle(&mut approver, &client).await?.pending, 2);
+    // A person denies the wrong one.
+    let api: Api<CertificateSigningRequest> = Api::all(world.spoke(0).await?);
+    let condition = json!({"type": "Denied", "status": "True", "reason": "No", "message": "not this one"});
+    let deny = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+    api.patch_approval(&one, &PatchParams::default(), &deny).await?;
+    let pass = settle(&mut approver, &client).await?;
+    assert_eq!(reasons(&pass), BTreeMap::from([(other.as_str(), "matched")]));
+    // A restart forgets nothing: the third key is one too many.
+    let third = ask().await?;
+    let mut restarted = Approver::new("rivals", opened, true);
+    assert_eq!(reasons(&settle(&mut restarted, &client).await?).get(third.as_str()), Some(&"two_keys"));
+    // In the next wake, the certificate that was issued is still valid, however long the sleep was.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let (opened, fourth) = (Timestamp::now(), ask().await?);
+    let mut next = Approver::new("rivals, again", opened, true);
+    assert_eq!(reasons(&settle(&mut next, &client).await?).get(fourth.as_str()), Some(&"short_sleep"));
     cluster.remove().await
 }
 
@@ -240,7 +368,7 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
     expected.insert(ask(&boot, CLIENT, CLIENT_USAGES, &of_other).await?, "node_alive");
 
     // A wake that begins later has nothing to do with any of them.
-    let mut later = Approver::new("hostile, later", Timestamp::now() + SignedDuration::from_mins(1));
+    let mut later = Approver::new("hostile, later", Timestamp::now() + SignedDuration::from_mins(1), true);
     let pass = later.pass(&reads(&client), Timestamp::now(), || true).await?;
     let detail = reasons(&pass);
     assert!(detail.values().all(|reason| ["too_early", "wrong_signer"].contains(reason)), "{detail:?}");
@@ -253,8 +381,8 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
         Ok(())
     })
     .await?;
-    let mut approver = Approver::new("hostile", opened);
-    let pass = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
+    let mut approver = Approver::new("hostile", opened, true);
+    let pass = settle(&mut approver, &client).await?;
     let detail = reasons(&pass);
     assert_eq!(detail, expected.iter().map(|(name, reason)| (name.as_str(), *reason)).collect::<BTreeMap<_, _>>());
     assert_eq!(pass.counts()[&("other", "leave", "wrong_signer")], 1);
@@ -278,13 +406,16 @@ async fn an_approval_that_fails_is_tried_again() -> Result<()> {
     let world = world().await;
     let cluster = world.cluster("flaky", options(4)).await?;
     let client = cluster.spoke().await?;
-    let node = without_kubelet(&world, &cluster, 0).await?;
+    let node = without_kubelet(&world, &cluster, 3).await?;
     let opened = Timestamp::now();
     let boot = client_as(&world, &bootstrapper(), BOOTSTRAPPER_GROUPS).await;
     let name = format!("system:node:{node}");
     let good = pkcs10(&name, &["system:nodes"], Vec::new());
     certificates::create(&boot, &cluster.info().infra_id, CLIENT, CLIENT_USAGES, &good).await?;
-    let mut approver = Approver::new("flaky", opened);
+    let mut approver = Approver::new("flaky", opened, true);
+    let forbidden = Effect::Status { code: 403, retry_after: None, message: None };
+    cluster.inject(&Rule::new(forbidden).method("PATCH").path("/apis/certificates.k8s.io").count(1)).await?;
+    assert_eq!(settle(&mut approver, &client).await?.counts(), BTreeMap::from([(("client", "approve", "refused"), 1)]));
     let status = |code| Effect::Status { code, retry_after: None, message: None };
     for (effect, reason) in [
         (status(409), "conflict"),
@@ -312,7 +443,7 @@ async fn an_approval_that_fails_is_tried_again() -> Result<()> {
 async fn without_machines_nothing_can_be_matched() -> Result<()> {
     let world = world().await;
     let cluster = world.cluster("upi", ClusterOptions::of_size(1)).await?;
-    let mut approver = Approver::new("upi", Timestamp::now());
+    let mut approver = Approver::new("upi", Timestamp::now(), true);
     let client = cluster.spoke().await?;
     let boot = client_as(&world, &bootstrapper(), BOOTSTRAPPER_GROUPS).await;
     let name = format!("system:node:{}", cluster.instances().await?[0].private_dns);
@@ -324,7 +455,7 @@ async fn without_machines_nothing_can_be_matched() -> Result<()> {
     // The same where the kind does not even exist.
     let status = Effect::Status { code: 404, retry_after: None, message: None };
     cluster.inject(&Rule::new(status).path("/apis/machine.openshift.io")).await?;
-    let mut approver = Approver::new("upi", Timestamp::now());
+    let mut approver = Approver::new("upi", Timestamp::now(), true);
     let pass = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
     assert_eq!((reasons(&pass), pass.pending), (BTreeMap::from([(csr.as_str(), "no_machines")]), 1));
 

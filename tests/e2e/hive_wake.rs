@@ -9,11 +9,13 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
+use rcgen::KeyPair;
 use shared::spoke::kinds::MACHINE_NAMESPACE;
+use testbed::cluster::certificates::{self, BOOTSTRAPPER, BOOTSTRAPPER_NAMESPACE};
 use testbed::cluster::machine::Machine;
 use testbed::cluster::machines;
 use testbed::ec2::NewInstance;
-use testbed::{Cluster, ClusterOptions, World, eventually};
+use testbed::{Cluster, ClusterOptions, World, eventually, kubeconfig};
 
 const SOON: Duration = Duration::from_mins(1);
 
@@ -35,7 +37,8 @@ async fn kubelets_without_certificates_get_new_ones_and_the_cluster_wakes() -> R
     let nodes: Vec<String> = cluster.instances().await?.into_iter().map(|instance| instance.private_dns).collect();
 
     cluster.wake().await?;
-    cluster.wait_for_power_state("Running", SOON).await?;
+    // Running Nodes first get the time to show that they need no certificate.
+    cluster.wait_for_power_state("Running", Duration::from_mins(4)).await?;
     // The requests for serving certificates come when a kubelet is up, so some of them after the wake.
     let requests: Api<CertificateSigningRequest> = Api::all(spoke);
     eventually(SOON, "two certificates for each kubelet", async || {
@@ -52,6 +55,44 @@ async fn kubelets_without_certificates_get_new_ones_and_the_cluster_wakes() -> R
     .await?;
     let noted = events(&world, &cluster).await?;
     ensure!(noted.contains_key("CertificatesApproved"), "{noted:?}");
+    cluster.remove().await
+}
+
+/// Root on a worker has the bootstrap token, which is on its disk. It asks in the names of the masters as soon as their
+/// API server answers, before their kubelets have renewed their Leases.
+#[tokio::test]
+async fn a_stolen_bootstrap_token_gets_no_masters_certificate_after_a_short_sleep() -> Result<()> {
+    let world = World::shared().await?;
+    let cluster = world.cluster("napping", ClusterOptions::of_size(4)).await?;
+    let (spoke, info) = (cluster.spoke().await?, cluster.info().clone());
+    let instances = cluster.instances().await?;
+    machines::create(&spoke, &info.infra_id, &instances).await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
+    cluster.sleep().await?;
+    cluster.wait_for_power_state("Hibernating", SOON).await?;
+
+    cluster.wake().await?;
+    let user = format!("system:serviceaccount:{BOOTSTRAPPER_NAMESPACE}:{BOOTSTRAPPER}");
+    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{BOOTSTRAPPER_NAMESPACE}")];
+    let thief = kubeconfig::client_as(&world.file().spokes[info.spoke].kubeconfig, &user, &groups).await?;
+    let mut asked = Vec::new();
+    for master in instances.iter().filter(|instance| instance.is_master()) {
+        let (name, key) = (format!("system:node:{}", master.private_dns), KeyPair::generate()?);
+        let request = certificates::request(&name, &["system:nodes"], Vec::new(), &key)?;
+        let (signer, usages) = ("kubernetes.io/kube-apiserver-client-kubelet", ["digital signature", "client auth"]);
+        asked.push(certificates::create(&thief, &info.infra_id, signer, &usages, &request).await?);
+    }
+    cluster.wait_for_power_state("Running", SOON).await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let requests: Api<CertificateSigningRequest> = Api::all(spoke.clone());
+    for name in &asked {
+        let status = requests.get(name).await?.status.unwrap_or_default();
+        ensure!(status.conditions.is_none() && status.certificate.is_none(), "{name}: {status:?}");
+    }
+    let noted = events(&world, &cluster).await?;
+    let detail = noted.get("CertificatesNotApproved").with_context(|| format!("{noted:?}"))?;
+    ensure!(asked.iter().all(|name| detail.contains(name)), "{detail}");
+    machines::remove(&spoke, &info.infra_id).await?;
     cluster.remove().await
 }
 

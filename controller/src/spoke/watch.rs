@@ -236,6 +236,8 @@ where
     fn requests(&self, listing: Listing) -> BoxStream<'static, Seen> {
         self.events::<CertificateRequest>(listing, |event| match event {
             Event::InitApply(request) | Event::Apply(request) if is_undecided(&request) => Change::Request,
+            // From here on it is known that the API server answers, and what it issued before the sleep.
+            Event::InitDone => Change::Request,
             _ => Change::Nothing,
         })
     }

@@ -393,14 +393,15 @@ impl Word {
     }
 
     /// `ClusterPool` counts its resumeTimeout from the transition of H, and replaces a cluster whose time is up. A
-    /// sleep that is given up midway is False before and after, and yet its resume begins now.
-    fn begins_a_resume(&self, old: &Condition) -> bool {
-        self.reason == reason::RESUMING_OR_RUNNING && !self.is_step_of(old)
+    /// sleep that is given up midway is False before and after, and yet its resume begins now. So does a sleep that
+    /// follows an unfinished resume: R's transition is the record of its beginning until the cluster is awake.
+    fn begins_a_transition(&self, old: &Condition) -> bool {
+        [reason::RESUMING_OR_RUNNING, reason::STOPPING_OR_HIBERNATING].contains(&self.reason) && !self.is_step_of(old)
     }
 
     /// The condition that says this from now on, in place of `old`.
     pub fn condition(&self, type_: &str, old: Option<&Condition>, now: Timestamp) -> Condition {
-        let same_status = old.filter(|old| old.status == self.status && !self.begins_a_resume(old));
+        let same_status = old.filter(|old| old.status == self.status && !self.begins_a_transition(old));
         let moved = same_status.and_then(|old| old.last_transition_time.clone());
         Condition {
             type_: type_.to_owned(),

@@ -19,6 +19,9 @@ pub const NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
 /// Label of Machines on spot instances; its value is empty.
 pub const INTERRUPTIBLE: &str = "machine.openshift.io/interruptible-instance";
 
+/// Labels of a Node of the control plane. No kubelet may change them, by the API server's `NodeRestriction`.
+pub const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+
 /// The labels and annotations that are read. Others are skipped.
 const KEYS: &[&str] = &[
     OWNED_BY,
@@ -26,6 +29,8 @@ const KEYS: &[&str] = &[
     TOKEN_OF,
     NOT_AFTER,
     INTERRUPTIBLE,
+    CONTROL_PLANE[0],
+    CONTROL_PLANE[1],
     keys::AUTOSCALER[0],
     keys::AUTOSCALER[1],
     keys::DEHYDRATED_AUTOSCALER[0],

@@ -279,8 +279,8 @@ read! {
     CertificateRequestStatus {
         /// Conditions.
         conditions: Vec<Condition>,
-        /// The certificate, in base64.
-        certificate: String,
+        /// The certificate in PEM.
+        certificate: ByteString,
     }
 
     /// What an operator of OpenShift reports of itself.

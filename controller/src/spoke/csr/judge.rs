@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use super::request::Request;
 use super::{Cluster, Csr, Decision, Kind, Machine, NODE_PREFIX, Reason, Verdict, Window};
 
-const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
+/// Who asks for client certificates: its token is on the disk of each Node.
+pub(super) const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
 
 /// The bootstrapper's groups: exactly these, with or without the one of all service accounts.
 const BOOTSTRAPPER_GROUPS: &[&[&str]] = &[
@@ -27,15 +28,16 @@ const SERVING_USAGES: &[&[&str]] =
 
 /// Judges one request by itself: how many there are of its kind is for [`super::pass`].
 pub fn judge(csr: &Csr, cluster: &Cluster, window: &Window) -> Decision {
-    let mut node = csr.username.strip_prefix(NODE_PREFIX).map(str::to_owned);
-    let verdict = match check(csr, &mut node, cluster, window) {
+    let mut decision = Decision::about(csr, Verdict::Leave(Reason::Malformed));
+    decision.node = csr.username.strip_prefix(NODE_PREFIX).map(str::to_owned);
+    decision.verdict = match check(csr, &mut decision, cluster, window) {
         Ok(kind) => Verdict::Approve(kind),
         Err(reason) => Verdict::Leave(reason),
     };
-    Decision::about(csr, node, verdict)
+    decision
 }
 
-fn check(csr: &Csr, node: &mut Option<String>, cluster: &Cluster, window: &Window) -> Result<Kind, Reason> {
+fn check(csr: &Csr, decision: &mut Decision, cluster: &Cluster, window: &Window) -> Result<Kind, Reason> {
     csr.settled().map_or(Ok(()), Err)?;
     let kind = Kind::of_signer(&csr.signer).ok_or(Reason::WrongSigner)?;
     window.excludes(csr.created).map_or(Ok(()), Err)?;
@@ -44,15 +46,16 @@ fn check(csr: &Csr, node: &mut Option<String>, cluster: &Cluster, window: &Windo
         Kind::Serving => from_node(csr)?,
     }
     let request = Request::parse(&csr.request)?;
-    *node = request.common_name.strip_prefix(NODE_PREFIX).map(str::to_owned);
-    let name = node.as_deref().ok_or(Reason::WrongCommonName)?;
+    decision.node = request.common_name.strip_prefix(NODE_PREFIX).map(str::to_owned);
+    let name = decision.node.as_deref().ok_or(Reason::WrongCommonName)?;
     require(!name.is_empty(), Reason::NoNodeName)?;
     require(request.organizations == [NODES], Reason::WrongOrganization)?;
     require(!request.other_names, Reason::ForbiddenName)?;
     match kind {
-        Kind::Client => client(name, &request, cluster)?,
+        Kind::Client => client(name, &request, cluster, window)?,
         Kind::Serving => serving(csr, name, &request, cluster)?,
     }
+    decision.key = request.key;
     Ok(kind)
 }
 
@@ -69,12 +72,14 @@ fn from_node(csr: &Csr) -> Result<(), Reason> {
     require(is_one_of(&csr.usages, SERVING_USAGES), Reason::WrongUsages)
 }
 
-/// The Node exists (the reverse of what the cluster-machine-approver asks) and a Machine has its name.
-fn client(node: &str, request: &Request, cluster: &Cluster) -> Result<(), Reason> {
+/// The Node exists (the reverse of what the cluster-machine-approver asks), a Machine has its name, and its kubelet can
+/// have lost its certificate.
+fn client(node: &str, request: &Request, cluster: &Cluster, window: &Window) -> Result<(), Reason> {
     require(request.dns.is_empty() && request.ips.is_empty(), Reason::ExtraNames)?;
     require(!cluster.machines.is_empty(), Reason::NoMachines)?;
     require(cluster.nodes.contains(node), Reason::UnknownNode)?;
     require(!cluster.joined.contains(node), Reason::NodeAlive)?;
+    require(window.after_long_sleep && !cluster.certified.contains(node), Reason::ShortSleep)?;
     let named = |machine: &&Machine| machine.internal_dns.iter().any(|name| same_host(name, node));
     let mut machines = cluster.machines.iter().filter(named).peekable();
     require(machines.peek().is_some(), Reason::UnknownMachine)?;

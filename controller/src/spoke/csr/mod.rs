@@ -20,9 +20,10 @@ use std::net::IpAddr;
 
 use jiff::{SignedDuration, Timestamp};
 use shared::spoke::kinds::{self, CertificateRequest, MachineAddress};
+use x509_parser::pem::parse_x509_pem;
 
 pub use self::judge::judge;
-pub use self::pass::{Counts, Limits, is_undecided, pass};
+pub use self::pass::{Approval, Approvals, Limits, SETTLE, is_undecided, pass};
 pub use self::reason::Reason;
 
 /// User name of a kubelet, before the name of its Node.
@@ -71,7 +72,7 @@ impl From<CertificateRequest> for Csr {
             request: spec.request.0,
             created: metadata.creation_timestamp,
             conditions: status.conditions.into_iter().map(|condition| condition.type_).collect(),
-            issued: !status.certificate.is_empty(),
+            issued: !status.certificate.0.is_empty(),
         }
     }
 }
@@ -86,7 +87,18 @@ impl Csr {
 /// Why a request, as it was read, needs no decision any more, if that is so.
 pub fn settled(request: &CertificateRequest) -> Option<Reason> {
     let conditions = &request.status.conditions;
-    reason(|type_| conditions.iter().any(|one| one.type_ == type_), !request.status.certificate.is_empty())
+    reason(|type_| conditions.iter().any(|one| one.type_ == type_), !request.status.certificate.0.is_empty())
+}
+
+/// The Node of the certificate that was issued before the wake, if it is a client's, and until when it is valid.
+pub fn validity(request: &CertificateRequest, window: &Window) -> Option<(String, Timestamp)> {
+    window.excludes(request.metadata.creation_timestamp).filter(|reason| *reason == Reason::TooEarly)?;
+    let (_, block) = parse_x509_pem(&request.status.certificate.0).ok()?;
+    let certificate = block.parse_x509().ok()?;
+    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+    let until = Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?;
+    let is_client = request.spec.signer_name == Kind::Client.signer();
+    Some((name.strip_prefix(NODE_PREFIX).filter(|_| is_client)?.to_owned(), until))
 }
 
 fn reason(is: impl Fn(&str) -> bool, issued: bool) -> Option<Reason> {
@@ -128,6 +140,8 @@ pub struct Window {
     pub opened: Timestamp,
     /// Some minutes after its end.
     pub closes: Timestamp,
+    /// Whether kubelets' certificates can have expired in the sleep before it.
+    pub after_long_sleep: bool,
 }
 
 impl Window {
@@ -185,6 +199,14 @@ pub struct Cluster {
     /// missing when the cluster was awake. A bootstrap credential must not become the certificate of a Node that has
     /// one.
     pub joined: BTreeSet<String>,
+    /// Those of its Nodes that are of the control plane.
+    pub control_plane: BTreeSet<String>,
+    /// Those of its Nodes that have a valid certificate from before the sleep, as far as its requests show.
+    pub certified: BTreeSet<String>,
+    /// For how long its Nodes could have renewed their Leases in this wake.
+    pub answered: SignedDuration,
+    /// Whether a worker has joined in this wake and is Ready.
+    pub has_ready_worker: bool,
     /// Its Machines; none if no controller manages them.
     pub machines: Vec<Machine>,
 }
@@ -236,13 +258,16 @@ pub struct Decision {
     pub kind: Option<Kind>,
     /// The Node that it says it is for, as far as it could be read.
     pub node: Option<String>,
+    /// Its public key, as far as it could be read.
+    pub key: Vec<u8>,
     /// The verdict.
     pub verdict: Verdict,
 }
 
 impl Decision {
-    fn about(csr: &Csr, node: Option<String>, verdict: Verdict) -> Self {
-        let kind = Kind::of_signer(&csr.signer);
-        Self { name: csr.name.clone(), uid: csr.uid.clone(), kind, node, verdict }
+    /// Nothing of it is read yet.
+    fn about(csr: &Csr, verdict: Verdict) -> Self {
+        let (name, uid, kind) = (csr.name.clone(), csr.uid.clone(), Kind::of_signer(&csr.signer));
+        Self { name, uid, kind, node: None, key: Vec::new(), verdict }
     }
 }

@@ -57,10 +57,18 @@ pub enum Reason {
     /// The Node has a kubelet with a certificate: it renewed its Lease in this wake, or was not missing when the
     /// cluster was awake.
     NodeAlive,
+    /// The Node's certificate cannot have expired in the sleep, or is not known to have.
+    ShortSleep,
     /// No Machine of this Node.
     UnknownMachine,
     /// The Machine is another Node's.
     OtherNode,
+    /// More than one key asks for the Node in this wake.
+    TwoKeys,
+    /// The Nodes have not had the time to show that they need no certificate.
+    Settling,
+    /// Control-plane Nodes come after a worker, one at a time.
+    NotItsTurn,
     /// Enough for one Node in this wake.
     NodeLimit,
     /// Enough for one pass.
@@ -103,11 +111,15 @@ impl Reason {
             Self::NoMachines => "the cluster has no Machines to match it with; approve it by hand",
             Self::UnknownNode => "the cluster has no such Node",
             Self::NodeAlive => "the kubelet of this Node is alive, and needs no client certificate",
+            Self::ShortSleep => "the recorded sleep was too short for the certificate of this Node to expire",
             Self::UnknownMachine => "no Machine belongs to this Node",
             Self::OtherNode => "the Machine of this name belongs to another Node",
+            Self::TwoKeys => "more than one key asks for this Node in this wake: none is approved",
+            Self::Settling => "running Nodes still have time to show that they need no certificate",
+            Self::NotItsTurn => "control-plane Nodes follow a Ready worker, one at a time",
             Self::NodeLimit => "the limit for this Node in this wake is reached",
             Self::PassLimit => "the limit per pass is reached; the next pass continues",
-            Self::Flood => "undecided requests exceed the number of nodes by more than 100: none is approved",
+            Self::Flood => "undecided requests of its requester exceed the number of nodes by more than 100",
         }
     }
 }

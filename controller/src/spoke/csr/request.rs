@@ -33,6 +33,8 @@ pub struct Request {
     pub ips: Vec<IpAddr>,
     /// Whether it asks for email addresses, URIs or other names.
     pub other_names: bool,
+    /// The public key, as `SubjectPublicKeyInfo` in DER.
+    pub key: Vec<u8>,
 }
 
 impl Request {
@@ -48,7 +50,7 @@ impl Request {
         }
         parsed.verify_signature().map_err(|_| Reason::BadSignature)?;
         let info = &parsed.certification_request_info;
-        let mut request = Self::default();
+        let mut request = Self { key: info.subject_pki.raw.to_vec(), ..Self::default() };
         request.read_subject(info)?;
         if let Some(names) = names(info)? {
             request.read_names(names)?;

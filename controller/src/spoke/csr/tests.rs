@@ -1,6 +1,7 @@
 //! The cases that the cluster-machine-approver tests (docs/reference/hive.md, section 7), with our answers: where the
 //! Node has to exist, and where we are stricter, they differ.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
@@ -25,12 +26,19 @@ const SERVER_AUTH: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ServerAuth
 
 static KEY: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate().unwrap());
 
+/// Requests of three masters and a worker, with three keys each.
+static REQUESTS: LazyLock<Vec<Vec<Csr>>> = LazyLock::new(|| {
+    let keys: Vec<KeyPair> = (0..3).map(|_| KeyPair::generate().unwrap()).collect();
+    let nodes = [MASTERS[0], MASTERS[1], MASTERS[2], "worker"];
+    nodes.iter().map(|node| keys.iter().flat_map(|key| asked(&[node], key)).collect()).collect()
+});
+
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(OPENED + seconds).unwrap()
 }
 
 fn window() -> Window {
-    Window { opened: at(0), closes: at(1_200) }
+    Window { opened: at(0), closes: at(1_200), after_long_sleep: true }
 }
 
 /// What goes into the PKCS #10.
@@ -80,7 +88,11 @@ impl Subject {
     }
 
     fn pem(&self) -> Vec<u8> {
-        self.params().serialize_request(&*KEY).unwrap().pem().unwrap().into_bytes()
+        self.signed_by(&KEY)
+    }
+
+    fn signed_by(&self, key: &KeyPair) -> Vec<u8> {
+        self.params().serialize_request(key).unwrap().pem().unwrap().into_bytes()
     }
 }
 
@@ -145,8 +157,9 @@ fn cluster() -> Cluster {
     let other = Machine { node: Some("other".into()), internal_dns: vec!["other".into()], ..Machine::default() };
     Cluster {
         nodes: [NODE.to_owned(), "other".to_owned()].into(),
-        joined: BTreeSet::new(),
         machines: vec![other, machine()],
+        answered: SETTLE,
+        ..Cluster::default()
     }
 }
 
@@ -279,6 +292,7 @@ fn client_certificates() {
         ("empty name", |csr, _| subject(csr, |s| s.cn = vec!["system:node:"]), R::NoNodeName),
         // The reverse of the cluster-machine-approver's "node exists".
         ("node is alive", |_, cluster| cluster.joined.extend([NODE.to_owned()]), R::NodeAlive),
+        ("short sleep", |_, cluster| cluster.certified.extend([NODE.to_owned()]), R::ShortSleep),
         ("node does not exist", |_, cluster| cluster.nodes.retain(|node| node != NODE), R::UnknownNode),
         ("missing machine", |_, cluster| drop(cluster.machines.pop()), R::UnknownMachine),
         ("no machines at all", |_, cluster| cluster.machines.clear(), R::NoMachines),
@@ -391,7 +405,7 @@ fn many(count: usize) -> Vec<Csr> {
 #[test]
 fn one_bad_request_does_not_stop_the_others() {
     let bad = Csr { name: "csr-bad".into(), request: b"\xff\x00".to_vec(), created: Some(at(0)), ..client() };
-    let decisions = pass(&[bad, serving(), client()], &cluster(), &window(), &Limits::default(), &Counts::new());
+    let decisions = decide(&[bad, serving(), client()], &Limits::default(), &Approvals::new());
     assert_eq!(
         verdicts(&decisions),
         [
@@ -402,44 +416,196 @@ fn one_bad_request_does_not_stop_the_others() {
     );
 }
 
+/// The same as the controller asks it, in a cluster that can show its need of certificates.
+fn decide(csrs: &[Csr], limits: &Limits, already: &Approvals) -> Vec<Decision> {
+    pass(csrs, &cluster(), &window(), limits, already, at(200))
+}
+
+/// That many approvals of the node's client certificate, as this process remembers them.
+fn remembered(node: &str, count: usize) -> Approvals {
+    let key = Request::parse(&client().request).unwrap().key;
+    let one = Approval { node: node.to_owned(), kind: Kind::Client, key, at: at(100) };
+    (0..count).map(|number| (format!("uid-{number}"), one.clone())).collect()
+}
+
 #[test]
 fn a_node_gets_so_many_and_no_more() {
     let limits = Limits { per_node: 3, ..Limits::default() };
-    let approvals = |csrs: &[Csr], already: &Counts| {
-        let decisions = pass(csrs, &cluster(), &window(), &limits, already);
+    let approvals = |csrs: &[Csr], already: &Approvals| {
+        let decisions = decide(csrs, &limits, already);
         let approved = decisions.iter().filter(|d| matches!(d.verdict, Verdict::Approve(_))).count();
         let limited = decisions.iter().filter(|d| d.verdict == Verdict::Leave(Reason::NodeLimit)).count();
         (approved, limited)
     };
-    assert_eq!(approvals(&many(5), &Counts::new()), (3, 2));
-    assert_eq!(approvals(&many(5), &Counts::from([(NODE.into(), 2)])), (1, 4));
-    assert_eq!(approvals(&many(5), &Counts::from([("other".into(), 9)])), (3, 2));
+    let none = Approvals::new();
+    assert_eq!(approvals(&many(5), &none), (3, 2));
+    assert_eq!(approvals(&many(5), &remembered(NODE, 2)), (1, 4));
+    assert_eq!(approvals(&many(5), &remembered("other", 9)), (3, 2));
     // What was approved before a restart is seen in the requests themselves, and is not counted twice.
     let mut half_done = many(5);
     half_done[..2].iter_mut().for_each(|csr| csr.conditions = vec!["Approved".into()]);
-    assert_eq!(approvals(&half_done, &Counts::new()), (1, 2));
-    assert_eq!(approvals(&half_done, &Counts::from([(NODE.into(), 2)])), (1, 2));
+    assert_eq!(approvals(&half_done, &none), (1, 2));
+    assert_eq!(approvals(&half_done, &remembered(NODE, 2)), (1, 2));
     // What was approved before the wake does not count.
     half_done[..2].iter_mut().for_each(|csr| csr.created = Some(at(-3_600)));
-    assert_eq!(approvals(&half_done, &Counts::new()), (3, 0));
+    assert_eq!(approvals(&half_done, &none), (3, 0));
+    // Nor what others asked for: the approvals of one kind, or for one requester, are no other's.
+    half_done[..2]
+        .iter_mut()
+        .for_each(|csr| (csr.created, csr.username) = (Some(at(1)), format!("system:node:{NODE}")));
+    assert_eq!(approvals(&half_done, &none), (3, 0));
+    let served = decide(&[serving()], &limits, &remembered(NODE, 9));
+    assert_eq!(served[0].verdict, Verdict::Approve(Kind::Serving));
+}
+
+const MASTERS: [&str; 3] = ["master-0", "master-1", "master-2"];
+
+/// Requests for client certificates, one of each node, with these keys.
+fn asked(nodes: &[&'static str], key: &KeyPair) -> Vec<Csr> {
+    let one = |node: &&'static str| {
+        let name: &'static str = format!("system:node:{node}").leak();
+        let request = Subject { cn: vec![name], ..client_subject() }.signed_by(key);
+        let name = format!("csr-{node}-{}", key.public_key_raw()[1]);
+        Csr { uid: name.clone(), name, request, ..client() }
+    };
+    nodes.iter().map(one).collect()
+}
+
+/// Three masters and a worker that has shown itself and is Ready, when everybody has had the time to do so.
+fn of_four() -> Cluster {
+    let nodes = [MASTERS[0], MASTERS[1], MASTERS[2], "worker"];
+    let machine = |node: &&str| Machine { internal_dns: vec![(*node).to_owned()], ..Machine::default() };
+    Cluster {
+        nodes: nodes.map(ToOwned::to_owned).into(),
+        control_plane: MASTERS.map(ToOwned::to_owned).into(),
+        joined: ["worker".to_owned()].into(),
+        machines: nodes.iter().map(machine).collect(),
+        has_ready_worker: true,
+        ..cluster()
+    }
+}
+
+/// What becomes of the requests, in words.
+fn outcomes(csrs: &[Csr], cluster: &Cluster, window: &Window, already: &Approvals, now: i64) -> Vec<&'static str> {
+    let decisions = pass(csrs, cluster, window, &Limits::default(), already, at(now));
+    decisions.iter().map(|decision| decision.verdict.reason()).collect()
+}
+
+/// What is changed about a wake in which all is in order.
+type OfWake = fn(&mut Cluster, &mut Window);
+
+#[test]
+fn a_client_certificate_is_approved_only_where_it_can_be_needed() {
+    let rows: &[(&str, OfWake, &[&str])] = &[
+        ("a long sleep", |_, _| (), &["matched", "not_its_turn", "not_its_turn"]),
+        ("(a) a short sleep", |_, w| w.after_long_sleep = false, &["short_sleep"; 3]),
+        (
+            "(a) a valid certificate",
+            |c, _| c.certified = [MASTERS[1].to_owned()].into(),
+            &["matched", "short_sleep", "not_its_turn"],
+        ),
+        ("(b) just answered", |c, _| c.answered = SignedDuration::from_millis(50), &["settling"; 3]),
+        ("(b) a moment too early", |c, _| c.answered = SETTLE - SignedDuration::from_nanos(1), &["settling"; 3]),
+        ("(b) alive by then", |c, _| c.joined.extend(MASTERS.map(ToOwned::to_owned)), &["node_alive"; 3]),
+        ("(c) no Ready worker", |c, _| c.has_ready_worker = false, &["not_its_turn"; 3]),
+        (
+            "(c) no Ready worker in five minutes",
+            |c, _| (c.has_ready_worker, c.answered) = (false, SignedDuration::from_mins(5)),
+            &["matched", "not_its_turn", "not_its_turn"],
+        ),
+        (
+            "(c) no workers",
+            |c, _| {
+                c.has_ready_worker = false;
+                c.nodes.remove("worker");
+            },
+            &["matched", "not_its_turn", "not_its_turn"],
+        ),
+        (
+            "(c) workers at once",
+            |c, _| (c.control_plane, c.has_ready_worker) = (BTreeSet::new(), false),
+            &["matched"; 3],
+        ),
+    ];
+    let csrs = asked(&MASTERS, &KEY);
+    for (row, change, expected) in rows {
+        let (mut cluster, mut window) = (of_four(), window());
+        change(&mut cluster, &mut window);
+        assert_eq!(outcomes(&csrs, &cluster, &window, &Approvals::new(), 200), *expected, "{row}");
+    }
+}
+
+#[test]
+fn control_plane_nodes_get_theirs_one_at_a_time() {
+    let (mut csrs, mut cluster, none) = (asked(&MASTERS, &KEY), of_four(), Approvals::new());
+    let key = Request::parse(&csrs[0].request).unwrap().key;
+    let first = Approval { node: MASTERS[0].to_owned(), kind: Kind::Client, key, at: at(200) };
+    let first = Approvals::from([(csrs[0].uid.clone(), first)]);
+    csrs[0].conditions = vec!["Approved".into()];
+    // Known by memory, or after a restart by what the cluster holds.
+    for already in [&none, &first] {
+        assert_eq!(outcomes(&csrs, &cluster, &window(), already, 210), ["approved", "not_its_turn", "not_its_turn"]);
+    }
+    assert_eq!(outcomes(&csrs, &cluster, &window(), &first, 500), ["approved", "matched", "not_its_turn"], "5 minutes");
+    cluster.joined.insert(MASTERS[0].to_owned());
+    assert_eq!(outcomes(&csrs, &cluster, &window(), &first, 210), ["approved", "matched", "not_its_turn"]);
+}
+
+#[test]
+fn two_keys_for_one_node_are_none() {
+    let (cluster, none, other) = (of_four(), Approvals::new(), KeyPair::generate().unwrap());
+    let mut both = [asked(&MASTERS[..1], &KEY), asked(&MASTERS[..2], &other)].concat();
+    both.iter_mut().enumerate().for_each(|(number, csr)| csr.created = Some(at(30 + i64::try_from(number).unwrap())));
+    let each = |csrs: &[Csr], now| outcomes(csrs, &cluster, &window(), &none, now);
+    assert_eq!(each(&both, 200), ["two_keys", "two_keys", "matched"]);
+    // Before anything else is waited for, so that the Event is early.
+    let early = Cluster { answered: SignedDuration::ZERO, ..of_four() };
+    assert_eq!(outcomes(&both, &early, &window(), &none, 40), ["two_keys", "two_keys", "settling"]);
+    // What was approved keeps its certificate, and no other key gets one.
+    both[0].conditions = vec!["Approved".into()];
+    assert_eq!(each(&both, 600)[..2], ["approved", "two_keys"]);
+    // A person says which one it is.
+    both[0].conditions = vec!["Denied".into()];
+    assert_eq!(each(&both, 200)[..2], ["denied", "matched"]);
+    // Another wake's key says nothing, nor one that could not be approved anyway.
+    (both[0].conditions, both[0].created) = (vec!["Approved".into()], Some(at(-3_600)));
+    assert_eq!(each(&both, 200)[..2], ["approved", "matched"]);
+    (both[0].conditions, both[0].created, both[0].usages) = (Vec::new(), Some(at(30)), words("server auth"));
+    assert_eq!(each(&both, 200)[..2], ["wrong_usages", "matched"]);
+    // A kubelet whose request was lost asks again with its key.
+    let lost = remembered_for(&asked(&MASTERS[..1], &KEY)[0]);
+    assert_eq!(outcomes(&asked(&MASTERS[..1], &KEY), &cluster, &window(), &lost, 210), ["matched"]);
+    assert_eq!(outcomes(&asked(&MASTERS[..1], &other), &cluster, &window(), &lost, 210), ["two_keys"]);
+}
+
+/// The memory of having approved a request that is gone.
+fn remembered_for(csr: &Csr) -> Approvals {
+    let request = Request::parse(&csr.request).unwrap();
+    let node = request.common_name.strip_prefix(NODE_PREFIX).unwrap().to_owned();
+    [("gone".to_owned(), Approval { node, kind: Kind::Client, key: request.key, at: at(100) })].into()
 }
 
 #[test]
 fn a_pass_approves_so_many_and_the_next_goes_on() {
     let limits = Limits { per_pass: 2, ..Limits::default() };
-    let decisions = pass(&many(3), &cluster(), &window(), &limits, &Counts::new());
+    let decisions = decide(&[many(3), vec![serving()]].concat(), &limits, &Approvals::new());
     let last = ("csr-002", Verdict::Leave(Reason::PassLimit));
-    assert_eq!(verdicts(&decisions)[1..], [("csr-001", Verdict::Approve(Kind::Client)), last]);
+    let client = Verdict::Approve(Kind::Client);
+    let served = ("csr-serving", Verdict::Approve(Kind::Serving));
+    assert_eq!(verdicts(&decisions)[1..], [("csr-001", client), last, served], "of one requester");
 }
 
 #[test]
 fn a_flood_is_not_approved_at_all() {
     let limits = Limits { flood_margin: 3, ..Limits::default() };
-    let all = |csrs: &[Csr]| pass(csrs, &cluster(), &window(), &limits, &Counts::new());
+    let all = |csrs: &[Csr]| decide(csrs, &limits, &Approvals::new());
     assert!(all(&many(5)).iter().all(|d| d.verdict == Verdict::Approve(Kind::Client)), "2 nodes and 3");
     assert!(all(&many(6)).iter().all(|d| d.verdict == Verdict::Leave(Reason::Flood)));
     let unread = all(&many(6).into_iter().map(|csr| Csr { request: Vec::new(), ..csr }).collect::<Vec<_>>());
     assert!(unread.iter().all(|d| (d.verdict, &d.node) == (Verdict::Leave(Reason::Flood), &None)));
+    // One requester's flood is no other's.
+    let others = all(&[many(6), vec![serving()]].concat());
+    assert_eq!(others.last().map(|d| d.verdict), Some(Verdict::Approve(Kind::Serving)));
     // Old ones, settled ones and those of other signers are no flood.
     let mut mixed = many(8);
     mixed[0].conditions = vec!["Denied".into()];
@@ -514,13 +680,55 @@ proptest! {
             Csr { name: number.to_string(), created: created.map(time), ..base.clone() }
         };
         let csrs: Vec<Csr> = times.iter().enumerate().map(one).collect();
-        let window = Window { opened: time(opened), closes: time(closes) };
+        let window = Window { opened: time(opened), closes: time(closes), after_long_sleep: true };
         let limits = Limits { per_node: limit, per_pass: 3, flood_margin: 5 };
-        let decisions = pass(&csrs, &cluster(), &window, &limits, &Counts::new());
+        let decisions = pass(&csrs, &cluster(), &window, &limits, &Approvals::new(), at(200));
         let names: BTreeSet<_> = decisions.iter().map(|decision| decision.name.clone()).collect();
         prop_assert_eq!((names.len(), decisions.len()), (csrs.len(), csrs.len()));
         let approved = decisions.iter().filter(|d| matches!(d.verdict, Verdict::Approve(_))).count();
-        prop_assert!(approved <= limit.min(3), "{} approved", approved);
+        prop_assert!(approved <= 2 * limit.min(3), "{} approved", approved); // of two requesters
+    }
+
+    #[test]
+    fn no_more_than_one_key_of_a_node_and_one_master_at_once_are_approved(
+        asked_for in proptest::collection::vec((0..4_usize, 0..3_usize, 0..400_i64, prop::sample::select(vec!["", "Approved", "Denied"])), 0..12),
+        joined in proptest::collection::btree_set(0..4_usize, 0..4),
+        has_ready_worker: bool,
+        answered in 0..600_i64,
+        now in 0..900_i64,
+    ) {
+        let nodes = [MASTERS[0], MASTERS[1], MASTERS[2], "worker"];
+        let joined = joined.into_iter().map(|node| nodes[node].to_owned()).collect();
+        let cluster =
+            Cluster { joined, has_ready_worker, answered: SignedDuration::from_secs(answered), ..of_four() };
+        let one = |(number, (node, key, created, condition)): (usize, &(usize, usize, i64, &str))| Csr {
+            uid: number.to_string(),
+            created: Some(at(*created)),
+            conditions: [*condition].into_iter().filter(|word| !word.is_empty()).map(ToOwned::to_owned).collect(),
+            ..REQUESTS[*node][*key].clone()
+        };
+        let csrs: Vec<Csr> = asked_for.iter().enumerate().map(one).collect();
+        let decisions = pass(&csrs, &cluster, &window(), &Limits::default(), &Approvals::new(), at(now));
+        let mut keys: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        let (mut masters, mut of_pass) = (BTreeSet::new(), 0);
+        for (number, (node, key, created, condition)) in asked_for.iter().enumerate() {
+            let uid = number.to_string();
+            let approves = decisions.iter().any(|d| d.uid == uid && matches!(d.verdict, Verdict::Approve(_)));
+            if approves || *condition == "Approved" {
+                keys.entry(nodes[*node]).or_default().insert(*key);
+            }
+            let is_awaited = *condition == "Approved" && now - created < 300 && !cluster.joined.contains(nodes[*node]);
+            if *node < 3 && (approves || is_awaited) {
+                masters.insert(nodes[*node]);
+            }
+            of_pass += usize::from(approves);
+            prop_assert!(!approves || (answered >= 80 && !cluster.joined.contains(nodes[*node])));
+            prop_assert!(!approves || *node == 3 || has_ready_worker || answered >= 300);
+            prop_assert!(!approves || keys[nodes[*node]].len() == 1);
+        }
+        prop_assert!(of_pass == 0 || masters.len() <= 1 || !decisions.iter().any(|d| {
+            matches!(d.verdict, Verdict::Approve(_)) && d.node.as_deref() != Some("worker")
+        }), "{:?}", masters);
     }
 
     #[test]
@@ -531,7 +739,7 @@ proptest! {
                 Csr { signer: signer.clone(), ..base.clone() },
                 Csr { groups: [group.clone()].into(), ..base.clone() },
             ];
-            let decisions = pass(&others, &cluster(), &window(), &Limits::default(), &Counts::new());
+            let decisions = decide(&others, &Limits::default(), &Approvals::new());
             prop_assert!(decisions.iter().all(|decision| matches!(decision.verdict, Verdict::Leave(_))));
         }
     }

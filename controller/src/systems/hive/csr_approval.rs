@@ -9,10 +9,11 @@ use kube::Resource;
 use kube::runtime::events::EventType;
 use shared::hive::api::ClusterDeployment;
 use shared::text::sanitize_chain;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use tracing::warn;
 
+use super::decide::slept;
 use super::{Hive, report};
 use crate::csr::Approver;
 use crate::metrics::Request;
@@ -29,6 +30,8 @@ pub struct CsrApproval {
     approver: Arc<Mutex<Approver>>,
     /// Besides the approver: a reconcile does not wait for a pass.
     awake: Arc<OnceLock<Timestamp>>,
+    /// The same: since when all machines run.
+    run_since: Arc<watch::Sender<Option<Timestamp>>>,
     hub: Hub,
     target: ObjectReference,
     name: String,
@@ -37,10 +40,12 @@ pub struct CsrApproval {
 impl CsrApproval {
     /// For the wake of `cluster` that began then.
     pub fn new(hive: &Hive, cluster: &ClusterDeployment, since: Timestamp) -> Self {
-        let name = full_name(cluster);
+        let (name, least) = (full_name(cluster), hive.settings.certificate_minimum_validity);
+        let is_long = slept(cluster).is_some_and(|slept| slept >= least);
         Self {
-            approver: Arc::new(Mutex::new(Approver::new(name.clone(), since))),
+            approver: Arc::new(Mutex::new(Approver::new(name.clone(), since, is_long))),
             awake: Arc::default(),
+            run_since: Arc::default(),
             hub: hive.hub().clone(),
             target: cluster.object_ref(&()),
             name,
@@ -50,6 +55,11 @@ impl CsrApproval {
     /// The cluster is awake since then: requests are approved for some minutes more.
     pub fn awake(&self, since: Timestamp) {
         self.awake.get_or_init(|| since);
+    }
+
+    /// Whether all machines of the cluster run, as it reports.
+    pub fn machines_run(&self, run: bool) {
+        self.run_since.send_modify(|since| *since = run.then(|| since.unwrap_or_else(clock::now)));
     }
 
     /// There is something new at the spoke. Answers whether to call again soon, even if nothing else happens there.
@@ -63,6 +73,7 @@ impl CsrApproval {
             if let Some(since) = self.awake.get() {
                 approver.awake(*since);
             }
+            approver.machines_run(*self.run_since.borrow());
             approver.pass(&client, clock::now(), may).await
         };
         let pass = match timeout(PASS_TIMEOUT, pass).await {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shared::cloud::Inventory;
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS, ip_override, url_override};
-use shared::hive::conditions::{ACTIVE_OVERRIDE, READY};
+use shared::hive::conditions::{ACTIVE_OVERRIDE, READY, reason};
 use shared::spoke::{Spoke, SpokeError, Upgrade};
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
@@ -31,6 +31,10 @@ const RENAME_PERIOD: Duration = Duration::from_secs(5);
 /// While a spoke cannot be asked, its kubeconfig's Secret is read again after this time: it may have been replaced. So
 /// may the overrides of its address.
 const COMPARE_PERIOD: Duration = Duration::from_secs(15);
+
+/// What R reports of a wake until all machines run.
+const WITHOUT_MACHINES: &[&str] =
+    &[reason::STARTING_MACHINES, reason::WAITING_FOR_MACHINES, reason::FAILED_TO_START_MACHINES];
 
 /// What the spoke says, over the connection of this wake.
 pub async fn observe(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState) -> Result<Spoke, SpokeError> {
@@ -63,6 +67,9 @@ pub async fn keep(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetSt
     }
     if let (Some(approval), Some(since)) = (&state.csr_approval, cluster.true_since(READY)) {
         approval.awake(since);
+    }
+    if let Some(approval) = &state.csr_approval {
+        approval.machines_run(!WITHOUT_MACHINES.contains(&cluster.reason(READY)));
     }
 }
 

@@ -171,6 +171,14 @@ pub fn sleep_started(cluster: &ClusterDeployment) -> Option<Timestamp> {
     Some(cluster.changed_at(HIBERNATING).map_or(began, |ceased| ceased.max(began)))
 }
 
+/// How long the sleep took that the wake in progress ended: R ceased to be True when it began, and its transition is
+/// of that moment until the cluster is awake. `None` if no condition says so, or if a machine of a running cluster had
+/// to be started.
+pub fn slept(cluster: &ClusterDeployment) -> Option<Duration> {
+    let (began, ceased) = (resume_started(cluster)?, cluster.changed_at(READY)?);
+    (!cluster.is_true(READY) && ceased < began).then(|| age(ceased, began))
+}
+
 /// Settings of the controller that decisions depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -187,6 +195,8 @@ pub struct Settings {
     pub sleep_limit: Duration,
     /// What happens to instances of a sleeping cluster that another party has started.
     pub drift: Drift,
+    /// After a shorter sleep no client certificate is approved.
+    pub certificate_minimum_validity: Duration,
 }
 
 /// What happens to instances of a sleeping cluster that another party has started.

@@ -20,7 +20,7 @@ use shared::hive::conditions::{HIBERNATING, PowerStatus, reason};
 use shared::power::Power;
 
 use self::schedule::Expiry;
-pub use facts::{Drift, Facts, LastAttempt, Served, Settings, Sync, resume_started};
+pub use facts::{Drift, Facts, LastAttempt, Served, Settings, Sync, resume_started, slept};
 pub use plan::{Action, Need, Notice, Plan, Recheck, Watch};
 
 /// What the first row of the table that matches calls for.

@@ -34,6 +34,7 @@ impl Default for Settings {
             wake_limit: Duration::from_mins(30),
             sleep_limit: Duration::from_mins(15),
             drift: Drift::Stop,
+            certificate_minimum_validity: Duration::from_hours(2),
         }
     }
 }
@@ -473,6 +474,35 @@ fn a_resume_begins_when_h_points_to_r_whatever_its_status_was() {
     let plan = decide(&Facts { now: at(5), ..facts(&woken).machines_are(&[Pending, Running]) });
     let later = patched(&woken, &plan.status.unwrap().patch(&woken, at(5)).unwrap());
     assert_eq!(later.condition(HIBERNATING).unwrap().last_transition_time, Some(Time(at(0))));
+}
+
+/// Client certificates of kubelets are approved only after a sleep that was long enough.
+#[test]
+fn the_length_of_a_sleep_is_on_record_until_the_cluster_is_awake() {
+    let write = |cluster: &ClusterDeployment, status: PowerStatus, when| {
+        patched(cluster, &status.patch(cluster, at(when)).unwrap())
+    };
+    let seconds = |cluster: &ClusterDeployment| slept(cluster).map(|slept| slept.as_secs());
+    let stopping = write(&waking(("True", reason::RUNNING)), PowerStatus::stopping(), 0);
+    let asleep = write(&stopping, PowerStatus::stopped(), 60);
+    assert_eq!(seconds(&asleep), None, "it is no wake");
+    let mut woken = write(&asleep, PowerStatus::starting(), 7_200);
+    assert_eq!(seconds(&woken), Some(7_200));
+    let steps =
+        [PowerStatus::failed_to_start("no"), PowerStatus::waiting_for_nodes(), PowerStatus::waiting_for_operators()];
+    for (step, when) in steps.into_iter().zip([7_210, 7_220, 7_230]) {
+        woken = write(&woken, step, when);
+        assert_eq!(seconds(&woken), Some(7_200), "{when}");
+    }
+    // A worker that never gets Ready leaves no long sleep behind for the next wake.
+    let stopping_again = write(&woken, PowerStatus::stopping(), 7_400);
+    let asleep_again = write(&stopping_again, PowerStatus::stopped(), 7_410);
+    assert_eq!(seconds(&write(&asleep_again, PowerStatus::starting(), 7_420)), Some(20));
+    assert_eq!(seconds(&write(&stopping_again, PowerStatus::starting(), 7_405)), Some(5), "given up midway");
+    let awake = write(&woken, PowerStatus::running(), 7_400);
+    assert_eq!(seconds(&awake), None);
+    assert_eq!(seconds(&write(&awake, PowerStatus::waiting_for_machines(&["i-0"]), 90_000)), None, "no sleep at all");
+    assert_eq!(seconds(&write(&write(&asleep, PowerStatus::paused(), 9_000), PowerStatus::starting(), 9_001)), None);
 }
 
 #[test]

@@ -231,6 +231,10 @@ mod tests {
         for wrong in ["drain", "drain=", "drain=0s", "lunch=5m"] {
             assert!(Args::try_parse_from(["c", "--kkp-limit", wrong]).is_err(), "{wrong}");
         }
+        let settings = |args: &[&str]| Args::try_parse_from(args).unwrap().settings();
+        assert_eq!(settings(&["c"]).certificate_minimum_validity, Duration::from_hours(2));
+        let never = settings(&["c", "--certificate-minimum-validity", "87600h"]); // docs/certificates.md
+        assert_eq!(never.certificate_minimum_validity, Duration::from_hours(87_600));
         let args = Args::try_parse_from(["c", "--cgu-graph", "https://a.test:8443"]).unwrap();
         assert_eq!(args.cgu_graphs[0].host(), Some("a.test"));
         for wrong in ["api.openshift.com", "https://a.test/graph", "https://", "a b"] {

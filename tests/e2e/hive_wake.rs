@@ -15,7 +15,7 @@ use testbed::cluster::certificates::{self, BOOTSTRAPPER, BOOTSTRAPPER_NAMESPACE}
 use testbed::cluster::machine::Machine;
 use testbed::cluster::machines;
 use testbed::ec2::NewInstance;
-use testbed::{Cluster, ClusterOptions, World, eventually, kubeconfig};
+use testbed::{Cluster, ClusterOptions, Options, Timings, World, eventually, kubeconfig};
 
 const SOON: Duration = Duration::from_mins(1);
 
@@ -62,7 +62,8 @@ async fn kubelets_without_certificates_get_new_ones_and_the_cluster_wakes() -> R
 /// API server answers, before their kubelets have renewed their Leases.
 #[tokio::test]
 async fn a_stolen_bootstrap_token_gets_no_masters_certificate_after_a_short_sleep() -> Result<()> {
-    let world = World::shared().await?;
+    let timings = Timings { node_ready_delay: "5s".parse()?, ..Timings::fast() };
+    let world = World::up(Options { clusters: 0, timings, ..Options::default() }).await?;
     let cluster = world.cluster("napping", ClusterOptions::of_size(4)).await?;
     let (spoke, info) = (cluster.spoke().await?, cluster.info().clone());
     let instances = cluster.instances().await?;

@@ -28,6 +28,7 @@ const MAX_FIELDS: usize = 32;
 /// What is built so far.
 pub(super) struct Budget<'a> {
     limits: &'a Limits,
+    charge: &'a mut dyn FnMut(usize) -> bool,
     pub(super) kept: usize,
     /// Names of the members around what is being read, and where each of them ends.
     names: String,
@@ -40,18 +41,20 @@ pub(super) struct Budget<'a> {
 }
 
 impl<'a> Budget<'a> {
-    pub(super) fn new(limits: &'a Limits) -> Self {
+    pub(super) fn new(limits: &'a Limits, charge: &'a mut dyn FnMut(usize) -> bool) -> Self {
         let (names, ends, fields) = (String::new(), Vec::new(), Vec::new());
-        Self { limits, kept: 0, names, ends, fields, misfit: None, fatal: None }
+        Self { limits, charge, kept: 0, names, ends, fields, misfit: None, fatal: None }
     }
 
     /// So much more is kept.
     pub(super) fn keep(&mut self, bytes: usize) -> Result<(), String> {
         self.kept = self.kept.saturating_add(bytes);
-        if self.kept <= self.limits.kept {
+        let fits = self.kept <= self.limits.kept;
+        if fits && (self.charge)(bytes) {
             return Ok(());
         }
-        let why = format!("more than {} of it would be kept", Size(self.limits.kept));
+        let most = if fits { "there is memory for".to_owned() } else { Size(self.limits.kept).to_string() };
+        let why = format!("more than {most} of it would be kept");
         self.fatal.get_or_insert_with(|| why.clone());
         Err(why)
     }

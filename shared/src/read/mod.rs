@@ -74,7 +74,19 @@ pub struct ReadError(pub String);
 /// # Errors
 /// When it is malformed, does not fit the type, or would keep more than the limits allow.
 pub fn json<T: DeserializeOwned>(text: &[u8], limits: &Limits) -> Result<Read<T>, ReadError> {
-    let budget = RefCell::new(Budget::new(limits));
+    json_charged(text, limits, &mut |_| true)
+}
+
+/// The same, and charges what is kept, in bytes, before it is built: `charge` says whether there is room.
+///
+/// # Errors
+/// Also when there is none.
+pub fn json_charged<T: DeserializeOwned>(
+    text: &[u8],
+    limits: &Limits,
+    charge: &mut dyn FnMut(usize) -> bool,
+) -> Result<Read<T>, ReadError> {
+    let budget = RefCell::new(Budget::new(limits, charge));
     let mut parser = serde_json::Deserializer::from_slice(text);
     let own = budget.borrow_mut().keep(size_of::<T>());
     let built = own

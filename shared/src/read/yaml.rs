@@ -1,6 +1,8 @@
 //! The only reader of YAML: kubeconfigs, `clouds.yaml`, templates of policies. All of it belongs to tenants.
 
-use serde::de::DeserializeOwned;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde_saphyr::Error;
 use serde_saphyr::budget::BudgetBreach;
 
@@ -33,6 +35,14 @@ pub enum YamlError {
 /// # Errors
 /// When it is of another form.
 pub fn read<T: DeserializeOwned>(text: &str, most: usize) -> Result<T, YamlError> {
+    read_by(PhantomData::<T>, text, most)
+}
+
+/// The same, by what a seed keeps of it.
+///
+/// # Errors
+/// When it is of another form.
+pub fn read_by<'t, S: DeserializeSeed<'t>>(seed: S, text: &'t str, most: usize) -> Result<S::Value, YamlError> {
     if text.len() > most {
         return Err(YamlError::TooLarge { found: text.len(), most });
     }
@@ -49,7 +59,8 @@ pub fn read<T: DeserializeOwned>(text: &str, most: usize) -> Result<T, YamlError
         reject_unsupported_tags: true,
         with_snippet: false,
     };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+    let found = serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| seed.deserialize(yaml));
+    found.map_err(|error| {
         if has_aliases(&error) { YamlError::Aliases } else { YamlError::Malformed(first_line(error.without_snippet())) }
     })
 }

@@ -146,7 +146,7 @@ async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
 fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
     let (own, identity, dialed) = (args.clone(), identity.to_owned(), network.clone());
     let hive = move |handle: runtime::Handle<_>, ownership| {
-        let drivers = drivers(&own, &identity, &handle.hub);
+        let drivers = drivers(&own, &identity, &handle.hub, &dialed);
         Hive::new(handle, drivers, ownership, dialed.clone(), own.settings(), own.concurrency)
     };
     let (own_unreachable, minimum) = (args.own_unreachable, args.fdb_minimum_suspension);
@@ -229,10 +229,11 @@ fn hub(client: &Client, watches: &Client, identity: &str, claim: Claim, metrics:
 }
 
 /// The clouds' drivers in a new term of leadership.
-fn drivers(args: &Args, identity: &str, hub: &Hub) -> Drivers {
+fn drivers(args: &Args, identity: &str, hub: &Hub, spokes: &Network) -> Drivers {
     let permit = hub.claim.clone();
     let identity = identity.to_owned();
-    let process = Process { identity, permit: Arc::new(move || permit.holds()), dialer: args.cloud_dialer() };
+    let (permit, memory) = (Arc::new(move || permit.holds()), spokes.memory.clone());
+    let process = Process { identity, permit, dialer: args.cloud_dialer(), memory };
     Drivers::new(hub.clone(), &args.clouds, &process)
 }
 

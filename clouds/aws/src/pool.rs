@@ -111,7 +111,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use cloud_common::{Dialer, Process};
+    use cloud_common::{Dialer, Memory, Process};
     use shared::cloud::Priority::Waking;
     use shared::cloud::Verb;
 
@@ -129,7 +129,12 @@ mod tests {
     async fn the_same_credentials_share_a_driver_and_nobody_else() {
         let options = Options {
             endpoint_url: Some("http://127.0.0.1:9".into()),
-            process: Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default() },
+            process: Process {
+                identity: "test".into(),
+                permit: Arc::new(|| true),
+                dialer: Dialer::default(),
+                memory: Memory::default(),
+            },
             quotas: Vec::new(),
         };
         let pool = Pool::new(options);

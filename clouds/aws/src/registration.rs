@@ -173,14 +173,22 @@ fn refused(message: &str) -> CloudError {
 mod tests {
     use shared::hive::api::{AwsPlatform, ClusterDeploymentSpec, LocalReference, Platform as Spec};
 
-    use cloud_common::Dialer;
+    use cloud_common::{Dialer, Memory};
 
     use super::*;
 
     fn platform(change: fn(&mut AwsFlags)) -> Aws {
         let mut flags = AwsFlags { aws_service_provider_secret_namespace: "hive".into(), ..AwsFlags::default() };
         change(&mut flags);
-        Aws::new(&flags, &Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default() })
+        Aws::new(
+            &flags,
+            &Process {
+                identity: "test".into(),
+                permit: Arc::new(|| true),
+                dialer: Dialer::default(),
+                memory: Memory::default(),
+            },
+        )
     }
 
     fn cluster(secret: Option<&str>, role: Option<&str>) -> ClusterDeployment {

@@ -4,17 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_common::{Permit, RateLimiter};
+use cloud_common::{Kept, Permit, RateLimiter};
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below, link};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
-use serde_json::Value;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds};
 use tokio::time::timeout;
 
 use crate::principal::{Entra, Environment, Principal};
-use crate::wire::{Listed, Page, View, given_up, known, progress};
+use crate::wire::{Listed, Operation, Page, View, given_up, known};
 
 /// Calls at once, and calls a second. Azure Resource Manager, for one principal: 250 reads, and 25 a second.
 pub(crate) const RATE: (u32, u32) = (200, 20);
@@ -80,14 +79,14 @@ impl Account {
         self.url(&[&["resourceGroups", group][..], &provider, &[name, call]].concat())
     }
 
-    async fn find(&self, wanted: BTreeSet<Group>, priority: Priority) -> Result<Found<Group>, CloudError> {
+    async fn find(&self, wanted: BTreeSet<Group>, priority: Priority) -> Result<Kept<Found<Group>>, CloudError> {
         let mut first = self.url(&["providers", "Microsoft.Compute", "virtualMachines"]);
         first.query_pairs_mut().append_pair("statusOnly", "true");
         let next = |page: &Page| {
             let found = page.next_link.as_deref().filter(|link| !link.is_empty());
             found.map(|found| link(&first, found)).transpose()
         };
-        let pages: Vec<Page> = self.api.pages(priority, first.clone(), next).await?;
+        let pages: Kept<Vec<Page>> = self.api.pages(priority, first.clone(), next).await?;
         let mut found: BTreeMap<String, Vec<(&Listed, String, View)>> =
             wanted.iter().map(|group| (group.lower.clone(), Vec::new())).collect();
         for listed in pages.iter().flat_map(|page| &page.value) {
@@ -107,14 +106,15 @@ impl Account {
             let of_group = found[&group.lower].iter();
             of_group.map(|(listed, at, view)| listed.machine(at, view, &group.infra_id)).collect()
         };
-        Ok(wanted.iter().map(|group| (group.clone(), machines(group))).collect())
+        let found = wanted.iter().map(|group| (group.clone(), machines(group))).collect();
+        Ok(pages.map(|_| found))
     }
 
     /// Asks for the power state of one machine, which a list has left out.
     async fn ask_again(&self, group: &str, name: &str, view: &mut View, priority: Priority) {
         let url = self.machine_url(group, name, "instanceView");
         if let Ok(answer) = self.api.call(priority, Method::GET, &url, None).await {
-            *view = answer.json().unwrap_or_default();
+            *view = answer.json::<View>().await.map(|found| found.clone()).unwrap_or_default();
         }
     }
 
@@ -180,7 +180,7 @@ impl Cloud for Account {
         self: Arc<Self>,
         wanted: BTreeSet<Group>,
         priority: Priority,
-    ) -> BoxFuture<'static, Result<Found<Group>, CloudError>> {
+    ) -> BoxFuture<'static, Result<Kept<Found<Group>>, CloudError>> {
         async move { self.find(wanted, priority).await }.boxed()
     }
 
@@ -206,7 +206,10 @@ impl Cloud for Account {
             if answer.status == StatusCode::ACCEPTED {
                 return Ok(Progress::UnderWay);
             }
-            Ok(if answer.len() == 0 { Progress::Done } else { progress(&answer.json::<Value>()?) })
+            if answer.is_empty() {
+                return Ok(Progress::Done);
+            }
+            Ok(answer.json::<Operation>().await?.progress())
         }
         .boxed()
     }

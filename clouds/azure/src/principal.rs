@@ -7,8 +7,9 @@ use std::time::Duration;
 use cloud_http::{Body, CallError, Granted, HeaderValue, Http, Login, Method, Url, below};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde::Deserialize;
 use shared::cloud::Priority;
+use shared::read::{self, Limits, lenient};
 use shared::text::sanitize_to;
 
 /// Key of the file in its Secret.
@@ -57,30 +58,44 @@ pub(crate) struct Principal {
     secret: String,
 }
 
-/// Reads a service principal. The keys are compared ignoring case: there are files of either spelling.
+/// The fields of a service principal's file.
+const FIELDS: [&str; 4] = ["subscriptionId", "tenantId", "clientId", "clientSecret"];
+
+/// Which of them a key is, ignoring case: there are files of either spelling.
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(from = "String")]
+struct Field(Option<usize>);
+
+impl From<String> for Field {
+    fn from(key: String) -> Self {
+        Self(FIELDS.iter().position(|field| field.eq_ignore_ascii_case(&key)))
+    }
+}
+
+/// A value; empty if it is no text.
+#[derive(Deserialize)]
+struct Value(#[serde(deserialize_with = "lenient")] String);
+
+/// Reads a service principal.
 ///
 /// # Errors
 /// What is wrong with which field, without any value that could be secret.
 pub(crate) fn parse(text: &str) -> Result<Principal, String> {
     // Its error would quote the file.
-    let file: BTreeMap<String, Value> =
-        serde_json::from_str(text).map_err(|_| format!("{KEY} is malformed: it must be a JSON object"))?;
-    let field = |name: &str| {
-        let found = file.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).and_then(|(_, value)| value.as_str());
-        let value = found.filter(|value| !value.is_empty()).ok_or_else(|| format!("{KEY} has no {name}"))?;
+    let file = read::json::<BTreeMap<Field, Value>>(text.as_bytes(), &Limits::OBJECT);
+    let mut file = file.map_err(|_| format!("{KEY} is malformed: it must be a JSON object"))?.value;
+    let mut field = |at: usize| {
+        let name = FIELDS[at];
+        let value = file.remove(&Field(Some(at))).filter(|value| !value.0.is_empty());
+        let Value(value) = value.ok_or_else(|| format!("{KEY} has no {name}"))?;
         let is_id = value.len() <= 100 && value.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c));
         if is_id || name == "clientSecret" {
-            Ok(value.to_owned())
+            Ok(value)
         } else {
             Err(format!("{KEY}: {name} is no ID: it has letters, digits, hyphens and dots"))
         }
     };
-    Ok(Principal {
-        subscription: field("subscriptionId")?,
-        tenant: field("tenantId")?,
-        client: field("clientId")?,
-        secret: field("clientSecret")?,
-    })
+    Ok(Principal { subscription: field(0)?, tenant: field(1)?, client: field(2)?, secret: field(3)? })
 }
 
 /// Asks Entra for tokens.
@@ -106,7 +121,7 @@ impl Login for Entra {
                 ("scope", self.scope.clone()),
             ]);
             let answer = self.http.call(Priority::Waking, Method::POST, url, &[], Some(&form)).await;
-            answer.map_err(CallError::of_login)?.json::<Granted>()?.token()
+            answer.map_err(CallError::of_login)?.json::<Granted>().await?.token()
         }
         .boxed()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Access, Platform, Pool, Process, SecretData, credentials_secret, spec, text};
+use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, spec, text};
 use cloud_http::{Http, Options, Url, endpoint};
 use cloud_stopstart::StopStart;
 use futures::FutureExt;
@@ -74,7 +74,9 @@ impl Platform for Azure {
         async move {
             let principal = principal::parse(text(secrets.first(), KEY)?)?;
             let driver = self.pool.get((principal, account.0), |(principal, environment)| {
-                let options = Options { process: self.process.clone(), tenant: None, authorities: None, rate: RATE };
+                let account = format!("azure/{}", account_word(&principal.client)).into();
+                let process = self.process.clone();
+                let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
                 let http = Http::new(options)?;
                 let permit = self.process.permit.clone();
                 Account::new(principal.clone(), *environment, http, permit, self.endpoint.as_ref()).map(StopStart::new)

@@ -1,9 +1,10 @@
 //! What Azure answers, as far as it matters.
 
+use cloud_http::Words;
 use cloud_stopstart::{Machine, Progress};
 use serde::Deserialize;
-use serde_json::Value;
 use shared::cloud::{CloudErrorKind, Instance, InstanceState};
+use shared::read::lenient;
 use shared::text::sanitize_to;
 
 /// Longest name that is shown.
@@ -135,14 +136,22 @@ fn is_full(code: &str, message: &str) -> bool {
     full.contains(&code) || code == "OperationNotAllowed" && message.to_ascii_lowercase().contains("quota")
 }
 
-/// What has become of an operation, by the answer to its link.
-pub(crate) fn progress(found: &Value) -> Progress {
-    match found.get("status").and_then(Value::as_str) {
-        None | Some("Succeeded") => Progress::Done,
-        Some("Failed" | "Canceled") => {
-            let (code, message) = cloud_http::words(found);
-            given_up(code, message)
+/// An operation, by the answer to its link, which may be the machine itself.
+#[derive(Deserialize)]
+pub(crate) struct Operation {
+    #[serde(default, deserialize_with = "lenient")]
+    status: Option<String>,
+    #[serde(default)]
+    error: Words,
+}
+
+impl Operation {
+    /// What has become of it.
+    pub(crate) fn progress(&self) -> Progress {
+        match self.status.as_deref() {
+            None | Some("Succeeded") => Progress::Done,
+            Some("Failed" | "Canceled") => given_up(self.error.code.clone(), self.error.message.clone()),
+            Some(_) => Progress::UnderWay,
         }
-        Some(_) => Progress::UnderWay,
     }
 }

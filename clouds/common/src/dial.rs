@@ -1,7 +1,7 @@
 //! Where the controller connects to. Kubeconfigs, overrides and the URLs of clouds belong to tenants, and the controller
 //! may reach what they cannot: its own machine, the cloud's metadata service. So every address is checked when it is dialed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use tower::Service;
 
-use fair::Shares;
+use fair::{Share, Shares};
 
 /// Endpoints above which those that have answered are forgotten.
 const MAX_ENDPOINTS: usize = 50_000;
@@ -34,6 +34,9 @@ const LOOKUPS: usize = 64;
 /// Of one tenant.
 const LOOKUPS_OF_ONE: usize = 16;
 
+/// Calls to clouds of tenants at once, and of one tenant: each connection reads up to 400 KB ahead.
+const CALLS: [usize; 2] = [64, 16];
+
 /// Which addresses may be dialed, and which endpoints have proven who they are.
 #[derive(Clone, Debug)]
 pub struct Dialer(Arc<Inner>);
@@ -42,9 +45,10 @@ pub struct Dialer(Arc<Inner>);
 struct Inner {
     denied: Vec<IpNet>,
     allow_loopback: bool,
-    /// Endpoints that have answered over TLS with the CA of their kubeconfig.
+    /// Endpoints that have proven who they are: see [`crate::Endpoint`].
     proven: Mutex<HashSet<u64>>,
     lookups: Arc<Shares>,
+    calls: Arc<Shares>,
 }
 
 impl Default for Dialer {
@@ -64,8 +68,8 @@ pub struct Denied {
 impl Dialer {
     /// Denies these networks besides what is always denied. `allow_loopback` is for tests.
     pub fn new(denied: Vec<IpNet>, allow_loopback: bool) -> Self {
-        let lookups = Shares::new(LOOKUPS, LOOKUPS_OF_ONE);
-        Self(Arc::new(Inner { denied, allow_loopback, proven: Mutex::default(), lookups }))
+        let [lookups, calls] = [[LOOKUPS, LOOKUPS_OF_ONE], CALLS].map(|[all, of_one]| Shares::new(all, of_one));
+        Self(Arc::new(Inner { denied, allow_loopback, proven: Mutex::default(), lookups, calls }))
     }
 
     /// Whether an address may be dialed.
@@ -102,7 +106,12 @@ impl Dialer {
         literal.map_or(Ok(()), |address| self.check(address))
     }
 
-    /// Whether this endpoint has answered over TLS with the CA of its kubeconfig.
+    /// A call to a cloud of this tenant, which lasts until it is dropped. Tenants are served in turn.
+    pub async fn call(&self, tenant: &str) -> Share {
+        self.0.calls.acquire(tenant).await
+    }
+
+    /// Whether this endpoint has proven who it is.
     pub fn is_proven(&self, endpoint: u64) -> bool {
         self.0.proven.lock().contains(&endpoint)
     }
@@ -118,10 +127,12 @@ impl Dialer {
 
     /// Resolves names of a tenant to addresses that may be dialed.
     pub fn resolver(&self, tenant: Arc<str>) -> Resolver {
-        Resolver { names: GaiResolver::new(), tenant, dialer: self.clone(), resolved: Resolved::default() }
+        Resolver { names: GaiResolver::new(), tenant, dialer: self.clone(), hosts: Arc::default() }
     }
 }
 
+/// Hosts of one client whose addresses are known: a cloud's catalog names four that are used.
+const MAX_HOSTS: usize = 16;
 /// Addresses that a name may have had and still be known by one of them.
 const MAX_RESOLVED: usize = 16;
 
@@ -156,10 +167,15 @@ impl Resolved {
         self.0.lock().preferred = address;
     }
 
+    /// The one that has answered last.
+    pub(crate) fn preferred(&self) -> Option<IpAddr> {
+        self.0.lock().preferred
+    }
+
     /// The one to dial. Of several a client would try the next when a port is closed, and the time that it takes tells
     /// a tenant which ports behind the controller are.
     fn choose(&self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
-        let preferred = self.0.lock().preferred;
+        let preferred = self.preferred();
         let known = addresses.iter().find(|address| preferred == Some(address.ip()));
         known.or_else(|| addresses.get(rand::random_range(0..addresses.len().max(1)))).copied()
     }
@@ -193,13 +209,19 @@ pub struct Resolver {
     names: GaiResolver,
     tenant: Arc<str>,
     dialer: Dialer,
-    resolved: Resolved,
+    hosts: Arc<Mutex<HashMap<String, Resolved>>>,
 }
 
 impl Resolver {
-    /// What it has resolved.
-    pub fn resolved(&self) -> Resolved {
-        self.resolved.clone()
+    /// What it has resolved a host to, which is itself if it is an address.
+    pub fn resolved(&self, host: &str) -> Resolved {
+        let mut hosts = self.hosts.lock();
+        if hosts.len() >= MAX_HOSTS && !hosts.contains_key(host) {
+            hosts.clear();
+        }
+        let resolved = hosts.entry(host.to_owned()).or_default().clone();
+        let _ = host.trim_matches(['[', ']']).parse().map(|address| resolved.add(address));
+        resolved
     }
 }
 
@@ -214,7 +236,7 @@ impl Service<Name> for Resolver {
 
     fn call(&mut self, name: Name) -> Self::Future {
         let (mut names, tenant) = (self.names.clone(), self.tenant.clone());
-        let (dialer, seen) = (self.dialer.clone(), self.resolved.clone());
+        let (dialer, seen) = (self.dialer.clone(), self.resolved(name.as_str()));
         Box::pin(async move {
             let share = dialer.0.lookups.acquire(&tenant).await;
             // Its thread lasts when the connection is given up.

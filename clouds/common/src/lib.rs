@@ -5,14 +5,19 @@ mod batcher;
 mod dial;
 mod list_batcher;
 mod pool;
+mod proof;
 mod rate_limiter;
 mod registration;
+
+pub use fair::{Charge, Full, Held, Kept, Memory, MemoryShare, Share, Whose};
 
 pub use self::batcher::{Batcher, NoReply, Reply};
 pub use self::dial::{Denied, Dialer, Resolved, Resolver};
 pub use self::list_batcher::{Key, ListBatcher};
 pub use self::pool::Pool;
+pub use self::proof::{Discretion, Endpoint};
 pub use self::rate_limiter::RateLimiter;
 pub use self::registration::{
-    Access, Permit, Platform, Process, SecretData, account_word, credentials_secret, region, spec, text,
+    Access, MAX_CREDENTIALS, Permit, Platform, Process, SecretData, account_word, credentials_secret, region, spec,
+    text,
 };

@@ -12,7 +12,7 @@ use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
 use shared::hive::api::{ClusterDeployment, LocalReference};
 use shared::text::sanitize_to;
 
-use crate::Dialer;
+use crate::{Dialer, Memory};
 
 /// Asked before every request that leaves this process, retries included: may it still act?
 pub type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -29,6 +29,8 @@ pub struct Process {
     pub permit: Permit,
     /// Which addresses may be dialed, where tenants choose them.
     pub dialer: Dialer,
+    /// For what clouds answer: shared with the spokes.
+    pub memory: Memory,
 }
 
 /// Where a cluster's credentials come from, and what they open.
@@ -122,7 +124,7 @@ pub fn credentials_secret(
 }
 
 /// Largest value of a key of a Secret with credentials, in bytes.
-const MAX_CREDENTIALS: usize = 64 << 10;
+pub const MAX_CREDENTIALS: usize = 64 << 10;
 
 /// The text under a key of a Secret.
 ///

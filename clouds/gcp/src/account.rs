@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cloud_common::Permit;
+use cloud_common::{Kept, Permit};
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
 use futures::FutureExt;
@@ -39,7 +39,7 @@ impl Account {
         Self { api: Bearer::new(Arc::new(http), key), permit, domain, project, base }
     }
 
-    async fn find(&self, wanted: BTreeSet<String>, priority: Priority) -> Result<Found<String>, CloudError> {
+    async fn find(&self, wanted: BTreeSet<String>, priority: Priority) -> Result<Kept<Found<String>>, CloudError> {
         let mut first = below(&self.base, &["aggregated", "instances"]);
         let names: Vec<&str> = wanted.iter().map(String::as_str).collect();
         let filter = format!("name eq \"({})-.*\"", names.join("|"));
@@ -61,7 +61,7 @@ impl Account {
             distinct(&mut machines);
             found.insert(infra_id, machines.into());
         }
-        Ok(found)
+        Ok(pages.map(|_| found))
     }
 
     async fn change(&self, cluster: &ClusterRef, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
@@ -82,7 +82,7 @@ impl Account {
         if answer.status == StatusCode::NOT_MODIFIED {
             return Ok(None);
         }
-        let operation: Operation = answer.json().map_err(|error| Failure::Account(error.into()))?;
+        let operation = answer.json::<Operation>().await.map_err(|error| Failure::Account(error.into()))?;
         Ok((!operation.name.is_empty()).then(|| format!("{zone} {}", operation.name)))
     }
 }
@@ -157,7 +157,7 @@ impl Cloud for Account {
         self: Arc<Self>,
         wanted: BTreeSet<String>,
         priority: Priority,
-    ) -> BoxFuture<'static, Result<Found<String>, CloudError>> {
+    ) -> BoxFuture<'static, Result<Kept<Found<String>>, CloudError>> {
         async move { self.find(wanted, priority).await }.boxed()
     }
 
@@ -176,7 +176,7 @@ impl Cloud for Account {
             let mut url = below(&self.base, &["zones", zone, "operations", name]);
             url.query_pairs_mut().append_pair("fields", "status,error");
             let answer = self.api.call(Priority::Waking, Method::GET, &url, None).await?;
-            Ok(answer.json::<Operation>()?.progress())
+            Ok(answer.json::<Operation>().await?.progress())
         }
         .boxed()
     }

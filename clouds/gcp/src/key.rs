@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde::{Deserialize, Serialize};
 use shared::cloud::{CloudError, CloudErrorKind};
+use shared::read::{self, Limits};
 use shared::text::sanitize_to;
 
 /// Key of the file in its Secret.
@@ -65,7 +66,7 @@ struct Claims<'a> {
 pub(crate) fn parse(text: &str) -> Result<ServiceAccount, String> {
     // Its error would quote the file.
     let malformed = format!("{KEY} is malformed: it must be the JSON key of a service account");
-    let file: File = serde_json::from_str(text).map_err(|_| malformed)?;
+    let file = read::json::<File>(text.as_bytes(), &Limits::OBJECT).map_err(|_| malformed)?.value;
     if file.r#type != "service_account" {
         let found = sanitize_to(&file.r#type, 40);
         return Err(format!(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Access, Platform, Pool, Process, SecretData, credentials_secret, spec, text};
+use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, spec, text};
 use cloud_http::{Http, Options, Url, endpoint};
 use cloud_stopstart::StopStart;
 use futures::FutureExt;
@@ -61,7 +61,9 @@ impl Platform for Gcp {
         async move {
             let key = key::parse(text(secrets.first(), KEY)?)?;
             let driver = self.pool.get(key, |key| {
-                let options = Options { process: self.process.clone(), tenant: None, authorities: None, rate: RATE };
+                let account = format!("gcp/{}", account_word(&key.email)).into();
+                let process = self.process.clone();
+                let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
                 let http = Http::new(options)?;
                 let account = Account::new(key.clone(), http, self.process.permit.clone(), &self.endpoint);
                 Ok::<_, String>(StopStart::new(account))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Dialer, Platform, Process};
+use cloud_common::{Dialer, Memory, Platform, Process};
 use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
 use cloud_http::{Http, Transport, Url};
 use cloud_simulators::{Effect, Face, Moves, SimulatedBench, States};
@@ -276,7 +276,7 @@ fn deployment(spec: serde_json::Value) -> ClusterDeployment {
 }
 
 fn process() -> Process {
-    Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default() }
+    Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default(), memory: Memory::default() }
 }
 
 #[test]

@@ -1,13 +1,20 @@
 //! What comes of a call.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use cloud_common::{Charge, Kept};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use shared::cloud::{CloudError, CloudErrorKind};
+use shared::read::{self, Limits};
 use shared::text::sanitize_to;
+
+use crate::client::{too_large, unknown};
+use crate::stranger::Stranger;
 
 /// Longest message of a cloud that is quoted, in characters.
 const MAX_MESSAGE: usize = 200;
@@ -15,9 +22,17 @@ const MAX_MESSAGE: usize = 200;
 /// Longest code of a cloud that is quoted, in characters.
 const MAX_CODE: usize = 60;
 
-/// Where clouds have their message and their code; the first of them counts.
-const MESSAGES: &[&str] = &["message", "error_description", "errorMessage"];
-const CODES: &[&str] = &["reason", "code", "errorCode", "error"];
+/// Where clouds have their message and, behind the first three, their code, with how much of it is quoted; the first counts.
+const WORDS: [(&str, usize); 7] = [
+    ("message", MAX_MESSAGE),
+    ("error_description", MAX_MESSAGE),
+    ("errorMessage", MAX_MESSAGE),
+    ("reason", MAX_CODE),
+    ("code", MAX_CODE),
+    ("errorCode", MAX_CODE),
+    ("error", MAX_CODE),
+];
+const MESSAGES: usize = 3;
 
 /// What begins the part of a message that differs from try to try: IDs of requests, times.
 const UNSTABLE: &[&str] = &[
@@ -37,8 +52,8 @@ const RATE_LIMITS: &[&str] = &["rateLimitExceeded", "userRateLimitExceeded", "RA
 /// How deep in an answer its message may be.
 const MAX_DEPTH: usize = 3;
 
-/// A successful answer.
-#[derive(Clone, Debug)]
+/// A successful answer, which is charged to its account.
+#[derive(Debug)]
 pub struct Answer {
     /// Its status, of class 2xx.
     pub status: StatusCode,
@@ -46,6 +61,9 @@ pub struct Answer {
     pub headers: HeaderMap,
     pub(crate) what: String,
     pub(crate) body: Vec<u8>,
+    pub(crate) charge: Charge,
+    /// Who has answered, where a tenant chooses the hosts.
+    pub(crate) stranger: Option<(Stranger, IpAddr)>,
 }
 
 /// Why a call has no successful answer.
@@ -77,23 +95,49 @@ pub struct Rejection {
 }
 
 impl Answer {
-    /// Bytes of its body.
-    #[expect(clippy::len_without_is_empty, reason = "an empty answer is no special one")]
-    pub fn len(&self) -> usize {
-        self.body.len()
+    /// Whether it has no body.
+    pub fn is_empty(&self) -> bool {
+        self.body.is_empty()
     }
 
-    /// The body, as the type that the caller builds of it.
+    /// The body, as the type that the caller builds of it, and what that is charged until it is dropped.
     ///
     /// # Errors
-    /// When it has another form.
-    pub fn json<T: DeserializeOwned>(&self) -> Result<T, CallError> {
-        serde_json::from_slice(&self.body).map_err(|error| {
-            // Its text would quote the answer.
-            let (what, line, column) = (&self.what, error.line(), error.column());
-            let message = format!("{what}: the answer is malformed at line {line}, column {column}");
-            CallError::Unknown(CloudError::new(CloudErrorKind::Unavailable, message))
-        })
+    /// When it has another form, or there is no memory for it.
+    pub async fn json<T: DeserializeOwned>(self) -> Result<Kept<T>, CallError> {
+        self.open().await.map(|(value, charge)| Kept::new(value, charge))
+    }
+
+    /// The same in two parts, for those who keep several.
+    ///
+    /// # Errors
+    /// As for [`Answer::json`].
+    pub async fn open<T: DeserializeOwned>(self) -> Result<(T, Charge), CallError> {
+        let Self { what, body, mut charge, stranger, .. } = self;
+        let (text, mut full) = (charge.used(), None);
+        // Who asks for few fields gets few names and many texts.
+        let limits = Limits::answer(2 * body.len());
+        let read = read::json_charged(&body, &limits, &mut |bytes| {
+            full = charge.spend(bytes).err();
+            full.is_none()
+        });
+        drop(body);
+        charge.refund(text);
+        // Its error would quote the answer.
+        let read = read.map(|read| read.value).map_err(|_| match full {
+            Some(full) => too_large(&what, full),
+            None => unknown(&what, "the answer is malformed, or would take more than four times its size"),
+        });
+        match (read, stranger) {
+            (Ok(value), stranger) => {
+                if let Some((stranger, by)) = stranger {
+                    stranger.prove(by);
+                }
+                Ok((value, charge))
+            }
+            (Err(error), Some((stranger, by))) => Err(stranger.discreet(Some(by), &what, error).await),
+            (Err(error), None) => Err(error),
+        }
     }
 }
 
@@ -122,8 +166,8 @@ impl CallError {
 
 impl Rejection {
     pub(crate) fn new(what: String, status: StatusCode, headers: HeaderMap, body: &[u8]) -> Self {
-        let found = serde_json::from_slice::<Value>(body).ok();
-        let (code, message) = found.as_ref().map(words).unwrap_or_default();
+        let found = read::json::<Words>(body, &Limits::answer(body.len()));
+        let Words { code, message } = found.map(|read| read.value).unwrap_or_default();
         let kind = kind(status, &code);
         Self { what, status, kind, headers: Box::new(headers), code, message }
     }
@@ -152,13 +196,27 @@ fn kind(status: StatusCode, code: &str) -> CloudErrorKind {
     }
 }
 
-/// A cloud's code and message, from anywhere in an answer, sanitized.
-pub fn words(value: &Value) -> (String, String) {
-    let find = |keys: &[&str], most| {
-        let found = keys.iter().find_map(|key| word_in(value, key, MAX_DEPTH));
-        sanitize_to(stable(found.unwrap_or_default()), most)
-    };
-    (find(CODES, MAX_CODE), find(MESSAGES, MAX_MESSAGE))
+/// A cloud's code and message, from anywhere in an answer, sanitized: every cloud has them at its own depth.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words {
+    /// The code; empty if there is none.
+    pub code: String,
+    /// The message; empty if there is none.
+    pub message: String,
+}
+
+/// What is found of [`WORDS`]: how deep, and the text. Of several of one word the one that is least deep counts.
+type Hits = [Option<(usize, String)>; WORDS.len()];
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut hits = Hits::default();
+        Look { hits: &mut hits, depth: 0, word: None }.deserialize(deserializer)?;
+        let (messages, codes) = hits.split_at_mut(MESSAGES);
+        let [message, code] = [messages, codes].map(|hits| hits.iter_mut().find_map(Option::take));
+        let text = |hit: Option<(usize, String)>| hit.map(|(_, text)| text).unwrap_or_default();
+        Ok(Self { code: text(code), message: text(message) })
+    }
 }
 
 /// A message without what differs from try to try, so that a condition does not change with each.
@@ -167,16 +225,52 @@ fn stable(message: &str) -> &str {
     message[..end].trim_end()
 }
 
-/// The first string under a key: every cloud has it at its own depth.
-fn word_in<'a>(value: &'a Value, key: &str, depth: usize) -> Option<&'a str> {
-    let inner = |value| if depth > 0 { word_in(value, key, depth - 1) } else { None };
-    match value {
-        Value::Object(fields) => {
-            let here = fields.get(key).and_then(Value::as_str);
-            here.or_else(|| fields.values().find_map(inner))
+/// Looks for words in any JSON, and keeps nothing else of it.
+struct Look<'h> {
+    hits: &'h mut Hits,
+    depth: usize,
+    /// Which of [`WORDS`] the value is under.
+    word: Option<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for Look<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        let _ = deserializer.deserialize_any(self); // what is no text, list or map has no words: the reader goes on behind it
+        Ok(())
+    }
+}
+
+impl<'de> Visitor<'de> for Look<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("words")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        let Some(at) = self.word else { return Ok(()) };
+        if self.hits[at].as_ref().is_none_or(|(depth, _)| self.depth < *depth) {
+            self.hits[at] = Some((self.depth, sanitize_to(stable(text), WORDS[at].1)));
         }
-        Value::Array(values) => values.iter().find_map(inner),
-        _ => None,
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let depth = self.depth + 1;
+        while list.next_element_seed(Look { hits: &mut *self.hits, depth, word: None })?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let depth = self.depth + 1;
+        while let Some(key) = map.next_key::<String>()? {
+            let is_within = self.depth <= MAX_DEPTH;
+            let word = WORDS.iter().position(|(word, _)| is_within && *word == key);
+            map.next_value_seed(Look { hits: &mut *self.hits, depth, word })?;
+        }
+        Ok(())
     }
 }
 

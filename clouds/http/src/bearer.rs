@@ -1,13 +1,15 @@
 //! Calls that carry a bearer token.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloud_common::Kept;
 use futures::FutureExt;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error, Visitor};
+use serde::{Deserialize, Deserializer};
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 use tokio::time::timeout;
 
@@ -15,11 +17,8 @@ use crate::answer::{Answer, CallError};
 use crate::client::{Body, Http};
 use crate::token::{Login, Tokens};
 
-/// Bytes of all pages of one list: 20,000 machines have less.
-const MAX_LIST: usize = 32 << 20;
-
-/// Pages of one list.
-const MAX_PAGES: usize = 500;
+/// Longest token, in bytes.
+const MAX_TOKEN: usize = 16 << 10;
 
 /// How long one list may take.
 const LIST: Duration = Duration::from_mins(1);
@@ -39,10 +38,26 @@ pub struct Granted {
 }
 
 /// A number, or a text with one: Entra has answered either.
-fn seconds<'de, D: serde::Deserializer<'de>>(found: D) -> Result<u64, D::Error> {
-    let found = serde_json::Value::deserialize(found)?;
-    let number = found.as_u64().or_else(|| found.as_str()?.parse().ok());
-    number.ok_or_else(|| serde::de::Error::custom("expires_in is no number"))
+fn seconds<'de, D: Deserializer<'de>>(found: D) -> Result<u64, D::Error> {
+    struct Seconds;
+
+    impl Visitor<'_> for Seconds {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a number")
+        }
+
+        fn visit_u64<E>(self, number: u64) -> Result<u64, E> {
+            Ok(number)
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+
+    found.deserialize_any(Seconds)
 }
 
 impl Granted {
@@ -60,8 +75,11 @@ impl Granted {
 /// # Errors
 /// When it has characters that no token has.
 pub fn bearer(token: &str) -> Result<HeaderValue, CallError> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
-        CallError::Unknown(CloudError::new(CloudErrorKind::Unavailable, "the token has characters that no token has"))
+    let value = Some(token).filter(|token| token.len() <= MAX_TOKEN);
+    let value = value.and_then(|token| HeaderValue::from_str(&format!("Bearer {token}")).ok());
+    let mut value = value.ok_or_else(|| {
+        let message = "the token is longer than 16 KiB, or has characters that no token has";
+        CallError::Unknown(CloudError::new(CloudErrorKind::Unavailable, message))
     })?;
     value.set_sensitive(true);
     Ok(value)
@@ -92,31 +110,26 @@ impl<L: Login<Token = HeaderValue>> Bearer<L> {
         self.tokens.with(call).await
     }
 
-    /// Every page of a list. `next` finds the URL of the page after one.
+    /// Every page of a list, and what they are charged. `next` finds the URL of the page after one.
     ///
     /// # Errors
-    /// When a page is not to be had, or there is no end to them.
+    /// When a page is not to be had, or they take too long or too much memory.
     pub async fn pages<P: DeserializeOwned>(
         &self,
         priority: Priority,
         first: Url,
         next: impl Fn(&P) -> Result<Option<Url>, CloudError>,
-    ) -> Result<Vec<P>, CloudError> {
+    ) -> Result<Kept<Vec<P>>, CloudError> {
         let all = async {
-            let (mut pages, mut bytes, mut url) = (Vec::new(), 0, Some(first));
+            let (mut pages, mut all, mut url) = (Vec::new(), self.http.charge(), Some(first));
             while let Some(page) = url.take() {
                 let answer = self.call(priority, Method::GET, &page, None).await?;
-                bytes += answer.len();
-                let page: P = answer.json()?;
+                let (page, charge) = answer.open::<P>().await?;
+                all.merge(charge);
                 url = next(&page)?;
                 pages.push(page);
-                if bytes > MAX_LIST || pages.len() > MAX_PAGES {
-                    let most = format!("{} MiB or {MAX_PAGES} pages", MAX_LIST >> 20);
-                    let message = format!("the list of machines has more than {most}");
-                    return Err(CloudError::new(CloudErrorKind::Invalid, message));
-                }
             }
-            Ok(pages)
+            Ok(Kept::new(pages, all))
         };
         let late = CloudError::new(CloudErrorKind::Unavailable, "the list of machines takes more than a minute");
         timeout(LIST, all).await.unwrap_or(Err(late))

@@ -1,35 +1,36 @@
 //! The client of one account.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_common::{Dialer, Permit, Process, RateLimiter, Resolver};
+use cloud_common::{Charge, Discretion, Full, Memory, MemoryShare, Permit, Process, RateLimiter, Whose};
 use futures::FutureExt;
-use futures::future::BoxFuture;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use futures::future::{BoxFuture, OptionFuture};
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Client, Method, StatusCode, Url, redirect, retry};
 use serde_json::Value;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 use shared::text::sanitize_to;
-use tokio::time::Instant;
-use tower::Service;
+use tokio::time::{Instant, timeout_at};
 
 use crate::answer::{Answer, CallError, Rejection};
+use crate::stranger::Strangers;
 
 /// Who we are, in every log of a cloud.
 const AGENT: &str = concat!("hibernate-controller/", env!("CARGO_PKG_VERSION"));
 
-/// Largest answer.
-const MAX_ANSWER: usize = 8 << 20;
-
 /// Largest answer to a call that is rejected.
 const MAX_REJECTION: usize = 64 << 10;
 
-/// How long a failed connection takes at least, longer than its deadline: a port that is closed and one that is silent
-/// take the same time, so that no tenant can scan ports behind the controller.
-const UNCONNECTED: Duration = Duration::from_millis(3_200);
+/// Headers that are read of an answer, and the longest.
+const HEADERS: [&str; 5] =
+    ["retry-after", "location", "azure-asyncoperation", "x-subject-token", "x-openstack-request-id"];
+const MAX_HEADER: usize = 16 << 10;
+
+/// Connections that a client keeps for later.
+const MAX_IDLE: usize = 2;
 
 /// Longest pause that a cloud's `Retry-After` gets.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
@@ -44,12 +45,14 @@ pub(crate) struct Deadlines {
     /// Until the next bytes of the answer.
     read: Duration,
     all: Duration,
+    /// For endpoints of tenants that have not proven who they are.
+    unproven: Discretion,
 }
 
 impl Default for Deadlines {
     fn default() -> Self {
         let [connect, read, all] = [3, 10, 30].map(Duration::from_secs);
-        Self { connect, read, all }
+        Self { connect, read, all, unproven: Discretion::CLOUD }
     }
 }
 
@@ -57,9 +60,11 @@ impl Default for Deadlines {
 pub struct Options {
     /// Who calls, and whether it may.
     pub process: Process,
-    /// Whose lookups of names these are, where a tenant chooses the hosts: every address is checked when it is dialed, and
+    /// Whose lookups and calls these are, where a tenant chooses the hosts: every address is checked when it is dialed, and
     /// no proxy of the environment is used. `None` where the hosts are a vendor's own.
     pub tenant: Option<Arc<str>>,
+    /// A word for the account, which answers are charged to, and to the tenant.
+    pub account: Arc<str>,
     /// PEM certificates of the authorities that are trusted; `None` for those of the system.
     pub authorities: Option<Vec<u8>>,
     /// The account's calls at once, and calls a second.
@@ -71,14 +76,22 @@ pub struct Http {
     transport: Arc<dyn Transport>,
     permit: Permit,
     limiter: RateLimiter,
-    /// How long an attempt may take.
-    deadline: Duration,
+    /// What answers take of the memory.
+    share: MemoryShare,
+    /// Where a tenant chooses the hosts.
+    strangers: Option<Strangers>,
+    deadlines: Deadlines,
 }
 
 /// How requests get to a cloud. Tests put a simulator here.
 pub trait Transport: Send + Sync {
-    /// Makes one attempt. `what` names the request in messages.
-    fn send<'a>(&'a self, what: &'a str, request: Request) -> BoxFuture<'a, Result<Reply, CallError>>;
+    /// Makes one attempt. `what` names the request in messages; what is read of the answer is charged.
+    fn send<'a>(
+        &'a self,
+        what: &'a str,
+        request: Request,
+        charge: &'a mut Charge,
+    ) -> BoxFuture<'a, Result<Reply, CallError>>;
 }
 
 /// One request.
@@ -103,15 +116,12 @@ pub struct Reply {
     pub headers: HeaderMap,
     /// The body, as long as a client reads it.
     pub body: Vec<u8>,
+    /// Who has answered, if it is known.
+    pub by: Option<IpAddr>,
 }
 
 /// The transport over the network.
-struct Network {
-    client: Client,
-    /// Checks addresses that a tenant chooses.
-    dialer: Option<Dialer>,
-    deadlines: Deadlines,
-}
+struct Network(Client);
 
 /// The body of a request.
 #[derive(Clone, Debug)]
@@ -122,19 +132,6 @@ pub enum Body {
     As(&'static str, Value),
     /// Keys and values of a form.
     Form(Vec<(&'static str, String)>),
-}
-
-/// The system's resolver with the dialer's checks, as reqwest wants it.
-struct Names(Resolver);
-
-impl Resolve for Names {
-    fn resolve(&self, name: Name) -> Resolving {
-        let mut names = self.0.clone();
-        Box::pin(async move {
-            let found = names.call(name.as_str().parse()?).await?;
-            Ok(Box::new(found) as Addrs)
-        })
-    }
 }
 
 impl fmt::Debug for Http {
@@ -153,8 +150,9 @@ impl Http {
     }
 
     pub(crate) fn with(options: Options, deadlines: Deadlines) -> Result<Self, String> {
-        let Options { process, tenant, authorities, rate } = options;
-        let Process { identity, permit, dialer } = process;
+        let Options { process, tenant, account, authorities, rate } = options;
+        let Process { identity, permit, dialer, memory } = process;
+        let whose = Whose::new(tenant.as_ref().unwrap_or(&account), &*account);
         let builder = Client::builder()
             .redirect(redirect::Policy::none())
             .retry(retry::never())
@@ -163,9 +161,11 @@ impl Http {
             .connect_timeout(deadlines.connect)
             .read_timeout(deadlines.read)
             .timeout(deadlines.all);
-        let (builder, dialer) = match tenant {
-            Some(tenant) => (builder.dns_resolver(Names(dialer.resolver(tenant))).no_proxy(), Some(dialer)),
-            None => (builder, None),
+        let strangers = tenant.is_some().then(|| Strangers::new(dialer, whose.clone()));
+        let builder = match &strangers {
+            // HTTP/2 would read megabytes ahead.
+            Some(names) => builder.dns_resolver(names.clone()).no_proxy().http1_only().pool_max_idle_per_host(MAX_IDLE),
+            None => builder,
         };
         let builder = match authorities {
             None => builder,
@@ -176,14 +176,20 @@ impl Http {
         };
         // An authority that cannot be used is the one thing of a tenant in here.
         let client = builder.build().map_err(|_| "its certificates cannot be used as authorities")?;
-        let deadline = deadlines.all + Duration::from_secs(1); // the client's own comes first, and says more
-        Ok(Self { deadline, ..Self::over(Arc::new(Network { client, dialer, deadlines }), permit, rate) })
+        let share = memory.share(whose);
+        Ok(Self { share, strangers, deadlines, ..Self::over(Arc::new(Network(client)), permit, rate) })
     }
 
-    /// A client whose requests take another way than the network.
+    /// A client whose requests take another way than the network, with a memory of its own.
     pub fn over(transport: Arc<dyn Transport>, permit: Permit, rate: (u32, u32)) -> Self {
-        let deadline = Deadlines::default().all;
-        Self { transport, permit, limiter: RateLimiter::new(rate.0, rate.1), deadline }
+        let (limiter, deadlines) = (RateLimiter::new(rate.0, rate.1), Deadlines::default());
+        let share = Memory::default().share(Whose::new("", ""));
+        Self { transport, permit, limiter, share, strangers: None, deadlines }
+    }
+
+    /// What is kept of several answers is merged into this.
+    pub fn charge(&self) -> Charge {
+        self.share.charge()
     }
 
     /// Makes one attempt of a call. Headers with tokens are marked as sensitive by the caller.
@@ -199,28 +205,49 @@ impl Http {
         body: Option<&Body>,
     ) -> Result<Answer, CallError> {
         let what = what(&method, &url);
-        let admitted = tokio::time::timeout(QUEUE, self.limiter.acquire(priority)).await;
-        if admitted.is_err() {
-            return Err(not_sent(&what, CloudErrorKind::Throttled, "not sent: too many calls of this account wait"));
-        }
+        let admitted = tokio::time::timeout(QUEUE, async {
+            self.limiter.acquire(priority).await;
+            OptionFuture::from(self.strangers.as_ref().map(Strangers::turn)).await
+        });
+        let _turn = admitted
+            .await
+            .map_err(|_| not_sent(&what, CloudErrorKind::Throttled, "not sent: too many calls of this account wait"))?;
         if !(self.permit)() {
             return Err(not_sent(&what, CloudErrorKind::NotLeader, "not sent: not the leader any more"));
         }
         let headers = headers.iter().cloned().collect();
+        let stranger = self.strangers.as_ref().map(|all| all.meet(&url, &self.deadlines.unproven)).transpose();
+        let stranger = stranger.map_err(|denied| not_sent(&what, CloudErrorKind::Invalid, &denied.to_string()))?;
         let request = Request { method, url, headers, body: body.cloned() };
-        let Reply { status, headers, body } = tokio::time::timeout(self.deadline, self.transport.send(&what, request))
-            .await
-            .unwrap_or_else(|_| Err(unknown(&what, "no answer in time")))?;
+        let unproven = stranger.as_ref().filter(|stranger| !stranger.is_expected()).map(|stranger| stranger.until);
+        // The client's own deadline comes first, and says more.
+        let deadline = unproven.unwrap_or_else(|| Instant::now() + self.deadlines.all + Duration::from_secs(1));
+        let mut charge = self.share.charge();
+        let sent = timeout_at(deadline, self.transport.send(&what, request, &mut charge)).await;
+        let reply = sent.unwrap_or_else(|_| Err(unknown(&what, "no answer in time")));
+        let by = reply.as_ref().ok().and_then(|reply| reply.by);
+        match (reply.and_then(|reply| self.accepted(&what, reply)), stranger) {
+            (Ok(Reply { status, headers, body, by }), stranger) => {
+                Ok(Answer { status, headers, what, body, charge, stranger: stranger.zip(by) })
+            }
+            (Err(error), Some(stranger)) => Err(stranger.discreet(by, &what, error).await),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// A successful answer, or what the cloud says instead.
+    fn accepted(&self, what: &str, reply: Reply) -> Result<Reply, CallError> {
+        let (status, headers, what) = (reply.status, reply.headers.clone(), what.to_owned());
         let answer = match status.as_u16() {
             // 304: there was nothing to do.
-            200..300 | 304 => return Ok(Answer { status, headers, what, body }),
+            200..300 | 304 => return Ok(reply),
             300..400 => {
                 let message = "redirects are not followed: the URL must be the service's own".to_owned();
                 let (kind, code, headers) = (CloudErrorKind::Unavailable, String::new(), Box::new(headers));
                 return Err(CallError::Rejected(Rejection { what, status, kind, headers, code, message }));
             }
             502 | 504 => return Err(unknown(&what, &format!("{}: a gateway has no answer", status.as_u16()))),
-            _ => Rejection::new(what, status, headers, &body),
+            _ => Rejection::new(what, status, headers, &reply.body),
         };
         if answer.kind == CloudErrorKind::Throttled {
             self.limiter.slow_down();
@@ -231,20 +258,21 @@ impl Http {
 }
 
 impl Transport for Network {
-    fn send<'a>(&'a self, what: &'a str, request: Request) -> BoxFuture<'a, Result<Reply, CallError>> {
-        self.attempt(what, request).boxed()
+    fn send<'a>(
+        &'a self,
+        what: &'a str,
+        request: Request,
+        charge: &'a mut Charge,
+    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+        self.attempt(what, request, charge).boxed()
     }
 }
 
 impl Network {
-    async fn attempt(&self, what: &str, request: Request) -> Result<Reply, CallError> {
+    async fn attempt(&self, what: &str, request: Request, charge: &mut Charge) -> Result<Reply, CallError> {
         let Request { method, url, headers, body } = request;
-        let host = url.host_str().unwrap_or_default();
-        if let Some(Err(denied)) = self.dialer.as_ref().map(|dialer| dialer.check_host(host)) {
-            return Err(not_sent(what, CloudErrorKind::Invalid, &denied.to_string()));
-        }
         let is_post = method == Method::POST;
-        let request = self.client.request(method, url).headers(headers);
+        let request = self.0.request(method, url).headers(headers);
         let request = match body {
             // Front ends answer 411 to a POST without a length, which HTTP/1.1 otherwise leaves out.
             None if is_post => request.header(CONTENT_LENGTH, 0),
@@ -253,35 +281,60 @@ impl Network {
             Some(Body::As(kind, json)) => request.header("content-type", kind).body(json.to_string()),
             Some(Body::Form(fields)) => request.form(&fields),
         };
-        let began = Instant::now();
         let answer = match request.send().await {
             Ok(answer) => answer,
             Err(error) if error.is_connect() || error.is_builder() => {
-                tokio::time::sleep_until(began + UNCONNECTED.min(self.deadlines.connect * 2)).await;
                 let why = "no connection, or its certificate is not trusted";
                 return Err(not_sent(what, CloudErrorKind::Unavailable, why));
             }
             Err(error) => return Err(unknown(what, cause(&error))),
         };
-        read(what, answer).await
+        read(what, answer, charge).await
     }
 }
 
 /// An answer with its body, as far as it is of use.
-async fn read(what: &str, mut answer: reqwest::Response) -> Result<Reply, CallError> {
-    let (status, headers) = (answer.status(), answer.headers().clone());
-    let most = if status.is_success() { MAX_ANSWER } else { MAX_REJECTION };
+async fn read(what: &str, mut answer: reqwest::Response, charge: &mut Charge) -> Result<Reply, CallError> {
+    let (status, by) = (answer.status(), answer.remote_addr().map(|by| by.ip()));
+    // A copy: a header keeps alive what was read with it.
+    let header = |name| {
+        let value = answer.headers().get(name).filter(|value| value.len() <= MAX_HEADER)?;
+        Some((HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).ok()?))
+    };
+    let headers = HEADERS.into_iter().filter_map(header).collect();
     let mut body = Vec::new();
     loop {
         match answer.chunk().await {
-            Ok(Some(chunk)) if body.len() + chunk.len() <= most => body.extend_from_slice(&chunk),
-            Ok(Some(_)) if status.is_success() => {
-                return Err(unknown(what, &format!("the answer has more than {} MiB", MAX_ANSWER >> 20)));
+            // More than a message is long is no message.
+            Ok(Some(chunk)) if status.is_success() || body.len() + chunk.len() <= MAX_REJECTION => {
+                spend(charge, chunk.len()).await.map_err(|full| too_large(what, full))?;
+                if body.capacity() - body.len() < chunk.len() {
+                    body.reserve_exact(chunk.len() + body.len() / 8); // doubled it would take more than is charged
+                }
+                body.extend_from_slice(&chunk);
             }
-            Ok(_) => return Ok(Reply { status, headers, body }), // the end, or more than a message is long
+            Ok(_) => return Ok(Reply { status, headers, body, by }),
             Err(error) => return Err(unknown(what, cause(&error))),
         }
     }
+}
+
+/// Charges so much, and waits a moment for others to be done.
+async fn spend(charge: &mut Charge, bytes: usize) -> Result<(), Full> {
+    if charge.spend(bytes).is_err() {
+        charge.wait_for(bytes).await?;
+        charge.spend(bytes)?;
+    }
+    Ok(())
+}
+
+/// What is said where there is no memory for an answer.
+pub(crate) fn too_large(what: &str, full: Full) -> CallError {
+    let why = match full {
+        Full::One => "the answers of this account are too large together",
+        Full::All => "the answers of all accounts and clusters are too large together, or those of this namespace",
+    };
+    unknown(what, why)
 }
 
 fn not_sent(what: &str, kind: CloudErrorKind, why: &str) -> CallError {
@@ -292,7 +345,7 @@ fn cause(error: &reqwest::Error) -> &'static str {
     if error.is_timeout() { "no answer in time" } else { "the connection broke" }
 }
 
-fn unknown(what: &str, why: &str) -> CallError {
+pub(crate) fn unknown(what: &str, why: &str) -> CallError {
     CallError::Unknown(CloudError::new(CloudErrorKind::Unavailable, format!("{what}: {why}")))
 }
 

@@ -7,13 +7,14 @@
 mod answer;
 mod bearer;
 mod client;
+mod stranger;
 mod token;
 mod urls;
 
 pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 pub use reqwest::{Method, StatusCode, Url};
 
-pub use self::answer::{Answer, CallError, Rejection, words};
+pub use self::answer::{Answer, CallError, Rejection, Words};
 pub use self::bearer::{Bearer, Granted, bearer};
 pub use self::client::{Body, Http, Options, Reply, Request, Transport};
 pub use self::token::{Login, Tokens};

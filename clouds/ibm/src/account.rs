@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cloud_common::Permit;
+use cloud_common::{Kept, Permit};
 use cloud_http::{Bearer, Body, CallError, Http, Method, Url, below, is_plain, link};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, failed};
 use futures::FutureExt;
@@ -74,7 +74,7 @@ impl Account {
             .get_or_try_init(|| async {
                 let url = versioned(below(&self.regions, &["v1", "regions", &self.region]));
                 let answer = self.api.call(priority, Method::GET, &url, None).await;
-                let found: Region = answer.map_err(|error| self.no_region(error))?.json()?;
+                let found = answer.map_err(|error| self.no_region(error))?.json::<Region>().await?;
                 let url = Url::parse(&found.endpoint).ok().filter(|url| is_plain(url) && self.is_trusted(url));
                 url.ok_or_else(|| {
                     let (region, found) = (&self.region, sanitize_to(&found.endpoint, 100));
@@ -99,7 +99,7 @@ impl Account {
         CallError::NotSent(CloudError::new(CloudErrorKind::Invalid, message))
     }
 
-    async fn find(&self, wanted: BTreeSet<String>, priority: Priority) -> Result<Found<String>, CloudError> {
+    async fn find(&self, wanted: BTreeSet<String>, priority: Priority) -> Result<Kept<Found<String>>, CloudError> {
         let base = self.endpoint(priority).await?;
         let mut first = versioned(below(base, &["v1", "instances"]));
         first.query_pairs_mut().append_pair("limit", "100");
@@ -107,7 +107,7 @@ impl Account {
             let found = page.next.as_ref().map(|next| link(base, &next.href)).transpose()?;
             Ok(found.map(versioned))
         };
-        let pages: Vec<Page> = self.api.pages(priority, first, next).await?;
+        let pages: Kept<Vec<Page>> = self.api.pages(priority, first, next).await?;
         let listed: Vec<&Listed> = pages.iter().flat_map(|page| &page.instances).collect();
         let all = infra_ids(&wanted, &listed);
         let mut found: BTreeMap<&str, Vec<Machine>> =
@@ -118,7 +118,8 @@ impl Account {
                 machines.push(instance.machine(infra_id));
             }
         }
-        Ok(found.into_iter().map(|(infra_id, machines)| (infra_id.to_owned(), machines.into())).collect())
+        let found = found.into_iter().map(|(infra_id, machines)| (infra_id.to_owned(), machines.into())).collect();
+        Ok(pages.map(|_| found))
     }
 
     async fn change(&self, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
@@ -171,7 +172,7 @@ impl Cloud for Account {
         self: Arc<Self>,
         wanted: BTreeSet<String>,
         priority: Priority,
-    ) -> BoxFuture<'static, Result<Found<String>, CloudError>> {
+    ) -> BoxFuture<'static, Result<Kept<Found<String>>, CloudError>> {
         async move { self.find(wanted, priority).await }.boxed()
     }
 

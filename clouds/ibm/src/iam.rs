@@ -30,7 +30,7 @@ impl Login for Iam {
                 ("response_type", "cloud_iam".to_owned()),
             ]);
             let answer = self.http.call(Priority::Waking, Method::POST, url, &[], Some(&form)).await;
-            answer.map_err(CallError::of_login)?.json::<Granted>()?.token()
+            answer.map_err(CallError::of_login)?.json::<Granted>().await?.token()
         }
         .boxed()
     }

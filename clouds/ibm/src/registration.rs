@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Access, Platform, Pool, Process, SecretData, credentials_secret, region, spec, text};
+use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, region, spec, text};
 use cloud_http::{Http, Options, Url, endpoint};
 use cloud_stopstart::StopStart;
 use futures::FutureExt;
@@ -73,7 +73,9 @@ impl Platform for IbmCloud {
                 return Err(format!("{KEY} is no API key"));
             }
             let driver = self.pool.get((key.to_owned(), place.region.clone()), |(key, region)| {
-                let options = Options { process: self.process.clone(), tenant: None, authorities: None, rate: RATE };
+                let account = format!("ibm/{}", account_word(&place.account)).into();
+                let process = self.process.clone();
+                let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
                 let http = Http::new(options)?;
                 let (permit, endpoint) = (self.process.permit.clone(), self.endpoint.as_ref());
                 Account::new(key.clone(), region, &place.account, http, permit, endpoint).map(StopStart::new)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Dialer, Platform, Process};
+use cloud_common::{Dialer, Memory, Platform, Process};
 use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
 use cloud_http::{Http, Transport, Url};
 use cloud_simulators::{API_KEY, Effect, Face, Moves, SimulatedBench, States};
@@ -262,6 +262,7 @@ impl Transport for Nowhere {
         &'a self,
         _what: &'a str,
         _request: cloud_http::Request,
+        _charge: &'a mut cloud_common::Charge,
     ) -> futures::future::BoxFuture<'a, Result<cloud_http::Reply, cloud_http::CallError>> {
         Box::pin(std::future::pending())
     }
@@ -275,7 +276,7 @@ fn deployment(spec: serde_json::Value) -> ClusterDeployment {
 }
 
 fn process() -> Process {
-    Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default() }
+    Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default(), memory: Memory::default() }
 }
 
 #[test]

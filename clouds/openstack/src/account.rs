@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use cloud_common::{ListBatcher, Process};
+use cloud_common::{Charge, ListBatcher, Process};
 use cloud_http::{Answer, Body, CallError, Http, Method, Options, Tokens};
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -28,9 +27,6 @@ const REMEMBERED: usize = 10_000;
 /// Most volumes of a server whose attachments are remembered.
 const MANY: usize = 64;
 
-/// Bytes of all answers of one snapshot of a project: more than 5,000 servers have.
-const MAX_LOOK: usize = 32 << 20;
-
 /// How long a snapshot may take.
 const LOOK: Duration = Duration::from_mins(1);
 
@@ -40,15 +36,18 @@ const SELDOM: Duration = Duration::from_mins(1);
 /// A server, and its volumes.
 type Holder = (Id, BTreeSet<Id>);
 
+/// How volumes are attached, by server and volumes: an attachment never changes its device or tag.
+struct Known {
+    all: HashMap<Holder, Vec<Attachment>>,
+    charge: Charge,
+}
+
 /// One project with its credentials.
 pub(crate) struct Account {
     http: Arc<Http>,
     tokens: Tokens<Keystone>,
-    /// How volumes are attached, by server and volumes: an attachment never changes its device or tag.
-    attachments: Mutex<HashMap<Holder, Vec<Attachment>>>,
+    attachments: Mutex<Known>,
     surroundings: Mutex<Option<(Instant, Arc<Surroundings>)>>,
-    /// Bytes of answers that one snapshot of the project may still have.
-    left: AtomicUsize,
     /// The last snapshot of the project.
     last: Mutex<Option<Arc<Project>>>,
 }
@@ -57,17 +56,12 @@ impl Account {
     /// No request is made yet.
     pub(crate) fn new(cloud: Cloud, process: Process, tenant: Arc<str>) -> Result<Self, String> {
         let authorities = cloud.authorities.clone();
-        let http = Http::new(Options { process, tenant: Some(tenant), authorities, rate: RATE });
+        let account = cloud.word().into();
+        let http = Http::new(Options { process, tenant: Some(tenant), account, authorities, rate: RATE });
         let http = Arc::new(http.map_err(|why| format!("the CA of cacert: {why}"))?);
         let tokens = Tokens::new(Keystone { http: http.clone(), cloud });
-        Ok(Self {
-            http,
-            tokens,
-            attachments: Mutex::default(),
-            surroundings: Mutex::default(),
-            left: AtomicUsize::new(MAX_LOOK),
-            last: Mutex::default(),
-        })
+        let attachments = Mutex::new(Known { all: HashMap::new(), charge: http.charge() });
+        Ok(Self { http, tokens, attachments, surroundings: Mutex::default(), last: Mutex::default() })
     }
 
     pub(crate) async fn session(&self) -> Result<Session, CallError> {
@@ -92,19 +86,19 @@ impl Account {
         self.tokens.with(call).await
     }
 
+    /// What a path answers, and what that is charged.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         priority: Priority,
         service: Service,
         path: &str,
-    ) -> Result<T, CallError> {
-        let answer = self.call(priority, service, Method::GET, path, None).await?;
-        let spend = |left: usize| left.checked_sub(answer.len());
-        if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err() {
-            let message = format!("the lists of the project have more than {} MiB", MAX_LOOK >> 20);
-            return Err(CallError::NotSent(CloudError::new(CloudErrorKind::Invalid, message)));
-        }
-        answer.json()
+    ) -> Result<(T, Charge), CallError> {
+        self.call(priority, service, Method::GET, path, None).await?.open().await
+    }
+
+    /// What is kept of several answers is merged into this.
+    pub(crate) fn charge(&self) -> Charge {
+        self.http.charge()
     }
 
     /// How the volumes of a server are attached.
@@ -113,22 +107,23 @@ impl Account {
             return Ok(Vec::new());
         }
         let key = (server.id.clone(), server.volumes.iter().map(|volume| volume.id.clone()).collect::<BTreeSet<_>>());
-        if let Some(known) = self.attachments.lock().get(&key) {
+        if let Some(known) = self.attachments.lock().all.get(&key) {
             return Ok(known.clone());
         }
         let path = format!("/servers/{}/os-volume_attachments", server.id);
-        let found: Attachments = match self.get(priority, Service::Compute, &path).await {
+        let (found, charge): (Attachments, _) = match self.get(priority, Service::Compute, &path).await {
             Err(error) if error.is_not_found() => return Ok(Vec::new()), // it is gone, as the next list shows
             found => found?,
         };
-        let mut attachments = self.attachments.lock();
-        if attachments.len() >= REMEMBERED {
-            attachments.clear();
+        let mut known = self.attachments.lock();
+        if known.all.len() >= REMEMBERED {
+            *known = Known { all: HashMap::new(), charge: self.charge() };
         }
         // One that is under way has no device yet.
         let is_known = |attachment: &Attachment| attachment.device.is_some() && key.1.contains(&attachment.volume);
         if found.all.len() == key.1.len() && key.1.len() <= MANY && found.all.iter().all(is_known) {
-            attachments.insert(key, found.all.clone());
+            known.all.insert(key, found.all.clone());
+            merge(&mut known.charge, charge);
         }
         Ok(found.all)
     }
@@ -158,13 +153,18 @@ impl Account {
     }
 }
 
+/// Charges what is kept of one more answer.
+pub(crate) fn merge(all: &mut Charge, one: Charge) {
+    all.merge(one);
+    all.refund(0); // what neither of them uses
+}
+
 /// Lists a project once for everybody who asks at the same time.
 pub(crate) fn lists(account: &Arc<Account>) -> ListBatcher<(), Arc<Project>> {
     let account = account.clone();
     ListBatcher::new(usize::MAX, move |_, priority| {
         let account = account.clone();
         async move {
-            account.left.store(MAX_LOOK, Ordering::Relaxed);
             let late =
                 |_| CloudError::new(CloudErrorKind::Unavailable, "the lists of the project take more than a minute");
             let project = timeout(LOOK, Project::list(&account, priority)).await.map_err(late)??;
@@ -175,3 +175,6 @@ pub(crate) fn lists(account: &Arc<Account>) -> ListBatcher<(), Arc<Project>> {
         .boxed()
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -187,7 +187,7 @@ pub(crate) fn obstacle(server: &wire::Server, project: &Project) -> Option<Obsta
     if server.flavor.ephemeral > 0 {
         return because("EphemeralDisk", "its flavor has an ephemeral disk, which no image holds".to_owned());
     }
-    if server.flavor.extra_specs.contains_key("hw:tpm_version") {
+    if server.flavor.extra_specs.tpm.is_some() {
         return because("VirtualTpm", "its flavor has a virtual TPM, whose state no image holds".to_owned());
     }
     let flavor = &server.flavor.original_name;

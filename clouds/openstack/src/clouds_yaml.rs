@@ -3,15 +3,20 @@
 //! It belongs to a tenant: what would weaken TLS, read a file of ours or run a login that needs a person is refused by
 //! the name of its field.
 
-use std::collections::BTreeMap;
+use std::fmt;
 
-use cloud_common::{SecretData, account_word, text};
+use cloud_common::{MAX_CREDENTIALS, SecretData, account_word, text};
 use cloud_http::{Url, is_plain};
-use serde::Deserialize;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
+use shared::read::yaml::{self, YamlError};
 
 /// Key of the file in its Secret.
 const KEY: &str = "clouds.yaml";
+
+/// Names of clouds that are kept beside the one that is wanted.
+const NAMES: usize = 20;
 
 /// Where Hive mounts the Secret with certificates.
 const MOUNTED: &str = "/etc/openstack-ca/";
@@ -36,9 +41,45 @@ pub(crate) struct Cloud {
     pub(crate) account: String,
 }
 
-#[derive(Deserialize)]
-struct File {
-    clouds: BTreeMap<String, Entry>,
+/// The entry at the end of these names; or names of others beside it.
+struct At<'n>(&'n [&'n str]);
+
+/// What is kept of the file.
+#[derive(Default)]
+struct Found {
+    entry: Option<Entry>,
+    others: Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for At<'_> {
+    type Value = Found;
+
+    fn deserialize<D: Deserializer<'de>>(self, yaml: D) -> Result<Found, D::Error> {
+        yaml.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for At<'_> {
+    type Value = Found;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
+        let mut found = Found::default();
+        while let Some(name) = map.next_key::<String>()? {
+            match self.0 {
+                [last] if *last == name => found.entry = Some(map.next_value()?),
+                [first, rest @ ..] if *first == name => found = map.next_value_seed(At(rest))?,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    found.others.extend((found.others.len() < NAMES && self.0.len() == 1).then_some(name));
+                }
+            }
+        }
+        Ok(found)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -49,12 +90,12 @@ struct Entry {
     region_name: Option<String>,
     interface: Option<String>,
     endpoint_type: Option<String>,
-    identity_api_version: Option<Value>,
-    verify: Option<Value>,
+    identity_api_version: Option<String>,
+    verify: Option<String>,
     cacert: Option<String>,
-    cert: Option<Value>,
-    key: Option<Value>,
-    profile: Option<Value>,
+    cert: Option<IgnoredAny>,
+    key: Option<IgnoredAny>,
+    profile: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
@@ -85,11 +126,15 @@ struct Auth {
 /// What is wrong with which field, without any value that could be secret.
 pub(crate) fn parse(secret: &SecretData, name: &str, certificates: Option<&SecretData>) -> Result<Cloud, String> {
     let text = text(Some(secret), KEY)?;
-    // Its error would quote the file.
-    let file: File = serde_saphyr::from_str(text)
-        .map_err(|_| format!("{KEY} is malformed: it must be YAML with the clouds, by name, below clouds"))?;
-    let Some(entry) = file.clouds.get(name) else {
-        let names = shared::text::list(file.clouds.keys());
+    let found = yaml::read_by(At(&["clouds", name]), text, MAX_CREDENTIALS).map_err(|why| match why {
+        // It would quote the file.
+        YamlError::Malformed(_) => {
+            format!("{KEY} is malformed: it must be YAML with the clouds, by name, below clouds")
+        }
+        why => format!("{KEY} {why}"),
+    })?;
+    let Some(entry) = found.entry else {
+        let names = shared::text::list(found.others);
         return Err(format!("{KEY} has no cloud {name}, which spec.platform.openstack.cloud names: it has {names}"));
     };
     let found = entry.read(certificates);
@@ -98,7 +143,7 @@ pub(crate) fn parse(secret: &SecretData, name: &str, certificates: Option<&Secre
 
 impl Entry {
     fn read(&self, certificates: Option<&SecretData>) -> Result<Cloud, String> {
-        if self.verify.as_ref().is_some_and(|verify| *verify != Value::Bool(true)) {
+        if self.verify.as_ref().is_some_and(|verify| !verify.eq_ignore_ascii_case("true")) {
             return Err("verify must be true: put the CA into the Secret of certificatesSecretRef".to_owned());
         }
         if self.profile.is_some() {
@@ -109,8 +154,7 @@ impl Entry {
                 return Err(format!("{field} is not supported: log in by password or application credential"));
             }
         }
-        let version = self.identity_api_version.as_ref().map(|version| version.to_string().replace('"', ""));
-        if version.is_some_and(|version| !version.starts_with('3')) {
+        if self.identity_api_version.as_ref().is_some_and(|version| !version.starts_with('3')) {
             return Err("identity_api_version must be 3".to_owned());
         }
         let interface = self.interface.as_ref().or(self.endpoint_type.as_ref());

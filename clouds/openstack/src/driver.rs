@@ -66,11 +66,12 @@ impl Driver {
     }
 }
 
-/// Whether a server is a cluster's: the installer gives it tag and metadata, and either says so.
+/// Whether a server is a cluster's: the installer gives it metadata and tag, and the first of them says whose it is. It is
+/// of one cluster alone, so that what is made of a list for all clusters is no larger than the list.
 pub(crate) fn is_of(server: &wire::Server, infra_id: &str) -> bool {
-    let tag =
-        server.tags.iter().any(|tag| tag.strip_prefix(CLUSTER).and_then(|tag| tag.strip_prefix('=')) == Some(infra_id));
-    tag || server.metadata.get(CLUSTER).is_some_and(|of| of == infra_id)
+    let of_tag = |tag: &'_ String| tag.strip_prefix(CLUSTER)?.strip_prefix('=').map(|of| of == infra_id);
+    let by_metadata = server.metadata.get(CLUSTER).map(|of| of == infra_id);
+    by_metadata.or_else(|| server.tags.iter().find_map(of_tag)).unwrap_or_default()
 }
 
 /// What a server is doing, and Nova's word for it.
@@ -204,7 +205,30 @@ impl Cloud for Driver {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_server_is_of_one_cluster() {
+        let tag = |of: &str| format!("{CLUSTER}={of}");
+        for (metadata, tags, owner) in [
+            (json!({CLUSTER: "a"}), vec![tag("a")], Some("a")),
+            (json!({CLUSTER: "a"}), vec![tag("b"), tag("c")], Some("a")),
+            (json!({CLUSTER: "a"}), vec![], Some("a")),
+            (json!({}), vec!["x".to_owned(), tag("b"), tag("c")], Some("b")),
+            (json!({}), vec![CLUSTER.to_owned()], None),
+        ] {
+            let server = json!({
+                "id": "s", "name": "s", "status": "ACTIVE", "created": "2026-11-27T10:00:00Z",
+                "updated": "2026-11-27T10:00:00Z", "image": "", "flavor": {"original_name": "f"}, "tags": tags,
+                "metadata": metadata,
+            });
+            let server: wire::Server = serde_json::from_value(server).unwrap();
+            let owners: Vec<_> = ["a", "b", "c", ""].into_iter().filter(|infra_id| is_of(&server, infra_id)).collect();
+            assert_eq!(owners, owner.into_iter().collect::<Vec<_>>(), "{metadata} {tags:?}");
+        }
+    }
 
     #[test]
     fn words_of_nova_are_known_by_status_and_task() {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use cloud_recreate::{Machine, Machines, Record};
 use serde::{Deserialize, Serialize};
+use shared::read::{self, Limits};
 use shared::text::sanitize_to;
 
 use crate::attributes::{Attributes, Port};
@@ -68,8 +69,8 @@ pub(crate) fn read(infra_id: &str, text: &str, project: &Project) -> Option<Resu
     if !text.trim_start().starts_with('[') {
         return None;
     }
-    let instances: Vec<Instance> = match serde_json::from_str(text) {
-        Ok(instances) => instances,
+    let instances = match read::json::<Vec<Instance>>(text.as_bytes(), &Limits::answer(text.len())) {
+        Ok(read) => read.value,
         Err(why) => return Some(Err(sanitize_to(&format!("the array of Hive is malformed: {why}"), 200))),
     };
     let ports: HashMap<&Id, &wire::Port> = project.ports.iter().map(|port| (&port.id, port)).collect();

@@ -136,12 +136,14 @@ impl Keystone {
         let url = below(&self.cloud.keystone, "/v3/auth/tokens")?;
         let body = Body::Json(json!({"auth": self.cloud.auth}));
         let answer = self.http.call(Priority::Waking, Method::POST, url, &[], Some(&body)).await?;
-        let token = header(&answer)?;
-        let Answered { token: Token { expires_at, project, catalog } } = answer.json()?;
-        let project = project.ok_or_else(|| invalid("Keystone's token is of no project".to_owned()))?.id;
+        let token = header(&answer);
+        let answered = answer.json::<Answered>().await?;
+        let (token, Token { expires_at, project, catalog }) = (token?, &answered.token);
+        let project =
+            project.as_ref().ok_or_else(|| invalid("Keystone's token is of no project".to_owned()))?.id.clone();
         let life = Duration::try_from(expires_at.duration_since(Timestamp::now())).unwrap_or_default();
         let [compute, network, image] = [("compute", ""), ("network", "/v2.0"), ("image", "/v2")];
-        let find = |(kind, version): (&str, &str)| self.endpoint(&catalog, kind, version);
+        let find = |(kind, version): (&str, &str)| self.endpoint(catalog, kind, version);
         let (compute, network, image) = (find(compute)?, find(network)?, find(image)?);
         let session = Session { token, project, compute, network, image, version: OLDEST };
         let version = self.microversion(&session).await?;
@@ -181,10 +183,11 @@ impl Keystone {
         let headers = session.headers(Service::Image);
         let url = session.url(Service::Compute, "/")?;
         let answer = self.http.call(Priority::Waking, Method::GET, url, &headers, None).await?;
-        let Root { version: Version { version } } = answer.json()?;
+        let root = answer.json::<Root>().await?;
+        let version = &root.version.version;
         let newest = version.strip_prefix("2.").and_then(|minor| minor.parse::<u32>().ok()).unwrap_or_default();
         if newest < OLDEST {
-            let version = shared::text::sanitize_to(&version, 20);
+            let version = shared::text::sanitize_to(version, 20);
             return Err(invalid(format!(
                 "Nova's newest microversion is {version}: 2.{OLDEST} is needed to record servers"
             )));

@@ -3,21 +3,22 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use cloud_common::Charge;
 use cloud_http::{CallError, StatusCode};
 use futures::TryFutureExt;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 
-use crate::account::Account;
+use crate::account::{Account, merge};
 use crate::id::Id;
 use crate::keystone::Service;
 use crate::requests::OWN;
 use crate::wire::{
-    Flavor, Flavors, FloatingIp, FloatingIps, Group, Groups, Image, Images, KeyPairs, Marked, Network, Networks, Page,
-    Port, Ports, Server, Servers,
+    Flavor, Flavors, FloatingIp, FloatingIps, Group, Groups, Image, Images, KeyPair, KeyPairs, Marked, Network,
+    Networks, Page, Port, Ports, Server, Servers,
 };
 
-/// Most pages of one list.
-const PAGES: usize = 50;
+/// Most entries of one list.
+const ENTRIES: usize = 10_000;
 
 /// Server groups of one call.
 const GROUPS: usize = 100;
@@ -36,6 +37,9 @@ pub(crate) struct Project {
     images: Vec<Image>,
     groups: Vec<Group>,
     surroundings: Arc<Surroundings>,
+    /// For all lists.
+    #[expect(dead_code, reason = "it is kept, not read")]
+    charge: Option<Charge>,
 }
 
 /// What seldom changes.
@@ -43,7 +47,9 @@ pub(crate) struct Surroundings {
     flavors: Vec<Flavor>,
     networks: Vec<Network>,
     /// Names of the user's key pairs.
-    keys: Vec<String>,
+    keys: Vec<KeyPair>,
+    #[expect(dead_code, reason = "it is kept, not read")]
+    charge: Option<Charge>,
 }
 
 impl Surroundings {
@@ -54,7 +60,9 @@ impl Surroundings {
             pages::<Networks>(account, priority, Service::Network, "/networks?fields=id&fields=project_id"),
             account.get::<KeyPairs>(priority, Service::Compute, "/os-keypairs").map_err(CloudError::from),
         )?;
-        Ok(Self { flavors, networks, keys: keys.all.into_iter().map(|key| key.keypair.name).collect() })
+        let (KeyPairs { all: keys }, mut charge) = keys;
+        let (flavors, networks) = (flavors.into(&mut charge), networks.into(&mut charge));
+        Ok(Self { flavors, networks, keys, charge: Some(charge) })
     }
 }
 
@@ -66,16 +74,24 @@ impl Project {
         let (id, version) = (session.project.clone(), session.version);
         let (ports, ips) = (format!("/ports?project_id={id}"), format!("/floatingips?project_id={id}"));
         let images = format!("/images?owner={id}&limit=100");
-        let (surroundings, servers, groups, ports, floating_ips, images) = futures::try_join!(
+        let of_network = async {
+            let ports = pages::<Ports>(account, priority, Service::Network, &ports).await?;
+            // Neutron has proven who it is now: a 404 is its own word.
+            Ok((ports, floating_ips(account, priority, &ips).await?))
+        };
+        let (surroundings, servers, groups, (ports, floating_ips), images) = futures::try_join!(
             account.surroundings(priority),
             // With a limit, Nova leaves out servers of a part of it that does not answer.
             pages::<Servers>(account, priority, Service::Compute, "/servers/detail"),
             groups(account, priority),
-            pages::<Ports>(account, priority, Service::Network, &ports),
-            floating_ips(account, priority, &ips),
+            of_network,
             pages::<Images>(account, priority, Service::Image, &images),
         )?;
-        Ok(Self { id, begun, version, servers, ports, floating_ips, images, groups, surroundings })
+        let mut charge = account.charge();
+        let (servers, groups, ports) = (servers.into(&mut charge), groups.into(&mut charge), ports.into(&mut charge));
+        let (floating_ips, images) = (floating_ips.into(&mut charge), images.into(&mut charge));
+        let charge = Some(charge);
+        Ok(Self { id, begun, version, servers, ports, floating_ips, images, groups, surroundings, charge })
     }
 
     /// The ports that are bound to a server.
@@ -118,7 +134,7 @@ impl Project {
 
     /// Whether the user has a key pair of this name.
     pub(crate) fn has_key(&self, name: &str) -> bool {
-        self.surroundings.keys.iter().any(|key| key == name)
+        self.surroundings.keys.iter().any(|key| key.keypair.name == name)
     }
 
     /// The server group that a server is in.
@@ -138,7 +154,7 @@ impl Project {
             Network { id: id("own"), project_id: "p".to_owned() },
             Network { id: id("shared"), project_id: "admin".to_owned() },
         ];
-        let surroundings = Arc::new(Surroundings { flavors, networks, keys: Vec::new() });
+        let surroundings = Arc::new(Surroundings { flavors, networks, keys: Vec::new(), charge: None });
         let (servers, images, groups) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             id: id("p"),
@@ -150,30 +166,61 @@ impl Project {
             images,
             groups,
             surroundings,
+            charge: None,
         }
     }
 }
 
-async fn groups(account: &Account, priority: Priority) -> Result<Vec<Group>, CloudError> {
-    let mut all = Vec::new();
-    for _ in 0..PAGES {
-        let path = format!("/os-server-groups?limit={GROUPS}&offset={}", all.len());
-        let Groups { all: mut some } = account.get(priority, Service::Compute, &path).await?;
+/// A list that is read page by page, and what it is charged.
+struct List<T> {
+    all: Vec<T>,
+    charge: Charge,
+}
+
+impl<T: Marked> List<T> {
+    /// One more page.
+    fn add(&mut self, items: Vec<T>, charge: Charge, path: &str) -> Result<(), CloudError> {
+        self.all.extend(items);
+        merge(&mut self.charge, charge);
+        if self.all.len() <= ENTRIES {
+            return Ok(());
+        }
+        let path = path.split('?').next().unwrap_or_default();
+        let message =
+            format!("the list {path} has more than {ENTRIES} entries: the project holds too much to be read whole");
+        Err(CloudError::new(CloudErrorKind::Invalid, message))
+    }
+
+    /// The list, each ID once: what is made for each of many entries of one ID would not be charged.
+    fn into(mut self, charge: &mut Charge) -> Vec<T> {
+        self.all.sort_by(|a, b| a.marker().cmp(b.marker()));
+        self.all.dedup_by(|a, b| a.marker() == b.marker());
+        self.all.shrink_to_fit();
+        self.charge.refund(self.all.len() * size_of::<T>()); // a list was charged for twice its elements
+        merge(charge, self.charge);
+        self.all
+    }
+}
+
+async fn groups(account: &Account, priority: Priority) -> Result<List<Group>, CloudError> {
+    let mut list = List { all: Vec::new(), charge: account.charge() };
+    loop {
+        let path = format!("/os-server-groups?limit={GROUPS}&offset={}", list.all.len());
+        let (Groups { all: some }, charge) = account.get(priority, Service::Compute, &path).await?;
         let is_last = some.len() < GROUPS;
-        all.append(&mut some);
+        list.add(some, charge, &path)?;
         if is_last {
-            return Ok(all);
+            return Ok(list);
         }
     }
-    Err(too_long("/os-server-groups"))
 }
 
 /// A cloud without routers has none.
-async fn floating_ips(account: &Account, priority: Priority, path: &str) -> Result<Vec<FloatingIp>, CloudError> {
+async fn floating_ips(account: &Account, priority: Priority, path: &str) -> Result<List<FloatingIp>, CloudError> {
     let first = account.get::<FloatingIps>(priority, Service::Network, path).await;
     match first {
         Err(CallError::Rejected(no)) if no.status == StatusCode::NOT_FOUND && no.headers.contains_key(OWN) => {
-            Ok(Vec::new())
+            Ok(List { all: Vec::new(), charge: account.charge() })
         }
         first => rest(account, priority, Service::Network, path, first?).await,
     }
@@ -184,7 +231,7 @@ async fn pages<P: Page<Item: Marked>>(
     priority: Priority,
     service: Service,
     path: &str,
-) -> Result<Vec<P::Item>, CloudError> {
+) -> Result<List<P::Item>, CloudError> {
     let first = account.get::<P>(priority, service, path).await?;
     rest(account, priority, service, path, first).await
 }
@@ -195,24 +242,20 @@ async fn rest<P: Page<Item: Marked>>(
     priority: Priority,
     service: Service,
     path: &str,
-    first: P,
-) -> Result<Vec<P::Item>, CloudError> {
-    let (mut all, mut more) = first.open();
-    for _ in 1..PAGES {
-        let Some(last) = all.last().filter(|_| more) else { return Ok(all) };
+    (first, charge): (P, Charge),
+) -> Result<List<P::Item>, CloudError> {
+    let (items, mut more) = first.open();
+    let mut list = List { all: Vec::new(), charge: account.charge() };
+    list.add(items, charge, path)?;
+    loop {
+        let Some(last) = list.all.last().filter(|_| more) else { return Ok(list) };
         let mark: String = url_encoded(last.marker());
         let sign = if path.contains('?') { '&' } else { '?' };
-        let (items, is_more) = account.get::<P>(priority, service, &format!("{path}{sign}marker={mark}")).await?.open();
+        let (page, charge) = account.get::<P>(priority, service, &format!("{path}{sign}marker={mark}")).await?;
+        let (items, is_more) = page.open();
         more = is_more && !items.is_empty();
-        all.extend(items);
+        list.add(items, charge, path)?;
     }
-    if more { Err(too_long(path)) } else { Ok(all) }
-}
-
-fn too_long(path: &str) -> CloudError {
-    let path = path.split('?').next().unwrap_or_default();
-    let message = format!("the list {path} has more than {PAGES} pages: the project holds too much to be read whole");
-    CloudError::new(CloudErrorKind::Invalid, message)
 }
 
 /// A flavor's ID may have spaces and dots.

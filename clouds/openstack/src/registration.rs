@@ -24,12 +24,16 @@ pub struct OpenStackFlags {
     /// How clusters on OpenStack sleep that have no annotation hibernate.sh/openstack-mode
     #[arg(long, value_enum, default_value_t, value_name = "MODE")]
     openstack_mode: Mode,
+    /// Accept OpenStack clouds whose URL is http: passwords and tokens are sent without TLS
+    #[arg(long)]
+    pub openstack_allow_http: bool,
 }
 
 /// The platform `openstack`.
 pub struct OpenStack {
     process: Process,
     mode: Mode,
+    allow_http: bool,
     pool: Pool<Cloud, Planner<crate::driver::Driver>>,
 }
 
@@ -56,7 +60,8 @@ impl Platform for OpenStack {
     type Account = Entry;
 
     fn new(flags: &OpenStackFlags, process: &Process) -> Self {
-        Self { process: process.clone(), mode: flags.openstack_mode, pool: Pool::default() }
+        let (process, mode, allow_http) = (process.clone(), flags.openstack_mode, flags.openstack_allow_http);
+        Self { process, mode, allow_http, pool: Pool::default() }
     }
 
     fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Entry>, CloudError> {
@@ -110,11 +115,41 @@ impl OpenStack {
     fn driver(&self, entry: &Entry, secrets: &[SecretData]) -> Result<Arc<Planner<crate::driver::Driver>>, String> {
         let credentials = secrets.first().ok_or("there is no Secret")?;
         let cloud = clouds_yaml::parse(credentials, &entry.cloud, secrets.get(1))?;
+        if cloud.keystone.scheme() != "https" && !self.allow_http {
+            let right = "write https://HOST[:PORT][/PATH], or have the controller run with --openstack-allow-http";
+            return Err(format!("clouds.yaml: clouds.{}.auth.auth_url is http: {right}", entry.cloud));
+        }
         self.pool.get(cloud, |cloud| {
             let region = cloud.region.as_deref().map_or_else(|| "-".to_owned(), |region| sanitize_to(region, 40));
             let domain = format!("openstack/{region}/{}", cloud.word()).into();
             let account = Account::new(cloud.clone(), self.process.clone(), entry.namespace.as_str().into())?;
             Ok(Planner::new(crate::driver::Driver::new(account, domain)))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cloud_common::{Dialer, Memory};
+
+    use super::*;
+
+    #[test]
+    fn passwords_are_sent_without_tls_only_if_the_operator_allows_it() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let (dialer, memory) = (Dialer::default(), Memory::default());
+        let process = Process { identity: "test".to_owned(), permit: Arc::new(|| true), dialer, memory };
+        let entry = Entry { cloud: "c".to_owned(), namespace: "ns".to_owned(), mode: Mode::default() };
+        for (scheme, openstack_allow_http, refused) in
+            [("https", false, false), ("https", true, false), ("http", true, false), ("http", false, true)]
+        {
+            let auth = format!("auth_url: '{scheme}://k:5000', user_id: u, password: hush, project_id: p");
+            let file = format!("clouds: {{c: {{auth: {{{auth}}}}}}}").into_bytes();
+            let flags = OpenStackFlags { openstack_allow_http, ..OpenStackFlags::default() };
+            let secrets = [SecretData::from([("clouds.yaml".to_owned(), file)])];
+            let found = OpenStack::new(&flags, &process).driver(&entry, &secrets).map(drop);
+            assert_eq!(found.is_err(), refused, "{scheme}");
+            assert!(found.err().is_none_or(|why| why.contains("clouds.c.auth.auth_url is http: write https://")));
+        }
     }
 }

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
+use cloud_common::Kept;
 use cloud_http::{Answer, Body, CallError, Method, Rejection, StatusCode};
 use cloud_recreate::{Failure, Image, Obstacle, Request};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 
@@ -69,8 +71,7 @@ pub(crate) async fn act(account: &Account, infra_id: &str, server: &Id, action: 
 /// reason to leave the server as it is.
 pub(crate) async fn has_failed(account: &Account, infra_id: &str, server: &Id, action: &str) -> bool {
     let path = format!("/servers/{server}/os-instance-actions");
-    let answer = Calls { account, infra_id }.call(Compute, Method::GET, &path, None).await;
-    let done: Option<Actions> = answer.and_then(|answer| answer.json()).ok();
+    let done = Calls { account, infra_id }.read::<Actions>(Compute, Method::GET, &path, None).await.ok();
     let last = done.as_ref().and_then(|done| done.all.first());
     last.is_some_and(|last| last.action == action && last.message.as_deref() == Some("Error"))
 }
@@ -134,6 +135,16 @@ impl Calls<'_> {
         self.account.call(Priority::Waking, service, method, path, body.map(Body::Json)).await
     }
 
+    async fn read<T: DeserializeOwned>(
+        &self,
+        service: Service,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Kept<T>, CallError> {
+        self.call(service, method, path, body).await?.json().await
+    }
+
     async fn act(&self, server: &str, action: Value) -> Result<(), Failure> {
         let path = format!("/servers/{server}/action");
         self.call(Compute, Method::POST, &path, Some(action)).await.map(drop).map_err(failure)
@@ -141,11 +152,8 @@ impl Calls<'_> {
 
     /// There are three ways to be halted, each with its own way back.
     async fn run(&self, server: &str) -> Result<(), Failure> {
-        let found: Shown = self
-            .call(Compute, Method::GET, &format!("/servers/{server}"), None)
-            .await
-            .and_then(|answer| answer.json())
-            .map_err(|error| not_done(failure(error)))?;
+        let found = self.read::<Shown>(Compute, Method::GET, &format!("/servers/{server}"), None).await;
+        let found = found.map_err(|error| not_done(failure(error)))?;
         match found.server.status.as_str() {
             "PAUSED" => self.act(server, json!({"unpause": null})).await,
             "SUSPENDED" => self.act(server, json!({"resume": null})).await,
@@ -291,9 +299,8 @@ impl Calls<'_> {
         for (key, value) in more.into_iter().filter(|(_, value)| !value.is_null()) {
             body[key] = value;
         }
-        let answer = self.call(Network, Method::POST, "/ports", Some(json!({"port": body}))).await;
-        let made: Result<MadePort, CallError> = answer.and_then(|answer| answer.json());
-        made.map(|made| made.port.id).map_err(|error| match error {
+        let made = self.read::<MadePort>(Network, Method::POST, "/ports", Some(json!({"port": body}))).await;
+        made.map(|made| made.port.id.clone()).map_err(|error| match error {
             CallError::Rejected(rejection) if is_own_word(&rejection) => refused("PortRefused", &rejection),
             error => failure(error),
         })
@@ -331,11 +338,8 @@ impl Calls<'_> {
                 }
             } else if found.addresses.0.contains(&port.mac) {
                 // The lists are of two moments.
-                let shown: ShownPort = self
-                    .call(Network, Method::GET, &format!("/ports/{id}"), None)
-                    .await
-                    .and_then(|answer| answer.json())
-                    .map_err(failure)?;
+                let shown = self.read::<ShownPort>(Network, Method::GET, &format!("/ports/{id}"), None).await;
+                let shown = shown.map_err(failure)?;
                 if !shown.port.device_id.is_empty() {
                     continue;
                 }

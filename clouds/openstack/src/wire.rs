@@ -1,4 +1,4 @@
-//! What the services answer, as far as it is read. Whatever is built of it is bounded by the size of an answer.
+//! What the services answer, as far as it is used: what is not is skipped, and costs nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -93,8 +93,9 @@ pub(crate) struct Server {
     pub(crate) task_state: Option<String>,
     pub(crate) created: Timestamp,
     pub(crate) updated: Timestamp,
+    /// Whether it has ever run.
     #[serde(rename = "OS-SRV-USG:launched_at")]
-    pub(crate) launched_at: Option<String>,
+    pub(crate) launched_at: Option<IgnoredAny>,
     #[serde(default)]
     pub(crate) fault: Option<Fault>,
     #[serde(default)]
@@ -136,7 +137,14 @@ pub(crate) struct OfFlavor {
     pub(crate) ephemeral: u64,
     /// Where they may be seen.
     #[serde(default)]
-    pub(crate) extra_specs: BTreeMap<String, String>,
+    pub(crate) extra_specs: ExtraSpecs,
+}
+
+/// Of those that any flavor has.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(crate) struct ExtraSpecs {
+    #[serde(default, rename = "hw:tpm_version")]
+    pub(crate) tpm: Option<IgnoredAny>,
 }
 
 /// The image of a server: an object, or an empty text for one that boots from a volume.
@@ -232,6 +240,12 @@ pub(crate) struct Group {
 pub(crate) struct Groups {
     #[serde(rename = "server_groups")]
     pub(crate) all: Vec<Group>,
+}
+
+impl Marked for Group {
+    fn marker(&self) -> &str {
+        self.id.as_str()
+    }
 }
 
 /// A key pair of the user.

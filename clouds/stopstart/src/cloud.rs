@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cloud_common::Key;
+use cloud_common::{Kept, Key};
 use cloud_http::CallError;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -108,12 +108,13 @@ pub trait Cloud: Send + Sync + 'static {
     /// # Errors
     /// When the cluster lacks what identifies its machines.
     fn key(&self, cluster: &ClusterRef) -> Result<Self::Key, CloudError>;
-    /// All machines of these clusters, every page. A part of the cloud that does not answer is an error.
+    /// All machines of these clusters, every page, and what they are charged. A part of the cloud that does not answer is
+    /// an error.
     fn list(
         self: Arc<Self>,
         wanted: BTreeSet<Self::Key>,
         priority: Priority,
-    ) -> BoxFuture<'static, Result<Found<Self::Key>, CloudError>>;
+    ) -> BoxFuture<'static, Result<Kept<Found<Self::Key>>, CloudError>>;
     /// Starts or stops a machine. Answers what the call is read back by, if there is something.
     fn send<'a>(
         &'a self,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cloud_common::ListBatcher;
+use cloud_common::{Held, Kept, ListBatcher};
 use cloud_http::CallError;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
@@ -32,13 +32,16 @@ const AT_ONCE: usize = 16;
 /// After so long no more calls of one pass are begun: the machines that are left are asked for again.
 const PASS: Duration = Duration::from_secs(20);
 
-/// A list, and when it was made.
-type Seen = (Instant, Arc<[Machine]>);
+/// A list of several clusters, which all of them share.
+type Shared<C> = Arc<Kept<Found<<C as Cloud>::Key>>>;
+
+/// A list, when it was made, and what it is charged.
+type Seen = (Instant, Arc<[Machine]>, Held);
 
 /// One account of a cloud, for all clusters there.
 pub struct StopStart<C: Cloud> {
     cloud: Arc<C>,
-    lists: ListBatcher<C::Key, Arc<Found<C::Key>>>,
+    lists: ListBatcher<C::Key, Shared<C>>,
     /// The last list of clusters that are on their way somewhere.
     seen: Mutex<BTreeMap<C::Key, Seen>>,
     sent: Mutex<HashMap<Name, Sent>>,
@@ -75,8 +78,8 @@ impl<C: Cloud> StopStart<C> {
         if priority == Priority::Idle {
             seen.remove(&key);
         } else {
-            seen.retain(|_, (at, _)| at.elapsed() < PATIENCE);
-            seen.insert(key, (Instant::now(), machines.clone()));
+            seen.retain(|_, (at, ..)| at.elapsed() < PATIENCE);
+            seen.insert(key, (Instant::now(), machines.clone(), found.held()));
         }
         Ok(machines)
     }
@@ -87,7 +90,7 @@ impl<C: Cloud> StopStart<C> {
         let seen = self.seen.lock().get(&key).cloned();
         let priority = if verb == Verb::Start { Priority::Waking } else { Priority::Sleeping };
         match seen {
-            Some((_, machines)) => Ok(machines),
+            Some((_, machines, _)) => Ok(machines),
             None => self.machines(cluster, priority).await,
         }
     }

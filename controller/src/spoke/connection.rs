@@ -1,6 +1,5 @@
 //! A client of a spoke, from the kubeconfig of a tenant.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +19,8 @@ use tower::{BoxError, ServiceBuilder};
 
 use super::reader::SpokeClient;
 use super::{Network, Route, config};
-use crate::runtime::{hash, slot};
-use cloud_common::{Dialer, Resolved};
+use crate::runtime::slot;
+use cloud_common::{Discretion, Endpoint, Resolved};
 use fair::Whose;
 
 const CONNECT: Duration = Duration::from_secs(3);
@@ -32,13 +31,6 @@ const READ: Duration = Duration::from_secs(75);
 const READ_BUFFER: usize = 64 << 10;
 /// Connections to a spoke that are kept for the next requests.
 const MAX_IDLE: usize = 4;
-
-/// Error for an endpoint that is unreachable and has never proven its identity: a more exact one would let a tenant scan
-/// ports behind the controller.
-const UNPROVEN: &str = "no connection with this kubeconfig has succeeded yet";
-
-/// Delay of that error, longer than [`CONNECT`]: a refused connection and a timeout take the same time.
-const UNPROVEN_AFTER: Duration = Duration::from_millis(3_200);
 
 /// A client of a spoke for the kubeconfig, if it is of a form that is accepted, by the way that is given. No request is
 /// made yet.
@@ -95,9 +87,7 @@ fn withhold_token(config: &mut Config, route: &Route<'_>) -> Result<(), &'static
 /// kube's own client, with checked addresses and without details about endpoints that have not proven who they are.
 fn connect(config: &Config, network: &Network, tenant: &Arc<str>) -> kube::Result<Client> {
     let resolver = network.dialer.resolver(tenant.clone());
-    let resolved = resolver.resolved();
-    let literal = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).parse();
-    let _ = literal.map(|address| resolved.add(address)); // no resolver sees it
+    let resolved = resolver.resolved(config.cluster_url.host().unwrap_or_default());
     let mut tcp = HttpConnector::new_with_resolver(resolver);
     tcp.enforce_http(false);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
@@ -114,7 +104,7 @@ fn connect(config: &Config, network: &Network, tenant: &Arc<str>) -> kube::Resul
         .map_err(BoxError::from)
         .service(http);
     let client = Client::new(service, config.default_namespace.clone());
-    Ok(discreet(client, Endpoint::of(config, resolved), network.clone()))
+    Ok(discreet(client, endpoint(config, resolved), network.clone()))
 }
 
 /// The same client, which says nothing of why an endpoint cannot be reached that has not proven who it is, and always
@@ -131,14 +121,13 @@ fn discreet(client: Client, endpoint: Endpoint, network: Network) -> Client {
             let (answer, dialer) = (slot::request(sent).await, network.dialer);
             if let Ok(answer) = &answer {
                 if let Some(by) = answer.extensions().get::<HttpInfo>().map(|by| by.remote_addr().ip()) {
-                    endpoint.resolved.prefer(Some(by));
-                    dialer.prove(endpoint.at(by));
+                    endpoint.answered(&dialer, Some(by));
                 }
             } else {
-                endpoint.resolved.prefer(None);
+                endpoint.answered(&dialer, None);
                 if !endpoint.is_proven(&dialer) {
-                    slot::outside(tokio::time::sleep_until(begun + UNPROVEN_AFTER)).await;
-                    return Err(kube::Error::Service(UNPROVEN.into()));
+                    slot::outside(tokio::time::sleep_until(begun + Discretion::SPOKE.after)).await;
+                    return Err(kube::Error::Service(Discretion::SPOKE.words.into()));
                 }
             }
             answer
@@ -148,27 +137,8 @@ fn discreet(client: Client, endpoint: Endpoint, network: Network) -> Client {
 }
 
 /// Where a client connects to, and by which CA the other side proves who it is.
-#[derive(Clone)]
-struct Endpoint {
-    identity: u64,
-    resolved: Resolved,
-}
-
-impl Endpoint {
-    fn of(config: &Config, resolved: Resolved) -> Self {
-        Self { identity: hash(&(&config.cluster_url, &config.tls_server_name, &config.root_cert)), resolved }
-    }
-
-    /// The same at one address: a name belongs to a tenant, who may have it lead elsewhere.
-    fn at(&self, address: IpAddr) -> u64 {
-        hash(&(self.identity, address))
-    }
-
-    /// The same at every address that its name has had, if that is known.
-    fn is_proven(&self, dialer: &Dialer) -> bool {
-        let addresses = self.resolved.all();
-        addresses.is_some_and(|all| all.into_iter().all(|address| dialer.is_proven(self.at(address))))
-    }
+fn endpoint(config: &Config, resolved: Resolved) -> Endpoint {
+    Endpoint::new(&(&config.cluster_url, &config.tls_server_name, &config.root_cert), resolved)
 }
 
 /// What an error of the spoke's API server means.
@@ -193,6 +163,10 @@ fn innermost(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
+    use cloud_common::Dialer;
+
     use super::*;
     use crate::spoke::Threads;
 
@@ -335,7 +309,7 @@ mod tests {
     fn an_endpoint_is_proven_at_each_address_of_its_name() {
         let (dialer, resolved) = (Dialer::default(), Resolved::default());
         let config = Config::new("https://api.demo:6443".parse().unwrap());
-        let endpoint = Endpoint::of(&config, resolved.clone());
+        let endpoint = endpoint(&config, resolved.clone());
         let is_proven = || endpoint.is_proven(&dialer);
         let (own, inner): (IpAddr, IpAddr) = ("203.0.113.1".parse().unwrap(), "10.0.0.1".parse().unwrap());
         dialer.prove(endpoint.at(own));
@@ -372,11 +346,14 @@ mod tests {
             let client = client(&network, whose(), kubeconfig.as_bytes(), &Route::default()).await.unwrap();
             let begun = Instant::now();
             detail.push(failure(&client.version().await.unwrap_err()).to_string());
-            let late = begun.elapsed().saturating_sub(UNPROVEN_AFTER);
-            assert!(begun.elapsed() >= UNPROVEN_AFTER && late < Duration::from_millis(50), "{server}: {late:?}");
+            let late = begun.elapsed().saturating_sub(Discretion::SPOKE.after);
+            assert!(
+                begun.elapsed() >= Discretion::SPOKE.after && late < Duration::from_millis(50),
+                "{server}: {late:?}"
+            );
         }
         detail.dedup();
-        assert_eq!(detail, [format!("the cluster's API server cannot be reached: {UNPROVEN}")]);
+        assert_eq!(detail, [format!("the cluster's API server cannot be reached: {}", Discretion::SPOKE.words)]);
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use cloud_common::{Dialer, Permit, Platform as _, Process, SecretData};
+use cloud_common::{Dialer, Memory, Permit, Platform as _, Process, SecretData};
 use cloud_conformance::{
     Bench, Fault, finds_nothing_of_a_cluster_that_does_not_exist, finds_the_machines_of_its_cluster_and_no_others,
     machine, only_a_recreate_driver_uses_the_ledger, repeated_calls_do_no_harm, sleeps_and_wakes,
@@ -99,8 +99,9 @@ impl Bench for Services {
         let sent = self.sent.clone();
         let permit = Arc::new(move || permit() && sent.fetch_add(1, Ordering::SeqCst) < usize::MAX);
         let identity = "conformance".to_owned();
-        let process = Process { identity, permit, dialer: Dialer::new(Vec::new(), true) };
-        let platform = Platform::new(&OpenStackFlags::default(), &process);
+        let process = Process { identity, permit, dialer: Dialer::new(Vec::new(), true), memory: Memory::default() };
+        let flags = OpenStackFlags { openstack_allow_http: true, ..OpenStackFlags::default() };
+        let platform = Platform::new(&flags, &process);
         let mut cluster = ClusterDeployment::default();
         let spec = json!({"cloud": CLOUD, "credentialsSecretRef": {"name": "creds"}});
         cluster.spec.platform.other.insert("openstack".to_owned(), spec);

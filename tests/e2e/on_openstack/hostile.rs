@@ -26,9 +26,9 @@ const EACH: usize = 6;
 
 /// What each kind of service does, and what its cluster's condition says of it.
 const KINDS: [(&str, &str); 4] = [
-    ("redirect", "redirects are not followed"),
-    ("hang", "no answer in time"),
-    ("endless", "more than 8 MiB"),
+    ("redirect", "it has accepted no login yet"),
+    ("hang", "it has accepted no login yet"),
+    ("endless", "too large together"),
     ("metadata", "169.254.169.254"),
 ];
 

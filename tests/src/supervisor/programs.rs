@@ -191,6 +191,7 @@ impl World {
             .args(self.clouds.arguments())
             .arg("--allow-loopback-spokes")
             .arg("--allow-loopback-clouds")
+            .arg("--openstack-allow-http")
             .args(["--cluster-operator-pause", &self.clock.timings().cluster_operator_pause.to_string()]);
     }
 

@@ -40,6 +40,22 @@ fn logs_in_by_password_or_application_credential() {
     assert!(other.region.is_none() && !other.account.contains("hush") && other.word() != cloud.word());
 }
 
+fn names(number: usize) -> String {
+    (0..number).map(|number| format!("c{number}: {{}}")).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn fields_of_any_spelling_are_read() {
+    for text in ["verify: true", "verify: True", "identity_api_version: 3", "identity_api_version: '3'", "cert: null"] {
+        assert!(parse(&entry(text), "shift", None).is_ok(), "{text}");
+    }
+    let with_others = format!(
+        "clouds: {{{}, shift: {{auth: {{auth_url: 'https://k', user_id: u, password: p, project_id: p}}}}}}",
+        names(500)
+    );
+    assert!(parse(&secret(&with_others), "shift", None).is_ok());
+}
+
 #[test]
 fn what_is_refused_is_named_by_its_field() {
     let full = "auth_url: 'https://k', username: u, password: hush, project_name: p";
@@ -51,6 +67,11 @@ fn what_is_refused_is_named_by_its_field() {
             "has no cloud shift, which spec.platform.openstack.cloud names: it has a, b",
         ),
         (secret(&"#".repeat((64 << 10) + 1)), "is not text of at most 64 KiB"),
+        (secret("clouds: {shift: &a {}, b: *a}"), "clouds.yaml is refused: it has YAML anchors or aliases"),
+        (secret("a: &a [x]\nb: [*a, *a]\nclouds: {}"), "clouds.yaml is refused: it has YAML anchors or aliases"),
+        (secret(&format!("clouds: {{{}}}", names(1_000))), "it has c0, c1, c2, c3, c4 and 15 more"),
+        (secret(&format!("x: [{}]", vec!["y"; 3_000].join(","))), "clouds.yaml is malformed"),
+        (secret("x: {clouds: {shift: {}}}"), "has no cloud shift"),
         (entry("verify: false"), "clouds.shift.verify must be true"),
         (entry("profile: vexxhost"), "clouds.shift.profile is not supported"),
         (entry("cert: /x"), "clouds.shift.cert is not supported"),

@@ -1,12 +1,19 @@
-use cloud_common::{Dialer, Process};
+use cloud_common::{Dialer, Memory, Process};
 use cloud_http::Options;
 
 use super::*;
 
 fn keystone(auth_url: &str, region: Option<&str>) -> Keystone {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let process = Process { identity: "test".to_owned(), permit: Arc::new(|| true), dialer: Dialer::default() };
-    let http = Http::new(Options { process, tenant: Some("tenant".into()), authorities: None, rate: (1, 1) }).unwrap();
+    let process = Process {
+        identity: "test".to_owned(),
+        permit: Arc::new(|| true),
+        dialer: Dialer::default(),
+        memory: Memory::default(),
+    };
+    let tenant = Some("tenant".into());
+    let options = Options { process, tenant, account: "account".into(), authorities: None, rate: (1, 1) };
+    let http = Http::new(options).unwrap();
     let cloud = Cloud {
         keystone: Url::parse(auth_url).unwrap(),
         auth: json!({}),

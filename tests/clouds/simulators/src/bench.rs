@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use cloud_common::Permit;
+use cloud_common::{Charge, Permit};
 use cloud_conformance::{Bench, Fault, Intent, NoLedger, inventory, pass};
 use cloud_http::{Body, CallError, Reply, Request, Transport};
 use futures::FutureExt;
@@ -51,12 +51,17 @@ impl fmt::Debug for SimulatedBench {
 struct InProcess(SimulatedBench);
 
 impl Transport for InProcess {
-    fn send<'a>(&'a self, _what: &'a str, request: Request) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn send<'a>(
+        &'a self,
+        _what: &'a str,
+        request: Request,
+        _charge: &'a mut Charge,
+    ) -> BoxFuture<'a, Result<Reply, CallError>> {
         let answer = self.0.simulator().answer(&plain(request));
         async move {
             let Some(answer) = answer else { return std::future::pending().await };
             let (parts, body) = answer.into_parts();
-            Ok(Reply { status: parts.status, headers: parts.headers, body })
+            Ok(Reply { status: parts.status, headers: parts.headers, body, by: None })
         }
         .boxed()
     }

@@ -1,0 +1,92 @@
+//! Endpoints that a tenant chooses: their addresses are checked, and their failures are all alike until they have proven
+//! who they are.
+
+use std::net::IpAddr;
+
+use cloud_common::{Denied, Dialer, Discretion, Endpoint, Resolver, Share, Whose};
+use reqwest::Url;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use shared::cloud::{CloudError, CloudErrorKind};
+use tokio::time::Instant;
+use tower::Service;
+
+use crate::answer::CallError;
+
+/// The endpoints of one account.
+#[derive(Clone, Debug)]
+pub(crate) struct Strangers {
+    dialer: Dialer,
+    whose: Whose,
+    names: Resolver,
+}
+
+/// An endpoint during one call.
+#[derive(Clone, Debug)]
+pub(crate) struct Stranger {
+    dialer: Dialer,
+    endpoint: Endpoint,
+    /// When a failure is reported while it is not proven.
+    pub(crate) until: Instant,
+}
+
+impl Strangers {
+    pub(crate) fn new(dialer: Dialer, whose: Whose) -> Self {
+        Self { names: dialer.resolver(whose.tenant.clone()), dialer, whose }
+    }
+
+    /// The tenant's turn for one more call.
+    pub(crate) async fn turn(&self) -> Share {
+        self.dialer.call(&self.whose.tenant).await
+    }
+
+    /// The endpoint of a call that begins now.
+    ///
+    /// # Errors
+    /// When its host is an address that is not dialed.
+    pub(crate) fn meet(&self, url: &Url, discretion: &Discretion) -> Result<Stranger, Denied> {
+        let host = url.host_str().unwrap_or_default();
+        self.dialer.check_host(host)?;
+        let origin = (&self.whose, url.origin().ascii_serialization());
+        let endpoint = Endpoint::new(&origin, self.names.resolved(host));
+        Ok(Stranger { dialer: self.dialer.clone(), endpoint, until: Instant::now() + discretion.after })
+    }
+}
+
+impl Stranger {
+    /// Whether the one that has answered last has proven who it is: it will be dialed again.
+    pub(crate) fn is_expected(&self) -> bool {
+        self.endpoint.is_expected(&self.dialer)
+    }
+
+    /// It has given a well-formed answer.
+    pub(crate) fn prove(&self, by: IpAddr) {
+        self.endpoint.answered(&self.dialer, Some(by));
+    }
+
+    /// What is said of a failure, which takes its time. `by` has answered, or nobody.
+    pub(crate) async fn discreet(&self, by: Option<IpAddr>, what: &str, error: CallError) -> CallError {
+        let is_proven = match by {
+            Some(by) => self.dialer.is_proven(self.endpoint.at(by)),
+            None => self.endpoint.is_proven(&self.dialer),
+        };
+        if by.is_none() {
+            self.endpoint.answered(&self.dialer, None);
+        }
+        if is_proven {
+            return error;
+        }
+        tokio::time::sleep_until(self.until).await;
+        let message = format!("{what}: {}", Discretion::CLOUD.words);
+        CallError::Unknown(CloudError::new(CloudErrorKind::Denied, message))
+    }
+}
+
+impl Resolve for Strangers {
+    fn resolve(&self, name: Name) -> Resolving {
+        let mut names = self.names.clone();
+        Box::pin(async move {
+            let found = names.call(name.as_str().parse()?).await?;
+            Ok(Box::new(found) as Addrs)
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! Accounts whose services are a tenant's own: what they answer has an end, for that tenant alone.
+
+use std::sync::Arc;
+
+use cloud_common::{Dialer, Memory};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+use super::*;
+
+const MIB: usize = 1 << 20;
+
+/// Keystone, Nova, Neutron and Glance at one address. This list has these pages without end.
+async fn services(list: &'static str, pages: String) -> cloud_http::Url {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (base, pages) = (url.clone(), Arc::new(pages));
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let (base, pages) = (base.clone(), pages.clone());
+            tokio::spawn(async move {
+                let mut request = vec![0; 8 << 10];
+                let length = socket.read(&mut request).await.unwrap();
+                let request = String::from_utf8_lossy(&request[..length]).into_owned();
+                let path = request.split(' ').nth(1).unwrap_or_default();
+                let other = answer(path, &base).to_string();
+                let body = if path.starts_with(list) { pages.as_str() } else { other.as_str() };
+                let head = "HTTP/1.1 200 OK\r\nx-subject-token: t\r\nconnection: close\r\n\r\n";
+                let _ = socket.write_all(head.as_bytes()).await;
+                let _ = socket.write_all(body.as_bytes()).await;
+            });
+        }
+    });
+    url.parse().unwrap()
+}
+
+fn answer(path: &str, base: &str) -> Value {
+    let endpoint = |kind: &str| json!({"type": kind, "endpoints": [{"interface": "public", "url": base}]});
+    match path.split('?').next().unwrap_or_default() {
+        "/v3/auth/tokens" => {
+            let catalog: Vec<_> = ["compute", "network", "image"].map(endpoint).into();
+            json!({"token": {"expires_at": "2100-01-01T00:00:00Z", "project": {"id": "p"}, "catalog": catalog}})
+        }
+        "/servers/detail" => json!({"servers": [server("a"), server("a"), server("b")]}),
+        "/os-server-groups" => json!({"server_groups": []}),
+        "/flavors" => json!({"flavors": []}),
+        "/os-keypairs" => json!({"keypairs": [{"keypair": {"name": "k", "public_key": "x".repeat(400)}}]}),
+        "/v2.0/networks" => json!({"networks": []}),
+        "/v2.0/ports" => json!({"ports": []}),
+        "/v2/images" => json!({"images": []}),
+        "/v2.0/floatingips" => json!({"floatingips": []}),
+        _ => json!({"version": {"version": "2.100"}}),
+    }
+}
+
+fn server(id: &str) -> Value {
+    json!({
+        "id": id, "name": id, "status": "ACTIVE", "OS-EXT-STS:task_state": null, "created": "2026-11-27T10:00:00Z",
+        "updated": "2026-11-27T10:00:00Z", "OS-SRV-USG:launched_at": "2026-11-27T10:00:00", "image": {"id": "i"},
+        "flavor": {"original_name": "f"}, "key_name": null, "description": null, "tags": [], "metadata": {},
+    })
+}
+
+fn account(memory: &Memory, namespace: &str, keystone: cloud_http::Url, user: &str) -> Account {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let dialer = Dialer::new(Vec::new(), true);
+    let process = Process { identity: "test".to_owned(), permit: Arc::new(|| true), dialer, memory: memory.clone() };
+    let cloud = Cloud {
+        keystone,
+        auth: json!({}),
+        region: None,
+        interface: "public".to_owned(),
+        authorities: None,
+        account: user.to_owned(),
+    };
+    Account::new(cloud, process, namespace.into()).unwrap()
+}
+
+async fn list(account: &Account) -> Result<Project, CloudError> {
+    Project::list(account, Priority::Sleeping).await
+}
+
+/// 31 MB of small images each: refused at these accounts, while another tenant's is listed. What is in use is what is
+/// charged.
+#[test]
+fn fuzz_memory_of_hostile_accounts() {
+    let image = |number: usize| format!(r#"{{"id":"{number:06}","status":""}}"#);
+    let images: Vec<_> = (0..270_000).map(image).collect();
+    let images = format!(r#"{{"images":[{}],"next":"more"}}"#, images.join(","));
+    assert!((7 * MIB..8 * MIB).contains(&images.len()), "{}", images.len());
+    let (runtime, memory) = (Runtime::new().unwrap(), Memory::default());
+    let hostile = (0..3).map(|number| {
+        let keystone = runtime.block_on(services("/v2/images", images.clone()));
+        account(&memory, "hostile", keystone, &number.to_string())
+    });
+    let hostile: Vec<_> = hostile.collect();
+    let honest = account(&memory, "honest", runtime.block_on(services("/none", String::new())), "honest");
+    let work = || {
+        runtime.block_on(async { futures::join!(futures::future::join_all(hostile.iter().map(list)), list(&honest)) })
+    };
+    let ((refused, project), peak) = ::fuzz::peak(work);
+    for refused in refused {
+        let why = refused.err().unwrap().message;
+        assert!(why.contains("too large together"), "{why}");
+    }
+    let project = project.unwrap();
+    assert_eq!(project.servers.len(), 2, "each ID once");
+    assert!(peak.is_none_or(|peak| peak < 48 * MIB), "{peak:?} bytes in use");
+    drop((project, hostile, honest));
+    assert!(memory.is_free(), "all of it is given back");
+}
+
+/// The lists of a snapshot are charged for as long as anything keeps it.
+#[tokio::test]
+async fn a_snapshot_is_charged_until_nobody_has_it() {
+    let image = |number: u32| json!({"id": format!("{number}"), "status": "active", "checksum": "x".repeat(400)});
+    let images = json!({"images": (0..3_000).map(image).collect::<Vec<_>>()}).to_string();
+    let memory = Memory::default();
+    let account = Arc::new(account(&memory, "tenant", services("/v2/images", images).await, "user"));
+    let lists = lists(&account);
+    let project = lists.list((), false, Priority::Waking).await.unwrap().unwrap();
+    assert!(!memory.is_free());
+    drop((project, lists));
+    assert!(!memory.is_free(), "the account keeps it");
+    drop(account);
+    assert!(memory.is_free());
+}
+
+#[tokio::test]
+async fn a_list_of_too_many_entries_is_refused_by_name() {
+    let network = |number: u32| format!(r#"{{"id":"{number}","project_id":"{}"}}"#, "x".repeat(100));
+    let networks = (0..10_001).map(network).collect::<Vec<_>>().join(",");
+    let networks = format!(r#"{{"networks":[{networks}],"networks_links":[{{"rel":"next"}}]}}"#);
+    let memory = Memory::default();
+    let account = account(&memory, "tenant", services("/v2.0/networks", networks).await, "user");
+    let why = list(&account).await.err().unwrap().message;
+    assert!(why.starts_with("the list /networks has more than 10000 entries"), "{why}");
+}

@@ -161,7 +161,7 @@ async fn aliases(world: &World, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn prlimit(pid: i32) -> Result<()> {
+pub fn prlimit(pid: i32) -> Result<()> {
     let limited = Command::new("prlimit").args([&format!("--pid={pid}"), &format!("--data={DATA}")]).status();
     ensure!(limited.context("run prlimit of util-linux")?.success(), "prlimit failed");
     Ok(())

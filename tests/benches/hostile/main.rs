@@ -5,6 +5,7 @@
 
 mod answers;
 mod bodies;
+mod clouds;
 mod connections;
 mod invented;
 mod ports;
@@ -17,7 +18,8 @@ use anyhow::Result;
 use testbed::World;
 use testbed::bench::table::{Table, asked};
 
-const SCENARIOS: &[&str] = &["ports", "connections", "unfinished", "bodies", "answers", "spokes", "silent", "invented"];
+const SCENARIOS: &[&str] =
+    &["ports", "connections", "unfinished", "bodies", "answers", "spokes", "silent", "invented", "clouds"];
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -30,6 +32,7 @@ async fn main() -> Result<()> {
             "unfinished" => unfinished::unfinished_bodies(&mut table).await?,
             "bodies" => bodies::large_bodies(&mut table).await?,
             "answers" => answers::hostile_answers(&mut table).await?,
+            "clouds" => clouds::hostile_clouds(&mut table).await?,
             "silent" => silent::silent_spokes(&mut table).await?,
             "invented" => invented::invented_names(&mut table).await?,
             _ => spokes::hostile_spokes(&mut table).await?,

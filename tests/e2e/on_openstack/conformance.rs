@@ -100,7 +100,8 @@ impl Bench for Services {
         let permit = Arc::new(move || permit() && sent.fetch_add(1, Ordering::SeqCst) < usize::MAX);
         let identity = "conformance".to_owned();
         let process = Process { identity, permit, dialer: Dialer::new(Vec::new(), true), memory: Memory::default() };
-        let flags = OpenStackFlags { openstack_allow_http: true, ..OpenStackFlags::default() };
+        let mut flags = OpenStackFlags::default();
+        flags.openstack_allow_http = true;
         let platform = Platform::new(&flags, &process);
         let mut cluster = ClusterDeployment::default();
         let spec = json!({"cloud": CLOUD, "credentialsSecretRef": {"name": "creds"}});

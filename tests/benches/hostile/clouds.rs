@@ -1,0 +1,158 @@
+//! Twenty clusters of one tenant whose clouds are the tenant's own: lists of small parts without end. The controller's
+//! data segment is limited, and another tenant's cluster sleeps meanwhile.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+use futures::{StreamExt as _, stream};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use shared::hive::api::ClusterDeployment;
+use testbed::bench::table::Table;
+use testbed::world::handle::Cluster;
+use testbed::{ClusterOptions, Options, Timings, World};
+
+use crate::answers::prlimit;
+use crate::peak;
+
+const HOSTILE: usize = 20;
+const NAMESPACE: &str = "hostile";
+const LONG: Duration = Duration::from_mins(3);
+/// How long the hostile clusters wake.
+const ATTACK: Duration = Duration::from_mins(1);
+
+/// Lists that were asked for.
+static ASKED: AtomicU32 = AtomicU32::new(0);
+
+pub async fn hostile_clouds(table: &mut Table) -> Result<()> {
+    let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::default() }).await?;
+    let honest = ClusterOptions { own_account: true, ..ClusterOptions::of_size(3) };
+    let honest = world.cluster("honest", honest).await?;
+    honest.wait_for_power_state("Running", LONG).await?;
+    let (calm_start, model) = begins(&world, &honest).await?;
+    let pid = *world.now().await?.pids.get("controller").context("no controller runs")?;
+    prlimit(pid)?;
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").context("reset the peak")?;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let calm = peak(&world, "controller").await?;
+    let url = serve().await?;
+    for number in 0..HOSTILE {
+        hostile(&world, &model, &url, number).await?;
+    }
+    tokio::time::sleep(ATTACK / 2).await;
+    let (attacked_start, _) = begins(&world, &honest).await?;
+    tokio::time::sleep(ATTACK / 2).await;
+    let attacked = peak(&world, "controller").await?;
+    let now = *world.now().await?.pids.get("controller").context("the controller has ended")?;
+    ensure!(now == pid, "the controller was ended and started again");
+    ensure!(ASKED.load(Ordering::Relaxed) > 0, "no hostile cloud was asked");
+    table.add("clouds", "lists that the hostile were asked for", None, None, f64::from(ASKED.load(Ordering::Relaxed)));
+    table.add("clouds", "s until another tenant's sleep reaches EC2, none hostile", None, None, calm_start);
+    table.add("clouds", "s until another tenant's sleep reaches EC2, 20 hostile", None, Some(2.0), attacked_start);
+    table.add("clouds", "controller's peak MB, none hostile", None, None, calm);
+    table.add("clouds", "controller's peak MB, 20 hostile", None, None, attacked);
+    table.add("clouds", "MB over the same without", None, Some(96.0), attacked - calm);
+    Ok(())
+}
+
+/// Seconds from a request to sleep until EC2 is asked to stop machines, and the object as it sleeps. It runs again
+/// afterwards.
+async fn begins(world: &World, cluster: &Cluster) -> Result<(f64, Value)> {
+    let stops = async || {
+        let calls = world.ec2().calls().await?;
+        anyhow::Ok(calls.into_iter().filter(|call| call.action == "StopInstances").map(|call| call.start).collect())
+    };
+    let before: Vec<f64> = stops().await?;
+    let asked = jiff::Timestamp::now();
+    cluster.sleep().await?;
+    cluster.wait_for_power_state("Hibernating", LONG).await?;
+    let (after, asleep): (Vec<f64>, _) = (stops().await?, json!(cluster.raw().await?));
+    cluster.wake().await?;
+    cluster.wait_for_power_state("Running", LONG).await?;
+    let first = after.get(before.len()).context("EC2 was not asked")?;
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 fit")]
+    let asked = asked.as_millisecond() as f64 / 1000.0;
+    Ok((first - asked, asleep))
+}
+
+/// The services of every hostile cloud, below a path of its own.
+async fn serve() -> Result<String> {
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let router = Router::new().fallback(answer).with_state(url.clone());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    Ok(url)
+}
+
+async fn answer(State(url): State<String>, uri: Uri) -> Response {
+    let number = uri.path().split('/').nth(1).unwrap_or_default();
+    let path = uri.path().trim_start_matches('/').trim_start_matches(number);
+    let many = |key: &str, item: &'static str| {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        let begin = stream::iter([Bytes::from(format!("{{\"{key}\":["))]);
+        let items = Bytes::from(item.repeat(4_000));
+        // 31 MB, in as many pages as are asked for.
+        let items = begin.chain(stream::repeat(items).take((31 << 20) / (4_000 * item.len())));
+        Body::from_stream(items.map(Ok::<_, std::io::Error>)).into_response()
+    };
+    match path {
+        "/v3/auth/tokens" => {
+            let endpoint = format!("{url}/{number}");
+            let service = |kind: &str| json!({"type": kind, "endpoints": [{"interface": "public", "url": endpoint}]});
+            let catalog = ["compute", "network", "image"].map(service);
+            let token = json!({"expires_at": "2100-01-01T00:00:00Z", "project": {"id": "p"}, "catalog": catalog});
+            (StatusCode::CREATED, [("x-subject-token", "t")], Json(json!({"token": token}))).into_response()
+        }
+        "/v2/images" => many("images", r#"{"id":"a","status":""},"#),
+        "/v2.0/networks" => many("networks", r#"{"id":"a","project_id":""},"#),
+        "/v2.0/ports" => many("ports", r#"{"id":"a"},"#),
+        "/flavors" => many("flavors", r#"{"id":"","name":""},"#),
+        "/os-server-groups" => many("server_groups", r#"{"id":"a","members":[]},"#),
+        "/servers/detail" => many("servers", "{},"),
+        _ => Json(json!({"version": {"version": "2.100"}})).into_response(),
+    }
+}
+
+/// A copy of a sleeping cluster in the tenant's namespace, whose cloud is hostile. It is to wake: its platform may not be
+/// served, and a wake is never denied.
+async fn hostile(world: &World, model: &Value, url: &str, number: usize) -> Result<()> {
+    let hub = world.hub().await?;
+    let namespace = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
+    let namespace = Namespace { metadata: namespace, ..Namespace::default() };
+    if number == 0 {
+        Api::all(hub.clone()).create(&PostParams::default(), &namespace).await?;
+    }
+    let secrets: Api<Secret> = Api::namespaced(hub.clone(), NAMESPACE);
+    let clusters: Api<DynamicObject> =
+        Api::namespaced_with(hub, NAMESPACE, &ApiResource::erase::<ClusterDeployment>(&()));
+    let name = format!("hostile-{number}");
+    let auth = json!({"auth_url": format!("{url}/{number}/v3"), "user_id": name, "password": "p", "project_id": "p"});
+    let clouds = json!({"clouds": {"shift": {"auth": auth}}}).to_string();
+    let secret = Secret {
+        metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+        data: Some([("clouds.yaml".to_owned(), ByteString(clouds.into_bytes()))].into()),
+        ..Secret::default()
+    };
+    secrets.create(&PostParams::default(), &secret).await?;
+    let mut object = model.clone();
+    object["spec"]["powerState"] = json!("Running");
+    object["metadata"] = json!({"name": name, "namespace": NAMESPACE, "labels": object["metadata"]["labels"]});
+    object["spec"]["clusterName"] = json!(name);
+    object["spec"]["clusterMetadata"]["infraID"] = json!(name);
+    object["spec"]["platform"] = json!({"openstack": {"cloud": "shift", "credentialsSecretRef": {"name": name}}});
+    let status = Patch::Merge(json!({"status": object["status"]}));
+    clusters.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    clusters.patch_status(&name, &PatchParams::default(), &status).await?;
+    Ok(())
+}

@@ -64,6 +64,8 @@ for suite in "${suites[@]}"; do
             mapfile -t programs < <(programs)
             [ ${#programs[@]} -gt 0 ] || { echo "run.sh: cargo metadata lists no test programs" >&2; exit 1; }
             run "unit tests" --lib --bins "${programs[@]/#/--test=}" -- "$@"
+            # One process at a time, and one test in it: what is in use at once is measured.
+            [ $# -gt 0 ] || FUZZ_MEMORY=1 run "readers, their memory measured" --lib -- --test-threads 1 readers_of_
             ;;
         doc)
             title "examples in the documentation"

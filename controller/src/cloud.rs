@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::runtime::Guarded;
 use cloud_common::{Access, Platform, SecretData};
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
@@ -133,8 +134,9 @@ pub fn versions(secrets: &[Secret]) -> Option<String> {
 
 /// Reads a Secret. The error says what to do about it.
 async fn read(client: &Client, namespace: &str, name: &str) -> Result<Secret, CloudError> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    secrets.get(name).await.map_err(|error| match error {
+    let secrets: Api<Guarded<Secret>> = Api::namespaced(client.clone(), namespace);
+    let found = secrets.get(name).await.and_then(|found| found.read().map_err(kube::Error::SerdeError));
+    found.map_err(|error| match error {
         kube::Error::Api(status) if status.is_not_found() => {
             credentials(format!("Secret {namespace}/{name} does not exist"))
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use cloud_common::Process;
+use fair::{Memory, Sizes};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::Reporter;
@@ -31,7 +32,7 @@ use crate::runtime::marks::Marks;
 use crate::runtime::readiness::Readiness;
 use crate::runtime::{self, Hub, PerTerm, Term, admin_server, clock, group, panics, watch_backoff};
 use crate::spoke::{Network, Threads};
-use crate::systems::cgu::{self, Governed, Sleepers, Upgrades};
+use crate::systems::cgu::{Governed, Sleepers, Upgrades};
 use crate::systems::fdb::Fdb;
 use crate::systems::hive::{Drivers, Hive, Ownership};
 use crate::systems::kkp::Kkp;
@@ -93,10 +94,11 @@ async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
     // Longer than the API server lets a watch live.
     config.read_timeout = Some(Duration::from_secs(320));
     let watches = Client::try_from(config.clone()).map_err(|error| Failure::Hub(error.into()))?;
-    let watches = watch_backoff::spaced(watches);
+    let watches = server::hub::bounded(watch_backoff::spaced(watches));
     // Of all requests only a watch may wait long for the next byte.
     config.read_timeout = Some(Duration::from_secs(15));
-    let client = Client::try_from(config).map_err(|error| Failure::Hub(error.into()))?;
+    let client = server::hub::bounded(Client::try_from(config).map_err(|error| Failure::Hub(error.into()))?);
+    let memory = Memory::new(Sizes::OBJECTS);
     let identity = args.identity.clone().unwrap_or_else(identity);
     let metrics = Arc::new(Metrics::default());
     let readiness = Arc::new(Readiness::new(metrics.clone()));
@@ -122,7 +124,7 @@ async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
             election.win().await;
             metrics.leader.set(1);
             let hub = hub(&client, &watches, &identity, election.claim(), metrics.clone());
-            let hub = Hub { marks: marks.clone(), ..hub };
+            let hub = Hub { marks: marks.clone(), memory: memory.clone(), ..hub };
             tokio::select! {
                 () = runtime::run(&systems, Term { hub, readiness: readiness.clone() }) => {}
                 () = election.keep() => {}
@@ -198,7 +200,7 @@ fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
             let governed = Arc::new(Governed::default());
             let (known, asleep) = (governed.clone(), sleepers.of(&term.hub));
             let upgrades = term.watch(|handle| Upgrades::new(handle, known, asleep, cgu.clone()));
-            upgrades.followed_by(governed).trimmed_by(cgu::trim)
+            upgrades.followed_by(governed)
         })
     }));
     let (kkp, network) = (args.kkp_settings(), network.clone());
@@ -217,6 +219,7 @@ fn hub(client: &Client, watches: &Client, identity: &str, claim: Claim, metrics:
     Hub {
         client: client.clone(),
         watches: watches.clone(),
+        memory: Memory::default(),
         claim,
         metrics,
         events: Events::new(client.clone(), reporter),

@@ -32,8 +32,9 @@ impl Sizes {
     /// For answers of clusters and clouds: a small cluster needs no more than it has for itself.
     pub const ANSWERS: Self =
         Self { all: 40 << 20, of_tenant: 24 << 20, one: 12 << 20, own: 256 << 10, all_own: [64 << 20, 32 << 20] };
-    /// For objects of the hub, which stay: ten thousand clusters take a third of what one namespace gets.
-    pub const OBJECTS: Self = Self { all: 192 << 20, of_tenant: 96 << 20, one: usize::MAX, own: 0, all_own: [0, 0] };
+    /// For objects of the hub, which stay: ten thousand clusters of one namespace, with thirty conditions each, take three
+    /// quarters of what it gets.
+    pub const OBJECTS: Self = Self { all: 512 << 20, of_tenant: 320 << 20, one: usize::MAX, own: 0, all_own: [0, 0] };
 }
 /// How long an answer waits for others to be done with.
 const TURN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -220,11 +221,6 @@ impl Charge {
         self.give_back(spare - shared, shared);
     }
 
-    /// Charges nothing, and keeps the room.
-    pub fn restart(&mut self) {
-        self.used = 0;
-    }
-
     /// Takes over what another one charges for the same spoke.
     pub fn merge(&mut self, mut other: Self) {
         self.used += std::mem::take(&mut other.used);
@@ -232,16 +228,16 @@ impl Charge {
         self.shared += std::mem::take(&mut other.shared);
     }
 
-    /// Waits a moment for room for so many more bytes than there is room for.
+    /// Charges so many more, as soon as others have given back enough.
     ///
     /// # Errors
-    /// If others do not make it.
-    pub async fn wait_for(&mut self, bytes: usize) -> Result<(), Full> {
+    /// If they do not within a second; then nothing is charged.
+    pub async fn spend_soon(&mut self, bytes: usize) -> Result<(), Full> {
         let deadline = Instant::now() + TURN_TIMEOUT;
         let memory = self.share.memory.clone();
         loop {
             let freed = memory.0.freed.notified();
-            let Err(full) = self.take(bytes) else { return Ok(()) };
+            let Err(full) = self.spend(bytes) else { return Ok(()) };
             if timeout_at(deadline, freed).await.is_err() {
                 return Err(full);
             }
@@ -357,9 +353,9 @@ mod tests {
         assert_eq!(held, OF_TENANT + 4 * OWN, "of one tenant, whatever its spokes");
         let mut small = share("a", 9).charge();
         assert_eq!((small.spend(OWN), small.spend(1)), (Ok(()), Err(Full::All)));
-        assert_eq!((small.wait_for(1).await, small.used()), (Err(Full::All), OWN));
+        assert_eq!((small.spend_soon(1).await, small.used()), (Err(Full::All), OWN));
         drop(first);
-        assert_eq!((small.spend(1), small.wait_for(BLOCK).await), (Ok(()), Ok(())));
+        assert_eq!((small.spend(1), small.spend_soon(BLOCK).await), (Ok(()), Ok(())));
         drop((small, others));
         assert!(memory.is_free(), "all of it is given back");
     }

@@ -7,10 +7,9 @@
 
 use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 use serde_json::Value;
-use shared::admission::UNREADABLE;
-use shared::admission::bounded::MAX_TEXT_BYTES;
 use shared::admission::cel::{INTO_SLEEP, annotation_changes, condition, list, not};
 use shared::admission::policy::{Deny, forbid, variable, writes};
+use shared::admission::{MAX_TEXT_BYTES, UNREADABLE};
 use shared::annotation::keys;
 
 use crate::confine::objects;

@@ -1,10 +1,11 @@
-//! What the webhook and the controller have in common as servers: ports with limits, and log lines.
+//! What the webhook and the controller have in common: ports with limits, log lines, and the reader of the hub.
 //!
 //! A port accepts a limited number of connections. At the limit it closes one of the client address with the most, so
 //! that clients that hold connections, or begin requests that they never end, lock out only themselves.
 
 mod arriving;
 mod connections;
+pub mod hub;
 pub mod log;
 pub mod metrics;
 mod port;

@@ -1,18 +1,52 @@
-//! Objects of a list or a watch, of which one that cannot be read does not end it.
+//! Objects of the hub. Tenants write them: each one passes the reader, and one that cannot be read spoils no list.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer, Error as _};
+use serde::de::{Deserializer, Error as _};
 use serde_json::value::RawValue;
 
-/// An object of a watched kind, or what of it could be read. Kube's `DeserializeGuard` builds a generic value of each
-/// object, which fails for one that is nested too deep, and copies it; this reads the text, and once more only if that
-/// fails. It needs the text: an event has its `type` before its `object`, as every API server writes it.
+use crate::cgu::api::ClusterGroupUpgrade;
+use crate::fdb::api::FoundationDBCluster;
+use crate::hive::api::{ClusterDeployment, ClusterSync};
+use crate::kkp::api::Cluster;
+use crate::read::{self, Foreign, Limits, Read};
+use crate::rollout::api::PowerRollout;
+
+macro_rules! foreign {
+    ($($type:ty: $limits:ident),* $(,)?) => {$(
+        impl Foreign for $type {
+            const LIMITS: Limits = Limits::$limits;
+        }
+    )*};
+}
+
+foreign! {
+    ClusterDeployment: OBJECT,
+    ClusterSync: OBJECT,
+    ClusterGroupUpgrade: FLEET,
+    PowerRollout: FLEET,
+    FoundationDBCluster: FLEET,
+    Cluster: OBJECT,
+    ConfigMap: DATA,
+    Secret: DATA,
+    PersistentVolumeClaim: OBJECT,
+    Lease: OBJECT,
+    Namespace: OBJECT,
+    ValidatingAdmissionPolicy: FLEET,
+    ValidatingAdmissionPolicyBinding: OBJECT,
+}
+
+/// An object, or what of it could be read, and the bytes that it keeps. It needs its text: an event of a watch has its `type` before its `object`, as
+/// every API server writes it.
 #[derive(Clone, Debug)]
-pub struct Guarded<K>(pub Result<K, Unreadable>);
+pub struct Guarded<K>(pub Result<K, Unreadable>, pub usize);
 
 /// What could be read of an object, and why not all of it.
 #[derive(Clone, Debug)]
@@ -23,43 +57,169 @@ pub struct Unreadable {
     pub metadata: ObjectMeta,
 }
 
-/// Skips all else, however deep it is nested.
-#[derive(Deserialize)]
-struct Named {
-    metadata: ObjectMeta,
+/// Who an object is, and nothing else: also a kind of which nothing else is asked for.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Named<K = ()> {
+    /// Its metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    #[serde(skip)]
+    kind: PhantomData<K>,
 }
 
-impl<'de, K: Resource + DeserializeOwned> Deserialize<'de> for Guarded<K> {
+impl<K> Foreign for Named<K> {}
+
+/// What names an object, however large all else of it is.
+#[derive(Deserialize)]
+struct Identified {
+    metadata: Identity,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Identity {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl Foreign for Identified {}
+
+/// Declares kinds of the hub: where they are served, and what is read of them besides their metadata. Any of it may be
+/// absent.
+#[macro_export]
+macro_rules! hub_kinds {
+    ($($(#[$doc:meta])* $name:ident: $scope:ty = $group:literal, $version:literal, $kind:literal, $plural:literal; $limits:ident {
+        $($(#[$of_field:meta])* $field:ident: $type:ty,)*
+    })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, serde::Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        pub struct $name {
+            /// Its metadata.
+            pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+            $($(#[$of_field])* pub $field: $type,)*
+        }
+
+        impl kube::Resource for $name {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                $kind.into()
+            }
+
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                $version.into()
+            }
+
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+
+        impl $crate::read::Foreign for $name {
+            const LIMITS: $crate::read::Limits = $crate::read::Limits::$limits;
+        }
+    )*};
+}
+
+impl<K> From<K> for Guarded<K> {
+    fn from(object: K) -> Self {
+        Self(Ok(object), 0)
+    }
+}
+
+impl<'de, K: Foreign> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        let error = match serde_json::from_str(text.get()) {
-            Ok(object) => return Ok(Self(Ok(object))),
-            Err(error) => error.to_string(),
+        let (error, text) = match read::json(text.get().as_bytes(), &K::LIMITS) {
+            Ok(Read { value, kept, .. }) => return Ok(Self(Ok(value), kept)),
+            Err(error) => (error.to_string(), text),
         };
-        let Named { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
-        Ok(Self(Err(Unreadable { error, metadata })))
+        let found = read::json::<Identified>(text.get().as_bytes(), &Identified::LIMITS).map_err(D::Error::custom)?;
+        let Identity { name, namespace, uid, resource_version } = found.value.metadata;
+        let metadata = ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
+        Ok(Self(Err(Unreadable { error, metadata }), found.kept))
+    }
+}
+
+/// Who an object is, and nothing else of it.
+pub fn identity(meta: &ObjectMeta) -> ObjectMeta {
+    ObjectMeta {
+        name: meta.name.clone(),
+        namespace: meta.namespace.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        ..ObjectMeta::default()
+    }
+}
+
+impl<K> Guarded<K> {
+    /// The object, if it could be read to its end.
+    pub fn ok(self) -> Option<K> {
+        self.0.ok()
+    }
+
+    /// The object.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn read(self) -> Result<K, serde_json::Error> {
+        self.0.map_err(|unreadable| serde_json::Error::custom(unreadable.error))
+    }
+}
+
+macro_rules! of_kind {
+    () => {
+        type DynamicType = K::DynamicType;
+        type Scope = K::Scope;
+
+        fn kind(of: &K::DynamicType) -> Cow<'_, str> {
+            K::kind(of)
+        }
+
+        fn group(of: &K::DynamicType) -> Cow<'_, str> {
+            K::group(of)
+        }
+
+        fn version(of: &K::DynamicType) -> Cow<'_, str> {
+            K::version(of)
+        }
+
+        fn plural(of: &K::DynamicType) -> Cow<'_, str> {
+            K::plural(of)
+        }
+    };
+}
+
+impl<K: Resource> Resource for Named<K> {
+    of_kind!();
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
     }
 }
 
 impl<K: Resource> Resource for Guarded<K> {
-    type DynamicType = K::DynamicType;
-    type Scope = K::Scope;
-
-    fn kind(of: &K::DynamicType) -> Cow<'_, str> {
-        K::kind(of)
-    }
-
-    fn group(of: &K::DynamicType) -> Cow<'_, str> {
-        K::group(of)
-    }
-
-    fn version(of: &K::DynamicType) -> Cow<'_, str> {
-        K::version(of)
-    }
-
-    fn plural(of: &K::DynamicType) -> Cow<'_, str> {
-        K::plural(of)
-    }
+    of_kind!();
 
     fn meta(&self) -> &ObjectMeta {
         self.0.as_ref().map_or_else(|unreadable| &unreadable.metadata, K::meta)
@@ -72,9 +232,8 @@ impl<K: Resource> Resource for Guarded<K> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
     use kube::ResourceExt as _;
-    use kube::core::{DynamicObject, ObjectList, WatchEvent};
+    use kube::core::{ObjectList, WatchEvent};
 
     use super::*;
 
@@ -101,10 +260,11 @@ mod tests {
 
     #[test]
     fn an_object_that_is_nested_too_deep_spoils_no_list() {
-        let deep = format!(r#"{{"status":{}{},"metadata":{{"name":"deep"}}}}"#, "[".repeat(200), "]".repeat(200));
-        let raw = r#"{"status":{"$serde_json::private::RawValue":"{"},"metadata":{"name":"raw"}}"#;
-        let list = format!(r#"{{"metadata":{{}},"items":[{deep},{raw},{{"metadata":{{"name":"b"}}}}]}}"#);
-        let list: ObjectList<Guarded<DynamicObject>> = serde_json::from_str(&list).unwrap();
+        let deep = format!(r#"{{"data":{{"x":{}{}}},"metadata":{{"name":"deep"}}}}"#, "[".repeat(200), "]".repeat(200));
+        let raw = r#"{"data":{"x":{"$serde_json::private::RawValue":"{"}},"metadata":{"name":"raw"}}"#;
+        let skipped = r#"{"status":[[[[1e999]]]],"metadata":{"name":"b"}}"#;
+        let list = format!(r#"{{"metadata":{{}},"items":[{deep},{raw},{skipped}]}}"#);
+        let list: ObjectList<Guarded<ConfigMap>> = serde_json::from_str(&list).unwrap();
         let found: Vec<_> = list.items.iter().map(|one| (one.meta().name.clone().unwrap(), one.0.is_ok())).collect();
         assert_eq!(found, [("deep".to_owned(), false), ("raw".to_owned(), false), ("b".to_owned(), true)]);
     }

@@ -48,5 +48,6 @@ pub mod cgu {
     pub mod upgrades;
     pub mod version;
     pub mod view;
+    pub mod wire;
     pub mod ztp;
 }

@@ -84,6 +84,11 @@ struct Bounded {
 
 impl Write for Bounded {
     fn write_str(&mut self, part: &str) -> fmt::Result {
+        if part.len() <= self.left && part.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            self.left -= part.len();
+            self.text.push_str(part);
+            return Ok(());
+        }
         for c in part.chars() {
             self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
             self.text.push(if is_unsafe(c) { ' ' } else { c });

@@ -175,7 +175,7 @@ async fn a_field_that_cannot_be_read_is_denied_and_hides_nothing() -> Result<()>
         let ran = bench.patch("demo", &hidden).await?;
         for says in [
             "spec.hibernateAfter: found \"1h1h",
-            "(5002 bytes), which cannot be read: must be a string of at most 4096 bytes",
+            "(5002 bytes), which cannot be read: must be a text of at most 4 KiB",
             "metadata.annotations[hibernate.sh/requested-by]: cannot be edited",
             "metadata.annotations[hibernate.sh/rollout]: cannot be edited",
         ] {

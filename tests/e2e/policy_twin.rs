@@ -14,7 +14,7 @@ use kube::{Client, ResourceExt as _};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
-use shared::admission::{Change, Edit, Exempts, Object as _, UNREADABLE, UnreadFields, User, read};
+use shared::admission::{Change, Edit, Exempts, Object as _, Objects, UNREADABLE, User};
 use shared::annotation::keys;
 use shared::hive::admission::{Cluster, default_settings, judge, stamp};
 use shared::hive::api::ClusterDeployment;
@@ -256,15 +256,15 @@ impl Corpus {
     fn judged(&self, stamped: bool) -> Result<Vec<Rows>> {
         let settings = default_settings();
         let [admin, hive] = ["admin", HIVE].map(|name| User { username: name.to_owned() });
-        let written = |object: &DynamicObject| serde_json::to_string(object);
+        let read = |old: Option<&DynamicObject>, new: &DynamicObject| {
+            let review = json!({ "request": { "object": new, "oldObject": old } }).to_string();
+            Objects::<Cluster>::read(&review)
+        };
         self.cases
             .iter()
             .map(|case| {
-                let before = case.old.as_ref().map(written).transpose()?;
-                let (old, unread_before) = before.as_deref().map(read::<Cluster>).transpose()?.unzip();
-                let after = written(&case.new)?;
-                let (new, unread) = read(&after)?;
-                let unread = UnreadFields::new(before.as_deref().zip(unread_before), (&after, unread));
+                let Objects { object, old_object: old, unread, .. } = read(case.old.as_ref(), &case.new)?;
+                let new = object.context("an object")?;
                 let now = Timestamp::now();
                 let user = if case.exempt { &hive } else { &admin };
                 let mut change = Change { old, new, user, field_manager: "", now, settings: &settings, unread };
@@ -276,7 +276,7 @@ impl Corpus {
                             None => drop(object.annotations_mut().remove(key)),
                         }
                     }
-                    change.new = read(&written(&object)?)?.0;
+                    change.new = read(None, &object)?.object.context("an object")?;
                 }
                 let denials = judge(&change).denials;
                 let held = |row: &str, field: &str| row == "V6" && field.contains(keys::HOLD_AWAKE_UNTIL);

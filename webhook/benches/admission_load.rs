@@ -87,17 +87,28 @@ fn body() -> String {
     };
     let kind = json!({ "group": "hive.openshift.io", "version": "v1", "kind": "ClusterDeployment" });
     let resource = json!({ "group": "hive.openshift.io", "version": "v1", "resource": "clusterdeployments" });
-    json!({
-        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
-        "request": {
-            "uid": "0c9a8d74-9cb7-44dd-b98e-09fd62def2f4", "kind": kind, "resource": resource, "requestKind": kind,
-            "requestResource": resource, "name": "demo", "namespace": "clusters", "operation": "UPDATE",
-            "userInfo": { "username": "alice", "uid": "7", "groups": ["devs", "system:authenticated"] },
-            "object": cluster("Hibernating"), "oldObject": cluster(""), "dryRun": false,
-            "options": { "kind": "PatchOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "kubectl-hibernate" },
-        },
-    })
-    .to_string()
+    let (object, old) = (cluster("Hibernating"), cluster(""));
+    // In the order of an API server, which is that of the fields in Go.
+    let members = [
+        ("uid", json!("0c9a8d74-9cb7-44dd-b98e-09fd62def2f4")),
+        ("kind", kind.clone()),
+        ("resource", resource.clone()),
+        ("requestKind", kind),
+        ("requestResource", resource),
+        ("name", json!("demo")),
+        ("namespace", json!("clusters")),
+        ("operation", json!("UPDATE")),
+        ("userInfo", json!({ "username": "alice", "uid": "7", "groups": ["devs", "system:authenticated"] })),
+        ("object", object),
+        ("oldObject", old),
+        ("dryRun", json!(false)),
+        (
+            "options",
+            json!({ "kind": "PatchOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "kubectl-hibernate" }),
+        ),
+    ];
+    let request: Vec<_> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!(r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{{}}}}}"#, request.join(","))
 }
 
 /// The limit: the same server, TLS and HTTP, which takes the body and gives back an answer made beforehand.

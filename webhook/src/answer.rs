@@ -5,10 +5,10 @@ use std::fmt::Display;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
-use serde_json::value::RawValue;
+use serde::de::DeserializeOwned;
 use shared::admission::{
-    self, Change, Denial, Edits, Evaluation, Exempt, Exempts, Fault, Finding, Object, Settings, UNREADABLE,
-    UnreadFields, User, read, shortened,
+    self, Change, Denial, Edits, Evaluation, Exempt, Exempts, Fault, Finding, Object, Objects, Settings, UNREADABLE,
+    Unread, shortened,
 };
 use shared::fdb::admission as fdb;
 use shared::hive::admission as hive;
@@ -54,11 +54,20 @@ pub struct Answer {
 
 /// Why the objects of a request cannot be judged.
 #[derive(Debug, thiserror::Error)]
-enum Unreadable {
-    #[error("{0} is missing from the request")]
-    Missing(&'static str),
-    #[error("{0} cannot be read: {1}")]
-    Malformed(&'static str, #[source] serde_json::Error),
+#[error("{object} {why}")]
+struct Unreadable {
+    object: &'static str,
+    why: String,
+}
+
+impl Unreadable {
+    fn missing(object: &'static str) -> Self {
+        Self { object, why: "is missing from the request".to_owned() }
+    }
+
+    fn malformed(object: &'static str, why: impl Display) -> Self {
+        Self { object, why: format!("cannot be read: {why}") }
+    }
 }
 
 impl Answer {
@@ -103,18 +112,17 @@ pub fn validate<K: Object>(
     context: &Context<'_>,
     judge: fn(&Change<'_, K>) -> Evaluation,
 ) -> Answer {
-    let (user, manager) = (request.user(), request.field_manager());
-    let evaluation = match change(request, context, &user, &manager) {
-        Ok(change) => judge(&change),
-        Err(unreadable) => unread(&unreadable),
-    };
+    let evaluation = of_change(request, context, judge).unwrap_or_else(|unreadable| unread(&unreadable));
     Answer { evaluation: exempted::<K>(request, context, evaluation), patch: None }
 }
 
 /// Validates the deletion of a volume or a Service of a `FoundationDBCluster`. Nobody is exempt.
 pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::Kind) -> Answer {
-    let evaluation = match deleted(request, fdb::Deleted::read) {
-        Ok(object) => context.fdb.ask(context.now, |cache| fdb::judge_deletion(kind, &object, cache)),
+    let evaluation = match deleted::<fdb::Deleted>(request) {
+        Ok((object, unread)) => {
+            let object = fdb::Deleted { unread, ..object };
+            context.fdb.ask(context.now, |cache| fdb::judge_deletion(kind, &object, cache))
+        }
         Err(why) => fdb::unreadable(&why.to_string()),
     };
     Answer { evaluation, patch: None }
@@ -123,20 +131,34 @@ pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::K
 /// Validates the deletion of a KKP Cluster. Exempt are users, and members of the groups that may delete what KKP cannot
 /// finish.
 pub fn judge_cluster_deletion(request: &Request<'_>, context: &Context<'_>) -> Answer {
-    let evaluation = match deleted(request, kkp::Deletion::read) {
-        Ok(deletion) => kkp::judge_deletion(&deletion, context.now),
+    let evaluation = match deleted(request) {
+        Ok((cluster, unread)) => kkp::judge_deletion(&kkp::Deletion { cluster, unread }, context.now),
         Err(why) => kkp::unreadable(&why.to_string()),
     };
     let Settings { exempt, deleters, .. } = context.settings;
     let exempt = Exempt { users: exempt.users.clone(), groups: deleters.clone() };
-    let may = exempt.covers(&request.user(), request.user_info.groups);
+    let may = exempt.covers(&request.user(), request.groups());
     Answer { evaluation: evaluation.exempted(|_| may), patch: None }
 }
 
-/// What is to be deleted.
-fn deleted<T>(request: &Request<'_>, read: fn(&str) -> serde_json::Result<T>) -> Result<T, Unreadable> {
-    let object = request.old_object.ok_or(Unreadable::Missing("oldObject"))?;
-    read(object.get()).map_err(|error| Unreadable::Malformed("oldObject", error))
+/// What is to be deleted, and what cannot be read of it.
+fn deleted<K: DeserializeOwned>(request: &Request<'_>) -> Result<(K, Vec<Unread>), Unreadable> {
+    let objects = objects(request)?;
+    let object =
+        whole("oldObject", objects.old_object, &objects.unread.old)?.ok_or(Unreadable::missing("oldObject"))?;
+    Ok((object, objects.unread.old))
+}
+
+fn objects<K: DeserializeOwned>(request: &Request<'_>) -> Result<Objects<K>, Unreadable> {
+    Objects::read(request.body).map_err(|error| Unreadable::malformed("object", error))
+}
+
+/// One of the objects, unless nothing of it can be read.
+fn whole<K>(name: &'static str, object: Option<K>, unread: &[Unread]) -> Result<Option<K>, Unreadable> {
+    match unread.iter().find_map(Unread::of_all) {
+        Some(why) => Err(Unreadable::malformed(name, why)),
+        None => Ok(object),
+    }
 }
 
 /// The evaluation without the denials from which the user of the request is exempt.
@@ -145,58 +167,51 @@ fn exempted<K: Object>(request: &Request<'_>, context: &Context<'_>, evaluation:
     evaluation.exempted(|denial| match K::exempts(denial) {
         Exempts::None => false,
         Exempts::Users => covers(None),
-        Exempts::UsersAndGroups => covers(request.user_info.groups),
+        Exempts::UsersAndGroups => covers(request.groups()),
     })
 }
 
 /// Mutates: asks which annotations the rule wants changed. Denies what the rule refuses, for every user, and what has
 /// no annotations that can be read and is no wake.
 pub fn mutate<K: Object>(request: &Request<'_>, context: &Context<'_>, rule: fn(&Change<'_, K>) -> Edits) -> Answer {
-    let (user, manager) = (request.user(), request.field_manager());
-    let change = match change(request, context, &user, &manager) {
-        Ok(change) => change,
-        Err(unreadable) => return Answer { evaluation: unread(&unreadable), patch: None },
-    };
-    if change.unread.new.iter().any(|field| field.covers(&["metadata", "annotations"])) {
-        return Answer { evaluation: admission::judge(&change, &[]), patch: None };
-    }
-    let Edits { annotations, warnings, denial } = rule(&change);
-    let patch = patch::annotations(&change.new.meta().annotations, &annotations);
-    let warnings = warnings.into_iter().map(|detail| Finding { row: "mutate", detail });
-    let denials = denial.into_iter().map(|detail| Finding { row: "mutate", detail });
-    let evaluation = Evaluation { warnings: warnings.collect(), denials: denials.collect(), ..Evaluation::default() };
-    Answer { evaluation, patch: if patch.is_empty() { None } else { serde_json::to_vec(&patch).ok() } }
+    let answer = of_change(request, context, |change: &Change<'_, K>| {
+        if change.unread.new.iter().any(|field| field.covers(&["metadata", "annotations"])) {
+            return Answer { evaluation: admission::judge(change, &[]), patch: None };
+        }
+        let Edits { annotations, warnings, denial } = rule(change);
+        let patch = patch::annotations(&change.new.meta().annotations, &annotations);
+        let warnings = warnings.into_iter().map(|detail| Finding { row: "mutate", detail }).collect();
+        let denials = denial.into_iter().map(|detail| Finding { row: "mutate", detail }).collect();
+        let evaluation = Evaluation { warnings, denials, ..Evaluation::default() };
+        Answer { evaluation, patch: if patch.is_empty() { None } else { serde_json::to_vec(&patch).ok() } }
+    });
+    answer.unwrap_or_else(|unreadable| Answer { evaluation: unread(&unreadable), patch: None })
 }
 
-fn change<'a, K: Object>(
-    request: &'a Request<'_>,
-    context: &Context<'a>,
-    user: &'a User,
-    field_manager: &'a str,
-) -> Result<Change<'a, K>, Unreadable> {
-    let object = request.object.ok_or(Unreadable::Missing("object"))?.get();
-    let (new, unread) = read(object).map_err(|error| Unreadable::Malformed("object", error))?;
-    let before = request.old_object.map(RawValue::get);
-    let old = before.map(read).transpose().map_err(|error| Unreadable::Malformed("oldObject", error))?;
-    let (old, unread_before) = old.unzip();
-    Ok(Change {
-        old,
-        new,
-        user,
-        field_manager,
+/// Asks about the change that is requested.
+fn of_change<K: Object, T>(
+    request: &Request<'_>,
+    context: &Context<'_>,
+    ask: impl FnOnce(&Change<'_, K>) -> T,
+) -> Result<T, Unreadable> {
+    let mut objects = objects(request)?;
+    let (user, field_manager) = (request.user(), objects.field_manager());
+    Ok(ask(&Change {
+        new: whole("object", objects.object, &objects.unread.new)?.ok_or(Unreadable::missing("object"))?,
+        old: whole("oldObject", objects.old_object, &objects.unread.old)?,
+        user: &user,
+        field_manager: &field_manager,
         now: context.now,
         settings: context.settings,
-        unread: UnreadFields::new(before.zip(unread_before), (object, unread)),
-    })
+        unread: objects.unread,
+    }))
 }
 
 /// Denial of a request whose object is missing or malformed.
 fn unread(why: &Unreadable) -> Evaluation {
     let detail = Denial {
         fault: Fault::Invalid,
-        field: match why {
-            Unreadable::Missing(field) | Unreadable::Malformed(field, _) => (*field).to_owned(),
-        },
+        field: why.object.to_owned(),
         message: format!("{why}; the webhook cannot evaluate the request"),
     };
     Evaluation { denials: vec![Finding { row: UNREADABLE, detail }], ..Evaluation::default() }

@@ -1,7 +1,7 @@
 //! The `AdmissionReview` of `admission.k8s.io/v1` as it arrives and as it is answered.
 //!
-//! The two objects in a request are left as the text that they are: what to read of them depends on their kind, and
-//! most of it never has to be read at all.
+//! What stands before the two objects tells their kind, and by which rules they are judged. They are read afterwards, as
+//! what they are ([`shared::admission::Objects`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,8 +10,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use shared::admission::bounded::{cut, short, short_if_any};
-use shared::admission::{User, from_map};
+use shared::admission::{MAX_TEXT_BYTES, User};
+use shared::read::{self, Limits, Read, ReadError};
+
+use crate::limiter::MAX_BODY_BYTES;
 
 /// The only version of the API that is spoken.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
@@ -23,7 +25,7 @@ pub const KIND: &str = "AdmissionReview";
 pub enum ReviewError {
     /// Not JSON, or not of the shape of a review.
     #[error("read the request body as an {KIND} of {API_VERSION}: {0}")]
-    Malformed(#[from] serde_json::Error),
+    Malformed(#[from] ReadError),
     /// Another kind of object.
     #[error("kind is {0:?}, must be {KIND:?}")]
     Kind(String),
@@ -46,8 +48,17 @@ struct Envelope<'a> {
     #[serde(borrow, default)]
     kind: Cow<'a, str>,
     #[serde(borrow, default)]
-    request: Option<&'a RawValue>,
+    request: Option<Request<'a>>,
 }
+
+/// A request is borrowed from its body: it keeps a copy of what has escapes.
+const REVIEW: Limits = Limits {
+    kept: 2 * MAX_BODY_BYTES,
+    text: MAX_BODY_BYTES,
+    annotation: MAX_BODY_BYTES,
+    brief: 0,
+    skips: |_, _| false,
+};
 
 /// What the API server wants to know.
 #[derive(Debug, Deserialize)]
@@ -76,29 +87,20 @@ pub struct Request<'a> {
     /// Who does it.
     #[serde(borrow)]
     pub user_info: UserInfo<'a>,
-    /// The object as it would be stored.
-    #[serde(borrow, default)]
-    pub object: Option<&'a RawValue>,
-    /// The object as it is stored.
-    #[serde(borrow, default)]
-    pub old_object: Option<&'a RawValue>,
-    /// Whether nothing will be stored.
-    #[serde(default)]
-    pub dry_run: Option<bool>,
-    /// `CreateOptions`, `UpdateOptions` or `PatchOptions`.
-    #[serde(borrow, default)]
-    options: Option<&'a RawValue>,
+    /// The whole review, with the objects.
+    #[serde(skip)]
+    pub body: &'a str,
 }
 
 /// The user of a request.
 #[derive(Debug, Deserialize)]
 pub struct UserInfo<'a> {
     /// Name. A longer one is cut: what is under `failurePolicy: Ignore` would pass if it were refused.
-    #[serde(default, deserialize_with = "cut")]
-    username: String,
+    #[serde(borrow, default)]
+    username: Cow<'a, str>,
     /// Groups: any number of them, so they are searched and never kept.
     #[serde(borrow, default)]
-    pub groups: Option<&'a RawValue>,
+    groups: Option<&'a RawValue>,
 }
 
 /// Group and kind of an object.
@@ -141,64 +143,51 @@ pub enum Operation {
     Unknown,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Options {
-    #[serde(deserialize_with = "short_if_any")]
-    field_manager: Option<String>,
-}
-
 impl<'a> Request<'a> {
     /// Reads a review and takes its request out.
     ///
     /// # Errors
     /// When the body is not a review of this version with a request that can be answered.
-    pub fn read(body: &'a [u8]) -> Result<Self, ReviewError> {
-        let mut text = serde_json::Deserializer::from_slice(body);
-        let envelope: Envelope<'a> = from_map(&mut text)?;
-        text.end()?;
+    pub fn read(body: &'a str) -> Result<Self, ReviewError> {
+        let Read { value: envelope, .. } = read::text::<Envelope<'a>>(body, &REVIEW)?;
         if envelope.kind != KIND {
             return Err(ReviewError::Kind(envelope.kind.into_owned()));
         }
         if envelope.api_version != API_VERSION {
             return Err(ReviewError::Version(envelope.api_version.into_owned()));
         }
-        let request = envelope.request.ok_or(ReviewError::NoRequest)?;
-        let request: Self = from_map(&mut serde_json::Deserializer::from_str(request.get()))?;
-        if request.uid.is_empty() {
-            return Err(ReviewError::NoUid);
+        match envelope.request {
+            None => Err(ReviewError::NoRequest),
+            Some(request) if request.uid.is_empty() => Err(ReviewError::NoUid),
+            Some(request) => Ok(request),
         }
-        Ok(request)
     }
 
     /// Who does it.
     pub fn user(&self) -> User {
-        User { username: self.user_info.username.clone() }
+        let name = self.user_info.username.as_ref();
+        let end = name.floor_char_boundary(MAX_TEXT_BYTES);
+        User { username: if end < name.len() { format!("{}…", &name[..end]) } else { name.to_owned() } }
     }
 
-    /// The field manager that the client gave; empty if it gave none, in which case the API server made one up.
-    pub fn field_manager(&self) -> String {
-        self.options
-            .and_then(|options| serde_json::from_str::<Options>(options.get()).ok())
-            .and_then(|options| options.field_manager)
-            .unwrap_or_default()
+    /// The list of their groups, as it is written.
+    pub fn groups(&self) -> Option<&str> {
+        self.user_info.groups.map(RawValue::get)
     }
 }
 
+/// A review up to its objects, which an API server writes behind everything else that counts. None if they stand
+/// elsewhere.
+pub fn head(body: &str) -> Option<String> {
+    let head = body.get(..body.find("\"object\":")?)?.trim_end().strip_suffix(',')?;
+    Some(format!("{head}}}}}"))
+}
+
 /// The uid of a request that could not be read otherwise, if there is one.
-pub fn uid(body: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Envelope {
-        #[serde(deserialize_with = "from_map")]
-        request: Request,
-    }
-    #[derive(Deserialize)]
-    struct Request {
-        #[serde(deserialize_with = "short")]
-        uid: String,
-    }
-    let envelope: Envelope = from_map(&mut serde_json::Deserializer::from_slice(body)).ok()?;
-    Some(envelope.request.uid)
+pub fn uid(body: &str) -> Option<String> {
+    let path = ["request", "uid"].map(str::to_owned);
+    let uid = read::pick(body, &[&path])[0]?;
+    serde_json::from_str(uid).ok().filter(|uid: &String| uid.len() <= MAX_TEXT_BYTES)
 }
 
 /// The envelope of an answer.
@@ -255,6 +244,9 @@ impl Patch {
 
 #[cfg(test)]
 mod tests {
+    use serde::de::IgnoredAny;
+    use shared::admission::Objects;
+
     use super::*;
 
     const REQUEST: &str = r#"{"uid":"u-1","kind":{"group":"apps","version":"v1","kind":"Deployment"},
@@ -270,14 +262,41 @@ mod tests {
     #[test]
     fn a_request_is_read() {
         let body = review(REQUEST);
-        let request = Request::read(body.as_bytes()).unwrap();
+        let request = Request::read(&body).unwrap();
         assert_eq!((request.uid.as_ref(), request.name.as_ref(), request.namespace.as_ref()), ("u-1", "web", "shop"));
         assert_eq!(request.resource.resource, "deployments");
-        assert_eq!((request.operation, request.dry_run), (Operation::Update, Some(true)));
+        assert_eq!(request.operation, Operation::Update);
         assert_eq!(request.user().username, "alice", "escapes are undone");
-        assert_eq!(request.field_manager(), "kubectl-hibernate");
-        assert!(request.object.is_some() && request.old_object.is_none());
+        let mut objects = Objects::<IgnoredAny>::read(&body).unwrap();
+        assert_eq!((objects.field_manager().as_str(), objects.dry_run), ("kubectl-hibernate", true));
+        assert!(objects.object.is_some() && objects.old_object.is_none());
         assert!(matches!(request.uid, Cow::Borrowed(_)), "nothing is copied without need");
+    }
+
+    #[test]
+    fn a_name_is_cut_at_a_character() {
+        let user = |name: &str| {
+            let body = review(&REQUEST.replace(r"al\u0069ce", name));
+            Request::read(&body).unwrap().user().username
+        };
+        assert_eq!(user("alice"), "alice");
+        assert_eq!(user(&"x".repeat(MAX_TEXT_BYTES)).len(), MAX_TEXT_BYTES);
+        assert_eq!(
+            user(&format!("x{}", "ü".repeat(MAX_TEXT_BYTES))),
+            format!("x{}…", "ü".repeat(MAX_TEXT_BYTES / 2 - 1))
+        );
+    }
+
+    /// As an API server writes a review, the head needs no object; an extra of this name is none.
+    #[test]
+    fn a_head_says_what_the_whole_says() {
+        let body = review(REQUEST);
+        let head = head(&body).unwrap();
+        let [of_head, of_body] = [head.as_str(), body.as_str()].map(|text| Request::read(text).unwrap());
+        assert!(head.len() < body.len() && !head.contains("metadata"));
+        assert_eq!(format!("{of_head:?}"), format!("{of_body:?}"));
+        let extra = body.replace(r#"{"x":["y"]}"#, r#"{"x":["y"],"object":["y"]}"#);
+        assert!(Request::read(&super::head(&extra).unwrap()).is_err(), "the whole is read");
     }
 
     #[test]
@@ -286,14 +305,15 @@ mod tests {
             [("\"UPDATE\"", "\"PONDER\""), (r#""fieldManager":"kubectl-hibernate""#, r#""fieldManager":7"#)]
         {
             let body = review(&REQUEST.replace(from, to));
-            let request = Request::read(body.as_bytes()).unwrap();
-            assert!(request.operation == Operation::Unknown || request.field_manager().is_empty());
+            let request = Request::read(&body).unwrap();
+            let manager = Objects::<IgnoredAny>::read(&body).unwrap().field_manager();
+            assert!(request.operation == Operation::Unknown || manager.is_empty());
         }
     }
 
     #[test]
     fn what_is_no_review_is_told_so() {
-        let error = |body: &str| Request::read(body.as_bytes()).unwrap_err().to_string();
+        let error = |body: &str| Request::read(body).unwrap_err().to_string();
         assert!(error("").starts_with("read the request body as an AdmissionReview of admission.k8s.io/v1: EOF"));
         assert!(error("{").contains("EOF while parsing"));
         assert_eq!(error("{}"), r#"kind is "", must be "AdmissionReview""#);
@@ -308,8 +328,8 @@ mod tests {
 
     #[test]
     fn the_uid_is_found_wherever_the_rest_is_odd() {
-        assert_eq!(uid(review(r#"{"operation":[],"uid":"u-2","userInfo":7}"#).as_bytes()).as_deref(), Some("u-2"));
-        assert_eq!(uid(br#"{"request":{"uid":7}}"#), None);
-        assert_eq!(uid(b"[]"), None);
+        assert_eq!(uid(&review(r#"{"operation":[],"uid":"u-2","userInfo":7}"#)).as_deref(), Some("u-2"));
+        assert_eq!(uid(r#"{"request":{"uid":7}}"#), None);
+        assert_eq!(uid("[]"), None);
     }
 }

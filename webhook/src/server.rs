@@ -1,11 +1,12 @@
 //! The HTTPS server: `POST /validate` and `POST /mutate`.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, HttpBody};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, StatusCode};
@@ -17,8 +18,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use rustls::ServerConfig;
 use scopeguard::guard;
+use serde::de::IgnoredAny;
 use server::{Client, Http, Limits, Port, Warnings};
-use shared::admission::Settings;
+use shared::admission::{Objects, Settings};
 use shared::text::{sanitize, sanitize_chain};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -80,8 +82,12 @@ impl Webhook {
 
     /// Answers a body.
     pub fn answer(&self, endpoint: Endpoint, body: &[u8], now: Timestamp) -> (StatusCode, Vec<u8>) {
-        let request = match Request::read(body) {
-            Ok(request) => request,
+        // As in Go, what is no UTF-8 becomes another character.
+        let body = &*str::from_utf8(body).map_or_else(|_| String::from_utf8_lossy(body), Cow::Borrowed);
+        let head = review::head(body);
+        let read = head.as_deref().and_then(|head| Request::read(head).ok());
+        let request = match read.map_or_else(|| Request::read(body), Ok) {
+            Ok(request) => Request { body, ..request },
             Err(error) => return self.bad_request(&error, body),
         };
         let context = Context { settings: &self.settings, now, fdb: &self.fdb };
@@ -109,7 +115,7 @@ impl Webhook {
                 resource,
                 namespace = sanitize(&request.namespace),
                 name = sanitize(&request.name),
-                dry_run = request.dry_run.unwrap_or_default(),
+                dry_run = Objects::<IgnoredAny>::read(request.body).is_ok_and(|objects| objects.dry_run),
                 uid = sanitize(&request.uid),
                 "{}",
                 finding.detail
@@ -123,7 +129,7 @@ impl Webhook {
     }
 
     /// Answers a body that is not an `AdmissionReview`: HTTP 400 with a refusal, and with the uid if the body has one.
-    fn bad_request(&self, error: &ReviewError, body: &[u8]) -> (StatusCode, Vec<u8>) {
+    fn bad_request(&self, error: &ReviewError, body: &str) -> (StatusCode, Vec<u8>) {
         if let Some(left_out) = self.logged.due("malformed", "") {
             tracing::warn!(error = sanitize_chain(error), left_out, "request body is not an AdmissionReview");
         }
@@ -187,7 +193,7 @@ async fn serve(webhook: Arc<Webhook>, endpoint: Endpoint, request: HttpRequest) 
 async fn answer(
     webhook: &Arc<Webhook>,
     endpoint: Endpoint,
-    body: Vec<u8>,
+    body: Bytes,
     permit: Permit,
 ) -> Option<(StatusCode, Vec<u8>)> {
     let now = Timestamp::now();
@@ -209,7 +215,7 @@ type Rejection = (StatusCode, String);
 /// until the permit is dropped.
 ///
 /// API servers always send a Content-Length. A body without one counts as the largest.
-async fn read(limiter: &RequestLimiter, client: IpAddr, body: Body) -> Result<(Vec<u8>, Permit), Rejection> {
+async fn read(limiter: &RequestLimiter, client: IpAddr, body: Body) -> Result<(Bytes, Permit), Rejection> {
     let length = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if length.is_some_and(|length| length > MAX_BODY_BYTES) {
         return Err(too_large());
@@ -226,19 +232,23 @@ async fn read(limiter: &RequestLimiter, client: IpAddr, body: Body) -> Result<(V
     Ok((whole.map_err(late)??, permit))
 }
 
-/// Copies each chunk as it arrives: keeping the chunks of a client that sends tiny ones would use many times their
-/// size.
-async fn collect(body: Body, length: usize) -> Result<Vec<u8>, Rejection> {
+/// Copies each chunk as it arrives, unless one is all of it: keeping the chunks of a client that sends tiny ones would use
+/// many times their size.
+async fn collect(body: Body, length: usize) -> Result<Bytes, Rejection> {
     let broken = |error: axum::Error| (StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"));
-    let mut whole = Vec::with_capacity(length);
+    let mut whole = Vec::new();
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.try_next().await.map_err(broken)? {
         if whole.len() + piece.len() > MAX_BODY_BYTES {
             return Err(too_large());
         }
+        if length > 0 && piece.len() == length {
+            return Ok(piece);
+        }
+        whole.reserve_exact(length.saturating_sub(whole.len()));
         whole.extend_from_slice(&piece);
     }
-    Ok(whole)
+    Ok(whole.into())
 }
 
 fn too_large() -> Rejection {

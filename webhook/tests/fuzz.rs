@@ -27,6 +27,7 @@ fn fuzz_admission_reviews() {
         request(CLUSTERS, &cluster("Hibernating"), &cluster("")),
         request(DEPLOYMENTS, &deployment(3), &deployment(0)),
         request(KKP_CLUSTERS, &kkp_cluster("Running"), &kkp_cluster("Hibernating")),
+        in_order(&update(CLUSTERS, &cluster("Running"), &cluster("Hibernating"))),
     ];
     let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
     ::fuzz::run("AdmissionReviews", &seeds, |body| {
@@ -121,6 +122,18 @@ proptest! {
         let uid = review.pointer("/request/uid").and_then(Value::as_str).unwrap_or_default();
         prop_assert_eq!(&answer["response"]["uid"], uid);
         prop_assert!(code == StatusCode::OK || (code == StatusCode::BAD_REQUEST && answer["response"]["allowed"] == false));
+    }
+
+    /// The answer does not depend on the order of the members.
+    #[test]
+    fn as_an_api_server_writes_it(endpoint in endpoints(), review in mutated_review()) {
+        if !review["request"].is_object() || self::review(&review["request"]) != review {
+            return Ok(());
+        }
+        let ordered = in_order(&review["request"]);
+        let [(code, one), (other_code, other)] = [review.to_string(), ordered].map(|body| answer(endpoint, body.as_bytes()));
+        prop_assert_eq!(code, other_code);
+        prop_assert!(code != StatusCode::OK || one == other, "{} {}", one, other);
     }
 
     #[test]

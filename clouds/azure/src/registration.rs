@@ -7,9 +7,8 @@ use cloud_http::{Http, Options, Url, endpoint};
 use cloud_stopstart::StopStart;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
-use shared::hive::api::{ClusterDeployment, LocalReference};
+use shared::hive::api::{ClusterDeployment, OtherPlatform};
 
 use crate::account::{Account, RATE};
 use crate::principal::{self, Environment, KEY, Principal};
@@ -33,14 +32,6 @@ pub struct Azure {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Of(Environment);
 
-/// `spec.platform.azure`.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    credentials_secret_ref: LocalReference,
-    cloud_name: String,
-}
-
 impl Platform for Azure {
     const NAME: &'static str = "azure";
     type Flags = AzureFlags;
@@ -51,9 +42,9 @@ impl Platform for Azure {
     }
 
     fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Of>, CloudError> {
-        let Spec { credentials_secret_ref, cloud_name } = spec(cluster, Self::NAME)?;
-        let secret = credentials_secret(cluster, Self::NAME, &credentials_secret_ref)?;
-        let environment = Environment::of_name(&cloud_name).map_err(|why| {
+        let OtherPlatform { credentials_secret_ref, cloud_name, .. } = spec(cluster, Self::NAME)?;
+        let secret = credentials_secret(cluster, Self::NAME, credentials_secret_ref.as_ref())?;
+        let environment = Environment::of_name(cloud_name.as_deref().unwrap_or_default()).map_err(|why| {
             let message = format!("spec.platform.azure.cloudName is {why}: it has to be AzurePublicCloud, AzureUSGovernmentCloud or AzureChinaCloud");
             CloudError::new(CloudErrorKind::Invalid, message)
         })?;

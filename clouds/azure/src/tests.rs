@@ -323,7 +323,7 @@ async fn a_machine_is_started_four_times_a_minute_at_most() {
 fn deployment(spec: serde_json::Value) -> ClusterDeployment {
     let mut cluster = ClusterDeployment::default();
     cluster.metadata.namespace = Some("ns".to_owned());
-    cluster.spec.platform.other.insert(Azure::NAME.to_owned(), spec);
+    cluster.spec.platform.other.insert(Azure::NAME.to_owned(), serde_json::from_value(spec).unwrap());
     cluster
 }
 

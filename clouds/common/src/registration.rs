@@ -6,10 +6,9 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
-use shared::hive::api::{ClusterDeployment, LocalReference};
+use shared::hive::api::{ClusterDeployment, LocalReference, OtherPlatform};
 use shared::text::sanitize_to;
 
 use crate::{Dialer, Memory};
@@ -100,11 +99,10 @@ pub trait Platform: Send + Sync + Sized + 'static {
 /// A cluster's `spec.platform.NAME`.
 ///
 /// # Errors
-/// When it is missing, or of another form.
-pub fn spec<T: DeserializeOwned>(cluster: &ClusterDeployment, name: &str) -> Result<T, CloudError> {
-    let spec = cluster.spec.platform.other.get(name).and_then(|spec| T::deserialize(spec).ok());
-    let message = || format!("spec.platform.{name} is missing or malformed");
-    spec.ok_or_else(|| CloudError::new(CloudErrorKind::Invalid, message()))
+/// When it is missing.
+pub fn spec<'c>(cluster: &'c ClusterDeployment, name: &str) -> Result<&'c OtherPlatform, CloudError> {
+    let message = || format!("spec.platform.{name} is missing");
+    cluster.spec.platform.other.get(name).ok_or_else(|| CloudError::new(CloudErrorKind::Invalid, message()))
 }
 
 /// Namespace and name of the Secret with a cluster's credentials.
@@ -114,12 +112,12 @@ pub fn spec<T: DeserializeOwned>(cluster: &ClusterDeployment, name: &str) -> Res
 pub fn credentials_secret(
     cluster: &ClusterDeployment,
     platform: &str,
-    secret: &LocalReference,
+    secret: Option<&LocalReference>,
 ) -> Result<(String, String), CloudError> {
-    if secret.name.is_empty() {
+    let Some(secret) = secret.filter(|secret| !secret.name.is_empty()) else {
         let message = format!("spec.platform.{platform}.credentialsSecretRef.name is empty");
         return Err(CloudError::new(CloudErrorKind::Credentials, message));
-    }
+    };
     Ok((cluster.metadata.namespace.clone().unwrap_or_default(), secret.name.clone()))
 }
 

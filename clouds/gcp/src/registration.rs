@@ -7,9 +7,8 @@ use cloud_http::{Http, Options, Url, endpoint};
 use cloud_stopstart::StopStart;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use shared::cloud::{CloudError, ClusterRef, Driver};
-use shared::hive::api::{ClusterDeployment, LocalReference};
+use shared::hive::api::{ClusterDeployment, OtherPlatform};
 
 use crate::account::{Account, RATE};
 use crate::key::{self, KEY, ServiceAccount};
@@ -29,14 +28,6 @@ pub struct Gcp {
     pool: Pool<ServiceAccount, StopStart<Account>>,
 }
 
-/// `spec.platform.gcp`.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    credentials_secret_ref: LocalReference,
-    discard_local_ssd_on_hibernate: Option<bool>,
-}
-
 impl Platform for Gcp {
     const NAME: &'static str = "gcp";
     type Flags = GcpFlags;
@@ -47,14 +38,14 @@ impl Platform for Gcp {
     }
 
     fn access(&self, cluster: &ClusterDeployment) -> Result<Access<()>, CloudError> {
-        let Spec { credentials_secret_ref, .. } = spec(cluster, Self::NAME)?;
-        let secret = credentials_secret(cluster, Self::NAME, &credentials_secret_ref)?;
+        let OtherPlatform { credentials_secret_ref, .. } = spec(cluster, Self::NAME)?;
+        let secret = credentials_secret(cluster, Self::NAME, credentials_secret_ref.as_ref())?;
         Ok(Access { secrets: vec![secret], account: () })
     }
 
     fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {
-        let spec = spec(cluster, Self::NAME).unwrap_or_else(|_| Spec::default());
-        ClusterRef { discard_local_ssd: spec.discard_local_ssd_on_hibernate, ..found }
+        let discard_local_ssd = spec(cluster, Self::NAME).ok().and_then(|spec| spec.discard_local_ssd_on_hibernate);
+        ClusterRef { discard_local_ssd, ..found }
     }
 
     fn connect<'a>(&'a self, (): &'a (), secrets: &'a [SecretData]) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {

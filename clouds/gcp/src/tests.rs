@@ -271,7 +271,7 @@ async fn clusters_of_a_project_share_lists() {
 fn deployment(spec: serde_json::Value) -> ClusterDeployment {
     let mut cluster = ClusterDeployment::default();
     cluster.metadata.namespace = Some("ns".to_owned());
-    cluster.spec.platform.other.insert(Gcp::NAME.to_owned(), spec);
+    cluster.spec.platform.other.insert(Gcp::NAME.to_owned(), serde_json::from_value(spec).unwrap());
     cluster
 }
 
@@ -295,7 +295,7 @@ fn a_cluster_says_where_its_key_is_and_what_becomes_of_local_ssds() {
     }
     for (spec, says) in [
         (json!({"credentialsSecretRef": {"name": ""}}), "spec.platform.gcp.credentialsSecretRef.name is empty"),
-        (json!({"credentialsSecretRef": 5}), "spec.platform.gcp is missing or malformed"),
+        (json!({"region": "r"}), "spec.platform.gcp.credentialsSecretRef.name is empty"),
     ] {
         assert_eq!(platform.access(&deployment(spec)).unwrap_err().message, says);
     }

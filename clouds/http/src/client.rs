@@ -307,7 +307,7 @@ async fn read(what: &str, mut answer: reqwest::Response, charge: &mut Charge) ->
         match answer.chunk().await {
             // More than a message is long is no message.
             Ok(Some(chunk)) if status.is_success() || body.len() + chunk.len() <= MAX_REJECTION => {
-                spend(charge, chunk.len()).await.map_err(|full| too_large(what, full))?;
+                charge.spend_soon(chunk.len()).await.map_err(|full| too_large(what, full))?;
                 if body.capacity() - body.len() < chunk.len() {
                     body.reserve_exact(chunk.len() + body.len() / 8); // doubled it would take more than is charged
                 }
@@ -317,15 +317,6 @@ async fn read(what: &str, mut answer: reqwest::Response, charge: &mut Charge) ->
             Err(error) => return Err(unknown(what, cause(&error))),
         }
     }
-}
-
-/// Charges so much, and waits a moment for others to be done.
-async fn spend(charge: &mut Charge, bytes: usize) -> Result<(), Full> {
-    if charge.spend(bytes).is_err() {
-        charge.wait_for(bytes).await?;
-        charge.spend(bytes)?;
-    }
-    Ok(())
 }
 
 /// What is said where there is no memory for an answer.

@@ -7,9 +7,8 @@ use cloud_http::{Http, Options, Url, endpoint};
 use cloud_stopstart::StopStart;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use shared::cloud::{CloudError, Driver};
-use shared::hive::api::{ClusterDeployment, LocalReference};
+use shared::hive::api::{ClusterDeployment, OtherPlatform};
 
 use crate::account::{Account, RATE};
 use crate::iam::KEY;
@@ -36,16 +35,6 @@ pub struct Place {
     account: String,
 }
 
-/// `spec.platform.ibmcloud`.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    #[serde(rename = "accountID")]
-    account_id: String,
-    credentials_secret_ref: LocalReference,
-    region: String,
-}
-
 impl Platform for IbmCloud {
     const NAME: &'static str = "ibmcloud";
     type Flags = IbmFlags;
@@ -56,10 +45,12 @@ impl Platform for IbmCloud {
     }
 
     fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Place>, CloudError> {
-        let Spec { account_id, credentials_secret_ref, region: found } = spec(cluster, Self::NAME)?;
-        let secret = credentials_secret(cluster, Self::NAME, &credentials_secret_ref)?;
-        let account = if account_id.is_empty() { format!("{}/{}", secret.0, secret.1) } else { account_id };
-        Ok(Access { secrets: vec![secret], account: Place { region: region(Self::NAME, &found, "eu-de")?, account } })
+        let OtherPlatform { account_id, credentials_secret_ref, region: found, .. } = spec(cluster, Self::NAME)?;
+        let secret = credentials_secret(cluster, Self::NAME, credentials_secret_ref.as_ref())?;
+        let account = account_id.clone().filter(|id| !id.is_empty());
+        let account = account.unwrap_or_else(|| format!("{}/{}", secret.0, secret.1));
+        let region = region(Self::NAME, found.as_deref().unwrap_or_default(), "eu-de")?;
+        Ok(Access { secrets: vec![secret], account: Place { region, account } })
     }
 
     fn connect<'a>(

@@ -271,7 +271,7 @@ impl Transport for Nowhere {
 fn deployment(spec: serde_json::Value) -> ClusterDeployment {
     let mut cluster = ClusterDeployment::default();
     cluster.metadata.namespace = Some("ns".to_owned());
-    cluster.spec.platform.other.insert(IbmCloud::NAME.to_owned(), spec);
+    cluster.spec.platform.other.insert(IbmCloud::NAME.to_owned(), serde_json::from_value(spec).unwrap());
     cluster
 }
 

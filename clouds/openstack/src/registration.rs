@@ -7,10 +7,9 @@ use cloud_common::{Access, Platform, Pool, Process, SecretData, credentials_secr
 use cloud_recreate::Planner;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use shared::annotation::keys;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
-use shared::hive::api::{ClusterDeployment, LocalReference};
+use shared::hive::api::{ClusterDeployment, OtherPlatform};
 use shared::power::Power;
 use shared::text::sanitize_to;
 
@@ -45,15 +44,6 @@ pub struct Entry {
     mode: Mode,
 }
 
-/// `spec.platform.openstack`.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    cloud: String,
-    credentials_secret_ref: LocalReference,
-    certificates_secret_ref: Option<LocalReference>,
-}
-
 impl Platform for OpenStack {
     const NAME: &'static str = "openstack";
     type Flags = OpenStackFlags;
@@ -65,20 +55,20 @@ impl Platform for OpenStack {
     }
 
     fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Entry>, CloudError> {
-        let Spec { cloud, credentials_secret_ref, certificates_secret_ref } = spec(cluster, Self::NAME)?;
-        let credentials = credentials_secret(cluster, Self::NAME, &credentials_secret_ref)?;
+        let OtherPlatform { cloud, credentials_secret_ref, certificates_secret_ref, .. } = spec(cluster, Self::NAME)?;
+        let credentials = credentials_secret(cluster, Self::NAME, credentials_secret_ref.as_ref())?;
         let namespace = credentials.0.clone();
-        if cloud.is_empty() {
+        let Some(cloud) = cloud.clone().filter(|cloud| !cloud.is_empty()) else {
             return Err(CloudError::new(CloudErrorKind::Credentials, "spec.platform.openstack.cloud is empty"));
-        }
-        let certificates = certificates_secret_ref.filter(|secret| !secret.name.is_empty());
+        };
+        let certificates = certificates_secret_ref.clone().filter(|secret| !secret.name.is_empty());
         let certificates = certificates.map(|secret| (namespace.clone(), secret.name));
         let secrets = [Some(credentials), certificates].into_iter().flatten().collect();
         Ok(Access { secrets, account: Entry { cloud, namespace, mode: self.mode(cluster)? } })
     }
 
     fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {
-        ClusterRef { cloud: spec(cluster, Self::NAME).ok().map(|spec: Spec| spec.cloud), ..found }
+        ClusterRef { cloud: spec(cluster, Self::NAME).ok().and_then(|spec| spec.cloud.clone()), ..found }
     }
 
     fn connect<'a>(

@@ -3,10 +3,12 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use fair::Memory;
 use futures::channel::mpsc::UnboundedSender;
 use jiff::Timestamp;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request as Requests;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -32,6 +34,8 @@ pub struct Hub {
     pub client: Client,
     /// For watches, which may wait long for the next byte.
     pub watches: Client,
+    /// For what is kept of objects.
+    pub memory: Memory,
     /// The right to act.
     pub claim: Claim,
     /// Counts.
@@ -52,13 +56,13 @@ pub struct Hub {
 
 impl Hub {
     /// The API for an object's namespace, or for all objects of a kind without namespaces.
-    pub fn api<K: Object>(&self, of: &K) -> Api<K> {
+    pub fn api<K: Object>(&self, of: &K) -> Api<Guarded<K>> {
         K::Scope::api(self.client.clone(), &of.namespace().unwrap_or_default())
     }
 
     /// Reads the object that has this one's name, if there is one.
     pub async fn find<K: Object>(&self, named: &K) -> kube::Result<Option<K>> {
-        self.api(named).get_opt(&named.name_any()).await
+        server::hub::get(&self.api(named), &named.name_any()).await
     }
 
     /// Applies a JSON patch to the status of an object as it was read, in turn with others.
@@ -116,9 +120,13 @@ impl Hub {
             api.patch(&object.name_any(), &as_controller(), &Patch::Merge(object)).await
         } else {
             let params = PostParams { field_manager: as_controller().field_manager, ..PostParams::default() };
-            api.create(&params, object).await
+            let request =
+                Requests::new(api.resource_url()).create(&params, serde_json::to_vec(object).unwrap_or_default());
+            self.client
+                .request(request.map_err(|error| WriteError::Failed(Box::new(kube::Error::BuildRequest(error))))?)
+                .await
         };
-        written.map_err(|error| classify(error, Moved::Unknown))
+        written.and_then(read_back).map_err(|error| classify(error, Moved::Unknown))
     }
 
     /// Deletes an object as it was read: one of another UID or version stays. That it is gone already is no error.
@@ -141,8 +149,13 @@ impl Hub {
         if self.claim.holds() { Ok(()) } else { Err(WriteError::NotLeader) }
     }
 
-    async fn judge<K: Object>(&self, api: &Api<K>, read: &K, written: kube::Result<K>) -> Result<K, WriteError> {
-        match written {
+    async fn judge<K: Object>(
+        &self,
+        api: &Api<Guarded<K>>,
+        read: &K,
+        written: kube::Result<Guarded<K>>,
+    ) -> Result<K, WriteError> {
+        match written.and_then(read_back) {
             Ok(mut written) => {
                 slim(&mut written); // as the watch brings it: the two are compared
                 Ok(written)
@@ -153,20 +166,25 @@ impl Hub {
     }
 }
 
+/// An object as a write has returned it.
+fn read_back<K>(written: Guarded<K>) -> kube::Result<K> {
+    written.read().map_err(kube::Error::SerdeError)
+}
+
 /// How objects of a scope are reached.
 pub trait Scoped<K>: Sized {
     /// The API of a namespace, which is empty for kinds without one.
-    fn api(client: Client, namespace: &str) -> Api<K>;
+    fn api(client: Client, namespace: &str) -> Api<Guarded<K>>;
 }
 
 impl<K: Resource<DynamicType = (), Scope = Self>> Scoped<K> for NamespaceResourceScope {
-    fn api(client: Client, namespace: &str) -> Api<K> {
+    fn api(client: Client, namespace: &str) -> Api<Guarded<K>> {
         Api::namespaced(client, namespace)
     }
 }
 
 impl<K: Resource<DynamicType = (), Scope = Self>> Scoped<K> for ClusterResourceScope {
-    fn api(client: Client, _: &str) -> Api<K> {
+    fn api(client: Client, _: &str) -> Api<Guarded<K>> {
         Api::all(client)
     }
 }

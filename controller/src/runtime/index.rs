@@ -2,17 +2,20 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::mem::take;
 
+use fair::Memory;
 use futures::StreamExt;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::wait::{await_condition, conditions::is_crd_established};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use server::hub::Kept;
 
-use super::Key;
 use super::hub::key_of;
 use super::watch_backoff::WatchBackoff;
+use super::{Guarded, Key};
 use crate::spoke::reader::is_not_there;
 
 /// What a watch has brought.
@@ -28,29 +31,46 @@ pub enum Change<E> {
     Failed(watcher::Error),
 }
 
-/// Watches a kind until it is dropped, and hands over one entry for each object. While the hub does not serve the kind,
-/// its definition is awaited.
+/// Watches a kind until it is dropped, and hands over one entry for each object, which is not larger than the object: it
+/// is charged as much. While the hub does not serve the kind, its definition is awaited.
 pub async fn follow<K, E>(
-    api: Api<K>,
+    (api, memory): (Api<Guarded<K>>, &Memory),
     config: watcher::Config,
     backoff: WatchBackoff,
-    entry: impl Fn(&K) -> E,
-    mut take: impl FnMut(Change<E>),
+    entry: impl Fn(&Guarded<K>) -> E,
+    mut hand_over: impl FnMut(Change<E>),
 ) where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Resource + Clone + Debug + Send + 'static,
+    Guarded<K>: DeserializeOwned,
 {
     let (definition, definitions) = (definition_of(api.resource_url()), Api::all(api.clone().into_client()));
     let mut events = watcher(api, config).backoff(backoff).boxed();
-    let mut listed = HashMap::new();
+    let (mut listed, mut kept) = (HashMap::new(), Kept::new(memory.clone()));
     while let Some(event) = events.next().await {
         let is_missing = matches!(&event, Err(watcher::Error::InitialListFailed(error)) if is_not_there(error));
+        let mut admitted = |mut object: Guarded<K>| {
+            kept.admit(&mut object);
+            (key_of(&object), entry(&object))
+        };
         match event {
-            Ok(Event::Init) => listed.clear(),
-            Ok(Event::InitApply(object)) => drop(listed.insert(key_of(&object), entry(&object))),
-            Ok(Event::InitDone) => take(Change::Listed(std::mem::take(&mut listed))),
-            Ok(Event::Apply(object)) => take(Change::Set(key_of(&object), entry(&object))),
-            Ok(Event::Delete(object)) => take(Change::Gone(key_of(&object))),
-            Err(error) => take(Change::Failed(error)),
+            Ok(Event::Init) => {
+                listed.clear();
+                kept.begin();
+            }
+            Ok(Event::InitApply(object)) => listed.extend([admitted(object)]),
+            Ok(Event::InitDone) => {
+                kept.end();
+                hand_over(Change::Listed(take(&mut listed)));
+            }
+            Ok(Event::Apply(object)) => {
+                let (key, found) = admitted(object);
+                hand_over(Change::Set(key, found));
+            }
+            Ok(Event::Delete(object)) => {
+                kept.gone(&object);
+                hand_over(Change::Gone(key_of(&object)));
+            }
+            Err(error) => hand_over(Change::Failed(error)),
         }
         if is_missing {
             // If that fails, the backoff is all that is waited for. Boxed: it is large, and there are many of this.

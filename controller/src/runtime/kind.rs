@@ -14,6 +14,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::{self, Event, watcher};
 use parking_lot::Mutex;
+use server::hub::Kept;
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 use tracing::debug;
@@ -24,6 +25,9 @@ use super::readiness::Readiness;
 use super::reconcile::Reconciler;
 use super::watch_backoff::WatchBackoff;
 use super::{Guarded, Handle, Hub, Key, Object, Settings, System};
+
+/// Bytes of an object of which only a part is kept.
+const TRIMMED: usize = 8 << 10;
 
 /// One term of leadership.
 #[derive(Clone)]
@@ -44,7 +48,7 @@ impl Term {
             writer,
             systems: Vec::new(),
             settings: None,
-            trim: |_| {},
+            trim: None,
             followers: Vec::new(),
             runs: Vec::new(),
         };
@@ -96,7 +100,7 @@ pub struct Kind<K: Object> {
     systems: Vec<&'static str>,
     /// Of the owner.
     settings: Option<Settings>,
-    trim: fn(&mut K),
+    trim: Option<fn(&mut K)>,
     followers: Vec<Arc<dyn Follower<K>>>,
     /// The reconciles of each system.
     runs: Vec<BoxFuture<'static, ()>>,
@@ -119,7 +123,7 @@ impl<K: Object> Kind<K> {
 
     /// Keeps of each object only what this leaves of it: tenants may make the rest large.
     pub fn trimmed_by(mut self, trim: fn(&mut K)) -> Self {
-        self.trim = trim;
+        self.trim = Some(trim);
         self
     }
 
@@ -147,15 +151,29 @@ impl<K: Object> Kind<K> {
 
     /// Works on these events until they end.
     pub async fn run_on(self, events: impl Stream<Item = watcher::Result<Event<Guarded<K>>>> + Send) {
-        let readiness = self.term.readiness;
+        let (readiness, mut kept) = (self.term.readiness, Kept::new(self.term.hub.memory));
         let trim = |object: &mut Guarded<K>| {
             slim(object);
-            if let Ok(object) = &mut object.0 {
-                (self.trim)(object);
+            if let (Some(trim), Ok(read)) = (self.trim, &mut object.0) {
+                trim(read);
+                object.1 = object.1.min(TRIMMED);
             }
         };
+        let admit = move |mut event: Event<Guarded<K>>| {
+            match &mut event {
+                Event::Init => kept.begin(),
+                Event::InitDone => kept.end(),
+                Event::Delete(object) => kept.gone(object),
+                Event::InitApply(object) | Event::Apply(object) => {
+                    trim(object);
+                    kept.admit(object);
+                }
+            }
+            event
+        };
         let follow = async {
-            let events = events.map(|event| event.map(|event| event.modify(trim))).reflect(self.writer);
+            let mut admit = admit;
+            let events = events.map(|event| event.map(&mut admit)).reflect(self.writer);
             let mut events = std::pin::pin!(events);
             let mut listed: Option<Vec<Key>> = None;
             while let Some(event) = events.next().await {

@@ -34,8 +34,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use kube::{Resource, ResourceExt};
-use serde::de::DeserializeOwned;
 pub use shared::guarded::Guarded;
+use shared::read::Foreign;
 
 pub use self::error::{Class, ReconcileError, Reconciled};
 pub use self::hub::{Handle, Hub, Scoped};
@@ -45,12 +45,12 @@ pub use self::write::{Moved, WriteError, classify};
 
 /// What the harness needs of a kind: a resource whose group, version and scope are known when the program is compiled.
 pub trait Object:
-    Resource<DynamicType = (), Scope: Scoped<Self>> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+    Resource<DynamicType = (), Scope: Scoped<Self>> + Clone + Foreign + Debug + Send + Sync + 'static
 {
 }
 
 impl<K> Object for K where
-    K: Resource<DynamicType = (), Scope: Scoped<K>> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+    K: Resource<DynamicType = (), Scope: Scoped<K>> + Clone + Foreign + Debug + Send + Sync + 'static
 {
 }
 

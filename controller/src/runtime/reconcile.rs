@@ -35,6 +35,7 @@ const PAUSE_AFTER_STATUS: Duration = PANIC_BACKOFF.first;
 /// Event reasons.
 const INTERNAL_ERROR: &str = "InternalError";
 const WRITE_REFUSED: &str = "WriteRefused";
+const UNREADABLE: &str = "Unreadable";
 
 /// Reconciles the targets of one system.
 pub(super) struct Reconciler<S: System> {
@@ -80,13 +81,12 @@ impl<S: System> Reconciler<S> {
                     self.handle.panics().contain("the bookkeeping of a target", &full_name(object), one).await;
                 contained.unwrap_or(Some(PANIC_BACKOFF.first))
             }
-            Err(error) => {
-                warn!(
-                    system = S::NAME,
-                    cluster = full_name(&*watched),
-                    error = sanitize(&error.error),
-                    "object malformed: ignored until it changes"
-                );
+            Err(unreadable) => {
+                let (cluster, error) = (full_name(&*watched), sanitize(&unreadable.error));
+                warn!(system = S::NAME, cluster, error, "object malformed: ignored until it changes");
+                let note = format!("the controller cannot read this object, and ignores it until it changes: {error}");
+                let (events, about) = (&self.handle.hub.events, watched.object_ref(&()));
+                events.publish(&about, &cluster, EventType::Warning, (S::ACTION, UNREADABLE), &note).await;
                 None
             }
         };

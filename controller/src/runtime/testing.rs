@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fair::{Memory, Sizes};
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use http::{Method, Request, Response};
 use kube::Client;
@@ -129,6 +130,7 @@ impl MemoryHub {
         let hub = Hub {
             client: client.clone(),
             watches: client.clone(),
+            memory: Memory::new(Sizes::OBJECTS),
             claim: Claim::held(),
             metrics: self.metrics.clone(),
             events: Events::new(client, reporter),

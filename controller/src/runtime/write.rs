@@ -1,9 +1,8 @@
 //! What a write that failed means: the one rule about conflicts.
 
-use kube::core::PartialObjectMeta;
 use kube::{Api, ResourceExt};
 
-use super::{Class, Object};
+use super::{Class, Guarded, Object};
 
 /// Why an object was not written.
 #[derive(Debug, thiserror::Error)]
@@ -84,10 +83,9 @@ pub fn classify(error: kube::Error, moved: Moved) -> WriteError {
     }
 }
 
-/// Asks the API server whether the object has moved. One read of metadata, and only after a 422.
-pub async fn moved<K: Object>(api: &Api<K>, read: &K) -> Moved {
-    let found: kube::Result<Option<PartialObjectMeta<K>>> = api.get_metadata_opt(&read.name_any()).await;
-    match found {
+/// Asks the API server whether the object has moved. One read, and only after a 422.
+pub async fn moved<K: Object>(api: &Api<Guarded<K>>, read: &K) -> Moved {
+    match api.get_opt(&read.name_any()).await {
         Ok(Some(found)) if found.resource_version() == read.resource_version() => Moved::No,
         Ok(Some(_)) => Moved::Yes,
         Ok(None) => Moved::Gone,

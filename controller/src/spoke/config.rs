@@ -7,9 +7,7 @@ use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedC
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_saphyr::Error;
-use serde_saphyr::budget::BudgetBreach;
-use shared::text::first_line;
+use shared::read::yaml;
 
 /// Bytes of a kubeconfig. An installer's has 10 KiB.
 const MOST: usize = 64 << 10;
@@ -88,26 +86,8 @@ struct UserFields {
 /// # Errors
 /// What is wrong with it.
 pub fn parse(kubeconfig: &[u8]) -> Result<Kubeconfig, String> {
-    if kubeconfig.len() > MOST {
-        return Err(format!("is refused: it has {} bytes, more than {} KiB", kubeconfig.len(), MOST >> 10));
-    }
     let text = str::from_utf8(kubeconfig).map_err(|_| "is not text".to_owned())?;
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_anchors: 0,
-            max_aliases: 0,
-            max_merge_keys: 0,
-            max_documents: 1,
-            max_depth: 32,
-            max_nodes: 2_000,
-        },
-    };
-    let file: File = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        if has_anchors(&error) {
-            return "is refused: it has YAML anchors or aliases".to_owned();
-        }
-        format!("is malformed: {}", first_line(error.without_snippet()))
-    })?;
+    let file: File = yaml::read(text, MOST).map_err(|error| error.to_string())?;
     let clusters = file.clusters.into_iter().map(|ClusterEntry { name, cluster }| {
         let cluster = cluster.map(ClusterFields::accept).transpose()?;
         Ok(NamedCluster { name, cluster, ..NamedCluster::default() })
@@ -127,12 +107,6 @@ pub fn parse(kubeconfig: &[u8]) -> Result<Kubeconfig, String> {
         current_context: file.current_context,
         ..Kubeconfig::default()
     })
-}
-
-fn has_anchors(error: &Error) -> bool {
-    use BudgetBreach::{AliasAnchorRatio, Aliases, Anchors, MergeKeys};
-    let Error::Budget { breach, .. } = error.without_snippet() else { return false };
-    matches!(breach, Anchors { .. } | Aliases { .. } | AliasAnchorRatio { .. } | MergeKeys { .. })
 }
 
 impl UserFields {

@@ -3,6 +3,7 @@
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
+use server::hub;
 use shared::hive::api::ClusterDeployment;
 use shared::spoke::SpokeError;
 
@@ -30,7 +31,7 @@ pub async fn read_secret(
 ) -> Result<(Vec<u8>, Option<String>), SpokeError> {
     let about = |why: &str| format!("Secret {namespace}/{name}: {why}");
     let unusable = |why: &str| SpokeError::Kubeconfig(about(why));
-    let secret = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await;
+    let secret = hub::get::<Secret>(&Api::namespaced(client.clone(), namespace), name).await;
     let secret = secret.map_err(|error| SpokeError::Failed(about(&format!("cannot be read: {error}"))))?;
     let secret = secret.ok_or_else(|| unusable("does not exist"))?;
     let version = secret.resource_version();

@@ -4,8 +4,8 @@
 //! they say. A mutating rule answers [`Edits`] of annotations instead. The webhook's table is the only place that knows
 //! which resource is judged by which rules.
 
-pub mod bounded;
 pub mod cel;
+mod exempt;
 pub mod form;
 mod object;
 pub mod policy;
@@ -15,17 +15,19 @@ pub mod stamp;
 pub(crate) mod testing;
 mod unread;
 mod verdict;
+mod written;
 
 use crate::annotation::{Annotations, keys};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::value::RawValue;
 
-pub use object::{Exempts, Meta, Object, Target, few, from_map};
-pub use unread::{UNREADABLE, Unread, UnreadFields, read};
+pub use exempt::{Exempt, has_any};
+pub use object::{Exempts, Meta, Object, Target, metadata};
+pub use unread::{MAX_TEXT_BYTES, Objects, UNREADABLE, Unread, UnreadFields};
 pub use verdict::{Denial, Edit, Edits, Evaluation, Fault, Finding, LONGEST_WARNING, Verdict, shortened};
+pub use written::Written;
 
 /// One write that is asked for: an object is created, or replaced by a new version of itself.
 #[derive(Clone, Debug)]
@@ -80,17 +82,6 @@ pub struct User {
     pub username: String,
 }
 
-/// Identities that are never denied: what would have been a denial becomes a warning and an audit annotation.
-///
-/// The same list keeps them out of the entry under `failurePolicy: Fail`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exempt {
-    /// User names.
-    pub users: Vec<String>,
-    /// Group names.
-    pub groups: Vec<String>,
-}
-
 /// What the operator of the webhook decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -102,13 +93,6 @@ pub struct Settings {
     pub minimum_suspension: Duration,
     /// Groups whose members may delete a sleeping KKP Cluster that KKP may never finish to delete.
     pub deleters: Vec<String>,
-}
-
-impl Exempt {
-    /// Whether this user, or one of the groups in this list, is one of them.
-    pub fn covers(&self, user: &User, groups: Option<&RawValue>) -> bool {
-        self.users.contains(&user.username) || groups.is_some_and(|groups| bounded::has_any(groups, &self.groups))
-    }
 }
 
 /// One row of a kind's table of rules.

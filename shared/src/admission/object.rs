@@ -4,14 +4,12 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, Visitor};
 
-use super::bounded::short;
 use super::{Change, Denial};
 use crate::annotation::mark::Mark;
 use crate::annotation::{Annotations, keys};
-use crate::visit::List;
+use crate::read::lenient;
 
 /// An object as rules see it: only the fields that they read, each of them optional, so that an object which its schema
 /// would refuse is judged, too. Reading one skips everything else (`managedFields` above all) without copying it.
@@ -105,75 +103,63 @@ impl<K: Target> Change<'_, K> {
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
     /// Name; empty while the API server has yet to generate it.
-    #[serde(default, deserialize_with = "short")]
+    #[serde(default, deserialize_with = "lenient")]
     pub name: String,
     /// Namespace, empty for cluster-scoped objects.
-    #[serde(default, deserialize_with = "short")]
+    #[serde(default, deserialize_with = "lenient")]
     pub namespace: String,
     /// Annotations that rules may read.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub annotations: Annotations,
+    /// What is to be done before it is gone.
+    #[serde(default, deserialize_with = "lenient")]
+    pub finalizers: Vec<String>,
     /// Set while the object is being deleted.
     #[serde(default)]
     pub deletion_timestamp: Option<IgnoredAny>,
 }
 
-/// Reads a struct from a map and from nothing else: serde would take a list as well, field by field, and a patch of the
-/// object would fail.
+/// Reads metadata, leniently. Null is none: a patch of its annotations would fail.
 ///
 /// # Errors
-/// When it is no map, or the map does not fit.
-pub fn from_map<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    struct Map<T>(PhantomData<T>);
+/// As [`lenient`].
+pub fn metadata<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    struct Present<T>(PhantomData<T>);
 
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Map<T> {
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Present<T> {
         type Value = T;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("an object")
         }
 
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-            T::deserialize(MapAccessDeserializer::new(map))
+        fn visit_some<D: Deserializer<'de>>(self, metadata: D) -> Result<T, D::Error> {
+            T::deserialize(metadata)
         }
     }
 
-    deserializer.deserialize_map(Map(PhantomData))
-}
-
-/// Most entries of a list. An entry takes many times the memory of its text.
-const MAX_LIST_ENTRIES: usize = 10_000;
-
-/// Reads a list that may be absent or null. Rejects more than 10,000 entries, to limit memory.
-///
-/// # Errors
-/// When it is no list, an entry does not fit, or there are too many.
-pub fn few<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<T>>, D::Error> {
-    deserializer.deserialize_any(List {
-        kept: Some(Vec::new()),
-        most: MAX_LIST_ENTRIES,
-        take: |entries: &mut Option<Vec<T>>, entry| entries.get_or_insert_default().push(entry),
-    })
+    Ok(deserializer.deserialize_option(Present(PhantomData)).unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::{Limits, json};
 
     #[test]
-    fn a_list_is_no_object() {
-        let read = |json: &str| from_map::<Meta, _>(&mut serde_json::Deserializer::from_str(json));
-        assert!(read(r#"["demo"]"#).unwrap_err().to_string().contains("expected an object"));
-        assert_eq!(read(r#"{"name":"demo"}"#).unwrap().name, "demo");
-    }
+    fn a_list_or_null_is_no_metadata() {
+        #[derive(Deserialize)]
+        struct Read {
+            #[serde(deserialize_with = "metadata")]
+            metadata: Meta,
+        }
 
-    #[test]
-    fn a_list_has_an_end() {
-        let read = |json: &str| few::<Meta, _>(&mut serde_json::Deserializer::from_str(json));
-        let of = |entries: usize| format!("[{}]", vec!["{}"; entries].join(","));
-        assert_eq!(read("null").unwrap().map(|list| list.len()), None);
-        assert_eq!(read(&of(MAX_LIST_ENTRIES)).unwrap().map(|list| list.len()), Some(MAX_LIST_ENTRIES));
-        assert!(read(&of(MAX_LIST_ENTRIES + 1)).unwrap_err().to_string().contains("more than 10000 entries"));
-        assert!(read("{}").unwrap_err().to_string().contains("expected a list"));
+        for (text, name, fields) in
+            [("[\"demo\"]", "", 1), ("null", "", 1), (r#"{"name":"demo"}"#, "demo", 0), (r#"{"name":null}"#, "", 0)]
+        {
+            let text = format!(r#"{{"metadata":{text}}}"#);
+            let read = json::<Read>(text.as_bytes(), &Limits::ADMISSION).unwrap();
+            assert_eq!((read.value.metadata.name.as_str(), read.fields.len()), (name, fields), "{text}");
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! For tests: a person who does what denials say, read from their words.
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
-use super::{Denial, Fault};
+use super::{Denial, Fault, Objects, Unread};
 
 /// A field, as a JSON pointer, and the value that it is set to; null removes it.
 pub(crate) type Edit = (String, Value);
@@ -114,6 +115,13 @@ fn pointer(field: &str) -> String {
 fn word_after<'a>(message: &'a str, words: &str) -> Option<&'a str> {
     let word = message.split_once(words)?.1.split(' ').next()?;
     Some(word.trim_end_matches([',', ';', ':']))
+}
+
+/// What is read of an object that is to be deleted, and what cannot be read of it.
+pub(crate) fn stored<K: DeserializeOwned>(object: &Value) -> (Option<K>, Vec<Unread>) {
+    let review = json!({ "request": { "oldObject": object } });
+    let Objects { old_object, unread, .. } = Objects::read(&review.to_string()).unwrap();
+    (old_object, unread.old)
 }
 
 /// An object with these edits.

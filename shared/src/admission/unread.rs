@@ -1,41 +1,43 @@
 //! Objects with fields that cannot be read: a text is too long, a list stands where a number should be.
 //!
 //! Such a field is left out, so that everything else is judged and stamped, and is denied by its name
-//! ([`super::judge`]). Of a large object with several such fields, the whole part of the object is left out, and
-//! denied: reading one takes a bounded time.
+//! ([`super::judge`]). One pass over the object finds all of them; where there are any, one more reads what stands there.
 
-use std::borrow::Cow;
-use std::fmt;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
-use serde::Deserializer as _;
-use serde::de::{DeserializeOwned, MapAccess, Visitor};
-use serde_json::value::RawValue;
-
-use super::{Denial, Fault, Finding, from_map};
-use crate::text::sanitize_to;
+use super::{Denial, Fault, Finding, Written};
+use crate::annotation::is_judged;
+use crate::read::{self, Field, Limits, Read, ReadError, lenient, pick};
 
 /// Row of what cannot be read, whatever the kind.
 pub const UNREADABLE: &str = "unreadable";
 
-/// Most fields that are left out one by one: more than any kind has fields that rules read.
-const MAX_SINGLE: usize = 32;
-/// Bytes that are read to find them: an object of 512 KiB is read 32 times, the largest that etcd stores 10 times, one
-/// of 8 MiB twice. After that each attempt leaves out a member of the object itself, such as `spec`.
-const MAX_READ_BYTES: usize = 16 * 1024 * 1024;
-/// Most members of the object itself that are left out: more than rules read.
-const MAX_WHOLE: usize = 8;
-/// Most names of a path: more than the fields that rules read have.
-const MAX_PATH: usize = 16;
-/// Characters that are kept of what stands in a field.
-const MAX_FOUND_CHARS: usize = 40;
-/// Characters that are kept of why it cannot be read.
-const MAX_WHY_CHARS: usize = 200;
+/// Longest name, reference or value in bytes that is kept. Names have up to 253, user names of identity providers more.
+pub const MAX_TEXT_BYTES: usize = 4 * 1024;
+/// Bytes of all annotations of an object, by the rule of the API server.
+const MAX_ANNOTATIONS: usize = 256 << 10;
+
+impl Limits {
+    /// The objects of a request: besides their annotations a few names, or labels and owners of a volume.
+    pub const ADMISSION: Self = Self {
+        kept: 2 * MAX_ANNOTATIONS + (128 << 10),
+        text: MAX_TEXT_BYTES,
+        annotation: MAX_ANNOTATIONS,
+        brief: 0,
+        skips: is_of_others,
+    };
+}
+
+fn is_of_others(inside: &str, name: &str) -> bool {
+    name == "managedFields" || inside == "annotations" && !is_judged(name)
+}
 
 /// A field that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
-    path: Vec<String>,
-    message: String,
+    field: Field,
+    found: Option<Written>,
     altered: bool,
 }
 
@@ -56,24 +58,32 @@ impl Unread {
 
     /// Whether nothing is known of the field at this path, or not all of it.
     pub fn concerns(&self, path: &[&str]) -> bool {
-        self.path.iter().zip(path).all(|(one, other)| one == other)
+        self.field.path.iter().zip(path).all(|(one, other)| one == other)
     }
 
     /// Whether nothing is known of the field at this path.
     pub fn covers(&self, path: &[&str]) -> bool {
-        self.path.len() <= path.len() && self.concerns(path)
+        self.field.path.len() <= path.len() && self.concerns(path)
+    }
+
+    /// Why nothing of the object can be read, if that is so.
+    pub fn of_all(&self) -> Option<&str> {
+        self.field.path.is_empty().then_some(self.field.why.as_str())
     }
 
     /// The denial of the field.
     pub fn denial(&self) -> Finding<Denial> {
-        let detail = Denial { fault: Fault::Invalid, field: self.field(), message: self.message.clone() };
-        Finding { row: UNREADABLE, detail }
+        let found = self.found.as_ref().map(ToString::to_string).unwrap_or_default();
+        // A parser appends the position.
+        let why = self.field.why.rsplit_once(" at line ").map_or(self.field.why.as_str(), |(why, _)| why);
+        let message = format!("found {found}, which cannot be read: {why}");
+        Finding { row: UNREADABLE, detail: Denial { fault: Fault::Invalid, field: self.name(), message } }
     }
 
     /// The field, as denials name it.
-    fn field(&self) -> String {
+    fn name(&self) -> String {
         let mut field = String::new();
-        for name in &self.path {
+        for name in &self.field.path {
             match name {
                 name if name.contains(['.', '/']) => field.extend(["[", name, "]"]),
                 name if field.is_empty() => field.push_str(name),
@@ -84,144 +94,97 @@ impl Unread {
     }
 }
 
+/// The objects of a request, in an `AdmissionReview`, and what stands behind them.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", bound = "K: Deserialize<'de>")]
+pub struct Objects<K> {
+    /// The object as it is to be stored.
+    #[serde(default, deserialize_with = "lenient")]
+    pub object: Option<K>,
+    /// The object as it is stored.
+    #[serde(default, deserialize_with = "lenient")]
+    pub old_object: Option<K>,
+    /// What cannot be read of them.
+    #[serde(skip)]
+    pub unread: UnreadFields,
+    /// Whether nothing will be stored.
+    #[serde(default, deserialize_with = "lenient")]
+    pub dry_run: bool,
+    #[serde(default, deserialize_with = "lenient")]
+    options: Options,
+}
+
+/// `CreateOptions`, `UpdateOptions` or `PatchOptions`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Options {
+    #[serde(deserialize_with = "lenient")]
+    field_manager: String,
+}
+
+#[derive(Deserialize)]
+#[serde(bound = "K: Deserialize<'de>")]
+struct Review<K> {
+    request: Objects<K>,
+}
+
+impl<K: DeserializeOwned> Objects<K> {
+    /// Reads a review. Fields that cannot be read are left out of the objects, and listed.
+    ///
+    /// # Errors
+    /// When it is no review.
+    pub fn read(review: &str) -> Result<Self, ReadError> {
+        let Read { value: Review { request: mut objects }, fields, .. } = read::text(review, &Limits::ADMISSION)?;
+        if !fields.is_empty() {
+            objects.unread = UnreadFields::of(review, fields);
+        }
+        Ok(objects)
+    }
+
+    /// The field manager that the client gave; empty if it gave none, in which case the API server made one up.
+    pub fn field_manager(&mut self) -> String {
+        std::mem::take(&mut self.options.field_manager)
+    }
+}
+
 impl UnreadFields {
-    /// What cannot be read of the object as it is stored, if it is, and as it is to be stored. Each comes with its
-    /// text.
-    pub fn new(old: Option<(&str, Vec<Unread>)>, (text, mut new): (&str, Vec<Unread>)) -> Self {
-        let (before, old) = old.unzip();
-        for field in &mut new {
-            field.altered = before.and_then(|before| at(before, &field.path)) != at(text, &field.path);
+    /// What stands in these fields of a review, and whether the request alters it. What is stored besides is never shown.
+    fn of(review: &str, fields: Vec<Field>) -> Self {
+        let of = |Field { path, .. }: &Field, object: &str| path.get(1).is_some_and(|name| name == object);
+        let (new, mut old): (Vec<_>, Vec<_>) = fields.into_iter().partition(|field| of(field, "object"));
+        old.retain(|field| of(field, "oldObject"));
+        if new.is_empty() {
+            return Self { old: found(review, old, false), new: vec![] };
         }
-        Self { old: old.unwrap_or_default(), new }
+        let unseen = |field| Unread { field: inside(field), found: None, altered: false };
+        Self { old: old.into_iter().map(unseen).collect(), new: found(review, new, true) }
     }
 }
 
-/// Reads an object. Fields that cannot be read are left out, and listed.
-///
-/// # Errors
-/// When it is no object, or a field is left out that must be there.
-pub fn read<T: DeserializeOwned>(object: &str) -> serde_json::Result<(T, Vec<Unread>)> {
-    let (mut text, mut unread) = (Cow::Borrowed(object), Vec::<Unread>::new());
-    let single = (MAX_READ_BYTES / object.len().max(1)).clamp(1, MAX_SINGLE);
-    for attempt in 1..=single + MAX_WHOLE {
-        let error = match from_map(&mut serde_json::Deserializer::from_str(&text)) {
-            Ok(object) => return Ok((object, unread)),
-            Err(error) => error,
-        };
-        let names = if attempt <= single { MAX_PATH } else { 1 };
-        let Some(Member { path, key, value }) = member_at(&text, offset(&text, &error), names) else {
-            return Err(error);
-        };
-        let message = message(value, &error);
-        unread.retain(|other| !other.path.starts_with(&path));
-        if attempt <= single {
-            // Nothing reads a member whose name is blank.
-            let (name, length) = (start(&text, key) + 1, key.len() - 2);
-            text.to_mut().replace_range(name..name + length, &" ".repeat(length));
-        } else {
-            text = Cow::Owned(without(&text, &path));
-        }
-        unread.push(Unread { path, message, altered: true });
-    }
-    from_map(&mut serde_json::Deserializer::from_str(&text)).map(|object| (object, unread))
-}
-
-/// What was found, and what would be right.
-fn message(value: &str, error: &serde_json::Error) -> String {
-    let (found, why) = (sanitize_to(value, MAX_FOUND_CHARS), error.to_string());
-    let more = if found.len() < value.len() { format!("... ({} bytes)", value.len()) } else { String::new() };
-    // serde_json appends the position.
-    let why = why.rsplit_once(" at line ").map_or(why.as_str(), |(why, _)| why);
-    format!("found {found}{more}, which cannot be read: {}", sanitize_to(why, MAX_WHY_CHARS))
-}
-
-/// A member of a map, somewhere in an object, as it is written.
-struct Member<'t> {
-    path: Vec<String>,
-    key: &'t str,
-    value: &'t str,
-}
-
-/// The innermost member with a name around this byte, with a path of at most so many names.
-fn member_at(object: &str, offset: usize, names: usize) -> Option<Member<'_>> {
-    let (mut path, mut found, mut inside) = (Vec::new(), None, object);
-    let around = |key: &str, value: &str| {
-        !key.trim_matches(['"', ' ']).is_empty()
-            && (start(object, key)..=start(object, value) + value.len()).contains(&offset)
-    };
-    while path.len() < names
-        && let Some((key, value)) = find(inside, around)
-    {
-        path.push(serde_json::from_str(key).ok()?);
-        (found, inside) = (Some((key, value)), value);
-    }
-    found.map(|(key, value)| Member { path, key, value })
-}
-
-/// The value at a path, as it is written.
-fn at<'t>(object: &'t str, path: &[String]) -> Option<&'t str> {
-    path.iter().try_fold(object, |inside, name| find(inside, |key, _| is(key, name)).map(|(_, value)| value))
-}
-
-/// Whether a key, as it is written, is this name.
-fn is(key: &str, name: &str) -> bool {
-    if key.contains('\\') {
-        return serde_json::from_str::<String>(key).is_ok_and(|key| key == name);
-    }
-    key.strip_prefix('"').and_then(|key| key.strip_suffix('"')) == Some(name)
-}
-
-/// A map without its members at this path of one name.
-fn without(map: &str, path: &[String]) -> String {
-    let mut rest = String::with_capacity(map.len());
-    each(map, |key, value| {
-        if !path.iter().any(|name| is(key, name)) {
-            rest.extend([if rest.is_empty() { "{" } else { "," }, key, ":", value]);
-        }
+/// What stands in these fields of a review, before and after.
+fn found(review: &str, fields: Vec<Field>, is_new: bool) -> Vec<Unread> {
+    let stored = fields.iter().filter(|_| is_new).map(|Field { path, .. }| {
+        let before = [path.first().cloned().unwrap_or_default(), "oldObject".to_owned()];
+        [&before, path.get(2..).unwrap_or_default()].concat()
     });
-    rest.push_str(if rest.is_empty() { "{}" } else { "}" });
-    rest
+    let stored: Vec<_> = stored.collect();
+    let paths: Vec<_> = fields.iter().map(|field| &field.path).chain(&stored).map(Vec::as_slice).collect();
+    let texts = pick(review, &paths);
+    let (after, before) = texts.split_at(fields.len());
+    let before = before.iter().chain(std::iter::repeat(&None));
+    let all = fields.into_iter().zip(after.iter().zip(before));
+    all.map(|(field, (after, before))| Unread {
+        field: inside(field),
+        found: after.map(Written::from),
+        altered: after != before,
+    })
+    .collect()
 }
 
-/// Key and value of the last member of a map for which this holds: of a key that is given twice, Go takes the last.
-fn find(map: &str, fits: impl Fn(&str, &str) -> bool) -> Option<(&str, &str)> {
-    let mut found = None;
-    each(map, |key, value| found = if fits(key, value) { Some((key, value)) } else { found });
-    found
-}
-
-/// Calls this with key and value of each member of a map, up to what is no JSON.
-fn each<'t>(map: &'t str, call: impl FnMut(&'t str, &'t str)) {
-    struct Each<F>(F);
-
-    impl<'t, F: FnMut(&'t str, &'t str)> Visitor<'t> for Each<F> {
-        type Value = ();
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a map")
-        }
-
-        fn visit_map<A: MapAccess<'t>>(mut self, mut map: A) -> Result<(), A::Error> {
-            while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
-                self.0(key.get(), value.get());
-            }
-            Ok(())
-        }
-    }
-
-    // What is no map has no members.
-    let _ = serde_json::Deserializer::from_str(map).deserialize_map(Each(call));
-}
-
-/// Where a part of a text begins.
-fn start(text: &str, part: &str) -> usize {
-    part.as_ptr().addr() - text.as_ptr().addr()
-}
-
-/// The byte at which an error was found.
-fn offset(text: &str, error: &serde_json::Error) -> usize {
-    let lines = text.split_inclusive('\n').take(error.line().saturating_sub(1));
-    lines.map(str::len).sum::<usize>() + error.column()
+/// A field of a review as one of its object.
+fn inside(mut field: Field) -> Field {
+    field.path.drain(..field.path.len().min(2));
+    field
 }
 
 #[cfg(test)]
@@ -229,35 +192,50 @@ mod tests {
     use std::cell::Cell;
     use std::collections::BTreeMap;
 
+    use proptest::prelude::*;
     use serde::Deserialize;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admission::Meta;
-    use crate::admission::bounded::{labels, short_if_any};
+    use crate::admission::{Meta, metadata};
+    use crate::read::lenient;
 
     #[derive(Debug, Default, Deserialize)]
     #[serde(default)]
-    struct Read {
-        #[serde(deserialize_with = "from_map")]
+    struct Object {
+        #[serde(deserialize_with = "metadata")]
         metadata: Meta,
+        #[serde(deserialize_with = "lenient")]
         spec: Option<Spec>,
     }
 
     #[derive(Debug, Default, Deserialize)]
     #[serde(default)]
     struct Spec {
-        #[serde(deserialize_with = "short_if_any")]
+        #[serde(deserialize_with = "lenient")]
         name: Option<String>,
+        #[serde(deserialize_with = "lenient")]
         count: Option<u8>,
-        #[serde(deserialize_with = "labels")]
+        #[serde(deserialize_with = "lenient")]
         labels: Option<BTreeMap<String, String>>,
+        #[serde(deserialize_with = "lenient")]
         deeper: Option<Box<Self>>,
     }
 
-    fn fields(object: &str) -> (Read, Vec<String>) {
-        let (object, unread) = read::<Read>(object).unwrap();
-        (object, unread.iter().map(Unread::field).collect())
+    fn both(old: Option<&str>, new: &str) -> Objects<Object> {
+        let review = format!(r#"{{"request":{{"object":{new},"oldObject":{}}}}}"#, old.unwrap_or("null"));
+        Objects::read(&review).unwrap()
+    }
+
+    fn is_refused(object: &str) -> bool {
+        let review = format!(r#"{{"request":{{"object":{object}}}}}"#);
+        Objects::<Object>::read(&review)
+            .is_ok_and(|read| read.object.is_none() && read.unread.new[0].of_all().is_some())
+    }
+
+    fn fields(object: &str) -> (Object, Vec<String>) {
+        let Objects { object, unread, .. } = both(None, object);
+        (object.unwrap(), unread.new.iter().map(Unread::name).collect())
     }
 
     /// Whatever cannot be read, wherever it is: it alone is left out.
@@ -274,10 +252,10 @@ mod tests {
             ("/spec/count", json!(-1), "spec.count"),
             ("/spec/deeper/name", json!({}), "spec.deeper.name"),
             ("/spec/deeper", json!("deep"), "spec.deeper"),
-            ("/spec/labels/a.b~1c", json!(long), "spec.labels"),
+            ("/spec/labels/a.b~1c", json!(7), "spec.labels"),
             ("/spec/labels", json!([]), "spec.labels"),
             ("/spec", json!(7), "spec"),
-            ("/metadata/name", json!(null), "metadata.name"),
+            ("/metadata/name", json!([null]), "metadata.name"),
             ("/metadata/annotations/hibernate.sh~1reason", json!(7), "metadata.annotations[hibernate.sh/reason]"),
             ("/metadata/annotations", json!("x"), "metadata.annotations"),
             ("/metadata", json!([]), "metadata"),
@@ -298,55 +276,78 @@ mod tests {
         let mut found = fields(&all.to_string()).1;
         found.sort();
         assert_eq!(found, ["metadata", "spec.count", "spec.deeper.name", "spec.labels", "spec.name"]);
-        for wrong in ["7", "[]", "null", "\"x\"", "{"] {
-            assert!(read::<Read>(wrong).is_err(), "{wrong}");
+        for wrong in ["7", "[]", "\"x\""] {
+            assert!(is_refused(wrong), "{wrong}");
         }
     }
 
+    /// An object with names that are given again and again is refused. What rules do not read costs nothing.
     #[test]
     fn what_no_api_server_sends_ends() {
-        let many: Vec<String> = (0..10_000).map(|number| format!(r#""hibernate.sh/{number}":7"#)).collect();
-        let (_, found) =
-            fields(&format!(r#"{{"spec":{{"count":"x"}},"metadata":{{"annotations":{{{}}}}}}}"#, many.join(",")));
-        assert_eq!(found, ["spec.count", "metadata"]);
-        let (object, found) = fields(r#"{"spec":{"n\u0061me":"\ud800","":[],"count":1,"count":2}}"#);
-        assert_eq!(found, ["spec.name", "spec.count"]);
-        assert_eq!(object.spec.unwrap().count, Some(1));
+        let many = |key: &str| {
+            let notes = vec![format!(r#""{key}":7"#); 10_000].join(",");
+            format!(r#"{{"spec":{{"count":"x"}},"metadata":{{"annotations":{{{notes}}}}}}}"#)
+        };
+        assert_eq!(fields(&many("hibernate.sh/other")).1, ["spec.count"]);
+        let review = |object: &str| Objects::<Object>::read(&format!(r#"{{"request":{{"object":{object}}}}}"#));
+        assert!(review(&many("hibernate.sh/reason")).is_err());
+        let labels: Vec<String> = (0..5_000).map(|number| format!(r#""{number}":"""#)).collect();
+        let (object, found) = fields(&format!(r#"{{"spec":{{"labels":{{{}}},"count":2}}}}"#, labels.join(",")));
+        assert_eq!((found, object.spec.unwrap().count), (vec!["spec.labels".to_owned()], Some(2)));
+        let (object, found) = fields(r#"{"spec":{"count":1,"count":2},"metadata":{"name":"demo"}}"#);
+        assert_eq!((found, object.metadata.name.as_str()), (vec!["spec".to_owned()], "demo"));
+        for wrong in [r#"{"spec":{"name":"\ud800"}}"#, r#"{"spec":{"count":1e999}}"#] {
+            assert!(review(wrong).is_err(), "{wrong}");
+        }
     }
 
-    /// An object of 4 MB whose fields are all wrong, each of them many times.
+    /// The work is counted: each object is read once, and one more pass finds what stands in its wrong fields.
     #[test]
-    fn a_large_object_is_read_few_times() {
-        thread_local!(static ATTEMPTS: Cell<usize> = const { Cell::new(0) });
+    fn a_body_is_read_in_two_passes_whatever_stands_in_it() {
+        thread_local!(static READS: Cell<usize> = const { Cell::new(0) });
 
-        #[derive(Debug, Default)]
-        struct Counted(Read);
+        #[derive(Debug)]
+        struct Counted;
 
         impl<'de> Deserialize<'de> for Counted {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                ATTEMPTS.set(ATTEMPTS.get() + 1);
-                Read::deserialize(deserializer).map(Self)
+                READS.set(READS.get() + 1);
+                Object::deserialize(deserializer).map(|_| Self)
             }
         }
 
-        let spec = r#""name":7,"n\u0061me":8,"count":"x","labels":2,"deeper":3"#;
-        let (specs, filler) = ([r#""spec":{SPEC}"#; 10].join(",").replace("SPEC", spec), "0,".repeat(2_000_000));
-        let large = format!(r#"{{"unknown":[{filler}0],{specs},"metadata":{{"name":9}},"sp\u0065c":{{{spec}}}}}"#);
-        let (Counted(object), unread) = read::<Counted>(&large).unwrap();
-        assert!(ATTEMPTS.get() <= 8, "{}", ATTEMPTS.get());
-        assert!(object.spec.is_none() && unread.len() == 2);
-        assert!(["spec", "metadata"].iter().all(|field| unread.iter().any(|unread| unread.covers(&[*field]))));
-        let unread = UnreadFields::new(Some((&large.replace("9}", "8}"), unread.clone())), (&large, unread));
-        let altered = unread.new.iter().filter(|field| field.altered()).map(Unread::field).collect::<Vec<_>>();
-        assert_eq!(altered, ["metadata"]);
+        let wrong = r#""name":7,"count":"x","labels":2,"deeper":{"name":3,"count":4.5}"#;
+        let notes: Vec<_> =
+            crate::annotation::keys::TARGET_ANNOTATIONS.iter().map(|key| format!(r#""{key}":7"#)).collect();
+        let filler = "0,".repeat(300_000);
+        let object = format!(
+            r#"{{"metadata":{{"annotations":{{{}}}}},"spec":{{{wrong}}},"unknown":[{filler}0]}}"#,
+            notes.join(",")
+        );
+        let review = format!(r#"{{"request":{{"object":{object},"oldObject":{object}}}}}"#);
+        let read = Objects::<Counted>::read(&review).unwrap();
+        assert_eq!((READS.get(), read.unread.new.len()), (2, 5 + notes.len()), "each object once");
+        assert!(read.unread.new.iter().all(|field| !field.altered() && field.found.is_some()));
+        let odd = r#"{"request":{"object":{},"oldObject":{},"dryRun":7,"options":{"fieldManager":7}}}"#;
+        assert_eq!(Objects::<Object>::read(odd).unwrap().unread, UnreadFields::default());
+    }
+
+    /// The longest annotations that an API server takes are read: a wake puts forged ones back.
+    #[test]
+    fn annotations_are_read_as_long_as_they_can_be() {
+        let long = "x".repeat(MAX_ANNOTATIONS / 2);
+        let notes = json!({ "hibernate.sh/reason": long, "hibernate.sh/rollout": long, "hibernate.sh/other": long });
+        let (object, found) = fields(&json!({ "metadata": { "annotations": notes } }).to_string());
+        let read = |key| object.metadata.annotations.get(key).map(str::len);
+        assert_eq!((read("hibernate.sh/reason"), read("hibernate.sh/rollout")), (Some(long.len()), Some(long.len())));
+        assert_eq!(found, [""; 0]);
     }
 
     #[test]
     fn a_field_is_altered_if_the_request_writes_another_value() {
         let long = |letter: &str| json!({ "spec": { "name": letter.repeat(5_000), "count": 1 } }).to_string();
         let altered = |old: Option<&str>, new: &str| {
-            let listed = |text: &str| read::<Read>(text).unwrap().1;
-            let unread = UnreadFields::new(old.map(|old| (old, listed(old))), (new, listed(new)));
+            let unread = both(old, new).unread;
             (unread.old.len(), unread.new.iter().map(Unread::altered).collect::<Vec<_>>())
         };
         let (a, b, fine) = (long("a"), long("b"), json!({ "spec": { "name": "a" } }).to_string());
@@ -360,23 +361,69 @@ mod tests {
 
     #[test]
     fn a_denial_says_what_was_found_and_what_would_be_right() {
-        let detail = |spec: Value| {
-            let (_, unread) = read::<Read>(&json!({ "spec": spec }).to_string()).unwrap();
-            unread[0].denial().detail.to_string()
-        };
+        let detail =
+            |spec: Value| both(None, &json!({ "spec": spec }).to_string()).unread.new[0].denial().detail.to_string();
         assert_eq!(
             detail(json!({ "name": "1h".repeat(2_500) })),
-            "spec.name: found \"1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1... (5002 bytes), which cannot be read: must be a string of at most 4096 bytes"
+            "spec.name: found \"1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1h1... (5002 bytes), which cannot be read: must be a text of at most 4 KiB"
         );
         assert_eq!(
             detail(json!({ "count": "2" })),
             "spec.count: found \"2\", which cannot be read: invalid type: string \"2\", expected u8"
         );
-        let unread = read::<Read>(r#"{"spec":{"deeper":{"name":7}}}"#).unwrap().1;
+        let unread = both(None, r#"{"spec":{"deeper":{"name":7}}}"#).unread.new;
         let of = |path: &[&str]| (unread[0].concerns(path), unread[0].covers(path));
         assert_eq!(of(&["spec", "deeper"]), (true, false));
         assert_eq!(of(&["spec", "deeper", "name"]), (true, true));
         assert_eq!(of(&["spec", "deeper", "name", "x"]), (true, true));
         assert_eq!(of(&["spec", "name"]), (false, false));
+    }
+
+    const PLACES: [(&str, &str); 8] = [
+        ("/spec/name", "spec.name"),
+        ("/spec/count", "spec.count"),
+        ("/spec/labels", "spec.labels"),
+        ("/spec/deeper/name", "spec.deeper.name"),
+        ("/spec/deeper/count", "spec.deeper.count"),
+        ("/metadata/name", "metadata.name"),
+        ("/metadata/annotations/hibernate.sh~1reason", "metadata.annotations[hibernate.sh/reason]"),
+        ("/metadata/annotations/hibernate.sh~1wake-at", "metadata.annotations[hibernate.sh/wake-at]"),
+    ];
+
+    proptest! {
+        /// Whichever fields hold a value of another type: exactly those are listed, and the others are read.
+        #[test]
+        fn exactly_the_wrong_fields_are_listed(wrong in prop::collection::btree_map(0..PLACES.len(), 0..3_usize, 0..8)) {
+            let notes = json!({ "hibernate.sh/reason": "night", "hibernate.sh/wake-at": "morning" });
+            let inner = json!({ "name": "b", "count": 2 });
+            let mut object = json!({
+                "metadata": { "name": "demo", "annotations": notes },
+                "spec": { "name": "a", "count": 1, "labels": { "c": "d" }, "deeper": inner },
+            });
+            for (place, odd) in &wrong {
+                let odd = [json!([[], { "a": "b" }]), json!(true), json!(-1.5)][*odd].clone();
+                *object.pointer_mut(PLACES[*place].0).unwrap() = odd;
+            }
+            let (Object { metadata, spec }, mut found) = fields(&object.to_string());
+            let mut expected: Vec<_> = wrong.keys().map(|place| PLACES[*place].1).collect();
+            expected.sort_unstable();
+            found.sort_unstable();
+            prop_assert_eq!(found, expected);
+            let Spec { name, count, labels, deeper } = spec.unwrap();
+            let deeper = deeper.unwrap();
+            let read = [
+                name.as_deref() == Some("a"),
+                count == Some(1),
+                labels.is_some(),
+                deeper.name.as_deref() == Some("b"),
+                deeper.count == Some(2),
+                metadata.name == "demo",
+                metadata.annotations.get("hibernate.sh/reason") == Some("night"),
+                metadata.annotations.get("hibernate.sh/wake-at") == Some("morning"),
+            ];
+            for (place, read) in read.into_iter().enumerate() {
+                prop_assert_eq!(read, !wrong.contains_key(&place), "{}", PLACES[place].1);
+            }
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! Annotations of an object; parsing keeps only those that we read.
 
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
 
 use super::keys;
-use crate::visit::Map;
-
-/// Bytes of all annotations of an object, by the rule of the API server.
-const MAX_BYTES: usize = 256 * 1024;
+use crate::fdb::suspension::STAMP;
+use crate::hive::api as hive;
+use crate::kkp;
+use crate::read::lenient;
 
 /// Groups whose annotations are read.
 const GROUPS: &[&str] = &[
@@ -26,66 +27,72 @@ pub fn is_read(key: &str) -> bool {
 }
 
 /// Value of an annotation of an object that was read as JSON.
-pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+pub fn annotation<'a>(object: &'a serde_json::Value, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get("annotations")?.get(key)?.as_str()
 }
 
-/// Annotations of an object: ours, Hive's and KKP's; all others are skipped (one alone can be 256 KiB).
-#[derive(Clone, Debug, Default)]
-pub struct Annotations {
-    present: bool,
-    known: Vec<(String, String)>,
+/// Annotations that the rules of admission read.
+const JUDGED: &[&[&str]] = &[
+    keys::TARGET_ANNOTATIONS,
+    kkp::admission::ANNOTATIONS,
+    &[kkp::keys::ACTIVE_RESTORE, kkp::keys::CERTIFICATES_EXPIRE_AT, kkp::keys::PAUSED_BY_SLEEP],
+    &[hive::RECONCILE_PAUSE, hive::POWERSTATE_PAUSE],
+    &STAMP,
+    &[keys::MINIMUM_SUSPENSION, keys::RELEASE],
+];
+/// Whether rules of admission read an annotation.
+pub(crate) fn is_judged(key: &str) -> bool {
+    is_read(key) && JUDGED.iter().any(|keys| keys.contains(&key))
 }
 
+/// Annotations of an object that the rules of admission read.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Annotations(Option<BTreeMap<String, Value>>);
+
+/// A text. One that cannot be read is as good as absent, and listed by the key of its annotation.
+#[derive(Clone, Debug, Deserialize)]
+struct Value(#[serde(deserialize_with = "lenient")] Option<String>);
+
 impl Annotations {
-    /// Value of an annotation of one of the groups that rules read.
+    /// Value of one of the annotations that rules read.
     pub fn get(&self, key: &str) -> Option<&str> {
-        // From the end: of a key that is given twice, Go takes the last.
-        self.known.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+        #[cfg(test)]
+        tests::is_in_a_list(key);
+        self.0.as_ref()?.get(key)?.0.as_deref()
     }
 
     /// Whether the object has a map of annotations at all, be it an empty one: a JSON patch must create it otherwise.
     pub fn present(&self) -> bool {
-        self.present
+        self.0.is_some()
     }
 
     /// The same with further ones.
     pub fn with<'a>(mut self, more: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        self.known.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())));
+        let more = more.into_iter().map(|(key, value)| (key.to_owned(), Value(Some(value.to_owned()))));
+        self.0.get_or_insert_default().extend(more);
         self
     }
 }
 
 impl<S: Into<String>> FromIterator<(S, S)> for Annotations {
     fn from_iter<T: IntoIterator<Item = (S, S)>>(iter: T) -> Self {
-        Self { present: true, known: iter.into_iter().map(|(key, value)| (key.into(), value.into())).collect() }
-    }
-}
-
-impl<'de> Deserialize<'de> for Annotations {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (annotations, _) = deserializer.deserialize_any(Map {
-            kept: (Self { present: true, known: Vec::new() }, 0),
-            wanted: |key: &String| is_read(key),
-            take: |(annotations, bytes): &mut (Self, usize), key, value: String| {
-                *bytes += key.len() + value.len();
-                if *bytes > MAX_BYTES {
-                    return Err(format!("annotations have more than {MAX_BYTES} bytes"));
-                }
-                annotations.known.push((key, value));
-                Ok(())
-            },
-        })?;
-        Ok(annotations)
+        Self(Some(iter.into_iter().map(|(key, value)| (key.into(), Value(Some(value.into())))).collect()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::Meta;
+    use crate::read::{Limits, json};
 
-    fn read(json: &str) -> Annotations {
-        serde_json::from_str(json).unwrap()
+    pub(super) fn is_in_a_list(key: &str) {
+        assert!(is_judged(key), "{key} is in no list, so it is not read");
+    }
+
+    fn read(notes: &str) -> Annotations {
+        let metadata = format!(r#"{{"annotations":{notes}}}"#);
+        json::<Meta>(metadata.as_bytes(), &Limits::ADMISSION).unwrap().value.annotations
     }
 
     #[test]
@@ -96,7 +103,7 @@ mod tests {
         );
         assert_eq!(annotations.get("hibernate.sh/reason"), Some("a\tb"));
         assert_eq!(annotations.get("hive.openshift.io/reconcile-pause"), Some("true"));
-        assert_eq!(annotations.known.len(), 2);
+        assert_eq!(annotations.0.unwrap().len(), 2);
     }
 
     #[test]

@@ -9,4 +9,5 @@ pub mod keys;
 mod map;
 pub mod mark;
 
+pub(crate) use map::is_judged;
 pub use map::{Annotations, annotation, is_read};

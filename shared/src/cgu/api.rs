@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -159,10 +160,10 @@ const fn default_timeout() -> i64 {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterGroupUpgradeStatus {
-    /// Backups. Not served.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Backups. Not served: neither read nor written.
+    #[serde(skip_serializing)]
     #[schemars(schema_with = "any")]
-    pub backup: Option<Value>,
+    pub backup: Option<IgnoredAny>,
     /// Clusters that have ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<ClusterState>,

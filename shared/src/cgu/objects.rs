@@ -181,13 +181,6 @@ pub fn selected(clusters: &[String]) -> Value {
     expression
 }
 
-/// Names of the clusters that a Placement of an upgrade selects.
-pub fn clusters(placement: &Value) -> Vec<String> {
-    let path = "/spec/predicates/0/requiredClusterSelector/labelSelector/matchExpressions/0/values";
-    let values = placement.pointer(path).and_then(Value::as_array).into_iter().flatten();
-    values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
-}
-
 /// A binding that enforces the policy on the clusters of the Placement of this name.
 pub fn binding(upgrade: &ClusterGroupUpgrade, policy: &Reference, names: &Names) -> Value {
     json!({
@@ -206,6 +199,7 @@ pub fn binding(upgrade: &ClusterGroupUpgrade, policy: &Reference, names: &Names)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgu::wire::PlacementObject;
 
     fn upgrade(annotations: &Value, safe_names: &Value) -> ClusterGroupUpgrade {
         serde_json::from_value(json!({
@@ -256,6 +250,8 @@ mod tests {
         let names = Names::of(&upgrade, &policy());
         let selected = ["a".to_owned(), "b".to_owned()];
         let found = placement(&upgrade, &policy(), &names, &selected);
+        let clusters =
+            |object: &Value| serde_json::from_value::<PlacementObject>(object.clone()).unwrap().spec.into_clusters();
         assert_eq!(clusters(&found), selected);
         let labels = &found["metadata"]["labels"];
         assert_eq!((&labels[UPGRADE], &labels[UPGRADE_NAMESPACE]), (&json!("CGU"), &json!("ztp")));

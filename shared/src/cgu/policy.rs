@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use kube::ResourceExt;
 
 use super::api::Reference;
 use super::subscription::Subscription;
-use super::version::{PLACEHOLDER, Release};
+use super::version::Release;
+use super::wire::{Name, PolicyObject, TemplateObject};
 
 /// Label of a child policy.
 pub const ROOT_POLICY: &str = "policy.open-cluster-management.io/root-policy";
@@ -65,17 +66,17 @@ pub enum Compliance {
 
 impl Policy {
     /// Reads a root policy.
-    pub fn read(annotations: &BTreeMap<String, String>, object: &Value) -> Self {
-        let spec = &object["spec"];
-        let soak = annotations.get(SOAK_SECONDS).and_then(|text| text.parse().ok());
+    pub fn read(object: &PolicyObject) -> Self {
+        let PolicyObject { spec, status, .. } = object;
+        let soak = object.annotations().get(SOAK_SECONDS).and_then(|text| text.parse().ok());
+        let reference =
+            |Name { name, namespace }: &Name| Reference { name: name.clone(), namespace: namespace.clone() };
         Self {
-            enforced: spec["remediationAction"].as_str().is_some_and(|action| action.eq_ignore_ascii_case("enforce")),
-            templates: templates(&spec["policy-templates"]),
-            dependencies: list(&spec["dependencies"])
-                .map(|one| Reference { name: text(&one["name"]), namespace: text(&one["namespace"]) })
-                .collect(),
+            enforced: spec.remediation_action.eq_ignore_ascii_case("enforce"),
+            templates: spec.templates.usable.clone(),
+            dependencies: spec.dependencies.iter().map(reference).collect(),
             soak: soak.map(Duration::from_secs),
-            compliance: object["status"]["status"].as_array().map(|entries| compliance(entries)),
+            compliance: status.compliance.clone(),
         }
     }
 
@@ -93,109 +94,38 @@ impl Policy {
     }
 }
 
-fn compliance(entries: &[Value]) -> BTreeMap<String, Compliance> {
-    let mut found = BTreeMap::new();
-    for entry in entries {
-        let compliance = match entry["compliant"].as_str() {
-            Some("Compliant") => Compliance::Compliant,
-            None | Some("NonCompliant" | "Pending") => Compliance::NonCompliant,
-            Some(_) => continue,
-        };
-        if let Some(cluster) = entry["clustername"].as_str() {
-            found.entry(cluster.to_owned()).or_insert(compliance);
-        }
-    }
-    found
-}
-
-/// Each template has metadata and a spec with one list of objects, plain or as text.
-fn templates(found: &Value) -> Option<Templates> {
-    let mut templates = Templates::default();
-    for template in found.as_array().filter(|found| !found.is_empty())? {
-        let definition = &template["objectDefinition"];
-        present(&definition["metadata"])?;
-        let spec = &definition["spec"];
-        match (present(&spec["object-templates"]), present(&spec["object-templates-raw"])) {
-            (Some(_), Some(_)) | (None, None) => return None,
-            (Some(objects), None) => {
-                for object in objects.as_array()? {
-                    templates.add(object, present(&object["objectDefinition"])?);
-                }
-            }
-            (None, Some(raw)) => {
-                let objects: Vec<Value> = serde_saphyr::from_str(&without_templates(raw.as_str()?)).ok()?;
-                for object in &objects {
-                    if let Some(definition) = present(&object["objectDefinition"]) {
-                        templates.add(object, definition);
-                    }
-                }
-            }
-        }
-    }
-    Some(templates)
-}
-
 impl Templates {
-    /// An object that must not exist (`mustnothave`) is neither a Subscription to watch nor a release (9.4).
-    fn add(&mut self, template: &Value, object: &Value) {
-        self.has_status |= present(&object["status"]).is_some();
-        if template["complianceType"] == "mustnothave" {
+    /// Adds an object.
+    pub(super) fn add(&mut self, object: TemplateObject, must_not_exist: bool) {
+        self.has_status |= object.status.is_some();
+        if must_not_exist {
             return;
         }
-        if object["kind"] == "ClusterVersion" {
-            self.releases.extend(Release::read(object));
-        }
-        let (metadata, spec) = (&object["metadata"], &object["spec"]);
-        if object["kind"] == "CatalogSource" {
-            self.indexes.extend(spec["image"].as_str().map(str::to_owned));
-        }
-        if object["kind"] != "Subscription" {
-            return;
-        }
-        if let (Some(package), Some(channel)) = (spec["name"].as_str(), spec["channel"].as_str()) {
-            self.packages.push(format!("{package}:{channel}"));
-        }
-        if let (Some(name), Some(namespace)) = (metadata["name"].as_str(), metadata["namespace"].as_str()) {
-            self.subscriptions.push(Subscription {
-                kind: text(&object["kind"]),
-                name: name.to_owned(),
-                api_version: text(&object["apiVersion"]),
-                namespace: namespace.to_owned(),
-            });
+        let TemplateObject { kind, api_version, metadata: Name { name, namespace }, spec, .. } = object;
+        let given = |text: String| Some(text).filter(|text| !text.is_empty());
+        match kind.as_str() {
+            "ClusterVersion" => self.releases.extend(spec.map(Release::from)),
+            "CatalogSource" => self.indexes.extend(spec.and_then(|spec| given(spec.image))),
+            "Subscription" => {
+                if let Some((package, channel)) = spec.and_then(|spec| given(spec.name).zip(given(spec.channel))) {
+                    self.packages.push(format!("{package}:{channel}"));
+                }
+                if let Some((name, namespace)) = given(name).zip(given(namespace)) {
+                    self.subscriptions.push(Subscription { kind, name, api_version, namespace });
+                }
+            }
+            _ => {}
         }
     }
-}
 
-/// `object-templates-raw` as YAML: a value from a template (`{{ .a }}`, `{{ $a }}`) becomes a word, any other template
-/// goes.
-fn without_templates(raw: &str) -> String {
-    let (mut plain, mut rest) = (String::with_capacity(raw.len()), raw);
-    while let Some((before, after)) = rest.split_once("{{") {
-        plain.push_str(before);
-        let Some((inner, next)) = after.split_once("}}") else {
-            plain.push_str("{{");
-            rest = after;
-            continue;
-        };
-        let is_value = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte));
-        if inner.trim().strip_prefix(['.', '$']).is_some_and(is_value) {
-            plain.push_str(PLACEHOLDER);
-        }
-        rest = next;
+    /// Adds those of another template.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.has_status |= other.has_status;
+        self.subscriptions.extend(other.subscriptions);
+        self.releases.extend(other.releases);
+        self.packages.extend(other.packages);
+        self.indexes.extend(other.indexes);
     }
-    plain + rest
-}
-
-fn present(value: &Value) -> Option<&Value> {
-    Some(value).filter(|value| !value.is_null())
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
 }
 
 /// What is kept of a child policy: the copy of a root for one cluster, in the cluster's namespace.
@@ -222,26 +152,13 @@ pub enum Wave {
 
 impl Child {
     /// Reads a child policy; `None` for any other policy.
-    pub fn read(
-        name: &str,
-        labels: &BTreeMap<String, String>,
-        annotations: &BTreeMap<String, String>,
-        object: &Value,
-    ) -> Option<Self> {
-        let (namespace, root) = name.split_once('.').filter(|_| labels.contains_key(ROOT_POLICY))?;
-        let is_unresolved =
-            list(&object["spec"]["policy-templates"]).any(|one| contains(&one["objectDefinition"], "{{hub"));
-        let wave = annotations.get(DEPLOY_WAVE).map_or(Wave::None, |text| text.parse().map_or(Wave::Wrong, Wave::At));
-        Some(Self { root: Reference { name: root.to_owned(), namespace: namespace.to_owned() }, is_unresolved, wave })
-    }
-}
-
-fn contains(value: &Value, part: &str) -> bool {
-    match value {
-        Value::String(text) => text.contains(part),
-        Value::Array(all) => all.iter().any(|one| contains(one, part)),
-        Value::Object(map) => map.iter().any(|(key, one)| key.contains(part) || contains(one, part)),
-        _ => false,
+    pub fn read(object: &PolicyObject) -> Option<Self> {
+        let name = object.name_any();
+        let (namespace, root) = name.split_once('.').filter(|_| object.labels().contains_key(ROOT_POLICY))?;
+        let wave = object.annotations().get(DEPLOY_WAVE);
+        let wave = wave.map_or(Wave::None, |text| text.parse().map_or(Wave::Wrong, Wave::At));
+        let root = Reference { name: root.to_owned(), namespace: namespace.to_owned() };
+        Some(Self { root, is_unresolved: object.spec.templates.is_unresolved, wave })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The release that policies ask for by a `ClusterVersion` (row 7).
 
-use serde_json::Value;
+use super::wire::{DesiredUpdate, ObjectSpec};
 
 /// What stands for a value that a template of `object-templates-raw` gives.
 pub(super) const PLACEHOLDER: &str = "placeholder";
@@ -35,20 +35,15 @@ pub enum ReleaseError {
     Precaching,
 }
 
-impl Release {
-    /// Reads the spec of a `ClusterVersion`; `None` without one.
-    pub(super) fn read(object: &Value) -> Option<Self> {
-        let spec = Some(&object["spec"]).filter(|spec| !spec.is_null())?;
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let desired = &spec["desiredUpdate"];
-        Some(Self {
-            upstream: text(&spec["upstream"]),
-            channel: text(&spec["channel"]),
-            version: text(&desired["version"]),
-            image: text(&desired["image"]),
-        })
+impl From<ObjectSpec> for Release {
+    /// The spec of a `ClusterVersion`.
+    fn from(spec: ObjectSpec) -> Self {
+        let ObjectSpec { upstream, channel, desired_update: DesiredUpdate { version, image }, .. } = spec;
+        Self { upstream, channel, version, image }
     }
+}
 
+impl Release {
     fn fields(&mut self) -> [(&'static str, &mut String); 4] {
         [
             ("upstream", &mut self.upstream),
@@ -97,17 +92,14 @@ pub fn release<'a>(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     /// OCP version of section 5.2.
     #[test]
     fn a_release_is_one_and_complete() {
         let one = |upstream: &str, channel: &str, version: &str, image: &str| {
-            let desired = json!({ "version": version, "image": image });
-            Release::read(&json!({ "spec": { "upstream": upstream, "channel": channel, "desiredUpdate": desired } }))
-                .unwrap()
+            let [upstream, channel, version, image] = [upstream, channel, version, image].map(str::to_owned);
+            Release { upstream, channel, version, image }
         };
         let by_version = one("u", "c", "4.16.1", "");
         let template = one("u", "c", "{{hub .version hub}}", "");
@@ -126,6 +118,5 @@ mod tests {
         ] {
             assert_eq!(release(&found, precaching), expected, "{found:?}");
         }
-        assert_eq!(Release::read(&json!({ "kind": "ClusterVersion" })), None, "no spec");
     }
 }

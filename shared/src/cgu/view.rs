@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::api::Reference;
 use super::objects::{UPGRADE, UPGRADE_NAMESPACE};
+use super::wire::{AnyText, ResultStatus, ViewObject, ViewResult, ViewStatus};
 
 /// Longest name of an object, and of a version of one.
 const MAX_NAME: usize = 253;
@@ -119,28 +120,27 @@ pub enum Job {
 
 impl View {
     /// Reads a view; `None` for one that is no upgrade's.
-    pub fn read(labels: &BTreeMap<String, String>, created: Timestamp, object: &Value) -> Option<Self> {
+    pub fn read(object: &ViewObject) -> Option<Self> {
+        let labels = object.labels();
         let upgrade = Reference {
             name: labels.get(UPGRADE)?.clone(),
             namespace: labels.get(UPGRADE_NAMESPACE).cloned().unwrap_or_default(),
         };
-        let scope = Scope::deserialize(&object["spec"]["scope"]).unwrap_or_default();
-        let conditions = object["status"]["conditions"].as_array();
-        let processing = conditions.into_iter().flatten().find(|one| one["type"] == "Processing");
+        let (scope, ViewStatus { conditions, result }) = (object.spec.scope.clone(), &object.status);
+        let processing = conditions.iter().flatten().find(|one| one.type_ == "Processing");
         let found = match (conditions, processing) {
             (None, _) => Found::Unknown,
-            (_, Some(one)) if one["status"] == "True" => Found::Yes,
-            (_, Some(one)) if one["message"].as_str().is_some_and(|text| text.ends_with("not found")) => Found::No,
+            (_, Some(one)) if one.status == "True" => Found::Yes,
+            (_, Some(one)) if one.message.ends_with("not found") => Found::No,
             _ => Found::Failed,
         };
-        let has_answered =
-            found == Found::Yes && processing.is_some_and(|one| one["reason"] == "GetResourceProcessing");
-        let result = &object["status"]["result"];
+        let has_answered = found == Found::Yes && processing.is_some_and(|one| one.reason == "GetResourceProcessing");
         let answer = match scope.resource.as_str() {
-            JOB => job(&result["status"]),
+            JOB => job(&result.status),
             INSTALL_PLAN => plan(result),
-            _ => pending(result),
+            _ => pending(&result.status),
         };
+        let created = object.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |at| at.0);
         Some(Self {
             upgrade,
             created,
@@ -151,31 +151,29 @@ impl View {
     }
 }
 
-fn pending(subscription: &Value) -> Option<Answer> {
-    let status = &subscription["status"];
-    let name = status["installplan"]["name"].as_str().filter(|name| is_name(name))?;
-    (status["state"] == "UpgradePending").then(|| Answer::Pending(name.to_owned()))
+fn pending(status: &ResultStatus) -> Option<Answer> {
+    let name = Some(&status.installplan.name).filter(|name| is_name(name))?;
+    (status.state == "UpgradePending").then(|| Answer::Pending(name.clone()))
 }
 
-fn plan(plan: &Value) -> Option<Answer> {
-    let spec = &plan["spec"];
-    if spec["approval"] != "Manual" || spec["approved"] == true {
+fn plan(ViewResult { metadata, spec, .. }: &ViewResult) -> Option<Answer> {
+    let versions = &spec.cluster_service_version_names;
+    if spec.approval != "Manual" || spec.approved || versions.len() > MAX_VERSIONS {
         return None;
     }
-    let resource_version = plan["metadata"]["resourceVersion"].as_str().filter(|version| is_name(version))?.to_owned();
-    let versions = spec["clusterServiceVersionNames"].as_array().map_or(&[][..], Vec::as_slice);
-    let name = |one: &Value| one.as_str().filter(|name| is_name(name)).map(str::to_owned);
-    let versions = Some(versions).filter(|all| all.len() <= MAX_VERSIONS)?.iter().map(name).collect::<Option<_>>()?;
-    Some(Answer::Unapproved(InstallPlan { resource_version, versions }))
+    let resource_version = Some(&metadata.resource_version).filter(|version| is_name(version))?.clone();
+    let name = |AnyText(name): &AnyText| Some(name).filter(|name| is_name(name)).cloned();
+    Some(Answer::Unapproved(InstallPlan {
+        resource_version,
+        versions: versions.iter().map(name).collect::<Option<_>>()?,
+    }))
 }
 
-fn job(status: &Value) -> Option<Answer> {
-    let counts = |field: &str| status[field].as_u64().is_some_and(|count| count > 0);
-    let mut failures = status["conditions"].as_array().into_iter().flatten();
-    let failure = failures.find(|one| one["type"] == "Failed" && one["status"] == "True");
-    let job = match failure.and_then(|one| one["reason"].as_str()) {
-        _ if counts("active") => Job::Active,
-        _ if counts("succeeded") => Job::Succeeded,
+fn job(status: &ResultStatus) -> Option<Answer> {
+    let failure = status.conditions.iter().find(|one| one.type_ == "Failed" && one.status == "True");
+    let job = match failure.map(|one| one.reason.as_str()) {
+        _ if status.active > 0 => Job::Active,
+        _ if status.succeeded > 0 => Job::Succeeded,
         Some("DeadlineExceeded") => Job::DeadlineExceeded,
         Some("BackoffLimitExceeded") => Job::BackoffLimitExceeded,
         _ => return None,

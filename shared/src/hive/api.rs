@@ -4,15 +4,18 @@
 //! Unknown fields are dropped by these types, which is safe because we never write a whole object.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::annotation::format;
 use crate::power::Power;
+use crate::read::lenient;
 
 /// Annotation: Hive's controllers do nothing at all with this object.
 pub const RECONCILE_PAUSE: &str = "hive.openshift.io/reconcile-pause";
@@ -78,17 +81,77 @@ pub const HIVE_PLATFORMS: &[&str] = &["aws", "azure", "gcp", "ibmcloud"];
 /// Members of `spec.platform` whose clusters our controller can stop and start: all of Hive's, and more.
 pub const SERVED_PLATFORMS: &[&str] = &["aws", "azure", "gcp", "ibmcloud", "openstack"];
 
-/// The cloud that a cluster runs on. Exactly one member is set; those that we do not read are in `other`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+/// The cloud that a cluster runs on. Exactly one member is set.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Platform {
     /// Amazon Web Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aws: Option<AwsPlatform>,
-    /// Every other member, by name, as it stands on the object.
+    /// Every other member, by its name.
     #[serde(flatten)]
     #[schemars(skip)]
-    pub other: BTreeMap<String, serde_json::Value>,
+    pub other: BTreeMap<String, OtherPlatform>,
+}
+
+/// Members of `spec.platform` that are read: upstream has eleven.
+const MAX_PLATFORMS: usize = 32;
+
+/// Settings of a cluster that is not on AWS: what our drivers read of any of them. A field of another form is absent.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(default, rename_all = "camelCase")]
+pub struct OtherPlatform {
+    /// Region, such as `westeurope`.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Secret with the account's credentials, in the cluster's namespace.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub credentials_secret_ref: Option<LocalReference>,
+    /// OpenStack: Secret with certificates.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub certificates_secret_ref: Option<LocalReference>,
+    /// OpenStack: entry of `clouds.yaml`.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<String>,
+    /// Azure: which of Microsoft's clouds.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub cloud_name: Option<String>,
+    /// IBM Cloud: the account.
+    #[serde(rename = "accountID", deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub account_id: Option<String>,
+    /// GCP: whether local SSDs may be lost.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub discard_local_ssd_on_hibernate: Option<bool>,
+}
+
+impl<'de> Deserialize<'de> for Platform {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = Platform;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a platform")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Platform, M::Error> {
+                let mut platform = Platform::default();
+                while let Some(name) = members.next_key::<String>()? {
+                    if name == "aws" {
+                        platform.aws = members.next_value()?;
+                    } else if platform.other.len() >= MAX_PLATFORMS {
+                        members.next_value::<IgnoredAny>()?;
+                    } else if let Some(other) = members.next_value()? {
+                        platform.other.insert(name, other);
+                    }
+                }
+                Ok(platform)
+            }
+        }
+
+        deserializer.deserialize_map(Members)
+    }
 }
 
 /// AWS settings of a cluster.
@@ -327,14 +390,14 @@ impl Platform {
         if self.aws.is_some() {
             return "aws";
         }
-        self.other.iter().find(|(_, value)| !value.is_null()).map_or("", |(name, _)| name)
+        self.other.keys().next().map_or("", String::as_str)
     }
 
     /// Region of the platform, where it has one.
     pub fn region(&self) -> Option<&str> {
         match &self.aws {
             Some(aws) => Some(&aws.region),
-            None => self.other.get(self.name())?.get("region")?.as_str(),
+            None => self.other.get(self.name())?.region.as_deref(),
         }
     }
 }

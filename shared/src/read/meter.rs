@@ -8,7 +8,9 @@ use std::cell::RefCell;
 use std::fmt;
 use std::mem::size_of;
 
-use serde::de::value::{self, CowStrDeserializer, MapAccessDeserializer, SeqDeserializer, StrDeserializer};
+use serde::de::value::{
+    self, CowStrDeserializer, MapAccessDeserializer, SeqDeserializer, StrDeserializer, StringDeserializer,
+};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
@@ -23,7 +25,9 @@ const GROWN: usize = 2;
 const FIRST_ELEMENTS: usize = 4;
 const FIRST_MEMBERS: usize = 11;
 /// Most fields that are listed one by one. With the next one, the whole part of the object counts as unreadable.
-const MAX_FIELDS: usize = 32;
+const MAX_FIELDS: usize = 128;
+/// Most values that do not fit. No type has so many fields: they are given again and again.
+const MAX_MISFITS: usize = 256;
 
 /// What is built so far.
 pub(super) struct Budget<'a> {
@@ -34,6 +38,7 @@ pub(super) struct Budget<'a> {
     names: String,
     ends: Vec<usize>,
     pub(super) fields: Vec<Field>,
+    misfits: usize,
     /// Why the value that was read last does not fit its type. The parser is behind it.
     pub(super) misfit: Option<String>,
     /// Why nothing more can be read.
@@ -42,8 +47,8 @@ pub(super) struct Budget<'a> {
 
 impl<'a> Budget<'a> {
     pub(super) fn new(limits: &'a Limits, charge: &'a mut dyn FnMut(usize) -> bool) -> Self {
-        let (names, ends, fields) = (String::new(), Vec::new(), Vec::new());
-        Self { limits, charge, kept: 0, names, ends, fields, misfit: None, fatal: None }
+        let (names, ends, fields) = (String::with_capacity(128), Vec::with_capacity(8), Vec::new());
+        Self { limits, charge, kept: 0, names, ends, fields, misfits: 0, misfit: None, fatal: None }
     }
 
     /// So much more is kept.
@@ -54,53 +59,77 @@ impl<'a> Budget<'a> {
             return Ok(());
         }
         let most = if fits { "there is memory for".to_owned() } else { Size(self.limits.kept).to_string() };
-        let why = format!("more than {most} of it would be kept");
-        self.fatal.get_or_insert_with(|| why.clone());
-        Err(why)
+        Err(format!("more than {most} of it would be kept"))
     }
 
+    #[inline]
     fn text(&mut self, length: usize) -> Result<(), String> {
-        if length > self.limits.text {
-            return Err(format!("a text has more than {}", Size(self.limits.text)));
+        let is_annotation = self.ends.len() > 1 && self.name(self.ends.len() - 2) == "annotations";
+        let most = if is_annotation { self.limits.annotation } else { self.limits.text };
+        if length > most {
+            return Err(format!("must be a text of at most {}", Size(most)));
         }
         self.keep(length + OVERHEAD)
     }
 
     /// Whether a member of this name is skipped.
+    #[inline]
     fn skips(&self, name: &str) -> bool {
-        let begin = self.ends.len().checked_sub(2).and_then(|at| self.ends.get(at)).copied().unwrap_or_default();
-        let around = self.names.get(begin..).unwrap_or_default();
-        (self.limits.skips)(if self.ends.is_empty() { "" } else { around }, name)
+        (self.limits.skips)(self.ends.len().checked_sub(1).map_or("", |at| self.name(at)), name)
     }
 
+    /// Bytes up to which what is skipped is kept here nevertheless.
+    fn brief(&self) -> usize {
+        if self.ends.last().is_some() && self.name(self.ends.len() - 1) == "annotations" {
+            self.limits.brief
+        } else {
+            0
+        }
+    }
+
+    /// The name of one of the members around what is being read, from the outside.
+    #[inline]
+    fn name(&self, at: usize) -> &str {
+        let begin = at.checked_sub(1).and_then(|at| self.ends.get(at)).copied().unwrap_or_default();
+        self.ends.get(at).and_then(|end| self.names.get(begin..*end)).unwrap_or_default()
+    }
+
+    #[inline]
     fn enter(&mut self, name: &str) {
         self.names.push_str(name);
         self.ends.push(self.names.len());
     }
 
+    #[inline]
     fn leave(&mut self) {
         self.ends.pop();
         self.names.truncate(self.ends.last().copied().unwrap_or_default());
     }
 
     fn path(&self) -> Vec<String> {
-        let begins = [0].into_iter().chain(self.ends.iter().copied());
-        let names = begins.zip(&self.ends).filter_map(|(begin, end)| self.names.get(begin..*end));
-        names.map(str::to_owned).collect()
+        (0..self.ends.len()).map(|at| self.name(at).to_owned()).collect()
     }
 
-    /// A value was read. One that did not fit, and was replaced by a default, is listed.
-    fn settle(&mut self) -> Result<(), String> {
+    /// A value was read, before which so much was kept. One that did not fit, and was replaced by a default, is listed, and
+    /// nothing of it is kept.
+    fn settle(&mut self, before: usize) -> Result<(), String> {
         if let Some(why) = &self.fatal {
             return Err(why.clone());
         }
         let Some(why) = self.misfit.take() else { return Ok(()) };
+        self.kept = before;
+        self.misfits += 1;
+        if self.misfits > MAX_MISFITS {
+            self.fatal = Some("too many values do not fit".to_owned());
+        }
         let mut path = self.path();
         if self.fields.len() >= MAX_FIELDS {
             path.truncate(1);
-            self.fields.retain(|other| !other.path.starts_with(&path));
         }
-        self.fields.push(Field { path, why });
+        if !self.fields.iter().any(|other| path.starts_with(&other.path)) {
+            self.fields.retain(|other| !other.path.starts_with(&path));
+            self.fields.push(Field { path, why });
+        }
         Ok(())
     }
 
@@ -131,6 +160,9 @@ impl fmt::Display for Size {
         }
     }
 }
+
+/// What `&RawValue` asks the parser for. A part of the text itself is borrowed, and not kept.
+const AS_WRITTEN: &str = "$serde_json::private::RawValue";
 
 /// Characters that are kept of an error: errors quote what they are about.
 const MAX_ERROR: usize = 200;
@@ -167,8 +199,8 @@ enum Wanted {
     Name,
     List,
     Map,
-    /// A map whose values are fields: its size is counted where it is kept.
-    Fields,
+    /// A map whose values are these fields: its size is counted where it is kept, and others are skipped.
+    Fields(&'static [&'static str]),
     Enum(&'static str, &'static [&'static str]),
 }
 
@@ -176,7 +208,10 @@ impl<'de, D: Deserializer<'de>> Metered<'_, '_, D> {
     fn any<V: Visitor<'de>>(self, visitor: V, wanted: Wanted) -> Result<V::Value, D::Error> {
         let budget = self.budget;
         let read = self.inner.deserialize_any(Building { visitor, budget, wanted });
-        read.inspect_err(|error| budget.borrow_mut().fail(error))
+        if let Err(error) = &read {
+            budget.borrow_mut().fail(error);
+        }
+        read
     }
 }
 
@@ -207,10 +242,10 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Metered<'_, '_, D> {
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.any(visitor, Wanted::Fields)
+        self.any(visitor, Wanted::Fields(fields))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -228,8 +263,12 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Metered<'_, '_, D> {
         read.inspect_err(|error| budget.borrow_mut().fail(error))
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, D::Error> {
-        visitor.visit_newtype_struct(self)
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
+        if name != AS_WRITTEN {
+            return visitor.visit_newtype_struct(self);
+        }
+        let read = self.inner.deserialize_newtype_struct(name, visitor);
+        read.inspect_err(|error| self.budget.borrow_mut().fail(error))
     }
 
     /// What is skipped is not built.
@@ -290,11 +329,20 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Building<'_, '_, V> {
         made(self.budget, found)
     }
 
+    /// A type may borrow it, and is charged as if it did not.
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<V::Value, E> {
+        if !matches!(self.wanted, Wanted::Text) {
+            return self.visit_str(text);
+        }
+        let charged = self.budget.borrow_mut().text(text.len()).map_err(Short);
+        made(self.budget, charged.and_then(|()| self.visitor.visit_borrowed_str(text)))
+    }
+
     fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
         let found = match self.wanted {
             Wanted::Text => self.visitor.visit_str(""),
             Wanted::List => self.visitor.visit_seq(SeqDeserializer::<_, Short>::new(std::iter::empty::<u8>())),
-            Wanted::Map | Wanted::Fields => self.visitor.visit_map(nothing()),
+            Wanted::Map | Wanted::Fields(_) => self.visitor.visit_map(nothing()),
             Wanted::Scalar | Wanted::Name | Wanted::Enum(..) => self.visitor.visit_unit(),
         };
         made(self.budget, found)
@@ -306,14 +354,17 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Building<'_, '_, V> {
 
     fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
         let found = self.visitor.visit_some(Metered { inner, budget: self.budget });
-        found.inspect_err(|error| self.budget.borrow_mut().refuse(error))
+        if let Err(error) = &found {
+            self.budget.borrow_mut().refuse(error);
+        }
+        found
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
-        let mut members = Members::new(inner, self.budget, true);
+        let mut members = Members::new(inner, self.budget, None);
         let found = match self.wanted {
             // Serde would take a list for a struct, field by field, and a patch of the object would fail.
-            Wanted::Fields => Err(A::Error::custom("invalid type: sequence, expected an object")),
+            Wanted::Fields(_) => Err(A::Error::custom("invalid type: sequence, expected an object")),
             _ => self.visitor.visit_seq(&mut members),
         };
         members.end(found, |inner, _| {
@@ -326,7 +377,11 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Building<'_, '_, V> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
-        let mut members = Members::new(inner, self.budget, self.wanted != Wanted::Fields);
+        let fields = match self.wanted {
+            Wanted::Fields(fields) => Some(fields),
+            _ => None,
+        };
+        let mut members = Members::new(inner, self.budget, fields);
         let found = match self.wanted {
             Wanted::Enum(name, variants) => {
                 MapAccessDeserializer::new(&mut members).deserialize_enum(name, variants, self.visitor)
@@ -353,19 +408,22 @@ struct Members<'b, 'l, A> {
     count: usize,
     /// Bytes of a key.
     key: usize,
-    kept: bool,
+    /// The only ones that are read. Those of a struct are counted where it is kept.
+    fields: Option<&'static [&'static str]>,
     /// The value of a key is yet to be read.
     has_value: bool,
+    /// It, if it was read to know how long it is.
+    text: Option<String>,
 }
 
 impl<'b, 'l, A> Members<'b, 'l, A> {
-    fn new(inner: A, budget: Counter<'b, 'l>, kept: bool) -> Self {
-        Self { inner, budget, count: 0, key: 0, kept, has_value: false }
+    fn new(inner: A, budget: Counter<'b, 'l>, fields: Option<&'static [&'static str]>) -> Self {
+        Self { inner, budget, count: 0, key: 0, fields, has_value: false, text: None }
     }
 
     /// One more, of this size.
     fn another<E: Error>(&mut self, size: usize, first: usize) -> Result<(), E> {
-        if !self.kept || size == 0 {
+        if self.fields.is_some() || size == 0 {
             return Ok(());
         }
         let begun = if self.count == 0 { first * size + OVERHEAD } else { 0 };
@@ -373,16 +431,16 @@ impl<'b, 'l, A> Members<'b, 'l, A> {
         self.budget.borrow_mut().keep(begun + GROWN * size).map_err(E::custom)
     }
 
-    /// A member was read, or not.
-    fn settle<T, E: Error>(&self, read: Result<T, E>) -> Result<T, E> {
+    /// A member was read, unless there is an error. So much was kept before.
+    #[inline]
+    fn settle<E: Error>(&self, before: usize, error: Option<&E>) -> Result<(), E> {
         let mut budget = self.budget.borrow_mut();
-        match read {
-            Ok(read) => budget.settle().map(|()| read).map_err(E::custom),
-            Err(error) => {
-                budget.fail(&error);
-                Err(error)
-            }
+        if let Some(error) = error {
+            budget.fail(error);
+        } else if budget.misfit.is_some() || budget.fatal.is_some() {
+            return budget.settle(before).map_err(E::custom);
         }
+        Ok(())
     }
 
     /// Leaves the parser behind the last member, whatever was made of them.
@@ -401,7 +459,7 @@ impl<'b, 'l, A> Members<'b, 'l, A> {
                 return made;
             }
         }
-        match skip(&mut self.inner, self.has_value) {
+        match skip(&mut self.inner, self.has_value && self.text.is_none()) {
             Ok(skipped) if skipped > 0 && made.is_ok() => {
                 let error = E::custom("it has more entries than expected");
                 budget.refuse(&error);
@@ -420,12 +478,13 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for &mut Members<'_, '_, A> {
     type Error = A::Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, A::Error> {
+        let before = self.budget.borrow().kept;
         let read = self.inner.next_element_seed(Seed { seed, budget: self.budget });
-        let read = self.settle(read)?;
-        if read.is_some() {
+        self.settle(before, read.as_ref().err())?;
+        if matches!(read, Ok(Some(_))) {
             self.another(size_of::<T::Value>(), FIRST_ELEMENTS)?;
         }
-        Ok(read)
+        read
     }
 }
 
@@ -433,18 +492,31 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for &mut Members<'_, '_, A> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        let before = self.budget.borrow().kept;
         loop {
             let read = self.inner.next_key_seed(Name);
-            let Some(name) = self.settle(read)? else { return Ok(None) };
-            if self.budget.borrow().skips(&name) {
-                let skipped = self.inner.next_value::<IgnoredAny>().map(drop);
-                self.settle(skipped)?;
-                continue;
+            self.settle(before, read.as_ref().err())?;
+            let Some(name) = read? else { return Ok(None) };
+            let is_field = self.fields.is_none_or(|fields| fields.contains(&name.as_ref()));
+            if !is_field || self.budget.borrow().skips(&name) {
+                let most = if is_field { self.budget.borrow().brief() } else { 0 };
+                let skipped = if most > 0 {
+                    let text = self.inner.next_value_seed(Name);
+                    text.map(|text| Some(text).filter(|text| text.len() <= most).map(Cow::into_owned))
+                } else {
+                    self.inner.next_value::<IgnoredAny>().map(|_| None)
+                };
+                self.settle(before, skipped.as_ref().err())?;
+                self.text = skipped?;
+                if self.text.is_none() {
+                    continue;
+                }
             }
             self.budget.borrow_mut().enter(&name);
             (self.has_value, self.key) = (true, size_of::<K::Value>());
             let made = Seed { seed, budget: self.budget }.deserialize(CowStrDeserializer::new(name));
-            return self.settle(made).map(Some);
+            self.settle(before, made.as_ref().err())?;
+            return made.map(Some);
         }
     }
 
@@ -452,9 +524,15 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for &mut Members<'_, '_, A> {
         let size = size_of::<T::Value>();
         self.another(if size == 0 { 0 } else { self.key + size }, FIRST_MEMBERS)?;
         self.has_value = false;
-        let read = self.inner.next_value_seed(Seed { seed, budget: self.budget });
-        let read = self.settle(read);
+        let before = self.budget.borrow().kept;
+        let seed = Seed { seed, budget: self.budget };
+        let read = match self.text.take() {
+            Some(text) => seed.deserialize(StringDeserializer::new(text)),
+            None => self.inner.next_value_seed(seed),
+        };
+        let settled = self.settle(before, read.as_ref().err());
         self.budget.borrow_mut().leave();
+        settled?;
         read
     }
 }
@@ -497,6 +575,9 @@ impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for Seed<'_, '_, T> {
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<T::Value, D::Error> {
         let Self { seed, budget } = self;
         let made = seed.deserialize(Metered { inner, budget });
-        made.inspect_err(|error| budget.borrow_mut().refuse(error)) // a type may refuse what it has read
+        if let Err(error) = &made {
+            budget.borrow_mut().refuse(error); // a type may refuse what it has read
+        }
+        made
     }
 }

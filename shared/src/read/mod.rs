@@ -8,9 +8,10 @@ mod pick;
 pub mod yaml;
 
 use std::cell::RefCell;
+use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{DeserializeOwned, DeserializeSeed as _};
+use serde::de::{DeserializeOwned, DeserializeSeed as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 pub use self::pick::pick;
@@ -25,23 +26,40 @@ pub struct Limits {
     pub kept: usize,
     /// Bytes of one text that is kept.
     pub text: usize,
+    /// The same of an annotation.
+    pub annotation: usize,
+    /// Bytes up to which an annotation is kept that is skipped otherwise: whoever writes one may want a reconcile.
+    pub brief: usize,
     /// Whether a member of this name, inside of a member of that name, is skipped.
     pub skips: fn(inside: &str, name: &str) -> bool,
 }
 
 impl Limits {
-    /// An object of the hub. Annotations that nothing of ours reads, and what the API server notes of its managers, are
+    /// An object of the hub. Longer annotations that nothing of ours reads, and what the API server notes of its managers, are
     /// skipped.
-    pub const OBJECT: Self = Self { kept: 64 << 10, text: 16 << 10, skips: is_of_others };
+    pub const OBJECT: Self =
+        Self { kept: 64 << 10, text: 64 << 10, annotation: 16 << 10, brief: 256, skips: is_of_others };
 
-    /// An answer of so many bytes. With its text, and what a list has while it grows, it takes at most four times as much.
+    /// An object that names thousands of others, such as the members of a fleet.
+    pub const FLEET: Self = Self { kept: 2 << 20, text: 1 << 20, ..Self::OBJECT };
+    /// A Secret or a `ConfigMap`: they are read one by one.
+    pub const DATA: Self = Self { kept: 3 << 20, text: 2 << 20, ..Self::OBJECT };
+
+    /// An answer of so many bytes: it keeps no more than its text has. With the text, and what a list has while it grows,
+    /// it takes at most four times as much.
     pub fn answer(bytes: usize) -> Self {
-        Self { kept: (64 << 10) + 2 * bytes, text: 64 << 10, skips: |_, _| false }
+        Self { kept: (128 << 10) + bytes, text: 64 << 10, annotation: 64 << 10, brief: 0, skips: |_, _| false }
     }
 }
 
 fn is_of_others(inside: &str, name: &str) -> bool {
     name == "managedFields" || inside == "annotations" && !is_read(name)
+}
+
+/// A type that is read from outside. Each stands in the test of all readers.
+pub trait Foreign: DeserializeOwned {
+    /// How much of it is kept.
+    const LIMITS: Limits = Limits::OBJECT;
 }
 
 /// What was read.
@@ -73,7 +91,7 @@ pub struct ReadError(pub String);
 ///
 /// # Errors
 /// When it is malformed, does not fit the type, or would keep more than the limits allow.
-pub fn json<T: DeserializeOwned>(text: &[u8], limits: &Limits) -> Result<Read<T>, ReadError> {
+pub fn json<'de, T: Deserialize<'de>>(text: &'de [u8], limits: &Limits) -> Result<Read<T>, ReadError> {
     json_charged(text, limits, &mut |_| true)
 }
 
@@ -81,13 +99,30 @@ pub fn json<T: DeserializeOwned>(text: &[u8], limits: &Limits) -> Result<Read<T>
 ///
 /// # Errors
 /// Also when there is none.
-pub fn json_charged<T: DeserializeOwned>(
-    text: &[u8],
+pub fn json_charged<'de, T: Deserialize<'de>>(
+    text: &'de [u8],
+    limits: &Limits,
+    charge: &mut dyn FnMut(usize) -> bool,
+) -> Result<Read<T>, ReadError> {
+    let text = std::str::from_utf8(text).map_err(|error| ReadError(error.to_string()))?;
+    parsed(text, limits, charge)
+}
+
+/// The same of what is known to be UTF-8.
+///
+/// # Errors
+/// As [`json`].
+pub fn text<'de, T: Deserialize<'de>>(text: &'de str, limits: &Limits) -> Result<Read<T>, ReadError> {
+    parsed(text, limits, &mut |_| true)
+}
+
+fn parsed<'de, T: Deserialize<'de>>(
+    text: &'de str,
     limits: &Limits,
     charge: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Read<T>, ReadError> {
     let budget = RefCell::new(Budget::new(limits, charge));
-    let mut parser = serde_json::Deserializer::from_slice(text);
+    let mut parser = serde_json::Deserializer::from_str(text);
     let own = budget.borrow_mut().keep(size_of::<T>());
     let built = own
         .map_err(serde::de::Error::custom)
@@ -118,6 +153,60 @@ fn located(why: Option<String>, error: &serde_json::Error) -> String {
 /// Never: the parser goes on behind the value, or fails there.
 pub fn lenient<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     Ok(T::deserialize(deserializer).unwrap_or_default())
+}
+
+/// Reads a text, by any parser; anything else is an empty one.
+///
+/// # Errors
+/// When the value is malformed.
+pub fn any_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    deserializer.deserialize_any(AnyText)
+}
+
+struct AnyText;
+
+macro_rules! no_text {
+    ($($visit:ident: $type:ty),*) => {$(
+        fn $visit<E>(self, _: $type) -> Result<String, E> {
+            Ok(String::new())
+        }
+    )*};
+}
+
+impl<'de> Visitor<'de> for AnyText {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    no_text! { visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64 }
+
+    fn visit_str<E>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+
+    fn visit_unit<E>(self) -> Result<String, E> {
+        Ok(String::new())
+    }
+
+    fn visit_none<E>(self) -> Result<String, E> {
+        Ok(String::new())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        any_text(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<String, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(String::new())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<String, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(String::new())
+    }
 }
 
 #[cfg(test)]

@@ -16,17 +16,18 @@
 use serde::Deserialize;
 
 use super::replicas::DELETE;
-use crate::admission::{Change, Denial, Edits, Fault, Meta, Object, from_map};
+use crate::admission::{Change, Denial, Edits, Fault, Meta, Object, metadata};
 use crate::annotation::{format, keys};
+use crate::read::lenient;
 
 /// What the rules read of a workload, or of a `Scale`: the object of the scale subresource has the same fields.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Workload {
     /// Metadata.
-    #[serde(deserialize_with = "from_map")]
+    #[serde(deserialize_with = "metadata")]
     pub metadata: Meta,
     /// Desired state.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub spec: Option<Spec>,
 }
 
@@ -34,10 +35,10 @@ pub struct Workload {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Spec {
     /// How many are wanted.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub replicas: Option<i64>,
     /// What becomes of the volume claims of a `StatefulSet`.
-    #[serde(default, rename = "persistentVolumeClaimRetentionPolicy")]
+    #[serde(default, rename = "persistentVolumeClaimRetentionPolicy", deserialize_with = "lenient")]
     pub retention: Option<Retention>,
 }
 
@@ -45,7 +46,7 @@ pub struct Spec {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Retention {
     /// `Retain` or `Delete`, when the replicas are fewer.
-    #[serde(default, rename = "whenScaled")]
+    #[serde(default, rename = "whenScaled", deserialize_with = "lenient")]
     pub when_scaled: Option<String>,
 }
 

@@ -13,7 +13,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::cgu::api::ClusterGroupUpgrade;
-use shared::cgu::objects::clusters;
+use shared::cgu::wire::PlacementObject;
 use testbed::bench::meter::count;
 use testbed::bench::table::Table;
 use testbed::supervisor::programs::Start;
@@ -273,7 +273,7 @@ async fn drive(
         let policy = placement.labels().get("openshift-cluster-group-upgrades/forPolicy").cloned().unwrap_or_default();
         let known = compliant.entry(policy.clone()).or_default();
         let is_new = |name: &String| !known.contains(name) && !pending.contains(&(policy.clone(), name.clone()));
-        let new: Vec<String> = clusters(&placement.data).into_iter().filter(is_new).collect();
+        let new: Vec<String> = selected(&placement.data).into_iter().filter(is_new).collect();
         let now = Instant::now();
         let found = new.iter().filter_map(|cluster| reported.get(cluster)).map(|at| now.duration_since(*at));
         latencies.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
@@ -319,4 +319,10 @@ pub async fn upgrade(table: &mut Table, scenario: &Scenario, [requests, next]: [
     let [talm, most] = if large { [35.0, 12.0] } else { [if limited { 26.0 } else { 2.0 }, 3.0] };
     table.add(name, "seconds of CPU", Some(talm), limited.then_some(most), cpu);
     Ok(())
+}
+
+/// Names of the clusters that a Placement selects.
+fn selected(placement: &serde_json::Value) -> Vec<String> {
+    let read = serde_json::from_value::<PlacementObject>(placement.clone());
+    read.map(|placement| placement.spec.into_clusters()).unwrap_or_default()
 }

@@ -27,7 +27,7 @@ use crate::answers::prlimit;
 use crate::peak;
 
 const HOSTILE: usize = 20;
-const NAMESPACE: &str = "hostile";
+pub const NAMESPACE: &str = "hostile";
 const LONG: Duration = Duration::from_mins(3);
 /// How long the hostile clusters wake.
 const ATTACK: Duration = Duration::from_mins(1);
@@ -47,6 +47,7 @@ pub async fn hostile_clouds(table: &mut Table) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(10)).await;
     let calm = peak(&world, "controller").await?;
     let url = serve().await?;
+    namespace(&world).await?;
     for number in 0..HOSTILE {
         hostile(&world, &model, &url, number).await?;
     }
@@ -68,7 +69,7 @@ pub async fn hostile_clouds(table: &mut Table) -> Result<()> {
 
 /// Seconds from a request to sleep until EC2 is asked to stop machines, and the object as it sleeps. It runs again
 /// afterwards.
-async fn begins(world: &World, cluster: &Cluster) -> Result<(f64, Value)> {
+pub async fn begins(world: &World, cluster: &Cluster) -> Result<(f64, Value)> {
     let stops = async || {
         let calls = world.ec2().calls().await?;
         anyhow::Ok(calls.into_iter().filter(|call| call.action == "StopInstances").map(|call| call.start).collect())
@@ -124,15 +125,18 @@ async fn answer(State(url): State<String>, uri: Uri) -> Response {
     }
 }
 
+/// The tenant's namespace.
+pub async fn namespace(world: &World) -> Result<()> {
+    let metadata = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
+    let namespace = Namespace { metadata, ..Namespace::default() };
+    Api::all(world.hub().await?).create(&PostParams::default(), &namespace).await?;
+    Ok(())
+}
+
 /// A copy of a sleeping cluster in the tenant's namespace, whose cloud is hostile. It is to wake: its platform may not be
 /// served, and a wake is never denied.
 async fn hostile(world: &World, model: &Value, url: &str, number: usize) -> Result<()> {
     let hub = world.hub().await?;
-    let namespace = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
-    let namespace = Namespace { metadata: namespace, ..Namespace::default() };
-    if number == 0 {
-        Api::all(hub.clone()).create(&PostParams::default(), &namespace).await?;
-    }
     let secrets: Api<Secret> = Api::namespaced(hub.clone(), NAMESPACE);
     let clusters: Api<DynamicObject> =
         Api::namespaced_with(hub, NAMESPACE, &ApiResource::erase::<ClusterDeployment>(&()));

@@ -8,6 +8,7 @@ mod bodies;
 mod clouds;
 mod connections;
 mod invented;
+mod objects;
 mod ports;
 mod reviews;
 mod silent;
@@ -18,8 +19,19 @@ use anyhow::Result;
 use testbed::World;
 use testbed::bench::table::{Table, asked};
 
-const SCENARIOS: &[&str] =
-    &["ports", "connections", "unfinished", "bodies", "answers", "spokes", "silent", "invented", "clouds"];
+const SCENARIOS: &[&str] = &[
+    "ports",
+    "connections",
+    "unfinished",
+    "bodies",
+    "answers",
+    "spokes",
+    "silent",
+    "invented",
+    "objects",
+    "governance",
+    "clouds",
+];
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -30,10 +42,15 @@ async fn main() -> Result<()> {
             "ports" => ports::idle_connections(&mut table).await?,
             "connections" => connections::idle_clients(&mut table).await?,
             "unfinished" => unfinished::unfinished_bodies(&mut table).await?,
-            "bodies" => bodies::large_bodies(&mut table).await?,
+            "bodies" => {
+                bodies::large_bodies(&mut table).await?;
+                bodies::wrong_bodies(&mut table).await?;
+            }
             "answers" => answers::hostile_answers(&mut table).await?,
             "clouds" => clouds::hostile_clouds(&mut table).await?,
             "silent" => silent::silent_spokes(&mut table).await?,
+            "objects" => objects::large_clusters(&mut table).await?,
+            "governance" => objects::large_governance(&mut table).await?,
             "invented" => invented::invented_names(&mut table).await?,
             _ => spokes::hostile_spokes(&mut table).await?,
         }

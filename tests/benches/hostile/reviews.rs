@@ -1,6 +1,6 @@
 //! `AdmissionReview`s over TLS, straight to the webhook.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,11 +55,17 @@ impl Webhook {
 
     /// A client with connections of its own.
     pub fn client(&self) -> Result<Reviewer> {
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(testbed::proxy::tls::client(&self.authority)?)
-            .https_only()
-            .enable_http1()
-            .build();
+        self.client_at(Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// The same from an address of this machine.
+    pub fn client_at(&self, address: IpAddr) -> Result<Reviewer> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_local_address(Some(address));
+        let tls = testbed::proxy::tls::client(&self.authority)?;
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().wrap_connector(tcp);
         let client = Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_mins(10)).build(connector);
         Ok(Reviewer { client, url: self.url.clone() })
     }
@@ -89,6 +95,11 @@ pub fn review(labels: usize, groups: usize) -> Bytes {
             "spec": { "installed": true, "powerState": state, "platform": { "aws": { "region": "us-east-1" } } },
         })
     };
+    review_of(&cluster("Hibernating"), &cluster("Running"), groups)
+}
+
+/// An update of a cluster by a user of so many groups.
+pub fn review_of(object: &Value, old: &Value, groups: usize) -> Bytes {
     let kind = json!({ "group": "hive.openshift.io", "version": "v1", "kind": "ClusterDeployment" });
     let resource = json!({ "group": "hive.openshift.io", "version": "v1", "resource": "clusterdeployments" });
     let names: Value = (0..groups).map(|at| json!(format!("group-{at:08}"))).collect();
@@ -97,7 +108,7 @@ pub fn review(labels: usize, groups: usize) -> Bytes {
         "request": {
             "uid": "0c9a8d74", "kind": kind, "resource": resource, "name": "demo", "namespace": "clusters", "operation": "UPDATE",
             "userInfo": { "username": "alice", "groups": names },
-            "object": cluster("Hibernating"), "oldObject": cluster("Running"), "dryRun": false,
+            "object": object, "oldObject": old, "dryRun": false,
         },
     });
     Bytes::from(review.to_string())

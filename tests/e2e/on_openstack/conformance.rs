@@ -105,7 +105,7 @@ impl Bench for Services {
         let platform = Platform::new(&flags, &process);
         let mut cluster = ClusterDeployment::default();
         let spec = json!({"cloud": CLOUD, "credentialsSecretRef": {"name": "creds"}});
-        cluster.spec.platform.other.insert("openstack".to_owned(), spec);
+        cluster.spec.platform.other.insert("openstack".to_owned(), serde_json::from_value(spec).unwrap());
         let access = platform.access(&cluster).unwrap();
         let secret = SecretData::from([("clouds.yaml".to_owned(), self.demo.clouds_yaml().into_bytes())]);
         platform.connect(&access.account, &[secret]).now_or_never().unwrap().unwrap()

@@ -4,6 +4,8 @@
 //!
 //! There is no coverage feedback: mutations of sound inputs, of accepted ones above all, reach past the parsers.
 
+pub mod hostile;
+
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 

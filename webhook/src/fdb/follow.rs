@@ -10,8 +10,10 @@ use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
+use server::hub;
 use shared::fdb::admission::Cluster;
 use shared::fdb::api::{FoundationDBCluster, FoundationDBClusterSpec, Routing};
+use shared::guarded::Named;
 use shared::text::sanitize_chain;
 use tokio::time::MissedTickBehavior;
 
@@ -54,7 +56,7 @@ pub async fn follow(mut config: kube::Config, clusters: Arc<Clusters>) {
             return clusters.unavailable(super::NO_HUB);
         }
     };
-    let mut follower = Follower { api: Api::all(client.clone()), guarded: Api::all(client), clusters, logged: None };
+    let mut follower = Follower { client: hub::bounded(client), clusters, logged: None };
     loop {
         follower.wait_for_kind().await;
         follower.keep_up().await;
@@ -62,8 +64,7 @@ pub async fn follow(mut config: kube::Config, clusters: Arc<Clusters>) {
 }
 
 struct Follower {
-    api: Api<FoundationDBCluster>,
-    guarded: Api<Guarded>,
+    client: Client,
     clusters: Arc<Clusters>,
     /// The last error in the log.
     logged: Option<String>,
@@ -80,7 +81,7 @@ impl Follower {
     /// Runs one watch until it falls behind.
     async fn keep_up(&mut self) {
         let config = watcher::Config::default().page_size(PAGE_SIZE);
-        let mut watch: Watch = watcher(self.guarded.clone(), config).boxed();
+        let mut watch: Watch = watcher(Api::all(self.client.clone()), config).boxed();
         let mut first = HashMap::new();
         let mut listed: Option<Listed> = None;
         let mut behind = 0;
@@ -145,12 +146,12 @@ impl Follower {
     async fn list(&mut self) -> Result<Listed, Duration> {
         let at = (Instant::now(), Timestamp::now());
         let all = ListParams::default();
-        let list = self.api.list_metadata(&all);
+        let list = hub::names::<FoundationDBCluster>(&self.client, None, &all);
         let (trouble, pause) = match tokio::time::timeout(LIST_TIMEOUT, list).await {
             Ok(Ok(list)) => {
                 self.logged = None;
-                let version = |item: &kube::core::PartialObjectMeta<_>| Some((item.uid()?, item.resource_version()?));
-                return Ok(Listed { at, versions: list.items.iter().filter_map(version).collect(), recorded: false });
+                let version = |item: &Named<_>| Some((item.uid()?, item.resource_version()?));
+                return Ok(Listed { at, versions: list.iter().filter_map(version).collect(), recorded: false });
             }
             // By code: for an unknown API group, the API server answers in plain text without a reason.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
@@ -214,8 +215,7 @@ mod tests {
             };
             let client = Client::new(tower::service_fn(answer), "default");
             let clusters = Arc::new(Clusters::new(Duration::ZERO));
-            let (api, guarded) = (Api::all(client.clone()), Api::all(client));
-            let mut follower = Follower { api, guarded, clusters: Arc::clone(&clusters), logged: None };
+            let mut follower = Follower { client, clusters: Arc::clone(&clusters), logged: None };
             assert!(clusters.ready().is_err());
             let pause = follower.list().await.err();
             assert_eq!((clusters.ready().is_ok(), pause == Some(UNAVAILABLE_RETRY_INTERVAL)), (ready, ready), "{code}");

@@ -66,6 +66,16 @@ pub(crate) fn review(request: &Value) -> Value {
     json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request })
 }
 
+/// The same as an API server writes it: the objects behind everything that tells their kind.
+pub(crate) fn in_order(request: &Value) -> String {
+    let last = ["object", "oldObject", "dryRun", "options"];
+    let (objects, head): (Vec<_>, Vec<_>) =
+        request.as_object().unwrap().iter().partition(|(name, _)| last.contains(&name.as_str()));
+    let members: Vec<_> =
+        head.into_iter().chain(objects).map(|(name, value)| format!("{}:{value}", json!(name))).collect();
+    review(&json!("REQUEST")).to_string().replace("\"REQUEST\"", &format!("{{{}}}", members.join(",")))
+}
+
 /// An installed, sound cluster on AWS in this state, stamped by alice.
 pub(crate) fn cluster(state: &str) -> Value {
     json!({

@@ -10,11 +10,11 @@ use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams};
 use kube::core::{Request as Requests, Status};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use shared::read::{self, Limits, Read};
 use shared::spoke::kinds::Kind;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::BoxError;
-use super::build::{Unread, build};
 use super::refused::Refused;
 use fair::{Charge, Full, Kept, MemoryShare as Share};
 
@@ -24,12 +24,8 @@ const ANSWER: usize = 8 << 20;
 const ERROR: usize = 64 << 10;
 /// Bytes by which the room for an answer grows at most.
 const GROW: usize = 1 << 20;
-/// Bytes for which room is made before a value is built once more.
-const MORE: usize = 256 << 10;
 /// How long an answer may take, from the request to its last byte. A watch is read line by line.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
-/// For how long that is repeated.
-const BUILD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A client of one spoke.
 #[derive(Clone)]
@@ -143,7 +139,7 @@ impl SpokeClient {
         });
         let (text, path) = answer.await?;
         let read = match text {
-            Ok(text) => built(text.bytes(), &self.share).await.map_err(Cause::from),
+            Ok(text) => built(text.bytes(), &self.share).await,
             Err(cause) => Err(cause),
         };
         match read {
@@ -264,25 +260,14 @@ pub enum Cause {
     Transient(BoxError),
 }
 
-impl From<Unread> for Cause {
-    fn from(unread: Unread) -> Self {
-        match unread {
-            Unread::Refused(why) => Self::Refused(why),
-            Unread::Full(full) => Self::Transient(full.into()),
-        }
-    }
-}
-
-/// Builds a value, if need be again when there is room for it.
-pub async fn built<T: DeserializeOwned>(text: &[u8], share: &Share) -> Result<(T, Charge), Unread> {
-    let (mut charge, deadline) = (share.charge(), Instant::now() + BUILD_TIMEOUT);
-    loop {
-        match build(text, &mut charge) {
-            Err(Unread::Full(_)) if Instant::now() < deadline => charge.wait_for(MORE).await.map_err(Unread::Full)?,
-            built => return built.map(|value| (value, charge)),
-        }
-        charge.restart();
-    }
+/// Builds a value. What it may keep is charged before, and what it keeps from then on.
+pub async fn built<T: DeserializeOwned>(text: &[u8], share: &Share) -> Result<(T, Charge), Cause> {
+    let (limits, mut charge) = (Limits::answer(text.len()), share.charge());
+    charge.spend_soon(limits.kept).await.map_err(|full| Cause::Transient(full.into()))?;
+    let refused = |error| Cause::Refused(format!("the answer cannot be read: {error}"));
+    let Read { value, kept, .. } = read::json(text, &limits).map_err(refused)?;
+    charge.refund(limits.kept.saturating_sub(kept));
+    Ok((value, charge))
 }
 
 /// Text that is being read. It is charged for what it has room for.
@@ -320,10 +305,7 @@ impl Text {
         let (length, room) = (self.bytes.len() + chunk.len(), self.bytes.capacity());
         if length > room {
             let more = length.max(room + (room / 2).min(GROW));
-            if self.charge.spend(more - room).is_err() {
-                self.charge.wait_for(more - room).await?;
-                self.charge.spend(more - room)?;
-            }
+            self.charge.spend_soon(more - room).await?;
             self.bytes.reserve_exact(more - self.bytes.len());
         }
         self.bytes.extend_from_slice(chunk);

@@ -1,6 +1,5 @@
 //! The only reader of what spokes answer: bounded, charged and into small types of our own.
 
-mod build;
 mod client;
 mod events;
 mod pages;

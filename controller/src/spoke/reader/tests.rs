@@ -10,9 +10,9 @@ use kube::Client;
 use kube::api::ListParams;
 use kube::runtime::watcher::{Error, Event};
 use serde_json::json;
+use shared::read::{self, Limits};
 use shared::spoke::kinds::{ClusterOperator, Kind, Namespace, Node, NodeName, SecretObservation};
 
-use super::build::{Unread, build};
 use super::client::Page;
 use super::events::{Lines, Listing, events};
 use super::{BoxError, SpokeClient};
@@ -35,72 +35,32 @@ fn built<T: Kind>(text: &[u8]) -> Result<usize, String> {
         items: Vec<K>,
     }
 
-    let mut charge = share(&Memory::default()).charge();
-    match build::<List<T>>(text, &mut charge) {
-        Ok(list) => {
-            assert!(charge.used() >= list.items.len() * size_of::<T>());
-            Ok(charge.used())
-        }
-        Err(Unread::Refused(why)) => Err(why),
-        Err(Unread::Full(full)) => panic!("{full}"),
-    }
+    let read = read::json::<List<T>>(text, &Limits::answer(text.len())).map_err(|error| error.to_string())?;
+    assert!(read.kept >= read.value.items.len() * size_of::<T>());
+    Ok(read.kept)
 }
 
+/// Small parts are refused in number, and what nobody asks for costs nothing.
 #[test]
-fn what_cannot_be_read_to_its_end_is_refused_wherever_it_stands() {
-    let deep = format!(r#"{{"items":[{{"metadata":{{"x":{}1{}}}}}]}}"#, "[".repeat(200), "]".repeat(200));
-    for (text, why) in [
-        (r#"{"items":[{"metadata":{"x":1e999}},{},{}]}"#, "number out of range"),
-        (r#"{"items":[{"metadata":{"x":"\ud800"}},{},{}]}"#, "hex escape"),
-        (r#"{"items":[{"metadata":{"\ud800":1}},{},{}]}"#, "hex escape"),
-        (r#"{"items":[{"metadata":{"x":"\ud800\u0041"}}]}"#, "surrogate"),
-        (deep.as_str(), "recursion limit"),
-        (r#"{"items":[{}]} {}"#, "trailing characters"),
-        (r#"{"items":[{}]"#, "EOF"),
-        (r#"{"items":[{}],"items":[{}]}"#, "duplicate field"),
-        ("404 page not found", "invalid type: integer"),
-        ("", "EOF"),
-        (r#"{"items":{}}"#, "invalid type: map"),
-        (r#"{"items":[{"metadata":{"name":7}}]}"#, "invalid type: integer"),
-    ] {
-        let found = built::<Node>(text.as_bytes()).unwrap_err();
-        assert!(found.starts_with("the answer cannot be read: ") && found.contains(why), "{text}: {found}");
-    }
-}
-
-/// The first row of the finding: 350,000 Nodes after a number that does not exist.
-#[test]
-fn three_mebibytes_of_nodes_behind_a_fault_are_not_built() {
-    for fault in [r#"{"metadata":{"x":1e999}}"#, r#"{"metadata":{"x":"\ud800"}}"#] {
-        let text = repeated(&format!("{{\"items\":[{fault},"), "{}", "]}", 3 * MIB);
-        assert!(built::<Node>(&text).is_err());
-    }
-}
-
-#[test]
-fn small_parts_are_refused_in_number_and_large_texts_by_size() {
-    let (parts, text) = ("the answer has too many parts", "x".repeat(2 * MIB));
-    for (begin, part, end) in [
-        ("{\"items\":[", "{}", "]}"),
-        ("{\"items\":[{\"status\":{\"conditions\":[", "{}", "]}}]}"),
-        ("{\"items\":[{\"metadata\":{\"managedFields\":[", "[]", "]}}]}"),
-        ("{\"items\":[{\"metadata\":{\"managedFields\":[", "{}", "]}}]}"),
-        ("{\"items\":[{\"metadata\":{\"ownerReferences\":[", "{}", "]}}]}"),
-        ("{\"items\":[{\"spec\":{\"taints\":[", "0", "]}}]}"),
-        ("{\"x\":[", "\"\"", "]}"),
-        ("{\"x\":[", "null", "]}"),
+fn an_answer_keeps_no_more_than_its_text_has() {
+    for (begin, part, end, is_refused) in [
+        ("{\"items\":[", "{}", "]}", true),
+        ("{\"items\":[{\"metadata\":{\"ownerReferences\":[", "{}", "]}}]}", true),
+        ("{\"items\":[{\"metadata\":{\"managedFields\":[", "[]", "]}}]}", true), // of another type
+        ("{\"items\":[{\"status\":{\"conditions\":[", "{}", "]}}]}", false),     // one of them is kept
+        ("{\"items\":[{\"spec\":{\"taints\":[", "0", "]}}]}", false),
+        ("{\"x\":[", "\"\"", "]}", false),
     ] {
         let found = built::<Node>(&repeated(begin, part, end, 3 * MIB));
-        let of_other_type = found.as_ref().is_err_and(|why| why.contains("invalid type: sequence"));
-        assert!(of_other_type || found == Err(parts.to_owned()), "{begin}{part}: {found:?}");
+        assert_eq!(found.is_err(), is_refused, "{begin}{part}: {found:?}");
+        assert!(found.is_err() || found.as_ref().is_ok_and(|kept| *kept < 3_000), "{begin}{part}: {found:?}");
     }
     let labels = (0..200_000).map(|number| format!("\"{number}\":\"\"")).collect::<Vec<_>>().join(",");
     let namespaces = format!("{{\"items\":[{{\"metadata\":{{\"labels\":{{{labels},\"x\":\"\"}}}}}}]}}");
-    assert_eq!(built::<Namespace>(namespaces.as_bytes()), Err(parts.to_owned()));
-    let skipped = format!("{{\"x\":\"{text}\"}}");
-    assert_eq!(built::<Node>(skipped.as_bytes()), Err("the answer has a text of more than 1 MiB".to_owned()));
-    let kept = format!("{{\"items\":[{{\"spec\":{{\"providerID\":\"{}\"}}}}]}}", &text[..MIB / 2]);
-    assert_eq!(built::<Node>(kept.as_bytes()), Err("the answer has a text of more than 64 KiB".to_owned()));
+    assert!(built::<Namespace>(namespaces.as_bytes()).is_err());
+    let text = "x".repeat(MIB);
+    let kept = format!("{{\"items\":[{{\"spec\":{{\"providerID\":\"{text}\"}}}}]}}");
+    assert!(built::<Node>(kept.as_bytes()).unwrap_err().starts_with("must be a text of at most 64 KiB at line 1"));
     let name = format!("{{\"items\":[{{\"metadata\":{{\"name\":\"{}\"}}}}]}}", &text[..300]);
     let found = built::<Node>(name.as_bytes()).unwrap_err();
     assert!(found.contains("must be a string of at most 253 bytes"), "{found}");
@@ -134,8 +94,8 @@ fn a_page_of_large_nodes_is_read_and_takes_little() {
     let page = serde_json::to_vec(&json!({ "kind": "NodeList", "metadata": {}, "items": vec![node(); 100] })).unwrap();
     let size = built::<Node>(&page).unwrap();
     assert!(size < page.len() / 3, "{size} of {}", page.len());
-    let mut charge = share(&Memory::default()).charge();
-    let one: ClusterOperator = build(node().to_string().as_bytes(), &mut charge).unwrap();
+    let text = node().to_string();
+    let one = read::json::<ClusterOperator>(text.as_bytes(), &Limits::answer(text.len())).unwrap().value;
     assert_eq!(one.metadata.status_written.map(|at| at.to_string()).as_deref(), Some("2026-11-22T18:00:00Z"));
     assert_eq!(one.metadata.labels.get("machine-controller/owned-by"), Some("m"));
     assert_eq!(one.metadata.labels.get("kubernetes.io/os"), None, "nobody asks for it");
@@ -156,7 +116,7 @@ fn server(memory: &Memory, answer: impl Fn(usize) -> (u16, Body) + Clone + Send 
     SpokeClient::new(Client::new(service, "default"), share(memory))
 }
 
-async fn list(client: &SpokeClient) -> Result<super::Kept<Vec<Node>>, String> {
+async fn list(client: &SpokeClient) -> Result<fair::Kept<Vec<Node>>, String> {
     client.list(None, &ListParams::default(), "Nodes").await.map_err(|error| match error {
         kube::Error::Service(why) => why.to_string(),
         other => other.to_string(),
@@ -175,10 +135,10 @@ fn left(memory: &Memory) -> usize {
 #[tokio::test]
 async fn pages_are_charged_until_the_list_is_dropped() {
     let memory = Memory::default();
-    // Each page has 5 MB, of which 100 Nodes with a long ID are kept.
+    // Each page has 3 MB, of which 100 Nodes with a long ID are kept.
     let page = |number: usize| {
         let node = json!({ "metadata": { "name": "n" }, "spec": { "providerID": "x".repeat(10_000) } });
-        let filler = vec!["y".repeat(200_000); 20];
+        let filler = vec!["y".repeat(200_000); 10];
         let page = json!({ "metadata": { "continue": number.to_string() }, "items": vec![node; 100], "x": filler });
         (200, Body::from(page.to_string()))
     };
@@ -228,7 +188,7 @@ async fn a_request_whose_answer_was_refused_is_not_sent_again_at_once() {
     static SENT: AtomicUsize = AtomicUsize::new(0);
     let client = server(&Memory::default(), |_| {
         SENT.fetch_add(1, Ordering::Relaxed);
-        (200, Body::from(r#"{"items":[{"x":1e999}]}"#))
+        (200, Body::from(r#"{"items":[{"x":tru}]}"#))
     });
     let first = list(&client).await.unwrap_err();
     for _ in 0..10 {
@@ -297,11 +257,14 @@ async fn events_are_read_and_charged_as_lists_are() {
     let kept: Vec<_> = events::<NodeName>(client.clone(), Listing::Streamed).take(21).collect().await;
     assert!(kept.iter().all(Result::is_ok) && client.charge().spend(11 * MIB).is_ok(), "of these nothing is kept");
     let large = format!("{{\"type\":\"ADDED\",\"object\":{{\"x\":[\"{}\"", "y\",\"".repeat(MIB));
-    let fault = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"x\":1e999}}}\n".to_owned();
+    let fault = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"x\":tru}}}\n".to_owned();
     for (text, why) in [
-        (bomb("ownerReferences").repeat(20), "the answer has too many parts"),
+        (
+            bomb("ownerReferences").repeat(20),
+            "the answer cannot be read: more than 1 MiB of it would be kept at line 1 column 1048431",
+        ),
         (large, "a watch event has more than 1 MiB"),
-        (fault, "the answer cannot be read: number out of range at line 1 column 47"),
+        (fault, "the answer cannot be read: expected ident at line 1 column 46"),
         ("{\"type\":\"OTHER\",\"object\":{}}\n".to_owned(), "unknown type of watch event"),
     ] {
         let memory = Memory::default();
@@ -379,22 +342,14 @@ fn fuzz_memory_of_lists() {
 }
 
 fn fuzz_reader<T: serde::de::DeserializeOwned>(name: &str, seeds: &[&[u8]]) {
-    let memory = Memory::default();
     ::fuzz::run(name, seeds, |text| {
-        let mut charge = share(&memory).charge();
-        let (built, peak) = ::fuzz::peak(|| build::<T>(text, &mut charge));
-        assert!(charge.used() <= 6 * MIB + 4 * text.len(), "{} for {}", charge.used(), text.len());
-        assert_bounded(peak, charge.used(), text.len());
-        drop((charge, built.as_ref().is_ok()));
-        assert!(memory.is_free());
-        built.is_ok()
+        let limits = Limits::answer(text.len());
+        let (read, peak) = ::fuzz::peak(|| read::json::<T>(text, &limits));
+        assert!(read.as_ref().is_ok_and(|read| read.kept <= limits.kept) || read.is_err());
+        // Besides the text, which is there already.
+        assert!(peak.is_none_or(|peak| peak <= 3 * text.len() + MIB / 2), "{peak:?} bytes in use for {}", text.len());
+        read.is_ok()
     });
-}
-
-/// What was in use is what was charged, for some of it only while the value was built.
-fn assert_bounded(peak: Option<usize>, charged: usize, length: usize) {
-    let bound = 2 * charged + 4 * length + (8 << 10);
-    assert!(peak.is_none_or(|peak| peak <= bound), "{peak:?} bytes in use, {charged} charged for {length}");
 }
 
 #[test]

@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 use shared::cgu::api::{ClusterActions, ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference};
 use shared::cgu::decide::Act;
 use shared::cgu::objects::{self, Names, UPGRADE, UPGRADE_NAMESPACE};
+use shared::cgu::wire::PlacementObject;
+use shared::guarded::Named;
 
 use super::observe::{BINDING, MANAGED_CLUSTER, PLACEMENT, resource};
 use super::{Observation, Upgrades, views};
 use crate::runtime::hub::as_controller;
-use crate::runtime::{ReconcileError, System, WriteError};
+use crate::runtime::{Guarded, ReconcileError, System, WriteError};
 
 /// Clusters that are written at once.
 const CONCURRENT: usize = 16;
@@ -53,7 +55,10 @@ async fn one(upgrades: &Upgrades, observation: &Observation<'_>, act: &Act) -> R
     }
 }
 
-pub(super) fn api(upgrades: &Upgrades, kind: [&str; 4], namespace: &str) -> Api<DynamicObject> {
+/// Objects of a kind, of whose content nothing is read.
+type Objects = Guarded<Named<DynamicObject>>;
+
+pub(super) fn api(upgrades: &Upgrades, kind: [&str; 4], namespace: &str) -> Api<Objects> {
     Api::namespaced_with(upgrades.hub().client.clone(), namespace, &resource(kind))
 }
 
@@ -70,9 +75,10 @@ async fn prepare(upgrades: &Upgrades, observation: &Observation<'_>, policy: &Re
     let names = Names::of(observation.upgrade, policy);
     match observation.known.selected(&names) {
         None => {
-            views::create(upgrades, BINDING, objects::binding(observation.upgrade, policy, &names)).await?;
+            let binding = objects::binding(observation.upgrade, policy, &names);
+            views::create::<Named>(upgrades, BINDING, &binding).await?;
             let placement = objects::placement(observation.upgrade, policy, &names, &[]);
-            if let Some(written) = views::create(upgrades, PLACEMENT, placement).await? {
+            if let Some(written) = views::create(upgrades, PLACEMENT, &placement).await? {
                 upgrades.governed.placed(&written);
             }
             Ok(())
@@ -87,7 +93,7 @@ async fn select(upgrades: &Upgrades, names: &Names, clusters: &[String]) -> Resu
     lead(upgrades)?;
     let selector = json!({ "labelSelector": { "matchExpressions": [objects::selected(clusters)] } });
     let patch = json!({ "spec": { "predicates": [{ "requiredClusterSelector": selector }] } });
-    let api = api(upgrades, PLACEMENT, &names.namespace);
+    let api: Api<Guarded<PlacementObject>> = Api::namespaced(upgrades.hub().client.clone(), &names.namespace);
     let written = api.patch(&names.actual, &as_controller(), &Patch::Merge(&patch)).await;
     let written = written.map_err(failed(format!("Placement {}/{}", names.namespace, names.actual)))?;
     upgrades.governed.placed(&written);
@@ -165,7 +171,7 @@ async fn change(
     }
     lead(upgrades)?;
     let patch = json!({ "metadata": { "labels": labels, "annotations": annotations } });
-    let api: Api<DynamicObject> = Api::all_with(upgrades.hub().client.clone(), &resource(MANAGED_CLUSTER));
+    let api: Api<Objects> = Api::all_with(upgrades.hub().client.clone(), &resource(MANAGED_CLUSTER));
     match api.patch(cluster, &as_controller(), &Patch::Merge(&patch)).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         written => written.map(drop).map_err(failed(format!("ManagedCluster {cluster}"))),

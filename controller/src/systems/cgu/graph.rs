@@ -12,6 +12,7 @@ use kube::{Client, Config};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use shared::cgu::version::Release;
+use shared::read::{self, Limits};
 use shared::text::{first_line, sanitize};
 use tokio::time::Instant;
 
@@ -97,10 +98,10 @@ impl Graphs {
         if answer.status() != http::StatusCode::OK {
             return Err(format!("error response from update graph url {url}: {}", answer.status().as_u16()));
         }
-        let read = body::to_bytes(body::Body::new(answer.into_body()), MAX_BYTES).await;
-        let text = read.map_err(|error| format!("unable to read body from response: {error}"))?;
-        let graph: Graph =
-            serde_json::from_slice(&text).map_err(|error| format!("unable to unmarshal body: {error}"))?;
+        let body = body::to_bytes(body::Body::new(answer.into_body()), MAX_BYTES).await;
+        let text = body.map_err(|error| format!("unable to read body from response: {error}"))?;
+        let graph = read::json::<Graph>(&text, &Limits::answer(text.len()));
+        let graph = graph.map_err(|error| format!("unable to unmarshal body: {error}"))?.value;
         let is_image = |text: &str| {
             !text.is_empty() && text.len() <= MAX_IMAGE && text.bytes().all(|byte| byte.is_ascii_graphic())
         };

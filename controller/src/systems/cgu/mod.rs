@@ -35,7 +35,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 pub use self::graph::Graphs;
-pub use self::observe::{Governed, trim};
+pub use self::observe::Governed;
 use self::observe::{MANAGED_CLUSTER, Snapshot, has_started, reference};
 pub use self::sleepers::Sleepers;
 use self::talm::Talm;

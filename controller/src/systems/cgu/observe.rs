@@ -5,22 +5,21 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::ResourceExt;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
 use kube::runtime::reflector::Store;
 use parking_lot::Mutex;
-use serde_json::Value;
 use shared::cgu::api::{ClusterGroupUpgrade, Reference};
 use shared::cgu::conditions::{PROGRESSING, SUCCEEDED, VALIDATED};
-use shared::cgu::objects::{self, Names, UPGRADE, UPGRADE_NAMESPACE};
+use shared::cgu::objects::{Names, UPGRADE, UPGRADE_NAMESPACE};
 use shared::cgu::policy::{AMBIGUOUS, Child, Policy};
 use shared::cgu::precache::spec::PreCachingConfigSpec;
 use shared::cgu::select::ManagedCluster;
-use shared::cgu::view::Views;
+use shared::cgu::view::{View, Views};
+use shared::cgu::wire::{Condition, PlacementObject, ViewObject};
 use shared::cgu::ztp::NAMESPACE;
 use tokio::sync::Notify;
 
-use super::views;
 use super::watches::{self, replace};
 use crate::runtime::hub::{key_of, version};
 use crate::runtime::{Follower, Guarded, Handle, Key};
@@ -81,21 +80,15 @@ impl Placed {
     }
 
     /// `None` for a Placement that is no upgrade's.
-    pub(super) fn read(object: &DynamicObject) -> Option<Self> {
+    pub(super) fn read(object: &PlacementObject) -> Option<Self> {
         let label = |key: &str| object.labels().get(key).cloned();
-        let conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
-        let is_void = |one: &&Value| {
-            one["type"] == "PlacementSatisfied"
-                && one["status"] == "False"
-                && one["reason"] == "NoManagedClusterSetBindings"
+        let is_void = |one: &Condition| {
+            one.type_ == "PlacementSatisfied" && one.status == "False" && one.reason == "NoManagedClusterSetBindings"
         };
         Some(Self {
             upgrade: (label(UPGRADE_NAMESPACE)?, label(UPGRADE)?),
-            clusters: objects::clusters(&object.data),
-            unsatisfied: conditions
-                .into_iter()
-                .find(is_void)
-                .map(|one| one["message"].as_str().unwrap_or_default().to_owned()),
+            clusters: object.spec.clone().into_clusters(),
+            unsatisfied: object.status.find(is_void).map(|one| one.message.clone()),
             version: version(object),
         })
     }
@@ -187,8 +180,8 @@ impl Governed {
     }
 
     /// Keeps what a write has returned: no decision is made on an older Placement.
-    pub(super) fn placed(&self, object: &DynamicObject) {
-        if let Some(placed) = Placed::read(object) {
+    pub(super) fn placed(&self, object: &Guarded<PlacementObject>) {
+        if let Some(placed) = object.0.as_ref().ok().and_then(Placed::read) {
             let (key, placements) = (key_of(object), &mut self.known.lock().snapshot.placements);
             if !placed.is_older(placements.get(&key)) {
                 replace(placements, key, Some(placed));
@@ -202,8 +195,8 @@ impl Governed {
     }
 
     /// Keeps a view that a write has returned.
-    pub(super) fn viewed(&self, object: &Guarded<DynamicObject>) {
-        replace(&mut self.known.lock().snapshot.views, key_of(object), watches::of(views::read)(object));
+    pub(super) fn viewed(&self, object: &Guarded<ViewObject>) {
+        replace(&mut self.known.lock().snapshot.views, key_of(object), watches::of(View::read)(object));
     }
 }
 
@@ -259,12 +252,5 @@ impl Follower<ClusterGroupUpgrade> for Governed {
         if key.0 == NAMESPACE {
             self.joined.notify_one();
         }
-    }
-}
-
-/// Drops what no decision needs.
-pub fn trim(upgrade: &mut ClusterGroupUpgrade) {
-    if let Some(status) = &mut upgrade.status {
-        status.backup = None;
     }
 }

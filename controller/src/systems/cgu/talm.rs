@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use crate::runtime::Guarded;
 use crate::runtime::Hub;
 use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
@@ -65,9 +66,10 @@ impl Talm {
 
     /// Watches the Lease until it is dropped.
     pub(super) async fn follow(&self, hub: &Hub) {
-        let api: Api<Lease> = Api::namespaced(hub.watches.clone(), &self.namespace);
+        let api: Api<Guarded<Lease>> = Api::namespaced(hub.watches.clone(), &self.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
-        index::follow(api, config, WatchBackoff::of_hub(), renewal, |change| self.take(change)).await;
+        let entry = |lease: &Guarded<Lease>| lease.0.as_ref().ok().and_then(renewal);
+        index::follow((api, &hub.memory), config, WatchBackoff::of_hub(), entry, |change| self.take(change)).await;
     }
 
     pub(super) fn take(&self, change: Change<Option<String>>) {

@@ -5,9 +5,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::Method;
-use kube::api::DynamicObject;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Resource;
 use kube::runtime::watcher;
-use shared::cgu::objects::clusters;
+use serde_json::Value;
+use shared::cgu::wire::PlacementObject;
+use shared::guarded::Named;
+use shared::read::Foreign;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -116,19 +120,19 @@ impl Process {
     }
 }
 
-fn objects(hub: &MemoryHub, below: &str) -> Vec<DynamicObject> {
-    hub.below(below).into_iter().map(|object| serde_json::from_value(object).unwrap()).collect()
+fn objects<K: Foreign>(hub: &MemoryHub, below: &str) -> Vec<(Value, K)> {
+    hub.below(below).into_iter().map(|object| (object.clone(), serde_json::from_value(object).unwrap())).collect()
 }
 
 /// A cluster complies as soon as a Placement that is bound selects it.
 fn comply(hub: &MemoryHub) {
-    for placement in objects(hub, PLACEMENTS) {
+    for (_, placement) in objects::<PlacementObject>(hub, PLACEMENTS) {
         let binding = format!("{BINDINGS}{}", placement.metadata.name.clone().unwrap());
         if hub.get(&binding).is_null() {
             continue;
         }
         let policy = placement.labels().get("openshift-cluster-group-upgrades/forPolicy").cloned().unwrap();
-        let selected = clusters(&placement.data);
+        let selected = placement.spec.into_clusters();
         hub.edit(&format!("{POLICIES}policies/policies/{policy}"), |root| {
             for entry in root["status"]["status"].as_array_mut().unwrap() {
                 if selected.iter().any(|name| entry["clustername"] == *name) {
@@ -142,21 +146,27 @@ fn comply(hub: &MemoryHub) {
 /// What the watches of a process have brought.
 #[derive(Default)]
 struct Watched {
-    objects: HashMap<&'static str, Vec<DynamicObject>>,
+    objects: HashMap<&'static str, Vec<Value>>,
     is_old: Option<bool>,
 }
 
 impl Watched {
     /// Everything at first, then what has changed.
-    fn of<E>(&mut self, hub: &MemoryHub, below: &'static str, entry: impl Fn(&DynamicObject) -> E) -> Vec<Change<E>> {
-        let now = objects(hub, below);
-        let Some(before) = self.objects.insert(below, now.clone()) else {
-            return vec![Change::Listed(now.iter().map(|object| (key_of(object), entry(object))).collect())];
+    fn of<K: Foreign + Resource, E>(
+        &mut self,
+        hub: &MemoryHub,
+        below: &'static str,
+        entry: impl Fn(&K) -> E,
+    ) -> Vec<Change<E>> {
+        let now = objects::<K>(hub, below);
+        let Some(before) = self.objects.insert(below, now.iter().map(|(object, _)| object.clone()).collect()) else {
+            return vec![Change::Listed(now.iter().map(|(_, one)| (key_of(one), entry(one))).collect())];
         };
-        let is_gone = |one: &&DynamicObject| now.iter().all(|other| key_of(other) != key_of(*one));
-        let gone = before.iter().filter(is_gone).map(|one| Change::Gone(key_of(one)));
-        let set = now.iter().filter(|one| !before.contains(one)).map(|one| Change::Set(key_of(one), entry(one)));
-        gone.chain(set).collect()
+        let key = |one: &Value| key_of(&serde_json::from_value::<Named<ConfigMap>>(one.clone()).unwrap());
+        let is_gone = |one: &&Value| now.iter().all(|(other, _)| key(other) != key(one));
+        let gone = before.iter().filter(is_gone).map(|one| Change::Gone(key(one)));
+        let set = now.iter().filter(|(object, _)| !before.contains(object));
+        gone.chain(set.map(|(_, one)| Change::Set(key_of(one), entry(one)))).collect()
     }
 
     fn show(&mut self, hub: &MemoryHub, governed: &Governed, handle: &Handle<ClusterGroupUpgrade>) {
@@ -208,7 +218,7 @@ fn check(hub: &MemoryHub, what: &str) {
             "{what}: {name}"
         );
     }
-    assert_eq!(objects(hub, PLACEMENTS).len(), 0, "{what}");
+    assert_eq!(hub.below(PLACEMENTS).len(), 0, "{what}");
 }
 
 /// Runs the upgrade, with a kill after the `point`-th write: what the dying process still asks for is not answered. How

@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PostParams};
-use kube::core::Status;
-use kube::{Api, ResourceExt};
+use kube::core::{Request as Requests, Status};
+use kube::{Api, Resource as _};
 use serde_json::{Value, json};
 use shared::cgu::decide::{Act, Pull};
 use shared::cgu::objects::{self, UPGRADE, UPGRADE_NAMESPACE};
 use shared::cgu::precache::workload::Step;
 use shared::cgu::view::{View, ViewRequest};
+use shared::cgu::wire::ViewObject;
+use shared::guarded::Named;
+use shared::read::Foreign;
 use tokio::time::Instant;
 
 use super::act::{api, failed, lead};
@@ -67,15 +69,13 @@ pub(super) async fn request(
 ) -> Result<(), ReconcileError> {
     let view = objects::view(observation.upgrade, request);
     let patch = json!({ "metadata": { "labels": view["metadata"]["labels"] }, "spec": view["spec"] });
-    let written = create(upgrades, VIEW, view).await?.map(|written| Guarded(Ok(written)));
+    let written = create(upgrades, VIEW, &view).await?;
     let is_known = observation.known.views.contains_key(&(request.cluster.clone(), request.name.clone()));
     let written = match written {
         // TALM creates some without the labels that are watched.
         None if is_known || request.adopts => {
             // Its answer holds the last result, which is the cluster's.
-            let kind = resource(VIEW);
-            let api: Api<Guarded<DynamicObject>> =
-                Api::namespaced_with(upgrades.hub().client.clone(), &request.cluster, &kind);
+            let api: Api<Guarded<ViewObject>> = Api::namespaced(upgrades.hub().client.clone(), &request.cluster);
             match api.patch(&request.name, &as_controller(), &Patch::Merge(&patch)).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => None,
                 patched => Some(patched.map_err(failed(format!("{} {}/{}", VIEW[2], request.cluster, request.name)))?),
@@ -127,23 +127,24 @@ pub(super) async fn act(upgrades: &Upgrades, action: Value) -> Result<(), Reconc
     if action["metadata"]["namespace"] == objects::LOCAL_CLUSTER {
         return Ok(());
     }
-    create(upgrades, ACTION, action).await.map(drop)
+    create::<Named>(upgrades, ACTION, &action).await.map(drop)
 }
 
 /// Creates an object. `None`: one of its name is there already, or the namespace or the kind is not.
-pub(super) async fn create(
+pub(super) async fn create<K: Foreign>(
     upgrades: &Upgrades,
     kind: [&str; 4],
-    object: Value,
-) -> Result<Option<DynamicObject>, ReconcileError> {
+    object: &Value,
+) -> Result<Option<Guarded<K>>, ReconcileError> {
     lead(upgrades)?;
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let (namespace, what) = (text("namespace"), format!("{} {}/{}", kind[2], text("namespace"), text("name")));
-    let object = match serde_json::from_value(object) {
-        Ok(object) => object,
-        Err(error) => return Err(failed(what)(kube::Error::SerdeError(error))),
+    let requests = Requests::new(DynamicObject::url_path(&resource(kind), Some(&namespace)));
+    let request = match requests.create(&created(), object.to_string().into_bytes()) {
+        Ok(request) => request,
+        Err(error) => return Err(failed(what)(kube::Error::BuildRequest(error))),
     };
-    match api(upgrades, kind, &namespace).create(&created(), &object).await {
+    match upgrades.hub().client.request(request).await {
         Ok(written) => Ok(Some(written)),
         Err(kube::Error::Api(status)) if status.is_already_exists() || is_gone(kind, &status) => Ok(None),
         // Not as a lost race, which is tried again at once.
@@ -210,10 +211,4 @@ pub(super) async fn delete_all(
 
 pub(super) fn created() -> PostParams {
     PostParams { field_manager: as_controller().field_manager, ..PostParams::default() }
-}
-
-/// Reads a view of an upgrade.
-pub(super) fn read(object: &DynamicObject) -> Option<View> {
-    let created = object.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |at| at.0);
-    View::read(object.labels(), created, &object.data)
 }

@@ -5,25 +5,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::DynamicObject;
 use kube::runtime::watcher;
-use kube::{Api, Resource as _, ResourceExt};
-use serde::Deserialize as _;
-use serde_json::Value;
+use kube::{Api, Resource, ResourceExt};
 use shared::cgu::api::{ClusterGroupUpgrade, Reference};
 use shared::cgu::objects::UPGRADE;
 use shared::cgu::policy::{Child, Policy};
-use shared::cgu::precache::spec::{OVERRIDDEN, OVERRIDES, PreCachingConfigSpec};
+use shared::cgu::precache::spec::{OVERRIDDEN, OVERRIDES};
 use shared::cgu::select::ManagedCluster;
 use shared::cgu::view::View;
+use shared::cgu::wire::{Definition, ImageBasedGroupUpgrade, PolicyObject, PreCachingConfigObject};
 use shared::text::sanitize_chain;
 use tracing::warn;
 
-use super::observe::{
-    Concern, Governed, Known, MANAGED_CLUSTER, PLACEMENT, Placed, Snapshot, concerned, resource, trigger,
-};
+use super::observe::{Concern, Governed, Known, MANAGED_CLUSTER, PLACEMENT, Placed, Snapshot, concerned, trigger};
 use super::views::VIEW;
-use super::{views, ztp};
+use super::ztp;
 use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
 use crate::runtime::{Guarded, Handle, Key};
@@ -53,34 +49,40 @@ pub(super) enum Kept {
 impl Governed {
     /// Watches everything until it is dropped.
     pub(super) async fn follow(&self, handle: &Handle<ClusterGroupUpgrade>) {
-        let client = &handle.hub.watches;
-        let api = |kind| -> Api<Guarded<DynamicObject>> { Api::all_with(client.clone(), &resource(kind)) };
+        let (client, memory) = (&handle.hub.watches, &handle.hub.memory);
         let config = || watcher::Config::default().page_size(PAGE_SIZE);
         let backoff = WatchBackoff::of_optional_kind;
         let cluster = of(|object| Some(ztp::read(object)));
-        let clusters =
-            index::follow(api(MANAGED_CLUSTER), config(), backoff(), cluster, |change| self.clusters(handle, change));
-        let policies =
-            index::follow(api(POLICY), config(), backoff(), of(kept), |change| self.policies(handle, change));
+        let clusters = index::follow((Api::all(client.clone()), memory), config(), backoff(), cluster, |change| {
+            self.clusters(handle, change);
+        });
+        let policies = index::follow((Api::all(client.clone()), memory), config(), backoff(), of(kept), |change| {
+            self.policies(handle, change);
+        });
         let ours = || config().labels(UPGRADE);
-        let placements = index::follow(api(PLACEMENT), ours(), backoff(), of(Placed::read), |change| {
+        let placed = of(Placed::read);
+        let placements = index::follow((Api::all(client.clone()), memory), ours(), backoff(), placed, |change| {
             self.placements(handle, change);
         });
-        let configs = index::follow(api(CONFIG), config(), backoff(), of(settings), |change| {
+        let config_of = |object: &Guarded<PreCachingConfigObject>| object.0.as_ref().ok().map(|one| one.spec.clone());
+        let configs = index::follow((Api::all(client.clone()), memory), config(), backoff(), config_of, |change| {
             self.settings(handle, CONFIG, change, |snapshot| &mut snapshot.configs);
         });
-        let maps: Api<ConfigMap> = Api::all(client.clone());
         let named = config().fields(&format!("metadata.name={OVERRIDES}"));
-        let data = |map: &ConfigMap| {
-            let mut data = map.data.clone().unwrap_or_default();
+        let data = |map: &Guarded<ConfigMap>| {
+            let mut data = map.0.as_ref().ok()?.data.clone().unwrap_or_default();
             data.retain(|key, text| OVERRIDDEN.contains(&key.as_str()) && text.len() <= MAX_TEXT);
             Some(data)
         };
-        let overrides = index::follow(maps, named, backoff(), data, |change| {
+        let overrides = index::follow((Api::all(client.clone()), memory), named, backoff(), data, |change| {
             self.settings(handle, MAP, change, |snapshot| &mut snapshot.overrides);
         });
-        let views = index::follow(api(VIEW), ours(), backoff(), of(views::read), |change| self.views(handle, change));
-        let image_based = index::follow(api(IMAGE_BASED), config(), backoff(), of(DynamicObject::uid), |change| {
+        let view = of(View::read);
+        let views = index::follow((Api::all(client.clone()), memory), ours(), backoff(), view, |change| {
+            self.views(handle, change);
+        });
+        let uid = of(ImageBasedGroupUpgrade::uid);
+        let image_based = index::follow((Api::all(client.clone()), memory), config(), backoff(), uid, |change| {
             self.image_based(handle, change);
         });
         let blocked = async {
@@ -93,7 +95,8 @@ impl Governed {
             }
         };
         let own = config().fields("metadata.name=clustergroupupgrades.ran.openshift.io");
-        let definition = index::follow(api(DEFINITION), own, backoff(), of(has_placements), |change| {
+        let newest = of(|one: &Definition| one.spec.has_placements);
+        let definition = index::follow((Api::all(client.clone()), memory), own, backoff(), newest, |change| {
             self.definition(handle, change);
         });
         tokio::join!(clusters, policies, placements, views, configs, overrides, definition, image_based, blocked);
@@ -259,26 +262,16 @@ impl Known {
     }
 }
 
-/// An entry of an object. One that cannot be read is as one with nothing but its metadata.
-pub(super) fn of<E>(entry: impl Fn(&DynamicObject) -> E) -> impl Fn(&Guarded<DynamicObject>) -> E {
+/// An entry of an object. One that cannot be read is as one with nothing but its name.
+pub(super) fn of<K: Resource + Default, E>(entry: impl Fn(&K) -> E) -> impl Fn(&Guarded<K>) -> E {
     move |object| match &object.0 {
         Ok(object) => entry(object),
-        Err(_) => entry(&DynamicObject { types: None, metadata: object.meta().clone(), data: Value::Null }),
+        Err(unreadable) => {
+            let mut empty = K::default();
+            *empty.meta_mut() = unreadable.metadata.clone();
+            entry(&empty)
+        }
     }
-}
-
-/// Settings of pulls; without a spec, defaults.
-fn settings(object: &DynamicObject) -> Option<PreCachingConfigSpec> {
-    match object.data.get("spec") {
-        None | Some(Value::Null) => Some(PreCachingConfigSpec::default()),
-        Some(spec) => PreCachingConfigSpec::deserialize(spec).ok(),
-    }
-}
-
-fn has_placements(definition: &DynamicObject) -> bool {
-    let path = "/schema/openAPIV3Schema/properties/status/properties/placements";
-    let mut versions = definition.data["spec"]["versions"].as_array().into_iter().flatten();
-    versions.any(|version| version.pointer(path).is_some())
 }
 
 /// Sets or removes an entry. If that changes it: its key, and what was there before.
@@ -328,33 +321,37 @@ fn set_policy(snapshot: &mut Snapshot, (namespace, name): &Key, one: Option<Kept
     concern
 }
 
-pub(super) fn kept(object: &DynamicObject) -> Kept {
-    let name = object.name_any();
-    match Child::read(&name, object.labels(), object.annotations(), &object.data) {
+pub(super) fn kept(object: &PolicyObject) -> Kept {
+    match Child::read(object) {
         Some(child) => Kept::Child(child),
         None if object.labels().contains_key(shared::cgu::policy::ROOT_POLICY) => Kept::Other,
-        None => Kept::Root(Policy::read(object.annotations(), &object.data)),
+        None => Kept::Root(Policy::read(object)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
     use shared::cgu::objects::{self, UPGRADE_NAMESPACE};
+    use shared::cgu::precache::spec::PreCachingConfigSpec;
+    use shared::cgu::wire::PlacementObject;
+    use shared::read::Foreign;
 
     use super::*;
 
-    fn object(namespace: &str, name: &str, labels: &Value, body: Value) -> DynamicObject {
+    fn object<K: Foreign>(namespace: &str, name: &str, labels: &Value, body: Value) -> Guarded<K> {
         let mut object = body;
         object["metadata"] = json!({ "namespace": namespace, "name": name, "labels": labels, "resourceVersion": "7" });
         serde_json::from_value(object).unwrap()
     }
 
-    fn policy(namespace: &str, name: &str, compliant: &str) -> DynamicObject {
+    fn policy(namespace: &str, name: &str, compliant: &str) -> PolicyObject {
         let is_child = name.contains('.');
         let labels = if is_child { json!({ shared::cgu::policy::ROOT_POLICY: name }) } else { json!({}) };
         let status = json!([{ "clustername": "a", "compliant": compliant }]);
         object(namespace, name, &labels, json!({ "spec": {}, "status": { "status": status, "compliant": compliant } }))
+            .ok()
+            .unwrap()
     }
 
     #[test]
@@ -390,11 +387,13 @@ mod tests {
 
     #[test]
     fn an_object_that_cannot_be_read_has_no_content() {
-        let unreadable = format!(r#"{{"metadata":{{"name":"p"}},"spec":{}1{}}}"#, "[".repeat(200), "]".repeat(200));
-        let policy: Guarded<DynamicObject> = serde_json::from_str(&unreadable).unwrap();
+        let policy: Guarded<PolicyObject> = object("ns", "p", &json!({}), json!({ "spec": [[[1]]] }));
         let Kept::Root(policy) = of(kept)(&policy) else { panic!("a root") };
         assert_eq!((policy.templates, policy.compliance), (None, None));
-        let config = |body: Value| settings(&object("ns", "images", &json!({}), body));
+        let config = |body: Value| {
+            let read: Guarded<PreCachingConfigObject> = object("ns", "images", &json!({}), body);
+            read.ok().map(|config| config.spec)
+        };
         assert_eq!(config(json!({})), Some(PreCachingConfigSpec::default()), "TALM reads it, too");
         assert_eq!(config(json!({ "spec": { "spaceRequired": 7 } })), None);
     }
@@ -406,7 +405,7 @@ mod tests {
             let clusters: Vec<String> = clusters.iter().map(ToString::to_string).collect();
             let selector = json!({ "labelSelector": { "matchExpressions": [objects::selected(&clusters)] } });
             let spec = json!({ "predicates": [{ "requiredClusterSelector": selector }] });
-            let mut object = object("ns", "x", &labels, json!({ "spec": spec }));
+            let mut object = object::<PlacementObject>("ns", "x", &labels, json!({ "spec": spec })).ok().unwrap();
             object.metadata.resource_version = Some(version.to_string());
             Placed::read(&object).unwrap()
         };
@@ -419,6 +418,7 @@ mod tests {
         assert_eq!(set(Some(placement(10, &["a"]))), None, "the same");
         assert_eq!(set(Some(placement(11, &["a", "b"]))), Some(Some(placement(9, &["a"]))));
         assert_eq!(set(None), Some(Some(placement(11, &["a", "b"]))));
-        assert_eq!(Placed::read(&object("ns", "y", &json!({}), json!({ "spec": {} }))), None, "another client's");
+        let others = object("ns", "y", &json!({}), json!({ "spec": {} })).ok().unwrap();
+        assert_eq!(Placed::read(&others), None, "another client's");
     }
 }

@@ -6,12 +6,15 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::DynamicObject;
+use kube::core::Request as Requests;
 use kube::runtime::events::EventType;
-use kube::{Api, ResourceExt as _};
+use kube::{Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::IgnoredAny;
 use shared::cgu::api::ClusterGroupUpgrade;
 use shared::cgu::policy::DEPLOY_WAVE;
 use shared::cgu::select::ManagedCluster;
+use shared::cgu::wire::{Condition, ManagedClusterObject};
 use shared::cgu::ztp::{ACCELERATED, DONE, NAMESPACE, WrongWave, upgrade};
 use shared::text::{sanitize, sanitize_chain};
 use tracing::{info, warn};
@@ -20,7 +23,7 @@ use super::observe::{MANAGED_CLUSTER, reference};
 use super::watches::IMAGE_BASED;
 use super::{Upgrades, views};
 use crate::runtime::events::Details;
-use crate::runtime::{Key, System};
+use crate::runtime::{Hub, Key, System};
 
 /// Upgrades that are created at once.
 const CONCURRENT: usize = 16;
@@ -94,20 +97,31 @@ async fn pass(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
 async fn create(upgrades: &Upgrades, object: &ClusterGroupUpgrade) -> kube::Result<()> {
     let hub = upgrades.hub();
     hub.lead().map_err(|error| kube::Error::Service(Box::new(error)))?;
-    let api = Api::namespaced(hub.client.clone(), NAMESPACE);
-    match api.create(&views::created(), object).await {
+    let first = || create_in::<ClusterGroupUpgrade>(hub, Some(NAMESPACE), object);
+    match first().await {
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        created => return created.map(drop),
+        created => return created,
     }
     let namespace = Namespace {
         metadata: ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
         ..Namespace::default()
     };
-    match Api::all(hub.client.clone()).create(&views::created(), &namespace).await {
+    match create_in::<Namespace>(hub, None, &namespace).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-        created => drop(created?),
+        created => created?,
     }
-    api.create(&views::created(), object).await.map(drop)
+    first().await
+}
+
+/// Creates an object. What the hub makes of it is not read.
+async fn create_in<K: Resource<DynamicType = ()> + Serialize>(
+    hub: &Hub,
+    namespace: Option<&str>,
+    object: &K,
+) -> kube::Result<()> {
+    let text = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+    let request = Requests::new(K::url_path(&(), namespace)).create(&views::created(), text);
+    hub.client.request::<IgnoredAny>(request.map_err(kube::Error::BuildRequest)?).await.map(drop)
 }
 
 /// Publishes a Warning about an object that is not ours.
@@ -118,13 +132,11 @@ async fn warn_about(upgrades: &Upgrades, kind: [&str; 4], key: Key, uid: &str, (
 }
 
 /// What is kept of a cluster.
-pub(super) fn read(object: &DynamicObject) -> ManagedCluster {
-    let mut conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
-    let is_available =
-        conditions.any(|one| one["type"] == "ManagedClusterConditionAvailable" && one["status"] == "True");
+pub(super) fn read(object: &ManagedClusterObject) -> ManagedCluster {
+    let is_available = |one: &Condition| one.type_ == "ManagedClusterConditionAvailable" && one.status == "True";
     ManagedCluster {
         labels: object.labels().clone(),
         uid: object.uid().unwrap_or_default(),
-        is_available: is_available && object.metadata.deletion_timestamp.is_none(),
+        is_available: object.status.find(is_available).is_some() && object.metadata.deletion_timestamp.is_none(),
     }
 }

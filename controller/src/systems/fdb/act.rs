@@ -7,14 +7,14 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use shared::fdb::admission::Kind;
+use shared::guarded::Named;
 
 use super::Fdb;
 use super::decide::{Action, Facts, Held, Plan};
 use crate::runtime::hub::as_controller;
-use crate::runtime::{Hub, Moved, ReconcileError, Reconciled, System, WriteError, classify};
+use crate::runtime::{Guarded, Hub, Moved, ReconcileError, Reconciled, System, WriteError, classify};
 
 /// Patches that are under way at once for one cluster.
 const CONCURRENT_WRITES: usize = 8;
@@ -60,12 +60,12 @@ async fn write(fdb: &Fdb, facts: &Facts<'_>, action: &Action) -> Reconciled<()> 
 /// refusal, and needs no right to read the object again.
 async fn annotate<K>(hub: &Hub, namespace: &str, listed: &Held, annotations: &Value) -> Result<(), WriteError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug,
 {
     hub.lead()?;
     let patch = json!({"metadata": {"resourceVersion": listed.version, "annotations": annotations}});
-    let api: Api<K> = Api::namespaced(hub.client.clone(), namespace);
-    let written = api.patch_metadata(&listed.name, &as_controller(), &Patch::Merge(patch)).await;
+    let api: Api<Guarded<Named<K>>> = Api::namespaced(hub.client.clone(), namespace);
+    let written = api.patch(&listed.name, &as_controller(), &Patch::Merge(patch)).await;
     written.map(drop).map_err(|error| classify(error, Moved::No))
 }
 

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
+use server::hub;
 use shared::annotation::{format, keys};
 use shared::fdb::admission::Kind;
 use shared::fdb::api::FoundationDBCluster;
@@ -12,7 +13,7 @@ use shared::fdb::suspension::Stamp;
 
 use super::Fdb;
 use super::decide::{Held, Pod};
-use crate::runtime::{ReconcileError, Reconciled, System};
+use crate::runtime::{Guarded, ReconcileError, Reconciled, System};
 
 /// Lists its Pods, and its PVCs and Services.
 pub async fn list(fdb: &Fdb, cluster: &FoundationDBCluster) -> Reconciled<(Vec<Pod>, Vec<Held>)> {
@@ -21,18 +22,18 @@ pub async fn list(fdb: &Fdb, cluster: &FoundationDBCluster) -> Reconciled<(Vec<P
     let which = ListParams::default().labels(&cluster.selector());
     let failed = |what| move |source| ReconcileError::List(what, Box::new(source));
 
-    let pods: Api<KubePod> = Api::namespaced(client(), &namespace);
-    let volumes: Api<PersistentVolumeClaim> = Api::namespaced(client(), &namespace);
-    let services: Api<Service> = Api::namespaced(client(), &namespace);
+    let volumes: Api<Guarded<PersistentVolumeClaim>> = Api::namespaced(client(), &namespace);
     // Volumes first: one that is stamped because its Pod is gone was there before the Pods were listed.
-    let volumes = volumes.list(&which).await.map_err(failed("PVCs of the cluster"))?;
-    let services = services.list_metadata(&which).await.map_err(failed("Services of the cluster"))?;
-    let pods = pods.list_metadata(&which).await.map_err(failed("Pods of the cluster"))?;
+    let volumes = hub::list(&volumes, &which).await.map_err(failed("PVCs of the cluster"))?;
+    let services = hub::names::<Service>(&client(), Some(&namespace), &which).await;
+    let services = services.map_err(failed("Services of the cluster"))?;
+    let pods =
+        hub::names::<KubePod>(&client(), Some(&namespace), &which).await.map_err(failed("Pods of the cluster"))?;
 
-    let volumes = volumes.items.iter().map(|volume| (Kind::Pvc, &volume.metadata, bytes(volume)));
-    let services = services.items.iter().map(|service| (Kind::Service, &service.metadata, 0));
+    let volumes = volumes.iter().map(|volume| (Kind::Pvc, &volume.metadata, bytes(volume)));
+    let services = services.iter().map(|service| (Kind::Service, &service.metadata, 0));
     let objects = volumes.chain(services).filter(|(_, meta, _)| is_of(cluster, meta));
-    let pods = pods.items.iter().map(|pod| &pod.metadata).filter(|meta| is_of(cluster, meta));
+    let pods = pods.iter().map(|pod| &pod.metadata).filter(|meta| is_of(cluster, meta));
     let pod = |meta: &ObjectMeta| {
         let deleting = meta.deletion_timestamp.is_some();
         group(cluster, meta).map(|group| Pod { group, deleting })

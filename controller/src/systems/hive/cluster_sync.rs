@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::Api;
 use kube::runtime::watcher;
-use kube::{Api, Client};
 use parking_lot::RwLock;
 use shared::hive::api::ClusterSync;
 use shared::text::sanitize_chain;
@@ -15,7 +15,7 @@ use super::PAGE_SIZE;
 use super::decide::Sync;
 use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
-use crate::runtime::{Guarded, Key, clock};
+use crate::runtime::{Guarded, Hub, Key, clock};
 use crate::spoke::reader::is_not_there;
 
 /// How long the first list is waited for. Afterwards every cluster's `ClusterSync` counts as missing, and a transition
@@ -70,23 +70,24 @@ impl ClusterSyncs {
     }
 
     /// Watches them until it is dropped. `changed` is called for each cluster about which there is something new.
-    pub async fn follow(&self, client: Client, changed: impl Fn(Key)) {
-        let api: Api<Guarded<ClusterSync>> = Api::all(client);
+    pub async fn follow(&self, hub: &Hub, changed: impl Fn(Key)) {
+        let api: Api<Guarded<ClusterSync>> = Api::all(hub.watches.clone());
         let config = watcher::Config::default().page_size(PAGE_SIZE);
-        let followed = index::follow(api, config, WatchBackoff::of_hub(), synced, |change| match change {
-            Change::Listed(all) => self.replace(all).into_iter().for_each(&changed),
-            Change::Set(key, found) => {
-                if self.insert(key.clone(), found) {
-                    changed(key);
+        let followed =
+            index::follow((api, &hub.memory), config, WatchBackoff::of_hub(), synced, |change| match change {
+                Change::Listed(all) => self.replace(all).into_iter().for_each(&changed),
+                Change::Set(key, found) => {
+                    if self.insert(key.clone(), found) {
+                        changed(key);
+                    }
                 }
-            }
-            Change::Gone(key) => {
-                if let Known::Listed(all) = &mut *self.known.write() {
-                    all.remove(&key);
+                Change::Gone(key) => {
+                    if let Known::Listed(all) = &mut *self.known.write() {
+                        all.remove(&key);
+                    }
                 }
-            }
-            Change::Failed(error) => self.failed(&error),
-        });
+                Change::Failed(error) => self.failed(&error),
+            });
         let overdue = async {
             tokio::time::sleep(FIRST_LIST_TIMEOUT).await;
             self.overdue();
@@ -160,11 +161,13 @@ fn synced(sync: &Guarded<ClusterSync>) -> Synced {
 #[cfg(test)]
 mod tests {
     use http::{Request, Response};
+    use kube::Client;
     use kube::client::Body;
     use kube::core::Status;
     use tower::BoxError;
 
     use super::*;
+    use crate::runtime::testing::MemoryHub;
 
     fn refused(code: u16) -> watcher::Error {
         let status = Status::failure("no", "Failed to parse error data").with_code(code);
@@ -179,8 +182,9 @@ mod tests {
     async fn a_list_that_never_comes_is_waited_for_for_a_minute() {
         let mute = |_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>();
         let client = Client::new(tower::service_fn(mute), "default");
+        let hub = Hub { watches: client, ..MemoryHub::default().term().hub };
         let syncs = ClusterSyncs::default();
-        let mut followed = std::pin::pin!(syncs.follow(client, |_| {}));
+        let mut followed = std::pin::pin!(syncs.follow(&hub, |_| {}));
         let second = Duration::from_secs(1);
         assert!(tokio::time::timeout(FIRST_LIST_TIMEOUT.saturating_sub(second), &mut followed).await.is_err());
         assert_eq!(found(&syncs), Sync::NotListed);

@@ -245,7 +245,7 @@ impl System for Hive {
     }
 
     async fn follow(&self) {
-        let syncs = self.cluster_syncs.follow(self.hub().watches.clone(), |key| self.handle.trigger(key));
+        let syncs = self.cluster_syncs.follow(self.hub(), |key| self.handle.trigger(key));
         tokio::join!(syncs, self.ownership.follow(|key| self.handle.trigger(key)));
     }
 }

@@ -8,6 +8,8 @@ use futures::{StreamExt, stream};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::Value;
+use server::hub;
+use shared::guarded::Named;
 use shared::kkp::api::Cluster;
 use shared::kkp::record::{Record, Workload};
 use shared::power::Power;
@@ -21,7 +23,7 @@ use super::machinery::Seen;
 use super::store::{self, Stored, lead};
 use super::{Kkp, Observation, patches, seed};
 use crate::runtime::hub::as_controller;
-use crate::runtime::{ReconcileError, System, Target, WriteError};
+use crate::runtime::{Guarded, ReconcileError, System, Target, WriteError};
 use crate::spoke::failure;
 use crate::spoke::reader::{SpokeClient, is_not_there};
 
@@ -188,7 +190,7 @@ struct Seed<'a> {
 }
 
 impl Seed<'_> {
-    fn api(&self, group: &str, kind: &str) -> Api<DynamicObject> {
+    fn api(&self, group: &str, kind: &str) -> Api<Guarded<Named<DynamicObject>>> {
         Api::namespaced_with(self.kkp.hub().client.clone(), &self.namespace, &seed::kind(group, kind))
     }
 
@@ -213,7 +215,7 @@ impl Seed<'_> {
     /// Backups go on when KKP sees a change of their configuration (row 17).
     async fn touch_backups(&self, touched: Value) -> Result<(), ReconcileError> {
         let (group, kind) = ("kubermatic.k8c.io", "EtcdBackupConfig");
-        let found = match self.api(group, kind).list(&ListParams::default()).await {
+        let found = match hub::list(&self.api(group, kind), &ListParams::default()).await {
             Ok(found) => found,
             Err(error) if is_not_there(&error) => return Ok(()),
             Err(error) => return Err(ReconcileError::ControlPlane("EtcdBackupConfigs".to_owned(), Box::new(error))),

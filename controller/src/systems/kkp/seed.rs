@@ -2,14 +2,17 @@
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSetPersistentVolumeClaimRetentionPolicy;
-use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ApiResource, ListParams, Object};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use serde::Deserialize;
+use server::hub;
 use shared::annotation::format;
+use shared::hub_kinds;
 use shared::kkp::api::Cluster;
 use shared::kkp::certificates::earliest_expiry;
 use shared::kkp::keys;
@@ -20,7 +23,7 @@ use tracing::warn;
 
 use super::decide::control_plane::Replicas;
 use super::{Kkp, decide};
-use crate::runtime::{ReconcileError, System};
+use crate::runtime::{Guarded, ReconcileError, System};
 
 /// What runs on the seed for one user cluster.
 #[derive(Debug, Default)]
@@ -55,30 +58,32 @@ pub fn kind(group: &str, kind: &str) -> ApiResource {
 pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Result<Seed, ReconcileError> {
     let (client, namespace) = (kkp.hub().client.clone(), cluster.control_plane_namespace());
     let all = ListParams::default();
-    let scaled = |of: &str| Api::<Scaled>::namespaced_with(client.clone(), &namespace, &kind("apps", of));
-    let (deployments, sets) = (scaled("Deployment"), scaled("StatefulSet"));
-    let jobs: Api<CronJob> = Api::namespaced(client.clone(), &namespace);
-    let (deployments, sets, jobs) = tokio::join!(deployments.list(&all), sets.list(&all), jobs.list(&all));
+    let deployments: Api<Guarded<Deployment>> = Api::namespaced(client.clone(), &namespace);
+    let sets: Api<Guarded<StatefulSet>> = Api::namespaced(client.clone(), &namespace);
+    let jobs: Api<Guarded<CronJob>> = Api::namespaced(client.clone(), &namespace);
+    let (deployments, sets, jobs) =
+        tokio::join!(hub::list(&deployments, &all), hub::list(&sets, &all), hub::list(&jobs, &all));
     let deployments = deployments.map_err(ReconcileError::read("Deployments of the control plane"))?;
     let sets = sets.map_err(ReconcileError::read("StatefulSets of the control plane"))?;
     let jobs = jobs.map_err(ReconcileError::read("CronJobs of the control plane"))?;
-    let cron_jobs = jobs.items.iter().map(|job| decide::CronJob {
+    let cron_jobs = jobs.iter().map(|job| decide::CronJob {
         name: job.name_any(),
-        suspended: job.spec.suspend.unwrap_or_default(),
+        suspended: job.spec.suspend,
         ours: job.annotations().contains_key(keys::SUSPENDED),
     });
-    let deployments = deployments.items.iter().map(|one| replicas(WorkloadKind::Deployment, one));
-    let sets = sets.items.iter().map(|one| replicas(WorkloadKind::StatefulSet, one));
+    let deployments =
+        deployments.iter().map(|one| replicas(WorkloadKind::Deployment, &one.metadata, &one.spec, &one.status));
+    let sets = sets.iter().map(|one| replicas(WorkloadKind::StatefulSet, &one.metadata, &one.spec, &one.status));
     Ok(Seed { workloads: deployments.chain(sets).collect(), cron_jobs: cron_jobs.collect() })
 }
 
 /// When the first certificate of the control plane expires. Only a warning depends on it: what cannot be read is logged
 /// and left out.
 pub async fn certificates_expire(kkp: &Kkp, cluster: &Cluster) -> Option<Timestamp> {
-    let secrets: Api<Secret> = Api::namespaced(kkp.hub().client.clone(), &cluster.control_plane_namespace());
+    let secrets: Api<Guarded<Secret>> = Api::namespaced(kkp.hub().client.clone(), &cluster.control_plane_namespace());
     let mut values = Vec::new();
     for name in keys::CERTIFICATES {
-        match secrets.get_opt(name).await {
+        match hub::get(&secrets, name).await {
             Ok(secret) => values.extend(secret.and_then(|secret| secret.data).unwrap_or_default().into_values()),
             Err(error) => {
                 warn!(cluster = cluster.name_any(), name, error = sanitize_chain(&error), "certificate not read");
@@ -88,28 +93,57 @@ pub async fn certificates_expire(kkp: &Kkp, cluster: &Cluster) -> Option<Timesta
     earliest_expiry(values.iter().map(|ByteString(value)| value.as_slice()))
 }
 
-/// A Deployment or `StatefulSet`, as far as it is read.
-type Scaled = Object<Spec, Status>;
+hub_kinds! {
+    /// A Deployment, as far as it is read.
+    Deployment: NamespaceResourceScope = "apps", "v1", "Deployment", "deployments"; OBJECT {
+        /// What it is to be.
+        spec: Spec,
+        /// What it is.
+        status: Status,
+    }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
+    /// A `StatefulSet`, as far as it is read.
+    StatefulSet: NamespaceResourceScope = "apps", "v1", "StatefulSet", "statefulsets"; OBJECT {
+        /// What it is to be.
+        spec: Spec,
+        /// What it is.
+        status: Status,
+    }
+
+    /// A `CronJob`, as far as it is read.
+    CronJob: NamespaceResourceScope = "batch", "v1", "CronJob", "cronjobs"; OBJECT {
+        /// What it is to be.
+        spec: CronJobSpec,
+    }
+}
+
+/// What a workload is to be.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
     replicas: Option<i32>,
     persistent_volume_claim_retention_policy: Option<StatefulSetPersistentVolumeClaimRetentionPolicy>,
 }
 
+/// What a workload is.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Status {
+pub struct Status {
     replicas: i32,
     ready_replicas: i32,
     observed_generation: i64,
 }
 
-fn replicas(kind: WorkloadKind, Scaled { metadata, spec, status, .. }: &Scaled) -> Replicas {
+/// What a `CronJob` is to be.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CronJobSpec {
+    suspend: bool,
+}
+
+fn replicas(kind: WorkloadKind, metadata: &ObjectMeta, spec: &Spec, status: &Status) -> Replicas {
     let count = |number: i32| u32::try_from(number).unwrap_or_default();
     let wanted = count(spec.replicas.unwrap_or(1)); // as Kubernetes defaults it
-    let status = status.clone().unwrap_or_default();
     let is_current = status.observed_generation >= metadata.generation.unwrap_or_default();
     let retention = spec.persistent_volume_claim_retention_policy.as_ref();
     Replicas {
@@ -130,6 +164,7 @@ pub fn number(count: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use shared::read::{self, Foreign};
 
     use super::*;
 
@@ -165,11 +200,27 @@ mod tests {
             (json!({ "replicas": -1 }), json!({ "observedGeneration": 3 }), 0, true, false),
         ] {
             let object = json!({ "metadata": { "name": "etcd", "generation": 3 }, "spec": spec, "status": status });
-            let object: Scaled = serde_json::from_value(object).unwrap();
+            let StatefulSet { metadata, spec: read, status: observed } = serde_json::from_value(object).unwrap();
             for kind in [WorkloadKind::Deployment, WorkloadKind::StatefulSet] {
-                let found = replicas(kind, &object);
+                let found = replicas(kind, &metadata, &read, &observed);
                 assert_eq!((found.wanted, found.ready, found.running), (wanted, ready, running), "{spec} {status}");
             }
         }
+    }
+
+    /// What runs for a tenant on the seed, in the largest form that can come.
+    #[test]
+    fn readers_of_the_seed() {
+        fn attack<K: Foreign>(spec: &serde_json::Value) {
+            let sample = json!({ "metadata": fuzz::hostile::metadata(), "spec": spec, "status": { "replicas": 1 } });
+            let most = K::LIMITS.kept;
+            fuzz::hostile::run(std::any::type_name::<K>(), &sample, (24 << 10, most), |text| {
+                read::json::<K>(text, &K::LIMITS).ok().map(|read| read.kept)
+            });
+        }
+        let retention = json!({ "replicas": 1, "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Retain" } });
+        attack::<Deployment>(&retention);
+        attack::<StatefulSet>(&retention);
+        attack::<CronJob>(&json!({ "suspend": true, "jobTemplate": { "spec": {} } }));
     }
 }

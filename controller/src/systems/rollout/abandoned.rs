@@ -7,7 +7,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use kube::core::PartialObjectMeta;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::keys;
@@ -104,8 +103,9 @@ async fn is_unstarted(rollouts: &Rollouts, claim: &Mark, answers: &mut HashMap<S
     if let Some(is_unstarted) = answers.get(&claim.uid) {
         return *is_unstarted;
     }
-    let api: Api<PowerRollout> = Api::all(rollouts.hub().client.clone());
-    let is_unstarted = match api.get(&claim.name).await {
+    let api: Api<Guarded<PowerRollout>> = Api::all(rollouts.hub().client.clone());
+    let is_unstarted = match api.get(&claim.name).await.and_then(|found| found.read().map_err(kube::Error::SerdeError))
+    {
         Ok(found) => uid_of(&found) == claim.uid && !has_begun(&found),
         Err(error) => {
             debug!(rollout = claim.name, error = sanitize_chain(&error), "rollout not read");
@@ -131,9 +131,8 @@ async fn is_gone(rollouts: &Rollouts, claim: &Mark, answers: &mut HashMap<String
     if let Some(is_gone) = answers.get(&claim.uid) {
         return *is_gone;
     }
-    let api: Api<PowerRollout> = Api::all(rollouts.hub().client.clone());
-    let found: kube::Result<PartialObjectMeta<PowerRollout>> = api.get_metadata(&claim.name).await;
-    let is_gone = match found {
+    let api: Api<Guarded<PowerRollout>> = Api::all(rollouts.hub().client.clone());
+    let is_gone = match api.get(&claim.name).await {
         Ok(found) => found.uid().is_some_and(|found| found != claim.uid),
         Err(error) if names_missing(&error, &claim.name) => true,
         Err(error) => {

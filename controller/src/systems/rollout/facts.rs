@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
+use server::hub;
 use shared::cgu::upgrades::upgrading;
+use shared::cgu::wire::UpgradeObject;
 use shared::rollout::NamespaceLabels;
 use shared::rollout::admission::{POLICY, policy};
-use shared::target::Kind;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -72,46 +72,20 @@ async fn answer<T: Clone>(
 }
 
 async fn unguarded(client: &Client) -> kube::Result<Option<String>> {
-    let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
-    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
-    let (found, binding) = (policies.get_opt(POLICY).await?, bindings.get_opt(POLICY).await?);
+    let found = hub::get::<ValidatingAdmissionPolicy>(&Api::all(client.clone()), POLICY).await?;
+    let binding = hub::get::<ValidatingAdmissionPolicyBinding>(&Api::all(client.clone()), POLICY).await?;
     Ok(policy().differs(found.as_ref(), binding.as_ref()))
 }
 
 async fn upgrades(client: &Client) -> kube::Result<BTreeMap<String, String>> {
-    let Kind { group, versions, kind, plural, .. } = shared::target::CLUSTER_GROUP_UPGRADE.kind;
-    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, versions[0], kind), plural);
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-    let mut found = BTreeMap::new();
-    let mut params = ListParams::default().limit(PAGE);
-    loop {
-        let page = match api.list(&params).await {
-            // TALM is not installed, or not served to this controller.
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => return Ok(found),
-            page => page?,
-        };
-        for upgrade in &page.items {
-            found.extend(upgrading(&upgrade.namespace().unwrap_or_default(), &upgrade.name_any(), &upgrade.data));
-        }
-        match page.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => params = ListParams::default().limit(PAGE).continue_token(&next),
-            None => return Ok(found),
-        }
+    match hub::list::<UpgradeObject>(&Api::all(client.clone()), &ListParams::default()).await {
+        // TALM is not installed, or not served to this controller.
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(BTreeMap::new()),
+        found => Ok(found?.iter().flat_map(upgrading).collect()),
     }
 }
 
 async fn namespaces(client: &Client) -> kube::Result<NamespaceLabels> {
-    let api: Api<Namespace> = Api::all(client.clone());
-    let mut found = NamespaceLabels::new();
-    let mut params = ListParams::default().limit(PAGE);
-    loop {
-        let page = api.list_metadata(&params).await?;
-        let one = |namespace: PartialObjectMeta<Namespace>| (namespace.name_any(), namespace.labels().clone());
-        let next = page.metadata.continue_.clone().filter(|next| !next.is_empty());
-        found.extend(page.items.into_iter().map(one));
-        match next {
-            Some(next) => params = ListParams::default().limit(PAGE).continue_token(&next),
-            None => return Ok(found),
-        }
-    }
+    let found = hub::names::<Namespace>(client, None, &ListParams::default().limit(PAGE)).await?;
+    Ok(found.into_iter().map(|one| (one.name_any(), one.metadata.labels.unwrap_or_default())).collect())
 }

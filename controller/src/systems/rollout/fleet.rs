@@ -94,7 +94,7 @@ impl<K: Member> Source for Guarded<K> {
         async move {
             let Ok(object) = &self.0 else { return Ok(None) };
             let written = hub.patch(object, patch).await?;
-            Ok(Item::of(&Arc::new(Self(Ok(written)))))
+            Ok(Item::of(&Arc::new(Self::from(written))))
         }
         .boxed()
     }
@@ -227,7 +227,7 @@ mod tests {
             "metadata": { "namespace": "ns", "name": "demo", "uid": "u", "resourceVersion": version },
             "spec": { "baseDomain": "test", "clusterName": "demo", "platform": {} },
         });
-        Guarded(Ok(serde_json::from_value(cluster).unwrap()))
+        serde_json::from_value(cluster).unwrap()
     }
 
     /// A rollout over ten thousand targets must not keep ten thousand objects of its own.

@@ -156,7 +156,7 @@ mod tests {
             },
             "status": status,
         });
-        Arc::new(Guarded(Ok(serde_json::from_value(object).expect("a rollout"))))
+        Arc::new(serde_json::from_value(object).expect("a rollout"))
     }
 
     /// Who is admitted, of at most two each.

@@ -19,13 +19,14 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::cgu::upgrades::upgrading;
+use shared::cgu::wire::UpgradeObject;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::preflight::objects;
 use shared::target::{Kind, Kinds};
 
 use self::outlook::Outlook;
 use crate::api::error::HubError;
-use crate::api::{Hub, Resource, text};
+use crate::api::{Hub, Resource};
 use crate::cli::time::{self, TimeError};
 use crate::cli::{HubArgs, PlanArgs};
 use crate::error::{Exit, Failure, Problem, UsageError};
@@ -144,9 +145,8 @@ async fn outlook(
 async fn upgrades(hub: &Hub) -> BTreeMap<String, String> {
     match hub.list(Resource::preferred(&shared::target::CLUSTER_GROUP_UPGRADE.kind), None, "", "").await {
         Ok(found) => {
-            let one =
-                |object: &Value| upgrading(text(object, "/metadata/namespace"), text(object, "/metadata/name"), object);
-            found.items.iter().flat_map(one).collect()
+            let read = |object| serde_json::from_value::<UpgradeObject>(object).ok();
+            found.items.into_iter().filter_map(read).flat_map(|upgrade| upgrading(&upgrade)).collect()
         }
         Err(error) => {
             if hub.verbose && !matches!(error, HubError::NoKind(_)) {

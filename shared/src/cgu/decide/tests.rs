@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::super::api::status_patch;
 use super::super::policy::ROOT_POLICY;
 use super::super::view::{Answer, Found, InstallPlan, Job, View};
+use super::super::wire::of;
 use super::*;
 
 /// What an upgrade sees and changes.
@@ -93,12 +94,12 @@ impl Hub {
             let compliance: BTreeMap<String, Compliance> =
                 all.map(|(cluster, one)| (cluster.to_owned(), one)).collect();
             for cluster in compliance.keys() {
-                let labels = BTreeMap::from([(ROOT_POLICY.to_owned(), String::new())]);
-                let child = Child::read(&format!("default.{name}"), &labels, &BTreeMap::new(), &Value::Null).unwrap();
+                let metadata = json!({ "name": format!("default.{name}"), "labels": { ROOT_POLICY: "" } });
+                let child = Child::read(&of(&json!({ "metadata": metadata }))).unwrap();
                 hub.children.entry(cluster.clone()).or_default().push(child);
             }
             let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": [] } } }]);
-            let mut root = Policy::read(&BTreeMap::new(), &json!({ "spec": { "policy-templates": template } }));
+            let mut root = Policy::read(&of(&json!({ "spec": { "policy-templates": template } })));
             root.compliance = Some(compliance);
             hub.roots.insert(policy(name), Arc::new(root));
         }

@@ -1,6 +1,7 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::cgu::wire::{of, without_templates};
 
 /// A root policy with these objects and this compliance.
 fn root(objects: &Value, compliance: &[(&str, Option<&str>)]) -> Value {
@@ -20,7 +21,7 @@ fn root(objects: &Value, compliance: &[(&str, Option<&str>)]) -> Value {
 }
 
 fn read(object: &Value) -> Policy {
-    Policy::read(&BTreeMap::new(), object)
+    Policy::read(&of(object))
 }
 
 fn object(kind: &str) -> Value {
@@ -118,15 +119,16 @@ fn a_soak_is_a_whole_number_of_seconds() {
     for (annotation, expected) in
         [(Some("5"), Some(105)), (Some("0"), Some(100)), (Some("-1"), None), (Some("x"), None), (None, None)]
     {
-        let annotations = annotation.map(|seconds| (SOAK_SECONDS.to_owned(), seconds.to_owned())).into_iter().collect();
-        let end = Policy::read(&annotations, &root(&object("Namespace"), &[])).soaked_at(since);
+        let mut policy = root(&object("Namespace"), &[]);
+        policy["metadata"] = json!({ "annotations": { SOAK_SECONDS: annotation } });
+        let end = annotation.and_then(|_| read(&policy).soaked_at(since));
         assert_eq!(end.map(Timestamp::as_second), expected, "{annotation:?}");
     }
 }
 
 fn child(namespace: &str, name: &str) -> Child {
-    let labels = BTreeMap::from([(ROOT_POLICY.to_owned(), format!("{namespace}.{name}"))]);
-    Child::read(&format!("{namespace}.{name}"), &labels, &BTreeMap::new(), &Value::Null).unwrap()
+    let name = format!("{namespace}.{name}");
+    Child::read(&of(&json!({ "metadata": { "name": name, "labels": { ROOT_POLICY: name } } }))).unwrap()
 }
 
 fn reference(name: &str) -> Reference {
@@ -184,15 +186,18 @@ fn policies_are_found_by_their_children_and_roots() {
 
 #[test]
 fn a_child_is_a_policy_with_the_label() {
-    let labels = BTreeMap::from([(ROOT_POLICY.to_owned(), "value".to_owned())]);
-    let hub =
-        json!({ "spec": { "policy-templates": [{ "objectDefinition": { "a": ["{{hub fromConfigMap hub}}"] } }] } });
-    let waves = BTreeMap::from([(DEPLOY_WAVE.to_owned(), "-2".to_owned())]);
-    let child = Child::read("ns.a.b", &labels, &waves, &hub).unwrap();
+    let read = |name: &str, labels: Value| {
+        let annotations = json!({ DEPLOY_WAVE: "-2" });
+        Child::read(&of(&json!({
+            "metadata": { "name": name, "labels": labels, "annotations": annotations },
+            "spec": { "policy-templates": [{ "objectDefinition": { "a": ["{{hub fromConfigMap hub}}"] } }] },
+        })))
+    };
+    let child = read("ns.a.b", json!({ ROOT_POLICY: "value" })).unwrap();
     assert_eq!((child.root.name.as_str(), child.root.namespace.as_str(), child.is_unresolved), ("a.b", "ns", true));
     assert_eq!(child.wave, Wave::At(-2));
-    assert_eq!(Child::read("nodot", &labels, &waves, &hub), None);
-    assert_eq!(Child::read("ns.a", &BTreeMap::new(), &waves, &hub), None);
+    assert_eq!(read("nodot", json!({ ROOT_POLICY: "value" })), None);
+    assert_eq!(read("ns.a", json!({})), None);
 }
 
 /// Authors of policies write this text.

@@ -1,13 +1,13 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::cgu::wire::of;
 
 pub(in super::super) fn view(scope: &Value, reason: &str, result: &Value) -> View {
-    let labels =
-        BTreeMap::from([(UPGRADE.to_owned(), "cgu".to_owned()), (UPGRADE_NAMESPACE.to_owned(), "ns".to_owned())]);
+    let labels = json!({ UPGRADE: "cgu", UPGRADE_NAMESPACE: "ns" });
     let condition = json!({ "type": "Processing", "status": "True", "reason": reason });
-    let object = json!({ "spec": { "scope": scope }, "status": { "conditions": [condition], "result": result } });
-    View::read(&labels, Timestamp::UNIX_EPOCH, &object).unwrap()
+    let status = json!({ "conditions": [condition], "result": result });
+    View::read(&of(&json!({ "metadata": { "labels": labels }, "spec": { "scope": scope }, "status": status }))).unwrap()
 }
 
 pub(in super::super) const ANSWERED: &str = "GetResourceProcessing";
@@ -58,16 +58,16 @@ fn a_result_counts_only_where_it_calls_for_an_approval() {
     ] {
         assert_eq!(view(&plan, ANSWERED, &result).answer, expected, "{result}");
     }
-    assert_eq!(View::read(&BTreeMap::new(), Timestamp::UNIX_EPOCH, &json!({})), None, "another client's");
+    assert_eq!(View::read(&of(&json!({}))), None, "another client's");
 }
 
 /// `checkViewProcessing` and `getJobStatus` of section 9.5.
 #[test]
 fn a_cluster_says_whether_it_has_an_object_and_where_a_job_is() {
-    let labels = BTreeMap::from([(UPGRADE.to_owned(), "cgu".to_owned())]);
     let found = |status: Value| {
-        let object = json!({ "spec": { "scope": { "resource": JOB } }, "status": status });
-        let view = View::read(&labels, Timestamp::UNIX_EPOCH, &object).unwrap();
+        let metadata = json!({ "labels": { UPGRADE: "cgu" } });
+        let object = json!({ "metadata": metadata, "spec": { "scope": { "resource": JOB } }, "status": status });
+        let view = View::read(&of(&object)).unwrap();
         (view.found, view.answer)
     };
     let processing = |status: &str, message: &str, result: Value| {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::admission::{Change, Evaluation, Fault, Meta, Object, Rule, Verdict, annotation_field, from_map, judge};
+use crate::admission::{Change, Evaluation, Fault, Meta, Object, Rule, Verdict, annotation_field, judge, metadata};
 use crate::annotation::keys;
 use crate::duration::parse_unsigned;
 use crate::fdb::suspension::Minimum;
@@ -11,7 +11,7 @@ use crate::fdb::suspension::Minimum;
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Annotated {
     /// Metadata.
-    #[serde(deserialize_with = "from_map")]
+    #[serde(deserialize_with = "metadata")]
     pub metadata: Meta,
 }
 

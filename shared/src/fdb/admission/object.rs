@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::admission::bounded::{labels, short};
-use crate::admission::{Unread, few, from_map, read};
+use crate::admission::{Unread, metadata};
 use crate::annotation::Annotations;
 use crate::fdb::api;
+use crate::read::lenient;
 
 /// Which kind of object is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Kind {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Deleted {
     /// Metadata; the rules read nothing else.
-    #[serde(deserialize_with = "from_map")]
+    #[serde(deserialize_with = "metadata")]
     pub metadata: Metadata,
     /// What cannot be read of it.
     #[serde(skip)]
@@ -45,22 +45,22 @@ pub struct Deleted {
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     /// Name.
-    #[serde(default, deserialize_with = "short")]
+    #[serde(default, deserialize_with = "lenient")]
     pub name: String,
     /// Namespace.
-    #[serde(default, deserialize_with = "short")]
+    #[serde(default, deserialize_with = "lenient")]
     pub namespace: String,
     /// What distinguishes it from a later object of the same name, and from a copy.
-    #[serde(default, deserialize_with = "short")]
+    #[serde(default, deserialize_with = "lenient")]
     pub uid: String,
     /// Annotations of ours.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub annotations: Annotations,
     /// Labels: which of them tell the process group and its class is the cluster's to say.
-    #[serde(default, deserialize_with = "labels")]
+    #[serde(default, deserialize_with = "lenient")]
     pub labels: Option<BTreeMap<String, String>>,
     /// Owners.
-    #[serde(default, deserialize_with = "few")]
+    #[serde(default, deserialize_with = "lenient")]
     pub owner_references: Option<Vec<Owner>>,
     /// Set once it is being deleted.
     #[serde(default)]
@@ -69,31 +69,19 @@ pub struct Metadata {
 
 /// One of its owners.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Owner {
     /// API group and version.
-    #[serde(default, deserialize_with = "short")]
     pub api_version: String,
     /// Kind.
-    #[serde(default, deserialize_with = "short")]
     pub kind: String,
     /// Name.
-    #[serde(default, deserialize_with = "short")]
     pub name: String,
     /// What distinguishes it from a later object of the same name.
-    #[serde(default, deserialize_with = "short")]
     pub uid: String,
 }
 
 impl Deleted {
-    /// Reads an object from JSON. Fields that cannot be read are left out, and listed.
-    ///
-    /// # Errors
-    /// When it is no object.
-    pub fn read(object: &str) -> serde_json::Result<Self> {
-        read(object).map(|(deleted, unread)| Self { unread, ..deleted })
-    }
-
     /// Whether its owners cannot all be read.
     pub fn hides_its_owners(&self) -> bool {
         self.unread.iter().any(|field| field.concerns(&["metadata", "ownerReferences"]))

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::admission::testing::stored;
 use crate::admission::{Change, Settings, UnreadFields, User};
 use crate::fdb::api::FoundationDBCluster;
 use crate::fdb::suspension::Suspension;
@@ -64,8 +65,13 @@ fn clusters(cluster: &Value) -> HashMap<String, Cluster> {
     [("u1".to_owned(), Cluster::of(&cluster, Duration::ZERO))].into()
 }
 
+fn deleted(object: &Value) -> Deleted {
+    let (deleted, unread) = stored::<Deleted>(object);
+    Deleted { unread, ..deleted.unwrap() }
+}
+
 fn row(kind: Kind, object: &Value, cluster: &Value) -> (bool, &'static str) {
-    let object = Deleted::read(&object.to_string()).unwrap();
+    let object = self::deleted(object);
     match judge(kind, &object, &CacheState::Fresh(&clusters(cluster))) {
         Verdict::Allow(row) => (true, row),
         Verdict::Deny(row, _) => (false, row),

@@ -6,23 +6,23 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::admission::bounded::{members, short, short_if_any};
-use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, annotation_field, few, from_map};
+use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, annotation_field, metadata};
 use crate::annotation::{format, keys};
 use crate::power::Power;
+use crate::read::lenient;
 
 /// What the rules read of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
 /// [`super::super::api::ClusterDeployment`] cannot express.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Cluster {
     /// Metadata.
-    #[serde(deserialize_with = "from_map")]
+    #[serde(deserialize_with = "metadata")]
     pub metadata: Meta,
     /// Desired state.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub spec: Option<Spec>,
     /// Observed state.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub status: Option<Status>,
 }
 
@@ -31,19 +31,22 @@ pub struct Cluster {
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
     /// What the user wants, as it is written.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub power_state: Option<String>,
     /// Go duration, as it is written.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub hibernate_after: Option<String>,
     /// Whether the cluster has been installed.
+    #[serde(deserialize_with = "lenient")]
     pub installed: Option<bool>,
     /// Member names of the platform; the one that is not null is the cluster's.
-    #[serde(deserialize_with = "members")]
+    #[serde(deserialize_with = "lenient")]
     pub platform: Option<BTreeMap<String, Option<IgnoredAny>>>,
     /// Identity of the installed cluster.
+    #[serde(deserialize_with = "lenient")]
     pub cluster_metadata: Option<ClusterMetadata>,
     /// The pool that the cluster came from.
+    #[serde(deserialize_with = "lenient")]
     pub cluster_pool_ref: Option<PoolReference>,
 }
 
@@ -52,11 +55,13 @@ pub struct Spec {
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterMetadata {
     /// Tag and prefix of everything that the cluster has in its cloud.
-    #[serde(rename = "infraID", deserialize_with = "short_if_any")]
+    #[serde(rename = "infraID", deserialize_with = "lenient")]
     pub infra_id: Option<String>,
     /// Secret with the admin kubeconfig.
+    #[serde(deserialize_with = "lenient")]
     pub admin_kubeconfig_secret_ref: Option<Reference>,
     /// Identity in the cloud.
+    #[serde(deserialize_with = "lenient")]
     pub platform: Option<PlatformMetadata>,
 }
 
@@ -65,7 +70,7 @@ pub struct ClusterMetadata {
 #[serde(default)]
 pub struct Reference {
     /// Its name.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub name: Option<String>,
 }
 
@@ -74,6 +79,7 @@ pub struct Reference {
 #[serde(default)]
 pub struct PlatformMetadata {
     /// Azure's part.
+    #[serde(deserialize_with = "lenient")]
     pub azure: Option<AzureMetadata>,
 }
 
@@ -82,7 +88,7 @@ pub struct PlatformMetadata {
 #[serde(rename_all = "camelCase", default)]
 pub struct AzureMetadata {
     /// Resource group that the machines are in.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub resource_group_name: Option<String>,
 }
 
@@ -91,10 +97,10 @@ pub struct AzureMetadata {
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolReference {
     /// Name of the pool.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub pool_name: Option<String>,
     /// Who claimed the cluster.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub claim_name: Option<String>,
     /// When it was claimed.
     pub claimed_timestamp: Option<IgnoredAny>,
@@ -105,9 +111,10 @@ pub struct PoolReference {
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
     /// When the installation was done.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub installed_timestamp: Option<String>,
     /// Copy of the cluster's own `ClusterVersion` status, if the hub is configured to keep one.
+    #[serde(deserialize_with = "lenient")]
     pub cluster_version_status: Option<ClusterVersionStatus>,
 }
 
@@ -116,7 +123,7 @@ pub struct Status {
 #[serde(default)]
 pub struct ClusterVersionStatus {
     /// `Available`, `Progressing`, `Failing` and others.
-    #[serde(deserialize_with = "few")]
+    #[serde(deserialize_with = "lenient")]
     pub conditions: Option<Vec<Condition>>,
 }
 
@@ -125,10 +132,9 @@ pub struct ClusterVersionStatus {
 #[serde(default)]
 pub struct Condition {
     /// Its type.
-    #[serde(rename = "type", deserialize_with = "short")]
+    #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
-    #[serde(deserialize_with = "short")]
     pub status: String,
 }
 

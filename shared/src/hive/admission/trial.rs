@@ -29,6 +29,7 @@ fn read(cluster: &ClusterDeployment, annotations: Annotations, asleep: bool) -> 
             name: meta.name.clone().unwrap_or_default(),
             namespace: meta.namespace.clone().unwrap_or_default(),
             annotations,
+            finalizers: Vec::new(),
             deletion_timestamp: meta.deletion_timestamp.as_ref().map(|_| IgnoredAny),
         },
         spec: Some(Spec {

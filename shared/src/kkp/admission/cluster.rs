@@ -3,22 +3,22 @@
 use serde::Deserialize;
 
 use super::HIBERNATING;
-use crate::admission::bounded::{short, short_if_any};
-use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, Unread, from_map};
+use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, Unread, metadata};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
+use crate::read::lenient;
 
 /// What the rules read of a Cluster.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Cluster {
     /// Metadata.
-    #[serde(deserialize_with = "from_map")]
+    #[serde(deserialize_with = "metadata")]
     pub metadata: Meta,
     /// Desired state.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub spec: Option<Spec>,
     /// Observed state.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub status: Option<Status>,
 }
 
@@ -27,14 +27,16 @@ pub struct Cluster {
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
     /// Whether KKP leaves the cluster alone.
+    #[serde(deserialize_with = "lenient")]
     pub pause: Option<bool>,
     /// Why, in words.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub pause_reason: Option<String>,
     /// Kubernetes version.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub version: Option<String>,
     /// The cloud.
+    #[serde(deserialize_with = "lenient")]
     pub cloud: Option<Cloud>,
 }
 
@@ -43,10 +45,10 @@ pub struct Spec {
 #[serde(rename_all = "camelCase", default)]
 pub struct Cloud {
     /// The datacenter.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub dc: Option<String>,
     /// Provider, such as `aws`.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub provider_name: Option<String>,
 }
 
@@ -55,9 +57,10 @@ pub struct Cloud {
 #[serde(default)]
 pub struct Status {
     /// `Creating`, `Updating`, `Running` or `Terminating`.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub phase: Option<String>,
     /// Conditions by type.
+    #[serde(deserialize_with = "lenient")]
     pub conditions: Option<Conditions>,
 }
 
@@ -66,10 +69,10 @@ pub struct Status {
 #[serde(default)]
 pub struct Conditions {
     /// KKP has applied everything.
-    #[serde(rename = "SeedResourcesUpToDate")]
+    #[serde(rename = "SeedResourcesUpToDate", deserialize_with = "lenient")]
     pub up_to_date: Option<Condition>,
     /// Ours.
-    #[serde(rename = "ClusterDehydrated")]
+    #[serde(rename = "ClusterDehydrated", deserialize_with = "lenient")]
     pub dehydrated: Option<Condition>,
 }
 
@@ -78,10 +81,10 @@ pub struct Conditions {
 #[serde(default)]
 pub struct Condition {
     /// `True`, `False` or `Unknown`.
-    #[serde(deserialize_with = "short")]
+    #[serde(deserialize_with = "lenient")]
     pub status: String,
     /// One word.
-    #[serde(deserialize_with = "short_if_any")]
+    #[serde(deserialize_with = "lenient")]
     pub reason: Option<String>,
 }
 

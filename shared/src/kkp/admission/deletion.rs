@@ -5,12 +5,9 @@
 //! plane, which needs valid certificates.
 
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::cluster::Cluster;
-use crate::admission::bounded::has_any;
-use crate::admission::{Denial, Evaluation, Fault, Finding, Target as _, Unread, annotation_field, from_map, read};
+use crate::admission::{Denial, Evaluation, Fault, Finding, Target as _, Unread, annotation_field};
 use crate::annotation::format;
 use crate::kkp::certificates::end_before_a_deletion;
 use crate::kkp::keys;
@@ -24,39 +21,11 @@ pub struct Deletion {
     pub cluster: Cluster,
     /// What cannot be read of it.
     pub unread: Vec<Unread>,
-    /// Whether KKP will remove its load balancers.
-    pub removes_load_balancers: bool,
-    /// Whether KKP will remove the disks of its volumes.
-    pub removes_volumes: bool,
-}
-
-#[derive(Deserialize)]
-struct Identity<'a> {
-    #[serde(borrow, deserialize_with = "from_map")]
-    metadata: IdentityMeta<'a>,
-}
-
-#[derive(Deserialize)]
-struct IdentityMeta<'a> {
-    #[serde(borrow, default)]
-    finalizers: Option<&'a RawValue>,
 }
 
 impl Deletion {
-    /// Reads a Cluster from JSON.
-    ///
-    /// # Errors
-    /// When it is none.
-    pub fn read(object: &str) -> serde_json::Result<Self> {
-        let (cluster, unread) = read(object)?;
-        let Identity { metadata } = from_map(&mut serde_json::Deserializer::from_str(object))?;
-        let has = |finalizer: &str| metadata.finalizers.is_some_and(|list| has_any(list, &[finalizer.to_owned()]));
-        Ok(Self {
-            cluster,
-            unread,
-            removes_load_balancers: has(keys::CLEANUP_LOAD_BALANCERS),
-            removes_volumes: has(keys::CLEANUP_VOLUMES),
-        })
+    fn removes(&self, finalizer: &str) -> bool {
+        self.cluster.metadata.finalizers.iter().any(|found| found == finalizer)
     }
 
     /// Whether this is the first DELETE of a cluster that sleeps and is to go on sleeping.
@@ -81,11 +50,10 @@ pub fn judge_deletion(deletion: &Deletion, now: Timestamp) -> Evaluation {
         "the cluster is dehydrated: hibernate-controller starts its control plane first, and KKP then deletes it"
             .to_owned(),
     );
-    for (removes, finalizer, what) in [
-        (deletion.removes_load_balancers, keys::CLEANUP_LOAD_BALANCERS, "load balancers"),
-        (deletion.removes_volumes, keys::CLEANUP_VOLUMES, "disks of PersistentVolumes"),
-    ] {
-        if !removes {
+    for (finalizer, what) in
+        [(keys::CLEANUP_LOAD_BALANCERS, "load balancers"), (keys::CLEANUP_VOLUMES, "disks of PersistentVolumes")]
+    {
+        if !deletion.removes(finalizer) {
             warn(format!("finalizer {finalizer} is absent: the cluster's {what} remain in the cloud and stay billed"));
         }
     }

@@ -32,6 +32,7 @@ fn read(cluster: &api::Cluster, annotations: Annotations, asleep: bool) -> Clust
             name: meta.name.clone().unwrap_or_default(),
             namespace: String::new(),
             annotations: annotations.with(power),
+            finalizers: Vec::new(),
             deletion_timestamp: meta.deletion_timestamp.as_ref().map(|_| IgnoredAny),
         },
         spec: Some(Spec {

@@ -25,10 +25,9 @@ mod tests;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use crate::admission::bounded::members;
-use crate::admission::{self, Change, Denial, Evaluation, Exempts, Meta, Object, from_map};
+use crate::admission::{self, Change, Denial, Evaluation, Exempts, Meta, Object, Written, metadata};
+use crate::read::lenient;
 pub use policy::{policy, starts_targets};
 pub use rules::RULES;
 pub use starts::{STARTS, STOPS, Start, stamp};
@@ -46,17 +45,17 @@ pub fn judge(change: &Change<'_, Rollout>) -> Evaluation {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Rollout {
     /// Metadata.
-    #[serde(deserialize_with = "from_map")]
+    #[serde(deserialize_with = "metadata")]
     pub metadata: Meta,
     /// What is to be done: every field as it is written.
-    #[serde(default, deserialize_with = "members")]
-    pub spec: Option<BTreeMap<String, Box<RawValue>>>,
+    #[serde(default, deserialize_with = "lenient")]
+    pub spec: Option<BTreeMap<String, Written>>,
 }
 
 impl Rollout {
-    /// A field of the spec, as it is written.
-    pub fn field(&self, name: &str) -> Option<&str> {
-        self.spec.as_ref()?.get(name).map(|value| value.get())
+    /// A field of the spec.
+    pub fn field(&self, name: &str) -> Option<&Written> {
+        self.spec.as_ref()?.get(name)
     }
 }
 

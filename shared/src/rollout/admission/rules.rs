@@ -31,9 +31,9 @@ fn stamped(change: &Change<'_, Rollout>) -> Verdict {
 
 /// R3. Without the field the schema speaks.
 fn not_after_is_to_come(change: &Change<'_, Rollout>) -> Verdict {
-    let found = change.new.field("notAfter").filter(|text| change.creates() && *text != "null");
+    let found = change.new.field("notAfter").filter(|found| change.creates() && found.begin != "null");
     let Some(found) = found else { return Verdict::Allow };
-    let right = match serde_json::from_str::<String>(found).ok().and_then(|text| format::time(&text)) {
+    let right = match serde_json::from_str::<String>(&found.begin).ok().and_then(|text| format::time(&text)) {
         Some(time) if time > change.now => return Verdict::Allow,
         Some(_) => {
             format!("which has passed, must be a time after {}: nothing would ever start", format::seconds(change.now))

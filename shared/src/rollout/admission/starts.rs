@@ -40,7 +40,8 @@ impl Start {
         match self {
             Self::Created => false,
             Self::Unstopped => {
-                STOPS.iter().any(|field| old.field(field) == Some("true") && new.field(field) != Some("true"))
+                let stops = |rollout: &Rollout, field| rollout.field(field).is_some_and(|found| found.begin == "true");
+                STOPS.iter().any(|field| stops(old, field) && !stops(new, field))
             }
             Self::Changed => {
                 let mut fields = old.spec.iter().chain(&new.spec).flat_map(|spec| spec.keys());

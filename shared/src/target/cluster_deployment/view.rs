@@ -128,8 +128,8 @@ fn domain(cluster: &ClusterDeployment) -> String {
         aws.credentials_assume_role.as_ref().map_or_else(secret, |role| role.role_arn.clone())
     } else {
         let member = platform.other.get(platform.name());
-        let secret = member.and_then(|member| member.pointer("/credentialsSecretRef/name")?.as_str());
-        account(secret.unwrap_or_default(), &name)
+        let secret = member.and_then(|member| member.credentials_secret_ref.as_ref());
+        account(secret.map_or("", |secret| &secret.name), &name)
     };
     sanitize_to(&format!("{}/{}/{account}", platform.name(), platform.region().unwrap_or_default()), MAX_REASON)
 }

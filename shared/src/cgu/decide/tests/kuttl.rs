@@ -234,8 +234,7 @@ fn subscribing(strategy: &Value) -> Hub {
     let templates = json!([subscription("logging"), subscription("ptp")]);
     let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": templates } } }]);
     let root = hub.roots.get_mut(&policy("policy5")).unwrap();
-    Arc::make_mut(root).templates =
-        Policy::read(&BTreeMap::new(), &json!({ "spec": { "policy-templates": template } })).templates;
+    Arc::make_mut(root).templates = Policy::read(&of(&json!({ "spec": { "policy-templates": template } }))).templates;
     hub.settle();
     hub
 }
@@ -327,7 +326,7 @@ fn pulling(strategy: &Value) -> Hub {
     ] {
         let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": [object] } } }]);
         let root = Arc::make_mut(hub.roots.get_mut(&policy(name)).unwrap());
-        root.templates = Policy::read(&BTreeMap::new(), &json!({ "spec": { "policy-templates": template } })).templates;
+        root.templates = Policy::read(&of(&json!({ "spec": { "policy-templates": template } }))).templates;
     }
     hub.image = Some("image");
     hub.clusters.values_mut().for_each(|cluster| cluster.is_available = true);

@@ -4,7 +4,7 @@ use super::*;
 use crate::admission::testing::{Person, annotations, edited, note};
 
 fn verdict(object: &Value, cache: &CacheState<'_>) -> Verdict {
-    judge(Kind::Pvc, &Deleted::read(&object.to_string()).unwrap(), cache)
+    judge(Kind::Pvc, &deleted(object), cache)
 }
 
 /// Whatever it is denied for: the command that the denial names opens it.

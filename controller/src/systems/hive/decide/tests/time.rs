@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use shared::annotation::keys;
 use shared::cloud::InstanceState::{Running, Stopped};
-use shared::hive::api::ClusterPoolReference;
+use shared::hive::api::{ClusterPoolReference, OtherPlatform};
 use shared::hive::conditions::PROGRESS;
 use shared::power::Power;
 
@@ -52,7 +52,7 @@ fn sets(to: Power, because: &str) -> Vec<Action> {
 fn azure_without_infrastructure_is_unsupported() {
     for (row, value, detail) in [("7", "true", "Unsupported"), ("12d", "false", "Stopping")] {
         let mut cluster = fresh("Hibernating");
-        cluster.spec.platform.other.insert("azure".into(), serde_json::json!({"region": "westeurope"}));
+        cluster.spec.platform.other.insert("azure".into(), OtherPlatform::default());
         let cluster = annotated(cluster, INFRA_DISABLED, value);
         let plan = decided(&cluster, Sync::Applied, None);
         assert_eq!(says(&plan).0, detail, "row {row}");

@@ -1,0 +1,321 @@
+//! The reader of the hub: tenants fill its objects, and there may be any number of them.
+//!
+//! Each object passes [`shared::read`] as it comes ([`Guarded`]). Pages are as long as their bytes allow, what is deleted
+//! is not read, and what is kept is charged to its tenant ([`Kept`]).
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::mem::size_of;
+use std::sync::Arc;
+
+use fair::{Charge, Memory, Whose};
+use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body_util::{BodyExt as _, Limited};
+use kube::api::ListParams;
+use kube::client::Body;
+use kube::core::Request as Requests;
+use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use shared::guarded::{Guarded, Named, Unreadable, identity};
+use shared::read::Foreign;
+use tower::BoxError;
+
+/// Bytes of a page of more than one object, and of one object.
+const PAGE_BYTES: usize = 2 << 20;
+const OBJECT_BYTES: usize = 8 << 20;
+
+/// Objects of a page, where nothing else is said.
+const PAGE: u32 = 100;
+
+/// Label of KKP's Clusters: their tenant.
+const PROJECT: &str = "project-id";
+
+/// What is answered in place of what was deleted.
+const DELETED: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
+
+/// How many objects of each list fit into a page, by path.
+type Limits = Arc<Mutex<HashMap<String, u32>>>;
+
+/// The same client, within these bounds.
+pub fn bounded(client: Client) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let limits = Limits::default();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, limits) = (client.clone(), limits.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            if parts.method == Method::GET
+                && let Some(asked) = query(&parts.uri, "limit").and_then(|limit| limit.parse().ok())
+            {
+                return page(&client, &parts.uri, &parts.headers, asked, &limits).await;
+            }
+            let is_delete = parts.method == Method::DELETE;
+            let answer = client.send(Request::from_parts(parts, body)).await?;
+            if is_delete { deleted(answer).await } else { Ok(answer) }
+        }
+    });
+    Client::new(service, namespace)
+}
+
+/// A page of at most so many objects: of fewer, if they are large. The rest comes with the next page.
+async fn page(
+    client: &Client,
+    uri: &Uri,
+    headers: &HeaderMap,
+    asked: u32,
+    limits: &Limits,
+) -> Result<Response<Body>, BoxError> {
+    let path = uri.path().to_owned();
+    let mut limit = limits.lock().get(&path).map_or(asked, |known| (2 * known).min(asked));
+    loop {
+        let mut smaller = Request::get(with_limit(uri, limit)?).body(Body::empty())?;
+        *smaller.headers_mut() = headers.clone();
+        let (parts, body) = client.send(smaller).await?.into_parts();
+        let most = if limit > 1 { PAGE_BYTES } else { OBJECT_BYTES };
+        match Limited::new(body, most).collect().await {
+            Ok(body) => {
+                if limit < asked || limits.lock().contains_key(&path) {
+                    limits.lock().insert(path, limit);
+                }
+                return Ok(Response::from_parts(parts, Body::from(body.to_bytes().to_vec())));
+            }
+            Err(error) if error.is::<http_body_util::LengthLimitError>() && limit > 1 => limit = (limit / 4).max(1),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// What was deleted is not of interest, and a collection of it may be of any size.
+async fn deleted(answer: Response<Body>) -> Result<Response<Body>, BoxError> {
+    if !answer.status().is_success() {
+        return Ok(answer);
+    }
+    let (mut parts, mut body) = answer.into_parts();
+    while body.frame().await.transpose()?.is_some() {}
+    parts.headers.remove(http::header::CONTENT_LENGTH);
+    Ok(Response::from_parts(parts, Body::from(DELETED.as_bytes().to_vec())))
+}
+
+fn query<'a>(uri: &'a Uri, key: &str) -> Option<&'a str> {
+    uri.query()?.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
+}
+
+fn with_limit(uri: &Uri, limit: u32) -> Result<Uri, http::Error> {
+    let others = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.starts_with("limit="));
+    let query: Vec<_> = others.map(str::to_owned).chain([format!("limit={limit}")]).collect();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(format!("{}?{}", uri.path(), query.join("&")).try_into()?);
+    Uri::from_parts(parts).map_err(http::Error::from)
+}
+
+/// What is kept of the objects of one kind, charged to their tenants.
+pub struct Kept {
+    memory: Memory,
+    charges: HashMap<Key, Charge>,
+    /// What the list that is under way has brought.
+    listed: Option<HashSet<Key>>,
+}
+
+/// Namespace and name.
+type Key = (Option<String>, Option<String>);
+
+impl Kept {
+    /// Nothing is kept yet.
+    pub fn new(memory: Memory) -> Self {
+        Self { memory, charges: HashMap::new(), listed: None }
+    }
+
+    /// A list of all objects begins.
+    pub fn begin(&mut self) {
+        self.listed = Some(HashSet::new());
+    }
+
+    /// The list is complete: what it has not brought is gone.
+    pub fn end(&mut self) {
+        if let Some(listed) = self.listed.take() {
+            self.charges.retain(|key, _| listed.contains(key));
+        }
+    }
+
+    /// Charges an object to its tenant, in place of its last version. One that does not fit is refused, by its name.
+    pub fn admit<K: Resource>(&mut self, object: &mut Guarded<K>) {
+        let (meta, key) = (object.meta(), key(object));
+        let tenant = key.0.as_ref().or_else(|| meta.labels.as_ref()?.get(PROJECT)).or(key.1.as_ref());
+        let mut charge = self.memory.share(Whose::new(tenant.map_or("", String::as_str), "")).charge();
+        self.charges.remove(&key);
+        if let Some(listed) = &mut self.listed {
+            listed.insert(key.clone());
+        }
+        if charge.spend(size_of::<Guarded<K>>() + object.1).is_ok() {
+            self.charges.insert(key, charge);
+            return;
+        }
+        let error = "the objects of its tenant take more memory together than the controller has for one".to_owned();
+        object.0 = Err(Unreadable { error, metadata: identity(object.meta()) });
+    }
+
+    /// An object is gone.
+    pub fn gone<K: Resource>(&mut self, object: &Guarded<K>) {
+        self.charges.remove(&key(object));
+    }
+}
+
+fn key<K: Resource>(object: &Guarded<K>) -> Key {
+    (object.meta().namespace.clone(), object.meta().name.clone())
+}
+
+/// An object by its name, if there is one.
+///
+/// # Errors
+/// When the hub does not answer, or the object cannot be read to its end.
+pub async fn get<K: Resource + Foreign + Clone + Debug>(api: &Api<Guarded<K>>, name: &str) -> kube::Result<Option<K>> {
+    let found = api.get_opt(name).await?;
+    found.map(Guarded::read).transpose().map_err(kube::Error::SerdeError)
+}
+
+/// All objects of a kind, page by page.
+///
+/// # Errors
+/// When the hub does not answer, or one of them cannot be read to its end.
+pub async fn list<K: Resource + Foreign + Clone>(api: &Api<Guarded<K>>, params: &ListParams) -> kube::Result<Vec<K>> {
+    pages(api.clone().into_client(), Requests::new(api.resource_url()), false, params.clone()).await
+}
+
+/// Of all objects of a kind, who they are, page by page.
+///
+/// # Errors
+/// As [`list`].
+pub async fn names<K: Resource<DynamicType = ()> + Clone>(
+    client: &Client,
+    namespace: Option<&str>,
+    params: &ListParams,
+) -> kube::Result<Vec<Named<K>>> {
+    pages(client.clone(), Requests::new(K::url_path(&(), namespace)), true, params.clone()).await
+}
+
+async fn pages<K: Foreign + Clone>(
+    client: Client,
+    requests: Requests,
+    metadata_only: bool,
+    mut params: ListParams,
+) -> kube::Result<Vec<K>> {
+    params.limit = params.limit.or(Some(PAGE));
+    let mut found = Vec::new();
+    loop {
+        let request = if metadata_only { requests.list_metadata(&params) } else { requests.list(&params) };
+        let page: Page<K> = client.request(request.map_err(kube::Error::BuildRequest)?).await?;
+        for object in page.items.into_iter().flatten() {
+            found.push(object.read().map_err(kube::Error::SerdeError)?);
+        }
+        match page.metadata.next.filter(|next| !next.is_empty()) {
+            Some(next) => params.continue_token = Some(next),
+            None => return Ok(found),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(bound = "K: Foreign")]
+struct Page<K> {
+    #[serde(default)]
+    metadata: PageMetadata,
+    /// An API server writes null for none.
+    items: Option<Vec<Guarded<K>>>,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMetadata {
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::DeleteParams;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A hub with so many objects of so many bytes, and the requests that it was sent.
+    fn hub(objects: usize, bytes: usize) -> (Client, Arc<AtomicUsize>) {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let count = sent.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let number = |key| query(request.uri(), key).map_or(0, |text| text.parse::<usize>().unwrap());
+            let (limit, begin) = (number("limit"), number("continue"));
+            let end = objects.min(begin + limit);
+            let item = |number: usize| json!({ "metadata": { "name": number.to_string(), "namespace": "x" }, "other": "y".repeat(bytes) });
+            let items: Vec<_> = (begin..end).map(item).collect();
+            let next = if end < objects { end.to_string() } else { String::new() };
+            let items = if items.is_empty() { json!(null) } else { json!(items) };
+            let text = if request.method() == Method::DELETE {
+                json!({ "kind": "ConfigMapList", "items": [{ "other": "z".repeat(bytes) }] })
+            } else {
+                json!({ "kind": "ConfigMapList", "apiVersion": "v1", "metadata": { "continue": next }, "items": items })
+            };
+            std::future::ready(Ok::<_, BoxError>(Response::new(Body::from(text.to_string().into_bytes()))))
+        });
+        (bounded(Client::new(service, "default")), sent)
+    }
+
+    #[tokio::test]
+    async fn pages_are_as_long_as_their_bytes_allow() {
+        for (objects, bytes, most) in [(0, 0, 1), (250, 100, 3), (40, 100_000, 16), (10, 1_400_000, 30)] {
+            let (client, sent) = hub(objects, bytes);
+            let maps: Api<Guarded<ConfigMap>> = Api::namespaced(client.clone(), "x");
+            assert_eq!(list(&maps, &ListParams::default()).await.unwrap().len(), objects);
+            assert!(sent.load(Ordering::Relaxed) <= most, "{objects} of {bytes}: {sent:?} requests");
+            let named = names::<ConfigMap>(&client, Some("x"), &ListParams::default()).await.unwrap();
+            assert_eq!(named.len(), objects);
+        }
+        let (client, _) = hub(1, 9 << 20);
+        let maps: Api<Guarded<ConfigMap>> = Api::namespaced(client, "x");
+        assert!(list(&maps, &ListParams::default()).await.is_err(), "larger than any object");
+    }
+
+    #[tokio::test]
+    async fn what_is_deleted_is_not_read() {
+        let (client, _) = hub(0, 4 << 20);
+        let maps: Api<Guarded<ConfigMap>> = Api::namespaced(client, "x");
+        assert!(maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap().is_right());
+    }
+
+    fn object(namespace: &str, name: &str, bytes: usize) -> Guarded<ConfigMap> {
+        let text = json!({ "metadata": { "name": name, "namespace": namespace }, "data": { "a": "x".repeat(bytes) } });
+        serde_json::from_str(&text.to_string()).unwrap()
+    }
+
+    #[test]
+    fn an_object_that_does_not_fit_is_refused_by_its_name_and_no_other() {
+        let sizes = fair::Sizes { all: 4 << 20, of_tenant: 2 << 20, ..fair::Sizes::OBJECTS };
+        let memory = Memory::new(sizes);
+        let mut kept = Kept::new(memory.clone());
+        let mut admitted = |namespace: &str, number: usize| {
+            let mut object = object(namespace, &number.to_string(), 100 << 10);
+            kept.admit(&mut object);
+            object
+        };
+        let fit = (0..100).take_while(|number| admitted("greedy", *number).0.is_ok()).count();
+        assert!((15..=20).contains(&fit), "{fit}");
+        assert_eq!(admitted("greedy", 50).meta().name.as_deref(), Some("50"));
+        assert!(admitted("other", 0).0.is_ok());
+        // What is listed again takes the place of what was there.
+        kept.begin();
+        for number in 0..fit {
+            let mut object = object("greedy", &number.to_string(), 100 << 10);
+            kept.admit(&mut object);
+            assert!(object.0.is_ok(), "{number}");
+        }
+        kept.end();
+        assert_eq!(kept.charges.len(), fit, "the other tenant's is gone");
+        for number in 0..fit {
+            kept.gone(&object("greedy", &number.to_string(), 1));
+        }
+        assert!(memory.is_free());
+    }
+}

@@ -1,0 +1,127 @@
+//! The largest objects that one tenant can write on the hub, in the smallest parts: `ClusterDeployments`, and what the owners
+//! of policies and the agents of managed clusters write.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::api::{Api, ApiResource, DynamicObject, PostParams};
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+use testbed::bench::table::Table;
+use testbed::supervisor::programs::Start;
+use testbed::{ClusterOptions, Options, Program, Timings, World, apply, foreign};
+
+use crate::answers::prlimit;
+use crate::clouds::{begins, namespace};
+use crate::peak;
+
+/// `ClusterDeployments` of one tenant, and objects of governance of each kind.
+const CLUSTERS: usize = 100;
+const GOVERNED: usize = 40;
+/// Bytes of each: what etcd takes.
+const BYTES: usize = 1_400_000;
+const LONG: Duration = Duration::from_mins(3);
+
+/// 100 `ClusterDeployments` of one tenant, whose platform has 115,000 data sources.
+pub async fn large_clusters(table: &mut Table) -> Result<()> {
+    let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::default() }).await?;
+    let honest = ClusterOptions { own_account: true, ..ClusterOptions::of_size(3) };
+    let honest = world.cluster("honest", honest).await?;
+    honest.wait_for_power_state("Running", LONG).await?;
+    let (calm_start, mut model) = begins(&world, &honest).await?;
+    let pid = *world.now().await?.pids.get("controller").context("no controller runs")?;
+    prlimit(pid)?;
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").context("reset the peak")?;
+    let calm = peak(&world, "controller").await?;
+    namespace(&world).await?;
+    let sources = vec![json!({ "uuid": "" }); BYTES / 12];
+    model["spec"]["platform"] = json!({ "nutanix": { "failureDomains": [{ "dataSourceImages": sources }] } });
+    let large = (0..CLUSTERS).map(|number| {
+        let mut object = model.clone();
+        object["metadata"] = json!({ "name": format!("large-{number}"), "namespace": crate::clouds::NAMESPACE });
+        object["spec"]["powerState"] = json!("Running");
+        object
+    });
+    create(&world, ["hive.openshift.io", "v1", "ClusterDeployment", "clusterdeployments"], large.collect()).await?;
+    let (attacked_start, _) = begins(&world, &honest).await?;
+    // A new leader lists them all.
+    world.signal("controller", "restart").await?;
+    let (restarted_start, _) = begins(&world, &honest).await?;
+    let attacked = peak(&world, "controller").await?;
+    table.add("objects", "s until another tenant's sleep reaches EC2, none hostile", None, None, calm_start);
+    table.add(
+        "objects",
+        "s until another tenant's sleep reaches EC2, 100 large objects",
+        None,
+        Some(2.0),
+        attacked_start,
+    );
+    table.add("objects", "the same after a restart", None, Some(2.0), restarted_start);
+    table.add("objects", "controller's peak MB, none hostile", None, None, calm);
+    table.add("objects", "controller's peak MB, 100 large objects", None, None, attacked);
+    table.add("objects", "MB over the same without", None, Some(96.0), attacked - calm);
+    Ok(())
+}
+
+/// Policies and views of 1.4 MB at the first list of a controller with `--cgu`.
+pub async fn large_governance(table: &mut Table) -> Result<()> {
+    let world = World::up(Options::bare_hub()).await?;
+    let client = world.hub().await?;
+    let definitions = [manifests::cgu::definitions(), foreign::of_governance(), manifests::upgrades()].concat();
+    apply::all(&client, &definitions).await?;
+    namespace(&world).await?;
+    let (_, calm) = started(&world).await?;
+    let numbers = || {
+        (0..GOVERNED).map(|number| json!({ "name": format!("large-{number}"), "namespace": crate::clouds::NAMESPACE }))
+    };
+    let parts = vec![json!({ "a": 0 }); BYTES / 8];
+    let policies = numbers().map(|metadata| {
+        let template =
+            json!([{ "objectDefinition": { "metadata": { "name": "a" }, "spec": { "object-templates": parts } } }]);
+        json!({ "metadata": metadata, "spec": { "disabled": false, "policy-templates": template } })
+    });
+    create(&world, ["policy.open-cluster-management.io", "v1", "Policy", "policies"], policies.collect()).await?;
+    let views = numbers().map(|mut metadata| {
+        metadata["labels"] = json!({ "openshift-cluster-group-upgrades/clusterGroupUpgrade": "a" });
+        json!({ "metadata": metadata, "spec": { "scope": { "resource": "jobs" } }, "status": { "result": parts } })
+    });
+    create(
+        &world,
+        ["view.open-cluster-management.io", "v1beta1", "ManagedClusterView", "managedclusterviews"],
+        views.collect(),
+    )
+    .await?;
+    let (took, attacked) = started(&world).await?;
+    table.add("governance", "s until 40 policies and 40 views of 1.4 MB are listed", None, None, took);
+    table.add("governance", "controller's peak MB on an empty hub", None, None, calm);
+    table.add("governance", "controller's peak MB", None, None, attacked);
+    table.add("governance", "MB over the same without", None, Some(96.0), attacked - calm);
+    Ok(())
+}
+
+/// Starts a controller, waits until it is ready, and ends it: seconds, and its peak in MB.
+async fn started(world: &World) -> Result<(f64, f64)> {
+    let args = ["--cgu", "--cgu-talm-namespace", "default"].map(str::to_owned).into();
+    let begun = Instant::now();
+    world.start(&Start { args, ..Start::new(Program::Controller) }).await?;
+    let took = begun.elapsed().as_secs_f64();
+    let peak = peak(world, "controller").await?;
+    world.signal("controller", "stop").await?;
+    Ok((took, peak))
+}
+
+async fn create(world: &World, [group, version, kind, plural]: [&str; 4], objects: Vec<Value>) -> Result<()> {
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    let api: Api<DynamicObject> = Api::namespaced_with(world.hub().await?, crate::clouds::NAMESPACE, &resource);
+    let one = |mut object: Value| {
+        let api = api.clone();
+        object["apiVersion"] = json!(format!("{group}/{version}"));
+        object["kind"] = json!(kind);
+        async move {
+            api.create(&PostParams::default(), &serde_json::from_value(object)?).await.map_err(anyhow::Error::from)
+        }
+    };
+    stream::iter(objects).map(one).buffer_unordered(2).try_for_each(async |_| Ok(())).await
+}

@@ -28,7 +28,7 @@ pub struct Limits {
     pub text: usize,
     /// The same of an annotation.
     pub annotation: usize,
-    /// Bytes up to which an annotation is kept that is skipped otherwise: whoever writes one may want a reconcile.
+    /// Bytes up to which an annotation is kept that is skipped otherwise: it may be a sign to reconcile.
     pub brief: usize,
     /// Whether a member of this name, inside of a member of that name, is skipped.
     pub skips: fn(inside: &str, name: &str) -> bool,

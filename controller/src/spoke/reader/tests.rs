@@ -40,7 +40,7 @@ fn built<T: Kind>(text: &[u8]) -> Result<usize, String> {
     Ok(read.kept)
 }
 
-/// Small parts are refused in number, and what nobody asks for costs nothing.
+/// Small parts are refused in number, and what no type asks for costs nothing.
 #[test]
 fn an_answer_keeps_no_more_than_its_text_has() {
     for (begin, part, end, is_refused) in [

@@ -52,7 +52,7 @@ impl Endpoint {
         hash(&(self.identity, address))
     }
 
-    /// Who is at this address has proven who it is; or nobody has answered.
+    /// Records the address that has answered and proven its identity; `None` if no address has answered.
     pub fn answered(&self, dialer: &Dialer, by: Option<IpAddr>) {
         self.resolved.prefer(by);
         if let Some(by) = by {

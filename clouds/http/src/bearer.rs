@@ -13,8 +13,9 @@ use serde::{Deserialize, Deserializer};
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 use tokio::time::timeout;
 
-use crate::answer::{Answer, CallError};
+use crate::answer::Answer;
 use crate::client::{Body, Http};
+use crate::error::CallError;
 use crate::token::{Login, Tokens};
 
 /// Longest token, in bytes.

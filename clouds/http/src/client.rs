@@ -5,17 +5,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_common::{Charge, Discretion, Full, Memory, MemoryShare, Permit, Process, RateLimiter, Whose};
+use cloud_common::{Charge, Discretion, Memory, MemoryShare, Permit, Process, RateLimiter, Whose};
 use futures::FutureExt;
 use futures::future::{BoxFuture, OptionFuture};
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Client, Method, StatusCode, Url, redirect, retry};
 use serde_json::Value;
-use shared::cloud::{CloudError, CloudErrorKind, Priority};
+use shared::cloud::{CloudErrorKind, Priority};
 use shared::text::sanitize_to;
 use tokio::time::{Instant, timeout_at};
 
-use crate::answer::{Answer, CallError, Rejection};
+use crate::answer::Answer;
+use crate::error::{CallError, Rejection};
 use crate::stranger::Strangers;
 
 /// Who we are, in every log of a cloud.
@@ -209,22 +210,23 @@ impl Http {
             self.limiter.acquire(priority).await;
             OptionFuture::from(self.strangers.as_ref().map(Strangers::turn)).await
         });
-        let _turn = admitted
-            .await
-            .map_err(|_| not_sent(&what, CloudErrorKind::Throttled, "not sent: too many calls of this account wait"))?;
+        let _turn = admitted.await.map_err(|_| {
+            CallError::not_sent(&what, CloudErrorKind::Throttled, "not sent: too many calls of this account wait")
+        })?;
         if !(self.permit)() {
-            return Err(not_sent(&what, CloudErrorKind::NotLeader, "not sent: not the leader any more"));
+            return Err(CallError::not_sent(&what, CloudErrorKind::NotLeader, "not sent: not the leader any more"));
         }
         let headers = headers.iter().cloned().collect();
         let stranger = self.strangers.as_ref().map(|all| all.meet(&url, &self.deadlines.unproven)).transpose();
-        let stranger = stranger.map_err(|denied| not_sent(&what, CloudErrorKind::Invalid, &denied.to_string()))?;
+        let stranger =
+            stranger.map_err(|denied| CallError::not_sent(&what, CloudErrorKind::Invalid, &denied.to_string()))?;
         let request = Request { method, url, headers, body: body.cloned() };
         let unproven = stranger.as_ref().filter(|stranger| !stranger.is_expected()).map(|stranger| stranger.until);
         // The client's own deadline comes first, and says more.
         let deadline = unproven.unwrap_or_else(|| Instant::now() + self.deadlines.all + Duration::from_secs(1));
         let mut charge = self.share.charge();
         let sent = timeout_at(deadline, self.transport.send(&what, request, &mut charge)).await;
-        let reply = sent.unwrap_or_else(|_| Err(unknown(&what, "no answer in time")));
+        let reply = sent.unwrap_or_else(|_| Err(CallError::unknown(&what, "no answer in time")));
         let by = reply.as_ref().ok().and_then(|reply| reply.by);
         match (reply.and_then(|reply| self.accepted(&what, reply)), stranger) {
             (Ok(Reply { status, headers, body, by }), stranger) => {
@@ -246,7 +248,9 @@ impl Http {
                 let (kind, code, headers) = (CloudErrorKind::Unavailable, String::new(), Box::new(headers));
                 return Err(CallError::Rejected(Rejection { what, status, kind, headers, code, message }));
             }
-            502 | 504 => return Err(unknown(&what, &format!("{}: a gateway has no answer", status.as_u16()))),
+            502 | 504 => {
+                return Err(CallError::unknown(&what, &format!("{}: a gateway has no answer", status.as_u16())));
+            }
             _ => Rejection::new(what, status, headers, &reply.body),
         };
         if answer.kind == CloudErrorKind::Throttled {
@@ -285,9 +289,9 @@ impl Network {
             Ok(answer) => answer,
             Err(error) if error.is_connect() || error.is_builder() => {
                 let why = "no connection, or its certificate is not trusted";
-                return Err(not_sent(what, CloudErrorKind::Unavailable, why));
+                return Err(CallError::not_sent(what, CloudErrorKind::Unavailable, why));
             }
-            Err(error) => return Err(unknown(what, cause(&error))),
+            Err(error) => return Err(CallError::unknown(what, cause(&error))),
         };
         read(what, answer, charge).await
     }
@@ -307,37 +311,20 @@ async fn read(what: &str, mut answer: reqwest::Response, charge: &mut Charge) ->
         match answer.chunk().await {
             // More than a message is long is no message.
             Ok(Some(chunk)) if status.is_success() || body.len() + chunk.len() <= MAX_REJECTION => {
-                charge.spend_soon(chunk.len()).await.map_err(|full| too_large(what, full))?;
+                charge.spend_soon(chunk.len()).await.map_err(|full| CallError::too_large(what, full))?;
                 if body.capacity() - body.len() < chunk.len() {
                     body.reserve_exact(chunk.len() + body.len() / 8); // doubled it would take more than is charged
                 }
                 body.extend_from_slice(&chunk);
             }
             Ok(_) => return Ok(Reply { status, headers, body, by }),
-            Err(error) => return Err(unknown(what, cause(&error))),
+            Err(error) => return Err(CallError::unknown(what, cause(&error))),
         }
     }
 }
 
-/// What is said where there is no memory for an answer.
-pub(crate) fn too_large(what: &str, full: Full) -> CallError {
-    let why = match full {
-        Full::One => "the answers of this account are too large together",
-        Full::All => "the answers of all accounts and clusters are too large together, or those of this namespace",
-    };
-    unknown(what, why)
-}
-
-fn not_sent(what: &str, kind: CloudErrorKind, why: &str) -> CallError {
-    CallError::NotSent(CloudError::new(kind, format!("{what}: {why}")))
-}
-
 fn cause(error: &reqwest::Error) -> &'static str {
     if error.is_timeout() { "no answer in time" } else { "the connection broke" }
-}
-
-pub(crate) fn unknown(what: &str, why: &str) -> CallError {
-    CallError::Unknown(CloudError::new(CloudErrorKind::Unavailable, format!("{what}: {why}")))
 }
 
 /// Method, host and path, stable between tries. The query may have markers of pages.

@@ -7,6 +7,7 @@
 mod answer;
 mod bearer;
 mod client;
+mod error;
 mod stranger;
 mod token;
 mod urls;
@@ -14,8 +15,9 @@ mod urls;
 pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 pub use reqwest::{Method, StatusCode, Url};
 
-pub use self::answer::{Answer, CallError, Rejection, Words};
+pub use self::answer::Answer;
 pub use self::bearer::{Bearer, Granted, bearer};
 pub use self::client::{Body, Http, Options, Reply, Request, Transport};
+pub use self::error::{CallError, Rejection, Words};
 pub use self::token::{Login, Tokens};
 pub use self::urls::{below, endpoint, is_plain, link};

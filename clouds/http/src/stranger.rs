@@ -10,7 +10,7 @@ use shared::cloud::{CloudError, CloudErrorKind};
 use tokio::time::Instant;
 use tower::Service;
 
-use crate::answer::CallError;
+use crate::error::CallError;
 
 /// The endpoints of one account.
 #[derive(Clone, Debug)]
@@ -63,7 +63,8 @@ impl Stranger {
         self.endpoint.answered(&self.dialer, Some(by));
     }
 
-    /// What is said of a failure, which takes its time. `by` has answered, or nobody.
+    /// The error to report for a failure; unless the endpoint is proven, one text after one delay. `by` is the address
+    /// that has answered, if any.
     pub(crate) async fn discreet(&self, by: Option<IpAddr>, what: &str, error: CallError) -> CallError {
         let is_proven = match by {
             Some(by) => self.dialer.is_proven(self.endpoint.at(by)),

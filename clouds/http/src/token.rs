@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::answer::CallError;
+use crate::error::CallError;
 
 /// How long refused credentials are not sent again.
 const REFUSED: Duration = Duration::from_secs(10);
@@ -98,7 +98,7 @@ mod tests {
     use reqwest::header::HeaderMap;
 
     use super::*;
-    use crate::answer::Rejection;
+    use crate::error::Rejection;
 
     struct Numbers {
         next: AtomicU32,

@@ -5,6 +5,7 @@ use tokio::net::TcpListener;
 
 use cloud_common::Dialer;
 use serde::Deserialize;
+use shared::cloud::CloudError;
 
 use super::*;
 

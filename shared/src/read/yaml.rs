@@ -78,6 +78,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn fuzz_memory_of_yaml() {
+        let seeds =
+            ["a: [x, 'y']\nb: ['1']", "a: &a [x]\nb: *a", "a:\n- |\n  x\n- \"\\u00e9\"\n", "{a: [\"b\"], \"c\": []}"];
+        ::fuzz::run("YAML", &seeds.map(str::as_bytes), |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            let (read, peak) = ::fuzz::peak(|| read::<BTreeMap<String, Vec<String>>>(&text, 64 << 10).is_ok());
+            assert!(peak.is_none_or(|peak| peak <= 64 * text.len() + (64 << 10)), "{peak:?} for {}", text.len());
+            read
+        });
+    }
+
+    #[test]
     fn few_bytes_never_become_many() {
         let read = |text: &str| read::<BTreeMap<String, Vec<String>>>(text, 64 << 10).map(|found| found.len());
         assert_eq!(read("a: [x, 'y']\nb: ['1']"), Ok(2));

@@ -63,11 +63,7 @@ pub async fn wrong_bodies(table: &mut Table) -> Result<()> {
             cpu.push((world.cpu("webhook").await? - from) * 1e6 / f64::from(u32::try_from(each * FLOOD.0)?));
         }
         let calm = of_another(&webhook).await?;
-        let mut attack = JoinSet::new();
-        for _ in 0..FLOOD.0 {
-            let (client, body) = (webhook.client_at(FLOOD.1.into())?, wrong.clone());
-            attack.spawn(async move { while client.post(body.clone()).await.is_ok() {} });
-        }
+        let mut attack = endless(&webhook, &wrong)?;
         sleep(Duration::from_secs(1)).await;
         let attacked = of_another(&webhook).await?;
         attack.shutdown().await;
@@ -87,6 +83,20 @@ async fn flood(webhook: &Webhook, body: &Bytes, requests: usize) -> Result<()> {
         ensure!(status == StatusCode::OK, "{status}");
     }
     Ok(())
+}
+
+/// The wrong bodies without end, until it is dropped.
+pub fn attack(webhook: &Webhook) -> Result<JoinSet<()>> {
+    endless(webhook, &with_fields(540_000, true))
+}
+
+fn endless(webhook: &Webhook, body: &Bytes) -> Result<JoinSet<()>> {
+    let mut attack = JoinSet::new();
+    for _ in 0..FLOOD.0 {
+        let (client, body) = (webhook.client_at(FLOOD.1.into())?, body.clone());
+        attack.spawn(async move { while client.post(body.clone()).await.is_ok() {} });
+    }
+    Ok(attack)
 }
 
 /// What 99 of 100 requests of another client take at most, in ms.

@@ -46,25 +46,36 @@ pub async fn hostile_clouds(table: &mut Table) -> Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").context("reset the peak")?;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let calm = peak(&world, "controller").await?;
-    let url = serve().await?;
     namespace(&world).await?;
-    for number in 0..HOSTILE {
-        hostile(&world, &model, &url, number).await?;
-    }
+    write_hostile(&world, &model).await?;
     tokio::time::sleep(ATTACK / 2).await;
     let (attacked_start, _) = begins(&world, &honest).await?;
     tokio::time::sleep(ATTACK / 2).await;
     let attacked = peak(&world, "controller").await?;
     let now = *world.now().await?.pids.get("controller").context("the controller has ended")?;
     ensure!(now == pid, "the controller was ended and started again");
-    ensure!(ASKED.load(Ordering::Relaxed) > 0, "no hostile cloud was asked");
-    table.add("clouds", "lists that the hostile were asked for", None, None, f64::from(ASKED.load(Ordering::Relaxed)));
+    ensure!(asked() > 0, "no hostile cloud was asked");
+    table.add("clouds", "lists that the hostile were asked for", None, None, f64::from(asked()));
     table.add("clouds", "s until another tenant's sleep reaches EC2, none hostile", None, None, calm_start);
     table.add("clouds", "s until another tenant's sleep reaches EC2, 20 hostile", None, Some(2.0), attacked_start);
     table.add("clouds", "controller's peak MB, none hostile", None, None, calm);
     table.add("clouds", "controller's peak MB, 20 hostile", None, None, attacked);
     table.add("clouds", "MB over the same without", None, Some(96.0), attacked - calm);
     Ok(())
+}
+
+/// Writes 20 clusters of the tenant, like this one, whose clouds are hostile.
+pub async fn write_hostile(world: &World, model: &Value) -> Result<()> {
+    let url = serve().await?;
+    for number in 0..HOSTILE {
+        hostile(world, model, &url, number).await?;
+    }
+    Ok(())
+}
+
+/// How many lists the hostile clouds were asked for.
+pub fn asked() -> u32 {
+    ASKED.load(Ordering::Relaxed)
 }
 
 /// Seconds from a request to sleep until EC2 is asked to stop machines, and the object as it sleeps. It runs again

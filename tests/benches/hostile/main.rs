@@ -13,6 +13,7 @@ mod ports;
 mod reviews;
 mod silent;
 mod spokes;
+mod together;
 mod unfinished;
 
 use anyhow::Result;
@@ -31,6 +32,7 @@ const SCENARIOS: &[&str] = &[
     "objects",
     "governance",
     "clouds",
+    "together",
 ];
 
 #[tokio::main]
@@ -51,6 +53,7 @@ async fn main() -> Result<()> {
             "silent" => silent::silent_spokes(&mut table).await?,
             "objects" => objects::large_clusters(&mut table).await?,
             "governance" => objects::large_governance(&mut table).await?,
+            "together" => together::all_at_once(&mut table).await?,
             "invented" => invented::invented_names(&mut table).await?,
             _ => spokes::hostile_spokes(&mut table).await?,
         }

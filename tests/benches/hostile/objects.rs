@@ -30,21 +30,13 @@ pub async fn large_clusters(table: &mut Table) -> Result<()> {
     let honest = ClusterOptions { own_account: true, ..ClusterOptions::of_size(3) };
     let honest = world.cluster("honest", honest).await?;
     honest.wait_for_power_state("Running", LONG).await?;
-    let (calm_start, mut model) = begins(&world, &honest).await?;
+    let (calm_start, model) = begins(&world, &honest).await?;
     let pid = *world.now().await?.pids.get("controller").context("no controller runs")?;
     prlimit(pid)?;
     fs::write(format!("/proc/{pid}/clear_refs"), "5").context("reset the peak")?;
     let calm = peak(&world, "controller").await?;
     namespace(&world).await?;
-    let sources = vec![json!({ "uuid": "" }); BYTES / 12];
-    model["spec"]["platform"] = json!({ "nutanix": { "failureDomains": [{ "dataSourceImages": sources }] } });
-    let large = (0..CLUSTERS).map(|number| {
-        let mut object = model.clone();
-        object["metadata"] = json!({ "name": format!("large-{number}"), "namespace": crate::clouds::NAMESPACE });
-        object["spec"]["powerState"] = json!("Running");
-        object
-    });
-    create(&world, ["hive.openshift.io", "v1", "ClusterDeployment", "clusterdeployments"], large.collect()).await?;
+    write_clusters(&world, model).await?;
     let (attacked_start, _) = begins(&world, &honest).await?;
     // A new leader lists them all.
     world.signal("controller", "restart").await?;
@@ -68,11 +60,39 @@ pub async fn large_clusters(table: &mut Table) -> Result<()> {
 /// Policies and views of 1.4 MB at the first list of a controller with `--cgu`.
 pub async fn large_governance(table: &mut Table) -> Result<()> {
     let world = World::up(Options::bare_hub()).await?;
-    let client = world.hub().await?;
-    let definitions = [manifests::cgu::definitions(), foreign::of_governance(), manifests::upgrades()].concat();
-    apply::all(&client, &definitions).await?;
+    define_governance(&world).await?;
     namespace(&world).await?;
     let (_, calm) = started(&world).await?;
+    write_governance(&world).await?;
+    let (took, attacked) = started(&world).await?;
+    table.add("governance", "s until 40 policies and 40 views of 1.4 MB are listed", None, None, took);
+    table.add("governance", "controller's peak MB on an empty hub", None, None, calm);
+    table.add("governance", "controller's peak MB", None, None, attacked);
+    table.add("governance", "MB over the same without", None, Some(96.0), attacked - calm);
+    Ok(())
+}
+
+/// Writes 100 `ClusterDeployments` of the tenant, like this one but for their platform.
+pub async fn write_clusters(world: &World, mut model: Value) -> Result<()> {
+    let sources = vec![json!({ "uuid": "" }); BYTES / 12];
+    model["spec"]["platform"] = json!({ "nutanix": { "failureDomains": [{ "dataSourceImages": sources }] } });
+    let large = (0..CLUSTERS).map(|number| {
+        let mut object = model.clone();
+        object["metadata"] = json!({ "name": format!("large-{number}"), "namespace": crate::clouds::NAMESPACE });
+        object["spec"]["powerState"] = json!("Running");
+        object
+    });
+    create(world, ["hive.openshift.io", "v1", "ClusterDeployment", "clusterdeployments"], large.collect()).await
+}
+
+/// Defines the kinds that a controller with `--cgu` reads.
+pub async fn define_governance(world: &World) -> Result<()> {
+    let definitions = [manifests::cgu::definitions(), foreign::of_governance(), manifests::upgrades()].concat();
+    apply::all(&world.hub().await?, &definitions).await
+}
+
+/// Writes 40 policies and 40 views of the tenant.
+pub async fn write_governance(world: &World) -> Result<()> {
     let numbers = || {
         (0..GOVERNED).map(|number| json!({ "name": format!("large-{number}"), "namespace": crate::clouds::NAMESPACE }))
     };
@@ -82,34 +102,29 @@ pub async fn large_governance(table: &mut Table) -> Result<()> {
             json!([{ "objectDefinition": { "metadata": { "name": "a" }, "spec": { "object-templates": parts } } }]);
         json!({ "metadata": metadata, "spec": { "disabled": false, "policy-templates": template } })
     });
-    create(&world, ["policy.open-cluster-management.io", "v1", "Policy", "policies"], policies.collect()).await?;
+    create(world, ["policy.open-cluster-management.io", "v1", "Policy", "policies"], policies.collect()).await?;
     let views = numbers().map(|mut metadata| {
         metadata["labels"] = json!({ "openshift-cluster-group-upgrades/clusterGroupUpgrade": "a" });
         json!({ "metadata": metadata, "spec": { "scope": { "resource": "jobs" } }, "status": { "result": parts } })
     });
-    create(
-        &world,
-        ["view.open-cluster-management.io", "v1beta1", "ManagedClusterView", "managedclusterviews"],
-        views.collect(),
-    )
-    .await?;
-    let (took, attacked) = started(&world).await?;
-    table.add("governance", "s until 40 policies and 40 views of 1.4 MB are listed", None, None, took);
-    table.add("governance", "controller's peak MB on an empty hub", None, None, calm);
-    table.add("governance", "controller's peak MB", None, None, attacked);
-    table.add("governance", "MB over the same without", None, Some(96.0), attacked - calm);
-    Ok(())
+    let kind = ["view.open-cluster-management.io", "v1beta1", "ManagedClusterView", "managedclusterviews"];
+    create(world, kind, views.collect()).await
 }
 
 /// Starts a controller, waits until it is ready, and ends it: seconds, and its peak in MB.
 async fn started(world: &World) -> Result<(f64, f64)> {
-    let args = ["--cgu", "--cgu-talm-namespace", "default"].map(str::to_owned).into();
     let begun = Instant::now();
-    world.start(&Start { args, ..Start::new(Program::Controller) }).await?;
+    start(world).await?;
     let took = begun.elapsed().as_secs_f64();
     let peak = peak(world, "controller").await?;
     world.signal("controller", "stop").await?;
     Ok((took, peak))
+}
+
+/// Starts a controller with `--cgu`, and waits until it is ready.
+pub async fn start(world: &World) -> Result<()> {
+    let args = ["--cgu", "--cgu-talm-namespace", "default"].map(str::to_owned).into();
+    world.start(&Start { args, ..Start::new(Program::Controller) }).await
 }
 
 async fn create(world: &World, [group, version, kind, plural]: [&str; 4], objects: Vec<Value>) -> Result<()> {

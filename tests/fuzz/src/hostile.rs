@@ -36,6 +36,26 @@ pub fn run(name: &str, sample: &Value, (bytes, most): (usize, usize), read: impl
     println!("hostile {name:<32} {inputs:>6} inputs, at most {:>8} kept, {:>9} in use", worst.0, worst.1);
 }
 
+/// Bytes that are in use besides those of a short text, and for each of its bytes: small parts of large types, nested.
+const BESIDE: usize = 128 << 10;
+const FOR_EACH: usize = 64;
+
+/// Reads mutations of a sample ([`crate::run`]).
+///
+/// # Panics
+/// When memory is measured and more is in use at once than 128 KiB and 64 times the bytes of the text.
+pub fn mutated(name: &str, sample: &Value, read: impl Fn(&[u8]) -> Option<usize>) {
+    let mut worst = 0;
+    crate::run(name, &[sample.to_string().as_bytes(), b"{}"], |text| {
+        let (kept, peak) = crate::peak(|| read(text));
+        let peak = peak.unwrap_or_default();
+        worst = worst.max(peak);
+        assert!(peak <= BESIDE + FOR_EACH * text.len(), "{name}: {peak} in use for {}", text.len());
+        kept.is_some()
+    });
+    println!("fuzz {name:<32} of these inputs, at most {worst} bytes were in use");
+}
+
 /// Pointers to every list, map and text of a sample.
 fn places(sample: &Value) -> Vec<String> {
     fn walk(value: &Value, at: &str, found: &mut Vec<String>) {

@@ -9,6 +9,7 @@ pub mod hostile;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
 use peak_alloc::PeakAlloc;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -90,6 +91,7 @@ pub fn run(target: &str, seeds: &[&[u8]], mut feed: impl FnMut(&[u8]) -> bool) {
     let mut corpus: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.to_vec()).collect();
     let mut fresh = corpus.clone().into_iter();
     let (begin, mut inputs, mut accepted) = (Instant::now(), 0_u64, 0_u64);
+    let (mut all, mut worst) = (Duration::ZERO, Duration::ZERO);
     let most = std::env::var("FUZZ_INPUTS").ok().and_then(|text| text.parse().ok());
     let is_under_way = |inputs: u64| match (most, seconds) {
         (Some(most), _) => inputs < most,
@@ -99,7 +101,11 @@ pub fn run(target: &str, seeds: &[&[u8]], mut feed: impl FnMut(&[u8]) -> bool) {
     while is_under_way(inputs) {
         let input = fresh.next().unwrap_or_else(|| mutated(&corpus, &mut rng));
         inputs += 1;
-        match catch_unwind(AssertUnwindSafe(|| feed(&input))) {
+        let before = cpu();
+        let fed = catch_unwind(AssertUnwindSafe(|| feed(&input)));
+        let spent = cpu().saturating_sub(before);
+        (all, worst) = (all + spent, worst.max(spent));
+        match fed {
             Ok(false) => {}
             Ok(true) => {
                 accepted += 1;
@@ -117,7 +123,16 @@ pub fn run(target: &str, seeds: &[&[u8]], mut feed: impl FnMut(&[u8]) -> bool) {
         }
     }
     assert!(accepted > 0, "{target} accepted none of {inputs} inputs, not even the seeds");
-    println!("fuzz {target:<20} {inputs:>12} inputs, {accepted:>12} accepted, none crashed (seed {seed})");
+    println!(
+        "fuzz {target:<32} {inputs:>9} inputs, {accepted:>9} accepted, none crashed, CPU {:>6.1} us each, {:>6} us at most (seed {seed})",
+        all.as_secs_f64() * 1e6 / f64::from(u32::try_from(inputs).unwrap_or(u32::MAX)),
+        worst.as_micros(),
+    );
+}
+
+/// CPU time of this thread.
+fn cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
 /// Bytes that were in use at once while this ran, beside those before. `None` where other tests run at the same time:

@@ -116,3 +116,14 @@ fn certificates_are_those_of_the_secret() {
     let error = parse(&entry("cacert: /etc/openstack-ca/c.pem"), "shift", Some(&certificates)).map(drop).unwrap_err();
     assert!(error.contains("cacert names a file"), "{error}");
 }
+
+#[test]
+fn fuzz_memory_of_clouds_yaml() {
+    let seeds = [PASSWORD.as_bytes(), b"clouds: {shift: {auth: {auth_url: 'https://k', user_id: u}, verify: true}}"];
+    ::fuzz::run("clouds.yaml", &seeds, |bytes| {
+        let file = SecretData::from([(KEY.to_owned(), bytes.to_vec())]);
+        let (read, peak) = ::fuzz::peak(|| parse(&file, "shift", None).is_ok());
+        assert!(peak.is_none_or(|peak| peak <= 64 * bytes.len() + (64 << 10)), "{peak:?} for {}", bytes.len());
+        read
+    });
+}

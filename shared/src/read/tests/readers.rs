@@ -58,13 +58,26 @@ fn object<T: Foreign>(name: &str, file: &str, content: &Value) {
     }
 }
 
+fn fuzz<T: DeserializeOwned>(name: &str, content: &Value, limits: impl Fn(usize) -> Limits) {
+    let mut sample = content.clone();
+    sample["metadata"] = hostile::metadata();
+    hostile::mutated(name, &sample, |text| json::<T>(text, &limits(text.len())).ok().map(|read| read.kept));
+}
+
 macro_rules! objects {
-    ($($test:ident { $($type:ty, $file:literal, $content:tt;)* })*) => {$(
+    ($($test:ident { $($type:ty, $file:literal, $content:tt;)* })*) => {
+        $(
+            #[test]
+            fn $test() {
+                $(object::<$type>(stringify!($type), $file, &json!($content));)*
+            }
+        )*
+
         #[test]
-        fn $test() {
-            $(object::<$type>(stringify!($type), $file, &json!($content));)*
+        fn fuzz_memory_of_objects() {
+            $($(fuzz::<$type>(stringify!($type), &json!($content), |_| <$type as Foreign>::LIMITS);)*)*
         }
-    )*};
+    };
 }
 
 objects! {
@@ -144,6 +157,11 @@ macro_rules! of_spokes {
                 sample["metadata"] = hostile::metadata();
                 attack::<kinds::$kind>(stringify!($kind), &sample, bytes(), Limits::answer);
             })*
+        }
+
+        #[test]
+        fn fuzz_memory_of_spokes() {
+            $(fuzz::<kinds::$kind>(stringify!($kind), &json!($content), Limits::answer);)*
         }
     };
 }

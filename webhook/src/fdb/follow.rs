@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fair::{Memory, Sizes};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
@@ -34,6 +35,9 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(320);
 /// Page size of the initial list.
 const PAGE_SIZE: u32 = 50;
 
+/// Memory for what is kept of them, in all and of one namespace: the webhook has 256 MiB.
+const SIZES: Sizes = Sizes { all: 96 << 20, of_tenant: 64 << 20, ..Sizes::OBJECTS };
+
 type Guarded = shared::guarded::Guarded<FoundationDBCluster>;
 type Watch = BoxStream<'static, watcher::Result<watcher::Event<Guarded>>>;
 
@@ -56,7 +60,8 @@ pub async fn follow(mut config: kube::Config, clusters: Arc<Clusters>) {
             return clusters.unavailable(super::NO_HUB);
         }
     };
-    let mut follower = Follower { client: hub::bounded(client), clusters, logged: None };
+    let kept = hub::Kept::new(Memory::new(SIZES));
+    let mut follower = Follower { client: hub::bounded(client), clusters, kept, logged: None };
     loop {
         follower.wait_for_kind().await;
         follower.keep_up().await;
@@ -66,6 +71,7 @@ pub async fn follow(mut config: kube::Config, clusters: Arc<Clusters>) {
 struct Follower {
     client: Client,
     clusters: Arc<Clusters>,
+    kept: hub::Kept,
     /// The last error in the log.
     logged: Option<String>,
 }
@@ -125,8 +131,9 @@ impl Follower {
     }
 
     /// Applies a watch event.
-    fn apply(&self, event: watcher::Event<Guarded>, first: &mut HashMap<String, Cluster>) {
-        match event {
+    fn apply(&mut self, event: watcher::Event<Guarded>, first: &mut HashMap<String, Cluster>) {
+        let weighed = event.modify(|object| object.1 = object.0.as_ref().map_or(object.1, Cluster::weight));
+        match self.kept.admitted(weighed) {
             watcher::Event::Init => first.clear(),
             watcher::Event::InitApply(cluster) => first.extend(self.clusters.slim(&readable(cluster))),
             watcher::Event::InitDone => self.clusters.replace(std::mem::take(first)),
@@ -146,12 +153,15 @@ impl Follower {
     async fn list(&mut self) -> Result<Listed, Duration> {
         let at = (Instant::now(), Timestamp::now());
         let all = ListParams::default();
-        let list = hub::names::<FoundationDBCluster>(&self.client, None, &all);
+        // A cluster that cannot be read has a version, too.
+        let version =
+            |one: shared::guarded::Guarded<Named<FoundationDBCluster>>| Ok((one.uid(), one.resource_version()));
+        let list = hub::names(&self.client, None, &all, version);
         let (trouble, pause) = match tokio::time::timeout(LIST_TIMEOUT, list).await {
             Ok(Ok(list)) => {
                 self.logged = None;
-                let version = |item: &Named<_>| Some((item.uid()?, item.resource_version()?));
-                return Ok(Listed { at, versions: list.iter().filter_map(version).collect(), recorded: false });
+                let versions = list.into_iter().filter_map(|(uid, version)| uid.zip(version)).collect();
+                return Ok(Listed { at, versions, recorded: false });
             }
             // By code: for an unknown API group, the API server answers in plain text without a reason.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
@@ -215,7 +225,8 @@ mod tests {
             };
             let client = Client::new(tower::service_fn(answer), "default");
             let clusters = Arc::new(Clusters::new(Duration::ZERO));
-            let mut follower = Follower { client, clusters: Arc::clone(&clusters), logged: None };
+            let kept = hub::Kept::new(Memory::default());
+            let mut follower = Follower { client, clusters: Arc::clone(&clusters), kept, logged: None };
             assert!(clusters.ready().is_err());
             let pause = follower.list().await.err();
             assert_eq!((clusters.ready().is_ok(), pause == Some(UNAVAILABLE_RETRY_INTERVAL)), (ready, ready), "{code}");

@@ -9,6 +9,11 @@ use super::object::Deleted;
 use crate::annotation::keys;
 use crate::fdb::api::{FoundationDBCluster, is_stateful};
 use crate::fdb::suspension::Minimum;
+use crate::text::sanitize_to;
+
+/// Longest name of a label, and longest value.
+const MAX_LABEL_NAME: usize = 253 + 1 + 63;
+const MAX_LABEL: usize = 63;
 
 /// State of the webhook's cache when a rule asks.
 #[derive(Clone, Copy, Debug)]
@@ -44,9 +49,12 @@ impl Cluster {
     /// Caches a cluster. `default` applies if the cluster has no minimum suspension of its own.
     pub fn of(cluster: &FoundationDBCluster, default: Duration) -> Self {
         let annotation = cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
-        let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
-        let boxed = |text: &String| text.clone().into_boxed_str();
-        let removals = cluster.groups().iter();
+        // No object has a label with a longer name or value.
+        let owned = |names: Vec<&str>| {
+            names.into_iter().filter(|name| name.len() <= MAX_LABEL_NAME).map(str::to_owned).collect()
+        };
+        let mark = |text: &String| sanitize_to(text, MAX_LABEL).into_boxed_str();
+        let removals = cluster.groups().iter().filter(|group| group.process_group_id.len() <= MAX_LABEL);
         Self {
             namespace: cluster.namespace().unwrap_or_default(),
             name: cluster.name_any(),
@@ -57,9 +65,15 @@ impl Cluster {
             group_labels: owned(cluster.group_labels()),
             class_labels: owned(cluster.class_labels()),
             removals: removals
-                .map(|group| (boxed(&group.process_group_id), group.removal_timestamp.as_ref().map(boxed)))
+                .map(|group| (group.process_group_id.as_str().into(), group.removal_timestamp.as_ref().map(mark)))
                 .collect(),
         }
+    }
+
+    /// Bytes that are kept of a cluster, at most.
+    pub fn weight(cluster: &FoundationDBCluster) -> usize {
+        let names = cluster.group_labels().len() + cluster.class_labels().len();
+        size_of::<Self>() + names * 2 * MAX_LABEL_NAME + cluster.groups().len() * 4 * MAX_LABEL
     }
 
     /// ID of the process group that an object belongs to, by the cluster's own label names.
@@ -75,5 +89,27 @@ impl Cluster {
     /// The mark of a group: `None` if the status does not know the group, `Some(None)` if it is not marked.
     pub fn removal_of(&self, group: &str) -> Option<Option<&str>> {
         self.removals.get(group).map(Option::as_deref)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_small_whatever_the_cluster_holds() {
+        let long = "x".repeat(1 << 10);
+        let text = serde_json::json!({
+            "metadata": { "name": "prod", "namespace": "db", "uid": "u" },
+            "spec": { "labels": { "processGroupIDLabels": [long, "id"] } },
+            "status": { "processGroups": [
+                { "processGroupID": "storage-1", "removalTimestamp": long }, { "processGroupID": long },
+            ] },
+        });
+        let cluster: FoundationDBCluster = serde_json::from_value(text).unwrap();
+        let known = Cluster::of(&cluster, Duration::ZERO);
+        assert_eq!((known.group_labels.as_slice(), known.removals.len()), (["id".to_owned()].as_slice(), 1));
+        assert_eq!(known.removal_of("storage-1").flatten().map(str::len), Some(MAX_LABEL));
+        assert!(Cluster::weight(&cluster) < 4 << 10);
     }
 }

@@ -164,6 +164,22 @@ pub struct Settings {
     pub retry: Range<u64>,
 }
 
+impl Settings {
+    /// Of the kind that every hub has.
+    pub const OWN: Self = Self {
+        page_size: 50,
+        concurrency: 1,
+        timeout: Duration::ZERO,
+        optional: false,
+        conflict: 100..500,
+        retry: 2_000..5_000,
+    };
+    /// Of a kind whose other writers are quick.
+    pub const QUICK: Self = Self { optional: true, conflict: 50..200, retry: 1_000..2_000, ..Self::OWN };
+    /// Of a kind whose operator writes often.
+    pub const SLOW: Self = Self { optional: true, conflict: 500..1_000, ..Self::OWN };
+}
+
 /// What observing has found.
 #[derive(Debug)]
 pub enum Observed<F> {

@@ -79,14 +79,7 @@ impl System for Fdb {
     const ACTION: &'static str = ACTION;
 
     fn settings(&self) -> Settings {
-        Settings {
-            page_size: PAGE_SIZE,
-            concurrency: CONCURRENCY,
-            timeout: RECONCILE_TIMEOUT,
-            optional: true,
-            conflict: 500..1_000,
-            retry: 2_000..5_000,
-        }
+        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::SLOW }
     }
 
     fn hub(&self) -> &Hub {

@@ -138,14 +138,8 @@ impl System for Hive {
     const ACTION: &'static str = report::ACTION;
 
     fn settings(&self) -> Settings {
-        Settings {
-            page_size: PAGE_SIZE,
-            concurrency: self.concurrency,
-            timeout: RECONCILE_TIMEOUT,
-            optional: false,
-            conflict: 100..500,
-            retry: 2_000..5_000,
-        }
+        let concurrency = self.concurrency;
+        Settings { page_size: PAGE_SIZE, concurrency, timeout: RECONCILE_TIMEOUT, ..Settings::OWN }
     }
 
     fn hub(&self) -> &Hub {

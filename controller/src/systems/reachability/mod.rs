@@ -65,14 +65,7 @@ impl System for Reachability {
     const ACTION: &'static str = "Reachability";
 
     fn settings(&self) -> Settings {
-        Settings {
-            page_size: 50, // of the owner of the watch
-            concurrency: CONCURRENCY,
-            timeout: RECONCILE_TIMEOUT,
-            optional: false,
-            conflict: 100..500,
-            retry: 5_000..10_000,
-        }
+        Settings { concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, retry: 5_000..10_000, ..Settings::OWN }
     }
 
     fn hub(&self) -> &Hub {

@@ -195,14 +195,7 @@ impl System for Rollouts {
     const ACTION: &'static str = ACTION;
 
     fn settings(&self) -> Settings {
-        Settings {
-            page_size: PAGE_SIZE,
-            concurrency: CONCURRENCY,
-            timeout: RECONCILE_TIMEOUT,
-            optional: true,
-            conflict: 50..200,
-            retry: 1_000..2_000,
-        }
+        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::QUICK }
     }
 
     fn hub(&self) -> &Hub {

@@ -10,20 +10,9 @@ use crate::hive::api as hive;
 use crate::kkp;
 use crate::read::lenient;
 
-/// Groups whose annotations are read.
-const GROUPS: &[&str] = &[
-    keys::GROUP,
-    "hive.openshift.io",
-    "kubermatic.k8c.io",
-    "kubermatic.io",
-    "foundationdb.org",
-    "ran.openshift.io",
-    "cluster-group-upgrades-operator",
-];
-
-/// Whether an annotation is of a group that is read.
-pub fn is_read(key: &str) -> bool {
-    key.split_once('/').is_some_and(|(group, _)| GROUPS.contains(&group))
+/// Whether an annotation is of our group. Those of others that are read are short.
+pub fn is_ours(key: &str) -> bool {
+    key.strip_prefix(keys::GROUP).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Value of an annotation of an object that was read as JSON.
@@ -40,9 +29,10 @@ const JUDGED: &[&[&str]] = &[
     &STAMP,
     &[keys::MINIMUM_SUSPENSION, keys::RELEASE],
 ];
+
 /// Whether rules of admission read an annotation.
 pub(crate) fn is_judged(key: &str) -> bool {
-    is_read(key) && JUDGED.iter().any(|keys| keys.contains(&key))
+    JUDGED.iter().any(|keys| keys.contains(&key))
 }
 
 /// Annotations of an object that the rules of admission read.

@@ -10,4 +10,4 @@ mod map;
 pub mod mark;
 
 pub(crate) use map::is_judged;
-pub use map::{Annotations, annotation, is_read};
+pub use map::{Annotations, annotation, is_ours};

@@ -24,8 +24,6 @@ const GROWN: usize = 2;
 /// Elements for which a list allocates at first, and members for which a map does.
 const FIRST_ELEMENTS: usize = 4;
 const FIRST_MEMBERS: usize = 11;
-/// Most fields that are listed one by one. With the next one, the whole part of the object counts as unreadable.
-const MAX_FIELDS: usize = 128;
 /// Most values that do not fit. No type has so many fields: they are given again and again.
 const MAX_MISFITS: usize = 256;
 
@@ -122,10 +120,7 @@ impl<'a> Budget<'a> {
         if self.misfits > MAX_MISFITS {
             self.fatal = Some("too many values do not fit".to_owned());
         }
-        let mut path = self.path();
-        if self.fields.len() >= MAX_FIELDS {
-            path.truncate(1);
-        }
+        let path = self.path();
         if !self.fields.iter().any(|other| path.starts_with(&other.path)) {
             self.fields.retain(|other| !other.path.starts_with(&path));
             self.fields.push(Field { path, why });

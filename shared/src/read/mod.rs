@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer};
 pub use self::pick::pick;
 
 use self::meter::{Budget, Seed};
-use crate::annotation::is_read;
+use crate::annotation::is_ours;
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
@@ -28,17 +28,16 @@ pub struct Limits {
     pub text: usize,
     /// The same of an annotation.
     pub annotation: usize,
-    /// Bytes up to which an annotation is kept that is skipped otherwise: it may be a sign to reconcile.
+    /// Bytes up to which an annotation of others is kept: those that are read are short, and any may be a sign to reconcile.
     pub brief: usize,
     /// Whether a member of this name, inside of a member of that name, is skipped.
     pub skips: fn(inside: &str, name: &str) -> bool,
 }
 
 impl Limits {
-    /// An object of the hub. Longer annotations that nothing of ours reads, and what the API server notes of its managers, are
-    /// skipped.
+    /// An object of the hub. Longer annotations of others, and what the API server notes of its managers, are skipped.
     pub const OBJECT: Self =
-        Self { kept: 64 << 10, text: 64 << 10, annotation: 16 << 10, brief: 256, skips: is_of_others };
+        Self { kept: 64 << 10, text: 64 << 10, annotation: 16 << 10, brief: 512, skips: is_of_others };
 
     /// An object that names thousands of others, such as the members of a fleet.
     pub const FLEET: Self = Self { kept: 2 << 20, text: 1 << 20, ..Self::OBJECT };
@@ -53,7 +52,7 @@ impl Limits {
 }
 
 fn is_of_others(inside: &str, name: &str) -> bool {
-    name == "managedFields" || inside == "annotations" && !is_read(name)
+    name == "managedFields" || inside == "annotations" && !is_ours(name)
 }
 
 /// A type that is read from outside. Each stands in the test of all readers.
@@ -188,14 +187,6 @@ impl<'de> Visitor<'de> for AnyText {
 
     fn visit_unit<E>(self) -> Result<String, E> {
         Ok(String::new())
-    }
-
-    fn visit_none<E>(self) -> Result<String, E> {
-        Ok(String::new())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
-        any_text(deserializer)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<String, A::Error> {

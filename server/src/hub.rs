@@ -11,12 +11,15 @@ use std::sync::Arc;
 use fair::{Charge, Memory, Whose};
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Limited};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::client::Body;
 use kube::core::Request as Requests;
+use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use serde::Deserialize;
+use shared::annotation::keys;
 use shared::guarded::{Guarded, Named, Unreadable, identity};
 use shared::read::Foreign;
 use tower::BoxError;
@@ -126,23 +129,26 @@ impl Kept {
         Self { memory, charges: HashMap::new(), listed: None }
     }
 
-    /// A list of all objects begins.
-    pub fn begin(&mut self) {
-        self.listed = Some(HashSet::new());
-    }
-
-    /// The list is complete: what it has not brought is gone.
-    pub fn end(&mut self) {
-        if let Some(listed) = self.listed.take() {
-            self.charges.retain(|key, _| listed.contains(key));
+    /// Charges what an event brings, and gives back what it takes away. An object that does not fit is refused, by its name.
+    pub fn admitted<K: Resource>(&mut self, mut event: Event<Guarded<K>>) -> Event<Guarded<K>> {
+        match &mut event {
+            Event::Init => self.listed = Some(HashSet::new()),
+            Event::InitDone => {
+                // What the list has not brought is gone.
+                if let Some(listed) = self.listed.take() {
+                    self.charges.retain(|key, _| listed.contains(key));
+                }
+            }
+            Event::Delete(object) => drop(self.charges.remove(&key(object))),
+            Event::InitApply(object) | Event::Apply(object) => self.admit(object),
         }
+        event
     }
 
-    /// Charges an object to its tenant, in place of its last version. One that does not fit is refused, by its name.
-    pub fn admit<K: Resource>(&mut self, object: &mut Guarded<K>) {
-        let (meta, key) = (object.meta(), key(object));
-        let tenant = key.0.as_ref().or_else(|| meta.labels.as_ref()?.get(PROJECT)).or(key.1.as_ref());
-        let mut charge = self.memory.share(Whose::new(tenant.map_or("", String::as_str), "")).charge();
+    /// Charges an object in place of its last version.
+    fn admit<K: Resource>(&mut self, object: &mut Guarded<K>) {
+        let key = key(object);
+        let mut charge = self.memory.share(Whose::new(tenant(object.meta()), "")).charge();
         self.charges.remove(&key);
         if let Some(listed) = &mut self.listed {
             listed.insert(key.clone());
@@ -154,11 +160,14 @@ impl Kept {
         let error = "the objects of its tenant take more memory together than the controller has for one".to_owned();
         object.0 = Err(Unreadable { error, metadata: identity(object.meta()) });
     }
+}
 
-    /// An object is gone.
-    pub fn gone<K: Resource>(&mut self, object: &Guarded<K>) {
-        self.charges.remove(&key(object));
-    }
+/// Whose an object is: of its namespace, of a project of KKP, or of who wrote it.
+fn tenant(meta: &ObjectMeta) -> &str {
+    let label = || meta.labels.as_ref()?.get(PROJECT);
+    let requester = || meta.annotations.as_ref()?.get(keys::REQUESTED_BY);
+    let tenant = meta.namespace.as_ref().or_else(label).or_else(requester).or(meta.name.as_ref());
+    tenant.map_or("", String::as_str)
 }
 
 fn key<K: Resource>(object: &Guarded<K>) -> Key {
@@ -174,39 +183,45 @@ pub async fn get<K: Resource + Foreign + Clone + Debug>(api: &Api<Guarded<K>>, n
     found.map(Guarded::read).transpose().map_err(kube::Error::SerdeError)
 }
 
-/// All objects of a kind, page by page.
+/// What `keep` leaves of all objects of a kind, page by page. It gets those, too, that cannot be read to their end.
 ///
 /// # Errors
-/// When the hub does not answer, or one of them cannot be read to its end.
-pub async fn list<K: Resource + Foreign + Clone>(api: &Api<Guarded<K>>, params: &ListParams) -> kube::Result<Vec<K>> {
-    pages(api.clone().into_client(), Requests::new(api.resource_url()), false, params.clone()).await
+/// When the hub does not answer, or `keep` refuses one of them.
+pub async fn list<K: Resource + Foreign + Clone, T>(
+    api: &Api<Guarded<K>>,
+    params: &ListParams,
+    keep: impl FnMut(Guarded<K>) -> serde_json::Result<T>,
+) -> kube::Result<Vec<T>> {
+    pages(api.clone().into_client(), Requests::new(api.resource_url()), false, params.clone(), keep).await
 }
 
-/// Of all objects of a kind, who they are, page by page.
+/// The same of who they are.
 ///
 /// # Errors
 /// As [`list`].
-pub async fn names<K: Resource<DynamicType = ()> + Clone>(
+pub async fn names<K: Resource<DynamicType = ()> + Clone, T>(
     client: &Client,
     namespace: Option<&str>,
     params: &ListParams,
-) -> kube::Result<Vec<Named<K>>> {
-    pages(client.clone(), Requests::new(K::url_path(&(), namespace)), true, params.clone()).await
+    keep: impl FnMut(Guarded<Named<K>>) -> serde_json::Result<T>,
+) -> kube::Result<Vec<T>> {
+    pages(client.clone(), Requests::new(K::url_path(&(), namespace)), true, params.clone(), keep).await
 }
 
-async fn pages<K: Foreign + Clone>(
+async fn pages<K: Foreign + Clone, T>(
     client: Client,
     requests: Requests,
     metadata_only: bool,
     mut params: ListParams,
-) -> kube::Result<Vec<K>> {
+    mut keep: impl FnMut(Guarded<K>) -> serde_json::Result<T>,
+) -> kube::Result<Vec<T>> {
     params.limit = params.limit.or(Some(PAGE));
     let mut found = Vec::new();
     loop {
         let request = if metadata_only { requests.list_metadata(&params) } else { requests.list(&params) };
         let page: Page<K> = client.request(request.map_err(kube::Error::BuildRequest)?).await?;
         for object in page.items.into_iter().flatten() {
-            found.push(object.read().map_err(kube::Error::SerdeError)?);
+            found.push(keep(object).map_err(kube::Error::SerdeError)?);
         }
         match page.metadata.next.filter(|next| !next.is_empty()) {
             Some(next) => params.continue_token = Some(next),
@@ -268,14 +283,14 @@ mod tests {
         for (objects, bytes, most) in [(0, 0, 1), (250, 100, 3), (40, 100_000, 16), (10, 1_400_000, 30)] {
             let (client, sent) = hub(objects, bytes);
             let maps: Api<Guarded<ConfigMap>> = Api::namespaced(client.clone(), "x");
-            assert_eq!(list(&maps, &ListParams::default()).await.unwrap().len(), objects);
+            assert_eq!(list(&maps, &ListParams::default(), Guarded::read).await.unwrap().len(), objects);
             assert!(sent.load(Ordering::Relaxed) <= most, "{objects} of {bytes}: {sent:?} requests");
-            let named = names::<ConfigMap>(&client, Some("x"), &ListParams::default()).await.unwrap();
+            let named = names::<ConfigMap, _>(&client, Some("x"), &ListParams::default(), Guarded::read).await.unwrap();
             assert_eq!(named.len(), objects);
         }
         let (client, _) = hub(1, 9 << 20);
         let maps: Api<Guarded<ConfigMap>> = Api::namespaced(client, "x");
-        assert!(list(&maps, &ListParams::default()).await.is_err(), "larger than any object");
+        assert!(list(&maps, &ListParams::default(), Guarded::read).await.is_err(), "larger than any object");
     }
 
     #[tokio::test]
@@ -290,14 +305,43 @@ mod tests {
         serde_json::from_str(&text.to_string()).unwrap()
     }
 
+    /// One that cannot be read is for the caller to judge: it spoils no list of all tenants' objects.
+    #[tokio::test]
+    async fn an_object_that_cannot_be_read_spoils_no_list() {
+        let list_of =
+            r#"{"metadata":{},"items":[{"metadata":{"name":"a","uid":"u","annotations":{"hibernate.sh/x":"LONG"}}}]}"#;
+        let text = list_of.replace("LONG", &"x".repeat(17 << 10));
+        let service = tower::service_fn(move |_: Request<Body>| {
+            std::future::ready(Ok::<_, BoxError>(Response::new(Body::from(text.clone().into_bytes()))))
+        });
+        let client = Client::new(service, "default");
+        let all = ListParams::default();
+        let found = names::<ConfigMap, _>(&client, None, &all, |one| Ok(one.meta().uid.clone())).await;
+        assert_eq!(found.unwrap(), [Some("u".to_owned())]);
+        let refused = names::<ConfigMap, _>(&client, None, &all, Guarded::read).await.unwrap_err().to_string();
+        assert!(refused.contains("a text of at most 16 KiB"), "{refused}");
+    }
+
+    #[test]
+    fn objects_without_a_namespace_are_of_who_wrote_them() {
+        for (meta, of) in [
+            (json!({ "name": "n", "namespace": "x", "labels": { PROJECT: "p" } }), "x"),
+            (json!({ "name": "n", "labels": { PROJECT: "p" }, "annotations": { keys::REQUESTED_BY: "a" } }), "p"),
+            (json!({ "name": "n", "annotations": { keys::REQUESTED_BY: "alice" } }), "alice"),
+            (json!({ "name": "n" }), "n"),
+        ] {
+            assert_eq!(tenant(&serde_json::from_value(meta).unwrap()), of);
+        }
+    }
+
     #[test]
     fn an_object_that_does_not_fit_is_refused_by_its_name_and_no_other() {
         let sizes = fair::Sizes { all: 4 << 20, of_tenant: 2 << 20, ..fair::Sizes::OBJECTS };
         let memory = Memory::new(sizes);
         let mut kept = Kept::new(memory.clone());
         let mut admitted = |namespace: &str, number: usize| {
-            let mut object = object(namespace, &number.to_string(), 100 << 10);
-            kept.admit(&mut object);
+            let object = object(namespace, &number.to_string(), 100 << 10);
+            let Event::Apply(object) = kept.admitted(Event::Apply(object)) else { unreachable!() };
             object
         };
         let fit = (0..100).take_while(|number| admitted("greedy", *number).0.is_ok()).count();
@@ -305,16 +349,15 @@ mod tests {
         assert_eq!(admitted("greedy", 50).meta().name.as_deref(), Some("50"));
         assert!(admitted("other", 0).0.is_ok());
         // What is listed again takes the place of what was there.
-        kept.begin();
+        kept.admitted(Event::<Guarded<ConfigMap>>::Init);
         for number in 0..fit {
-            let mut object = object("greedy", &number.to_string(), 100 << 10);
-            kept.admit(&mut object);
-            assert!(object.0.is_ok(), "{number}");
+            let listed = Event::InitApply(object("greedy", &number.to_string(), 100 << 10));
+            assert!(matches!(kept.admitted(listed), Event::InitApply(Guarded(Ok(_), _))), "{number}");
         }
-        kept.end();
+        kept.admitted(Event::<Guarded<ConfigMap>>::InitDone);
         assert_eq!(kept.charges.len(), fit, "the other tenant's is gone");
         for number in 0..fit {
-            kept.gone(&object("greedy", &number.to_string(), 1));
+            kept.admitted(Event::Delete(object("greedy", &number.to_string(), 1)));
         }
         assert!(memory.is_free());
     }

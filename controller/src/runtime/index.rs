@@ -48,28 +48,12 @@ pub async fn follow<K, E>(
     let (mut listed, mut kept) = (HashMap::new(), Kept::new(memory.clone()));
     while let Some(event) = events.next().await {
         let is_missing = matches!(&event, Err(watcher::Error::InitialListFailed(error)) if is_not_there(error));
-        let mut admitted = |mut object: Guarded<K>| {
-            kept.admit(&mut object);
-            (key_of(&object), entry(&object))
-        };
-        match event {
-            Ok(Event::Init) => {
-                listed.clear();
-                kept.begin();
-            }
-            Ok(Event::InitApply(object)) => listed.extend([admitted(object)]),
-            Ok(Event::InitDone) => {
-                kept.end();
-                hand_over(Change::Listed(take(&mut listed)));
-            }
-            Ok(Event::Apply(object)) => {
-                let (key, found) = admitted(object);
-                hand_over(Change::Set(key, found));
-            }
-            Ok(Event::Delete(object)) => {
-                kept.gone(&object);
-                hand_over(Change::Gone(key_of(&object)));
-            }
+        match event.map(|event| kept.admitted(event)) {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(object)) => listed.extend([(key_of(&object), entry(&object))]),
+            Ok(Event::InitDone) => hand_over(Change::Listed(take(&mut listed))),
+            Ok(Event::Apply(object)) => hand_over(Change::Set(key_of(&object), entry(&object))),
+            Ok(Event::Delete(object)) => hand_over(Change::Gone(key_of(&object))),
             Err(error) => hand_over(Change::Failed(error)),
         }
         if is_missing {

@@ -159,21 +159,10 @@ impl<K: Object> Kind<K> {
                 object.1 = object.1.min(TRIMMED);
             }
         };
-        let admit = move |mut event: Event<Guarded<K>>| {
-            match &mut event {
-                Event::Init => kept.begin(),
-                Event::InitDone => kept.end(),
-                Event::Delete(object) => kept.gone(object),
-                Event::InitApply(object) | Event::Apply(object) => {
-                    trim(object);
-                    kept.admit(object);
-                }
-            }
-            event
-        };
         let follow = async {
-            let mut admit = admit;
-            let events = events.map(|event| event.map(&mut admit)).reflect(self.writer);
+            let admitted = |event: Event<_>| kept.admitted(event.modify(trim));
+            let mut admitted = admitted;
+            let events = events.map(|event| event.map(&mut admitted)).reflect(self.writer);
             let mut events = std::pin::pin!(events);
             let mut listed: Option<Vec<Key>> = None;
             while let Some(event) = events.next().await {

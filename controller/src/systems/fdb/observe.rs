@@ -10,6 +10,7 @@ use shared::annotation::{format, keys};
 use shared::fdb::admission::Kind;
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::suspension::Stamp;
+use shared::guarded::Named;
 
 use super::Fdb;
 use super::decide::{Held, Pod};
@@ -23,22 +24,22 @@ pub async fn list(fdb: &Fdb, cluster: &FoundationDBCluster) -> Reconciled<(Vec<P
     let failed = |what| move |source| ReconcileError::List(what, Box::new(source));
 
     let volumes: Api<Guarded<PersistentVolumeClaim>> = Api::namespaced(client(), &namespace);
+    let held = |kind, meta: &ObjectMeta, bytes| is_of(cluster, meta).then(|| held(cluster, kind, meta, bytes));
+    let volume =
+        |one: Guarded<PersistentVolumeClaim>| one.read().map(|one| held(Kind::Pvc, &one.metadata, bytes(&one)));
+    let service = |one: Guarded<Named<Service>>| one.read().map(|one| held(Kind::Service, &one.metadata, 0));
+    let pod = |one: Guarded<Named<KubePod>>| one.read().map(|one| pod(cluster, &one.metadata));
     // Volumes first: one that is stamped because its Pod is gone was there before the Pods were listed.
-    let volumes = hub::list(&volumes, &which).await.map_err(failed("PVCs of the cluster"))?;
-    let services = hub::names::<Service>(&client(), Some(&namespace), &which).await;
+    let volumes = hub::list(&volumes, &which, volume).await.map_err(failed("PVCs of the cluster"))?;
+    let services = hub::names(&client(), Some(&namespace), &which, service).await;
     let services = services.map_err(failed("Services of the cluster"))?;
-    let pods =
-        hub::names::<KubePod>(&client(), Some(&namespace), &which).await.map_err(failed("Pods of the cluster"))?;
+    let pods = hub::names(&client(), Some(&namespace), &which, pod).await.map_err(failed("Pods of the cluster"))?;
+    Ok((pods.into_iter().flatten().collect(), volumes.into_iter().chain(services).flatten().collect()))
+}
 
-    let volumes = volumes.iter().map(|volume| (Kind::Pvc, &volume.metadata, bytes(volume)));
-    let services = services.iter().map(|service| (Kind::Service, &service.metadata, 0));
-    let objects = volumes.chain(services).filter(|(_, meta, _)| is_of(cluster, meta));
-    let pods = pods.iter().map(|pod| &pod.metadata).filter(|meta| is_of(cluster, meta));
-    let pod = |meta: &ObjectMeta| {
-        let deleting = meta.deletion_timestamp.is_some();
-        group(cluster, meta).map(|group| Pod { group, deleting })
-    };
-    Ok((pods.filter_map(pod).collect(), objects.map(|(kind, meta, bytes)| held(cluster, kind, meta, bytes)).collect()))
+fn pod(cluster: &FoundationDBCluster, meta: &ObjectMeta) -> Option<Pod> {
+    let group = group(cluster, meta).filter(|_| is_of(cluster, meta))?;
+    Some(Pod { group, deleting: meta.deletion_timestamp.is_some() })
 }
 
 fn held(cluster: &FoundationDBCluster, kind: Kind, meta: &ObjectMeta, bytes: u64) -> Held {

@@ -215,13 +215,13 @@ impl Seed<'_> {
     /// Backups go on when KKP sees a change of their configuration (row 17).
     async fn touch_backups(&self, touched: Value) -> Result<(), ReconcileError> {
         let (group, kind) = ("kubermatic.k8c.io", "EtcdBackupConfig");
-        let found = match hub::list(&self.api(group, kind), &ListParams::default()).await {
+        let found = match hub::list(&self.api(group, kind), &ListParams::default(), |one| Ok(one.name_any())).await {
             Ok(found) => found,
             Err(error) if is_not_there(&error) => return Ok(()),
             Err(error) => return Err(ReconcileError::ControlPlane("EtcdBackupConfigs".to_owned(), Box::new(error))),
         };
-        for config in found {
-            self.write(group, kind, &config.name_any(), touched.clone()).await?;
+        for name in found {
+            self.write(group, kind, &name, touched.clone()).await?;
         }
         Ok(())
     }

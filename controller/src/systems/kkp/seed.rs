@@ -60,21 +60,25 @@ pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Result<Seed, ReconcileError> 
     let all = ListParams::default();
     let deployments: Api<Guarded<Deployment>> = Api::namespaced(client.clone(), &namespace);
     let sets: Api<Guarded<StatefulSet>> = Api::namespaced(client.clone(), &namespace);
-    let jobs: Api<Guarded<CronJob>> = Api::namespaced(client.clone(), &namespace);
-    let (deployments, sets, jobs) =
-        tokio::join!(hub::list(&deployments, &all), hub::list(&sets, &all), hub::list(&jobs, &all));
-    let deployments = deployments.map_err(ReconcileError::read("Deployments of the control plane"))?;
-    let sets = sets.map_err(ReconcileError::read("StatefulSets of the control plane"))?;
-    let jobs = jobs.map_err(ReconcileError::read("CronJobs of the control plane"))?;
-    let cron_jobs = jobs.iter().map(|job| decide::CronJob {
-        name: job.name_any(),
-        suspended: job.spec.suspend,
-        ours: job.annotations().contains_key(keys::SUSPENDED),
-    });
-    let deployments =
-        deployments.iter().map(|one| replicas(WorkloadKind::Deployment, &one.metadata, &one.spec, &one.status));
-    let sets = sets.iter().map(|one| replicas(WorkloadKind::StatefulSet, &one.metadata, &one.spec, &one.status));
-    Ok(Seed { workloads: deployments.chain(sets).collect(), cron_jobs: cron_jobs.collect() })
+    let cron_jobs: Api<Guarded<CronJob>> = Api::namespaced(client, &namespace);
+    let deployment = |one: Guarded<Deployment>| {
+        one.read().map(|one| replicas(WorkloadKind::Deployment, &one.metadata, &one.spec, &one.status))
+    };
+    let set = |one: Guarded<StatefulSet>| {
+        one.read().map(|one| replicas(WorkloadKind::StatefulSet, &one.metadata, &one.spec, &one.status))
+    };
+    let cron_job = |one: Guarded<CronJob>| {
+        let ours = |one: &CronJob| one.annotations().contains_key(keys::SUSPENDED);
+        one.read().map(|one| decide::CronJob { name: one.name_any(), suspended: one.spec.suspend, ours: ours(&one) })
+    };
+    let (deployments, sets, cron_jobs) = tokio::join!(
+        hub::list(&deployments, &all, deployment),
+        hub::list(&sets, &all, set),
+        hub::list(&cron_jobs, &all, cron_job)
+    );
+    let mut workloads = deployments.map_err(ReconcileError::read("Deployments of the control plane"))?;
+    workloads.extend(sets.map_err(ReconcileError::read("StatefulSets of the control plane"))?);
+    Ok(Seed { workloads, cron_jobs: cron_jobs.map_err(ReconcileError::read("CronJobs of the control plane"))? })
 }
 
 /// When the first certificate of the control plane expires. Only a warning depends on it: what cannot be read is logged

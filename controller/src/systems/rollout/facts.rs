@@ -14,6 +14,7 @@ use kube::{Api, Client, ResourceExt};
 use server::hub;
 use shared::cgu::upgrades::upgrading;
 use shared::cgu::wire::UpgradeObject;
+use shared::guarded::{Guarded, Named};
 use shared::rollout::NamespaceLabels;
 use shared::rollout::admission::{POLICY, policy};
 use tokio::sync::Mutex;
@@ -78,14 +79,16 @@ async fn unguarded(client: &Client) -> kube::Result<Option<String>> {
 }
 
 async fn upgrades(client: &Client) -> kube::Result<BTreeMap<String, String>> {
-    match hub::list::<UpgradeObject>(&Api::all(client.clone()), &ListParams::default()).await {
+    // One that cannot be read is of one tenant: it is reported by the system that works on it, and holds up no rollout.
+    let active = |one: Guarded<UpgradeObject>| Ok(one.ok().map(|one| upgrading(&one)).unwrap_or_default());
+    match hub::list(&Api::all(client.clone()), &ListParams::default(), active).await {
         // TALM is not installed, or not served to this controller.
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(BTreeMap::new()),
-        found => Ok(found?.iter().flat_map(upgrading).collect()),
+        found => Ok(found?.into_iter().flatten().collect()),
     }
 }
 
 async fn namespaces(client: &Client) -> kube::Result<NamespaceLabels> {
-    let found = hub::names::<Namespace>(client, None, &ListParams::default().limit(PAGE)).await?;
-    Ok(found.into_iter().map(|one| (one.name_any(), one.metadata.labels.unwrap_or_default())).collect())
+    let labels = |one: Guarded<Named<Namespace>>| Ok((one.name_any(), one.labels().clone()));
+    Ok(hub::names(client, None, &ListParams::default().limit(PAGE), labels).await?.into_iter().collect())
 }

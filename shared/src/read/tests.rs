@@ -75,6 +75,17 @@ fn a_value_is_read_as_serde_json_reads_it() {
 }
 
 #[test]
+fn each_of_many_fields_that_do_not_fit_keeps_its_path() {
+    let many = |count: usize| {
+        let members: Vec<_> = (0..count).map(|number| format!(r#""{number}":{{"count":"x"}}"#)).collect();
+        json::<BTreeMap<String, Lenient>>(format!("{{{}}}", members.join(",")).as_bytes(), &Limits::OBJECT)
+    };
+    let read = many(200).unwrap();
+    assert!(read.fields.len() == 200 && read.fields.iter().all(|field| field.path.len() == 2), "{:?}", read.fields);
+    assert_eq!(many(300).unwrap_err().to_string(), "too many values do not fit at line 1 column 5034");
+}
+
+#[test]
 fn what_cannot_be_read_is_refused_wherever_it_stands() {
     let deep = format!(r#"{{"list":{}1{}}}"#, "[".repeat(200), "]".repeat(200));
     for (text, why) in [

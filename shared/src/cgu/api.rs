@@ -103,6 +103,15 @@ pub struct Actions {
     pub after_completion: Option<AfterCompletion>,
 }
 
+impl Actions {
+    /// What is written to a cluster at the start, or when it is complete, if anything is.
+    pub fn of(&self, is_complete: bool) -> Option<&ClusterActions> {
+        let after = || self.after_completion.as_ref().map(|after| &after.cluster);
+        let actions = if is_complete { after() } else { self.before_enable.as_ref() };
+        actions.filter(|actions| **actions != ClusterActions::default())
+    }
+}
+
 /// Labels and annotations of `ManagedCluster`s.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::ResourceExt;
 use kube::api::{DynamicObject, Patch};
 use serde_json::{Value, json};
-use shared::cgu::api::{ClusterActions, ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference};
+use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference};
 use shared::cgu::decide::Act;
 use shared::cgu::objects::{self, Names, UPGRADE, UPGRADE_NAMESPACE};
 use shared::cgu::wire::PlacementObject;
@@ -19,6 +19,8 @@ use crate::runtime::{Guarded, ReconcileError, System, WriteError};
 
 /// Clusters that are written at once.
 const CONCURRENT: usize = 16;
+/// Acts whose futures are there at once: each takes several times the memory of its act.
+const AT_ONCE: usize = 32 * CONCURRENT;
 
 /// Does everything. Views and actions go before new ones are created, and Placements are written in order.
 pub(super) async fn carry_out(
@@ -32,11 +34,15 @@ pub(super) async fn carry_out(
         Act::Change(..) | Act::View(_) | Act::Approve(_) | Act::Pull(_) => 2,
     };
     for (number, concurrent) in [(0, CONCURRENT), (1, 1), (2, CONCURRENT)] {
-        let of_phase = acts.iter().filter(|act| phase(act) == number);
-        let futures: Vec<_> = of_phase.map(|act| one(upgrades, observation, act).boxed()).collect();
-        let done = stream::iter(futures).buffered(concurrent);
-        // One that fails holds up no other.
-        done.collect::<Vec<_>>().await.into_iter().collect::<Result<(), _>>()?;
+        let of_phase: Vec<&Act> = acts.iter().filter(|act| phase(act) == number).collect();
+        let mut done = Ok(());
+        for some in of_phase.chunks(AT_ONCE) {
+            let futures: Vec<_> = some.iter().map(|act| one(upgrades, observation, act).boxed()).collect();
+            // One that fails holds up no other.
+            let ended: Vec<_> = stream::iter(futures).buffered(concurrent).collect().await;
+            done = done.and(ended.into_iter().collect());
+        }
+        done?;
     }
     Ok(())
 }
@@ -47,7 +53,7 @@ async fn one(upgrades: &Upgrades, observation: &Observation<'_>, act: &Act) -> R
         Act::Enforce(policy, clusters) => enforce(upgrades, observation, policy, clusters).await,
         Act::Release => release(upgrades, observation).await,
         Act::DeleteObjects => delete_objects(upgrades, observation).await,
-        Act::Change(cluster, actions) => change(upgrades, observation, cluster, actions).await,
+        Act::Change(cluster, is_complete) => change(upgrades, observation, cluster, *is_complete).await,
         Act::Forget(cluster, has_actions) => views::forget(upgrades, observation, cluster, *has_actions).await,
         Act::View(request) => views::request(upgrades, observation, request).await,
         Act::Approve(approval) => views::act(upgrades, objects::approval(observation.upgrade, approval)).await,
@@ -155,8 +161,9 @@ async fn change(
     upgrades: &Upgrades,
     observation: &Observation<'_>,
     cluster: &str,
-    actions: &ClusterActions,
+    is_complete: bool,
 ) -> Result<(), ReconcileError> {
+    let Some(actions) = observation.upgrade.spec.actions.of(is_complete) else { return Ok(()) };
     let mut labels: serde_json::Map<String, Value> =
         actions.add_cluster_labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     let removed = actions.delete_cluster_labels.keys().chain(&actions.remove_cluster_labels);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::api::{COMPLETE, ClusterActions, ClusterGroupUpgrade, ClusterGroupUpgradeStatus, ClusterState, Reference};
+use super::api::{COMPLETE, ClusterGroupUpgrade, ClusterGroupUpgradeStatus, ClusterState, Reference};
 use super::conditions::{self, PROGRESSING, SUCCEEDED};
 use super::events::Event;
 use super::policy::{Child, Compliance, Policy};
@@ -105,8 +105,8 @@ pub enum Act {
     Enforce(Reference, Vec<String>),
     /// No Placement of the upgrade selects a cluster.
     Release,
-    /// Labels and annotations of a `ManagedCluster`.
-    Change(String, ClusterActions),
+    /// Labels and annotations of a `ManagedCluster`: those of the start, or (true) of its completion.
+    Change(String, bool),
     /// A view asks for an object of a cluster.
     View(ViewRequest),
     /// An action approves an `InstallPlan`.
@@ -213,17 +213,14 @@ impl Plan {
 
     /// A cluster complies with every policy: its labels and annotations, and its record.
     fn complete(&mut self, facts: &Facts<'_>, cluster: &str) {
-        if let Some(after) = &facts.upgrade.spec.actions.after_completion {
-            self.change(cluster, &after.cluster);
-        }
+        self.change(facts, cluster, true);
         let state = ClusterState { name: cluster.to_owned(), state: COMPLETE.to_owned(), ..ClusterState::default() };
         self.record(state);
     }
 
-    fn change(&mut self, cluster: &str, actions: &ClusterActions) {
-        if *actions != ClusterActions::default() {
-            self.acts.push(Act::Change(cluster.to_owned(), actions.clone()));
-        }
+    fn change(&mut self, facts: &Facts<'_>, cluster: &str, is_complete: bool) {
+        let change = facts.upgrade.spec.actions.of(is_complete).map(|_| Act::Change(cluster.to_owned(), is_complete));
+        self.acts.extend(change);
     }
 
     fn planned(&self) -> usize {

@@ -105,10 +105,8 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     for cluster in found.compliant {
         plan.complete(facts, cluster);
     }
-    if let Some(before) = &spec.actions.before_enable {
-        for cluster in last.plan.iter().flatten() {
-            plan.change(cluster, before);
-        }
+    for cluster in last.plan.iter().flatten() {
+        plan.change(facts, cluster, false);
     }
     if last.plan.is_empty() {
         let already = "All clusters already compliant with the specified managed policies";

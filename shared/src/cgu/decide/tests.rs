@@ -164,7 +164,8 @@ impl Hub {
                 self.placements.get_mut(policy).expect("a Placement").extend(names.iter().cloned());
             }
             Act::Release => self.placements.values_mut().for_each(BTreeSet::clear),
-            Act::Change(cluster, actions) => {
+            Act::Change(cluster, is_complete) => {
+                let actions = self.upgrade.spec.actions.of(*is_complete).expect("labels");
                 let labels = &mut self.clusters.get_mut(cluster).expect("a cluster").labels;
                 labels.extend(actions.add_cluster_labels.clone());
                 actions.remove_cluster_labels.iter().for_each(|key| drop(labels.remove(key)));

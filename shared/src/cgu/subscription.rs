@@ -9,6 +9,10 @@ use super::api::{ClusterGroupUpgrade, Reference};
 use super::decide::Act;
 use super::objects::view_name;
 use super::view::{Answer, INSTALL_PLAN, InstallPlan, Scope, ViewRequest, Views};
+use crate::read::{self, Limits};
+
+/// Some hundred Subscriptions of a policy: a hundred of the longest names that Kubernetes allows.
+const CONTENT: Limits = Limits { text: 253, ..Limits::OBJECT };
 
 /// A Subscription in a policy, as `managedPoliciesContent` has it.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
@@ -26,7 +30,7 @@ pub struct Subscription {
 
 /// Subscriptions of a policy by `managedPoliciesContent`. TALM may have written it; what cannot be read is none.
 pub fn of_content(content: &str) -> Vec<Subscription> {
-    serde_json::from_str(content).unwrap_or_default()
+    read::text(content, &CONTENT).map(|read| read.value).unwrap_or_default()
 }
 
 /// An approval, as an action carries it out.
@@ -80,7 +84,9 @@ pub fn approve<'a>(
         if !taken.insert(name.clone()) {
             // TALM's name, in two namespaces.
             (desired, name) = view_name(upgrade, names, &one.kind, &format!("{}-{}", one.name, one.namespace));
-            taken.insert(name.clone());
+            if !taken.insert(name.clone()) {
+                continue;
+            }
         }
         let of_subscription = scope(&format!("{}.{group}", one.kind), &one.name, &one.namespace);
         let answer = ask(&name, &desired, of_subscription);

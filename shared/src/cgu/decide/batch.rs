@@ -22,6 +22,9 @@ pub(super) const COMPLIANT: &str = "All clusters are compliant with all the mana
 /// An action that has not approved its `InstallPlan` by then is created again.
 pub const APPROVE_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
+/// Views and approvals that are asked for at once. Those of other clusters follow.
+const MAX_ASKED: usize = 10_000;
+
 const NOT_STARTED: &str = "NotStarted";
 const UNDER_WAY: &str = "InProgress";
 pub(super) const COMPLETED: &str = "Completed";
@@ -187,13 +190,16 @@ fn enforce(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]) {
         let status = &mut plan.status;
         let content = status.managed_policies_content.get(&policy.name).map(|content| of_content(content));
         for cluster in names.iter().filter(|name| !facts.asleep.contains(*name)) {
+            if approvals.len() >= MAX_ASKED {
+                break;
+            }
             let names = &mut status.safe_resource_names;
             let subscriptions = content.iter().flatten();
             approvals.extend(approve(facts.upgrade, cluster, subscriptions, facts.views, names));
         }
         plan.acts.push(Act::Enforce(policy.clone(), names));
     }
-    if approvals.iter().any(|act| matches!(act, Act::Approve(_))) {
+    if approvals.len() >= MAX_ASKED || approvals.iter().any(|act| matches!(act, Act::Approve(_))) {
         plan.wake_at(facts.now.checked_add(APPROVE_AGAIN).unwrap_or(facts.now));
     }
     plan.acts.extend(approvals);

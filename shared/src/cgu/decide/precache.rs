@@ -13,6 +13,10 @@ use super::{APPROVE_AGAIN, Act, Facts, Plan, Pull};
 /// Message of an upgrade that has no cluster left.
 const FAILED: &str = "No clusters available for remediation (Precaching failed)";
 
+/// Bytes of the writes to all clusters that are planned at once, and those of each besides what is pulled.
+const MAX_WRITTEN: usize = 64 << 20;
+const BESIDE: usize = 48 << 10;
+
 /// How the pull stands.
 pub(super) enum Outcome<'a> {
     /// It is not over, or cannot start.
@@ -41,10 +45,16 @@ pub(super) fn pull<'a>(
     let is_over = |plan: &Plan| plan.status.condition(PRECACHING_SUCCEEDED).is_some_and(|found| found.status == "True");
     let mut states: BTreeMap<&str, State> = clusters.iter().map(|name| (*name, state(plan, name))).collect();
     let (was_over, mut is_written) = (is_over(plan), true);
+    let mut room = (MAX_WRITTEN / (BESIDE + serde_json::json!(pulled).to_string().len())).max(1);
     for (name, state) in &mut states {
         // Once it is over, only what is left of it goes.
         if was_over && *state != State::Succeeded {
             continue;
+        }
+        if room == 0 {
+            is_written = false;
+            plan.wake_at(now);
+            break;
         }
         let workload = Workload {
             cluster: name,
@@ -65,6 +75,7 @@ pub(super) fn pull<'a>(
         let again = (step.repeats && !state.is_final()).then(|| now.checked_add(APPROVE_AGAIN).unwrap_or(now));
         [step.at, again].into_iter().flatten().for_each(|at| plan.wake_at(at));
         if !step.steps.is_empty() {
+            room -= 1;
             plan.acts.push(Act::Pull(Pull { cluster: (*name).to_owned(), steps: step.steps, repeats: step.repeats }));
         }
     }

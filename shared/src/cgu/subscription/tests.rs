@@ -35,6 +35,21 @@ fn called_for(subscriptions: &[Subscription], views: &[(&str, View)]) -> Vec<Str
     acts.into_iter().map(shown).collect()
 }
 
+/// Whoever may write the status writes it.
+#[test]
+fn what_a_status_holds_is_few_subscriptions() {
+    let long = |number: usize| {
+        let [name, namespace] = [253, 63].map(|length| format!("{number:x>length$}"));
+        subscription(&name, &namespace)
+    };
+    let most: Vec<Subscription> = (0..100).map(long).collect();
+    assert_eq!(of_content(&serde_json::to_string(&most).unwrap()), most);
+    assert_eq!(of_content(&format!("[{}{{}}]", "{},".repeat(349_000))), [], "1 MiB");
+    assert_eq!(of_content(&json!([{ "kind": "x".repeat(254) }]).to_string()), []);
+    let alike = vec![subscription("a", "o"); 300];
+    assert_eq!(called_for(&alike, &[]).len(), 2, "one view of each name");
+}
+
 #[test]
 fn a_plan_is_read_before_it_is_approved() {
     let scope = |resource: &str, namespace: &str, name: &str| json!({ "resource": resource, "name": name, "namespace": namespace });

@@ -1,6 +1,8 @@
 //! The cases of section 5.1.
 
 use super::super::super::conditions::VALIDATED;
+use super::super::super::policy::Templates;
+use super::super::super::subscription::Subscription;
 use super::*;
 
 const TWO: Matrix<'static> =
@@ -257,6 +259,33 @@ fn an_upgrade_that_ends_leaves_no_views() {
     assert_eq!(hub.views, BTreeMap::new());
 }
 
+/// Whoever writes policies and clusters decides how many views there are.
+#[test]
+fn views_are_asked_for_in_parts() {
+    let names: Vec<String> = (0..150).map(|number| format!("edge{number}")).collect();
+    let clusters: Vec<&str> = names.iter().map(String::as_str).collect();
+    let strategy = json!({ "maxConcurrency": 150 });
+    let mut hub = Hub::new(
+        json!({ "clusters": clusters, "remediationStrategy": strategy }),
+        &[("policy5", &clusters, &[])],
+    );
+    hub.clusters = names.iter().map(|name| (name.clone(), ManagedCluster::default())).collect();
+    let subscription = |number: usize| Subscription {
+        kind: "Subscription".to_owned(),
+        name: format!("a{number}"),
+        namespace: "o".to_owned(),
+        ..Subscription::default()
+    };
+    let templates = Templates { subscriptions: (0..100).map(subscription).collect(), ..Templates::default() };
+    Arc::make_mut(hub.roots.get_mut(&policy("policy5")).unwrap()).templates = Some(templates);
+    hub.settle();
+    assert_eq!(hub.views.len(), 15_000);
+    hub.views.clear();
+    let plan = hub.plan();
+    assert_eq!(plan.acts.iter().filter(|act| matches!(act, Act::View(_))).count(), 10_000);
+    assert_eq!(plan.next, hub.now.checked_add(APPROVE_AGAIN).ok());
+}
+
 /// operator-upgrade: views of Subscriptions, then of `InstallPlan`s, then approvals; they go with a cluster that is
 /// complete and with a batch whose time is over.
 #[test]
@@ -365,6 +394,21 @@ impl Hub {
         let known = self.status().precaching.as_ref().unwrap();
         known.status.iter().map(|(name, state)| format!("{name} {state}")).collect()
     }
+}
+
+/// What is pulled may be as large as an object, and stands in the writes to each cluster.
+#[test]
+fn a_large_pull_goes_to_a_few_clusters_at_once() {
+    let mut hub = pulling(&json!({ "maxConcurrency": 4 }));
+    hub.configs.insert(
+        ("default".to_owned(), "images".to_owned()),
+        PreCachingConfigSpec { additional_images: vec!["x".repeat(30 << 20)], ..PreCachingConfigSpec::default() },
+    );
+    let reference = Reference { name: "images".to_owned(), namespace: String::new() };
+    hub.spec(|spec| spec.pre_caching_config_ref = Some(reference));
+    hub.step();
+    let plan = hub.plan();
+    assert_eq!((plan.acts.iter().filter(|act| matches!(act, Act::Pull(_))).count(), plan.next), (2, Some(hub.now)));
 }
 
 /// pre-caching-complete, and how an upgrade goes on from there.

@@ -460,13 +460,10 @@ pub(super) struct DesiredUpdate {
 /// goes.
 pub(super) fn without_templates(raw: &str) -> String {
     let (mut plain, mut rest) = (String::with_capacity(raw.len()), raw);
-    while let Some((before, after)) = rest.split_once("{{") {
+    while let Some((before, after)) = rest.split_once("{{")
+        && let Some((inner, next)) = after.split_once("}}")
+    {
         plain.push_str(before);
-        let Some((inner, next)) = after.split_once("}}") else {
-            plain.push_str("{{");
-            rest = after;
-            continue;
-        };
         let is_value = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte));
         if inner.trim().strip_prefix(['.', '$']).is_some_and(is_value) {
             plain.push_str(PLACEHOLDER);

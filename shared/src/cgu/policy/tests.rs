@@ -107,9 +107,12 @@ fn templates_go_from_raw_objects() {
         ("a: {{.name}}{{ if true }}", "a: placeholder"),
         ("a: {{ .name | upper }}b", "a: b"),
         ("a: {{ open", "a: {{ open"),
+        ("{{ .a }}{{{{", "placeholder{{{{"),
     ] {
         assert_eq!(without_templates(raw), plain);
     }
+    let open = "{{".repeat(1 << 19);
+    assert_eq!(without_templates(&open).len(), open.len(), "in one pass");
 }
 
 /// `ShouldSoak` of section 5.2.

@@ -90,7 +90,7 @@ impl Foreign for Identified {}
 /// absent.
 #[macro_export]
 macro_rules! hub_kinds {
-    ($($(#[$doc:meta])* $name:ident: $scope:ty = $group:literal, $version:literal, $kind:literal, $plural:literal; $limits:ident {
+    ($($(#[$doc:meta])* $name:ident: $scope:ty = $group:literal, $version:literal, $kind:literal, $plural:literal; $limits:ident $(+ $besides:ident)? {
         $($(#[$of_field:meta])* $field:ident: $type:ty,)*
     })*) => {$(
         $(#[$doc])*
@@ -133,6 +133,9 @@ macro_rules! hub_kinds {
 
         impl $crate::read::Foreign for $name {
             const LIMITS: $crate::read::Limits = $crate::read::Limits::$limits;
+            $(fn besides(&self) -> usize {
+                $besides(self)
+            })?
         }
     )*};
 }
@@ -147,7 +150,10 @@ impl<'de, K: Foreign> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         let (error, text) = match read::json(text.get().as_bytes(), &K::LIMITS) {
-            Ok(Read { value, kept, .. }) => return Ok(Self(Ok(value), kept)),
+            Ok(Read { value, kept, .. }) => {
+                let kept = kept + K::besides(&value);
+                return Ok(Self(Ok(value), kept));
+            }
             Err(error) => (error.to_string(), text),
         };
         let found = read::json::<Identified>(text.get().as_bytes(), &Identified::LIMITS).map_err(D::Error::custom)?;

@@ -1,10 +1,11 @@
-//! Frames of serde visitors: a text, a list, a map, read piece by piece. Nothing is held but what is kept, and what is
+//! Frames of serde visitors: a text, a list, read piece by piece. Nothing is held but what is kept, and what is
 //! skipped is never built: whoever charges what is built, as the reader of spokes does, charges no more than that.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
 /// A text that is looked at where it is.
 pub(crate) struct Text<F> {
@@ -29,14 +30,6 @@ impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Text<F> {
     }
 }
 
-impl<'de, T, F: FnOnce(&str) -> Result<T, String>> DeserializeSeed<'de> for Text<F> {
-    type Value = T;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
 /// Reads a text of at most so many bytes.
 ///
 /// # Errors
@@ -47,14 +40,23 @@ pub(crate) fn short<'de, D: Deserializer<'de>>(deserializer: D, most: usize) -> 
     }))
 }
 
-/// A list of at most so many entries, each of which is taken into what is kept. Null is the default.
-pub(crate) struct List<T, A> {
-    pub(crate) kept: A,
-    pub(crate) most: usize,
-    pub(crate) take: fn(&mut A, T),
+/// Reads a list of which only something is kept: each entry is taken into it. Null is the default.
+pub(crate) fn fold<'de, T, A, D>(deserializer: D, take: impl FnMut(&mut A, T)) -> Result<A, D::Error>
+where
+    T: Deserialize<'de>,
+    A: Default,
+    D: Deserializer<'de>,
+{
+    deserializer.deserialize_seq(List { kept: A::default(), take, entry: PhantomData })
 }
 
-impl<'de, T: Deserialize<'de>, A: Default> Visitor<'de> for List<T, A> {
+struct List<T, A, F> {
+    kept: A,
+    take: F,
+    entry: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>, A: Default, F: FnMut(&mut A, T)> Visitor<'de> for List<T, A, F> {
     type Value = A;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,56 +68,17 @@ impl<'de, T: Deserialize<'de>, A: Default> Visitor<'de> for List<T, A> {
     }
 
     fn visit_seq<L: SeqAccess<'de>>(mut self, mut list: L) -> Result<A, L::Error> {
-        let mut count = 0;
-        while list.next_element_seed(Entry(&mut self.kept, self.take))?.is_some() {
-            count += 1;
-            if count > self.most {
-                return Err(L::Error::custom(format_args!("a list has more than {} entries", self.most)));
-            }
-        }
+        while list.next_element_seed(&mut self)?.is_some() {}
         Ok(self.kept)
     }
 }
 
-/// An entry of a list. As a seed without a value it is not counted as one that is kept.
-struct Entry<'a, T, A>(&'a mut A, fn(&mut A, T));
-
-impl<'de, T: Deserialize<'de>, A> DeserializeSeed<'de> for Entry<'_, T, A> {
+/// Reads an entry. As a seed without a value it is not counted as one that is kept.
+impl<'de, T: Deserialize<'de>, A, F: FnMut(&mut A, T)> DeserializeSeed<'de> for &mut List<T, A, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        (self.1)(self.0, T::deserialize(deserializer)?);
+        (self.take)(&mut self.kept, T::deserialize(deserializer)?);
         Ok(())
-    }
-}
-
-/// A map, of which the wanted members are taken into what is kept, and the others are skipped. Null is the default.
-pub(crate) struct Map<K, V, A> {
-    pub(crate) kept: A,
-    pub(crate) wanted: fn(&K) -> bool,
-    pub(crate) take: fn(&mut A, K, V) -> Result<(), String>,
-}
-
-impl<'de, K: Deserialize<'de>, V: Deserialize<'de>, A: Default> Visitor<'de> for Map<K, V, A> {
-    type Value = A;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map")
-    }
-
-    fn visit_unit<E>(self) -> Result<A, E> {
-        Ok(A::default())
-    }
-
-    fn visit_map<M: MapAccess<'de>>(mut self, mut map: M) -> Result<A, M::Error> {
-        while let Some(key) = map.next_key()? {
-            if (self.wanted)(&key) {
-                let value = map.next_value()?;
-                (self.take)(&mut self.kept, key, value).map_err(M::Error::custom)?;
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(self.kept)
     }
 }

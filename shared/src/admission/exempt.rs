@@ -1,12 +1,7 @@
 //! Who is never denied.
 
-use std::fmt;
-
-use serde::Deserializer as _;
-use serde::de::{SeqAccess, Visitor};
-
 use super::User;
-use crate::visit::text;
+use crate::visit::fold;
 
 /// Identities that are never denied: what would have been a denial becomes a warning and an audit annotation.
 ///
@@ -28,26 +23,8 @@ impl Exempt {
 
 /// Whether a list of texts has one of these in it. The list is read to its end, and nothing of it is kept.
 pub fn has_any(list: &str, wanted: &[impl AsRef<str>]) -> bool {
-    struct HasAny<'a, W>(&'a [W]);
-
-    impl<'de, W: AsRef<str>> Visitor<'de> for HasAny<'_, W> {
-        type Value = bool;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
-            let mut found = false;
-            let is_wanted = || text("a string", |text| Ok(self.0.iter().any(|wanted| wanted.as_ref() == text)));
-            while let Some(is_wanted) = list.next_element_seed(is_wanted())? {
-                found |= is_wanted;
-            }
-            Ok(found)
-        }
-    }
-
-    serde_json::Deserializer::from_str(list).deserialize_seq(HasAny(wanted)).unwrap_or_default()
+    let take = |found: &mut bool, one: String| *found |= wanted.iter().any(|wanted| wanted.as_ref() == one);
+    fold(&mut serde_json::Deserializer::from_str(list), take).unwrap_or_default()
 }
 
 #[cfg(test)]

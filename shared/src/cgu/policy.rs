@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use serde::Deserialize;
 
 use super::api::Reference;
 use super::subscription::Subscription;
@@ -38,6 +39,9 @@ pub struct Policy {
     pub compliance: Option<BTreeMap<String, Compliance>>,
 }
 
+/// Most objects of a kind in a policy that an upgrade can enforce: there is a view of each Subscription on each cluster.
+const MAX_OBJECTS: usize = 100;
+
 /// What an upgrade needs of a policy's objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Templates {
@@ -54,13 +58,15 @@ pub struct Templates {
 }
 
 /// Whether a cluster complies with a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 pub enum Compliance {
     /// It does.
     Compliant,
     /// It does not, or that is not known yet.
+    #[serde(alias = "Pending")]
     NonCompliant,
     /// The policy is not for this cluster.
+    #[serde(other)]
     NotMatched,
 }
 
@@ -104,14 +110,14 @@ impl Templates {
         let TemplateObject { kind, api_version, metadata: Name { name, namespace }, spec, .. } = object;
         let given = |text: String| Some(text).filter(|text| !text.is_empty());
         match kind.as_str() {
-            "ClusterVersion" => self.releases.extend(spec.map(Release::from)),
-            "CatalogSource" => self.indexes.extend(spec.and_then(|spec| given(spec.image))),
+            "ClusterVersion" => add(&mut self.releases, spec.map(Release::from)),
+            "CatalogSource" => add(&mut self.indexes, spec.and_then(|spec| given(spec.image))),
             "Subscription" => {
                 if let Some((package, channel)) = spec.and_then(|spec| given(spec.name).zip(given(spec.channel))) {
-                    self.packages.push(format!("{package}:{channel}"));
+                    add(&mut self.packages, [format!("{package}:{channel}")]);
                 }
                 if let Some((name, namespace)) = given(name).zip(given(namespace)) {
-                    self.subscriptions.push(Subscription { kind, name, api_version, namespace });
+                    add(&mut self.subscriptions, [Subscription { kind, name, api_version, namespace }]);
                 }
             }
             _ => {}
@@ -119,13 +125,36 @@ impl Templates {
     }
 
     /// Adds those of another template.
-    pub(super) fn extend(&mut self, other: Self) {
+    pub(super) fn and(mut self, other: Self) -> Self {
         self.has_status |= other.has_status;
-        self.subscriptions.extend(other.subscriptions);
-        self.releases.extend(other.releases);
-        self.packages.extend(other.packages);
-        self.indexes.extend(other.indexes);
+        add(&mut self.subscriptions, other.subscriptions);
+        add(&mut self.releases, other.releases);
+        add(&mut self.packages, other.packages);
+        add(&mut self.indexes, other.indexes);
+        self
     }
+
+    /// Whether there are no more than an upgrade can enforce.
+    pub(super) fn is_few(&self) -> bool {
+        let counts = [self.subscriptions.len(), self.releases.len(), self.packages.len(), self.indexes.len()];
+        counts.into_iter().all(|count| count <= MAX_OBJECTS)
+    }
+
+    /// Bytes that it takes, at most.
+    pub(super) fn kept(&self) -> usize {
+        let of_subscriptions =
+            self.subscriptions.iter().flat_map(|one| [&one.kind, &one.name, &one.api_version, &one.namespace]);
+        let of_releases = self.releases.iter().flat_map(|one| [&one.upstream, &one.channel, &one.version, &one.image]);
+        let texts = of_subscriptions.chain(of_releases).chain(&self.packages).chain(&self.indexes);
+        // Lists grow by doubling.
+        texts.map(|text| 3 * size_of::<String>() + text.len()).sum()
+    }
+}
+
+/// Adds to a list. One too many stays, which shows that there are more.
+fn add<T>(all: &mut Vec<T>, more: impl IntoIterator<Item = T>) {
+    let room = (MAX_OBJECTS + 1).saturating_sub(all.len());
+    all.extend(more.into_iter().take(room));
 }
 
 /// What is kept of a child policy: the copy of a root for one cluster, in the cluster's namespace.

@@ -14,7 +14,7 @@ use super::version::PLACEHOLDER;
 use super::view::Scope;
 use crate::hub_kinds;
 use crate::read::{self, Limits, any_text, lenient};
-use crate::visit::List;
+use crate::visit::fold;
 
 /// Bytes of one `object-templates-raw`.
 const MAX_RAW: usize = 1 << 20;
@@ -28,7 +28,7 @@ hub_kinds! {
     }
 
     /// A policy: a root, or its copy for a cluster.
-    PolicyObject: NamespaceResourceScope = "policy.open-cluster-management.io", "v1", "Policy", "policies"; FLEET {
+    PolicyObject: NamespaceResourceScope = "policy.open-cluster-management.io", "v1", "Policy", "policies"; FLEET + of_templates {
         /// What it is to be.
         spec: PolicySpec,
         /// Which clusters comply.
@@ -207,7 +207,7 @@ fn has_placements<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D:
         *found |= status().and_then(|status| status.properties?.placements).is_some();
     }
 
-    deserializer.deserialize_seq(List { kept: false, most: 100, take })
+    fold(deserializer, take)
 }
 
 /// What a `ManagedClusterView` asks for.
@@ -332,8 +332,10 @@ pub struct PolicyTemplates {
     pub is_unresolved: bool,
 }
 
-/// Most templates of a policy, and objects of a template.
-const MAX_TEMPLATES: usize = 10_000;
+/// Bytes that are kept of a policy's templates, which readers of their own read.
+fn of_templates(policy: &PolicyObject) -> usize {
+    policy.spec.templates.usable.as_ref().map_or(0, Templates::kept)
+}
 
 /// Each template has metadata and a spec with one list of objects, plain or as text. Its text is gone when the next one is
 /// read.
@@ -352,13 +354,10 @@ fn policy_templates<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Policy
         all.is_unresolved |= text.contains("{{hub");
         let read = read::json::<TemplateDefinition>(text.as_bytes(), &Limits::FLEET);
         let objects = read.ok().and_then(|read| read.value.objects());
-        all.usable = all.usable.take().zip(objects).map(|(mut known, objects)| {
-            known.extend(objects);
-            known
-        });
+        let both = all.usable.take().zip(objects).map(|(known, objects)| known.and(objects));
+        all.usable = both.filter(Templates::is_few);
     };
-    let found = deserializer.deserialize_seq(List { kept: None, most: MAX_TEMPLATES, take })?;
-    Ok(found.unwrap_or_default())
+    Ok(fold(deserializer, take)?.unwrap_or_default())
 }
 
 #[derive(Default, Deserialize)]
@@ -381,9 +380,9 @@ impl TemplateDefinition {
     fn objects(self) -> Option<Templates> {
         self.metadata?;
         match self.spec? {
-            TemplateSpec { objects: Some(objects), raw: None } => objects.0.filter(|_| !objects.1),
+            TemplateSpec { objects: Some(objects), raw: None } => Some(objects.0).filter(|_| !objects.1),
             TemplateSpec { objects: None, raw: Some(raw) } => {
-                read::yaml::read::<ObjectTemplates>(&without_templates(&raw), MAX_RAW).ok()?.0
+                Some(read::yaml::read::<ObjectTemplates>(&without_templates(&raw), MAX_RAW).ok()?.0)
             }
             TemplateSpec { .. } => None,
         }
@@ -391,7 +390,7 @@ impl TemplateDefinition {
 }
 
 /// What is kept of the objects of a template, and whether one of them has no definition.
-struct ObjectTemplates(Option<Templates>, bool);
+struct ObjectTemplates(Templates, bool);
 
 impl<'de> Deserialize<'de> for ObjectTemplates {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -409,9 +408,8 @@ impl<'de> Deserialize<'de> for ObjectTemplates {
             // One that must not exist is neither a Subscription to watch nor a release (9.4).
             all.add(definition.unwrap_or_default(), compliance_type == "mustnothave");
         };
-        let (found, lacks) =
-            deserializer.deserialize_seq(List { kept: Default::default(), most: MAX_TEMPLATES, take })?;
-        Ok(Self(Some(found), lacks))
+        let (found, lacks) = fold(deserializer, take)?;
+        Ok(Self(found, lacks))
     }
 }
 
@@ -473,9 +471,6 @@ pub(super) fn without_templates(raw: &str) -> String {
     plain + rest
 }
 
-/// Most clusters of a policy.
-const MAX_CLUSTERS: usize = 20_000;
-
 /// Which clusters comply with a policy.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -492,21 +487,16 @@ fn compliance<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTree
         #[serde(deserialize_with = "lenient")]
         clustername: Option<String>,
         #[serde(deserialize_with = "lenient")]
-        compliant: Option<String>,
+        compliant: Option<Compliance>,
     }
 
-    let take = |all: &mut Option<BTreeMap<String, Compliance>>, Entry { clustername, compliant }: Entry| {
-        let compliance = match compliant.as_deref() {
-            Some("Compliant") => Compliance::Compliant,
-            None | Some("NonCompliant" | "Pending") => Compliance::NonCompliant,
-            Some(_) => return,
-        };
-        if let Some(cluster) = clustername {
-            all.get_or_insert_default().entry(cluster).or_insert(compliance);
-        }
+    let known = |Entry { clustername, compliant }: Entry| {
+        let compliance = compliant.unwrap_or(Compliance::NonCompliant);
+        clustername.map(|name| (name, compliance)).filter(|_| compliance != Compliance::NotMatched)
     };
-    // A list without entries is a status; null is none.
-    deserializer.deserialize_any(List { kept: Some(BTreeMap::new()), most: MAX_CLUSTERS, take })
+    // A list without entries is a status; null is none. Of a cluster the first entry counts.
+    let entries = Option::<Vec<Entry>>::deserialize(deserializer)?;
+    Ok(entries.map(|all| all.into_iter().rev().filter_map(known).collect()))
 }
 
 /// Reads an object as the controller does.

@@ -59,6 +59,11 @@ fn is_of_others(inside: &str, name: &str) -> bool {
 pub trait Foreign: DeserializeOwned {
     /// How much of it is kept.
     const LIMITS: Limits = Limits::OBJECT;
+
+    /// Bytes that it keeps besides, of what it reads by a reader of its own.
+    fn besides(&self) -> usize {
+        0
+    }
 }
 
 /// What was read.

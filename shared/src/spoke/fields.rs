@@ -1,12 +1,14 @@
 //! Fields of the objects of a spoke that a rule of their own reads: labels and annotations with known keys, and lists of
 //! which one conclusion is kept.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use crate::kkp::keys;
-use crate::visit::{self, List, Map, text};
+use crate::visit::{self, fold, text};
 
 /// Label of a Node with the UID of its Machine, by machine-controller.
 pub const OWNED_BY: &str = "machine-controller/owned-by";
@@ -69,17 +71,30 @@ fn known(key: &str) -> Option<&'static str> {
 
 impl<'de> Deserialize<'de> for Few {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Map {
-            kept: Self::default(),
-            wanted: |Known(key)| key.is_some(),
-            take: |few: &mut Self, Known(key), value| match key {
-                Some(key) if few.contains_key(key) => Err(format!("duplicate field `{key}`")),
-                key => {
-                    few.0.extend(key.map(|key| (key, value)));
-                    Ok(())
-                }
-            },
-        })
+        deserializer.deserialize_map(Self::default())
+    }
+}
+
+impl<'de> Visitor<'de> for Few {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_map<M: MapAccess<'de>>(mut self, mut map: M) -> Result<Self, M::Error> {
+        while let Some(Known(key)) = map.next_key()? {
+            match key {
+                Some(key) if self.contains_key(key) => return Err(M::Error::duplicate_field(key)),
+                Some(key) => self.0.push((key, map.next_value()?)),
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(self)
     }
 }
 
@@ -98,16 +113,6 @@ const MAX_NAME: usize = 253;
 /// A name, a UID or a version: they are kept in many a place.
 pub(super) fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     visit::short(deserializer, MAX_NAME)
-}
-
-/// Reads a list of which only something is kept.
-fn fold<'de, T, A, D>(deserializer: D, take: fn(&mut A, T)) -> Result<A, D::Error>
-where
-    T: Deserialize<'de>,
-    A: Default,
-    D: Deserializer<'de>,
-{
-    deserializer.deserialize_seq(List { kept: A::default(), most: usize::MAX, take })
 }
 
 /// When the status of an object was last written.

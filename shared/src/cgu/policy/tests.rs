@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cgu::wire::{of, without_templates};
+use crate::guarded::Guarded;
 
 /// A root policy with these objects and this compliance.
 fn root(objects: &Value, compliance: &[(&str, Option<&str>)]) -> Value {
@@ -113,6 +114,31 @@ fn templates_go_from_raw_objects() {
     }
     let open = "{{".repeat(1 << 19);
     assert_eq!(without_templates(&open).len(), open.len(), "in one pass");
+}
+
+/// Owners of policies decide how many there are: each is charged what is kept of it.
+#[test]
+fn what_is_kept_of_a_policy_is_charged() {
+    let read = |object: &Value| -> (Option<usize>, usize) {
+        let mut object = object.clone();
+        object["metadata"] = json!({ "name": "p" });
+        let Guarded(policy, kept) = serde_json::from_str(&object.to_string()).unwrap();
+        let templates = Policy::read(&policy.unwrap()).templates;
+        (templates.map(|templates| templates.subscriptions.len()), kept)
+    };
+    let subscriptions = |count: usize| root(&Value::from(vec![object("Subscription")[0].clone(); count]), &[]);
+    let (count, kept) = read(&subscriptions(100));
+    assert!(count == Some(100) && kept > 30_000, "{count:?} {kept}");
+    let mut two = subscriptions(60);
+    let templates = two["spec"]["policy-templates"].as_array_mut().unwrap();
+    templates.push(templates[0].clone());
+    for many in [subscriptions(101), two, subscriptions(3_000)] {
+        let (count, kept) = read(&many);
+        assert!(count.is_none() && kept < 2_000, "{count:?} {kept}");
+    }
+    let names: Vec<String> = (0..1_000).map(|number| number.to_string()).collect();
+    let clusters: Vec<_> = names.iter().map(|name| (name.as_str(), None)).collect();
+    assert!(read(&root(&object("Namespace"), &clusters)).1 > 80_000);
 }
 
 /// `ShouldSoak` of section 5.2.

@@ -43,7 +43,7 @@ use self::views::Recent;
 use crate::metrics::Noticed;
 use crate::runtime::events::Details;
 use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Settings, System, Target, clock};
+use crate::runtime::{Acted, Done, Guarded, Handle, Hub, Observed, ReconcileError, Settings, System, Target, clock};
 
 /// Upgrades of one page of the first list: each may have half a megabyte of names.
 const PAGE_SIZE: u32 = 10;
@@ -102,11 +102,14 @@ pub struct TargetState {
     warned_of_views: bool,
 }
 
+/// The upgrades that block one.
+type Blockers = BTreeMap<Reference, Arc<Guarded<ClusterGroupUpgrade>>>;
+
 /// The facts of one reconcile.
 pub struct Observation<'a> {
     upgrade: &'a ClusterGroupUpgrade,
     known: Snapshot,
-    blockers: BTreeMap<Reference, ClusterGroupUpgradeStatus>,
+    blockers: Blockers,
     cycle: Vec<Reference>,
     asleep: BTreeSet<String>,
     /// When the next cluster has run for long enough.
@@ -286,17 +289,9 @@ impl System for Upgrades {
 }
 
 impl Upgrades {
-    /// The status of the upgrades that block this one, and the way over them back to it.
-    fn blockers(
-        &self,
-        upgrade: &ClusterGroupUpgrade,
-    ) -> (BTreeMap<Reference, ClusterGroupUpgradeStatus>, Vec<Reference>) {
+    /// The upgrades that block this one, and the way over them back to it.
+    fn blockers(&self, upgrade: &ClusterGroupUpgrade) -> (Blockers, Vec<Reference>) {
         let newest = |blocker: &Reference| self.handle.newest((blocker.namespace.clone(), blocker.name.clone()));
-        let status = |blocker: &Reference| {
-            let found = newest(blocker)?;
-            let found = found.0.as_ref().ok()?;
-            Some((blocker.clone(), found.status.clone().unwrap_or_default()))
-        };
         // One that has started waits no more.
         let of = |blocker: &Reference| {
             let found = newest(blocker);
@@ -304,7 +299,8 @@ impl Upgrades {
             waits.map(|found| found.spec.blocking_crs.clone()).unwrap_or_default()
         };
         let (namespace, name) = key_of(upgrade);
-        let all = upgrade.spec.blocking_crs.iter().filter_map(status).collect();
+        let all = upgrade.spec.blocking_crs.iter();
+        let all = all.filter_map(|blocker| Some((blocker.clone(), newest(blocker)?))).collect();
         (all, cycle(&Reference { name, namespace }, of))
     }
 

@@ -27,6 +27,7 @@ use super::select::ManagedCluster;
 use super::subscription::Approval;
 use super::version::Release;
 use super::view::{ViewRequest, Views};
+use crate::guarded::Guarded;
 
 pub use self::batch::APPROVE_AGAIN;
 
@@ -50,10 +51,10 @@ pub struct Facts<'a> {
     pub clusters: &'a BTreeMap<String, ManagedCluster>,
     /// Root policies.
     pub roots: &'a BTreeMap<Reference, Arc<Policy>>,
-    /// Child policies, by cluster.
-    pub children: &'a BTreeMap<String, Vec<Child>>,
-    /// Status of the upgrades that block it; of one that does not exist, nothing.
-    pub blockers: &'a BTreeMap<Reference, ClusterGroupUpgradeStatus>,
+    /// Child policies, by cluster and root.
+    pub children: &'a BTreeMap<String, BTreeMap<Reference, Child>>,
+    /// Upgrades that block it, as far as they exist.
+    pub blockers: &'a BTreeMap<Reference, Arc<Guarded<ClusterGroupUpgrade>>>,
     /// Upgrades that wait for each other, the upgrade first and last; empty if none does.
     pub cycle: &'a [Reference],
     /// Why a Placement of it selects nothing.

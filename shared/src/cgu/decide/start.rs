@@ -232,9 +232,9 @@ fn blocked(facts: &Facts<'_>) -> Option<(&'static str, String)> {
     };
     let (mut missing, mut open) = (Vec::new(), Vec::new());
     for blocker in &facts.upgrade.spec.blocking_crs {
-        match facts.blockers.get(blocker) {
+        match facts.blockers.get(blocker).and_then(|found| found.0.as_ref().ok()) {
             None => missing.push(blocker.name.as_str()),
-            Some(status) if !is_over(status) => open.push(blocker.name.as_str()),
+            Some(found) if !found.status.as_ref().is_some_and(is_over) => open.push(blocker.name.as_str()),
             Some(_) => {}
         }
     }
@@ -253,11 +253,11 @@ fn survivors<'a>(facts: &Facts<'_>, working: &BTreeSet<&'a str>) -> BTreeSet<&'a
     if !is_partial(facts) || facts.annotation(CLUSTER_FILTERING) != Some("true") {
         return working.clone();
     }
-    let is_complete = |name: &str| {
-        let blockers = facts.upgrade.spec.blocking_crs.iter().map(|blocker| facts.blockers.get(blocker));
-        blockers.into_iter().all(|blocker| {
-            blocker.is_some_and(|status| status.clusters.iter().any(|one| one.name == name && one.state == COMPLETE))
-        })
-    };
-    working.iter().copied().filter(|name| is_complete(name)).collect()
+    let mut left = working.clone();
+    for blocker in facts.blockers.values() {
+        let ended = blocker.0.iter().flat_map(|found| &found.status).flat_map(|status| &status.clusters);
+        let complete: BTreeSet<&str> = ended.filter(|one| one.state == COMPLETE).map(|one| one.name.as_str()).collect();
+        left.retain(|name| complete.contains(name));
+    }
+    left
 }

@@ -19,8 +19,8 @@ struct Hub {
     upgrade: ClusterGroupUpgrade,
     clusters: BTreeMap<String, ManagedCluster>,
     roots: BTreeMap<Reference, Arc<Policy>>,
-    children: BTreeMap<String, Vec<Child>>,
-    blockers: BTreeMap<Reference, ClusterGroupUpgradeStatus>,
+    children: BTreeMap<String, BTreeMap<Reference, Child>>,
+    blockers: BTreeMap<Reference, Arc<Guarded<ClusterGroupUpgrade>>>,
     asleep: BTreeSet<String>,
     cycle: Vec<Reference>,
     /// Clusters that the Placements of each policy select.
@@ -211,6 +211,11 @@ impl Hub {
     fn set(&mut self, cluster: &str, name: &str, compliance: Compliance) {
         let root = Arc::make_mut(self.roots.get_mut(&policy(name)).unwrap());
         root.compliance.as_mut().unwrap().insert(cluster.to_owned(), compliance);
+    }
+
+    fn blocks(&mut self, name: &str, status: ClusterGroupUpgradeStatus) {
+        let upgrade = ClusterGroupUpgrade { status: Some(status), ..ClusterGroupUpgrade::default() };
+        self.blockers.insert(policy(name), Arc::new(upgrade.into()));
     }
 
     fn later(&mut self, seconds: i64) {

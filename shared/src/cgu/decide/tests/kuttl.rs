@@ -93,7 +93,7 @@ fn blocking_mechanisms() {
         ("False/MissingBlockingCR".to_owned(), "Missing blocking CRs: [c]")
     );
     let mut blocker = ClusterGroupUpgradeStatus::default();
-    hub.blockers.insert(policy("c"), blocker.clone());
+    hub.blocks("c", blocker.clone());
     hub.settle();
     assert_eq!(hub.message(PROGRESSING), "Blocking CRs that are not completed: [c]");
     assert_eq!((hub.condition(PROGRESSING).as_str(), hub.labels("spoke1")), ("False/IncompleteBlockingCR", vec![]));
@@ -101,7 +101,7 @@ fn blocking_mechanisms() {
 
     hub.later(100_000);
     conditions::set(&mut blocker.conditions, hub.now, SUCCEEDED, "True", "Completed", "");
-    hub.blockers.insert(policy("c"), blocker);
+    hub.blocks("c", blocker);
     hub.settle();
     assert_eq!((hub.condition(PROGRESSING).as_str(), hub.labels("spoke1")), ("True/InProgress", vec!["ztp-done"]));
     assert_eq!(hub.status().remediation_plan, [["spoke3"]]);
@@ -265,10 +265,8 @@ fn views_are_asked_for_in_parts() {
     let names: Vec<String> = (0..150).map(|number| format!("edge{number}")).collect();
     let clusters: Vec<&str> = names.iter().map(String::as_str).collect();
     let strategy = json!({ "maxConcurrency": 150 });
-    let mut hub = Hub::new(
-        json!({ "clusters": clusters, "remediationStrategy": strategy }),
-        &[("policy5", &clusters, &[])],
-    );
+    let mut hub =
+        Hub::new(json!({ "clusters": clusters, "remediationStrategy": strategy }), &[("policy5", &clusters, &[])]);
     hub.clusters = names.iter().map(|name| (name.clone(), ManagedCluster::default())).collect();
     let subscription = |number: usize| Subscription {
         kind: "Subscription".to_owned(),

@@ -115,7 +115,7 @@ fn upgrades_that_wait_for_each_other_are_named() {
     let mut spec = three(&json!({ "maxConcurrency": 3 }));
     spec["blockingCRs"] = json!([{ "name": "a", "namespace": "default" }]);
     let mut hub = Hub::new(spec, ONE);
-    hub.blockers.insert(policy("a"), ClusterGroupUpgradeStatus::default());
+    hub.blocks("a", ClusterGroupUpgradeStatus::default());
     hub.cycle = vec![policy("cgu"), policy("a"), policy("cgu")];
     hub.settle();
     assert_eq!(hub.condition(PROGRESSING), "False/IncompleteBlockingCR");
@@ -176,8 +176,8 @@ fn a_partial_blocker_lets_its_complete_clusters_through() {
     ] {
         let mut hub = Hub::new(spec.clone(), ONE);
         hub.upgrade.metadata.annotations = serde_json::from_value(annotations.clone()).unwrap();
-        hub.blockers.insert(policy("a"), blocker(Some("True"), &["spoke1", "spoke2", "spoke3"]));
-        hub.blockers.insert(policy("b"), blocker(second.map(|_| "False"), second.unwrap_or_default()));
+        hub.blocks("a", blocker(Some("True"), &["spoke1", "spoke2", "spoke3"]));
+        hub.blocks("b", blocker(second.map(|_| "False"), second.unwrap_or_default()));
         hub.settle();
         assert_eq!(hub.condition(PROGRESSING), expected, "{annotations}");
         assert_eq!(hub.status().remediation_plan, plan, "{annotations}");

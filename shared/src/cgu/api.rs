@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::conditions;
+use super::policy::MAX_POLICIES;
 
 /// Minutes that an upgrade may take unless it says otherwise: the schema's default.
 pub const DEFAULT_TIMEOUT: i64 = 240;
@@ -357,9 +358,9 @@ impl ClusterGroupUpgradeStatus {
         conditions::find(&self.conditions, type_)
     }
 
-    /// The policies to enforce, in order.
+    /// The policies to enforce, in order. No upgrade starts with more.
     pub fn policies(&self) -> Vec<Reference> {
-        let all = self.managed_policies_for_upgrade.iter();
+        let all = self.managed_policies_for_upgrade.iter().take(MAX_POLICIES);
         all.map(|one| Reference { name: one.name.clone(), namespace: one.namespace.clone() }).collect()
     }
 }

@@ -203,7 +203,10 @@ pub struct Policies {
 /// Reason of condition Validated: a name of policies in several namespaces.
 pub const AMBIGUOUS: &str = "AmbiguousManagedPoliciesNames";
 
-/// Why an upgrade cannot start (rows 6 and 8), in TALM's words.
+/// Most policies of one upgrade: each is looked up for each cluster.
+pub const MAX_POLICIES: usize = 500;
+
+/// Why an upgrade cannot start (rows 6 and 8), in TALM's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// No child of any selected cluster, or no root.
@@ -222,6 +225,11 @@ pub enum PolicyError {
 
 impl PolicyError {
     /// Reason of condition Validated.
+    /// More than [`MAX_POLICIES`].
+    #[error(
+        "managedPolicies names {0} policies, and {MAX_POLICIES} is the most: divide them among several ClusterGroupUpgrades"
+    )]
+    TooMany(usize),
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Missing(_) | Self::Invalid(_) => "NotAllManagedPoliciesExist",
@@ -231,12 +239,13 @@ impl PolicyError {
     }
 }
 
+            Self::TooMany(_) => "NotServed",
 /// Finds the policies of an upgrade. `children`: of all selected clusters. Roots that enforce by themselves are left
 /// out; a child that is enforced by another upgrade is not (9.1). `complies`: every selected cluster does.
 ///
 /// # Errors
-/// When one is missing, invalid, in several namespaces, or in the wrong order. Ambiguous names count even if the
-/// upgrade does not list them, as with TALM.
+/// When one is missing, invalid, in several namespaces or in the wrong order, or there are too many. Ambiguous names
+/// count even if the upgrade does not list them, as with TALM.
 pub fn find<'a>(
     listed: &[String],
     children: impl IntoIterator<Item = &'a Child>,
@@ -247,6 +256,11 @@ pub fn find<'a>(
     let mut namespaces: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let (mut unresolved, mut enforced) = (BTreeSet::new(), BTreeSet::new());
     for child in children {
+    let mut once = BTreeSet::new();
+    let listed: Vec<&String> = listed.iter().filter(|name| once.insert(*name)).collect();
+    if listed.len() > MAX_POLICIES {
+        return Err(PolicyError::TooMany(listed.len()));
+    }
         if is_enforced(&child.root) {
             enforced.insert(&child.root.name);
             continue;
@@ -262,7 +276,7 @@ pub fn find<'a>(
     if !ambiguous.is_empty() {
         return Err(PolicyError::Ambiguous(ambiguous));
     }
-    for name in listed.iter().filter(|name| !enforced.contains(name)) {
+    for name in listed.into_iter().filter(|name| !enforced.contains(name)) {
         let namespace = namespaces.get(name).and_then(|all| all.first()).cloned().unwrap_or_default();
         let root = Reference { name: name.clone(), namespace };
         match roots.get(&root).map(|policy| policy.templates.as_ref().filter(|_| !unresolved.contains(name))) {
@@ -287,10 +301,11 @@ pub fn find<'a>(
 
 /// Row 8: no policy depends on a later one.
 fn in_order(policies: &[Reference], roots: &BTreeMap<Reference, Arc<Policy>>) -> Result<(), PolicyError> {
-    for (at, root) in policies.iter().enumerate() {
-        let later = policies.get(at + 1..).unwrap_or_default();
+    let places: BTreeMap<&Reference, usize> = policies.iter().zip(0..).collect();
+    for (root, at) in policies.iter().zip(0..) {
+        let is_later = |one: &&Reference| places.get(one).is_some_and(|place| *place > at);
         let dependencies = roots.get(root).into_iter().flat_map(|policy| &policy.dependencies);
-        if let Some(one) = dependencies.into_iter().find(|one| later.contains(one)) {
+        if let Some(one) = dependencies.into_iter().find(is_later) {
             return Err(PolicyError::Order(root.name.clone(), one.name.clone()));
         }
     }

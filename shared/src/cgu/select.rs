@@ -11,6 +11,9 @@ use crate::text::sanitize;
 /// Most clusters of one upgrade: its status holds each by name.
 pub const MAX_CLUSTERS: usize = 5_000;
 
+/// Most requirements of all selectors of one upgrade: each is compared with each cluster.
+const MAX_REQUIREMENTS: usize = 1_000;
+
 /// What is kept of a `ManagedCluster`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManagedCluster {
@@ -56,14 +59,22 @@ pub fn select<'a>(
     if spec.clusters.is_empty() && spec.cluster_selector.is_empty() && spec.cluster_label_selectors.is_empty() {
         return Err(SelectError::Nothing);
     }
-    let pairs = spec.cluster_selector.iter().map(|text| pair(text)).collect::<Result<Vec<_>, _>>()?;
+    let pairs = spec.cluster_selector.iter().map(|text| pair(text)).collect::<Result<BTreeSet<_>, _>>()?;
+    let requirements = spec.cluster_label_selectors.iter().map(|one| {
+        1 + one.match_labels.as_ref().map_or(0, BTreeMap::len) + one.match_expressions.as_ref().map_or(0, Vec::len)
+    });
+    let count: usize = requirements.sum();
+    if count > MAX_REQUIREMENTS {
+        let found = format!("clusterLabelSelectors has {count} requirements, and {MAX_REQUIREMENTS} is the most");
+        return Err(SelectError::Selector(found));
+    }
     let compiled = spec.cluster_label_selectors.iter().zip(0..).map(|(one, index)| {
         let refused = |error| SelectError::Selector(format!("clusterLabelSelectors[{index}]: {}", sanitize(&error)));
         selector::compile(one).map_err(refused)
     });
     let compiled = compiled.collect::<Result<Vec<_>, _>>()?;
     let matches = |labels: &BTreeMap<String, String>| {
-        pairs.iter().any(|(key, value)| labels.get(*key).is_some_and(|found| found == value))
+        labels.iter().any(|(key, value)| pairs.contains(&(key.as_str(), value.as_str())))
             || compiled.iter().any(|one| one.matches(labels))
     };
     let selected = known.iter().filter(|(_, cluster)| matches(&cluster.labels)).map(|(name, _)| name.as_str());
@@ -146,6 +157,21 @@ mod tests {
         }
     }
 
+    /// Both may come in thousands.
+    #[test]
+    fn selectors_are_found_by_the_labels() {
+        let cluster = |number: usize| {
+            let labels = BTreeMap::from([("name".to_owned(), number.to_string())]);
+            (number.to_string(), ManagedCluster { labels, ..ManagedCluster::default() })
+        };
+        let known = (0..12_000).map(cluster).collect();
+        let cluster_selector = (11_999..41_000).map(|number| format!("name={number}")).collect();
+        let spec = ClusterGroupUpgradeSpec { cluster_selector, ..ClusterGroupUpgradeSpec::default() };
+        let began = std::time::Instant::now();
+        assert_eq!(select(&spec, &known).unwrap(), ["11999"]);
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+    }
+
     #[test]
     fn what_cannot_be_selected_is_named() {
         let canaries = json!({ "maxConcurrency": 1, "canaries": ["spoke1", "spoke2"] });
@@ -159,6 +185,10 @@ mod tests {
             ),
             (json!({ "clusterSelector": ["a=b=c"] }), "clusterSelector \"a=b=c\" is malformed: write KEY=VALUE or KEY"),
             (json!({ "clusters": ["spoke1"], "clusterLabelSelectors": expression }), "clusterLabelSelectors[0]: "),
+            (
+                json!({ "clusterLabelSelectors": vec![json!({ "matchLabels": { "a": "b" } }); 501] }),
+                "clusterLabelSelectors has 1002 requirements, and 1000 is the most",
+            ),
             (
                 json!({ "clusters": (0..5_001).map(|n| n.to_string()).collect::<Vec<_>>() }),
                 "5001 clusters are selected",

@@ -162,7 +162,7 @@ fn not_valid(facts: &Facts<'_>, mut plan: Plan, error: &PolicyError) -> Plan {
             PolicyError::Ambiguous(found) => {
                 Some(Event::Policies("ambiguous-policies", found.keys().cloned().collect()))
             }
-            PolicyError::Order(..) => None,
+            PolicyError::Order(..) | PolicyError::TooMany(_) => None,
         });
     }
     plan.condition(facts.now, VALIDATED, "False", error.reason(), &message);

@@ -206,6 +206,12 @@ fn policies_are_found_by_their_children_and_roots() {
         assert_eq!(find(listed, &children, &["1"]).unwrap_err(), (reason, message.to_owned()));
     }
     assert!(find(&["later", "c"], &children, &["1"]).is_ok());
+    assert_eq!(find(&vec!["a"; 20_000], &children, &["1"]).unwrap().for_upgrade, [reference("a")]);
+    let names: Vec<String> = (0..501).map(|number| number.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let many =
+        "managedPolicies names 501 policies, and 500 is the most: divide them among several ClusterGroupUpgrades";
+    assert_eq!(find(&names, &children, &["1"]).unwrap_err(), ("NotServed", many.to_owned()));
 
     children.push(child("other", "b"));
     let message =

@@ -180,13 +180,17 @@ pub enum Wave {
 }
 
 impl Child {
+    /// The root of a child policy of this name.
+    pub fn root(name: &str) -> Option<Reference> {
+        let (namespace, name) = name.split_once('.')?;
+        Some(Reference { name: name.to_owned(), namespace: namespace.to_owned() })
+    }
+
     /// Reads a child policy; `None` for any other policy.
     pub fn read(object: &PolicyObject) -> Option<Self> {
-        let name = object.name_any();
-        let (namespace, root) = name.split_once('.').filter(|_| object.labels().contains_key(ROOT_POLICY))?;
+        let root = Self::root(&object.name_any()).filter(|_| object.labels().contains_key(ROOT_POLICY))?;
         let wave = object.annotations().get(DEPLOY_WAVE);
         let wave = wave.map_or(Wave::None, |text| text.parse().map_or(Wave::Wrong, Wave::At));
-        let root = Reference { name: root.to_owned(), namespace: namespace.to_owned() };
         Some(Self { root, is_unresolved: object.spec.templates.is_unresolved, wave })
     }
 }
@@ -221,25 +225,25 @@ pub enum PolicyError {
     /// One depends on a later one.
     #[error("Managed Policy {0} depends on {1}, which is to be remediated later")]
     Order(String, String),
-}
-
-impl PolicyError {
-    /// Reason of condition Validated.
     /// More than [`MAX_POLICIES`].
     #[error(
         "managedPolicies names {0} policies, and {MAX_POLICIES} is the most: divide them among several ClusterGroupUpgrades"
     )]
     TooMany(usize),
+}
+
+impl PolicyError {
+    /// Reason of condition Validated.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Missing(_) | Self::Invalid(_) => "NotAllManagedPoliciesExist",
             Self::Ambiguous(_) => AMBIGUOUS,
             Self::Order(..) => "UnresolvableDenpendency",
+            Self::TooMany(_) => "NotServed",
         }
     }
 }
 
-            Self::TooMany(_) => "NotServed",
 /// Finds the policies of an upgrade. `children`: of all selected clusters. Roots that enforce by themselves are left
 /// out; a child that is enforced by another upgrade is not (9.1). `complies`: every selected cluster does.
 ///
@@ -252,15 +256,15 @@ pub fn find<'a>(
     roots: &BTreeMap<Reference, Arc<Policy>>,
     complies: impl Fn(&Reference) -> bool,
 ) -> Result<Policies, PolicyError> {
-    let is_enforced = |root: &Reference| roots.get(root).is_some_and(|policy| policy.enforced);
-    let mut namespaces: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let (mut unresolved, mut enforced) = (BTreeSet::new(), BTreeSet::new());
-    for child in children {
     let mut once = BTreeSet::new();
     let listed: Vec<&String> = listed.iter().filter(|name| once.insert(*name)).collect();
     if listed.len() > MAX_POLICIES {
         return Err(PolicyError::TooMany(listed.len()));
     }
+    let is_enforced = |root: &Reference| roots.get(root).is_some_and(|policy| policy.enforced);
+    let mut namespaces: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let (mut unresolved, mut enforced) = (BTreeSet::new(), BTreeSet::new());
+    for child in children {
         if is_enforced(&child.root) {
             enforced.insert(&child.root.name);
             continue;

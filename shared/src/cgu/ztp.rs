@@ -29,14 +29,14 @@ pub struct WrongWave(pub Reference);
 ///
 /// # Errors
 /// When a wave is not an integer.
-pub fn upgrade(
+pub fn upgrade<'a>(
     cluster: &str,
     uid: &str,
-    children: &[Child],
+    children: impl IntoIterator<Item = &'a Child>,
     is_enforced: impl Fn(&Reference) -> bool,
 ) -> Result<ClusterGroupUpgrade, WrongWave> {
     let mut waves = Vec::new();
-    for child in children.iter().filter(|child| !is_enforced(&child.root)) {
+    for child in children.into_iter().filter(|child| !is_enforced(&child.root)) {
         match child.wave {
             Wave::None => {}
             Wave::At(wave) => waves.push((wave, child.root.name.as_str())),

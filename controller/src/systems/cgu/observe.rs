@@ -101,8 +101,8 @@ pub(super) struct Snapshot {
     pub(super) clusters: Arc<BTreeMap<String, ManagedCluster>>,
     /// Root policies.
     pub(super) roots: Arc<BTreeMap<Reference, Arc<Policy>>>,
-    /// Child policies by cluster.
-    pub(super) children: Arc<BTreeMap<String, Vec<Child>>>,
+    /// Child policies by cluster and root.
+    pub(super) children: Arc<BTreeMap<String, BTreeMap<Reference, Child>>>,
     /// Placements of upgrades, by namespace and name.
     pub(super) placements: Arc<BTreeMap<Key, Placed>>,
     /// Views of upgrades, by cluster and name.

@@ -1,6 +1,6 @@
 //! Creates the first upgrade of each cluster that joins the hub, and names what only TALM serves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
@@ -63,7 +63,7 @@ async fn pass(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
         if !cluster.is_available || is_done || has_upgrade {
             continue;
         }
-        let children = known.children.get(name).map_or(&[][..], Vec::as_slice);
+        let children = known.children.get(name).into_iter().flat_map(BTreeMap::values);
         match upgrade(name, &cluster.uid, children, is_enforced) {
             Ok(object) => objects.push((name.clone(), object)),
             Err(WrongWave(root)) => {

@@ -1,6 +1,6 @@
 //! Rows 4 to 17: what has to be right before an upgrade starts, and its start.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 
@@ -32,7 +32,7 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let size = concurrency(spec.remediation_strategy.max_concurrency, selected.len());
     plan.status.computed_max_concurrency = i64::try_from(size).ok().filter(|size| *size > 0);
     // Rows 6 and 8
-    let children = selected.iter().filter_map(|name| facts.children.get(*name)).flatten();
+    let children = selected.iter().filter_map(|name| facts.children.get(*name)).flat_map(BTreeMap::values);
     let complies =
         |policy: &Reference| selected.iter().all(|name| facts.compliance(policy, name) == Compliance::Compliant);
     let policies = match find(&spec.managed_policies, children, facts.roots, complies) {

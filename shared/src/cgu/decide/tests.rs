@@ -96,7 +96,7 @@ impl Hub {
             for cluster in compliance.keys() {
                 let metadata = json!({ "name": format!("default.{name}"), "labels": { ROOT_POLICY: "" } });
                 let child = Child::read(&of(&json!({ "metadata": metadata }))).unwrap();
-                hub.children.entry(cluster.clone()).or_default().push(child);
+                hub.children.entry(cluster.clone()).or_default().insert(child.root.clone(), child);
             }
             let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": [] } } }]);
             let mut root = Policy::read(&of(&json!({ "spec": { "policy-templates": template } })));

@@ -9,7 +9,7 @@ use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, Visitor};
 use super::{Change, Denial};
 use crate::annotation::mark::Mark;
 use crate::annotation::{Annotations, keys};
-use crate::read::lenient;
+use crate::read::lenient_types;
 
 /// An object as rules see it: only the fields that they read, each of them optional, so that an object which its schema
 /// would refuse is judged, too. Reading one skips everything else (`managedFields` above all) without copying it.
@@ -98,25 +98,20 @@ impl<K: Target> Change<'_, K> {
     }
 }
 
-/// Metadata of an object.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Meta {
-    /// Name; empty while the API server has yet to generate it.
-    #[serde(default, deserialize_with = "lenient")]
-    pub name: String,
-    /// Namespace, empty for cluster-scoped objects.
-    #[serde(default, deserialize_with = "lenient")]
-    pub namespace: String,
-    /// Annotations that rules may read.
-    #[serde(default, deserialize_with = "lenient")]
-    pub annotations: Annotations,
-    /// What is to be done before it is gone.
-    #[serde(default, deserialize_with = "lenient")]
-    pub finalizers: Vec<String>,
-    /// Set while the object is being deleted.
-    #[serde(default)]
-    pub deletion_timestamp: Option<IgnoredAny>,
+lenient_types! {
+    /// Metadata of an object.
+    Meta {
+        /// Name; empty while the API server has yet to generate it.
+        name: String,
+        /// Namespace, empty for cluster-scoped objects.
+        namespace: String,
+        /// Annotations that rules may read.
+        annotations: Annotations,
+        /// What is to be done before it is gone.
+        finalizers: Vec<String>,
+        /// Set while the object is being deleted.
+        deletion_timestamp: Option<IgnoredAny>,
+    }
 }
 
 /// Reads metadata, leniently. Null is none: a patch of its annotations would fail.

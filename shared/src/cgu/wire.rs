@@ -13,7 +13,7 @@ use super::precache::spec::PreCachingConfigSpec;
 use super::version::PLACEHOLDER;
 use super::view::Scope;
 use crate::hub_kinds;
-use crate::read::{self, Limits, any_text, lenient};
+use crate::read::{self, Limits, any_text, lenient, lenient_types};
 use crate::visit::fold;
 
 /// Bytes of one `object-templates-raw`.
@@ -79,31 +79,150 @@ hub_kinds! {
     }
 }
 
-/// Conditions of an object.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Status {
-    /// All of them.
-    #[serde(deserialize_with = "lenient")]
-    pub conditions: Option<Vec<Condition>>,
-}
+lenient_types! {
+    /// Conditions of an object.
+    Status {
+        /// All of them.
+        conditions: Option<Vec<Condition>>,
+    }
 
-/// A condition of any object.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Condition {
-    /// Its type.
-    #[serde(rename = "type", deserialize_with = "any_text")]
-    pub type_: String,
-    /// `True`, `False` or `Unknown`.
-    #[serde(deserialize_with = "any_text")]
-    pub status: String,
-    /// One word why.
-    #[serde(deserialize_with = "any_text")]
-    pub reason: String,
-    /// One sentence why.
-    #[serde(deserialize_with = "any_text")]
-    pub message: String,
+    /// A condition of any object.
+    Condition {
+        ;
+        /// Its type.
+        #[serde(rename = "type")]
+        type_,
+        /// `True`, `False` or `Unknown`.
+        status,
+        /// One word why.
+        reason,
+        /// One sentence why.
+        message,
+    }
+
+    /// What an upgrade works on.
+    UpgradeStatus {
+        /// Its conditions.
+        conditions: Vec<Condition>,
+        /// What became of its clusters.
+        clusters: Vec<UpgradedCluster>,
+        /// Its clusters, batch by batch.
+        remediation_plan: Vec<Vec<String>>,
+    }
+
+    /// What became of a cluster.
+    UpgradedCluster {
+        ;
+        /// Its name.
+        name,
+        /// `complete` or `timedout`.
+        state,
+    }
+
+    /// What a `ManagedClusterView` asks for.
+    ViewSpec {
+        /// The object.
+        scope: Scope,
+    }
+
+    /// What a cluster has answered: its agent writes what it likes.
+    ViewStatus {
+        /// Its conditions.
+        conditions: Option<Vec<Condition>>,
+        /// The object that was asked for.
+        result: ViewResult,
+    }
+
+    /// The object that a view asks for: a Subscription, an `InstallPlan` or a Job.
+    ViewResult {
+        /// Its metadata.
+        metadata: Version,
+        /// Of an `InstallPlan`: what it installs.
+        spec: InstallPlanSpec,
+        /// How far it is.
+        status: ResultStatus,
+    }
+
+    /// The version of an object.
+    Version {
+        ;
+        /// Of etcd.
+        resource_version,
+    }
+
+    /// What an `InstallPlan` installs.
+    InstallPlanSpec {
+        /// Whether it is approved.
+        approved: bool,
+        /// What it installs; empty texts for what are none.
+        cluster_service_version_names: Vec<AnyText>,
+        ;
+        /// `Manual` or `Automatic`.
+        approval,
+    }
+
+    /// How far a Subscription or a Job is.
+    ResultStatus {
+        /// Its `InstallPlan`.
+        installplan: Name,
+        /// Pods of a Job that run.
+        active: u64,
+        /// Pods of a Job that have succeeded.
+        succeeded: u64,
+        /// Conditions of a Job.
+        conditions: Vec<Condition>,
+        ;
+        /// Of a Subscription.
+        state,
+    }
+
+    /// A name.
+    Name {
+        ;
+        /// The name.
+        name,
+        /// The namespace.
+        namespace,
+    }
+
+    /// An object of a policy, of any kind.
+    TemplateObject {
+        /// Name and namespace.
+        metadata: Name,
+        /// Whether it has a status.
+        status: Option<IgnoredAny>,
+        /// What it is to be.
+        spec: Option<ObjectSpec>,
+        ;
+        /// Its kind.
+        kind,
+        /// Group and version.
+        api_version,
+    }
+
+    /// The spec of such an object: a Subscription, a `CatalogSource` or a `ClusterVersion`.
+    ObjectSpec {
+        /// The release.
+        desired_update: DesiredUpdate,
+        ;
+        /// Package of a Subscription.
+        name,
+        /// Channel of either.
+        channel,
+        /// Image of a catalog.
+        image,
+        /// URL of the update graph.
+        upstream,
+    }
+
+    /// The release of a `ClusterVersion`.
+    DesiredUpdate {
+        ;
+        /// Its version.
+        version,
+        /// Its image.
+        image,
+    }
 }
 
 impl Status {
@@ -111,33 +230,6 @@ impl Status {
     pub fn find(&self, is: impl Fn(&Condition) -> bool) -> Option<&Condition> {
         self.conditions.iter().flatten().find(|one| is(one))
     }
-}
-
-/// What an upgrade works on.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct UpgradeStatus {
-    /// Its conditions.
-    #[serde(deserialize_with = "lenient")]
-    pub conditions: Vec<Condition>,
-    /// What became of its clusters.
-    #[serde(deserialize_with = "lenient")]
-    pub clusters: Vec<UpgradedCluster>,
-    /// Its clusters, batch by batch.
-    #[serde(deserialize_with = "lenient")]
-    pub remediation_plan: Vec<Vec<String>>,
-}
-
-/// What became of a cluster.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct UpgradedCluster {
-    /// Its name.
-    #[serde(deserialize_with = "any_text")]
-    pub name: String,
-    /// `complete` or `timedout`.
-    #[serde(deserialize_with = "any_text")]
-    pub state: String,
 }
 
 /// What a Placement selects.
@@ -208,99 +300,6 @@ fn has_placements<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D:
     }
 
     fold(deserializer, take)
-}
-
-/// What a `ManagedClusterView` asks for.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct ViewSpec {
-    /// The object.
-    #[serde(deserialize_with = "lenient")]
-    pub scope: Scope,
-}
-
-/// What a cluster has answered: its agent writes what it likes.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct ViewStatus {
-    /// Its conditions.
-    #[serde(deserialize_with = "lenient")]
-    pub conditions: Option<Vec<Condition>>,
-    /// The object that was asked for.
-    #[serde(deserialize_with = "lenient")]
-    pub result: ViewResult,
-}
-
-/// The object that a view asks for: a Subscription, an `InstallPlan` or a Job.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct ViewResult {
-    /// Its metadata.
-    #[serde(deserialize_with = "lenient")]
-    pub metadata: Version,
-    /// Of an `InstallPlan`: what it installs.
-    #[serde(deserialize_with = "lenient")]
-    pub spec: InstallPlanSpec,
-    /// How far it is.
-    #[serde(deserialize_with = "lenient")]
-    pub status: ResultStatus,
-}
-
-/// The version of an object.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Version {
-    /// Of etcd.
-    #[serde(deserialize_with = "any_text")]
-    pub resource_version: String,
-}
-
-/// What an `InstallPlan` installs.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct InstallPlanSpec {
-    /// `Manual` or `Automatic`.
-    #[serde(deserialize_with = "any_text")]
-    pub approval: String,
-    /// Whether it is approved.
-    #[serde(deserialize_with = "lenient")]
-    pub approved: bool,
-    /// What it installs; empty texts for what are none.
-    #[serde(deserialize_with = "lenient")]
-    pub cluster_service_version_names: Vec<AnyText>,
-}
-
-/// How far a Subscription or a Job is.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct ResultStatus {
-    /// Of a Subscription.
-    #[serde(deserialize_with = "any_text")]
-    pub state: String,
-    /// Its `InstallPlan`.
-    #[serde(deserialize_with = "lenient")]
-    pub installplan: Name,
-    /// Pods of a Job that run.
-    #[serde(deserialize_with = "lenient")]
-    pub active: u64,
-    /// Pods of a Job that have succeeded.
-    #[serde(deserialize_with = "lenient")]
-    pub succeeded: u64,
-    /// Conditions of a Job.
-    #[serde(deserialize_with = "lenient")]
-    pub conditions: Vec<Condition>,
-}
-
-/// A name.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Name {
-    /// The name.
-    #[serde(deserialize_with = "any_text")]
-    pub name: String,
-    /// The namespace.
-    #[serde(deserialize_with = "any_text")]
-    pub namespace: String,
 }
 
 /// A text, or an empty one for anything else.
@@ -411,47 +410,6 @@ impl<'de> Deserialize<'de> for ObjectTemplates {
         let (found, lacks) = fold(deserializer, take)?;
         Ok(Self(found, lacks))
     }
-}
-
-/// An object of a policy, of any kind.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct TemplateObject {
-    #[serde(deserialize_with = "any_text")]
-    pub(super) kind: String,
-    #[serde(deserialize_with = "any_text")]
-    pub(super) api_version: String,
-    #[serde(deserialize_with = "lenient")]
-    pub(super) metadata: Name,
-    pub(super) status: Option<IgnoredAny>,
-    #[serde(deserialize_with = "lenient")]
-    pub(super) spec: Option<ObjectSpec>,
-}
-
-/// The spec of such an object: a Subscription, a `CatalogSource` or a `ClusterVersion`.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct ObjectSpec {
-    #[serde(deserialize_with = "any_text")]
-    pub(super) name: String,
-    #[serde(deserialize_with = "any_text")]
-    pub(super) channel: String,
-    #[serde(deserialize_with = "any_text")]
-    pub(super) image: String,
-    #[serde(deserialize_with = "any_text")]
-    pub(super) upstream: String,
-    #[serde(deserialize_with = "lenient")]
-    pub(super) desired_update: DesiredUpdate,
-}
-
-/// The release of a `ClusterVersion`.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct DesiredUpdate {
-    #[serde(deserialize_with = "any_text")]
-    pub(super) version: String,
-    #[serde(deserialize_with = "any_text")]
-    pub(super) image: String,
 }
 
 /// `object-templates-raw` as YAML: a value from a template (`{{ .a }}`, `{{ $a }}`) becomes a word, any other template

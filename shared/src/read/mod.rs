@@ -159,6 +159,24 @@ pub fn lenient<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(deseria
     Ok(T::deserialize(deserializer).unwrap_or_default())
 }
 
+/// Declares types of which every field may be missing, or anything: that one has its default. Fields behind the semicolon
+/// are texts, of any parser.
+macro_rules! lenient_types {
+    ($($(#[$doc:meta])* $name:ident {
+        $($(#[$of_field:meta])* $field:ident: $type:ty,)*
+        $(; $($(#[$of_text:meta])* $text:ident,)*)?
+    })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, serde::Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        pub struct $name {
+            $($(#[$of_field])* #[serde(deserialize_with = "crate::read::lenient")] pub $field: $type,)*
+            $($($(#[$of_text])* #[serde(deserialize_with = "crate::read::any_text")] pub $text: String,)*)?
+        }
+    )*};
+}
+pub(crate) use lenient_types;
+
 /// Reads a text, by any parser; anything else is an empty one.
 ///
 /// # Errors

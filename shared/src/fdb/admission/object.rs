@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use crate::admission::{Unread, metadata};
 use crate::annotation::Annotations;
 use crate::fdb::api;
-use crate::read::lenient;
+use crate::read::lenient_types;
 
 /// Which kind of object is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,31 +40,24 @@ pub struct Deleted {
     pub unread: Vec<Unread>,
 }
 
-/// Its metadata.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metadata {
-    /// Name.
-    #[serde(default, deserialize_with = "lenient")]
-    pub name: String,
-    /// Namespace.
-    #[serde(default, deserialize_with = "lenient")]
-    pub namespace: String,
-    /// What distinguishes it from a later object of the same name, and from a copy.
-    #[serde(default, deserialize_with = "lenient")]
-    pub uid: String,
-    /// Annotations of ours.
-    #[serde(default, deserialize_with = "lenient")]
-    pub annotations: Annotations,
-    /// Labels: which of them tell the process group and its class is the cluster's to say.
-    #[serde(default, deserialize_with = "lenient")]
-    pub labels: Option<BTreeMap<String, String>>,
-    /// Owners.
-    #[serde(default, deserialize_with = "lenient")]
-    pub owner_references: Option<Vec<Owner>>,
-    /// Set once it is being deleted.
-    #[serde(default)]
-    pub deletion_timestamp: Option<IgnoredAny>,
+lenient_types! {
+    /// Its metadata.
+    Metadata {
+        /// Name.
+        name: String,
+        /// Namespace.
+        namespace: String,
+        /// What distinguishes it from a later object of the same name, and from a copy.
+        uid: String,
+        /// Annotations of ours.
+        annotations: Annotations,
+        /// Labels: which of them tell the process group and its class is the cluster's to say.
+        labels: Option<BTreeMap<String, String>>,
+        /// Owners.
+        owner_references: Option<Vec<Owner>>,
+        /// Set once it is being deleted.
+        deletion_timestamp: Option<IgnoredAny>,
+    }
 }
 
 /// One of its owners.

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, annotation_field, metadata};
 use crate::annotation::{format, keys};
 use crate::power::Power;
-use crate::read::lenient;
+use crate::read::{lenient, lenient_types};
 
 /// What the rules read of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
 /// [`super::super::api::ClusterDeployment`] cannot express.
@@ -26,105 +26,75 @@ pub struct Cluster {
     pub status: Option<Status>,
 }
 
-/// `spec`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Spec {
-    /// What the user wants, as it is written.
-    #[serde(deserialize_with = "lenient")]
-    pub power_state: Option<String>,
-    /// Go duration, as it is written.
-    #[serde(deserialize_with = "lenient")]
-    pub hibernate_after: Option<String>,
-    /// Whether the cluster has been installed.
-    #[serde(deserialize_with = "lenient")]
-    pub installed: Option<bool>,
-    /// Member names of the platform; the one that is not null is the cluster's.
-    #[serde(deserialize_with = "lenient")]
-    pub platform: Option<BTreeMap<String, Option<IgnoredAny>>>,
-    /// Identity of the installed cluster.
-    #[serde(deserialize_with = "lenient")]
-    pub cluster_metadata: Option<ClusterMetadata>,
-    /// The pool that the cluster came from.
-    #[serde(deserialize_with = "lenient")]
-    pub cluster_pool_ref: Option<PoolReference>,
-}
+lenient_types! {
+    /// `spec`.
+    Spec {
+        /// What the user wants, as it is written.
+        power_state: Option<String>,
+        /// Go duration, as it is written.
+        hibernate_after: Option<String>,
+        /// Whether the cluster has been installed.
+        installed: Option<bool>,
+        /// Member names of the platform; the one that is not null is the cluster's.
+        platform: Option<BTreeMap<String, Option<IgnoredAny>>>,
+        /// Identity of the installed cluster.
+        cluster_metadata: Option<ClusterMetadata>,
+        /// The pool that the cluster came from.
+        cluster_pool_ref: Option<PoolReference>,
+    }
 
-/// `spec.clusterMetadata`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClusterMetadata {
-    /// Tag and prefix of everything that the cluster has in its cloud.
-    #[serde(rename = "infraID", deserialize_with = "lenient")]
-    pub infra_id: Option<String>,
-    /// Secret with the admin kubeconfig.
-    #[serde(deserialize_with = "lenient")]
-    pub admin_kubeconfig_secret_ref: Option<Reference>,
-    /// Identity in the cloud.
-    #[serde(deserialize_with = "lenient")]
-    pub platform: Option<PlatformMetadata>,
-}
+    /// `spec.clusterMetadata`.
+    ClusterMetadata {
+        /// Tag and prefix of everything that the cluster has in its cloud.
+        #[serde(rename = "infraID")]
+        infra_id: Option<String>,
+        /// Secret with the admin kubeconfig.
+        admin_kubeconfig_secret_ref: Option<Reference>,
+        /// Identity in the cloud.
+        platform: Option<PlatformMetadata>,
+    }
 
-/// The name of an object in the same namespace.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Reference {
-    /// Its name.
-    #[serde(deserialize_with = "lenient")]
-    pub name: Option<String>,
-}
+    /// The name of an object in the same namespace.
+    Reference {
+        /// Its name.
+        name: Option<String>,
+    }
 
-/// `spec.clusterMetadata.platform`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct PlatformMetadata {
-    /// Azure's part.
-    #[serde(deserialize_with = "lenient")]
-    pub azure: Option<AzureMetadata>,
-}
+    /// `spec.clusterMetadata.platform`.
+    PlatformMetadata {
+        /// Azure's part.
+        azure: Option<AzureMetadata>,
+    }
 
-/// `spec.clusterMetadata.platform.azure`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct AzureMetadata {
-    /// Resource group that the machines are in.
-    #[serde(deserialize_with = "lenient")]
-    pub resource_group_name: Option<String>,
-}
+    /// `spec.clusterMetadata.platform.azure`.
+    AzureMetadata {
+        /// Resource group that the machines are in.
+        resource_group_name: Option<String>,
+    }
 
-/// `spec.clusterPoolRef`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PoolReference {
-    /// Name of the pool.
-    #[serde(deserialize_with = "lenient")]
-    pub pool_name: Option<String>,
-    /// Who claimed the cluster.
-    #[serde(deserialize_with = "lenient")]
-    pub claim_name: Option<String>,
-    /// When it was claimed.
-    pub claimed_timestamp: Option<IgnoredAny>,
-}
+    /// `spec.clusterPoolRef`.
+    PoolReference {
+        /// Name of the pool.
+        pool_name: Option<String>,
+        /// Who claimed the cluster.
+        claim_name: Option<String>,
+        /// When it was claimed.
+        claimed_timestamp: Option<IgnoredAny>,
+    }
 
-/// `status`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Status {
-    /// When the installation was done.
-    #[serde(deserialize_with = "lenient")]
-    pub installed_timestamp: Option<String>,
-    /// Copy of the cluster's own `ClusterVersion` status, if the hub is configured to keep one.
-    #[serde(deserialize_with = "lenient")]
-    pub cluster_version_status: Option<ClusterVersionStatus>,
-}
+    /// `status`.
+    Status {
+        /// When the installation was done.
+        installed_timestamp: Option<String>,
+        /// Copy of the cluster's own `ClusterVersion` status, if the hub is configured to keep one.
+        cluster_version_status: Option<ClusterVersionStatus>,
+    }
 
-/// `status.clusterVersionStatus`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct ClusterVersionStatus {
-    /// `Available`, `Progressing`, `Failing` and others.
-    #[serde(deserialize_with = "lenient")]
-    pub conditions: Option<Vec<Condition>>,
+    /// `status.clusterVersionStatus`.
+    ClusterVersionStatus {
+        /// `Available`, `Progressing`, `Failing` and others.
+        conditions: Option<Vec<Condition>>,
+    }
 }
 
 /// One condition of the `ClusterVersion`.

@@ -6,7 +6,7 @@ use super::HIBERNATING;
 use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, Unread, metadata};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
-use crate::read::lenient;
+use crate::read::{lenient, lenient_types};
 
 /// What the rules read of a Cluster.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -22,70 +22,52 @@ pub struct Cluster {
     pub status: Option<Status>,
 }
 
-/// `spec`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Spec {
-    /// Whether KKP leaves the cluster alone.
-    #[serde(deserialize_with = "lenient")]
-    pub pause: Option<bool>,
-    /// Why, in words.
-    #[serde(deserialize_with = "lenient")]
-    pub pause_reason: Option<String>,
-    /// Kubernetes version.
-    #[serde(deserialize_with = "lenient")]
-    pub version: Option<String>,
-    /// The cloud.
-    #[serde(deserialize_with = "lenient")]
-    pub cloud: Option<Cloud>,
-}
+lenient_types! {
+    /// `spec`.
+    Spec {
+        /// Whether KKP leaves the cluster alone.
+        pause: Option<bool>,
+        /// Why, in words.
+        pause_reason: Option<String>,
+        /// Kubernetes version.
+        version: Option<String>,
+        /// The cloud.
+        cloud: Option<Cloud>,
+    }
 
-/// `spec.cloud`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Cloud {
-    /// The datacenter.
-    #[serde(deserialize_with = "lenient")]
-    pub dc: Option<String>,
-    /// Provider, such as `aws`.
-    #[serde(deserialize_with = "lenient")]
-    pub provider_name: Option<String>,
-}
+    /// `spec.cloud`.
+    Cloud {
+        /// The datacenter.
+        dc: Option<String>,
+        /// Provider, such as `aws`.
+        provider_name: Option<String>,
+    }
 
-/// `status`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Status {
-    /// `Creating`, `Updating`, `Running` or `Terminating`.
-    #[serde(deserialize_with = "lenient")]
-    pub phase: Option<String>,
-    /// Conditions by type.
-    #[serde(deserialize_with = "lenient")]
-    pub conditions: Option<Conditions>,
-}
+    /// `status`.
+    Status {
+        /// `Creating`, `Updating`, `Running` or `Terminating`.
+        phase: Option<String>,
+        /// Conditions by type.
+        conditions: Option<Conditions>,
+    }
 
-/// The conditions that the rules read.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Conditions {
-    /// KKP has applied everything.
-    #[serde(rename = "SeedResourcesUpToDate", deserialize_with = "lenient")]
-    pub up_to_date: Option<Condition>,
-    /// Ours.
-    #[serde(rename = "ClusterDehydrated", deserialize_with = "lenient")]
-    pub dehydrated: Option<Condition>,
-}
+    /// The conditions that the rules read.
+    Conditions {
+        /// KKP has applied everything.
+        #[serde(rename = "SeedResourcesUpToDate")]
+        up_to_date: Option<Condition>,
+        /// Ours.
+        #[serde(rename = "ClusterDehydrated")]
+        dehydrated: Option<Condition>,
+    }
 
-/// A condition.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Condition {
-    /// `True`, `False` or `Unknown`.
-    #[serde(deserialize_with = "lenient")]
-    pub status: String,
-    /// One word.
-    #[serde(deserialize_with = "lenient")]
-    pub reason: Option<String>,
+    /// A condition.
+    Condition {
+        /// `True`, `False` or `Unknown`.
+        status: String,
+        /// One word.
+        reason: Option<String>,
+    }
 }
 
 /// Groups whose members are [`deleters`](crate::admission::Settings::deleters) by default: KKP's own service accounts. A refusal would stop KKP's

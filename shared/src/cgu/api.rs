@@ -1,7 +1,7 @@
 //! `ran.openshift.io/v1alpha1` `ClusterGroupUpgrade`: every field of upstream, served or not.
 //!
 //! What these types do not know is dropped by them and kept on the object: [`status_patch`] writes only what differs,
-//! and an element of a list, which a merge patch replaces as a whole, keeps its unknown fields in `other`.
+//! and a cluster that has ended, of a list that a merge patch replaces as a whole, keeps its unknown fields in `other`.
 
 use std::collections::BTreeMap;
 
@@ -235,10 +235,6 @@ pub struct PolicyReference {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
-    /// What upstream may add.
-    #[serde(flatten)]
-    #[schemars(skip)]
-    pub other: Map<String, Value>,
 }
 
 /// A cluster that has ended.
@@ -423,7 +419,6 @@ mod tests {
             state: TIMED_OUT.to_owned(),
             ..ClusterState::default()
         });
-        after.managed_policies_for_upgrade.push(PolicyReference { name: "q".to_owned(), ..PolicyReference::default() });
         after.placements.clear();
         after.status.current_batch = 2;
         let progress = after.status.current_batch_remediation_progress.get_mut("b").unwrap();
@@ -436,7 +431,6 @@ mod tests {
         let mut expected = object();
         let status = &mut expected["status"];
         status["clusters"].as_array_mut().unwrap().push(json!({ "name": "b", "state": "timedout" }));
-        status["managedPoliciesForUpgrade"].as_array_mut().unwrap().push(json!({ "name": "q", "namespace": "" }));
         status.as_object_mut().unwrap().remove("placements");
         status["status"]["currentBatch"] = json!(2);
         status["status"]["currentBatchRemediationProgress"] = json!({ "b": { "state": "Completed", "future": 4 } });

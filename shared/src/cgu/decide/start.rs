@@ -194,11 +194,7 @@ fn prepare(facts: &Facts<'_>, plan: &mut Plan, policies: &Policies) {
     let status = &mut plan.status;
     // Lists that would become empty stay as they were (row 46).
     if !policies.for_upgrade.is_empty() {
-        let reference = |one: &Reference| PolicyReference {
-            name: one.name.clone(),
-            namespace: one.namespace.clone(),
-            ..PolicyReference::default()
-        };
+        let reference = |one: &Reference| PolicyReference { name: one.name.clone(), namespace: one.namespace.clone() };
         status.managed_policies_for_upgrade = policies.for_upgrade.iter().map(reference).collect();
     }
     if !policies.compliant.is_empty() {

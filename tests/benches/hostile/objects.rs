@@ -124,7 +124,8 @@ async fn started(world: &World) -> Result<(f64, f64)> {
 /// Starts a controller with `--cgu`, and waits until it is ready.
 pub async fn start(world: &World) -> Result<()> {
     let args = ["--cgu", "--cgu-talm-namespace", "default"].map(str::to_owned).into();
-    world.start(&Start { args, ..Start::new(Program::Controller) }).await
+    world.start(&Start { args, ..Start::new(Program::Controller) }).await?;
+    Ok(())
 }
 
 async fn create(world: &World, [group, version, kind, plural]: [&str; 4], objects: Vec<Value>) -> Result<()> {

@@ -129,14 +129,7 @@ impl System for Upgrades {
     const ACTION: &'static str = "ClusterGroupUpgrade";
 
     fn settings(&self) -> Settings {
-        Settings {
-            page_size: PAGE_SIZE,
-            concurrency: CONCURRENCY,
-            timeout: RECONCILE_TIMEOUT,
-            optional: true,
-            conflict: 50..200,
-            retry: 1_000..2_000,
-        }
+        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::QUICK }
     }
 
     fn hub(&self) -> &Hub {

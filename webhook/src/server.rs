@@ -146,9 +146,14 @@ impl Webhook {
     }
 }
 
+/// Bytes of most answers.
+const ANSWER_BYTES: usize = 1024;
+
 fn written(response: Response<'_>) -> Vec<u8> {
+    let mut text = Vec::with_capacity(ANSWER_BYTES);
     // Texts, integers and maps with text keys: there is nothing in it that JSON could not hold.
-    serde_json::to_vec(&Review::from(response)).unwrap_or_default()
+    let _ = serde_json::to_writer(&mut text, &Review::from(response));
+    text
 }
 
 /// The routes of the HTTPS port.

@@ -12,7 +12,8 @@ use crate::power::Power;
 use crate::read::{lenient, lenient_types};
 
 /// What the rules read of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
-/// [`super::super::api::ClusterDeployment`] cannot express.
+/// [`super::super::api::ClusterDeployment`] cannot express. Its parts are boxed: a parser moves what it makes through many
+/// hands.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Cluster {
     /// Metadata.
@@ -20,10 +21,10 @@ pub struct Cluster {
     pub metadata: Meta,
     /// Desired state.
     #[serde(default, deserialize_with = "lenient")]
-    pub spec: Option<Spec>,
+    pub spec: Option<Box<Spec>>,
     /// Observed state.
     #[serde(default, deserialize_with = "lenient")]
-    pub status: Option<Status>,
+    pub status: Option<Box<Status>>,
 }
 
 lenient_types! {

@@ -32,7 +32,7 @@ fn read(cluster: &ClusterDeployment, annotations: Annotations, asleep: bool) -> 
             finalizers: Vec::new(),
             deletion_timestamp: meta.deletion_timestamp.as_ref().map(|_| IgnoredAny),
         },
-        spec: Some(Spec {
+        spec: Some(Box::new(Spec {
             power_state: Some(if asleep { "Hibernating" } else { "Running" }.to_owned()),
             hibernate_after: spec.hibernate_after.clone(),
             installed: Some(spec.installed),
@@ -49,7 +49,7 @@ fn read(cluster: &ClusterDeployment, annotations: Annotations, asleep: bool) -> 
                 claim_name: pool.claim_name.clone(),
                 claimed_timestamp: pool.claimed_timestamp.as_ref().map(|_| IgnoredAny),
             }),
-        }),
+        })),
         status: None,
     }
 }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use crate::kkp::keys;
+use crate::read::lenient;
 use crate::visit::{self, fold, text};
 
 /// Label of a Node with the UID of its Machine, by machine-controller.
@@ -21,7 +22,11 @@ pub const NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
 /// Label of Machines on spot instances; its value is empty.
 pub const INTERRUPTIBLE: &str = "machine.openshift.io/interruptible-instance";
 
-/// Labels of a Node of the control plane. No kubelet may change them, by the API server's `NodeRestriction`.
+/// Label of a Machine with what it is for, such as `master`.
+pub const MACHINE_ROLE: &str = "machine.openshift.io/cluster-api-machine-role";
+
+/// Labels of a Node of the control plane. No kubelet may change them later, by the API server's `NodeRestriction`; at the
+/// Node's creation it sets them itself.
 pub const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
 /// The labels and annotations that are read. Others are skipped.
@@ -31,6 +36,7 @@ const KEYS: &[&str] = &[
     TOKEN_OF,
     NOT_AFTER,
     INTERRUPTIBLE,
+    MACHINE_ROLE,
     CONTROL_PLANE[0],
     CONTROL_PLANE[1],
     keys::AUTOSCALER[0],
@@ -90,13 +96,17 @@ impl<'de> Visitor<'de> for Few {
         while let Some(Known(key)) = map.next_key()? {
             match key {
                 Some(key) if self.contains_key(key) => return Err(M::Error::duplicate_field(key)),
-                Some(key) => self.0.push((key, map.next_value()?)),
+                Some(key) => self.0.push((key, map.next_value::<Value>()?.0)),
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
         Ok(self)
     }
 }
+
+/// A value; empty if it is too long.
+#[derive(Deserialize)]
+struct Value(#[serde(deserialize_with = "lenient")] String);
 
 /// A key, if it is one of those that are read.
 struct Known(Option<&'static str>);
@@ -134,12 +144,15 @@ pub(super) fn status_written<'de, D: Deserializer<'de>>(deserializer: D) -> Resu
 #[serde(default, rename_all = "camelCase")]
 pub struct Condition {
     /// Its type.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "lenient")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
+    #[serde(deserialize_with = "lenient")]
     pub status: String,
     /// When it was last confirmed.
     pub last_heartbeat_time: Option<Timestamp>,
+    /// When it was last written.
+    pub last_update_time: Option<Timestamp>,
 }
 
 /// The condition Ready.

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::fields::{Condition, Few, has_claim, is_done, names_nodes, ready, short, status_written, tolerates_cordon};
+use crate::read::lenient;
 
 /// A kind that is read of spokes.
 pub trait Kind: DeserializeOwned + Send + Sync + 'static {
@@ -223,6 +224,7 @@ read! {
         /// Its annotations.
         annotations: Few,
         /// Whose it is.
+        #[serde(deserialize_with = "lenient")]
         owner_references: Vec<Owner>,
         /// When its status was last written.
         #[serde(rename = "managedFields", deserialize_with = "status_written")]
@@ -249,7 +251,7 @@ read! {
     /// What a Node is to be.
     NodeSpec {
         /// Its instance in its cloud.
-        #[serde(rename = "providerID")]
+        #[serde(rename = "providerID", deserialize_with = "lenient")]
         provider_id: Option<String>,
         /// Whether it is cordoned.
         unschedulable: bool,
@@ -271,7 +273,8 @@ read! {
         groups: Vec<String>,
         /// What the certificate is to be good for.
         usages: Vec<String>,
-        /// PKCS #10 in PEM.
+        /// PKCS #10 in PEM; empty if it is too long.
+        #[serde(deserialize_with = "lenient")]
         request: ByteString,
     }
 
@@ -279,7 +282,8 @@ read! {
     CertificateRequestStatus {
         /// Conditions.
         conditions: Vec<Condition>,
-        /// The certificate in PEM.
+        /// The certificate in PEM; empty if it is too long.
+        #[serde(deserialize_with = "lenient")]
         certificate: ByteString,
     }
 

@@ -74,7 +74,7 @@ impl SpokeClient {
     ) -> kube::Result<(Page<K>, Charge)> {
         let requests = requests::<K>(namespace);
         let request = if K::METADATA_ONLY { requests.list_metadata(params) } else { requests.list(params) };
-        self.answer(request).await
+        self.answer(request, params.limit > Some(1)).await
     }
 
     /// Whether the API server says its version.
@@ -128,11 +128,11 @@ impl SpokeClient {
     }
 
     async fn read<T: DeserializeOwned>(&self, request: Built) -> kube::Result<Kept<T>> {
-        self.answer(request).await.map(|(value, charge)| Kept::new(value, charge))
+        self.answer(request, false).await.map(|(value, charge)| Kept::new(value, charge))
     }
 
-    /// Sends a request, and builds a value of its answer.
-    async fn answer<T: DeserializeOwned>(&self, request: Built) -> kube::Result<(T, Charge)> {
+    /// Sends a request, and builds a value of its answer. With `less`, the caller can ask for less than that.
+    async fn answer<T: DeserializeOwned>(&self, request: Built, less: bool) -> kube::Result<(T, Charge)> {
         let answer = in_time(async {
             let (answer, path) = self.send(request).await?;
             Ok((whole(answer.into_body().into_data_stream(), &self.share, ANSWER).await, path))
@@ -140,6 +140,7 @@ impl SpokeClient {
         let (text, path) = answer.await?;
         let read = match text {
             Ok(text) => built(text.bytes(), &self.share).await,
+            Err(Cause::Refused(why)) if less => return Err(kube::Error::Service(TooLarge(why).into())),
             Err(cause) => Err(cause),
         };
         match read {
@@ -259,6 +260,11 @@ pub enum Cause {
     /// The connection broke, or the answers of others left no room.
     Transient(BoxError),
 }
+
+/// An answer was too large, and one with fewer objects may fit.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TooLarge(pub String);
 
 /// Builds a value. What it may keep is charged before, and what it keeps from then on.
 pub async fn built<T: DeserializeOwned>(text: &[u8], share: &Share) -> Result<(T, Charge), Cause> {

@@ -14,11 +14,11 @@ use shared::spoke::kinds::Object;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::client::{Cause, Failure, SpokeClient, Text, built, in_time, next, requests};
-use super::pages::{PAGE, PAGES, smaller};
+use super::pages::{PAGE, PAGES, larger, smaller};
 use fair::{Kept, MemoryShare as Share};
 
-/// Maximum size of one event, in bytes.
-const MAX_EVENT_BYTES: usize = 1 << 20;
+/// Maximum size of one event, in bytes: API servers keep objects of up to 1.5 MiB, which take more in JSON.
+const MAX_EVENT_BYTES: usize = 3 << 20;
 /// Bytes that are copied to the line buffer at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 /// How long one event may take, from its first byte to its last.
@@ -146,6 +146,7 @@ impl<K: Object> Watch<K> {
                 return Ok(Stage::Pages(token, number));
             }
         };
+        self.limit = larger(self.limit);
         self.page = Kept::new(page.items, charge).each().collect();
         let (next, version) = (page.metadata.next, page.metadata.resource_version);
         match (next.is_empty(), version.is_empty()) {

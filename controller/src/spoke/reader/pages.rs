@@ -6,14 +6,11 @@ use kube::api::ListParams;
 use shared::spoke::kinds::Kind;
 use tokio::time::timeout;
 
-use super::client::{Page, SpokeClient};
+use super::client::{Page, SpokeClient, TooLarge};
 use fair::{Charge, Full, Kept};
 
 /// Objects of one page.
 pub const PAGE: u32 = 100;
-
-/// Objects of a page for which a spoke has room in its own part, whatever the others take: of 20 KB each.
-const LEAST_PAGE: u32 = 6;
 
 /// Objects of one kind that are taken of one spoke: as many as the Nodes that Kubernetes is made for.
 pub const MOST: usize = 5_000;
@@ -35,7 +32,21 @@ impl SpokeClient {
         params: &ListParams,
         what: &str,
     ) -> kube::Result<Kept<Vec<K>>> {
-        let list = gather(params, what, |page| async move { self.page(namespace, &page).await });
+        self.list_some(namespace, params, what, |_| true).await
+    }
+
+    /// The same of those objects that `wanted` takes. The others do not count.
+    ///
+    /// # Errors
+    /// When a page cannot be read, or more than [`MOST`] are wanted.
+    pub async fn list_some<K: Kind>(
+        &self,
+        namespace: Option<&str>,
+        params: &ListParams,
+        what: &str,
+        wanted: impl FnMut(&K) -> bool,
+    ) -> kube::Result<Kept<Vec<K>>> {
+        let list = gather(params, what, wanted, |page| async move { self.page(namespace, &page).await });
         let late = |_| kube::Error::Service(format!("the list of {what} takes more than {LIST_TIMEOUT:?}").into());
         timeout(LIST_TIMEOUT, Box::pin(list)).await.map_err(late)?
     }
@@ -43,8 +54,13 @@ impl SpokeClient {
 
 /// How many objects to ask for after this error: fewer, if there was no room for so many.
 pub fn smaller(limit: u32, error: &kube::Error) -> Option<u32> {
-    let is_full = matches!(error, kube::Error::Service(why) if why.is::<Full>());
-    (is_full && limit > LEAST_PAGE).then(|| (limit / 4).max(LEAST_PAGE))
+    let has_no_room = matches!(error, kube::Error::Service(why) if why.is::<Full>() || why.is::<TooLarge>());
+    (has_no_room && limit > 1).then_some((limit / 4).max(1))
+}
+
+/// How many to ask for after a page that was read: a single large object does not make the rest of the list slow.
+pub fn larger(limit: u32) -> u32 {
+    (2 * limit).min(PAGE)
 }
 
 /// Whether what was asked for is not there. By the code of the answer: of a group that it does not serve, an API server
@@ -53,7 +69,12 @@ pub fn is_not_there(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-async fn gather<T, F>(params: &ListParams, what: &str, page: impl Fn(ListParams) -> F) -> kube::Result<Kept<Vec<T>>>
+async fn gather<T, F>(
+    params: &ListParams,
+    what: &str,
+    mut wanted: impl FnMut(&T) -> bool,
+    page: impl Fn(ListParams) -> F,
+) -> kube::Result<Kept<Vec<T>>>
 where
     F: Future<Output = kube::Result<(Page<T>, Charge)>>,
 {
@@ -67,12 +88,14 @@ where
                 continue;
             }
         };
+        let before = all.len();
+        all.reserve_exact(found.items.len());
+        all.extend(found.items.into_iter().filter(&mut wanted));
         match &mut charges {
             None => charges = Some(charge),
-            Some(charges) => charges.merge(charge),
+            Some(charges) if all.len() > before => charges.merge(charge),
+            Some(_) => {}
         }
-        all.reserve_exact(found.items.len());
-        all.extend(found.items);
         if all.len() > MOST {
             break;
         }
@@ -80,6 +103,7 @@ where
             Some(charge) if found.metadata.next.is_empty() => return Ok(Kept::new(all, charge)),
             kept => charges = kept,
         }
+        params.limit = params.limit.map(larger);
         params = params.continue_token(&found.metadata.next);
     }
     Err(kube::Error::Service(format!("the cluster has more than {MOST} {what}").into()))
@@ -104,7 +128,7 @@ mod tests {
             let page = answer(params.continue_token.as_deref());
             std::future::ready(Ok::<_, kube::Error>((page, share.charge())))
         };
-        let all = gather(&ListParams::default(), "Nodes", list).await;
+        let all = gather(&ListParams::default(), "Nodes", |_| true, list).await;
         all.map(|all| all.len()).map_err(|error| error.to_string())
     }
 
@@ -121,9 +145,36 @@ mod tests {
                 _ => Err(kube::Error::Service(Full::All.into())),
             })
         };
-        assert_eq!(gather(&ListParams::default(), "Nodes", answer).await.unwrap().len(), 100);
+        assert_eq!(gather(&ListParams::default(), "Nodes", |_| true, answer).await.unwrap().len(), 100);
+        // One object fills a page by itself.
+        let large = |params: ListParams| {
+            let begin = params.continue_token.map_or(0, |at| at.parse().unwrap());
+            let end = (begin + params.limit.unwrap_or_default()).min(100);
+            let next = if end < 100 { end.to_string() } else { String::new() };
+            std::future::ready(match end - begin {
+                2.. if (begin..end).contains(&50) => Err(kube::Error::Service(TooLarge(String::new()).into())),
+                count => Ok((page(usize::try_from(count).unwrap(), &next), share.charge())),
+            })
+        };
+        assert_eq!(gather(&ListParams::default(), "Nodes", |_| true, large).await.unwrap().len(), 100);
         let full = |_| std::future::ready(Err::<(Page<u8>, Charge), _>(kube::Error::Service(Full::One.into())));
-        assert!(gather(&ListParams::default(), "Nodes", full).await.is_err(), "not even for the smallest");
+        assert!(gather(&ListParams::default(), "Nodes", |_| true, full).await.is_err(), "not even for the smallest");
+    }
+
+    #[tokio::test]
+    async fn what_nobody_wants_does_not_fill_a_list() {
+        let share = Memory::default().share(Whose::new("tenant", "spoke"));
+        let many = |params: ListParams| {
+            let number: usize = params.continue_token.map_or(0, |at| at.parse().unwrap());
+            let next = if number < 100 { (number + 1).to_string() } else { String::new() };
+            let mut charge = share.charge();
+            std::future::ready(charge.spend(1 << 20).map_err(|full| kube::Error::Service(full.into())).map(|()| {
+                let items = vec![u8::from(number == 100); 100];
+                (Page { items, ..page(0, &next) }, charge)
+            }))
+        };
+        let all = gather(&ListParams::default(), "Nodes", |item| *item > 0, many).await;
+        assert_eq!(all.unwrap().len(), 100);
     }
 
     #[tokio::test]

@@ -326,7 +326,7 @@ impl PowerStatus {
     /// It keeps Hive's order of conditions and fails if another client wrote in between. A condition that does not
     /// change is not written, and one that only names other machines waits a little. The count is written with the
     /// progress, never by itself. `lastProbeTime` moves with every change, `lastTransitionTime` with the status, as
-    /// Hive does it.
+    /// Hive does it; but for R when a wake begins.
     pub fn patch(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Value> {
         let power_state = self.power_state.filter(|power_state| *power_state != cluster.power_state());
         let mut new = Vec::new();
@@ -342,7 +342,12 @@ impl PowerStatus {
             if can_wait && nothing_else && names {
                 continue;
             }
-            new.extend(word.replaces(type_, old, now));
+            let begins_a_wake = type_ == READY && word.begins_a_wake(cluster);
+            let stopped = begins_a_wake.then(|| Time(cluster.true_since(HIBERNATING).unwrap_or(now)));
+            let replaced = word.replaces(type_, old, now);
+            new.extend(
+                replaced.map(|new| Condition { last_transition_time: stopped.or(new.last_transition_time), ..new }),
+            );
         }
         if new.iter().any(|new| new.type_ == PROGRESS) {
             new.extend(Data::of(cluster).with_progress(now, self.count).replaces(cluster, now));
@@ -394,9 +399,16 @@ impl Word {
 
     /// `ClusterPool` counts its resumeTimeout from the transition of H, and replaces a cluster whose time is up. A
     /// sleep that is given up midway is False before and after, and yet its resume begins now. So does a sleep that
-    /// follows an unfinished resume: R's transition is the record of its beginning until the cluster is awake.
+    /// follows an unfinished resume.
     fn begins_a_transition(&self, old: &Condition) -> bool {
         [reason::RESUMING_OR_RUNNING, reason::STOPPING_OR_HIBERNATING].contains(&self.reason) && !self.is_step_of(old)
+    }
+
+    /// As R. Until the cluster is awake, R's transition is the record of when all machines had stopped; of the wake
+    /// itself, if they never had.
+    fn begins_a_wake(&self, cluster: &ClusterDeployment) -> bool {
+        let asleep = cluster.reason(READY) == reason::STOPPING_OR_HIBERNATING;
+        asleep && self.status == "False" && self.reason != reason::STOPPING_OR_HIBERNATING
     }
 
     /// The condition that says this from now on, in place of `old`.

@@ -171,12 +171,11 @@ pub fn sleep_started(cluster: &ClusterDeployment) -> Option<Timestamp> {
     Some(cluster.changed_at(HIBERNATING).map_or(began, |ceased| ceased.max(began)))
 }
 
-/// How long the sleep took that the wake in progress ended: R ceased to be True when it began, and its transition is
-/// of that moment until the cluster is awake. `None` if no condition says so, or if a machine of a running cluster had
-/// to be started.
+/// For how long all machines had been stopped when the wake in progress began: R's transition says since when, until the
+/// cluster is awake. `None` if no condition says so, or if a machine still ran.
 pub fn slept(cluster: &ClusterDeployment) -> Option<Duration> {
-    let (began, ceased) = (resume_started(cluster)?, cluster.changed_at(READY)?);
-    (!cluster.is_true(READY) && ceased < began).then(|| age(ceased, began))
+    let (began, stopped) = (resume_started(cluster)?, cluster.changed_at(READY)?);
+    (!cluster.is_true(READY) && stopped < began).then(|| age(stopped, began))
 }
 
 /// Settings of the controller that decisions depend on.

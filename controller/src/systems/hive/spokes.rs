@@ -59,6 +59,7 @@ pub async fn keep(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetSt
             state.csr_approval = None;
             return;
         }
+        Watch::Kept => return,
         Watch::Certificates => Scope::Certificates,
         Watch::Everything => Scope::Everything { operators: !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) },
     };

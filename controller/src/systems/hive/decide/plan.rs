@@ -36,6 +36,8 @@ pub enum Watch {
     Everything,
     /// Certificate requests: the cluster has just woken.
     Certificates,
+    /// What is watched already: nothing is known of the machines.
+    Kept,
 }
 
 /// One thing to do.

@@ -90,7 +90,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     }
     let machines = match facts.machines(PowerStatus::failed_to_start) {
         Ok(machines) => machines,
-        Err(plan) => return *plan,
+        Err(plan) => return Plan { watch: Watch::Kept, ..*plan },
     };
     let plan = match step {
         Step::Awake if stays_awake(facts, machines) => awake(facts, machines),

@@ -119,5 +119,8 @@ fn the_spoke_is_watched_while_it_wakes_and_a_while_after() {
         ("long awake", long, Watch::Nothing),
     ] {
         assert_eq!(decide(&facts(&cluster).machines_are(&[Running])).watch, watch, "{case}");
+        let error = CloudError::new(CloudErrorKind::Unavailable, "no answer");
+        let unlisted = Facts { machines: Some(Err(error)), ..facts(&cluster) };
+        assert_eq!(decide(&unlisted).watch, Watch::Kept, "{case}, but one list fails");
     }
 }

@@ -3,6 +3,8 @@
 //! [`csr`] decides. This module lists the requests, approves them and reports the result.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
@@ -15,7 +17,8 @@ use shared::text::{list, sanitize, sanitize_chain};
 use tracing::{debug, info};
 
 use crate::spoke::csr::{
-    self, Approval, Approvals, Cluster, Csr, Decision, Kind, Limits, Reason, SETTLE, Verdict, Window, is_undecided,
+    self, Approval, Approvals, BOOTSTRAPPER, Cluster, Csr, Decision, Kind, Limits, Reason, SETTLE, SKEW, Verdict,
+    Window, is_undecided,
 };
 use crate::spoke::reader::{MOST, SpokeClient, is_not_there};
 use fair::{Charge, Full, Held, Kept};
@@ -40,8 +43,26 @@ const MESSAGE: &str = "This CSR was automatically approved by kubectl-hibernate"
 /// The outcome of an approval that was written.
 const MATCHED: &str = "matched";
 
+/// The outcome of an approval of which it is not known whether it was written.
+const UNREACHABLE: &str = "unreachable";
+
 /// Outcomes that the next pass may change.
-const PASSING: &[&str] = &["conflict", "unreachable", "pass_limit", "settling", "not_its_turn", NOT_LEADER];
+const PASSING: &[&str] =
+    &["conflict", UNREACHABLE, "pass_limit", "no_machine_runs", "settling", "not_its_turn", NOT_LEADER];
+
+/// When to pass again after such an outcome, and while any other request is pending.
+pub const SOON: Duration = Duration::from_secs(3);
+const LATER: Duration = Duration::from_secs(30);
+
+/// Requests of one requester that are taken of a list. All kubelets without a certificate are one requester.
+const OF_BOOTSTRAPPER: usize = 4_000;
+const OF_ONE: usize = 100;
+
+/// Approvals of one wake: a certificate of each kind for each Node, and some again.
+const MOST_APPROVED: usize = 4 * MOST;
+
+/// Nodes for which one pass reports that two keys ask.
+const MOST_RIVALS: usize = 20;
 
 /// The outcome of an approval that this process may not write any more.
 const NOT_LEADER: &str = "not_leader";
@@ -80,8 +101,10 @@ pub struct Pass {
     pub news: Vec<News>,
     /// Kubelet requests that are still pending after this pass.
     pub pending: usize,
-    /// Whether another pass may do what this one could not.
-    pub again: bool,
+    /// For each Node for which two keys ask, as a request says anew: who they are.
+    pub rivals: Vec<String>,
+    /// When another pass may do what this one could not.
+    pub again: Option<Duration>,
 }
 
 /// A verdict that was not reported before.
@@ -106,7 +129,8 @@ impl News {
     }
 
     fn needs_somebody(&self) -> bool {
-        self.kind != "other" && self.reason != MATCHED && !PASSING.contains(&self.reason)
+        let elsewhere = [MATCHED, Reason::Stale.into(), Reason::TwoKeys.into()];
+        self.kind != "other" && !elsewhere.contains(&self.reason) && !PASSING.contains(&self.reason)
     }
 }
 
@@ -132,11 +156,10 @@ impl Pass {
     }
 
     /// What an Event warns of: requests to the signers of kubelets' certificates that are not approved, and why.
-    /// Requests that the next pass checks anyway are left out.
+    /// Requests that the next pass checks anyway are left out, and those that have an Event of their own.
     pub fn left(&self) -> Option<String> {
-        let mut left: Vec<_> = self.news.iter().filter(|news| news.needs_somebody()).collect();
-        left.sort_by_key(|news| news.reason != <&str>::from(Reason::TwoKeys)); // someone attacks, or a key was lost
-        let names = list(left.iter().map(|news| format!("{} ({})", news.csr, news.reason)));
+        let left = self.news.iter().filter(|news| news.needs_somebody());
+        let names = list(left.map(|news| format!("{} ({})", news.csr, news.reason)));
         (!names.is_empty()).then(|| format!("not approved: {names}"))
     }
 }
@@ -150,8 +173,9 @@ impl Approver {
         Self { target: target.into(), window, limits, approved, joined: Joined::default(), reported, charge: None }
     }
 
-    /// Since when all machines of the cluster run, if they do: before that, not every kubelet can show itself.
-    pub fn machines_run(&mut self, since: Option<Timestamp>) {
+    /// Since when which machines of the cluster run, by their names in lower case: a kubelet without one cannot show
+    /// itself, and does not ask.
+    pub fn machines_run(&mut self, since: HashMap<String, Timestamp>) {
         self.joined.run_since = since;
     }
 
@@ -183,8 +207,15 @@ impl Approver {
         }
         let before = self.joined.answered_at.take();
         let what = "certificate signing requests";
-        let listed =
-            client.list::<CertificateRequest>(None, &ListParams::default(), what).await.map_err(failed(what))?;
+        let (mut listed, mut held) = (Vec::new(), Vec::new());
+        for kind in [Kind::Client, Kind::Serving] {
+            let params = ListParams::default().fields(&format!("spec.signerName={}", kind.signer()));
+            let wanted = wanted(kind, self.window, now);
+            let found = client.list_some::<CertificateRequest>(None, &params, what, wanted).await;
+            let (found, charge) = found.map_err(failed(what))?.into_parts();
+            listed.extend(found);
+            held.push(charge);
+        }
         let since = before.map_or(SignedDuration::ZERO, |before| now.duration_since(before));
         self.joined.answered += since.clamp(SignedDuration::ZERO, STEP);
         let charge = self.charge.get_or_insert_with(|| client.charge());
@@ -195,14 +226,14 @@ impl Approver {
             charge.spend(size).map_err(|error| failed(what)(full(error)))?;
             self.joined.certificates = certificates;
         }
-        let csrs: Kept<Vec<Csr>> = listed.map(|all| all.into_iter().map(Csr::from).collect());
-        let pending = csrs.iter().filter(|csr| is_undecided(csr, &self.window)).count();
-        if self.approved.len() >= MOST {
-            return Err(failed(what)(full(format!("more than {MOST} requests were approved"))));
+        let csrs: Vec<Csr> = listed.into_iter().map(Csr::from).collect();
+        let pending = csrs.iter().filter(|csr| is_undecided(csr, &self.window, now)).count();
+        if self.approved.len() >= MOST_APPROVED {
+            return Err(failed(what)(full(format!("more than {MOST_APPROVED} requests were approved"))));
         }
         let (mut cluster, _held) = if pending > 0 { cluster(client).await? } else { Default::default() };
         let is_client = |csr: &&Csr| Kind::of_signer(&csr.signer) == Some(Kind::Client);
-        if csrs.iter().filter(is_client).any(|csr| is_undecided(csr, &self.window)) {
+        if csrs.iter().filter(is_client).any(|csr| is_undecided(csr, &self.window, now)) {
             self.observe(client, &mut cluster, now).await?;
         }
         let mut decisions = csr::pass(&csrs, &cluster, &self.window, &self.limits, &self.approved, now);
@@ -221,17 +252,36 @@ impl Approver {
         });
         let outcomes: Vec<(Decision, &'static str)> = outcomes.buffered(AT_ONCE).collect().await;
 
-        let mut pass = Pass { news: Vec::new(), pending, again: false };
+        let mut pass = Pass { pending, ..Pass::default() };
+        let decisions = outcomes.iter().map(|(decision, _)| decision);
+        let rivals = decisions.filter(|decision| decision.verdict == Verdict::Leave(Reason::TwoKeys));
+        let rivals: Vec<Decision> = rivals.cloned().collect();
         let charge = self.charge.get_or_insert_with(|| client.charge());
         for (decision, outcome) in outcomes {
-            pass.again |= PASSING.contains(&outcome);
-            if let (MATCHED, Some(kind)) = (outcome, decision.kind) {
-                pass.pending = pass.pending.saturating_sub(1);
-                let (node, key) = (decision.node.clone().unwrap_or_default(), decision.key.clone());
-                let _ = charge.spend(node.len() + key.len() + ENTRY); // no more than so many
-                self.approved.insert(decision.uid.clone(), Approval { node, kind, key, at: now });
+            if PASSING.contains(&outcome) {
+                pass.again = Some(SOON);
+            }
+            pass.pending = pass.pending.saturating_sub(usize::from(outcome == MATCHED));
+            // One that may have been written counts, too.
+            if let (MATCHED | UNREACHABLE, Some(kind)) = (outcome, decision.kind) {
+                let (name, node, key) =
+                    (decision.name.clone(), decision.node.clone().unwrap_or_default(), decision.key.clone());
+                let size = name.len() + node.len() + key.len() + ENTRY;
+                if self.approved.insert(decision.uid.clone(), Approval { name, node, kind, key, at: now }).is_none() {
+                    let _ = charge.spend(size); // no more than so many
+                }
             }
             pass.news.extend(report(&self.target, &mut self.reported, charge, decision, outcome));
+        }
+        let asked = pass.news.iter().filter(|news| news.reason == <&str>::from(Reason::TwoKeys));
+        let nodes: BTreeSet<&str> = asked.filter_map(|news| news.node.as_deref()).collect();
+        if !nodes.is_empty() {
+            let mut approved = csr::approved_before(&csrs, &self.window);
+            approved.extend(self.approved.clone());
+            pass.rivals = nodes.iter().take(MOST_RIVALS).map(|node| two_keys(node, &rivals, &approved)).collect();
+        }
+        if pass.pending > 0 {
+            pass.again.get_or_insert(LATER);
         }
         let gone = self.reported.extract_if(|uid, _| !objects.contains_key(uid.as_str()));
         charge.refund(gone.map(|(uid, _)| uid.len() + ENTRY).sum());
@@ -244,22 +294,52 @@ impl Approver {
         let leases = client.list::<Lease>(Some(NODE_LEASES), &ListParams::default(), "Leases").await;
         let leases = leases.map_err(failed("Leases"))?;
         let charge = self.charge.get_or_insert_with(|| client.charge());
-        let joined = self.joined.of(&cluster.nodes, &leases, &self.window, charge);
+        let joined = self.joined.of(&cluster.nodes, &leases, &self.window, now, charge);
         cluster.joined = joined.map_err(|error| failed("Leases")(full(error)))?;
+        cluster.silent = self.joined.silent(cluster, now);
         let valid = self.joined.certificates.iter().filter(|(_, until)| *until > now);
         cluster.certified = valid.map(|(node, _)| node.clone()).collect();
-        let running = self.joined.run_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
-        cluster.answered = self.joined.answered.min(running);
+        cluster.answered = self.joined.answered;
         if !self.joined.has_ready_worker && cluster.answered >= SETTLE {
             let workers = ListParams::default().labels(&CONTROL_PLANE.map(|label| format!("!{label}")).join(","));
             let workers = client.list::<Node>(None, &workers, "Nodes").await.map_err(failed("Nodes"))?;
             let mut ready =
                 workers.iter().filter(|node| node.status.ready.as_ref().is_some_and(|r| r.status == "True"));
-            self.joined.has_ready_worker = ready.any(|node| cluster.joined.contains(&node.metadata.name));
+            self.joined.has_ready_worker = ready.any(|node| {
+                let name = &node.metadata.name;
+                cluster.joined.contains(name) && !cluster.control_plane.contains(name)
+            });
         }
         cluster.has_ready_worker = self.joined.has_ready_worker;
         Ok(())
     }
+}
+
+/// Which requests of a list are taken: of one requester only so many. What can no longer be approved has no part in what
+/// can be.
+fn wanted(kind: Kind, window: Window, now: Timestamp) -> impl FnMut(&CertificateRequest) -> bool {
+    let mut taken: HashMap<(u64, bool), usize> = HashMap::new();
+    let requester = RandomState::new(); // names are a stranger's, and not kept
+    move |request| {
+        let CertificateRequest { metadata, spec, status } = request;
+        let created = metadata.creation_timestamp;
+        let is_of_wake = window.excludes(created).is_none() && !csr::is_stale(created, now);
+        let counts = is_of_wake || csr::settled(request).is_some() && !status.certificate.0.is_empty();
+        let most = if counts && spec.username == BOOTSTRAPPER { OF_BOOTSTRAPPER } else { OF_ONE };
+        let taken = taken.entry((requester.hash_one(&spec.username), counts)).or_default();
+        *taken += 1;
+        spec.signer_name == kind.signer() && *taken <= most
+    }
+}
+
+/// Who asks for this Node, and who has been approved for it.
+fn two_keys(node: &str, pending: &[Decision], approved: &Approvals) -> String {
+    let is_of = |name: &str| sanitize(name) == node;
+    let approved = approved.values().filter(|it| it.kind == Kind::Client && is_of(&it.node));
+    let approved = approved.map(|it| format!("{} (approved at {:.0})", sanitize(&it.name), it.at));
+    let pending = pending.iter().filter(|it| it.node.as_deref().is_some_and(is_of));
+    let names = list(approved.chain(pending.map(|it| format!("{} (pending)", sanitize(&it.name)))));
+    format!("two keys ask for Node {node}: {names}; see docs/certificates.md#two-keys")
 }
 
 /// The audit log: one line per request and outcome, however many passes see it. Requests of which there is no room to
@@ -291,18 +371,29 @@ fn report(
 /// Which Nodes have a kubelet with a certificate.
 #[derive(Debug, Default)]
 struct Joined {
-    /// When each Lease was renewed as this process first saw it: the clock of a kubelet may be wrong.
-    first: HashMap<String, Option<Timestamp>>,
+    /// The Lease of each Node.
+    seen: HashMap<String, Seen>,
     /// The Nodes that were missing when the cluster was awake.
     missing: Option<BTreeSet<String>>,
     /// For how long the API server has answered, and when it answered last.
     answered: SignedDuration,
     answered_at: Option<Timestamp>,
-    run_since: Option<Timestamp>,
+    run_since: HashMap<String, Timestamp>,
     /// Until when certificates from before the wake are valid, by Node. The cluster soon deletes the requests.
     certificates: BTreeSet<(String, Timestamp)>,
     /// Whether a worker has been Ready in this wake.
     has_ready_worker: bool,
+}
+
+/// A Lease.
+#[derive(Debug)]
+struct Seen {
+    /// When its kubelet says that it renewed it: the clock of a kubelet may be wrong.
+    renewed: Option<Timestamp>,
+    /// For how long the API server had answered when it was first seen so.
+    at: SignedDuration,
+    /// Whether it was renewed in this wake.
+    in_wake: bool,
 }
 
 impl Joined {
@@ -311,20 +402,28 @@ impl Joined {
         nodes: &BTreeSet<String>,
         leases: &[Lease],
         window: &Window,
+        now: Timestamp,
         charge: &mut Charge,
     ) -> Result<BTreeSet<String>, Full> {
         let renewed = |lease: &Lease| (lease.metadata.name.clone(), lease.spec.renew_time);
         let renewed: HashMap<String, Option<Timestamp>> = leases.iter().map(renewed).collect();
-        let gone = self.first.extract_if(|node, _| !nodes.contains(node));
+        let gone = self.seen.extract_if(|node, _| !nodes.contains(node));
         charge.refund(gone.map(|(node, _)| node.len() + ENTRY).sum());
+        let at = self.answered;
         let mut alive = BTreeSet::new();
         for node in nodes {
             let renewed = renewed.get(node).copied().flatten();
-            if !self.first.contains_key(node) {
+            if !self.seen.contains_key(node) {
                 charge.spend(node.len() + ENTRY)?;
+                let in_wake =
+                    renewed.is_some_and(|renewed| renewed > window.opened && renewed.duration_since(now) <= SKEW);
+                self.seen.insert(node.clone(), Seen { renewed, at, in_wake });
             }
-            let first = *self.first.entry(node.clone()).or_insert(renewed);
-            if renewed != first || renewed.is_some_and(|renewed| renewed > window.opened) {
+            let Some(seen) = self.seen.get_mut(node) else { continue };
+            if seen.renewed != renewed {
+                *seen = Seen { renewed, at, in_wake: renewed.is_some() };
+            }
+            if seen.in_wake && at - seen.at < SETTLE {
                 alive.insert(node.clone());
             }
         }
@@ -338,6 +437,22 @@ impl Joined {
         }
         let missing = self.missing.as_ref().unwrap_or(nodes);
         Ok(alive.union(&nodes.difference(missing).cloned().collect()).cloned().collect())
+    }
+
+    /// For how long each Node whose machine runs has not renewed its Lease.
+    fn silent(&self, cluster: &Cluster, now: Timestamp) -> BTreeMap<String, SignedDuration> {
+        let since = |name: &str| self.run_since.get(&name.to_ascii_lowercase()).copied();
+        let by_machine: HashMap<String, Timestamp> = cluster
+            .machines
+            .iter()
+            .filter_map(|machine| Some((machine, since(machine.instance.as_deref()?)?)))
+            .flat_map(|(machine, at)| machine.names().map(move |name| (name.to_ascii_lowercase(), at)))
+            .collect();
+        let silent = |(node, seen): (&String, &Seen)| {
+            let runs = since(node).or_else(|| by_machine.get(&node.to_ascii_lowercase()).copied())?;
+            Some((node.clone(), (self.answered - seen.at).min(now.duration_since(runs))))
+        };
+        self.seen.iter().filter_map(silent).collect()
     }
 }
 
@@ -355,11 +470,16 @@ async fn cluster(client: &SpokeClient) -> Result<(Cluster, Vec<Held>), PassError
     let (nodes, machines) = futures::try_join!(nodes, machines)?;
     let (nodes, of_nodes) = nodes.into_parts();
     let (machines, of_machines) = machines.map(Kept::into_parts).unzip();
-    let leads = |node: &&NodeName| CONTROL_PLANE.iter().any(|label| node.metadata.labels.contains_key(label));
+    let machines: Vec<csr::Machine> = machines.into_iter().flatten().map(|machine| (&machine).into()).collect();
+    let leads = |node: &&NodeName| {
+        let mut masters = machines.iter().filter(|machine| machine.control_plane);
+        let by_label = CONTROL_PLANE.iter().any(|label| node.metadata.labels.contains_key(label));
+        by_label || masters.any(|machine| machine.names().any(|name| name.eq_ignore_ascii_case(&node.metadata.name)))
+    };
     let cluster = Cluster {
         control_plane: nodes.iter().filter(leads).map(|node| node.metadata.name.clone()).collect(),
         nodes: nodes.into_iter().map(|node| node.metadata.name).collect(),
-        machines: machines.into_iter().flatten().map(|machine| (&machine).into()).collect(),
+        machines,
         ..Cluster::default()
     };
     Ok((cluster, of_machines.into_iter().chain([of_nodes]).collect()))
@@ -392,13 +512,16 @@ async fn approve(client: &SpokeClient, csr: &Csr, now: Timestamp) -> &'static st
     );
     let written = client.patch_subresource::<CertificateRequest>(None, "approval", &csr.name, &params, &patch).await;
     let Err(error) = written else { return MATCHED };
-    let outcome = match &error {
-        kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422) => "conflict",
-        kube::Error::Api(_) => "refused",
-        _ => "unreachable",
-    };
     debug!(csr = sanitize(&csr.name), error = sanitize_chain(&error), "not approved");
-    outcome
+    failure(&error)
+}
+
+fn failure(error: &kube::Error) -> &'static str {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422) => "conflict",
+        kube::Error::Api(status) if status.code < 500 && status.code != 429 => "refused",
+        _ => UNREACHABLE,
+    }
 }
 
 #[cfg(test)]
@@ -424,32 +547,145 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_joined_once_its_kubelet_renews_its_lease_in_this_wake() {
+    fn a_node_has_joined_while_its_kubelet_renews_its_lease_in_this_wake() {
         let mut known = Joined::default();
         let mut charge = Memory::default().share(Whose::new("tenant", "spoke")).charge();
-        let mut joined = |nodes: &BTreeSet<String>, leases: &[Lease], window: &Window| {
-            known.of(nodes, leases, window, &mut charge).unwrap()
+        let mut joined = |nodes: &BTreeSet<String>, leases: &[Lease], window: &Window, answered: i64| {
+            known.answered = SignedDuration::from_secs(answered);
+            known.of(nodes, leases, window, at(answered), &mut charge).unwrap()
         };
         let mut window = Window { opened: OPENED, closes: Timestamp::MAX, after_long_sleep: true };
-        let nodes = names(&["alive", "asleep", "never", "slow-clock"]);
+        let nodes = names(&["alive", "asleep", "never", "slow-clock", "fast-clock"]);
         let mut leases = vec![
             lease("alive", Some(5)),
             lease("asleep", Some(-90_000)),
             lease("never", None),
             lease("slow-clock", Some(-3_600)),
+            lease("fast-clock", Some(3_600)),
         ];
-        assert_eq!(joined(&nodes, &leases, &window), names(&["alive"]));
+        assert_eq!(joined(&nodes, &leases, &window, 6), names(&["alive"]), "a clock that is far ahead says nothing");
         leases[3] = lease("slow-clock", Some(-3_590));
-        assert_eq!(joined(&nodes, &leases, &window), names(&["alive", "slow-clock"]), "its clock is an hour behind");
+        assert_eq!(
+            joined(&nodes, &leases, &window, 16),
+            names(&["alive", "slow-clock"]),
+            "its clock is an hour behind"
+        );
+        assert_eq!(joined(&nodes, &leases, &window, 85), names(&["alive", "slow-clock"]));
+        // Who renews its Lease no more is missing.
+        assert_eq!(joined(&nodes, &leases, &window, 86), names(&["slow-clock"]));
+        leases[0] = lease("alive", Some(90));
         window.closes = at(600);
-        assert_eq!(joined(&nodes, &leases, &window), names(&["alive", "slow-clock"]));
-        let nodes = names(&["alive", "asleep", "never", "slow-clock", "new"]);
-        leases[1] = lease("asleep", Some(30));
-        let found = joined(&nodes, &leases, &window);
+        assert_eq!(joined(&nodes, &leases, &window, 90), names(&["alive", "slow-clock"]));
+        let nodes = names(&["alive", "asleep", "never", "slow-clock", "fast-clock", "new"]);
+        leases[1] = lease("asleep", Some(92));
+        let found = joined(&nodes, &leases, &window, 95);
         assert_eq!(
             found,
             names(&["alive", "asleep", "new", "slow-clock"]),
             "only Nodes that were missing then get one"
+        );
+    }
+
+    #[test]
+    fn a_node_is_silent_since_it_was_first_seen_and_while_its_machine_runs() {
+        let mut known = Joined { answered: SignedDuration::from_secs(200), ..Joined::default() };
+        let mut charge = Memory::default().share(Whose::new("tenant", "spoke")).charge();
+        let machine = |node: &str, instance: &str| csr::Machine {
+            internal_dns: vec![node.to_owned()],
+            instance: Some(instance.to_owned()),
+            ..csr::Machine::default()
+        };
+        let cluster = Cluster {
+            nodes: names(&["Old", "late", "by-machine", "off"]),
+            machines: vec![machine("by-machine", "i-1"), machine("off", "i-2")],
+            ..Cluster::default()
+        };
+        let window = Window { opened: OPENED, closes: Timestamp::MAX, after_long_sleep: true };
+        let since = [("old", 0), ("late", 270), ("i-1", 0)];
+        known.run_since = since.map(|(name, seconds)| (name.to_owned(), at(seconds))).into();
+        let mut silent = |answered, leases: &[Lease]| {
+            known.answered = SignedDuration::from_secs(answered);
+            known.of(&cluster.nodes, leases, &window, at(answered), &mut charge).unwrap();
+            let silent = known.silent(&cluster, at(answered)).into_iter();
+            silent.map(|(node, time)| format!("{node} {}", time.as_secs())).collect::<Vec<_>>()
+        };
+        let slow = |seconds| vec![lease("Old", Some(seconds))];
+        assert_eq!(silent(200, &slow(-9)), ["Old 0", "by-machine 0", "late -70"], "whatever the time before");
+        assert_eq!(silent(279, &slow(-9)), ["Old 79", "by-machine 79", "late 9"]);
+        assert_eq!(silent(280, &slow(-8)), ["Old 0", "by-machine 80", "late 10"]);
+    }
+
+    #[test]
+    fn an_api_server_that_is_busy_has_refused_nothing() {
+        for (code, expected) in [
+            (404, "conflict"),
+            (409, "conflict"),
+            (422, "conflict"),
+            (401, "refused"),
+            (403, "refused"),
+            (429, UNREACHABLE),
+            (500, UNREACHABLE),
+            (503, UNREACHABLE),
+        ] {
+            let status = kube::core::Status::failure("no", "").with_code(code).boxed();
+            assert_eq!(failure(&kube::Error::Api(status)), expected, "{code}");
+        }
+        assert!(PASSING.contains(&UNREACHABLE));
+    }
+
+    /// Which requests are taken of this list.
+    fn taken(all: impl IntoIterator<Item = CertificateRequest>) -> Vec<String> {
+        let window = Window { opened: OPENED, closes: Timestamp::MAX, after_long_sleep: true };
+        let mut wanted = wanted(Kind::Client, window, at(1_000));
+        all.into_iter().filter(|request| wanted(request)).map(|request| request.metadata.name).collect()
+    }
+
+    fn request(name: &str, user: &str, created: i64) -> CertificateRequest {
+        let mut request = CertificateRequest::default();
+        (request.metadata.name, request.metadata.creation_timestamp) = (name.to_owned(), Some(at(created)));
+        (request.spec.username, request.spec.signer_name) = (user.to_owned(), Kind::Client.signer().to_owned());
+        request
+    }
+
+    #[test]
+    fn one_requester_cannot_fill_the_list_of_another_nor_with_old_requests_that_of_its_kubelets() {
+        let flood = (0..6_000).map(|number| request(&format!("a-{number}"), "system:node:bad", 900));
+        let old = (0..6_000).map(|number| request(&format!("b-{number}"), BOOTSTRAPPER, 0));
+        let honest = (0..3_000).map(|number| request(&format!("csr-{number}"), BOOTSTRAPPER, 900));
+        let all = taken(flood.chain(old).chain(honest));
+        let of = |begin: &str| all.iter().filter(|name| name.starts_with(begin)).count();
+        assert_eq!((of("a-"), of("b-"), of("csr-")), (OF_ONE, OF_ONE, 3_000));
+        assert_eq!(
+            taken((0..9_000).map(|number| request(&number.to_string(), BOOTSTRAPPER, 900))).len(),
+            OF_BOOTSTRAPPER
+        );
+        // A certificate from before the wake is no old request.
+        let mut issued = request("issued", BOOTSTRAPPER, -9_000);
+        issued.status.certificate.0 = vec![0];
+        issued.status.conditions =
+            vec![shared::spoke::fields::Condition { type_: "Approved".into(), ..Default::default() }];
+        let old = (0..6_000).map(|number| request(&format!("b-{number}"), BOOTSTRAPPER, 0));
+        assert!(taken(old.chain([issued])).contains(&"issued".to_owned()));
+    }
+
+    #[test]
+    fn an_event_names_all_who_ask_for_a_node() {
+        let approved = Approval {
+            name: "csr-a".to_owned(),
+            node: "master-0".to_owned(),
+            kind: Kind::Client,
+            key: Vec::new(),
+            at: at(7),
+        };
+        let (name, uid) = ("csr-b".to_owned(), "b".to_owned());
+        let verdict = Verdict::Leave(Reason::TwoKeys);
+        let node = Some("master-0".to_owned());
+        let pending = Decision { name, uid, kind: Some(Kind::Client), node, key: Vec::new(), verdict };
+        let other = Decision { node: Some("master-1".to_owned()), name: "csr-c".to_owned(), ..pending.clone() };
+        assert_eq!(
+            two_keys("master-0", &[pending, other], &[("a".to_owned(), approved)].into()),
+            "two keys ask for Node master-0: csr-a (approved at 2027-01-15T08:00:07Z), csr-b (pending); see \
+             docs/certificates.md#two-keys"
         );
     }
 

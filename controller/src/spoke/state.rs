@@ -155,6 +155,8 @@ pub enum Change {
     NoOperators,
     /// A pending certificate request of a kubelet.
     Request,
+    /// Certificate requests that cannot be watched.
+    Unread,
     /// Nothing that anybody waits for.
     Nothing,
 }
@@ -243,7 +245,7 @@ impl State {
                 self.operators.complete = true;
                 Ok(())
             }
-            Change::Request | Change::Nothing => Ok(()),
+            Change::Request | Change::Unread | Change::Nothing => Ok(()),
         };
         self.full = applied.err().or(self.full);
         self.error = None;

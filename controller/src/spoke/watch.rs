@@ -35,9 +35,6 @@ const PICTURES: u32 = 10;
 /// How soon a spoke is watched again that has more objects than we keep.
 const TOO_MANY_PERIOD: Duration = Duration::from_secs(30);
 
-/// Requeue delay of certificate requests after a failure.
-const RETRY_PERIOD: Duration = Duration::from_secs(3);
-
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -66,7 +63,7 @@ impl Drop for SpokeWatch {
 
 impl SpokeWatch {
     /// Begins to watch. `changed` is called whenever there is something new to decide about, `requested` when there is
-    /// something new about certificate requests; it answers whether to call it again soon, news or not.
+    /// something new about certificate requests; it answers when to call it again, news or not.
     ///
     /// The spoke's answers are untrusted: a panic in the watch restarts it with empty state.
     pub fn begin<F>(
@@ -78,7 +75,7 @@ impl SpokeWatch {
         requested: impl Fn(SpokeClient) -> F + Send + Sync + 'static,
     ) -> Self
     where
-        F: Future<Output = bool> + Send + 'static,
+        F: Future<Output = Option<Duration>> + Send + 'static,
     {
         let operators = scope == Scope::Everything { operators: true };
         let charge = client.charge();
@@ -118,7 +115,7 @@ type Seen = Result<Change, watcher::Error>;
 impl<C: Fn() + Send + Sync + 'static, R, F> Task<C, R>
 where
     R: Fn(SpokeClient) -> F + Send + Sync + 'static,
-    F: Future<Output = bool> + Send + 'static,
+    F: Future<Output = Option<Duration>> + Send + 'static,
 {
     /// Connects, again and again: soon at first, every two seconds later.
     async fn run(&self, mut state: State) {
@@ -151,7 +148,7 @@ where
             let next = tokio::select! {
                 next = streams.next() => next,
                 () = until(again) => {
-                    again = (self.requested)(self.client.clone()).await.then(|| Instant::now() + RETRY_PERIOD);
+                    again = (self.requested)(self.client.clone()).await.map(|pause| Instant::now() + pause);
                     continue;
                 }
                 () = until(due) => {
@@ -183,6 +180,7 @@ where
             let mut requested = false;
             for seen in batch {
                 match seen {
+                    Ok(Change::Unread) => requested = true,
                     Ok(change) => {
                         requested |= matches!(change, Change::Request);
                         if matches!(change, Change::NoOperators) {
@@ -223,7 +221,7 @@ where
                 (earliest, due) = (self.show(state, digest), None);
             }
             if requested {
-                again = (self.requested)(self.client.clone()).await.then(|| Instant::now() + RETRY_PERIOD);
+                again = (self.requested)(self.client.clone()).await.map(|pause| Instant::now() + pause);
             }
         }
     }
@@ -234,12 +232,18 @@ where
     }
 
     fn requests(&self, listing: Listing) -> BoxStream<'static, Seen> {
-        self.events::<CertificateRequest>(listing, |event| match event {
+        let requests = self.events::<CertificateRequest>(listing, |event| match event {
             Event::InitApply(request) | Event::Apply(request) if is_undecided(&request) => Change::Request,
             // From here on it is known that the API server answers, and what it issued before the sleep.
             Event::InitDone => Change::Request,
             _ => Change::Nothing,
-        })
+        });
+        // Who may ask for a certificate must not stop the wake with a request that cannot be read.
+        let unread = |seen| match seen {
+            Err(error) if !is_not_streamed(&error) => Ok(Change::Unread),
+            seen => seen,
+        };
+        requests.map(unread).boxed()
     }
 
     fn failed(&self, error: SpokeError, state: &mut State, digest: &mut Option<u64>) {

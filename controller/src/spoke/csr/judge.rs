@@ -7,7 +7,7 @@ use super::request::Request;
 use super::{Cluster, Csr, Decision, Kind, Machine, NODE_PREFIX, Reason, Verdict, Window};
 
 /// Who asks for client certificates: its token is on the disk of each Node.
-pub(super) const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
+pub const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
 
 /// The bootstrapper's groups: exactly these, with or without the one of all service accounts.
 const BOOTSTRAPPER_GROUPS: &[&[&str]] = &[

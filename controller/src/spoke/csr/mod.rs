@@ -15,15 +15,16 @@ pub mod request;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use jiff::{SignedDuration, Timestamp};
+use shared::spoke::fields::MACHINE_ROLE;
 use shared::spoke::kinds::{self, CertificateRequest, MachineAddress};
 use x509_parser::pem::parse_x509_pem;
 
-pub use self::judge::judge;
-pub use self::pass::{Approval, Approvals, Limits, SETTLE, is_undecided, pass};
+pub use self::judge::{BOOTSTRAPPER, judge};
+pub use self::pass::{Approval, Approvals, Limits, SETTLE, approved_before, is_stale, is_undecided, pass};
 pub use self::reason::Reason;
 
 /// User name of a kubelet, before the name of its Node.
@@ -55,13 +56,17 @@ pub struct Csr {
     pub created: Option<Timestamp>,
     /// Types of its conditions: `Approved`, `Denied`, `Failed`.
     pub conditions: Vec<String>,
+    /// When it was approved, as who approved it says.
+    pub approved: Option<Timestamp>,
     /// Whether a certificate has been issued.
     pub issued: bool,
 }
 
 impl From<CertificateRequest> for Csr {
     fn from(CertificateRequest { metadata, spec, status }: CertificateRequest) -> Self {
+        let approved = status.conditions.iter().find(|condition| condition.type_ == "Approved");
         Self {
+            approved: approved.and_then(|condition| condition.last_update_time),
             name: metadata.name,
             uid: metadata.uid,
             resource_version: metadata.resource_version,
@@ -161,6 +166,10 @@ impl Window {
 pub struct Machine {
     /// The Node that it became.
     pub node: Option<String>,
+    /// Its instance in its cloud.
+    pub instance: Option<String>,
+    /// Whether it is of the control plane.
+    pub control_plane: bool,
     /// Name within the cloud's network, which is the Node's name.
     pub internal_dns: Vec<String>,
     /// Every DNS name, the internal ones too.
@@ -172,7 +181,9 @@ pub struct Machine {
 impl From<&kinds::Machine> for Machine {
     fn from(object: &kinds::Machine) -> Self {
         let node = object.status.node_ref.name.clone().filter(|name| !name.is_empty());
-        let mut machine = Self { node, ..Self::default() };
+        let instance = object.spec.provider_id.as_deref().and_then(|id| id.rsplit('/').next()).map(str::to_owned);
+        let control_plane = object.metadata.labels.get(MACHINE_ROLE) == Some("master");
+        let mut machine = Self { node, instance, control_plane, ..Self::default() };
         for MachineAddress { type_, address } in &object.status.addresses {
             match type_.as_str() {
                 "InternalDNS" => {
@@ -190,21 +201,30 @@ impl From<&kinds::Machine> for Machine {
     }
 }
 
+impl Machine {
+    /// What its Node may be called.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.node.iter().chain(&self.internal_dns).map(|name| name.strip_suffix('.').unwrap_or(name))
+    }
+}
+
 /// What the cluster says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
     /// Names of its Nodes.
     pub nodes: BTreeSet<String>,
-    /// Those of its Nodes that get no client certificate: their kubelets renewed a Lease in this wake, or they were not
-    /// missing when the cluster was awake. A bootstrap credential must not become the certificate of a Node that has
-    /// one.
+    /// Those of its Nodes that get no client certificate: their kubelets renew a Lease, or they were not missing when
+    /// the cluster was awake. A bootstrap credential must not become the certificate of a Node that has one.
     pub joined: BTreeSet<String>,
-    /// Those of its Nodes that are of the control plane.
+    /// Those of its Nodes that are of the control plane, by their own labels or by their Machines': a kubelet chooses the
+    /// labels of its Node when it creates it.
     pub control_plane: BTreeSet<String>,
     /// Those of its Nodes that have a valid certificate from before the sleep, as far as its requests show.
     pub certified: BTreeSet<String>,
-    /// For how long its Nodes could have renewed their Leases in this wake.
+    /// For how long its API server has answered in this wake.
     pub answered: SignedDuration,
+    /// Of that, how long each Node has not renewed its Lease although its machine ran. Those without one are not there.
+    pub silent: BTreeMap<String, SignedDuration>,
     /// Whether a worker has joined in this wake and is Ready.
     pub has_ready_worker: bool,
     /// Its Machines; none if no controller manages them.

@@ -8,17 +8,21 @@ use super::judge::BOOTSTRAPPER;
 use super::request::Request;
 use super::{Cluster, Csr, Decision, Kind, NODE_PREFIX, Reason, Verdict, Window, judge};
 
-/// How long running Nodes have to show that they need no client certificate: twice the duration of a kubelet's Lease,
+/// How long a running Node has to show that it needs no client certificate: twice the duration of a kubelet's Lease,
 /// which it renews every 10 s.
 pub const SETTLE: SignedDuration = SignedDuration::from_secs(80);
 
-/// For how long a control-plane Node waits for a worker to be Ready, and for the one before it to show itself. Kubelets
-/// make a new key after 15 minutes.
+/// For how long a control-plane Node waits for a worker to be Ready, and for the one before it to show itself.
 pub const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
+
+/// For how long a kubelet waits for an answer before it asks again, with a new key.
+const KUBELET_WAITS: SignedDuration = SignedDuration::from_mins(15);
 
 /// An approval of this wake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approval {
+    /// The request's name.
+    pub name: String,
     /// Its Node.
     pub node: String,
     /// What was approved.
@@ -35,8 +39,8 @@ pub type Approvals = BTreeMap<String, Approval>;
 /// How many requests are approved at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For one Node in one wake, of each kind. A kubelet needs one of each, and a serving certificate again whenever it
-    /// restarts.
+    /// Serving certificates of one Node in one wake: a kubelet needs one again whenever it restarts. Of client
+    /// certificates a Node gets one.
     pub per_node: usize,
     /// Of one requester in one pass; the next pass goes on.
     pub per_pass: usize,
@@ -64,7 +68,7 @@ pub fn pass(
     now: Timestamp,
 ) -> Vec<Decision> {
     let mut undecided: HashMap<&str, usize> = HashMap::new();
-    for csr in csrs.iter().filter(|csr| is_undecided(csr, window)) {
+    for csr in csrs.iter().filter(|csr| is_undecided(csr, window, now)) {
         *undecided.entry(&csr.username).or_default() += 1;
     }
     let most = cluster.nodes.len().max(cluster.machines.len()) + limits.flood_margin;
@@ -73,8 +77,12 @@ pub fn pass(
     let judged = oldest_first.into_iter().map(|csr| {
         // Not even read: a flood of requests must not cost more than this.
         let is_flood = undecided.get(csr.username.as_str()).is_some_and(|count| *count > most);
-        let flood = (is_flood && is_undecided(csr, window)).then_some(Verdict::Leave(Reason::Flood));
-        (csr, flood.map_or_else(|| judge(csr, cluster, window), |verdict| Decision::about(csr, verdict)))
+        let unread = match is_pending(csr, window) {
+            true if is_stale(csr.created, now) => Some(Reason::Stale),
+            true if is_flood => Some(Reason::Flood),
+            _ => None,
+        };
+        (csr, unread.map_or_else(|| judge(csr, cluster, window), |why| Decision::about(csr, Verdict::Leave(why))))
     });
     let mut judged: Vec<(&Csr, Decision)> = judged.collect();
     let approvals = approved_before(csrs, window).into_iter().chain(already.clone()).collect();
@@ -82,8 +90,8 @@ pub fn pass(
     judged.into_iter().map(|(_, decision)| decision).collect()
 }
 
-/// How often a Node was approved, and for which keys it was or shall be.
-type OfNode = (usize, BTreeSet<Vec<u8>>);
+/// By UID which requests of a Node were approved, and for which keys they were or shall be.
+type OfNode = (BTreeSet<String>, BTreeSet<Vec<u8>>);
 
 /// Leaves what could be approved by itself, and has to wait for others or comes too often.
 fn one_by_one(
@@ -102,9 +110,9 @@ fn one_by_one(
     let mut awaited: BTreeSet<String> = approvals.values().filter(is_awaited).map(|it| it.node.clone()).collect();
     let mut of_node: BTreeMap<(Kind, String), OfNode> = BTreeMap::new();
     let mut in_this_pass: HashMap<&str, usize> = HashMap::new();
-    for Approval { node, kind, key, .. } in approvals.into_values() {
+    for (uid, Approval { node, kind, key, .. }) in approvals {
         let (approved, keys) = of_node.entry((kind, node)).or_default();
-        (*approved, _) = (*approved + 1, keys.insert(key));
+        let _ = (approved.insert(uid), keys.insert(key));
     }
     for (_, Decision { node, key, verdict, .. }) in judged.iter() {
         if let (Verdict::Approve(kind), Some(node)) = (verdict, node) {
@@ -116,37 +124,52 @@ fn one_by_one(
         let (approved, keys) = of_node.entry((kind, node.clone())).or_default();
         let by_requester = in_this_pass.entry(&csr.username).or_default();
         let waits = workers_first || awaited.iter().any(|other| other != node);
+        let silent = cluster.silent.get(node);
+        let most = if kind == Kind::Client { limits.per_node.min(1) } else { limits.per_node };
+        // One that was sent, and is pending still, was not approved.
+        let others = approved.len() - usize::from(approved.contains(&csr.uid));
         let barred = [
             (kind == Kind::Client && keys.len() > 1, Reason::TwoKeys),
-            (kind == Kind::Client && cluster.answered < SETTLE, Reason::Settling),
+            (kind == Kind::Client && silent.is_none(), Reason::NoMachineRuns),
+            (kind == Kind::Client && silent.is_some_and(|silent| *silent < SETTLE), Reason::Settling),
             (leads(kind, node) && waits, Reason::NotItsTurn),
-            (*approved >= limits.per_node, Reason::NodeLimit),
+            (others >= most, Reason::NodeLimit),
             (*by_requester >= limits.per_pass, Reason::PassLimit),
         ];
         if let Some((_, reason)) = barred.into_iter().find(|(is_barred, _)| *is_barred) {
             decision.verdict = Verdict::Leave(reason);
             continue;
         }
-        (*approved, *by_requester) = (*approved + 1, *by_requester + 1);
+        let _ = approved.insert(csr.uid.clone());
+        *by_requester += 1;
         awaited.extend(leads(kind, node).then(|| node.clone()));
     }
 }
 
 /// Approvals of this wake by any approver, of requests that could be approved here.
-fn approved_before(csrs: &[Csr], window: &Window) -> Approvals {
-    // The time of an approval is not read: an earlier one is no wait too many.
+pub fn approved_before(csrs: &[Csr], window: &Window) -> Approvals {
     let is_approved = |csr: &&Csr| csr.settled() == Some(Reason::Approved) && window.excludes(csr.created).is_none();
     let approval = |csr: &Csr| {
         let kind = Kind::of_signer(&csr.signer)?;
         let request = Request::parse(&csr.request).ok()?;
         let by_right = kind == Kind::Serving || csr.username == BOOTSTRAPPER;
         let node = request.common_name.strip_prefix(NODE_PREFIX).filter(|_| by_right)?.to_owned();
-        Some((csr.uid.clone(), Approval { node, kind, key: request.key, at: csr.created? }))
+        let (name, at) = (csr.name.clone(), csr.approved.or(csr.created)?);
+        Some((csr.uid.clone(), Approval { name, node, kind, key: request.key, at }))
     };
     csrs.iter().filter(is_approved).filter_map(approval).collect()
 }
 
-/// Whether it is an undecided request of this wake to a signer of kubelets' certificates.
-pub fn is_undecided(csr: &Csr, window: &Window) -> bool {
+/// Whether it is an undecided request of this wake to a signer of kubelets' certificates, and still awaited.
+pub fn is_undecided(csr: &Csr, window: &Window, now: Timestamp) -> bool {
+    is_pending(csr, window) && !is_stale(csr.created, now)
+}
+
+fn is_pending(csr: &Csr, window: &Window) -> bool {
     Kind::of_signer(&csr.signer).is_some() && csr.settled().is_none() && window.excludes(csr.created).is_none()
+}
+
+/// Whether a kubelet that asked then has given up its request.
+pub fn is_stale(created: Option<Timestamp>, now: Timestamp) -> bool {
+    created.is_none_or(|created| now.duration_since(created) > KUBELET_WAITS)
 }

@@ -54,8 +54,7 @@ pub enum Reason {
     NoMachines,
     /// No such Node.
     UnknownNode,
-    /// The Node has a kubelet with a certificate: it renewed its Lease in this wake, or was not missing when the
-    /// cluster was awake.
+    /// The Node has a kubelet with a certificate: it renews its Lease, or was not missing when the cluster was awake.
     NodeAlive,
     /// The Node's certificate cannot have expired in the sleep, or is not known to have.
     ShortSleep,
@@ -65,7 +64,9 @@ pub enum Reason {
     OtherNode,
     /// More than one key asks for the Node in this wake.
     TwoKeys,
-    /// The Nodes have not had the time to show that they need no certificate.
+    /// No machine of the Node runs: nobody but a thief can ask.
+    NoMachineRuns,
+    /// The Node has not had the time to show that it needs no certificate.
     Settling,
     /// Control-plane Nodes come after a worker, one at a time.
     NotItsTurn,
@@ -73,6 +74,8 @@ pub enum Reason {
     NodeLimit,
     /// Enough for one pass.
     PassLimit,
+    /// Its kubelet waits no longer for an answer.
+    Stale,
     /// More requests than the cluster can have nodes.
     Flood,
 }
@@ -115,9 +118,11 @@ impl Reason {
             Self::UnknownMachine => "no Machine belongs to this Node",
             Self::OtherNode => "the Machine of this name belongs to another Node",
             Self::TwoKeys => "more than one key asks for this Node in this wake: none is approved",
-            Self::Settling => "running Nodes still have time to show that they need no certificate",
+            Self::NoMachineRuns => "no running machine of the cloud belongs to this Node",
+            Self::Settling => "this Node still has time to show that it needs no certificate",
             Self::NotItsTurn => "control-plane Nodes follow a Ready worker, one at a time",
             Self::NodeLimit => "the limit for this Node in this wake is reached",
+            Self::Stale => "it is older than 15 minutes: its kubelet has made another one",
             Self::PassLimit => "the limit per pass is reached; the next pass continues",
             Self::Flood => "undecided requests of its requester exceed the number of nodes by more than 100",
         }

@@ -147,6 +147,8 @@ fn serving() -> Csr {
 fn machine() -> Machine {
     Machine {
         node: Some(NODE.into()),
+        instance: None,
+        control_plane: false,
         internal_dns: vec![NODE.into()],
         dns: vec![NODE.into(), SHORT.into(), "node1.example.org".into()],
         ips: vec![IP.parse().unwrap(), "203.0.113.7".parse().unwrap(), "2001:db8::7".parse().unwrap()],
@@ -159,8 +161,14 @@ fn cluster() -> Cluster {
         nodes: [NODE.to_owned(), "other".to_owned()].into(),
         machines: vec![other, machine()],
         answered: SETTLE,
+        silent: silent(&[NODE, "other"], SETTLE),
         ..Cluster::default()
     }
+}
+
+/// These Nodes have been silent for so long.
+fn silent(nodes: &[&str], time: SignedDuration) -> BTreeMap<String, SignedDuration> {
+    nodes.iter().map(|node| ((*node).to_owned(), time)).collect()
 }
 
 type Change = fn(&mut Csr, &mut Cluster);
@@ -416,15 +424,22 @@ fn one_bad_request_does_not_stop_the_others() {
     );
 }
 
+/// The same for serving certificates.
+fn served(count: usize) -> Vec<Csr> {
+    let kubelets = |csr: Csr| Csr { name: csr.name, uid: csr.uid, created: csr.created, ..serving() };
+    many(count).into_iter().map(kubelets).collect()
+}
+
 /// The same as the controller asks it, in a cluster that can show its need of certificates.
 fn decide(csrs: &[Csr], limits: &Limits, already: &Approvals) -> Vec<Decision> {
     pass(csrs, &cluster(), &window(), limits, already, at(200))
 }
 
-/// That many approvals of the node's client certificate, as this process remembers them.
+/// That many approvals of the node's serving certificate, as this process remembers them.
 fn remembered(node: &str, count: usize) -> Approvals {
     let key = Request::parse(&client().request).unwrap().key;
-    let one = Approval { node: node.to_owned(), kind: Kind::Client, key, at: at(100) };
+    let (name, kind) = ("csr-gone".to_owned(), Kind::Serving);
+    let one = Approval { name, node: node.to_owned(), kind, key, at: at(100) };
     (0..count).map(|number| (format!("uid-{number}"), one.clone())).collect()
 }
 
@@ -438,24 +453,28 @@ fn a_node_gets_so_many_and_no_more() {
         (approved, limited)
     };
     let none = Approvals::new();
-    assert_eq!(approvals(&many(5), &none), (3, 2));
-    assert_eq!(approvals(&many(5), &remembered(NODE, 2)), (1, 4));
-    assert_eq!(approvals(&many(5), &remembered("other", 9)), (3, 2));
+    assert_eq!(approvals(&served(5), &none), (3, 2));
+    assert_eq!(approvals(&served(5)[2..], &remembered(NODE, 2)), (1, 2));
+    assert_eq!(approvals(&served(5), &remembered("other", 9)), (3, 2));
     // What was approved before a restart is seen in the requests themselves, and is not counted twice.
-    let mut half_done = many(5);
+    let mut half_done = served(5);
     half_done[..2].iter_mut().for_each(|csr| csr.conditions = vec!["Approved".into()]);
     assert_eq!(approvals(&half_done, &none), (1, 2));
     assert_eq!(approvals(&half_done, &remembered(NODE, 2)), (1, 2));
     // What was approved before the wake does not count.
     half_done[..2].iter_mut().for_each(|csr| csr.created = Some(at(-3_600)));
     assert_eq!(approvals(&half_done, &none), (3, 0));
-    // Nor what others asked for: the approvals of one kind, or for one requester, are no other's.
-    half_done[..2]
-        .iter_mut()
-        .for_each(|csr| (csr.created, csr.username) = (Some(at(1)), format!("system:node:{NODE}")));
-    assert_eq!(approvals(&half_done, &none), (3, 0));
-    let served = decide(&[serving()], &limits, &remembered(NODE, 9));
-    assert_eq!(served[0].verdict, Verdict::Approve(Kind::Serving));
+    // The approvals of one kind are no other's. Of client certificates a Node gets one.
+    assert_eq!(approvals(&many(5), &remembered(NODE, 9)), (1, 4));
+    // Nor what others asked for.
+    let mut others = many(3);
+    others[0].conditions = vec!["Approved".into()];
+    assert_eq!(approvals(&others, &none), (0, 2));
+    others[0].username = format!("system:node:{NODE}");
+    assert_eq!(approvals(&others, &none), (1, 1));
+    // An approval without an answer was perhaps not written.
+    let sent = Approval { kind: Kind::Client, ..remembered(NODE, 1)["uid-0"].clone() };
+    assert_eq!(approvals(&many(3), &[("uid-0".to_owned(), sent)].into()), (1, 2));
 }
 
 const MASTERS: [&str; 3] = ["master-0", "master-1", "master-2"];
@@ -480,6 +499,7 @@ fn of_four() -> Cluster {
         control_plane: MASTERS.map(ToOwned::to_owned).into(),
         joined: ["worker".to_owned()].into(),
         machines: nodes.iter().map(machine).collect(),
+        silent: silent(&nodes, SETTLE),
         has_ready_worker: true,
         ..cluster()
     }
@@ -504,8 +524,20 @@ fn a_client_certificate_is_approved_only_where_it_can_be_needed() {
             |c, _| c.certified = [MASTERS[1].to_owned()].into(),
             &["matched", "short_sleep", "not_its_turn"],
         ),
-        ("(b) just answered", |c, _| c.answered = SignedDuration::from_millis(50), &["settling"; 3]),
-        ("(b) a moment too early", |c, _| c.answered = SETTLE - SignedDuration::from_nanos(1), &["settling"; 3]),
+        ("(b) just answered", |c, _| c.silent = silent(&MASTERS, SignedDuration::from_millis(50)), &["settling"; 3]),
+        (
+            "(b) a moment too early",
+            |c, _| c.silent = silent(&MASTERS, SETTLE - SignedDuration::from_nanos(1)),
+            &["settling"; 3],
+        ),
+        (
+            "(b) one has just started, and no machine of another runs",
+            |c, _| {
+                c.silent = silent(&[MASTERS[0], MASTERS[2]], SignedDuration::ZERO);
+                c.silent.insert(MASTERS[2].to_owned(), SETTLE);
+            },
+            &["settling", "no_machine_runs", "matched"],
+        ),
         ("(b) alive by then", |c, _| c.joined.extend(MASTERS.map(ToOwned::to_owned)), &["node_alive"; 3]),
         ("(c) no Ready worker", |c, _| c.has_ready_worker = false, &["not_its_turn"; 3]),
         (
@@ -539,14 +571,19 @@ fn a_client_certificate_is_approved_only_where_it_can_be_needed() {
 fn control_plane_nodes_get_theirs_one_at_a_time() {
     let (mut csrs, mut cluster, none) = (asked(&MASTERS, &KEY), of_four(), Approvals::new());
     let key = Request::parse(&csrs[0].request).unwrap().key;
-    let first = Approval { node: MASTERS[0].to_owned(), kind: Kind::Client, key, at: at(200) };
+    let (name, node) = (csrs[0].name.clone(), MASTERS[0].to_owned());
+    let first = Approval { name, node, kind: Kind::Client, key, at: at(200) };
     let first = Approvals::from([(csrs[0].uid.clone(), first)]);
-    csrs[0].conditions = vec!["Approved".into()];
+    (csrs[0].conditions, csrs[0].approved) = (vec!["Approved".into()], Some(at(200)));
     // Known by memory, or after a restart by what the cluster holds.
     for already in [&none, &first] {
         assert_eq!(outcomes(&csrs, &cluster, &window(), already, 210), ["approved", "not_its_turn", "not_its_turn"]);
     }
-    assert_eq!(outcomes(&csrs, &cluster, &window(), &first, 500), ["approved", "matched", "not_its_turn"], "5 minutes");
+    for already in [&none, &first] {
+        let each = |now| outcomes(&csrs, &cluster, &window(), already, now);
+        assert_eq!(each(499), ["approved", "not_its_turn", "not_its_turn"], "since the approval, not the request");
+        assert_eq!(each(500), ["approved", "matched", "not_its_turn"], "5 minutes");
+    }
     cluster.joined.insert(MASTERS[0].to_owned());
     assert_eq!(outcomes(&csrs, &cluster, &window(), &first, 210), ["approved", "matched", "not_its_turn"]);
 }
@@ -559,7 +596,7 @@ fn two_keys_for_one_node_are_none() {
     let each = |csrs: &[Csr], now| outcomes(csrs, &cluster, &window(), &none, now);
     assert_eq!(each(&both, 200), ["two_keys", "two_keys", "matched"]);
     // Before anything else is waited for, so that the Event is early.
-    let early = Cluster { answered: SignedDuration::ZERO, ..of_four() };
+    let early = Cluster { silent: silent(&MASTERS, SignedDuration::ZERO), ..of_four() };
     assert_eq!(outcomes(&both, &early, &window(), &none, 40), ["two_keys", "two_keys", "settling"]);
     // What was approved keeps its certificate, and no other key gets one.
     both[0].conditions = vec!["Approved".into()];
@@ -572,9 +609,16 @@ fn two_keys_for_one_node_are_none() {
     assert_eq!(each(&both, 200)[..2], ["approved", "matched"]);
     (both[0].conditions, both[0].created, both[0].usages) = (Vec::new(), Some(at(30)), words("server auth"));
     assert_eq!(each(&both, 200)[..2], ["wrong_usages", "matched"]);
-    // A kubelet whose request was lost asks again with its key.
+    // A kubelet that has waited for 15 minutes asks again with a new key, or had no answer when it first asked.
+    (both[0].conditions, both[0].usages) = (Vec::new(), both[1].usages.clone());
+    both[0].created = Some(at(30));
+    assert_eq!(each(&both, 930)[..2], ["two_keys", "two_keys"]);
+    assert_eq!(each(&both, 931)[..2], ["stale", "matched"]);
+    let flood = |now| outcomes(&many(300), &super::tests::cluster(), &window(), &none, now);
+    assert_eq!((flood(300)[0], flood(1_120)[0], flood(1_120)[220]), ("flood", "stale", "matched"));
+    // What was approved stays the only one, whatever became of its request.
     let lost = remembered_for(&asked(&MASTERS[..1], &KEY)[0]);
-    assert_eq!(outcomes(&asked(&MASTERS[..1], &KEY), &cluster, &window(), &lost, 210), ["matched"]);
+    assert_eq!(outcomes(&asked(&MASTERS[..1], &KEY), &cluster, &window(), &lost, 210), ["node_limit"]);
     assert_eq!(outcomes(&asked(&MASTERS[..1], &other), &cluster, &window(), &lost, 210), ["two_keys"]);
 }
 
@@ -582,32 +626,33 @@ fn two_keys_for_one_node_are_none() {
 fn remembered_for(csr: &Csr) -> Approvals {
     let request = Request::parse(&csr.request).unwrap();
     let node = request.common_name.strip_prefix(NODE_PREFIX).unwrap().to_owned();
-    [("gone".to_owned(), Approval { node, kind: Kind::Client, key: request.key, at: at(100) })].into()
+    let (name, kind) = (csr.name.clone(), Kind::Client);
+    [("gone".to_owned(), Approval { name, node, kind, key: request.key, at: at(100) })].into()
 }
 
 #[test]
 fn a_pass_approves_so_many_and_the_next_goes_on() {
     let limits = Limits { per_pass: 2, ..Limits::default() };
-    let decisions = decide(&[many(3), vec![serving()]].concat(), &limits, &Approvals::new());
+    let decisions = decide(&[served(3), vec![client()]].concat(), &limits, &Approvals::new());
     let last = ("csr-002", Verdict::Leave(Reason::PassLimit));
-    let client = Verdict::Approve(Kind::Client);
-    let served = ("csr-serving", Verdict::Approve(Kind::Serving));
-    assert_eq!(verdicts(&decisions)[1..], [("csr-001", client), last, served], "of one requester");
+    let serving = Verdict::Approve(Kind::Serving);
+    let asked = ("csr-client", Verdict::Approve(Kind::Client));
+    assert_eq!(verdicts(&decisions)[1..], [("csr-001", serving), last, asked], "of one requester");
 }
 
 #[test]
 fn a_flood_is_not_approved_at_all() {
     let limits = Limits { flood_margin: 3, ..Limits::default() };
     let all = |csrs: &[Csr]| decide(csrs, &limits, &Approvals::new());
-    assert!(all(&many(5)).iter().all(|d| d.verdict == Verdict::Approve(Kind::Client)), "2 nodes and 3");
-    assert!(all(&many(6)).iter().all(|d| d.verdict == Verdict::Leave(Reason::Flood)));
-    let unread = all(&many(6).into_iter().map(|csr| Csr { request: Vec::new(), ..csr }).collect::<Vec<_>>());
+    assert!(all(&served(5)).iter().all(|d| d.verdict == Verdict::Approve(Kind::Serving)), "2 nodes and 3");
+    assert!(all(&served(6)).iter().all(|d| d.verdict == Verdict::Leave(Reason::Flood)));
+    let unread = all(&served(6).into_iter().map(|csr| Csr { request: Vec::new(), ..csr }).collect::<Vec<_>>());
     assert!(unread.iter().all(|d| (d.verdict, &d.node) == (Verdict::Leave(Reason::Flood), &None)));
     // One requester's flood is no other's.
-    let others = all(&[many(6), vec![serving()]].concat());
-    assert_eq!(others.last().map(|d| d.verdict), Some(Verdict::Approve(Kind::Serving)));
+    let others = all(&[served(6), vec![Csr { created: Some(at(31)), ..client() }]].concat());
+    assert_eq!(others.last().map(|d| d.verdict), Some(Verdict::Approve(Kind::Client)));
     // Old ones, settled ones and those of other signers are no flood.
-    let mut mixed = many(8);
+    let mut mixed = served(8);
     mixed[0].conditions = vec!["Denied".into()];
     mixed[1].signer = "example.org/other".into();
     mixed[2].created = Some(at(-86_400));
@@ -631,6 +676,24 @@ fn approved_only_unchanged(base: &Csr, request: Vec<u8>) -> Result<(), TestCaseE
         prop_assert_eq!(Request::parse(&changed.request), before);
     }
     Ok(())
+}
+
+#[test]
+fn a_request_and_a_machine_are_read_as_the_api_server_writes_them() {
+    let conditions =
+        serde_json::json!([{ "type": "Approved", "status": "True", "lastUpdateTime": "2027-01-15T08:00:07Z" }]);
+    let read: CertificateRequest =
+        serde_json::from_value(serde_json::json!({ "status": { "conditions": conditions } })).unwrap();
+    assert_eq!(Csr::from(read).approved, Some(at(7)));
+    let read: kinds::Machine = serde_json::from_value(serde_json::json!({
+        "metadata": { "labels": { "machine.openshift.io/cluster-api-machine-role": "master" } },
+        "spec": { "providerID": "aws:///us-east-1a/i-7" },
+        "status": { "addresses": [{ "type": "InternalDNS", "address": "master-0." }] },
+    }))
+    .unwrap();
+    let machine = Machine::from(&read);
+    let names: Vec<&str> = machine.names().collect();
+    assert_eq!((machine.control_plane, machine.instance.as_deref(), names), (true, Some("i-7"), vec!["master-0"]));
 }
 
 proptest! {
@@ -677,7 +740,8 @@ proptest! {
         let (client, serving) = (client(), serving());
         let one = |(number, created): (usize, &Option<i64>)| {
             let base = if number % 2 == 0 { &client } else { &serving };
-            Csr { name: number.to_string(), created: created.map(time), ..base.clone() }
+            let name = number.to_string();
+            Csr { uid: name.clone(), name, created: created.map(time), ..base.clone() }
         };
         let csrs: Vec<Csr> = times.iter().enumerate().map(one).collect();
         let window = Window { opened: time(opened), closes: time(closes), after_long_sleep: true };
@@ -699,18 +763,20 @@ proptest! {
     ) {
         let nodes = [MASTERS[0], MASTERS[1], MASTERS[2], "worker"];
         let joined = joined.into_iter().map(|node| nodes[node].to_owned()).collect();
+        let time = SignedDuration::from_secs(answered);
         let cluster =
-            Cluster { joined, has_ready_worker, answered: SignedDuration::from_secs(answered), ..of_four() };
+            Cluster { joined, has_ready_worker, answered: time, silent: silent(&nodes, time), ..of_four() };
         let one = |(number, (node, key, created, condition)): (usize, &(usize, usize, i64, &str))| Csr {
             uid: number.to_string(),
             created: Some(at(*created)),
             conditions: [*condition].into_iter().filter(|word| !word.is_empty()).map(ToOwned::to_owned).collect(),
+            approved: (*condition == "Approved").then(|| at(*created)),
             ..REQUESTS[*node][*key].clone()
         };
         let csrs: Vec<Csr> = asked_for.iter().enumerate().map(one).collect();
         let decisions = pass(&csrs, &cluster, &window(), &Limits::default(), &Approvals::new(), at(now));
         let mut keys: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
-        let (mut masters, mut of_pass) = (BTreeSet::new(), 0);
+        let (mut masters, mut of_pass, mut of_nodes) = (BTreeSet::new(), 0, BTreeMap::new());
         for (number, (node, key, created, condition)) in asked_for.iter().enumerate() {
             let uid = number.to_string();
             let approves = decisions.iter().any(|d| d.uid == uid && matches!(d.verdict, Verdict::Approve(_)));
@@ -724,7 +790,10 @@ proptest! {
             of_pass += usize::from(approves);
             prop_assert!(!approves || (answered >= 80 && !cluster.joined.contains(nodes[*node])));
             prop_assert!(!approves || *node == 3 || has_ready_worker || answered >= 300);
-            prop_assert!(!approves || keys[nodes[*node]].len() == 1);
+            prop_assert!(!approves || (keys[nodes[*node]].len() == 1 && now - created <= 900));
+            let of_node = of_nodes.entry(*node).or_insert(0);
+            *of_node += usize::from(approves || *condition == "Approved");
+            prop_assert!(!approves || *of_node == 1, "a second one for a Node");
         }
         prop_assert!(of_pass == 0 || masters.len() <= 1 || !decisions.iter().any(|d| {
             matches!(d.verdict, Verdict::Approve(_)) && d.node.as_deref() != Some("worker")

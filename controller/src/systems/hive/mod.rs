@@ -204,7 +204,7 @@ impl System for Hive {
         }
         written = answered.or(written);
         let (cluster, state) = (written.as_ref().unwrap_or(before), &mut target.state);
-        spokes::keep(self, cluster, state, plan.watch).await;
+        spokes::keep(self, &facts, cluster, state, plan.watch).await;
         if let (true, Some(Ok(machines))) = (plan.replace_spot, &facts.machines) {
             spokes::replace_spot(self, cluster, state, machines).await;
         }

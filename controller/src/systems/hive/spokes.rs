@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use shared::cloud::Inventory;
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS, ip_override, url_override};
-use shared::hive::conditions::{ACTIVE_OVERRIDE, READY, reason};
+use shared::hive::conditions::{ACTIVE_OVERRIDE, READY};
 use shared::spoke::{Spoke, SpokeError, Upgrade};
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::csr_approval::CsrApproval;
-use super::decide::{Notice, Watch, resume_started};
+use super::decide::{Facts, Notice, Watch, resume_started};
 use super::state::{Connection, SpokeAddress, TargetState};
 use super::{Hive, report};
 use crate::machines;
@@ -32,10 +32,6 @@ const RENAME_PERIOD: Duration = Duration::from_secs(5);
 /// may the overrides of its address.
 const COMPARE_PERIOD: Duration = Duration::from_secs(15);
 
-/// What R reports of a wake until all machines run.
-const WITHOUT_MACHINES: &[&str] =
-    &[reason::STARTING_MACHINES, reason::WAITING_FOR_MACHINES, reason::FAILED_TO_START_MACHINES];
-
 /// What the spoke says, over the connection of this wake.
 pub async fn observe(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState) -> Result<Spoke, SpokeError> {
     let operators = !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS);
@@ -52,7 +48,7 @@ pub async fn observe(hive: &Hive, cluster: &ClusterDeployment, state: &mut Targe
 }
 
 /// Keeps of the connection what the plan wants kept.
-pub async fn keep(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, watch: Watch) {
+pub async fn keep(hive: &Hive, facts: &Facts<'_>, cluster: &ClusterDeployment, state: &mut TargetState, watch: Watch) {
     let scope = match watch {
         Watch::Nothing => {
             state.spoke = None;
@@ -69,8 +65,8 @@ pub async fn keep(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetSt
     if let (Some(approval), Some(since)) = (&state.csr_approval, cluster.true_since(READY)) {
         approval.awake(since);
     }
-    if let Some(approval) = &state.csr_approval {
-        approval.machines_run(!WITHOUT_MACHINES.contains(&cluster.reason(READY)));
+    if let (Some(approval), Some(Ok(machines))) = (&state.csr_approval, &facts.machines) {
+        approval.machines_are(machines);
     }
 }
 

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::annotation::format;
+use crate::read::{self, Limits};
 
 /// The version that this code writes, and the only one that it reads.
 const VERSION: u32 = 1;
@@ -35,6 +36,9 @@ pub enum RecordError {
     /// Malformed.
     #[error("it is malformed")]
     Unreadable,
+    /// It is read again once others give memory back.
+    #[error("there is no memory for it")]
+    NoRoom,
 }
 
 /// The envelope as it is read, the same in every version.
@@ -68,17 +72,33 @@ pub trait Format: Clone + Serialize + DeserializeOwned {
     /// # Errors
     /// When it is not one of this format and version.
     fn read(text: &str) -> Result<Self, RecordError> {
+        Self::read_charged(text, &mut |_| true)
+    }
+
+    /// The same, and charges what is kept, in bytes: `charge` says whether there is room.
+    ///
+    /// # Errors
+    /// Also when there is none.
+    fn read_charged(text: &str, charge: &mut dyn FnMut(usize) -> bool) -> Result<Self, RecordError> {
         if text.len() > Self::MAX_BYTES {
             return Err(RecordError::TooLong(Self::MAX_BYTES));
         }
-        let envelope: Envelope = serde_json::from_str(text).map_err(|_| RecordError::Unreadable)?;
+        // What we write takes less: `a_record_as_long_as_its_secret_is_read` measures it.
+        let kept = (64 << 10) + 8 * Self::MAX_BYTES;
+        let limits = Limits { kept, text: Self::MAX_BYTES, annotation: Self::MAX_BYTES, ..Limits::answer(0) };
+        let envelope = read::text::<Envelope>(text, &limits).map_err(|_| RecordError::Unreadable)?.value;
         if envelope.v != VERSION {
             return Err(RecordError::Version(envelope.v));
         }
         let is_named = [envelope.uid, envelope.by].iter().flatten().all(|name| is_name(name));
         let is_dated = envelope.at.is_none_or(|at| format::time(&at).is_some());
-        let body = serde_json::from_str(text).ok().filter(|_| is_named && is_dated);
-        body.and_then(Self::checked).ok_or(RecordError::Unreadable)
+        let mut has_room = true;
+        let body = read::json_charged(text.as_bytes(), &limits, &mut |bytes| {
+            has_room &= charge(bytes);
+            has_room
+        });
+        let body = body.ok().filter(|_| is_named && is_dated).and_then(|read| Self::checked(read.value));
+        body.ok_or(if has_room { RecordError::Unreadable } else { RecordError::NoRoom })
     }
 
     /// Removes the part that a text which is too long can do without best. Whether there was one.
@@ -180,6 +200,36 @@ mod tests {
             assert_eq!(Note::read(text), Err(error), "{text:.40}");
             assert_eq!(error.to_string(), message);
         }
+    }
+
+    #[test]
+    fn what_is_kept_of_a_record_is_charged_and_has_an_end() {
+        #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+        struct Lists(Vec<Vec<String>>);
+
+        #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+        struct Long {
+            lists: Lists,
+        }
+
+        impl Format for Long {
+            const MAX_BYTES: usize = 512 << 10;
+        }
+
+        let of = |part: &str| {
+            let text = format!(r#"{{"v":1,"lists":[{}]}}"#, vec![part; 500_000 / (part.len() + 1)].join(","));
+            let mut kept = 0;
+            let read = Long::read_charged(&text, &mut |bytes| {
+                kept += bytes;
+                true
+            });
+            assert_eq!(Long::read_charged(&text, &mut |_| false), Err(RecordError::NoRoom));
+            (read.map(|_| kept), kept)
+        };
+        assert!(of(&format!(r#"["{}"]"#, "x".repeat(100))).0.is_ok_and(|kept| kept > 500_000));
+        let (read, kept) = of("[]");
+        assert_eq!(read, Err(RecordError::Unreadable));
+        assert!(kept <= 5 << 20, "{kept}");
     }
 
     #[test]

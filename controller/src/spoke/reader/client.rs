@@ -40,6 +40,7 @@ pub struct SpokeClient {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Failure {
+    kind: String,
     message: String,
     reason: String,
     code: u16,
@@ -187,12 +188,14 @@ impl SpokeClient {
             Err(Cause::Refused(why)) => return self.refuse(path, why),
             Err(Cause::Transient(error)) => return kube::Error::Service(error),
         };
-        let code = code.as_u16();
         let failure = match built::<Failure>(text.bytes(), &self.share).await {
-            Ok((failure, _)) => Failure { code: if failure.code == 0 { code } else { failure.code }, ..failure },
-            // In plain text: of a group that it does not serve, an API server says so.
-            Err(_) => {
-                Failure { message: String::from_utf8_lossy(text.bytes()).into_owned(), code, ..Failure::default() }
+            Ok((failure, _)) if failure.kind == "Status" => {
+                Failure { code: if failure.code == 0 { code.as_u16() } else { failure.code }, ..failure }
+            }
+            // A tenant chooses the server and its CA: what is no API server's is not quoted.
+            _ => {
+                let message = code.canonical_reason().unwrap_or_default().to_owned();
+                Failure { message, code: code.as_u16(), ..Failure::default() }
             }
         };
         kube::Error::Api(failure.into_status())

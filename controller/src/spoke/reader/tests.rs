@@ -192,7 +192,11 @@ async fn the_bound_holds_for_whatever_a_client_reads() {
         assert_eq!(list(&server(&Memory::default(), move |_| (code, endless()))).await.unwrap_err(), why);
     }
     let status = || Body::from(r#"{"kind":"Status","code":403,"message":"no \ud83d\ude00","reason":"Forbidden"}"#);
-    for (body, message) in [(status(), "no 😀"), (Body::from("404 page not found"), "404 page not found")] {
+    // Words of a service that is no API server are not quoted.
+    let of_others =
+        [r#"{"kind":"Secret","message":"internal words"}"#, r#"{"message":"internal words"}"#, "internal words"];
+    let of_others = of_others.map(|text| (Body::from(text), "Forbidden"));
+    for (body, message) in of_others.into_iter().chain([(status(), "no 😀")]) {
         let text = axum::body::to_bytes(body, MIB).await.unwrap();
         let client = server(&Memory::default(), move |_| (403, Body::from(text.clone())));
         let error = client.get::<Node>("a").await.unwrap_err();

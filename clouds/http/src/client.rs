@@ -228,36 +228,37 @@ impl Http {
         let sent = timeout_at(deadline, self.transport.send(&what, request, &mut charge)).await;
         let reply = sent.unwrap_or_else(|_| Err(CallError::unknown(&what, "no answer in time")));
         let by = reply.as_ref().ok().and_then(|reply| reply.by);
-        match (reply.and_then(|reply| self.accepted(&what, reply)), stranger) {
+        let error = match (reply.and_then(|reply| accepted(&what, reply)), stranger) {
             (Ok(Reply { status, headers, body, by }), stranger) => {
-                Ok(Answer { status, headers, what, body, charge, stranger: stranger.zip(by) })
+                return Ok(Answer { status, headers, what, body, charge, stranger: stranger.zip(by) });
             }
-            (Err(error), Some(stranger)) => Err(stranger.discreet(by, &what, error).await),
-            (Err(error), None) => Err(error),
-        }
-    }
-
-    /// A successful answer, or what the cloud says instead.
-    fn accepted(&self, what: &str, reply: Reply) -> Result<Reply, CallError> {
-        let (status, headers, what) = (reply.status, reply.headers.clone(), what.to_owned());
-        let answer = match status.as_u16() {
-            // 304: there was nothing to do.
-            200..300 | 304 => return Ok(reply),
-            300..400 => {
-                let message = "redirects are not followed: the URL must be the service's own".to_owned();
-                let (kind, code, headers) = (CloudErrorKind::Unavailable, String::new(), Box::new(headers));
-                return Err(CallError::Rejected(Rejection { what, status, kind, headers, code, message }));
-            }
-            502 | 504 => {
-                return Err(CallError::unknown(&what, &format!("{}: a gateway has no answer", status.as_u16())));
-            }
-            _ => Rejection::new(what, status, headers, &reply.body),
+            (Err(error), Some(stranger)) => stranger.discreet(by, &what, error).await,
+            (Err(error), None) => error,
         };
-        if answer.kind == CloudErrorKind::Throttled {
+        // A later call would tell what is not said of a stranger.
+        if let CallError::Rejected(answer) = &error
+            && answer.kind == CloudErrorKind::Throttled
+        {
             self.limiter.slow_down();
             self.limiter.pause(answer.retry_after().unwrap_or_default().min(MAX_PAUSE));
         }
-        Err(CallError::Rejected(answer))
+        Err(error)
+    }
+}
+
+/// A successful answer, or what the cloud says instead.
+fn accepted(what: &str, reply: Reply) -> Result<Reply, CallError> {
+    let (status, headers, what) = (reply.status, reply.headers.clone(), what.to_owned());
+    match status.as_u16() {
+        // 304: there was nothing to do.
+        200..300 | 304 => Ok(reply),
+        300..400 => {
+            let message = "redirects are not followed: the URL must be the service's own".to_owned();
+            let (kind, code, headers) = (CloudErrorKind::Unavailable, String::new(), Box::new(headers));
+            Err(CallError::Rejected(Rejection { what, status, kind, headers, code, message }))
+        }
+        502 | 504 => Err(CallError::unknown(&what, &format!("{}: a gateway has no answer", status.as_u16()))),
+        _ => Err(CallError::Rejected(Rejection::new(what, status, headers, &reply.body))),
     }
 }
 

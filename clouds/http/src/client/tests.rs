@@ -185,6 +185,19 @@ async fn an_endpoint_that_has_accepted_no_login_reveals_nothing() {
     futures::future::join_all(tried).await;
 }
 
+/// Nothing of what a stranger says makes the next call another one.
+#[tokio::test]
+async fn an_endpoint_that_has_accepted_no_login_pauses_nobody() {
+    let throttled = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 60\r\nconnection: close\r\n\r\n";
+    let url = server(throttled, Vec::new(), 0).await.url;
+    let http = client(Some("tenant"), process(true));
+    for _ in 0..2 {
+        let began = Instant::now();
+        assert_eq!(message(get(&http, &url).await), (CloudErrorKind::Denied, UNPROVEN.words.to_owned()));
+        assert!(began.elapsed() < UNPROVEN.after + Duration::from_millis(150), "{:?}", began.elapsed());
+    }
+}
+
 /// Who has given what was asked for is known from then on, at its address, to the account that asked.
 #[tokio::test]
 async fn an_endpoint_that_has_proven_who_it_is_speaks_for_itself() {

@@ -64,7 +64,7 @@ pub struct Chain {
 }
 
 /// A role to assume.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Role {
     /// ARN.
     pub arn: String,

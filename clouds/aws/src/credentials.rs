@@ -6,6 +6,7 @@ use aws_config::SdkConfig;
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::sts::AssumeRoleProvider;
 use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider};
+use cloud_common::{MAX_CREDENTIALS, digest};
 use sha2::{Digest as _, Sha256};
 
 use crate::config_file::{self, Chain, ConfigFileError, Role};
@@ -25,8 +26,8 @@ pub(crate) enum SourceError {
     /// A key that must be there is not, or is empty.
     #[error("{0} is missing or empty; the Secret needs aws_access_key_id and aws_secret_access_key, or aws_config")]
     Missing(&'static str),
-    /// A value is not UTF-8.
-    #[error("{0} is not text")]
+    /// A value is not UTF-8, or too long.
+    #[error("{0} is not text of at most {most} KiB", most = MAX_CREDENTIALS >> 10)]
     NotText(&'static str),
     /// The configuration file is refused.
     #[error(transparent)]
@@ -41,8 +42,8 @@ impl Source {
     pub(crate) fn read(secret: &BTreeMap<String, Vec<u8>>) -> Result<Self, SourceError> {
         let text = |key: &'static str| match secret.get(key).map(|value| str::from_utf8(value)) {
             None => Ok(None),
-            Some(Ok(text)) => Ok(Some(text.trim()).filter(|text| !text.is_empty())),
-            Some(Err(_)) => Err(SourceError::NotText(key)),
+            Some(Ok(text)) if text.len() <= MAX_CREDENTIALS => Ok(Some(text.trim()).filter(|text| !text.is_empty())),
+            Some(_) => Err(SourceError::NotText(key)),
         };
         if let Some(file) = text("aws_config")? {
             let Chain { keys, roles } = config_file::read(file)?;
@@ -68,8 +69,14 @@ impl Source {
         self
     }
 
-    /// What most sources differ in, and no secret.
-    pub(crate) fn access_key_id(&self) -> &str {
+    /// What tells it from others, in a region.
+    pub(crate) fn digest(&self, region: &str) -> [u8; 32] {
+        let keys = self.keys.as_ref();
+        let keys = keys.map(|keys| (keys.access_key_id(), keys.secret_access_key(), keys.session_token()));
+        digest(&(region, keys, &self.roles))
+    }
+
+    fn access_key_id(&self) -> &str {
         self.keys.as_ref().map_or("", |keys| keys.access_key_id())
     }
 
@@ -130,9 +137,11 @@ mod tests {
             read(&[("aws_access_key_id", id.as_bytes()), ("aws_secret_access_key", secret.as_bytes())]).unwrap()
         };
         let role = |external_id| keys("AKIA", "hush").assume("arn:a", external_id);
-        assert_eq!(keys("AKIA", "hush"), keys("AKIA", "hush"));
-        assert_eq!(role(Some("x")), role(Some("x")));
-        assert_eq!(role(Some("")), role(None));
+        let of = |source: &Source| source.digest("us-east-1");
+        assert_eq!(of(&keys("AKIA", "hush")), of(&keys("AKIA", "hush")));
+        assert_ne!(of(&keys("AKIA", "hush")), keys("AKIA", "hush").digest("eu-west-1"));
+        assert_eq!(of(&role(Some("x"))), of(&role(Some("x"))));
+        assert_eq!(of(&role(Some(""))), of(&role(None)));
         for other in [
             keys("AKIA", "guess"),
             keys("AKIB", "hush"),
@@ -141,11 +150,11 @@ mod tests {
             Source::process(),
             keys("AKIA", "hush").assume("arn:b", None),
         ] {
-            assert_ne!(keys("AKIA", "hush"), other);
-            assert_ne!(Source::process().assume("arn:a", None), other);
+            assert_ne!(of(&keys("AKIA", "hush")), of(&other));
+            assert_ne!(of(&Source::process().assume("arn:a", None)), of(&other));
         }
-        assert_ne!(role(Some("x")), role(Some("y")));
-        assert_ne!(role(Some("x")), role(None));
+        assert_ne!(of(&role(Some("x"))), of(&role(Some("y"))));
+        assert_ne!(of(&role(Some("x"))), of(&role(None)));
     }
 
     #[test]
@@ -173,5 +182,10 @@ mod tests {
         let half: &[(&str, &[u8])] = &[("aws_access_key_id", b"AKIA"), ("aws_secret_access_key", b" ")];
         assert_eq!(read(half).unwrap_err(), SourceError::Missing("aws_secret_access_key"));
         assert_eq!(read(&[("aws_config", b"\xff")]).unwrap_err(), SourceError::NotText("aws_config"));
+        let long = vec![b'x'; MAX_CREDENTIALS + 1];
+        for key in ["aws_config", "aws_access_key_id"] {
+            let error = read(&[(key, &long), ("aws_secret_access_key", b"hush")]).unwrap_err();
+            assert_eq!(error.to_string(), format!("{key} is not text of at most 64 KiB"));
+        }
     }
 }

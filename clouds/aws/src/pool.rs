@@ -20,12 +20,11 @@ use crate::quota::Limits;
 /// another one may do.
 pub(crate) struct Pool {
     options: Options,
-    /// By region and access key ID, which are not secret; what else a source has is compared.
-    kept: Mutex<HashMap<(String, String), Vec<Kept>>>,
+    /// By [`Source::digest`].
+    kept: Mutex<HashMap<[u8; 32], Kept>>,
 }
 
 struct Kept {
-    source: Source,
     driver: Weak<Ec2>,
     limits: Arc<Limits>,
 }
@@ -44,42 +43,29 @@ impl Pool {
 
     /// The driver for an account in a region. No request is made yet.
     pub(crate) async fn connect(&self, region: &str, source: Source) -> Arc<Ec2> {
-        if let Some(driver) = self.find(region, &source) {
+        let of = source.digest(region);
+        if let Some(driver) = self.kept.lock().get(&of).and_then(|kept| kept.driver.upgrade()) {
             return driver;
         }
-        let limits = self.limits(region, &source);
-        let driver = driver(&self.options, region, source.clone(), base(region, &self.options), limits.clone()).await;
-        self.keep(region, source, Arc::new(driver), limits)
-    }
-
-    fn find(&self, region: &str, source: &Source) -> Option<Arc<Ec2>> {
-        self.of_source(region, source, |kept| kept.driver.upgrade())
+        let limits = self.limits(of);
+        let driver = driver(&self.options, region, source, base(region, &self.options), limits.clone()).await;
+        self.keep(of, Arc::new(driver), limits)
     }
 
     /// The limits that an earlier driver has used, or new ones.
-    fn limits(&self, region: &str, source: &Source) -> Arc<Limits> {
-        let used = self.of_source(region, source, |kept| Some(kept.limits.clone()));
+    fn limits(&self, of: [u8; 32]) -> Arc<Limits> {
+        let used = self.kept.lock().get(&of).map(|kept| kept.limits.clone());
         used.unwrap_or_else(|| Arc::new(Limits::new(&self.options.quotas)))
     }
 
-    fn of_source<T>(&self, region: &str, source: &Source, pick: impl FnOnce(&Kept) -> Option<T>) -> Option<T> {
-        let kept = self.kept.lock();
-        pick(kept.get(&key(region, source))?.iter().find(|kept| kept.source == *source)?)
-    }
-
     /// Stores a new driver, or returns the one that another task stored first. Drops what is not needed any more.
-    fn keep(&self, region: &str, source: Source, driver: Arc<Ec2>, limits: Arc<Limits>) -> Arc<Ec2> {
+    fn keep(&self, of: [u8; 32], driver: Arc<Ec2>, limits: Arc<Limits>) -> Arc<Ec2> {
         let mut kept = self.kept.lock();
-        kept.retain(|_, all| {
-            all.retain(Kept::is_needed);
-            !all.is_empty()
-        });
-        let all = kept.entry(key(region, &source)).or_default();
-        if let Some(first) = all.iter().find(|kept| kept.source == source).and_then(|kept| kept.driver.upgrade()) {
+        kept.retain(|_, kept| kept.is_needed());
+        if let Some(first) = kept.get(&of).and_then(|kept| kept.driver.upgrade()) {
             return first;
         }
-        all.retain(|kept| kept.source != source);
-        all.push(Kept { source, driver: Arc::downgrade(&driver), limits });
+        kept.insert(of, Kept { driver: Arc::downgrade(&driver), limits });
         driver
     }
 }
@@ -100,10 +86,6 @@ pub(crate) async fn driver(
         .build();
     let client = aws_sdk_ec2::Client::from_conf(config);
     Ec2::new(Account::new(client, region.to_owned(), &account, permit.clone(), limits))
-}
-
-fn key(region: &str, source: &Source) -> (String, String) {
-    (region.to_owned(), source.access_key_id().to_owned())
 }
 
 #[cfg(test)]
@@ -155,15 +137,15 @@ mod tests {
         assert_eq!(pool.kept.lock().len(), 1, "drivers without references are dropped");
 
         // A driver that is dropped leaves what it has used up.
-        let limits = pool.limits("us-east-1", &source("D", "s"));
+        let limits = pool.limits(source("D", "s").digest("us-east-1"));
         limits.of(Bucket::Requests(Verb::Start)).acquire(Waking).await;
-        let again = pool.limits("us-east-1", &source("D", "s"));
+        let again = pool.limits(source("D", "s").digest("us-east-1"));
         assert!(Arc::ptr_eq(&limits, &again));
         drop(pool.connect("us-east-1", source("E", "s")).await);
-        let later = pool.limits("us-east-1", &source("D", "s"));
+        let later = pool.limits(source("D", "s").digest("us-east-1"));
         assert!(Arc::ptr_eq(&limits, &later), "until the bucket is full");
         tokio::time::advance(Duration::from_secs(1)).await;
         drop(pool.connect("us-east-1", source("F", "s")).await);
-        assert!(!Arc::ptr_eq(&limits, &pool.limits("us-east-1", &source("D", "s"))));
+        assert!(!Arc::ptr_eq(&limits, &pool.limits(source("D", "s").digest("us-east-1"))));
     }
 }

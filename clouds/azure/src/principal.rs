@@ -50,7 +50,7 @@ impl Environment {
 }
 
 /// A service principal. It has no `Debug`: it holds a secret.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Hash)]
 pub(crate) struct Principal {
     pub(crate) subscription: String,
     pub(crate) tenant: String,

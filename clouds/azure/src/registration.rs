@@ -11,7 +11,7 @@ use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
 use shared::hive::api::{ClusterDeployment, OtherPlatform};
 
 use crate::account::{Account, RATE};
-use crate::principal::{self, Environment, KEY, Principal};
+use crate::principal::{self, Environment, KEY};
 
 /// The controller's flags for Azure.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub struct AzureFlags {
 pub struct Azure {
     process: Process,
     endpoint: Option<Url>,
-    pool: Pool<(Principal, Environment), StopStart<Account>>,
+    pool: Pool<StopStart<Account>>,
 }
 
 /// Which of Microsoft's clouds.
@@ -70,7 +70,7 @@ impl Platform for Azure {
                 let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
                 let http = Http::new(options)?;
                 let permit = self.process.permit.clone();
-                Account::new(principal.clone(), *environment, http, permit, self.endpoint.as_ref()).map(StopStart::new)
+                Account::new(principal, environment, http, permit, self.endpoint.as_ref()).map(StopStart::new)
             })?;
             Ok(driver as Arc<dyn Driver>)
         }

@@ -14,7 +14,7 @@ pub use fair::{Charge, Full, Held, Kept, Memory, MemoryShare, Share, Whose};
 pub use self::batcher::{Batcher, NoReply, Reply};
 pub use self::dial::{Denied, Dialer, Resolved, Resolver};
 pub use self::list_batcher::{Key, ListBatcher};
-pub use self::pool::Pool;
+pub use self::pool::{Pool, digest};
 pub use self::proof::{Discretion, Endpoint};
 pub use self::rate_limiter::RateLimiter;
 pub use self::registration::{

@@ -26,7 +26,7 @@ const LIFE: Duration = Duration::from_hours(1);
 const SKEW: Duration = Duration::from_secs(30);
 
 /// A service account. It has no `Debug`: it holds a secret.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Hash)]
 pub(crate) struct ServiceAccount {
     pub(crate) project: String,
     pub(crate) email: String,

@@ -11,7 +11,7 @@ use shared::cloud::{CloudError, ClusterRef, Driver};
 use shared::hive::api::{ClusterDeployment, OtherPlatform};
 
 use crate::account::{Account, RATE};
-use crate::key::{self, KEY, ServiceAccount};
+use crate::key::{self, KEY};
 
 /// The controller's flags for GCP.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub struct GcpFlags {
 pub struct Gcp {
     process: Process,
     endpoint: Url,
-    pool: Pool<ServiceAccount, StopStart<Account>>,
+    pool: Pool<StopStart<Account>>,
 }
 
 impl Platform for Gcp {
@@ -56,7 +56,7 @@ impl Platform for Gcp {
                 let process = self.process.clone();
                 let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
                 let http = Http::new(options)?;
-                let account = Account::new(key.clone(), http, self.process.permit.clone(), &self.endpoint);
+                let account = Account::new(key, http, self.process.permit.clone(), &self.endpoint);
                 Ok::<_, String>(StopStart::new(account))
             })?;
             Ok(driver as Arc<dyn Driver>)

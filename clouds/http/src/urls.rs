@@ -4,9 +4,13 @@ use reqwest::Url;
 use shared::cloud::{CloudError, CloudErrorKind};
 use shared::text::sanitize_to;
 
+/// Longest URL of a service, in bytes.
+const MAX_URL: usize = 2 << 10;
+
 /// Whether a path can be put behind a URL, which leads nowhere else then.
 pub fn is_plain(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
+        && url.as_str().len() <= MAX_URL
         && url.has_host()
         && url.username().is_empty()
         && url.password().is_none()
@@ -65,6 +69,12 @@ mod tests {
         ] {
             assert_eq!(link(&base, text).is_ok(), is_followed, "{text}");
         }
+    }
+
+    #[test]
+    fn a_url_of_a_service_is_short() {
+        let url = |path: usize| Url::parse(&format!("https://h/{}", "x".repeat(path))).unwrap();
+        assert!(is_plain(&url(2_000)) && !is_plain(&url(2_100)));
     }
 
     #[test]

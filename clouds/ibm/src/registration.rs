@@ -25,7 +25,7 @@ pub struct IbmFlags {
 pub struct IbmCloud {
     process: Process,
     endpoint: Option<Url>,
-    pool: Pool<(String, String), StopStart<Account>>,
+    pool: Pool<StopStart<Account>>,
 }
 
 /// A region, and a word for the account.
@@ -69,7 +69,7 @@ impl Platform for IbmCloud {
                 let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
                 let http = Http::new(options)?;
                 let (permit, endpoint) = (self.process.permit.clone(), self.endpoint.as_ref());
-                Account::new(key.clone(), region, &place.account, http, permit, endpoint).map(StopStart::new)
+                Account::new(key, &region, &place.account, http, permit, endpoint).map(StopStart::new)
             })?;
             Ok(driver as Arc<dyn Driver>)
         }

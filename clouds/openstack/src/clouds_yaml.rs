@@ -25,7 +25,7 @@ const MOUNTED: &str = "/etc/openstack-ca/";
 const BUNDLES: [&str; 2] = ["/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/pki/tls/certs/ca-bundle.crt"];
 
 /// One cloud of the file. It has no `Debug`: it holds a secret.
-#[derive(Clone, PartialEq)]
+#[derive(Hash)]
 pub(crate) struct Cloud {
     /// Keystone's URL, without a version.
     pub(crate) keystone: Url,
@@ -267,18 +267,22 @@ fn authorities(cacert: Option<&str>, certificates: Option<&SecretData>) -> Resul
         let right = format!("write {MOUNTED}KEY, and name a Secret with that KEY in certificatesSecretRef");
         Err(format!("cacert names a file that the controller does not read: {right}"))
     };
-    match (cacert, certificates) {
-        (None | Some(""), _) => Ok(None),
-        (Some(path), None) if BUNDLES.contains(&path) => Ok(None),
+    let found: Vec<&[u8]> = match (cacert, certificates) {
+        (None | Some(""), _) => return Ok(None),
+        (Some(path), None) if BUNDLES.contains(&path) => return Ok(None),
         (Some(path), Some(certificates)) if BUNDLES.contains(&path) => {
-            Ok(Some(certificates.values().flat_map(|pem| [pem.as_slice(), b"\n"].concat()).collect()))
+            certificates.values().map(Vec::as_slice).collect()
         }
         (Some(path), Some(certificates)) => match path.strip_prefix(MOUNTED).and_then(|key| certificates.get(key)) {
-            Some(pem) => Ok(Some(pem.clone())),
-            None => refused(),
+            Some(pem) => vec![pem],
+            None => return refused(),
         },
-        (Some(_), None) => refused(),
+        (Some(_), None) => return refused(),
+    };
+    if found.iter().map(|pem| pem.len()).sum::<usize>() > MAX_CREDENTIALS {
+        return Err(format!("cacert: the certificates have more than {} KiB", MAX_CREDENTIALS >> 10));
     }
+    Ok(Some(found.join(&b'\n')))
 }
 
 #[cfg(test)]

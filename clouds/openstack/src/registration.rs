@@ -14,7 +14,7 @@ use shared::power::Power;
 use shared::text::sanitize_to;
 
 use crate::account::Account;
-use crate::clouds_yaml::{self, Cloud};
+use crate::clouds_yaml;
 use crate::modes::{Mode, Modes};
 
 /// What is not in `clouds.yaml`.
@@ -33,7 +33,7 @@ pub struct OpenStack {
     process: Process,
     mode: Mode,
     allow_http: bool,
-    pool: Pool<Cloud, Planner<crate::driver::Driver>>,
+    pool: Pool<Planner<crate::driver::Driver>>,
 }
 
 /// The entry of `clouds.yaml`, and whose it is.
@@ -112,7 +112,7 @@ impl OpenStack {
         self.pool.get(cloud, |cloud| {
             let region = cloud.region.as_deref().map_or_else(|| "-".to_owned(), |region| sanitize_to(region, 40));
             let domain = format!("openstack/{region}/{}", cloud.word()).into();
-            let account = Account::new(cloud.clone(), self.process.clone(), entry.namespace.as_str().into())?;
+            let account = Account::new(cloud, self.process.clone(), entry.namespace.as_str().into())?;
             Ok(Planner::new(crate::driver::Driver::new(account, domain)))
         })
     }

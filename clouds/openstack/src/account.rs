@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cloud_common::{Charge, ListBatcher, Process};
+use cloud_common::{Charge, ListBatcher, Memory, Process, Whose};
 use cloud_http::{Answer, Body, CallError, Http, Method, Options, Tokens};
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -44,6 +44,8 @@ struct Known {
 
 /// One project with its credentials.
 pub(crate) struct Account {
+    memory: Memory,
+    tenant: Arc<str>,
     http: Arc<Http>,
     tokens: Tokens<Keystone>,
     attachments: Mutex<Known>,
@@ -54,14 +56,13 @@ pub(crate) struct Account {
 
 impl Account {
     /// No request is made yet.
-    pub(crate) fn new(cloud: Cloud, process: Process, tenant: Arc<str>) -> Result<Self, String> {
-        let authorities = cloud.authorities.clone();
-        let account = cloud.word().into();
-        let http = Http::new(Options { process, tenant: Some(tenant), account, authorities, rate: RATE });
+    pub(crate) fn new(mut cloud: Cloud, process: Process, tenant: Arc<str>) -> Result<Self, String> {
+        let (authorities, account, memory) = (cloud.authorities.take(), cloud.word().into(), process.memory.clone());
+        let http = Http::new(Options { process, tenant: Some(tenant.clone()), account, authorities, rate: RATE });
         let http = Arc::new(http.map_err(|why| format!("the CA of cacert: {why}"))?);
         let tokens = Tokens::new(Keystone { http: http.clone(), cloud });
         let attachments = Mutex::new(Known { all: HashMap::new(), charge: http.charge() });
-        Ok(Self { http, tokens, attachments, surroundings: Mutex::default(), last: Mutex::default() })
+        Ok(Self { memory, tenant, http, tokens, attachments, surroundings: Mutex::default(), last: Mutex::default() })
     }
 
     pub(crate) async fn session(&self) -> Result<Session, CallError> {
@@ -101,6 +102,11 @@ impl Account {
         self.http.charge()
     }
 
+    /// The same for what is made of them for one cluster.
+    pub(crate) fn charge_of(&self, infra_id: &str) -> Charge {
+        self.memory.share(Whose::new(&self.tenant, infra_id)).charge()
+    }
+
     /// How the volumes of a server are attached.
     pub(crate) async fn attachments(&self, server: &Server, priority: Priority) -> Result<Vec<Attachment>, CallError> {
         if server.volumes.is_empty() {
@@ -111,10 +117,11 @@ impl Account {
             return Ok(known.clone());
         }
         let path = format!("/servers/{}/os-volume_attachments", server.id);
-        let (found, charge): (Attachments, _) = match self.get(priority, Service::Compute, &path).await {
+        let (mut found, charge): (Attachments, _) = match self.get(priority, Service::Compute, &path).await {
             Err(error) if error.is_not_found() => return Ok(Vec::new()), // it is gone, as the next list shows
             found => found?,
         };
+        found.all.truncate(MANY + key.1.len());
         let mut known = self.attachments.lock();
         if known.all.len() >= REMEMBERED {
             *known = Known { all: HashMap::new(), charge: self.charge() };

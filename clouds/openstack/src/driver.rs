@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_common::ListBatcher;
-use cloud_recreate::{AT_ONCE, Cloud, Failure, Image, ImageStatus, Machines, Record, Request, Server, Status};
+use cloud_common::{Charge, ListBatcher};
+use cloud_recreate::{
+    AT_ONCE, Cloud, Failure, Image, ImageStatus, Machines, Record, Request, Server, Status, check_size, keep,
+};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
@@ -158,6 +160,10 @@ impl Cloud for Driver {
         Some(format!("openstack:///{server}"))
     }
 
+    fn charge(&self, cluster: &ClusterRef) -> Charge {
+        self.account.charge_of(&cluster.infra_id)
+    }
+
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
@@ -170,6 +176,7 @@ impl Cloud for Driver {
         &'a self,
         cluster: &'a ClusterRef,
         priority: Priority,
+        charge: &'a mut Charge,
     ) -> BoxFuture<'a, Result<Vec<Server<Attributes>>, CloudError>> {
         async move {
             let project = self.project(priority).await?;
@@ -177,7 +184,12 @@ impl Cloud for Driver {
             for server in project.servers.iter().filter(|server| is_of(server, &cluster.infra_id)) {
                 calls.push(self.server(server, &project, priority));
             }
-            stream::iter(calls).buffered(AT_ONCE).try_collect().await
+            check_size(calls.len())?;
+            let (mut answers, mut servers) = (stream::iter(calls).buffered(AT_ONCE), Vec::new());
+            while let Some(server) = answers.try_next().await? {
+                servers.push(keep(server, charge)?);
+            }
+            Ok(servers)
         }
         .boxed()
     }
@@ -186,10 +198,12 @@ impl Cloud for Driver {
         &'a self,
         cluster: &'a ClusterRef,
         priority: Priority,
+        charge: &'a mut Charge,
     ) -> BoxFuture<'a, Result<Vec<Image>, CloudError>> {
         async move {
             let project = self.project(priority).await?;
-            Ok(project.images_of(&cluster.infra_id).filter_map(|found| image(found, &cluster.infra_id)).collect())
+            let images = project.images_of(&cluster.infra_id).filter_map(|found| image(found, &cluster.infra_id));
+            images.map(|image| keep(image, charge)).collect()
         }
         .boxed()
     }

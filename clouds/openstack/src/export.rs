@@ -73,13 +73,13 @@ pub(crate) fn read(infra_id: &str, text: &str, project: &Project) -> Option<Resu
         Ok(read) => read.value,
         Err(why) => return Some(Err(sanitize_to(&format!("the array of Hive is malformed: {why}"), 200))),
     };
-    let ports: HashMap<&Id, &wire::Port> = project.ports.iter().map(|port| (&port.id, port)).collect();
+    let mut ports: HashMap<&Id, &wire::Port> = project.ports.iter().map(|port| (&port.id, port)).collect();
     let machine = |instance: Instance| {
         let Instance { name, flavor, port, snapshot, cluster, metadata, tags, .. } = instance;
         if cluster != infra_id {
             return Err("it is another cluster's".to_owned());
         }
-        let port = port.and_then(|id| ports.get(&id).copied());
+        let port = port.and_then(|id| ports.remove(&id)); // once, so that what is made is no larger than the list
         let port = port.ok_or_else(|| format!("the port of {name} does not exist any more"))?;
         let (mut metadata, mut tags) = (metadata.unwrap_or_default(), tags.unwrap_or_default());
         metadata.entry(CLUSTER.to_owned()).or_insert_with(|| infra_id.to_owned());

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::io::{self, Write};
 use std::sync::Arc;
 
+use fair::Charge;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::ser::{Formatter, Serializer};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Outcome, Priority, Profile, Refusal};
 
 use crate::record::{Machine, Record};
@@ -56,21 +59,25 @@ pub trait Cloud: Send + Sync {
         let _ = id;
         None
     }
+    /// What is made of the lists and the record of a cluster is charged to its part of the memory. Nothing is yet.
+    fn charge(&self, cluster: &ClusterRef) -> Charge;
     /// The time.
     fn now(&self) -> Timestamp;
     /// A mark for images and servers that was never used before, of letters, digits, `-` and `_`.
     fn new_cycle(&self) -> String;
-    /// All servers of a cluster, in any state.
+    /// All servers of a cluster, in any state, each of which is [charged](keep).
     fn servers<'a>(
         &'a self,
         cluster: &'a ClusterRef,
         priority: Priority,
+        charge: &'a mut Charge,
     ) -> BoxFuture<'a, Result<Vec<Server<Self::Attributes>>, CloudError>>;
-    /// All images that the planner had made of a cluster's servers.
+    /// All images that the planner had made of a cluster's servers, each of which is [charged](keep).
     fn images<'a>(
         &'a self,
         cluster: &'a ClusterRef,
         priority: Priority,
+        charge: &'a mut Charge,
     ) -> BoxFuture<'a, Result<Vec<Image>, CloudError>>;
     /// Sends a request. An answer is no outcome: the next list shows that.
     fn send<'a>(
@@ -80,8 +87,50 @@ pub trait Cloud: Send + Sync {
     ) -> BoxFuture<'a, Result<(), Failure>>;
 }
 
+/// Most machines of a cluster: tenants own the lists and the record.
+const MACHINES: usize = 2_000;
+
+/// Refuses more machines than a cluster has.
+///
+/// # Errors
+/// When there are too many.
+pub fn check_size(machines: usize) -> Result<(), CloudError> {
+    let message = || format!("the cluster has {machines} machines, more than {MACHINES}");
+    if machines > MACHINES { Err(CloudError::new(CloudErrorKind::Invalid, message())) } else { Ok(()) }
+}
+
+/// Charges what a value takes, about as the reader counts it: each text, and each name of a field.
+///
+/// # Errors
+/// When there is no room.
+pub fn keep<T: Serialize>(value: T, charge: &mut Charge) -> Result<T, CloudError> {
+    struct Size(usize);
+
+    impl Formatter for &mut Size {
+        fn begin_string<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
+            self.0 += 64; // the text itself, its allocation, and its part of a map
+            Ok(())
+        }
+
+        fn write_string_fragment<W: ?Sized + Write>(&mut self, _: &mut W, text: &str) -> io::Result<()> {
+            self.0 += text.len();
+            Ok(())
+        }
+    }
+
+    let mut size = Size(size_of::<T>());
+    let _ = value.serialize(&mut Serializer::with_formatter(io::sink(), &mut size));
+    spend(charge, size.0)?;
+    Ok(value)
+}
+
+/// Charges so many bytes.
+pub(crate) fn spend(charge: &mut Charge, bytes: usize) -> Result<(), CloudError> {
+    charge.spend(bytes).map_err(|full| CloudError::new(CloudErrorKind::Unavailable, full.to_string()))
+}
+
 /// A server. Its ID is new each time it is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Server<A> {
     /// The cloud's ID.
     pub id: String,
@@ -106,7 +155,7 @@ pub struct Server<A> {
 }
 
 /// What a server is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Status {
     /// On its way up.
     Starting,
@@ -134,7 +183,7 @@ impl Status {
 }
 
 /// What keeps a server from being made again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
     /// One word, such as `BootFromVolume`.
     pub code: String,
@@ -150,7 +199,7 @@ impl Obstacle {
 }
 
 /// An image that the planner had made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Image {
     /// The cloud's ID.
     pub id: String,
@@ -169,7 +218,7 @@ pub struct Image {
 }
 
 /// How far an image is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum ImageStatus {
     /// Being made.
     Saving,

@@ -18,7 +18,9 @@ mod record;
 mod steps;
 mod survey;
 
-pub use self::cloud::{Cloud, Failure, Image, ImageStatus, Machines, Obstacle, Request, Server, Status};
+pub use self::cloud::{
+    Cloud, Failure, Image, ImageStatus, Machines, Obstacle, Request, Server, Status, check_size, keep,
+};
 pub use self::planner::{AT_ONCE, Planner, REQUESTS, SENDING};
 pub use self::record::{Attempt, Machine, Record};
 pub use self::steps::{IMAGE_DEADLINE, LATE, RETRY};

@@ -8,18 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fair::Charge;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use shared::cloud::CloudErrorKind::{Invalid, NotLeader, Refused, Unavailable};
 use shared::cloud::{
-    CloudError, ClusterRef, Driver, InstanceState, LedgerError, Listing, Outcome, Priority, Profile, Refusal, Target,
-    Verb,
+    CloudError, ClusterRef, Driver, Entry, InstanceState, LedgerError, Listing, Outcome, Priority, Profile, Refusal,
+    Target, Verb,
 };
-use shared::record::Format;
+use shared::record::{Format, RecordError};
 
-use crate::cloud::{Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server};
+use crate::cloud::{Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server, check_size, keep, spend};
 use crate::record::{Attempt, Copied, Failed, Machine, Record};
 use crate::steps::{RETRY, Step, is_within, start, stop, undo};
 use crate::survey::{Stage, Survey, View};
@@ -36,9 +37,6 @@ pub const REQUESTS: usize = 40;
 /// How long after its decision a pass sends requests: [`LATE`](crate::LATE) counts from the decision.
 pub const SENDING: Duration = Duration::from_secs(20);
 
-/// Most machines of a cluster: tenants own the lists and the record.
-const MACHINES: usize = 2_000;
-
 /// How often a pass begins again in one call.
 const CONFLICTS: usize = 3;
 
@@ -53,6 +51,7 @@ struct Lists<A> {
     at: Timestamp,
     servers: Vec<Server<A>>,
     images: Vec<Image>,
+    charge: Charge,
 }
 
 /// Why a pass ended early.
@@ -90,10 +89,14 @@ impl<C: Cloud> Planner<C> {
     }
 
     async fn listed(&self, cluster: &ClusterRef, priority: Priority) -> Result<Lists<C::Attributes>, CloudError> {
-        let at = self.cloud.now();
-        let (servers, images) =
-            futures::try_join!(self.cloud.servers(cluster, priority), self.cloud.images(cluster, priority))?;
-        Ok(Lists { at, servers, images })
+        let (at, mut charge) = (self.cloud.now(), self.cloud.charge(cluster));
+        let mut of_images = charge.another();
+        let (servers, images) = futures::try_join!(
+            self.cloud.servers(cluster, priority, &mut charge),
+            self.cloud.images(cluster, priority, &mut of_images)
+        )?;
+        charge.merge(of_images);
+        Ok(Lists { at, servers, images, charge })
     }
 
     /// What is there. The record is read anew even if the lists are not.
@@ -103,14 +106,19 @@ impl<C: Cloud> Planner<C> {
         priority: Priority,
         taken: Option<Lists<C::Attributes>>,
     ) -> Result<Survey<C::Attributes>, CloudError> {
-        let Lists { at: now, servers, mut images } = match taken {
+        let Lists { at: now, servers, mut images, charge } = match taken {
             Some(lists) => lists,
             None => self.listed(&target.cluster, priority).await?,
         };
+        let mut held = charge.another();
         let record = match target.ledger.read().await? {
-            None => rebuilt(&target.cluster, &servers, &images)?.map(|record| (record, None)),
-            Some(entry) => Some((self.record(&target.cluster, &entry.text, &servers, &images)?, Some(entry.version))),
+            None => rebuilt(&target.cluster, &servers, &images, &mut held)?.map(|record| (record, None)),
+            Some(Entry { text, version }) => {
+                spend(&mut held, text.len())?;
+                Some((self.record(&target.cluster, &text, &servers, &images, &mut held)?, Some(version)))
+            }
         };
+        check_size(servers.len().max(record.as_ref().map_or(0, |(record, _)| record.machines.len())))?;
         images.extend(record.iter().flat_map(|(record, _)| self.not_listed(record, &images)).collect::<Vec<_>>());
         // Only until its Machine names it: one server of two of a name is anybody's.
         let marked = servers.iter().filter(|server| server.cycle.is_some());
@@ -121,16 +129,14 @@ impl<C: Cloud> Planner<C> {
             record,
             servers,
             images,
+            charge,
+            held,
             now,
             decided: self.cloud.now(),
             owners: HashMap::new(),
             lacking: BTreeSet::new(),
             merged: BTreeMap::new(),
         };
-        let most = survey.servers.len().max(survey.record.as_ref().map_or(0, |(record, _)| record.machines.len()));
-        if most > MACHINES {
-            return Err(CloudError::new(Invalid, format!("the cluster has {most} machines, more than {MACHINES}")));
-        }
         survey.assign();
         let lacking = survey.marked().filter(|(server, of)| self.cloud.lacks(&server.attributes, of));
         survey.lacking = lacking.map(|(server, _)| server.id.clone()).collect();
@@ -147,14 +153,16 @@ impl<C: Cloud> Planner<C> {
         text: &str,
         servers: &[Server<C::Attributes>],
         images: &[Image],
+        held: &mut Charge,
     ) -> Result<Record<C::Attributes>, CloudError> {
-        let record = match Record::read(text) {
+        let record = match Record::read_charged(text, &mut |bytes| held.spend(bytes).is_ok()) {
             Ok(record) => record,
+            Err(RecordError::NoRoom) => return Err(no_room()),
             Err(why) => {
                 let imported = self.cloud.imported(cluster, text).ok_or_else(|| unreadable(&why.to_string()))?;
-                let mut machines = imported.map_err(|why| unreadable(&why))?;
+                let mut machines = keep(imported.map_err(|why| unreadable(&why))?, held)?;
                 machines.retain(|name, _| !is_there(servers, name));
-                for Copied { name, machine, .. } in copies(images) {
+                for Copied { name, machine, .. } in copies(images, held)? {
                     if let Some(entry) = machines.get_mut(&name).filter(|entry| entry.image == machine.image) {
                         *entry = machine;
                     }
@@ -435,25 +443,41 @@ fn is_there<A>(servers: &[Server<A>], name: &str) -> bool {
 }
 
 /// The copies that images which are ready carry of themselves.
-fn copies<A>(images: &[Image]) -> impl Iterator<Item = Copied<A>>
+fn copies<A>(images: &[Image], held: &mut Charge) -> Result<Vec<Copied<A>>, CloudError>
 where
     Copied<A>: Format,
 {
-    images.iter().filter(|image| image.status == ImageStatus::Active).filter_map(|image| {
-        let copy: Copied<A> = Copied::read(image.copy.as_deref()?).ok()?;
-        (copy.machine.image.as_ref() == Some(&image.id)).then_some(copy)
-    })
+    let mut copies = Vec::new();
+    for image in images.iter().filter(|image| image.status == ImageStatus::Active) {
+        let copy = image.copy.as_deref().unwrap_or_default();
+        match Copied::<A>::read_charged(copy, &mut |bytes| held.spend(bytes).is_ok()) {
+            Ok(copy) if copy.machine.image.as_ref() == Some(&image.id) => copies.push(copy),
+            Err(RecordError::NoRoom) => return Err(no_room()),
+            _ => {}
+        }
+    }
+    Ok(copies)
+}
+
+fn no_room() -> CloudError {
+    CloudError::new(Unavailable, "there is no memory for the record of the cluster's machines")
 }
 
 /// The record by the copies on images, if a machine has only those: someone has deleted the record itself. A server that
 /// still lives may have run since, so that its copy says nothing.
-fn rebuilt<A>(cluster: &ClusterRef, servers: &[Server<A>], images: &[Image]) -> Result<Option<Record<A>>, CloudError>
+fn rebuilt<A>(
+    cluster: &ClusterRef,
+    servers: &[Server<A>],
+    images: &[Image],
+    held: &mut Charge,
+) -> Result<Option<Record<A>>, CloudError>
 where
     Copied<A>: Format,
 {
     let is_there = |name: &str| is_there(servers, name);
-    let copies = copies(images).filter(|copy| !is_there(&copy.name));
-    Record::of_copies(cluster, copies.collect(), is_there).map_err(|missing| {
+    let mut copies = copies(images, held)?;
+    copies.retain(|copy| !is_there(&copy.name));
+    Record::of_copies(cluster, copies, is_there).map_err(|missing| {
         let message = format!(
             "RecordMissing: the record of the cluster's machines is gone, and no image has a copy of the entry of {}: \
              nothing is touched. Restore the Secret from a backup",
@@ -502,8 +526,10 @@ impl<C: Cloud> Driver for Planner<C> {
         async move {
             let survey = self.survey(target, priority, None).await?;
             let listing = survey.listing();
-            let Survey { cluster, servers, images, now: at, .. } = survey;
-            self.lists.lock().insert(cluster.infra_id, Lists { at, servers, images });
+            let Survey { cluster, servers, images, charge, now: at, .. } = survey;
+            let mut lists = self.lists.lock();
+            lists.retain(|_, lists| is_within(at, lists.at, FRESH));
+            lists.insert(cluster.infra_id, Lists { at, servers, images, charge });
             Ok(listing)
         }
         .boxed()

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use fair::Charge;
 use jiff::Timestamp;
 use shared::cloud::{CloudErrorKind, CloudEvent, ClusterRef, Instance, InstanceState, Listing, Refusal};
 use shared::record::Format;
@@ -19,6 +20,11 @@ pub(crate) struct Survey<A> {
     pub record: Option<(Record<A>, Option<String>)>,
     pub servers: Vec<Server<A>>,
     pub images: Vec<Image>,
+    /// For servers and images.
+    pub charge: Charge,
+    /// For the record.
+    #[expect(dead_code, reason = "it is kept, not read")]
+    pub held: Charge,
     /// When the lists were begun.
     pub now: Timestamp,
     /// When the decision was made: requests leave soon after.

@@ -3,30 +3,34 @@
 use std::sync::Arc;
 
 use cloud_common::{Dialer, Memory};
+use cloud_recreate::Cloud as _;
 use serde_json::{Value, json};
+use shared::cloud::ClusterRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 use super::*;
+use crate::driver::{CLUSTER, Driver};
 
 const MIB: usize = 1 << 20;
 
-/// Keystone, Nova, Neutron and Glance at one address. This list has these pages without end.
-async fn services(list: &'static str, pages: String) -> cloud_http::Url {
+/// Keystone, Nova, Neutron and Glance at one address. These lists have these pages without end.
+async fn services<const N: usize>(lists: [(&'static str, String); N]) -> cloud_http::Url {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let (base, pages) = (url.clone(), Arc::new(pages));
+    let (base, lists) = (url.clone(), Arc::new(lists));
     tokio::spawn(async move {
         while let Ok((mut socket, _)) = listener.accept().await {
-            let (base, pages) = (base.clone(), pages.clone());
+            let (base, lists) = (base.clone(), lists.clone());
             tokio::spawn(async move {
                 let mut request = vec![0; 8 << 10];
                 let length = socket.read(&mut request).await.unwrap();
                 let request = String::from_utf8_lossy(&request[..length]).into_owned();
                 let path = request.split(' ').nth(1).unwrap_or_default();
                 let other = answer(path, &base).to_string();
-                let body = if path.starts_with(list) { pages.as_str() } else { other.as_str() };
+                let pages = lists.iter().find(|(list, _)| path.starts_with(list));
+                let body = pages.map_or(&other, |(_, pages)| pages);
                 let head = "HTTP/1.1 200 OK\r\nx-subject-token: t\r\nconnection: close\r\n\r\n";
                 let _ = socket.write_all(head.as_bytes()).await;
                 let _ = socket.write_all(body.as_bytes()).await;
@@ -63,6 +67,29 @@ fn server(id: &str) -> Value {
     })
 }
 
+/// A server of a cluster, with so much that nobody asks for.
+fn ordinary(number: usize, padding: usize) -> Value {
+    let mut server = server(&format!("5d0f3f2e-0000-4000-8000-{number:012}"));
+    let name = format!("demo-7xk2p-worker-0-{number:05}");
+    let address = json!([{
+        "version": 4, "addr": "10.0.0.7", "OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": "fa:16:3e:00:00:01",
+    }]);
+    for (key, value) in [
+        ("name", json!(name)),
+        ("OS-EXT-SRV-ATTR:hostname", json!(name)),
+        ("OS-EXT-AZ:availability_zone", json!("nova")),
+        ("config_drive", json!("True")),
+        ("tags", json!(["openshiftClusterID=demo"])),
+        ("metadata", json!({"Name": "demo-7xk2p-worker", CLUSTER: "demo"})),
+        ("addresses", json!({"demo-7xk2p-openshift": address})),
+        ("os-extended-volumes:volumes_attached", json!([])),
+        ("links", json!([{"rel": "self", "href": "x".repeat(padding)}])),
+    ] {
+        server[key] = value;
+    }
+    server
+}
+
 fn account(memory: &Memory, namespace: &str, keystone: cloud_http::Url, user: &str) -> Account {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let dialer = Dialer::new(Vec::new(), true);
@@ -92,11 +119,11 @@ fn fuzz_memory_of_hostile_accounts() {
     assert!((7 * MIB..8 * MIB).contains(&images.len()), "{}", images.len());
     let (runtime, memory) = (Runtime::new().unwrap(), Memory::default());
     let hostile = (0..3).map(|number| {
-        let keystone = runtime.block_on(services("/v2/images", images.clone()));
+        let keystone = runtime.block_on(services([("/v2/images", images.clone())]));
         account(&memory, "hostile", keystone, &number.to_string())
     });
     let hostile: Vec<_> = hostile.collect();
-    let honest = account(&memory, "honest", runtime.block_on(services("/none", String::new())), "honest");
+    let honest = account(&memory, "honest", runtime.block_on(services([])), "honest");
     let work = || {
         runtime.block_on(async { futures::join!(futures::future::join_all(hostile.iter().map(list)), list(&honest)) })
     };
@@ -118,7 +145,7 @@ async fn a_snapshot_is_charged_until_nobody_has_it() {
     let image = |number: u32| json!({"id": format!("{number}"), "status": "active", "checksum": "x".repeat(400)});
     let images = json!({"images": (0..3_000).map(image).collect::<Vec<_>>()}).to_string();
     let memory = Memory::default();
-    let account = Arc::new(account(&memory, "tenant", services("/v2/images", images).await, "user"));
+    let account = Arc::new(account(&memory, "tenant", services([("/v2/images", images)]).await, "user"));
     let lists = lists(&account);
     let project = lists.list((), false, Priority::Waking).await.unwrap().unwrap();
     assert!(!memory.is_free());
@@ -134,7 +161,30 @@ async fn a_list_of_too_many_entries_is_refused_by_name() {
     let networks = (0..10_001).map(network).collect::<Vec<_>>().join(",");
     let networks = format!(r#"{{"networks":[{networks}],"networks_links":[{{"rel":"next"}}]}}"#);
     let memory = Memory::default();
-    let account = account(&memory, "tenant", services("/v2.0/networks", networks).await, "user");
+    let account = account(&memory, "tenant", services([("/v2.0/networks", networks)]).await, "user");
     let why = list(&account).await.err().unwrap().message;
     assert!(why.starts_with("the list /networks has more than 10000 entries"), "{why}");
+}
+
+/// What is made of the lists for a cluster is charged to it: thousands of servers may name one flavor with a long ID.
+#[tokio::test]
+async fn what_is_made_of_the_lists_is_charged_to_the_cluster() {
+    let flavors = json!({"flavors": [{"id": "x".repeat(60_000), "name": "f"}]}).to_string();
+    for (number, expected) in
+        [(3, ""), (300, "the cluster's answers are too large together"), (2_001, "more than 2000")]
+    {
+        let servers =
+            json!({"servers": (0..number).map(|number| ordinary(number, 1_000)).collect::<Vec<_>>()}).to_string();
+        let url = services([("/flavors", flavors.clone()), ("/servers/detail", servers)]).await;
+        let memory = Memory::default();
+        let driver = Driver::new(account(&memory, "tenant", url, "user"), "domain".into());
+        let cluster = ClusterRef { infra_id: "demo".to_owned(), ..ClusterRef::default() };
+        let mut charge = driver.charge(&cluster);
+        let found = driver.servers(&cluster, Priority::Waking, &mut charge).await;
+        let why = found.as_ref().err().map_or("", |error| error.message.as_str());
+        assert!(why.contains(expected) && why.is_empty() == expected.is_empty(), "{number}: {why:?}");
+        assert!(charge.used() < 12 * MIB && (why.contains("2000") || charge.used() > 180_000), "{charge:?}");
+        drop((found, charge, driver));
+        assert!(memory.is_free());
+    }
 }

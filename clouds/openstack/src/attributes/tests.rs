@@ -1,4 +1,7 @@
+use cloud_recreate::{Machine, Record};
 use serde_json::{Value, json};
+use shared::cloud::ClusterRef;
+use shared::record::Format as _;
 
 use super::*;
 use crate::lists::Project;
@@ -115,6 +118,36 @@ fn a_server_is_recorded_with_its_ports_in_order_and_without_our_mark() {
     assert_eq!((of.flavor.as_str(), of.config_drive, of.zone.as_deref()), ("flavor-1", true, None));
     let text = serde_json::to_string(&of).unwrap();
     assert_eq!(serde_json::from_str::<Attributes>(&text).unwrap(), of);
+}
+
+/// The longest records that are written keep less than what a record may keep.
+#[test]
+fn a_record_as_long_as_its_secret_is_read() {
+    let ports = vec![port("p1", &json!({})), port("p2", &json!({"mac_address": "fa:02"}))];
+    let of = Attributes::of(&server(&json!({})), &project(ports), &[]);
+    for (attributes, number) in [(of, 900), (Attributes::default(), 2_000)] {
+        let mut record = Record::new(&ClusterRef::default());
+        for number in 0..number {
+            let (server, cycle) = (format!("{SERVER}-{number}"), "0123456789abcdef".to_owned());
+            let machine = Machine {
+                server,
+                cycle,
+                image: None,
+                given_up: false,
+                imaged: None,
+                started: None,
+                attributes: attributes.clone(),
+            };
+            record.machines.insert(format!("demo-7xk2p-worker-{number}"), machine);
+        }
+        let text = record.bounded_text().unwrap();
+        let mut kept = 0;
+        let read = Record::<Attributes>::read_charged(&text, &mut |bytes| {
+            kept += bytes;
+            true
+        });
+        assert!(read.is_ok_and(|read| read == record) && kept < 5 << 20, "{kept} bytes for {}", text.len());
+    }
 }
 
 #[test]

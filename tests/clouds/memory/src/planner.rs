@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cloud_common::{Charge, Memory, Whose};
 use cloud_recreate::{Cloud, Failure, ImageStatus, Machine, Machines, Obstacle};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -86,6 +87,10 @@ impl Cloud for Account {
         self.cloud().images.get(id).map(|image| image.status)
     }
 
+    fn charge(&self, cluster: &ClusterRef) -> Charge {
+        Memory::default().share(Whose::new("memory", &cluster.infra_id)).charge()
+    }
+
     fn now(&self) -> Timestamp {
         self.cloud().now
     }
@@ -98,6 +103,7 @@ impl Cloud for Account {
         &'a self,
         cluster: &'a ClusterRef,
         _priority: Priority,
+        _charge: &'a mut Charge,
     ) -> BoxFuture<'a, Result<Vec<cloud_recreate::Server<Held>>, CloudError>> {
         async {
             match self.ask(Request::Servers { infra_id: cluster.infra_id.clone() }).await? {
@@ -112,6 +118,7 @@ impl Cloud for Account {
         &'a self,
         cluster: &'a ClusterRef,
         _priority: Priority,
+        _charge: &'a mut Charge,
     ) -> BoxFuture<'a, Result<Vec<cloud_recreate::Image>, CloudError>> {
         async {
             match self.ask(Request::Images { infra_id: cluster.infra_id.clone() }).await? {

@@ -3,20 +3,17 @@
 //! It belongs to a tenant: what would weaken TLS, read a file of ours or run a login that needs a person is refused by
 //! the name of its field.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
 use cloud_common::{MAX_CREDENTIALS, SecretData, account_word, text};
 use cloud_http::{Url, is_plain};
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use shared::read::yaml::{self, YamlError};
 
 /// Key of the file in its Secret.
 const KEY: &str = "clouds.yaml";
-
-/// Names of clouds that are kept beside the one that is wanted.
-const NAMES: usize = 20;
 
 /// Where Hive mounts the Secret with certificates.
 const MOUNTED: &str = "/etc/openstack-ca/";
@@ -41,45 +38,10 @@ pub(crate) struct Cloud {
     pub(crate) account: String,
 }
 
-/// The entry at the end of these names; or names of others beside it.
-struct At<'n>(&'n [&'n str]);
-
-/// What is kept of the file.
-#[derive(Default)]
-struct Found {
-    entry: Option<Entry>,
-    others: Vec<String>,
-}
-
-impl<'de> DeserializeSeed<'de> for At<'_> {
-    type Value = Found;
-
-    fn deserialize<D: Deserializer<'de>>(self, yaml: D) -> Result<Found, D::Error> {
-        yaml.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for At<'_> {
-    type Value = Found;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
-        let mut found = Found::default();
-        while let Some(name) = map.next_key::<String>()? {
-            match self.0 {
-                [last] if *last == name => found.entry = Some(map.next_value()?),
-                [first, rest @ ..] if *first == name => found = map.next_value_seed(At(rest))?,
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                    found.others.extend((found.others.len() < NAMES && self.0.len() == 1).then_some(name));
-                }
-            }
-        }
-        Ok(found)
-    }
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct File {
+    clouds: BTreeMap<String, Option<Box<Entry>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -126,15 +88,15 @@ struct Auth {
 /// What is wrong with which field, without any value that could be secret.
 pub(crate) fn parse(secret: &SecretData, name: &str, certificates: Option<&SecretData>) -> Result<Cloud, String> {
     let text = text(Some(secret), KEY)?;
-    let found = yaml::read_by(At(&["clouds", name]), text, MAX_CREDENTIALS).map_err(|why| match why {
+    let mut file = yaml::read::<File>(text, MAX_CREDENTIALS).map_err(|why| match why {
         // It would quote the file.
         YamlError::Malformed(_) => {
             format!("{KEY} is malformed: it must be YAML with the clouds, by name, below clouds")
         }
         why => format!("{KEY} {why}"),
     })?;
-    let Some(entry) = found.entry else {
-        let names = shared::text::list(found.others);
+    let Some(entry) = file.clouds.remove(name).flatten() else {
+        let names = shared::text::list(file.clouds.keys());
         return Err(format!("{KEY} has no cloud {name}, which spec.platform.openstack.cloud names: it has {names}"));
     };
     let found = entry.read(certificates);

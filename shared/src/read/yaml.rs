@@ -1,12 +1,13 @@
 //! The only reader of YAML: kubeconfigs, `clouds.yaml`, templates of policies. All of it belongs to tenants.
 
-use std::marker::PhantomData;
-
-use serde::de::{DeserializeOwned, DeserializeSeed};
+use serde::de::DeserializeOwned;
 use serde_saphyr::Error;
 use serde_saphyr::budget::BudgetBreach;
 
 use crate::text::first_line;
+
+/// Real documents have a key, a value or a list for 15 bytes or more.
+const BYTES_OF_NODE: usize = 12;
 
 /// Levels of a document.
 const MAX_DEPTH: usize = 32;
@@ -25,6 +26,9 @@ pub enum YamlError {
     /// Few bytes of such a document could become many.
     #[error("is refused: it has YAML anchors or aliases")]
     Aliases,
+    /// It has more of them than a document of its kind.
+    #[error("is refused: it has more keys and values than a file of {} KiB", .0 >> 10)]
+    TooMany(usize),
     /// It is not one document of the form that is expected, in a sanitized line.
     #[error("is malformed: {0}")]
     Malformed(String),
@@ -35,14 +39,6 @@ pub enum YamlError {
 /// # Errors
 /// When it is of another form.
 pub fn read<T: DeserializeOwned>(text: &str, most: usize) -> Result<T, YamlError> {
-    read_by(PhantomData::<T>, text, most)
-}
-
-/// The same, by what a seed keeps of it.
-///
-/// # Errors
-/// When it is of another form.
-pub fn read_by<'t, S: DeserializeSeed<'t>>(seed: S, text: &'t str, most: usize) -> Result<S::Value, YamlError> {
     if text.len() > most {
         return Err(YamlError::TooLarge { found: text.len(), most });
     }
@@ -53,22 +49,23 @@ pub fn read_by<'t, S: DeserializeSeed<'t>>(seed: S, text: &'t str, most: usize) 
             max_merge_keys: 0,
             max_documents: 1,
             max_depth: MAX_DEPTH,
-            // Real documents have one for 20 bytes or more.
-            max_nodes: 100 + most / 32,
+            max_nodes: 100 + most / BYTES_OF_NODE,
         },
         reject_unsupported_tags: true,
         with_snippet: false,
     };
-    let found = serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| seed.deserialize(yaml));
+    let found = serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| T::deserialize(yaml));
     found.map_err(|error| {
-        if has_aliases(&error) { YamlError::Aliases } else { YamlError::Malformed(first_line(error.without_snippet())) }
+        use BudgetBreach::{AliasAnchorRatio, Aliases, Anchors, MergeKeys, Nodes};
+        match error.without_snippet() {
+            Error::Budget {
+                breach: Anchors { .. } | Aliases { .. } | AliasAnchorRatio { .. } | MergeKeys { .. },
+                ..
+            } => YamlError::Aliases,
+            Error::Budget { breach: Nodes { .. }, .. } => YamlError::TooMany(most),
+            error => YamlError::Malformed(first_line(error)),
+        }
     })
-}
-
-fn has_aliases(error: &Error) -> bool {
-    use BudgetBreach::{AliasAnchorRatio, Aliases, Anchors, MergeKeys};
-    let Error::Budget { breach, .. } = error.without_snippet() else { return false };
-    matches!(breach, Anchors { .. } | Aliases { .. } | AliasAnchorRatio { .. } | MergeKeys { .. })
 }
 
 #[cfg(test)]
@@ -98,8 +95,11 @@ mod tests {
         }
         let large = "#".repeat((64 << 10) + 1);
         assert_eq!(read(&large).unwrap_err().to_string(), "is refused: it has 65537 bytes, more than 64 KiB");
-        let many = format!("a: [{}]", vec!["x"; 3_000].join(", "));
-        for text in ["a: [x]\n---\na: [x]\n", many.as_str(), "a: !own [x]", "a: {", "a: [[x]]"] {
+        let many = |number: usize| format!("a: [{}]", vec!["x"; number].join(", "));
+        assert_eq!(read(&many(5_500)), Ok(1), "as many as a real file of 64 KiB");
+        let why = read(&many(6_000)).unwrap_err().to_string();
+        assert_eq!(why, "is refused: it has more keys and values than a file of 64 KiB");
+        for text in ["a: [x]\n---\na: [x]\n", "a: !own [x]", "a: {", "a: [[x]]"] {
             assert!(matches!(read(text), Err(YamlError::Malformed(_))), "{text:.40}: {:?}", read(text));
         }
     }

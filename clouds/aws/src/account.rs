@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use aws_sdk_ec2::types::{Filter, Instance, InstanceStateChange, SpotInstanceType};
+use aws_sdk_ec2::types::{Filter, Instance, InstanceStateChange, Reservation, SpotInstanceType};
 use cloud_common::Permit;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,6 +17,9 @@ use crate::throttles::Throttles;
 
 /// Values of a filter, by EC2's rule.
 pub(crate) const VALUES: usize = 200;
+
+/// Most instances of one list.
+const LISTED: usize = 50_000;
 
 /// Spot instances whose kind is remembered. What is beyond is asked again.
 const SPOTS: usize = 10_000;
@@ -58,18 +61,30 @@ impl Account {
         &self.region
     }
 
-    /// Every instance that the filter lets through, every page.
-    pub(crate) async fn instances(&self, filter: Filter, priority: Priority) -> Result<Vec<Instance>, CloudError> {
+    /// Every instance that the filter lets through, page by page: one of the SDK takes several KB.
+    pub(crate) async fn instances(
+        &self,
+        filter: Filter,
+        priority: Priority,
+        mut each: impl FnMut(&Instance) + Send,
+    ) -> Result<(), CloudError> {
         let request = self.client.describe_instances().filters(filter).max_results(1000);
-        let (mut found, mut token) = (Vec::new(), None);
+        let (mut listed, mut token) = (0, None);
         loop {
             self.limits.of(Bucket::Reads).acquire(priority).await;
             let page = request.clone().set_next_token(token).send().await;
             let page = page.map_err(|error| self.read_failed("DescribeInstances", Failure::new(&error)))?;
-            found.extend(page.reservations.into_iter().flatten().flat_map(|r| r.instances.unwrap_or_default()));
+            for instance in page.reservations().iter().flat_map(Reservation::instances) {
+                each(instance);
+                listed += 1;
+            }
+            if listed > LISTED {
+                let message = format!("DescribeInstances lists more than {LISTED} instances");
+                return Err(CloudError::new(CloudErrorKind::Invalid, message));
+            }
             token = page.next_token.filter(|token| !token.is_empty());
             if token.is_none() {
-                return Ok(found);
+                return Ok(());
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use aws_sdk_ec2::types::{Filter, Instance as Ec2Instance, InstanceLifecycleType};
 use cloud_common::ListBatcher;
 use jiff::Timestamp;
-use shared::cloud::{CloudError, Instance, InstanceState, Priority};
+use shared::cloud::{CloudError, Instance, InstanceState, Priority, Spot};
 
 use crate::account::{Account, VALUES};
 use crate::call::state;
@@ -48,13 +48,22 @@ fn is_common(infra_id: &str) -> bool {
 }
 
 async fn find(account: &Account, wanted: &BTreeSet<String>, priority: Priority) -> Result<Found, CloudError> {
-    let instances = account.instances(filter(wanted), priority).await?;
-    let spots = instances.iter().filter(|i| is_spot(i) && !is_over(i)).filter_map(|i| {
-        let request = i.spot_instance_request_id().filter(|request| !request.is_empty())?;
-        Some((i.instance_id()?.to_owned(), request.to_owned()))
-    });
-    account.learn_spots(spots.collect(), priority).await;
-    Ok(hand_out(&instances, wanted, account))
+    let (mut found, mut spots) = (Found::new(), Vec::new());
+    let each = |instance: &Ec2Instance| {
+        hand_out(instance, wanted, &mut found);
+        let request = instance.spot_instance_request_id().filter(|request| !request.is_empty());
+        if let (Some(id), Some(request), true) =
+            (instance.instance_id(), request, is_spot(instance) && !is_over(instance))
+        {
+            spots.push((id.to_owned(), request.to_owned()));
+        }
+    };
+    account.instances(filter(wanted), priority, each).await?;
+    account.learn_spots(spots, priority).await;
+    for machine in found.values_mut().flatten().filter(|machine| machine.spot.is_some()) {
+        machine.spot = Some(account.spot(&machine.id));
+    }
+    Ok(found)
 }
 
 fn filter(wanted: &BTreeSet<String>) -> Filter {
@@ -68,19 +77,14 @@ fn filter(wanted: &BTreeSet<String>) -> Filter {
     }
 }
 
-/// Each instance to every cluster whose tag on it says `owned`.
-fn hand_out(instances: &[Ec2Instance], wanted: &BTreeSet<String>, account: &Account) -> Found {
-    let mut found = Found::new();
-    for (of, infra_id) in instances.iter().flat_map(|of| owners(of).map(move |infra_id| (of, infra_id))) {
-        if !wanted.contains(infra_id) {
-            continue;
-        }
-        if let Some(mut machine) = machine(of, infra_id) {
-            machine.spot = is_spot(of).then(|| account.spot(&machine.id));
+/// An instance to every cluster whose tag on it says `owned`.
+fn hand_out(instance: &Ec2Instance, wanted: &BTreeSet<String>, found: &mut Found) {
+    for infra_id in owners(instance).filter(|infra_id| wanted.contains(*infra_id)) {
+        if let Some(machine) = machine(instance, infra_id) {
+            let machine = Instance { spot: is_spot(instance).then_some(Spot::Unknown), ..machine };
             found.entry(infra_id.to_owned()).or_default().push(machine);
         }
     }
-    found
 }
 
 fn owners(instance: &Ec2Instance) -> impl Iterator<Item = &str> {

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use cloud_common::{Access, Platform, Process, SecretData, region};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use shared::cloud::{CloudError, CloudErrorKind, Driver, Verb};
 use shared::hive::api::{AssumeRole, ClusterDeployment};
 
@@ -122,27 +120,20 @@ impl Platform for Aws {
         }
     }
 
-    fn connect<'a>(
-        &'a self,
-        account: &'a Account,
-        secrets: &'a [SecretData],
-    ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
-        async move {
-            let mut source = match secrets.first() {
-                Some(secret) => Source::read(secret).map_err(|why| why.to_string())?,
-                None => Source::process(),
-            };
-            if let Some(tenant) = &account.tenant {
-                let mut own = source.roles().map(|arn| roles::check(&self.flags.aws_role, tenant, arn));
-                own.try_for_each(|role| role.map_err(|why| format!("aws_config: role_arn {why}")))?;
-            }
-            if let Some((arn, external_id)) = &account.role {
-                source = source.assume(arn, external_id.as_deref());
-            }
-            let driver: Arc<dyn Driver> = self.pool.connect(&account.region, source).await;
-            Ok(driver)
+    async fn connect(&self, account: &Account, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
+        let mut source = match secrets.first() {
+            Some(secret) => Source::read(secret).map_err(|why| why.to_string())?,
+            None => Source::process(),
+        };
+        if let Some(tenant) = &account.tenant {
+            let mut own = source.roles().map(|arn| roles::check(&self.flags.aws_role, tenant, arn));
+            own.try_for_each(|role| role.map_err(|why| format!("aws_config: role_arn {why}")))?;
         }
-        .boxed()
+        if let Some((arn, external_id)) = &account.role {
+            source = source.assume(arn, external_id.as_deref());
+        }
+        let driver: Arc<dyn Driver> = self.pool.connect(&account.region, source).await;
+        Ok(driver)
     }
 }
 

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_common::{Kept, Permit, RateLimiter};
+use cloud_common::{Kept, RateLimiter};
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below, link};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
-use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt, stream};
+use futures::{StreamExt, stream};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds};
 use tokio::time::timeout;
 
@@ -37,7 +36,6 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// One subscription with its credentials.
 pub(crate) struct Account {
     api: Bearer<Entra>,
-    permit: Permit,
     domain: Arc<str>,
     /// The subscription's URL.
     base: Url,
@@ -50,7 +48,6 @@ impl Account {
         principal: Principal,
         environment: Environment,
         http: Http,
-        permit: Permit,
         endpoint: Option<&Url>,
     ) -> Result<Self, String> {
         let [login, management] = environment.hosts();
@@ -65,7 +62,7 @@ impl Account {
         let domain = format!("azure/{}/{word}", principal.subscription).into();
         let http = Arc::new(http);
         let api = Bearer::new(http.clone(), Entra { http, principal, host: login, scope });
-        Ok(Self { api, permit, domain, base, changes: RateLimiter::new(CHANGES.0, CHANGES.1) })
+        Ok(Self { api, domain, base, changes: RateLimiter::new(CHANGES.0, CHANGES.1) })
     }
 
     fn url(&self, segments: &[&str]) -> Url {
@@ -164,10 +161,6 @@ impl Cloud for Account {
         }
     }
 
-    fn may_act(&self) -> bool {
-        (self.permit)()
-    }
-
     fn key(&self, cluster: &ClusterRef) -> Result<Group, CloudError> {
         let group = cluster.resource_group.as_deref().filter(|group| !group.is_empty());
         let message = "spec.clusterMetadata.platform.azure.resourceGroupName is missing: without the name of the resource \
@@ -176,41 +169,33 @@ impl Cloud for Account {
         Ok(Group { lower: group.to_lowercase(), infra_id: cluster.infra_id.clone() })
     }
 
-    fn list(
+    async fn list(
         self: Arc<Self>,
         wanted: BTreeSet<Group>,
         priority: Priority,
-    ) -> BoxFuture<'static, Result<Kept<Found<Group>>, CloudError>> {
-        async move { self.find(wanted, priority).await }.boxed()
+    ) -> Result<Kept<Found<Group>>, CloudError> {
+        self.find(wanted, priority).await
     }
 
-    fn send<'a>(
-        &'a self,
-        _cluster: &'a ClusterRef,
-        to: Move,
-        machine: &'a Machine,
-    ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
-        self.change(to, machine).boxed()
+    async fn send(&self, _cluster: &ClusterRef, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
+        self.change(to, machine).await
     }
 
-    fn progress<'a>(&'a self, operation: &'a str) -> BoxFuture<'a, Result<Progress, CallError>> {
-        async move {
-            let url = link(&self.base, operation).map_err(CallError::NotSent)?;
-            let answer = match self.api.call(Priority::Waking, Method::GET, &url, None).await {
-                // Behind `Location` a failure is the answer.
-                Err(CallError::Rejected(failed)) if failed.kind == CloudErrorKind::Invalid && failed.status != 404 => {
-                    return Ok(given_up(failed.code, failed.message));
-                }
-                answer => answer?,
-            };
-            if answer.status == StatusCode::ACCEPTED {
-                return Ok(Progress::UnderWay);
+    async fn progress(&self, operation: &str) -> Result<Progress, CallError> {
+        let url = link(&self.base, operation).map_err(CallError::NotSent)?;
+        let answer = match self.api.call(Priority::Waking, Method::GET, &url, None).await {
+            // Behind `Location` a failure is the answer.
+            Err(CallError::Rejected(failed)) if failed.kind == CloudErrorKind::Invalid && failed.status != 404 => {
+                return Ok(given_up(failed.code, failed.message));
             }
-            if answer.is_empty() {
-                return Ok(Progress::Done);
-            }
-            Ok(answer.json::<Operation>().await?.progress())
+            answer => answer?,
+        };
+        if answer.status == StatusCode::ACCEPTED {
+            return Ok(Progress::UnderWay);
         }
-        .boxed()
+        if answer.is_empty() {
+            return Ok(Progress::Done);
+        }
+        Ok(answer.json::<Operation>().await?.progress())
     }
 }

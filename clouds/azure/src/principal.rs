@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_http::{Body, CallError, Granted, HeaderValue, Http, Login, Method, Url, below};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde::Deserialize;
 use shared::cloud::Priority;
 use shared::read::{self, Limits, lenient};
@@ -110,20 +108,17 @@ pub(crate) struct Entra {
 impl Login for Entra {
     type Token = HeaderValue;
 
-    fn login(&self) -> BoxFuture<'_, Result<(HeaderValue, Duration), CallError>> {
-        async {
-            let Principal { tenant, client, secret, .. } = &self.principal;
-            let url = below(&self.host, &[tenant, "oauth2", "v2.0", "token"]);
-            let form = Body::Form(vec![
-                ("grant_type", "client_credentials".to_owned()),
-                ("client_id", client.clone()),
-                ("client_secret", secret.clone()),
-                ("scope", self.scope.clone()),
-            ]);
-            let answer = self.http.call(Priority::Waking, Method::POST, url, &[], Some(&form)).await;
-            answer.map_err(CallError::of_login)?.json::<Granted>().await?.token()
-        }
-        .boxed()
+    async fn login(&self) -> Result<(HeaderValue, Duration), CallError> {
+        let Principal { tenant, client, secret, .. } = &self.principal;
+        let url = below(&self.host, &[tenant, "oauth2", "v2.0", "token"]);
+        let form = Body::Form(vec![
+            ("grant_type", "client_credentials".to_owned()),
+            ("client_id", client.clone()),
+            ("client_secret", secret.clone()),
+            ("scope", self.scope.clone()),
+        ]);
+        let answer = self.http.call(Priority::Waking, Method::POST, url, &[], Some(&form)).await;
+        answer.map_err(CallError::of_login)?.json::<Granted>().await?.token()
     }
 }
 

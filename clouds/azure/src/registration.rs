@@ -5,8 +5,6 @@ use std::sync::Arc;
 use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, spec, text};
 use cloud_http::{Http, Options, Url, endpoint};
 use cloud_stopstart::StopStart;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
 use shared::hive::api::{ClusterDeployment, OtherPlatform};
 
@@ -57,23 +55,16 @@ impl Platform for Azure {
         ClusterRef { resource_group: group, ..found }
     }
 
-    fn connect<'a>(
-        &'a self,
-        account: &'a Of,
-        secrets: &'a [SecretData],
-    ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
-        async move {
-            let principal = principal::parse(text(secrets.first(), KEY)?)?;
-            let driver = self.pool.get((principal, account.0), |(principal, environment)| {
-                let account = format!("azure/{}", account_word(&principal.client)).into();
-                let process = self.process.clone();
-                let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
-                let http = Http::new(options)?;
-                let permit = self.process.permit.clone();
-                Account::new(principal, environment, http, permit, self.endpoint.as_ref()).map(StopStart::new)
-            })?;
-            Ok(driver as Arc<dyn Driver>)
-        }
-        .boxed()
+    async fn connect(&self, account: &Of, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
+        let principal = principal::parse(text(secrets.first(), KEY)?)?;
+        let driver = self.pool.get((principal, account.0), |(principal, environment)| {
+            let account = format!("azure/{}", account_word(&principal.client)).into();
+            let process = self.process.clone();
+            let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
+            let http = Http::new(options)?;
+            let account = Account::new(principal, environment, http, self.endpoint.as_ref())?;
+            Ok::<_, String>(StopStart::new(account, self.process.permit.clone()))
+        })?;
+        Ok(driver as Arc<dyn Driver>)
     }
 }

@@ -23,7 +23,7 @@ fn connect_with(secret: &str, transport: Arc<dyn Transport>, permit: cloud_commo
     let file = json!({"subscriptionId": SUBSCRIPTION, "tenantId": TENANT, "clientId": CLIENT, "clientSecret": secret});
     let principal = principal::parse(&file.to_string()).unwrap();
     let http = Http::over(transport, permit.clone(), RATE);
-    Arc::new(StopStart::new(Account::new(principal, Environment::Public, http, permit, None).unwrap()))
+    Arc::new(StopStart::new(Account::new(principal, Environment::Public, http, None).unwrap(), permit))
 }
 
 fn bench() -> SimulatedBench {

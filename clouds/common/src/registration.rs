@@ -5,7 +5,6 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
 use shared::hive::api::{ClusterDeployment, LocalReference, OtherPlatform};
@@ -89,11 +88,11 @@ pub trait Platform: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// Why the Secrets give no credentials, without any of their content.
-    fn connect<'a>(
-        &'a self,
-        account: &'a Self::Account,
-        secrets: &'a [SecretData],
-    ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>>;
+    fn connect(
+        &self,
+        account: &Self::Account,
+        secrets: &[SecretData],
+    ) -> impl Future<Output = Result<Arc<dyn Driver>, String>> + Send;
 }
 
 /// A cluster's `spec.platform.NAME`.

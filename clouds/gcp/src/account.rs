@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cloud_common::{Kept, Permit};
+use cloud_common::Kept;
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, InstanceState, Priority, Profile, ProviderIds};
 use shared::text::sanitize_to;
 
@@ -23,7 +21,6 @@ const DISCARD: &str = "spec.platform.gcp.discardLocalSsdOnHibernate";
 /// One project with its credentials.
 pub(crate) struct Account {
     api: Bearer<ServiceAccount>,
-    permit: Permit,
     domain: Arc<str>,
     project: String,
     /// Below it are zones and lists.
@@ -32,11 +29,11 @@ pub(crate) struct Account {
 
 impl Account {
     /// No request is made yet. `endpoint` is the host of the API.
-    pub(crate) fn new(key: ServiceAccount, http: Http, permit: Permit, endpoint: &Url) -> Self {
+    pub(crate) fn new(key: ServiceAccount, http: Http, endpoint: &Url) -> Self {
         let word = cloud_common::account_word(&key.email);
         let base = below(endpoint, &["compute", "v1", "projects", &key.project]);
         let (domain, project) = (format!("gcp/{}/{word}", key.project).into(), key.project.clone());
-        Self { api: Bearer::new(Arc::new(http), key), permit, domain, project, base }
+        Self { api: Bearer::new(Arc::new(http), key), domain, project, base }
     }
 
     async fn find(&self, wanted: BTreeSet<String>, priority: Priority) -> Result<Kept<Found<String>>, CloudError> {
@@ -135,10 +132,6 @@ impl Cloud for Account {
         }
     }
 
-    fn may_act(&self) -> bool {
-        (self.permit)()
-    }
-
     /// An infraID becomes a part of a regular expression.
     fn key(&self, cluster: &ClusterRef) -> Result<String, CloudError> {
         let infra_id = &cluster.infra_id;
@@ -153,32 +146,24 @@ impl Cloud for Account {
         Err(CloudError::new(CloudErrorKind::Invalid, message))
     }
 
-    fn list(
+    async fn list(
         self: Arc<Self>,
         wanted: BTreeSet<String>,
         priority: Priority,
-    ) -> BoxFuture<'static, Result<Kept<Found<String>>, CloudError>> {
-        async move { self.find(wanted, priority).await }.boxed()
+    ) -> Result<Kept<Found<String>>, CloudError> {
+        self.find(wanted, priority).await
     }
 
-    fn send<'a>(
-        &'a self,
-        cluster: &'a ClusterRef,
-        to: Move,
-        machine: &'a Machine,
-    ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
-        self.change(cluster, to, machine).boxed()
+    async fn send(&self, cluster: &ClusterRef, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
+        self.change(cluster, to, machine).await
     }
 
-    fn progress<'a>(&'a self, operation: &'a str) -> BoxFuture<'a, Result<Progress, CallError>> {
-        async move {
-            let (zone, name) = operation.split_once(' ').unwrap_or_default();
-            let mut url = below(&self.base, &["zones", zone, "operations", name]);
-            url.query_pairs_mut().append_pair("fields", "status,error");
-            let answer = self.api.call(Priority::Waking, Method::GET, &url, None).await?;
-            Ok(answer.json::<Operation>().await?.progress())
-        }
-        .boxed()
+    async fn progress(&self, operation: &str) -> Result<Progress, CallError> {
+        let (zone, name) = operation.split_once(' ').unwrap_or_default();
+        let mut url = below(&self.base, &["zones", zone, "operations", name]);
+        url.query_pairs_mut().append_pair("fields", "status,error");
+        let answer = self.api.call(Priority::Waking, Method::GET, &url, None).await?;
+        Ok(answer.json::<Operation>().await?.progress())
     }
 }
 

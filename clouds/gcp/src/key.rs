@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use cloud_http::{CallError, HeaderValue, Login, bearer};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde::{Deserialize, Serialize};
@@ -115,13 +113,10 @@ impl ServiceAccount {
 impl Login for ServiceAccount {
     type Token = HeaderValue;
 
-    fn login(&self) -> BoxFuture<'_, Result<(HeaderValue, Duration), CallError>> {
-        async {
-            let token = self.sign();
-            let token = token.map_err(|why| CallError::NotSent(CloudError::new(CloudErrorKind::Credentials, why)))?;
-            Ok((bearer(&token)?, LIFE.saturating_sub(2 * SKEW)))
-        }
-        .boxed()
+    async fn login(&self) -> Result<(HeaderValue, Duration), CallError> {
+        let token = self.sign();
+        let token = token.map_err(|why| CallError::NotSent(CloudError::new(CloudErrorKind::Credentials, why)))?;
+        Ok((bearer(&token)?, LIFE.saturating_sub(2 * SKEW)))
     }
 }
 

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, spec, text};
 use cloud_http::{Http, Options, Url, endpoint};
 use cloud_stopstart::StopStart;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use shared::cloud::{CloudError, ClusterRef, Driver};
 use shared::hive::api::{ClusterDeployment, OtherPlatform};
 
@@ -48,19 +46,16 @@ impl Platform for Gcp {
         ClusterRef { discard_local_ssd, ..found }
     }
 
-    fn connect<'a>(&'a self, (): &'a (), secrets: &'a [SecretData]) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
-        async move {
-            let key = key::parse(text(secrets.first(), KEY)?)?;
-            let driver = self.pool.get(key, |key| {
-                let account = format!("gcp/{}", account_word(&key.email)).into();
-                let process = self.process.clone();
-                let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
-                let http = Http::new(options)?;
-                let account = Account::new(key, http, self.process.permit.clone(), &self.endpoint);
-                Ok::<_, String>(StopStart::new(account))
-            })?;
-            Ok(driver as Arc<dyn Driver>)
-        }
-        .boxed()
+    async fn connect(&self, (): &(), secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
+        let key = key::parse(text(secrets.first(), KEY)?)?;
+        let driver = self.pool.get(key, |key| {
+            let account = format!("gcp/{}", account_word(&key.email)).into();
+            let process = self.process.clone();
+            let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
+            let http = Http::new(options)?;
+            let account = Account::new(key, http, &self.endpoint);
+            Ok::<_, String>(StopStart::new(account, self.process.permit.clone()))
+        })?;
+        Ok(driver as Arc<dyn Driver>)
     }
 }

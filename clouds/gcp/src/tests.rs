@@ -24,7 +24,7 @@ fn connect_with(key: &str, transport: Arc<dyn Transport>, permit: cloud_common::
     let key = key::parse(key).unwrap();
     let http = Http::over(transport, permit.clone(), RATE);
     let endpoint = Url::parse("https://compute.googleapis.com").unwrap();
-    Arc::new(StopStart::new(Account::new(key, http, permit, &endpoint)))
+    Arc::new(StopStart::new(Account::new(key, http, &endpoint), permit))
 }
 
 fn bench() -> SimulatedBench {

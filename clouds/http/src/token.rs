@@ -20,7 +20,7 @@ pub trait Login: Send + Sync {
     type Token: Clone + PartialEq + Send + Sync;
 
     /// Asks for a new token. Also answers how long it lives.
-    fn login(&self) -> BoxFuture<'_, Result<(Self::Token, Duration), CallError>>;
+    fn login(&self) -> impl Future<Output = Result<(Self::Token, Duration), CallError>> + Send;
 }
 
 /// The token of one account. Callers at the same time share one login.
@@ -113,13 +113,10 @@ mod tests {
     impl Login for Numbers {
         type Token = u32;
 
-        fn login(&self) -> BoxFuture<'_, Result<(u32, Duration), CallError>> {
-            async {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-                if self.refuses { Err(unauthorized()) } else { Ok((number, Duration::from_secs(100))) }
-            }
-            .boxed()
+        async fn login(&self) -> Result<(u32, Duration), CallError> {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+            if self.refuses { Err(unauthorized()) } else { Ok((number, Duration::from_secs(100))) }
         }
     }
 

@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cloud_common::{Kept, Permit};
+use cloud_common::Kept;
 use cloud_http::{Bearer, Body, CallError, Http, Method, Url, below, is_plain, link};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, failed};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde_json::json;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds};
 use shared::text::sanitize_to;
@@ -31,7 +29,6 @@ const DOMAIN: &str = ".cloud.ibm.com";
 /// One account in one region, with its credentials.
 pub(crate) struct Account {
     api: Bearer<Iam>,
-    permit: Permit,
     domain: Arc<str>,
     region: String,
     /// Who knows the regions.
@@ -48,7 +45,6 @@ impl Account {
         region: &str,
         account: &str,
         http: Http,
-        permit: Permit,
         endpoint: Option<&Url>,
     ) -> Result<Self, String> {
         let [iam, regions] = HOSTS.map(|host| Url::parse(host).map_err(|error| error.to_string()));
@@ -59,7 +55,6 @@ impl Account {
         let http = Arc::new(http);
         Ok(Self {
             api: Bearer::new(http.clone(), Iam { http, api_key, host }),
-            permit,
             domain: format!("ibmcloud/{region}/{}", cloud_common::account_word(account)).into(),
             region: region.to_owned(),
             regions,
@@ -160,28 +155,19 @@ impl Cloud for Account {
         }
     }
 
-    fn may_act(&self) -> bool {
-        (self.permit)()
-    }
-
     fn key(&self, cluster: &ClusterRef) -> Result<String, CloudError> {
         Ok(cluster.infra_id.clone())
     }
 
-    fn list(
+    async fn list(
         self: Arc<Self>,
         wanted: BTreeSet<String>,
         priority: Priority,
-    ) -> BoxFuture<'static, Result<Kept<Found<String>>, CloudError>> {
-        async move { self.find(wanted, priority).await }.boxed()
+    ) -> Result<Kept<Found<String>>, CloudError> {
+        self.find(wanted, priority).await
     }
 
-    fn send<'a>(
-        &'a self,
-        _cluster: &'a ClusterRef,
-        to: Move,
-        machine: &'a Machine,
-    ) -> BoxFuture<'a, Result<Option<String>, Failure>> {
-        self.change(to, machine).boxed()
+    async fn send(&self, _cluster: &ClusterRef, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
+        self.change(to, machine).await
     }
 }

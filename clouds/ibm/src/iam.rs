@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_http::{Body, CallError, Granted, HeaderValue, Http, Login, Method, Url, below};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use shared::cloud::Priority;
 
 /// Key of the API key in its Secret.
@@ -21,17 +19,14 @@ pub(crate) struct Iam {
 impl Login for Iam {
     type Token = HeaderValue;
 
-    fn login(&self) -> BoxFuture<'_, Result<(HeaderValue, Duration), CallError>> {
-        async {
-            let url = below(&self.host, &["identity", "token"]);
-            let form = Body::Form(vec![
-                ("grant_type", "urn:ibm:params:oauth:grant-type:apikey".to_owned()),
-                ("apikey", self.api_key.clone()),
-                ("response_type", "cloud_iam".to_owned()),
-            ]);
-            let answer = self.http.call(Priority::Waking, Method::POST, url, &[], Some(&form)).await;
-            answer.map_err(CallError::of_login)?.json::<Granted>().await?.token()
-        }
-        .boxed()
+    async fn login(&self) -> Result<(HeaderValue, Duration), CallError> {
+        let url = below(&self.host, &["identity", "token"]);
+        let form = Body::Form(vec![
+            ("grant_type", "urn:ibm:params:oauth:grant-type:apikey".to_owned()),
+            ("apikey", self.api_key.clone()),
+            ("response_type", "cloud_iam".to_owned()),
+        ]);
+        let answer = self.http.call(Priority::Waking, Method::POST, url, &[], Some(&form)).await;
+        answer.map_err(CallError::of_login)?.json::<Granted>().await?.token()
     }
 }

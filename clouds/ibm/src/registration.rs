@@ -5,8 +5,6 @@ use std::sync::Arc;
 use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, region, spec, text};
 use cloud_http::{Http, Options, Url, endpoint};
 use cloud_stopstart::StopStart;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use shared::cloud::{CloudError, Driver};
 use shared::hive::api::{ClusterDeployment, OtherPlatform};
 
@@ -53,26 +51,19 @@ impl Platform for IbmCloud {
         Ok(Access { secrets: vec![secret], account: Place { region, account } })
     }
 
-    fn connect<'a>(
-        &'a self,
-        place: &'a Place,
-        secrets: &'a [SecretData],
-    ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
-        async move {
-            let key = text(secrets.first(), KEY)?.trim();
-            if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(format!("{KEY} is no API key"));
-            }
-            let driver = self.pool.get((key.to_owned(), place.region.clone()), |(key, region)| {
-                let account = format!("ibm/{}", account_word(&place.account)).into();
-                let process = self.process.clone();
-                let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
-                let http = Http::new(options)?;
-                let (permit, endpoint) = (self.process.permit.clone(), self.endpoint.as_ref());
-                Account::new(key, &region, &place.account, http, permit, endpoint).map(StopStart::new)
-            })?;
-            Ok(driver as Arc<dyn Driver>)
+    async fn connect(&self, place: &Place, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
+        let key = text(secrets.first(), KEY)?.trim();
+        if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(format!("{KEY} is no API key"));
         }
-        .boxed()
+        let driver = self.pool.get((key.to_owned(), place.region.clone()), |(key, region)| {
+            let account = format!("ibm/{}", account_word(&place.account)).into();
+            let process = self.process.clone();
+            let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
+            let http = Http::new(options)?;
+            let account = Account::new(key, &region, &place.account, http, self.endpoint.as_ref())?;
+            Ok::<_, String>(StopStart::new(account, self.process.permit.clone()))
+        })?;
+        Ok(driver as Arc<dyn Driver>)
     }
 }

@@ -26,8 +26,8 @@ fn connect_with(
     permit: cloud_common::Permit,
 ) -> Arc<dyn Driver> {
     let http = Http::over(transport, permit.clone(), RATE);
-    let account = Account::new(key.to_owned(), region, "account", http, permit, None);
-    Arc::new(StopStart::new(account.unwrap()))
+    let account = Account::new(key.to_owned(), region, "account", http, None);
+    Arc::new(StopStart::new(account.unwrap(), permit))
 }
 
 fn bench() -> SimulatedBench {
@@ -249,7 +249,7 @@ async fn neither_a_region_nor_a_page_leads_to_another_host() {
         ("https://evil.example", false),
     ] {
         let http = Http::over(Arc::new(Nowhere), Arc::new(|| true), RATE);
-        let account = Account::new("k".to_owned(), "eu-de", "a", http, Arc::new(|| true), None).unwrap();
+        let account = Account::new("k".to_owned(), "eu-de", "a", http, None).unwrap();
         assert_eq!(account.is_trusted(&Url::parse(endpoint).unwrap()), is_trusted, "{endpoint}");
     }
 }

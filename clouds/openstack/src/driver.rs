@@ -7,8 +7,7 @@ use cloud_common::{Charge, ListBatcher};
 use cloud_recreate::{
     AT_ONCE, Cloud, Failure, Image, ImageStatus, Machines, Record, Request, Server, Status, check_size, keep,
 };
-use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Lifecycle, Limits, Priority, Profile, ProviderIds};
 use shared::text::sanitize_to;
@@ -172,48 +171,38 @@ impl Cloud for Driver {
         format!("{:016x}", rand::random::<u64>())
     }
 
-    fn servers<'a>(
-        &'a self,
-        cluster: &'a ClusterRef,
+    async fn servers(
+        &self,
+        cluster: &ClusterRef,
         priority: Priority,
-        charge: &'a mut Charge,
-    ) -> BoxFuture<'a, Result<Vec<Server<Attributes>>, CloudError>> {
-        async move {
-            let project = self.project(priority).await?;
-            let mut calls = Vec::new();
-            for server in project.servers.iter().filter(|server| is_of(server, &cluster.infra_id)) {
-                calls.push(self.server(server, &project, priority));
-            }
-            check_size(calls.len())?;
-            let (mut answers, mut servers) = (stream::iter(calls).buffered(AT_ONCE), Vec::new());
-            while let Some(server) = answers.try_next().await? {
-                servers.push(keep(server, charge)?);
-            }
-            Ok(servers)
+        charge: &mut Charge,
+    ) -> Result<Vec<Server<Attributes>>, CloudError> {
+        let project = self.project(priority).await?;
+        let mut calls = Vec::new();
+        for server in project.servers.iter().filter(|server| is_of(server, &cluster.infra_id)) {
+            calls.push(self.server(server, &project, priority));
         }
-        .boxed()
+        check_size(calls.len())?;
+        let (mut answers, mut servers) = (stream::iter(calls).buffered(AT_ONCE), Vec::new());
+        while let Some(server) = answers.try_next().await? {
+            servers.push(keep(server, charge)?);
+        }
+        Ok(servers)
     }
 
-    fn images<'a>(
-        &'a self,
-        cluster: &'a ClusterRef,
+    async fn images(
+        &self,
+        cluster: &ClusterRef,
         priority: Priority,
-        charge: &'a mut Charge,
-    ) -> BoxFuture<'a, Result<Vec<Image>, CloudError>> {
-        async move {
-            let project = self.project(priority).await?;
-            let images = project.images_of(&cluster.infra_id).filter_map(|found| image(found, &cluster.infra_id));
-            images.map(|image| keep(image, charge)).collect()
-        }
-        .boxed()
+        charge: &mut Charge,
+    ) -> Result<Vec<Image>, CloudError> {
+        let project = self.project(priority).await?;
+        let images = project.images_of(&cluster.infra_id).filter_map(|found| image(found, &cluster.infra_id));
+        images.map(|image| keep(image, charge)).collect()
     }
 
-    fn send<'a>(
-        &'a self,
-        cluster: &'a ClusterRef,
-        request: &'a Request<Attributes>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        requests::send(&self.account, &cluster.infra_id, request).boxed()
+    async fn send(&self, cluster: &ClusterRef, request: &Request<Attributes>) -> Result<(), Failure> {
+        requests::send(&self.account, &cluster.infra_id, request).await
     }
 }
 

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_http::{Answer, Body, CallError, Http, Login, Method, Url, is_plain};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -126,8 +124,8 @@ impl Session {
 impl Login for Keystone {
     type Token = Session;
 
-    fn login(&self) -> BoxFuture<'_, Result<(Session, Duration), CallError>> {
-        self.log_in().boxed()
+    async fn login(&self) -> Result<(Session, Duration), CallError> {
+        self.log_in().await
     }
 }
 

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use clap::ValueEnum as _;
 use cloud_common::{Access, Platform, Pool, Process, SecretData, credentials_secret, spec};
 use cloud_recreate::Planner;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use shared::annotation::keys;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
 use shared::hive::api::{ClusterDeployment, OtherPlatform};
@@ -71,16 +69,9 @@ impl Platform for OpenStack {
         ClusterRef { cloud: spec(cluster, Self::NAME).ok().and_then(|spec| spec.cloud.clone()), ..found }
     }
 
-    fn connect<'a>(
-        &'a self,
-        account: &'a Entry,
-        secrets: &'a [SecretData],
-    ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
-        async move {
-            let planner = self.driver(account, secrets)?;
-            Ok(Arc::new(Modes::new(planner, account.mode)) as Arc<dyn Driver>)
-        }
-        .boxed()
+    async fn connect(&self, account: &Entry, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
+        let planner = self.driver(account, secrets)?;
+        Ok(Arc::new(Modes::new(planner, account.mode)) as Arc<dyn Driver>)
     }
 }
 

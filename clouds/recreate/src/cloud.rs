@@ -6,7 +6,6 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use fair::Charge;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -66,25 +65,25 @@ pub trait Cloud: Send + Sync {
     /// A mark for images and servers that was never used before, of letters, digits, `-` and `_`.
     fn new_cycle(&self) -> String;
     /// All servers of a cluster, in any state, each of which is [charged](keep).
-    fn servers<'a>(
-        &'a self,
-        cluster: &'a ClusterRef,
+    fn servers(
+        &self,
+        cluster: &ClusterRef,
         priority: Priority,
-        charge: &'a mut Charge,
-    ) -> BoxFuture<'a, Result<Vec<Server<Self::Attributes>>, CloudError>>;
+        charge: &mut Charge,
+    ) -> impl Future<Output = Result<Vec<Server<Self::Attributes>>, CloudError>> + Send;
     /// All images that the planner had made of a cluster's servers, each of which is [charged](keep).
-    fn images<'a>(
-        &'a self,
-        cluster: &'a ClusterRef,
+    fn images(
+        &self,
+        cluster: &ClusterRef,
         priority: Priority,
-        charge: &'a mut Charge,
-    ) -> BoxFuture<'a, Result<Vec<Image>, CloudError>>;
+        charge: &mut Charge,
+    ) -> impl Future<Output = Result<Vec<Image>, CloudError>> + Send;
     /// Sends a request. An answer is no outcome: the next list shows that.
-    fn send<'a>(
-        &'a self,
-        cluster: &'a ClusterRef,
-        request: &'a Request<Self::Attributes>,
-    ) -> BoxFuture<'a, Result<(), Failure>>;
+    fn send(
+        &self,
+        cluster: &ClusterRef,
+        request: &Request<Self::Attributes>,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
 /// Most machines of a cluster: tenants own the lists and the record.

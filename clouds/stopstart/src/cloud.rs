@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use cloud_common::{Kept, Key};
 use cloud_http::CallError;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Instance, Priority, Profile};
 
 use crate::sent::Reason;
@@ -101,8 +99,6 @@ pub trait Cloud: Send + Sync + 'static {
     fn domain(&self) -> Arc<str>;
     /// See [`shared::cloud::Driver::profile`].
     fn profile(&self, cluster: &ClusterRef) -> Profile;
-    /// Whether this process may still act.
-    fn may_act(&self) -> bool;
     /// What the list of a cluster is asked for.
     ///
     /// # Errors
@@ -114,18 +110,18 @@ pub trait Cloud: Send + Sync + 'static {
         self: Arc<Self>,
         wanted: BTreeSet<Self::Key>,
         priority: Priority,
-    ) -> BoxFuture<'static, Result<Kept<Found<Self::Key>>, CloudError>>;
+    ) -> impl Future<Output = Result<Kept<Found<Self::Key>>, CloudError>> + Send;
     /// Starts or stops a machine. Answers what the call is read back by, if there is something.
-    fn send<'a>(
-        &'a self,
-        cluster: &'a ClusterRef,
+    fn send(
+        &self,
+        cluster: &ClusterRef,
         to: Move,
-        machine: &'a Machine,
-    ) -> BoxFuture<'a, Result<Option<String>, Failure>>;
+        machine: &Machine,
+    ) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
     /// What has become of a call that was accepted.
-    fn progress<'a>(&'a self, operation: &'a str) -> BoxFuture<'a, Result<Progress, CallError>> {
+    fn progress(&self, operation: &str) -> impl Future<Output = Result<Progress, CallError>> + Send {
         let _ = operation;
-        async { Ok(Progress::Done) }.boxed()
+        async { Ok(Progress::Done) }
     }
 }
 

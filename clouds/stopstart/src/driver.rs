@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cloud_common::{Held, Kept, ListBatcher};
+use cloud_common::{Held, Kept, ListBatcher, Permit};
 use cloud_http::CallError;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
@@ -41,6 +41,7 @@ type Seen = (Instant, Arc<[Machine]>, Held);
 /// One account of a cloud, for all clusters there.
 pub struct StopStart<C: Cloud> {
     cloud: Arc<C>,
+    permit: Permit,
     lists: ListBatcher<C::Key, Shared<C>>,
     /// The last list of clusters that are on their way somewhere.
     seen: Mutex<BTreeMap<C::Key, Seen>>,
@@ -52,7 +53,7 @@ pub struct StopStart<C: Cloud> {
 
 impl<C: Cloud> StopStart<C> {
     /// No request is made yet.
-    pub fn new(cloud: C) -> Self {
+    pub fn new(cloud: C, permit: Permit) -> Self {
         let cloud = Arc::new(cloud);
         let of_lists = cloud.clone();
         let lists = ListBatcher::spaced(C::TOGETHER, SPACING, move |wanted, priority| {
@@ -60,6 +61,7 @@ impl<C: Cloud> StopStart<C> {
         });
         Self {
             cloud,
+            permit,
             lists,
             seen: Mutex::default(),
             sent: Mutex::default(),
@@ -229,7 +231,7 @@ impl<C: Cloud> StopStart<C> {
     }
 
     async fn move_all(&self, cluster: &ClusterRef, verb: Verb, ids: &[String]) -> Result<Outcome, CloudError> {
-        if !self.cloud.may_act() {
+        if !(self.permit)() {
             let message = format!("{verb} not sent: not the leader any more");
             return Err(CloudError::new(CloudErrorKind::NotLeader, message));
         }

@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use cloud_common::{Charge, Memory, Whose};
 use cloud_recreate::{Cloud, Failure, ImageStatus, Machine, Machines, Obstacle};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use jiff::{Timestamp, ToSpan};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Lifecycle, Priority, Profile, ProviderIds};
 
@@ -99,57 +97,44 @@ impl Cloud for Account {
         self.cloud().id("cycle")
     }
 
-    fn servers<'a>(
-        &'a self,
-        cluster: &'a ClusterRef,
+    async fn servers(
+        &self,
+        cluster: &ClusterRef,
         _priority: Priority,
-        _charge: &'a mut Charge,
-    ) -> BoxFuture<'a, Result<Vec<cloud_recreate::Server<Held>>, CloudError>> {
-        async {
-            match self.ask(Request::Servers { infra_id: cluster.infra_id.clone() }).await? {
-                Answer::Servers(servers) => Ok(servers),
-                other => Err(unexpected(&other)),
-            }
+        _charge: &mut Charge,
+    ) -> Result<Vec<cloud_recreate::Server<Held>>, CloudError> {
+        match self.ask(Request::Servers { infra_id: cluster.infra_id.clone() }).await? {
+            Answer::Servers(servers) => Ok(servers),
+            other => Err(unexpected(&other)),
         }
-        .boxed()
     }
 
-    fn images<'a>(
-        &'a self,
-        cluster: &'a ClusterRef,
+    async fn images(
+        &self,
+        cluster: &ClusterRef,
         _priority: Priority,
-        _charge: &'a mut Charge,
-    ) -> BoxFuture<'a, Result<Vec<cloud_recreate::Image>, CloudError>> {
-        async {
-            match self.ask(Request::Images { infra_id: cluster.infra_id.clone() }).await? {
-                Answer::Images(images) => Ok(images),
-                other => Err(unexpected(&other)),
-            }
+        _charge: &mut Charge,
+    ) -> Result<Vec<cloud_recreate::Image>, CloudError> {
+        match self.ask(Request::Images { infra_id: cluster.infra_id.clone() }).await? {
+            Answer::Images(images) => Ok(images),
+            other => Err(unexpected(&other)),
         }
-        .boxed()
     }
 
-    fn send<'a>(
-        &'a self,
-        cluster: &'a ClusterRef,
-        request: &'a cloud_recreate::Request<Held>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        async {
-            let request = Request::Plan { infra_id: cluster.infra_id.clone(), request: request.clone() };
-            let failed = |error: CloudError| match error.message.as_str() {
-                NO_ANSWER => Failure::Unknown(error),
-                _ => Failure::NotDone(error),
-            };
-            match self.send(request).await.map_err(failed)? {
-                Ok(_) => Ok(()),
-                Err(Refused::NotFound) => Err(Failure::Gone),
-                Err(Refused::Conflict) => Err(Failure::Conflict),
-                Err(Refused::Locked) => {
-                    let (code, message) = ("Locked".to_owned(), "the machine is locked".to_owned());
-                    Err(Failure::Refused(Obstacle { code, message }))
-                }
+    async fn send(&self, cluster: &ClusterRef, request: &cloud_recreate::Request<Held>) -> Result<(), Failure> {
+        let request = Request::Plan { infra_id: cluster.infra_id.clone(), request: request.clone() };
+        let failed = |error: CloudError| match error.message.as_str() {
+            NO_ANSWER => Failure::Unknown(error),
+            _ => Failure::NotDone(error),
+        };
+        match self.send(request).await.map_err(failed)? {
+            Ok(_) => Ok(()),
+            Err(Refused::NotFound) => Err(Failure::Gone),
+            Err(Refused::Conflict) => Err(Failure::Conflict),
+            Err(Refused::Locked) => {
+                let (code, message) = ("Locked".to_owned(), "the machine is locked".to_owned());
+                Err(Failure::Refused(Obstacle { code, message }))
             }
         }
-        .boxed()
     }
 }

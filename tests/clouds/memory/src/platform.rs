@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use cloud_common::{Access, Platform, Process, SecretData};
 use cloud_recreate::Planner;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use shared::cloud::{CloudError, Driver};
 use shared::hive::api::ClusterDeployment;
 
@@ -37,12 +35,7 @@ impl Platform for Memory {
         Ok(Access { secrets: Vec::new(), account: () })
     }
 
-    fn connect<'a>(
-        &'a self,
-        _account: &'a (),
-        _secrets: &'a [SecretData],
-    ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
-        let driver: Arc<dyn Driver> = Arc::new(Planner::new(self.account.clone()));
-        async move { Ok(driver) }.boxed()
+    async fn connect(&self, _account: &(), _secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
+        Ok(Arc::new(Planner::new(self.account.clone())))
     }
 }

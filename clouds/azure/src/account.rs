@@ -76,7 +76,7 @@ impl Account {
         self.url(&[&["resourceGroups", group][..], &provider, &[name, call]].concat())
     }
 
-    async fn find(&self, wanted: BTreeSet<Group>, priority: Priority) -> Result<Kept<Found<Group>>, CloudError> {
+    async fn find(&self, wanted: BTreeSet<String>, priority: Priority) -> Result<Kept<Found<String>>, CloudError> {
         let mut first = self.url(&["providers", "Microsoft.Compute", "virtualMachines"]);
         first.query_pairs_mut().append_pair("statusOnly", "true");
         let next = |page: &Page| {
@@ -85,7 +85,7 @@ impl Account {
         };
         let pages: Kept<Vec<Page>> = self.api.pages(priority, first.clone(), next).await?;
         let mut found: BTreeMap<String, Vec<(&Listed, String, View)>> =
-            wanted.iter().map(|group| (group.lower.clone(), Vec::new())).collect();
+            wanted.into_iter().map(|group| (group, Vec::new())).collect();
         for listed in pages.iter().flat_map(|page| &page.value) {
             let Some(group) = listed.group() else { continue };
             if let Some(machines) = found.get_mut(&group.to_lowercase()) {
@@ -99,11 +99,8 @@ impl Account {
         }
         let again = stream::iter(again).buffer_unordered(AT_ONCE).collect::<()>();
         let _ = timeout(AGAIN, again).await; // who has not answered is unknown
-        let machines = |group: &Group| {
-            let of_group = found[&group.lower].iter();
-            of_group.map(|(listed, at, view)| listed.machine(at, view, &group.infra_id)).collect()
-        };
-        let found = wanted.iter().map(|group| (group.clone(), machines(group))).collect();
+        let machine = |(listed, at, view): &(&Listed, String, View)| listed.machine(at, view);
+        let found = found.iter().map(|(group, all)| (group.clone(), all.iter().map(machine).collect())).collect();
         Ok(pages.map(|_| found))
     }
 
@@ -135,15 +132,9 @@ impl Account {
     }
 }
 
-/// A resource group, compared ignoring case, with the infraID of the cluster in it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Group {
-    lower: String,
-    infra_id: String,
-}
-
 impl Cloud for Account {
-    type Key = Group;
+    /// A resource group in lowercase: case does not count. All clusters that name one share its machines.
+    type Key = String;
     const TOGETHER: usize = usize::MAX;
     /// Azure: twelve at once, and four a minute.
     const PER_MINUTE: usize = 4;
@@ -161,19 +152,19 @@ impl Cloud for Account {
         }
     }
 
-    fn key(&self, cluster: &ClusterRef) -> Result<Group, CloudError> {
+    fn key(&self, cluster: &ClusterRef) -> Result<String, CloudError> {
         let group = cluster.resource_group.as_deref().filter(|group| !group.is_empty());
         let message = "spec.clusterMetadata.platform.azure.resourceGroupName is missing: without the name of the resource \
                        group the cluster's machines on Azure cannot be found";
         let group = group.ok_or_else(|| CloudError::new(CloudErrorKind::Invalid, message))?;
-        Ok(Group { lower: group.to_lowercase(), infra_id: cluster.infra_id.clone() })
+        Ok(group.to_lowercase())
     }
 
     async fn list(
         self: Arc<Self>,
-        wanted: BTreeSet<Group>,
+        wanted: BTreeSet<String>,
         priority: Priority,
-    ) -> Result<Kept<Found<Group>>, CloudError> {
+    ) -> Result<Kept<Found<String>>, CloudError> {
         self.find(wanted, priority).await
     }
 

@@ -6,7 +6,7 @@ use cloud_common::{Dialer, Memory, Platform, Process};
 use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
 use cloud_http::{Http, Transport};
 use cloud_simulators::{CLIENT, Effect, Face, Moves, SECRET, SUBSCRIPTION, SimulatedBench, States, TENANT};
-use cloud_stopstart::StopStart;
+use cloud_stopstart::{Cloud as _, StopStart};
 use serde_json::json;
 use shared::cloud::{CloudErrorKind, ClusterRef, Driver, Priority, Verb};
 use shared::hive::api::ClusterDeployment;
@@ -20,10 +20,13 @@ fn connect(_: &str, transport: Arc<dyn Transport>, permit: cloud_common::Permit)
 }
 
 fn connect_with(secret: &str, transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Arc<dyn Driver> {
+    Arc::new(StopStart::new(account(secret, transport, permit.clone()), permit))
+}
+
+fn account(secret: &str, transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Account {
     let file = json!({"subscriptionId": SUBSCRIPTION, "tenantId": TENANT, "clientId": CLIENT, "clientSecret": secret});
     let principal = principal::parse(&file.to_string()).unwrap();
-    let http = Http::over(transport, permit.clone(), RATE);
-    Arc::new(StopStart::new(Account::new(principal, Environment::Public, http, None).unwrap(), permit))
+    Account::new(principal, Environment::Public, Http::over(transport, permit, RATE), None).unwrap()
 }
 
 fn bench() -> SimulatedBench {
@@ -117,6 +120,28 @@ async fn hives_cases_of_other_resource_groups() {
         }
         target.cluster.resource_group = Some("Demo-RG".to_owned());
         assert_eq!(bench.stopped_and_running(&target).await, (false, is_running), "{case}");
+    }
+}
+
+/// Each has a copy of them otherwise, and hundreds of clusters may name one group.
+#[tokio::test(start_paused = true)]
+async fn clusters_that_name_one_group_share_its_machines() {
+    let bench = SimulatedBench::new(Face::Azure, |_, transport, permit| {
+        let account = account(SECRET, transport.clone(), permit.clone());
+        let key = |infra_id: &str, group: &str| {
+            let (infra_id, resource_group) = (infra_id.to_owned(), Some(group.to_owned()));
+            account.key(&ClusterRef { infra_id, resource_group, ..ClusterRef::default() }).unwrap()
+        };
+        assert!(key("demo", "demo-rg") == key("other", "Demo-RG"));
+        connect("", transport, permit)
+    });
+    let mut target = bench.cluster("demo", 4).await;
+    let driver = driver(&bench);
+    for infra_id in ["demo", "other"] {
+        infra_id.clone_into(&mut target.cluster.infra_id);
+        let found = driver.list(&target, Priority::Waking).await.unwrap().instances;
+        let has_masters = found.iter().any(|instance| instance.control_plane);
+        assert_eq!((found.len(), has_masters), (4, infra_id == "demo"));
     }
 }
 

@@ -97,11 +97,10 @@ impl Listed {
         &self.properties.instance_view
     }
 
-    pub(crate) fn machine(&self, group: &str, view: &View, infra_id: &str) -> Machine {
+    pub(crate) fn machine(&self, group: &str, view: &View) -> Machine {
         let (state, word) = view.state();
         let instance = Instance {
             node_names: vec![self.name.clone()],
-            control_plane: Instance::is_master(infra_id, &self.name),
             ..Instance::new(sanitize_to(&self.name, NAME), state).in_words(word)
         };
         Machine { instance, at: group.to_owned(), ..Machine::default() }

@@ -54,7 +54,7 @@ impl Account {
             pages.iter().flat_map(|page| page.items.values()).flat_map(|scope| &scope.instances).collect();
         for infra_id in wanted {
             let of_cluster = listed.iter().filter(|instance| instance.is_of(&infra_id));
-            let mut machines: Vec<Machine> = of_cluster.map(|instance| instance.machine(&infra_id)).collect();
+            let mut machines: Vec<Machine> = of_cluster.map(|instance| instance.machine()).collect();
             distinct(&mut machines);
             found.insert(infra_id, machines.into());
         }

@@ -113,12 +113,11 @@ impl Listed {
         is_named && (owners.peek().is_none() || owners.any(|owner| owner == infra_id))
     }
 
-    pub(crate) fn machine(&self, infra_id: &str) -> Machine {
+    pub(crate) fn machine(&self) -> Machine {
         let zone = self.zone.rsplit('/').next().unwrap_or_default();
         let instance = Instance {
             node_names: vec![self.name.clone()],
             launched_at: self.last_start_timestamp.parse::<Timestamp>().ok(),
-            control_plane: Instance::is_master(infra_id, &self.name),
             ..Instance::new(sanitize_to(&self.name, NAME), state(&self.status)).in_words(&self.status)
         };
         Machine { instance, at: zone.to_owned(), ..Machine::default() }

@@ -109,8 +109,8 @@ impl Account {
             wanted.iter().map(|infra_id| (infra_id.as_str(), vec![])).collect();
         for instance in &listed {
             let owner = owner(&instance.name, &all);
-            if let Some((infra_id, machines)) = owner.and_then(|owner| Some((owner, found.get_mut(owner)?))) {
-                machines.push(instance.machine(infra_id));
+            if let Some(machines) = owner.and_then(|owner| found.get_mut(owner)) {
+                machines.push(instance.machine());
             }
         }
         let found = found.into_iter().map(|(infra_id, machines)| (infra_id.to_owned(), machines.into())).collect();

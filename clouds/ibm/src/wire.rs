@@ -92,7 +92,7 @@ impl Listed {
         Some((sanitize_to(&reason.code, 60), sanitize_to(&reason.message, 200)))
     }
 
-    pub(crate) fn machine(&self, infra_id: &str) -> Machine {
+    pub(crate) fn machine(&self) -> Machine {
         let state = state(&self.status);
         let refusal = self.reason(|code| code.starts_with("cannot_start"));
         let kind =
@@ -104,7 +104,6 @@ impl Listed {
         });
         let instance = Instance {
             node_names: vec![self.name.clone(), self.id.clone()],
-            control_plane: Instance::is_master(infra_id, &self.name),
             stop_reason: why.filter(|_| state == InstanceState::Stopped),
             ..Instance::new(sanitize_to(&self.name, NAME), state).in_words(&self.status)
         };

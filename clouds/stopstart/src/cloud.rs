@@ -12,7 +12,7 @@ use crate::sent::Reason;
 /// A machine, and where the cloud has it.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// As everybody sees it.
+    /// As everybody sees it. Its first node name is its own, which tells whether it is of the control plane.
     pub instance: Instance,
     /// Where the cloud has it, as its crate needs it for a call: a zone, a group, an ID.
     pub at: String,

@@ -106,6 +106,9 @@ impl<C: Cloud> StopStart<C> {
         priority: Priority,
     ) -> (Instance, Option<Refusal>) {
         let mut instance = machine.instance.clone();
+        // By its infraID: several clusters may name the same machines.
+        let node = instance.node_names.first().map_or("", String::as_str);
+        instance.control_plane = Instance::is_master(&cluster.infra_id, node);
         let name = name(cluster, &instance.id);
         let sent = self.sent.lock().get(&name).cloned();
         self.dated(&name, &mut instance, sent.as_ref());

@@ -45,7 +45,7 @@ struct Known {
 /// One project with its credentials.
 pub(crate) struct Account {
     memory: Memory,
-    tenant: Arc<str>,
+    whose: Whose,
     http: Arc<Http>,
     tokens: Tokens<Keystone>,
     attachments: Mutex<Known>,
@@ -57,12 +57,14 @@ pub(crate) struct Account {
 impl Account {
     /// No request is made yet.
     pub(crate) fn new(mut cloud: Cloud, process: Process, tenant: Arc<str>) -> Result<Self, String> {
-        let (authorities, account, memory) = (cloud.authorities.take(), cloud.word().into(), process.memory.clone());
-        let http = Http::new(Options { process, tenant: Some(tenant.clone()), account, authorities, rate: RATE });
+        let (authorities, account, memory) = (cloud.authorities.take(), cloud.word(), process.memory.clone());
+        let whose = Whose::new(&tenant, account.clone());
+        let account = account.into();
+        let http = Http::new(Options { process, tenant: Some(tenant), account, authorities, rate: RATE });
         let http = Arc::new(http.map_err(|why| format!("the CA of cacert: {why}"))?);
         let tokens = Tokens::new(Keystone { http: http.clone(), cloud });
         let attachments = Mutex::new(Known { all: HashMap::new(), charge: http.charge() });
-        Ok(Self { memory, tenant, http, tokens, attachments, surroundings: Mutex::default(), last: Mutex::default() })
+        Ok(Self { memory, whose, http, tokens, attachments, surroundings: Mutex::default(), last: Mutex::default() })
     }
 
     pub(crate) async fn session(&self) -> Result<Session, CallError> {
@@ -97,14 +99,10 @@ impl Account {
         self.call(priority, service, Method::GET, path, None).await?.open().await
     }
 
-    /// What is kept of several answers is merged into this.
-    pub(crate) fn charge(&self) -> Charge {
-        self.http.charge()
-    }
-
-    /// The same for what is made of them for one cluster.
-    pub(crate) fn charge_of(&self, infra_id: &str) -> Charge {
-        self.memory.share(Whose::new(&self.tenant, infra_id)).charge()
+    /// What is kept of a list, or made of it for one cluster, has a part of the memory besides that of answers.
+    pub(crate) fn charge(&self, part: &str) -> Charge {
+        let spoke = format!("{} {part}", self.whose.spoke);
+        self.memory.share(Whose { spoke, ..self.whose.clone() }).charge()
     }
 
     /// How the volumes of a server are attached.
@@ -124,13 +122,14 @@ impl Account {
         found.all.truncate(MANY + key.1.len());
         let mut known = self.attachments.lock();
         if known.all.len() >= REMEMBERED {
-            *known = Known { all: HashMap::new(), charge: self.charge() };
+            *known = Known { all: HashMap::new(), charge: self.http.charge() };
         }
         // One that is under way has no device yet.
         let is_known = |attachment: &Attachment| attachment.device.is_some() && key.1.contains(&attachment.volume);
         if found.all.len() == key.1.len() && key.1.len() <= MANY && found.all.iter().all(is_known) {
             known.all.insert(key, found.all.clone());
-            merge(&mut known.charge, charge);
+            known.charge.merge(charge);
+            known.charge.refund(0); // what neither of them uses
         }
         Ok(found.all)
     }
@@ -160,12 +159,6 @@ impl Account {
     }
 }
 
-/// Charges what is kept of one more answer.
-pub(crate) fn merge(all: &mut Charge, one: Charge) {
-    all.merge(one);
-    all.refund(0); // what neither of them uses
-}
-
 /// Lists a project once for everybody who asks at the same time.
 pub(crate) fn lists(account: &Arc<Account>) -> ListBatcher<(), Arc<Project>> {
     let account = account.clone();
@@ -174,7 +167,7 @@ pub(crate) fn lists(account: &Arc<Account>) -> ListBatcher<(), Arc<Project>> {
         async move {
             let late =
                 |_| CloudError::new(CloudErrorKind::Unavailable, "the lists of the project take more than a minute");
-            let project = timeout(LOOK, Project::list(&account, priority)).await.map_err(late)??;
+            let project = timeout(LOOK, Project::list(&account, priority).boxed()).await.map_err(late)??;
             let project = Arc::new(project);
             account.listed(&project);
             Ok(project)

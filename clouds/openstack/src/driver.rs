@@ -159,8 +159,8 @@ impl Cloud for Driver {
         Some(format!("openstack:///{server}"))
     }
 
-    fn charge(&self, cluster: &ClusterRef) -> Charge {
-        self.account.charge_of(&cluster.infra_id)
+    fn charge(&self, part: &str) -> Charge {
+        self.account.charge(part)
     }
 
     fn now(&self) -> Timestamp {

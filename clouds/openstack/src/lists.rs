@@ -8,7 +8,7 @@ use cloud_http::{CallError, StatusCode};
 use futures::TryFutureExt;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 
-use crate::account::{Account, merge};
+use crate::account::Account;
 use crate::id::Id;
 use crate::keystone::Service;
 use crate::requests::OWN;
@@ -37,9 +37,9 @@ pub(crate) struct Project {
     images: Vec<Image>,
     groups: Vec<Group>,
     surroundings: Arc<Surroundings>,
-    /// For all lists.
+    /// For each list.
     #[expect(dead_code, reason = "it is kept, not read")]
-    charge: Option<Charge>,
+    charges: Vec<Charge>,
 }
 
 /// What seldom changes.
@@ -49,7 +49,7 @@ pub(crate) struct Surroundings {
     /// Names of the user's key pairs.
     keys: Vec<KeyPair>,
     #[expect(dead_code, reason = "it is kept, not read")]
-    charge: Option<Charge>,
+    charges: Vec<Charge>,
 }
 
 impl Surroundings {
@@ -60,9 +60,10 @@ impl Surroundings {
             pages::<Networks>(account, priority, Service::Network, "/networks?fields=id&fields=project_id"),
             account.get::<KeyPairs>(priority, Service::Compute, "/os-keypairs").map_err(CloudError::from),
         )?;
-        let (KeyPairs { all: keys }, mut charge) = keys;
-        let (flavors, networks) = (flavors.into(&mut charge), networks.into(&mut charge));
-        Ok(Self { flavors, networks, keys, charge: Some(charge) })
+        let (KeyPairs { all: keys }, charge) = keys;
+        let mut charges = vec![charge];
+        let (flavors, networks) = (flavors.into(&mut charges), networks.into(&mut charges));
+        Ok(Self { flavors, networks, keys, charges })
     }
 }
 
@@ -72,7 +73,7 @@ impl Project {
         let begun = Instant::now();
         let session = account.session().await?;
         let (id, version) = (session.project.clone(), session.version);
-        let (ports, ips) = (format!("/ports?project_id={id}"), format!("/floatingips?project_id={id}"));
+        let (ports, ips) = (format!("/ports?project_id={id}&limit=1000"), format!("/floatingips?project_id={id}"));
         let images = format!("/images?owner={id}&limit=100");
         let of_network = async {
             let ports = pages::<Ports>(account, priority, Service::Network, &ports).await?;
@@ -87,11 +88,11 @@ impl Project {
             of_network,
             pages::<Images>(account, priority, Service::Image, &images),
         )?;
-        let mut charge = account.charge();
-        let (servers, groups, ports) = (servers.into(&mut charge), groups.into(&mut charge), ports.into(&mut charge));
-        let (floating_ips, images) = (floating_ips.into(&mut charge), images.into(&mut charge));
-        let charge = Some(charge);
-        Ok(Self { id, begun, version, servers, ports, floating_ips, images, groups, surroundings, charge })
+        let mut charges = Vec::new();
+        let (servers, groups, ports) =
+            (servers.into(&mut charges), groups.into(&mut charges), ports.into(&mut charges));
+        let (floating_ips, images) = (floating_ips.into(&mut charges), images.into(&mut charges));
+        Ok(Self { id, begun, version, servers, ports, floating_ips, images, groups, surroundings, charges })
     }
 
     /// The ports that are bound to a server.
@@ -154,7 +155,7 @@ impl Project {
             Network { id: id("own"), project_id: "p".to_owned() },
             Network { id: id("shared"), project_id: "admin".to_owned() },
         ];
-        let surroundings = Arc::new(Surroundings { flavors, networks, keys: Vec::new(), charge: None });
+        let surroundings = Arc::new(Surroundings { flavors, networks, keys: Vec::new(), charges: Vec::new() });
         let (servers, images, groups) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             id: id("p"),
@@ -166,7 +167,7 @@ impl Project {
             images,
             groups,
             surroundings,
-            charge: None,
+            charges: Vec::new(),
         }
     }
 }
@@ -178,37 +179,46 @@ struct List<T> {
 }
 
 impl<T: Marked> List<T> {
+    /// What is kept of a list has its own part of the memory, so that there is one left for answers.
+    fn new(account: &Account, path: &str) -> Self {
+        Self { all: Vec::new(), charge: account.charge(path) }
+    }
+
     /// One more page.
-    fn add(&mut self, items: Vec<T>, charge: Charge, path: &str) -> Result<(), CloudError> {
-        self.all.extend(items);
-        merge(&mut self.charge, charge);
-        if self.all.len() <= ENTRIES {
-            return Ok(());
+    fn add(&mut self, items: Vec<T>, charge: &Charge, path: &str) -> Result<(), CloudError> {
+        let failed = |kind, has: &str| {
+            let path = path.split('?').next().unwrap_or_default();
+            let message = format!("the list {path} has more {has}: the project holds too much to be read whole");
+            Err(CloudError::new(kind, message))
+        };
+        if self.charge.spend(charge.used()).is_err() {
+            return failed(CloudErrorKind::Unavailable, "entries than there is memory for");
         }
-        let path = path.split('?').next().unwrap_or_default();
-        let message =
-            format!("the list {path} has more than {ENTRIES} entries: the project holds too much to be read whole");
-        Err(CloudError::new(CloudErrorKind::Invalid, message))
+        self.all.extend(items);
+        if self.all.len() > ENTRIES {
+            return failed(CloudErrorKind::Invalid, &format!("than {ENTRIES} entries"));
+        }
+        Ok(())
     }
 
     /// The list, each ID once: what is made for each of many entries of one ID would not be charged.
-    fn into(mut self, charge: &mut Charge) -> Vec<T> {
+    fn into(mut self, charges: &mut Vec<Charge>) -> Vec<T> {
         self.all.sort_by(|a, b| a.marker().cmp(b.marker()));
         self.all.dedup_by(|a, b| a.marker() == b.marker());
         self.all.shrink_to_fit();
         self.charge.refund(self.all.len() * size_of::<T>()); // a list was charged for twice its elements
-        merge(charge, self.charge);
+        charges.push(self.charge);
         self.all
     }
 }
 
 async fn groups(account: &Account, priority: Priority) -> Result<List<Group>, CloudError> {
-    let mut list = List { all: Vec::new(), charge: account.charge() };
+    let mut list = List::new(account, "/os-server-groups");
     loop {
         let path = format!("/os-server-groups?limit={GROUPS}&offset={}", list.all.len());
         let (Groups { all: some }, charge) = account.get(priority, Service::Compute, &path).await?;
         let is_last = some.len() < GROUPS;
-        list.add(some, charge, &path)?;
+        list.add(some, &charge, &path)?;
         if is_last {
             return Ok(list);
         }
@@ -220,7 +230,7 @@ async fn floating_ips(account: &Account, priority: Priority, path: &str) -> Resu
     let first = account.get::<FloatingIps>(priority, Service::Network, path).await;
     match first {
         Err(CallError::Rejected(no)) if no.status == StatusCode::NOT_FOUND && no.headers.contains_key(OWN) => {
-            Ok(List { all: Vec::new(), charge: account.charge() })
+            Ok(List::new(account, path))
         }
         first => rest(account, priority, Service::Network, path, first?).await,
     }
@@ -245,8 +255,9 @@ async fn rest<P: Page<Item: Marked>>(
     (first, charge): (P, Charge),
 ) -> Result<List<P::Item>, CloudError> {
     let (items, mut more) = first.open();
-    let mut list = List { all: Vec::new(), charge: account.charge() };
-    list.add(items, charge, path)?;
+    let mut list = List::new(account, path);
+    list.add(items, &charge, path)?;
+    drop(charge);
     loop {
         let Some(last) = list.all.last().filter(|_| more) else { return Ok(list) };
         let mark: String = url_encoded(last.marker());
@@ -254,7 +265,7 @@ async fn rest<P: Page<Item: Marked>>(
         let (page, charge) = account.get::<P>(priority, service, &format!("{path}{sign}marker={mark}")).await?;
         let (items, is_more) = page.open();
         more = is_more && !items.is_empty();
-        list.add(items, charge, path)?;
+        list.add(items, &charge, path)?;
     }
 }
 

@@ -58,8 +58,8 @@ pub trait Cloud: Send + Sync {
         let _ = id;
         None
     }
-    /// What is made of the lists and the record of a cluster is charged to its part of the memory. Nothing is yet.
-    fn charge(&self, cluster: &ClusterRef) -> Charge;
+    /// What is made of the lists or of the record of a cluster is charged to a part of the memory by this name.
+    fn charge(&self, part: &str) -> Charge;
     /// The time.
     fn now(&self) -> Timestamp;
     /// A mark for images and servers that was never used before, of letters, digits, `-` and `_`.

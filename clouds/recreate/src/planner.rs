@@ -89,7 +89,7 @@ impl<C: Cloud> Planner<C> {
     }
 
     async fn listed(&self, cluster: &ClusterRef, priority: Priority) -> Result<Lists<C::Attributes>, CloudError> {
-        let (at, mut charge) = (self.cloud.now(), self.cloud.charge(cluster));
+        let (at, mut charge) = (self.cloud.now(), self.cloud.charge(&cluster.infra_id));
         let mut of_images = charge.another();
         let (servers, images) = futures::try_join!(
             self.cloud.servers(cluster, priority, &mut charge),
@@ -110,7 +110,7 @@ impl<C: Cloud> Planner<C> {
             Some(lists) => lists,
             None => self.listed(&target.cluster, priority).await?,
         };
-        let mut held = charge.another();
+        let mut held = self.cloud.charge(&format!("record of {}", target.cluster.infra_id));
         let record = match target.ledger.read().await? {
             None => rebuilt(&target.cluster, &servers, &images, &mut held)?.map(|record| (record, None)),
             Some(Entry { text, version }) => {

@@ -106,7 +106,7 @@ fn account(memory: &Memory, namespace: &str, keystone: cloud_http::Url, user: &s
 }
 
 async fn list(account: &Account) -> Result<Project, CloudError> {
-    Project::list(account, Priority::Sleeping).await
+    Box::pin(Project::list(account, Priority::Sleeping)).await
 }
 
 /// 31 MB of small images each: refused at these accounts, while another tenant's is listed. What is in use is what is
@@ -179,7 +179,7 @@ async fn what_is_made_of_the_lists_is_charged_to_the_cluster() {
         let memory = Memory::default();
         let driver = Driver::new(account(&memory, "tenant", url, "user"), "domain".into());
         let cluster = ClusterRef { infra_id: "demo".to_owned(), ..ClusterRef::default() };
-        let mut charge = driver.charge(&cluster);
+        let mut charge = driver.charge(&cluster.infra_id);
         let found = driver.servers(&cluster, Priority::Waking, &mut charge).await;
         let why = found.as_ref().err().map_or("", |error| error.message.as_str());
         assert!(why.contains(expected) && why.is_empty() == expected.is_empty(), "{number}: {why:?}");
@@ -187,4 +187,38 @@ async fn what_is_made_of_the_lists_is_charged_to_the_cluster() {
         drop((found, charge, driver));
         assert!(memory.is_free());
     }
+}
+
+/// One snapshot is kept while the next one is made, each with a port for every server.
+#[tokio::test]
+async fn a_project_with_two_thousand_servers_is_listed_again_and_again() {
+    let id = |number: usize| ordinary(number, 0)["id"].as_str().map(str::to_owned).unwrap();
+    let port = |number: usize| {
+        json!({
+            "id": id(number), "name": format!("demo-7xk2p-worker-0-{number:05}-0"), "network_id": id(0),
+            "mac_address": "fa:16:3e:00:00:01", "device_id": id(number), "security_groups": [id(1)],
+            "fixed_ips": [{"subnet_id": id(2), "ip_address": "10.0.0.7"}], "tags": ["openshiftClusterID=demo"],
+            "allowed_address_pairs": [{"ip_address": "10.0.0.5"}], "extra_dhcp_opts": "x".repeat(500),
+        })
+    };
+    let servers = |of: std::ops::Range<usize>| of.map(|number| ordinary(number, 2_700)).collect::<Vec<_>>();
+    let ports = |of: std::ops::Range<usize>| of.map(port).collect::<Vec<_>>();
+    let more = json!([{"rel": "next"}]);
+    let url = services([
+        ("/servers/detail?marker", json!({"servers": servers(1_000..2_000)}).to_string()),
+        ("/servers/detail", json!({"servers": servers(0..1_000), "servers_links": more}).to_string()),
+        ("/v2.0/ports?project_id=p&limit=1000&marker", json!({"ports": ports(1_000..2_000)}).to_string()),
+        ("/v2.0/ports", json!({"ports": ports(0..1_000), "ports_links": more}).to_string()),
+    ])
+    .await;
+    let memory = Memory::default();
+    let account = account(&memory, "tenant", url, "user");
+    let mut last = None;
+    for _ in 0..3 {
+        let project = list(&account).await.unwrap();
+        assert_eq!((project.servers.len(), project.ports.len()), (2_000, 2_000));
+        last = Some(project);
+    }
+    drop((last, account));
+    assert!(memory.is_free());
 }

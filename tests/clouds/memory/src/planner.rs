@@ -85,8 +85,8 @@ impl Cloud for Account {
         self.cloud().images.get(id).map(|image| image.status)
     }
 
-    fn charge(&self, cluster: &ClusterRef) -> Charge {
-        Memory::default().share(Whose::new("memory", &cluster.infra_id)).charge()
+    fn charge(&self, part: &str) -> Charge {
+        Memory::default().share(Whose::new("memory", part)).charge()
     }
 
     fn now(&self) -> Timestamp {

@@ -55,9 +55,10 @@ pub(crate) struct Surroundings {
 impl Surroundings {
     /// Three lists at once.
     pub(crate) async fn list(account: &Account, priority: Priority) -> Result<Self, CloudError> {
+        let networks = format!("/networks?project_id={}&fields=id&fields=project_id", account.session().await?.project);
         let (flavors, networks, keys) = futures::try_join!(
             pages::<Flavors>(account, priority, Service::Compute, "/flavors?limit=1000"),
-            pages::<Networks>(account, priority, Service::Network, "/networks?fields=id&fields=project_id"),
+            pages::<Networks>(account, priority, Service::Network, &networks),
             account.get::<KeyPairs>(priority, Service::Compute, "/os-keypairs").map_err(CloudError::from),
         )?;
         let (KeyPairs { all: keys }, charge) = keys;

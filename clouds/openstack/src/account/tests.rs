@@ -51,7 +51,7 @@ fn answer(path: &str, base: &str) -> Value {
         "/os-server-groups" => json!({"server_groups": []}),
         "/flavors" => json!({"flavors": []}),
         "/os-keypairs" => json!({"keypairs": [{"keypair": {"name": "k", "public_key": "x".repeat(400)}}]}),
-        "/v2.0/networks" => json!({"networks": []}),
+        "/v2.0/networks" if path.contains("?project_id=p&") => json!({"networks": []}),
         "/v2.0/ports" => json!({"ports": []}),
         "/v2/images" => json!({"images": []}),
         "/v2.0/floatingips" => json!({"floatingips": []}),

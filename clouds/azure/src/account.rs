@@ -76,59 +76,12 @@ impl Account {
         self.url(&[&["resourceGroups", group][..], &provider, &[name, call]].concat())
     }
 
-    async fn find(&self, wanted: BTreeSet<String>, priority: Priority) -> Result<Kept<Found<String>>, CloudError> {
-        let mut first = self.url(&["providers", "Microsoft.Compute", "virtualMachines"]);
-        first.query_pairs_mut().append_pair("statusOnly", "true");
-        let next = |page: &Page| {
-            let found = page.next_link.as_deref().filter(|link| !link.is_empty());
-            found.map(|found| link(&first, found)).transpose()
-        };
-        let pages: Kept<Vec<Page>> = self.api.pages(priority, first.clone(), next).await?;
-        let mut found: BTreeMap<String, Vec<(&Listed, String, View)>> =
-            wanted.into_iter().map(|group| (group, Vec::new())).collect();
-        for listed in pages.iter().flat_map(|page| &page.value) {
-            let Some(group) = listed.group() else { continue };
-            if let Some(machines) = found.get_mut(&group.to_lowercase()) {
-                machines.push((listed, group.to_owned(), listed.view().clone()));
-            }
-        }
-        let mut again = Vec::new();
-        for machines in found.values_mut() {
-            let silent = machines.iter_mut().filter(|(_, _, view)| !view.has_power()).take(ASKED_AGAIN);
-            again.extend(silent.map(|(listed, group, view)| self.ask_again(group, &listed.name, view, priority)));
-        }
-        let again = stream::iter(again).buffer_unordered(AT_ONCE).collect::<()>();
-        let _ = timeout(AGAIN, again).await; // who has not answered is unknown
-        let machine = |(listed, at, view): &(&Listed, String, View)| listed.machine(at, view);
-        let found = found.iter().map(|(group, all)| (group.clone(), all.iter().map(machine).collect())).collect();
-        Ok(pages.map(|_| found))
-    }
-
     /// Asks for the power state of one machine, which a list has left out.
     async fn ask_again(&self, group: &str, name: &str, view: &mut View, priority: Priority) {
         let url = self.machine_url(group, name, "instanceView");
         if let Ok(answer) = self.api.call(priority, Method::GET, &url, None).await {
             *view = answer.json::<View>().await.map(|found| found.clone()).unwrap_or_default();
         }
-    }
-
-    async fn change(&self, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
-        let call = match to {
-            Move::Start => "start",
-            Move::Stop => "deallocate",
-        };
-        if timeout(TURN, self.changes.acquire(to.priority())).await.is_err() {
-            let message = format!("{call} not sent: too many machines of this subscription wait");
-            return Err(Failure::Account(CloudError::new(CloudErrorKind::Throttled, message)));
-        }
-        let name = machine.instance.node_names.first().map_or("", String::as_str);
-        let url = self.machine_url(&machine.at, name, call);
-        let answer =
-            self.api.call(to.priority(), Method::POST, &url, None).await.map_err(|error| failed(error, known))?;
-        let header = |name| answer.headers.get(name).and_then(|value| value.to_str().ok());
-        let operation = header("azure-asyncoperation").or_else(|| header("location"));
-        let operation = operation.filter(|_| answer.status == StatusCode::ACCEPTED).map(|found| link(&url, found));
-        Ok(operation.transpose().map_err(Failure::Account)?.map(String::from))
     }
 }
 
@@ -165,11 +118,50 @@ impl Cloud for Account {
         wanted: BTreeSet<String>,
         priority: Priority,
     ) -> Result<Kept<Found<String>>, CloudError> {
-        self.find(wanted, priority).await
+        let mut first = self.url(&["providers", "Microsoft.Compute", "virtualMachines"]);
+        first.query_pairs_mut().append_pair("statusOnly", "true");
+        let next = |page: &Page| {
+            let found = page.next_link.as_deref().filter(|link| !link.is_empty());
+            found.map(|found| link(&first, found)).transpose()
+        };
+        let pages: Kept<Vec<Page>> = self.api.pages(priority, first.clone(), next).await?;
+        let mut found: BTreeMap<String, Vec<(&Listed, String, View)>> =
+            wanted.into_iter().map(|group| (group, Vec::new())).collect();
+        for listed in pages.iter().flat_map(|page| &page.value) {
+            let Some(group) = listed.group() else { continue };
+            if let Some(machines) = found.get_mut(&group.to_lowercase()) {
+                machines.push((listed, group.to_owned(), listed.view().clone()));
+            }
+        }
+        let mut again = Vec::new();
+        for machines in found.values_mut() {
+            let silent = machines.iter_mut().filter(|(_, _, view)| !view.has_power()).take(ASKED_AGAIN);
+            again.extend(silent.map(|(listed, group, view)| self.ask_again(group, &listed.name, view, priority)));
+        }
+        let again = stream::iter(again).buffer_unordered(AT_ONCE).collect::<()>();
+        let _ = timeout(AGAIN, again).await; // who has not answered is unknown
+        let machine = |(listed, at, view): &(&Listed, String, View)| listed.machine(at, view);
+        let found = found.iter().map(|(group, all)| (group.clone(), all.iter().map(machine).collect())).collect();
+        Ok(pages.map(|_| found))
     }
 
     async fn send(&self, _cluster: &ClusterRef, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
-        self.change(to, machine).await
+        let call = match to {
+            Move::Start => "start",
+            Move::Stop => "deallocate",
+        };
+        if timeout(TURN, self.changes.acquire(to.priority())).await.is_err() {
+            let message = format!("{call} not sent: too many machines of this subscription wait");
+            return Err(Failure::Account(CloudError::new(CloudErrorKind::Throttled, message)));
+        }
+        let name = machine.instance.node_names.first().map_or("", String::as_str);
+        let url = self.machine_url(&machine.at, name, call);
+        let answer =
+            self.api.call(to.priority(), Method::POST, &url, None).await.map_err(|error| failed(error, known))?;
+        let header = |name| answer.headers.get(name).and_then(|value| value.to_str().ok());
+        let operation = header("azure-asyncoperation").or_else(|| header("location"));
+        let operation = operation.filter(|_| answer.status == StatusCode::ACCEPTED).map(|found| link(&url, found));
+        Ok(operation.transpose().map_err(Failure::Account)?.map(String::from))
     }
 
     async fn progress(&self, operation: &str) -> Result<Progress, CallError> {

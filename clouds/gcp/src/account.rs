@@ -35,53 +35,6 @@ impl Account {
         let (domain, project) = (format!("gcp/{}/{word}", key.project).into(), key.project.clone());
         Self { api: Bearer::new(Arc::new(http), key), domain, project, base }
     }
-
-    async fn find(&self, wanted: BTreeSet<String>, priority: Priority) -> Result<Kept<Found<String>>, CloudError> {
-        let mut first = below(&self.base, &["aggregated", "instances"]);
-        let names: Vec<&str> = wanted.iter().map(String::as_str).collect();
-        let filter = format!("name eq \"({})-.*\"", names.join("|"));
-        first.query_pairs_mut().append_pair("filter", &filter).append_pair("fields", FIELDS);
-        first.query_pairs_mut().append_pair("maxResults", "500");
-        let next = |page: &Page| {
-            page.check()?;
-            let mut url = first.clone();
-            url.query_pairs_mut().append_pair("pageToken", &page.next_page_token);
-            Ok((!page.next_page_token.is_empty()).then_some(url))
-        };
-        let pages = self.api.pages(priority, first.clone(), next).await?;
-        let mut found = Found::new();
-        let listed: Vec<_> =
-            pages.iter().flat_map(|page| page.items.values()).flat_map(|scope| &scope.instances).collect();
-        for infra_id in wanted {
-            let of_cluster = listed.iter().filter(|instance| instance.is_of(&infra_id));
-            let mut machines: Vec<Machine> = of_cluster.map(|instance| instance.machine()).collect();
-            distinct(&mut machines);
-            found.insert(infra_id, machines.into());
-        }
-        Ok(pages.map(|_| found))
-    }
-
-    async fn change(&self, cluster: &ClusterRef, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
-        let zone = machine.at.as_str();
-        let name = machine.instance.node_names.first().map_or("", String::as_str);
-        let is_suspended = machine.instance.state == InstanceState::Stopped && machine.instance.word == "SUSPENDED";
-        let call = match to {
-            Move::Start if is_suspended => "resume",
-            Move::Start => "start",
-            Move::Stop => "stop",
-        };
-        let mut url = below(&self.base, &["zones", zone, "instances", name, call]);
-        if let (Move::Stop, Some(discard)) = (to, cluster.discard_local_ssd) {
-            url.query_pairs_mut().append_pair("discardLocalSsd", if discard { "true" } else { "false" });
-        }
-        let answer =
-            self.api.call(to.priority(), Method::POST, &url, None).await.map_err(|error| explained(error, cluster))?;
-        if answer.status == StatusCode::NOT_MODIFIED {
-            return Ok(None);
-        }
-        let operation = answer.json::<Operation>().await.map_err(|error| Failure::Account(error.into()))?;
-        Ok((!operation.name.is_empty()).then(|| format!("{zone} {}", operation.name)))
-    }
 }
 
 /// GCP tells machines of one name apart by their zones.
@@ -151,11 +104,50 @@ impl Cloud for Account {
         wanted: BTreeSet<String>,
         priority: Priority,
     ) -> Result<Kept<Found<String>>, CloudError> {
-        self.find(wanted, priority).await
+        let mut first = below(&self.base, &["aggregated", "instances"]);
+        let names: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        let filter = format!("name eq \"({})-.*\"", names.join("|"));
+        first.query_pairs_mut().append_pair("filter", &filter).append_pair("fields", FIELDS);
+        first.query_pairs_mut().append_pair("maxResults", "500");
+        let next = |page: &Page| {
+            page.check()?;
+            let mut url = first.clone();
+            url.query_pairs_mut().append_pair("pageToken", &page.next_page_token);
+            Ok((!page.next_page_token.is_empty()).then_some(url))
+        };
+        let pages = self.api.pages(priority, first.clone(), next).await?;
+        let mut found = Found::new();
+        let listed: Vec<_> =
+            pages.iter().flat_map(|page| page.items.values()).flat_map(|scope| &scope.instances).collect();
+        for infra_id in wanted {
+            let of_cluster = listed.iter().filter(|instance| instance.is_of(&infra_id));
+            let mut machines: Vec<Machine> = of_cluster.map(|instance| instance.machine()).collect();
+            distinct(&mut machines);
+            found.insert(infra_id, machines.into());
+        }
+        Ok(pages.map(|_| found))
     }
 
     async fn send(&self, cluster: &ClusterRef, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
-        self.change(cluster, to, machine).await
+        let zone = machine.at.as_str();
+        let name = machine.instance.node_names.first().map_or("", String::as_str);
+        let is_suspended = machine.instance.state == InstanceState::Stopped && machine.instance.word == "SUSPENDED";
+        let call = match to {
+            Move::Start if is_suspended => "resume",
+            Move::Start => "start",
+            Move::Stop => "stop",
+        };
+        let mut url = below(&self.base, &["zones", zone, "instances", name, call]);
+        if let (Move::Stop, Some(discard)) = (to, cluster.discard_local_ssd) {
+            url.query_pairs_mut().append_pair("discardLocalSsd", if discard { "true" } else { "false" });
+        }
+        let answer =
+            self.api.call(to.priority(), Method::POST, &url, None).await.map_err(|error| explained(error, cluster))?;
+        if answer.status == StatusCode::NOT_MODIFIED {
+            return Ok(None);
+        }
+        let operation = answer.json::<Operation>().await.map_err(|error| Failure::Account(error.into()))?;
+        Ok((!operation.name.is_empty()).then(|| format!("{zone} {}", operation.name)))
     }
 
     async fn progress(&self, operation: &str) -> Result<Progress, CallError> {

@@ -93,39 +93,6 @@ impl Account {
         let message = format!("spec.platform.ibmcloud.region is {}: IBM Cloud has no such region", self.region);
         CallError::NotSent(CloudError::new(CloudErrorKind::Invalid, message))
     }
-
-    async fn find(&self, wanted: BTreeSet<String>, priority: Priority) -> Result<Kept<Found<String>>, CloudError> {
-        let base = self.endpoint(priority).await?;
-        let mut first = versioned(below(base, &["v1", "instances"]));
-        first.query_pairs_mut().append_pair("limit", "100");
-        let next = |page: &Page| {
-            let found = page.next.as_ref().map(|next| link(base, &next.href)).transpose()?;
-            Ok(found.map(versioned))
-        };
-        let pages: Kept<Vec<Page>> = self.api.pages(priority, first, next).await?;
-        let listed: Vec<&Listed> = pages.iter().flat_map(|page| &page.instances).collect();
-        let all = infra_ids(&wanted, &listed);
-        let mut found: BTreeMap<&str, Vec<Machine>> =
-            wanted.iter().map(|infra_id| (infra_id.as_str(), vec![])).collect();
-        for instance in &listed {
-            let owner = owner(&instance.name, &all);
-            if let Some(machines) = owner.and_then(|owner| found.get_mut(owner)) {
-                machines.push(instance.machine());
-            }
-        }
-        let found = found.into_iter().map(|(infra_id, machines)| (infra_id.to_owned(), machines.into())).collect();
-        Ok(pages.map(|_| found))
-    }
-
-    async fn change(&self, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
-        let (priority, call) = (to.priority(), if to == Move::Start { "start" } else { "stop" });
-        let base = self.endpoint(priority).await.map_err(|error| Failure::Account(error.into()))?;
-        let url = versioned(below(base, &["v1", "instances", &machine.at, "actions"]));
-        let body = Body::Json(json!({"type": call}));
-        let answer = self.api.call(priority, Method::POST, &url, Some(&body)).await;
-        answer.map_err(|error| failed(error, known))?;
-        Ok(None)
-    }
 }
 
 /// A URL with the version that every call names, whatever it has named before.
@@ -164,10 +131,35 @@ impl Cloud for Account {
         wanted: BTreeSet<String>,
         priority: Priority,
     ) -> Result<Kept<Found<String>>, CloudError> {
-        self.find(wanted, priority).await
+        let base = self.endpoint(priority).await?;
+        let mut first = versioned(below(base, &["v1", "instances"]));
+        first.query_pairs_mut().append_pair("limit", "100");
+        let next = |page: &Page| {
+            let found = page.next.as_ref().map(|next| link(base, &next.href)).transpose()?;
+            Ok(found.map(versioned))
+        };
+        let pages: Kept<Vec<Page>> = self.api.pages(priority, first, next).await?;
+        let listed: Vec<&Listed> = pages.iter().flat_map(|page| &page.instances).collect();
+        let all = infra_ids(&wanted, &listed);
+        let mut found: BTreeMap<&str, Vec<Machine>> =
+            wanted.iter().map(|infra_id| (infra_id.as_str(), vec![])).collect();
+        for instance in &listed {
+            let owner = owner(&instance.name, &all);
+            if let Some(machines) = owner.and_then(|owner| found.get_mut(owner)) {
+                machines.push(instance.machine());
+            }
+        }
+        let found = found.into_iter().map(|(infra_id, machines)| (infra_id.to_owned(), machines.into())).collect();
+        Ok(pages.map(|_| found))
     }
 
     async fn send(&self, _cluster: &ClusterRef, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
-        self.change(to, machine).await
+        let (priority, call) = (to.priority(), if to == Move::Start { "start" } else { "stop" });
+        let base = self.endpoint(priority).await.map_err(|error| Failure::Account(error.into()))?;
+        let url = versioned(below(base, &["v1", "instances", &machine.at, "actions"]));
+        let body = Body::Json(json!({"type": call}));
+        let answer = self.api.call(priority, Method::POST, &url, Some(&body)).await;
+        answer.map_err(|error| failed(error, known))?;
+        Ok(None)
     }
 }

@@ -125,12 +125,6 @@ impl Login for Keystone {
     type Token = Session;
 
     async fn login(&self) -> Result<(Session, Duration), CallError> {
-        self.log_in().await
-    }
-}
-
-impl Keystone {
-    async fn log_in(&self) -> Result<(Session, Duration), CallError> {
         let url = below(&self.cloud.keystone, "/v3/auth/tokens")?;
         let body = Body::Json(json!({"auth": self.cloud.auth}));
         let answer = self.http.call(Priority::Waking, Method::POST, url, &[], Some(&body)).await?;
@@ -147,7 +141,9 @@ impl Keystone {
         let version = self.microversion(&session).await?;
         Ok((Session { version, ..session }, life))
     }
+}
 
+impl Keystone {
     /// The URL of a service, with its version.
     fn endpoint(&self, catalog: &[Catalogued], kind: &str, version: &str) -> Result<Url, CallError> {
         let all = catalog.iter().filter(|service| service.kind == kind).flat_map(|service| &service.endpoints);

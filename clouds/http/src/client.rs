@@ -79,6 +79,8 @@ pub struct Http {
     limiter: RateLimiter,
     /// What answers take of the memory.
     share: MemoryShare,
+    /// What the authorities take of it.
+    _trusted: Charge,
     /// Where a tenant chooses the hosts.
     strangers: Option<Strangers>,
     deadlines: Deadlines,
@@ -168,24 +170,33 @@ impl Http {
             Some(names) => builder.dns_resolver(names.clone()).no_proxy().http1_only().pool_max_idle_per_host(MAX_IDLE),
             None => builder,
         };
+        let share = memory.share(whose);
+        let mut trusted = share.charge();
         let builder = match authorities {
             None => builder,
             Some(pem) => {
+                trusted.spend(pem.len()).map_err(|full| full.to_string())?;
                 let found = Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
                 builder.tls_certs_only(found.ok_or("it has no PEM certificates")?)
             }
         };
         // An authority that cannot be used is the one thing of a tenant in here.
         let client = builder.build().map_err(|_| "its certificates cannot be used as authorities")?;
-        let share = memory.share(whose);
-        Ok(Self { share, strangers, deadlines, ..Self::over(Arc::new(Network(client)), permit, rate) })
+        Ok(Self {
+            share,
+            _trusted: trusted,
+            strangers,
+            deadlines,
+            ..Self::over(Arc::new(Network(client)), permit, rate)
+        })
     }
 
     /// A client whose requests take another way than the network, with a memory of its own.
     pub fn over(transport: Arc<dyn Transport>, permit: Permit, rate: (u32, u32)) -> Self {
         let (limiter, deadlines) = (RateLimiter::new(rate.0, rate.1), Deadlines::default());
         let share = Memory::default().share(Whose::new("", ""));
-        Self { transport, permit, limiter, share, strangers: None, deadlines }
+        let trusted = share.charge();
+        Self { transport, permit, limiter, share, _trusted: trusted, strangers: None, deadlines }
     }
 
     /// What is kept of several answers is merged into this.

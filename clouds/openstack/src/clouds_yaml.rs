@@ -15,6 +15,9 @@ use shared::read::yaml::{self, YamlError};
 /// Key of the file in its Secret.
 const KEY: &str = "clouds.yaml";
 
+/// Bytes of all certificates: those of all public authorities have about 220 KiB.
+const MAX_CERTIFICATES: usize = 512 << 10;
+
 /// Where Hive mounts the Secret with certificates.
 const MOUNTED: &str = "/etc/openstack-ca/";
 
@@ -241,8 +244,8 @@ fn authorities(cacert: Option<&str>, certificates: Option<&SecretData>) -> Resul
         },
         (Some(_), None) => return refused(),
     };
-    if found.iter().map(|pem| pem.len()).sum::<usize>() > MAX_CREDENTIALS {
-        return Err(format!("cacert: the certificates have more than {} KiB", MAX_CREDENTIALS >> 10));
+    if found.iter().map(|pem| pem.len()).sum::<usize>() > MAX_CERTIFICATES {
+        return Err(format!("cacert: the certificates have more than {} KiB", MAX_CERTIFICATES >> 10));
     }
     Ok(Some(found.join(&b'\n')))
 }

@@ -116,11 +116,12 @@ fn certificates_are_those_of_the_secret() {
     }
     let system = parse(&entry("cacert: /etc/pki/tls/certs/ca-bundle.crt"), "shift", None).unwrap();
     assert!(system.authorities.is_none());
-    let large =
-        SecretData::from([("a.pem", 40_000), ("b.pem", 40_000)].map(|(key, size)| (key.to_owned(), vec![b'A'; size])));
+    let large = SecretData::from(
+        [("a.pem", 300_000), ("b.pem", 300_000)].map(|(key, size)| (key.to_owned(), vec![b'A'; size])),
+    );
     let cacert = entry("cacert: /etc/pki/tls/certs/ca-bundle.crt");
     let error = parse(&cacert, "shift", Some(&large)).map(drop).unwrap_err();
-    assert!(error.ends_with("cacert: the certificates have more than 64 KiB"), "{error}");
+    assert!(error.ends_with("cacert: the certificates have more than 512 KiB"), "{error}");
     let error = parse(&entry("cacert: /etc/openstack-ca/c.pem"), "shift", Some(&certificates)).map(drop).unwrap_err();
     assert!(error.contains("cacert names a file"), "{error}");
 }

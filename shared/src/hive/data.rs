@@ -9,12 +9,11 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
 use super::api::{ClusterDeployment, Condition};
 use crate::finding::Finding;
+use crate::read::lenient;
 use crate::record::{Format, is_zero};
 
 /// Condition type of ours.
@@ -28,10 +27,10 @@ const REASON: &str = "V1";
 #[serde(rename_all = "camelCase")]
 pub struct Data {
     /// What the condition `HibernationProgress` counts.
-    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     progress: Option<Progress>,
     /// What the condition `HibernationPreflight` lists.
-    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     preflight: Option<Preflight>,
 }
 
@@ -151,12 +150,6 @@ impl Data {
 /// Whether a part describes this condition as it stands.
 fn describes(condition: &Condition, at: Timestamp) -> bool {
     condition.last_probe_time.as_ref().is_some_and(|probed| whole_seconds(probed.0) == at)
-}
-
-/// A part that is there and can be read.
-fn if_readable<'de, T: DeserializeOwned, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    let value = Value::deserialize(deserializer)?;
-    Ok(serde_json::from_value(value).ok())
 }
 
 /// A time as conditions hold it.

@@ -259,6 +259,12 @@ const OTHER_WAYS: &[(&str, &str)] = &[
     ("controller/src/systems/cgu/act.rs", "patches, which are written"),
     ("controller/src/systems/kkp/patches.rs", "patches, which are written"),
     ("webhook/src/patch.rs", "patches, which are written"),
+    ("shared/src/rollout/admission/rules.rs", "the beginning of a text that the reader has bounded"),
+    ("shared/src/hive/preflight/objects.rs", "objects of the plugin, which is the user's own process"),
+    ("shared/src/admission/exempt.rs", "groups, which are searched and not kept"),
+    ("webhook/src/review.rs", "a uid, of a part that the reader has picked"),
+    ("controller/src/runtime/hub.rs", "patches, which are written"),
+    ("controller/src/csr.rs", "patches, which are written"),
 ];
 
 #[test]
@@ -289,6 +295,11 @@ fn nothing_is_read_past_the_reader() {
                 found.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
             }
         }
+    }
+    for (path, text) in sources(READ_HERE).into_iter().filter(|(path, _)| !allowed(path)) {
+        let others =
+            text.lines().filter(|line| line.contains("serde_json::from_") || line.contains("Deserializer::from_"));
+        found.extend(others.map(|line| format!("{}: {}", path.display(), line.trim())));
     }
     assert!(found.is_empty(), "read past the reader:\n{}", found.join("\n"));
 }

@@ -15,8 +15,12 @@ use crate::objects::{define_governance, start, write_clusters, write_governance}
 use crate::reviews::Webhook;
 use crate::{bodies, peak};
 
+/// Fewer than alone, for the API server.
+const CLUSTERS: usize = 15;
+const GOVERNED: usize = 8;
 const LONG: Duration = Duration::from_mins(3);
-const ATTACK: Duration = Duration::from_mins(1);
+/// A wake waits for a minute for its ClusterSync first.
+const ATTACK: Duration = Duration::from_secs(80);
 
 pub async fn all_at_once(table: &mut Table) -> Result<()> {
     let options =
@@ -30,30 +34,33 @@ pub async fn all_at_once(table: &mut Table) -> Result<()> {
     honest.wait_for_power_state("Running", LONG).await?;
     let (calm_start, model) = begins(&world, &honest).await?;
     let idle = [measured(&world, "controller").await?, measured(&world, "webhook").await?];
-    write_governance(&world).await?;
-    write_clusters(&world, model.clone()).await?;
+    write_governance(&world, GOVERNED).await?;
+    write_clusters(&world, model.clone(), CLUSTERS).await?;
     write_hostile(&world, &model).await?;
     let flood = bodies::attack(&Webhook::of(&world).await?)?;
-    sleep(ATTACK / 2).await;
+    sleep(ATTACK).await;
     let (attacked, _) = begins(&world, &honest).await?;
+    let before = peak(&world, "controller").await?;
     // A new leader lists them all.
     world.signal("controller", "restart").await?;
     let limited = limit(&world, "controller").await?;
-    sleep(ATTACK / 2).await;
+    sleep(ATTACK).await;
     let (restarted, _) = begins(&world, &honest).await?;
     ensure!(pid(&world, "controller").await? == limited, "the controller was ended and started again");
     ensure!(asked() > 0, "no hostile cloud was asked");
     drop(flood);
     table.add("together", "s until another tenant's sleep reaches EC2, none hostile", None, None, calm_start);
     table.add("together", "the same, all hostile", None, Some(2.0), attacked);
-    table.add("together", "the same after a restart", None, Some(2.0), restarted);
+    table.add("together", "the same 80 s after a restart", None, Some(2.0), restarted);
     let names = [
         ("controller", "controller's peak MB, none hostile", "controller's MB over the same without"),
         ("webhook", "webhook's peak MB, none hostile", "webhook's MB over the same without"),
     ];
     for ((program, calm, over), idle) in names.into_iter().zip(idle) {
         table.add("together", calm, None, None, idle);
-        table.add("together", over, None, Some(96.0), peak(&world, program).await? - idle);
+        let attacked = peak(&world, program).await?;
+        let attacked = if program == "controller" { attacked.max(before) } else { attacked };
+        table.add("together", over, None, Some(96.0), attacked - idle);
     }
     Ok(())
 }

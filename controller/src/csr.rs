@@ -210,15 +210,9 @@ impl Approver {
         }
         let before = self.joined.answered_at.take();
         let what = "certificate signing requests";
-        let (mut listed, mut held) = (Vec::new(), Vec::new());
-        for kind in [Kind::Client, Kind::Serving] {
-            let params = ListParams::default().fields(&format!("spec.signerName={}", kind.signer()));
-            let wanted = wanted(kind, self.window, now);
-            let found = client.list_some::<CertificateRequest>(None, &params, what, wanted).await;
-            let (found, charge) = found.map_err(failed(what))?.into_parts();
-            listed.extend(found);
-            held.push(charge);
-        }
+        let wanted = wanted(self.window, now);
+        let listed = client.list_some::<CertificateRequest>(None, &ListParams::default(), what, wanted).await;
+        let (listed, _listed) = listed.map_err(failed(what))?.into_parts();
         let since = before.map_or(SignedDuration::ZERO, |before| now.duration_since(before));
         self.joined.answered += since.clamp(SignedDuration::ZERO, STEP);
         let charge = self.charge.get_or_insert_with(|| client.charge());
@@ -320,7 +314,7 @@ impl Approver {
 
 /// Which requests of a list are taken: of one requester only so many. What can no longer be approved has no part in what
 /// can be.
-fn wanted(kind: Kind, window: Window, now: Timestamp) -> impl FnMut(&CertificateRequest) -> bool {
+fn wanted(window: Window, now: Timestamp) -> impl FnMut(&CertificateRequest) -> bool {
     let mut taken: HashMap<(u64, bool), usize> = HashMap::new();
     let requester = RandomState::new(); // names are a stranger's, and not kept
     move |request| {
@@ -329,9 +323,9 @@ fn wanted(kind: Kind, window: Window, now: Timestamp) -> impl FnMut(&Certificate
         let is_of_wake = window.excludes(created).is_none() && !csr::is_stale(created, now);
         let counts = is_of_wake || csr::settled(request).is_some() && !status.certificate.0.is_empty();
         let most = if counts && spec.username == BOOTSTRAPPER { OF_BOOTSTRAPPER } else { OF_ONE };
-        let taken = taken.entry((requester.hash_one(&spec.username), counts)).or_default();
+        let taken = taken.entry((requester.hash_one((&spec.username, &spec.signer_name)), counts)).or_default();
         *taken += 1;
-        spec.signer_name == kind.signer() && *taken <= most
+        Kind::of_signer(&spec.signer_name).is_some() && *taken <= most
     }
 }
 

@@ -100,7 +100,7 @@ fn an_api_server_that_is_busy_has_refused_nothing() {
 /// Which requests are taken of this list.
 fn taken(all: impl IntoIterator<Item = CertificateRequest>) -> Vec<String> {
     let window = Window { opened: OPENED, closes: Timestamp::MAX, after_long_sleep: true };
-    let mut wanted = wanted(Kind::Client, window, at(1_000));
+    let mut wanted = wanted(window, at(1_000));
     all.into_iter().filter(|request| wanted(request)).map(|request| request.metadata.name).collect()
 }
 
@@ -114,11 +114,17 @@ fn request(name: &str, user: &str, created: i64) -> CertificateRequest {
 #[test]
 fn one_requester_cannot_fill_the_list_of_another_nor_with_old_requests_that_of_its_kubelets() {
     let flood = (0..6_000).map(|number| request(&format!("a-{number}"), "system:node:bad", 900));
+    let others = (0..6_000).map(|number| {
+        let mut other = request(&format!("c-{number}"), BOOTSTRAPPER, 900);
+        other.spec.signer_name = "example.com/other".to_owned();
+        other
+    });
+    let flood = flood.chain(others);
     let old = (0..6_000).map(|number| request(&format!("b-{number}"), BOOTSTRAPPER, 0));
     let honest = (0..3_000).map(|number| request(&format!("csr-{number}"), BOOTSTRAPPER, 900));
     let all = taken(flood.chain(old).chain(honest));
     let of = |begin: &str| all.iter().filter(|name| name.starts_with(begin)).count();
-    assert_eq!((of("a-"), of("b-"), of("csr-")), (OF_ONE, OF_ONE, 3_000));
+    assert_eq!((of("a-"), of("b-"), of("c-"), of("csr-")), (OF_ONE, OF_ONE, 0, 3_000));
     assert_eq!(taken((0..9_000).map(|number| request(&number.to_string(), BOOTSTRAPPER, 900))).len(), OF_BOOTSTRAPPER);
     // A certificate from before the wake is no old request.
     let mut issued = request("issued", BOOTSTRAPPER, -9_000);

@@ -1,7 +1,6 @@
 //! Twenty clusters of one tenant whose clouds are the tenant's own: lists of small parts without end. The controller's
 //! data segment is limited, and another tenant's cluster sleeps meanwhile.
 
-use std::fs;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -21,10 +20,9 @@ use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
 use testbed::bench::table::Table;
 use testbed::world::handle::Cluster;
-use testbed::{ClusterOptions, Options, Timings, World};
+use testbed::{Options, Timings, World};
 
-use crate::answers::prlimit;
-use crate::peak;
+use crate::{honest, measured, peak, pid};
 
 const HOSTILE: usize = 20;
 pub const NAMESPACE: &str = "hostile";
@@ -37,23 +35,17 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 
 pub async fn hostile_clouds(table: &mut Table) -> Result<()> {
     let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::default() }).await?;
-    let honest = ClusterOptions { own_account: true, ..ClusterOptions::of_size(3) };
-    let honest = world.cluster("honest", honest).await?;
-    honest.wait_for_power_state("Running", LONG).await?;
+    let honest = honest(&world).await?;
     let (calm_start, model) = begins(&world, &honest).await?;
-    let pid = *world.now().await?.pids.get("controller").context("no controller runs")?;
-    prlimit(pid)?;
-    fs::write(format!("/proc/{pid}/clear_refs"), "5").context("reset the peak")?;
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let calm = peak(&world, "controller").await?;
+    let limited = pid(&world, "controller").await?;
+    let calm = measured(&world, "controller").await?;
     namespace(&world).await?;
     write_hostile(&world, &model).await?;
     tokio::time::sleep(ATTACK / 2).await;
     let (attacked_start, _) = begins(&world, &honest).await?;
     tokio::time::sleep(ATTACK / 2).await;
     let attacked = peak(&world, "controller").await?;
-    let now = *world.now().await?.pids.get("controller").context("the controller has ended")?;
-    ensure!(now == pid, "the controller was ended and started again");
+    ensure!(pid(&world, "controller").await? == limited, "the controller was ended and started again");
     ensure!(asked() > 0, "no hostile cloud was asked");
     table.add("clouds", "lists that the hostile were asked for", None, None, f64::from(asked()));
     table.add("clouds", "s until another tenant's sleep reaches EC2, none hostile", None, None, calm_start);

@@ -16,9 +16,16 @@ mod spokes;
 mod together;
 mod unfinished;
 
-use anyhow::Result;
-use testbed::World;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
 use testbed::bench::table::{Table, asked};
+use testbed::world::handle::Cluster;
+use testbed::{ClusterOptions, World};
+use tokio::time::sleep;
+
+use self::answers::prlimit;
 
 const SCENARIOS: &[&str] = &[
     "ports",
@@ -65,6 +72,34 @@ async fn main() -> Result<()> {
 /// Peak of a program's memory in MB.
 async fn peak(world: &World, program: &str) -> Result<f64> {
     Ok(world.memory(program).await?[0])
+}
+
+/// Another tenant's cluster, which runs.
+async fn honest(world: &World) -> Result<Cluster> {
+    let options = ClusterOptions { own_account: true, ..ClusterOptions::of_size(3) };
+    let cluster = world.cluster("honest", options).await?;
+    cluster.wait_for_power_state("Running", Duration::from_mins(3)).await?;
+    Ok(cluster)
+}
+
+/// The process of a program.
+async fn pid(world: &World, program: &str) -> Result<i32> {
+    world.now().await?.pids.get(program).copied().with_context(|| format!("no {program} runs"))
+}
+
+/// Limits a program's data segment.
+async fn limit(world: &World, program: &str) -> Result<i32> {
+    let pid = pid(world, program).await?;
+    prlimit(pid)?;
+    Ok(pid)
+}
+
+/// Its peak in ten quiet seconds, in MB. It is limited from now on.
+async fn measured(world: &World, program: &str) -> Result<f64> {
+    let pid = limit(world, program).await?;
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").context("reset the peak")?;
+    sleep(Duration::from_secs(10)).await;
+    peak(world, program).await
 }
 
 /// The value that 99 of 100 are not above.

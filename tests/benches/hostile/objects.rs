@@ -1,21 +1,19 @@
 //! The largest objects that one tenant can write on the hub, in the smallest parts: `ClusterDeployments`, and what the owners
 //! of policies and the agents of managed clusters write.
 
-use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use testbed::bench::table::Table;
 use testbed::supervisor::programs::Start;
-use testbed::{ClusterOptions, Options, Program, Timings, World, apply, foreign};
+use testbed::{Options, Program, Timings, World, apply, foreign};
 
-use crate::answers::prlimit;
 use crate::clouds::{begins, namespace};
-use crate::peak;
+use crate::{honest, measured, peak};
 
 /// `ClusterDeployments` of one tenant, and objects of governance of each kind. An API server takes about 250 MB for each: more
 /// do not fit into 24 GB beside it.
@@ -25,19 +23,13 @@ const GOVERNED: usize = 15;
 const BYTES: usize = 1_400_000;
 /// By then all kinds are listed.
 const LISTED: Duration = Duration::from_secs(20);
-const LONG: Duration = Duration::from_mins(3);
 
 /// `ClusterDeployments` of one tenant, whose platform has 115,000 data sources.
 pub async fn large_clusters(table: &mut Table) -> Result<()> {
     let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::default() }).await?;
-    let honest = ClusterOptions { own_account: true, ..ClusterOptions::of_size(3) };
-    let honest = world.cluster("honest", honest).await?;
-    honest.wait_for_power_state("Running", LONG).await?;
+    let honest = honest(&world).await?;
     let (calm_start, model) = begins(&world, &honest).await?;
-    let pid = *world.now().await?.pids.get("controller").context("no controller runs")?;
-    prlimit(pid)?;
-    fs::write(format!("/proc/{pid}/clear_refs"), "5").context("reset the peak")?;
-    let calm = peak(&world, "controller").await?;
+    let calm = measured(&world, "controller").await?;
     namespace(&world).await?;
     write_clusters(&world, model, CLUSTERS).await?;
     let (attacked_start, _) = begins(&world, &honest).await?;

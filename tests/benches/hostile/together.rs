@@ -1,24 +1,21 @@
 //! `objects`, `governance`, `clouds` and `bodies` of one tenant at once, against one webhook and one controller whose data
 //! segment is limited.
 
-use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use testbed::bench::table::Table;
-use testbed::{ClusterOptions, Options, Program, Timings, World};
+use testbed::{Options, Program, Timings, World};
 use tokio::time::sleep;
 
-use crate::answers::prlimit;
 use crate::clouds::{asked, begins, namespace, write_hostile};
 use crate::objects::{define_governance, start, write_clusters, write_governance};
 use crate::reviews::Webhook;
-use crate::{bodies, peak};
+use crate::{bodies, honest, limit, measured, peak, pid};
 
 /// Fewer than alone, for the API server.
 const CLUSTERS: usize = 15;
 const GOVERNED: usize = 8;
-const LONG: Duration = Duration::from_mins(3);
 /// A wake waits for a minute for its ClusterSync first.
 const ATTACK: Duration = Duration::from_secs(80);
 
@@ -29,9 +26,7 @@ pub async fn all_at_once(table: &mut Table) -> Result<()> {
     define_governance(&world).await?;
     namespace(&world).await?;
     start(&world).await?;
-    let honest = ClusterOptions { own_account: true, ..ClusterOptions::of_size(3) };
-    let honest = world.cluster("honest", honest).await?;
-    honest.wait_for_power_state("Running", LONG).await?;
+    let honest = honest(&world).await?;
     let (calm_start, model) = begins(&world, &honest).await?;
     let idle = [measured(&world, "controller").await?, measured(&world, "webhook").await?];
     write_governance(&world, GOVERNED).await?;
@@ -63,23 +58,4 @@ pub async fn all_at_once(table: &mut Table) -> Result<()> {
         table.add("together", over, None, Some(96.0), attacked - idle);
     }
     Ok(())
-}
-
-async fn pid(world: &World, program: &str) -> Result<i32> {
-    world.now().await?.pids.get(program).copied().with_context(|| format!("no {program} runs"))
-}
-
-/// Limits a program's data segment.
-async fn limit(world: &World, program: &str) -> Result<i32> {
-    let pid = pid(world, program).await?;
-    prlimit(pid)?;
-    Ok(pid)
-}
-
-/// Its peak in ten quiet seconds, in MB. It is limited from now on.
-async fn measured(world: &World, program: &str) -> Result<f64> {
-    let pid = limit(world, program).await?;
-    fs::write(format!("/proc/{pid}/clear_refs"), "5").context("reset the peak")?;
-    sleep(Duration::from_secs(10)).await;
-    peak(world, program).await
 }

@@ -36,7 +36,7 @@ impl<D> Pool<D> {
     }
 }
 
-/// SHA-256 of credentials, by which they are told apart.
+/// SHA-256 of credentials: the key of their pool.
 pub fn digest(credentials: &impl Hash) -> [u8; 32] {
     struct Bytes(Sha256);
 

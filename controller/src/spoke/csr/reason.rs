@@ -64,7 +64,7 @@ pub enum Reason {
     OtherNode,
     /// More than one key asks for the Node in this wake.
     TwoKeys,
-    /// No machine of the Node runs: nobody but a thief can ask.
+    /// No machine of the Node runs: only an attacker can ask.
     NoMachineRuns,
     /// The Node has not had the time to show that it needs no certificate.
     Settling,

@@ -12,13 +12,9 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
 use futures::{StreamExt as _, stream};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::Api;
-use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use shared::hive::api::ClusterDeployment;
 use testbed::bench::table::Table;
+use testbed::world::copy;
 use testbed::world::handle::Cluster;
 use testbed::{Options, Timings, World};
 
@@ -39,7 +35,7 @@ pub async fn hostile_clouds(table: &mut Table) -> Result<()> {
     let (calm_start, model) = begins(&world, &honest).await?;
     let limited = pid(&world, "controller").await?;
     let calm = measured(&world, "controller").await?;
-    namespace(&world).await?;
+    copy::namespace(&world.hub().await?, NAMESPACE).await?;
     write_hostile(&world, &model).await?;
     tokio::time::sleep(ATTACK / 2).await;
     let (attacked_start, _) = begins(&world, &honest).await?;
@@ -128,38 +124,16 @@ async fn answer(State(url): State<String>, uri: Uri) -> Response {
     }
 }
 
-/// The tenant's namespace.
-pub async fn namespace(world: &World) -> Result<()> {
-    let metadata = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
-    let namespace = Namespace { metadata, ..Namespace::default() };
-    Api::all(world.hub().await?).create(&PostParams::default(), &namespace).await?;
-    Ok(())
-}
-
 /// A copy of a sleeping cluster in the tenant's namespace, whose cloud is hostile. It is to wake: its platform may not be
 /// served, and a wake is never denied.
 async fn hostile(world: &World, model: &Value, url: &str, number: usize) -> Result<()> {
-    let hub = world.hub().await?;
-    let secrets: Api<Secret> = Api::namespaced(hub.clone(), NAMESPACE);
-    let clusters: Api<DynamicObject> =
-        Api::namespaced_with(hub, NAMESPACE, &ApiResource::erase::<ClusterDeployment>(&()));
-    let name = format!("hostile-{number}");
+    let (hub, name) = (world.hub().await?, format!("hostile-{number}"));
     let auth = json!({"auth_url": format!("{url}/{number}/v3"), "user_id": name, "password": "p", "project_id": "p"});
-    let clouds = json!({"clouds": {"shift": {"auth": auth}}}).to_string();
-    let secret = Secret {
-        metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
-        data: Some([("clouds.yaml".to_owned(), ByteString(clouds.into_bytes()))].into()),
-        ..Secret::default()
+    copy::clouds_yaml(&hub, NAMESPACE, &name, "shift", &json!({ "auth": auth })).await?;
+    let platform = json!({"openstack": {"cloud": "shift", "credentialsSecretRef": {"name": name}}});
+    let wakes = |object: &mut Value| {
+        object["spec"]["powerState"] = json!("Running");
+        object["spec"]["platform"] = platform;
     };
-    secrets.create(&PostParams::default(), &secret).await?;
-    let mut object = model.clone();
-    object["spec"]["powerState"] = json!("Running");
-    object["metadata"] = json!({"name": name, "namespace": NAMESPACE, "labels": object["metadata"]["labels"]});
-    object["spec"]["clusterName"] = json!(name);
-    object["spec"]["clusterMetadata"]["infraID"] = json!(name);
-    object["spec"]["platform"] = json!({"openstack": {"cloud": "shift", "credentialsSecretRef": {"name": name}}});
-    let status = Patch::Merge(json!({"status": object["status"]}));
-    clusters.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-    clusters.patch_status(&name, &PatchParams::default(), &status).await?;
-    Ok(())
+    copy::copy(&hub, model, NAMESPACE, &name, wakes).await
 }

@@ -10,9 +10,10 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use testbed::bench::table::Table;
 use testbed::supervisor::programs::Start;
+use testbed::world::copy;
 use testbed::{Options, Program, Timings, World, apply, foreign};
 
-use crate::clouds::{begins, namespace};
+use crate::clouds::{NAMESPACE, begins};
 use crate::{honest, measured, peak};
 
 /// `ClusterDeployments` of one tenant, and objects of governance of each kind. An API server takes about 250 MB for each: more
@@ -30,7 +31,7 @@ pub async fn large_clusters(table: &mut Table) -> Result<()> {
     let honest = honest(&world).await?;
     let (calm_start, model) = begins(&world, &honest).await?;
     let calm = measured(&world, "controller").await?;
-    namespace(&world).await?;
+    copy::namespace(&world.hub().await?, NAMESPACE).await?;
     write_clusters(&world, model, CLUSTERS).await?;
     let (attacked_start, _) = begins(&world, &honest).await?;
     // A new leader lists them all.
@@ -56,7 +57,7 @@ pub async fn large_clusters(table: &mut Table) -> Result<()> {
 pub async fn large_governance(table: &mut Table) -> Result<()> {
     let world = World::up(Options::bare_hub()).await?;
     define_governance(&world).await?;
-    namespace(&world).await?;
+    copy::namespace(&world.hub().await?, NAMESPACE).await?;
     let calm = started(&world).await?;
     write_governance(&world, GOVERNED).await?;
     let attacked = started(&world).await?;
@@ -72,7 +73,7 @@ pub async fn write_clusters(world: &World, mut model: Value, count: usize) -> Re
     model["spec"]["platform"] = json!({ "nutanix": { "failureDomains": [{ "dataSourceImages": sources }] } });
     let large = (0..count).map(|number| {
         let mut object = model.clone();
-        object["metadata"] = json!({ "name": format!("large-{number}"), "namespace": crate::clouds::NAMESPACE });
+        object["metadata"] = json!({ "name": format!("large-{number}"), "namespace": NAMESPACE });
         object["spec"]["powerState"] = json!("Running");
         object
     });
@@ -87,8 +88,7 @@ pub async fn define_governance(world: &World) -> Result<()> {
 
 /// Writes as many policies and views of the tenant.
 pub async fn write_governance(world: &World, count: usize) -> Result<()> {
-    let numbers =
-        || (0..count).map(|number| json!({ "name": format!("large-{number}"), "namespace": crate::clouds::NAMESPACE }));
+    let numbers = || (0..count).map(|number| json!({ "name": format!("large-{number}"), "namespace": NAMESPACE }));
     let parts = vec![json!({ "a": 0 }); BYTES / 8];
     let policies = numbers().map(|metadata| {
         let template =
@@ -126,7 +126,7 @@ async fn create(
     objects: impl Iterator<Item = Value>,
 ) -> Result<()> {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-    let api: Api<DynamicObject> = Api::namespaced_with(world.hub().await?, crate::clouds::NAMESPACE, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(world.hub().await?, NAMESPACE, &resource);
     let one = |mut object: Value| {
         let api = api.clone();
         object["apiVersion"] = json!(format!("{group}/{version}"));

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use testbed::bench::table::Table;
+use testbed::world::copy;
 use testbed::{Options, Program, Timings, World};
 use tokio::time::sleep;
 
-use crate::clouds::{asked, begins, namespace, write_hostile};
+use crate::clouds::{NAMESPACE, asked, begins, write_hostile};
 use crate::objects::{define_governance, start, write_clusters, write_governance};
 use crate::reviews::Webhook;
 use crate::{bodies, honest, limit, measured, peak, pid};
@@ -24,7 +25,7 @@ pub async fn all_at_once(table: &mut Table) -> Result<()> {
         Options { clusters: 0, without: vec![Program::Controller], timings: Timings::fast(), ..Options::default() };
     let world = World::up(options).await?;
     define_governance(&world).await?;
-    namespace(&world).await?;
+    copy::namespace(&world.hub().await?, NAMESPACE).await?;
     start(&world).await?;
     let honest = honest(&world).await?;
     let (calm_start, model) = begins(&world, &honest).await?;

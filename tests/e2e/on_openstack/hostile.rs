@@ -9,13 +9,12 @@ use axum::response::Response;
 use axum::routing::any;
 use axum::{Json, Router, http::StatusCode};
 use futures::{StreamExt as _, stream};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
 use testbed::cluster::objects::CLOUD;
+use testbed::world::copy;
 use testbed::world::handle::Cluster;
 
 use crate::openstack::{SOON, clean, cluster, world};
@@ -68,15 +67,8 @@ async fn serve(elsewhere: &str) -> Result<String> {
 
 /// Copies of a cluster in a namespace of their own, whose services are hostile. All are asked to sleep.
 async fn hostile(hub: &Client, model: &Cluster, url: &str) -> Result<()> {
-    let namespace = Namespace {
-        metadata: ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
-        ..Namespace::default()
-    };
-    Api::all(hub.clone()).create(&PostParams::default(), &namespace).await?;
-    let secrets: Api<Secret> = Api::namespaced(hub.clone(), NAMESPACE);
-    let resource = ApiResource::erase::<ClusterDeployment>(&());
-    let clusters: Api<DynamicObject> = Api::namespaced_with(hub.clone(), NAMESPACE, &resource);
-    let model = json!(model.raw().await?);
+    copy::namespace(hub, NAMESPACE).await?;
+    let (model, clusters) = (json!(model.raw().await?), Api::<ClusterDeployment>::namespaced(hub.clone(), NAMESPACE));
     for (kind, _) in KINDS {
         let keystone = if kind == "metadata" { "http://169.254.169.254".to_owned() } else { format!("{url}/{kind}") };
         for number in 0..EACH {
@@ -86,21 +78,12 @@ async fn hostile(hub: &Client, model: &Cluster, url: &str) -> Result<()> {
                 "auth_url": format!("{keystone}/v3"), "username": name, "password": "secret", "project_name": "demo",
                 "user_domain_id": "default", "project_domain_id": "default",
             });
-            let clouds = json!({"clouds": {CLOUD: {"auth": auth, "region_name": "R1"}}}).to_string();
-            let secret = Secret {
-                metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
-                data: Some([("clouds.yaml".to_owned(), ByteString(clouds.into_bytes()))].into()),
-                ..Secret::default()
+            let entry = json!({"auth": auth, "region_name": "R1"});
+            copy::clouds_yaml(hub, NAMESPACE, &name, CLOUD, &entry).await?;
+            let own = |object: &mut Value| {
+                object["spec"]["platform"]["openstack"]["credentialsSecretRef"]["name"] = json!(name);
             };
-            secrets.create(&PostParams::default(), &secret).await?;
-            let mut object = model.clone();
-            object["metadata"] = json!({"name": name, "namespace": NAMESPACE, "labels": object["metadata"]["labels"]});
-            object["spec"]["clusterName"] = json!(name);
-            object["spec"]["clusterMetadata"]["infraID"] = json!(name);
-            object["spec"]["platform"]["openstack"]["credentialsSecretRef"]["name"] = json!(name);
-            let status = Patch::Merge(json!({"status": object["status"]}));
-            clusters.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-            clusters.patch_status(&name, &PatchParams::default(), &status).await?;
+            copy::copy(hub, &model, NAMESPACE, &name, own).await?;
             let sleep = Patch::Merge(json!({"spec": {"powerState": "Hibernating"}}));
             clusters.patch(&name, &PatchParams::default(), &sleep).await?;
         }

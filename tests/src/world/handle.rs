@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
 use tokio::time::Instant;
 
 use super::World;
+use super::copy::copy;
 use super::helpers::PERIOD;
 use crate::cluster::ClusterInfo;
 use crate::ec2::{Instance, NewInstance};
@@ -135,24 +136,16 @@ impl Cluster {
     /// # Errors
     /// When the hub or EC2 refuses one.
     pub async fn copies(&self, prefix: &str, count: usize, annotations: &Value, instance: Option<&str>) -> Result<()> {
-        let (api, model) = (self.raw_api(), serde_json::to_value(self.raw().await?)?);
+        let model = serde_json::to_value(self.raw().await?)?;
         let ec2 = self.world.ec2();
         let copy = async |number: usize| {
-            let (mut object, name) = (model.clone(), format!("{prefix}-{number}"));
+            let name = format!("{prefix}-{number}");
             if let Some(state) = instance {
                 let new = NewInstance { name: name.clone(), state: Some(state.to_owned()), ..NewInstance::default() };
                 ec2.create(&self.info.account, &self.info.region, &name, &[new]).await?;
             }
-            object["metadata"] = json!({
-                "name": name, "namespace": self.info.namespace,
-                "labels": object["metadata"]["labels"], "annotations": annotations,
-            });
-            object["spec"]["clusterName"] = json!(name);
-            object["spec"]["clusterMetadata"]["infraID"] = json!(name);
-            let status = Patch::Merge(json!({"status": object["status"]}));
-            api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-            api.patch_status(&name, &PatchParams::default(), &status).await?;
-            anyhow::Ok(())
+            let annotate = |object: &mut Value| object["metadata"]["annotations"] = annotations.clone();
+            copy(&self.hub, &model, &self.info.namespace, &name, annotate).await
         };
         stream::iter(0..count).map(copy).buffer_unordered(8).try_collect().await
     }

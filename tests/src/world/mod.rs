@@ -1,5 +1,6 @@
 //! A world as tests see it.
 
+pub mod copy;
 pub mod handle;
 pub mod helpers;
 pub mod run;

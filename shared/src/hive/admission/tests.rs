@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::admission::{Edit, Fault, UnreadFields, User};
+use crate::hive::api::ClusterDeployment;
 
 const NOW: &str = "2026-11-21T18:00:00Z";
 const BY: &str = "/metadata/annotations/hibernate.sh~1requested-by";
@@ -187,6 +188,13 @@ fn rules_on_the_way_to_sleep() {
         let old = with(with(awake(), members.iter().cloned()), [(BY, Value::Null)]);
         assert_eq!(findings(Some(&old), &new), *expected, "{case}, on UPDATE");
         assert_eq!(findings(None, &new), *expected, "{case}, on CREATE");
+        // A rollout asks before it writes, of a cluster that its type can express: no hold, and the request is its own.
+        let Ok(old) = serde_json::from_value::<ClusterDeployment>(old) else { continue };
+        let denials = refusal(&old, HIVE_PLATFORMS).into_iter().collect();
+        let refused = in_words(&Evaluation { denials, ..Evaluation::default() });
+        let held = |finding: &&str| finding.contains("[hold-awake") || finding.contains("[requested-by]");
+        let denied = expected.split("; ").find(|finding| finding.contains(" deny ") && !held(finding));
+        assert_eq!(refused, denied.unwrap_or_default(), "{case}, of a rollout");
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::de::IgnoredAny;
 
-use super::cluster::{Cluster, ClusterMetadata, PoolReference, Reference, Spec};
+use super::cluster::{AzureMetadata, Cluster, ClusterMetadata, PlatformMetadata, PoolReference, Reference, Spec};
 use super::judge;
 use crate::admission::{Denial, Finding, Meta, Settings, sleep_denial};
 use crate::annotation::Annotations;
@@ -42,7 +42,12 @@ fn read(cluster: &ClusterDeployment, annotations: Annotations, asleep: bool) -> 
                 admin_kubeconfig_secret_ref: Some(Reference {
                     name: Some(metadata.admin_kubeconfig_secret_ref.name.clone()),
                 }),
-                platform: None,
+                platform: metadata.platform.as_ref().map(|platform| PlatformMetadata {
+                    azure: platform
+                        .azure
+                        .as_ref()
+                        .map(|azure| AzureMetadata { resource_group_name: azure.resource_group_name.clone() }),
+                }),
             }),
             cluster_pool_ref: spec.cluster_pool_ref.as_ref().map(|pool| PoolReference {
                 pool_name: Some(pool.pool_name.clone()),

@@ -66,7 +66,7 @@ pub struct Options {
     pub tenant: Option<Arc<str>>,
     /// A word for the account, which answers are charged to, and to the tenant.
     pub account: Arc<str>,
-    /// PEM certificates of the authorities that are trusted; `None` for those of the system.
+    /// PEM certificates of authorities that are trusted beside those of the system.
     pub authorities: Option<Vec<u8>>,
     /// The account's calls at once, and calls a second.
     pub rate: (u32, u32),
@@ -177,7 +177,7 @@ impl Http {
             Some(pem) => {
                 trusted.spend(pem.len()).map_err(|full| full.to_string())?;
                 let found = Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
-                builder.tls_certs_only(found.ok_or("it has no PEM certificates")?)
+                builder.tls_certs_merge(found.ok_or("it has no PEM certificates")?)
             }
         };
         // An authority that cannot be used is the one thing of a tenant in here.

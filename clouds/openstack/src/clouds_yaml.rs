@@ -225,27 +225,19 @@ fn keystone(auth_url: Option<&str>) -> Result<Url, String> {
     url.filter(is_plain).ok_or_else(|| "auth.auth_url must be https://HOST[:PORT][/PATH]".to_owned())
 }
 
-/// What is trusted. A path is one of the pod in which Hive's installer runs, never ours: of the Secret that is mounted
-/// there only the key counts.
+/// What is trusted beside the system's authorities: all of the Secret, as Hive installs it. A path is one of the pod in
+/// which Hive's installer runs, never ours: of the Secret that is mounted there only the key counts.
 fn authorities(cacert: Option<&str>, certificates: Option<&SecretData>) -> Result<Option<Vec<u8>>, String> {
-    let refused = || {
+    let path = cacert.filter(|path| !path.is_empty() && !BUNDLES.contains(path));
+    let key = path.map(|path| path.strip_prefix(MOUNTED));
+    if key.is_some_and(|key| !key.zip(certificates).is_some_and(|(key, all)| all.contains_key(key))) {
         let right = format!("write {MOUNTED}KEY, and name a Secret with that KEY in certificatesSecretRef");
-        Err(format!("cacert names a file that the controller does not read: {right}"))
-    };
-    let found: Vec<&[u8]> = match (cacert, certificates) {
-        (None | Some(""), _) => return Ok(None),
-        (Some(path), None) if BUNDLES.contains(&path) => return Ok(None),
-        (Some(path), Some(certificates)) if BUNDLES.contains(&path) => {
-            certificates.values().map(Vec::as_slice).collect()
-        }
-        (Some(path), Some(certificates)) => match path.strip_prefix(MOUNTED).and_then(|key| certificates.get(key)) {
-            Some(pem) => vec![pem],
-            None => return refused(),
-        },
-        (Some(_), None) => return refused(),
-    };
+        return Err(format!("cacert names a file that the controller does not read: {right}"));
+    }
+    let Some(certificates) = certificates.filter(|all| !all.is_empty()) else { return Ok(None) };
+    let found: Vec<&[u8]> = certificates.values().map(Vec::as_slice).collect();
     if found.iter().map(|pem| pem.len()).sum::<usize>() > MAX_CERTIFICATES {
-        return Err(format!("cacert: the certificates have more than {} KiB", MAX_CERTIFICATES >> 10));
+        return Err(format!("certificatesSecretRef: the certificates have more than {} KiB", MAX_CERTIFICATES >> 10));
     }
     Ok(Some(found.join(&b'\n')))
 }

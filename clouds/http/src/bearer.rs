@@ -21,8 +21,9 @@ use crate::token::{Login, Tokens};
 /// Longest token, in bytes.
 const MAX_TOKEN: usize = 16 << 10;
 
-/// How long one list may take.
-const LIST: Duration = Duration::from_mins(1);
+/// How long one page of a list may take, and how many pages a list has: all of a subscription with 25,000 machines are 500.
+const PAGE: Duration = Duration::from_mins(1);
+const PAGES: usize = 2_000;
 
 /// An account whose calls carry a bearer token.
 pub struct Bearer<L: Login<Token = HeaderValue>> {
@@ -114,25 +115,30 @@ impl<L: Login<Token = HeaderValue>> Bearer<L> {
     /// Every page of a list, and what they are charged. `next` finds the URL of the page after one.
     ///
     /// # Errors
-    /// When a page is not to be had, or they take too long or too much memory.
+    /// When a page is not to be had or takes too long, or there are too many or they take too much memory.
     pub async fn pages<P: DeserializeOwned>(
         &self,
         priority: Priority,
         first: Url,
         next: impl Fn(&P) -> Result<Option<Url>, CloudError>,
     ) -> Result<Kept<Vec<P>>, CloudError> {
-        let all = async {
-            let (mut pages, mut all, mut url) = (Vec::new(), self.http.charge(), Some(first));
-            while let Some(page) = url.take() {
-                let answer = self.call(priority, Method::GET, &page, None).await?;
-                let (page, charge) = answer.open::<P>().await?;
-                all.merge(charge);
-                url = next(&page)?;
-                pages.push(page);
-            }
-            Ok(Kept::new(pages, all))
+        let late =
+            || CloudError::new(CloudErrorKind::Unavailable, "a page of the list of machines takes more than a minute");
+        let endless = || {
+            let message = format!("the list of machines has more than {PAGES} pages");
+            CloudError::new(CloudErrorKind::Unavailable, message)
         };
-        let late = CloudError::new(CloudErrorKind::Unavailable, "the list of machines takes more than a minute");
-        timeout(LIST, all).await.unwrap_or(Err(late))
+        let (mut pages, mut all, mut url) = (Vec::new(), self.http.charge(), Some(first));
+        while let Some(page) = url.take() {
+            if pages.len() >= PAGES {
+                return Err(endless());
+            }
+            let asked = async { self.call(priority, Method::GET, &page, None).await?.open::<P>().await };
+            let (page, charge) = timeout(PAGE, asked).await.map_err(|_| late())??;
+            all.merge(charge);
+            url = next(&page)?;
+            pages.push(page);
+        }
+        Ok(Kept::new(pages, all))
     }
 }

@@ -119,7 +119,7 @@ async fn spot_machines_are_stopped_if_they_can_be_and_otherwise_terminated_at_th
 
     world.ec2().protect(&kept, false).await?;
     let found = cluster.wait_for_power_state("Hibernating", SOON).await?;
-    assert_eq!(message(&found, PROGRESS), "3 instances stopped, 1 one-time spot instances terminated");
+    assert_eq!(message(&found, PROGRESS), "3 instances stopped, 1 one-time spot instance terminated");
     assert_eq!(
         (state(&world, &once).await?.as_str(), state(&world, always).await?.as_str()),
         ("terminated", "stopped")

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use aws_sdk_ec2::types::{Filter, Instance as Ec2Instance, InstanceLifecycleType};
+use aws_sdk_ec2::types::{DeviceType, Filter, Instance as Ec2Instance, InstanceLifecycleType};
 use cloud_common::ListBatcher;
 use jiff::Timestamp;
 use shared::cloud::{CloudError, Instance, InstanceState, Priority, Spot};
@@ -19,6 +19,12 @@ use crate::errors::{given_up, stable};
 const KEY: &str = "kubernetes.io/cluster/";
 /// Value of that tag on what belongs to the cluster; `shared` is what it only uses.
 const OWNED: &str = "owned";
+
+/// Why a machine is not put to sleep.
+const INSTANCE_STORE: &str =
+    "its root device is an instance store, and EC2 stops only instances with an EBS root volume";
+const ONE_TIME: &str =
+    "it is a one-time spot instance of the control plane: EC2 stops none, and a wake could not bring it back";
 
 /// The machines of several clusters, by infraID. A cluster that is missing has none.
 type Found = HashMap<String, Vec<Instance>>;
@@ -62,6 +68,9 @@ async fn find(account: &Account, wanted: &BTreeSet<String>, priority: Priority) 
     account.learn_spots(spots, priority).await;
     for machine in found.values_mut().flatten().filter(|machine| machine.spot.is_some()) {
         machine.spot = Some(account.spot(&machine.id));
+        if machine.control_plane && machine.is_one_time_spot() {
+            machine.obstacle = Some(ONE_TIME.to_owned());
+        }
     }
     Ok(found)
 }
@@ -106,6 +115,7 @@ fn machine(found: &Ec2Instance, infra_id: &str) -> Option<Instance> {
         launched_at: found.launch_time().and_then(|at| Timestamp::from_second(at.secs()).ok()),
         stop_reason: why.filter(|why| state == InstanceState::Stopped && !why.is_empty()).map(stable),
         control_plane: is_control_plane(found, infra_id),
+        obstacle: (found.root_device_type() == Some(&DeviceType::InstanceStore)).then(|| INSTANCE_STORE.to_owned()),
         ..instance
     })
 }
@@ -198,6 +208,13 @@ mod tests {
         assert_eq!(stop_reason("stopped", words).as_deref(), Some(words));
         assert_eq!(stop_reason("stopped", "line\n\u{1b}[31mred").as_deref(), Some("line  [31mred"), "sanitized");
         assert_eq!((stop_reason("pending", "pending"), stop_reason("stopped", "")), (None, None));
+    }
+
+    #[test]
+    fn a_machine_that_ec2_cannot_stop_is_not_put_to_sleep() {
+        let of = |kind| Ec2Instance::builder().instance_id("i-1").root_device_type(kind).build();
+        let why = |kind| machine(&of(kind), "demo-x").unwrap().obstacle;
+        assert_eq!((why(DeviceType::InstanceStore), why(DeviceType::Ebs)), (Some(INSTANCE_STORE.to_owned()), None));
     }
 
     #[test]

@@ -8,8 +8,9 @@ use cloud_common::{Kept, RateLimiter};
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below, link};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::principal::{Entra, Environment, Principal};
 use crate::wire::{Listed, Operation, Page, View, given_up, known};
@@ -27,6 +28,17 @@ const TURN: Duration = Duration::from_secs(10);
 /// The version of the API that Hive asks for.
 const VERSION: &str = "2019-12-01";
 
+/// How long it is known which machines have an ephemeral OS disk, while a cluster goes to sleep and otherwise: that of a
+/// machine never changes.
+const KNOWN: [Duration; 2] = [Duration::from_mins(1), Duration::from_mins(10)];
+
+/// Why such a machine is not put to sleep.
+const EPHEMERAL: &str =
+    "its OS disk is ephemeral: Azure deallocates no such machine; replace it by one with a managed OS disk";
+
+/// Resource groups and names of machines, in lowercase.
+type Names = Kept<BTreeSet<(String, String)>>;
+
 /// Machines without a power state that one list asks for once more, in each resource group; how many at once, and how long
 /// that may take.
 const ASKED_AGAIN: usize = 20;
@@ -40,6 +52,8 @@ pub(crate) struct Account {
     /// The subscription's URL.
     base: Url,
     changes: RateLimiter,
+    /// The machines of the subscription with an ephemeral OS disk, and when they were listed.
+    ephemeral: Mutex<Option<(Instant, Arc<Names>)>>,
 }
 
 impl Account {
@@ -62,7 +76,7 @@ impl Account {
         let domain = format!("azure/{}/{word}", principal.subscription).into();
         let http = Arc::new(http);
         let api = Bearer::new(http.clone(), Entra { http, principal, host: login, scope });
-        Ok(Self { api, domain, base, changes: RateLimiter::new(CHANGES.0, CHANGES.1) })
+        Ok(Self { api, domain, base, changes: RateLimiter::new(CHANGES.0, CHANGES.1), ephemeral: Mutex::default() })
     }
 
     fn url(&self, segments: &[&str]) -> Url {
@@ -74,6 +88,34 @@ impl Account {
     fn machine_url(&self, group: &str, name: &str, call: &str) -> Url {
         let provider = ["providers", "Microsoft.Compute", "virtualMachines"];
         self.url(&[&["resourceGroups", group][..], &provider, &[name, call]].concat())
+    }
+
+    /// All machines of the subscription, with their states or with what they are made of.
+    async fn machines(&self, priority: Priority, with_states: bool) -> Result<Kept<Vec<Page>>, CloudError> {
+        let mut first = self.url(&["providers", "Microsoft.Compute", "virtualMachines"]);
+        if with_states {
+            first.query_pairs_mut().append_pair("statusOnly", "true");
+        }
+        let next = |page: &Page| {
+            let found = page.next_link.as_deref().filter(|link| !link.is_empty());
+            found.map(|found| link(&first, found)).transpose()
+        };
+        self.api.pages(priority, first.clone(), next).await
+    }
+
+    /// The machines that cannot be deallocated. A wake needs none of them.
+    async fn ephemeral(&self, priority: Priority) -> Result<Option<Arc<Names>>, CloudError> {
+        let known = self.ephemeral.lock().clone();
+        let age = if priority == Priority::Sleeping { KNOWN[0] } else { KNOWN[1] };
+        if priority == Priority::Waking || known.as_ref().is_some_and(|(at, _)| at.elapsed() < age) {
+            return Ok(known.map(|(_, found)| found));
+        }
+        let found: Arc<Names> = Arc::new(self.machines(priority, false).await?.map(|pages| {
+            let listed = pages.iter().flat_map(|page| &page.value).filter(|listed| listed.is_ephemeral());
+            listed.filter_map(Listed::key).collect::<BTreeSet<_>>()
+        }));
+        *self.ephemeral.lock() = Some((Instant::now(), found.clone()));
+        Ok(Some(found))
     }
 
     /// Asks for the power state of one machine, which a list has left out.
@@ -118,13 +160,8 @@ impl Cloud for Account {
         wanted: BTreeSet<String>,
         priority: Priority,
     ) -> Result<Kept<Found<String>>, CloudError> {
-        let mut first = self.url(&["providers", "Microsoft.Compute", "virtualMachines"]);
-        first.query_pairs_mut().append_pair("statusOnly", "true");
-        let next = |page: &Page| {
-            let found = page.next_link.as_deref().filter(|link| !link.is_empty());
-            found.map(|found| link(&first, found)).transpose()
-        };
-        let pages: Kept<Vec<Page>> = self.api.pages(priority, first.clone(), next).await?;
+        let pages = self.machines(priority, true).await?;
+        let ephemeral = self.ephemeral(priority).await?;
         let mut found: BTreeMap<String, Vec<(&Listed, String, View)>> =
             wanted.into_iter().map(|group| (group, Vec::new())).collect();
         for listed in pages.iter().flat_map(|page| &page.value) {
@@ -140,8 +177,13 @@ impl Cloud for Account {
         }
         let again = stream::iter(again).buffer_unordered(AT_ONCE).collect::<()>();
         let _ = timeout(AGAIN, again).await; // who has not answered is unknown
-        let machine = |(listed, at, view): &(&Listed, String, View)| listed.machine(at, view);
-        let found = found.iter().map(|(group, all)| (group.clone(), all.iter().map(machine).collect())).collect();
+        let is_ephemeral = |listed: &Listed| Some(ephemeral.as_ref()?.contains(&listed.key()?));
+        let machine = |(listed, at, view): &(&Listed, String, View)| {
+            let mut machine = listed.machine(at, view);
+            machine.instance.obstacle = is_ephemeral(listed).filter(|is| *is).map(|_| EPHEMERAL.to_owned());
+            machine
+        };
+        let found = found.iter().map(|(group, all)| (group.clone(), Ok(all.iter().map(machine).collect()))).collect();
         Ok(pages.map(|_| found))
     }
 

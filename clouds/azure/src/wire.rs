@@ -3,6 +3,7 @@
 use cloud_http::Words;
 use cloud_stopstart::{Machine, Progress};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use shared::cloud::{CloudErrorKind, Instance, InstanceState};
 use shared::read::lenient;
 use shared::text::sanitize_to;
@@ -33,6 +34,21 @@ pub(crate) struct Listed {
 struct Properties {
     #[serde(default)]
     instance_view: View,
+    #[serde(default)]
+    storage_profile: Storage,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Storage {
+    os_disk: OsDisk,
+}
+
+/// A disk; only an ephemeral one has these settings.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct OsDisk {
+    diff_disk_settings: Option<IgnoredAny>,
 }
 
 /// What a machine is doing.
@@ -91,6 +107,15 @@ impl Listed {
     pub(crate) fn group(&self) -> Option<&str> {
         let mut segments = self.id.split('/').skip_while(|segment| !segment.eq_ignore_ascii_case("resourceGroups"));
         segments.nth(1).filter(|group| !group.is_empty())
+    }
+
+    /// Resource group and name in lowercase: case does not count.
+    pub(crate) fn key(&self) -> Option<(String, String)> {
+        Some((self.group()?.to_lowercase(), self.name.to_lowercase()))
+    }
+
+    pub(crate) fn is_ephemeral(&self) -> bool {
+        self.properties.storage_profile.os_disk.diff_disk_settings.is_some()
     }
 
     pub(crate) fn view(&self) -> &View {

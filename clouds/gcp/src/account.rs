@@ -1,22 +1,34 @@
 //! The calls to one project, within its limits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cloud_common::Kept;
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
+use parking_lot::Mutex;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, InstanceState, Priority, Profile, ProviderIds};
 use shared::text::sanitize_to;
 
 use crate::key::ServiceAccount;
-use crate::wire::{FIELDS, Operation, Page, known};
+use crate::wire::{DISCARD, FIELDS, Operation, Page, known};
 
 /// Calls at once, and calls a second: a project has 1,500 a minute, for everybody who works in it.
 pub(crate) const RATE: (u32, u32) = (400, 15);
 
-/// Where a cluster says what becomes of its local SSDs.
-const DISCARD: &str = "spec.platform.gcp.discardLocalSsdOnHibernate";
+/// Clusters whose zones are remembered.
+const REMEMBERED: usize = 10_000;
+
+/// What a list is asked for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Wanted {
+    /// Whose machines.
+    infra_id: String,
+    /// Where they are; empty for anywhere.
+    region: String,
+    /// Whether the owner has said what becomes of local SSDs.
+    has_decided: bool,
+}
 
 /// One project with its credentials.
 pub(crate) struct Account {
@@ -25,6 +37,8 @@ pub(crate) struct Account {
     project: String,
     /// Below it are zones and lists.
     base: Url,
+    /// The zones with machines of a cluster, by its last list.
+    zones: Mutex<BTreeMap<Wanted, BTreeSet<String>>>,
 }
 
 impl Account {
@@ -33,7 +47,34 @@ impl Account {
         let word = cloud_common::account_word(&key.email);
         let base = below(endpoint, &["compute", "v1", "projects", &key.project]);
         let (domain, project) = (format!("gcp/{}/{word}", key.project).into(), key.project.clone());
-        Self { api: Bearer::new(Arc::new(http), key), domain, project, base }
+        Self { api: Bearer::new(Arc::new(http), key), domain, project, base, zones: Mutex::default() }
+    }
+}
+
+impl Account {
+    /// Whether these are all machines of a cluster: what is missing is in another region, or in a zone without any
+    /// machine of it when all answered.
+    fn complete(&self, wanted: &Wanted, machines: &[Machine], missing: &[(String, String)]) -> Result<(), CloudError> {
+        let mut zones = self.zones.lock();
+        let known = zones.get(wanted).filter(|known| !known.is_empty());
+        let is_near = |scope: &str| {
+            let of_region = scope.strip_prefix(wanted.region.as_str());
+            scope.is_empty()
+                || wanted.region.is_empty()
+                || of_region.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        let matters =
+            |scope: &str| is_near(scope) && known.is_none_or(|known| scope.is_empty() || known.contains(scope));
+        if let Some((scope, code)) = missing.iter().find(|(scope, _)| matters(scope)) {
+            let scope = if scope.is_empty() { "all zones" } else { scope };
+            let message = format!("instances.aggregatedList does not list {scope}: {code}");
+            return Err(CloudError::new(CloudErrorKind::Unavailable, message));
+        }
+        if zones.len() >= REMEMBERED {
+            zones.clear();
+        }
+        zones.insert(wanted.clone(), machines.iter().map(|machine| machine.at.clone()).collect());
+        Ok(())
     }
 }
 
@@ -69,7 +110,7 @@ fn is_about_ssd(message: &str) -> bool {
 }
 
 impl Cloud for Account {
-    type Key = String;
+    type Key = Wanted;
     /// What a filter takes.
     const TOGETHER: usize = 50;
 
@@ -86,11 +127,12 @@ impl Cloud for Account {
     }
 
     /// An infraID becomes a part of a regular expression.
-    fn key(&self, cluster: &ClusterRef) -> Result<String, CloudError> {
+    fn key(&self, cluster: &ClusterRef) -> Result<Wanted, CloudError> {
         let infra_id = &cluster.infra_id;
         let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if (1..=63).contains(&infra_id.len()) && infra_id.chars().all(is_plain) {
-            return Ok(infra_id.clone());
+            let (infra_id, region) = (infra_id.clone(), cluster.region.clone());
+            return Ok(Wanted { infra_id, region, has_decided: cluster.discard_local_ssd.is_some() });
         }
         let message = format!(
             "spec.clusterMetadata.infraID is {:?}: on GCP it has at most 63 lowercase letters, digits and hyphens",
@@ -101,30 +143,31 @@ impl Cloud for Account {
 
     async fn list(
         self: Arc<Self>,
-        wanted: BTreeSet<String>,
+        wanted: BTreeSet<Wanted>,
         priority: Priority,
-    ) -> Result<Kept<Found<String>>, CloudError> {
+    ) -> Result<Kept<Found<Wanted>>, CloudError> {
         let mut first = below(&self.base, &["aggregated", "instances"]);
-        let names: Vec<&str> = wanted.iter().map(String::as_str).collect();
-        let filter = format!("name eq \"({})-.*\"", names.join("|"));
+        let names: BTreeSet<&str> = wanted.iter().map(|wanted| wanted.infra_id.as_str()).collect();
+        let filter = format!("name eq \"({})-.*\"", Vec::from_iter(names).join("|"));
         first.query_pairs_mut().append_pair("filter", &filter).append_pair("fields", FIELDS);
         first.query_pairs_mut().append_pair("maxResults", "500");
         let next = |page: &Page| {
-            page.check()?;
             let mut url = first.clone();
             url.query_pairs_mut().append_pair("pageToken", &page.next_page_token);
             Ok((!page.next_page_token.is_empty()).then_some(url))
         };
         let pages = self.api.pages(priority, first.clone(), next).await?;
-        let mut found = Found::new();
+        let missing: Vec<_> = pages.iter().flat_map(Page::missing).collect();
         let listed: Vec<_> =
             pages.iter().flat_map(|page| page.items.values()).flat_map(|scope| &scope.instances).collect();
-        for infra_id in wanted {
-            let of_cluster = listed.iter().filter(|instance| instance.is_of(&infra_id));
-            let mut machines: Vec<Machine> = of_cluster.map(|instance| instance.machine()).collect();
+        let found = wanted.into_iter().map(|wanted| {
+            let of_cluster = listed.iter().filter(|instance| instance.is_of(&wanted.infra_id));
+            let mut machines: Vec<Machine> = of_cluster.map(|instance| instance.machine(wanted.has_decided)).collect();
             distinct(&mut machines);
-            found.insert(infra_id, machines.into());
-        }
+            let answer = self.complete(&wanted, &machines, &missing).map(|()| machines.into());
+            (wanted, answer)
+        });
+        let found = found.collect();
         Ok(pages.map(|_| found))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cloud_common::{Dialer, Memory, Platform, Process};
 use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
 use cloud_http::{Http, Transport, Url};
-use cloud_simulators::{Effect, Face, Moves, SimulatedBench, States};
+use cloud_simulators::{Disks, Effect, Face, Moves, SimulatedBench, States};
 use cloud_stopstart::StopStart;
 use serde_json::json;
 use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Priority, Verb};
@@ -69,13 +69,13 @@ async fn hives_table_of_stops_and_starts() {
     let rows: &[Moves<'_>] = &[
         ("stop no running instances", Asleep, &[("TERMINATED", 2), ("STOPPING", 2), ("STOPPED", 1)], &[]),
         ("stop running instances", Asleep, &[("TERMINATED", 5), ("RUNNING", 2)], &[("RUNNING", 2)]),
-        // Hive stops the seven as well: they are stopped here once they run.
         (
             "stop pending and running instances",
             Asleep,
             &[("TERMINATED", 5), ("STOPPING", 3), ("STOPPED", 4), ("STAGING", 7), ("RUNNING", 3)],
-            &[("RUNNING", 3)],
+            &[("STAGING", 7), ("RUNNING", 3)],
         ),
+        ("stop provisioning instances", Asleep, &[("PROVISIONING", 1)], &[("PROVISIONING", 1)]),
         ("start no stopped instances", Awake, &[("STAGING", 4), ("RUNNING", 3)], &[]),
         (
             "start stopped instances",
@@ -102,9 +102,12 @@ async fn the_owner_decides_what_becomes_of_local_ssds() {
         let bench = bench();
         let mut target = bench.cluster_of(&[("RUNNING", 2)]).await;
         for machine in bench.simulator().engine.machines.values_mut() {
-            machine.local_ssd = true;
+            machine.disks = Disks::LocalSsd;
         }
         target.cluster.discard_local_ssd = discard;
+        let found = inventory(&*driver(&bench), &target).await.unwrap();
+        let says = "it has a local SSD: set spec.platform.gcp.discardLocalSsdOnHibernate: true";
+        assert_eq!(found.obstacles().filter(|why| why.contains(says)).count(), if is_refused { 2 } else { 0 });
         let (_, outcome) = pass(&*driver(&bench), &target, Intent::Asleep).await.unwrap();
         assert_eq!(outcome.refused.len(), if is_refused { 2 } else { 0 }, "{discard:?}");
         for refusal in outcome.refused {
@@ -266,6 +269,40 @@ async fn clusters_of_a_project_share_lists() {
     assert_eq!(error.kind, CloudErrorKind::Invalid);
     assert!(error.message.starts_with("spec.clusterMetadata.infraID is \"demo|.*\""), "{error}");
     assert!(driver.advance(&odd, Verb::Stop, &["x".to_owned()]).await.is_err());
+}
+
+/// A zone that does not answer is no other cluster's affair, and most warnings are about what is listed.
+#[tokio::test(start_paused = true)]
+async fn a_silent_zone_matters_to_clusters_with_machines_there() {
+    let bench = bench();
+    let mut target = bench.cluster("demo", 3).await;
+    target.cluster.region = "us-east1".to_owned();
+    let driver = driver(&bench);
+    let mut elsewhere = bench.cluster("other", 3).await;
+    elsewhere.cluster.region = "us-east4".to_owned();
+    bench.rule("list", "", Effect::Partial);
+    let lists = async |target| driver.list(target, Priority::Sleeping).await;
+    let error = lists(&target).await.unwrap_err();
+    assert_eq!(error.message, "instances.aggregatedList does not list us-east1-b: UNREACHABLE");
+    assert!(lists(&elsewhere).await.is_ok(), "of another region");
+    bench.simulator().engine.heal();
+    lists(&target).await.unwrap();
+    bench.rule("list", "", Effect::Partial);
+    assert!(lists(&target).await.is_err(), "it has had machines there");
+    bench.simulator().engine.heal();
+    for machine in bench.simulator().engine.machines.values_mut() {
+        machine.zone = machine.zone.replace('b', "c");
+    }
+    lists(&target).await.unwrap();
+    bench.rule("list", "", Effect::Partial);
+    assert_eq!(lists(&target).await.unwrap().instances.len(), 3, "its machines are in other zones");
+    for (code, is_complete) in
+        [("NOT_CRITICAL_ERROR", true), ("EXPERIMENTAL_TYPE_USED", true), ("PARTIAL_SUCCESS", false)]
+    {
+        bench.simulator().engine.heal();
+        bench.rule("list", "", Effect::Warning { code: code.to_owned() });
+        assert_eq!(lists(&target).await.is_ok(), is_complete, "{code}");
+    }
 }
 
 fn deployment(spec: serde_json::Value) -> ClusterDeployment {

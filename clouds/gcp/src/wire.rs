@@ -5,15 +5,18 @@ use std::collections::BTreeMap;
 use cloud_stopstart::{Machine, Progress};
 use jiff::Timestamp;
 use serde::Deserialize;
-use shared::cloud::{CloudError, CloudErrorKind, Instance, InstanceState};
+use shared::cloud::{CloudErrorKind, Instance, InstanceState};
 use shared::text::sanitize_to;
 
 /// What a list is asked for: everything below, and nothing else.
-pub(crate) const FIELDS: &str = "items/*/instances(name,zone,status,labels,lastStartTimestamp),\
+pub(crate) const FIELDS: &str = "items/*/instances(name,zone,status,labels,lastStartTimestamp,disks/type),\
                                  items/*/warning,warning,nextPageToken,unreachables";
 
 /// Label of everything of a cluster, before its infraID.
 const LABEL: &str = "kubernetes-io-cluster-";
+
+/// Where a cluster says what becomes of its local SSDs.
+pub(crate) const DISCARD: &str = "spec.platform.gcp.discardLocalSsdOnHibernate";
 
 /// Longest name that is shown.
 const NAME: usize = 80;
@@ -58,6 +61,24 @@ pub(crate) struct Listed {
     labels: BTreeMap<String, String>,
     #[serde(default)]
     last_start_timestamp: String,
+    #[serde(default)]
+    disks: Vec<Disk>,
+}
+
+#[derive(Deserialize)]
+struct Disk {
+    #[serde(rename = "type", default)]
+    kind: DiskKind,
+}
+
+#[derive(Default, PartialEq, Eq, Deserialize)]
+enum DiskKind {
+    /// A local SSD.
+    #[serde(rename = "SCRATCH")]
+    Scratch,
+    #[default]
+    #[serde(other)]
+    Other,
 }
 
 /// A call that was accepted.
@@ -87,21 +108,19 @@ struct OperationError {
 }
 
 impl Page {
-    /// Whether every zone has answered.
-    ///
-    /// # Errors
-    /// When one has not, by name.
-    pub(crate) fn check(&self) -> Result<(), CloudError> {
-        let is_bad = |warning: &Option<Warning>| {
-            warning.as_ref().filter(|warning| warning.code != "NO_RESULTS_ON_PAGE").map(|warning| warning.code.clone())
+    /// The scopes of which something is missing, by their last segments, and the codes. Every other warning is about what
+    /// is listed, or about a scope without instances. An empty name is all of them.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (String, String)> {
+        const MISSING: [&str; 3] = ["UNREACHABLE", "PARTIAL_SUCCESS", "LIST_OVERHEAD_QUOTA_EXCEED"];
+        let code = |warning: &Option<Warning>| {
+            let code = warning.as_ref()?.code.as_str();
+            MISSING.contains(&code).then(|| code.to_owned())
         };
-        let scopes = self.items.iter().filter_map(|(scope, found)| Some((scope.as_str(), is_bad(&found.warning)?)));
-        let unreachable = self.unreachables.iter().map(|scope| (scope.as_str(), "UNREACHABLE".to_owned()));
-        let all = is_bad(&self.warning).map(|code| ("all zones", code));
-        let Some((scope, code)) = scopes.chain(unreachable).chain(all).next() else { return Ok(()) };
-        let (scope, code) = (sanitize_to(scope.rsplit('/').next().unwrap_or_default(), 60), sanitize_to(&code, 60));
-        let message = format!("instances.aggregatedList does not list {scope}: {code}");
-        Err(CloudError::new(CloudErrorKind::Unavailable, message))
+        let scopes = self.items.iter().filter_map(move |(scope, found)| Some((scope.as_str(), code(&found.warning)?)));
+        let unreachable = self.unreachables.iter().map(|scope| (scope.as_str(), MISSING[0].to_owned()));
+        let all = code(&self.warning).map(|code| ("", code));
+        let last = |scope: &str| sanitize_to(scope.rsplit('/').next().unwrap_or_default(), 60);
+        scopes.chain(unreachable).chain(all).map(move |(scope, code)| (last(scope), code))
     }
 }
 
@@ -113,9 +132,13 @@ impl Listed {
         is_named && (owners.peek().is_none() || owners.any(|owner| owner == infra_id))
     }
 
-    pub(crate) fn machine(&self) -> Machine {
+    /// Of local SSDs the owner has to say what becomes of them.
+    pub(crate) fn machine(&self, has_decided: bool) -> Machine {
         let zone = self.zone.rsplit('/').next().unwrap_or_default();
+        let undecided = !has_decided && self.disks.iter().any(|disk| disk.kind == DiskKind::Scratch);
+        let obstacle = format!("it has a local SSD: set {DISCARD}: true to allow a stop that discards its data");
         let instance = Instance {
+            obstacle: undecided.then_some(obstacle),
             node_names: vec![self.name.clone()],
             launched_at: self.last_start_timestamp.parse::<Timestamp>().ok(),
             ..Instance::new(sanitize_to(&self.name, NAME), state(&self.status)).in_words(&self.status)

@@ -149,7 +149,7 @@ impl Cloud for Account {
                 machines.push(instance.machine());
             }
         }
-        let found = found.into_iter().map(|(infra_id, machines)| (infra_id.to_owned(), machines.into())).collect();
+        let found = found.into_iter().map(|(infra_id, machines)| (infra_id.to_owned(), Ok(machines.into()))).collect();
         Ok(pages.map(|_| found))
     }
 

@@ -67,13 +67,14 @@ async fn hives_table_of_stops_and_starts() {
     let rows: &[Moves<'_>] = &[
         ("stop no running instances", Asleep, &[("deleting", 2), ("stopping", 2), ("stopped", 1)], &[]),
         ("stop running instances", Asleep, &[("deleting", 5), ("running", 2)], &[("running", 2)]),
-        // Hive stops the seven as well: they are stopped here once they run.
         (
             "stop pending and running instances",
             Asleep,
             &[("deleting", 5), ("stopping", 3), ("stopped", 4), ("pending", 7), ("running", 3)],
-            &[("running", 3)],
+            &[("pending", 7), ("running", 3)],
         ),
+        // Hive leaves the two alone, and calls the cluster stopped.
+        ("starting and failed instances", Asleep, &[("starting", 1), ("failed", 1)], &[("starting", 1), ("failed", 1)]),
         ("start no stopped instances", Awake, &[("pending", 4), ("running", 3)], &[]),
         ("start stopped instances", Awake, &[("stopped", 3), ("running", 4)], &[("stopped", 3)]),
         // Hive starts the one as well: it is started here once it is stopped.

@@ -29,8 +29,8 @@ impl Machine {
     }
 }
 
-/// The machines of several clusters. A cluster that is missing has none.
-pub type Found<K> = BTreeMap<K, Arc<[Machine]>>;
+/// The machines of several clusters, or why those of one are not known. A cluster that is missing has none.
+pub type Found<K> = BTreeMap<K, Result<Arc<[Machine]>, CloudError>>;
 
 /// What has become of a call that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub trait Cloud: Send + Sync + 'static {
     /// When the cluster lacks what identifies its machines.
     fn key(&self, cluster: &ClusterRef) -> Result<Self::Key, CloudError>;
     /// All machines of these clusters, every page, and what they are charged. A part of the cloud that does not answer is
-    /// an error.
+    /// an error of every cluster that may have machines there.
     fn list(
         self: Arc<Self>,
         wanted: BTreeSet<Self::Key>,

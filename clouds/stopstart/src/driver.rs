@@ -75,7 +75,7 @@ impl<C: Cloud> StopStart<C> {
         let found = self.lists.list(key.clone(), false, priority).await;
         let given_up = || CloudError::new(CloudErrorKind::Unavailable, "the list of machines was canceled");
         let found = found.unwrap_or_else(|_| Err(given_up()))?;
-        let machines = found.get(&key).cloned().unwrap_or_default();
+        let machines = found.get(&key).cloned().unwrap_or_else(|| Ok(Arc::default()))?;
         let mut seen = self.seen.lock();
         if priority == Priority::Idle {
             seen.remove(&key);
@@ -203,6 +203,8 @@ impl<C: Cloud> StopStart<C> {
         match (instance.state, blocked) {
             (state, _) if state == end || state == on_the_way => Some(Ok(state)),
             _ if covered => Some(Ok(on_the_way)),
+            // One that hangs on its way up is stopped, as by Hive. The cloud may refuse it.
+            (InstanceState::Pending, _) if verb == Verb::Stop => None,
             (state @ (InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown), _) => {
                 no(CloudErrorKind::InTransit, &instance.word, &format!("it is {state}"))
             }

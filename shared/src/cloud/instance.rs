@@ -31,8 +31,8 @@ pub struct Instance {
     pub control_plane: bool,
     /// What kind of spot instance it is, if it is one.
     pub spot: Option<Spot>,
-    /// Why it can never be made again as it is, from a driver that makes machines anew: such a machine is not put to
-    /// sleep.
+    /// Why it cannot be put to sleep: it cannot be stopped, or never be made again as it is. While a cluster has such a
+    /// machine, none of its machines is stopped.
     pub obstacle: Option<String>,
 }
 

@@ -34,10 +34,19 @@ impl Inventory {
         Self { profile, instances, lost_spot, failed, owed, event }
     }
 
-    /// IDs of the machines of this kind that a stop has to move: those that run, are halted or have a step due.
+    /// IDs of the machines of this kind that a stop has to move: those that run, are halted or have a step due. Where
+    /// machines move one by one, also those that hang on their way up or whose state is unknown: no other call suffers.
     pub fn to_stop(&self, of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
-        use InstanceState::{Halted, Running, Stopped};
-        self.select(|i| matches!(i.state, Running | Halted) || (i.due && i.state != Stopped), of_kind)
+        use InstanceState::{Halted, Pending, Running, Stopped, Unknown};
+        let by_itself = |state| self.profile.one_by_one && matches!(state, Pending | Unknown);
+        let moves = |i: &Instance| matches!(i.state, Running | Halted) || by_itself(i.state);
+        self.select(|i| moves(i) || (i.due && i.state != Stopped), of_kind)
+    }
+
+    /// The machines that cannot be put to sleep as they are, each with the reason. One that sleeps could be.
+    pub fn obstacles(&self) -> impl Iterator<Item = String> {
+        let awake = self.instances.iter().filter(|i| i.state != InstanceState::Stopped);
+        awake.filter_map(|i| Some(format!("{}: {}", i.id, i.obstacle.as_ref()?)))
     }
 
     /// IDs of the machines of this kind that a start has to move: those that sleep, are halted or have a step due.
@@ -135,9 +144,12 @@ mod tests {
             (Unknown, false, false, false),
             (Terminated, true, false, false),
         ] {
-            let found = inventory(Lifecycle::Recreate, vec![Instance { due, ..Instance::new("m", state) }]);
+            let mut found = inventory(Lifecycle::Recreate, vec![Instance { due, ..Instance::new("m", state) }]);
             let moves = (found.to_stop(|_| true).len(), found.to_start(|_| true).len());
             assert_eq!(moves, (usize::from(stops), usize::from(starts)), "{state} {due}");
+            found.profile.one_by_one = true;
+            let stops = stops || matches!(state, Pending | Unknown);
+            assert_eq!(found.to_stop(|_| true).len(), usize::from(stops), "{state} {due}, one by one");
         }
     }
 }

@@ -28,7 +28,7 @@ use super::facts::{Certificate, Part, SpokeObservation, SpokePreflight, VersionO
 use super::webhooks::{LONGEST_DELAY, WebhookObservation};
 use crate::annotation::format;
 use crate::cloud::CloudErrorKind::{Credentials, Denied, Invalid};
-use crate::cloud::{CloudError, Instance, Inventory, Lifecycle};
+use crate::cloud::{CloudError, Inventory, Lifecycle};
 use crate::finding::{Finding, Severity, code};
 use crate::text::{count, list};
 
@@ -117,8 +117,7 @@ fn of_cloud(cloud: Option<&Result<Inventory, CloudError>>) -> Vec<Finding> {
         Finding::warn(code::SPOT_INSTANCES, sentence)
     }));
     // C6
-    let cannot = |i: &Instance| Some(Finding::block(code::CANNOT_SLEEP, format!("{}: {}", i.id, i.obstacle.as_ref()?)));
-    findings.extend(machines.instances.iter().filter_map(cannot));
+    findings.extend(machines.obstacles().map(|obstacle| Finding::block(code::CANNOT_SLEEP, obstacle)));
     findings
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::credentials::{CLIENT, SECRET, SUBSCRIPTION, TENANT};
-use crate::engine::{Effect, Engine, Machine, Moved, Words};
+use crate::engine::{Disks, Effect, Engine, Machine, Moved, Words};
 use crate::{Answer, Call};
 
 pub(crate) const WORDS: Words =
@@ -20,7 +20,9 @@ pub(crate) fn name(call: &mut Call) {
     let route: Vec<&str> = route.iter().map(String::as_str).collect();
     let (name, machine) = match route[..] {
         ["POST", _, "oauth2", "v2.0", "token"] => ("token", ""),
-        ["GET", "subscriptions", _, "providers", PROVIDER, "virtualMachines"] => ("list", ""),
+        ["GET", "subscriptions", _, "providers", PROVIDER, "virtualMachines"] => {
+            (if call.parameter("statusOnly") == "true" { "list" } else { "models" }, "")
+        }
         ["GET", "subscriptions", _, "providers", PROVIDER, "locations", _, "operations", _] => ("operation", ""),
         ["GET", "subscriptions", _, "providers", PROVIDER, "locations", _, "results", _] => ("result", ""),
         [method, "subscriptions", _, "resourceGroups", _, "providers", PROVIDER, "virtualMachines", machine, verb] => {
@@ -64,7 +66,7 @@ pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -
         return throttled();
     }
     match (call.name, call.segments().last().copied()) {
-        ("list", _) => list(engine, call, effect.as_ref()),
+        ("list" | "models", _) => list(engine, call, effect.as_ref()),
         ("get", _) => match engine.machines.get(&call.machine) {
             Some(machine) => Answer::ok(view(machine.shown())),
             None => error(404, "ResourceNotFound", "The machine was not found."),
@@ -121,9 +123,7 @@ fn view(word: &str) -> Value {
 }
 
 fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
-    if call.parameter("statusOnly") != "true" {
-        return error(400, "BadRequest", "the simulator lists machines with statusOnly=true only");
-    }
+    let with_states = call.name == "list";
     if effect == Some(&Effect::Partial) && call.query.contains_key("page") {
         return error(503, "ServerTimeout", "The request timed out.");
     }
@@ -138,14 +138,21 @@ fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
             machine.group.to_uppercase(),
             machine.name
         );
-        json!({"id": id, "name": machine.name, "location": "eastus", "properties": {"instanceView": view(&word(machine))}})
+        let mut disk = json!({"osType": "Linux", "createOption": "FromImage"});
+        if machine.disks == Disks::EphemeralOs {
+            disk["diffDiskSettings"] = json!({"option": "Local"});
+        }
+        let made_of = json!({"storageProfile": {"osDisk": disk}, "provisioningState": "Succeeded"});
+        let properties = if with_states { json!({"instanceView": view(&word(machine))}) } else { made_of };
+        json!({"id": id, "name": machine.name, "location": "eastus", "properties": properties})
     });
     let mut body = json!({"value": shown.collect::<Vec<_>>()});
     if let Some(next) = next {
         let base = if let Some(Effect::ForeignLink { to }) = effect { to } else { &call.base };
         let version = call.parameter("api-version");
         let path = call.path.join("/");
-        body["nextLink"] = format!("{base}/{path}?api-version={version}&statusOnly=true&page={next}").into();
+        let states = if with_states { "&statusOnly=true" } else { "" };
+        body["nextLink"] = format!("{base}/{path}?api-version={version}{states}&page={next}").into();
     }
     Answer::ok(body)
 }
@@ -162,6 +169,12 @@ fn change(engine: &mut Engine, call: &Call, effect: Option<Effect>) -> Answer {
     let (machine, verb) = (format!("{} {}", call.name, call.machine), call.name.to_owned());
     if !engine.admit(&verb, 1500.0, 500.0) || !engine.admit(&machine, 12.0, 4.0) {
         return throttled();
+    }
+    if call.name == "stop"
+        && engine.machines.get(&call.machine).is_some_and(|machine| machine.disks == Disks::EphemeralOs)
+    {
+        let message = "Operation 'deallocate' is not supported on VMs using an ephemeral OS disk.";
+        return error(409, "OperationNotAllowed", message);
     }
     let base = if let Some(Effect::ForeignLink { to }) = &effect { to.clone() } else { call.base.clone() };
     match engine.move_to(&call.machine, call.name == "start", effect) {

@@ -13,6 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Target};
 use tokio::time::Instant;
 
+use crate::engine::CONFUSED;
 use crate::{Effect, Face, Logged, Rule, Simulator};
 
 /// How long the cloud takes, on the test's clock.
@@ -282,7 +283,7 @@ impl Bench for SimulatedBench {
 
     async fn confuse(&self, _: &Target, id: &str) {
         if let Some(machine) = self.simulator().engine.machines.get_mut(id) {
-            "levitating".clone_into(&mut machine.word);
+            CONFUSED.clone_into(&mut machine.word);
         }
     }
 }

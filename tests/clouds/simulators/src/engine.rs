@@ -12,6 +12,9 @@ use crate::{Answer, Call};
 /// Machines of a page.
 const PAGE: usize = 7;
 
+/// A word of no cloud: such a machine does not move.
+pub(crate) const CONFUSED: &str = "levitating";
+
 /// The cloud's words.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
@@ -23,6 +26,19 @@ pub struct Words {
     pub stopping: &'static str,
     /// Down.
     pub stopped: &'static str,
+}
+
+/// What a machine's disks are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Disks {
+    /// They outlive a stop.
+    #[default]
+    Persistent,
+    /// It has a local SSD, too.
+    LocalSsd,
+    /// That of the operating system does not.
+    EphemeralOs,
 }
 
 /// A machine.
@@ -41,8 +57,8 @@ pub struct Machine {
     pub zone: String,
     /// The cloud's word for its state.
     pub word: String,
-    /// Whether it has a local SSD.
-    pub local_ssd: bool,
+    /// What its disks are.
+    pub disks: Disks,
     /// Whether the cloud says that it cannot be started.
     pub blocked: bool,
     /// Why the last start was given up: code and message.
@@ -99,6 +115,11 @@ pub enum Effect {
     },
     /// A zone, or what is behind the first page, does not answer.
     Partial,
+    /// Each zone with machines warns of this, and answers.
+    Warning {
+        /// The cloud's code.
+        code: String,
+    },
     /// Lists have no power state; who asks for a machine gets it.
     NoPower,
     /// A start or stop is accepted and ends with this.
@@ -352,7 +373,9 @@ impl Engine {
         let mut operation = Operation { until, given_up: None };
         match machine.word.as_str() {
             _ if self.queues && machine.next.is_some() => machine.queue.push_back(up),
-            word if word == other => return Moved::Busy(machine.word.clone()),
+            CONFUSED => return Moved::Busy(CONFUSED.to_owned()),
+            // One that hangs goes on to whatever is asked for.
+            word if word == other && machine.next.is_some() => return Moved::Busy(machine.word.clone()),
             word if word == end => return Moved::There,
             word if word == on_the_way => {}
             _ => {

@@ -4,7 +4,7 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use crate::credentials::{PROJECT, is_signed};
-use crate::engine::{Effect, Engine, Machine, Moved, Words};
+use crate::engine::{Disks, Effect, Engine, Machine, Moved, Words};
 use crate::{Answer, Call};
 
 pub(crate) const WORDS: Words =
@@ -81,7 +81,10 @@ fn change(engine: &mut Engine, call: &Call, effect: Option<Effect>) -> Answer {
     if machine.is_none_or(|machine| zone_of(machine) != zone) {
         return error(404, "notFound", &format!("The resource '{}' was not found in {zone}", call.machine));
     }
-    if call.name == "stop" && machine.is_some_and(|m| m.local_ssd) && !call.query.contains_key("discardLocalSsd") {
+    if call.name == "stop"
+        && machine.is_some_and(|m| m.disks == Disks::LocalSsd)
+        && !call.query.contains_key("discardLocalSsd")
+    {
         let message = "VM has a Local SSD attached but an undefined value for `discard-local-ssd`";
         return error(400, "badRequest", message);
     }
@@ -125,7 +128,7 @@ impl<'a> Mask<'a> {
 
     fn of_instance(&self) -> Option<Vec<&'a str>> {
         let (_, fields) = self.0.split_once("items/*/instances(")?;
-        Some(fields.split(')').next()?.split(',').collect())
+        Some(fields.split(')').next()?.split(',').map(|field| field.split('/').next().unwrap_or(field)).collect())
     }
 }
 
@@ -159,6 +162,9 @@ fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
             scope["warning"] = json!({"code": "NO_RESULTS_ON_PAGE", "message": "no results"});
         } else {
             scope["instances"] = json!(of_zone);
+            if let Some(Effect::Warning { code }) = effect {
+                scope["warning"] = json!({"code": code, "message": "a warning"});
+            }
         }
         if let Some(scope) = scope.as_object_mut() {
             scope.retain(|field, _| mask.has(&format!("items/*/{field}")));
@@ -185,6 +191,8 @@ fn shown(machine: &Machine, call: &Call, wanted: Option<&[&str]>) -> Value {
                            "creationTimestamp": "2026-01-01T00:00:00.000-08:00",
                            "lastStartTimestamp": format!("2026-01-01T00:{:02}:00.000-08:00", machine.starts.min(59)),
                            "lastStopTimestamp": format!("2026-01-02T00:{:02}:00.000-08:00", machine.stops.min(59))});
+    let scratch = (machine.disks == Disks::LocalSsd).then(|| json!({"type": "SCRATCH", "index": 1}));
+    shown["disks"] = [json!({"type": "PERSISTENT", "index": 0, "boot": true})].into_iter().chain(scratch).collect();
     if !machine.owner.is_empty() {
         shown["labels"] = json!({format!("kubernetes-io-cluster-{}", machine.owner): "owned"});
     }

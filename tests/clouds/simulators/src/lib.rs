@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 pub use self::bench::{Moves, SimulatedBench, States};
 pub use self::credentials::{API_KEY, CLIENT, PROJECT, SECRET, SUBSCRIPTION, TENANT, service_account};
-pub use self::engine::{Effect, Engine, Logged, Machine, Rule, Words};
+pub use self::engine::{Disks, Effect, Engine, Logged, Machine, Rule, Words};
 pub use self::request::Call;
 
 /// Which cloud.

@@ -2,23 +2,32 @@
 
 use std::time::Duration;
 
-use shared::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping};
-use shared::cloud::{Instance, Inventory, Verb};
+use shared::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Unknown};
+use shared::cloud::{Instance, Inventory, Lifecycle, Verb};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, reason};
 use shared::hive::data::Unit;
-use shared::text::{list, name_some};
+use shared::text::{count, list, name_some};
 
-use super::facts::{Drift, Facts};
+use super::facts::{Drift, Facts, sleep_started};
 use super::gate::{gate, missing_cluster_sync};
 use super::plan::{Need, Notice, Plan, poll, with_others};
+use super::wake::UNKNOWN_TIMEOUT;
 
 /// Reason of the report about instances that another party has started.
 const DRIFT: &str = "StartedWhileAsleep";
+
+/// How often a cluster with a machine that cannot be put to sleep is looked at again.
+const OBSTACLE: Duration = Duration::from_mins(1);
 
 /// Whether the sleep has yet to begin: H reports none.
 pub(super) fn begins(facts: &Facts<'_>) -> bool {
     const BEGUN: &[&str] = &[reason::STOPPING, reason::WAITING_FOR_MACHINES_TO_STOP, reason::FAILED_TO_STOP];
     !facts.cluster.is_true(HIBERNATING) && !BEGUN.contains(&facts.cluster.reason(HIBERNATING))
+}
+
+/// Whether H reports that machines are being stopped.
+fn is_stopping(facts: &Facts<'_>) -> bool {
+    matches!(facts.cluster.reason(HIBERNATING), reason::STOPPING | reason::WAITING_FOR_MACHINES_TO_STOP)
 }
 
 pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
@@ -35,8 +44,11 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
         Ok(machines) => machines,
         Err(plan) => return *plan,
     };
-    if machines.all(Stopped) {
+    if machines.all(Stopped) || only_unknown_left(facts, machines) {
         return asleep(facts, machines);
+    }
+    if let Some(plan) = cannot_sleep(facts, machines) {
+        return plan;
     }
     let notice = if begins { missing_cluster_sync(facts) } else { drift(facts, machines) };
     let plan = match (&notice, facts.settings.drift) {
@@ -58,23 +70,51 @@ fn drift(facts: &Facts<'_>, machines: &Inventory) -> Option<Notice> {
     (facts.cluster.is_true(HIBERNATING) && !started.is_empty()).then(|| Notice::warning(DRIFT, message))
 }
 
+/// What preflight finds is judged once more before the first machine is stopped: a machine that would not stop, or not
+/// come back as it is, keeps all of them running. A driver that makes machines anew asks before each of its steps, because
+/// it can take back what it has begun.
+fn cannot_sleep(facts: &Facts<'_>, machines: &Inventory) -> Option<Plan> {
+    let found: Vec<String> = machines.obstacles().collect();
+    let has_begun = facts.cluster.is_true(HIBERNATING) || is_stopping(facts);
+    if found.is_empty() || has_begun || machines.profile.lifecycle == Lifecycle::Recreate {
+        return None;
+    }
+    Some(Plan::report(PowerStatus::failed_to_stop(&name_some(&found, 10))).again(OBSTACLE))
+}
+
+/// Whether only machines are left of which the cloud does not say whether they run, and no stop of theirs has shown for
+/// long. Those of a sleeping cluster do not make it one that is awake.
+fn only_unknown_left(facts: &Facts<'_>, machines: &Inventory) -> bool {
+    let is_long = sleep_started(facts.cluster).is_some_and(|then| facts.age(then) > UNKNOWN_TIMEOUT);
+    let rest_stopped = machines.all_of(Stopped, |i| i.state != Unknown);
+    let by_calls = machines.profile.lifecycle == Lifecycle::StopStart;
+    by_calls && rest_stopped && (is_long || facts.cluster.is_true(HIBERNATING))
+}
+
 fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
-    let total = machines.instances.len();
+    let unknown = machines.unknown();
+    let total = machines.instances.len() - unknown.len();
+    let stopped = count(total, "instance");
     let result = match machines.lost_spot {
-        0 if machines.instances.iter().all(|i| i.recorded) => format!("{total} instances deleted and recorded"),
-        0 => format!("{total} instances stopped"),
-        lost => format!("{total} instances stopped, {lost} one-time spot instances terminated"),
+        0 if machines.instances.iter().all(|i| i.recorded) => format!("{stopped} deleted and recorded"),
+        0 => format!("{stopped} stopped"),
+        lost => format!("{stopped} stopped, {} terminated", count(lost, "one-time spot instance")),
     };
     // The cloud stops listing terminated instances: the message from when the cluster fell asleep stays.
     let reported = facts.cluster.condition(PROGRESS).is_some_and(|progress| progress.status == "False");
     let is_asleep = facts.cluster.is_true(HIBERNATING);
     let status = PowerStatus::stopped();
+    let left =
+        format!("the cloud does not say whether these are stopped; each is billed while it runs: {}", list(&unknown));
+    let result = if unknown.is_empty() { result } else { format!("{result}; {left}") };
     let status = if reported && is_asleep {
         status
     } else {
-        status.done(reason::HIBERNATING, result).counting(Unit::Instances, 0, total)
+        status.done(reason::HIBERNATING, result).counting(Unit::Instances, unknown.len(), machines.instances.len())
     };
-    Plan::report(status).again(facts.settings.steady).settling(is_asleep, machines)
+    let notice = (!unknown.is_empty()).then(|| Notice::warning("StateUnknown", left));
+    let plan = Plan::report(status).again(facts.settings.steady).settling(is_asleep, machines);
+    Plan { notice, ..plan }
 }
 
 /// Stops running instances, the control plane last. Instances in transition are skipped: the cloud rejects the call, and
@@ -94,7 +134,7 @@ fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let (failure, held_back) = facts.failure(verb);
     let failure = failure.filter(|_| waits);
 
-    let begins = !matches!(facts.cluster.reason(HIBERNATING), reason::STOPPING | reason::WAITING_FOR_MACHINES_TO_STOP);
+    let begins = !is_stopping(facts);
     let left = machines.not_in_state(&[Stopped]);
     let status = match &failure {
         Some(error) => PowerStatus::failed_to_stop(&error.message),

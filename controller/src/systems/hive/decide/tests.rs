@@ -20,6 +20,7 @@ use super::*;
 mod given_up;
 mod identity;
 mod kinds;
+mod obstacles;
 mod properties;
 mod shapes;
 mod time;

@@ -18,8 +18,8 @@ use super::plan::{Need, Notice, Plan, Watch, poll, with_others};
 /// A sign of life that is further in the future than this comes from a wrong clock.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(10);
 
-/// How long the wake waits for a Node without an instance of the cluster.
-const UNKNOWN_NODE_TIMEOUT: Duration = Duration::from_mins(5);
+/// How long machines of unknown state, and Nodes without an instance of the cluster, hold a transition up.
+pub(super) const UNKNOWN_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// How long after the first request to the spoke the status does not report that Nodes are awaited. Reconciles are two
 /// seconds apart in the first 40 s of a wake, so the report comes within 3 s.
@@ -133,7 +133,7 @@ fn has_started(facts: &Facts<'_>) -> bool {
 
 /// Whether all machines run. A machine of unknown state delays a wake for a bounded time.
 fn run(facts: &Facts<'_>, machines: &Inventory) -> bool {
-    machines.all(Running) || (machines.all_known_run() && since_start(facts) > UNKNOWN_NODE_TIMEOUT)
+    machines.all(Running) || (machines.all_known_run() && since_start(facts) > UNKNOWN_TIMEOUT)
 }
 
 /// The watch of the spoke starts as soon as its machines run.
@@ -204,9 +204,8 @@ fn unreachable_spoke(facts: &Facts<'_>, error: &SpokeError) -> Plan {
 /// Section 1.3, checkClusterRunning 4 and 5.
 fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> Plan {
     let asleep: Vec<&NodeObservation> = spoke.nodes.iter().filter(|node| !is_awake(facts, machines, node)).collect();
-    let (unknown, asleep): (Vec<_>, Vec<_>) = asleep
-        .into_iter()
-        .partition(|node| usable(machines, node).is_none() && since_start(facts) > UNKNOWN_NODE_TIMEOUT);
+    let (unknown, asleep): (Vec<_>, Vec<_>) =
+        asleep.into_iter().partition(|node| usable(machines, node).is_none() && since_start(facts) > UNKNOWN_TIMEOUT);
     let all_unknown = unknown.len() == spoke.nodes.len();
     if !asleep.is_empty() || all_unknown {
         let names = match asleep.len() {

@@ -103,7 +103,7 @@ fn a_cluster_whose_spot_machines_are_gone_sleeps_and_says_so_as_long_as_it_sleep
     let machines = [(CP, Stopped), (WORKER, Stopped), (ONCE, Terminated)];
     let plan = decide(&with(&cluster, &machines));
     assert_eq!(says(&plan).0, reason::HIBERNATING);
-    assert_eq!(progress(&plan), "2 instances stopped, 1 one-time spot instances terminated");
+    assert_eq!(progress(&plan), "2 instances stopped, 1 one-time spot instance terminated");
     let patch = PowerStatus::default().awaiting("MachinesToStop", "i-0").patch(&cluster, at(-9)).unwrap();
     let cluster = patched(&cluster, &patch);
     let asleep = patched(&cluster, &plan.status.unwrap().patch(&cluster, at(0)).unwrap());

@@ -1,5 +1,6 @@
 //! Credentials where kube would panic over them, say too little about them, or say too much.
 
+use std::process::ExitStatus;
 use std::{fs, io, mem};
 
 use kube::client::AuthError;
@@ -88,13 +89,26 @@ impl Plugin {
     pub(crate) fn of(user: &AuthInfo) -> Option<Self> {
         if let Some(exec) = &user.exec {
             let hint = exec.install_hint.clone().filter(|hint| !hint.trim().is_empty());
-            return Some(Self { command: exec.command.clone()?, hint });
+            return Some(Self { command: exec.command.clone().unwrap_or_default(), hint });
         }
         let command = user.auth_provider.as_ref()?.config.get("cmd-path")?.clone();
         Some(Self { command, hint: None })
     }
 
-    fn not_started(&self, source: &io::Error) -> String {
+    pub(super) fn failed(&self, status: ExitStatus) -> String {
+        format!("the credential plugin {:?} of the kubeconfig failed: {status}", self.command)
+    }
+
+    pub(super) fn invalid(&self) -> String {
+        format!("the credential plugin {:?} of the kubeconfig did not print a valid ExecCredential", self.command)
+    }
+
+    /// What is wrong with its entry in the kubeconfig.
+    pub(super) fn wrong(&self, what: &str) -> String {
+        format!("the credential plugin {:?} of the kubeconfig {what}", self.command)
+    }
+
+    pub(super) fn not_started(&self, source: &io::Error) -> String {
         let Self { command, hint } = self;
         let absent = source.kind() == io::ErrorKind::NotFound;
         let advice = match hint {
@@ -106,23 +120,17 @@ impl Plugin {
     }
 }
 
-/// What went wrong with a credential plugin. kube's own words leave out its name, or hold its environment and its
-/// output, in which there are credentials; where they do neither, there is nothing to say here.
+/// What went wrong with the command of an auth provider. kube's own words leave out its name, or hold its environment and
+/// its output, in which there are credentials; where they do neither, there is nothing to say here.
 pub(crate) fn cause(error: &AuthError, plugin: &Plugin) -> Option<String> {
-    let command = &plugin.command;
     match error {
         AuthError::AuthExecStart(source) => Some(plugin.not_started(source)),
-        AuthError::AuthExecRun { out, .. } => {
-            Some(format!("the credential plugin {command:?} of the kubeconfig failed: {}", out.status))
-        }
-        AuthError::AuthExecParse(_) => {
-            Some(format!("the credential plugin {command:?} of the kubeconfig did not print a valid ExecCredential"))
-        }
+        AuthError::AuthExecRun { out, .. } => Some(plugin.failed(out.status)),
         _ => None,
     }
 }
 
-/// The same for a plugin that is run again, between two requests.
+/// The same for one that is run again, between two requests.
 pub(crate) fn discreet(error: BoxError, plugin: &Plugin) -> BoxError {
     match error.downcast::<AuthError>() {
         Ok(error) => match cause(&error, plugin) {

@@ -12,10 +12,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
-use kube::client::Body;
+use kube::client::{AuthError, Body};
 use tower::{BoxError, Layer, Service};
 
+use crate::api::credential::Token;
 use crate::output;
 
 /// Whether the hub has answered with a warning.
@@ -44,19 +46,21 @@ pub(crate) async fn with_warnings<T>(work: impl Future<Output = T>) -> (T, Vec<S
 }
 
 /// The layer, and what it shares between connections.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct HubLayer {
     /// URL of the hub, if requests are to be printed.
     verbose: Option<Arc<str>>,
     timeout: Option<Duration>,
+    /// Of a credential plugin.
+    token: Option<Arc<Token>>,
     seen: Arc<Mutex<HashSet<String>>>,
 }
 
 impl HubLayer {
     /// `verbose` is the hub's URL if every request is to be printed; `timeout` limits the time until the head of a
     /// response.
-    pub(crate) fn new(verbose: Option<Arc<str>>, timeout: Option<Duration>) -> Self {
-        Self { verbose, timeout, ..Self::default() }
+    pub(crate) fn new(verbose: Option<Arc<str>>, timeout: Option<Duration>, token: Option<Token>) -> Self {
+        Self { verbose, timeout, token: token.map(Arc::new), ..Self::default() }
     }
 
     fn warn(&self, headers: &HeaderMap) {
@@ -96,7 +100,7 @@ impl<S> Layer<S> for HubLayer {
 }
 
 /// The service inside the layer.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct HubService<S> {
     inner: S,
     layer: HubLayer,
@@ -116,8 +120,12 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let layer = self.layer.clone();
+        match layer.token.as_ref().map(|token| token.header()).transpose() {
+            Ok(token) => request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token))),
+            Err(cause) => return Box::pin(async { Err(AuthError::AuthExec(cause).into()) }),
+        }
         let line = layer.verbose.as_ref().map(|hub| format!("{} {hub}{}", request.method(), request.uri()));
         let begin = Instant::now();
         let answer = self.inner.call(request);

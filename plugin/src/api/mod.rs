@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 mod config;
+pub(crate) mod credential;
 pub(crate) mod error;
 pub(crate) mod exec;
 mod login;
@@ -111,11 +112,13 @@ impl Hub {
     /// # Errors
     /// When the kubeconfig or the flags cannot be used.
     pub(crate) fn connect(args: &HubArgs) -> Result<Self, HubError> {
-        let config = config::load(args)?;
+        let mut config = config::load(args)?;
         let url: Arc<str> = server::shown(config.cluster_url.to_string().trim_end_matches('/')).into();
         let (namespace, timeout, verbose) =
             (config.default_namespace.clone(), args.request_timeout.0, args.verbosity > 0);
-        let layer = HubLayer::new(verbose.then(|| Arc::clone(&url)), timeout);
+        let login = |cause| HubError::Login { url: Arc::clone(&url), cause };
+        let token = credential::log_in(&mut config.auth_info).map_err(login)?;
+        let layer = HubLayer::new(verbose.then(|| Arc::clone(&url)), timeout, token);
         let plugin = Plugin::of(&config.auth_info).unwrap_or_default();
         let client = ClientBuilder::try_from(config)
             .map_err(|source| no_client(Arc::clone(&url), source, &plugin))?

@@ -112,7 +112,7 @@ fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     } else {
         status.done(reason::HIBERNATING, result).counting(Unit::Instances, unknown.len(), machines.instances.len())
     };
-    let notice = (!unknown.is_empty()).then(|| Notice::warning("StateUnknown", left));
+    let notice = (!unknown.is_empty()).then(|| Notice::warning("MachineUnusable", left));
     let plan = Plan::report(status).again(facts.settings.steady).settling(is_asleep, machines);
     Plan { notice, ..plan }
 }

@@ -52,7 +52,7 @@ fn machines_of_unknown_state_are_named_and_hold_no_sleep_up_for_longer_than_five
     let left = "the cloud does not say whether these are stopped; each is billed while it runs: i-1 (failed)";
     let progress = plan.status.unwrap().progress.unwrap();
     assert_eq!((progress.status, progress.message), ("False", format!("1 instance stopped; {left}")));
-    assert_eq!(plan.notice, Some(Notice::warning("StateUnknown", left.to_owned())));
+    assert_eq!(plan.notice, Some(Notice::warning("MachineUnusable", left.to_owned())));
     // A sleeping cluster stays one, whatever the cloud forgets to say.
     let done = asleep(("True", reason::HIBERNATING));
     assert_eq!(says(&decide(&facts(&done).listed(broken()))).2, "Hibernating");

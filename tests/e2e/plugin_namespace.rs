@@ -74,6 +74,8 @@ async fn create(world: &World, ns: &str) -> Result<()> {
         object(ns, ("batch/v1", "CronJob"), "paused", &cron_job(true)),
         object(ns, ("batch/v1", "Job"), "import", &job()),
         object(ns, ("apps/v1", "DaemonSet"), "agent", &agent),
+        object(ns, ("apps/v1", "ReplicaSet"), "old", &pods(1)),
+        object(ns, ("v1", "Pod"), "bare", &template()["spec"]),
     ];
     apply::all(&world.hub().await?, &objects).await
 }
@@ -112,8 +114,18 @@ async fn a_whole_namespace_sleeps_and_wakes_to_what_it_was() -> Result<()> {
                 "cronjob.batch/report hibernated (suspended)",
             ]
         );
-        assert!(slept.stderr.contains("not touched: daemonset.apps/agent, job.batch/import\n"), "{}", slept.stderr);
+        assert!(
+            slept
+                .stderr
+                .contains("not touched: daemonset.apps/agent, replicaset.apps/old, job.batch/import, pod/bare\n"),
+            "{}",
+            slept.stderr
+        );
         assert!(slept.stderr.contains("horizontalpodautoscaler/auto"), "{}", slept.stderr);
+        let missed = "cronjob.batch/report: a run that it misses while suspended starts as soon as it resumes";
+        assert!(slept.stderr.contains(missed), "{}", slept.stderr);
+        let status = world.plugin(&["status", &target]).await?;
+        assert!(status.stderr.contains("not touched: daemonset.apps/agent"), "{}", status.stderr);
         assert_eq!(state(&world, &ns).await?, ASLEEP);
         let desired = shown(&world, &ns, "desired").await?;
         assert_eq!(desired.len(), 5);

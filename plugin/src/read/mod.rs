@@ -8,3 +8,4 @@ pub(crate) mod preflight;
 pub(crate) mod protection;
 pub(crate) mod reverts;
 pub(crate) mod rights;
+pub(crate) mod untouched;

@@ -45,6 +45,9 @@ pub const IN_NAMESPACE: &[&TargetKind] = &[&DEPLOYMENT, &STATEFUL_SET, &CRON_JOB
 
 /// The field of a record for [`keys::CRON_JOB_SUSPEND`].
 const RECORDED: &str = "recordedSuspend";
+/// Of one whose missed runs have no deadline: Kubernetes starts the last of them.
+const MISSED: &str = "a run that it misses while suspended starts as soon as it resumes: to prevent that, set \
+                      spec.startingDeadlineSeconds (such as 60) before the resume";
 /// Characters that a message shows of a record.
 const MAX_TEXT: usize = 32;
 
@@ -82,7 +85,10 @@ impl Lifecycle for CronJob<'_> {
             if let Some(suspend) = suspend {
                 patch["spec"] = json!({ "suspend": suspend });
             }
-            Change::Patch { patch, message: message.to_owned(), warnings: Vec::new() }
+            let missed =
+                suspend.is_some() && object.pointer("/spec/startingDeadlineSeconds").is_none_or(Value::is_null);
+            let warnings = missed.then(|| MISSED.to_owned()).into_iter().collect();
+            Change::Patch { patch, message: message.to_owned(), warnings }
         };
         let recorded = annotation(object, keys::CRON_JOB_SUSPEND);
         // Others have suspended it since, and may want it so.
@@ -251,6 +257,26 @@ mod tests {
                 json_patch::merge(&mut object, &edit);
                 assert!(change(&object, action, false).is_ok(), "{error}: {edit}");
             }
+        }
+    }
+
+    #[test]
+    fn a_run_that_would_be_made_up_for_is_named_before_the_sleep_and_the_resume() {
+        use Power::{Hibernating, Running};
+        let warned = |object: &Value, action| match change(object, action, true).unwrap() {
+            Change::Patch { warnings, .. } => warnings,
+            _ => Vec::new(),
+        };
+        for (suspend, recorded, action, expected) in [
+            (false, None, Hibernating, 1),
+            (true, Some("false"), Running, 1),
+            (true, Some("true"), Running, 0),
+            (true, None, Hibernating, 0),
+        ] {
+            let mut object = cron_job(suspend, recorded);
+            assert_eq!(warned(&object, action).len(), expected, "{suspend} {recorded:?} {action:?}");
+            object["spec"]["startingDeadlineSeconds"] = json!(60);
+            assert_eq!(warned(&object, action), [""; 0], "as advised");
         }
     }
 

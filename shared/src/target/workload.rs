@@ -66,9 +66,9 @@ impl Lifecycle for Workload<'_> {
     fn view(&self, _: &[&str]) -> View {
         let object = self.0;
         let replicas = replicas::replicas(object);
-        let (left, ready) = (number(object, "/status/replicas"), number(object, "/status/readyReplicas"));
+        let (left, ready) = (left(object), number(object, "/status/readyReplicas"));
         let (power, state, message) = match replicas {
-            0 if left > 0 => (Power::Hibernating, "Stopping", Some(format!("{left} replicas left"))),
+            0 if left > 0 => (Power::Hibernating, "Stopping", Some(format!("{} left", count(left, "replica")))),
             0 => (Power::Hibernating, "Hibernating", None),
             _ if ready >= u64::from(replicas) => (Power::Running, "Running", None),
             _ => (Power::Running, "Starting", Some(format!("{ready} of {replicas} replicas ready"))),
@@ -118,7 +118,7 @@ impl Lifecycle for Workload<'_> {
         Ok(Change::Patch { patch, message, warnings: Vec::new() })
     }
 
-    /// Asleep is `status.replicas` 0, awake is all replicas ready; both only once the workload's controller has seen
+    /// Asleep is without a replica left, awake is all replicas ready; both only once the workload's controller has seen
     /// this generation.
     fn progress(&self, action: Power) -> Progress {
         let object = self.0;
@@ -133,9 +133,9 @@ impl Lifecycle for Workload<'_> {
             return Progress::Unnoticed;
         }
         match action {
-            Power::Hibernating => match number(object, "/status/replicas") {
+            Power::Hibernating => match left(object) {
                 0 => Progress::Reached,
-                left => Progress::Going(format!("{left} replicas left")),
+                left => Progress::Going(format!("{} left", count(left, "replica"))),
             },
             Power::Running => match number(object, "/status/readyReplicas") {
                 ready if ready >= wanted => Progress::Reached,
@@ -152,6 +152,12 @@ impl Lifecycle for Workload<'_> {
 
 fn number(object: &Value, path: &str) -> u64 {
     object.pointer(path).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// Replicas of which Pods are left. A Deployment counts those that end by themselves apart, from Kubernetes 1.35 on; before
+/// that it does not count them.
+fn left(object: &Value) -> u64 {
+    number(object, "/status/replicas").saturating_add(number(object, "/status/terminatingReplicas"))
 }
 
 /// The count that is recorded, if there is a record.
@@ -270,6 +276,11 @@ mod tests {
             (workload(0, 3, seen(0, 0)), Power::Hibernating, Progress::Unnoticed),
             (workload(0, 2, seen(3, 1)), Power::Hibernating, Progress::Going("3 replicas left".to_owned())),
             (workload(0, 2, json!({ "observedGeneration": 2 })), Power::Hibernating, Progress::Reached),
+            (
+                workload(0, 2, json!({ "observedGeneration": 2, "terminatingReplicas": 1 })),
+                Power::Hibernating,
+                Progress::Going("1 replica left".to_owned()),
+            ),
             (workload(3, 2, seen(3, 1)), Power::Running, Progress::Going("1 of 3 replicas ready".to_owned())),
             (workload(3, 2, seen(3, 3)), Power::Running, Progress::Reached),
             (
@@ -309,5 +320,6 @@ mod tests {
         assert_eq!(waking.step.unwrap().message, "1 of 3 replicas ready");
         assert_eq!(workload(3, json!({ "readyReplicas": 3 })).observed, "Running");
         assert_eq!(workload(0, json!({ "replicas": 2 })).observed, "Stopping");
+        assert_eq!(workload(0, json!({ "terminatingReplicas": 2 })).observed, "Stopping");
     }
 }

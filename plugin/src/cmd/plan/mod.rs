@@ -31,7 +31,7 @@ use crate::cli::time::{self, TimeError};
 use crate::cli::{HubArgs, PlanArgs};
 use crate::error::{Exit, Failure, Problem, UsageError};
 use crate::output::{self, nothing_found};
-use crate::read::reverts;
+use crate::read::{reverts, untouched};
 use crate::select::parse::{Flags, parse};
 use crate::select::resolve::{CONCURRENCY, Resolver};
 use crate::select::target::Target;
@@ -63,6 +63,9 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     }
     if let (Some(_), Some(target)) = (end, found.iter().flatten().find(|target| !target.row.has_schedule)) {
         return Err(TimeError::NoController(target.full_name()).into());
+    }
+    if let Some(name) = selection.whole() {
+        untouched::note(&hub, name).await;
     }
     let order = match &options {
         Some(options) => Some(options.order(namespace, &found)?),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use shared::finding::{Finding, Severity};
 use shared::power::Power;
-use shared::target::Intent;
+use shared::target::{Change, Intent};
 
 use super::outlook::Outlook;
 use super::verdict;
@@ -12,6 +12,9 @@ use crate::api::Hub;
 use crate::error::Problem;
 use crate::read::reverts;
 use crate::select::target::Target;
+
+/// Code of what the change itself warns of.
+const WARNED: &str = "Change";
 
 /// Plans one workload: its sleep, or its wake if it sleeps. All of it is read now, so that there is nothing to refresh.
 ///
@@ -26,10 +29,13 @@ pub(crate) async fn outlook(
     let record = target.record()?;
     let action = if record.desired == "Hibernating" { Power::Running } else { Power::Hibernating };
     let intent = Intent { power: action, reason: None, end: None, now: Timestamp::now(), queried: true, force: false };
-    let refused = target.row.change(&target.object, &intent).err();
-    let refused = refused.map(|error| Finding::new(Severity::Block, verdict::REFUSED, error.to_string()));
+    let own = match target.row.change(&target.object, &intent) {
+        Err(error) => vec![Finding::new(Severity::Block, verdict::REFUSED, error.to_string())],
+        Ok(Change::Patch { warnings, .. }) => warnings.iter().map(|text| Finding::warn(WARNED, text)).collect(),
+        Ok(_) => Vec::new(),
+    };
     let verdict = verdict::ask(hub, manager, &target, None).await;
-    let rules: Vec<Finding> = refused.into_iter().chain(reverts::of(&target, autoscalers)).collect();
+    let rules: Vec<Finding> = own.into_iter().chain(reverts::of(&target, autoscalers)).collect();
     Ok(Outlook {
         desired: record.desired,
         observed: record.observed,

@@ -23,6 +23,7 @@ use crate::cli::{ActArgs, HubArgs};
 use crate::cmd::rollout;
 use crate::error::{Exit, Problem, UsageError};
 use crate::output::{self, nothing_found};
+use crate::read::untouched;
 use crate::select::parse::{Flags, Selection, parse};
 use crate::select::resolve::Resolver;
 use crate::wait::{self, Request, Waiting};
@@ -65,7 +66,7 @@ pub(crate) async fn run(
         if let Some(exit) = namespace::refused(name, &planned) {
             return Ok(exit);
         }
-        namespace::note_untouched(&hub, name).await;
+        untouched::note(&hub, name).await;
     }
     advice::give(&hub, &intent, &planned).await;
     if confirm::ask(action, args, &planned)? {

@@ -1,11 +1,8 @@
-//! A whole namespace: what refuses the change before anything is written, and what is not touched.
+//! A whole namespace: what refuses the change before anything is written.
 
-use futures::future::join_all;
-use serde_json::Value;
 use shared::annotation::keys;
 use shared::kkp::api::NAMESPACE_PREFIX;
-use shared::target::{KKP_CLUSTER, Kind, TargetError};
-use shared::text::name_some;
+use shared::target::{KKP_CLUSTER, TargetError};
 
 use super::plan::Found;
 use crate::api::error::HubError;
@@ -14,12 +11,6 @@ use crate::error::{Exit, Failure, Problem};
 use crate::output;
 use crate::select::target::Target;
 use crate::select::whole::is_control_plane;
-
-static DAEMON_SET: Kind = Kind::namespaced("apps", &["v1"], "DaemonSet", "daemonsets");
-static JOB: Kind = Kind::namespaced("batch", &["v1"], "Job", "jobs");
-
-/// How many objects the note names; the rest is counted.
-const NAMED: usize = 20;
 
 /// Refuses a namespace of a control plane: of the hub, by its name or because our own programs run there, or of a user
 /// cluster of KKP.
@@ -76,43 +67,9 @@ fn refusals(planned: &[Found]) -> Vec<&Failure> {
     unread.chain(planned.iter().flatten().filter_map(|one| one.change.as_ref().err())).collect()
 }
 
-/// Names what keeps running: `DaemonSet`s, and Jobs under way.
-pub(super) async fn note_untouched(hub: &Hub, name: &str) {
-    let kinds: [&'static Kind; 2] = [&DAEMON_SET, &JOB];
-    let lists = kinds.map(|kind| hub.list(Resource::preferred(kind), Some(name), "", ""));
-    let mut untouched: Vec<String> = Vec::new();
-    for (kind, list) in kinds.into_iter().zip(join_all(lists).await) {
-        match list {
-            Ok(list) => untouched.extend(list.items.iter().filter(|object| !is_over(object)).filter_map(|object| {
-                let name = object.pointer("/metadata/name")?.as_str()?;
-                Some(kind.full_name(name))
-            })),
-            Err(error) if hub.verbose => output::note(&format!("cannot list {}: {error}", kind.resource_name())),
-            Err(_) => {}
-        }
-    }
-    if !untouched.is_empty() {
-        output::note(&untouched_text(&untouched));
-    }
-}
-
-fn untouched_text(names: &[String]) -> String {
-    format!("not touched: {}", name_some(names, NAMED))
-}
-
-/// Whether a Job has ended or does not run; nothing else has these fields.
-fn is_over(object: &Value) -> bool {
-    let ended = |condition: &Value| {
-        condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
-    };
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    let suspended = object.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or_default();
-    suspended || conditions.is_some_and(|conditions| conditions.iter().any(ended))
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
     use shared::target::Change;
     use shared::target::workload::DEPLOYMENT;
 
@@ -162,24 +119,5 @@ mod tests {
             assert_eq!(refused("shop", &planned), expected);
         }
         assert_eq!(refusals(&[volumes()])[0].to_string(), "deployment.apps/web: whenScaled");
-    }
-
-    #[test]
-    fn only_jobs_under_way_are_named() {
-        let condition =
-            |type_: &str, status: &str| json!({ "status": { "conditions": [{ "type": type_, "status": status }] } });
-        for (object, over) in [
-            (json!({}), false),
-            (json!({ "status": { "active": 1 } }), false),
-            (condition("Complete", "True"), true),
-            (condition("Failed", "True"), true),
-            (condition("Failed", "False"), false),
-            (condition("SuccessCriteriaMet", "True"), false),
-            (json!({ "spec": { "suspend": true } }), true),
-        ] {
-            assert_eq!(is_over(&object), over, "{object}");
-        }
-        let many: Vec<String> = (0..22).map(|at| format!("job.batch/{at}")).collect();
-        assert!(untouched_text(&many).ends_with("job.batch/19 and 2 more"));
     }
 }

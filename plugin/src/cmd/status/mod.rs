@@ -24,6 +24,7 @@ use crate::cli::{HubArgs, StatusArgs, StatusOutput};
 use crate::error::{Exit, Failure, Problem, ResolveError, UsageError};
 use crate::output::{self, nothing_found};
 use crate::read::companion::Beside;
+use crate::read::untouched;
 use crate::select::parse::{Flags, Selection, only_shown, parse};
 use crate::select::resolve::Resolver;
 use crate::select::target::Target;
@@ -77,6 +78,9 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
     if args.output.is_table() {
         for notice in &notices {
             output::warning(notice);
+        }
+        if let Some(name) = selection.whole().filter(|_| records.iter().any(|record| record.desired == "Hibernating")) {
+            untouched::note(&hub, name).await;
         }
     }
     let exit = ended(args, records.is_empty(), exits, selection.namespace(namespace));

@@ -1,0 +1,126 @@
+//! What runs on in a namespace that sleeps as a whole, because nothing of ours scales it.
+
+use futures::future::join_all;
+use serde_json::Value;
+use shared::target::Kind;
+use shared::text::name_some;
+
+use crate::api::{Hub, Resource, text};
+use crate::output;
+
+/// Kinds that run Pods and do not sleep.
+static KINDS: [Kind; 5] = [
+    Kind::namespaced("apps", &["v1"], "DaemonSet", "daemonsets"),
+    Kind::namespaced("apps", &["v1"], "ReplicaSet", "replicasets"),
+    Kind::namespaced("", &["v1"], "ReplicationController", "replicationcontrollers"),
+    Kind::namespaced("batch", &["v1"], "Job", "jobs"),
+    Kind::namespaced("", &["v1"], "Pod", "pods"),
+];
+
+/// How many objects the note names; the rest is counted.
+const NAMED: usize = 20;
+
+/// Names what keeps running, and the kinds of which that is not known.
+pub(crate) async fn note(hub: &Hub, namespace: &str) {
+    let lists = KINDS.each_ref().map(|kind| hub.list(Resource::preferred(kind), Some(namespace), "", ""));
+    let (mut untouched, mut unread) = (Vec::new(), Vec::new());
+    for (kind, list) in KINDS.iter().zip(join_all(lists).await) {
+        match list {
+            Ok(list) => {
+                let running = list.items.iter().filter(|object| runs_by_itself(kind, object));
+                untouched.extend(running.map(|object| kind.full_name(text(object, "/metadata/name"))));
+            }
+            Err(error) => {
+                unread.push(kind.resource_name());
+                if hub.verbose {
+                    output::note(&format!("cannot list {}: {error}", kind.resource_name()));
+                }
+            }
+        }
+    }
+    if !untouched.is_empty() {
+        output::note(&format!("not touched: {}", name_some(&untouched, NAMED)));
+    }
+    if !unread.is_empty() {
+        output::note(&format!("not known whether these run on, because they cannot be listed: {}", unread.join(", ")));
+    }
+}
+
+/// Whether it has Pods of its own that no Deployment, `StatefulSet` or `CronJob` takes down: what one of the kinds listed
+/// here controls is named by its owner.
+fn runs_by_itself(kind: &Kind, object: &Value) -> bool {
+    let number = |path: &str| object.pointer(path).and_then(Value::as_u64);
+    let owner = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let owner = owner.into_iter().flatten().find(|owner| owner["controller"] == true);
+    let owner = owner.map_or("", |owner| text(owner, "/kind"));
+    match kind.kind {
+        "Job" => !is_over(object),
+        "Pod" => owner.is_empty() && !["Succeeded", "Failed"].contains(&text(object, "/status/phase")),
+        "ReplicaSet" => owner != "Deployment" && number("/spec/replicas").is_none_or(|replicas| replicas > 0),
+        "ReplicationController" => number("/spec/replicas").is_none_or(|replicas| replicas > 0),
+        _ => number("/status/desiredNumberScheduled") != Some(0) || number("/status/observedGeneration").is_none(),
+    }
+}
+
+/// Whether a Job has ended or does not run.
+fn is_over(object: &Value) -> bool {
+    let ended = |condition: &Value| {
+        condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
+    };
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    let suspended = object.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or_default();
+    suspended || conditions.is_some_and(|conditions| conditions.iter().any(ended))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_jobs_under_way_are_named() {
+        let condition =
+            |type_: &str, status: &str| json!({ "status": { "conditions": [{ "type": type_, "status": status }] } });
+        for (object, over) in [
+            (json!({}), false),
+            (json!({ "status": { "active": 1 } }), false),
+            (condition("Complete", "True"), true),
+            (condition("Failed", "True"), true),
+            (condition("Failed", "False"), false),
+            (condition("SuccessCriteriaMet", "True"), false),
+            (json!({ "spec": { "suspend": true } }), true),
+        ] {
+            assert_eq!(is_over(&object), over, "{object}");
+        }
+    }
+
+    #[test]
+    fn what_a_deployment_or_a_kind_listed_here_controls_is_named_by_its_owner() {
+        let [daemon_set, replica_set, controller, _, pod] = &KINDS;
+        let owned = |kind: &str| json!([{ "kind": kind, "name": "x", "controller": true }]);
+        let replicas = |replicas: u32, owner: Value| json!({ "metadata": { "ownerReferences": owner }, "spec": { "replicas": replicas } });
+        let in_phase = |phase: &str, owner: Value| json!({ "metadata": { "ownerReferences": owner }, "status": { "phase": phase } });
+        for (case, kind, object, runs) in [
+            ("of a Deployment", replica_set, replicas(1, owned("Deployment")), false),
+            ("of an Argo Rollout", replica_set, replicas(1, owned("Rollout")), true),
+            ("by itself", replica_set, replicas(1, json!([])), true),
+            ("old", replica_set, replicas(0, owned("Rollout")), false),
+            ("a controller", controller, replicas(2, json!([])), true),
+            ("an empty one", controller, replicas(0, json!([])), false),
+            ("a bare Pod", pod, in_phase("Running", json!([])), true),
+            ("one with an owner that is none", pod, in_phase("Pending", json!([{ "kind": "ConfigMap" }])), true),
+            ("one that has ended", pod, in_phase("Succeeded", json!([])), false),
+            ("of a ReplicaSet", pod, in_phase("Running", owned("ReplicaSet")), false),
+            ("a DaemonSet", daemon_set, json!({}), true),
+            (
+                "one without a Node",
+                daemon_set,
+                json!({ "status": { "observedGeneration": 1, "desiredNumberScheduled": 0 } }),
+                false,
+            ),
+        ] {
+            assert_eq!(runs_by_itself(kind, &object), runs, "{case}");
+        }
+    }
+}

@@ -22,6 +22,11 @@ help: ## List the targets
 
 demo demo-fdb demo-kkp demo-rollout test test-openstack test-testbed e2e unit lint manifests retest: export UNOPTIMIZED := 1
 
+# What a target's world runs and cargo does not build: all of it for tests, less for a demo.
+export ASSETS ?= python controlplane kubelet helm
+demo demo-kkp demo-rollout: export ASSETS := python controlplane
+demo-fdb: export ASSETS := python controlplane kubelet
+
 build: need-cargo ## Build every program into ./bin
 	@echo "==> building (the first time takes 15 to 25 minutes and 8 GB of memory: the AWS SDK is large)"
 	@$(CARGO) build $(CARGO_FLAGS) --bins
@@ -132,7 +137,7 @@ clean: ## Remove what was built in this checkout (the cache stays)
 
 .PHONY: assets retest need-all need-cargo need-go need-python3 need-kubectl
 # What the test world runs and cargo does not build. Nice, because the Rust build is the longer one.
-assets: ; @nice bash tests/assets.sh python $(if $(KUBEBUILDER_ASSETS),,controlplane) kubelet helm >/dev/null
+assets: ; @nice bash tests/assets.sh $(if $(KUBEBUILDER_ASSETS),$(filter-out controlplane,$(ASSETS)),$(ASSETS)) >/dev/null
 
 # Without make's job server, which would leave cargo one core.
 CARGO := env -u MAKEFLAGS -u MFLAGS cargo

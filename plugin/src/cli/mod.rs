@@ -14,6 +14,7 @@ pub(crate) mod values;
 use std::ffi::OsString;
 use std::sync::LazyLock;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -201,11 +202,33 @@ pub(crate) fn read<T: CommandFactory + FromArgMatches>(
 ) -> Result<T, clap::Error> {
     let mut command = arranged(T::command());
     let words = argv::normalized(&command, words);
-    let matches = command.try_get_matches_from_mut(words)?;
+    let matches = command.try_get_matches_from_mut(words).map_err(with_the_way_of_kubectl)?;
     if let Some((name, _)) = matches.subcommand() {
         refuse_flags_before(&command, &matches, name)?;
     }
     T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// How a flag or a format of kubectl's `get` and `scale` that this program does not have is replaced.
+fn with_the_way_of_kubectl(mut error: clap::Error) -> clap::Error {
+    const FIELDS: &str = "`status -o json` prints every field, as for jq; labels, columns and templates of the objects \
+                          themselves are printed by `kubectl get`";
+    const OBJECTS: &str = "targets are names, or labels by --selector; of a file or a field selector: \
+                           `kubectl get ... -o name | xargs kubectl hibernate`";
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let (flag, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
+    let tip = match flag.split([' ', '=']).next().unwrap_or_default() {
+        "--output" if value.contains("jsonpath") || value.contains("template") || value.contains("columns") => FIELDS,
+        "--show-labels" | "--sort-by" | "--label-columns" | "--template" | "-L" => FIELDS,
+        "--field-selector" | "--filename" | "--kustomize" | "--recursive" | "--ignore-not-found" | "-f" | "-k"
+        | "-R" => OBJECTS,
+        _ => return error,
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    error
 }
 
 /// `kubectl hibernate --reason x resume demo` would lose the reason: flags of one command belong behind its name.
@@ -230,6 +253,28 @@ mod tests {
     fn read(line: &str) -> Result<Cli, clap::Error> {
         let words = std::iter::once("kubectl-hibernate").chain(line.split_whitespace());
         super::read(words.map(Into::into))
+    }
+
+    #[test]
+    fn what_only_kubectl_has_is_answered_with_the_way_there() {
+        for (line, part) in [
+            ("status -o jsonpath={.items}", "`status -o json` prints every field"),
+            ("status demo -o go-template-file=x", "`status -o json` prints every field"),
+            ("status -o custom-columns=A:.b", "`status -o json` prints every field"),
+            ("status --show-labels", "by `kubectl get`"),
+            ("status --sort-by=.metadata.name", "by `kubectl get`"),
+            ("status --field-selector a=b", "targets are names, or labels by --selector"),
+            ("resume -f cluster.yaml", "targets are names, or labels by --selector"),
+            ("demo --ignore-not-found", "targets are names, or labels by --selector"),
+            ("status -o nonsense", "[possible values: table"),
+        ] {
+            let error = read(line).map(drop).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(part) && error.exit_code() == 2, "{line}: {text}");
+            assert_eq!(text.contains("kubectl get"), !line.contains("nonsense"), "{line}: {text}");
+        }
+        // As advised: what `kubectl get -o name` prints is a target.
+        assert_eq!(read("clusterdeployment.hive.openshift.io/demo").unwrap().sleep.act.targets.len(), 1);
     }
 
     #[test]

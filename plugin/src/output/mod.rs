@@ -11,6 +11,7 @@ use std::{env, iter};
 use serde::Serialize;
 use serde_json::{Value, json};
 use shared::text::is_unsafe;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::cli::{ActOutput, WriteFlags};
 use crate::error::{Exit, Failure};
@@ -156,10 +157,15 @@ pub(crate) fn known(mut object: Value) -> Value {
 /// Cells in columns, three spaces apart.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    // Of what is printed, in cells of a terminal: some characters take two.
+    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| one_line(cell).width()).max();
     let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or_default() + 3).collect();
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{:<width$}", one_line(cell)));
+        let padded = |(cell, width): (&String, &usize)| {
+            let cell = one_line(cell);
+            format!("{cell}{}", " ".repeat(width.saturating_sub(cell.width())))
+        };
+        let cells = row.iter().zip(&widths).map(padded);
         cells.collect::<String>().trim_end().to_owned()
     };
     rows.iter().map(line).collect()
@@ -217,6 +223,8 @@ mod tests {
         assert_eq!(plain(hostile), "a [2J 1m b \nc ");
         assert_eq!(one_line(hostile), "a [2J 1m b  c ");
         assert_eq!(aligned(&[vec![hostile.to_owned(), "x".to_owned()]]), ["a [2J 1m b  c    x"]);
+        let wide = [["夜", "x"], ["abcd", "y"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(aligned(&wide), ["夜     x", "abcd   y"], "two cells for one character");
     }
 
     #[test]

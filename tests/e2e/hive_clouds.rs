@@ -15,7 +15,7 @@ use shared::annotation::keys;
 use shared::hive::conditions::{HIBERNATING, READY};
 use shared::spoke::kinds::MACHINE_NAMESPACE;
 use testbed::cluster::machine::Machine;
-use testbed::simulated::{Logged, PLATFORMS};
+use testbed::simulated::{Disks, Logged, PLATFORMS};
 use testbed::supervisor::programs::Start;
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Platform, Program, Timings, World};
@@ -133,6 +133,33 @@ async fn a_start_without_capacity_and_a_wrong_secret_stand_in_the_status() -> Re
         cluster.remove().await
     }))
     .await?;
+    Ok(())
+}
+
+/// Azure refuses to deallocate it only after the others are: a plan says so before, and nothing is stopped.
+#[tokio::test]
+async fn no_machine_stops_while_one_has_an_ephemeral_os_disk() -> Result<()> {
+    let without = vec![Program::Controller];
+    let world = World::up(Options { clusters: 0, without, timings: Timings::fast(), ..Options::default() }).await?;
+    let cluster = cluster(&world, Platform::Azure, ClusterOptions::of_size(6)).await?;
+    let simulated = world.simulated(Platform::Azure)?;
+    let machines = simulated.machines(&cluster.info().infra_id).await?;
+    let mut machine = machines.into_iter().find(|machine| machine.name.contains("-worker-")).context("a worker")?;
+    machine.disks = Disks::EphemeralOs;
+    let words = format!("{}: its OS disk is ephemeral: Azure deallocates no such machine", machine.name);
+    simulated.put(machine).await?;
+    world.start(&Start::new(Program::Controller)).await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
+    let plan = world.plugin(&["plan", cluster.name(), "-n", cluster.namespace(), "--fresh"]).await?;
+    ensure!(plan.code == 3 && plan.stdout.contains(&words), "{}{}", plan.stdout, plan.stderr);
+    cluster.sleep().await?;
+    let found = says(&cluster, HIBERNATING, &words).await?;
+    ensure!(found.power_state() == "FailedToStop", "{}", found.power_state());
+    ensure!(cluster.states().await? == BTreeMap::from([("running".to_owned(), 6)]), "a machine was stopped");
+    cluster.wake().await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
+    let calls = simulated.calls().await?;
+    ensure!(!calls.iter().any(|call| ["start", "stop"].contains(&&*call.call)), "{calls:?}");
     Ok(())
 }
 

@@ -11,9 +11,29 @@ use shared::annotation::{format, keys};
 use shared::power::Power;
 use shared::rollout::status::RolloutPhase;
 use testbed::ec2::Fault;
-use testbed::{ClusterOptions, World};
+use testbed::{ClusterOptions, Platform, World};
 
 use crate::rollout_common::{Fleet, SOON};
+
+/// A rollout asks the rules before it writes: they read every platform's part of the object.
+#[tokio::test]
+async fn a_fleet_of_every_platform_sleeps_and_wakes() -> Result<()> {
+    let world = World::shared().await?;
+    let platforms = [Platform::Aws, Platform::Azure, Platform::Gcp, Platform::IbmCloud];
+    let options = |platform| ClusterOptions { platform, ..ClusterOptions::of_size(1) };
+    let clusters = platforms.map(|platform| (platform.into(), options(platform)));
+    let fleet = Fleet::new(&world, "clouds", &clusters).await?;
+    for (action, state) in [("Hibernate", "Hibernating"), ("Resume", "Running")] {
+        let rollout = fleet.rollout(action, json!({})).await?;
+        let status = rollout.until_phase(RolloutPhase::Succeeded).await?;
+        assert_eq!((status.total, status.counts["Succeeded"]), (Some(4), 4), "{action}");
+        for (name, _) in &clusters {
+            assert_eq!(fleet.get(name).get().await?.power_state(), state, "{name}");
+        }
+        rollout.delete().await?;
+    }
+    fleet.remove().await
+}
 
 #[tokio::test]
 async fn a_fleet_sleeps_in_waves_after_its_canary_and_an_undo_wakes_it() -> Result<()> {

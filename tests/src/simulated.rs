@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Response;
-pub use cloud_simulators::Logged;
+pub use cloud_simulators::{Disks, Logged};
 use cloud_simulators::{Effect, Face, Machine, Rule, Simulator};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -244,6 +244,14 @@ impl Simulated {
     /// When the world is gone.
     pub async fn calls(&self) -> Result<Vec<Logged>> {
         self.http.get("/_simulator/calls").await
+    }
+
+    /// Writes a machine as it is given.
+    ///
+    /// # Errors
+    /// When the world is gone.
+    pub async fn put(&self, machine: Machine) -> Result<()> {
+        self.http.post::<Value>("/_simulator/machines", &[machine]).await.map(drop)
     }
 
     /// From now on this goes wrong too.

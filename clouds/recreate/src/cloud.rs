@@ -1,7 +1,7 @@
 //! What the planner asks of a cloud.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::ser::{Formatter, Serializer};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Outcome, Priority, Profile, Refusal};
+use shared::text::sanitize_to;
 
 use crate::record::{Machine, Record};
 
@@ -29,6 +30,11 @@ pub trait Cloud: Send + Sync {
     /// Whether a server lacks some of the attributes that were recorded. What it has more is its own.
     fn lacks(&self, has: &Self::Attributes, of: &Self::Attributes) -> bool {
         has != of
+    }
+    /// What a server does not get back of what was recorded of it, in the cloud's sanitized words: others have it now.
+    fn lost(&self, has: &Self::Attributes, of: &Self::Attributes) -> Vec<String> {
+        let _ = (has, of);
+        Vec::new()
     }
     /// What is recorded of a server that was made of a record and may still lack some of it.
     fn merged(&self, has: &Self::Attributes, of: &Self::Attributes) -> Self::Attributes {
@@ -191,9 +197,28 @@ pub struct Obstacle {
 }
 
 impl Obstacle {
+    /// The code of what a server is doing, whatever it was made of.
+    pub const STATUS: &str = "Status";
+
+    /// An obstacle, with a message that may be a stranger's.
+    pub fn new(code: &str, message: &str) -> Self {
+        Self { code: code.to_owned(), message: sanitize_to(message, 400) }
+    }
+
+    /// Several servers have the name of a machine.
+    pub fn several() -> Self {
+        Self::new("SeveralServers", "several servers have its name: delete or rename those that are not the machine")
+    }
+
     /// A machine that is not moved because of it.
     pub(crate) fn refusal(self, machine: &str, kind: CloudErrorKind) -> Refusal {
         Refusal { id: machine.to_owned(), kind, code: self.code, message: self.message }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)
     }
 }
 
@@ -223,6 +248,8 @@ pub enum ImageStatus {
     Saving,
     /// Usable.
     Active,
+    /// It is there, and nobody may use it for now.
+    Withheld,
     /// It could not be made, or was deleted.
     Failed,
 }

@@ -13,16 +13,17 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use shared::cloud::CloudErrorKind::{Invalid, NotLeader, Refused, Unavailable};
+use shared::cloud::CloudErrorKind::{Invalid, NotLeader, Refused, Throttled, Unavailable};
 use shared::cloud::{
     CloudError, ClusterRef, Driver, Entry, InstanceState, LedgerError, Listing, Outcome, Priority, Profile, Refusal,
     Target, Verb,
 };
 use shared::record::{Format, RecordError};
+use shared::text::sanitize_to;
 
 use crate::cloud::{Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server, check_size, keep, spend};
-use crate::record::{Attempt, Copied, Failed, Machine, Record};
-use crate::steps::{RETRY, Step, is_within, start, stop, undo};
+use crate::record::{Attempt, Copied, Failed, IMAGE_FAILED, Machine, Record};
+use crate::steps::{BACKOFF, RETRY, Step, is_within, start, stop, undo};
 use crate::survey::{Stage, Survey, View};
 
 /// How long lists are good for the requests of the pass that made them.
@@ -36,6 +37,9 @@ pub const REQUESTS: usize = 40;
 
 /// How long after its decision a pass sends requests: [`LATE`](crate::LATE) counts from the decision.
 pub const SENDING: Duration = Duration::from_secs(20);
+
+/// How long a sleep tries again what the cloud refuses, while machines are paused.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How often a pass begins again in one call.
 const CONFLICTS: usize = 3;
@@ -135,11 +139,17 @@ impl<C: Cloud> Planner<C> {
             decided: self.cloud.now(),
             owners: HashMap::new(),
             lacking: BTreeSet::new(),
+            lost: Vec::new(),
             merged: BTreeMap::new(),
         };
         survey.assign();
         let lacking = survey.marked().filter(|(server, of)| self.cloud.lacks(&server.attributes, of));
         survey.lacking = lacking.map(|(server, _)| server.id.clone()).collect();
+        let lost = survey.marked().flat_map(|(server, of)| {
+            let lost = self.cloud.lost(&server.attributes, of).into_iter();
+            lost.map(|what| format!("{}: {what}", server.machine))
+        });
+        survey.lost = lost.collect();
         let merged = survey.marked().map(|(server, of)| (server.id.clone(), self.cloud.merged(&server.attributes, of)));
         survey.merged = merged.collect();
         Ok(survey)
@@ -221,7 +231,8 @@ impl<C: Cloud> Planner<C> {
     }
 
     /// Sends requests, a few at a time, until a call fails as a whole. A machine in transit, or already gone, is no
-    /// error: the next list shows its state. Answers also for which machines certainly nothing was done.
+    /// error: the next list shows its state. Answers also for which machines certainly nothing was done: a refusal by the
+    /// cloud itself is as certain as a request that was not sent.
     async fn send<'a>(
         &self,
         target: &Target,
@@ -240,7 +251,8 @@ impl<C: Cloud> Planner<C> {
             match answers.next().await {
                 Some(Ok(())) => outcome.moved.push((machine.clone(), *state)),
                 Some(Err(failure)) => {
-                    undone.extend(matches!(failure, Failure::NotDone(_)).then_some(machine.as_str()));
+                    let may_arrive = matches!(failure, Failure::Unknown(_) | Failure::Gone | Failure::Conflict);
+                    undone.extend((!may_arrive).then_some(machine.as_str()));
                     result = result.and(failure.note(machine, outcome));
                 }
                 None => {}
@@ -293,32 +305,32 @@ impl<C: Cloud> Planner<C> {
             }
         }
         let mut next = survey.next_record(|| Record::new(&target.cluster));
-        if verb == Verb::Stop {
-            next.forget_faults();
+        match verb {
+            Verb::Stop => next.forget_faults(),
+            _ => next.stuck = None,
         }
-        next.failed = next.failed.filter(|failed| is_within(survey.now, failed.at, RETRY));
+        let waits = |failed: &Failed| is_within(survey.now, failed.at, RETRY * failed.number.clamp(1, BACKOFF));
+        let failed = next.failed.clone().filter(waits);
         let views = survey.views();
         let cycle = || self.cloud.new_cycle();
         let step = |view: &View<'_, C::Attributes>| match verb {
-            Verb::Stop if next.failed.is_some() => undo(&survey, view, cycle),
+            Verb::Stop if failed.is_some() => undo(&survey, view, cycle),
             Verb::Stop => stop(&survey, view, cycle),
             Verb::Start => start(&survey, view, cycle),
             Verb::Terminate => Step::Wait,
         };
         let steps: Steps<'_, _> = views.iter().map(|view| (view, step(view))).collect();
         if verb == Verb::Stop {
-            outcome.refused.extend(next.failed.iter().map(Failed::refusal));
-            let refused = steps.iter().filter_map(|(view, step)| match step {
-                Step::Refuse(why) => Some(refusal(view.name, why.clone())),
-                _ => None,
-            });
-            outcome.refused.extend(refused);
-            if next.failed.is_none() && !outcome.refused.is_empty() {
-                return Ok(outcome);
-            }
-            if let Some(failed) = self.give_up(&survey, &steps, &mut next) {
-                self.write(target, &survey, &next).await?;
-                outcome.refused.push(failed);
+            outcome.refused = match &failed {
+                Some(failed) => vec![failed.refusal()],
+                None => hopeless(survey.now, &steps, next.stuck.as_ref()),
+            };
+            let is_over = failed.is_none() && !is_past_return(&views);
+            if let Some(first) = outcome.refused.first().filter(|_| is_over) {
+                if has_begun(&views) {
+                    self.give_up(&survey, first, &mut next);
+                    self.write(target, &survey, &next).await?;
+                }
                 return Ok(outcome);
             }
             if !next.sealed && may_be_sealed(&steps) {
@@ -330,7 +342,7 @@ impl<C: Cloud> Planner<C> {
         let mut requests = Vec::new();
         for (view, step) in steps {
             // All come back from a sleep that was given up, whichever are tried next.
-            let is_asked = (asked.contains(view.name) || next.failed.is_some()) && requests.len() < REQUESTS;
+            let is_asked = (asked.contains(view.name) || failed.is_some()) && requests.len() < REQUESTS;
             let request = match step {
                 // A seal covers every machine: a sleep records all of them at once.
                 Step::Record(entry, request) if is_asked || (verb == Verb::Stop && is_new(&entry)) => {
@@ -349,35 +361,46 @@ impl<C: Cloud> Planner<C> {
             return Ok(outcome);
         }
         let version = self.write(target, &survey, &next).await?;
-        let until = survey.decided + SENDING;
+        let (until, known) = (survey.decided + SENDING, outcome.refused.len());
         let (undone, result) = self.send(target, &requests, until, &mut outcome).await;
-        if let Some(before) = survey.before(next, &undone) {
+        let mut after = survey.before(next.clone(), &undone).unwrap_or_else(|| next.clone());
+        if verb == Verb::Stop && failed.is_none() && !is_past_return(&views) {
+            let mut refused = outcome.refused.split_off(known);
+            outcome.refused.extend_from_slice(&refused);
+            let is_moved = |machine: &String| outcome.moved.iter().any(|(moved, _)| moved == machine);
+            let failing = requests.iter().map(|(machine, ..)| machine).find(|machine| !is_moved(machine));
+            if let (Err(error), Some(machine)) = (&result, failing)
+                && !matches!(error.kind, NotLeader | Throttled)
+            {
+                refused.push(refusal(machine, Obstacle::new(error.kind.into(), &error.message)));
+            }
+            // One that waits for a request that may still arrive is where it was.
+            let is_where_it_was = |stuck: &Failed| {
+                let is_tried = requests.iter().any(|(machine, ..)| *machine == stuck.machine);
+                let mut of_machine = views.iter().filter(|view| view.name == stuck.machine);
+                !is_tried && of_machine.any(|view| survey.has_no_image(view))
+            };
+            let is_refused = |stuck: &Failed| refused.iter().any(|refusal| refusal.id == stuck.machine);
+            after.stuck = after.stuck.filter(|stuck| is_refused(stuck) || is_where_it_was(stuck));
+            let begun = || refused.first().map(|refusal| Failed::of(refusal, survey.decided, 0));
+            after.stuck = after.stuck.or_else(begun);
+        }
+        if after != next {
             // They need not wait until an earlier request can no longer arrive. If this fails, they do.
-            let _ = self.store(target, &before, Some(&version)).await;
+            let _ = self.store(target, &after, Some(&version)).await;
         }
         result?;
         Ok(outcome)
     }
 
-    /// Records that this sleep cannot succeed, if it cannot. All servers that are left may run again.
-    fn give_up(
-        &self,
-        survey: &Survey<C::Attributes>,
-        steps: &Steps<'_, C::Attributes>,
-        next: &mut Record<C::Attributes>,
-    ) -> Option<Refusal> {
-        let (view, message) = steps.iter().find_map(|(view, step)| match step {
-            Step::Fail(message) => Some((view, message)),
-            _ => None,
-        })?;
-        let failed = Failed { at: survey.decided, machine: view.name.to_owned(), message: message.clone() };
+    /// Records that this sleep cannot succeed. All servers that are left may run again.
+    fn give_up(&self, survey: &Survey<C::Attributes>, why: &Refusal, next: &mut Record<C::Attributes>) {
         for machine in next.machines.values_mut().filter(|machine| !machine.given_up) {
             let started = Some(Attempt::after(None, survey.decided));
             *machine = Machine { cycle: self.cloud.new_cycle(), image: None, imaged: None, started, ..machine.clone() };
         }
-        next.sealed = false;
-        next.failed = Some(failed.clone());
-        Some(failed.refusal())
+        let number = next.failed.as_ref().map_or(0, |failed| failed.number).saturating_add(1);
+        (next.sealed, next.stuck, next.failed) = (false, None, Some(Failed::of(why, survey.decided, number)));
     }
 
     /// Removes what nothing needs. Once all machines run, nothing needs any image: the record forgets them first, and
@@ -448,7 +471,7 @@ where
     Copied<A>: Format,
 {
     let mut copies = Vec::new();
-    for image in images.iter().filter(|image| image.status == ImageStatus::Active) {
+    for image in images.iter().filter(|image| matches!(image.status, ImageStatus::Active | ImageStatus::Withheld)) {
         let copy = image.copy.as_deref().unwrap_or_default();
         match Copied::<A>::read_charged(copy, &mut |bytes| held.spend(bytes).is_ok()) {
             Ok(copy) if copy.machine.image.as_ref() == Some(&image.id) => copies.push(copy),
@@ -477,6 +500,14 @@ where
     let is_there = |name: &str| is_there(servers, name);
     let mut copies = copies(images, held)?;
     copies.retain(|copy| !is_there(&copy.name));
+    if let Some(of) = Copied::elsewhere(&copies, cluster).filter(|_| servers.is_empty()) {
+        let message = format!(
+            "RecordElsewhere: the images of {} carry the record of ClusterDeployment {of}, which has put the machines to sleep: \
+             nothing is touched. A ClusterDeployment of that namespace and name, with this infraID, adopts them and wakes",
+            cluster.infra_id
+        );
+        return Err(CloudError::new(Invalid, sanitize_to(&message, 600)));
+    }
     Record::of_copies(cluster, copies, is_there).map_err(|missing| {
         let message = format!(
             "RecordMissing: the record of the cluster's machines is gone, and no image has a copy of the entry of {}: \
@@ -498,10 +529,44 @@ fn is_new<A>(entry: &Machine<A>) -> bool {
     !entry.given_up && entry.imaged.is_none()
 }
 
+/// Why a sleep cannot go on: what stands in the way of a machine, an image that cannot be made, or a request that the
+/// cloud refuses for too long.
+fn hopeless<A>(now: Timestamp, steps: &Steps<'_, A>, stuck: Option<&Failed>) -> Vec<Refusal> {
+    let of_machine = steps.iter().filter_map(|(view, step)| match (view.obstacle(), step) {
+        (Some(_), _) if is_past_return([*view]) && !matches!(step, Step::Wait) => None,
+        (Some(why), _) => Some(refusal(view.name, why)),
+        (None, Step::Fail(why)) => Some(refusal(view.name, Obstacle::new(IMAGE_FAILED, why))),
+        _ => None,
+    });
+    let stuck = stuck.filter(|stuck| !is_within(now, stuck.at, PATIENCE)).map(Failed::refusal);
+    of_machine.chain(stuck).collect()
+}
+
+/// Whether a sleep has halted a machine that is to run again if it is given up.
+fn has_begun<A>(views: &[View<'_, A>]) -> bool {
+    views.iter().any(|view| {
+        let is_open = view.entry.is_some_and(|entry| !entry.given_up) && view.is_recorded_server();
+        is_open && matches!(view.stage, Stage::Halted | Stage::Stopping)
+    })
+}
+
+/// Whether every machine has an image by which it may be given up: the sleep goes on with those that it can.
+fn is_past_return<'a, A: 'a>(views: impl IntoIterator<Item = &'a View<'a, A>>) -> bool {
+    views.into_iter().all(|view| {
+        let is_kept = view.entry.is_some_and(|entry| entry.given_up || entry.image.is_some());
+        let is_useless = matches!(view.stage, Stage::Useless | Stage::Stray | Stage::Broken);
+        is_kept && (view.live.is_none() || view.is_recorded_server() || is_useless)
+    })
+}
+
 impl Failed {
+    fn of(refusal: &Refusal, at: Timestamp, number: u32) -> Self {
+        let Refusal { id, code, message, .. } = refusal.clone();
+        Self { at, machine: id, code, message, number }
+    }
+
     fn refusal(&self) -> Refusal {
-        let why = Obstacle { code: "ImageFailed".to_owned(), message: self.message.clone() };
-        refusal(&self.machine, why)
+        refusal(&self.machine, Obstacle { code: self.code.clone(), message: self.message.clone() })
     }
 }
 

@@ -27,6 +27,9 @@ pub struct Record<A> {
     /// Why the last sleep was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<Failed>,
+    /// The first request of this sleep that the cloud refuses again and again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stuck: Option<Failed>,
     /// By name, which outlives servers.
     pub machines: BTreeMap<String, Machine<A>>,
 }
@@ -78,16 +81,29 @@ pub struct Attempt {
     pub fault: Option<String>,
 }
 
-/// A sleep that was given up.
+/// A sleep that was given up, or does not go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
     /// Since when.
     pub at: Timestamp,
-    /// The machine that could not be imaged.
+    /// The machine that could not be put to sleep.
     pub machine: String,
+    /// One word.
+    #[serde(default = "image_failed")]
+    pub code: String,
     /// Why.
     pub message: String,
+    /// How often in a row.
+    #[serde(default)]
+    pub number: u32,
 }
+
+fn image_failed() -> String {
+    IMAGE_FAILED.to_owned()
+}
+
+/// The code of an image that could not be made.
+pub(crate) const IMAGE_FAILED: &str = "ImageFailed";
 
 /// Longest ID, and longest name of a machine, in characters: Nova counts so, too.
 const MAX_ID: usize = 255;
@@ -130,7 +146,8 @@ impl<A> Record<A> {
     /// An empty record of a cluster.
     pub fn new(cluster: &ClusterRef) -> Self {
         let (cluster, infra_id) = (name(cluster), cluster.infra_id.clone());
-        Self { cluster, infra_id, sealed: false, cleaned: false, failed: None, machines: BTreeMap::new() }
+        let machines = BTreeMap::new();
+        Self { cluster, infra_id, sealed: false, cleaned: false, failed: None, stuck: None, machines }
     }
 
     /// Why servers could not be made is no matter any more: the cluster is to sleep.
@@ -165,6 +182,16 @@ impl<A> Record<A> {
     /// Whether it is this cluster's.
     pub fn is_of(&self, cluster: &ClusterRef) -> bool {
         self.cluster == name(cluster) && self.infra_id == cluster.infra_id
+    }
+}
+
+impl<A> Copied<A> {
+    /// The other object that has put these machines to sleep, if the copies name one.
+    pub(crate) fn elsewhere<'a>(copies: &'a [Self], cluster: &ClusterRef) -> Option<&'a str> {
+        let own = name(cluster);
+        let mut of = copies.iter().filter(|copy| copy.infra_id == cluster.infra_id).map(|copy| copy.cluster.as_str());
+        let first = of.next()?;
+        (first != own && of.all(|of| of != own)).then_some(first)
     }
 }
 

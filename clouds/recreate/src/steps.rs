@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use shared::record::Format;
 
-use crate::cloud::{Image, ImageStatus, Obstacle, Request};
+use crate::cloud::{Image, ImageStatus, Request};
 use crate::record::{Attempt, Copied, Machine};
 use crate::survey::{Stage, Survey, View};
 
@@ -19,10 +19,10 @@ pub const IMAGE_DEADLINE: Duration = Duration::from_mins(20);
 /// How often an image is tried in one sleep.
 const IMAGES: u32 = 2;
 
-/// How long after a sleep was given up the next one begins.
+/// How long after a sleep was given up for the first time the next one begins.
 pub const RETRY: Duration = Duration::from_mins(10);
 
-/// The backoff of creates grows up to so many times [`LATE`].
+/// The backoff grows up to so many times [`LATE`] for creates, and [`RETRY`] for sleeps.
 pub(crate) const BACKOFF: u32 = 5;
 
 /// What a pass does to one machine: the record is changed first, then the request is sent.
@@ -38,8 +38,6 @@ pub(crate) enum Step<A> {
     Ready,
     /// This sleep cannot succeed.
     Fail(String),
-    /// It can never be made again as it is.
-    Refuse(Obstacle),
 }
 
 /// Whether something was so short a time ago. A time far ahead is of a wrong clock, and says nothing.
@@ -47,7 +45,7 @@ pub(crate) fn is_within(now: Timestamp, then: Timestamp, time: Duration) -> bool
     now < then + time && then <= now + LATE
 }
 
-/// The next step of a machine into sleep.
+/// The next step of a machine into sleep. What stands in its way was asked before ([`View::obstacle`]).
 pub(crate) fn stop<A: Clone + PartialEq>(survey: &Survey<A>, view: &View<'_, A>, cycle: impl Fn() -> String) -> Step<A>
 where
     Copied<A>: Format,
@@ -107,6 +105,7 @@ where
         (Some(ImageStatus::Saving), _) if !survey.is_overdue(entry) => return Step::Wait,
         (None, _) => "its image vanished",
         (Some(ImageStatus::Failed), _) => "its image failed",
+        (Some(ImageStatus::Withheld), _) => "its image was deactivated",
         (Some(_), _) => "its image was not ready after 20 minutes",
     };
     if tries < IMAGES {
@@ -118,9 +117,6 @@ where
 /// What its owner has changed of a halted server since it was recorded: nothing of it would come back.
 fn changed<A: Clone + PartialEq>(survey: &Survey<A>, view: &View<'_, A>, entry: &Machine<A>) -> Option<Step<A>> {
     let server = view.live?;
-    if let Some(obstacle) = server.obstacle.as_ref().filter(|_| server.cycle.is_none()) {
-        return Some(Step::Refuse(obstacle.clone()));
-    }
     let attributes = survey.merged.get(&server.id).unwrap_or(&server.attributes);
     let entry = Machine { attributes: attributes.clone(), ..entry.clone() };
     (*attributes != view.entry?.attributes).then_some(Step::Record(entry, None))
@@ -175,17 +171,7 @@ fn renew<A: Clone + PartialEq>(
     cycle: String,
     request: Option<Request<A>>,
 ) -> Step<A> {
-    match (view.live.and_then(|server| server.obstacle.as_ref()), entry_of(survey, view, cycle)) {
-        (Some(obstacle), _) if recorded(view).is_none() => Step::Refuse(obstacle.clone()),
-        (_, Some(entry)) => Step::Record(entry, request),
-        (_, None) => Step::Wait,
-    }
-}
-
-/// The entry that says what a machine has to be like: of a server that was made of it, and may lack some still. Any
-/// other server is as its owner wants it.
-fn recorded<'a, A>(view: &View<'a, A>) -> Option<&'a Machine<A>> {
-    view.entry.filter(|_| view.live.is_some_and(|server| server.cycle.is_some()))
+    entry_of(survey, view, cycle).map_or(Step::Wait, |entry| Step::Record(entry, request))
 }
 
 /// A new entry of a machine with a server.

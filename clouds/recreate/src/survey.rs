@@ -7,6 +7,7 @@ use fair::Charge;
 use jiff::Timestamp;
 use shared::cloud::{CloudErrorKind, CloudEvent, ClusterRef, Instance, InstanceState, Listing, Refusal};
 use shared::record::Format;
+use shared::text::name_some;
 
 use crate::cloud::{Image, ImageStatus, Obstacle, Request, Server, Status};
 use crate::record::{Attempt, Copied, Machine, Record};
@@ -33,6 +34,8 @@ pub(crate) struct Survey<A> {
     pub owners: HashMap<String, String>,
     /// IDs of the servers that lack what was recorded of them.
     pub lacking: BTreeSet<String>,
+    /// What machines do not get back, each with its machine.
+    pub lost: Vec<String>,
     /// What is recorded of the servers that were made of a record, by ID.
     pub merged: BTreeMap<String, A>,
     /// What `spec.providerID` of a server's Machine has to be, by server.
@@ -41,6 +44,12 @@ pub(crate) struct Survey<A> {
 
 /// Someone has deleted the image of a machine that may not run again. Nothing is touched.
 const NO_IMAGE: &str = "IMAGE-MISSING";
+
+/// The image of a machine that may not run again may not be used for now. Nothing is touched.
+const WITHHELD: &str = "IMAGE-DEACTIVATED";
+
+/// Beside a record there is a server of its machine's name that the record does not know. Nothing is touched.
+const FOREIGN: &str = "FOREIGN";
 
 /// A name that several servers have. Nothing is touched.
 const SEVERAL: &str = "SEVERAL-SERVERS";
@@ -95,6 +104,29 @@ impl<A> View<'_, A> {
 
     pub fn server(&self) -> String {
         self.live.map(|server| server.id.clone()).unwrap_or_default()
+    }
+
+    /// What keeps a machine from falling asleep. A server that was made of a record may lack some of it still: of such a
+    /// one only what it is doing counts.
+    pub fn obstacle(&self) -> Option<Obstacle> {
+        let shown = self.live.and_then(|server| server.obstacle.as_ref());
+        let is_made = self.live.is_some_and(|server| server.cycle.is_some());
+        let shown = shown.filter(|obstacle| !is_made || obstacle.code == Obstacle::STATUS);
+        match &self.stage {
+            Stage::Odd(word) => Some(match word.as_str() {
+                SEVERAL => Obstacle::several(),
+                NO_IMAGE => Obstacle::new("ImageMissing", "its image is gone, and its server was given up"),
+                WITHHELD => Obstacle::new("ImageDeactivated", "its image is deactivated: have the cloud reactivate it"),
+                FOREIGN => Obstacle::new("ForeignServer", "a server that its record does not know has its name"),
+                word => shown.cloned().unwrap_or_else(|| {
+                    Obstacle::new(Obstacle::STATUS, &format!("its state is {word}, which is neither on nor off"))
+                }),
+            }),
+            // It is being made.
+            Stage::Starting if is_made && self.live.is_some_and(|server| !server.has_run) => None,
+            Stage::Running | Stage::Halted | Stage::Stopping | Stage::Starting | Stage::Unrestored => shown.cloned(),
+            _ => None,
+        }
     }
 
     /// Whether it is where it should be in the end.
@@ -167,16 +199,21 @@ impl<A: Clone + PartialEq> Survey<A> {
         });
         match live.first() {
             None if extra.is_some() => view(None, extra, Stage::Stray),
-            None if !strays.is_empty() => view(None, None, Stage::Odd(NO_IMAGE.to_owned())),
+            None if !strays.is_empty() => view(None, None, self.without_image(entry)),
             None if !gone.is_empty() => view(None, None, Stage::Deleting),
             None if is_under_way(entry, self.now) => view(None, None, Stage::Starting),
-            None if self.ready_image(entry).is_none() => view(None, None, Stage::Odd(NO_IMAGE.to_owned())),
+            None if self.ready_image(entry).is_none() => view(None, None, self.without_image(entry)),
             None => view(None, None, Stage::Gone),
             Some(_) if several => view(live.first().copied(), None, Stage::Odd(SEVERAL.to_owned())),
             // Until the other one has failed, it may take this one's ports.
             Some(first) if waits && first.cycle.is_some() => view(Some(*first), extra, Stage::Starting),
             Some(first) => view(Some(*first), extra, self.recorded(entry, first)),
         }
+    }
+
+    fn without_image(&self, entry: &Machine<A>) -> Stage {
+        let is_withheld = self.image(entry).is_some_and(|image| image.status == ImageStatus::Withheld);
+        Stage::Odd(if is_withheld { WITHHELD } else { NO_IMAGE }.to_owned())
     }
 
     /// Whether a server is on its way out. One that someone has deleted is kept for a while, with its ports: if it has its
@@ -197,11 +234,11 @@ impl<A: Clone + PartialEq> Survey<A> {
         let is_old = server.id == entry.server;
         match (is_old && entry.given_up, self.ready_image(entry)) {
             (true, Some(_)) => return Stage::GivenUp,
-            (true, None) => return Stage::Odd(NO_IMAGE.to_owned()),
+            (true, None) => return self.without_image(entry),
             (false, _) => {}
         }
         if !is_old && server.cycle.is_none() {
-            return Stage::Odd("FOREIGN".to_owned());
+            return Stage::Odd(FOREIGN.to_owned());
         }
         match server.status {
             Status::Active if server.cycle.is_some() && self.lacking.contains(&server.id) => Stage::Unrestored,
@@ -236,6 +273,12 @@ impl<A: Clone + PartialEq> Survey<A> {
     /// The image that a machine can be made of.
     pub fn ready_image(&self, entry: &Machine<A>) -> Option<&String> {
         self.image(entry).filter(|image| image.status == ImageStatus::Active).map(|image| &image.id)
+    }
+
+    /// Whether a machine on its way into sleep has not even an image that is being made.
+    pub fn has_no_image(&self, view: &View<'_, A>) -> bool {
+        matches!(view.stage, Stage::Running | Stage::Halted)
+            && view.entry.is_none_or(|entry| self.image(entry).is_none())
     }
 
     /// Names of all machines.
@@ -286,7 +329,7 @@ impl<A: Clone + PartialEq> Survey<A> {
                 Some((Some(named), _)) => *named != image.id,
                 Some((None, entry)) => entry.server != image.server || entry.cycle != image.cycle,
                 None => {
-                    image.status != ImageStatus::Active
+                    !matches!(image.status, ImageStatus::Active | ImageStatus::Withheld)
                         || self.servers.iter().any(|s| *self.machine(s) == image.machine)
                 }
             }
@@ -340,7 +383,7 @@ impl<A: Clone + PartialEq> Survey<A> {
             machine.image = self.ready_image(machine).cloned();
         }
         record.machines.retain(|_, machine| machine.image.is_some());
-        Record { sealed: true, ..record }
+        Record { sealed: true, failed: None, stuck: None, ..record }
     }
 
     /// Whether all images that this sleep does not need were tried.
@@ -367,6 +410,11 @@ impl<A: Clone + PartialEq> Survey<A> {
             message: "the record of the cluster's machines was gone: it is made again from the copies that their images carry"
                 .to_owned(),
         });
+        let lost = || CloudEvent {
+            reason: "NotGivenBack",
+            message: format!("others have what machines had before the sleep: {}", name_some(&self.lost, 10)),
+        };
+        let event = event.or_else(|| (!self.lost.is_empty()).then(lost));
         Listing { failed, owed, event, instances: views.iter().map(|view| self.instance(view)).collect() }
     }
 
@@ -388,10 +436,7 @@ impl<A: Clone + PartialEq> Survey<A> {
             due,
             recorded: view.stage == Stage::Gone,
             node_names: vec![view.name.to_owned()],
-            obstacle: view.live.filter(|server| server.cycle.is_none()).and_then(|server| {
-                let Obstacle { code, message } = server.obstacle.as_ref()?;
-                Some(format!("{code}: {message}"))
-            }),
+            obstacle: view.obstacle().map(|obstacle| obstacle.to_string()),
             provider_id: view
                 .live
                 .filter(|_| !matches!(view.stage, Stage::Odd(_)))

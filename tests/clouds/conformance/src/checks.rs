@@ -189,7 +189,8 @@ pub async fn a_refused_machine_spoils_no_other(bench: &impl Bench) {
     let bad = all.last().cloned().expect("three machines");
     bench.fault(Some(Fault::Refused(bad.clone()))).await;
     let mut refused = Vec::new();
-    for _ in 0..4 {
+    // A driver that pauses machines gives up after a minute, and brings all back.
+    for _ in 0..3 {
         let (_, outcome) =
             pass(&*driver, &target, Intent::Asleep).await.expect("a refusal of one is no failure of all");
         refused.extend(outcome.refused);

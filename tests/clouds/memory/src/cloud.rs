@@ -128,6 +128,8 @@ pub enum Refused {
     Conflict,
     /// This machine may not be moved.
     Locked,
+    /// There may be no more of it.
+    Quota,
 }
 
 /// How the next thing of its kind ends.
@@ -157,6 +159,10 @@ pub struct Cloud {
     pub(crate) now: Timestamp,
     /// What the next of its kind comes to.
     pub fails: Option<Fails>,
+    /// The machine that no sleep may touch, and why.
+    pub obstacle: Option<(String, cloud_recreate::Obstacle)>,
+    /// How many images, and how many servers, the account may have.
+    pub quota: Option<(usize, usize)>,
     /// An image cannot be deleted while a server lives that was made of it.
     pub keeps_images_in_use: bool,
     /// Images that servers were made of, by server.
@@ -178,6 +184,8 @@ impl Default for Cloud {
             ids: 0,
             now: Timestamp::UNIX_EPOCH,
             fails: None,
+            obstacle: None,
+            quota: None,
             keeps_images_in_use: false,
             made_of: BTreeMap::new(),
             kept: BTreeMap::new(),
@@ -433,6 +441,9 @@ impl Cloud {
     }
 
     fn create_image(&mut self, server: String, machine: String, cycle: String) -> Result<(), Refused> {
+        if self.quota.is_some_and(|(images, _)| self.images.len() >= images) {
+            return Err(Refused::Quota);
+        }
         let may = |s: &Server| matches!(s.status, Status::Active | Status::Paused | Status::Off) && !s.imaging;
         let of = self.server(&server, may)?;
         of.imaging = true;
@@ -446,6 +457,9 @@ impl Cloud {
 
     /// Two creates of one machine are both accepted, until one of them has its ports.
     fn create_server(&mut self, infra_id: String, machine: String, image: &str, cycle: String) -> Result<(), Refused> {
+        if self.quota.is_some_and(|(_, servers)| self.servers.len() >= servers) {
+            return Err(Refused::Quota);
+        }
         let boots = self.images.get(image).filter(|image| image.status == ImageStatus::Active);
         let disk = boots.ok_or(Refused::NotFound)?.disk;
         if self.ports.contains_key(&(infra_id.clone(), machine.clone())) {

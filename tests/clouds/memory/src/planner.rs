@@ -34,7 +34,7 @@ impl crate::Cloud {
             created: Timestamp::UNIX_EPOCH + number.seconds(),
             has_run: server.has_run,
             fault: (status == Planned::Failed).then(|| "No valid host was found".to_owned()),
-            obstacle: None,
+            obstacle: self.obstacle.as_ref().filter(|(of, _)| *of == server.machine).map(|(_, why)| why.clone()),
             attributes: Held { tagged: server.tagged, bound: self.is_bound(id, server) },
         }
     }
@@ -131,6 +131,7 @@ impl Cloud for Account {
             Ok(_) => Ok(()),
             Err(Refused::NotFound) => Err(Failure::Gone),
             Err(Refused::Conflict) => Err(Failure::Conflict),
+            Err(Refused::Quota) => Err(Failure::NoCapacity(Obstacle::new("QuotaExceeded", "no more of them"))),
             Err(Refused::Locked) => {
                 let (code, message) = ("Locked".to_owned(), "the machine is locked".to_owned());
                 Err(Failure::Refused(Obstacle { code, message }))

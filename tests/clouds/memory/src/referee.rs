@@ -105,7 +105,8 @@ impl Cloud {
     fn image_of(&self, entry: &Machine<Held>) -> Option<&Image> {
         let is_its = |(id, image): &(&String, &Image)| {
             let of_cycle = image.server == entry.server && image.cycle == entry.cycle;
-            entry.image.as_ref().map_or(of_cycle, |named| named == *id) && image.status == ImageStatus::Active
+            let is_there = matches!(image.status, ImageStatus::Active | ImageStatus::Withheld);
+            entry.image.as_ref().map_or(of_cycle, |named| named == *id) && is_there
         };
         self.images.iter().find(is_its).map(|(_, image)| image)
     }

@@ -52,6 +52,8 @@ pub(crate) struct Account {
     surroundings: Mutex<Option<(Instant, Arc<Surroundings>)>>,
     /// The last snapshot of the project.
     last: Mutex<Option<Arc<Project>>>,
+    /// Held while a server group is made: of several servers the first one makes it.
+    pub(crate) groups: tokio::sync::Mutex<()>,
 }
 
 impl Account {
@@ -64,7 +66,8 @@ impl Account {
         let http = Arc::new(http.map_err(|why| format!("the CA of cacert: {why}"))?);
         let tokens = Tokens::new(Keystone { http: http.clone(), cloud });
         let attachments = Mutex::new(Known { all: HashMap::new(), charge: http.charge() });
-        Ok(Self { memory, whose, http, tokens, attachments, surroundings: Mutex::default(), last: Mutex::default() })
+        let (surroundings, last, groups) = <(_, _, tokio::sync::Mutex<()>)>::default();
+        Ok(Self { memory, whose, http, tokens, attachments, surroundings, last, groups })
     }
 
     pub(crate) async fn session(&self) -> Result<Session, CallError> {

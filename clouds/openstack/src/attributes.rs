@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cloud_recreate::Obstacle;
 use serde::{Deserialize, Serialize};
+use shared::annotation::keys::FORCE;
 use shared::text::sanitize_to;
 
 use crate::id::Id;
 use crate::lists::Project;
-use crate::wire::{self, AddressPair, Attachment, FixedIp, OfImage};
+use crate::wire::{self, AddressPair, Attachment, DhcpOption, FixedIp, OfImage, Size};
 
 /// Our mark in a server's metadata: the cycle in which it was made. A key may have no slash.
 pub(crate) const CYCLE: &str = "hibernate.sh:cycle";
@@ -18,6 +19,9 @@ pub(crate) const CYCLE: &str = "hibernate.sh:cycle";
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Attributes {
     pub(crate) flavor: String,
+    /// What the flavor was then: another one may get its name or its ID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) size: Option<Size>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hostname: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,6 +32,9 @@ pub(crate) struct Attributes {
     pub(crate) config_drive: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) group: Option<Id>,
+    /// What makes the server group again: while the cluster sleeps it is empty, and anybody may delete it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) group_kind: Option<Box<GroupKind>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) description: Option<String>,
     #[serde(default)]
@@ -39,6 +46,15 @@ pub(crate) struct Attributes {
     pub(crate) ports: Vec<Port>,
     #[serde(default)]
     pub(crate) volumes: Vec<Volume>,
+}
+
+/// What a server group is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GroupKind {
+    pub(crate) name: String,
+    pub(crate) policy: String,
+    #[serde(default)]
+    pub(crate) rules: BTreeMap<String, u64>,
 }
 
 /// A port. One that Nova has made goes with its server, and is made again with the same addresses.
@@ -64,9 +80,48 @@ pub(crate) struct Port {
     pub(crate) is_secured: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) description: Option<String>,
+    /// What few ports have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) more: Option<Box<More>>,
     /// Floating IPs, each with the fixed address that it leads to.
     #[serde(default)]
     pub(crate) floating_ips: Vec<(Id, Option<String>)>,
+}
+
+/// What few ports have, in Neutron's own words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct More {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    qos_policy_id: Option<Box<Id>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dns_name: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dns_domain: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "<[DhcpOption]>::is_empty")]
+    extra_dhcp_opts: Box<[DhcpOption]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    admin_state_up: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    propagate_uplink_status: Option<bool>,
+}
+
+/// What is there of a text that Neutron leaves empty.
+fn filled<T: for<'a> From<&'a str>>(text: Option<&str>) -> Option<T> {
+    text.filter(|text| !text.is_empty()).map(T::from)
+}
+
+impl More {
+    fn of(port: &wire::Port) -> Option<Box<Self>> {
+        let more = Self {
+            qos_policy_id: port.qos_policy_id.clone(),
+            dns_name: filled(port.dns_name.as_deref()),
+            dns_domain: filled(port.dns_domain.as_deref()),
+            extra_dhcp_opts: port.extra_dhcp_opts.clone(),
+            admin_state_up: port.admin_state_up.filter(|is_up| !is_up),
+            propagate_uplink_status: port.propagate_uplink_status,
+        };
+        (more != Self::default()).then(|| Box::new(more))
+    }
 }
 
 /// A volume that is no root disk.
@@ -83,7 +138,7 @@ impl Attributes {
     pub(crate) fn of(server: &wire::Server, project: &Project, attachments: &[Attachment]) -> Self {
         let mut ports: Vec<&wire::Port> = project.ports_of(&server.id).collect();
         // What Nova's cache does not have yet comes last.
-        let place = |port: &wire::Port| server.addresses.0.iter().position(|mac| *mac == port.mac_address);
+        let place = |port: &wire::Port| server.addresses.all.iter().position(|mac| *mac == port.mac_address);
         ports.sort_by_key(|port| (place(port).unwrap_or(usize::MAX), &port.id));
         // From 2.96 Nova says what was asked for. Before, the zone it is in is as good.
         let zone = if project.version >= 96 { &server.pinned_availability_zone } else { &server.zone };
@@ -93,13 +148,19 @@ impl Attributes {
         });
         let mut volumes: Vec<Volume> = volumes.collect();
         volumes.sort_by(|a, b| (&a.device, &a.id).cmp(&(&b.device, &b.id)));
+        let flavor = project.flavor(|flavor| flavor.name == server.flavor.name);
+        let group = project.group_of(&server.id);
         Self {
-            flavor: project.flavor(&server.flavor.original_name).unwrap_or_default().to_owned(),
+            flavor: flavor.map(|flavor| flavor.id.clone()).unwrap_or_default(),
+            size: Some(server.flavor.size()),
             hostname: server.hostname.clone(),
             key_name: server.key_name.clone(),
             zone: zone.clone().filter(|zone| !zone.is_empty()),
             config_drive: !server.config_drive.is_empty(),
-            group: project.group_of(&server.id).cloned(),
+            group: group.map(|group| group.id.clone()),
+            group_kind: group.map(|wire::Group { name, policy, rules, .. }| {
+                Box::new(GroupKind { name: name.clone(), policy: policy.clone(), rules: rules.clone() })
+            }),
             description: server.description.clone(),
             tags: server.tags.clone(),
             metadata: server.metadata.clone().into_iter().filter(|(key, _)| key != CYCLE).collect(),
@@ -113,8 +174,7 @@ impl Attributes {
         let ports = of.ports.iter().filter_map(|port| {
             let has = self.ports.iter().find(|has| has.is(port));
             let is_free = |id: &Id| project.floating_ips.iter().any(|ip| ip.id == *id && ip.port_id.is_none());
-            let is_missing = |id: &Id| has.is_none_or(|has| !has.floating_ips.iter().any(|(found, _)| found == id));
-            let missing = port.floating_ips.iter().filter(|(id, _)| is_missing(id) && is_free(id));
+            let missing = port.floating_ips.iter().filter(|(id, _)| has.is_none_or(|has| has.lacks(id)) && is_free(id));
             let floating_ips: Vec<_> = missing.cloned().collect();
             (has.is_none() || !floating_ips.is_empty()).then(|| Port { floating_ips, ..port.clone() })
         });
@@ -127,6 +187,24 @@ impl Attributes {
             volumes: Vec::new(),
             ..of.clone()
         }
+    }
+
+    /// The floating IPs of these that a server with `self` does not get back: they were given away while it slept.
+    pub(crate) fn lost(&self, of: &Self, project: &Project) -> Vec<String> {
+        let mut lost = Vec::new();
+        for (port, has) in of.ports.iter().filter_map(|port| Some((port, self.ports.iter().find(|has| has.is(port))?)))
+        {
+            for (id, _) in port.floating_ips.iter().filter(|(id, _)| has.lacks(id)) {
+                let found = project.floating_ips.iter().find(|ip| ip.id == *id);
+                let address = found.and_then(|ip| ip.address.as_deref()).unwrap_or(id.as_str());
+                match found.map(|ip| &ip.port_id) {
+                    Some(Some(elsewhere)) => lost.push(format!("floating IP {address}, which port {elsewhere} has")),
+                    Some(None) => {}
+                    None => lost.push(format!("floating IP {address}, which its project has no more")),
+                }
+            }
+        }
+        lost.into_iter().map(|what| sanitize_to(&what, 200)).collect()
     }
 
     /// Whether a server lacks nothing, as [`Attributes::lacking`] says.
@@ -143,15 +221,20 @@ impl Port {
             network: port.network_id.clone(),
             mac: port.mac_address.clone(),
             name: port.name.clone(),
-            fixed_ips: port.fixed_ips.clone(),
+            fixed_ips: port.fixed_ips.to_vec(),
             security_groups: port.security_groups.clone(),
-            address_pairs: port.allowed_address_pairs.clone(),
+            address_pairs: port.allowed_address_pairs.to_vec(),
             tags: port.tags.clone(),
-            vnic_type: port.vnic_type.clone(),
+            vnic_type: port.vnic_type.as_deref().map(str::to_owned),
             is_secured: port.is_secured,
-            description: port.description.clone().filter(|description| !description.is_empty()),
+            description: filled(port.description.as_deref()),
+            more: More::of(port),
             floating_ips: floating.map(|ip| (ip.id.clone(), ip.fixed_ip_address.clone())).collect(),
         }
+    }
+
+    fn lacks(&self, floating_ip: &Id) -> bool {
+        !self.floating_ips.iter().any(|(id, _)| id == floating_ip)
     }
 
     /// Whether it is the same port, or was made in its place: no other in its network has its MAC address.
@@ -160,22 +243,36 @@ impl Port {
     }
 }
 
-/// A locked server can be neither paused, shelved nor deleted.
-pub(crate) fn locked(server: &wire::Server) -> Option<Obstacle> {
-    let message = || format!("it is locked: unlock it, as by openstack server unlock {}", server.id);
-    server.locked.then(|| Obstacle { code: "Locked".to_owned(), message: message() })
-}
-
-/// Why a server cannot be made again as it is.
-pub(crate) fn obstacle(server: &wire::Server, project: &Project) -> Option<Obstacle> {
-    let because =
-        |code: &str, message: String| Some(Obstacle { code: code.to_owned(), message: sanitize_to(&message, 400) });
+/// Why a server does not come back as it is from any sleep.
+pub(crate) fn unmovable(server: &wire::Server) -> Option<Obstacle> {
+    let because = |code: &str, message: String| Some(Obstacle::new(code, &message));
     if !matches!(server.status.as_str(), "ACTIVE" | "PAUSED" | "SHUTOFF") {
         let right = "only servers that are ACTIVE, PAUSED or SHUTOFF are put to sleep";
-        return because("Status", format!("its status is {}: {right}", server.status));
+        return because(Obstacle::STATUS, format!("its status is {}: {right}", server.status));
     }
-    if let Some(locked) = locked(server) {
-        return Some(locked);
+    if server.locked {
+        let right = format!("unlock it, as by openstack server unlock {}", server.id);
+        return because(
+            "Locked",
+            format!("it is locked, so that Nova neither pauses, shelves nor deletes it: {right}"),
+        );
+    }
+    if server.flavor.ephemeral > 0 {
+        let why = "its flavor has an ephemeral disk, which would be empty after a wake";
+        return because("EphemeralDisk", format!("{why}: resize it to a flavor without one"));
+    }
+    if server.flavor.extra_specs.tpm.is_some() || server.image == (OfImage::Image { has_tpm: true }) {
+        let why = "its flavor or its image asks for a virtual TPM, whose state would be lost in a sleep";
+        return because("VirtualTpm", why.to_owned());
+    }
+    None
+}
+
+/// Why a server cannot be made again as it is. `any_order`: its owner accepts interfaces in another order.
+pub(crate) fn obstacle(server: &wire::Server, project: &Project, any_order: bool) -> Option<Obstacle> {
+    let because = |code: &str, message: String| Some(Obstacle::new(code, &message));
+    if let Some(obstacle) = unmovable(server) {
+        return Some(obstacle);
     }
     if server.image == OfImage::Volume {
         return because("BootFromVolume", "it boots from a volume, of which a snapshot makes no image".to_owned());
@@ -184,17 +281,20 @@ pub(crate) fn obstacle(server: &wire::Server, project: &Project) -> Option<Obsta
         let right = "set delete_on_termination of this attachment to false";
         return because("DeleteOnTermination", format!("its volume {} would be deleted with it: {right}", volume.id));
     }
-    if server.flavor.ephemeral > 0 {
-        return because("EphemeralDisk", "its flavor has an ephemeral disk, which no image holds".to_owned());
+    let name = &server.flavor.name;
+    match project.flavor(|flavor| flavor.name == *name) {
+        None => {
+            return because("FlavorMissing", format!("its flavor {name} exists no more: resize it to one that does"));
+        }
+        Some(flavor) if flavor.size() != server.flavor.size() => {
+            let (now, was) = (described(flavor.size()), described(server.flavor.size()));
+            let right = "resize it to a flavor of its size";
+            return because("FlavorChanged", format!("its flavor {name} is now {now}, and it has {was}: {right}"));
+        }
+        Some(_) => {}
     }
-    if server.flavor.extra_specs.tpm.is_some() {
-        return because("VirtualTpm", "its flavor has a virtual TPM, whose state no image holds".to_owned());
-    }
-    let flavor = &server.flavor.original_name;
-    if project.flavor(flavor).is_none() {
-        return because("FlavorMissing", format!("its flavor {flavor} exists no more: resize it to one that does"));
-    }
-    for port in project.ports_of(&server.id) {
+    let ports: Vec<&wire::Port> = project.ports_of(&server.id).collect();
+    for port in &ports {
         if port.trunk_details.is_some() {
             return because("Trunk", format!("its port {} is the parent of a trunk, which would go with it", port.id));
         }
@@ -204,19 +304,40 @@ pub(crate) fn obstacle(server: &wire::Server, project: &Project) -> Option<Obsta
             return because("ForeignPort", format!("its port {} would be lost: {why}; {right}", port.id));
         }
     }
+    if let Some(hostname) = &server.hostname {
+        let other =
+            |port: &&&wire::Port| port.dns_name.as_deref().is_some_and(|name| !name.is_empty() && name != hostname);
+        if let Some(port) = ports.iter().find(other) {
+            let why = format!("its port {} has another DNS name than its host name {hostname}", port.id);
+            return because(
+                "DnsName",
+                format!("{why}, and Nova makes no server with such a port: set the DNS name to that"),
+            );
+        }
+    }
+    let is_bare = ports.iter().any(|port| port.fixed_ips.is_empty());
+    if ports.len() > 1 && !any_order && (is_bare || server.addresses.is_ambiguous) {
+        let why = "Nova does not show the order of its interfaces across networks, nor of those without an address, so that they \
+                   may have another order after a wake";
+        return because("PortOrder", format!("{why}; the annotation {FORCE}: \"true\" accepts this"));
+    }
     None
+}
+
+/// A size, for people.
+pub(crate) fn described([ram, cpus, disk, ephemeral]: Size) -> String {
+    format!("{ram} MiB with {cpus} vCPUs and disks of {disk} and {ephemeral} GB")
 }
 
 /// What Nova says that a server has, and no list shows: it would be missing after a wake.
 pub(crate) fn incomplete(server: &wire::Server, of: &Attributes) -> Option<Obstacle> {
-    let because =
-        |message: String| Some(Obstacle { code: "Incomplete".to_owned(), message: sanitize_to(&message, 400) });
+    let because = |message: String| Some(Obstacle::new("Incomplete", &message));
     let is_known = |volume: &&wire::Attached| of.volumes.iter().any(|known| known.id == volume.id);
     if let Some(volume) = server.volumes.iter().find(|volume| !is_known(volume)) {
         return because(format!("Nova does not show how its volume {} is attached", volume.id));
     }
     let is_known = |mac: &&String| mac.is_empty() || of.ports.iter().any(|port| port.mac == **mac);
-    if let Some(mac) = server.addresses.0.iter().find(|mac| !is_known(mac)) {
+    if let Some(mac) = server.addresses.all.iter().find(|mac| !is_known(mac)) {
         return because(format!("its project has no port for its interface {mac}: it may be another project's"));
     }
     None

@@ -47,6 +47,7 @@ impl Driver {
         &self,
         server: &wire::Server,
         project: &Project,
+        any_order: bool,
         priority: Priority,
     ) -> Result<Server<Attributes>, CloudError> {
         let attachments = self.account.attachments(server, priority).await?;
@@ -61,7 +62,7 @@ impl Driver {
             created: server.created,
             has_run: server.launched_at.is_some(),
             fault: server.fault.as_ref().map(|fault| sanitize_to(&fault.message, 200)),
-            obstacle: obstacle(server, project).or_else(|| incomplete(server, &attributes)),
+            obstacle: obstacle(server, project, any_order).or_else(|| incomplete(server, &attributes)),
             attributes,
         })
     }
@@ -101,6 +102,7 @@ fn image_status(found: &wire::Image) -> ImageStatus {
     match found.status.as_str() {
         "active" => ImageStatus::Active,
         "queued" | "saving" | "uploading" | "importing" => ImageStatus::Saving,
+        "deactivated" => ImageStatus::Withheld,
         _ => ImageStatus::Failed,
     }
 }
@@ -137,6 +139,10 @@ impl Cloud for Driver {
 
     fn lacks(&self, has: &Attributes, of: &Attributes) -> bool {
         self.account.last().is_ok_and(|project| !has.lacking(of, &project).is_complete())
+    }
+
+    fn lost(&self, has: &Attributes, of: &Attributes) -> Vec<String> {
+        self.account.last().map(|project| has.lost(of, &project)).unwrap_or_default()
     }
 
     fn merged(&self, has: &Attributes, of: &Attributes) -> Attributes {
@@ -180,7 +186,7 @@ impl Cloud for Driver {
         let project = self.project(priority).await?;
         let mut calls = Vec::new();
         for server in project.servers.iter().filter(|server| is_of(server, &cluster.infra_id)) {
-            calls.push(self.server(server, &project, priority));
+            calls.push(self.server(server, &project, cluster.forced, priority));
         }
         check_size(calls.len())?;
         let (mut answers, mut servers) = (stream::iter(calls).buffered(AT_ONCE), Vec::new());
@@ -230,6 +236,19 @@ mod tests {
             let server: wire::Server = serde_json::from_value(server).unwrap();
             let owners: Vec<_> = ["a", "b", "c", ""].into_iter().filter(|infra_id| is_of(&server, infra_id)).collect();
             assert_eq!(owners, owner.into_iter().collect::<Vec<_>>(), "{metadata} {tags:?}");
+        }
+    }
+
+    #[test]
+    fn words_of_glance_are_known() {
+        for (word, expected) in [
+            ("active", ImageStatus::Active),
+            ("queued", ImageStatus::Saving),
+            ("deactivated", ImageStatus::Withheld),
+            ("killed", ImageStatus::Failed),
+        ] {
+            let found = serde_json::from_value(json!({"id": "i", "status": word})).unwrap();
+            assert_eq!(image_status(&found), expected, "{word}");
         }
     }
 

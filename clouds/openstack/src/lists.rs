@@ -57,7 +57,7 @@ impl Surroundings {
     pub(crate) async fn list(account: &Account, priority: Priority) -> Result<Self, CloudError> {
         let networks = format!("/networks?project_id={}&fields=id&fields=project_id", account.session().await?.project);
         let (flavors, networks, keys) = futures::try_join!(
-            pages::<Flavors>(account, priority, Service::Compute, "/flavors?limit=1000"),
+            pages::<Flavors>(account, priority, Service::Compute, "/flavors/detail?limit=1000"),
             pages::<Networks>(account, priority, Service::Network, &networks),
             account.get::<KeyPairs>(priority, Service::Compute, "/os-keypairs").map_err(CloudError::from),
         )?;
@@ -98,7 +98,7 @@ impl Project {
 
     /// The ports that are bound to a server.
     pub(crate) fn ports_of<'a>(&'a self, server: &'a Id) -> impl Iterator<Item = &'a Port> {
-        self.ports.iter().filter(|port| port.device_id == server.as_str())
+        self.ports.iter().filter(|port| *port.device_id == *server.as_str())
     }
 
     /// The images that were made for the sleep of a cluster. One that its owner makes of a server after a wake inherits
@@ -122,10 +122,9 @@ impl Project {
         self.images.iter().filter(|image| image.owner.as_deref() == Some(self.id.as_str()))
     }
 
-    /// The ID of a flavor. Nova's answers about servers have its name only, which is unique.
-    pub(crate) fn flavor(&self, name: &str) -> Option<&str> {
-        let flavor = self.surroundings.flavors.iter().find(|flavor| flavor.name == name);
-        flavor.map(|flavor| flavor.id.as_str())
+    /// A flavor. Nova's answers about servers have its name only, which is unique, and their own size.
+    pub(crate) fn flavor(&self, is_it: impl Fn(&Flavor) -> bool) -> Option<&Flavor> {
+        self.surroundings.flavors.iter().find(|flavor| is_it(flavor))
     }
 
     /// Whether a network is this project's own.
@@ -140,18 +139,32 @@ impl Project {
     }
 
     /// The server group that a server is in.
-    pub(crate) fn group_of(&self, server: &Id) -> Option<&Id> {
+    pub(crate) fn group_of(&self, server: &Id) -> Option<&Group> {
         let is_in = |group: &&Group| group.members.iter().any(|member| member == server.as_str());
-        self.groups.iter().find(is_in).map(|group| &group.id)
+        self.groups.iter().find(is_in)
+    }
+
+    /// Whether there is a server group.
+    pub(crate) fn has_group(&self, id: &Id) -> bool {
+        self.groups.iter().any(|group| group.id == *id)
     }
 }
 
 #[cfg(test)]
 impl Project {
-    /// With the flavor `m1.small` and the network `own`.
+    /// With the flavor `m1.small`, another one that is large, and the network `own`.
     pub(crate) fn for_tests(ports: Vec<Port>, floating_ips: Vec<FloatingIp>) -> Self {
         let id = |id: &str| Id::try_from(id.to_owned()).unwrap();
-        let flavors = vec![Flavor { id: "flavor-1".to_owned(), name: "m1.small".to_owned() }];
+        let flavor = |id: &str, name: &str, ram| Flavor {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            ram,
+            vcpus: 1,
+            disk: 1,
+            ephemeral: 0,
+            extra_specs: crate::wire::ExtraSpecs::default(),
+        };
+        let flavors = vec![flavor("flavor-1", "m1.small", 64), flavor("flavor-2", "m1.replaced", 8192)];
         let networks = vec![
             Network { id: id("own"), project_id: "p".to_owned() },
             Network { id: id("shared"), project_id: "admin".to_owned() },
@@ -211,6 +224,11 @@ impl<T: Marked> List<T> {
         charges.push(self.charge);
         self.all
     }
+}
+
+/// The server groups as they are now.
+pub(crate) async fn groups_now(account: &Account) -> Result<Vec<Group>, CloudError> {
+    Ok(groups(account, Priority::Waking).await?.into(&mut Vec::new()))
 }
 
 async fn groups(account: &Account, priority: Priority) -> Result<List<Group>, CloudError> {

@@ -20,7 +20,7 @@ use shared::cloud::{
 };
 use shared::text::name_some;
 
-use crate::attributes::locked;
+use crate::attributes::unmovable;
 use crate::driver::{Driver, is_of, status};
 use crate::requests;
 use crate::wire::{Image, Server};
@@ -76,18 +76,32 @@ fn state(server: &Server) -> (InstanceState, &str) {
     (state, word)
 }
 
-/// The servers by name. Of several of one name nothing is known.
-fn listing(infra_id: &str, servers: &[Server], now: Timestamp) -> Listing {
+/// Why a server is not shelved, unless it is already. Of several of one name nothing is known.
+fn obstacle(servers: &[&Server]) -> Option<Obstacle> {
+    match servers {
+        [server] => unmovable(server).filter(|_| !is_shelved(server)),
+        _ => Some(Obstacle::several()),
+    }
+}
+
+fn by_name(servers: &[Server]) -> BTreeMap<&str, Vec<&Server>> {
     let mut names: BTreeMap<&str, Vec<&Server>> = BTreeMap::new();
     for server in servers {
         names.entry(&server.name).or_default().push(server);
     }
+    names
+}
+
+/// The servers by name.
+fn listing(infra_id: &str, servers: &[Server], now: Timestamp) -> Listing {
+    let names = by_name(servers);
     let instance = |(name, servers): (&&str, &Vec<&Server>)| {
+        let obstacle = obstacle(servers).map(|obstacle| obstacle.to_string());
         let [server] = servers.as_slice() else {
-            return Instance::new(*name, InstanceState::Unknown).in_words("SEVERAL-SERVERS");
+            let several = Instance::new(*name, InstanceState::Unknown).in_words("SEVERAL-SERVERS");
+            return Instance { obstacle, ..several };
         };
         let (state, word) = state(server);
-        let obstacle = locked(server).map(|Obstacle { code, message }| format!("{code}: {message}"));
         Instance {
             node_names: vec![(*name).to_owned(), server.id.to_string()],
             control_plane: Instance::is_master(infra_id, name),
@@ -156,14 +170,19 @@ impl Modes {
         verb: Verb,
         ids: &[String],
     ) -> Result<Outcome, CloudError> {
-        let asked = servers.iter().filter(|server| ids.contains(&server.name)).take(REQUESTS);
+        let names = by_name(servers);
+        let of_sleep = names.iter().filter(|_| verb == Verb::Stop);
+        let refused: BTreeMap<&str, Obstacle> =
+            of_sleep.filter_map(|(name, all)| Some((*name, obstacle(all)?))).collect();
+        let asked = servers.iter().filter(|server| ids.contains(&server.name) && !refused.contains_key(&*server.name));
+        let asked = asked.take(REQUESTS);
         let mut outcome = Outcome::default();
         // Before the first one is shelved; later the others go on.
-        let begins = verb == Verb::Stop && !servers.iter().any(is_shelved);
-        for (server, why) in servers.iter().filter(|_| begins).filter_map(|server| Some((server, locked(server)?))) {
-            Failure::Refused(why).note(&server.name, &mut outcome)?;
+        let is_over = !refused.is_empty() && !servers.iter().any(is_shelved);
+        for (name, why) in refused.clone() {
+            Failure::Refused(why).note(name, &mut outcome)?;
         }
-        if !outcome.refused.is_empty() {
+        if is_over {
             return Ok(outcome);
         }
         let (begun, infra_id) = (Instant::now(), target.cluster.infra_id.as_str());
@@ -239,8 +258,9 @@ mod tests {
         let server = json!({
             "id": format!("{name}-id"), "name": name, "status": status, "OS-EXT-STS:task_state": task,
             "created": UPDATED, "updated": UPDATED, "OS-SRV-USG:launched_at": null, "locked": name.ends_with('1'),
-            "image": {"id": "image"}, "flavor": {"original_name": "m1.small"}, "key_name": null, "description": null,
+            "image": {"id": "image"}, "key_name": null, "description": null,
             "tags": [], "metadata": {}, "addresses": {}, "OS-EXT-AZ:availability_zone": Value::Null,
+            "flavor": {"original_name": "m1.small", "ephemeral": i32::from(name.ends_with('0') && name.contains("etcd"))},
         });
         serde_json::from_value(server).unwrap()
     }
@@ -306,6 +326,18 @@ mod tests {
         ];
         assert_eq!(states, expected);
         assert!(found.instances[0].control_plane && !found.instances[1].control_plane);
-        assert!(found.instances[1].obstacle.as_ref().is_some_and(|why| why.starts_with("Locked: ")));
+        let codes = found.instances.iter().map(|i| i.obstacle.as_deref().and_then(|why| why.split(':').next()));
+        assert_eq!(codes.collect::<Vec<_>>(), [None, Some("Locked"), Some("SeveralServers")]);
+    }
+
+    /// Its disk would be empty after the wake. One that is shelved already has lost it.
+    #[test]
+    fn a_server_with_an_ephemeral_disk_is_not_shelved() {
+        let now = UPDATED.parse().unwrap();
+        for (word, expected) in [("ACTIVE", true), ("SHUTOFF", true), ("SHELVED_OFFLOADED", false)] {
+            let found = listing("demo", &[server("demo-etcd-0", word, None)], now);
+            let obstacle = found.instances[0].obstacle.as_ref();
+            assert_eq!(obstacle.is_some_and(|why| why.starts_with("EphemeralDisk: ")), expected, "{word} {obstacle:?}");
+        }
     }
 }

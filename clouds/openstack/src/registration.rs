@@ -66,7 +66,8 @@ impl Platform for OpenStack {
     }
 
     fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {
-        ClusterRef { cloud: spec(cluster, Self::NAME).ok().and_then(|spec| spec.cloud.clone()), ..found }
+        let cloud = spec(cluster, Self::NAME).ok().and_then(|spec| spec.cloud.clone());
+        ClusterRef { cloud, forced: cluster.annotation_is_true(keys::FORCE), ..found }
     }
 
     async fn connect(&self, account: &Entry, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 
 use crate::account::Account;
-use crate::attributes::{Attributes, CYCLE, Port, Volume};
+use crate::attributes::{Attributes, CYCLE, GroupKind, Port, Volume, described};
 use crate::driver::CLUSTER;
 use crate::id::Id;
 use crate::keystone::Service::{self, Compute, Network};
-use crate::lists::Project;
+use crate::lists::{Project, groups_now};
 use crate::wire::FixedIp;
 
 /// The header that only the services set: an answer without it is a gateway's.
@@ -120,6 +120,12 @@ struct MadePort {
 }
 
 #[derive(Deserialize)]
+struct MadeGroup {
+    #[serde(rename = "server_group")]
+    group: Made,
+}
+
+#[derive(Deserialize)]
 struct Made {
     id: Id,
 }
@@ -216,6 +222,17 @@ impl Calls<'_> {
 
     async fn create_server(&self, machine: &str, image: &str, cycle: &str, of: &Attributes) -> Result<(), Failure> {
         let project = self.account.last().map_err(Failure::NotDone)?;
+        if let Some((flavor, size)) = project.flavor(|flavor| flavor.id == of.flavor).zip(of.size)
+            && flavor.size() != size
+        {
+            let (now, was) = (described(flavor.size()), described(size));
+            let why = format!("its flavor {} is now {now}, and it had {was}: make a flavor of its size", flavor.name);
+            return Err(Failure::Refused(Obstacle::new("FlavorChanged", &why)));
+        }
+        let group = match &of.group {
+            Some(group) => Some(self.group(group, of.group_kind.as_deref(), &project).await.map_err(not_done)?),
+            None => None,
+        };
         let mut networks = Vec::new();
         for port in &of.ports {
             // A port is no server: whatever becomes of it, no create is under way.
@@ -249,12 +266,34 @@ impl Calls<'_> {
             }
         }
         let mut body = json!({"server": server});
-        if let Some(group) = &of.group {
+        if let Some(group) = group {
             body["os:scheduler_hints"] = json!({"group": group});
         }
         let answer = self.call(Compute, Method::POST, "/servers", Some(body)).await;
         answer.map(drop).map_err(|error| match error {
             CallError::Rejected(rejection) if is_own_word(&rejection) => refused("ServerRefused", &rejection),
+            error => failure(error),
+        })
+    }
+
+    /// The server group, or the one that was made in its place: by name and policy, one for all servers.
+    async fn group(&self, id: &Id, kind: Option<&GroupKind>, project: &Project) -> Result<Id, Failure> {
+        let Some(GroupKind { name, policy, rules }) = kind.filter(|_| !project.has_group(id)) else {
+            return Ok(id.clone()); // where nothing more is known, Nova says that it is gone
+        };
+        let _alone = self.account.groups.lock().await;
+        let found = groups_now(self.account).await.map_err(Failure::NotDone)?;
+        if let Some(same) = found.into_iter().find(|found| found.name == *name && found.policy == *policy) {
+            return Ok(same.id);
+        }
+        let mut group = json!({"name": name, "policy": policy});
+        if !rules.is_empty() {
+            group["rules"] = json!(rules);
+        }
+        let body = Some(json!({"server_group": group}));
+        let made = self.read::<MadeGroup>(Compute, Method::POST, "/os-server-groups", body).await;
+        made.map(|made| made.group.id.clone()).map_err(|error| match error {
+            CallError::Rejected(rejection) if is_own_word(&rejection) => refused("GroupRefused", &rejection),
             error => failure(error),
         })
     }
@@ -283,20 +322,19 @@ impl Calls<'_> {
     }
 
     async fn create_port(&self, port: &Port) -> Result<Id, Failure> {
-        let mut body = json!({
-            "network_id": port.network,
-            "name": port.name,
-            "mac_address": port.mac,
-            "fixed_ips": port.fixed_ips.iter().map(|ip| fixed(ip, &port.mac)).collect::<Vec<_>>(),
-            "security_groups": port.security_groups,
-            "allowed_address_pairs": port.address_pairs,
-        });
-        let more = [
+        let mut body = json!(port.more.as_deref().cloned().unwrap_or_default());
+        let rest = [
+            ("network_id", json!(port.network)),
+            ("name", json!(port.name)),
+            ("mac_address", json!(port.mac)),
+            ("fixed_ips", port.fixed_ips.iter().map(|ip| fixed(ip, &port.mac)).collect()),
+            ("security_groups", json!(port.security_groups)),
+            ("allowed_address_pairs", json!(port.address_pairs)),
             ("description", json!(port.description)),
             ("binding:vnic_type", json!(port.vnic_type)),
             ("port_security_enabled", json!(port.is_secured)),
         ];
-        for (key, value) in more.into_iter().filter(|(_, value)| !value.is_null()) {
+        for (key, value) in rest.into_iter().filter(|(_, value)| !value.is_null()) {
             body[key] = value;
         }
         let made = self.read::<MadePort>(Network, Method::POST, "/ports", Some(json!({"port": body}))).await;
@@ -336,7 +374,7 @@ impl Calls<'_> {
                     }
                     call(Network, Method::PUT, &format!("/floatingips/{floating}"), Some(body)).await?;
                 }
-            } else if found.addresses.0.contains(&port.mac) {
+            } else if found.addresses.all.contains(&port.mac) {
                 // The lists are of two moments.
                 let shown = self.read::<ShownPort>(Network, Method::GET, &format!("/ports/{id}"), None).await;
                 let shown = shown.map_err(failure)?;
@@ -390,22 +428,32 @@ fn disks(image: &str, volumes: &[Volume]) -> Value {
     std::iter::once(root).chain(volumes).collect()
 }
 
-/// Whether a service says no to this one thing: a flavor that is gone, an address that is taken, a quota.
+/// Whether a service says no to this one thing: a flavor that is gone, an address that is taken, a quota. It is certain
+/// that nothing was made.
 fn is_own_word(rejection: &Rejection) -> bool {
-    matches!(rejection.status.as_u16(), 400 | 404 | 409) || is_quota(rejection)
+    let is_forbidden = rejection.status == StatusCode::FORBIDDEN && rejection.headers.contains_key(OWN);
+    matches!(rejection.status.as_u16(), 400 | 404 | 409) || is_forbidden || is_quota(rejection)
 }
 
+/// Whether a service says that a quota is used up. Where Glance has told Nova so, Nova's own answer is a 500.
 fn is_quota(rejection: &Rejection) -> bool {
-    let is_limit = matches!(rejection.status.as_u16(), 403 | 409 | 413);
-    is_limit && rejection.message.to_lowercase().contains("quota")
+    let message = rejection.message.to_lowercase();
+    match rejection.status.as_u16() {
+        413 => true,
+        403 | 409 => ["quota", "limit"].iter().any(|word| message.contains(word)),
+        500 => message.contains("overlimit") && rejection.is_by_service(OWN),
+        _ => false,
+    }
 }
 
 fn refused(code: &str, rejection: &Rejection) -> Failure {
-    let message = if rejection.message.is_empty() { rejection.what.clone() } else { rejection.message.clone() };
-    if is_quota(rejection) {
-        return Failure::NoCapacity(Obstacle { code: "QuotaExceeded".to_owned(), message });
+    let message = if rejection.message.is_empty() { &rejection.what } else { &rejection.message };
+    if !is_quota(rejection) {
+        return Failure::Refused(Obstacle::new(code, message));
     }
-    Failure::Refused(Obstacle { code: code.to_owned(), message })
+    let glance = "Glance refuses the image, because a quota of the project is used up: ";
+    let of = if rejection.status == StatusCode::INTERNAL_SERVER_ERROR { glance } else { "" };
+    Failure::NoCapacity(Obstacle::new("QuotaExceeded", &format!("{of}{message}")))
 }
 
 /// What a call that failed means. A 500 by a service itself may hide a request that it has passed on.
@@ -442,6 +490,34 @@ fn not_done(failure: Failure) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_service_says_of_a_quota_is_a_lack() {
+        let rejection = |status: u16, message: &str, is_own: bool| {
+            let mut headers = cloud_http::HeaderMap::new();
+            headers
+                .extend(is_own.then(|| (http::HeaderName::from_static(OWN), http::HeaderValue::from_static("req-1"))));
+            let (what, code, message) = ("POST nova/servers".to_owned(), String::new(), message.to_owned());
+            let status = StatusCode::from_u16(status).unwrap();
+            Rejection { what, status, kind: CloudErrorKind::Denied, headers: Box::new(headers), code, message }
+        };
+        let no_room = |failure: &Failure| matches!(failure, Failure::NoCapacity(why) if why.code == "QuotaExceeded");
+        for (status, message) in [
+            (403, "Quota exceeded for instances"),
+            (403, "Resource image_count_total is over limit of 4"),
+            (409, "Quota exceeded for resources: ['port']"),
+            (413, "Image storage limit"),
+            (500, "Unexpected API Error. <class 'glanceclient.exc.HTTPOverLimit'>"),
+        ] {
+            let found = failure(CallError::Rejected(rejection(status, message, true)));
+            assert!(no_room(&found), "{status} {message}: {found:?}");
+        }
+        let gateway = failure(CallError::Rejected(rejection(500, "OverLimit", false)));
+        assert!(matches!(gateway, Failure::Unknown(_)), "a gateway may have passed it on: {gateway:?}");
+        let metadata = rejection(403, "Maximum number of metadata items exceeds 128", true);
+        assert!(is_own_word(&metadata) && matches!(refused("ServerRefused", &metadata), Failure::Refused(_)));
+        assert!(!is_own_word(&rejection(403, "forbidden", false)));
+    }
 
     #[test]
     fn an_address_that_follows_from_the_mac_is_not_asked_for() {

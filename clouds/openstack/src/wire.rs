@@ -101,7 +101,7 @@ pub(crate) struct Server {
     #[serde(default)]
     pub(crate) locked: bool,
     pub(crate) image: OfImage,
-    pub(crate) flavor: OfFlavor,
+    pub(crate) flavor: Flavor,
     pub(crate) key_name: Option<String>,
     #[serde(default)]
     pub(crate) config_drive: String,
@@ -128,18 +128,6 @@ pub(crate) struct Fault {
     pub(crate) message: String,
 }
 
-/// The flavor of a server: a copy without its ID.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct OfFlavor {
-    pub(crate) original_name: String,
-    /// GB of a disk that no image holds.
-    #[serde(default)]
-    pub(crate) ephemeral: u64,
-    /// Where they may be seen.
-    #[serde(default)]
-    pub(crate) extra_specs: ExtraSpecs,
-}
-
 /// Of those that any flavor has.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct ExtraSpecs {
@@ -150,8 +138,18 @@ pub(crate) struct ExtraSpecs {
 /// The image of a server: an object, or an empty text for one that boots from a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OfImage {
-    Image,
+    Image {
+        /// Whether it asks for a virtual TPM. From 2.98.
+        has_tpm: bool,
+    },
     Volume,
+}
+
+/// Of the properties of a server's image.
+#[derive(Default, Deserialize)]
+struct ImageProperties {
+    #[serde(default, rename = "hw_tpm_version")]
+    tpm: Option<IgnoredAny>,
 }
 
 impl<'de> Deserialize<'de> for OfImage {
@@ -166,12 +164,19 @@ impl<'de> Deserialize<'de> for OfImage {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<OfImage, E> {
-                if text.is_empty() { Ok(OfImage::Volume) } else { Ok(OfImage::Image) }
+                if text.is_empty() { Ok(OfImage::Volume) } else { Ok(OfImage::Image { has_tpm: false }) }
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OfImage, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(OfImage::Image)
+                let mut properties = ImageProperties::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    if key == "properties" {
+                        properties = map.next_value()?;
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(OfImage::Image { has_tpm: properties.tpm.is_some() })
             }
         }
 
@@ -187,9 +192,13 @@ pub(crate) struct Attached {
     pub(crate) delete_on_termination: bool,
 }
 
-/// The MAC addresses of a server, in the order of its interfaces.
+/// The MAC addresses of a server, network by network, in the order of its interfaces.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Macs(pub(crate) Vec<String>);
+pub(crate) struct Macs {
+    pub(crate) all: Vec<String>,
+    /// Whether an interface of a later network may lie between those of an earlier one: Nova does not show that.
+    pub(crate) is_ambiguous: bool,
+}
 
 impl<'de> Deserialize<'de> for Macs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -203,11 +212,13 @@ impl<'de> Deserialize<'de> for Macs {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Macs, A::Error> {
-                let mut macs = Vec::new();
+                let (mut macs, mut several) = (Macs::default(), false);
                 while let Some((_, addresses)) = map.next_entry::<IgnoredAny, Vec<Address>>()? {
-                    macs.extend(addresses.into_iter().map(|address| address.mac));
+                    macs.is_ambiguous |= several && !addresses.is_empty();
+                    several |= addresses.windows(2).any(|pair| pair[0].mac != pair[1].mac);
+                    macs.all.extend(addresses.into_iter().map(|address| address.mac));
                 }
-                Ok(Macs(macs))
+                Ok(macs)
             }
         }
 
@@ -221,17 +232,47 @@ struct Address {
     mac: String,
 }
 
-/// A flavor.
+/// A flavor, or the copy of it that a server has.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Flavor {
+    /// A copy has none.
+    #[serde(default)]
     pub(crate) id: String,
+    #[serde(alias = "original_name")]
     pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) ram: u32,
+    #[serde(default)]
+    pub(crate) vcpus: u32,
+    #[serde(default)]
+    pub(crate) disk: u32,
+    /// GB of a disk that no image holds.
+    #[serde(default, alias = "OS-FLV-EXT-DATA:ephemeral")]
+    pub(crate) ephemeral: u32,
+    /// Where they may be seen.
+    #[serde(default)]
+    pub(crate) extra_specs: ExtraSpecs,
+}
+
+/// MiB of memory, CPUs, and GB of the root disk and of the ephemeral one.
+pub(crate) type Size = [u32; 4];
+
+impl Flavor {
+    pub(crate) fn size(&self) -> Size {
+        [self.ram, self.vcpus, self.disk, self.ephemeral]
+    }
 }
 
 /// A server group. Nova shows it only with a single server.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Group {
     pub(crate) id: Id,
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) policy: String,
+    #[serde(default)]
+    pub(crate) rules: BTreeMap<String, u64>,
     pub(crate) members: Vec<String>,
 }
 
@@ -291,20 +332,32 @@ pub(crate) struct Port {
     pub(crate) name: String,
     pub(crate) network_id: Id,
     pub(crate) mac_address: String,
-    pub(crate) fixed_ips: Vec<FixedIp>,
-    pub(crate) device_id: String,
+    pub(crate) fixed_ips: Box<[FixedIp]>,
+    pub(crate) device_id: Box<str>,
     #[serde(default)]
     pub(crate) security_groups: BTreeSet<Id>,
     #[serde(default)]
-    pub(crate) allowed_address_pairs: Vec<AddressPair>,
+    pub(crate) allowed_address_pairs: Box<[AddressPair]>,
     #[serde(default)]
     pub(crate) tags: BTreeSet<String>,
     #[serde(default, rename = "binding:vnic_type")]
-    pub(crate) vnic_type: Option<String>,
+    pub(crate) vnic_type: Option<Box<str>>,
     #[serde(default, rename = "port_security_enabled")]
     pub(crate) is_secured: Option<bool>,
     #[serde(default)]
-    pub(crate) description: Option<String>,
+    pub(crate) description: Option<Box<str>>,
+    #[serde(default)]
+    pub(crate) qos_policy_id: Option<Box<Id>>,
+    #[serde(default)]
+    pub(crate) dns_name: Option<Box<str>>,
+    #[serde(default)]
+    pub(crate) dns_domain: Option<Box<str>>,
+    #[serde(default)]
+    pub(crate) extra_dhcp_opts: Box<[DhcpOption]>,
+    #[serde(default)]
+    pub(crate) admin_state_up: Option<bool>,
+    #[serde(default)]
+    pub(crate) propagate_uplink_status: Option<bool>,
     /// Of the parent of a trunk.
     #[serde(default)]
     pub(crate) trunk_details: Option<IgnoredAny>,
@@ -325,10 +378,22 @@ pub(crate) struct AddressPair {
     pub(crate) mac_address: Option<String>,
 }
 
+/// An option of DHCP that a port has.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub(crate) struct DhcpOption {
+    opt_name: String,
+    #[serde(default)]
+    opt_value: Option<String>,
+    #[serde(default)]
+    ip_version: Option<u8>,
+}
+
 /// A floating IP.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct FloatingIp {
     pub(crate) id: Id,
+    #[serde(default, rename = "floating_ip_address")]
+    pub(crate) address: Option<String>,
     pub(crate) port_id: Option<Id>,
     pub(crate) fixed_ip_address: Option<String>,
 }

@@ -27,6 +27,9 @@ pub const PROTECTED: &str = "hibernate.sh/protected";
 /// How a cluster on OpenStack sleeps, `snapshot` or `shelve`. A change counts from its next sleep.
 pub const OPENSTACK_MODE: &str = "hibernate.sh/openstack-mode";
 
+/// `"true"`: accepts what a sleep would be refused for, as far as a force can override that.
+pub const FORCE: &str = "hibernate.sh/force";
+
 /// The rollout that works on the target, or has: see [`super::mark::Mark`]. Written by the controller
 /// alone.
 pub const ROLLOUT: &str = "hibernate.sh/rollout";

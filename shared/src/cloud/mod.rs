@@ -39,6 +39,8 @@ pub struct ClusterRef {
     pub cloud: Option<String>,
     /// Whether local SSDs lose their content in a stop (GCP); `None` if the owner has not said.
     pub discard_local_ssd: Option<bool>,
+    /// Whether the owner accepts what only a force overrides (OpenStack: interfaces in another order).
+    pub forced: bool,
 }
 
 /// A cluster, and where its durable record is kept.

@@ -7,7 +7,7 @@ pub const POWER_STATE: &str = "hibernate.sh/power-state";
 /// Beside [`POWER_STATE`]: when it was requested, RFC 3339. Of two requests the newest wins.
 pub const POWER_STATE_AT: &str = "hibernate.sh/power-state-at";
 /// On a Cluster: `"true"` accepts what the preflight would refuse and a force can override.
-pub const FORCE: &str = "hibernate.sh/force";
+pub const FORCE: &str = common::FORCE;
 /// On a Cluster: `"true"` lets any client end the pause of the sleeping cluster. The controller takes it as a wake.
 pub const ALLOW_UNPAUSE: &str = "hibernate.sh/allow-unpause";
 /// How a client ends a pause, its own or ours: row K7 of the webhook may deny it without [`ALLOW_UNPAUSE`].

@@ -117,7 +117,7 @@ async fn answer(State(url): State<String>, uri: Uri) -> Response {
         "/v2/images" => many("images", r#"{"id":"a","status":""},"#),
         "/v2.0/networks" => many("networks", r#"{"id":"a","project_id":""},"#),
         "/v2.0/ports" => many("ports", r#"{"id":"a"},"#),
-        "/flavors" => many("flavors", r#"{"id":"","name":""},"#),
+        "/flavors/detail" => many("flavors", r#"{"id":"","name":""},"#),
         "/os-server-groups" => many("server_groups", r#"{"id":"a","members":[]},"#),
         "/servers/detail" => many("servers", "{},"),
         _ => Json(json!({"version": {"version": "2.100"}})).into_response(),

@@ -49,7 +49,7 @@ fn answer(path: &str, base: &str) -> Value {
         }
         "/servers/detail" => json!({"servers": [server("a"), server("a"), server("b")]}),
         "/os-server-groups" => json!({"server_groups": []}),
-        "/flavors" => json!({"flavors": []}),
+        "/flavors/detail" => json!({"flavors": []}),
         "/os-keypairs" => json!({"keypairs": [{"keypair": {"name": "k", "public_key": "x".repeat(400)}}]}),
         "/v2.0/networks" if path.contains("?project_id=p&") => json!({"networks": []}),
         "/v2.0/ports" => json!({"ports": []}),
@@ -198,7 +198,7 @@ async fn a_project_with_two_thousand_servers_is_listed_again_and_again() {
             "id": id(number), "name": format!("demo-7xk2p-worker-0-{number:05}-0"), "network_id": id(0),
             "mac_address": "fa:16:3e:00:00:01", "device_id": id(number), "security_groups": [id(1)],
             "fixed_ips": [{"subnet_id": id(2), "ip_address": "10.0.0.7"}], "tags": ["openshiftClusterID=demo"],
-            "allowed_address_pairs": [{"ip_address": "10.0.0.5"}], "extra_dhcp_opts": "x".repeat(500),
+            "allowed_address_pairs": [{"ip_address": "10.0.0.5"}], "dns_assignment": "x".repeat(500),
         })
     };
     let servers = |of: std::ops::Range<usize>| of.map(|number| ordinary(number, 2_700)).collect::<Vec<_>>();

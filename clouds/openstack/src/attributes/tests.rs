@@ -12,7 +12,7 @@ fn server(change: &Value) -> wire::Server {
     let mut server = json!({
         "id": SERVER, "name": "demo-worker-0", "status": "ACTIVE", "OS-EXT-STS:task_state": null,
         "created": "2026-11-27T10:00:00Z", "updated": "2026-11-27T10:00:00Z", "OS-SRV-USG:launched_at": "2026-11-27T10:00:05.000000", "locked": false,
-        "image": {"id": "i"}, "flavor": {"original_name": "m1.small"}, "key_name": "core", "config_drive": "True",
+        "image": {"id": "i"}, "flavor": {"original_name": "m1.small", "ram": 64, "vcpus": 1, "disk": 1}, "key_name": "core", "config_drive": "True",
         "OS-EXT-SRV-ATTR:hostname": "demo-worker-0", "OS-EXT-AZ:availability_zone": "nova",
         "pinned_availability_zone": null, "description": "a worker", "tags": ["openshiftClusterID=demo"],
         "metadata": {"Name": "demo-worker", CYCLE: "c1"},
@@ -50,9 +50,16 @@ fn project(ports: Vec<wire::Port>) -> Project {
     let floating = json!([
         {"id": "f1", "port_id": "p1", "fixed_ip_address": "10.0.0.7"},
         {"id": "f2", "port_id": null, "fixed_ip_address": null},
-        {"id": "f3", "port_id": "elsewhere", "fixed_ip_address": "10.0.0.9"},
+        {"id": "f3", "port_id": "elsewhere", "fixed_ip_address": "10.0.0.9", "floating_ip_address": "203.0.113.3"},
     ]);
     Project::for_tests(ports, serde_json::from_value(floating).unwrap())
+}
+
+/// A flavor of the size of `flavor-1`.
+fn flavor(name: &str, more: &Value) -> Value {
+    let mut flavor = json!({"original_name": name, "ram": 64, "vcpus": 1, "disk": 1});
+    json_patch(&mut flavor, more);
+    json!({ "flavor": flavor })
 }
 
 #[test]
@@ -68,29 +75,109 @@ fn what_cannot_be_made_again_is_named_with_what_would_be_right() {
             json!({"os-extended-volumes:volumes_attached": [{"id": "v1", "delete_on_termination": true}]}),
             &none,
         ),
+        ("EphemeralDisk", "an ephemeral disk", flavor("m1.small", &json!({"ephemeral": 20})), &none),
+        ("VirtualTpm", "a virtual TPM", flavor("m1.small", &json!({"extra_specs": {"hw:tpm_version": "2.0"}})), &none),
+        ("VirtualTpm", "its image", json!({"image": {"id": "i", "properties": {"hw_tpm_version": "2.0"}}}), &none),
+        ("FlavorMissing", "its flavor gone exists no more", flavor("gone", &none), &none),
         (
-            "EphemeralDisk",
-            "an ephemeral disk",
-            json!({"flavor": {"original_name": "m1.small", "ephemeral": 20}}),
+            "FlavorChanged",
+            "its flavor m1.replaced is now 8192 MiB with 1 vCPUs and disks of 1 and 0 GB, and it has 64 MiB",
+            flavor("m1.replaced", &none),
             &none,
         ),
-        (
-            "VirtualTpm",
-            "a virtual TPM",
-            json!({"flavor": {"original_name": "m1.small", "extra_specs": {"hw:tpm_version": "2.0"}}}),
-            &none,
-        ),
-        ("FlavorMissing", "its flavor gone exists no more", json!({"flavor": {"original_name": "gone"}}), &none),
         ("Trunk", "its port p1 is the parent of a trunk", none.clone(), &json!({"trunk_details": {"trunk_id": "t"}})),
+        ("DnsName", "its port p1 has another DNS name than", none.clone(), &json!({"dns_name": "etcd-0"})),
         ("ForeignPort", "its port p1 would be lost", none.clone(), &json!({"name": "", "network_id": "shared"})),
     ] {
-        let found = obstacle(&server(&change), &project(vec![port("p1", of_port)])).unwrap();
+        let found = obstacle(&server(&change), &project(vec![port("p1", of_port)]), false).unwrap();
         assert_eq!(found.code, code);
         assert!(found.message.contains(says), "{code}: {}", found.message);
     }
-    for fine in [json!({}), json!({"name": ""}), json!({"network_id": "shared"})] {
-        assert_eq!(obstacle(&server(&json!({})), &project(vec![port("p1", &fine)])), None, "{fine}");
+    let named = json!({"dns_name": "demo-worker-0"});
+    for fine in [json!({}), json!({"name": ""}), json!({"network_id": "shared"}), json!({"dns_name": ""}), named] {
+        assert_eq!(obstacle(&server(&json!({})), &project(vec![port("p1", &fine)]), false), None, "{fine}");
     }
+}
+
+/// Whatever is the mode of its sleep.
+#[test]
+fn what_no_sleep_keeps_is_refused_in_every_mode() {
+    for (code, change) in [
+        ("Status", json!({"status": "RESCUE"})),
+        ("Status", json!({"status": "ERROR"})),
+        ("Status", json!({"status": "MIGRATING"})),
+        ("Locked", json!({"locked": true})),
+        ("EphemeralDisk", flavor("m1.small", &json!({"ephemeral": 20}))),
+        ("VirtualTpm", flavor("m1.small", &json!({"extra_specs": {"hw:tpm_version": "2.0"}}))),
+        ("VirtualTpm", json!({"image": {"properties": {"hw_tpm_version": "1.2", "os_type": "linux"}, "id": "i"}})),
+    ] {
+        let found = server(&change);
+        let codes = [unmovable(&found), obstacle(&found, &project(Vec::new()), true)].map(|found| found.unwrap().code);
+        assert_eq!(codes, [code, code], "{change}");
+    }
+    for fine in [json!({}), json!({"image": ""}), json!({"image": {"id": "i", "properties": {"os_type": "linux"}}})] {
+        assert_eq!(unmovable(&server(&fine)), None, "{fine}");
+    }
+}
+
+#[test]
+fn interfaces_whose_order_nova_does_not_show_are_named_unless_any_order_is_accepted() {
+    let of = |networks: &str, ports: &[(&str, bool)]| {
+        let mut found = server(&json!({}));
+        found.addresses = serde_json::from_str(networks).unwrap();
+        let port = |(mac, has_address): &(&str, bool)| {
+            let ips = if *has_address { json!([{"subnet_id": "s", "ip_address": "10.0.0.7"}]) } else { json!([]) };
+            port(mac, &json!({"id": mac.replace(':', ""), "mac_address": mac, "fixed_ips": ips}))
+        };
+        let all = project(ports.iter().map(port).collect());
+        assert_eq!(obstacle(&found, &all, true), None, "accepted");
+        obstacle(&found, &all, false)
+    };
+    let [a, b, c] = ["fa:01", "fa:02", "fa:03"].map(|mac| format!(r#"{{"OS-EXT-IPS-MAC:mac_addr": "{mac}"}}"#));
+    let all = [("fa:01", true), ("fa:02", true), ("fa:03", true)];
+    for (networks, ports, is_ambiguous) in [
+        (format!(r#"{{"x": [{a}, {b}, {c}]}}"#), &all[..], false),
+        (format!(r#"{{"x": [{a}], "y": [{b}, {b}, {c}]}}"#), &all[..], false),
+        (format!(r#"{{"x": [{a}, {a}], "y": [{b}]}}"#), &all[..2], false),
+        (format!(r#"{{"x": [{a}, {c}], "y": [{b}]}}"#), &all[..], true),
+        (format!(r#"{{"x": [{a}]}}"#), &[("fa:01", true), ("fa:02", false)], true),
+        ("{}".to_owned(), &[("fa:02", false)], false),
+    ] {
+        let found = of(&networks, ports);
+        assert_eq!(found.is_some(), is_ambiguous, "{networks} {found:?}");
+        let says =
+            |found: &Obstacle| found.code == "PortOrder" && found.message.contains("hibernate.sh/force: \"true\"");
+        assert!(found.is_none_or(|found| says(&found)), "{networks}");
+    }
+}
+
+/// A port that Nova has made goes with its server: all that its owner has given it is asked for again.
+#[test]
+fn a_port_is_recorded_with_what_its_owner_has_given_it() {
+    let given = json!({
+        "qos_policy_id": "q1", "dns_name": "etcd-0", "dns_domain": "cluster.test.", "admin_state_up": false,
+        "extra_dhcp_opts": [{"opt_name": "mtu", "opt_value": "1400", "ip_version": 4}], "propagate_uplink_status": true,
+    });
+    let all = project(vec![port("p1", &given)]);
+    let of = Attributes::of(&server(&json!({})), &all, &[]);
+    let text = serde_json::to_value(&of.ports[0]).unwrap();
+    assert_eq!(text["more"], given);
+    assert_eq!(serde_json::from_value::<Port>(text).unwrap(), of.ports[0]);
+}
+
+#[test]
+fn a_floating_ip_that_was_given_away_is_named() {
+    let all = project(vec![port("p1", &json!({}))]);
+    let of = Attributes::of(&server(&json!({})), &all, &[]);
+    let lost = |id: &str| {
+        let mut recorded = of.clone();
+        recorded.ports[0].floating_ips.push((Id::try_from(id.to_owned()).unwrap(), None));
+        of.lost(&recorded, &all)
+    };
+    assert_eq!(lost("f1"), [""; 0], "it has it");
+    assert_eq!(lost("f2"), [""; 0], "it is free, and given back");
+    assert_eq!(lost("f3"), ["floating IP 203.0.113.3, which port elsewhere has"]);
+    assert_eq!(lost("f9"), ["floating IP f9, which its project has no more"]);
 }
 
 #[test]

@@ -74,6 +74,7 @@ mod on_openstack {
     mod faults;
     mod hostile;
     mod mind;
+    mod obstacles;
     mod records;
     mod shelve;
 }

@@ -26,8 +26,12 @@ pub(super) struct Subject {
 
 impl Subject {
     pub(super) async fn new(name: &str) -> Result<Self> {
+        Self::of_size(name, 2).await
+    }
+
+    pub(super) async fn of_size(name: &str, size: usize) -> Result<Self> {
         let world = World::up(Options { openstack: true, ..Options::shared() }).await?;
-        let (cluster, openstack) = cluster(&world, name, 2).await?;
+        let (cluster, openstack) = cluster(&world, name, size).await?;
         Ok(Self { world, cluster, openstack })
     }
 
@@ -51,6 +55,12 @@ impl Subject {
     pub(super) async fn act(&self, server: &Value, action: Value) -> Result<()> {
         let path = format!("/servers/{}/action", server["id"].as_str().unwrap_or_default());
         self.openstack.compute(Method::POST, &path, Some(action)).await.map(drop)
+    }
+
+    /// What `kubectl hibernate plan` prints.
+    pub(super) async fn plan(&self) -> Result<String> {
+        let plan = ["hibernate", "plan", self.cluster.name(), "-n", self.cluster.namespace(), "--fresh"];
+        Ok(self.world.kubectl(&plan).await?.stdout)
     }
 
     pub(super) async fn statuses(&self) -> Result<Vec<String>> {
@@ -85,9 +95,8 @@ async fn what_stands_in_the_way_of_a_sleep_is_named() -> Result<()> {
     let subject = Subject::new("refuse").await?;
     let worker = subject.server("-worker-").await?;
     subject.act(&worker, json!({"lock": null})).await?;
-    let plan = ["hibernate", "plan", subject.cluster.name(), "-n", subject.cluster.namespace(), "--fresh"];
-    let plan = subject.world.kubectl(&plan).await?;
-    ensure!(plan.stdout.contains("CannotSleep") && plan.stdout.contains("Locked: it is locked"), "{}", plan.stdout);
+    let plan = subject.plan().await?;
+    ensure!(plan.contains("CannotSleep") && plan.contains("Locked: it is locked"), "{plan}");
     subject.cluster.sleep().await?;
     subject.says(&["-worker-0: Locked: it is locked"]).await?;
     ensure!(subject.statuses().await? == ["ACTIVE", "ACTIVE"], "nothing is touched");

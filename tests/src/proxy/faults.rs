@@ -59,6 +59,13 @@ pub enum Effect {
         /// How it ends.
         end: String,
     },
+    /// It is answered with an error in words, as gateways and OpenStack's services write them.
+    Words {
+        /// HTTP status.
+        code: u16,
+        /// The body.
+        text: String,
+    },
     /// The connection is closed instead of an answer.
     Cut {
         /// Whether the request reaches the server first and only its answer is lost.

@@ -83,6 +83,12 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> 
     match sentence.effect {
         Some(Effect::Status { code, retry_after, message }) => Answer::Response(status(code, retry_after, message)),
         Some(Effect::Body { begin, unit, times, end }) => Answer::Response(made_up(begin, &unit, times, end)),
+        Some(Effect::Words { code, text }) => {
+            let mut response = Response::new(Full::from(text).map_err(|never| match never {}).boxed_unsync());
+            *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+            Answer::Response(response)
+        }
         Some(Effect::Cut { after_upstream: false }) => Answer::Cut,
         Some(Effect::Cut { after_upstream: true }) => {
             // The whole answer is read, so that the server has certainly done what was asked.

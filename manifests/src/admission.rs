@@ -2,7 +2,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::Value;
-use shared::admission::cel::{INTO_SLEEP, POWER_STATE_CHANGES, annotation_changes, condition, list, not};
+use shared::admission::cel::{
+    INTO_SLEEP, POWER_STATE_CHANGES, annotation_changes, annotations_dropped, condition, list, not,
+};
+use shared::admission::stamp::STAMPS;
 use shared::annotation::keys;
 
 use crate::entry::{ClientConfig, Entry, FAIL, IGNORE, configurations, entry, is_exempt, rule};
@@ -45,7 +48,7 @@ pub(crate) fn validating() -> Vec<Entry> {
 }
 
 pub(crate) fn mutating() -> Vec<Entry> {
-    let stamped = vec![condition("power-state-or-hold-changes", stamped_fields_change())];
+    let stamped = vec![condition("power-state-hold-or-stamp-changes", stamped_fields_change())];
     let recorded = vec![condition("asleep-before-or-after", replicas_change())];
     let records = entry("replicas.hibernate.sh", IGNORE, workloads(), recorded);
     vec![
@@ -84,10 +87,10 @@ fn judged_fields_change() -> String {
     )
 }
 
-/// A field changes whose author is stamped.
+/// A field changes whose author is stamped, or a stamp is dropped.
 fn stamped_fields_change() -> String {
     let annotations = [keys::HOLD_AWAKE_UNTIL, keys::WAKE_AT].map(annotation_changes).join("\n|| ");
-    format!("{POWER_STATE_CHANGES}\n|| {annotations}")
+    format!("{POWER_STATE_CHANGES}\n|| {annotations}\n|| {}", annotations_dropped(STAMPS))
 }
 
 /// Replicas go to 0 or leave 0, or the record is edited while they stay 0. Ordinary rollouts and scaling stay away.

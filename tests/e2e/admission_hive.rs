@@ -104,6 +104,43 @@ async fn a_change_of_state_is_stamped_with_who_and_when() -> Result<()> {
     .await
 }
 
+/// `kubectl replace`, and Argo CD with Replace=true: the file has no stamps.
+#[tokio::test]
+async fn a_file_without_stamps_replaces_a_sleeping_cluster_and_the_stamps_stay() -> Result<()> {
+    let world = World::shared_with(webhook_only()).await?;
+    with_temp_ns(&world, async |client, namespace| {
+        let bench = Bench::new(&world, client, namespace);
+        bench.cluster("demo", &json!({})).await?;
+        Nothing.check(&bench.sleep("demo").await?)?;
+        let stamp = async || {
+            let by = bench.annotation("demo", keys::REQUESTED_BY).await?;
+            anyhow::Ok((by, bench.annotation("demo", keys::REQUESTED_AT).await?))
+        };
+        let before = stamp().await?;
+        assert_eq!(before.0.as_deref(), Some("alice"));
+        let mut file = installed("demo", "aws");
+        merge(
+            &mut file,
+            &json!({ "metadata": { "labels": { "app": "demo" } }, "spec": { "powerState": "Hibernating" } }),
+        );
+        let replace = async |file: &Value| {
+            let folder = tempfile::tempdir()?;
+            let path = folder.path().join("file.json");
+            std::fs::write(&path, file.to_string())?;
+            let path = path.display().to_string();
+            bench.kubectl(&["--as", "argo", "--as-group", "system:masters"], &["replace", "-f", &path]).await
+        };
+        Nothing.check(&replace(&file).await?)?;
+        assert_eq!(stamp().await?, before);
+        assert_eq!(bench.api.get("demo").await?.metadata.labels.unwrap_or_default()["app"], "demo");
+        merge(&mut file, &annotated(keys::REQUESTED_BY, "mallory"));
+        Denies("cannot be edited: the webhook sets it from the request that changes powerState")
+            .check(&replace(&file).await?)?;
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn a_denial_and_a_warning_reach_the_user_on_every_way_in() -> Result<()> {
     let world = World::shared_with(webhook_only()).await?;

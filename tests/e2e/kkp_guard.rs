@@ -254,8 +254,11 @@ async fn stamps(bench: &Bench) -> Result<()> {
         "hibernate.sh/requested-by-",
         "hibernate.sh/requested-at-",
     ];
-    // What is left of it: stamps of no state are not edited.
-    Denies("cannot be edited").check(&bench.0.kubectl(&line).await?)
+    // Without a change of state a stamp that is dropped is put back, and another one is denied.
+    Nothing.check(&bench.0.kubectl(&line).await?)?;
+    let found = bench.0.kubectl(&["get", KIND, "awake", "-o", REQUESTED_BY]).await?.ok()?;
+    ensure!(found == "carl", "{found:?}");
+    Denies("cannot be edited").check(&bench.annotate("alice", "awake", "requested-by=mallory").await?)
 }
 
 /// Row 27: of a request on the record of a Cluster that KKP cannot write.

@@ -99,6 +99,7 @@ pub fn stored() -> Vec<Value> {
         CLUSTER.object("clusters", "bare", &cluster(&json!({}))),
         CLUSTER.object("clusters", "running", &cluster(&json!({"spec": {"powerState": "Running"}}))),
         CLUSTER.object("clusters", "asleep", &cluster(&json!({"spec": {"powerState": "Hibernating", "hibernateAfter": "8h"}, "metadata": {"annotations": {"hibernate.sh/reason": "weekend", "example.com/x": "1"}}}))),
+        CLUSTER.object("clusters", "stamped", &cluster(&json!({"spec": {"powerState": "Hibernating"}, "metadata": {"annotations": {"hibernate.sh/requested-by": "bob", "hibernate.sh/rollout": "{}"}}}))),
     ];
     for namespace in ["recorded", "plain", "kube-system"] {
         for kind in [&DEPLOYMENT, &STATEFUL_SET, &CAPI, &MACHINE_CONTROLLER] {
@@ -187,6 +188,24 @@ pub fn writes() -> Vec<Write> {
             "a sleeping cluster is woken by removal",
             "asleep",
             json!({"spec": {"powerState": null}}),
+            &[HIVE, STAMP],
+        ),
+        update(
+            "a sleeping cluster loses its stamp",
+            "stamped",
+            json!({"metadata": {"annotations": {"hibernate.sh/requested-by": null}}}),
+            &[HIVE, STAMP],
+        ),
+        update(
+            "a sleeping cluster gets another stamp",
+            "stamped",
+            json!({"metadata": {"annotations": {"hibernate.sh/requested-by": "mallory"}}}),
+            &[HIVE],
+        ),
+        update(
+            "a claim is dropped",
+            "stamped",
+            json!({"metadata": {"annotations": {"hibernate.sh/rollout": null}}}),
             &[HIVE, STAMP],
         ),
         update("a sleeping cluster gets a label", "asleep", label.clone(), &[]),

@@ -2,7 +2,8 @@
 //! and none of those writes may wait for us.
 
 use serde_json::Value;
-use shared::admission::cel::{annotation_changes, condition, list, not};
+use shared::admission::cel::{annotation_changes, annotations_dropped, condition, list, not};
+use shared::admission::stamp::STAMPS;
 use shared::annotation::keys as common;
 use shared::kkp::admission::{ANNOTATIONS, HIBERNATING};
 use shared::kkp::api::NAMESPACE_PREFIX;
@@ -54,7 +55,8 @@ pub(crate) fn validating() -> Vec<Entry> {
 
 pub(crate) fn mutating() -> Vec<Entry> {
     let changes = [keys::POWER_STATE, common::HOLD_AWAKE_UNTIL].map(annotation_changes).join("\n|| ");
-    let stamped = vec![condition("power-state-or-hold-changes", changes)];
+    let changes = format!("{changes}\n|| {}", annotations_dropped(STAMPS));
+    let stamped = vec![condition("power-state-hold-or-stamp-changes", changes)];
     let recorded =
         vec![condition("is-record", is_record()), condition("request-or-stamp-changes", request_or_stamp_changes())];
     let records = vec![rule("Namespaced", "", &["v1"], &["CREATE", "UPDATE"], &["configmaps"])];

@@ -24,6 +24,15 @@ pub fn annotation_changes(key: &str) -> String {
     )
 }
 
+/// One of these annotations is removed.
+pub fn annotations_dropped(keys: &[&str]) -> String {
+    format!(
+        "oldObject != null && {}.exists(key,
+  oldObject.metadata.?annotations[?key].hasValue() && !object.metadata.?annotations[?key].hasValue())",
+        list(keys)
+    )
+}
+
 /// A list of texts as CEL writes it. None of ours holds a quote or a backslash.
 pub fn list(texts: &[&str]) -> String {
     format!("['{}']", texts.join("', '"))

@@ -4,8 +4,12 @@
 use super::{Change, Edits, Fault, Target, Verdict, annotation_field};
 use crate::annotation::{format, keys};
 
-/// Stamps a change of state, and a hold that is set or altered; every other change is left as it is ([`not_forged`]
-/// judges it).
+/// Annotations that nobody but the webhook and the controller write, and that others may only drop.
+pub const STAMPS: &[&str] = &[keys::REQUESTED_BY, keys::REQUESTED_AT, keys::HOLD_AWAKE_BY, keys::ROLLOUT];
+
+/// Stamps a change of state, and a hold that is set or altered. In every other change a stamp that is missing is put
+/// back: a client that replaces the object by a file of its own drops all that the file does not have. Another value is
+/// left as it is ([`not_forged`] judges it).
 ///
 /// A wake, a sleep and the creation of a sleeping object are stamped; forged stamps are overwritten.
 ///
@@ -22,7 +26,7 @@ pub fn stamp<K: Target>(change: &Change<'_, K>) -> Edits {
     }
     let edits = put_claim_back(change, stamp_holder(change, &change.user.username));
     if !change.changes_state() {
-        return edits;
+        return put_back(change, edits);
     }
     let now = |key| change.new_annotation(key);
     let reason = now(keys::REASON);
@@ -31,6 +35,19 @@ pub fn stamp<K: Target>(change: &Change<'_, K>) -> Edits {
         .want(keys::REQUESTED_BY, now(keys::REQUESTED_BY), Some(change.user.username.clone()))
         .want(keys::REQUESTED_AT, now(keys::REQUESTED_AT), Some(format::seconds(change.now)))
         .want(keys::REASON, reason, reason.filter(|_| given).map(str::to_owned))
+}
+
+/// Stamps that are missing and were there before. The name of a holder goes with the hold, and the controller removes
+/// claims.
+fn put_back<K: Target>(change: &Change<'_, K>, edits: Edits) -> Edits {
+    let is_kept = |key: &str| match key {
+        keys::HOLD_AWAKE_BY => !change.alters_annotation(keys::HOLD_AWAKE_UNTIL),
+        keys::ROLLOUT => !change.is_by_controller(),
+        _ => true,
+    };
+    let is_dropped = |key: &&&'static str| change.new_annotation(key).is_none() && is_kept(key);
+    let before = |key: &str| change.old_annotation(key).map(str::to_owned);
+    STAMPS.iter().filter(is_dropped).fold(edits, |edits, key| edits.want(key, None, before(key)))
 }
 
 /// A claim of a rollout that is edited in a change of state is put back: a wake could not be denied for it. A new object

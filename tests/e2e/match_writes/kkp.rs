@@ -54,7 +54,7 @@ pub fn stored() -> Vec<Value> {
         json!(Cluster::crd()),
         cluster("awake", &json!({})),
         cluster("asleep", &both(asleep(), &annotated("example.com/x", "1"))),
-        cluster("draining", &sleep()),
+        cluster("draining", &both(sleep(), &annotated(common::REQUESTED_BY, "bob"))),
         // What a restored backup holds: no status.
         cluster("lost", &asleep()),
         cluster("forged", &json!({})),
@@ -127,6 +127,8 @@ pub fn writes() -> Vec<Write> {
         update("a sleeping cluster is woken", "asleep", wake(), &[CHANGES, STAMP]),
         update("it is woken by removal", "asleep", annotated(keys::POWER_STATE, Value::Null), &[CHANGES, STAMP]),
         update("it loses all annotations", "asleep", json!({ "metadata": { "annotations": null } }), &[CHANGES, STAMP]),
+        update("one loses its stamp", "draining", annotated(common::REQUESTED_BY, Value::Null), &[CHANGES, STAMP]),
+        update("one gets another stamp", "draining", annotated(common::REQUESTED_BY, "mallory"), &[CHANGES]),
         update("it is un-paused", "asleep", unpause(), &[CHANGES]),
         update("it is un-paused by removal", "asleep", json!({ "spec": { "pause": null } }), &[CHANGES]),
         update("it is un-paused and woken", "asleep", both(unpause(), &wake()), &[CHANGES, STAMP]),

@@ -491,6 +491,37 @@ fn what_changes_no_state_is_not_stamped() {
     assert_eq!(stamped("", Some(&asleep()), &with(asleep(), [(BY, json!("mallory")), (REASON, json!("x"))])), []);
 }
 
+/// `kubectl replace` and its like: the file of a sleeping cluster has no stamps.
+#[test]
+fn stamps_that_a_full_update_drops_are_put_back() {
+    let (by, at) = ((keys::REQUESTED_BY, Some("bob".to_owned())), Some("2026-11-20T18:00:00Z".to_owned()));
+    let (at, hold) = ((keys::REQUESTED_AT, at), (HOLD, json!("2026-11-22T08:00:00Z")));
+    let held = with(asleep(), [hold, (HOLD_BY, json!("ann"))]);
+    let holder = (keys::HOLD_AWAKE_BY, Some("ann".to_owned()));
+    let bare = |state: Value| with(held.clone(), [(BY, json!(null)), (AT, json!(null)), (STATE, state)]);
+    let replaced = stamped("argocd-controller", Some(&held), &bare(json!("Hibernating")));
+    assert_eq!(replaced, [by.clone(), at.clone()]);
+    assert_eq!(stamped("", Some(&held), &with(held.clone(), [(AT, json!(null))])), std::slice::from_ref(&at));
+    assert_eq!(stamped("", Some(&held), &with(held.clone(), [(HOLD_BY, json!(null))])), [holder], "the hold stays");
+    let released = with(bare(json!("Hibernating")), [(HOLD, json!(null)), (HOLD_BY, json!(null))]);
+    assert_eq!(stamped("", Some(&held), &released), [by, at], "the hold goes, and its name with it");
+    assert_eq!(stamped("", Some(&held), &with(held.clone(), [(BY, json!("eve"))])), [], "another value is denied");
+    assert_eq!(findings(Some(&held), &with(held.clone(), [(BY, json!("eve"))])), "V10 deny [requested-by]");
+    let woken = stamped("", Some(&held), &bare(json!("Running")));
+    assert_eq!(woken[0], (keys::REQUESTED_BY, Some("alice".to_owned())), "a wake has a stamp of its own");
+    // All together, as they arrive after the stamp.
+    assert_eq!(
+        findings(
+            Some(&held),
+            &with(
+                bare(json!("Hibernating")),
+                [(BY, json!("bob")), (AT, held["metadata"]["annotations"][keys::REQUESTED_AT].clone())]
+            )
+        ),
+        ""
+    );
+}
+
 #[test]
 fn a_reason_belongs_to_the_request_that_gave_it() {
     let reason = |edits: Vec<(&'static str, Option<String>)>| {

@@ -71,6 +71,14 @@ fn v11_a_claim_that_is_forged_in_a_change_of_state_is_put_back() {
 }
 
 #[test]
+fn a_claim_that_a_full_update_drops_is_put_back() {
+    let claimed = with(asleep(), [(CLAIM, claim())]);
+    let dropped = with(asleep(), [(REASON, json!("x"))]);
+    assert_eq!(edits("alice", Some(&claimed), &dropped), [(keys::ROLLOUT, claim().as_str().map(str::to_owned))]);
+    assert_eq!(edits(CONTROLLER, Some(&claimed), &dropped), [], "it removes its own");
+}
+
+#[test]
 fn what_a_rollout_starts_keeps_the_stamp_of_the_person_who_asked_for_it() {
     let slept = |members: &[(&str, Value)]| {
         let bobs =

@@ -28,7 +28,7 @@ Exit codes: 0 terminated by a signal, 1 error, 2 usage.";
 
 /// Hibernates and resumes clusters according to their objects on the hub
 #[derive(Clone, Debug, Parser)]
-#[command(version, after_help = AFTER_HELP)]
+#[command(version, after_help = AFTER_HELP, args_override_self = true)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct Args {
     /// Kubeconfig of the hub; without it $KUBECONFIG, then the Pod's service account
@@ -52,8 +52,8 @@ pub struct Args {
     /// How often the Lease is renewed
     #[arg(long, default_value = "2s", value_parser = parse_positive)]
     pub retry_period: Duration,
-    /// Address of /healthz, /readyz and /metrics (plain HTTP)
-    #[arg(long, default_value = "0.0.0.0:8080")]
+    /// Address of /healthz, /readyz and /metrics (plain HTTP); [::] is every address, and where the kernel has no IPv6 0.0.0.0
+    #[arg(long, default_value = "[::]:8080")]
     pub listen: SocketAddr,
     /// Folder that outlives the process, such as an emptyDir: a target whose reconcile has ended the process is not
     /// reconciled at once again
@@ -235,6 +235,9 @@ mod tests {
         assert_eq!(settings(&["c"]).certificate_minimum_validity, Duration::from_hours(2));
         let never = settings(&["c", "--certificate-minimum-validity", "87600h"]); // docs/certificates.md
         assert_eq!(never.certificate_minimum_validity, Duration::from_hours(87_600));
+        let twice =
+            Args::try_parse_from(["c", "--listen=[::]:8080", "--kkp", "--listen=127.0.0.1:1", "--kkp"]).unwrap();
+        assert_eq!((twice.listen, twice.kkp), ("127.0.0.1:1".parse().unwrap(), true), "the last one counts");
         let args = Args::try_parse_from(["c", "--cgu-graph", "https://a.test:8443"]).unwrap();
         assert_eq!(args.cgu_graphs[0].host(), Some("a.test"));
         for wrong in ["api.openshift.com", "https://a.test/graph", "https://", "a b"] {

@@ -144,6 +144,9 @@ fn deployed(file: &str, program: &str, values: &str) -> Vec<Value> {
         container["image"] = json!(format!("@{{include `hibernate.image` (list $ `{program}` .Values.{values})}}"));
         container["resources"] = json!(format!("@{{toYaml .Values.{values}.resources | nindent 10}}"));
         if let Some(arguments) = container["args"].as_array_mut() {
+            for argument in arguments.iter_mut() {
+                *argument = json!(argument.as_str().unwrap_or_default().replace("[::]", "@{.Values.listen}"));
+            }
             arguments.push(json!(format!("@{{{values}-args}}")));
         }
     }

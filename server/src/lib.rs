@@ -14,5 +14,5 @@ mod warnings;
 
 pub use connections::Limits;
 pub use metrics::ConnectionMetrics;
-pub use port::{Client, Http, Port, plain};
+pub use port::{Client, Http, Port, bind, plain};
 pub use warnings::Warnings;

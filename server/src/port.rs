@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +69,27 @@ pub struct Port {
     pub tls: Option<watch::Receiver<Arc<ServerConfig>>>,
     /// Counts of connections.
     pub metrics: ConnectionMetrics,
+}
+
+/// Binds a port. `[::]` is every address, those of IPv4 among them. Where the kernel has no IPv6, `0.0.0.0` is bound in
+/// its place.
+///
+/// # Errors
+/// When the system refuses.
+pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let listener = bind_with(address, std::net::TcpListener::bind::<SocketAddr>)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn bind_with<T>(address: SocketAddr, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    let is_taken = |error: &io::Error| matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied);
+    match bind(address) {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && !is_taken(&error) => {
+            bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()))
+        }
+        bound => bound,
+    }
 }
 
 /// Serves a plain port for probes and scrapes until it is asked to stop.
@@ -224,6 +245,28 @@ mod tests {
     use super::*;
 
     const REQUEST: &str = "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+
+    #[test]
+    fn every_address_is_that_of_ipv4_where_the_kernel_has_no_ipv6() {
+        let (all, all_v4) = ("[::]:9443".parse().unwrap(), "0.0.0.0:9443".parse().unwrap());
+        let refuse = |code: i32| {
+            move |address: SocketAddr| {
+                if address.is_ipv6() { Err(io::Error::from_raw_os_error(code)) } else { Ok(address) }
+            }
+        };
+        let (no_family, no_address, taken, denied) = (97, 99, 98, 13);
+        assert_eq!(bind_with(all, Ok).ok(), Some(all));
+        for code in [no_family, no_address] {
+            assert_eq!(bind_with(all, refuse(code)).ok(), Some(all_v4), "{code}");
+            assert!(bind_with("[::1]:9443".parse().unwrap(), refuse(code)).is_err(), "{code}: one address");
+        }
+        for code in [taken, denied] {
+            assert!(bind_with(all, refuse(code)).is_err(), "{code}");
+        }
+        let bound = bind("[::]:0".parse().unwrap()).unwrap();
+        let port = bound.local_addr().unwrap().port();
+        std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    }
 
     async fn connect(to: std::net::SocketAddr, from: [u8; 4]) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();

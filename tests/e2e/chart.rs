@@ -118,6 +118,7 @@ fn images_and_placement_are_set_by_values() -> Result<()> {
         "images.pullSecrets[0].name=s",
         "controller.nodeSelector.infra=yes",
         "controller.extraArgs={--steady-period=5m}",
+        "listen=[fd00::1]",
     ];
     let found = objects(&template(4, &values).map_err(anyhow::Error::msg)?)?;
     let pod = |name: &str| found[&format!("\"Deployment\" {NAMESPACE:?} {name:?}")]["spec"]["template"]["spec"].clone();
@@ -133,6 +134,11 @@ fn images_and_placement_are_set_by_values() -> Result<()> {
     );
     let arguments = controller["containers"][0]["args"].as_array().context("arguments")?;
     assert_eq!(arguments.last(), Some(&json!("--steady-period=5m")));
+    assert!(arguments.contains(&json!("--listen=[fd00::1]:8080")), "{arguments:?}");
+    let of_webhook = webhook["containers"][0]["args"].as_array().context("arguments")?;
+    for argument in ["--listen=[fd00::1]:9443", "--listen-plain=[fd00::1]:8080"] {
+        assert!(of_webhook.contains(&json!(argument)), "{of_webhook:?}");
+    }
     assert_eq!(
         found["\"CustomResourceDefinition\" null \"powerrollouts.hibernate.sh\""]["metadata"]["annotations"]["helm.sh/resource-policy"],
         "keep"

@@ -24,13 +24,13 @@ Exit codes: 0 terminated by a signal, 1 error, 2 usage.";
 
 /// Admission webhook: refuses hibernation requests that cannot work, and records who asked and the previous state
 #[derive(Clone, Debug, Parser)]
-#[command(version, after_help = AFTER_HELP)]
+#[command(version, after_help = AFTER_HELP, args_override_self = true)]
 pub struct Args {
-    /// Address of /validate and /mutate (HTTPS)
-    #[arg(long, default_value = "0.0.0.0:9443")]
+    /// Address of /validate and /mutate (HTTPS); [::] is every address, and where the kernel has no IPv6 0.0.0.0
+    #[arg(long, default_value = "[::]:9443")]
     pub listen: SocketAddr,
-    /// Address of /healthz, /readyz and /metrics (plain HTTP)
-    #[arg(long, default_value = "0.0.0.0:8080")]
+    /// Address of /healthz, /readyz and /metrics (plain HTTP); [::] is every address, and where the kernel has no IPv6 0.0.0.0
+    #[arg(long, default_value = "[::]:8080")]
     pub listen_plain: SocketAddr,
     /// Platforms whose clusters can be put to sleep
     #[arg(long, value_delimiter = ',', value_name = "PLATFORM", default_values_t = hive::default_settings().served_platforms)]
@@ -111,6 +111,16 @@ mod tests {
     fn the_flags_are_sound_and_their_defaults_are_the_rules_defaults() {
         Args::command().debug_assert();
         assert_eq!(Args::parse_from(["hibernate-webhook"]).settings(), default_settings());
+    }
+
+    /// What a chart adds at the end overrides what it has at the beginning.
+    #[test]
+    fn of_a_flag_that_is_given_twice_the_last_one_counts() {
+        let twice = ["x", "--listen=[::]:9443", "--listen=127.0.0.1:1", "--exempt-user=a", "--exempt-user=b"];
+        let args = Args::parse_from(twice);
+        assert_eq!(args.listen, "127.0.0.1:1".parse().unwrap());
+        assert_eq!(args.exempt_users, ["a", "b"], "a list is one");
+        assert_eq!(Args::parse_from(["x"]).listen, "[::]:9443".parse().unwrap());
     }
 
     #[test]

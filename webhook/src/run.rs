@@ -138,8 +138,7 @@ async fn hub(kubeconfig: Option<&Path>) -> Result<kube::Config, RunError> {
 /// Binds a port. With port 0 the system chooses one, and the log names it.
 fn listener(address: SocketAddr) -> Result<(TcpListener, SocketAddr), RunError> {
     let failed = |source| RunError::Listen { address, source };
-    let socket = TcpListener::bind(address).map_err(failed)?;
-    socket.set_nonblocking(true).map_err(failed)?;
+    let socket = ::server::bind(address).map_err(failed)?;
     let address = socket.local_addr().map_err(failed)?;
     Ok((socket, address))
 }

@@ -30,7 +30,5 @@ pub async fn serve(listen: SocketAddr, metrics: Arc<Metrics>, readiness: Arc<Rea
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(move || async move { (text, metrics.text()) }));
-    let listener = std::net::TcpListener::bind(listen)?;
-    listener.set_nonblocking(true)?;
-    server::plain(listener, app, ConnectionMetrics::default(), CancellationToken::new()).await
+    server::plain(server::bind(listen)?, app, ConnectionMetrics::default(), CancellationToken::new()).await
 }

@@ -9,6 +9,7 @@ use std::mem::size_of;
 use std::sync::Arc;
 
 use fair::{Charge, Memory, Whose};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,9 +20,10 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::json;
 use shared::annotation::keys;
 use shared::guarded::{Guarded, Named, Unreadable, identity};
-use shared::read::Foreign;
+use shared::read::{Foreign, pick};
 use tower::BoxError;
 
 /// Bytes of a page of more than one object, and of one object.
@@ -36,6 +38,9 @@ const PROJECT: &str = "project-id";
 
 /// What is answered in place of what was deleted.
 const DELETED: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
+
+/// Where access reviews are asked for.
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 /// How many objects of each list fit into a page, by path.
 type Limits = Arc<Mutex<HashMap<String, u32>>>;
@@ -110,6 +115,21 @@ fn with_limit(uri: &Uri, limit: u32) -> Result<Uri, http::Error> {
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(format!("{}?{}", uri.path(), query.join("&")).try_into()?);
     Uri::from_parts(parts).map_err(http::Error::from)
+}
+
+/// Whether this account may list all objects of a kind, as the hub's authorizer says. Without its answer, a list shows
+/// it.
+pub async fn may_list<K: Resource<DynamicType = ()>>(client: &Client) -> bool {
+    let attributes = json!({ "group": K::group(&()), "resource": K::plural(&()), "verb": "list" });
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": { "resourceAttributes": attributes },
+    });
+    let request = Request::post(REVIEWS).header(CONTENT_TYPE, "application/json");
+    let Ok(request) = request.body(review.to_string().into_bytes()) else { return true };
+    let answer = client.request_text(request).await.unwrap_or_default();
+    let allowed = ["status", "allowed"].map(str::to_owned);
+    pick(&answer, &[&allowed])[0] != Some("false")
 }
 
 /// What is kept of the objects of one kind, charged to their tenants.
@@ -276,6 +296,28 @@ mod tests {
             std::future::ready(Ok::<_, BoxError>(Response::new(Body::from(text.to_string().into_bytes()))))
         });
         (bounded(Client::new(service, "default")), sent)
+    }
+
+    #[tokio::test]
+    async fn the_authorizer_says_whether_a_kind_may_be_listed() {
+        for (code, answer, may) in [
+            (201, r#"{"kind":"SelfSubjectAccessReview","spec":{},"status":{"allowed":true}}"#, true),
+            (201, r#"{"kind":"SelfSubjectAccessReview","spec":{},"status":{"allowed":false,"reason":"x"}}"#, false),
+            // A list shows it.
+            (403, r#"{"kind":"Status","code":403,"message":"no reviews"}"#, true),
+            (201, "no JSON", true),
+        ] {
+            let service = tower::service_fn(move |request: Request<Body>| async move {
+                assert_eq!((request.method(), request.uri().path()), (&Method::POST, REVIEWS));
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let review: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                let asked = json!({ "group": "", "resource": "configmaps", "verb": "list" });
+                assert_eq!(review["spec"]["resourceAttributes"], asked);
+                let answer = Response::builder().status(code).body(Body::from(answer.as_bytes().to_vec()));
+                Ok::<_, BoxError>(answer.unwrap())
+            });
+            assert_eq!(may_list::<ConfigMap>(&bounded(Client::new(service, "default"))).await, may, "{answer}");
+        }
     }
 
     #[tokio::test]

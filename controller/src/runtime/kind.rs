@@ -145,6 +145,9 @@ impl<K: Object> Kind<K> {
         let objects: Api<Guarded<K>> = Api::all(self.term.hub.watches.clone());
         let (page_size, optional) = self.settings.as_ref().map_or((50, false), |own| (own.page_size, own.optional));
         let backoff = if optional { WatchBackoff::of_optional_kind() } else { WatchBackoff::of_hub() };
+        if optional {
+            granted::<K>(&self.term, &self.systems).await;
+        }
         let events = watcher(objects, watcher::Config::default().page_size(page_size)).backoff(backoff);
         self.run_on(events).await;
     }
@@ -212,6 +215,19 @@ impl<K: Object> Kind<K> {
 }
 
 /// `clusterdeployments.hive.openshift.io`.
+/// Waits until the hub lets us list a kind, without a request that it would refuse.
+fn granted<K: Object>(term: &Term, systems: &[&'static str]) -> impl Future<Output = ()> + Send + use<K> {
+    let (term, systems, mut pauses) = (term.clone(), systems.to_vec(), WatchBackoff::of_optional_kind());
+    async move {
+        while !server::hub::may_list::<K>(&term.hub.client).await {
+            for system in &systems {
+                term.readiness.denied(system);
+            }
+            tokio::time::sleep(pauses.next().unwrap_or_default()).await;
+        }
+    }
+}
+
 fn plural<K: Object>() -> String {
     format!("{}.{}", K::plural(&()), K::group(&())).trim_end_matches('.').to_owned()
 }

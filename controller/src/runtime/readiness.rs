@@ -84,6 +84,11 @@ impl Readiness {
         self.set(system, now);
     }
 
+    /// Our account may not list the kind: it is not asked for.
+    pub fn denied(&self, system: &'static str) {
+        self.set(system, Watched::Failing("this account has no right to list it: see its ClusterRole".to_owned()));
+    }
+
     /// Leadership was lost: nothing is watched.
     pub fn rest(&self) {
         for (_, watched) in self.systems.lock().values_mut() {

@@ -35,6 +35,9 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(320);
 /// Page size of the initial list.
 const PAGE_SIZE: u32 = 50;
 
+/// What is said where the account has no right to the kind.
+const FORBIDDEN: &str = "the webhook may not list FoundationDBClusters: see its ClusterRole";
+
 /// Memory for what is kept of them, in all and of one namespace: the webhook has 256 MiB.
 const SIZES: Sizes = Sizes { all: 96 << 20, of_tenant: 64 << 20, ..Sizes::OBJECTS };
 
@@ -79,7 +82,13 @@ struct Follower {
 impl Follower {
     /// Waits until the kind can be listed. Before that, every watch fails.
     async fn wait_for_kind(&mut self) {
-        while let Err(pause) = self.list().await {
+        loop {
+            let listed = if hub::may_list::<FoundationDBCluster>(&self.client).await {
+                self.list().await.map(drop)
+            } else {
+                Err(self.failed(FORBIDDEN.to_owned(), UNAVAILABLE_RETRY_INTERVAL))
+            };
+            let Err(pause) = listed else { return };
             tokio::time::sleep(pause).await;
         }
     }
@@ -167,16 +176,20 @@ impl Follower {
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
                 ("FoundationDBClusters are not defined on this cluster".to_owned(), UNAVAILABLE_RETRY_INTERVAL)
             }
-            Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => (
-                "the webhook may not list FoundationDBClusters: see its ClusterRole".to_owned(),
-                UNAVAILABLE_RETRY_INTERVAL,
-            ),
+            Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
+                (FORBIDDEN.to_owned(), UNAVAILABLE_RETRY_INTERVAL)
+            }
             Ok(Err(kube::Error::Api(status))) => {
                 (format!("FoundationDBClusters cannot be listed: {}", status.message), RETRY_INTERVAL)
             }
             Ok(Err(error)) => (format!("FoundationDBClusters cannot be listed: {error}"), RETRY_INTERVAL),
             Err(_) => (format!("FoundationDBClusters could not be listed within {LIST_TIMEOUT:?}"), RETRY_INTERVAL),
         };
+        Err(self.failed(trouble, pause))
+    }
+
+    /// Notes that there is no list, and why; the pause before the next one.
+    fn failed(&mut self, trouble: String, pause: Duration) -> Duration {
         if pause == UNAVAILABLE_RETRY_INTERVAL {
             self.clusters.unavailable(&trouble);
         } else {
@@ -186,7 +199,7 @@ impl Follower {
             tracing::info!("{trouble}");
             self.logged = Some(trouble);
         }
-        Err(pause)
+        pause
     }
 }
 
@@ -204,11 +217,36 @@ fn readable(cluster: Guarded) -> FoundationDBCluster {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use http::{Request, Response, StatusCode};
     use kube::client::Body;
     use tower::BoxError;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_this_account_may_not_list_is_asked_for_only_once_it_may() {
+        let granted = Arc::new(AtomicBool::new(false));
+        let may = Arc::clone(&granted);
+        let answer = move |request: Request<Body>| {
+            let (allowed, is_review) =
+                (may.load(Ordering::Relaxed), request.uri().path().ends_with("/selfsubjectaccessreviews"));
+            assert!(is_review || allowed, "{}", request.uri());
+            let review = serde_json::json!({ "status": { "allowed": allowed } });
+            let list = serde_json::json!({ "kind": "FoundationDBClusterList", "metadata": {}, "items": [] });
+            let text = if is_review { review } else { list }.to_string();
+            std::future::ready(Ok::<_, BoxError>(Response::new(Body::from(text.into_bytes()))))
+        };
+        let client = Client::new(tower::service_fn(answer), "default");
+        let clusters = Arc::new(Clusters::new(Duration::ZERO));
+        let kept = hub::Kept::new(Memory::default());
+        let mut follower = Follower { client, clusters: Arc::clone(&clusters), kept, logged: None };
+        let waits = tokio::time::timeout(Duration::from_mins(1), follower.wait_for_kind()).await;
+        assert!(waits.is_err() && clusters.ready().is_ok(), "nothing waits for what is never there");
+        granted.store(true, Ordering::Relaxed);
+        follower.wait_for_kind().await;
+    }
 
     #[tokio::test]
     async fn a_hub_without_the_kind_is_not_waited_for() {

@@ -166,6 +166,11 @@ pub(crate) struct VerbArgs {
     /// The rollout
     #[arg(value_name = "NAME | rollout/NAME")]
     pub(crate) name: String,
+    /// Skip the confirmation, which only undo asks for
+    ///
+    /// Implied if stdin is not a terminal.
+    #[arg(long, short = 'y')]
+    pub(crate) yes: bool,
     /// How it is written and reported.
     #[command(flatten)]
     pub(crate) write: WriteFlags,
@@ -177,11 +182,6 @@ pub(crate) struct UndoArgs {
     /// Those of every verb.
     #[command(flatten)]
     pub(crate) verb: VerbArgs,
-    /// Skip the confirmation
-    ///
-    /// Implied if stdin is not a terminal.
-    #[arg(long, short = 'y')]
-    pub(crate) yes: bool,
     /// Reason, stored on every target that changes [default: names the rollout]
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
@@ -311,13 +311,13 @@ mod tests {
     #[test]
     fn verbs_are_words_and_take_a_name() {
         for verb in ["pause", "resume", "accept", "retry", "abort", "undo"] {
-            let Some(Command::Rollout(args)) = read(&format!("rollout {verb} rollout/night")).unwrap().command else {
-                panic!("{verb}")
-            };
-            assert!(args.verb.changes());
+            for flags in ["", " --yes", " -y"] {
+                let line = format!("rollout {verb} rollout/night{flags}");
+                let Some(Command::Rollout(args)) = read(&line).unwrap().command else { panic!("{line}") };
+                assert!(args.verb.changes());
+            }
             assert_eq!(read(&format!("rollout {verb}")).unwrap_err().exit_code(), 2, "{verb}");
         }
         assert_eq!(read("rollout stop night").unwrap_err().exit_code(), 2);
-        assert_eq!(read("rollout pause night --yes").unwrap_err().exit_code(), 2);
     }
 }

@@ -40,7 +40,7 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
         "undo rollout {name}: {abort}give its targets ({total}) the state back that they had before, as rollout {new_name}, starting until {}",
         format::seconds(hours.not_after)
     );
-    if verb.write.changes() && !args.yes && stdin().is_terminal() {
+    if verb.write.changes() && !verb.yes && stdin().is_terminal() {
         prompt::yes(&format!("About to {text}\nContinue? [y/N] "))?;
     } else {
         output::note(&text);

@@ -11,10 +11,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::api::Cluster;
-use super::keys::{AUTOSCALER, PAUSED_BY_SLEEP, PAUSED_BY_US};
+use super::keys::{AUTOSCALER, PAUSED_BY_SLEEP, PAUSED_BY_US, TO_UNPAUSE};
 use super::phase::Phase;
 use crate::annotation::format;
 use crate::record::Format;
+use crate::text::sanitize;
 
 /// What a sleep changed, and how far it has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -210,10 +211,26 @@ pub fn is_paused_by_us(cluster: &Cluster, record: Option<&Record>) -> bool {
     }
 }
 
-/// The sleep of another Cluster that a pause with our reason names: this Cluster was restored from a backup, or the
-/// name was copied.
-pub fn sleep_of_another(cluster: &Cluster) -> Option<(&str, &str)> {
-    named_sleep(cluster).filter(|(uid, _)| !uid.is_empty() && *uid != cluster.uid())
+/// The reason of our condition on a Cluster with such a pause.
+pub const PAUSE_FOREIGN: &str = "PauseForeign";
+
+/// What is said of a pause with our reason that is of no sleep of this Cluster, which is made like a sleeping one, or
+/// restored from a backup, and the way out of each.
+pub fn foreign_pause(cluster: &Cluster) -> Option<String> {
+    let is_ours = named_sleep(cluster).is_some_and(|(uid, _)| uid.is_empty() || uid == cluster.uid());
+    if is_ours || !cluster.spec.pause || !has_our_reason(cluster) {
+        return None;
+    }
+    let named = cluster.annotation(PAUSED_BY_SLEEP);
+    let found = named
+        .map_or("is missing".to_owned(), |sleep| format!("names the sleep of another Cluster, {}", sanitize(sleep)));
+    let own = format!("{}/{}", cluster.uid(), named_sleep(cluster).map_or("restored", |(_, since)| since));
+    Some(format!(
+        "annotation {PAUSED_BY_SLEEP} {found}: nothing is done, and no wake follows. If this cluster was made from the spec of a sleeping \
+         one, {TO_UNPAUSE}. If it was restored in its sleep, set the annotation to {:?}: a wake rebuilds the record from the copies on the \
+         objects",
+        sanitize(&own)
+    ))
 }
 
 /// The sleep that a pause with our reason names: the UID of its Cluster, and since when.

@@ -9,6 +9,7 @@ use crate::kkp::api::Cluster;
 use crate::kkp::data::State;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
+use crate::kkp::record::{PAUSE_FOREIGN, foreign_pause};
 use crate::power::Power;
 use crate::target::lifecycle::{Change, Intent};
 
@@ -28,6 +29,8 @@ pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
     let changes = desired(cluster) != intent.power;
     let forces = sleeps && intent.force && old_force != Some("true");
     let timed_out = State::of(cluster).is_some_and(|state| state.phase == Some(Phase::DrainTimedOut));
+    let is_unknown = cluster.condition(keys::DEHYDRATED).is_none_or(|one| one.reason.as_deref() == Some(PAUSE_FOREIGN));
+    let foreign = (!sleeps && is_unknown).then(|| foreign_pause(cluster)).flatten();
     let requests = changes || forces || sleeps && timed_out;
     let mut annotations = Map::new();
     match intent.reason {
@@ -41,7 +44,8 @@ pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
     }
     if !requests {
         if annotations.is_empty() {
-            return Change::None { message: "unchanged".to_owned(), follows: true }; // I1
+            let message = foreign.map_or("unchanged".to_owned(), |why| format!("unchanged: {why}"));
+            return Change::None { message, follows: true }; // I1
         }
         let patch = json!({ "metadata": { "annotations": annotations } });
         return Change::Patch { patch, message: "reason updated".to_owned(), warnings: Vec::new() }; // I1
@@ -61,7 +65,8 @@ pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
     if let Some(version) = &cluster.metadata.resource_version {
         metadata["resourceVersion"] = json!(version);
     }
-    Change::Patch { patch: json!({ "metadata": metadata }), message: message.to_owned(), warnings: Vec::new() }
+    let warnings = foreign.into_iter().collect();
+    Change::Patch { patch: json!({ "metadata": metadata }), message: message.to_owned(), warnings }
 }
 
 /// The annotations of a request. `before`: the time of the request that is there.
@@ -178,6 +183,45 @@ mod tests {
             (Some("9999-12-30T22:00:00Z"), "9999-12-30T22:00:00Z"), // the last that there is
         ] {
             assert_eq!(later(before, NOW.parse().unwrap()), at, "{before:?}");
+        }
+    }
+
+    /// No controller follows it: the pause is of no sleep of this Cluster, and KKP leaves the cluster alone.
+    #[test]
+    fn a_wake_of_a_cluster_that_was_made_like_a_sleeping_one_says_that_nothing_follows() {
+        let (other, own) = ("u-9/2026-11-22T17:00:00Z", "u-1/2026-11-22T17:00:00Z");
+        let told = |annotations: Value, detail: Option<(&str, &str)>, change: Value, power: Power| {
+            let mut object = cluster(&annotations, detail);
+            let paused =
+                json!({ "spec": { "pause": true, "pauseReason": "dehydrated by kubectl-hibernate: weekend" } });
+            json_patch::merge(&mut object, &paused);
+            json_patch::merge(&mut object, &change);
+            let intent =
+                Intent { power, reason: None, end: None, now: NOW.parse().unwrap(), queried: false, force: false };
+            match KKP_CLUSTER.change(&object, &intent).unwrap() {
+                Change::Patch { warnings, .. } => warnings.concat(),
+                Change::None { message, .. } => message.replace("unchanged", ""),
+                Change::Ask { .. } => panic!("nothing is asked"),
+            }
+        };
+        let asleep = |sleep: &str| json!({ keys::POWER_STATE: "Hibernating", keys::PAUSED_BY_SLEEP: sleep });
+        let (none, held) = (json!({}), Some(("PauseForeign", "x")));
+        let theirs = json!({ "spec": { "pauseReason": "maintenance" } });
+        for (annotations, detail, change, power, says) in [
+            (asleep(other), None, none.clone(), Power::Running, true),
+            (asleep(other), held, none.clone(), Power::Running, true),
+            (json!({}), None, none.clone(), Power::Running, true), // of its spec alone
+            (asleep(own), None, none.clone(), Power::Running, false),
+            (asleep(other), Some(("Dehydrated", "")), none.clone(), Power::Running, false),
+            (asleep(other), None, json!({ "spec": { "pause": false } }), Power::Running, false),
+            (asleep(other), None, theirs, Power::Running, false),
+            (json!({ keys::PAUSED_BY_SLEEP: other }), None, none, Power::Hibernating, false),
+        ] {
+            let told = told(annotations.clone(), detail, change.clone(), power);
+            assert_eq!(!told.is_empty(), says, "{annotations} {detail:?} {change}: {told}");
+            let ways =
+                ["no wake follows", "set spec.pause to false, in one write with", "set the annotation to \"u-1/"];
+            assert!(!says || ways.iter().all(|way| told.contains(way)), "{told}");
         }
     }
 

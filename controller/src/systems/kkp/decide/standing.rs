@@ -10,9 +10,8 @@ use shared::kkp::api::Cluster;
 use shared::kkp::data::{Outcome, State};
 use shared::kkp::keys::{DEHYDRATED, PAUSED_BY_SLEEP};
 use shared::kkp::phase::Phase;
-use shared::kkp::record::{Record, is_paused_by_us, sleep_of_another};
+use shared::kkp::record::{PAUSE_FOREIGN, Record, foreign_pause, is_paused_by_us};
 use shared::record::RecordError;
-use shared::text::sanitize;
 
 use super::facts::Facts;
 use super::plan::{Plan, Report};
@@ -75,7 +74,11 @@ pub fn standing(cluster: &Cluster, record: Option<Result<&Record, RecordError>>)
         (None, Some(_)) if cluster.metadata.deletion_timestamp.is_some() && !is_ours => Standing::Absent,
         (None, Some(phase)) => Standing::Orphaned(None, phase),
         (None, None) if is_ours => Standing::Orphaned(None, Phase::Dehydrated),
-        (None, None) => sleep_of_another(cluster).map_or(Standing::Absent, |sleep| paused_for_another(cluster, sleep)),
+        (None, None) => foreign_pause(cluster)
+            .filter(|_| cluster.annotation(PAUSED_BY_SLEEP).is_some_and(|sleep| sleep.contains('/')))
+            .map_or(Standing::Absent, |problem| {
+                held(cluster, None, PAUSE_FOREIGN, &format!("it is missing, and {problem}"))
+            }),
     }
 }
 
@@ -111,17 +114,6 @@ fn unconfirmed(cluster: &Cluster, record: &Record) -> Standing {
         record.phase
     );
     held(cluster, None, "RecordUnconfirmed", &problem)
-}
-
-fn paused_for_another(cluster: &Cluster, (other, since): (&str, &str)) -> Standing {
-    let sleep = |uid: &str| sanitize(&format_args!("{uid}/{since}"));
-    let problem = format!(
-        "it is missing, and annotation {PAUSED_BY_SLEEP} names the sleep of another Cluster, {}: nothing is done. If this cluster was restored \
-         in its sleep, set the annotation to {:?}: a wake rebuilds the record from the copies on the objects",
-        sleep(other),
-        sleep(cluster.uid())
-    );
-    held(cluster, None, "PauseForeign", &problem)
 }
 
 fn held(cluster: &Cluster, under_way: Option<Phase>, reason: &str, problem: &str) -> Standing {

@@ -182,6 +182,11 @@ impl Cluster {
         self.status.as_ref()?.conditions.get(name)
     }
 
+    /// What was not ready of its control plane as its wake ended, and is not since.
+    pub fn lacks(&self) -> Option<&str> {
+        self.condition(keys::AWAKE)?.message.as_deref()
+    }
+
     /// Whether a condition is True.
     pub fn is_true(&self, name: &str) -> bool {
         self.condition(name).is_some_and(|condition| condition.status == "True")

@@ -177,6 +177,7 @@ impl System for Kkp {
         let is_wanted = on_cluster.is_some_and(|request| request.desired == Power::Hibernating);
         // A record may be left of which the Cluster shows nothing: the controller ended before it wrote the condition.
         let has_condition = cluster.condition(keys::DEHYDRATED).is_some();
+        let has_condition = has_condition || cluster.lacks().is_some();
         let is_concerned =
             is_wanted || has_condition || is_paused_by_us(cluster, None) || preflight::requested(cluster).is_some();
         if target.state.read && !is_concerned {

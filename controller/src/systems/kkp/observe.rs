@@ -46,7 +46,8 @@ pub async fn observe<'a>(
     let preflight_in = request_id.filter(|_| kept.is_none()).map(|_| preflight::left(state.checked_at));
     let requested = request_id.filter(|_| begins && is_open || preflight_in == Some(Duration::ZERO));
     let has_condition = cluster.condition(keys::DEHYDRATED).is_some();
-    let is_at_rest = matches!(standing, Standing::Absent) && !wants && !has_condition;
+    let lacks = cluster.lacks().is_some();
+    let is_at_rest = matches!(standing, Standing::Absent) && !wants && !has_condition && !lacks;
     if is_at_rest && requested.is_none() && kept.is_none() {
         kkp.slots.free(&name);
         return Ok(Observed::Rest(preflight_in));
@@ -64,7 +65,7 @@ pub async fn observe<'a>(
     let is_begun = begins && may_begin && is_open;
     // The copies of the counts are what is left of a record, also of one that is of no use.
     let is_rebuilt = matches!(standing, Standing::Orphaned(..) | Standing::Held(_, Some(_)));
-    let is_read = is_begun || requested.is_some() || may_begin && phase.is_some() || is_rebuilt;
+    let is_read = is_begun || requested.is_some() || may_begin && phase.is_some() || is_rebuilt || lacks;
     let seed = if is_read { seed::list(kkp, cluster).await? } else { Seed::default() };
     let is_checked = is_begun || requested.is_some();
     if is_checked {

@@ -35,7 +35,7 @@ pub async fn report(
         kkp.slots.free(&cluster.name_any());
     }
     let mut changed = plan.record.is_some() || !plan.actions.is_empty() || plan.ends;
-    let mut conditions = about(cluster, plan.report.as_ref(), observation.now);
+    let mut conditions = about(cluster, plan, observation.now);
     let answer = observation.answer.clone().map(|answer| stamped(cluster, PREFLIGHT, answer, observation.now));
     conditions.extend(answer.map(|answer| (PREFLIGHT, Some(answer))));
     if let Some(patch) = patch(cluster, conditions) {
@@ -85,16 +85,19 @@ type Wanted = (&'static str, Option<Condition>);
 
 /// The condition about a sleep, and the same for programs. One names the other by its time, so they never differ. Once
 /// both go, another one says since when the cluster is awake.
-fn about(cluster: &Cluster, report: Option<&Report>, now: Timestamp) -> Vec<Wanted> {
+fn about(cluster: &Cluster, plan: &Plan, now: Timestamp) -> Vec<Wanted> {
+    let (report, lacks) = (plan.report.as_ref(), plan.lacks.as_deref());
     let words = report.map(|report| stamped(cluster, keys::DEHYDRATED, condition(report), now));
     let state = report.zip(words.as_ref()).map(|(report, words)| report.state.condition(&words.last_heartbeat_time));
     let state = state.map(|state| stamped(cluster, STATE, state, now));
-    let woken = || Condition { status: "True".to_owned(), reason: Some("Awake".to_owned()), ..Condition::default() };
-    let awake = match report {
-        Some(_) => None,
-        None if cluster.condition(keys::DEHYDRATED).is_some() => Some(stamped(cluster, keys::AWAKE, woken(), now)),
-        None => cluster.condition(keys::AWAKE).cloned(),
-    };
+    let old = cluster.condition(keys::AWAKE);
+    let is_awake = report.is_none() && (old.is_some() || cluster.condition(keys::DEHYDRATED).is_some());
+    let message = lacks.filter(|lacks| !lacks.is_empty()).map(|lacks| sanitize_to(lacks, MAX_MESSAGE));
+    let is_said = is_awake || message.is_some();
+    let woken =
+        || Condition { status: "True".to_owned(), reason: Some("Awake".to_owned()), message, ..Condition::default() };
+    let old = old.filter(|_| lacks.is_none()).cloned();
+    let awake = is_said.then(|| old.unwrap_or_else(|| stamped(cluster, keys::AWAKE, woken(), now)));
     vec![(keys::DEHYDRATED, words), (STATE, state), (keys::AWAKE, awake)]
 }
 
@@ -167,7 +170,37 @@ mod tests {
     const LATE: &str = "2026-11-22T18:05:00Z";
 
     fn reported(cluster: &Cluster, report: Option<&Report>, now: &str) -> Option<Value> {
-        patch(cluster, about(cluster, report, now.parse().unwrap()))
+        patch(cluster, about(cluster, &Plan { report: report.cloned(), ..Plan::default() }, now.parse().unwrap()))
+    }
+
+    /// What the Cluster says of a control plane that lacks this.
+    fn lacking(cluster: &Cluster, report: Option<Report>, lacks: Option<&str>) -> Option<String> {
+        let plan = Plan { report, lacks: lacks.map(str::to_owned), ..Plan::default() };
+        let all = about(cluster, &plan, LATE.parse().unwrap());
+        let awake = all.into_iter().find(|(name, _)| *name == keys::AWAKE).unwrap().1?;
+        assert_eq!((awake.status.as_str(), awake.reason.as_deref()), ("True", Some("Awake")));
+        Some(awake.message.unwrap_or_default())
+    }
+
+    /// It is said as the wake ends, stays while nobody looks, and goes once all is ready, or with the next sleep.
+    #[test]
+    fn what_a_wake_leaves_unready_is_said_until_it_is_ready() {
+        let mut cluster = Cluster::new("abc", ClusterSpec::default());
+        let report = || Some(Report::of(Phase::Preflight, "every count is as it was"));
+        for lacks in [None, Some("")] {
+            assert_eq!((lacking(&cluster, None, lacks), lacking(&cluster, report(), lacks)), (None, None), "no wake");
+        }
+        let said = Some("etcd (2 of 3)".to_owned());
+        assert_eq!(lacking(&cluster, report(), Some("etcd (2 of 3)")), said);
+        let conditions = &mut cluster.status.get_or_insert_default().conditions;
+        let message = Some("etcd (2 of 3)".to_owned());
+        let (status, reason) = ("True".to_owned(), Some("Awake".to_owned()));
+        conditions.insert(keys::AWAKE.to_owned(), Condition { status, reason, message, ..Condition::default() });
+        for (lacks, expected) in [(None, said.clone()), (Some("etcd (2 of 3)"), said), (Some(""), Some(String::new()))]
+        {
+            assert_eq!(lacking(&cluster, None, lacks), expected, "{lacks:?}");
+        }
+        assert_eq!(lacking(&cluster, report(), None), None, "the next sleep");
     }
 
     fn applied(cluster: &Cluster, report: Option<&Report>, now: &str) -> Option<Cluster> {

@@ -44,7 +44,7 @@ impl Seed {
     pub fn unready(&self) -> Option<String> {
         let needed =
             |name: &str| name.starts_with("machine-controller") || name.starts_with("operating-system-manager");
-        let waits = self.workloads.iter().find(|one| needed(&one.workload.name) && (one.wanted == 0 || !one.ready))?;
+        let waits = self.workloads.iter().find(|one| needed(&one.workload.name) && !one.serves())?;
         Some(format!("waiting for {}", waits.workload.name))
     }
 }
@@ -153,7 +153,7 @@ fn replicas(kind: WorkloadKind, metadata: &ObjectMeta, spec: &Spec, status: &Sta
     Replicas {
         workload: Workload { kind, name: metadata.name.clone().unwrap_or_default() },
         wanted,
-        ready: is_current && count(status.ready_replicas) >= wanted,
+        ready: if is_current { count(status.ready_replicas) } else { 0 },
         running: status.replicas > 0 || !is_current,
         copy: metadata.annotations.as_ref().and_then(|all| number(all.get(keys::DEHYDRATED_REPLICAS)?)),
         deletes_volumes: retention.and_then(|retention| retention.when_scaled.as_deref()) == Some(DELETE),
@@ -180,28 +180,28 @@ mod tests {
                 json!({ "replicas": 2 }),
                 json!({ "replicas": 2, "readyReplicas": 2, "observedGeneration": 3 }),
                 2,
-                true,
+                2,
                 true,
             ),
             (
                 json!({ "replicas": 2 }),
                 json!({ "replicas": 2, "readyReplicas": 2, "observedGeneration": 2 }),
                 2,
-                false,
+                0,
                 true,
             ),
             (
                 json!({ "replicas": 2 }),
                 json!({ "replicas": 2, "readyReplicas": 1, "observedGeneration": 3 }),
                 2,
-                false,
+                1,
                 true,
             ),
-            (json!({ "replicas": 0 }), json!({ "observedGeneration": 3 }), 0, true, false),
-            (json!({ "replicas": 0 }), json!({ "replicas": 1, "observedGeneration": 3 }), 0, true, true),
-            (json!({ "replicas": 0 }), json!({}), 0, false, true), // its controller has not seen the 0
-            (json!({}), json!({ "replicas": 1, "readyReplicas": 1, "observedGeneration": 3 }), 1, true, true),
-            (json!({ "replicas": -1 }), json!({ "observedGeneration": 3 }), 0, true, false),
+            (json!({ "replicas": 0 }), json!({ "observedGeneration": 3 }), 0, 0, false),
+            (json!({ "replicas": 0 }), json!({ "replicas": 1, "observedGeneration": 3 }), 0, 0, true),
+            (json!({ "replicas": 0 }), json!({}), 0, 0, true), // its controller has not seen the 0
+            (json!({}), json!({ "replicas": 1, "readyReplicas": 1, "observedGeneration": 3 }), 1, 1, true),
+            (json!({ "replicas": -1 }), json!({ "observedGeneration": 3 }), 0, 0, false),
         ] {
             let object = json!({ "metadata": { "name": "etcd", "generation": 3 }, "spec": spec, "status": status });
             let StatefulSet { metadata, spec: read, status: observed } = serde_json::from_value(object).unwrap();

@@ -29,6 +29,7 @@ pub(super) fn describe(cluster: &Cluster, mut record: Record) -> Record {
         ("version", cluster.spec.version.as_str()),
         ("pausedBy", paused_by.unwrap_or_default()),
         ("pauseReason", pause_reason),
+        ("notReady", cluster.lacks().unwrap_or_default()),
         ("certificatesExpireAt", cluster.annotation(keys::CERTIFICATES_EXPIRE_AT).unwrap_or_default()),
     ] {
         if !value.is_empty() {
@@ -79,7 +80,8 @@ fn left(expires: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// What deserves attention: certificates that expire soon, and a record that cannot be used.
+/// What deserves attention: certificates that expire soon, a record that cannot be used, and what a wake has left
+/// unready.
 pub(super) fn warnings(record: &Record, now: Timestamp) -> Vec<String> {
     let expires = expiry(record).filter(|expires| expires.duration_since(now) < EXPIRES_SOON).map(|expires| {
         let at = format::seconds(expires);
@@ -93,7 +95,9 @@ pub(super) fn warnings(record: &Record, now: Timestamp) -> Vec<String> {
         )
     });
     let unusable = record.more.get("recordError").and_then(Value::as_str).map(str::to_owned);
-    expires.into_iter().chain(unusable).collect()
+    let lacks = record.more.get("notReady").and_then(Value::as_str);
+    let lacks = lacks.map(|lacks| format!("it is awake, and not all of its control plane is ready: {lacks}"));
+    expires.into_iter().chain(unusable).chain(lacks).collect()
 }
 
 #[cfg(test)]
@@ -174,6 +178,23 @@ mod tests {
             assert_eq!(more(&record, "pauseReason").is_empty(), !pause);
             assert_eq!(record.step.map(|step| step.message).as_deref(), step);
         }
+    }
+
+    #[test]
+    fn what_a_wake_has_left_unready_is_warned_of() {
+        let awake = |message: Value| {
+            json!({ "status": { "conditions": { keys::AWAKE: {
+                "status": "True", "reason": "Awake", "message": message, "kubermaticVersion": "v", "lastHeartbeatTime": "t",
+            } } } })
+        };
+        let warned = |message: Value| {
+            let record = record(&json!({}), None, &awake(message));
+            assert_eq!(record.observed, "Running");
+            warnings(&record, Timestamp::UNIX_EPOCH)
+        };
+        assert!(warned(Value::Null).is_empty());
+        let expected = "it is awake, and not all of its control plane is ready: etcd (2 of 3)";
+        assert_eq!(warned(json!("etcd (2 of 3)")), [expected]);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use shared::kkp::record::{Record, Workload};
 
+use super::stop::is_etcd;
+
 /// A workload of the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicas {
@@ -9,8 +11,8 @@ pub struct Replicas {
     pub workload: Workload,
     /// `spec.replicas`.
     pub wanted: u32,
-    /// Whether `wanted` are ready, and the status is about this spec.
-    pub ready: bool,
+    /// How many are ready; 0 while the status is about an older spec.
+    pub ready: u32,
     /// Whether Pods of it are left.
     pub running: bool,
     /// Our copy of its count, if it carries one.
@@ -23,6 +25,17 @@ impl Replicas {
     /// Whether it is the API server of the user cluster, and not scaled down yet.
     pub fn is_apiserver_up(&self) -> bool {
         self.wanted > 0 && self.workload.name == "apiserver"
+    }
+
+    /// Whether as many are ready as KKP calls Up: of etcd a quorum, of the others one (row 64).
+    pub fn serves(&self) -> bool {
+        self.ready > if is_etcd(self) { self.wanted / 2 } else { 0 }
+    }
+
+    /// How many are ready, if not all are.
+    pub(super) fn lacks(&self) -> Option<String> {
+        let (name, ready, wanted) = (&self.workload.name, self.ready, self.wanted);
+        (ready < wanted).then(|| format!("{name} ({ready} of {wanted})"))
     }
 
     /// What a sleep has to give back. A copy may be left of an earlier one, and the count have been raised since.

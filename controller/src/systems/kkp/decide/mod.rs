@@ -40,7 +40,7 @@ pub use facts::{CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod
 pub use intent::effective;
 use intent::{is_overruled, is_unpaused_by_others};
 pub use plan::{Action, Plan, Report};
-use plan::{QUEUE_POLL, QUEUED, Row, ending};
+use plan::{LACKING_POLL, QUEUE_POLL, QUEUED, Row, ending};
 pub use standing::{Standing, phase, standing};
 
 /// What the condition says after the last write of a wake: then the record goes.
@@ -54,13 +54,14 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
         }
         Standing::Held(report, _) => Plan::held(report),
         Standing::Orphaned(record, phase) => rebuild::orphaned(facts, record.map(|record| *record), phase),
+        Standing::Absent if facts.desired(None) == Power::Running => awake(facts),
         Standing::Absent => before(facts, false),
         Standing::Void => before(facts, true),
         Standing::InForce(record) => match go_on(&Facts { record: Some(&record), ..facts.clone() }, &record) {
             // The record goes when the condition names no phase of it any more: one that is missed would be made again.
             plan if plan.ends => {
-                let report = Some(Report::of(Phase::Preflight, ENDS));
-                Plan { ends: false, report, requeue: Some(Duration::ZERO), ..plan }
+                let (report, lacks) = (Some(Report::of(Phase::Preflight, ENDS)), Some(wake::lacks(facts)));
+                Plan { ends: false, report, lacks, requeue: Some(Duration::ZERO), ..plan }
             }
             plan => plan,
         },
@@ -74,11 +75,16 @@ fn wakes_without_record(facts: &Facts<'_>, phase: Phase) -> bool {
     !phase.is_of_sleep() || facts.desired(Some(&record)) == Power::Running
 }
 
+/// No sleep is wanted. What the last wake has left unready is looked at until it is ready.
+fn awake(facts: &Facts<'_>) -> Plan {
+    let lacks = Some(wake::lacks(facts)).filter(|_| facts.cluster.lacks().is_some() && !facts.control_plane.is_empty());
+    Plan { requeue: lacks.as_ref().filter(|lacks| !lacks.is_empty()).map(|_| LACKING_POLL), lacks, ..Plan::default() }
+}
+
 /// Nothing has been done by a record yet.
 fn before(facts: &Facts<'_>, has_record: bool) -> Plan {
     match facts.desired(None) {
-        Power::Running if has_record => ending(facts, Vec::new()),
-        Power::Running => Plan::default(),
+        Power::Running => ending(facts, Vec::new()),
         Power::Hibernating => {
             // What is found of another record counts for nothing.
             let record = Record::begin(facts.cluster.uid(), facts.now);
@@ -98,7 +104,9 @@ fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
     let rows = if is_wake { wake::rows(record.phase) } else { sleep::rows(record.phase) };
     let plan = first(facts, record, &[FIRST, rows]);
     let clears_intent = plan.clears_intent || is_wake && record.woken.is_some() && is_overruled(facts);
-    Plan { clears_intent, ..plan }
+    let lacks = if is_wake && record.phase > Phase::WaitingForApi { wake::lacks(facts) } else { String::new() };
+    let report = plan.report.map(|report| report.lacking(&lacks));
+    Plan { report, clears_intent, ..plan }
 }
 
 /// What the first row says that applies. While none does, the phase waits.

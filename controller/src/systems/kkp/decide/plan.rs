@@ -20,6 +20,9 @@ const LATER: Duration = Duration::from_secs(5);
 /// Requeue delay of a phase that makes no progress.
 pub(super) const SLOW: Duration = Duration::from_secs(30);
 
+/// Requeue delay of a cluster that is awake, and not all of whose control plane is ready.
+pub(super) const LACKING_POLL: Duration = Duration::from_mins(1);
+
 /// What a cluster waits for that begins when as many are under way as the seed takes.
 pub(super) const QUEUED: &str = "waiting for a free slot: this seed has the maximum number of clusters in progress";
 /// Requeue delay of one that waits for them.
@@ -40,6 +43,8 @@ pub struct Plan {
     /// Whether to replace the request for sleep on the Cluster: another client has woken it, or a newer request on the
     /// record has.
     pub clears_intent: bool,
+    /// What is not ready of a control plane that runs, for people; empty if all is. `None`: it was not looked at.
+    pub lacks: Option<String>,
     /// A warning Event, published when the condition changes.
     pub warning: Option<Warning>,
     /// When to reconcile again.
@@ -141,6 +146,15 @@ impl Report {
     pub fn of(phase: Phase, message: impl Into<String>) -> Self {
         let (dehydrated, reason) = (phase == Phase::Dehydrated, phase.to_string());
         Self { dehydrated, reason, message: message.into(), state: State::entered(phase) }
+    }
+
+    /// Of a cluster whose control plane lacks this.
+    pub(super) fn lacking(mut self, lacks: &str) -> Self {
+        if !lacks.is_empty() {
+            let before = if self.message.is_empty() { String::new() } else { format!("{}; ", self.message) };
+            self.message = format!("{before}ready of the control plane: {lacks}");
+        }
+        self
     }
 
     /// Of a phase that stands so.

@@ -289,7 +289,7 @@ mod tests {
         let (cluster, user) = (cluster(&json!({})), UserCluster::default());
         let set = |wanted, deletes_volumes| {
             let workload = Workload { kind: WorkloadKind::StatefulSet, name: "etcd".to_owned() };
-            [Replicas { workload, wanted, ready: true, running: true, copy: None, deletes_volumes }]
+            [Replicas { workload, wanted, ready: wanted, running: true, copy: None, deletes_volumes }]
         };
         let base = facts(&cluster, Ok(&user));
         let found = findings(&Facts { control_plane: &set(3, true), ..base.clone() });

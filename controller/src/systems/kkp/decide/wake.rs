@@ -119,7 +119,11 @@ fn starts(facts: &Facts<'_>, record: &Record) -> Vec<Action> {
 
 /// W2
 fn control_plane_started(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
-    let serves = facts.control_plane.iter().find(|one| is_etcd(one)).is_none_or(|etcd| etcd.ready);
+    let serves = facts
+        .control_plane
+        .iter()
+        .find(|one| is_etcd(one))
+        .is_none_or(|etcd| etcd.lacks().is_none() || etcd.serves() && facts.overdue().is_some());
     let is_up = serves && starts(facts, record).is_empty();
     let is_over = is_up && (unpause(facts).is_none() || facts.unpause_refused.is_some());
     is_over.then(|| facts.enters(record, Phase::WaitingForApi))
@@ -133,15 +137,22 @@ fn start_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
     facts.waits(message.as_deref().unwrap_or("waiting for etcd"), actions)
 }
 
-/// W4. Once the limit is exceeded, only what a wake needs is waited for.
+/// W4. Once the limit is exceeded, only what a wake needs is waited for, until it serves. All of etcd was waited for
+/// before.
 fn workloads_are_low(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let is_overdue = facts.overdue().is_some();
     let is_low = |one: &&Replicas| {
-        one.before(record) > 0 && (one.wanted == 0 || !one.ready) && (!is_overdue || is_needed(&one.workload.name))
+        let is_up = if is_overdue || is_etcd(one) { one.serves() } else { one.wanted > 0 && one.lacks().is_none() };
+        one.before(record) > 0 && !is_up && (!is_overdue || is_needed(&one.workload.name))
     };
     let low = list(facts.control_plane.iter().filter(is_low).map(|one| &one.workload.name));
     let waits = !low.is_empty() && !goes_on_regardless(facts);
     waits.then(|| facts.waits(&format!("waiting for {low}"), left_by_kkp(facts, record)))
+}
+
+/// What is not ready of a control plane that serves; empty if all is.
+pub(super) fn lacks(facts: &Facts<'_>) -> String {
+    list(facts.control_plane.iter().filter_map(Replicas::lacks))
 }
 
 /// W5

@@ -44,7 +44,14 @@ pub(super) struct Case {
 }
 
 pub(super) fn replicas(name: &str, wanted: u32) -> Replicas {
-    Replicas { workload: workload(name), wanted, ready: true, running: wanted > 0, copy: None, deletes_volumes: false }
+    Replicas {
+        workload: workload(name),
+        wanted,
+        ready: wanted,
+        running: wanted > 0,
+        copy: None,
+        deletes_volumes: false,
+    }
 }
 
 impl Case {

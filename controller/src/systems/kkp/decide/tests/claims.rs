@@ -163,7 +163,7 @@ impl Forged {
             .map(|(name, (wanted, copy))| Replicas {
                 workload: workload(name),
                 wanted: *wanted,
-                ready: true,
+                ready: *wanted,
                 running: *wanted > 0,
                 copy: *copy,
                 deletes_volumes: false,

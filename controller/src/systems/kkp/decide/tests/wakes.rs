@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::super::*;
 use super::case::{Case, deployment, node, replicas};
 use super::control_plane::Replicas;
-use super::world::workload;
+use super::world::{confirm, workload};
+use shared::kkp::api::Condition;
+use shared::kkp::keys;
 use shared::power::Power;
 
 /// Rows 8 and 9: never the end of the pause alone, and etcd first.
@@ -14,10 +16,10 @@ use shared::power::Power;
 fn etcd_rises_and_the_pause_ends_back_to_back() {
     let mut case = Case::new(Power::Running, Some(Phase::StartingControlPlane));
     assert_eq!(case.plan().actions, [Action::Restore(workload("etcd"), 3), Action::Unpause]);
-    case.control_plane[2] = Replicas { ready: false, ..replicas("etcd", 3) };
+    case.control_plane[2] = Replicas { ready: 1, ..replicas("etcd", 3) };
     case.cluster.spec.pause = false;
     assert_eq!((case.plan().actions, case.enters()), (vec![], None));
-    case.control_plane[2].ready = true;
+    case.control_plane[2].ready = 3;
     assert_eq!(case.enters(), Some(Phase::WaitingForApi));
 }
 
@@ -25,7 +27,7 @@ fn etcd_rises_and_the_pause_ends_back_to_back() {
 #[test]
 fn a_wake_restores_what_kkp_does_not_and_in_the_end_waits_for_what_it_needs() {
     let mut case = Case::new(Power::Running, Some(Phase::WaitingForApi));
-    let broken = Replicas { ready: false, copy: Some(1), ..replicas("prometheus", 1) };
+    let broken = Replicas { ready: 0, copy: Some(1), ..replicas("prometheus", 1) };
     let exporter = Replicas { copy: Some(1), ..replicas("exporter", 0) };
     case.control_plane = vec![replicas("apiserver", 2), exporter, broken, replicas("etcd", 3)];
     case.machinery = Some(Machinery::default());
@@ -34,8 +36,70 @@ fn a_wake_restores_what_kkp_does_not_and_in_the_end_waits_for_what_it_needs() {
     assert_eq!(case.plan().actions, [Action::Restore(workload("exporter"), 1)]);
     case.later = Duration::from_secs(601);
     assert_eq!(case.enters(), Some(Phase::WaitingForMachineController));
-    case.control_plane[0].ready = false;
+    case.control_plane[0].ready = 0;
     assert_eq!(case.says(), "for more than 10m0s: waiting for apiserver");
+}
+
+/// Row 64: the seed has no room for the third member of etcd, or for the second Pod of the API server.
+#[test]
+fn a_control_plane_that_serves_without_all_of_its_pods_wakes_the_cluster_and_is_named() {
+    let mut case = Case::new(Power::Running, Some(Phase::StartingControlPlane));
+    let etcd = |ready| Replicas { ready, ..replicas("etcd", 3) };
+    let up =
+        |ready, of_etcd| vec![Replicas { ready, ..replicas("apiserver", 2) }, replicas("scheduler", 1), etcd(of_etcd)];
+    let late = Duration::from_secs(301);
+    for (ready, later, enters) in [
+        (3, Duration::ZERO, Some(Phase::WaitingForApi)),
+        (2, Duration::ZERO, None),
+        (2, late, Some(Phase::WaitingForApi)),
+        (1, late, None),
+    ] {
+        (case.control_plane, case.cluster.spec.pause, case.later) = (up(0, ready), false, later);
+        assert_eq!(case.enters(), enters, "{ready} after {later:?}");
+    }
+
+    let mut case = Case::new(Power::Running, Some(Phase::WaitingForApi));
+    (case.cluster.spec.pause, case.machinery) = (false, Some(Machinery::default()));
+    let late = Duration::from_secs(601);
+    for (ready, of_etcd, later, enters) in [
+        // All of etcd was waited for before.
+        (2, 2, Duration::ZERO, Some(Phase::WaitingForMachineController)),
+        (1, 2, Duration::ZERO, None),
+        (1, 2, late, Some(Phase::WaitingForMachineController)),
+        (0, 2, late, None),
+        (2, 1, late, None),
+    ] {
+        (case.control_plane, case.later) = (up(ready, of_etcd), later);
+        assert_eq!(case.enters(), enters, "{ready}, {of_etcd} of etcd after {later:?}");
+    }
+
+    let mut case = Case::new(Power::Running, Some(Phase::WaitingForNodes));
+    let machinery = Machinery { deployments: vec![deployment(2)], ..Machinery::default() };
+    (case.control_plane, case.machinery) = (up(1, 2), Some(machinery));
+    let lacks = "apiserver (1 of 2), etcd (2 of 3)";
+    assert_eq!(case.says(), format!("0 of 2 Nodes are ready; ready of the control plane: {lacks}"));
+    case.machinery = Some(Machinery::default());
+    assert!(case.ends());
+    assert_eq!(case.plan().lacks.as_deref(), Some(lacks));
+}
+
+/// Until it is ready, or the next sleep.
+#[test]
+fn what_a_wake_has_left_unready_is_looked_at_until_it_is_ready() {
+    let mut case = Case::new(Power::Running, None);
+    confirm(&mut case.cluster, None);
+    case.control_plane = vec![replicas("apiserver", 2), Replicas { ready: 2, ..replicas("etcd", 3) }];
+    assert_eq!(case.plan(), Plan::default(), "of no wake");
+    let message = Some("etcd (2 of 3)".to_owned());
+    let awake = Condition { status: "True".into(), message, ..Condition::default() };
+    case.cluster.status.as_mut().unwrap().conditions.insert(keys::AWAKE.to_owned(), awake);
+    let plan = case.plan();
+    assert_eq!((plan.lacks.as_deref(), plan.requeue), (Some("etcd (2 of 3)"), Some(Duration::from_mins(1))));
+    case.control_plane[1].ready = 3;
+    let plan = case.plan();
+    assert_eq!((plan.lacks.as_deref(), plan.requeue), (Some(""), None));
+    case.control_plane.clear(); // not read
+    assert_eq!(case.plan().lacks, None);
 }
 
 #[test]

@@ -170,7 +170,7 @@ impl World {
             .map(|(workload, wanted)| Replicas {
                 workload: workload.clone(),
                 wanted: *wanted,
-                ready: true,
+                ready: *wanted,
                 running: *wanted > 0,
                 copy: self.copies.get(workload).copied(),
                 deletes_volumes: false,

@@ -31,7 +31,12 @@ pub(crate) fn start_with(args: &[&str]) -> Start {
 
 /// A seed with several user clusters, each on a spoke of its own, and our controller.
 pub(crate) async fn up_all(clusters: &[(&str, KkpOptions)]) -> Result<Vec<KkpCluster>> {
-    up_in(None, clusters, &start()).await
+    up_all_with(clusters, &start()).await
+}
+
+/// The same with this controller.
+pub(crate) async fn up_all_with(clusters: &[(&str, KkpOptions)], start: &Start) -> Result<Vec<KkpCluster>> {
+    up_in(None, clusters, start).await
 }
 
 /// A seed with one user cluster and our controller.

@@ -20,7 +20,9 @@ use testbed::{KkpCluster, KkpOptions, eventually};
 use self::records::{
     delete_record, detail, forged, of_a_paused_cluster, of_another_cluster, records, request_on_record,
 };
-use crate::kkp_common::{self, SOON, State, is_as_before, nothing_forbidden, state, up, up_all};
+use crate::kkp_common::{
+    self, SOON, State, is_as_before, nothing_forbidden, start_with, state, up, up_all, up_all_with,
+};
 
 /// Waits until nothing keeps the cluster from sleeping, and puts it to sleep. What it was before.
 async fn put_to_sleep(cluster: &KkpCluster) -> Result<State> {
@@ -205,6 +207,89 @@ async fn refused(cluster: &KkpCluster, (knob, value, repaired): &(&str, Value, V
     ensure!(annotation(&intent, keys::POWER_STATE) == Some("Running"), "{:?}", intent.annotations());
     ensure!(annotation(&intent, common::REQUESTED_BY) == by, "{:?}", intent.annotations());
     Ok(())
+}
+
+/// Row 65: KKP applies encryption at rest by a Job that fails for good without the API server; row 64: the seed has no
+/// room for the third member of etcd and the second Pod of the API server.
+#[tokio::test(flavor = "multi_thread")]
+async fn encryption_at_rest_is_waited_for_and_a_seed_without_room_is_not() -> Result<()> {
+    let limits = ["--kkp-settle", "3s", "--kkp-limit", "etcd=20s", "--kkp-limit", "api=20s"];
+    let clusters = [("ciphered", small()), ("crowded", small())];
+    let clusters = up_all_with(&clusters, &start_with(&limits)).await?;
+    let [ciphered, crowded] = &clusters[..] else { bail!("two clusters") };
+    let encrypts = async {
+        encrypted_before(ciphered).await.context("encryption before a sleep")?;
+        encrypted_meanwhile(ciphered).await.context("encryption during a sleep")
+    };
+    let wakes = async { wakes_without_room(crowded).await.context("a seed without room") };
+    tokio::try_join!(encrypts, wakes).map(drop)
+}
+
+/// Another key for encryption at rest, and how long the Job takes that encrypts everything with it.
+async fn encrypt(cluster: &KkpCluster, key: &str, takes: &str) -> Result<()> {
+    cluster.turn(&json!({ "encryption": takes })).await?;
+    let keys = json!([{ "name": key, "value": "c2VjcmV0" }]);
+    let spec = json!({ "enabled": true, "resources": ["secrets"], "secretbox": { "keys": keys } });
+    cluster.patch(&json!({ "spec": { "encryptionConfiguration": spec } })).await.map(drop)
+}
+
+fn encryption(object: &DynamicObject) -> &str {
+    object.data["status"]["encryption"]["phase"].as_str().unwrap_or_default()
+}
+
+/// The controller refuses, and so does the plugin before it asks. The sleep begins when KKP is done.
+async fn encrypted_before(cluster: &KkpCluster) -> Result<()> {
+    let before = state(cluster).await?;
+    encrypt(cluster, "first", "40s").await?;
+    cluster.wait_for("the Job", SOON, |object| encryption(object) == "EncryptionNeeded").await?;
+    let name = format!("cluster/{}", cluster.info().id);
+    let ran = cluster.world().plugin(&["plan", &name, "--fresh"]).await?;
+    let says = format!("{}{}", ran.stdout, ran.stderr);
+    ensure!(says.contains("EncryptionUnderWay") && says.contains("found \"EncryptionNeeded\""), "{ran:?}");
+    let refused = cluster.world().plugin(&[&name, "--yes"]).await?;
+    ensure!(refused.code == 3 && annotation(&cluster.get().await?, keys::POWER_STATE).is_none(), "{refused:?}");
+    cluster.sleep().await?;
+    detail(cluster, "Preflight", "status.encryption.phase: found \"EncryptionNeeded\", must be \"Active\"").await?;
+    ensure!(state(cluster).await? == before && cluster.record().await?.is_none(), "something was changed");
+    cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
+    ensure!(encryption(&cluster.get().await?) == "Active");
+    cluster.wake().await?;
+    comes_back(cluster, &before).await
+}
+
+/// The preflight is over when another key is set: the pause waits for it.
+async fn encrypted_meanwhile(cluster: &KkpCluster) -> Result<()> {
+    let before = state(cluster).await?;
+    cluster.turn(&json!({ "terminate": "60s" })).await?;
+    cluster.sleep().await?;
+    cluster.wait_for_phase(Some("ScalingDownMachines"), SOON).await?;
+    encrypt(cluster, "second", "15s").await?;
+    detail(cluster, "Pausing", "status.encryption.phase: found ").await?;
+    cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
+    ensure!(encryption(&cluster.get().await?) == "Active");
+    cluster.wake().await?;
+    comes_back(cluster, &before).await
+}
+
+/// KKP calls both up, and so does the wake once their limits have passed. What is missing is named until it is there.
+async fn wakes_without_room(cluster: &KkpCluster) -> Result<()> {
+    let before = put_to_sleep(cluster).await?;
+    cluster.turn(&json!({ "room": { "etcd": 2, "apiserver": 1 } })).await?;
+    cluster.wake().await?;
+    detail(cluster, "WaitingForNodes", "ready of the control plane: apiserver (1 of 2), etcd (2 of 3)").await?;
+    comes_back(cluster, &before).await?;
+    let warned = async |wanted: bool| {
+        eventually(SOON, "the warning", async || {
+            let ran = cluster.world().plugin(&["status", "clusters"]).await?;
+            let says = "not all of its control plane is ready: apiserver (1 of 2), etcd (2 of 3)";
+            ensure!(ran.stderr.contains(says) == wanted, "{ran:?}");
+            Ok(())
+        })
+        .await
+    };
+    warned(true).await?;
+    cluster.turn(&json!({ "room": null })).await?;
+    warned(false).await
 }
 
 /// What a record is that the cluster does not confirm; then Machines that do not join, or late, an API server that is

@@ -71,6 +71,30 @@ pub struct ClusterStatus {
     /// What the cluster takes of its project's quota, in the Enterprise edition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_usage: Option<ResourceUsage>,
+    /// Encryption at rest, where it is or was configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
+}
+
+/// How far KKP has come with encryption at rest.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct Encryption {
+    /// `Pending`, `EncryptionNeeded`, `Active` or `Failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+}
+
+impl Encryption {
+    /// The field of [`Self::phase`].
+    pub const FIELD: &str = "status.encryption.phase";
+
+    /// Why a cluster in this phase must not sleep (row 65).
+    pub fn under_way(phase: Option<&str>) -> Option<String> {
+        let phase = phase.filter(|phase| ["Pending", "EncryptionNeeded"].contains(phase))?;
+        let why = "KKP applies encryption at rest, and its Job fails for good without the API server";
+        Some(format!("found {phase:?}, must be \"Active\": {why}"))
+    }
 }
 
 /// A condition of KKP's form.
@@ -170,6 +194,12 @@ impl Cluster {
     /// `status.phase`; empty without one.
     pub fn phase(&self) -> &str {
         self.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    }
+
+    /// Why it must not sleep while KKP applies encryption at rest.
+    pub fn encryption_under_way(&self) -> Option<String> {
+        let phase = self.status.as_ref()?.encryption.as_ref()?.phase.as_deref();
+        Some(format!("{}: {}", Encryption::FIELD, Encryption::under_way(phase)?))
     }
 
     /// Why another client has paused it, for people.

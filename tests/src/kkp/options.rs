@@ -1,6 +1,6 @@
 //! What a user cluster of the double is like, and what its parts do while it lives.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +104,10 @@ pub struct Settings {
     pub in_flight: InFlight,
     /// The Pods of the API server are ready, but it does not answer (row 15a).
     pub api_silent: bool,
+    /// So many Pods of a component of the control plane find room on the seed; all of those that are not named.
+    pub room: BTreeMap<String, usize>,
+    /// How long the Job takes that encrypts every object with a new key (row 65). Not divided.
+    pub encryption: Delay,
     /// So many Machines fit into the project's quota (row 62).
     pub quota: Option<u32>,
     /// `MachineDeployments` whose new instances never join.
@@ -120,6 +124,8 @@ impl Default for Settings {
             terminate: Delay::secs(4),
             in_flight: InFlight::default(),
             api_silent: false,
+            room: BTreeMap::new(),
+            encryption: Delay::secs(2),
             quota: None,
             never_join: BTreeSet::new(),
             join_late: Delay::default(),

@@ -4,8 +4,8 @@ use serde::Deserialize;
 
 use super::HIBERNATING;
 use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, Unread, metadata};
-use crate::kkp::keys;
 use crate::kkp::phase::Phase;
+use crate::kkp::{api, keys};
 use crate::read::{lenient, lenient_types};
 
 /// What the rules read of a Cluster.
@@ -49,6 +49,14 @@ lenient_types! {
         phase: Option<String>,
         /// Conditions by type.
         conditions: Option<Conditions>,
+        /// Encryption at rest.
+        encryption: Option<Encryption>,
+    }
+
+    /// `status.encryption`.
+    Encryption {
+        /// How far KKP has come with it.
+        phase: Option<String>,
     }
 
     /// The conditions that the rules read.
@@ -134,6 +142,11 @@ impl Cluster {
     /// `status.phase`.
     pub fn phase(&self) -> &str {
         self.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    }
+
+    /// Why it must not sleep while KKP applies encryption at rest.
+    pub fn encryption_under_way(&self) -> Option<String> {
+        api::Encryption::under_way(self.status.as_ref()?.encryption.as_ref()?.phase.as_deref())
     }
 
     /// Whether KKP has applied everything.

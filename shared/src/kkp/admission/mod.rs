@@ -5,7 +5,7 @@
 //! | K1 | power-state other than `Running`, `Hibernating` | deny |
 //! | K2 | into Hibernating while being deleted | deny |
 //! | K3 | into Hibernating on a provider without machines of KKP; on bare metal | deny; warn |
-//! | K4 | into Hibernating while paused by another client, while an `EtcdRestore` is in progress, while not Running or not up to date (a new object has no status yet) | deny |
+//! | K4 | into Hibernating while paused by another client, while an `EtcdRestore` is in progress, while KKP applies encryption at rest, while not Running or not up to date (a new object has no status yet) | deny |
 //! | K5 | into Hibernating while protected or held awake | deny |
 //! | K6 | an annotation of ours malformed; a hold that has passed, set; brought along by a new object | deny; deny; warn |
 //! | K7 | asleep: `spec.pause` set to false without a reason of K7's list; into Hibernating with `allow-unpause` | deny; warn |

@@ -5,6 +5,7 @@ use super::HIBERNATING;
 use super::cluster::Cluster;
 use crate::admission::{Change, Fault, Rule, Verdict, annotation_field, form, protection, stamp};
 use crate::annotation::{format, keys as common};
+use crate::kkp::api::Encryption;
 use crate::kkp::keys;
 
 /// The table.
@@ -15,6 +16,7 @@ pub const RULES: &[Rule<Cluster>] = &[
     Rule { row: "K4", judge: not_paused },
     Rule { row: "K4", judge: no_restore },
     Rule { row: "K4", judge: runs },
+    Rule { row: "K4", judge: not_encrypting },
     Rule { row: "K5", judge: protection::not_protected },
     Rule { row: "K5", judge: protection::not_held_awake },
     Rule { row: "K6", judge: |change| form::time(change, keys::POWER_STATE_AT) },
@@ -99,6 +101,13 @@ fn runs(change: &Change<'_, Cluster>) -> Verdict {
         "status.conditions.SeedResourcesUpToDate",
         "not True: KKP still applies changes, and a pause now would block its updates of other clusters",
     )
+}
+
+/// K4
+fn not_encrypting(change: &Change<'_, Cluster>) -> Verdict {
+    let is_judged = change.goes_to_sleep() && !is_under_way(&change.new);
+    let why = change.new.encryption_under_way().filter(|_| is_judged);
+    why.map_or(Verdict::Allow, |why| forbid(true, Encryption::FIELD, why))
 }
 
 /// K7. KKP would raise everything but etcd, and the cluster would stay broken (row 8).

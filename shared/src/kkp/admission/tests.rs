@@ -65,6 +65,11 @@ fn and(one: Value, other: &Value) -> Value {
     }
 }
 
+/// Encryption at rest has come so far.
+fn encrypting(phase: &str) -> Value {
+    json!({ "status": { "encryption": { "phase": phase } } })
+}
+
 fn annotate(key: &str, value: &str) -> Value {
     json!({ "metadata": { "annotations": { key: value } } })
 }
@@ -138,6 +143,10 @@ fn into_sleep() {
         ("K4", json!({ "status": { "phase": "Updating" } }), json!({}), vec!["K4"], vec![]),
         ("K4", json!({ "status": { "conditions": null } }), json!({}), vec!["K4"], vec![]),
         ("K4", json!({ "status": null }), json!({}), vec!["K4"], vec![]),
+        ("K4", encrypting("Pending"), json!({}), vec!["K4"], vec![]),
+        ("K4", encrypting("EncryptionNeeded"), json!({}), vec!["K4"], vec![]),
+        ("K4, done", encrypting("Active"), json!({}), vec![], vec![]),
+        ("K4, failed", encrypting("Failed"), json!({}), vec![], vec![]),
         ("K5", annotate(common::PROTECTED, "true"), json!({}), vec!["K5"], vec![]),
         (
             "K5, removed",
@@ -357,6 +366,10 @@ fn a_change_of_state_is_stamped() {
         } } })
     };
     let with_alice = || merged(asleep(), stamped("Hibernating", "alice", EARLIER, "weekend"));
+    let unstamped =
+        || json!({ "metadata": { "annotations": { common::REQUESTED_BY: null, common::REQUESTED_AT: null } } });
+    let of_alice =
+        || vec![(common::REQUESTED_BY, Some("alice".to_owned())), (common::REQUESTED_AT, Some(EARLIER.to_owned()))];
     let carried = || stamped("Running", "bob", "2026-11-22T17:30:00Z", "needed");
     for (what, old, change, user, expected) in [
         ("sleep", awake(), annotate(keys::POWER_STATE, "Hibernating"), "alice", by("alice")),
@@ -388,6 +401,9 @@ fn a_change_of_state_is_stamped() {
         ("no wake", awake(), and(carried(), &annotate(keys::POWER_STATE, "Hibernating")), CONTROLLER, by(CONTROLLER)),
         ("no change", awake(), annotate(keys::POWER_STATE, "Running"), "alice", vec![]),
         ("a time", asleep(), annotate(keys::POWER_STATE_AT, NOW), "alice", vec![]),
+        ("a file without stamps", with_alice(), unstamped(), "argo", of_alice()),
+        ("the same, by our controller", with_alice(), unstamped(), CONTROLLER, of_alice()),
+        ("another stamp is denied", with_alice(), annotate(common::REQUESTED_BY, "mallory"), "mallory", vec![]),
         (
             "a hold",
             awake(),

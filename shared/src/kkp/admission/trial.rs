@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::de::IgnoredAny;
 
-use super::cluster::{Cloud, Cluster, Condition, Conditions, Spec, Status};
+use super::cluster::{Cloud, Cluster, Condition, Conditions, Encryption, Spec, Status};
 use super::{HIBERNATING, judge};
 use crate::admission::{Denial, Finding, Meta, Settings, sleep_denial};
 use crate::annotation::Annotations;
@@ -49,6 +49,9 @@ fn read(cluster: &api::Cluster, annotations: Annotations, asleep: bool) -> Clust
             conditions: Some(Conditions {
                 up_to_date: condition("SeedResourcesUpToDate"),
                 dehydrated: condition(keys::DEHYDRATED),
+            }),
+            encryption: cluster.status.as_ref().and_then(|status| {
+                status.encryption.as_ref().map(|encryption| Encryption { phase: encryption.phase.clone() })
             }),
         }),
     }

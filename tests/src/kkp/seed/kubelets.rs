@@ -25,9 +25,17 @@ const ETCD_REMOVAL: f64 = 40.0;
 
 /// One round over all Pods.
 pub(super) async fn tick(cluster: &UserCluster) -> Result<()> {
-    let pods: Vec<_> =
-        cluster.of_seed.pods.all().into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
     let settings = cluster.settings();
+    let mut pods: Vec<_> =
+        cluster.of_seed.pods.all().into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
+    // Those that run have their room.
+    pods.sort_by_key(|pod| (!is_pod_ready(pod), pod.name_any()));
+    let mut placed: BTreeMap<String, usize> = BTreeMap::new();
+    pods.retain(|pod| {
+        let count = placed.entry(component(pod).to_owned()).or_default();
+        *count += 1;
+        settings.room.get(component(pod)).is_none_or(|room| *count <= *room)
+    });
     run_etcd(cluster, &pods.iter().map(AsRef::as_ref).collect::<Vec<_>>());
     let (serves, members) = {
         let state = cluster.state();

@@ -1,6 +1,7 @@
 //! The seed's side: what KKP's controllers and the seed's kubelets do for one user cluster.
 
 mod cleanup;
+mod encryption;
 mod ensure;
 mod kubeconfig;
 mod kubelets;
@@ -34,6 +35,9 @@ pub(crate) fn play(cluster: &Arc<UserCluster>, kkp: &Arc<Kkp>) -> Vec<JoinHandle
         })),
         tokio::spawn(each_tick(of(), "KKP", pass, async |cluster, (kkp, memory)| {
             pass::tick(cluster, kkp, memory).await
+        })),
+        tokio::spawn(each_tick(of(), "encryption", encryption::Memory::default(), async |cluster, memory| {
+            encryption::tick(cluster, memory).await
         })),
         tokio::spawn(each_tick(of(), "EtcdRestore", restore, async |cluster, (kkp, memory)| {
             restore::tick(cluster, kkp, memory).await

@@ -90,6 +90,7 @@ fn of_cluster(facts: &Facts<'_>) -> Vec<Finding> {
             blocks("Paused", format!("another client has paused the cluster ({why}): first {TO_UNPAUSE}"))
         }),
         is_restored.then(|| blocks("Restoring", "an EtcdRestore is under way".to_owned())),
+        cluster.encryption_under_way().map(|sentence| blocks("EncryptionUnderWay", sentence)),
         (worker != facts.worker_name).then(|| {
             let sentence = format!("label {WORKER_NAME}={worker}: another instance of KKP serves the cluster");
             blocks("ForeignWorker", sentence)
@@ -207,6 +208,7 @@ mod tests {
     #[test]
     fn what_the_cluster_shows_is_refused() {
         let (refused, user) = (Severity::Block, UserCluster::default());
+        let encrypting = |phase: &str| json!({ "status": { "encryption": { "phase": phase } } });
         for (change, recorded, expected) in [
             (json!({}), None, vec![]),
             (json!({ "spec": { "cloud": { "providerName": "edge" } } }), None, vec![(refused, "NoMachines")]),
@@ -222,6 +224,11 @@ mod tests {
             (json!({ "spec": { "pauseReason": "left by a restore" } }), None, vec![]), // row 13
             (json!({ "metadata": { "annotations": { ACTIVE_RESTORE: "r" } } }), None, vec![(refused, "Restoring")]),
             (json!({ "metadata": { "labels": { WORKER_NAME: "dev" } } }), None, vec![(refused, "ForeignWorker")]),
+            (json!({ "status": { "encryption": {} } }), None, vec![]),
+            (encrypting("Pending"), None, vec![(refused, "EncryptionUnderWay")]),
+            (encrypting("EncryptionNeeded"), None, vec![(refused, "EncryptionUnderWay")]),
+            (encrypting("Active"), None, vec![]),
+            (encrypting("Failed"), None, vec![]),
             (json!({ "status": { "phase": "Updating" } }), None, vec![(refused, "NotRunning")]),
             (json!({ "status": null }), None, vec![(refused, "NotRunning"), (refused, "NotUpToDate")]),
             (

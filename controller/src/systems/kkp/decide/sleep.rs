@@ -31,7 +31,7 @@
 //! | S27 | `ScalingDownControlPlane` | a stop deletes volumes | wait |
 //! | S28 | `ScalingDownControlPlane` | more than apiserver and etcd is up | scale it down |
 //! | S29 | `ScalingDownControlPlane` | apiserver is up, and machine-controller runs | wait |
-//! | S30 | `ScalingDownControlPlane` | apiserver is up, and a Machine exists | wake: `StartingControlPlane` |
+//! | S30 | `ScalingDownControlPlane` | apiserver is up, and a Machine exists, or KKP applies encryption at rest | wake: `StartingControlPlane` |
 //! | S31 | `ScalingDownControlPlane` | apiserver is up | scale it down |
 //! | S32 | `ScalingDownControlPlane` | etcd is up, and the rest not quiet for long enough | wait |
 //! | S33 | `ScalingDownControlPlane` | etcd is up | scale it down |
@@ -116,7 +116,7 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
             ("S27", |facts, _| volumes_deleted(facts.control_plane).map(|why| facts.waits(&why, []))),
             ("S28", |facts, _| stop::stop(facts, |one| !stop::is_apiserver(one) && !stop::is_etcd(one))),
             ("S29", stop::machine_controller_runs),
-            ("S30", stop::machine_appeared),
+            ("S30", stop::begun_around_the_pause),
             ("S31", |facts, _| stop::stop(facts, stop::is_apiserver)),
             ("S32", stop::not_quiet),
             ("S33", |facts, _| stop::stop(facts, stop::is_etcd)),

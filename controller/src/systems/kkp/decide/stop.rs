@@ -19,6 +19,8 @@ pub(super) fn pause_is_blocked(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
         "an EtcdRestore is under way".to_owned()
     } else if let Some(sentence) = volumes_deleted(facts.control_plane) {
         sentence
+    } else if let Some(sentence) = facts.cluster.encryption_under_way().filter(|_| !facts.cluster.spec.pause) {
+        sentence
     } else if !facts.cluster.spec.pause && !is_settled {
         "KKP applies changes: a pause now would hold up its updates of other clusters".to_owned()
     } else {
@@ -86,10 +88,11 @@ pub(super) fn machine_controller_runs(facts: &Facts<'_>, _: &Record) -> Option<P
     waits.then(|| facts.waits("waiting for machine-controller to end", []))
 }
 
-/// S30
-pub(super) fn machine_appeared(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
-    let user = facts.seen().filter(|user| !user.machines.is_empty() && apiserver_is_up(facts));
-    user.map(|_| facts.enters(record, Phase::StartingControlPlane))
+/// S30. What began around the pause needs the API server, and KKP: it goes on in the wake.
+pub(super) fn begun_around_the_pause(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let is_begun = facts.seen().is_some_and(|user| !user.machines.is_empty());
+    let is_begun = is_begun || facts.cluster.encryption_under_way().is_some();
+    (is_begun && apiserver_is_up(facts)).then(|| facts.enters(record, Phase::StartingControlPlane))
 }
 
 /// S32

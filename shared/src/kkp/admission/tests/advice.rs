@@ -31,6 +31,7 @@ fn every_advice_works() {
         (json!({}), vec![note(keys::POWER_STATE, "asleep")]),
         (json!({ "spec": { "pause": true, "pauseReason": "maintenance" } }), sleep()),
         (json!({ "status": { "phase": "Updating" } }), sleep()),
+        (encrypting("Pending"), sleep()),
         (annotate(common::PROTECTED, "true"), sleep()),
         (annotate(common::PROTECTED, "true"), and_removes(common::PROTECTED)),
         (held(), sleep()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shared::finding::{Finding, Severity};
-use shared::kkp::api::ResourceUsage;
+use shared::kkp::api::{Encryption, ResourceUsage};
 use shared::kkp::keys::{self, ACTIVE_RESTORE};
 use shared::power::Power;
 
@@ -63,6 +63,22 @@ fn a_cluster_with_a_machine_is_never_paused() {
     assert_eq!(back.phase, Phase::ScalingDownMachines, "created around the pause");
 }
 
+fn encrypts(case: &mut Case) {
+    let phase = Some("EncryptionNeeded".to_owned());
+    case.cluster.status.as_mut().unwrap().encryption = Some(Encryption { phase });
+}
+
+/// Row 65: a reconcile in flight has begun with it around the pause. Without the API server its Job fails for good.
+#[test]
+fn encryption_that_begins_around_the_pause_goes_on_in_a_wake() {
+    let mut case = Case::new(Power::Hibernating, Some(Phase::ScalingDownControlPlane));
+    case.control_plane = vec![replicas("apiserver", 2), replicas("scheduler", 0), replicas("etcd", 3)];
+    case.machinery = Some(Machinery::default());
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("apiserver"), 2)]);
+    encrypts(&mut case);
+    assert_eq!(case.enters(), Some(Phase::StartingControlPlane));
+}
+
 /// The preflight is old when the pause is written.
 #[test]
 fn what_changed_since_the_preflight_is_checked_before_the_pause() {
@@ -72,6 +88,7 @@ fn what_changed_since_the_preflight_is_checked_before_the_pause() {
         (2, "KKP applies changes"),
         (3, "KKP applies changes"),
         (4, "StatefulSets etcd: "),
+        (5, "status.encryption.phase: found \"EncryptionNeeded\", must be \"Active\": "),
     ] {
         let mut case = Case::new(Power::Hibernating, Some(Phase::Pausing));
         case.machinery = Some(Machinery::default());
@@ -79,6 +96,7 @@ fn what_changed_since_the_preflight_is_checked_before_the_pause() {
             0 => (case.cluster.spec.pause, case.cluster.spec.pause_reason) = (true, Some("maintenance".into())),
             1 => case.cluster.metadata.annotations = Some([(ACTIVE_RESTORE.to_owned(), "r".to_owned())].into()),
             2 => case.cluster.status.as_mut().unwrap().phase = Some("Updating".into()),
+            5 => encrypts(&mut case),
             4 => case.control_plane[2] = Replicas { deletes_volumes: true, ..replicas("etcd", 3) },
             _ => {
                 case.cluster.status.as_mut().unwrap().conditions.remove("SeedResourcesUpToDate");

@@ -1,4 +1,4 @@
-//! Into sleep, rows S6 to S21: what needs the user cluster.
+//! Into sleep, rows S6 to S22: what needs the user cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -73,7 +73,7 @@ fn closes(record: &Record, user: &Machinery) -> Vec<Action> {
 /// Pods that the drain deletes and waits for. It does neither for one that a controller has placed on a cordoned Node
 /// again, which would never end, nor wait for one without a kubelet.
 fn awaited<'a>(user: &'a Machinery, record: &Record) -> impl Iterator<Item = &'a Pod> {
-    let begun = format::time(&record.entered);
+    let begun = format::time(&record.since);
     user.pods.iter().filter(move |pod| {
         let has_returned = begun.is_some_and(|begun| pod.returned.is_some_and(|at| at > begun));
         let never_ends = pod.is_lost && pod.terminating;
@@ -146,14 +146,22 @@ fn recorded(record: &Record, one: &MachineDeployment) -> Machines {
     record.machine_deployments.get(&one.name).cloned().unwrap_or_default()
 }
 
-/// S17
+/// S17. Since the drain a `MachineDeployment` was added or raised, or a Node uncordoned: what runs there has a grace
+/// period, too.
+pub(super) fn nodes_came(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let user = facts.seen()?;
+    let is_open = user.nodes.iter().any(|node| node.has_machine && !node.leaves && !node.cordoned);
+    (is_open || awaited(user, record).next().is_some()).then(|| facts.enters(record, Phase::Draining))
+}
+
+/// S18
 pub(super) fn machines_gone(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let user = facts.seen()?;
     let is_gone = user.machines.is_empty() && user.nodes.is_empty() && of_machines(record, user).is_empty();
     is_gone.then(|| facts.enters(record, Phase::MachinesScaledDown))
 }
 
-/// S18
+/// S19
 pub(super) fn scale_down_machines(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let user = facts.seen()?;
     let detaches = facts.cluster.spec.cloud.provider_name == "vsphere" && !user.attachments.is_empty();
@@ -185,7 +193,7 @@ fn of_machines(record: &Record, user: &Machinery) -> Vec<Action> {
     actions
 }
 
-/// S19. In the Enterprise edition a paused cluster keeps the quota that it used last.
+/// S20. In the Enterprise edition a paused cluster keeps the quota that it used last.
 pub(super) fn quota_in_use(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let usage = facts.cluster.status.as_ref().and_then(|status| status.resource_usage.as_ref());
     let usage = usage.filter(|_| !facts.is_paused_by_us())?; // it is frozen then
@@ -193,7 +201,7 @@ pub(super) fn quota_in_use(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     in_use.then(|| facts.waits("waiting for KKP to release the quota of the machines", []))
 }
 
-/// S20. Those of `DaemonSets` among them would be endpoints after the wake: they are deleted as the Pod garbage
+/// S21. Those of `DaemonSets` among them would be endpoints after the wake: they are deleted as the Pod garbage
 /// collector does, which takes a minute.
 pub(super) fn lost_pods_left(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let user = facts.seen().filter(|user| !user.lost_pods.is_empty() && facts.in_phase() < LOST_PODS)?;

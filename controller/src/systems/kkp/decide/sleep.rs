@@ -18,29 +18,30 @@
 //! | S14 | `DrainTimedOut` | undone, and requested again or to run | end |
 //! | S15 | `DrainTimedOut` | undone, with `MachineDeployments` on the record | drop them: what users change from here on is theirs |
 //! | S16 | `DrainTimedOut` | otherwise | say what was waited for |
-//! | S17 | `ScalingDownMachines` | no Machine, no Node and nothing to write is left | `MachinesScaledDown` |
-//! | S18 | `ScalingDownMachines` | otherwise | counts to 0, cordon, delete orphans |
-//! | S19 | `MachinesScaledDown` | the quota of the machines is in use | wait |
-//! | S20 | `MachinesScaledDown` | Pods of Nodes that are gone are left | delete them, for a minute |
-//! | S21 | `MachinesScaledDown` | otherwise | Pausing |
-//! | S22 | Pausing | the preflight is no longer true | wait |
-//! | S23 | Pausing | a Machine or a Node exists | `ScalingDownMachines` |
-//! | S24 | Pausing | the pause is ours | `ScalingDownControlPlane` |
-//! | S25 | Pausing | otherwise | pause |
-//! | S26 | `ScalingDownControlPlane` | the record lacks something of the control plane | record it |
-//! | S27 | `ScalingDownControlPlane` | a stop deletes volumes | wait |
-//! | S28 | `ScalingDownControlPlane` | more than apiserver and etcd is up | scale it down |
-//! | S29 | `ScalingDownControlPlane` | apiserver is up, and machine-controller runs | wait |
-//! | S30 | `ScalingDownControlPlane` | apiserver is up, and a Machine exists, or KKP applies encryption at rest | wake: `StartingControlPlane` |
-//! | S31 | `ScalingDownControlPlane` | apiserver is up | scale it down |
-//! | S32 | `ScalingDownControlPlane` | etcd is up, and the rest not quiet for long enough | wait |
-//! | S33 | `ScalingDownControlPlane` | etcd is up | scale it down |
-//! | S34 | `ScalingDownControlPlane` | a `CronJob` is not suspended | suspend it |
-//! | S35 | `ScalingDownControlPlane` | Pods are left | wait |
-//! | S36 | `ScalingDownControlPlane` | otherwise | Dehydrated |
-//! | S37 | Dehydrated | every count is 0 | rest, and warn of certificates that expire |
-//! | S38 | Dehydrated | a count was raised, and corrections are left | `ScalingDownControlPlane` |
-//! | S39 | Dehydrated | otherwise | leave it, and warn |
+//! | S17 | `ScalingDownMachines` | a Node that is not drained is left | Draining |
+//! | S18 | `ScalingDownMachines` | no Machine, no Node and nothing to write is left | `MachinesScaledDown` |
+//! | S19 | `ScalingDownMachines` | otherwise | counts to 0, cordon, delete orphans |
+//! | S20 | `MachinesScaledDown` | the quota of the machines is in use | wait |
+//! | S21 | `MachinesScaledDown` | Pods of Nodes that are gone are left | delete them, for a minute |
+//! | S22 | `MachinesScaledDown` | otherwise | Pausing |
+//! | S23 | Pausing | the preflight is no longer true | wait |
+//! | S24 | Pausing | a Machine or a Node exists | `ScalingDownMachines` |
+//! | S25 | Pausing | the pause is ours | `ScalingDownControlPlane` |
+//! | S26 | Pausing | otherwise | pause |
+//! | S27 | `ScalingDownControlPlane` | the record lacks something of the control plane | record it |
+//! | S28 | `ScalingDownControlPlane` | a stop deletes volumes | wait |
+//! | S29 | `ScalingDownControlPlane` | more than apiserver and etcd is up | scale it down |
+//! | S30 | `ScalingDownControlPlane` | apiserver is up, and machine-controller runs | wait |
+//! | S31 | `ScalingDownControlPlane` | apiserver is up, and a Machine exists, or KKP applies encryption at rest | wake: `StartingControlPlane` |
+//! | S32 | `ScalingDownControlPlane` | apiserver is up | scale it down |
+//! | S33 | `ScalingDownControlPlane` | etcd is up, and the rest not quiet for long enough | wait |
+//! | S34 | `ScalingDownControlPlane` | etcd is up | scale it down |
+//! | S35 | `ScalingDownControlPlane` | a `CronJob` is not suspended | suspend it |
+//! | S36 | `ScalingDownControlPlane` | Pods are left | wait |
+//! | S37 | `ScalingDownControlPlane` | otherwise | Dehydrated |
+//! | S38 | Dehydrated | every count is 0 | rest, and warn of certificates that expire |
+//! | S39 | Dehydrated | a count was raised, and corrections are left | `ScalingDownControlPlane` |
+//! | S40 | Dehydrated | otherwise | leave it, and warn |
 
 use std::time::Duration;
 
@@ -94,39 +95,40 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
         Phase::ScalingDownMachines => &[
             ("S7", user_is_silent),
             ("S8", drain::machines_unrecorded),
-            ("S17", drain::machines_gone),
-            ("S18", drain::scale_down_machines),
+            ("S17", drain::nodes_came),
+            ("S18", drain::machines_gone),
+            ("S19", drain::scale_down_machines),
         ],
         Phase::MachinesScaledDown => &[
-            ("S19", drain::quota_in_use),
-            ("S20", drain::lost_pods_left),
-            ("S21", |facts, record| Some(facts.enters(record, Phase::Pausing))),
+            ("S20", drain::quota_in_use),
+            ("S21", drain::lost_pods_left),
+            ("S22", |facts, record| Some(facts.enters(record, Phase::Pausing))),
         ],
         Phase::Pausing => &[
             ("S7", user_is_silent),
-            ("S22", stop::pause_is_blocked),
-            ("S23", stop::machines_returned),
-            ("S24", |facts, record| {
+            ("S23", stop::pause_is_blocked),
+            ("S24", stop::machines_returned),
+            ("S25", |facts, record| {
                 facts.cluster.spec.pause.then(|| facts.enters(record, Phase::ScalingDownControlPlane))
             }),
-            ("S25", |facts, _| facts.seen().map(|_| facts.waits("", [Action::Pause]))),
+            ("S26", |facts, _| facts.seen().map(|_| facts.waits("", [Action::Pause]))),
         ],
         Phase::ScalingDownControlPlane => &[
-            ("S26", stop::control_plane_unrecorded),
-            ("S27", |facts, _| volumes_deleted(facts.control_plane).map(|why| facts.waits(&why, []))),
-            ("S28", |facts, _| stop::stop(facts, |one| !stop::is_apiserver(one) && !stop::is_etcd(one))),
-            ("S29", stop::machine_controller_runs),
-            ("S30", stop::begun_around_the_pause),
-            ("S31", |facts, _| stop::stop(facts, stop::is_apiserver)),
-            ("S32", stop::not_quiet),
-            ("S33", |facts, _| stop::stop(facts, stop::is_etcd)),
-            ("S34", stop::suspend_cron_jobs),
-            ("S35", stop::control_plane_runs),
-            ("S36", |facts, record| {
+            ("S27", stop::control_plane_unrecorded),
+            ("S28", |facts, _| volumes_deleted(facts.control_plane).map(|why| facts.waits(&why, []))),
+            ("S29", |facts, _| stop::stop(facts, |one| !stop::is_apiserver(one) && !stop::is_etcd(one))),
+            ("S30", stop::machine_controller_runs),
+            ("S31", stop::begun_around_the_pause),
+            ("S32", |facts, _| stop::stop(facts, stop::is_apiserver)),
+            ("S33", stop::not_quiet),
+            ("S34", |facts, _| stop::stop(facts, stop::is_etcd)),
+            ("S35", stop::suspend_cron_jobs),
+            ("S36", stop::control_plane_runs),
+            ("S37", |facts, record| {
                 Some(facts.enters(&Record { correcting: false, ..record.clone() }, Phase::Dehydrated))
             }),
         ],
-        Phase::Dehydrated => &[("S37", rest), ("S38", correct), ("S39", |facts, _| Some(leave_raised(facts)))],
+        Phase::Dehydrated => &[("S38", rest), ("S39", correct), ("S40", |facts, _| Some(leave_raised(facts)))],
         _ => &[
             ("S1", |facts, _| facts.kept_awake().map(|why| refused(&why))),
             ("S2", |facts, _| (!facts.may_begin).then(|| facts.waits(QUEUED, []).requeued(QUEUE_POLL))),
@@ -181,7 +183,7 @@ fn raised(facts: &Facts<'_>) -> String {
     list(facts.control_plane.iter().filter(|one| one.wanted > 0).map(|one| &one.workload.name))
 }
 
-/// S37
+/// S38
 fn rest(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let Numbers { volumes, load_balancers, machines } = record.numbers;
     let numbers = if record.rebuilt {
@@ -202,7 +204,7 @@ fn rest(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     raised(facts).is_empty().then(rests)
 }
 
-/// S38. One that was counted, and whose condition was not written, such as after a conflict, is not counted again.
+/// S39. One that was counted, and whose condition was not written, such as after a conflict, is not counted again.
 fn correct(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let corrects = record.correcting || record.corrections < CORRECTIONS;
     let corrections = record.corrections.saturating_add(u32::from(!record.correcting));
@@ -210,7 +212,7 @@ fn correct(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     (corrects && facts.kept_awake().is_none()).then(|| facts.enters(&record, Phase::ScalingDownControlPlane))
 }
 
-/// S39
+/// S40
 fn leave_raised(facts: &Facts<'_>) -> Plan {
     let why = facts.kept_awake();
     let why = why.unwrap_or_else(|| format!("at most {CORRECTIONS} times in a sleep they are set to 0"));

@@ -1,4 +1,4 @@
-//! Into sleep, rows S22 to S36: the pause, and the control plane at 0.
+//! Into sleep, rows S23 to S37: the pause, and the control plane at 0.
 
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
@@ -10,7 +10,7 @@ use super::facts::Facts;
 use super::plan::{Action, Plan};
 use super::preflight::volumes_deleted;
 
-/// S22. The preflight is old by now: what it found of KKP is checked again.
+/// S23. The preflight is old by now: what it found of KKP is checked again.
 pub(super) fn pause_is_blocked(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let is_settled = facts.cluster.phase() == "Running" && facts.cluster.is_true("SeedResourcesUpToDate");
     let blocker = if facts.cluster.spec.pause && !facts.is_paused_by_us() {
@@ -29,7 +29,7 @@ pub(super) fn pause_is_blocked(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     Some(facts.waits(&blocker, []))
 }
 
-/// S23. Another client has raised a count. A paused cluster with a Machine would leave an instance behind.
+/// S24. Another client has raised a count. A paused cluster with a Machine would leave an instance behind.
 /// machine-controller still runs, also after the pause.
 pub(super) fn machines_returned(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let user = facts.seen().filter(|user| !user.machines.is_empty() || !user.nodes.is_empty());
@@ -58,7 +58,7 @@ fn cron_jobs(facts: &Facts<'_>) -> Vec<String> {
     facts.cron_jobs.iter().filter(|job| !job.suspended).map(|job| job.name.clone()).collect()
 }
 
-/// S26
+/// S27
 pub(super) fn control_plane_unrecorded(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let mut noted = note_control_plane(facts, record.clone());
     if facts.control_plane.iter().any(|one| one.wanted > 0) {
@@ -80,7 +80,7 @@ fn apiserver_is_up(facts: &Facts<'_>) -> bool {
     facts.control_plane.iter().any(Replicas::is_apiserver_up)
 }
 
-/// S29. machine-controller ends before the API server: a Machine that it created around the pause would keep its
+/// S30. machine-controller ends before the API server: a Machine that it created around the pause would keep its
 /// instance (row 58).
 pub(super) fn machine_controller_runs(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let runs = facts.control_plane.iter().any(|one| one.workload.name == "machine-controller" && one.running);
@@ -88,27 +88,27 @@ pub(super) fn machine_controller_runs(facts: &Facts<'_>, _: &Record) -> Option<P
     waits.then(|| facts.waits("waiting for machine-controller to end", []))
 }
 
-/// S30. What began around the pause needs the API server, and KKP: it goes on in the wake.
+/// S31. What began around the pause needs the API server, and KKP: it goes on in the wake.
 pub(super) fn begun_around_the_pause(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let is_begun = facts.seen().is_some_and(|user| !user.machines.is_empty());
     let is_begun = is_begun || facts.cluster.encryption_under_way().is_some();
     (is_begun && apiserver_is_up(facts)).then(|| facts.enters(record, Phase::StartingControlPlane))
 }
 
-/// S32
+/// S33
 pub(super) fn not_quiet(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let is_up = facts.control_plane.iter().any(|one| one.wanted > 0 && is_etcd(one));
     let waits = is_up && record.quiet(facts.now) < facts.limits.settle;
     waits.then(|| facts.waits("waiting until no reconcile of KKP raises replicas again", []))
 }
 
-/// S34
+/// S35
 pub(super) fn suspend_cron_jobs(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let jobs = cron_jobs(facts);
     (!jobs.is_empty()).then(|| facts.waits("suspending CronJobs", [Action::Suspend(jobs)]))
 }
 
-/// S35
+/// S36
 pub(super) fn control_plane_runs(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     let running = list(facts.control_plane.iter().filter(|one| one.running).map(|one| &one.workload.name));
     (!running.is_empty()).then(|| facts.waits(&format!("waiting for Pods to end: {running}"), []))

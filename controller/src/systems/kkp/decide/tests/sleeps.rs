@@ -6,6 +6,7 @@ use std::time::Duration;
 use shared::finding::{Finding, Severity};
 use shared::kkp::api::{Encryption, ResourceUsage};
 use shared::kkp::keys::{self, ACTIVE_RESTORE};
+use shared::kkp::record::Machines;
 use shared::power::Power;
 
 use super::super::*;
@@ -158,6 +159,40 @@ fn counts_that_are_raised_during_the_drain_are_recorded_too() {
     case.record.as_mut().unwrap().machine_deployments.get_mut("kube-system/a").unwrap().replicas = 0;
     case.machinery = Some(Machinery { deployments: vec![deployment(3)], ..Machinery::default() });
     assert_eq!(case.plan().record.unwrap().machine_deployments["kube-system/a"].replicas, 3);
+}
+
+/// A `MachineDeployment` that is added or raised once the others are drained.
+#[test]
+fn what_runs_on_nodes_that_come_after_the_drain_has_its_grace_period_too() {
+    let mut case = Case::new(Power::Hibernating, Some(Phase::ScalingDownMachines));
+    let drained = Node { leaves: true, ..node("a-1") };
+    let late = Node { cordoned: false, skips_eviction: false, ours: false, ..node("b-1") };
+    let pod = Pod { name: "shop/web".into(), ..Pod::default() };
+    let added = MachineDeployment { name: "kube-system/b".into(), copy: None, ..deployment(1) };
+    let machinery = Machinery {
+        machines: vec!["a-1".into(), "b-1".into()],
+        deployments: vec![deployment(0), added.clone()],
+        nodes: vec![drained.clone(), late.clone()],
+        pods: vec![pod.clone()],
+        ..Machinery::default()
+    };
+    case.machinery = Some(machinery.clone());
+    case.record = case.plan().record; // it is recorded first
+    assert_eq!(case.enters(), Some(Phase::Draining));
+    case.enter(Phase::Draining);
+    let actions = [Action::Cordon(vec!["b-1".into()]), Action::DeletePods(vec!["shop/web".into()])];
+    assert_eq!(case.plan().actions, actions);
+    let cordoned = node("b-1");
+    case.machinery = Some(Machinery { nodes: vec![drained, cordoned], pods: vec![], ..machinery });
+    assert_eq!(case.enters(), Some(Phase::ScalingDownMachines));
+    case.enter(Phase::ScalingDownMachines);
+    let down = |name: &str| Action::ScaleDownMachines(name.into(), Machines { replicas: 1, ..Machines::default() });
+    assert_eq!(case.plan().actions, [down("kube-system/b")]);
+    // What an operator has placed on cordoned Nodes since the sleep began is waited for in no phase.
+    let returned = Some("2026-11-22T18:00:01Z".parse().unwrap());
+    case.machinery.as_mut().unwrap().pods = vec![Pod { returned, ..pod }];
+    case.record.as_mut().unwrap().entered = "2026-11-22T18:05:00Z".into();
+    assert_eq!(case.enters(), None);
 }
 
 /// Rows 54 to 57.

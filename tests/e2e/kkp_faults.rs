@@ -8,7 +8,7 @@ mod records;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use k8s_openapi::api::core::v1::{Event, Secret};
+use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -223,6 +223,37 @@ async fn encryption_at_rest_is_waited_for_and_a_seed_without_room_is_not() -> Re
     };
     let wakes = async { wakes_without_room(crowded).await.context("a seed without room") };
     tokio::try_join!(encrypts, wakes).map(drop)
+}
+
+/// Raised while no controller looks: what runs on the Nodes that come then has its grace period, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_on_nodes_that_come_after_the_drain_end_before_their_machines() -> Result<()> {
+    let cluster = up("late", KkpOptions { load_balancers: 1, ..small() }).await?;
+    cluster.turn(&json!({ "terminate": "200s" })).await?;
+    cluster.sleep().await?;
+    cluster.wait_for_phase(Some("ScalingDownMachines"), SOON).await?;
+    cluster.world().signal("controller", "kill").await?;
+    let first = kkp_common::nodes(&cluster).await?;
+    cluster.patch_machines("a", &json!({ "spec": { "replicas": 2 } })).await?;
+    let pods: Api<Pod> = Api::all(cluster.user());
+    eventually(SOON, "Pods on a new Node", async || {
+        let found = pods.list(&ListParams::default().labels("app=web-1")).await?.items;
+        let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let is_new = |pod: &Pod| node(pod).is_some_and(|name| first.iter().all(|node| node.name_any() != name));
+        ensure!(
+            found.iter().any(is_new),
+            "{:?}",
+            found.iter().map(|pod| (&pod.metadata.labels, node(pod))).collect::<Vec<_>>()
+        );
+        Ok(())
+    })
+    .await?;
+    cluster.world().start(&kkp_common::start()).await?;
+    cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
+    nothing_forbidden(&cluster.log().await?)?;
+    cluster.wake().await?;
+    cluster.wait_for_phase(None, SOON).await?;
+    machines(&cluster, 2).await
 }
 
 /// Another key for encryption at rest, and how long the Job takes that encrypts everything with it.

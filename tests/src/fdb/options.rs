@@ -102,6 +102,8 @@ pub struct Settings {
     pub wrong: bool,
     /// Every pass ends early and comes again after the operator's 600 s, as while processes wait to be bounced.
     pub bounce: bool,
+    /// So many of the operator's next fetches of the database's status fail, each after its 10 s.
+    pub failed_fetches: u32,
     /// The point at which the operator stops as long as this is set.
     pub hold: Option<Point>,
 }
@@ -115,6 +117,7 @@ impl Default for Settings {
             available: true,
             wrong: false,
             bounce: false,
+            failed_fetches: 0,
             hold: None,
         }
     }

@@ -65,6 +65,8 @@ pub(super) struct Pass<'a> {
 const UNRECONCILED: f64 = 10.0;
 /// How long a lost write waits.
 const CONFLICT: f64 = 60.0;
+/// How long it waits for the database's status.
+const FETCH: f64 = 10.0;
 /// How long a process has to be up before it is bounced.
 const BOUNCE: f64 = 600.0;
 
@@ -104,7 +106,12 @@ impl Pass<'_> {
         tokio::time::sleep(self.settings.pass_delay.0).await;
         // With `useDNSInClusterFile`, which is the default, Pods of known groups come before everything else.
         self.add_pods().await.context("AddPods")?;
-        self.update_status().await.context("UpdateStatus")?;
+        // A pass that could not read the database's status goes on, and comes again.
+        let fetched = self.cx.fetch().await || self.cx.fetch().await;
+        let unread = (!fetched).then(|| Wait::new("cannot read the database's status", UNRECONCILED));
+        if fetched {
+            self.update_status().await.context("UpdateStatus")?;
+        }
         self.add_groups().await.context("AddProcessGroups")?;
         self.add_services().await.context("AddServices")?;
         self.add_claims().await.context("AddPVCs")?;
@@ -120,7 +127,7 @@ impl Pass<'_> {
         let removed = self.remove_groups().await.context("RemoveProcessGroups")?;
         self.update_status().await.context("UpdateStatus")?;
         // The longest counts.
-        Ok([excluded, removed].into_iter().flatten().max_by(|one, other| one.seconds.total_cmp(&other.seconds)))
+        Ok([unread, excluded, removed].into_iter().flatten().max_by(|one, other| one.seconds.total_cmp(&other.seconds)))
     }
 
     /// Writes the status if it has changed.
@@ -193,6 +200,20 @@ impl Cx {
     /// The database as it is now.
     pub(super) fn database(&self) -> Result<Database> {
         self.machines.entry(&self.of, |entry| entry.database.clone())
+    }
+
+    /// Fetches the database's status; false if it does not come.
+    async fn fetch(&self) -> bool {
+        let fails = self.machines.entry(&self.of, |entry| {
+            let left = &mut entry.database.settings.failed_fetches;
+            let fails = *left > 0;
+            *left = left.saturating_sub(1);
+            fails
+        });
+        if fails.as_ref().is_ok_and(|fails| *fails) {
+            tokio::time::sleep(Duration::from_secs_f64(FETCH / SPEED)).await;
+        }
+        fails.is_ok_and(|fails| !fails)
     }
 
     /// Has the database do something to these targets, and logs it as fdbcli writes it.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::BoolishValueParser;
+use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::duration;
@@ -51,18 +51,19 @@ pub(crate) struct ProcessGroupsArgs {
 #[command(mut_arg("output", |arg| arg.help("Print the cluster instead of messages")))]
 pub(crate) struct GroupArgs {
     /// IDs of process groups, or the names that their Pods had
-    #[arg(value_name = "ID | POD")]
+    #[arg(value_name = "ID | POD", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) groups: Vec<String>,
     /// The cluster.
     #[arg(
         long,
         short = 'c',
         value_name = "NAME",
+        value_parser = NonEmptyStringValueParser::new(),
         help = "FoundationDBCluster; optional with Pod names, which imply it"
     )]
     pub(crate) fdb_cluster: Option<String>,
     /// All suspended groups of this class
-    #[arg(long, value_name = "CLASS")]
+    #[arg(long, value_name = "CLASS", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) process_class: Option<String>,
     /// Labels.
     #[arg(
@@ -80,7 +81,8 @@ pub(crate) struct GroupArgs {
     #[arg(long, value_enum, default_value_t = Include::Auto, value_name = "WHEN", hide_short_help = true)]
     pub(crate) include: Include,
     /// Group to remove in exchange, or none [default: the newest one created since the removal]. Repeatable
-    #[arg(long, value_name = "ID | none", action = ArgAction::Append, hide_short_help = true)]
+    #[arg(long, value_name = "ID | none", action = ArgAction::Append, value_parser = NonEmptyStringValueParser::new(),
+          hide_short_help = true)]
     pub(crate) replacement: Vec<String>,
     /// How long the cluster must go without a write before the status is edited, and before the edit is verified
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse, hide_short_help = true)]
@@ -194,6 +196,9 @@ mod tests {
     fn what_is_not_known_is_wrong_usage() {
         assert!(own("kubectl-hibernate recover process-groups --include=sometimes x").is_err());
         assert!(own("kubectl-hibernate recover").is_err());
+        for empty in ["-c=", "-c s --process-class=", "-c s x --replacement="] {
+            assert!(own(&format!("kubectl-hibernate recover process-groups {empty}")).is_err(), "{empty}");
+        }
         assert!(alias("kubectl-fdb-recover").is_err());
         assert!(alias("kubectl-fdb-recover process-groups -z soon x").is_err());
     }

@@ -11,7 +11,7 @@
 //! | R2 | `spec.skip` = true, and the record | status and lists need no edit, or the operator is asked to skip already |
 //! | R3 | wait longer than one pass of the operator | this run has waited |
 //! | R4 | one edit of both removal lists: the IDs out, the replacements' in | they are as they should be |
-//! | R5 | one edit of the status: the marks off | no group is marked |
+//! | R5 | one edit of the status: the marks off, those in exchange marked | they are as they should be |
 //! | R6 | `include` in the database | done, or not wanted |
 //! | R7 | missing Services | there is one for every group, or the Pods need none |
 //! | R8 | verify: an operator that applies its status loses edits silently | this run has verified |
@@ -51,7 +51,7 @@ use shared::fdb::suspension::{RECOVERY_KEEPS, Stamp};
 pub use self::facts::Facts;
 use self::object::deleted_at;
 pub use self::patch::Edit;
-pub use self::presence::{Missing, Unrecoverable, is_left_excluded, lacks, outdated, removed_again};
+pub use self::presence::{Missing, Outdated, Unrecoverable, is_left_excluded, lacks, outdated, removed_again};
 use self::presence::{claim_is_there, unreported};
 use self::record::{Held, Record};
 
@@ -208,5 +208,12 @@ fn is_fresh(object: &Value, now: Timestamp) -> bool {
 /// R12.
 fn clear(facts: &Facts<'_>, record: &Record) -> Vec<Edit> {
     let objects = record.groups.iter().flat_map(|held| facts.kept_of(held));
-    objects.filter_map(|(kind, object)| patch::clear(kind, object, record, facts.now)).collect()
+    let cleared = objects.filter_map(|(kind, object)| patch::clear(kind, object, record, facts.now));
+    let going = record.replacements.iter().filter_map(|id| facts.cluster.group(id));
+    let exchanged = going.filter_map(|group| Some((group, group.removal_timestamp.as_deref()?)));
+    let exchanged = exchanged.flat_map(|(group, removal)| {
+        let claims = facts.claims_of(&group.process_group_id).into_iter();
+        claims.filter(|claim| deleted_at(claim).is_none()).filter_map(|claim| patch::exchanged(claim, removal))
+    });
+    cleared.chain(exchanged).collect()
 }

@@ -431,3 +431,52 @@ async fn the_status_shows_what_is_suspended() -> Result<()> {
     ensure!(item["suspended"][0]["group"] == json!(held.id) && item["suspended"][0]["class"] == "storage", "{list}");
     Ok(())
 }
+
+/// The database is away while the first pass after `resume` looks at it twice, and back when that pass counts the groups:
+/// only the replacement goes.
+#[tokio::test]
+async fn an_operator_that_cannot_read_the_database_for_a_while_takes_nobody_else() -> Result<()> {
+    for update_mode in MODES {
+        let held =
+            held_storage("blink", FdbOptions { storage: 8, removal_mode: "All".to_owned(), ..mode(update_mode) }).await;
+        let others = held.db.ids("storage").await?;
+        let (ns, name) = (held.db.namespace(), held.db.name());
+        let line = [
+            "recover",
+            "process-groups",
+            "-n",
+            ns,
+            "-c",
+            name,
+            "--settle",
+            "2s",
+            "--timeout",
+            "40s",
+            &held.id,
+            "--yes",
+        ];
+        let away = async {
+            let edited = async || {
+                let skips = held.db.get().await?.data["spec"]["skip"] == json!(true);
+                let is_unmarked = held.db.group(&held.id).await?.is_some_and(|group| !group.is_marked());
+                Ok((skips && is_unmarked).then_some(()))
+            };
+            held.db.wait("edited status", SOON, edited).await?;
+            held.db.turn(&json!({ "failedFetches": 2 })).await
+        };
+        let (ran, _) = tokio::try_join!(held.world.plugin(&line), away)?;
+        ensure!(ran.code == 0, "{update_mode:?}: {}", ran.stderr);
+        let passes = held.db.log().await?.passes;
+        ensure!(passes.iter().any(|pass| pass.ended - pass.began > 1.0), "two fetches failed: {passes:?}");
+        is_back(&held).await?;
+        held.db.wait_suspended(&held.replacement, SOON).await?;
+        let wanted: Vec<&String> = others.iter().filter(|id| **id != held.replacement).collect();
+        let left = held.db.ids("storage").await?;
+        ensure!(
+            left.len() == 8 && wanted.iter().all(|id| left.contains(*id)),
+            "{update_mode:?}: {wanted:?} of {left:?}"
+        );
+        held.db.remove_all().await?;
+    }
+    Ok(())
+}

@@ -382,7 +382,7 @@ Examples:
 pub(crate) const RECOVER_STEPS: &str = "\
 What it does, with spec.skip set so that the operator does not interfere: renews the hold on the PersistentVolumeClaim and the \
 Service; removes the ID from processGroupsToRemove and processGroupsToRemoveWithoutExclusion, and adds the replacement group \
-there; removes the removal marks from the status; runs `fdbcli --exec 'include ...'` in a Pod of the cluster; creates a missing \
+there; removes the removal marks from the status, and marks the replacement group; runs `fdbcli --exec 'include ...'` in a Pod of the cluster; creates a missing \
 Service; verifies that every edit was kept; ends spec.skip; waits for the Pod on its old volume and until the operator sees its process report, and runs `include` again if \
 the operator sees it excluded; removes its own annotations.
 

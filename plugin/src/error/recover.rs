@@ -1,8 +1,8 @@
 //! What can go wrong with process groups, and which exit code that is.
 
 use super::exit::Exit;
-use crate::recover::Unrecoverable;
 use crate::recover::check::Refusal;
+use crate::recover::{Outdated, Unrecoverable};
 
 /// Why process groups are not, or not wholly, brought back.
 #[derive(Debug, thiserror::Error)]
@@ -48,11 +48,13 @@ pub(crate) enum FdbError {
     )]
     RecoveryReverted { cluster: String, times: u32 },
     #[error(
-        "{cluster}: the operator has marked {groups} again, and the newest volume of its class was created from a different volumeClaimTemplate. Set \
-         spec.processes back, wait until the operator has replaced the groups that it has created since, and run this command again. The \
-         volume is still held"
+        "{cluster}: the operator has marked {} again, and {}. Set {} back, wait until the operator has replaced the groups that it has \
+         created since, and run this command again. The volume is still held",
+        outdated.groups, outdated.why, outdated.field
     )]
-    Outdated { cluster: String, groups: String },
+    Outdated { cluster: String, outdated: Outdated },
+    #[error("{cluster} not found in namespace {namespace:?}")]
+    NoCluster { cluster: String, namespace: String },
     #[error(
         "{cluster} was deleted during the recovery: its groups cannot be recovered; their data is left only where the reclaim policy of \
          the PersistentVolume is Retain"

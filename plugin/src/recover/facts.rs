@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
-use shared::annotation::keys;
+use shared::annotation::{annotation, keys};
 use shared::fdb::admission::Kind as Kept;
-use shared::fdb::api::FoundationDBCluster;
+use shared::fdb::api::{FoundationDBCluster, ProcessGroup};
+use shared::fdb::suspension::same_moment;
 use shared::record::Format;
 
 use super::object::{self, labels_match, name};
@@ -56,6 +57,14 @@ impl<'a> Facts<'a> {
     /// A Pod by its name.
     pub fn pod(&self, pod: &str) -> Option<&'a Value> {
         self.pods.iter().find(|object| name(object) == pod)
+    }
+
+    /// Whether a group goes, or is suspended, in exchange for one that was brought back.
+    pub fn is_exchanged(&self, group: &ProcessGroup) -> bool {
+        let (id, removal) = (&group.process_group_id, group.removal_timestamp.as_deref());
+        let mut noted = self.claims_of(id).into_iter().filter_map(|claim| annotation(claim, keys::EXCHANGED_AT));
+        self.record().is_some_and(|record| record.replacements.contains(id))
+            || noted.any(|noted| same_moment(Some(noted), removal))
     }
 
     /// The record that another run has left.

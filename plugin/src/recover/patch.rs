@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use shared::annotation::{annotation, format, keys};
 use shared::duration::go_string;
 use shared::fdb::admission::Kind as Kept;
-use shared::fdb::api::{FoundationDBCluster, MISSING_POD, MISSING_PROCESSES, ProcessGroup, RESOURCES_TERMINATING};
+use shared::fdb::api::{FoundationDBCluster, MISSING_POD, MISSING_PROCESSES, RESOURCES_TERMINATING};
 use shared::fdb::suspension::{Minimum, RECOVERY, STAMP, Stamp, Suspension, moment, no_annotations};
 use shared::record::Format;
 
@@ -64,6 +64,12 @@ pub(super) fn clear(kind: Kept, object: &Value, record: &Record, now: Timestamp)
     Some(edit(kind, object, &annotations))
 }
 
+/// R12: on the claim of a group that goes in exchange, which removal that is. None if it is written already.
+pub(super) fn exchanged(claim: &Value, removal: &str) -> Option<Edit> {
+    let is_written = annotation(claim, keys::EXCHANGED_AT) == Some(removal);
+    (!is_written).then(|| edit(Kept::Pvc, claim, &json!({ keys::EXCHANGED_AT: removal })))
+}
+
 /// R11: a change of the claim that wakes the operator.
 pub(super) fn wake(claim: &Value, now: Timestamp) -> Edit {
     edit(Kept::Pvc, claim, &json!({ keys::WOKEN_AT: moment(now) }))
@@ -94,7 +100,7 @@ pub(super) fn lists(cluster: &FoundationDBCluster, record: &Record) -> Option<Va
     let without = |list: &[String]| list.iter().filter(|id| !record.has(id)).cloned().collect::<Vec<_>>();
     let mut first = without(&spec.process_groups_to_remove);
     if spec.skip == Some(true) {
-        let begun = |id: &String| cluster.group(id).is_some_and(ProcessGroup::is_marked);
+        let begun = |id: &String| cluster.group(id).is_some_and(|group| group.is_marked() && !record.has_marked(group));
         first.retain(|id| !record.spared.contains(id) || record.replacements.contains(id) || begun(id));
     }
     let second = without(&spec.process_groups_to_remove_without_exclusion);
@@ -115,15 +121,30 @@ pub(super) fn lists(cluster: &FoundationDBCluster, record: &Record) -> Option<Va
 }
 
 /// R5: every mark of the removal off, and the conditions on that the operator gives to a new group: it clears them in a
-/// pass that sees the process report, so they tell whether such a pass has ended. None if no group is marked.
+/// pass that sees the process report, so they tell whether such a pass has ended. Those that go in exchange are marked
+/// in the same edit: a pass that cannot read the database marks none that the spec names, goes on, finds one group too
+/// many and picks any. None if all is so already.
 pub(super) fn status(cluster: &FoundationDBCluster, record: &Record, now: Timestamp) -> Option<Value> {
     let mut patch = begin(cluster);
+    let skipping = cluster.spec.skip == Some(true);
     for (at, group) in cluster.groups().iter().enumerate() {
-        if !record.has(&group.process_group_id) || !group.needs_edit() {
+        let (id, path) = (&group.process_group_id, |field: &str| format!("/status/processGroups/{at}/{field}"));
+        let (goes, comes) =
+            (record.replacements.contains(id) && !group.is_marked(), record.has(id) && group.needs_edit());
+        let is_spared = skipping && record.spared.contains(id) && !record.replacements.contains(id);
+        let stays = is_spared && record.has_marked(group);
+        if goes || comes || stays {
+            patch.push(json!({ "op": "test", "path": path("processGroupID"), "value": id }));
+        }
+        if goes {
+            let mark = json!(format::seconds(format::time(&record.since).unwrap_or(now)));
+            patch.push(json!({ "op": "add", "path": path("removalTimestamp"), "value": mark }));
+        } else if stays {
+            patch.push(json!({ "op": "remove", "path": path("removalTimestamp") }));
+        }
+        if !comes {
             continue;
         }
-        let path = |field: &str| format!("/status/processGroups/{at}/{field}");
-        patch.push(json!({ "op": "test", "path": path("processGroupID"), "value": group.process_group_id }));
         let marks = [
             ("removalTimestamp", group.removal_timestamp.is_some()),
             ("exclusionTimestamp", group.exclusion_timestamp.is_some()),

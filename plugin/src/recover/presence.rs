@@ -40,7 +40,9 @@ pub enum Unrecoverable {
     OtherClaim { group: String, claim: String, wanted: String, found: String },
     /// Nothing to copy a Service from.
     #[error(
-        "{group}: its Service is gone, and there is no Service of another Pod to copy. Without it the operator cannot create any Pod of the cluster: create Service {service} by hand"
+        "{group}: it has no Service {service}, and there is no Service of another Pod to copy. If spec.routing.publicIPSource was set to service \
+         since the removal, wait until the operator has created those of the other Pods, and run this again; else create Service {service} by \
+         hand, without which the operator cannot create any Pod of the cluster"
     )]
     NoSibling { group: String, service: String },
     /// Another client has set `spec.skip`.
@@ -135,18 +137,41 @@ pub fn removed_again(facts: &Facts<'_>) -> Option<String> {
     ))
 }
 
-/// Marked groups whose claim was made from another template than the newest claim of their class: once they are back,
-/// the operator replaces them.
-pub fn outdated(facts: &Facts<'_>, record: &Record) -> Option<String> {
+/// Marked groups that the operator replaces once they are back, because the spec has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{groups}: {why}")]
+pub struct Outdated {
+    /// Their IDs.
+    pub groups: String,
+    /// What is different about them.
+    pub why: &'static str,
+    /// The field that has changed.
+    pub field: &'static str,
+}
+
+/// Marked groups of another `processGroupIDPrefix`, or else those whose claim was made from another template than the
+/// newest claim of their class.
+pub fn outdated(facts: &Facts<'_>, record: &Record) -> Option<Outdated> {
+    let prefix = facts.cluster.spec.process_group_id_prefix.as_deref().filter(|prefix| !prefix.is_empty());
+    let has_other_prefix = |held: &&Held| {
+        let named = held.group.rsplit_once('-').map_or("", |(named, _)| named);
+        named.strip_suffix(&held.class).is_none_or(|own| own.strip_suffix('-').unwrap_or(own) != prefix.unwrap_or(""))
+    };
     let template = |claim| annotation(claim, LAST_SPEC);
-    let is_outdated = |held: &&Held| {
+    let has_other_template = |held: &&Held| {
         let class = facts.cluster.groups().iter().filter(|group| group.process_class == held.class);
         let claims = class.flat_map(|group| facts.claims_of(&group.process_group_id));
         let newest = claims.max_by_key(|claim| created_at(claim)).and_then(template);
         let own = facts.claim_of(&held.group, &held.pod).and_then(template);
-        let is_marked = facts.cluster.group(&held.group).is_some_and(ProcessGroup::is_marked);
-        is_marked && own.is_some() && newest.is_some() && own != newest
+        own.is_some() && newest.is_some() && own != newest
     };
-    let groups: Vec<&str> = record.groups.iter().filter(is_outdated).map(|held| held.group.as_str()).collect();
-    (!groups.is_empty()).then(|| groups.join(", "))
+    let is_marked = |held: &&Held| facts.cluster.group(&held.group).is_some_and(ProcessGroup::is_marked);
+    let marked = record.groups.iter().filter(is_marked);
+    let found = |is: &dyn Fn(&&Held) -> bool, why, field| {
+        let groups: Vec<&str> = marked.clone().filter(is).map(|held| held.group.as_str()).collect();
+        (!groups.is_empty()).then(|| Outdated { groups: groups.join(", "), why, field })
+    };
+    let template = "the newest volume of its class was created from a different volumeClaimTemplate";
+    found(&has_other_prefix, "spec.processGroupIDPrefix is not that of its ID", "spec.processGroupIDPrefix")
+        .or_else(|| found(&has_other_template, template, "spec.processes"))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use shared::annotation::keys;
-use shared::fdb::api::{FoundationDBCluster, ProcessGroup};
+use shared::fdb::api::{FoundationDBCluster, ProcessGroup, RESOURCES_TERMINATING};
 use shared::fdb::suspension::same_moment;
 use shared::record::Format;
 
@@ -181,12 +181,20 @@ impl Record {
         self.groups.iter().filter(|held| held.class == class).count()
     }
 
+    /// Whether the mark of a group that goes is the recovery's own, which bears the time of the record, and the operator
+    /// has not gone on from there.
+    pub(super) fn has_marked(&self, group: &ProcessGroup) -> bool {
+        same_moment(group.removal_timestamp.as_deref(), Some(&self.since))
+            && !group.is_excluded()
+            && group.condition(RESOURCES_TERMINATING).is_none()
+    }
+
     /// Those of a class that go and are still there, the furthest on their way first.
     fn going(&self, class: &str, cluster: &FoundationDBCluster) -> Vec<(Way, String)> {
         let of_class = |id: &String| {
             let way = match cluster.group(id).filter(|group| group.process_class == class)? {
-                group if group.is_marked() => Way::Begun,
-                _ if is_listed(cluster, id) => Way::Ordered,
+                group if group.is_marked() && !self.has_marked(group) => Way::Begun,
+                group if group.is_marked() || is_listed(cluster, id) => Way::Ordered,
                 _ => Way::Meant,
             };
             Some((way, id.clone()))
@@ -251,7 +259,7 @@ impl Held {
 enum Way {
     /// The operator has marked it.
     Begun,
-    /// The spec names it.
+    /// The spec names it, or the recovery has marked it.
     Ordered,
     /// Only the record does.
     Meant,

@@ -1,7 +1,7 @@
 //! What an earlier run has left to be done.
 
 use shared::fdb::api::ProcessGroup;
-use shared::fdb::suspension::same_moment;
+use shared::fdb::suspension::{Stamp, same_moment};
 
 use super::facts::Facts;
 use super::include::by_address;
@@ -36,6 +36,8 @@ impl Facts<'_> {
             || lacks(self, held).is_some()
             || unreported(self, held, true).is_some()
             || !held.confirmed && by_address(self.cluster, held)
+            // It came back by itself: the stamps are left, and nobody has noted that it is back.
+            || self.claim_of(&held.group, &held.pod).is_some_and(|claim| Stamp::of(claim).is_recovery())
     }
 
     /// Whether nothing was left to be edited for it: what has become of its volume since is another matter.

@@ -53,6 +53,9 @@ pub const RELEASE: &str = "hibernate.sh/release";
 pub const RECOVERY: &str = "hibernate.sh/recovery";
 /// On a PVC: when its process group was last brought back, RFC 3339. Written by the plugin.
 pub const RECOVERED_AT: &str = "hibernate.sh/recovered-at";
+/// On a PVC whose process group went in exchange for one that was brought back: the `removalTimestamp` of that removal.
+/// Written by the plugin.
+pub const EXCHANGED_AT: &str = "hibernate.sh/exchanged-at";
 
 /// On an Event about process groups: which ones, see [`crate::annotation::groups::ProcessGroups`]. Written by the
 /// controller.

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use self::ask::Asking;
 use self::select::GroupSelection;
 use self::steps::{End, Run};
+use crate::api::error::HubError;
 use crate::api::{Hub, Write};
 use crate::cli::duration::{Limit, elapsed};
 use crate::cli::recover::{FdbArgs, GroupArgs, ProcessGroupsArgs};
@@ -69,9 +70,20 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
     let wanted = wanted(&args.replacement)?;
     let hub = Hub::connect(hub_args)?;
     let (namespace, name) = select::cluster(&hub, &selection, args, hub_args.all_namespaces).await?;
-    let observation = DatabaseSnapshot::new(&hub, &namespace, &name).await?;
-    let ids = select::ids(&observation, &selection);
     let cluster = called(&name);
+    let observation = DatabaseSnapshot::new(&hub, &namespace, &name).await.map_err(|problem| match problem {
+        Problem::Hub(HubError::NoObject { .. }) => {
+            FdbError::NoCluster { cluster: cluster.clone(), namespace: namespace.clone() }.into()
+        }
+        problem => problem,
+    })?;
+    let (ids, left_out) = select::ids(&observation, &selection);
+    if !left_out.is_empty() {
+        output::note(&format!(
+            "{cluster}: left out, because they went in exchange for groups that were recovered: {}; name them to recover them, too",
+            left_out.join(", ")
+        ));
+    }
     let refused = |refusals| FdbError::Refused { cluster: cluster.clone(), refusals };
     let goal = match check(&observation.facts(), &ids, &wanted) {
         Ok(goal) => goal,
@@ -100,7 +112,8 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
             return Err(error.into());
         }
         if goal.recovered.is_empty() {
-            output::note(&format!("{cluster}: nothing is suspended. {}", nothing_found(Some(&namespace))));
+            let what = if left_out.is_empty() { "nothing" } else { "nothing else" };
+            output::note(&format!("{cluster}: {what} is suspended. {}", nothing_found(Some(&namespace))));
         } else {
             report(
                 args,
@@ -199,11 +212,8 @@ async fn warn(hub: &Hub, namespace: &str, observation: &DatabaseSnapshot, run: &
     if let protection::Protection::No(why) = protection::of(hub, namespace, &observation.cluster).await {
         output::warning(&format!("NOT PROTECTED: {why}; the operator can delete the volumes during the recovery"));
     }
-    if let Some(ids) = outdated(&observation.facts(), &run.record) {
-        run.warn(&format!(
-            "{ids}: the newest volume of its class was created from a different volumeClaimTemplate: if spec.processes still has that one, \
-             the operator replaces the group again"
-        ));
+    if let Some(outdated) = outdated(&observation.facts(), &run.record) {
+        run.warn(&format!("{outdated}: the operator replaces the group again, unless {} is set back", outdated.field));
     }
     for target in left_out(&observation.cluster, &run.record) {
         run.warn(&format!(
@@ -274,7 +284,7 @@ async fn see_through(args: &GroupArgs, run: &Run<'_>, observation: &DatabaseSnap
     let ended = tokio::select! {
         biased;
         ended = run.finish() => ended?,
-        () = limit => return Err(Problem::Wait(WaitError::TimedOut { after: begin.elapsed(), state: stuck(run) })),
+        () = limit => return Err(Problem::Wait(WaitError::TimedOut { after: begin.elapsed(), state: stuck_of(run) })),
         () = signals::received() => return Err(FdbError::Interrupted.into()),
     };
     let ids: Vec<&str> = run.record.groups.iter().map(|held| held.group.as_str()).collect();
@@ -287,14 +297,23 @@ async fn see_through(args: &GroupArgs, run: &Run<'_>, observation: &DatabaseSnap
     Ok(Exit::Done)
 }
 
-/// What to check when nothing happens.
-fn stuck(run: &Run<'_>) -> String {
-    let (cluster, state, namespace) = (&run.cluster, run.state.borrow(), quoted(run.namespace));
+fn stuck_of(run: &Run<'_>) -> String {
+    stuck(&run.cluster, &run.state.borrow(), (run.namespace, run.name), run.skipping.get())
+}
+
+/// What to do when time is up, or what to check when nothing happens.
+fn stuck(cluster: &str, state: &str, (namespace, name): (&str, &str), skipping: bool) -> String {
+    if skipping {
+        return format!(
+            "{cluster}: {state}. Up to here the command itself has the operator skip the cluster: this was not enough time. The volumes are \
+             held; run this command again with a longer --timeout to finish the recovery"
+        );
+    }
+    let (namespace, name) = (quoted(namespace), quoted(name));
     format!(
         "{cluster}: {state}. Check that the operator runs, and its log and Events: kubectl -n {namespace} logs \
-         deployment/fdb-kubernetes-operator-controller-manager; kubectl -n {namespace} describe fdb {}. The volumes are held; run \
-         this command again to finish the recovery",
-        quoted(run.name)
+         deployment/fdb-kubernetes-operator-controller-manager; kubectl -n {namespace} describe fdb {name}. The volumes are held; run \
+         this command again to finish the recovery"
     )
 }
 
@@ -312,6 +331,7 @@ fn name(observation: &DatabaseSnapshot) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recover::Outdated;
 
     #[test]
     fn none_is_no_id() {
@@ -365,9 +385,21 @@ mod tests {
 
     #[test]
     fn a_changed_template_is_named_with_the_way_back() {
-        let text = FdbError::Outdated { cluster: called("sample"), groups: "storage-1".to_owned() }.to_string();
-        for part in ["has marked storage-1 again", "Set spec.processes back, wait until"] {
+        let outdated = Outdated { groups: "storage-1".to_owned(), why: "it is old", field: "spec.processes" };
+        let text = FdbError::Outdated { cluster: called("sample"), outdated }.to_string();
+        for part in ["has marked storage-1 again, and it is old.", "Set spec.processes back, wait until"] {
             assert!(text.contains(part), "{text}");
+        }
+    }
+
+    /// The operator is not to blame while the command itself keeps it from reconciling.
+    #[test]
+    fn who_had_not_enough_time_is_named() {
+        for (skipping, part, other) in
+            [(true, "with a longer --timeout", "Check that"), (false, "Check that the operator runs", "--timeout")]
+        {
+            let text = stuck("fdb/sample", "settle", ("db", "sample"), skipping);
+            assert!(text.contains(part) && !text.contains(other), "{text}");
         }
     }
 }

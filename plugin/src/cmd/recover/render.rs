@@ -72,7 +72,10 @@ fn to_do(step: &Step, record: &Record) -> String {
             [] => "remove the groups from the removal lists".to_owned(),
             ids => format!("put {} into processGroupsToRemove, instead of the groups", ids.join(", ")),
         },
-        Step::Status(_) => "remove the removal marks from the groups' status".to_owned(),
+        Step::Status(_) => match record.replacements.as_slice() {
+            [] => "remove the removal marks from the groups' status".to_owned(),
+            ids => format!("remove the removal marks from the groups' status, and mark {}", ids.join(", ")),
+        },
         Step::Include(orders, _) => format!("run in the database: {}", orders.join("; ")),
         Step::Services(services) => {
             format!("create the missing Service {}", services.iter().map(name).collect::<Vec<_>>().join(", "))
@@ -96,7 +99,7 @@ pub(crate) fn done(step: &Step) -> String {
         Step::Skip(_) => "skip: the operator ignores the cluster (spec.skip: true)".to_owned(),
         Step::Settle => "settle: the operator's last pass is over".to_owned(),
         Step::Lists(_) => "lists: processGroupsToRemove is edited".to_owned(),
-        Step::Status(_) => "status: the removal marks are removed".to_owned(),
+        Step::Status(_) => "status: the removal marks are as they should be".to_owned(),
         Step::Include(orders, _) => format!("include: done in the database: {}", orders.join("; ")),
         Step::Services(services) => {
             format!("service: {} created", services.iter().map(name).collect::<Vec<_>>().join(", "))

@@ -126,26 +126,30 @@ fn by_pod<'a>(cluster: &'a FoundationDBCluster, pod: &str) -> Option<&'a str> {
     Some(&group.process_group_id)
 }
 
-/// The IDs that are meant. A word that is no Pod's name is an ID, known or not.
-pub(crate) fn ids(observation: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Vec<String> {
+/// The IDs that are meant, and those that a filter leaves out because they went in exchange for others. A word that is
+/// no Pod's name is an ID, known or not.
+pub(crate) fn ids(observation: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> (Vec<String>, Vec<String>) {
     let facts = observation.facts();
-    let those = |is: &dyn Fn(&ProcessGroup) -> bool| -> Vec<String> {
-        suspended(&facts).into_iter().filter(|group| is(group)).map(|group| group.process_group_id.clone()).collect()
+    let those = |is: &dyn Fn(&ProcessGroup) -> bool| {
+        let (out, chosen): (Vec<_>, Vec<_>) =
+            suspended(&facts).into_iter().filter(|group| is(group)).partition(|group| facts.is_exchanged(group));
+        let ids = |groups: Vec<&ProcessGroup>| groups.into_iter().map(|group| group.process_group_id.clone()).collect();
+        (ids(chosen), ids(out))
     };
-    unique(match selection {
+    match selection {
         GroupSelection::Named(names) => {
             let id = |name: &String| match observation.cluster.group(name) {
                 Some(_) => name.clone(),
                 None => by_pod(&observation.cluster, name).map_or_else(|| name.clone(), ToOwned::to_owned),
             };
-            names.iter().map(id).collect::<Vec<_>>()
+            (unique(names.iter().map(id).collect::<Vec<_>>()), Vec::new())
         }
         GroupSelection::All => those(&|_| true),
         GroupSelection::Class(class) => those(&|group| group.process_class == *class),
         GroupSelection::Labels(labels) => {
             those(&|group| facts.claims_of(&group.process_group_id).iter().any(|claim| labels_match(claim, labels)))
         }
-    })
+    }
 }
 
 /// The message when a filter matches no group although some are suspended.
@@ -158,7 +162,7 @@ pub(crate) fn unmatched(observation: &DatabaseSnapshot, selection: &GroupSelecti
             format!("whose PersistentVolumeClaim is labeled {}", labels.join(","))
         }
     };
-    if !ids(observation, selection).is_empty() {
+    if ids(observation, selection) != (Vec::new(), Vec::new()) {
         return None;
     }
     let named = |group: &ProcessGroup| format!("{} ({})", group.process_group_id, group.process_class);
@@ -271,6 +275,16 @@ mod tests {
             answer(2, GroupSelection::Class("logg")).unwrap(),
             format!("no suspended group of class logg {known}")
         );
+        // Those that went in exchange for others are not meant.
+        let mut exchanged = observation(2);
+        let mark = json!({ "hibernate.sh/exchanged-at": "2026-11-21T17:59:58Z" });
+        exchanged.claims[0]["metadata"]["annotations"] = mark;
+        let of = |selection| ids(&exchanged, &selection);
+        let (one, other) = (vec!["storage-1".to_owned()], vec!["log-2".to_owned()]);
+        assert_eq!(of(GroupSelection::All), (other, one.clone()));
+        assert_eq!(of(GroupSelection::Class("storage")), (vec![], one.clone()));
+        assert_eq!(unmatched(&exchanged, &GroupSelection::Class("storage")).map(|error| error.to_string()), None);
+        assert_eq!(of(GroupSelection::Named(&one)), (one.clone(), vec![]), "unless they are named");
         let labels = GroupSelection::Labels([("x".to_owned(), "y".to_owned())].into());
         let expected = format!("no suspended group whose PersistentVolumeClaim is labeled x=y {known}");
         assert_eq!(answer(2, labels).unwrap(), expected);

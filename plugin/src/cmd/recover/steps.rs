@@ -121,9 +121,9 @@ impl Run<'_> {
             };
             if edits > 0
                 && matches!(step, Step::Skip(_))
-                && let Some(groups) = outdated(&observation.facts(), &record)
+                && let Some(outdated) = outdated(&observation.facts(), &record)
             {
-                return Err(FdbError::Outdated { cluster: self.cluster.clone(), groups }.into());
+                return Err(FdbError::Outdated { cluster: self.cluster.clone(), outdated }.into());
             }
             match step {
                 Step::Settle => {

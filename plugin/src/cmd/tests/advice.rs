@@ -94,6 +94,7 @@ fn of_groups(error: &FdbError) -> &'static [&'static str] {
         | FdbError::NotOneCluster(_)
         | FdbError::NoClusterOfPod { .. }
         | FdbError::NoMatch { .. }
+        | FdbError::NoCluster { .. }
         | FdbError::Refused { .. }
         | FdbError::Rights { .. }
         | FdbError::Unrecoverable { .. }

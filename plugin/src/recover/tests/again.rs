@@ -110,7 +110,7 @@ fn one_that_the_operator_has_begun_with_is_not_taken_off_the_list() {
     let (mut world, record) = two();
     run_until(&mut world, &record, "lists");
     for group in [2, 3] {
-        world.cluster["status"]["processGroups"][group]["removalTimestamp"] = json!(NOW);
+        world.cluster["status"]["processGroups"][group]["removalTimestamp"] = json!("2026-11-21T18:30:07Z");
     }
     lose(&mut world, "storage-2");
     let record = without(&world, &record, "storage-2");
@@ -315,7 +315,8 @@ fn a_removal_is_dated_by_the_record() {
     let mut world = World::suspended();
     let record = world.record(&["storage-1"]);
     run_until(&mut world, &record, "resume");
-    // The operator marks it again, and the replacement was taken off the list.
+    // The operator marks it again, and both edits of the replacement are lost.
+    world.groups()[3].as_object_mut().unwrap().remove("removalTimestamp");
     world.cluster["status"]["processGroups"][1] = removed("storage-1", "storage");
     world.cluster["status"]["processGroups"][1]["removalTimestamp"] = json!("2026-11-21T18:29:00Z");
     world.cluster["spec"]["processGroupsToRemove"] = json!(["log-9"]);
@@ -467,7 +468,7 @@ fn where_addresses_are_excluded_they_are_included_once_more_after_the_report() {
     assert_eq!(*orders, ["include locality_instance_id:storage-1 10.0.0.7 10.0.0.8"]);
     world.carry_out(&step, &mut Done::default());
     assert_eq!(words(&world, &record, Done::default()), ["clear"]);
-    assert!(world.goal(&[]).unwrap().unfinished.is_empty());
+    assert_eq!(world.goal(&[]).unwrap().unfinished, ["storage-1"], "its stamps are left");
 
     // Logs are excluded by both.
     let mut world = World::suspended();
@@ -502,12 +503,18 @@ fn a_removal_that_a_recovery_undoes_is_named_with_the_way_to_repeat_it() {
 fn a_volume_of_another_template_is_known_before_the_operator_replaces_it() {
     let mut world = World::suspended();
     let record = world.record(&["storage-1"]);
-    let found = |world: &World| world.with(|facts| outdated(facts, &record));
+    let found = |world: &World| world.with(|facts| outdated(facts, &record)).map(|found| (found.groups, found.field));
     assert_eq!(found(&world), None, "nothing is known");
     for (claim, hash) in world.claims.iter_mut().zip(["old", "old", "old", "new"]) {
         claim["metadata"]["annotations"] = json!({ "foundationdb.org/last-applied-spec": hash });
     }
-    assert_eq!(found(&world).as_deref(), Some("storage-1"));
+    assert_eq!(found(&world), Some(("storage-1".to_owned(), "spec.processes")));
+    // The operator replaces every group of another prefix, too.
+    for (prefix, field) in [("p2", "spec.processGroupIDPrefix"), ("", "spec.processes")] {
+        let mut world = world.clone();
+        world.cluster["spec"]["processGroupIDPrefix"] = json!(prefix);
+        assert_eq!(found(&world), Some(("storage-1".to_owned(), field)), "{prefix}");
+    }
     // Set back, the operator replaces the newer ones, and makes others from the old template.
     let mut set_back = world.clone();
     set_back.claims[3]["metadata"]["annotations"] = json!({ "foundationdb.org/last-applied-spec": "old" });
@@ -515,4 +522,64 @@ fn a_volume_of_another_template_is_known_before_the_operator_replaces_it() {
     // While it is not marked again, nothing says so.
     run_until(&mut world, &record, "status");
     assert_eq!(found(&world), None);
+}
+
+/// P2: the run ended early, and the process reported all the same. Its claim still has the stamps of the recovery.
+#[test]
+fn one_that_came_back_by_itself_is_finished_by_any_run() {
+    let (mut world, _) = two();
+    let record = world.record(&["storage-1"]);
+    run_until(&mut world, &record, "await");
+    for ids in [&["storage-2"][..], &[]] {
+        let mut world = world.clone();
+        let record = world.goal(ids).unwrap().record;
+        assert!(record.has("storage-1"), "{ids:?}: {record:?}");
+        world.run(&record);
+        assert_eq!(world.claims[0]["metadata"]["annotations"], json!({ keys::RECOVERED_AT: NOW }), "{ids:?}");
+        assert_eq!(world.goal(&["storage-1"]).unwrap().recovered.len(), 1, "{ids:?}");
+    }
+}
+
+/// P1: a pass of the operator that cannot read the database marks none that the spec names, and counts all the same.
+#[test]
+fn one_that_goes_is_marked_before_the_operator_goes_on() {
+    let mut world = World::suspended();
+    world.groups().sort_by_key(|group| group["processGroupID"].to_string());
+    let record = world.record(&["storage-1"]);
+    run_until(&mut world, &record, "status");
+    let marked = |world: &mut World| {
+        let marked = world.groups().iter().filter(|group| group["removalTimestamp"].is_string());
+        marked.map(|group| group["processGroupID"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(marked(&mut world), ["storage-4"]);
+    // Another mark is the operator's, and it stays; one of an edit that was lost is set once more.
+    world.groups()[3].as_object_mut().unwrap().remove("removalTimestamp");
+    assert_eq!(words(&world, &record, Done { settled: true, ..Done::default() })[..2], ["status", "include"]);
+    world.groups()[3]["removalTimestamp"] = json!(REMOVAL);
+    world.run(&record);
+    assert_eq!(world.groups()[3]["removalTimestamp"], json!(REMOVAL));
+}
+
+/// P3: what goes in exchange is not meant by `--all-suspended`, while the record names it, and afterwards.
+#[test]
+fn what_went_in_exchange_is_known() {
+    let exchanged =
+        |world: &World| world.with(|facts| facts.cluster.groups().iter().filter(|one| facts.is_exchanged(one)).count());
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    assert_eq!(exchanged(&world), 0);
+    for last in ["resume", "clear"] {
+        let mut world = world.clone();
+        run_until(&mut world, &record, last);
+        assert_eq!(exchanged(&world), 1, "{last}");
+    }
+    // Suspended in its turn, brought back by its name, and removed by a user.
+    world.run(&record);
+    world.pods.retain(|pod| name(pod) != pod_of("storage-4"));
+    world.count(4);
+    world.now = at("2026-11-21T18:40:00Z");
+    let back = world.record(&["storage-4"]);
+    world.run(&back);
+    world.groups()[3]["removalTimestamp"] = json!("2026-11-21T18:50:00Z");
+    assert!(!world.with(|facts| facts.is_exchanged(facts.cluster.group("storage-4").unwrap())));
 }

@@ -109,6 +109,8 @@ struct Sim {
     bounce: bool,
     /// Which phase is slow, for how long, and in how many more passes.
     slow: (usize, u64, u64),
+    /// In so many passes the database's status does not come in time for the first look.
+    unread: u64,
     window: Duration,
     made: u64,
     log: Vec<String>,
@@ -151,6 +153,7 @@ impl Sim {
             apply: dice.one_in(2),
             bounce: dice.one_in(4),
             slow: (usize::try_from(phase).unwrap(), seconds, passes),
+            unread: dice.below(4),
             window: Duration::from_secs(120 + dice.below(600)),
             dice,
             excluded: BTreeSet::new(),
@@ -390,6 +393,7 @@ fn round(number: u64) {
     let mut sim = Sim::new(number);
     let asked: Vec<ProcessGroup> = sim.groups().into_iter().filter(ProcessGroup::is_marked).collect();
     let ids: Vec<&str> = asked.iter().map(|group| group.process_group_id.as_str()).collect();
+    let others: Vec<ProcessGroup> = sim.groups().into_iter().filter(|group| !group.is_marked()).collect();
     let (mut run, mut again, mut kills): (Option<Run>, u64, u64) = (None, 0, sim.dice.below(5));
     let mut ended: Option<u64> = None;
     while ended.is_none_or(|at| sim.second < at + AFTER) {
@@ -437,6 +441,11 @@ fn round(number: u64) {
         let left: Vec<&String> = before.addresses.iter().filter(|address| sim.excluded.contains(*address)).collect();
         assert!(left.is_empty(), "{id}: {left:?} stay excluded\n{}", sim.story());
     }
+    let stays = |other: &&ProcessGroup| {
+        sim.groups().iter().any(|group| group.process_group_id == other.process_group_id && !group.is_marked())
+    };
+    let gone = others.len() - others.iter().filter(stays).count();
+    assert!(gone <= asked.len(), "{gone} went for {}\n{}", asked.len(), sim.story());
 }
 
 #[test]

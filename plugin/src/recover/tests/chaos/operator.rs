@@ -58,6 +58,12 @@ impl Sim {
                 self.add_pods(pass);
                 Ok(())
             }
+            // Without the database's status it goes on, and comes again.
+            Phase::Status if self.unread > 0 && self.dice.one_in(3) => {
+                self.unread -= 1;
+                self.requeue = self.requeue.into_iter().chain([self.second + 10]).min();
+                Ok(())
+            }
             Phase::Status => {
                 self.observation(pass);
                 self.write(pass)

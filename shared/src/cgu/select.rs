@@ -186,6 +186,10 @@ mod tests {
             (json!({ "clusterSelector": ["a=b=c"] }), "clusterSelector \"a=b=c\" is malformed: write KEY=VALUE or KEY"),
             (json!({ "clusters": ["spoke1"], "clusterLabelSelectors": expression }), "clusterLabelSelectors[0]: "),
             (
+                json!({ "clusterLabelSelectors": [{ "matchExpressions": [{ "key": "env", "operator": "NotIn", "values": ["prod "] }] }] }),
+                "clusterLabelSelectors[0]: key env: \"prod \" is not the value of a label",
+            ),
+            (
                 json!({ "clusterLabelSelectors": vec![json!({ "matchLabels": { "a": "b" } }); 501] }),
                 "clusterLabelSelectors has 1002 requirements, and 1000 is the most",
             ),

@@ -147,3 +147,25 @@ pub fn place(targets: &mut [Target], natives: &[usize], last: usize) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_selector_of_what_no_label_can_be_is_named_with_its_field() {
+        let selector = json!({ "matchExpressions": [{ "key": "env", "operator": "NotIn", "values": ["prod "] }] });
+        for (field, targets) in [
+            ("selector", json!({ "selector": selector })),
+            ("namespaceSelector", json!({ "all": true, "namespaceSelector": selector })),
+        ] {
+            let spec = json!({ "action": "Hibernate", "targets": targets, "maxTargets": 1, "notAfter": "2026-11-21T18:00:00Z" });
+            let spec: PowerRolloutSpec = serde_json::from_value(spec).unwrap();
+            let error = Members::of(&spec).unwrap_err().to_string();
+            let expected = format!(r#"spec.targets.{field}: key env: "prod " is not the value of a label"#);
+            assert!(error.starts_with(&expected), "{error}");
+        }
+    }
+}

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::{Selector, SelectorExt};
 
-use crate::text::sanitize_to;
-
 /// Longest name of a label, and longest value.
 const MAX_PART: usize = 63;
 /// Longest prefix of a label's key.
@@ -58,16 +56,41 @@ pub fn parse(text: &str) -> Result<LabelSelector, SelectorError> {
 /// The selector in the form that is matched.
 ///
 /// # Errors
-/// When it cannot be understood. `In` and `NotIn` without values are refused, as Kubernetes does: `NotIn` would select
-/// everything.
+/// When it cannot be understood, or asks for what no label can be, as Kubernetes refuses it: `NotIn` without values, or
+/// with one that no label can have, would select everything.
 pub(crate) fn compile(selector: &LabelSelector) -> Result<Selector, String> {
-    let is_void = |one: &&LabelSelectorRequirement| {
-        matches!(one.operator.as_str(), "In" | "NotIn") && one.values.as_ref().is_none_or(Vec::is_empty)
-    };
-    if let Some(one) = selector.match_expressions.iter().flatten().find(is_void) {
-        return Err(format!("operator {} of key {} needs values", one.operator, sanitize_to(&one.key, MAX_SHOWN)));
+    for (key, value) in selector.match_labels.iter().flatten() {
+        judge(key, "In", std::slice::from_ref(value))?;
+    }
+    for one in selector.match_expressions.iter().flatten() {
+        judge(&one.key, &one.operator, one.values.as_deref().unwrap_or_default())?;
     }
     Selector::try_from(selector.clone()).map_err(|error| error.to_string())
+}
+
+/// Kubernetes' own rules for a requirement.
+fn judge(key: &str, operator: &str, values: &[String]) -> Result<(), String> {
+    let shown = |text: &str| text.chars().take(MAX_SHOWN).collect::<String>();
+    if !is_key(key) {
+        return Err(SelectorError::Key(shown(key)).to_string());
+    }
+    match operator {
+        "In" | "NotIn" if values.is_empty() => return Err(format!("operator {operator} of key {key} needs values")),
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            return Err(format!("operator {operator} of key {key} takes no values"));
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        other => {
+            return Err(format!(
+                "key {key}: {:?} is no operator: write In, NotIn, Exists or DoesNotExist",
+                shown(other)
+            ));
+        }
+    }
+    match values.iter().find(|value| !is_value(value)) {
+        Some(value) => Err(format!("key {key}: {}", SelectorError::Value(shown(value)))),
+        None => Ok(()),
+    }
 }
 
 /// Whether a selector selects something with these labels. One that cannot be understood selects nothing.
@@ -138,21 +161,26 @@ fn expression(key: &str, operator: &str, values: Vec<String>) -> LabelSelectorRe
 }
 
 fn checked_key(text: &str) -> Result<String, SelectorError> {
-    let key = text.trim();
-    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let is_prefix = |prefix: &str| {
-        let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-        is_bounded(prefix, MAX_PREFIX) && prefix.bytes().all(is_inner)
-    };
-    if is_part(name) && prefix.is_none_or(is_prefix) {
-        return Ok(key.to_owned());
-    }
-    Err(SelectorError::Key(key.to_owned()))
+    let key = text.trim().to_owned();
+    if is_key(&key) { Ok(key) } else { Err(SelectorError::Key(key)) }
 }
 
 fn checked_value(text: &str) -> Result<String, SelectorError> {
-    let value = text.trim();
-    if value.is_empty() || is_part(value) { Ok(value.to_owned()) } else { Err(SelectorError::Value(value.to_owned())) }
+    let value = text.trim().to_owned();
+    if is_value(&value) { Ok(value) } else { Err(SelectorError::Value(value)) }
+}
+
+/// Whether a text can be the key of a label: a name, after a domain and a slash if it has one.
+fn is_key(key: &str) -> bool {
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_part_of_domain = |part: &str| is_bounded(part, MAX_PREFIX) && part.bytes().all(is_inner);
+    let is_prefix = |prefix: &str| prefix.len() <= MAX_PREFIX && prefix.split('.').all(is_part_of_domain);
+    is_part(name) && prefix.is_none_or(is_prefix)
+}
+
+fn is_value(value: &str) -> bool {
+    value.is_empty() || is_part(value)
 }
 
 fn is_part(text: &str) -> bool {
@@ -273,5 +301,30 @@ mod tests {
         };
         assert_eq!(super::compile(&void).unwrap_err(), "operator NotIn of key env needs values");
         assert!(!selects(&void, &labels));
+    }
+
+    /// `NotIn ["prod "]` would select production.
+    #[test]
+    fn what_no_label_can_be_is_refused_as_the_api_server_does() {
+        let long = "x".repeat(64);
+        for (selector, expected) in [
+            (expression("env", "NotIn", &["prod "]), r#"key env: "prod " is not the value of a label"#),
+            (expression("env", "In", &["dev", "prod,stage"]), r#"key env: "prod,stage" is not the value of a label"#),
+            (expression("env", "Exists", &["x"]), "operator Exists of key env takes no values"),
+            (expression("env", "DoesNotExist", &["x"]), "operator DoesNotExist of key env takes no values"),
+            (expression("-env", "Exists", &[]), r#""-env" is not the key of a label"#),
+            (expression("a..b/env", "Exists", &[]), r#""a..b/env" is not the key of a label"#),
+            (expression("env", "Gt", &["1"]), r#"key env: "Gt" is no operator"#),
+            (json!({ "matchLabels": { "env": long } }), r#"key env: "xxx"#),
+            (json!({ "matchLabels": { "": "x" } }), "is not the key of a label"),
+        ] {
+            let selector: LabelSelector = serde_json::from_value(selector).unwrap();
+            let error = super::compile(&selector).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+            assert!(!selects(&selector, &BTreeMap::new()), "{error}");
+        }
+        for fine in [expression("env", "NotIn", &[""]), json!({ "matchLabels": { "a.b/c_D.e": "" } }), json!({})] {
+            assert!(super::compile(&serde_json::from_value(fine.clone()).unwrap()).is_ok(), "{fine}");
+        }
     }
 }

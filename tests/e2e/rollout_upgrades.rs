@@ -77,6 +77,15 @@ async fn an_upgrade_defers_a_sleep_until_it_is_over() -> Result<()> {
         sleep.until(&wanted, |status| is_deferred(word(status, fleet.get(name)))).await?;
         assert_eq!(fleet.mark(name).await?, None, "{name}");
     }
+    // As `plan` does, which also shows what is over.
+    let of_deleted = fleet.get("deleted");
+    let plan = world.plugin(&["plan", of_deleted.name(), "-n", of_deleted.namespace()]).await?;
+    plan.says(0, &[])?;
+    ensure!(
+        plan.stdout.contains("ClusterGroupUpgrade default/deleted is upgrading it: a sleep interrupts"),
+        "{}",
+        plan.stdout
+    );
     let over = Patch::Merge(json!({ "status": { "conditions": [condition("False", "Completed")] } }));
     upgrades.patch_status("completed", &PatchParams::default(), &over).await?;
     upgrades.delete("deleted", &DeleteParams::default()).await?;

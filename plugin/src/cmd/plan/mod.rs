@@ -20,9 +20,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 use shared::cgu::upgrades::upgrading;
 use shared::cgu::wire::UpgradeObject;
+use shared::finding::Finding;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::preflight::objects;
+use shared::power::Power;
 use shared::target::{Kind, Kinds};
+use tokio::sync::OnceCell;
 
 use self::outlook::Outlook;
 use crate::api::error::HubError;
@@ -73,11 +76,14 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     };
     let scaled = found.iter().flatten().filter(|target| target.row.deployed_field().is_some());
     let autoscalers = reverts::autoscalers(&hub, scaled.map(|target| target.namespace.clone()).collect()).await;
+    let upgrades = OnceCell::new();
     let outlooks: Vec<Result<Outlook, Failure>> = stream::iter(found)
         .map(|target| async {
             let target = target?;
             let what = target.full_name();
-            outlook(&hub, args, target, end, &autoscalers).await.map_err(|problem| Failure::new(what, problem))
+            outlook(&hub, args, target, end, (&autoscalers, &upgrades))
+                .await
+                .map_err(|problem| Failure::new(what, problem))
         })
         .buffered(CONCURRENCY)
         .collect()
@@ -94,7 +100,10 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     let outlooks: Vec<Outlook> = outlooks.into_iter().flatten().collect();
     let everywhere = hub_args.all_namespaces;
     match options.as_ref().zip(order) {
-        Some((options, order)) => rollout::print(options, &order, &upgrades(&hub).await, &outlooks, args.output),
+        Some((options, order)) => {
+            let upgrades = upgrades.get_or_init(|| working(&hub)).await.as_ref();
+            rollout::print(options, &order, upgrades.unwrap_or(&BTreeMap::new()), &outlooks, args.output);
+        }
         None => render::all(&outlooks, args.output, everywhere, Timestamp::now()),
     }
     for outlook in &outlooks {
@@ -110,7 +119,7 @@ async fn outlook(
     args: &PlanArgs,
     mut target: Target,
     end: Option<Timestamp>,
-    autoscalers: &[Value],
+    (autoscalers, upgrades): (&[Value], &OnceCell<Upgrades>),
 ) -> Result<Outlook, Problem> {
     if let Some(confirmation) = target.row.confirmation {
         return confirmed::outlook(hub, args, target, confirmation).await;
@@ -130,12 +139,17 @@ async fn outlook(
     let verdict = verdict::ask(hub, &args.field_manager, &target, end);
     let (synced, verdict) = join(sync_sets(hub, &target), verdict).await;
     let (controller, found_at) = objects::of_controller(&cluster, end);
+    let mut findings = objects::of_hub(&target.object, &cluster, synced, Timestamp::now(), |rules| {
+        verdict::weigh(rules, verdict.as_ref())
+    });
+    if cluster.desired() == Power::Running {
+        findings.extend(of_upgrades(upgrades.get_or_init(|| working(hub)).await, &target.name));
+        findings.sort();
+    }
     Ok(Outlook {
         desired: cluster.desired().to_string(),
         observed: cluster.power_state().to_owned(),
-        hub: objects::of_hub(&target.object, &cluster, synced, Timestamp::now(), |rules| {
-            verdict::weigh(rules, verdict.as_ref())
-        }),
+        hub: findings,
         controller,
         found_at,
         end,
@@ -144,19 +158,39 @@ async fn outlook(
     })
 }
 
-/// The clusters that TALM is upgrading, and what to say of that; none if there is no TALM or the user may not see it.
-async fn upgrades(hub: &Hub) -> BTreeMap<String, String> {
+/// The clusters that `ClusterGroupUpgrades` work on, and what to say of that, or why this is unknown.
+type Upgrades = Result<BTreeMap<String, String>, HubError>;
+
+/// Reads them. None where there are no such objects.
+async fn working(hub: &Hub) -> Upgrades {
     match hub.list(Resource::preferred(&shared::target::CLUSTER_GROUP_UPGRADE.kind), None, "", "").await {
         Ok(found) => {
             let read = |object| serde_json::from_value::<UpgradeObject>(object).ok();
-            found.items.into_iter().filter_map(read).flat_map(|upgrade| upgrading(&upgrade)).collect()
+            Ok(found.items.into_iter().filter_map(read).flat_map(|upgrade| upgrading(&upgrade)).collect())
         }
+        Err(HubError::NoKind(_)) => Ok(BTreeMap::new()),
         Err(error) => {
-            if hub.verbose && !matches!(error, HubError::NoKind(_)) {
+            if hub.verbose {
                 output::note(&format!("whether ClusterGroupUpgrades are under way is not known: {error}"));
             }
-            BTreeMap::new()
+            Err(error)
         }
+    }
+}
+
+/// What an upgrade of a cluster means for its sleep.
+fn of_upgrades(upgrades: &Upgrades, name: &str) -> Option<Finding> {
+    match upgrades {
+        Ok(all) => all.get(name).map(|detail| {
+            Finding::warn(
+                "ClusterGroupUpgrade",
+                format!("{detail}: a sleep interrupts that, and rollouts wait for its end"),
+            )
+        }),
+        Err(error) => Some(Finding::info(
+            "NotRead",
+            format!("whether a ClusterGroupUpgrade works on the cluster is not known: {error}"),
+        )),
     }
 }
 
@@ -172,5 +206,25 @@ async fn sync_sets(hub: &Hub, target: &Target) -> Option<bool> {
             }
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upgrade_of_the_cluster_is_named_as_rollouts_name_it() {
+        let working =
+            Ok(BTreeMap::from([("demo".to_owned(), "ClusterGroupUpgrade ztp/wave is upgrading it".to_owned())]));
+        let text = |upgrades: &Upgrades, name| {
+            of_upgrades(upgrades, name).map(|found| format!("{} {}", found.severity, found.sentence))
+        };
+        let found = text(&working, "demo").unwrap();
+        assert!(found.starts_with("warn ClusterGroupUpgrade ztp/wave is upgrading it: a sleep interrupts"), "{found}");
+        assert_eq!(text(&working, "other"), None);
+        let unread = Err(HubError::NoObject { object: "x".to_owned() });
+        let found = text(&unread, "demo").unwrap();
+        assert!(found.starts_with("info whether a ClusterGroupUpgrade works on the cluster is not known"), "{found}");
     }
 }

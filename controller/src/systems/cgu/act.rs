@@ -1,5 +1,7 @@
 //! Carries out what was decided: Placements, bindings, labels. Everything can be done twice.
 
+use std::collections::BTreeSet;
+
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use kube::Api;
@@ -30,7 +32,7 @@ pub(super) async fn carry_out(
 ) -> Result<(), ReconcileError> {
     let phase = |act: &Act| match act {
         Act::Forget(..) => 0,
-        Act::Prepare(_) | Act::Enforce(..) | Act::Release | Act::DeleteObjects => 1,
+        Act::Prepare(_) | Act::Bind(_) | Act::Enforce(..) | Act::Release | Act::DeleteObjects => 1,
         Act::Change(..) | Act::View(_) | Act::Approve(_) | Act::Pull(_) => 2,
     };
     for (number, concurrent) in [(0, CONCURRENT), (1, 1), (2, CONCURRENT)] {
@@ -50,6 +52,9 @@ pub(super) async fn carry_out(
 async fn one(upgrades: &Upgrades, observation: &Observation<'_>, act: &Act) -> Result<(), ReconcileError> {
     match act {
         Act::Prepare(policy) => prepare(upgrades, observation, policy).await,
+        // That of a Placement that is not known yet was created right now.
+        Act::Bind(policy) if observation.known.selected(&Names::of(observation.upgrade, policy)).is_none() => Ok(()),
+        Act::Bind(policy) => bind(upgrades, observation, policy).await,
         Act::Enforce(policy, clusters) => enforce(upgrades, observation, policy, clusters).await,
         Act::Release => release(upgrades, observation).await,
         Act::DeleteObjects => delete_objects(upgrades, observation).await,
@@ -68,8 +73,16 @@ pub(super) fn api(upgrades: &Upgrades, kind: [&str; 4], namespace: &str) -> Api<
     Api::namespaced_with(upgrades.hub().client.clone(), namespace, &resource(kind))
 }
 
+/// No write names a version: what the API server refuses, it would refuse again.
 pub(super) fn failed(what: String) -> impl FnOnce(kube::Error) -> ReconcileError {
-    move |error| ReconcileError::ControlPlane(what, Box::new(error))
+    let is_refusal = |error: &kube::Error| match error {
+        kube::Error::Api(status) => matches!(status.code, 400 | 403 | 413 | 422),
+        _ => false,
+    };
+    move |error| match Box::new(error) {
+        error if is_refusal(&error) => ReconcileError::Write(what, WriteError::Refused(error)),
+        error => ReconcileError::ControlPlane(what, error),
+    }
 }
 
 pub(super) fn lead(upgrades: &Upgrades) -> Result<(), ReconcileError> {
@@ -81,8 +94,7 @@ async fn prepare(upgrades: &Upgrades, observation: &Observation<'_>, policy: &Re
     let names = Names::of(observation.upgrade, policy);
     match observation.known.selected(&names) {
         None => {
-            let binding = objects::binding(observation.upgrade, policy, &names);
-            views::create::<Named>(upgrades, BINDING, &binding).await?;
+            bind(upgrades, observation, policy).await?;
             let placement = objects::placement(observation.upgrade, policy, &names, &[]);
             if let Some(written) = views::create(upgrades, PLACEMENT, &placement).await? {
                 upgrades.governed.placed(&written);
@@ -92,6 +104,13 @@ async fn prepare(upgrades: &Upgrades, observation: &Observation<'_>, policy: &Re
         Some([]) => Ok(()),
         Some(_) => select(upgrades, &names, &[]).await,
     }
+}
+
+/// Binds a Placement, unless it is bound.
+async fn bind(upgrades: &Upgrades, observation: &Observation<'_>, policy: &Reference) -> Result<(), ReconcileError> {
+    let names = Names::of(observation.upgrade, policy);
+    let binding = objects::binding(observation.upgrade, policy, &names);
+    views::create::<Named>(upgrades, BINDING, &binding).await.map(drop)
 }
 
 /// Lets a Placement select exactly these clusters.
@@ -145,9 +164,15 @@ async fn delete_objects(upgrades: &Upgrades, observation: &Observation<'_>) -> R
     let upgrade = observation.upgrade;
     let labels =
         format!("{UPGRADE}={},{UPGRADE_NAMESPACE}={}", upgrade.name_any(), upgrade.namespace().unwrap_or_default());
-    let mut namespaces: Vec<String> = placements(upgrade).into_iter().map(|names| names.namespace).collect();
-    namespaces.sort();
-    namespaces.dedup();
+    // Of policies that the upgrade no longer lists, too: their names stay in the status.
+    let names = upgrade.status.iter().flat_map(|status| status.safe_resource_names.keys());
+    let known = names.filter_map(|key| key.split_once('/')).map(|(namespace, _)| namespace.to_owned());
+    let namespaces: BTreeSet<String> = placements(upgrade)
+        .into_iter()
+        .map(|names| names.namespace)
+        .chain(known)
+        .filter(|one| !one.is_empty())
+        .collect();
     for namespace in namespaces {
         for kind in [PLACEMENT, BINDING] {
             views::delete_all(upgrades, kind, &namespace, &labels).await?;

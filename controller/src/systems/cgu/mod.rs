@@ -147,12 +147,14 @@ impl System for Upgrades {
             }
             return Ok(Observed::Rest(Some(left)));
         }
-        if is_of_placement_rules(upgrade) {
+        // Deletion goes on in every state.
+        let is_kept = upgrade.metadata.deletion_timestamp.is_none();
+        if is_kept && is_of_placement_rules(upgrade) {
             self.leaves_alone(upgrade, "PlacementRules", target).await;
             return Ok(Observed::Rest(None));
         }
         let Some(known) = self.governed.snapshot() else { return Ok(Observed::Rest(Some(UNLISTED))) };
-        if known.is_old {
+        if is_kept && known.is_old {
             self.leaves_alone(upgrade, "OldDefinition", target).await;
             return Ok(Observed::Rest(None));
         }

@@ -341,3 +341,100 @@ async fn bad_answers_are_tried_again_with_a_backoff() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_that_is_deleted_while_an_upgrade_waits_is_made_again() {
+    let hub = hub();
+    hub.edit(UPGRADE, |upgrade| upgrade["spec"]["enable"] = json!(false));
+    let process = Process::start(&hub);
+    sleep(Duration::from_mins(1)).await;
+    let bindings = hub.below(BINDINGS);
+    assert_eq!(bindings.len(), 2);
+    hub.remove(&format!("{BINDINGS}{}", bindings[0]["metadata"]["name"].as_str().unwrap()));
+    hub.edit(UPGRADE, |upgrade| {
+        upgrade["spec"]["enable"] = json!(true);
+        upgrade["metadata"]["generation"] = json!(2);
+    });
+    sleep(Duration::from_mins(1)).await;
+    check(&hub, "a binding was deleted");
+    process.kill();
+}
+
+/// As a label of `addClusterLabels` that no label can be.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_refused_is_told_once_in_the_words_of_the_api_server() {
+    for code in [403, 422] {
+        let hub = hub();
+        hub.inject(move |method, path, _| {
+            (is_write(method, path) && path.contains("/managedclusters/")).then_some(code)
+        });
+        let process = Process::start(&hub);
+        sleep(Duration::from_mins(20)).await;
+        let told = || hub.events().into_iter().filter(|(reason, _)| reason == "WriteRefused").collect::<Vec<_>>();
+        let (first, tries) = (told(), hub.requests(is_write));
+        assert_eq!(first.len(), 1, "{first:?}");
+        assert!(first[0].1.starts_with("cannot write ManagedCluster "), "{first:?}");
+        assert!(first[0].1.contains(": the API server refused the write: "), "{first:?}");
+        assert!(tries < 100, "{tries} writes in 20 minutes");
+        hub.heal();
+        sleep(Duration::from_mins(10)).await;
+        check(&hub, "refused at first");
+        process.kill();
+    }
+}
+
+/// The namespace of a policy that was dropped before the start is cleaned up, too.
+#[tokio::test(start_paused = true)]
+async fn what_was_prepared_for_a_policy_that_was_dropped_goes() {
+    const ELSEWHERE: &str = "/apis/cluster.open-cluster-management.io/v1beta1/namespaces/other/placements/x";
+    let hub = hub();
+    let labels = json!({
+        "openshift-cluster-group-upgrades/clusterGroupUpgrade": "wave",
+        "openshift-cluster-group-upgrades/clusterGroupUpgradeNamespace": "ztp",
+    });
+    hub.put(
+        ELSEWHERE,
+        json!({ "kind": "Placement", "metadata": { "name": "x", "namespace": "other", "labels": labels } }),
+    );
+    hub.edit(UPGRADE, |upgrade| {
+        upgrade["status"] = json!({ "safeResourceNames": { "other/wave-p3-placement": "x", "/view": "view" } });
+    });
+    let process = Process::start(&hub);
+    sleep(Duration::from_mins(1)).await;
+    check(&hub, "a policy was dropped");
+    assert!(hub.get(ELSEWHERE).is_null());
+    process.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_is_left_alone_can_be_deleted() {
+    for (is_old, reason) in [(false, "PlacementRules"), (true, "OldDefinition")] {
+        let hub = hub();
+        if is_old {
+            hub.put(OLD, json!({ "metadata": {} }));
+        }
+        hub.edit(UPGRADE, |upgrade| {
+            upgrade["metadata"]["finalizers"] = json!([FINALIZER]);
+            let conditions = json!([{
+                "type": "Progressing", "status": if is_old { "False" } else { "True" }, "reason": "InProgress", "message": "",
+                "lastTransitionTime": "2026-11-21T18:00:00Z",
+            }]);
+            upgrade["status"] = json!({
+                "conditions": conditions, "managedPoliciesForUpgrade": [{ "name": "p1", "namespace": "policies" }],
+            });
+        });
+        let process = Process::start(&hub);
+        sleep(Duration::from_mins(1)).await;
+        let events: Vec<String> = hub.events().into_iter().map(|(reason, _)| reason).collect();
+        assert_eq!((events, hub.requests(is_write)), (vec![reason.to_owned()], 0));
+        hub.edit(UPGRADE, |upgrade| upgrade["metadata"]["deletionTimestamp"] = json!("2026-11-21T18:01:00Z"));
+        sleep(Duration::from_mins(1)).await;
+        let left = &hub.get(UPGRADE)["metadata"]["finalizers"];
+        assert!(left.as_array().is_none_or(Vec::is_empty), "{reason}: {left}");
+        assert!(
+            hub.requests(|method, path| *method == Method::DELETE && path.contains("placementbindings")) > 0,
+            "{reason}"
+        );
+        process.kill();
+    }
+}

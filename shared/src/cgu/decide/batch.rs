@@ -8,7 +8,7 @@ use super::super::api::{ClusterProgress, ClusterState, PolicyStatus, Reference, 
 use super::super::conditions::PROGRESSING;
 use super::super::events::Event;
 use super::super::plan::batch_limit;
-use super::super::policy::Compliance;
+use super::super::policy::{Compliance, PolicyError};
 use super::super::subscription::{approve, of_content};
 use super::{Act, Facts, Plan, time};
 
@@ -58,11 +58,12 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     if is_last {
         // Row 23
         let earlier = plan.status.remediation_plan.iter().take(batches.saturating_sub(1)).flatten();
-        if is_complete(&plan) && facts.all_comply(&policies, earlier) {
+        if is_complete(&plan) && facts.all_comply(&plan.status, earlier, |one| one != Compliance::NonCompliant) {
             plan.end(now, ("Completed", "Completed"), "True", (COMPLIANT, COMPLIANT));
             return plan;
         }
         enforce(facts, &mut plan, &policies);
+        missing(facts, &mut plan, &policies);
     } else if is_complete(&plan) {
         // Row 20
         plan.acts.push(Act::Release);
@@ -71,7 +72,9 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     } else {
         // Row 21
         enforce(facts, &mut plan, &policies);
-        placed(facts, &mut plan);
+        if !missing(facts, &mut plan, &policies) {
+            placed(facts, &mut plan);
+        }
         // Row 22
         let strategy = &facts.upgrade.spec.remediation_strategy;
         let limit = batch_limit(strategy.timeout, batches, plan.status.status.current_batch, started, begun);
@@ -186,7 +189,8 @@ fn enforce(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]) {
         }
     }
     let mut approvals = Vec::new();
-    for (policy, names) in at.into_iter().filter_map(|(index, names)| Some((policies.get(index)?, names))) {
+    let there = |index| policies.get(index).filter(|policy| facts.roots.contains_key(*policy));
+    for (policy, names) in at.into_iter().filter_map(|(index, names)| Some((there(index)?, names))) {
         let status = &mut plan.status;
         let content = status.managed_policies_content.get(&policy.name).map(|content| of_content(content));
         for cluster in names.iter().filter(|name| !facts.asleep.contains(*name)) {
@@ -203,6 +207,28 @@ fn enforce(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]) {
         plan.wake_at(facts.now.checked_add(APPROVE_AGAIN).unwrap_or(facts.now));
     }
     plan.acts.extend(approvals);
+}
+
+/// Policies that were deleted since the start are named, in the condition and once in an Event: clusters that come to
+/// them wait. Whether there are any.
+fn missing(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]) -> bool {
+    let gone = policies.iter().filter(|policy| !facts.roots.contains_key(*policy)).map(|policy| policy.name.clone());
+    let error = PolicyError::Missing(gone.collect());
+    let PolicyError::Missing(names) = &error else { return false };
+    let message = format!("{IN_PROGRESS}. {error}");
+    if names.is_empty() {
+        // Back again.
+        let (begin, _) = message.split_at(message.len().saturating_sub(2));
+        if plan.status.condition(PROGRESSING).is_some_and(|known| known.message.starts_with(begin)) {
+            plan.condition(facts.now, PROGRESSING, "True", "InProgress", IN_PROGRESS);
+        }
+        return false;
+    }
+    if plan.is_news(PROGRESSING, &message) {
+        plan.events.push(Event::Policies("missing-policies", names.clone()));
+    }
+    plan.condition(facts.now, PROGRESSING, "True", "InProgress", &message);
+    true
 }
 
 /// A Placement that selects nothing for want of a `ManagedClusterSetBinding` is named.

@@ -5,6 +5,7 @@ use jiff::SignedDuration;
 use super::super::api::{COMPLETE, TIMED_OUT};
 use super::super::conditions::SUCCEEDED;
 use super::super::events::Event;
+use super::super::policy::Compliance;
 use super::batch::{COMPLETED, COMPLIANT};
 use super::precache::abandon;
 use super::{Act, Facts, LATE_COMPLETION, Plan, time};
@@ -52,7 +53,8 @@ pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         return plan;
     }
     let planned = || plan.status.remediation_plan.iter().flatten();
-    if facts.all_comply(&plan.status.policies(), planned()) {
+    // One that no policy lists any more has never complied.
+    if facts.all_comply(&plan.status, planned(), |one| one == Compliance::Compliant) {
         let is_recorded =
             |name: &String| plan.status.clusters.iter().any(|one| one.name == *name && one.state == COMPLETE);
         let late: Vec<String> = planned().filter(|name| !is_recorded(name)).cloned().collect();

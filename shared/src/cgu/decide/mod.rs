@@ -102,6 +102,8 @@ pub struct Plan {
 pub enum Act {
     /// The Placement for a policy exists, selects nothing, and is bound.
     Prepare(Reference),
+    /// That Placement is still bound: bindings are not watched.
+    Bind(Reference),
     /// The Placement for a policy selects these clusters, too.
     Enforce(Reference, Vec<String>),
     /// No Placement of the upgrade selects a cluster.
@@ -160,15 +162,33 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
 impl Facts<'_> {
     /// Whether a cluster complies with a policy. The last report of a cluster that sleeps does not count.
     fn compliance(&self, policy: &Reference, cluster: &str) -> Compliance {
-        let found = self.roots.get(policy).map_or(Compliance::NonCompliant, |policy| policy.of(cluster));
+        let found = self.reported(policy, cluster);
         if found == Compliance::Compliant && self.asleep.contains(cluster) { Compliance::NonCompliant } else { found }
     }
 
-    /// Whether no cluster of these is non-compliant with a policy of these.
-    fn all_comply<'a>(&self, policies: &[Reference], clusters: impl IntoIterator<Item = &'a String>) -> bool {
-        let complies =
-            |name: &String| policies.iter().all(|policy| self.compliance(policy, name) != Compliance::NonCompliant);
-        clusters.into_iter().all(complies)
+    fn reported(&self, policy: &Reference, cluster: &str) -> Compliance {
+        self.roots.get(policy).map_or(Compliance::NonCompliant, |policy| policy.of(cluster))
+    }
+
+    /// Whether each of these clusters that the upgrade has recorded as complete was last reported as such, whether it
+    /// sleeps by now or not, and each other one is as `rest` wants it, for each of the policies.
+    fn all_comply<'a>(
+        &self,
+        status: &ClusterGroupUpgradeStatus,
+        clusters: impl IntoIterator<Item = &'a String>,
+        rest: impl Fn(Compliance) -> bool,
+    ) -> bool {
+        let complete: BTreeSet<&String> =
+            status.clusters.iter().filter(|one| one.state == COMPLETE).map(|one| &one.name).collect();
+        let policies = status.policies();
+        let complies = |name: &String, policy: &Reference| {
+            if complete.contains(name) {
+                self.reported(policy, name) != Compliance::NonCompliant
+            } else {
+                rest(self.compliance(policy, name))
+            }
+        };
+        clusters.into_iter().all(|name| policies.iter().all(|policy| complies(name, policy)))
     }
 
     fn annotation(&self, key: &str) -> Option<&str> {

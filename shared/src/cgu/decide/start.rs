@@ -112,6 +112,7 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         let already = "All clusters already compliant with the specified managed policies";
         plan.end(now, ("Completed", "Completed"), "True", (COMPLIANT, already));
     } else {
+        plan.acts.extend(policies.for_upgrade.into_iter().map(Act::Bind));
         plan.condition(now, PROGRESSING, "True", "InProgress", IN_PROGRESS);
     }
     plan

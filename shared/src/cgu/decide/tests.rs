@@ -160,6 +160,7 @@ impl Hub {
     fn act(&mut self, act: &Act) {
         match act {
             Act::Prepare(policy) => drop(self.placements.insert(policy.clone(), BTreeSet::new())),
+            Act::Bind(policy) => assert!(self.placements.contains_key(policy), "{policy:?}"),
             Act::Enforce(policy, names) => {
                 self.placements.get_mut(policy).expect("a Placement").extend(names.iter().cloned());
             }

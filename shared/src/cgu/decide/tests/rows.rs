@@ -302,3 +302,79 @@ fn a_cluster_that_sleeps_is_never_complete() {
     hub.settle();
     assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.labels("spoke6")), ("True/Completed", vec!["ztp-done"]));
 }
+
+/// Row 9: bindings are not watched, and one that was deleted while the upgrade waited would enforce nothing.
+#[test]
+fn what_starts_is_bound() {
+    let mut spec = three(&json!({ "maxConcurrency": 2 }));
+    spec["enable"] = json!(false);
+    let mut hub = started(spec);
+    let binds = |hub: &Hub| hub.plan().acts.into_iter().filter(|act| matches!(act, Act::Bind(_))).count();
+    assert_eq!((hub.condition(PROGRESSING).as_str(), binds(&hub)), ("False/NotEnabled", 0));
+    hub.spec(|spec| spec.enable = true);
+    assert_eq!(binds(&hub), 1);
+    hub.settle();
+    assert_eq!((hub.condition(PROGRESSING).as_str(), binds(&hub)), ("True/InProgress", 0));
+}
+
+/// Row 23: a cluster that this upgrade has completed may sleep.
+#[test]
+fn a_complete_cluster_that_sleeps_holds_up_no_other() {
+    let mut hub = started(three(&json!({ "maxConcurrency": 2 })));
+    hub.complies("spoke1", "policy1");
+    hub.complies("spoke2", "policy1");
+    hub.settle();
+    hub.asleep.insert("spoke1".to_owned());
+    hub.settle();
+    assert_eq!(hub.condition(PROGRESSING), "True/InProgress", "spoke3 does not comply");
+    hub.complies("spoke3", "policy1");
+    hub.settle();
+    assert_eq!(hub.condition(SUCCEEDED), "True/Completed");
+}
+
+/// Difference 1: a cluster that no policy lists any more has never complied.
+#[test]
+fn a_time_out_stays_while_a_cluster_is_not_listed() {
+    let mut hub = started(three(&json!({ "maxConcurrency": 3, "timeout": 1 })));
+    hub.complies("spoke1", "policy1");
+    hub.complies("spoke2", "policy1");
+    hub.settle();
+    hub.later(61);
+    hub.settle();
+    assert_eq!(hub.condition(SUCCEEDED), "False/TimedOut");
+    // One that was complete may sleep.
+    hub.asleep.insert("spoke1".to_owned());
+    let root = Arc::make_mut(hub.roots.get_mut(&policy("policy1")).unwrap());
+    root.compliance.as_mut().unwrap().remove("spoke3");
+    hub.settle();
+    assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.labels("spoke3")), ("False/TimedOut", vec!["ztp-running"]));
+    hub.complies("spoke3", "policy1");
+    hub.settle();
+    assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.labels("spoke3")), ("True/Completed", vec!["ztp-done"]));
+}
+
+/// Row 21: in every batch, the last one included.
+#[test]
+fn a_policy_that_is_deleted_midway_is_named_once() {
+    const TWO: Matrix<'static> =
+        &[("policy1", &["spoke1", "spoke2"], &[]), ("policy2", &["spoke1", "spoke2"], &["spoke6"])];
+    for size in [1, 2] {
+        let strategy = json!({ "maxConcurrency": size });
+        let mut hub = Hub::new(json!({ "clusters": ["spoke1", "spoke2"], "remediationStrategy": strategy }), TWO);
+        hub.settle();
+        let root = hub.roots.remove(&policy("policy2")).unwrap();
+        hub.complies("spoke1", "policy1");
+        hub.settle();
+        let message = "Remediating non-compliant policies. Missing managed policies: [policy2] ";
+        assert_eq!((hub.condition(PROGRESSING).as_str(), hub.message(PROGRESSING)), ("True/InProgress", message));
+        assert_eq!((hub.progress("spoke1").as_str(), hub.selected("policy2").len()), ("InProgress 1", 0));
+        hub.later(60);
+        hub.settle();
+        let told = hub.events.iter().filter(|event| *event == "RemediationOnHoldDueToValidationFailure").count();
+        assert_eq!(told, 1, "{:?}", hub.events);
+        hub.roots.insert(policy("policy2"), root);
+        hub.settle();
+        assert_eq!(hub.message(PROGRESSING), "Remediating non-compliant policies");
+        assert_eq!(hub.selected("policy2"), ["spoke1"]);
+    }
+}

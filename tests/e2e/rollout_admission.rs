@@ -327,7 +327,10 @@ async fn a_claim_is_written_by_the_controller_alone_and_carries_the_persons_stam
         let detail = [keys::ROLLOUT, keys::REQUESTED_BY, keys::REQUESTED_AT, keys::REASON].map(|key| annotation(&started, key));
         ensure!(detail == [Some(CLAIM), Some("bob"), Some("2026-11-24T12:00:00Z"), Some("night")], "{detail:?}");
         for person in [&alice, &hive] {
-            denied(patch(person, &namespace, "demo", &annotated(&json!({ keys::ROLLOUT: null }))).await, says)?;
+            denied(patch(person, &namespace, "demo", &annotated(&json!({ keys::ROLLOUT: "mine" }))).await, says)?;
+            // One that is dropped, as by a file without it, is put back.
+            let dropped = patch(person, &namespace, "demo", &annotated(&json!({ keys::ROLLOUT: null }))).await?;
+            ensure!(annotation(&dropped, keys::ROLLOUT) == Some(CLAIM), "{:?}", dropped.metadata.annotations);
         }
         // A wake is never denied: a forged claim is put back.
         let wake = json!({ "metadata": { "annotations": { keys::ROLLOUT: "mine" } }, "spec": { "powerState": "Running" } });

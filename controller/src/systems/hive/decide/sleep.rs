@@ -71,12 +71,11 @@ fn drift(facts: &Facts<'_>, machines: &Inventory) -> Option<Notice> {
 }
 
 /// What preflight finds is judged once more before the first machine is stopped: a machine that would not stop, or not
-/// come back as it is, keeps all of them running. A driver that makes machines anew asks before each of its steps, because
-/// it can take back what it has begun.
+/// come back as it is, keeps all of them running. Drivers of other lifecycles judge each of their own steps.
 fn cannot_sleep(facts: &Facts<'_>, machines: &Inventory) -> Option<Plan> {
     let found: Vec<String> = machines.obstacles().collect();
     let has_begun = facts.cluster.is_true(HIBERNATING) || is_stopping(facts);
-    if found.is_empty() || has_begun || machines.profile.lifecycle == Lifecycle::Recreate {
+    if found.is_empty() || has_begun || machines.profile.lifecycle != Lifecycle::StopStart {
         return None;
     }
     Some(Plan::report(PowerStatus::failed_to_stop(&name_some(&found, 10))).again(OBSTACLE))

@@ -86,8 +86,9 @@ async fn groups(openstack: &OpenStack) -> Result<Vec<(String, Value, usize)>> {
 fn without_lost(all: &[Value]) -> Vec<Value> {
     let mut all = all.to_vec();
     for one in &mut all {
-        one["server"]["server_groups"] = Value::Null;
-        one["server"]["addresses"] = Value::Null;
+        for field in ["server_groups", "scheduler_hints", "addresses"] {
+            one["server"][field] = Value::Null;
+        }
         for port in one["ports"].as_array_mut().into_iter().flatten() {
             port["floating"] = Value::Null;
         }

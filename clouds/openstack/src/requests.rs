@@ -435,7 +435,7 @@ fn is_own_word(rejection: &Rejection) -> bool {
     matches!(rejection.status.as_u16(), 400 | 404 | 409) || is_forbidden || is_quota(rejection)
 }
 
-/// Whether a service says that a quota is used up. Where Glance has told Nova so, Nova's own answer is a 500.
+/// Whether a service reports a used-up quota. Nova answers with its own 500 where the quota is Glance's.
 fn is_quota(rejection: &Rejection) -> bool {
     let message = rejection.message.to_lowercase();
     match rejection.status.as_u16() {

@@ -248,7 +248,7 @@ pub enum ImageStatus {
     Saving,
     /// Usable.
     Active,
-    /// It is there, and nobody may use it for now.
+    /// It exists, and its owner or the cloud has deactivated it.
     Withheld,
     /// It could not be made, or was deleted.
     Failed,

@@ -13,6 +13,7 @@
 //! | An image that failed is left behind with its cycle | the delete of a former leader may still arrive |
 
 mod cloud;
+mod give_up;
 mod planner;
 mod record;
 mod steps;

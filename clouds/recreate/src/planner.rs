@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use shared::cloud::CloudErrorKind::{Invalid, NotLeader, Refused, Throttled, Unavailable};
+use shared::cloud::CloudErrorKind::{Invalid, NotLeader, Throttled, Unavailable};
 use shared::cloud::{
     CloudError, ClusterRef, Driver, Entry, InstanceState, LedgerError, Listing, Outcome, Priority, Profile, Refusal,
     Target, Verb,
@@ -22,7 +22,8 @@ use shared::record::{Format, RecordError};
 use shared::text::sanitize_to;
 
 use crate::cloud::{Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server, check_size, keep, spend};
-use crate::record::{Attempt, Copied, Failed, IMAGE_FAILED, Machine, Record};
+use crate::give_up::{Steps, has_begun, hopeless, is_past_return, refusal, stuck};
+use crate::record::{Attempt, Copied, Failed, Machine, Record};
 use crate::steps::{BACKOFF, RETRY, Step, is_within, start, stop, undo};
 use crate::survey::{Stage, Survey, View};
 
@@ -37,9 +38,6 @@ pub const REQUESTS: usize = 40;
 
 /// How long after its decision a pass sends requests: [`LATE`](crate::LATE) counts from the decision.
 pub const SENDING: Duration = Duration::from_secs(20);
-
-/// How long a sleep tries again what the cloud refuses, while machines are paused.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How often a pass begins again in one call.
 const CONFLICTS: usize = 3;
@@ -70,8 +68,6 @@ impl From<CloudError> for Stopped {
         Self::Failed(error)
     }
 }
-
-type Steps<'a, A> = Vec<(&'a View<'a, A>, Step<A>)>;
 
 impl<C: Cloud> Planner<C> {
     /// A driver for this cloud.
@@ -320,13 +316,13 @@ impl<C: Cloud> Planner<C> {
             Verb::Terminate => Step::Wait,
         };
         let steps: Steps<'_, _> = views.iter().map(|view| (view, step(view))).collect();
+        let may_return = verb == Verb::Stop && failed.is_none() && !is_past_return(&views);
         if verb == Verb::Stop {
             outcome.refused = match &failed {
                 Some(failed) => vec![failed.refusal()],
                 None => hopeless(survey.now, &steps, next.stuck.as_ref()),
             };
-            let is_over = failed.is_none() && !is_past_return(&views);
-            if let Some(first) = outcome.refused.first().filter(|_| is_over) {
+            if let Some(first) = outcome.refused.first().filter(|_| may_return) {
                 if has_begun(&views) {
                     self.give_up(&survey, first, &mut next);
                     self.write(target, &survey, &next).await?;
@@ -364,7 +360,7 @@ impl<C: Cloud> Planner<C> {
         let (until, known) = (survey.decided + SENDING, outcome.refused.len());
         let (undone, result) = self.send(target, &requests, until, &mut outcome).await;
         let mut after = survey.before(next.clone(), &undone).unwrap_or_else(|| next.clone());
-        if verb == Verb::Stop && failed.is_none() && !is_past_return(&views) {
+        if may_return {
             let mut refused = outcome.refused.split_off(known);
             outcome.refused.extend_from_slice(&refused);
             let is_moved = |machine: &String| outcome.moved.iter().any(|(moved, _)| moved == machine);
@@ -374,16 +370,8 @@ impl<C: Cloud> Planner<C> {
             {
                 refused.push(refusal(machine, Obstacle::new(error.kind.into(), &error.message)));
             }
-            // One that waits for a request that may still arrive is where it was.
-            let is_where_it_was = |stuck: &Failed| {
-                let is_tried = requests.iter().any(|(machine, ..)| *machine == stuck.machine);
-                let mut of_machine = views.iter().filter(|view| view.name == stuck.machine);
-                !is_tried && of_machine.any(|view| survey.has_no_image(view))
-            };
-            let is_refused = |stuck: &Failed| refused.iter().any(|refusal| refusal.id == stuck.machine);
-            after.stuck = after.stuck.filter(|stuck| is_refused(stuck) || is_where_it_was(stuck));
-            let begun = || refused.first().map(|refusal| Failed::of(refusal, survey.decided, 0));
-            after.stuck = after.stuck.or_else(begun);
+            let is_tried = |name: &str| requests.iter().any(|(machine, ..)| *machine == name);
+            after.stuck = stuck(&survey, &views, is_tried, after.stuck, &refused);
         }
         if after != next {
             // They need not wait until an earlier request can no longer arrive. If this fails, they do.
@@ -527,51 +515,6 @@ fn may_be_sealed<A>(steps: &Steps<'_, A>) -> bool {
 /// Whether an entry only says that a machine exists.
 fn is_new<A>(entry: &Machine<A>) -> bool {
     !entry.given_up && entry.imaged.is_none()
-}
-
-/// Why a sleep cannot go on: what stands in the way of a machine, an image that cannot be made, or a request that the
-/// cloud refuses for too long.
-fn hopeless<A>(now: Timestamp, steps: &Steps<'_, A>, stuck: Option<&Failed>) -> Vec<Refusal> {
-    let of_machine = steps.iter().filter_map(|(view, step)| match (view.obstacle(), step) {
-        (Some(_), _) if is_past_return([*view]) && !matches!(step, Step::Wait) => None,
-        (Some(why), _) => Some(refusal(view.name, why)),
-        (None, Step::Fail(why)) => Some(refusal(view.name, Obstacle::new(IMAGE_FAILED, why))),
-        _ => None,
-    });
-    let stuck = stuck.filter(|stuck| !is_within(now, stuck.at, PATIENCE)).map(Failed::refusal);
-    of_machine.chain(stuck).collect()
-}
-
-/// Whether a sleep has halted a machine that is to run again if it is given up.
-fn has_begun<A>(views: &[View<'_, A>]) -> bool {
-    views.iter().any(|view| {
-        let is_open = view.entry.is_some_and(|entry| !entry.given_up) && view.is_recorded_server();
-        is_open && matches!(view.stage, Stage::Halted | Stage::Stopping)
-    })
-}
-
-/// Whether every machine has an image by which it may be given up: the sleep goes on with those that it can.
-fn is_past_return<'a, A: 'a>(views: impl IntoIterator<Item = &'a View<'a, A>>) -> bool {
-    views.into_iter().all(|view| {
-        let is_kept = view.entry.is_some_and(|entry| entry.given_up || entry.image.is_some());
-        let is_useless = matches!(view.stage, Stage::Useless | Stage::Stray | Stage::Broken);
-        is_kept && (view.live.is_none() || view.is_recorded_server() || is_useless)
-    })
-}
-
-impl Failed {
-    fn of(refusal: &Refusal, at: Timestamp, number: u32) -> Self {
-        let Refusal { id, code, message, .. } = refusal.clone();
-        Self { at, machine: id, code, message, number }
-    }
-
-    fn refusal(&self) -> Refusal {
-        refusal(&self.machine, Obstacle { code: self.code.clone(), message: self.message.clone() })
-    }
-}
-
-fn refusal(machine: &str, why: Obstacle) -> Refusal {
-    why.refusal(machine, Refused)
 }
 
 fn unreadable(why: &str) -> CloudError {

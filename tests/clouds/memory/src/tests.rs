@@ -14,6 +14,7 @@ use shared::record::Format;
 use super::*;
 
 mod faults;
+mod obstacles;
 
 /// A cloud in memory on the bench.
 struct MemoryBench(Account);

@@ -177,10 +177,12 @@ impl Cloud for Account {
         }
         let again = stream::iter(again).buffer_unordered(AT_ONCE).collect::<()>();
         let _ = timeout(AGAIN, again).await; // who has not answered is unknown
-        let is_ephemeral = |listed: &Listed| Some(ephemeral.as_ref()?.contains(&listed.key()?));
+        let is_ephemeral = |listed: &Listed| {
+            ephemeral.as_ref().zip(listed.key()).is_some_and(|(ephemeral, key)| ephemeral.contains(&key))
+        };
         let machine = |(listed, at, view): &(&Listed, String, View)| {
             let mut machine = listed.machine(at, view);
-            machine.instance.obstacle = is_ephemeral(listed).filter(|is| *is).map(|_| EPHEMERAL.to_owned());
+            machine.instance.obstacle = is_ephemeral(listed).then(|| EPHEMERAL.to_owned());
             machine
         };
         let found = found.iter().map(|(group, all)| (group.clone(), Ok(all.iter().map(machine).collect()))).collect();

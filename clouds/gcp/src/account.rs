@@ -49,9 +49,7 @@ impl Account {
         let (domain, project) = (format!("gcp/{}/{word}", key.project).into(), key.project.clone());
         Self { api: Bearer::new(Arc::new(http), key), domain, project, base, zones: Mutex::default() }
     }
-}
 
-impl Account {
     /// Whether these are all machines of a cluster: what is missing is in another region, or in a zone without any
     /// machine of it when all answered.
     fn complete(&self, wanted: &Wanted, machines: &[Machine], missing: &[(String, String)]) -> Result<(), CloudError> {

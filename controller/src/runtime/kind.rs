@@ -214,7 +214,6 @@ impl<K: Object> Kind<K> {
     }
 }
 
-/// `clusterdeployments.hive.openshift.io`.
 /// Waits until the hub lets us list a kind, without a request that it would refuse.
 fn granted<K: Object>(term: &Term, systems: &[&'static str]) -> impl Future<Output = ()> + Send + use<K> {
     let (term, systems, mut pauses) = (term.clone(), systems.to_vec(), WatchBackoff::of_optional_kind());
@@ -228,6 +227,7 @@ fn granted<K: Object>(term: &Term, systems: &[&'static str]) -> impl Future<Outp
     }
 }
 
+/// `clusterdeployments.hive.openshift.io`.
 fn plural<K: Object>() -> String {
     format!("{}.{}", K::plural(&()), K::group(&())).trim_end_matches('.').to_owned()
 }

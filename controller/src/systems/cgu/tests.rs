@@ -362,7 +362,7 @@ async fn a_binding_that_is_deleted_while_an_upgrade_waits_is_made_again() {
 
 /// As a label of `addClusterLabels` that no label can be.
 #[tokio::test(start_paused = true)]
-async fn a_write_that_is_refused_is_told_once_in_the_words_of_the_api_server() {
+async fn a_write_that_is_refused_has_one_event_in_the_words_of_the_api_server() {
     for code in [403, 422] {
         let hub = hub();
         hub.inject(move |method, path, _| {
@@ -370,8 +370,8 @@ async fn a_write_that_is_refused_is_told_once_in_the_words_of_the_api_server() {
         });
         let process = Process::start(&hub);
         sleep(Duration::from_mins(20)).await;
-        let told = || hub.events().into_iter().filter(|(reason, _)| reason == "WriteRefused").collect::<Vec<_>>();
-        let (first, tries) = (told(), hub.requests(is_write));
+        let events = || hub.events().into_iter().filter(|(reason, _)| reason == "WriteRefused").collect::<Vec<_>>();
+        let (first, tries) = (events(), hub.requests(is_write));
         assert_eq!(first.len(), 1, "{first:?}");
         assert!(first[0].1.starts_with("cannot write ManagedCluster "), "{first:?}");
         assert!(first[0].1.contains(": the API server refused the write: "), "{first:?}");

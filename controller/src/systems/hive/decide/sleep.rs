@@ -16,7 +16,7 @@ use super::wake::UNKNOWN_TIMEOUT;
 /// Reason of the report about instances that another party has started.
 const DRIFT: &str = "StartedWhileAsleep";
 
-/// How often a cluster with a machine that cannot be put to sleep is looked at again.
+/// Requeue delay of a cluster with a machine that cannot be put to sleep.
 const OBSTACLE: Duration = Duration::from_mins(1);
 
 /// Whether the sleep has yet to begin: H reports none.

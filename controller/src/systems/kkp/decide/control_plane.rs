@@ -2,8 +2,6 @@
 
 use shared::kkp::record::{Record, Workload};
 
-use super::stop::is_etcd;
-
 /// A workload of the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicas {
@@ -22,14 +20,22 @@ pub struct Replicas {
 }
 
 impl Replicas {
+    pub(super) fn is_etcd(&self) -> bool {
+        self.workload.name == "etcd"
+    }
+
+    pub(super) fn is_apiserver(&self) -> bool {
+        self.workload.name == "apiserver"
+    }
+
     /// Whether it is the API server of the user cluster, and not scaled down yet.
     pub fn is_apiserver_up(&self) -> bool {
-        self.wanted > 0 && self.workload.name == "apiserver"
+        self.wanted > 0 && self.is_apiserver()
     }
 
     /// Whether as many are ready as KKP calls Up: of etcd a quorum, of the others one (row 64).
     pub fn serves(&self) -> bool {
-        self.ready > if is_etcd(self) { self.wanted / 2 } else { 0 }
+        self.ready > if self.is_etcd() { self.wanted / 2 } else { 0 }
     }
 
     /// How many are ready, if not all are.

@@ -75,7 +75,7 @@ fn wakes_without_record(facts: &Facts<'_>, phase: Phase) -> bool {
     !phase.is_of_sleep() || facts.desired(Some(&record)) == Power::Running
 }
 
-/// No sleep is wanted. What the last wake has left unready is looked at until it is ready.
+/// Desired state is awake. Observes what the last wake left unready until it is ready.
 fn awake(facts: &Facts<'_>) -> Plan {
     let lacks = Some(wake::lacks(facts)).filter(|_| facts.cluster.lacks().is_some() && !facts.control_plane.is_empty());
     Plan { requeue: lacks.as_ref().filter(|lacks| !lacks.is_empty()).map(|_| LACKING_POLL), lacks, ..Plan::default() }

@@ -43,7 +43,7 @@ pub struct Plan {
     /// Whether to replace the request for sleep on the Cluster: another client has woken it, or a newer request on the
     /// record has.
     pub clears_intent: bool,
-    /// What is not ready of a control plane that runs, for people; empty if all is. `None`: it was not looked at.
+    /// What is not ready of a control plane that runs, for people; empty if all is. `None`: not observed.
     pub lacks: Option<String>,
     /// A warning Event, published when the condition changes.
     pub warning: Option<Warning>,

@@ -55,6 +55,7 @@ use shared::kkp::phase::Phase;
 use shared::kkp::record::{Numbers, Record};
 use shared::text::list;
 
+use super::control_plane::Replicas;
 use super::facts::{Facts, User};
 use super::plan::{Action, Plan, QUEUE_POLL, QUEUED, Report, Row, Warning, user_is_silent};
 use super::preflight::volumes_deleted;
@@ -116,12 +117,12 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
         Phase::ScalingDownControlPlane => &[
             ("S27", stop::control_plane_unrecorded),
             ("S28", |facts, _| volumes_deleted(facts.control_plane).map(|why| facts.waits(&why, []))),
-            ("S29", |facts, _| stop::stop(facts, |one| !stop::is_apiserver(one) && !stop::is_etcd(one))),
+            ("S29", |facts, _| stop::stop(facts, |one| !one.is_apiserver() && !one.is_etcd())),
             ("S30", stop::machine_controller_runs),
             ("S31", stop::begun_around_the_pause),
-            ("S32", |facts, _| stop::stop(facts, stop::is_apiserver)),
+            ("S32", |facts, _| stop::stop(facts, Replicas::is_apiserver)),
             ("S33", stop::not_quiet),
-            ("S34", |facts, _| stop::stop(facts, stop::is_etcd)),
+            ("S34", |facts, _| stop::stop(facts, Replicas::is_etcd)),
             ("S35", stop::suspend_cron_jobs),
             ("S36", stop::control_plane_runs),
             ("S37", |facts, record| {

@@ -36,14 +36,6 @@ pub(super) fn machines_returned(facts: &Facts<'_>, record: &Record) -> Option<Pl
     user.map(|_| facts.enters(record, Phase::ScalingDownMachines))
 }
 
-pub(super) fn is_etcd(one: &Replicas) -> bool {
-    one.workload.name == "etcd"
-}
-
-pub(super) fn is_apiserver(one: &Replicas) -> bool {
-    one.workload.name == "apiserver"
-}
-
 pub(super) fn note_control_plane(facts: &Facts<'_>, mut record: Record) -> Record {
     for one in facts.control_plane {
         if !record.control_plane.contains_key(&one.workload) || one.wanted > 0 {
@@ -62,7 +54,7 @@ fn cron_jobs(facts: &Facts<'_>) -> Vec<String> {
 pub(super) fn control_plane_unrecorded(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let mut noted = note_control_plane(facts, record.clone());
     if facts.control_plane.iter().any(|one| one.wanted > 0) {
-        noted.note_quiet(facts.control_plane.iter().all(|one| one.wanted == 0 || is_etcd(one)), facts.now);
+        noted.note_quiet(facts.control_plane.iter().all(|one| one.wanted == 0 || one.is_etcd()), facts.now);
     }
     noted.cron_jobs.extend(cron_jobs(facts));
     (noted != *record).then(|| facts.records(noted))
@@ -97,7 +89,7 @@ pub(super) fn begun_around_the_pause(facts: &Facts<'_>, record: &Record) -> Opti
 
 /// S33
 pub(super) fn not_quiet(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
-    let is_up = facts.control_plane.iter().any(|one| one.wanted > 0 && is_etcd(one));
+    let is_up = facts.control_plane.iter().any(|one| one.wanted > 0 && one.is_etcd());
     let waits = is_up && record.quiet(facts.now) < facts.limits.settle;
     waits.then(|| facts.waits("waiting until no reconcile of KKP raises replicas again", []))
 }

@@ -33,7 +33,6 @@ use shared::text::list;
 use super::control_plane::{Replicas, is_needed};
 use super::facts::{Facts, MachineDeployment, Machinery};
 use super::plan::{Action, NEW_FOR, Plan, Row, SLOW, Warning, ending, user_is_silent};
-use super::stop::is_etcd;
 
 /// How long machine-controller retries by itself after a refusal by a quota.
 const TOUCH: Duration = Duration::from_mins(1);
@@ -106,7 +105,7 @@ fn is_noted(facts: &Facts<'_>) -> bool {
 
 /// Counts that are lower than before the sleep, of etcd or of the rest.
 fn low(facts: &Facts<'_>, record: &Record, of_etcd: bool) -> Vec<Action> {
-    let picked = facts.control_plane.iter().filter(|one| is_etcd(one) == of_etcd);
+    let picked = facts.control_plane.iter().filter(|one| one.is_etcd() == of_etcd);
     let low = picked.filter(|one| one.wanted < one.before(record));
     low.map(|one| Action::Restore(one.workload.clone(), one.before(record))).collect()
 }
@@ -122,7 +121,7 @@ fn control_plane_started(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let serves = facts
         .control_plane
         .iter()
-        .find(|one| is_etcd(one))
+        .find(|one| one.is_etcd())
         .is_none_or(|etcd| etcd.lacks().is_none() || etcd.serves() && facts.overdue().is_some());
     let is_up = serves && starts(facts, record).is_empty();
     let is_over = is_up && (unpause(facts).is_none() || facts.unpause_refused.is_some());
@@ -142,7 +141,7 @@ fn start_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
 fn workloads_are_low(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let is_overdue = facts.overdue().is_some();
     let is_low = |one: &&Replicas| {
-        let is_up = if is_overdue || is_etcd(one) { one.serves() } else { one.wanted > 0 && one.lacks().is_none() };
+        let is_up = if is_overdue || one.is_etcd() { one.serves() } else { one.wanted > 0 && one.lacks().is_none() };
         one.before(record) > 0 && !is_up && (!is_overdue || is_needed(&one.workload.name))
     };
     let low = list(facts.control_plane.iter().filter(is_low).map(|one| &one.workload.name));

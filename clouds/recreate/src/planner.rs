@@ -301,13 +301,17 @@ impl<C: Cloud> Planner<C> {
             }
         }
         let mut next = survey.next_record(|| Record::new(&target.cluster));
-        match verb {
-            Verb::Stop => next.forget_faults(),
-            _ => next.stuck = None,
+        let views = survey.views();
+        let has_begun = has_begun(&views);
+        if verb == Verb::Stop {
+            next.forget_faults();
+        }
+        // While nothing is halted, nobody suffers from another try.
+        if verb != Verb::Stop || !has_begun {
+            next.stuck = None;
         }
         let waits = |failed: &Failed| is_within(survey.now, failed.at, RETRY * failed.number.clamp(1, BACKOFF));
         let failed = next.failed.clone().filter(waits);
-        let views = survey.views();
         let cycle = || self.cloud.new_cycle();
         let step = |view: &View<'_, C::Attributes>| match verb {
             Verb::Stop if failed.is_some() => undo(&survey, view, cycle),
@@ -323,7 +327,7 @@ impl<C: Cloud> Planner<C> {
                 None => hopeless(survey.now, &steps, next.stuck.as_ref()),
             };
             if let Some(first) = outcome.refused.first().filter(|_| may_return) {
-                if has_begun(&views) {
+                if has_begun {
                     self.give_up(&survey, first, &mut next);
                     self.write(target, &survey, &next).await?;
                 }

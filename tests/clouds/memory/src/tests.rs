@@ -82,6 +82,8 @@ conformance_tests!(MemoryBench(Account::new()));
 
 const MACHINES: usize = 3;
 
+const MISHAPS: [Mishap; 4] = [Mishap::Before, Mishap::After, Mishap::Late, Mishap::Fails];
+
 const ALL_FAILS: [Fails; 5] = [Fails::Image, Fails::ImageVanishes, Fails::ImageStays, Fails::Server, Fails::Delete];
 
 fn machine(number: usize) -> String {
@@ -126,7 +128,7 @@ enum Happens {
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
-    let mishap = prop::sample::select(vec![Mishap::Before, Mishap::After, Mishap::Late, Mishap::Fails]);
+    let mishap = prop::sample::select(MISHAPS.to_vec());
     prop_oneof![
         6 => Just(Happens::Pass),
         4 => (0u8..14, mishap).prop_map(|(at, mishap)| Happens::Dies(at, mishap)),

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_process_may_die_at_any_request_of_a_sleep_and_of_a_wake() {
-    for mishap in [Mishap::Before, Mishap::After, Mishap::Late, Mishap::Fails] {
+    for mishap in MISHAPS {
         for at in 0..16 {
             let mut world = World::new();
             for intent in [Intent::Asleep, Intent::Awake, Intent::Asleep, Intent::Awake] {

@@ -69,6 +69,17 @@ fn a_sleep_that_cannot_go_on_brings_all_back() {
     }
 }
 
+/// A request that fails once, at whatever step, and then no pass for longer than a sleep is patient.
+#[test]
+fn one_failed_request_and_a_pause_of_the_controller_end_no_sleep() {
+    for (at, mishap) in (0..14).flat_map(|at| MISHAPS.map(|mishap| (at, mishap))) {
+        let mut world = World::new();
+        world.happens(Happens::Dies(at, mishap));
+        (0..2).for_each(|_| world.happens(Happens::Time));
+        assert_eq!(world.ends(), Ok(()), "{mishap:?} at request {at}");
+    }
+}
+
 /// Images that a quota refuses: named in every pass, all run again within three minutes, and the next tries come later
 /// and later.
 #[test]

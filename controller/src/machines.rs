@@ -13,8 +13,8 @@ use shared::text::sanitize;
 use tracing::info;
 
 use self::decide::{EXCLUDE_NODE_DRAINING, Rename, to_rename, to_replace};
-use crate::runtime::ReconcileError;
 use crate::runtime::hub::as_controller;
+use crate::runtime::{Moved, ReconcileError, classify};
 use crate::spoke::reader::{SpokeClient, is_not_there};
 use fair::Kept;
 
@@ -51,7 +51,7 @@ pub async fn replace(
             }
             Err(source) if is(&source, 404) || is(&source, 409) => {} // already deleted or changed
             Err(source) => {
-                failed = Some(ReconcileError::ControlPlane(format!("Machine {}", sanitize(name)), Box::new(source)));
+                failed = Some(not_written(&sanitize(name), source));
             }
         }
     }
@@ -73,10 +73,14 @@ pub async fn rename(spoke: &SpokeClient, existing: &Inventory, may: impl Fn() ->
         let name = sanitize(&rename.machine.metadata.name);
         match rename_one(spoke, &rename).await {
             Ok(()) => info!(machine = name, provider_id = rename.provider_id, "Machine names its new instance"),
-            Err(source) => result = Err(ReconcileError::ControlPlane(format!("Machine {name}"), Box::new(source))),
+            Err(source) => result = Err(not_written(&name, source)),
         }
     }
     result
+}
+
+fn not_written(machine: &str, source: kube::Error) -> ReconcileError {
+    ReconcileError::Write(format!("Machine {machine}"), classify(source, Moved::Unknown))
 }
 
 async fn rename_one(spoke: &SpokeClient, rename: &Rename<'_>) -> kube::Result<()> {

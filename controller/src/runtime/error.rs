@@ -8,6 +8,7 @@ use shared::spoke::SpokeError;
 
 use super::WriteError;
 use super::panics::Panic;
+use super::write::{Moved, classify};
 
 /// Why a reconcile has ended early. It is repeated as its [`Class`] says; nothing is lost. The names are metric labels.
 #[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
@@ -39,10 +40,6 @@ pub enum ReconcileError {
     /// Something that belongs to the target was not written.
     #[error("write {0}")]
     Write(String, #[source] WriteError),
-    /// An object of a control plane, or a Machine, was not written, whatever its version.
-    #[error("write {0}")]
-    #[strum(serialize = "Write")]
-    ControlPlane(String, #[source] Box<kube::Error>),
     /// The record of a sleep, or of a rollout's members, was not written.
     #[error("write the record")]
     Record(#[source] WriteError),
@@ -106,6 +103,16 @@ impl ReconcileError {
         move |source| Self::Read(what, Box::new(source))
     }
 
+    /// For a write that names no version: what the API server refuses, it would refuse again.
+    pub fn unversioned(what: String) -> impl FnOnce(kube::Error) -> Self {
+        move |error| match error {
+            kube::Error::Api(status) if matches!(status.code, 400 | 403 | 413 | 422) => {
+                Self::Write(what, WriteError::Refused(Box::new(kube::Error::Api(status))))
+            }
+            error => Self::Write(what, classify(error, Moved::Unknown)),
+        }
+    }
+
     /// The write that has failed.
     fn write(&self) -> Option<&WriteError> {
         match self {
@@ -128,10 +135,6 @@ impl ReconcileError {
             return if write.class() == Class::Gone && !is_of_target { Class::Conflict } else { write.class() };
         }
         match self {
-            Self::ControlPlane(_, source) => match &**source {
-                kube::Error::Api(status) if matches!(status.code, 404 | 409) => Class::Conflict,
-                _ => Class::Failed,
-            },
             Self::Recorded | Self::Moved | Self::Outdated => Class::Outdated,
             Self::NotLeader => Class::NotLeader,
             Self::TimedOut(_) => Class::TimedOut,
@@ -170,6 +173,7 @@ mod tests {
         let answer = |code| Box::new(status(code));
         let (gone, conflict) = (|| WriteError::Gone(answer(404)), || WriteError::Conflict(answer(409)));
         let failed = || WriteError::Failed(answer(500));
+        let unversioned = |code| E::unversioned("Deployment a".to_owned())(status(code));
         let spoke = || SpokeError::Failed("no".to_owned());
         let outdated = "spec.powerState or the owner of the machines changed during the reconcile";
         for (error, label, class, text) in [
@@ -188,9 +192,9 @@ mod tests {
             (E::Record(gone()), "Record", Class::Conflict, "write the record"),
             (E::Write("the stamp of a".to_owned(), gone()), "Write", Class::Conflict, "write the stamp of a"),
             (E::Write("the stamp of a".to_owned(), failed()), "Write", Class::Failed, "write the stamp of a"),
-            (E::ControlPlane("Deployment a".to_owned(), answer(404)), "Write", Class::Conflict, "write Deployment a"),
-            (E::ControlPlane("Deployment a".to_owned(), answer(409)), "Write", Class::Conflict, "write Deployment a"),
-            (E::ControlPlane("Deployment a".to_owned(), answer(422)), "Write", Class::Failed, "write Deployment a"),
+            (unversioned(404), "Write", Class::Conflict, "write Deployment a"),
+            (unversioned(409), "Write", Class::Conflict, "write Deployment a"),
+            (unversioned(500), "Write", Class::Failed, "write Deployment a"),
             (E::TooLong(RecordError::TooLong(9)), "TooLong", Class::Failed, "write the record"),
             (E::Unrecorded("why".to_owned()), "Unrecorded", Class::Failed, "record the members: why"),
             (E::Delete(failed()), "Delete", Class::Failed, "delete the expired rollout"),
@@ -213,9 +217,10 @@ mod tests {
         use ReconcileError as E;
         let refused = || WriteError::Refused(Box::new(status(422)));
         let write = |source| E::Write("the stamp of a".to_owned(), source);
-        for error in
-            [E::Intent(refused()), E::Status(refused()), E::Cluster(refused()), E::Record(refused()), write(refused())]
-        {
+        let unversioned = [400, 403, 413, 422].map(|code| E::unversioned("Deployment a".to_owned())(status(code)));
+        let versioned =
+            [E::Intent(refused()), E::Status(refused()), E::Cluster(refused()), E::Record(refused()), write(refused())];
+        for error in versioned.into_iter().chain(unversioned) {
             assert_eq!((error.class(), error.refusal().as_deref()), (Class::Refused, Some("no")), "{error}");
         }
     }

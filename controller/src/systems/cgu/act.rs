@@ -73,18 +73,6 @@ pub(super) fn api(upgrades: &Upgrades, kind: [&str; 4], namespace: &str) -> Api<
     Api::namespaced_with(upgrades.hub().client.clone(), namespace, &resource(kind))
 }
 
-/// No write names a version: what the API server refuses, it would refuse again.
-pub(super) fn failed(what: String) -> impl FnOnce(kube::Error) -> ReconcileError {
-    let is_refusal = |error: &kube::Error| match error {
-        kube::Error::Api(status) => matches!(status.code, 400 | 403 | 413 | 422),
-        _ => false,
-    };
-    move |error| match Box::new(error) {
-        error if is_refusal(&error) => ReconcileError::Write(what, WriteError::Refused(error)),
-        error => ReconcileError::ControlPlane(what, error),
-    }
-}
-
 pub(super) fn lead(upgrades: &Upgrades) -> Result<(), ReconcileError> {
     upgrades.hub().lead().map_err(|error: WriteError| ReconcileError::Write("governance".to_owned(), error))
 }
@@ -120,7 +108,8 @@ async fn select(upgrades: &Upgrades, names: &Names, clusters: &[String]) -> Resu
     let patch = json!({ "spec": { "predicates": [{ "requiredClusterSelector": selector }] } });
     let api: Api<Guarded<PlacementObject>> = Api::namespaced(upgrades.hub().client.clone(), &names.namespace);
     let written = api.patch(&names.actual, &as_controller(), &Patch::Merge(&patch)).await;
-    let written = written.map_err(failed(format!("Placement {}/{}", names.namespace, names.actual)))?;
+    let written =
+        written.map_err(ReconcileError::unversioned(format!("Placement {}/{}", names.namespace, names.actual)))?;
     upgrades.governed.placed(&written);
     Ok(())
 }
@@ -206,6 +195,6 @@ async fn change(
     let api: Api<Objects> = Api::all_with(upgrades.hub().client.clone(), &resource(MANAGED_CLUSTER));
     match api.patch(cluster, &as_controller(), &Patch::Merge(&patch)).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        written => written.map(drop).map_err(failed(format!("ManagedCluster {cluster}"))),
+        written => written.map(drop).map_err(ReconcileError::unversioned(format!("ManagedCluster {cluster}"))),
     }
 }

@@ -16,7 +16,7 @@ use shared::guarded::Named;
 use shared::read::Foreign;
 use tokio::time::Instant;
 
-use super::act::{api, failed, lead};
+use super::act::{api, lead};
 use super::observe::resource;
 use super::{Observation, Upgrades};
 use crate::runtime::hub::{as_controller, key_of};
@@ -78,7 +78,10 @@ pub(super) async fn request(
             let api: Api<Guarded<ViewObject>> = Api::namespaced(upgrades.hub().client.clone(), &request.cluster);
             match api.patch(&request.name, &as_controller(), &Patch::Merge(&patch)).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => None,
-                patched => Some(patched.map_err(failed(format!("{} {}/{}", VIEW[2], request.cluster, request.name)))?),
+                patched => Some(patched.map_err(ReconcileError::unversioned(format!(
+                    "{} {}/{}",
+                    VIEW[2], request.cluster, request.name
+                )))?),
             }
         }
         written => written,
@@ -113,7 +116,7 @@ async fn delete(upgrades: &Upgrades, kind: [&str; 4], cluster: &str, name: &str)
     lead(upgrades)?;
     match api(upgrades, kind, cluster).delete(name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        deleted => drop(deleted.map_err(failed(format!("{} {cluster}/{name}", kind[2])))?),
+        deleted => drop(deleted.map_err(ReconcileError::unversioned(format!("{} {cluster}/{name}", kind[2])))?),
     }
     if kind == VIEW {
         upgrades.governed.forgot(&(cluster.to_owned(), name.to_owned()));
@@ -142,7 +145,7 @@ pub(super) async fn create<K: Foreign>(
     let requests = Requests::new(DynamicObject::url_path(&resource(kind), Some(&namespace)));
     let request = match requests.create(&created(), object.to_string().into_bytes()) {
         Ok(request) => request,
-        Err(error) => return Err(failed(what)(kube::Error::BuildRequest(error))),
+        Err(error) => return Err(ReconcileError::unversioned(what)(kube::Error::BuildRequest(error))),
     };
     match upgrades.hub().client.request(request).await {
         Ok(written) => Ok(Some(written)),
@@ -151,7 +154,7 @@ pub(super) async fn create<K: Foreign>(
         Err(error) if is_missing(&error) => {
             Err(ReconcileError::read("the namespace or the kind of what is created")(error))
         }
-        Err(error) => Err(failed(what)(error)),
+        Err(error) => Err(ReconcileError::unversioned(what)(error)),
     }
 }
 
@@ -205,7 +208,9 @@ pub(super) async fn delete_all(
     let all = ListParams::default().labels(labels);
     match api(upgrades, kind, namespace).delete_collection(&DeleteParams::default(), &all).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        deleted => deleted.map(drop).map_err(failed(format!("{} of namespace {namespace}", kind[3]))),
+        deleted => {
+            deleted.map(drop).map_err(ReconcileError::unversioned(format!("{} of namespace {namespace}", kind[3])))
+        }
     }
 }
 

@@ -197,8 +197,7 @@ impl Seed<'_> {
     async fn write(&self, group: &str, kind: &str, name: &str, patch: Value) -> Result<(), ReconcileError> {
         lead(self.kkp)?;
         let written = self.api(group, kind).patch(name, &as_controller(), &Patch::Merge(patch)).await;
-        let failed = |source| ReconcileError::ControlPlane(format!("{kind} {}/{name}", self.namespace), source);
-        written.map(|_| ()).map_err(|error| failed(Box::new(error)))
+        written.map(|_| ()).map_err(ReconcileError::unversioned(format!("{kind} {}/{name}", self.namespace)))
     }
 
     async fn workload(&self, workload: &Workload, patch: Value) -> Result<(), ReconcileError> {
@@ -218,7 +217,7 @@ impl Seed<'_> {
         let found = match hub::list(&self.api(group, kind), &ListParams::default(), |one| Ok(one.name_any())).await {
             Ok(found) => found,
             Err(error) if is_not_there(&error) => return Ok(()),
-            Err(error) => return Err(ReconcileError::ControlPlane("EtcdBackupConfigs".to_owned(), Box::new(error))),
+            Err(error) => return Err(ReconcileError::List("EtcdBackupConfigs", Box::new(error))),
         };
         for name in found {
             self.write(group, kind, &name, touched.clone()).await?;

@@ -198,7 +198,7 @@ impl System for Kkp {
         target: &mut Target<Self>,
     ) -> Result<Acted, ReconcileError> {
         let Err(error) = act::run(self, observation, plan, target).await else { return Ok(Acted::Nothing) };
-        if let (Class::Failed, Some(report)) = (error.class(), &mut plan.report) {
+        if let (Class::Failed | Class::Refused, Some(report)) = (error.class(), &mut plan.report) {
             report.message = format!("{}; retried after an error: {}", report.message, sanitize_chain(&error));
             plan.ends = false;
             let written = observation.record.as_ref().and_then(Stored::readable);

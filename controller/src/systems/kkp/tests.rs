@@ -161,6 +161,36 @@ async fn a_request_on_the_record_is_carried_over_with_who_made_it() {
     work.abort();
 }
 
+/// As by a policy of the seed, or where the controller's rights are too small.
+#[tokio::test(start_paused = true)]
+async fn a_write_to_the_control_plane_that_is_refused_has_one_event_in_the_words_of_the_api_server() {
+    for code in [403, 422] {
+        let hub = seed();
+        (1..ALL).for_each(|number| drop(hub.remove(&cluster(number))));
+        hub.inject(move |method, path, _| (*method == "PATCH" && path.ends_with("/statefulsets/etcd")).then_some(code));
+        let work = start(&hub);
+        hub.edit(&cluster(0), |object| object["metadata"]["annotations"][keys::POWER_STATE] = json!("Running"));
+        for _ in 0..120 {
+            sleep(Duration::from_secs(5)).await;
+            kkp(&hub, 0);
+        }
+        let events: Vec<_> = hub.events().into_iter().filter(|(reason, _)| reason == "WriteRefused").collect();
+        assert_eq!(events.len(), 1, "{events:?}");
+        let start = "cannot write StatefulSet cluster-0/etcd: the API server refused the write: ";
+        assert!(events[0].1.starts_with(start), "{events:?}");
+        let condition = hub.get(&cluster(0))["status"]["conditions"][keys::DEHYDRATED].clone();
+        let message = condition["message"].as_str().unwrap_or_default();
+        assert!(message.contains("; retried after an error: write StatefulSet cluster-0/etcd"), "{condition}");
+        hub.heal();
+        for _ in 0..120 {
+            sleep(Duration::from_secs(5)).await;
+            kkp(&hub, 0);
+        }
+        assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 3, "{code}");
+        work.abort();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn five_of_a_hundred_wake_at_once_and_every_one_in_its_turn() {
     let hub = seed();

@@ -3,9 +3,9 @@
 
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
-use shared::admission::cel::condition;
+use shared::admission::cel::{annotations_dropped, condition};
 use shared::annotation::keys::GROUP;
-use shared::rollout::admission::starts_targets;
+use shared::rollout::admission::{STAMPS, starts_targets};
 use shared::rollout::api::PowerRollout;
 
 use crate::confine::objects;
@@ -45,9 +45,10 @@ pub(crate) fn validating() -> Entry {
     entry("rollouts.hibernate.sh", FAIL, rollouts(&["CREATE"]), vec![])
 }
 
-/// Stamps what lets targets start. Pausing, aborting and deleting never reach it.
+/// Stamps what lets targets start, and puts back a stamp that is dropped. Pausing, aborting and deleting never reach it.
 pub(crate) fn mutating() -> Entry {
-    let conditions = vec![condition("starts-targets", starts_targets())];
+    let stamped = format!("{}\n|| {}", starts_targets(), annotations_dropped(&STAMPS));
+    let conditions = vec![condition("starts-targets-or-drops-stamp", stamped)];
     entry("rollout-stamp.hibernate.sh", FAIL, rollouts(&["CREATE", "UPDATE"]), conditions)
 }
 

@@ -1,10 +1,10 @@
 //! The audit stamp: who asked for the present state, and when; who holds a cluster awake. Written from the request,
 //! never from what the client says.
 
-use super::{Change, Edits, Fault, Target, Verdict, annotation_field};
+use super::{Change, Edits, Fault, Object, Target, Verdict, annotation_field};
 use crate::annotation::{format, keys};
 
-/// Annotations that nobody but the webhook and the controller write, and that others may only drop.
+/// Annotations that nobody but the webhook and the controller change: one that others drop is put back.
 pub const STAMPS: &[&str] = &[keys::REQUESTED_BY, keys::REQUESTED_AT, keys::HOLD_AWAKE_BY, keys::ROLLOUT];
 
 /// Stamps a change of state, and a hold that is set or altered. In every other change a stamp that is missing is put
@@ -45,9 +45,13 @@ fn put_back<K: Target>(change: &Change<'_, K>, edits: Edits) -> Edits {
         keys::ROLLOUT => !change.is_by_controller(),
         _ => true,
     };
-    let is_dropped = |key: &&&'static str| change.new_annotation(key).is_none() && is_kept(key);
-    let before = |key: &str| change.old_annotation(key).map(str::to_owned);
-    STAMPS.iter().filter(is_dropped).fold(edits, |edits, key| edits.want(key, None, before(key)))
+    restore(change, STAMPS.iter().copied().filter(|key| is_kept(key)), edits)
+}
+
+/// Puts back those of these annotations that are missing and were there before.
+pub fn restore<K: Object>(change: &Change<'_, K>, keys: impl IntoIterator<Item = &'static str>, edits: Edits) -> Edits {
+    let dropped = keys.into_iter().filter(|key| change.new_annotation(key).is_none());
+    dropped.fold(edits, |edits, key| edits.want(key, None, change.old_annotation(key).map(str::to_owned)))
 }
 
 /// A claim of a rollout that is edited in a change of state is put back: a wake could not be denied for it. A new object

@@ -70,6 +70,11 @@ pub fn writes() -> Vec<Write> {
         ),
         update("its window changes", "night", json!({ "maxConcurrency": 3 }), &[STAMP]),
         update("its pause changes", "paused", json!({ "paused": true, "maxFailures": 3 }), &[STAMP]),
+        write(
+            "a file without its stamp replaces it",
+            Verb::Patch("night", json!({ "metadata": { "annotations": { "hibernate.sh/requested-at": null } } })),
+            &[STAMP],
+        ),
         write("it gets a label", Verb::Patch("night", json!({ "metadata": { "labels": { "a": "b" } } })), &[]),
         write("status is written", Verb::PatchStatus("night", json!({ "status": { "total": 3 } })), &[]),
         write("it is deleted", Verb::Delete("night"), &[]),

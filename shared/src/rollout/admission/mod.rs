@@ -8,7 +8,8 @@
 //!
 //! How the rows meet:
 //! - A *starting write* is one of the list [`STARTS`]: each that does more than to pause or to abort. The mutating
-//!   webhook stamps it with who and when; while the webhook is down the API server refuses it.
+//!   webhook stamps it with who and when; while the webhook is down the API server refuses it. In any other write it puts
+//!   back a stamp that is missing, as in a file that replaces the rollout.
 //! - R1 needs the API server's authorizer, so only the policy [`POLICY`] can judge it. *The targets* are those of the
 //!   named namespaces, 20 at most, or of every namespace if the targets are selected.
 //! - R3 needs a clock, so only the webhook can judge it. It judges creations alone: a rollout that is over can still be
@@ -30,7 +31,7 @@ use crate::admission::{self, Change, Denial, Evaluation, Exempts, Meta, Object, 
 use crate::read::lenient;
 pub use policy::{policy, starts_targets};
 pub use rules::RULES;
-pub use starts::{STARTS, STOPS, Start, stamp};
+pub use starts::{STAMPS, STARTS, STOPS, Start, stamp};
 
 /// Name of the `ValidatingAdmissionPolicy` that judges R1 and R2, and of its binding. The controller starts nothing
 /// without them.

@@ -4,6 +4,7 @@
 //! It names what stops a rollout, and everything else starts targets: so does a field that is yet to be invented.
 
 use super::Rollout;
+use crate::admission::stamp::restore;
 use crate::admission::{Change, Edits};
 use crate::annotation::{format, keys};
 
@@ -58,11 +59,14 @@ impl Change<'_, Rollout> {
     }
 }
 
-/// Stamps a write that lets targets start; forged stamps are overwritten. Every other write is left as it is: the
-/// policy judges whether it alters the stamp.
+/// The stamp: who lets targets start, and when.
+pub const STAMPS: [&str; 2] = [keys::REQUESTED_BY, keys::REQUESTED_AT];
+
+/// Stamps a write that lets targets start; forged stamps are overwritten. In every other write a stamp that is missing
+/// is put back, and the policy judges whether it is another.
 pub fn stamp(change: &Change<'_, Rollout>) -> Edits {
     if !change.starts_targets() {
-        return Edits::default();
+        return restore(change, STAMPS, Edits::default());
     }
     let found = |key| change.new_annotation(key);
     Edits::default().want(keys::REQUESTED_BY, found(keys::REQUESTED_BY), Some(change.user.username.clone())).want(

@@ -91,6 +91,25 @@ fn writes_that_let_targets_start_are_stamped_and_no_others() {
     assert_eq!(in_change(None, &done, stamp).annotations, [], "stamping again does nothing");
 }
 
+/// `kubectl replace` and its like: the file of a rollout has no stamp.
+#[test]
+fn a_stamp_that_a_full_update_drops_is_put_back() {
+    let of = |by, at, spec| rollout(by, at, &spec);
+    let stored = of(Some("bob"), Some(NOW), json!({ "paused": true }));
+    let edit = |key, value: &str| Edit { key, value: Some(value.to_owned()) };
+    let (by, at) = (edit(keys::REQUESTED_BY, "bob"), edit(keys::REQUESTED_AT, NOW));
+    let alice = edit(keys::REQUESTED_BY, "alice");
+    for (case, new, expected) in [
+        ("a file", of(None, None, json!({ "paused": true })), vec![by.clone(), at.clone()]),
+        ("a file that aborts", of(None, None, json!({ "paused": true, "abort": true })), vec![by, at.clone()]),
+        ("one of the two", of(Some("bob"), None, json!({ "paused": true })), vec![at.clone()]),
+        ("another", of(Some("mallory"), Some(NOW), json!({ "paused": true })), vec![]),
+        ("a file that resumes it", of(None, None, json!({})), vec![alice, at]),
+    ] {
+        assert_eq!(in_change(Some(&stored), &new, stamp).annotations, expected, "{case}");
+    }
+}
+
 #[test]
 fn r2_a_new_rollout_has_the_stamp_of_its_user() {
     let missing = ": the audit stamp is missing because the mutating webhook did not run; try again";

@@ -63,7 +63,7 @@ impl Account {
         let whose = Whose::new(&tenant, account.clone());
         let account = account.into();
         let http = Http::new(Options { process, tenant: Some(tenant), account, authorities, rate: RATE });
-        let http = Arc::new(http.map_err(|why| format!("the CA of cacert: {why}"))?);
+        let http = Arc::new(http.map_err(|why| format!("the certificates of certificatesSecretRef: {why}"))?);
         let tokens = Tokens::new(Keystone { http: http.clone(), cloud });
         let attachments = Mutex::new(Known { all: HashMap::new(), charge: http.charge() });
         let (surroundings, last, groups) = <(_, _, tokio::sync::Mutex<()>)>::default();

@@ -265,7 +265,8 @@ pub(crate) fn unmovable(server: &wire::Server) -> Option<Obstacle> {
         let why = "its flavor or its image asks for a virtual TPM, whose state would be lost in a sleep";
         return because("VirtualTpm", why.to_owned());
     }
-    None
+    let task = server.task_state.as_deref()?;
+    because(Obstacle::BUSY, format!("its task is {task}: it is put to sleep once that has ended"))
 }
 
 /// Why a server cannot be made again as it is. `any_order`: its owner accepts interfaces in another order.

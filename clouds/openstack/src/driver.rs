@@ -28,12 +28,13 @@ pub(crate) struct Driver {
     pub(crate) account: Arc<Account>,
     lists: ListBatcher<(), Arc<Project>>,
     domain: Arc<str>,
+    image_deadline: Duration,
 }
 
 impl Driver {
-    pub(crate) fn new(account: Account, domain: Arc<str>) -> Self {
+    pub(crate) fn new(account: Account, domain: Arc<str>, image_deadline: Duration) -> Self {
         let account = Arc::new(account);
-        Self { lists: account::lists(&account), account, domain }
+        Self { lists: account::lists(&account), account, domain, image_deadline }
     }
 
     async fn project(&self, priority: Priority) -> Result<Arc<Project>, CloudError> {
@@ -163,6 +164,10 @@ impl Cloud for Driver {
 
     fn provider_id(&self, server: &str) -> Option<String> {
         Some(format!("openstack:///{server}"))
+    }
+
+    fn image_deadline(&self) -> Duration {
+        self.image_deadline
     }
 
     fn charge(&self, part: &str) -> Charge {

@@ -79,7 +79,10 @@ fn state(server: &Server) -> (InstanceState, &str) {
 /// Why a server is not shelved, unless it is already. Of several of one name nothing is known.
 fn obstacle(servers: &[&Server]) -> Option<Obstacle> {
     match servers {
-        [server] => unmovable(server).filter(|_| !is_shelved(server)),
+        [server] => unmovable(server).filter(|why| {
+            let is_ours = server.task_state.as_deref().is_some_and(|task| task.starts_with("shelv"));
+            !(is_shelved(server) || is_ours && why.code == Obstacle::BUSY)
+        }),
         _ => Some(Obstacle::several()),
     }
 }

@@ -1,12 +1,14 @@
 //! OpenStack as the controller registers it: its Secrets, and its part of a cluster's spec.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ValueEnum as _;
 use cloud_common::{Access, Platform, Pool, Process, SecretData, credentials_secret, spec};
 use cloud_recreate::Planner;
 use shared::annotation::keys;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
+use shared::duration::parse_positive;
 use shared::hive::api::{ClusterDeployment, OtherPlatform};
 use shared::power::Power;
 use shared::text::sanitize_to;
@@ -16,7 +18,7 @@ use crate::clouds_yaml;
 use crate::modes::{Mode, Modes};
 
 /// What is not in `clouds.yaml`.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct OpenStackFlags {
     /// How clusters on OpenStack sleep that have no annotation hibernate.sh/openstack-mode
     #[arg(long, value_enum, default_value_t, value_name = "MODE")]
@@ -24,13 +26,22 @@ pub struct OpenStackFlags {
     /// Accept OpenStack clouds whose URL is http: passwords and tokens are sent without TLS
     #[arg(long)]
     pub openstack_allow_http: bool,
+    /// How long a snapshot of a server may take: then it is tried once more, and after that the sleep is given up
+    #[arg(long, default_value = "20m", value_name = "DURATION", value_parser = parse_positive)]
+    openstack_image_deadline: Duration,
+}
+
+impl Default for OpenStackFlags {
+    fn default() -> Self {
+        let openstack_image_deadline = Duration::from_mins(20);
+        Self { openstack_mode: Mode::default(), openstack_allow_http: false, openstack_image_deadline }
+    }
 }
 
 /// The platform `openstack`.
 pub struct OpenStack {
     process: Process,
-    mode: Mode,
-    allow_http: bool,
+    flags: OpenStackFlags,
     pool: Pool<Planner<crate::driver::Driver>>,
 }
 
@@ -48,8 +59,7 @@ impl Platform for OpenStack {
     type Account = Entry;
 
     fn new(flags: &OpenStackFlags, process: &Process) -> Self {
-        let (process, mode, allow_http) = (process.clone(), flags.openstack_mode, flags.openstack_allow_http);
-        Self { process, mode, allow_http, pool: Pool::default() }
+        Self { process: process.clone(), flags: flags.clone(), pool: Pool::default() }
     }
 
     fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Entry>, CloudError> {
@@ -80,11 +90,11 @@ impl OpenStack {
     /// How a cluster sleeps next. A word that is none is no reason not to wake it.
     fn mode(&self, cluster: &ClusterDeployment) -> Result<Mode, CloudError> {
         let Some(word) = cluster.metadata.annotations.as_ref().and_then(|all| all.get(keys::OPENSTACK_MODE)) else {
-            return Ok(self.mode);
+            return Ok(self.flags.openstack_mode);
         };
         match Mode::from_str(word, false) {
             Ok(mode) => Ok(mode),
-            Err(_) if cluster.desired() == Power::Running => Ok(self.mode),
+            Err(_) if cluster.desired() == Power::Running => Ok(self.flags.openstack_mode),
             Err(_) => {
                 let word = sanitize_to(word, 40);
                 let message =
@@ -97,7 +107,7 @@ impl OpenStack {
     fn driver(&self, entry: &Entry, secrets: &[SecretData]) -> Result<Arc<Planner<crate::driver::Driver>>, String> {
         let credentials = secrets.first().ok_or("there is no Secret")?;
         let cloud = clouds_yaml::parse(credentials, &entry.cloud, secrets.get(1))?;
-        if cloud.keystone.scheme() != "https" && !self.allow_http {
+        if cloud.keystone.scheme() != "https" && !self.flags.openstack_allow_http {
             let right = "write https://HOST[:PORT][/PATH], or have the controller run with --openstack-allow-http";
             return Err(format!("clouds.yaml: clouds.{}.auth.auth_url is http: {right}", entry.cloud));
         }
@@ -105,7 +115,7 @@ impl OpenStack {
             let region = cloud.region.as_deref().map_or_else(|| "-".to_owned(), |region| sanitize_to(region, 40));
             let domain = format!("openstack/{region}/{}", cloud.word()).into();
             let account = Account::new(cloud, self.process.clone(), entry.namespace.as_str().into())?;
-            Ok(Planner::new(crate::driver::Driver::new(account, domain)))
+            Ok(Planner::new(crate::driver::Driver::new(account, domain, self.flags.openstack_image_deadline)))
         })
     }
 }
@@ -113,6 +123,7 @@ impl OpenStack {
 #[cfg(test)]
 mod tests {
     use cloud_common::{Dialer, Memory};
+    use cloud_recreate::Cloud as _;
 
     use super::*;
 
@@ -127,10 +138,12 @@ mod tests {
         {
             let auth = format!("auth_url: '{scheme}://k:5000', user_id: u, password: hush, project_id: p");
             let file = format!("clouds: {{c: {{auth: {{{auth}}}}}}}").into_bytes();
-            let flags = OpenStackFlags { openstack_allow_http, ..OpenStackFlags::default() };
+            let openstack_image_deadline = Duration::from_hours(2);
+            let flags = OpenStackFlags { openstack_allow_http, openstack_image_deadline, ..OpenStackFlags::default() };
             let secrets = [SecretData::from([("clouds.yaml".to_owned(), file)])];
-            let found = OpenStack::new(&flags, &process).driver(&entry, &secrets).map(drop);
-            assert_eq!(found.is_err(), refused, "{scheme}");
+            let found = OpenStack::new(&flags, &process).driver(&entry, &secrets);
+            let deadline = found.as_ref().map(|planner| planner.cloud().image_deadline());
+            assert_eq!(deadline.ok(), (!refused).then_some(openstack_image_deadline), "{scheme}");
             assert!(found.err().is_none_or(|why| why.contains("clouds.c.auth.auth_url is http: write https://")));
         }
     }

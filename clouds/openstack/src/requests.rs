@@ -13,11 +13,11 @@ use shared::cloud::{CloudError, CloudErrorKind, Priority};
 
 use crate::account::Account;
 use crate::attributes::{Attributes, CYCLE, GroupKind, Port, Volume, described};
-use crate::driver::CLUSTER;
+use crate::driver::{CLUSTER, is_of};
 use crate::id::Id;
 use crate::keystone::Service::{self, Compute, Network};
 use crate::lists::{Project, groups_now};
-use crate::wire::FixedIp;
+use crate::wire::{FixedIp, Group};
 
 /// The header that only the services set: an answer without it is a gateway's.
 pub(crate) const OWN: &str = "x-openstack-request-id";
@@ -276,14 +276,21 @@ impl Calls<'_> {
         })
     }
 
-    /// The server group, or the one that was made in its place: by name and policy, one for all servers.
+    /// The server group, or the one that was made in its place, one for all servers: of the same name and kind, and with no
+    /// server of others.
     async fn group(&self, id: &Id, kind: Option<&GroupKind>, project: &Project) -> Result<Id, Failure> {
         let Some(GroupKind { name, policy, rules }) = kind.filter(|_| !project.has_group(id)) else {
             return Ok(id.clone()); // where nothing more is known, Nova says that it is gone
         };
         let _alone = self.account.groups.lock().await;
         let found = groups_now(self.account).await.map_err(Failure::NotDone)?;
-        if let Some(same) = found.into_iter().find(|found| found.name == *name && found.policy == *policy) {
+        let others = project.servers.iter().filter(|server| !is_of(server, self.infra_id));
+        let others: BTreeSet<&str> = others.map(|server| server.id.as_str()).collect();
+        let is_it = |found: &Group| {
+            (&found.name, &found.policy, &found.rules) == (name, policy, rules)
+                && !found.members.iter().any(|member| others.contains(member.as_str()))
+        };
+        if let Some(same) = found.into_iter().find(is_it) {
             return Ok(same.id);
         }
         let mut group = json!({"name": name, "policy": policy});

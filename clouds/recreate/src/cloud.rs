@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fair::Charge;
 use jiff::Timestamp;
@@ -63,6 +64,10 @@ pub trait Cloud: Send + Sync {
     fn image(&self, id: &str) -> Option<ImageStatus> {
         let _ = id;
         None
+    }
+    /// How long an image may take.
+    fn image_deadline(&self) -> Duration {
+        Duration::from_mins(20)
     }
     /// What is made of the lists or of the record of a cluster is charged to a part of the memory by this name.
     fn charge(&self, part: &str) -> Charge;
@@ -199,6 +204,8 @@ pub struct Obstacle {
 impl Obstacle {
     /// The code of what a server is doing, whatever it was made of.
     pub const STATUS: &str = "Status";
+    /// The code of a task of the cloud that is not ours, and ends by itself.
+    pub const BUSY: &str = "Busy";
 
     /// An obstacle, with a message that may be a stranger's.
     pub fn new(code: &str, message: &str) -> Self {

@@ -11,7 +11,7 @@ use crate::record::{Failed, IMAGE_FAILED};
 use crate::steps::{Step, is_within};
 use crate::survey::{Stage, Survey, View};
 
-/// How long a sleep tries again what the cloud refuses, while machines are paused.
+/// How long a sleep tries again what the cloud refuses, and waits for a busy server, while machines are paused.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The step of each machine.
@@ -26,26 +26,49 @@ pub(crate) fn hopeless<A>(now: Timestamp, steps: &Steps<'_, A>, stuck: Option<&F
         (None, Step::Fail(why)) => Some(refusal(view.name, Obstacle::new(IMAGE_FAILED, why))),
         _ => None,
     });
-    let stuck = stuck.filter(|stuck| !is_within(now, stuck.at, PATIENCE)).map(Failed::refusal);
+    let lasts = |stuck: &&Failed| stuck.number > 1 && !is_within(now, stuck.at, PATIENCE);
+    let stuck = stuck.filter(lasts).map(Failed::refusal);
     of_machine.chain(stuck).collect()
 }
 
-/// The first request that the cloud refuses again and again, after a pass: the one of before as long as it is refused, or
-/// waits for a request that may still arrive and is where it was.
+/// What holds a sleep up before a pass: what the cloud refused, or a server that is busy. Seen once it is no reason to give
+/// up: the next pass tries again, however late it comes.
+pub(crate) fn busy<A: Clone + PartialEq>(
+    survey: &Survey<A>,
+    views: &[View<'_, A>],
+    before: Option<Failed>,
+) -> Option<Failed> {
+    let mut busy = views.iter().filter(|view| survey.is_busy(view));
+    match before {
+        Some(stuck) if stuck.code != Obstacle::BUSY => Some(stuck),
+        Some(stuck) if busy.clone().any(|view| view.name == stuck.machine) => Some(Failed { number: 2, ..stuck }),
+        _ => busy.next().map(|view| Failed::of(&does_not_halt(view), survey.decided, 1)),
+    }
+}
+
+/// The same after a pass: the first request that the cloud refuses, as long as it is refused again, or its machine waits
+/// for a request that may still arrive.
 pub(crate) fn stuck<A: Clone + PartialEq>(
     survey: &Survey<A>,
     views: &[View<'_, A>],
-    is_tried: impl Fn(&str) -> bool,
+    tried: &[&str],
     before: Option<Failed>,
     refused: &[Refusal],
 ) -> Option<Failed> {
-    let is_where_it_was = |stuck: &Failed| {
+    let waits = |stuck: &Failed| {
         let mut of_machine = views.iter().filter(|view| view.name == stuck.machine);
-        !is_tried(&stuck.machine) && of_machine.any(|view| survey.has_no_image(view))
+        !tried.contains(&stuck.machine.as_str()) && of_machine.any(|view| survey.has_no_image(view))
     };
-    let is_refused = |stuck: &Failed| refused.iter().any(|refusal| refusal.id == stuck.machine);
-    let still = before.filter(|stuck| is_refused(stuck) || is_where_it_was(stuck));
-    still.or_else(|| refused.first().map(|refusal| Failed::of(refusal, survey.decided, 0)))
+    match before {
+        Some(stuck) if refused.iter().any(|refusal| refusal.id == stuck.machine) => Some(Failed { number: 2, ..stuck }),
+        Some(stuck) if stuck.code == Obstacle::BUSY || waits(&stuck) => Some(stuck),
+        _ => refused.first().map(|refusal| Failed::of(refusal, survey.decided, 1)),
+    }
+}
+
+fn does_not_halt<A>(view: &View<'_, A>) -> Refusal {
+    let word = view.live.map_or("", |server| server.word.as_str());
+    refusal(view.name, Obstacle::new(Obstacle::BUSY, &format!("it does not halt: its state is {word}")))
 }
 
 /// Whether a sleep has halted a machine that is to run again if it is given up.

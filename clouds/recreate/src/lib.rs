@@ -24,4 +24,4 @@ pub use self::cloud::{
 };
 pub use self::planner::{AT_ONCE, Planner, REQUESTS, SENDING};
 pub use self::record::{Attempt, Machine, Record};
-pub use self::steps::{IMAGE_DEADLINE, LATE, RETRY};
+pub use self::steps::{LATE, RETRY};

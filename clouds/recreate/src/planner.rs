@@ -22,7 +22,7 @@ use shared::record::{Format, RecordError};
 use shared::text::sanitize_to;
 
 use crate::cloud::{Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server, check_size, keep, spend};
-use crate::give_up::{Steps, has_begun, hopeless, is_past_return, refusal, stuck};
+use crate::give_up::{Steps, busy, has_begun, hopeless, is_past_return, refusal, stuck};
 use crate::record::{Attempt, Copied, Failed, Machine, Record};
 use crate::steps::{BACKOFF, RETRY, Step, is_within, start, stop, undo};
 use crate::survey::{Stage, Survey, View};
@@ -133,6 +133,7 @@ impl<C: Cloud> Planner<C> {
             held,
             now,
             decided: self.cloud.now(),
+            image_deadline: self.cloud.image_deadline(),
             owners: HashMap::new(),
             lacking: BTreeSet::new(),
             lost: Vec::new(),
@@ -227,34 +228,38 @@ impl<C: Cloud> Planner<C> {
     }
 
     /// Sends requests, a few at a time, until a call fails as a whole. A machine in transit, or already gone, is no
-    /// error: the next list shows its state. Answers also for which machines certainly nothing was done: a refusal by the
-    /// cloud itself is as certain as a request that was not sent.
+    /// error: the next list shows its state. Answers for which machines certainly no image or server is made: a refusal by
+    /// the cloud itself is as certain as a request that was not sent. Answers also whose call failed as a whole.
     async fn send<'a>(
         &self,
         target: &Target,
         requests: &'a [(String, InstanceState, Request<C::Attributes>)],
         until: Timestamp,
         outcome: &mut Outcome,
-    ) -> (Vec<&'a str>, Result<(), CloudError>) {
+    ) -> (Vec<&'a str>, Option<(&'a str, CloudError)>) {
         let stops = AtomicBool::new(false);
         let mut calls = Vec::new();
         for (_, _, request) in requests {
             calls.push(self.send_one(&target.cluster, request, until, &stops));
         }
         let mut answers = stream::iter(calls).buffered(AT_ONCE);
-        let (mut undone, mut result) = (Vec::new(), Ok(()));
-        for (machine, state, _) in requests {
+        let (mut undone, mut failed) = (Vec::new(), None);
+        for (machine, state, request) in requests {
             match answers.next().await {
                 Some(Ok(())) => outcome.moved.push((machine.clone(), *state)),
                 Some(Err(failure)) => {
                     let may_arrive = matches!(failure, Failure::Unknown(_) | Failure::Gone | Failure::Conflict);
-                    undone.extend((!may_arrive).then_some(machine.as_str()));
-                    result = result.and(failure.note(machine, outcome));
+                    // The machine has run since its last image, whether it was paused or not.
+                    let is_pause = matches!(request, Request::Pause { .. });
+                    undone.extend((!may_arrive && !is_pause).then_some(machine.as_str()));
+                    if let Err(error) = failure.note(machine, outcome) {
+                        failed.get_or_insert((machine.as_str(), error));
+                    }
                 }
                 None => {}
             }
         }
-        (undone, result)
+        (undone, failed)
     }
 
     async fn send_one(
@@ -292,10 +297,9 @@ impl<C: Cloud> Planner<C> {
         let mut outcome = Outcome::default();
         let undescribed = survey.undescribed(REQUESTS);
         if verb == Verb::Start && !undescribed.is_empty() {
-            let sent = self.send(target, &undescribed, survey.decided + SENDING, &mut outcome).await.1;
-            match sent {
-                Err(error) if error.kind == NotLeader => return Err(Stopped::Failed(error)),
-                Ok(()) if outcome.refused.is_empty() => return Ok(outcome),
+            match self.send(target, &undescribed, survey.decided + SENDING, &mut outcome).await.1 {
+                Some((_, error)) if error.kind == NotLeader => return Err(Stopped::Failed(error)),
+                None if outcome.refused.is_empty() => return Ok(outcome),
                 // They stay when the cluster is awake, which is no reason not to wake it.
                 _ => outcome = Outcome::default(),
             }
@@ -305,10 +309,6 @@ impl<C: Cloud> Planner<C> {
         let has_begun = has_begun(&views);
         if verb == Verb::Stop {
             next.forget_faults();
-        }
-        // While nothing is halted, nobody suffers from another try.
-        if verb != Verb::Stop || !has_begun {
-            next.stuck = None;
         }
         let waits = |failed: &Failed| is_within(survey.now, failed.at, RETRY * failed.number.clamp(1, BACKOFF));
         let failed = next.failed.clone().filter(waits);
@@ -321,6 +321,9 @@ impl<C: Cloud> Planner<C> {
         };
         let steps: Steps<'_, _> = views.iter().map(|view| (view, step(view))).collect();
         let may_return = verb == Verb::Stop && failed.is_none() && !is_past_return(&views);
+        // While nothing is halted, nobody suffers from another try.
+        let before = next.stuck.take().filter(|_| has_begun);
+        next.stuck = (may_return && has_begun).then(|| busy(&survey, &views, before)).flatten();
         if verb == Verb::Stop {
             outcome.refused = match &failed {
                 Some(failed) => vec![failed.refusal()],
@@ -362,27 +365,21 @@ impl<C: Cloud> Planner<C> {
         }
         let version = self.write(target, &survey, &next).await?;
         let (until, known) = (survey.decided + SENDING, outcome.refused.len());
-        let (undone, result) = self.send(target, &requests, until, &mut outcome).await;
+        let (undone, failure) = self.send(target, &requests, until, &mut outcome).await;
         let mut after = survey.before(next.clone(), &undone).unwrap_or_else(|| next.clone());
-        if may_return {
-            let mut refused = outcome.refused.split_off(known);
-            outcome.refused.extend_from_slice(&refused);
-            let is_moved = |machine: &String| outcome.moved.iter().any(|(moved, _)| moved == machine);
-            let failing = requests.iter().map(|(machine, ..)| machine).find(|machine| !is_moved(machine));
-            if let (Err(error), Some(machine)) = (&result, failing)
-                && !matches!(error.kind, NotLeader | Throttled)
-            {
+        if may_return && (has_begun || !outcome.moved.is_empty()) {
+            let mut refused = outcome.refused[known..].to_vec();
+            if let Some((machine, error)) = failure.as_ref().filter(|(_, e)| !matches!(e.kind, NotLeader | Throttled)) {
                 refused.push(refusal(machine, Obstacle::new(error.kind.into(), &error.message)));
             }
-            let is_tried = |name: &str| requests.iter().any(|(machine, ..)| *machine == name);
-            after.stuck = stuck(&survey, &views, is_tried, after.stuck, &refused);
+            let tried: Vec<&str> = requests.iter().map(|(machine, ..)| machine.as_str()).collect();
+            after.stuck = stuck(&survey, &views, &tried, after.stuck, &refused);
         }
         if after != next {
             // They need not wait until an earlier request can no longer arrive. If this fails, they do.
             let _ = self.store(target, &after, Some(&version)).await;
         }
-        result?;
-        Ok(outcome)
+        failure.map_or(Ok(outcome), |(_, error)| Err(error.into()))
     }
 
     /// Records that this sleep cannot succeed. All servers that are left may run again.
@@ -438,7 +435,9 @@ impl<C: Cloud> Planner<C> {
         let mut requests: Vec<_> = requests.chain(undescribed).collect();
         let is_all = requests.len() <= REQUESTS;
         requests.truncate(REQUESTS);
-        self.send(target, &requests, Timestamp::MAX, &mut Outcome::default()).await.1?;
+        if let (_, Some((_, error))) = self.send(target, &requests, Timestamp::MAX, &mut Outcome::default()).await {
+            return Err(error.into());
+        }
         match &survey.record {
             Some((record, Some(version))) if is_all && is_over(record) && !has_copies => {
                 target.ledger.clear(version).await.map_err(CloudError::from)?;

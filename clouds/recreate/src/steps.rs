@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use shared::duration::go_string;
 use shared::record::Format;
 
 use crate::cloud::{Image, ImageStatus, Request};
@@ -12,9 +13,6 @@ use crate::survey::{Stage, Survey, View};
 /// How long a request that was sent may be under way: its deadline of 30 s, the way from a proxy to the cloud, and the
 /// difference between the clocks of two controllers.
 pub const LATE: Duration = Duration::from_secs(90);
-
-/// How long an image may take.
-pub const IMAGE_DEADLINE: Duration = Duration::from_mins(20);
 
 /// How often an image is tried in one sleep.
 const IMAGES: u32 = 2;
@@ -88,6 +86,7 @@ where
     let may_still_run = entry.started.as_ref().is_some_and(|started| is_within(survey.now, started.at, LATE));
     let tries = entry.imaged.as_ref().map_or(0, |imaged| imaged.number);
     let image = survey.image(entry).map(|image| image.status);
+    let late = format!("its image was not ready after {}", go_string(survey.image_deadline));
     let why = match (image, &entry.imaged) {
         (Some(ImageStatus::Active), _) if sealed && entry.image.is_some() => {
             let entry = Machine { given_up: true, ..entry.clone() };
@@ -106,7 +105,7 @@ where
         (None, _) => "its image vanished",
         (Some(ImageStatus::Failed), _) => "its image failed",
         (Some(ImageStatus::Withheld), _) => "its image was deactivated",
-        (Some(_), _) => "its image was not ready after 20 minutes",
+        (Some(_), _) => late.as_str(),
     };
     if tries < IMAGES {
         return image_of(survey, view, entry, cycle());

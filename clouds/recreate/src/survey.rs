@@ -2,6 +2,7 @@
 //! machine stands.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use fair::Charge;
 use jiff::Timestamp;
@@ -11,7 +12,7 @@ use shared::text::name_some;
 
 use crate::cloud::{Image, ImageStatus, Obstacle, Request, Server, Status};
 use crate::record::{Attempt, Copied, Machine, Record};
-use crate::steps::{BACKOFF, IMAGE_DEADLINE, LATE, is_within};
+use crate::steps::{BACKOFF, LATE, is_within};
 
 /// The result of one list.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Survey<A> {
     pub now: Timestamp,
     /// When the decision was made: requests leave soon after.
     pub decided: Timestamp,
+    /// How long an image may take.
+    pub image_deadline: Duration,
     /// Name of the machine that a server is, by ID.
     pub owners: HashMap<String, String>,
     /// IDs of the servers that lack what was recorded of them.
@@ -53,6 +56,10 @@ const FOREIGN: &str = "FOREIGN";
 
 /// A name that several servers have. Nothing is touched.
 const SEVERAL: &str = "SEVERAL-SERVERS";
+
+/// The words for a machine that nothing can be made of any more.
+const MISSING: &str = "its image is gone, and its server was given up. Once all others run, delete the Secret with the record: \
+                       the cluster goes on without it";
 
 /// Where a machine stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,15 +114,16 @@ impl<A> View<'_, A> {
     }
 
     /// What keeps a machine from falling asleep. A server that was made of a record may lack some of it still: of such a
-    /// one only what it is doing counts.
+    /// one only what it is doing counts. What a server is busy with is ours once the record knows the machine.
     pub fn obstacle(&self) -> Option<Obstacle> {
         let shown = self.live.and_then(|server| server.obstacle.as_ref());
         let is_made = self.live.is_some_and(|server| server.cycle.is_some());
         let shown = shown.filter(|obstacle| !is_made || obstacle.code == Obstacle::STATUS);
+        let shown = shown.filter(|obstacle| self.entry.is_none() || obstacle.code != Obstacle::BUSY);
         match &self.stage {
             Stage::Odd(word) => Some(match word.as_str() {
                 SEVERAL => Obstacle::several(),
-                NO_IMAGE => Obstacle::new("ImageMissing", "its image is gone, and its server was given up"),
+                NO_IMAGE => Obstacle::new("ImageMissing", MISSING),
                 WITHHELD => Obstacle::new("ImageDeactivated", "its image is deactivated: have the cloud reactivate it"),
                 FOREIGN => Obstacle::new("ForeignServer", "a server that its record does not know has its name"),
                 word => shown.cloned().unwrap_or_else(|| {
@@ -279,6 +287,14 @@ impl<A: Clone + PartialEq> Survey<A> {
     pub fn has_no_image(&self, view: &View<'_, A>) -> bool {
         matches!(view.stage, Stage::Running | Stage::Halted)
             && view.entry.is_none_or(|entry| self.image(entry).is_none())
+    }
+
+    /// Whether a server is on its way, and no image of it is being made.
+    pub fn is_busy(&self, view: &View<'_, A>) -> bool {
+        let saving = |image: &Image| image.machine == view.name && image.status == ImageStatus::Saving;
+        matches!(view.stage, Stage::Stopping | Stage::Starting)
+            && view.live.is_some()
+            && !self.images.iter().any(saving)
     }
 
     /// Names of all machines.
@@ -453,7 +469,7 @@ impl<A: Clone + PartialEq> Survey<A> {
 
     /// Whether the image of a machine should have been ready.
     pub fn is_overdue(&self, entry: &Machine<A>) -> bool {
-        entry.imaged.as_ref().is_some_and(|imaged| !is_within(self.now, imaged.at, IMAGE_DEADLINE))
+        entry.imaged.as_ref().is_some_and(|imaged| !is_within(self.now, imaged.at, self.image_deadline))
     }
 }
 

@@ -177,7 +177,7 @@ async fn what_is_made_of_the_lists_is_charged_to_the_cluster() {
             json!({"servers": (0..number).map(|number| ordinary(number, 1_000)).collect::<Vec<_>>()}).to_string();
         let url = services([("/flavors", flavors.clone()), ("/servers/detail", servers)]).await;
         let memory = Memory::default();
-        let driver = Driver::new(account(&memory, "tenant", url, "user"), "domain".into());
+        let driver = Driver::new(account(&memory, "tenant", url, "user"), "domain".into(), Duration::from_mins(20));
         let cluster = ClusterRef { infra_id: "demo".to_owned(), ..ClusterRef::default() };
         let mut charge = driver.charge(&cluster.infra_id);
         let found = driver.servers(&cluster, Priority::Waking, &mut charge).await;

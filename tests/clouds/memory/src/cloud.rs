@@ -34,6 +34,8 @@ pub enum Status {
     SoftDeleted(Timestamp),
     /// Being deleted.
     Deleting,
+    /// Its owner, or the cloud, works on it.
+    Busy,
     /// A word that no driver knows.
     Odd(String),
 }

@@ -28,6 +28,8 @@ pub enum Mishap {
     Late,
     /// It is answered with an error by the cloud, and the process lives on.
     Fails,
+    /// It is lost, no answer comes, and the process lives on.
+    Lost,
 }
 
 #[derive(Debug, Default)]
@@ -134,9 +136,10 @@ impl Account {
                 *left = less;
             } else {
                 match mishap {
-                    Mishap::Fails => {
+                    Mishap::Fails | Mishap::Lost => {
                         road.mishap = None;
-                        return Err(failure(CloudErrorKind::Unavailable, "503"));
+                        let answer = if mishap == Mishap::Fails { "503" } else { NO_ANSWER };
+                        return Err(failure(CloudErrorKind::Unavailable, answer));
                     }
                     Mishap::Before => {}
                     Mishap::After => drop(self.cloud().execute(request)),

@@ -22,6 +22,7 @@ impl crate::Cloud {
             Status::Error => (Planned::Failed, "ERROR"),
             Status::SoftDeleted(_) => (Planned::SoftDeleted, "SOFT_DELETED"),
             Status::Deleting => (Planned::Deleting, "deleting"),
+            Status::Busy => (Planned::Stopping, "image_uploading"),
             Status::Odd(word) => (Planned::Unknown, word.as_str()),
         };
         let number: i64 = id.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_default();
@@ -34,7 +35,11 @@ impl crate::Cloud {
             created: Timestamp::UNIX_EPOCH + number.seconds(),
             has_run: server.has_run,
             fault: (status == Planned::Failed).then(|| "No valid host was found".to_owned()),
-            obstacle: self.obstacle.as_ref().filter(|(of, _)| *of == server.machine).map(|(_, why)| why.clone()),
+            obstacle: match &self.obstacle {
+                Some((of, why)) if *of == server.machine => Some(why.clone()),
+                _ => (server.status == Status::Busy)
+                    .then(|| Obstacle::new(Obstacle::BUSY, "its task is image_uploading")),
+            },
             attributes: Held { tagged: server.tagged, bound: self.is_bound(id, server) },
         }
     }

@@ -82,7 +82,7 @@ conformance_tests!(MemoryBench(Account::new()));
 
 const MACHINES: usize = 3;
 
-const MISHAPS: [Mishap; 4] = [Mishap::Before, Mishap::After, Mishap::Late, Mishap::Fails];
+const MISHAPS: [Mishap; 5] = [Mishap::Before, Mishap::After, Mishap::Late, Mishap::Fails, Mishap::Lost];
 
 const ALL_FAILS: [Fails; 5] = [Fails::Image, Fails::ImageVanishes, Fails::ImageStays, Fails::Server, Fails::Delete];
 

@@ -14,6 +14,7 @@ fn nothing_is_paused_while_a_machine_cannot_sleep() {
         (Status::Build, Some(rescue()), "Status"),
         (Status::Active, Some(Obstacle::new("Locked", "it is locked")), "Locked"),
         (Status::Off, Some(Obstacle::new("FlavorMissing", "its flavor is gone")), "FlavorMissing"),
+        (Status::Busy, None, "Busy"),
     ] {
         let mut world = World::new();
         {
@@ -69,15 +70,72 @@ fn a_sleep_that_cannot_go_on_brings_all_back() {
     }
 }
 
-/// A request that fails once, at whatever step, and then no pass for longer than a sleep is patient.
+/// A request that fails once, at whatever step: with and without a time without passes that is longer than a sleep is
+/// patient.
 #[test]
-fn one_failed_request_and_a_pause_of_the_controller_end_no_sleep() {
+fn one_failed_request_ends_no_sleep() {
     for (at, mishap) in (0..14).flat_map(|at| MISHAPS.map(|mishap| (at, mishap))) {
-        let mut world = World::new();
-        world.happens(Happens::Dies(at, mishap));
-        (0..2).for_each(|_| world.happens(Happens::Time));
-        assert_eq!(world.ends(), Ok(()), "{mishap:?} at request {at}");
+        for pause in [0, 2, 4] {
+            let mut world = World::new();
+            world.happens(Happens::Dies(at, mishap));
+            (0..pause).for_each(|_| world.happens(Happens::Time));
+            for _ in 0..12 {
+                world.pass();
+                let cloud = world.account.cloud();
+                let is_given_up = cloud.records.values().any(|record| record.text.contains("\"failed\":{"));
+                assert!(!is_given_up, "{mishap:?} at request {at}, {pause}");
+                drop(cloud);
+                world.account.cloud().tick();
+            }
+            assert_eq!(world.account.cloud().unlike_asleep("demo", &machines()), [""; 0], "{mishap:?} at request {at}");
+        }
     }
+}
+
+/// A server that its owner or the cloud works on: waited for before the first pause, and for a minute after it.
+#[test]
+fn a_busy_server_leaves_nobody_paused() {
+    let mut world = World::new();
+    world.happens(Happens::Pass);
+    world.account.cloud().force("demo", &machine(2), Status::Busy);
+    let mut paused = 0;
+    for tick in 0..20 {
+        let refused = world.refused();
+        world.happens(Happens::Time);
+        let cloud = world.account.cloud();
+        let is_paused = cloud.servers("demo").any(|(_, s)| !matches!(s.status, Status::Active | Status::Busy));
+        paused = if is_paused { paused + 1 } else { 0 };
+        assert!(TICK * paused <= std::time::Duration::from_mins(3), "paused for {paused} ticks");
+        assert!(is_paused || refused.iter().any(|r| r.code == "Busy" && r.id == machine(2)), "{tick}: {refused:?}");
+    }
+    world.account.cloud().force("demo", &machine(2), Status::Active);
+    assert_eq!(world.ends(), Ok(()));
+}
+
+/// Its image was deleted while the cluster slept: the advice of the message works.
+#[test]
+fn a_cluster_goes_on_without_a_machine_whose_image_is_gone() {
+    let mut world = World::new();
+    assert_eq!(world.ends(), Ok(()));
+    world.account.cloud().images.retain(|_, image| image.machine != machine(2));
+    world.intent = Intent::Awake;
+    (0..8).for_each(|_| world.happens(Happens::Pass));
+    world.intent = Intent::Asleep;
+    let refused = world.refused();
+    assert!(
+        matches!(refused.as_slice(), [one] if one.message.contains("delete the Secret with the record")),
+        "{refused:?}"
+    );
+    world.account.cloud().records.clear();
+    let asleep = |world: &World| {
+        let cloud = world.account.cloud();
+        (cloud.servers("demo").count(), cloud.images("demo").count())
+    };
+    (0..12).for_each(|_| world.happens(Happens::Pass));
+    assert_eq!(asleep(&world), (0, MACHINES - 1));
+    world.intent = Intent::Awake;
+    (0..12).for_each(|_| world.happens(Happens::Pass));
+    assert_eq!(asleep(&world).0, MACHINES - 1);
 }
 
 /// Images that a quota refuses: named in every pass, all run again within three minutes, and the next tries come later

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cloud_common::{Kept, RateLimiter};
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below, link};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
-use futures::{StreamExt, stream};
+use futures::{StreamExt, stream, try_join};
 use parking_lot::Mutex;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds};
 use tokio::time::{Instant, timeout};
@@ -160,8 +160,7 @@ impl Cloud for Account {
         wanted: BTreeSet<String>,
         priority: Priority,
     ) -> Result<Kept<Found<String>>, CloudError> {
-        let pages = self.machines(priority, true).await?;
-        let ephemeral = self.ephemeral(priority).await?;
+        let (pages, ephemeral) = try_join!(self.machines(priority, true), self.ephemeral(priority))?;
         let mut found: BTreeMap<String, Vec<(&Listed, String, View)>> =
             wanted.into_iter().map(|group| (group, Vec::new())).collect();
         for listed in pages.iter().flat_map(|page| &page.value) {

@@ -11,7 +11,7 @@ use reqwest::{Method, Url};
 use serde::de::{DeserializeOwned, Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::answer::Answer;
 use crate::client::{Body, Http};
@@ -21,8 +21,11 @@ use crate::token::{Login, Tokens};
 /// Longest token, in bytes.
 const MAX_TOKEN: usize = 16 << 10;
 
-/// How long one page of a list may take, and how many pages a list has: all of a subscription with 25,000 machines are 500.
+/// How long one page of a list may take, and all of them: less than a reconcile, so that its status has the cause.
 const PAGE: Duration = Duration::from_mins(1);
+const LIST: Duration = Duration::from_secs(150);
+
+/// How many pages a list has: all of a subscription with 25,000 machines are 500.
 const PAGES: usize = 2_000;
 
 /// An account whose calls carry a bearer token.
@@ -122,19 +125,22 @@ impl<L: Login<Token = HeaderValue>> Bearer<L> {
         first: Url,
         next: impl Fn(&P) -> Result<Option<Url>, CloudError>,
     ) -> Result<Kept<Vec<P>>, CloudError> {
-        let late =
-            || CloudError::new(CloudErrorKind::Unavailable, "a page of the list of machines takes more than a minute");
+        let late = || {
+            let message = "a page of the list of machines takes more than a minute, or all pages more than 150 s";
+            CloudError::new(CloudErrorKind::Unavailable, message)
+        };
         let endless = || {
             let message = format!("the list of machines has more than {PAGES} pages");
             CloudError::new(CloudErrorKind::Unavailable, message)
         };
         let (mut pages, mut all, mut url) = (Vec::new(), self.http.charge(), Some(first));
+        let end = Instant::now() + LIST;
         while let Some(page) = url.take() {
             if pages.len() >= PAGES {
                 return Err(endless());
             }
             let asked = async { self.call(priority, Method::GET, &page, None).await?.open::<P>().await };
-            let (page, charge) = timeout(PAGE, asked).await.map_err(|_| late())??;
+            let (page, charge) = timeout_at(end.min(Instant::now() + PAGE), asked).await.map_err(|_| late())??;
             all.merge(charge);
             url = next(&page)?;
             pages.push(page);

@@ -29,6 +29,7 @@ pub async fn facts<'a>(
         sync,
         identity_taken,
         machines: None,
+        unknown_for: Duration::ZERO,
         tried: state.tried.clone(),
         failed_lists: state.failed_lists,
         spoke: None,
@@ -39,7 +40,10 @@ pub async fn facts<'a>(
     };
     while let Some(need) = needs(&facts) {
         match need {
-            Need::Machines(max_age) => facts.machines = Some(machines(hive, cluster, state, max_age).await),
+            Need::Machines(max_age) => {
+                facts.machines = Some(machines(hive, cluster, state, max_age).await);
+                facts.unknown_for = state.unknown_for();
+            }
             Need::Spoke => facts.spoke = Some(Box::pin(spokes::observe(hive, cluster, state)).await),
             Need::Upgrade => facts.upgrade = Some(Box::pin(spokes::upgrade(hive, cluster)).await),
         }

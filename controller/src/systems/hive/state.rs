@@ -72,6 +72,8 @@ pub struct TargetState {
     pub failed_lists: u32,
     /// The last list of machines.
     machines: Option<(Instant, Inventory)>,
+    /// Since when each list has had machines of unknown state.
+    unknown_since: Option<Instant>,
     /// Until when an abandoned call may still move its machines.
     unsure_until: Option<Instant>,
     /// The connection to its spoke while it wakes.
@@ -138,7 +140,15 @@ impl TargetState {
 
     /// Keeps a list of machines.
     pub fn saw_machines(&mut self, machines: &Inventory) {
-        self.machines = Some((Instant::now(), machines.clone()));
+        let now = Instant::now();
+        self.machines = Some((now, machines.clone()));
+        let is_known = machines.unknown().is_empty();
+        self.unknown_since = (!is_known).then(|| self.unknown_since.unwrap_or(now));
+    }
+
+    /// For how long each list has had machines of unknown state.
+    pub fn unknown_for(&self) -> Duration {
+        self.unknown_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// A call to the cloud failed. If that was for want of rights, `version` is asked which version of the Secret gave

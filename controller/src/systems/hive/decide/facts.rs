@@ -32,6 +32,8 @@ pub struct Facts<'a> {
     pub identity_taken: Option<Older>,
     /// Its instances, as the driver listed them. `None` before the list.
     pub machines: Option<Result<Inventory, CloudError>>,
+    /// For how long the cloud has said of some machine, list after list, neither that it runs nor that it does not.
+    pub unknown_for: Duration,
     /// The last start or stop that this process tried on this cluster.
     pub tried: Option<LastAttempt>,
     /// How many lists in a row failed before this one.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use shared::cloud::InstanceState::Halted;
 use shared::cloud::Limits;
 use shared::duration;
 use shared::hive::conditions::{HIBERNATING, READY};
@@ -19,7 +20,9 @@ pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
     }
     let since = sleep_started(facts.cluster).map(|then| facts.age(then));
     let limit = facts.settings.sleep_limit.max(platform(facts).sleep);
-    overdue(plan, since, limit, "SleepTakesTooLong")
+    // Machines that are halted on the way serve nobody: a sleep that cannot go on brings them back soon.
+    let is_halted = matches!(&facts.machines, Some(Ok(machines)) if !machines.in_state(&[Halted]).is_empty());
+    overdue(plan, since, limit, "SleepTakesTooLong", if is_halted { Duration::ZERO } else { OVERDUE_INTERVAL })
 }
 
 /// The same for a wake. A cluster that is awake is never overdue.
@@ -29,7 +32,7 @@ pub(super) fn waking(facts: &Facts<'_>, plan: Plan) -> Plan {
     }
     let since = resume_started(facts.cluster).map(|then| facts.age(then));
     let limit = facts.settings.wake_limit.max(platform(facts).wake);
-    overdue(plan, since, limit, "WakeTakesTooLong")
+    overdue(plan, since, limit, "WakeTakesTooLong", OVERDUE_INTERVAL)
 }
 
 /// The platform's own limits: images take longer than a stop.
@@ -38,7 +41,7 @@ fn platform(facts: &Facts<'_>) -> Limits {
     machines.map_or_else(Limits::default, |machines| machines.profile.limits)
 }
 
-fn overdue(mut plan: Plan, since: Option<Duration>, limit: Duration, what: &'static str) -> Plan {
+fn overdue(mut plan: Plan, since: Option<Duration>, limit: Duration, what: &'static str, least: Duration) -> Plan {
     let Some(status) = plan.status.as_mut().filter(|_| since.is_some_and(|since| since > limit)) else { return plan };
     let Some(awaited) = status.progress.as_mut().filter(|progress| progress.status == "True") else { return plan };
     awaited.message = duration::overdue(limit, &awaited.message);
@@ -46,8 +49,8 @@ fn overdue(mut plan: Plan, since: Option<Duration>, limit: Duration, what: &'sta
     plan.notice = Some(Notice::warning(what, format!("waiting {}", awaited.message)));
     plan.recheck = match plan.recheck {
         Recheck::OnChange => Recheck::OnChange,
-        Recheck::After(pause) => Recheck::After(pause.max(OVERDUE_INTERVAL)),
-        Recheck::Retry(pause) => Recheck::Retry(pause.max(OVERDUE_INTERVAL)),
+        Recheck::After(pause) => Recheck::After(pause.max(least)),
+        Recheck::Retry(pause) => Recheck::Retry(pause.max(least)),
     };
     plan
 }

@@ -78,13 +78,15 @@ fn cannot_sleep(facts: &Facts<'_>, machines: &Inventory) -> Option<Plan> {
     if found.is_empty() || has_begun || machines.profile.lifecycle != Lifecycle::StopStart {
         return None;
     }
-    Some(Plan::report(PowerStatus::failed_to_stop(&name_some(&found, 10))).again(OBSTACLE))
+    let names = name_some(&found, 10);
+    Some(Plan::report(PowerStatus::failed_to_stop(&names).awaiting("CannotSleep", names)).again(OBSTACLE))
 }
 
 /// Whether only machines are left of which the cloud does not say whether they run, and no stop of theirs has shown for
 /// long. Those of a sleeping cluster do not make it one that is awake.
 fn only_unknown_left(facts: &Facts<'_>, machines: &Inventory) -> bool {
-    let is_long = sleep_started(facts.cluster).is_some_and(|then| facts.age(then) > UNKNOWN_TIMEOUT);
+    let asked = sleep_started(facts.cluster).map_or(Duration::ZERO, |then| facts.age(then));
+    let is_long = asked.min(facts.unknown_for) > UNKNOWN_TIMEOUT;
     let rest_stopped = machines.all_of(Stopped, |i| i.state != Unknown);
     let by_calls = machines.profile.lifecycle == Lifecycle::StopStart;
     by_calls && rest_stopped && (is_long || facts.cluster.is_true(HIBERNATING))
@@ -125,10 +127,11 @@ fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let control_plane = machines.to_stop(|i| i.control_plane);
     let lost = machines.ids(&[Running, Pending], is_lost);
     let nothing_to_stop = workers.is_empty() && control_plane.is_empty();
-    let (verb, waits) = if nothing_to_stop && may_terminate(machines) {
-        (Verb::Terminate, !lost.is_empty())
+    let (verb, waits) = if nothing_to_stop && may_terminate(machines) && !lost.is_empty() {
+        (Verb::Terminate, true)
     } else {
-        (Verb::Stop, !nothing_to_stop)
+        // What was refused stays named while what it leaves behind is brought back.
+        (Verb::Stop, !nothing_to_stop || facts.was_refused(Verb::Stop))
     };
     let (failure, held_back) = facts.failure(verb);
     let failure = failure.filter(|_| waits);

@@ -116,6 +116,7 @@ fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
         sync: Sync::Applied,
         identity_taken: None,
         machines: None,
+        unknown_for: Duration::MAX,
         tried: None,
         failed_lists: 0,
         spoke: None,

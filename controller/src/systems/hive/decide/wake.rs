@@ -133,7 +133,7 @@ fn has_started(facts: &Facts<'_>) -> bool {
 
 /// Whether all machines run. A machine of unknown state delays a wake for a bounded time.
 fn run(facts: &Facts<'_>, machines: &Inventory) -> bool {
-    machines.all(Running) || (machines.all_known_run() && since_start(facts) > UNKNOWN_TIMEOUT)
+    machines.all(Running) || (machines.all_known_run() && since_start(facts).min(facts.unknown_for) > UNKNOWN_TIMEOUT)
 }
 
 /// The watch of the spoke starts as soon as its machines run.

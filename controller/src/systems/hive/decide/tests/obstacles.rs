@@ -18,6 +18,9 @@ fn no_machine_is_stopped_while_one_cannot_be() {
         assert_eq!((says(&plan).0, plan.actions.as_slice()), (reason::FAILED_TO_STOP, [].as_slice()));
         assert!(message(&plan).starts_with("Failed to stop machines: i-0: it has an ephemeral OS disk (more"));
         assert_eq!(plan.recheck, Recheck::After(Duration::from_mins(1)));
+        let awaited = plan.status.unwrap().progress.unwrap();
+        let expected = ("CannotSleep", "i-0: it has an ephemeral OS disk");
+        assert_eq!((awaited.reason, awaited.message.as_str()), expected, "not what was awaited before");
     }
     // Other drivers judge each of their own steps. What has begun goes on, and what stops could.
     for lifecycle in [Lifecycle::Recreate, Lifecycle::Shelve] {
@@ -45,6 +48,8 @@ fn machines_of_unknown_state_are_named_and_hold_no_sleep_up_for_longer_than_five
     };
     let (early, late) = (since(300), since(301));
     assert_eq!(says(&decide(&facts(&early).listed(broken()))).2, "WaitingForMachinesToStop");
+    let once = Facts { unknown_for: Duration::from_mins(5), ..facts(&late).listed(broken()) };
+    assert_eq!(says(&decide(&once)).2, "WaitingForMachinesToStop", "one list says little");
     let plan = decide(&facts(&late).listed(broken()));
     assert_eq!((says(&plan).2, plan.actions.as_slice()), ("Hibernating", [].as_slice()));
     let left = "the cloud does not say whether these are stopped; each is billed while it runs: i-1 (failed)";

@@ -58,7 +58,7 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     if is_last {
         // Row 23
         let earlier = plan.status.remediation_plan.iter().take(batches.saturating_sub(1)).flatten();
-        if is_complete(&plan) && facts.all_comply(&plan.status, earlier, |one| one != Compliance::NonCompliant) {
+        if is_complete(&plan) && facts.all_comply(&plan.status, earlier, false) {
             plan.end(now, ("Completed", "Completed"), "True", (COMPLIANT, COMPLIANT));
             return plan;
         }

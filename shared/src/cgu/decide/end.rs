@@ -5,7 +5,6 @@ use jiff::SignedDuration;
 use super::super::api::{COMPLETE, TIMED_OUT};
 use super::super::conditions::SUCCEEDED;
 use super::super::events::Event;
-use super::super::policy::Compliance;
 use super::batch::{COMPLETED, COMPLIANT};
 use super::precache::abandon;
 use super::{Act, Facts, LATE_COMPLETION, Plan, time};
@@ -54,7 +53,7 @@ pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     }
     let planned = || plan.status.remediation_plan.iter().flatten();
     // One that no policy lists any more has never complied.
-    if facts.all_comply(&plan.status, planned(), |one| one == Compliance::Compliant) {
+    if facts.all_comply(&plan.status, planned(), true) {
         let is_recorded =
             |name: &String| plan.status.clusters.iter().any(|one| one.name == *name && one.state == COMPLETE);
         let late: Vec<String> = planned().filter(|name| !is_recorded(name)).cloned().collect();

@@ -170,25 +170,29 @@ impl Facts<'_> {
         self.roots.get(policy).map_or(Compliance::NonCompliant, |policy| policy.of(cluster))
     }
 
-    /// Whether each of these clusters that the upgrade has recorded as complete was last reported as such, whether it
-    /// sleeps by now or not, and each other one is as `rest` wants it, for each of the policies.
+    /// Whether none of the policies finds one of these clusters non-compliant. Of one that the upgrade has recorded as
+    /// complete the last report counts, whether it sleeps by now or not. If `late`, each other one has to be listed as
+    /// compliant: by the policy at which it timed out, or by any if it had not begun.
     fn all_comply<'a>(
         &self,
         status: &ClusterGroupUpgradeStatus,
         clusters: impl IntoIterator<Item = &'a String>,
-        rest: impl Fn(Compliance) -> bool,
+        late: bool,
     ) -> bool {
-        let complete: BTreeSet<&String> =
-            status.clusters.iter().filter(|one| one.state == COMPLETE).map(|one| &one.name).collect();
+        let recorded: BTreeMap<&String, &ClusterState> = status.clusters.iter().map(|one| (&one.name, one)).collect();
         let policies = status.policies();
-        let complies = |name: &String, policy: &Reference| {
-            if complete.contains(name) {
-                self.reported(policy, name) != Compliance::NonCompliant
-            } else {
-                rest(self.compliance(policy, name))
+        let complies = |name: &String| {
+            let record = recorded.get(name);
+            if record.is_some_and(|one| one.state == COMPLETE) {
+                return policies.iter().all(|policy| self.reported(policy, name) != Compliance::NonCompliant);
             }
+            let timed_out = record.and_then(|one| one.current_policy.as_ref());
+            let is_meant = |policy: &Reference| timed_out.is_none_or(|last| last.name == policy.name);
+            let found = || policies.iter().map(|policy| (policy, self.compliance(policy, name)));
+            !found().any(|(_, one)| one == Compliance::NonCompliant)
+                && (!late || found().any(|(policy, one)| one == Compliance::Compliant && is_meant(policy)))
         };
-        clusters.into_iter().all(|name| policies.iter().all(|policy| complies(name, policy)))
+        clusters.into_iter().all(complies)
     }
 
     fn annotation(&self, key: &str) -> Option<&str> {

@@ -353,6 +353,29 @@ fn a_time_out_stays_while_a_cluster_is_not_listed() {
     assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.labels("spoke3")), ("True/Completed", vec!["ztp-done"]));
 }
 
+/// Difference 1: a policy is for some clusters only. What has dropped a cluster since it timed out there does not count.
+#[test]
+fn a_late_completion_asks_the_policies_that_list_a_cluster() {
+    const TWO: Matrix<'static> = &[("policy1", &["spoke1"], &["spoke2"]), ("policy2", &["spoke2"], &[])];
+    for drops in [false, true] {
+        let strategy = json!({ "maxConcurrency": 2, "timeout": 1 });
+        let mut hub = Hub::new(json!({ "clusters": ["spoke1", "spoke2"], "remediationStrategy": strategy }), TWO);
+        hub.settle();
+        hub.later(61);
+        hub.settle();
+        assert_eq!(hub.condition(SUCCEEDED), "False/TimedOut");
+        hub.complies("spoke1", "policy1");
+        if drops {
+            let root = Arc::make_mut(hub.roots.get_mut(&policy("policy2")).unwrap());
+            root.compliance.as_mut().unwrap().remove("spoke2");
+        } else {
+            hub.complies("spoke2", "policy2");
+        }
+        hub.settle();
+        assert_eq!(hub.condition(SUCCEEDED), if drops { "False/TimedOut" } else { "True/Completed" });
+    }
+}
+
 /// Row 21: in every batch, the last one included.
 #[test]
 fn a_policy_that_is_deleted_midway_is_named_once() {

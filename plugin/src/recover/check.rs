@@ -62,6 +62,11 @@ pub enum Refusal {
     /// Its volume goes.
     #[error("{id}: too late: its PersistentVolumeClaim {claim} was deleted at {since}; {volume}")]
     Going { id: String, claim: String, since: String, volume: String },
+    /// It goes for groups that an unfinished recovery brings back.
+    #[error(
+        "{id} goes in exchange for {groups}, whose recovery is not finished: run this with -c {cluster} and no group first, then name it"
+    )]
+    InExchange { id: String, groups: String, cluster: String },
     /// An ID that no Pod name can be made of.
     #[error("{0} is not an ID that the operator gives (PREFIX-CLASS-NUMBER): cannot derive its Pod and volume from it")]
     OddId(String),
@@ -120,6 +125,11 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
     let unfinished = record.groups.iter().map(|held| held.group.clone()).filter(|id| !ids.contains(id)).collect();
     let (mut coming, mut recovered, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
     for id in ids.iter().filter(|id| !record.has(id)) {
+        if record.replacements.contains(id) {
+            let groups: Vec<&str> = record.groups.iter().map(|held| held.group.as_str()).collect();
+            refusals.push(Refusal::InExchange { id: id.clone(), groups: groups.join(", "), cluster: name.clone() });
+            continue;
+        }
         match held(facts, id) {
             Ok(Found::Coming(held)) if !coming.contains(&held) => coming.push(held),
             Ok(Found::Coming(_)) => {}

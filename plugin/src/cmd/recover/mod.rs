@@ -80,7 +80,8 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
     let (ids, left_out) = select::ids(&observation, &selection);
     if !left_out.is_empty() {
         output::note(&format!(
-            "{cluster}: left out, because they went in exchange for groups that were recovered: {}; name them to recover them, too",
+            "{cluster}: left out, because they went in exchange for groups that were recovered: {}; once that recovery is finished, name \
+             them to recover them, too",
             left_out.join(", ")
         ));
     }

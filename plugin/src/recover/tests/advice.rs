@@ -53,7 +53,9 @@ fn ways_out(world: &World, ids: &[&str], refusal: &Refusal) -> Vec<Next> {
             assert!(message.ends_with("run this again without --replacement"), "{message}");
             vec![after(&|_| {})]
         }
-        Refusal::NotMarked { .. }
+        // InExchange: what_went_in_exchange_is_known
+        Refusal::InExchange { .. }
+        | Refusal::NotMarked { .. }
         | Refusal::Stateless { .. }
         | Refusal::Gone { .. }
         | Refusal::Going { .. }

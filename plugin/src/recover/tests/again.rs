@@ -572,6 +572,10 @@ fn what_went_in_exchange_is_known() {
         let mut world = world.clone();
         run_until(&mut world, &record, last);
         assert_eq!(exchanged(&world), 1, "{last}");
+        let refused = world.goal_with(&["storage-4"], &Wanted::Find).unwrap_err();
+        let goes = "storage-4 goes in exchange for storage-1, whose recovery is not finished: run this with -c sample and no group first";
+        let is_so = matches!(refused.as_slice(), [one] if one.to_string().starts_with(goes));
+        assert_eq!(is_so, last == "resume", "{last}: {refused:?}");
     }
     // Suspended in its turn, brought back by its name, and removed by a user.
     world.run(&record);

@@ -139,6 +139,8 @@ async fn a_whole_namespace_sleeps_and_wakes_to_what_it_was() -> Result<()> {
 
         let woken = world.plugin(&["resume", &target, "--yes"]).await?;
         assert_eq!(woken.code, 0, "{}", woken.stderr);
+        let missed = "warning: cronjob.batch/report: the last run that it has missed while suspended starts";
+        assert!(woken.stderr.to_lowercase().contains(missed), "{}", woken.stderr);
         assert_eq!(
             lines(&woken),
             [

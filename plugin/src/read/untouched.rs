@@ -17,6 +17,9 @@ static KINDS: [Kind; 5] = [
     Kind::namespaced("", &["v1"], "Pod", "pods"),
 ];
 
+/// Owners of Pods that sleep with the namespace, or are named themselves.
+const SCALED: [&str; 5] = ["ReplicaSet", "StatefulSet", "Job", "DaemonSet", "ReplicationController"];
+
 /// How many objects the note names; the rest is counted.
 const NAMED: usize = 20;
 
@@ -55,7 +58,7 @@ fn runs_by_itself(kind: &Kind, object: &Value) -> bool {
     let owner = owner.map_or("", |owner| text(owner, "/kind"));
     match kind.kind {
         "Job" => !is_over(object),
-        "Pod" => owner.is_empty() && !["Succeeded", "Failed"].contains(&text(object, "/status/phase")),
+        "Pod" => !SCALED.contains(&owner) && !["Succeeded", "Failed"].contains(&text(object, "/status/phase")),
         "ReplicaSet" => owner != "Deployment" && number("/spec/replicas").is_none_or(|replicas| replicas > 0),
         "ReplicationController" => number("/spec/replicas").is_none_or(|replicas| replicas > 0),
         _ => number("/status/desiredNumberScheduled") != Some(0) || number("/status/observedGeneration").is_none(),
@@ -112,6 +115,7 @@ mod tests {
             ("one with an owner that is none", pod, in_phase("Pending", json!([{ "kind": "ConfigMap" }])), true),
             ("one that has ended", pod, in_phase("Succeeded", json!([])), false),
             ("of a ReplicaSet", pod, in_phase("Running", owned("ReplicaSet")), false),
+            ("of an operator's own kind", pod, in_phase("Running", owned("StrimziPodSet")), true),
             ("a DaemonSet", daemon_set, json!({}), true),
             (
                 "one without a Node",

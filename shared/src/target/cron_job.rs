@@ -45,9 +45,11 @@ pub const IN_NAMESPACE: &[&TargetKind] = &[&DEPLOYMENT, &STATEFUL_SET, &CRON_JOB
 
 /// The field of a record for [`keys::CRON_JOB_SUSPEND`].
 const RECORDED: &str = "recordedSuspend";
-/// Of one whose missed runs have no deadline: Kubernetes starts the last of them.
-const MISSED: &str = "a run that it misses while suspended starts as soon as it resumes: to prevent that, set \
+/// Of one whose missed runs have no deadline: Kubernetes starts the last of them. Before a sleep, and before a wake.
+const MISSES: &str = "a run that it misses while suspended starts as soon as it resumes: to prevent that, set \
                       spec.startingDeadlineSeconds (such as 60) before the resume";
+const MISSED: &str = "the last run that it has missed while suspended starts as soon as it resumes: \
+                      spec.startingDeadlineSeconds (such as 60) prevents that, set before a resume";
 /// Characters that a message shows of a record.
 const MAX_TEXT: usize = 32;
 
@@ -87,7 +89,8 @@ impl Lifecycle for CronJob<'_> {
             }
             let missed =
                 suspend.is_some() && object.pointer("/spec/startingDeadlineSeconds").is_none_or(Value::is_null);
-            let warnings = missed.then(|| MISSED.to_owned()).into_iter().collect();
+            let sentence = if intent.power == Hibernating { MISSES } else { MISSED };
+            let warnings = missed.then(|| sentence.to_owned()).into_iter().collect();
             Change::Patch { patch, message: message.to_owned(), warnings }
         };
         let recorded = annotation(object, keys::CRON_JOB_SUSPEND);

@@ -1,8 +1,11 @@
 //! Warnings before a change that may not last, or that no controller completes. Worth a line, never a reason to fail.
 
+use std::collections::BTreeMap;
+
 use shared::finding::Severity;
 use shared::power::Power;
-use shared::target::{Advice, Intent};
+use shared::target::{Advice, Change, Intent};
+use shared::text::name_some;
 
 use super::plan::{Found, Planned};
 use super::pools;
@@ -11,7 +14,10 @@ use crate::output;
 use crate::read::reverts;
 use crate::select::target::Target;
 
-/// Warns as the rows of the targets say.
+/// How many targets a sentence names; the rest is counted.
+const NAMED: usize = 10;
+
+/// Warns as the rows and the changes of the targets say.
 pub(super) async fn give(hub: &Hub, intent: &Intent<'_>, planned: &[Found]) {
     let (mut deployed, mut pooled) = (Vec::new(), Vec::new());
     for one in planned.iter().flatten() {
@@ -25,6 +31,21 @@ pub(super) async fn give(hub: &Hub, intent: &Intent<'_>, planned: &[Found]) {
         reverts(hub, &deployed).await;
     }
     pools::warn(hub, intent, &pooled).await;
+    of_changes(planned);
+}
+
+/// What the changes themselves bring along: each sentence once, with all targets that it is about.
+fn of_changes(planned: &[Found]) {
+    let mut sentences: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for one in planned.iter().flatten() {
+        let Ok(Change::Patch { warnings, .. }) = &one.change else { continue };
+        for text in warnings {
+            sentences.entry(text).or_default().push(one.target.full_name());
+        }
+    }
+    for (text, names) in sentences {
+        output::warning(&format!("{}: {text}", name_some(&names, NAMED)));
+    }
 }
 
 /// Everything that may undo the sleep of the targets, also of those that sleep already. None of those that are refused.

@@ -64,8 +64,8 @@ impl<'a> Writer<'a> {
     /// Writes one target, planned again if another client wrote it in between.
     async fn write(&self, mut target: Target, mut change: Change) -> Result<Done, Problem> {
         for _ in 0..ATTEMPTS {
-            let (patch, message, warnings) = match change {
-                Change::Patch { patch, message, warnings } => (patch, message, warnings),
+            let (patch, message) = match change {
+                Change::Patch { patch, message, .. } => (patch, message),
                 Change::None { message, follows } => {
                     let done = Done { target, message, changed: false, follows, requested: None, warnings: Vec::new() };
                     return Ok(self.release(done).await);
@@ -79,7 +79,8 @@ impl<'a> Writer<'a> {
             let refusal = match self.apply(&target, &patch).await {
                 Ok(object) => {
                     target.object = object;
-                    let done = Done { target, message, changed: true, follows: true, requested: None, warnings };
+                    let done =
+                        Done { target, message, changed: true, follows: true, requested: None, warnings: Vec::new() };
                     return Ok(self.release(done).await);
                 }
                 Err(HubError::Conflict { .. }) => {
@@ -90,8 +91,7 @@ impl<'a> Writer<'a> {
                 Err(refusal) => refusal,
             };
             let Some(companion) = companion_for(&target, &refusal) else { return Err(refusal.into()) };
-            let warning = self.stand_in(&target, companion, refusal).await?;
-            let warnings = warnings.into_iter().chain([warning]).collect();
+            let warnings = vec![self.stand_in(&target, companion, refusal).await?];
             return Ok(Done { target, message, changed: true, follows: true, requested: None, warnings });
         }
         Err(Problem::Contended(ATTEMPTS))

@@ -7,6 +7,7 @@ use crate::kkp::api::{Cluster, Condition};
 use crate::kkp::data::{Outcome, State};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
+use crate::kkp::record::foreign_pause;
 use crate::power::Power;
 use crate::target::lifecycle::Progress;
 
@@ -57,7 +58,7 @@ impl Reported<'_> {
 /// |---|---|---|---|
 /// | P1 | being deleted | lost | lost |
 /// | P2 | another request | lost | lost |
-/// | P3 | no condition | unnoticed | reached |
+/// | P3 | no condition | unnoticed | reached, or lost if it has the pause of another Cluster's sleep |
 /// | P4 | held: the record cannot be used | lost | lost |
 /// | P5 | Dehydrated | reached | going, or unnoticed while it sleeps as it should |
 /// | P6 | failed: the drain timed out and was undone, or a preflight refused | lost, or unnoticed if that was before the request | going |
@@ -75,7 +76,8 @@ pub(super) fn of(cluster: &Cluster, desired: Power, action: Power) -> Progress {
     }
     let sleeps = action == Power::Hibernating;
     let Some(reported) = reported(cluster) else {
-        return if sleeps { Progress::Unnoticed } else { Progress::Reached }; // P3
+        let foreign = || foreign_pause(cluster).map_or(Progress::Reached, Progress::Failed);
+        return if sleeps { Progress::Unnoticed } else { foreign() }; // P3
     };
     match reported.state.outcome {
         Outcome::Held => Progress::Failed(reported.sentence()), // P4

@@ -83,7 +83,8 @@ impl Follower {
     /// Waits until the kind can be listed. Before that, every watch fails.
     async fn wait_for_kind(&mut self) {
         loop {
-            let listed = if hub::may_list::<FoundationDBCluster>(&self.client).await {
+            let may_list = tokio::time::timeout(LIST_TIMEOUT, hub::may_list::<FoundationDBCluster>(&self.client)).await;
+            let listed = if may_list.unwrap_or(true) {
                 self.list().await.map(drop)
             } else {
                 Err(self.failed(FORBIDDEN.to_owned(), UNAVAILABLE_RETRY_INTERVAL))

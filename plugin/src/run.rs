@@ -2,9 +2,7 @@
 
 use std::process::ExitCode;
 
-use rustls::NamedGroup;
-use rustls::crypto::CryptoProvider;
-use shared::target::KINDS;
+use shared::kinds::KINDS;
 
 use crate::api::middleware::has_warned;
 use crate::cli::recover::{FdbCli, FdbCommand, Recover, RecoverArgs};
@@ -16,7 +14,7 @@ use crate::output;
 /// The program.
 pub fn main() -> ExitCode {
     // Only fails if a provider is installed already, and this is the first line of the program.
-    let _ = provider().install_default();
+    let _ = crate::api::tls::provider().install_default();
     let words = std::env::args_os().collect::<Vec<_>>();
     let invocation = if install_alias::is_alias(words.first()) {
         cli::read::<FdbCli>(words).map(|cli| Invocation::Fdb(Box::new(cli)))
@@ -105,13 +103,4 @@ impl Invocation {
             }
         }
     }
-}
-
-/// aws-lc-rs with the post-quantum key exchange in front. API servers built with Go 1.24 and later prefer it: offered
-/// second, they answer with a `HelloRetryRequest`, which is one more round trip. X25519 is still offered in the same
-/// message.
-pub(crate) fn provider() -> CryptoProvider {
-    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
-    provider.kx_groups.sort_by_key(|group| group.name() != NamedGroup::X25519MLKEM768);
-    provider
 }

@@ -11,6 +11,7 @@ pub mod fdb;
 pub mod finding;
 pub mod guarded;
 pub mod hive;
+pub mod kinds;
 pub mod kkp;
 pub mod managed_fields;
 pub mod power;
@@ -18,7 +19,6 @@ pub mod read;
 pub mod record;
 pub mod rollout;
 pub mod spoke;
-pub mod target;
 pub mod text;
 mod visit;
 
@@ -33,11 +33,13 @@ pub mod workload {
 /// TALM's `ClusterGroupUpgrade`: policies enforced over a fleet, batch by batch. Rows and sections are those of
 /// docs/reference/talm.md. The strings are TALM's: other software parses them.
 pub mod cgu {
+    pub mod act;
     pub mod api;
     pub mod blockers;
     pub mod conditions;
     pub mod decide;
     pub mod events;
+    pub mod keys;
     pub mod objects;
     pub mod phase;
     pub mod plan;
@@ -45,6 +47,8 @@ pub mod cgu {
     pub mod precache;
     pub mod select;
     pub mod subscription;
+    pub mod template;
+    pub mod templates;
     pub mod upgrades;
     pub mod version;
     pub mod view;

@@ -3,7 +3,7 @@
 //! Run with `make bench-kkp`; names of scenarios as arguments run only those. `fleet`: ten user clusters fall asleep,
 //! sleep for two minutes and wake; requests to the seed are counted from its audit log. `races`: rounds of one cluster
 //! whose counts are raised again by reconciles in flight after the pause. Prints a table; asserts nothing. KKP is the
-//! double of docs/development.md, twenty times as fast.
+//! double of doubles.md of the docs, twenty times as fast.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! What can happen to a user cluster around a sleep: each ends awake, asleep or deleted, or in a condition that says
 //! what to do. One world a subject. Its user clusters go through their cases at the same time, each through one after
 //! the other: an API server costs more than a case. "Row n" is a row of what the real KKP was seen to do
-//! (docs/development.md).
+//! (doubles.md of the docs).
 
 mod records;
 

@@ -1,5 +1,5 @@
 //! KKP on real API servers: the hub is the seed, a spoke is the user cluster. KKP, machine-controller, the cloud and
-//! the kubelets are the double of docs/development.md; "row n" is a row of what the real ones were seen to do.
+//! the kubelets are the double of doubles.md of the docs; "row n" is a row of what the real ones were seen to do.
 
 use std::collections::BTreeSet;
 use std::pin::pin;

@@ -36,7 +36,7 @@ enum Command {
         state: State,
         /// GET, POST, PATCH or DELETE
         method: Method,
-        /// Path: docs/development.md lists them
+        /// Path: docs/test-world.md lists them
         path: String,
         /// Body as JSON
         body: Option<String>,

@@ -20,6 +20,8 @@ pub mod apply;
 pub mod bench;
 pub mod check;
 #[cfg(test)]
+mod circles;
+#[cfg(test)]
 mod citations;
 pub mod cluster;
 pub mod controlplane;

@@ -1,4 +1,4 @@
-//! `testbed`: the test world as a program. See `docs/development.md`.
+//! `testbed`: the test world as a program. See `docs/test-world.md`.
 
 mod cli;
 mod cli_openstack;

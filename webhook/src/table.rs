@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_workload_has_its_record_and_its_scale() {
-        for kind in shared::target::workload::ROWS.iter().map(|row| &row.kind) {
+        for kind in shared::kinds::workload::ROWS.iter().map(|row| &row.kind) {
             for subresource in ["", "scale"] {
                 let fits = |row: &&Row| {
                     (row.endpoint, row.group, row.resource, row.subresource)

@@ -2,20 +2,19 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use cloud_common::{Charge, ListBatcher, Memory, Process, Whose};
+use cloud_common::{Charge, Memory, Process, Whose};
 use cloud_http::{Answer, Body, CallError, Http, Method, Options, Tokens};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
-use tokio::time::timeout;
 
 use crate::clouds_yaml::Cloud;
 use crate::id::Id;
 use crate::keystone::{Keystone, Service, Session};
-use crate::lists::{Project, Surroundings};
+use crate::project::{Project, Surroundings};
 use crate::wire::{Attachment, Attachments, Server};
 
 /// Calls at once, and calls a second.
@@ -26,12 +25,6 @@ const REMEMBERED: usize = 10_000;
 
 /// Most volumes of a server whose attachments are remembered.
 const MANY: usize = 64;
-
-/// How long a snapshot may take.
-const LOOK: Duration = Duration::from_mins(1);
-
-/// How long flavors and networks are remembered.
-const SELDOM: Duration = Duration::from_mins(1);
 
 /// A server, and its volumes.
 type Holder = (Id, BTreeSet<Id>);
@@ -49,7 +42,8 @@ pub(crate) struct Account {
     http: Arc<Http>,
     tokens: Tokens<Keystone>,
     attachments: Mutex<Known>,
-    surroundings: Mutex<Option<(Instant, Arc<Surroundings>)>>,
+    /// With the time of their list.
+    pub(crate) surroundings: Mutex<Option<(Instant, Arc<Surroundings>)>>,
     /// The last snapshot of the project.
     last: Mutex<Option<Arc<Project>>>,
     /// Held while a server group is made: of several servers the first one makes it.
@@ -137,17 +131,6 @@ impl Account {
         Ok(found.all)
     }
 
-    /// What seldom changes.
-    pub(crate) async fn surroundings(&self, priority: Priority) -> Result<Arc<Surroundings>, CloudError> {
-        let kept = self.surroundings.lock().clone();
-        if let Some((_, known)) = kept.filter(|(at, _)| at.elapsed() < SELDOM) {
-            return Ok(known);
-        }
-        let found = Arc::new(Surroundings::list(self, priority).await?);
-        *self.surroundings.lock() = Some((Instant::now(), found.clone()));
-        Ok(found)
-    }
-
     /// The last snapshot of the project, which the planner's requests follow from.
     pub(crate) fn last(&self) -> Result<Arc<Project>, CloudError> {
         let unknown = || CloudError::new(CloudErrorKind::Unavailable, "the project was not listed yet");
@@ -160,23 +143,6 @@ impl Account {
             *last = Some(project.clone());
         }
     }
-}
-
-/// Lists a project once for everybody who asks at the same time.
-pub(crate) fn lists(account: &Arc<Account>) -> ListBatcher<(), Arc<Project>> {
-    let account = account.clone();
-    ListBatcher::new(usize::MAX, move |_, priority| {
-        let account = account.clone();
-        async move {
-            let late =
-                |_| CloudError::new(CloudErrorKind::Unavailable, "the lists of the project take more than a minute");
-            let project = timeout(LOOK, Project::list(&account, priority).boxed()).await.map_err(late)??;
-            let project = Arc::new(project);
-            account.listed(&project);
-            Ok(project)
-        }
-        .boxed()
-    })
 }
 
 #[cfg(test)]

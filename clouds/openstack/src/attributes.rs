@@ -8,7 +8,7 @@ use shared::annotation::keys::FORCE;
 use shared::text::sanitize_to;
 
 use crate::id::Id;
-use crate::lists::Project;
+use crate::project::Project;
 use crate::wire::{self, AddressPair, Attachment, DhcpOption, FixedIp, OfImage, Size};
 
 /// Our mark in a server's metadata: the cycle in which it was made. A key may have no slash.

@@ -12,13 +12,11 @@ use jiff::Timestamp;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Lifecycle, Limits, Priority, Profile, ProviderIds};
 use shared::text::sanitize_to;
 
-use crate::account::{self, Account};
+use crate::account::Account;
 use crate::attributes::{Attributes, CYCLE, incomplete, obstacle};
-use crate::lists::Project;
-use crate::{export, requests, wire};
-
-/// Tag, and key of metadata, that the installer gives to everything of a cluster. Its value is the infraID.
-pub(crate) const CLUSTER: &str = "openshiftClusterID";
+use crate::names::{CLUSTER, is_of, tag};
+use crate::project::Project;
+use crate::{export, lists, requests, wire};
 
 /// How long a sleep and a wake may take: six snapshots of 100 GB by a slow store.
 const LIMIT: Duration = Duration::from_mins(45);
@@ -34,7 +32,7 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(account: Account, domain: Arc<str>, image_deadline: Duration) -> Self {
         let account = Arc::new(account);
-        Self { lists: account::lists(&account), account, domain, image_deadline }
+        Self { lists: lists::lists(&account), account, domain, image_deadline }
     }
 
     async fn project(&self, priority: Priority) -> Result<Arc<Project>, CloudError> {
@@ -67,14 +65,6 @@ impl Driver {
             attributes,
         })
     }
-}
-
-/// Whether a server is a cluster's: the installer gives it metadata and tag, and the first of them says whose it is. It is
-/// of one cluster alone, so that what is made of a list for all clusters is no larger than the list.
-pub(crate) fn is_of(server: &wire::Server, infra_id: &str) -> bool {
-    let of_tag = |tag: &'_ String| tag.strip_prefix(CLUSTER)?.strip_prefix('=').map(|of| of == infra_id);
-    let by_metadata = server.metadata.get(CLUSTER).map(|of| of == infra_id);
-    by_metadata.or_else(|| server.tags.iter().find_map(of_tag)).unwrap_or_default()
 }
 
 /// What a server is doing, and Nova's word for it.
@@ -115,7 +105,7 @@ fn image(found: &wire::Image, infra_id: &str) -> Option<Image> {
         machine: found.hibernate_machine.clone()?,
         cycle: found.hibernate_cycle.clone()?,
         status: image_status(found),
-        is_tagged: found.tags.contains(&requests::tag(infra_id)),
+        is_tagged: found.tags.contains(&tag(infra_id)),
         copy: found.hibernate_record.clone(),
     })
 }

@@ -9,10 +9,9 @@ use shared::read::{self, Limits};
 use shared::text::sanitize_to;
 
 use crate::attributes::{Attributes, Port};
-use crate::driver::CLUSTER;
 use crate::id::Id;
-use crate::lists::Project;
-use crate::requests::{image_name, tag};
+use crate::names::{CLUSTER, image_name, tag};
+use crate::project::Project;
 use crate::wire;
 
 /// One server. Go writes `null` for what is empty.

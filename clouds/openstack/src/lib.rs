@@ -11,6 +11,8 @@ mod id;
 mod keystone;
 mod lists;
 mod modes;
+mod names;
+mod project;
 mod registration;
 mod requests;
 mod wire;

@@ -1,20 +1,20 @@
-//! A snapshot of a project, for all clusters in it.
+//! The lists of a project, page by page.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use cloud_common::Charge;
+use cloud_common::{Charge, ListBatcher};
 use cloud_http::{CallError, StatusCode};
-use futures::TryFutureExt;
+use futures::{FutureExt, TryFutureExt};
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
+use tokio::time::timeout;
 
 use crate::account::Account;
-use crate::id::Id;
 use crate::keystone::Service;
-use crate::requests::OWN;
+use crate::names::OWN;
+use crate::project::{Project, Surroundings};
 use crate::wire::{
-    Flavor, Flavors, FloatingIp, FloatingIps, Group, Groups, Image, Images, KeyPair, KeyPairs, Marked, Network,
-    Networks, Page, Port, Ports, Server, Servers,
+    Flavors, FloatingIp, FloatingIps, Group, Groups, Images, KeyPairs, Marked, Networks, Page, Ports, Servers,
 };
 
 /// Most entries of one list.
@@ -23,167 +23,78 @@ const ENTRIES: usize = 10_000;
 /// Server groups of one call.
 const GROUPS: usize = 100;
 
-/// Everything in a project that says how a server is made.
-pub(crate) struct Project {
-    /// Its ID.
-    pub(crate) id: Id,
-    /// When the lists were begun.
-    pub(crate) begun: Instant,
-    /// The microversion that Nova was asked with.
-    pub(crate) version: u32,
-    pub(crate) servers: Vec<Server>,
-    pub(crate) ports: Vec<Port>,
-    pub(crate) floating_ips: Vec<FloatingIp>,
-    images: Vec<Image>,
-    groups: Vec<Group>,
-    surroundings: Arc<Surroundings>,
-    /// For each list.
-    #[expect(dead_code, reason = "it is kept, not read")]
-    charges: Vec<Charge>,
-}
+/// How long a snapshot may take.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What seldom changes.
-pub(crate) struct Surroundings {
-    flavors: Vec<Flavor>,
-    networks: Vec<Network>,
-    /// Names of the user's key pairs.
-    keys: Vec<KeyPair>,
-    #[expect(dead_code, reason = "it is kept, not read")]
-    charges: Vec<Charge>,
-}
+/// How long flavors, networks and key pairs are remembered.
+const SURROUNDINGS_TTL: Duration = Duration::from_mins(1);
 
-impl Surroundings {
-    /// Three lists at once.
-    pub(crate) async fn list(account: &Account, priority: Priority) -> Result<Self, CloudError> {
-        let networks = format!("/networks?project_id={}&fields=id&fields=project_id", account.session().await?.project);
-        let (flavors, networks, keys) = futures::try_join!(
-            pages::<Flavors>(account, priority, Service::Compute, "/flavors/detail?limit=1000"),
-            pages::<Networks>(account, priority, Service::Network, &networks),
-            account.get::<KeyPairs>(priority, Service::Compute, "/os-keypairs").map_err(CloudError::from),
-        )?;
-        let (KeyPairs { all: keys }, charge) = keys;
-        let mut charges = vec![charge];
-        let (flavors, networks) = (flavors.into(&mut charges), networks.into(&mut charges));
-        Ok(Self { flavors, networks, keys, charges })
-    }
-}
-
-impl Project {
-    /// Five lists at once. A list that fails is an error of all: nothing must seem to be gone.
-    pub(crate) async fn list(account: &Account, priority: Priority) -> Result<Self, CloudError> {
-        let begun = Instant::now();
-        let session = account.session().await?;
-        let (id, version) = (session.project.clone(), session.version);
-        let (ports, ips) = (format!("/ports?project_id={id}&limit=1000"), format!("/floatingips?project_id={id}"));
-        let images = format!("/images?owner={id}&limit=100");
-        let of_network = async {
-            let ports = pages::<Ports>(account, priority, Service::Network, &ports).await?;
-            // Neutron has proven who it is now: a 404 is its own word.
-            Ok((ports, floating_ips(account, priority, &ips).await?))
-        };
-        let (surroundings, servers, groups, (ports, floating_ips), images) = futures::try_join!(
-            account.surroundings(priority),
-            // With a limit, Nova leaves out servers of a part of it that does not answer.
-            pages::<Servers>(account, priority, Service::Compute, "/servers/detail"),
-            groups(account, priority),
-            of_network,
-            pages::<Images>(account, priority, Service::Image, &images),
-        )?;
-        let mut charges = Vec::new();
-        let (servers, groups, ports) =
-            (servers.into(&mut charges), groups.into(&mut charges), ports.into(&mut charges));
-        let (floating_ips, images) = (floating_ips.into(&mut charges), images.into(&mut charges));
-        Ok(Self { id, begun, version, servers, ports, floating_ips, images, groups, surroundings, charges })
-    }
-
-    /// The ports that are bound to a server.
-    pub(crate) fn ports_of<'a>(&'a self, server: &'a Id) -> impl Iterator<Item = &'a Port> {
-        self.ports.iter().filter(|port| *port.device_id == *server.as_str())
-    }
-
-    /// The images that were made for the sleep of a cluster. One that its owner makes of a server after a wake inherits
-    /// every property of the image that the server boots from, and is its owner's: it is of another server.
-    pub(crate) fn images_of<'a>(&'a self, infra_id: &'a str) -> impl Iterator<Item = &'a Image> {
-        self.own_images().filter(move |image| {
-            let of = image.hibernate_server.as_deref();
-            let is_of = of.is_some() && (of == image.instance_uuid.as_deref() || of == Some(image.id.as_str()));
-            is_of && image.hibernate_cluster.as_deref() == Some(infra_id)
-        })
-    }
-
-    /// An image that was made of a server, by its ID. Only such an image is deleted after a wake.
-    pub(crate) fn snapshot(&self, id: &str) -> Option<&Image> {
-        let is_snapshot = |image: &&Image| image.kind.as_deref() == Some("snapshot");
-        self.own_images().filter(is_snapshot).find(|image| image.id.as_str() == id)
-    }
-
-    /// An image that another project shares is a stranger's, whatever it says.
-    fn own_images(&self) -> impl Iterator<Item = &Image> {
-        self.images.iter().filter(|image| image.owner.as_deref() == Some(self.id.as_str()))
-    }
-
-    /// A flavor. Nova's answers about servers have its name only, which is unique, and their own size.
-    pub(crate) fn flavor(&self, is_it: impl Fn(&Flavor) -> bool) -> Option<&Flavor> {
-        self.surroundings.flavors.iter().find(|flavor| is_it(flavor))
-    }
-
-    /// Whether a network is this project's own.
-    pub(crate) fn has_network(&self, network: &Id) -> bool {
-        let own = |found: &&Network| found.project_id == self.id.as_str();
-        self.surroundings.networks.iter().filter(own).any(|found| found.id == *network)
-    }
-
-    /// Whether the user has a key pair of this name.
-    pub(crate) fn has_key(&self, name: &str) -> bool {
-        self.surroundings.keys.iter().any(|key| key.keypair.name == name)
-    }
-
-    /// The server group that a server is in.
-    pub(crate) fn group_of(&self, server: &Id) -> Option<&Group> {
-        let is_in = |group: &&Group| group.members.iter().any(|member| member == server.as_str());
-        self.groups.iter().find(is_in)
-    }
-
-    /// Whether there is a server group.
-    pub(crate) fn has_group(&self, id: &Id) -> bool {
-        self.groups.iter().any(|group| group.id == *id)
-    }
-}
-
-#[cfg(test)]
-impl Project {
-    /// With the flavor `m1.small`, another one that is large, and the network `own`.
-    pub(crate) fn for_tests(ports: Vec<Port>, floating_ips: Vec<FloatingIp>) -> Self {
-        let id = |id: &str| Id::try_from(id.to_owned()).unwrap();
-        let flavor = |id: &str, name: &str, ram| Flavor {
-            id: id.to_owned(),
-            name: name.to_owned(),
-            ram,
-            vcpus: 1,
-            disk: 1,
-            ephemeral: 0,
-            extra_specs: crate::wire::ExtraSpecs::default(),
-        };
-        let flavors = vec![flavor("flavor-1", "m1.small", 64), flavor("flavor-2", "m1.replaced", 8192)];
-        let networks = vec![
-            Network { id: id("own"), project_id: "p".to_owned() },
-            Network { id: id("shared"), project_id: "admin".to_owned() },
-        ];
-        let surroundings = Arc::new(Surroundings { flavors, networks, keys: Vec::new(), charges: Vec::new() });
-        let (servers, images, groups) = (Vec::new(), Vec::new(), Vec::new());
-        Self {
-            id: id("p"),
-            begun: Instant::now(),
-            version: 100,
-            servers,
-            ports,
-            floating_ips,
-            images,
-            groups,
-            surroundings,
-            charges: Vec::new(),
+/// Lists a project once for everybody who asks at the same time.
+pub(crate) fn lists(account: &Arc<Account>) -> ListBatcher<(), Arc<Project>> {
+    let account = account.clone();
+    ListBatcher::new(usize::MAX, move |_, priority| {
+        let account = account.clone();
+        async move {
+            let late =
+                |_| CloudError::new(CloudErrorKind::Unavailable, "the lists of the project take more than a minute");
+            let project = timeout(SNAPSHOT_TIMEOUT, list_project(&account, priority).boxed()).await.map_err(late)??;
+            let project = Arc::new(project);
+            account.listed(&project);
+            Ok(project)
         }
+        .boxed()
+    })
+}
+
+/// Five lists at once. A list that fails is an error of all: nothing must seem to be gone.
+pub(crate) async fn list_project(account: &Account, priority: Priority) -> Result<Project, CloudError> {
+    let begun = Instant::now();
+    let session = account.session().await?;
+    let (id, version) = (session.project.clone(), session.version);
+    let (ports, ips) = (format!("/ports?project_id={id}&limit=1000"), format!("/floatingips?project_id={id}"));
+    let images = format!("/images?owner={id}&limit=100");
+    let of_network = async {
+        let ports = pages::<Ports>(account, priority, Service::Network, &ports).await?;
+        // Neutron has proven who it is now: a 404 is its own word.
+        Ok((ports, floating_ips(account, priority, &ips).await?))
+    };
+    let (surroundings, servers, groups, (ports, floating_ips), images) = futures::try_join!(
+        surroundings(account, priority),
+        // With a limit, Nova leaves out servers of a part of it that does not answer.
+        pages::<Servers>(account, priority, Service::Compute, "/servers/detail"),
+        groups(account, priority),
+        of_network,
+        pages::<Images>(account, priority, Service::Image, &images),
+    )?;
+    let mut charges = Vec::new();
+    let (servers, groups, ports) = (servers.into(&mut charges), groups.into(&mut charges), ports.into(&mut charges));
+    let (floating_ips, images) = (floating_ips.into(&mut charges), images.into(&mut charges));
+    Ok(Project { id, begun, version, servers, ports, floating_ips, images, groups, surroundings, charges })
+}
+
+/// Flavors, networks and key pairs, listed once in a while.
+async fn surroundings(account: &Account, priority: Priority) -> Result<Arc<Surroundings>, CloudError> {
+    let kept = account.surroundings.lock().clone();
+    if let Some((_, known)) = kept.filter(|(at, _)| at.elapsed() < SURROUNDINGS_TTL) {
+        return Ok(known);
     }
+    let found = Arc::new(list_surroundings(account, priority).await?);
+    *account.surroundings.lock() = Some((Instant::now(), found.clone()));
+    Ok(found)
+}
+
+/// Three lists at once.
+async fn list_surroundings(account: &Account, priority: Priority) -> Result<Surroundings, CloudError> {
+    let networks = format!("/networks?project_id={}&fields=id&fields=project_id", account.session().await?.project);
+    let (flavors, networks, keys) = futures::try_join!(
+        pages::<Flavors>(account, priority, Service::Compute, "/flavors/detail?limit=1000"),
+        pages::<Networks>(account, priority, Service::Network, &networks),
+        account.get::<KeyPairs>(priority, Service::Compute, "/os-keypairs").map_err(CloudError::from),
+    )?;
+    let (KeyPairs { all: keys }, charge) = keys;
+    let mut charges = vec![charge];
+    let (flavors, networks) = (flavors.into(&mut charges), networks.into(&mut charges));
+    Ok(Surroundings { flavors, networks, keys, charges })
 }
 
 /// A list that is read page by page, and what it is charged.

@@ -21,7 +21,8 @@ use shared::cloud::{
 use shared::text::name_some;
 
 use crate::attributes::unmovable;
-use crate::driver::{Driver, is_of, status};
+use crate::driver::{Driver, status};
+use crate::names::is_of;
 use crate::requests;
 use crate::wire::{Image, Server};
 

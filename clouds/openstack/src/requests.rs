@@ -13,27 +13,15 @@ use shared::cloud::{CloudError, CloudErrorKind, Priority};
 
 use crate::account::Account;
 use crate::attributes::{Attributes, CYCLE, GroupKind, Port, Volume, described};
-use crate::driver::{CLUSTER, is_of};
 use crate::id::Id;
 use crate::keystone::Service::{self, Compute, Network};
-use crate::lists::{Project, groups_now};
+use crate::lists::groups_now;
+use crate::names::{OWN, image_name, is_of, tag};
+use crate::project::Project;
 use crate::wire::{FixedIp, Group};
-
-/// The header that only the services set: an answer without it is a gateway's.
-pub(crate) const OWN: &str = "x-openstack-request-id";
 
 /// The content type of changes to images.
 const PATCH: &str = "application/openstack-images-v2.1-json-patch";
-
-/// The tag by which a destroyer of a cluster finds what is its own.
-pub(crate) fn tag(infra_id: &str) -> String {
-    format!("{CLUSTER}={infra_id}")
-}
-
-/// The name of a machine's image.
-pub(crate) fn image_name(machine: &str, cycle: &str) -> String {
-    format!("{machine}-{cycle}").chars().take(255).collect()
-}
 
 /// Sends one request of the planner, which may take several calls: each is good on its own, and the last one is what
 /// was asked for.

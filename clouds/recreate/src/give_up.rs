@@ -7,8 +7,9 @@ use shared::cloud::CloudErrorKind::Refused;
 use shared::cloud::Refusal;
 
 use crate::cloud::Obstacle;
+use crate::limits::is_within;
 use crate::record::{Failed, IMAGE_FAILED};
-use crate::steps::{Step, is_within};
+use crate::steps::Step;
 use crate::survey::{Stage, Survey, View};
 
 /// How long a sleep tries again what the cloud refuses, and waits for a busy server, while machines are paused.

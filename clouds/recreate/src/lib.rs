@@ -14,6 +14,7 @@
 
 mod cloud;
 mod give_up;
+mod limits;
 mod planner;
 mod record;
 mod steps;
@@ -22,6 +23,6 @@ mod survey;
 pub use self::cloud::{
     Cloud, Failure, Image, ImageStatus, Machines, Obstacle, Request, Server, Status, check_size, keep,
 };
+pub use self::limits::{LATE, RETRY};
 pub use self::planner::{AT_ONCE, Planner, REQUESTS, SENDING};
 pub use self::record::{Attempt, Machine, Record};
-pub use self::steps::{LATE, RETRY};

@@ -23,8 +23,9 @@ use shared::text::sanitize_to;
 
 use crate::cloud::{Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server, check_size, keep, spend};
 use crate::give_up::{Steps, busy, has_begun, hopeless, is_past_return, refusal, stuck};
+use crate::limits::{BACKOFF, RETRY, is_within};
 use crate::record::{Attempt, Copied, Failed, Machine, Record};
-use crate::steps::{BACKOFF, RETRY, Step, is_within, start, stop, undo};
+use crate::steps::{Step, start, stop, undo};
 use crate::survey::{Stage, Survey, View};
 
 /// How long lists are good for the requests of the pass that made them.

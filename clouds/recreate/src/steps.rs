@@ -1,27 +1,15 @@
 //! The next step of one machine, into sleep and out of it: two tables.
 
-use std::time::Duration;
-
-use jiff::Timestamp;
 use shared::duration::go_string;
 use shared::record::Format;
 
 use crate::cloud::{Image, ImageStatus, Request};
+use crate::limits::{BACKOFF, LATE, is_within};
 use crate::record::{Attempt, Copied, Machine};
 use crate::survey::{Stage, Survey, View};
 
-/// How long a request that was sent may be under way: its deadline of 30 s, the way from a proxy to the cloud, and the
-/// difference between the clocks of two controllers.
-pub const LATE: Duration = Duration::from_secs(90);
-
 /// How often an image is tried in one sleep.
 const IMAGES: u32 = 2;
-
-/// How long after a sleep was given up for the first time the next one begins.
-pub const RETRY: Duration = Duration::from_mins(10);
-
-/// The backoff grows up to so many times [`LATE`] for creates, and [`RETRY`] for sleeps.
-pub(crate) const BACKOFF: u32 = 5;
 
 /// What a pass does to one machine: the record is changed first, then the request is sent.
 #[derive(Debug)]
@@ -36,11 +24,6 @@ pub(crate) enum Step<A> {
     Ready,
     /// This sleep cannot succeed.
     Fail(String),
-}
-
-/// Whether something was so short a time ago. A time far ahead is of a wrong clock, and says nothing.
-pub(crate) fn is_within(now: Timestamp, then: Timestamp, time: Duration) -> bool {
-    now < then + time && then <= now + LATE
 }
 
 /// The next step of a machine into sleep. What stands in its way was asked before ([`View::obstacle`]).

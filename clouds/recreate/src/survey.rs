@@ -11,8 +11,8 @@ use shared::record::Format;
 use shared::text::name_some;
 
 use crate::cloud::{Image, ImageStatus, Obstacle, Request, Server, Status};
+use crate::limits::{BACKOFF, LATE, is_within};
 use crate::record::{Attempt, Copied, Machine, Record};
-use crate::steps::{BACKOFF, LATE, is_within};
 
 /// The result of one list.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kube::core::Status;
 use shared::admission::Denial;
-use shared::target::Kind;
+use shared::kinds::Kind;
 
 use crate::api::error::HubError;
 
@@ -206,7 +206,7 @@ mod tests {
     use kube::core::response::StatusDetails;
 
     use super::*;
-    use shared::target::CLUSTER_DEPLOYMENT;
+    use shared::kinds::CLUSTER_DEPLOYMENT;
 
     fn status(code: u16, reason: &str, message: &str, name: &str) -> HubError {
         let status = Status {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{AttachParams, AttachedProcess};
-use shared::target::Kind;
+use shared::kinds::Kind;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::api::Hub;

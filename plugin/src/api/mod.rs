@@ -10,6 +10,7 @@ pub(crate) mod middleware;
 mod pod;
 mod proxy;
 mod server;
+pub(crate) mod tls;
 pub(crate) mod watch;
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::ClientBuilder;
 use kube::core::{Request, request};
 use serde_json::Value;
-use shared::target::Kind;
+use shared::kinds::Kind;
 use tower::BoxError;
 use tower::util::MapErrLayer;
 

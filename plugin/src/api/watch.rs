@@ -244,7 +244,7 @@ mod tests {
     use std::thread;
 
     use serde_json::json;
-    use shared::target::POWER_ROLLOUT;
+    use shared::kinds::POWER_ROLLOUT;
 
     use super::*;
     use crate::cli::HubArgs;
@@ -279,7 +279,7 @@ mod tests {
     }
 
     fn hub(url: String) -> Hub {
-        let _ = crate::run::provider().install_default();
+        let _ = crate::api::tls::provider().install_default();
         let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
         kubeconfig.write_all(b"kind: Config\n").unwrap();
         let kubeconfig = Some(kubeconfig.path().to_owned());

@@ -11,8 +11,8 @@ mod rollout;
 mod status;
 
 use serde_json::json;
+use shared::kinds::Kinds;
 use shared::power::Power;
-use shared::target::Kinds;
 
 use crate::cli::recover::{Recover, RecoverArgs};
 use crate::cli::{ActArgs, Cli, Command, HubArgs, SleepArgs, VersionArgs, VersionOutput};

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::{Value, json};
-use shared::target::testing::{POWER, SANDBOX};
-use shared::target::{CLUSTER_DEPLOYMENT, KINDS, Kinds};
+use shared::kinds::testing::{POWER, SANDBOX};
+use shared::kinds::{CLUSTER_DEPLOYMENT, KINDS, Kinds};
 
 use super::{completion, run};
 use crate::api::Hub;
@@ -57,7 +57,7 @@ impl Server {
     }
 
     fn cli(&self, line: &str) -> Cli {
-        let _ = crate::run::provider().install_default();
+        let _ = crate::api::tls::provider().install_default();
         let kubeconfig = self.kubeconfig.path().to_str().unwrap();
         let hub = ["--server", &self.url, "--kubeconfig", kubeconfig];
         let words = std::iter::once("kubectl-hibernate").chain(line.split_whitespace()).chain(hub);

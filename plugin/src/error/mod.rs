@@ -8,7 +8,7 @@ mod select;
 use std::time::Duration;
 use std::{fmt, io};
 
-use shared::target::TargetError;
+use shared::kinds::TargetError;
 
 pub(crate) use self::exit::Exit;
 pub(crate) use self::recover::FdbError;

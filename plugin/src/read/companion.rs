@@ -1,7 +1,7 @@
 //! The object beside a target that holds the record of a long operation: read with every target that may have one.
 
 use serde_json::Value;
-use shared::target::{Companion, TargetKind};
+use shared::kinds::{Companion, TargetKind};
 
 use crate::api::error::HubError;
 use crate::api::{Hub, Resource};

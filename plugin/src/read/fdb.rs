@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use shared::fdb::api::FoundationDBCluster;
-use shared::target::{FOUNDATIONDB_CLUSTER, Kind};
+use shared::kinds::{FOUNDATIONDB_CLUSTER, Kind};
 
 use crate::api::error::HubError;
 use crate::api::exec::POD;

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use shared::annotation::{format, keys};
-use shared::target::Kind;
+use shared::kinds::Kind;
 
 use crate::cli::values::is_namespace;
 use crate::output::age::age;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::pool::{ClusterPool, is_member};
-use shared::target::{CLUSTER_DEPLOYMENT, Kind};
+use shared::kinds::{CLUSTER_DEPLOYMENT, Kind};
 
 use crate::api::error::HubError;
 use crate::api::{Hub, Resource, text};

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use shared::target::confirmation::{Briefing, Confirmation, Request};
+use shared::kinds::confirmation::{Briefing, Confirmation, Request};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::api::error::HubError;

@@ -10,8 +10,8 @@ use shared::admission::cel::OWNED_BY_FDB;
 use shared::annotation::keys;
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::suspension::Minimum;
+use shared::kinds::Kind;
 use shared::rollout::selector;
-use shared::target::Kind;
 
 use crate::api::{Hub, Resource};
 use crate::select::whole::NAMESPACE;

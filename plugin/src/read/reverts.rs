@@ -6,7 +6,7 @@ use futures::{StreamExt, stream};
 use serde_json::Value;
 use shared::annotation::annotation;
 use shared::finding::{Finding, Severity};
-use shared::target::Kind;
+use shared::kinds::Kind;
 use shared::text::sanitize_to;
 
 use crate::api::error::HubError;
@@ -180,8 +180,8 @@ fn short(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::target::CRON_JOB;
-    use shared::target::workload::{CAPI_MACHINE_DEPLOYMENT, DEPLOYMENT};
+    use shared::kinds::CRON_JOB;
+    use shared::kinds::workload::{CAPI_MACHINE_DEPLOYMENT, DEPLOYMENT};
 
     use super::*;
 

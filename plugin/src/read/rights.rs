@@ -1,7 +1,7 @@
 //! What the user may do, as the API server's authorizer says.
 
 use serde_json::{Value, json};
-use shared::target::Kind;
+use shared::kinds::Kind;
 
 use crate::api::{Hub, Resource, Write};
 

@@ -2,7 +2,7 @@
 
 use futures::future::join_all;
 use serde_json::Value;
-use shared::target::Kind;
+use shared::kinds::Kind;
 use shared::text::name_some;
 
 use crate::api::{Hub, Resource, text};

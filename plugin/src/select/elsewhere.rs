@@ -1,7 +1,7 @@
 //! Where to look for an object that the hub does not have: a hub of another role may have it.
 
 use serde_json::Value;
-use shared::target::{Elsewhere, TargetKind};
+use shared::kinds::{Elsewhere, TargetKind};
 use shared::text::name_some;
 
 use crate::api::error::HubError;
@@ -63,7 +63,7 @@ fn text(elsewhere: &Elsewhere, row: &TargetKind, is_empty: bool, others: &[&str]
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::target::{CLUSTER_DEPLOYMENT, KKP_CLUSTER};
+    use shared::kinds::{CLUSTER_DEPLOYMENT, KKP_CLUSTER};
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! How targets are written on the command line.
 
-use shared::target::cron_job::IN_NAMESPACE;
-use shared::target::{Kinds, Record, ShownKind, TargetKind};
+use shared::kinds::cron_job::IN_NAMESPACE;
+use shared::kinds::{Kinds, Record, ShownKind, TargetKind};
 
 use super::{unique, whole};
 use crate::api::Hub;
@@ -245,7 +245,7 @@ fn checked(name: &str) -> Result<String, UsageError> {
 
 #[cfg(test)]
 mod tests {
-    use shared::target::KINDS;
+    use shared::kinds::KINDS;
 
     use super::*;
 

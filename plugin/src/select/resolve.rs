@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use futures::future::join_all;
 use futures::{StreamExt, stream};
-use shared::target::TargetKind;
+use shared::kinds::TargetKind;
 use shared::text::quoted;
 
 use super::elsewhere;
@@ -306,7 +306,7 @@ fn repeats(found: &[Result<Target, Failure>], target: &Target) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::target::KINDS;
+    use shared::kinds::KINDS;
 
     use super::*;
 

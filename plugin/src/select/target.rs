@@ -1,7 +1,7 @@
 //! A target that was found.
 
 use serde_json::Value;
-use shared::target::{Change, Confirmation, Record, TargetError, TargetKind};
+use shared::kinds::{Change, Confirmation, Record, TargetError, TargetKind};
 
 use crate::api::error::HubError;
 use crate::api::{Hub, Resource, text};

@@ -1,7 +1,7 @@
 //! A whole namespace as the target: `ns/shop`.
 
 use shared::annotation::keys;
-use shared::target::Kind;
+use shared::kinds::Kind;
 
 use crate::cli::values::is_namespace;
 use crate::error::UsageError;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use jiff::Timestamp;
 use serde_json::Value;
+use shared::kinds::{Progress, UNNOTICED};
 use shared::power::Power;
-use shared::target::{Progress, UNNOTICED};
 
 use self::display::{Outcome, ProgressDisplay};
 use crate::api::watch::{Event, Scope};
@@ -180,8 +180,8 @@ mod tests {
     use shared::finding::{Finding, Severity, code};
     use shared::hive::data::{DATA, Data};
     use shared::hive::preflight::PREFLIGHT;
+    use shared::kinds::CLUSTER_DEPLOYMENT;
     use shared::record::Format;
-    use shared::target::CLUSTER_DEPLOYMENT;
     use tokio::time::timeout;
 
     use super::*;
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_request_is_given_up_while_the_hub_cannot_be_listed() {
-        let _ = crate::run::provider().install_default();
+        let _ = crate::api::tls::provider().install_default();
         let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
         kubeconfig.write_all(b"kind: Config\n").unwrap();
         let kubeconfig = Some(kubeconfig.path().to_owned());

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use shared::kinds::{POWER_ROLLOUT, UNNOTICED};
 use shared::rollout::api::PowerRollout;
 use shared::rollout::member::MemberState;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
-use shared::target::{POWER_ROLLOUT, UNNOTICED};
 
 use super::display::{Outcome, ProgressDisplay};
 use crate::api::error::HubError;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::conditions;
-use super::policy::MAX_POLICIES;
+use super::keys::MAX_POLICIES;
 
 /// Minutes that an upgrade may take unless it says otherwise: the schema's default.
 pub const DEFAULT_TIMEOUT: i64 = 240;

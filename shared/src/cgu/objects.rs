@@ -5,18 +5,15 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::act::Approval;
 use super::api::{ClusterGroupUpgrade, Reference};
-use super::subscription::Approval;
+pub use super::keys::{UPGRADE, UPGRADE_NAMESPACE};
 use super::view::ViewRequest;
 
 /// Annotation of an upgrade: the end of the names of its objects.
 pub const NAME_SUFFIX: &str = "cluster-group-upgrades-operator/name-suffix";
 /// Annotation of an object: its name before it was made short and unique.
 const DESIRED_NAME: &str = "cluster-group-upgrades-operator/rname";
-/// Label of an object: name of its upgrade.
-pub const UPGRADE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgrade";
-/// Label of an object: namespace of its upgrade.
-pub const UPGRADE_NAMESPACE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgradeNamespace";
 /// Open Cluster Management's name of the hub as a cluster of its own: an action there would change the hub.
 pub const LOCAL_CLUSTER: &str = "local-cluster";
 /// Longest name of an object, in bytes, with its namespace.

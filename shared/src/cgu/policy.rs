@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use serde::Deserialize;
 
 use super::api::Reference;
-use super::subscription::Subscription;
-use super::version::Release;
-use super::wire::{Name, PolicyObject, TemplateObject};
+use super::keys::MAX_POLICIES;
+use super::template::Name;
+pub use super::templates::Templates;
+pub use super::wire::Compliance;
+use super::wire::PolicyObject;
 
 /// Label of a child policy.
 pub const ROOT_POLICY: &str = "policy.open-cluster-management.io/root-policy";
@@ -37,37 +38,6 @@ pub struct Policy {
     pub soak: Option<Duration>,
     /// Compliance by cluster; `None` while there is no status.
     pub compliance: Option<BTreeMap<String, Compliance>>,
-}
-
-/// Most objects of a kind in a policy that an upgrade can enforce: there is a view of each Subscription on each cluster.
-const MAX_OBJECTS: usize = 100;
-
-/// What an upgrade needs of a policy's objects.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Templates {
-    /// One of them has a status: the policy waits for something, and is never skipped.
-    pub has_status: bool,
-    /// Subscriptions, whose `InstallPlan`s are approved.
-    pub subscriptions: Vec<Subscription>,
-    /// Releases of `ClusterVersion`s.
-    pub releases: Vec<Release>,
-    /// `PACKAGE:CHANNEL` of the Subscriptions.
-    pub packages: Vec<String>,
-    /// Images of `CatalogSource`s.
-    pub indexes: Vec<String>,
-}
-
-/// Whether a cluster complies with a policy.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-pub enum Compliance {
-    /// It does.
-    Compliant,
-    /// It does not, or that is not known yet.
-    #[serde(alias = "Pending")]
-    NonCompliant,
-    /// The policy is not for this cluster.
-    #[serde(other)]
-    NotMatched,
 }
 
 impl Policy {
@@ -98,63 +68,6 @@ impl Policy {
         let soak = SignedDuration::try_from(self.soak?).unwrap_or(SignedDuration::MAX);
         Some(since.checked_add(soak).unwrap_or(Timestamp::MAX))
     }
-}
-
-impl Templates {
-    /// Adds an object.
-    pub(super) fn add(&mut self, object: TemplateObject, must_not_exist: bool) {
-        self.has_status |= object.status.is_some();
-        if must_not_exist {
-            return;
-        }
-        let TemplateObject { kind, api_version, metadata: Name { name, namespace }, spec, .. } = object;
-        let given = |text: String| Some(text).filter(|text| !text.is_empty());
-        match kind.as_str() {
-            "ClusterVersion" => add(&mut self.releases, spec.map(Release::from)),
-            "CatalogSource" => add(&mut self.indexes, spec.and_then(|spec| given(spec.image))),
-            "Subscription" => {
-                if let Some((package, channel)) = spec.and_then(|spec| given(spec.name).zip(given(spec.channel))) {
-                    add(&mut self.packages, [format!("{package}:{channel}")]);
-                }
-                if let Some((name, namespace)) = given(name).zip(given(namespace)) {
-                    add(&mut self.subscriptions, [Subscription { kind, name, api_version, namespace }]);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Adds those of another template.
-    pub(super) fn and(mut self, other: Self) -> Self {
-        self.has_status |= other.has_status;
-        add(&mut self.subscriptions, other.subscriptions);
-        add(&mut self.releases, other.releases);
-        add(&mut self.packages, other.packages);
-        add(&mut self.indexes, other.indexes);
-        self
-    }
-
-    /// Whether there are no more than an upgrade can enforce.
-    pub(super) fn is_few(&self) -> bool {
-        let counts = [self.subscriptions.len(), self.releases.len(), self.packages.len(), self.indexes.len()];
-        counts.into_iter().all(|count| count <= MAX_OBJECTS)
-    }
-
-    /// Bytes that it takes, at most.
-    pub(super) fn kept(&self) -> usize {
-        let of_subscriptions =
-            self.subscriptions.iter().flat_map(|one| [&one.kind, &one.name, &one.api_version, &one.namespace]);
-        let of_releases = self.releases.iter().flat_map(|one| [&one.upstream, &one.channel, &one.version, &one.image]);
-        let texts = of_subscriptions.chain(of_releases).chain(&self.packages).chain(&self.indexes);
-        // Lists grow by doubling.
-        texts.map(|text| 3 * size_of::<String>() + text.len()).sum()
-    }
-}
-
-/// Adds to a list. One too many stays, which shows that there are more.
-fn add<T>(all: &mut Vec<T>, more: impl IntoIterator<Item = T>) {
-    let room = (MAX_OBJECTS + 1).saturating_sub(all.len());
-    all.extend(more.into_iter().take(room));
 }
 
 /// What is kept of a child policy: the copy of a root for one cluster, in the cluster's namespace.
@@ -206,9 +119,6 @@ pub struct Policies {
 
 /// Reason of condition Validated: a name of policies in several namespaces.
 pub const AMBIGUOUS: &str = "AmbiguousManagedPoliciesNames";
-
-/// Most policies of one upgrade: each is looked up for each cluster.
-pub const MAX_POLICIES: usize = 500;
 
 /// Why an upgrade cannot start (rows 6 and 8), in TALM's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

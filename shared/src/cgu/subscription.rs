@@ -3,47 +3,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
+use super::act::Act;
+pub use super::act::Approval;
 use super::api::{ClusterGroupUpgrade, Reference};
-use super::decide::Act;
 use super::objects::view_name;
-use super::view::{Answer, INSTALL_PLAN, InstallPlan, Scope, ViewRequest, Views};
+pub use super::templates::Subscription;
+use super::view::{Answer, INSTALL_PLAN, Scope, ViewRequest, Views};
 use crate::read::{self, Limits};
 
 /// Some hundred Subscriptions of a policy: a hundred of the longest names that Kubernetes allows.
 const CONTENT: Limits = Limits { text: 253, ..Limits::OBJECT };
 
-/// A Subscription in a policy, as `managedPoliciesContent` has it.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Subscription {
-    /// `Subscription`.
-    pub kind: String,
-    /// Its name on the cluster.
-    pub name: String,
-    /// Group and version.
-    pub api_version: String,
-    /// Its namespace on the cluster.
-    pub namespace: String,
-}
-
 /// Subscriptions of a policy by `managedPoliciesContent`. TALM may have written it; what cannot be read is none.
 pub fn of_content(content: &str) -> Vec<Subscription> {
     read::text(content, &CONTENT).map(|read| read.value).unwrap_or_default()
-}
-
-/// An approval, as an action carries it out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Approval {
-    /// The cluster.
-    pub cluster: String,
-    /// Name of the `InstallPlan`.
-    pub name: String,
-    /// Its namespace on the cluster.
-    pub namespace: String,
-    /// The plan.
-    pub plan: InstallPlan,
 }
 
 /// What the Subscriptions of the policy that a cluster is at call for. Names of the views of

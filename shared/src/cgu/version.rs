@@ -1,9 +1,7 @@
 //! The release that policies ask for by a `ClusterVersion` (row 7).
 
-use super::wire::{DesiredUpdate, ObjectSpec};
-
-/// What stands for a value that a template of `object-templates-raw` gives.
-pub(super) const PLACEHOLDER: &str = "placeholder";
+use super::keys::PLACEHOLDER;
+use super::template::{DesiredUpdate, ObjectSpec};
 
 /// A `ClusterVersion` in a policy. What it leaves out is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use serde::{Deserialize, Serialize};
 
 use super::api::Reference;
-use super::objects::{UPGRADE, UPGRADE_NAMESPACE};
+use super::keys::{UPGRADE, UPGRADE_NAMESPACE};
+pub use super::wire::Scope;
 use super::wire::{AnyText, ResultStatus, ViewObject, ViewResult, ViewStatus};
 
 /// Longest name of an object, and of a version of one.
@@ -23,22 +23,6 @@ pub const JOB: &str = "jobs";
 
 /// Views by cluster and name.
 pub type Views = BTreeMap<(String, String), View>;
-
-/// The object that a view asks for.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Scope {
-    /// Its kind, with its group where that is needed.
-    pub resource: String,
-    /// Its name.
-    pub name: String,
-    /// Its namespace.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    /// How often the cluster reads it again, in seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub update_interval_seconds: Option<u64>,
-}
 
 /// A view that is missing, or asks for another object.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
-use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::policy::{Compliance, Templates};
+use super::keys::PLACEHOLDER;
 use super::precache::spec::PreCachingConfigSpec;
-use super::version::PLACEHOLDER;
-use super::view::Scope;
+use super::template::{Name, TemplateObject};
+use super::templates::Templates;
 use crate::hub_kinds;
 use crate::read::{self, Limits, any_text, lenient, lenient_types};
 use crate::visit::fold;
@@ -175,54 +175,6 @@ lenient_types! {
         /// Of a Subscription.
         state,
     }
-
-    /// A name.
-    Name {
-        ;
-        /// The name.
-        name,
-        /// The namespace.
-        namespace,
-    }
-
-    /// An object of a policy, of any kind.
-    TemplateObject {
-        /// Name and namespace.
-        metadata: Name,
-        /// Whether it has a status.
-        status: Option<IgnoredAny>,
-        /// What it is to be.
-        spec: Option<ObjectSpec>,
-        ;
-        /// Its kind.
-        kind,
-        /// Group and version.
-        api_version,
-    }
-
-    /// The spec of such an object: a Subscription, a `CatalogSource` or a `ClusterVersion`.
-    ObjectSpec {
-        /// The release.
-        desired_update: DesiredUpdate,
-        ;
-        /// Package of a Subscription.
-        name,
-        /// Channel of either.
-        channel,
-        /// Image of a catalog.
-        image,
-        /// URL of the update graph.
-        upstream,
-    }
-
-    /// The release of a `ClusterVersion`.
-    DesiredUpdate {
-        ;
-        /// Its version.
-        version,
-        /// Its image.
-        image,
-    }
 }
 
 impl Status {
@@ -300,6 +252,22 @@ fn has_placements<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D:
     }
 
     fold(deserializer, take)
+}
+
+/// The object that a view asks for.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Scope {
+    /// Its kind, with its group where that is needed.
+    pub resource: String,
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// How often the cluster reads it again, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub update_interval_seconds: Option<u64>,
 }
 
 /// A text, or an empty one for anything else.
@@ -427,6 +395,19 @@ pub(super) fn without_templates(raw: &str) -> String {
         rest = next;
     }
     plain + rest
+}
+
+/// Whether a cluster complies with a policy.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+pub enum Compliance {
+    /// It does.
+    Compliant,
+    /// It does not, or that is not known yet.
+    #[serde(alias = "Pending")]
+    NonCompliant,
+    /// The policy is not for this cluster.
+    #[serde(other)]
+    NotMatched,
 }
 
 /// Which clusters comply with a policy.

@@ -11,7 +11,7 @@ use super::share::{Share, ShareError};
 use super::status::PowerRolloutStatus;
 use crate::admission::cel::list;
 use crate::annotation::mark::Action;
-use crate::target::{CLUSTER_DEPLOYMENT, KINDS, TargetKind};
+use crate::kinds::{CLUSTER_DEPLOYMENT, KINDS, TargetKind};
 
 /// Most members of a rollout: their UIDs fit into one `ConfigMap` of 1 MiB.
 pub(super) const MAX_MEMBERS: u32 = 50_000;

@@ -9,7 +9,7 @@ use super::member::MemberState;
 use super::plan::{self, Candidate, Input};
 use super::status::PowerRolloutStatus;
 use super::{timeline, window};
-use crate::target::View;
+use crate::kinds::View;
 
 /// How far the clock of a hub may be ahead.
 const AHEAD: Duration = Duration::from_mins(5);

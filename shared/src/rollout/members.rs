@@ -10,7 +10,7 @@ use super::report::{MAX_LISTED, MAX_NAME};
 use super::selector::compile;
 use super::status::NotFound;
 use super::target::{State, Target};
-use crate::target::View;
+use crate::kinds::View;
 use crate::text::sanitize_to;
 
 /// The label that every namespace has, with its name.

@@ -21,9 +21,9 @@ use super::{Decision, Group, Window, decide, report, timeline};
 use crate::annotation::format;
 use crate::annotation::mark::{Action, Mark, Outcome};
 use crate::duration;
+use crate::kinds::View;
+use crate::kinds::row::STOP_START;
 use crate::power::Power;
-use crate::target::View;
-use crate::target::row::STOP_START;
 
 /// How long success must last in a canary group, unless the rollout says otherwise.
 const CANARY_SOAK: Duration = Duration::from_mins(2);

@@ -1,7 +1,7 @@
 //! What the plan and its report share: a member, and why nothing starts.
 
 use super::member::Member;
-use crate::target::View;
+use crate::kinds::View;
 
 /// A member, as the plan needs it more than once.
 pub(super) struct Row<'a> {

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 
 use super::api::PowerRollout;
-pub use crate::target::view::Uid;
+pub use crate::kinds::view::Uid;
 
 /// Bytes of a UID.
 const WIDTH: usize = 16;

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::api::{PowerRollout, PowerRolloutSpec};
 use crate::annotation::mark::Mark;
 use crate::annotation::{format, keys};
+use crate::kinds::lifecycle::Lifecycle;
+use crate::kinds::{Change, Intent, View};
 use crate::power::Power;
-use crate::target::lifecycle::Lifecycle;
-use crate::target::{Change, Intent, View};
 
 /// The patch of a start: what the plugin would write, the claim, and the person who asked.
 pub fn start_patch(rollout: &PowerRollout, target: &dyn Lifecycle, view: &View, claim: &Mark, now: Timestamp) -> Value {

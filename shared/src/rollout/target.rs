@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub use crate::target::view::Cause;
+pub use crate::kinds::view::Cause;
 
 /// A member of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]

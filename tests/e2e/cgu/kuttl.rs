@@ -1,7 +1,7 @@
 //! Upstream's own cases against our controller, by kuttl's rules: every map of an assertion is a subset of what is
 //! found, lists have equal lengths, and there is a minute for each step.
 //!
-//! It takes TALM's sources, in `HIBERNATE_TALM_SOURCE` (docs/development.md); `HIBERNATE_TALM_CASES` names the cases.
+//! It takes TALM's sources, in `HIBERNATE_TALM_SOURCE` (docs/test-world.md); `HIBERNATE_TALM_CASES` names the cases.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

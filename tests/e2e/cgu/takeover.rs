@@ -1,7 +1,7 @@
 //! TALM's own controller and ours take over from each other, at whatever point an upgrade is.
 //!
 //! It takes TALM's program, in `HIBERNATE_TALM`, and upstream's definitions of kinds that TALM watches
-//! (docs/development.md).
+//! (docs/test-world.md).
 
 use std::process::Stdio;
 use std::time::Instant;

@@ -3,7 +3,7 @@
 //! What is real: the API server, owner references, garbage collection, the protection of volumes in use, `kubectl exec`
 //! down to the streams. What is played: the operator ([`operator`]), after docs/reference/fdb.md; the database
 //! ([`database`]), which is a list of exclusions and of processes that report; Pods and Nodes ([`machines`]); fdbcli
-//! ([`fdbcli`]). See "The FoundationDB double" in `docs/development.md`.
+//! ([`fdbcli`]). See "The FoundationDB double" in doubles.md of the docs.
 
 pub mod cluster;
 pub mod common;

@@ -5,7 +5,7 @@
 //! played: KKP's seed controllers ([`seed`]), the seed's kubelets and etcd ([`etcd`]), machine-controller,
 //! operating-system-manager, the cloud, kubelets, scheduler and CSI driver of the user cluster ([`user`]). It follows
 //! what the real programs were seen to do: "row n" is a row of docs/reference/kkp.md. See "The KKP double" in
-//! `docs/development.md`.
+//! doubles.md of the docs.
 
 pub mod certificates;
 pub mod cloud;

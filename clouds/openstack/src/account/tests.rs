@@ -1,6 +1,7 @@
 //! Accounts whose services are a tenant's own: what they answer has an end, for that tenant alone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cloud_common::{Dialer, Memory};
 use cloud_recreate::Cloud as _;
@@ -11,7 +12,9 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::driver::{CLUSTER, Driver};
+use crate::driver::Driver;
+use crate::lists::{list_project, lists};
+use crate::names::CLUSTER;
 
 const MIB: usize = 1 << 20;
 
@@ -106,7 +109,7 @@ fn account(memory: &Memory, namespace: &str, keystone: cloud_http::Url, user: &s
 }
 
 async fn list(account: &Account) -> Result<Project, CloudError> {
-    Box::pin(Project::list(account, Priority::Sleeping)).await
+    Box::pin(list_project(account, Priority::Sleeping)).await
 }
 
 /// 31 MB of small images each: refused at these accounts, while another tenant's is listed. What is in use is what is

@@ -4,7 +4,7 @@ use shared::cloud::ClusterRef;
 use shared::record::Format as _;
 
 use super::*;
-use crate::lists::Project;
+use crate::project::Project;
 
 const SERVER: &str = "5d0f3f2e-0000-4000-8000-000000000001";
 

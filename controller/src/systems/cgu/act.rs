@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use kube::Api;
 use kube::ResourceExt;
-use kube::api::{DynamicObject, Patch};
+use kube::api::Patch;
 use serde_json::{Value, json};
 use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference};
 use shared::cgu::decide::Act;
@@ -14,10 +14,10 @@ use shared::cgu::objects::{self, Names, UPGRADE, UPGRADE_NAMESPACE};
 use shared::cgu::wire::PlacementObject;
 use shared::guarded::Named;
 
-use super::observe::{BINDING, MANAGED_CLUSTER, PLACEMENT, resource};
+use super::api::{BINDING, MANAGED_CLUSTER, Objects, PLACEMENT, lead, resource};
 use super::{Observation, Upgrades, views};
 use crate::runtime::hub::as_controller;
-use crate::runtime::{Guarded, ReconcileError, System, WriteError};
+use crate::runtime::{Guarded, ReconcileError, System};
 
 /// Clusters that are written at once.
 const CONCURRENT: usize = 16;
@@ -64,17 +64,6 @@ async fn one(upgrades: &Upgrades, observation: &Observation<'_>, act: &Act) -> R
         Act::Approve(approval) => views::act(upgrades, objects::approval(observation.upgrade, approval)).await,
         Act::Pull(pull) => views::pull(upgrades, observation, pull).await,
     }
-}
-
-/// Objects of a kind, of whose content nothing is read.
-type Objects = Guarded<Named<DynamicObject>>;
-
-pub(super) fn api(upgrades: &Upgrades, kind: [&str; 4], namespace: &str) -> Api<Objects> {
-    Api::namespaced_with(upgrades.hub().client.clone(), namespace, &resource(kind))
-}
-
-pub(super) fn lead(upgrades: &Upgrades) -> Result<(), ReconcileError> {
-    upgrades.hub().lead().map_err(|error: WriteError| ReconcileError::Write("governance".to_owned(), error))
 }
 
 /// A Placement that selects nothing, and its binding. The binding comes first: once the Placement is known, so is that.

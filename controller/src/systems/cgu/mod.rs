@@ -4,6 +4,7 @@
 //! are kept as one small entry each.
 
 mod act;
+mod api;
 mod graph;
 mod observe;
 mod sleepers;
@@ -34,9 +35,10 @@ use shared::rollout::timeline;
 use tokio::time::Instant;
 use tracing::info;
 
+use self::api::{MANAGED_CLUSTER, reference};
 pub use self::graph::Graphs;
 pub use self::observe::Governed;
-use self::observe::{MANAGED_CLUSTER, Snapshot, has_started, reference};
+use self::observe::{Snapshot, has_started};
 pub use self::sleepers::Sleepers;
 use self::talm::Talm;
 use self::views::Recent;

@@ -3,11 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::ResourceExt;
-use kube::api::ApiResource;
-use kube::core::GroupVersionKind;
 use kube::runtime::reflector::Store;
+use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use shared::cgu::api::{ClusterGroupUpgrade, Reference};
 use shared::cgu::conditions::{PROGRESSING, SUCCEEDED, VALIDATED};
@@ -16,43 +13,15 @@ use shared::cgu::policy::{AMBIGUOUS, Child, Policy};
 use shared::cgu::precache::spec::PreCachingConfigSpec;
 use shared::cgu::select::ManagedCluster;
 use shared::cgu::view::{View, Views};
-use shared::cgu::wire::{Condition, PlacementObject, ViewObject};
+use shared::cgu::wire::{Condition, ManagedClusterObject, PlacementObject, ViewObject};
 use shared::cgu::ztp::NAMESPACE;
 use tokio::sync::Notify;
 
-use super::watches::{self, replace};
 use crate::runtime::hub::{key_of, version};
 use crate::runtime::{Follower, Guarded, Handle, Key};
 
-/// Names of kinds: group, version, kind, plural.
-pub(super) const MANAGED_CLUSTER: [&str; 4] =
-    ["cluster.open-cluster-management.io", "v1", "ManagedCluster", "managedclusters"];
-pub(super) const PLACEMENT: [&str; 4] = ["cluster.open-cluster-management.io", "v1beta1", "Placement", "placements"];
-pub(super) const BINDING: [&str; 4] =
-    ["policy.open-cluster-management.io", "v1", "PlacementBinding", "placementbindings"];
 /// Kinds that have to be listed before anything is decided.
 const KINDS: usize = 8;
-
-/// A kind as kube names it.
-pub(super) fn resource([group, version, kind, plural]: [&str; 4]) -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
-}
-
-/// An object as an Event names it.
-pub(super) fn reference(
-    [group, version, kind, _]: [&str; 4],
-    (namespace, name): Key,
-    uid: Option<&str>,
-) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(format!("{group}/{version}")),
-        kind: Some(kind.to_owned()),
-        name: Some(name),
-        namespace: Some(namespace).filter(|namespace| !namespace.is_empty()),
-        uid: uid.map(str::to_owned),
-        ..ObjectReference::default()
-    }
-}
 
 /// A Placement of an upgrade.
 #[derive(Clone, Debug)]
@@ -196,7 +165,7 @@ impl Governed {
 
     /// Keeps a view that a write has returned.
     pub(super) fn viewed(&self, object: &Guarded<ViewObject>) {
-        replace(&mut self.known.lock().snapshot.views, key_of(object), watches::of(View::read)(object));
+        replace(&mut self.known.lock().snapshot.views, key_of(object), of(View::read)(object));
     }
 }
 
@@ -253,4 +222,43 @@ impl Follower<ClusterGroupUpgrade> for Governed {
             self.joined.notify_one();
         }
     }
+}
+
+/// What is kept of a cluster.
+pub(super) fn cluster(object: &ManagedClusterObject) -> ManagedCluster {
+    let is_available = |one: &Condition| one.type_ == "ManagedClusterConditionAvailable" && one.status == "True";
+    ManagedCluster {
+        labels: object.labels().clone(),
+        uid: object.uid().unwrap_or_default(),
+        is_available: object.status.find(is_available).is_some() && object.metadata.deletion_timestamp.is_none(),
+    }
+}
+
+/// An entry of an object. One that cannot be read is as one with nothing but its name.
+pub(super) fn of<K: Resource + Default, E>(entry: impl Fn(&K) -> E) -> impl Fn(&Guarded<K>) -> E {
+    move |object| match &object.0 {
+        Ok(object) => entry(object),
+        Err(unreadable) => {
+            let mut empty = K::default();
+            *empty.meta_mut() = unreadable.metadata.clone();
+            entry(&empty)
+        }
+    }
+}
+
+/// Sets or removes an entry. If that changes it: its key, and what was there before.
+pub(super) fn replace<K: Clone + Ord, E: Clone + PartialEq>(
+    all: &mut Arc<BTreeMap<K, E>>,
+    key: K,
+    entry: Option<E>,
+) -> Option<(K, Option<E>)> {
+    if all.get(&key) == entry.as_ref() {
+        return None;
+    }
+    let all = Arc::make_mut(all);
+    let before = match entry {
+        Some(entry) => all.insert(key.clone(), entry),
+        None => all.remove(&key),
+    };
+    Some((key, before))
 }

@@ -9,8 +9,8 @@ use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use parking_lot::Mutex;
 use shared::hive::api::ClusterDeployment;
-use shared::target::lifecycle::Lifecycle as _;
-use shared::target::view::{Power, View};
+use shared::kinds::lifecycle::Lifecycle as _;
+use shared::kinds::view::{Power, View};
 use tokio::sync::Notify;
 
 use crate::cloud_registry::PLATFORMS;
@@ -127,7 +127,7 @@ impl Follower<ClusterDeployment> for Sleepers {
 
 #[cfg(test)]
 mod tests {
-    use shared::target::view::{Desired, Observed};
+    use shared::kinds::view::{Desired, Observed};
 
     use super::*;
 

@@ -171,7 +171,7 @@ impl Watched {
 
     fn show(&mut self, hub: &MemoryHub, governed: &Governed, handle: &Handle<ClusterGroupUpgrade>) {
         let is_first = self.objects.is_empty();
-        for change in self.of(hub, CLUSTERS, |object| Some(ztp::read(object))) {
+        for change in self.of(hub, CLUSTERS, |object| Some(observe::cluster(object))) {
             governed.clusters(handle, change);
         }
         self.of(hub, POLICIES, watches::kept).into_iter().for_each(|change| governed.policies(handle, change));
@@ -179,8 +179,8 @@ impl Watched {
         if is_first {
             governed.views(handle, Change::Listed(HashMap::new()));
             governed.image_based(handle, Change::Listed(HashMap::new()));
-            governed.settings(handle, watches::CONFIG, Change::Listed(HashMap::new()), |known| &mut known.configs);
-            governed.settings(handle, watches::MAP, Change::Listed(HashMap::new()), |known| &mut known.overrides);
+            governed.settings(handle, api::CONFIG, Change::Listed(HashMap::new()), |known| &mut known.configs);
+            governed.settings(handle, api::MAP, Change::Listed(HashMap::new()), |known| &mut known.overrides);
         }
         let is_old = hub.get(OLD).is_object();
         match self.is_old.replace(is_old) {

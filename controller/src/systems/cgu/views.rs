@@ -16,16 +16,10 @@ use shared::guarded::Named;
 use shared::read::Foreign;
 use tokio::time::Instant;
 
-use super::act::{api, lead};
-use super::observe::resource;
+use super::api::{ACTION, VIEW, api, lead, resource};
 use super::{Observation, Upgrades};
 use crate::runtime::hub::{as_controller, key_of};
 use crate::runtime::{Guarded, ReconcileError, System as _, hash};
-
-pub(super) const VIEW: [&str; 4] =
-    ["view.open-cluster-management.io", "v1beta1", "ManagedClusterView", "managedclusterviews"];
-const ACTION: [&str; 4] =
-    ["action.open-cluster-management.io", "v1beta1", "ManagedClusterAction", "managedclusteractions"];
 
 /// Until something is asked again: a little less than [`APPROVE_AGAIN`](shared::cgu::decide::APPROVE_AGAIN), when it
 /// is decided again.

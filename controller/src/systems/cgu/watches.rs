@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::watcher;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, ResourceExt};
 use shared::cgu::api::{ClusterGroupUpgrade, Reference};
 use shared::cgu::objects::UPGRADE;
 use shared::cgu::policy::{Child, Policy};
@@ -17,9 +17,8 @@ use shared::cgu::wire::{Definition, ImageBasedGroupUpgrade, PolicyObject, PreCac
 use shared::text::sanitize_chain;
 use tracing::warn;
 
-use super::observe::{Concern, Governed, Known, MANAGED_CLUSTER, PLACEMENT, Placed, Snapshot, concerned, trigger};
-use super::views::VIEW;
-use super::ztp;
+use super::api::{CONFIG, DEFINITION, IMAGE_BASED, MANAGED_CLUSTER, MAP, PLACEMENT, POLICY, VIEW};
+use super::observe::{self, Concern, Governed, Known, Placed, Snapshot, concerned, of, replace, trigger};
 use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
 use crate::runtime::{Guarded, Handle, Key};
@@ -28,17 +27,10 @@ use crate::spoke::reader::is_not_there;
 /// Policies of one page of the first list: some kilobytes each, and 100 for a root over a large fleet.
 const PAGE_SIZE: u32 = 100;
 
-const DEFINITION: [&str; 4] = ["apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"];
 /// Longest text of an override, in bytes.
 const MAX_TEXT: usize = 64 << 10;
-pub(super) const CONFIG: [&str; 4] = ["ran.openshift.io", "v1alpha1", "PreCachingConfig", "precachingconfigs"];
-pub(super) const MAP: [&str; 4] = ["", "v1", "ConfigMap", "configmaps"];
-pub(super) const IMAGE_BASED: [&str; 4] =
-    ["lcm.openshift.io", "v1alpha1", "ImageBasedGroupUpgrade", "imagebasedgroupupgrades"];
 /// Kinds that only some upgrades need.
 const OPTIONAL: [[&str; 4]; 3] = [CONFIG, MAP, VIEW];
-const POLICY: [&str; 4] = ["policy.open-cluster-management.io", "v1", "Policy", "policies"];
-
 /// A policy as it is kept.
 pub(super) enum Kept {
     Root(Policy),
@@ -52,7 +44,7 @@ impl Governed {
         let (client, memory) = (&handle.hub.watches, &handle.hub.memory);
         let config = || watcher::Config::default().page_size(PAGE_SIZE);
         let backoff = WatchBackoff::of_optional_kind;
-        let cluster = of(|object| Some(ztp::read(object)));
+        let cluster = of(|object| Some(observe::cluster(object)));
         let clusters = index::follow((Api::all(client.clone()), memory), config(), backoff(), cluster, |change| {
             self.clusters(handle, change);
         });
@@ -260,35 +252,6 @@ impl Known {
             _ => false,
         }
     }
-}
-
-/// An entry of an object. One that cannot be read is as one with nothing but its name.
-pub(super) fn of<K: Resource + Default, E>(entry: impl Fn(&K) -> E) -> impl Fn(&Guarded<K>) -> E {
-    move |object| match &object.0 {
-        Ok(object) => entry(object),
-        Err(unreadable) => {
-            let mut empty = K::default();
-            *empty.meta_mut() = unreadable.metadata.clone();
-            entry(&empty)
-        }
-    }
-}
-
-/// Sets or removes an entry. If that changes it: its key, and what was there before.
-pub(super) fn replace<K: Clone + Ord, E: Clone + PartialEq>(
-    all: &mut Arc<BTreeMap<K, E>>,
-    key: K,
-    entry: Option<E>,
-) -> Option<(K, Option<E>)> {
-    if all.get(&key) == entry.as_ref() {
-        return None;
-    }
-    let all = Arc::make_mut(all);
-    let before = match entry {
-        Some(entry) => all.insert(key.clone(), entry),
-        None => all.remove(&key),
-    };
-    Some((key, before))
 }
 
 /// Sets or removes a policy. The name of the root whose upgrades that concerns, if anything has changed.

@@ -6,21 +6,18 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
 use kube::core::Request as Requests;
 use kube::runtime::events::EventType;
-use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::IgnoredAny;
 use shared::cgu::api::ClusterGroupUpgrade;
 use shared::cgu::policy::DEPLOY_WAVE;
-use shared::cgu::select::ManagedCluster;
-use shared::cgu::wire::{Condition, ManagedClusterObject};
 use shared::cgu::ztp::{ACCELERATED, DONE, NAMESPACE, WrongWave, upgrade};
 use shared::text::{sanitize, sanitize_chain};
 use tracing::{info, warn};
 
-use super::observe::{MANAGED_CLUSTER, reference};
-use super::watches::IMAGE_BASED;
+use super::api::{IMAGE_BASED, MANAGED_CLUSTER, reference};
 use super::{Upgrades, views};
 use crate::runtime::events::Details;
 use crate::runtime::{Hub, Key, System};
@@ -129,14 +126,4 @@ async fn warn_about(upgrades: &Upgrades, kind: [&str; 4], key: Key, uid: &str, (
     let (name, target) = (key.1.clone(), reference(kind, key, Some(uid)));
     let what = (Upgrades::ACTION, reason);
     upgrades.publish_for(&target, &name, EventType::Warning, what, note, Details::default()).await;
-}
-
-/// What is kept of a cluster.
-pub(super) fn read(object: &ManagedClusterObject) -> ManagedCluster {
-    let is_available = |one: &Condition| one.type_ == "ManagedClusterConditionAvailable" && one.status == "True";
-    ManagedCluster {
-        labels: object.labels().clone(),
-        uid: object.uid().unwrap_or_default(),
-        is_available: object.status.find(is_available).is_some() && object.metadata.deletion_timestamp.is_none(),
-    }
 }

@@ -14,8 +14,8 @@ use shared::cloud::{
     CloudError, CloudErrorKind, ClusterRef, Driver, Instance, InstanceState, Listing, Outcome, Priority, Profile,
     Target as CloudTarget, Verb,
 };
+use shared::kinds::{CLUSTER_DEPLOYMENT, Change, Intent, Progress};
 use shared::power::Power;
-use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, Progress};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 

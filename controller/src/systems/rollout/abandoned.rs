@@ -152,7 +152,7 @@ mod tests {
     use kube::runtime::reflector::store::Writer;
     use kube::runtime::watcher::Event;
     use shared::hive::api::ClusterDeployment;
-    use shared::target::CLUSTER_DEPLOYMENT;
+    use shared::kinds::CLUSTER_DEPLOYMENT;
 
     use super::*;
     use crate::runtime::Follower;

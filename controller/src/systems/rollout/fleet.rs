@@ -13,8 +13,8 @@ use kube::Resource;
 use kube::runtime::reflector::Store;
 use parking_lot::Mutex;
 use serde_json::Value;
-use shared::target::lifecycle::Lifecycle;
-use shared::target::{TargetKind, View};
+use shared::kinds::lifecycle::Lifecycle;
+use shared::kinds::{TargetKind, View};
 use shared::text::sanitize_to;
 use tokio::sync::Notify;
 

@@ -92,8 +92,8 @@ mod tests {
     use serde_json::json;
     use shared::annotation::keys;
     use shared::hive::api::ClusterDeployment;
+    use shared::kinds::lifecycle::Lifecycle;
     use shared::rollout::{Members, NamespaceLabels};
-    use shared::target::lifecycle::Lifecycle;
 
     use super::super::unstamped;
     use super::*;

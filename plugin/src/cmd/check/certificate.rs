@@ -15,13 +15,13 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use shared::annotation::keys;
 
+use super::checked::{Checked, done, is_abandoned, reinstall, restart};
 use super::finding::CheckResult;
 use super::hub::{Facts, SECRET};
-use super::installed::{Checked, done, is_abandoned, reinstall, restart};
 use crate::api::answer::certificate;
 use crate::api::error::HubError;
+use crate::api::tls::provider;
 use crate::api::{items, text};
-use crate::run::provider;
 
 /// A certificate that ends sooner has not been renewed when it should have been.
 const DAYS_LEFT: i64 = 7;

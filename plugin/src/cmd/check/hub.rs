@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::annotation::keys;
-use shared::target::workload::DEPLOYMENT;
-use shared::target::{Kind, POWER_ROLLOUT};
+use shared::kinds::workload::DEPLOYMENT;
+use shared::kinds::{Kind, POWER_ROLLOUT};
 
-use super::secrets;
+use super::bindings::{NAME, RBAC, objects, unbound};
 use crate::api::error::HubError;
 use crate::api::{Hub, Resource, Write, items, named, text};
 use crate::cli::values::{is_name, is_namespace};
@@ -23,7 +23,6 @@ pub(super) const OPENSHIFT: &str = "security.openshift.io";
 const TALM: &str = "9a2365a3.openshift.io";
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
-pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
 pub(super) static POLICIES: Kind =
     Kind::cluster_scoped(ADMISSION, &["v1"], "ValidatingAdmissionPolicy", "validatingadmissionpolicies");
 pub(super) static BINDINGS: Kind =
@@ -105,7 +104,7 @@ impl Facts {
                 objects(hub, &ENDPOINTS, Some(at), &endpoints_of),
                 object(hub, &SECRETS, at, SECRET),
                 object(hub, &LEASE, at, keys::CONTROLLER),
-                secrets::unbound(hub, at),
+                unbound(hub, at),
             )
         };
         let (everywhere, here) = tokio::join!(everywhere, here);
@@ -210,7 +209,7 @@ impl Facts {
         if self.namespace != keys::NAMESPACE || !images || more {
             return None;
         }
-        let secrets = has(&self.role_bindings, secrets::NAME);
+        let secrets = has(&self.role_bindings, NAME);
         match (role("hibernate-controller-fdb"), self.argument(keys::CONTROLLER, "--kkp").is_some()) {
             (false, true) if !secrets => Some("overlays/kkp"),
             (true, false) => match self.argument(keys::WEBHOOK, "--served-platforms") {
@@ -272,15 +271,6 @@ pub(super) async fn object(hub: &Hub, kind: &'static Kind, namespace: &str, name
     match hub.get(Resource::preferred(kind), namespace, name).await {
         Ok(object) => Ok(Some(object)),
         Err(HubError::NoObject { .. } | HubError::NoKind(_)) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Objects by their labels; none if the kind is not there.
-pub(super) async fn objects(hub: &Hub, kind: &'static Kind, namespace: Option<&str>, labels: &str) -> Listed {
-    match hub.list(Resource::preferred(kind), namespace, "", labels).await {
-        Ok(listed) => Ok(listed.items),
-        Err(HubError::NoKind(_)) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }

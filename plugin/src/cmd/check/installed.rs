@@ -6,6 +6,7 @@ use shared::annotation::keys;
 use shared::rollout::admission::{POLICY, policy};
 use shared::text::list;
 
+use super::checked::{Checked, done, is_abandoned, reinstall, restart};
 use super::finding::{CheckResult, Finding, Status};
 use super::hub::{Facts, POWER_ROLLOUT_DEFINITION, kustomize};
 use super::{certificate, secrets, systems};
@@ -26,9 +27,6 @@ pub(super) const CONFINED: [(&str, &str); 6] = [
 ];
 /// The policy of the overlay policy-only.
 pub(super) const POLICY_ONLY: &str = "clusterdeployments.hibernate.sh";
-
-/// A result; none where there is nothing to check; or why the hub did not answer.
-pub(super) type Checked<'a> = Result<Option<CheckResult>, &'a HubError>;
 
 /// A check: pure.
 type Check = fn(&Facts) -> Checked<'_>;
@@ -67,31 +65,6 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
         Some(Finding::new(name, result))
     };
     CHECKS.into_iter().filter_map(run).collect()
-}
-
-/// A result that there always is.
-#[expect(clippy::unnecessary_wraps, reason = "the form of a check")]
-pub(super) fn done<'a>(result: CheckResult) -> Checked<'a> {
-    Ok(Some(result))
-}
-
-/// A failure that another application of the manifests fixes.
-pub(super) fn reinstall<'a>(facts: &Facts, detail: &str) -> Checked<'a> {
-    let command = facts.install("");
-    let advice = if command.is_empty() { ": apply your manifests again" } else { "" };
-    done(CheckResult::failed(format!("{detail}{advice}"), command))
-}
-
-/// `kubectl rollout restart` of one of our Deployments.
-pub(super) fn restart(facts: &Facts, name: &str) -> String {
-    format!("kubectl rollout restart deployment/{name} -n {}", facts.namespace)
-}
-
-/// Whether the service that the rules name is gone: none of our Pods runs, and what could be said of them is moot.
-pub(super) fn is_abandoned(facts: &Facts) -> bool {
-    let service = |rules: &Value| rules.pointer("/webhooks/0/clientConfig/service").is_some();
-    let named = facts.rules.iter().any(|rules| matches!(rules, Ok(Some(rules)) if service(rules)));
-    named && matches!(facts.service, Ok(None))
 }
 
 fn versions(facts: &Facts) -> Checked<'_> {

@@ -1,7 +1,9 @@
 //! `check`: whether the installation on a hub works, whether there can be one, and what its removal would lose. Only
 //! reads, and sends dry runs.
 
+mod bindings;
 mod certificate;
+mod checked;
 mod finding;
 mod hub;
 mod installed;

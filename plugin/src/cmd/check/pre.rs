@@ -5,12 +5,13 @@ use std::iter;
 use futures::future::join_all;
 use serde_json::{Value, json};
 use shared::annotation::keys;
-use shared::target::Kind;
-use shared::target::workload::DEPLOYMENT;
+use shared::kinds::Kind;
+use shared::kinds::workload::DEPLOYMENT;
 use shared::text::list;
 
+use super::bindings::{objects, unbound};
 use super::finding::{CheckResult, Finding, Status};
-use super::hub::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, kustomize, object, objects};
+use super::hub::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, kustomize, object};
 use super::installed::POLICY_ONLY;
 use super::secrets;
 use crate::api::error::HubError;
@@ -42,7 +43,7 @@ pub(super) async fn findings(hub: &Hub, namespace: Option<&str>) -> Vec<Finding>
     let namespace = namespace.unwrap_or(keys::NAMESPACE);
     let (version, rights, leftovers, hive) =
         tokio::join!(version(hub), rights(hub, namespace), leftovers(hub), hive(hub));
-    let secrets = secrets::unbound(hub, namespace).await;
+    let secrets = unbound(hub, namespace).await;
     let secrets = secrets.map(|all| (!all.is_empty()).then(|| secrets::judge(true, &all, namespace)));
     let found = [("kubernetes", version), ("rights", Ok(Some(rights))), ("leftovers", leftovers), ("hive", hive)];
     let finding = |(name, result): (_, Result<_, HubError>)| {

@@ -1,43 +1,16 @@
 //! Where the controller may read Secrets by their names: everywhere, or in the namespaces that have a `RoleBinding`.
 
-use std::collections::BTreeSet;
-
-use serde_json::Value;
 use shared::annotation::keys;
-use shared::target::{CLUSTER_DEPLOYMENT, Kind};
+use shared::kinds::CLUSTER_DEPLOYMENT;
 use shared::text::{list, quoted};
 
+use super::bindings::NAME;
+use super::checked::{Checked, done, is_abandoned};
 use super::finding::{CheckResult, Status};
-use super::hub::{Facts, OPENSHIFT, OURS, RBAC, objects};
-use super::installed::{Checked, done, is_abandoned};
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource, items, named, text};
+use super::hub::{Facts, OPENSHIFT, OURS};
+use crate::api::named;
 
-/// The right to read a Secret, its binding to everywhere, and its bindings to namespaces.
-pub(super) const NAME: &str = "hibernate-controller-secrets";
 const EVERYWHERE: &str = "a right to read every Secret is cluster-admin on OpenShift: bind it per namespace, and install overlays/cut-over-openshift (docs/hive.md, Cut over)";
-static BINDINGS: Kind = Kind::namespaced(RBAC, &["v1"], "RoleBinding", "rolebindings");
-
-/// Namespaces with `ClusterDeployments` in which the controller of this namespace may read no Secret.
-///
-/// # Errors
-/// When the hub does not answer.
-pub(super) async fn unbound(hub: &Hub, of: &str) -> Result<Vec<String>, HubError> {
-    let named = format!("metadata.name={NAME}");
-    let bindings = hub.list(Resource::preferred(&BINDINGS), None, &named, "");
-    let (clusters, bindings) = tokio::try_join!(objects(hub, &CLUSTER_DEPLOYMENT.kind, None, ""), bindings)?;
-    Ok(missing(&clusters, &bindings.items, of))
-}
-
-fn missing(clusters: &[Value], bindings: &[Value], of: &str) -> Vec<String> {
-    let is_ours = |subject: &Value| text(subject, "/name") == keys::CONTROLLER && text(subject, "/namespace") == of;
-    let binds = |binding: &&Value| text(binding, "/roleRef/name") == NAME && items(binding, "/subjects").any(is_ours);
-    let namespace = |object| text(object, "/metadata/namespace");
-    let bound: BTreeSet<&str> = bindings.iter().filter(binds).map(namespace).collect();
-    let all: BTreeSet<&str> = clusters.iter().map(namespace).collect();
-    all.difference(&bound).map(|&name| name.to_owned()).collect()
-}
-
 /// What the right means where it is bound to everywhere, and what lacks it otherwise. An uninstallation finds what the
 /// commands create by its label.
 pub(super) fn judge(everywhere: bool, unbound: &[String], of: &str) -> CheckResult {
@@ -71,6 +44,7 @@ pub(super) fn secrets(facts: &Facts) -> Checked<'_> {
 mod tests {
     use serde_json::json;
 
+    use super::super::bindings::missing;
     use super::*;
 
     #[test]

@@ -3,11 +3,11 @@
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::hive::api::SERVED_PLATFORMS;
-use shared::target::FOUNDATIONDB_CLUSTER;
+use shared::kinds::FOUNDATIONDB_CLUSTER;
 
+use super::checked::{Checked, done, is_abandoned};
 use super::finding::CheckResult;
 use super::hub::{Facts, OPENSHIFT};
-use super::installed::{Checked, done, is_abandoned};
 use crate::api::{items, text};
 use crate::read::installation::{held, is_disabled};
 

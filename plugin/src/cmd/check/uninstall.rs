@@ -6,15 +6,14 @@ use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::fdb::suspension::Stamp;
 use shared::hive::api::HIVE_PLATFORMS;
+use shared::kinds::{CLUSTER_DEPLOYMENT, FOUNDATIONDB_CLUSTER, KKP_CLUSTER, Kind, POWER_ROLLOUT, Progress, TargetKind};
 use shared::power::Power;
 use shared::rollout::status::RolloutPhase;
-use shared::target::{
-    CLUSTER_DEPLOYMENT, FOUNDATIONDB_CLUSTER, KKP_CLUSTER, Kind, POWER_ROLLOUT, Progress, TargetKind,
-};
 use shared::text::{list, quoted};
 
+use super::bindings::objects;
 use super::finding::{CheckResult, Finding, Status};
-use super::hub::{Listed, namespace, object, objects};
+use super::hub::{Listed, namespace, object};
 use super::systems::stop;
 use crate::api::{Hub, items, name_of, text};
 use crate::read::fdb::CLAIM;

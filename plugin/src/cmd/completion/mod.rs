@@ -12,7 +12,7 @@ use std::path::Path;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use futures::future::join_all;
 use kube::config::Kubeconfig;
-use shared::target::{Kind, Kinds};
+use shared::kinds::{Kind, Kinds};
 
 use self::install::SCRIPT_NAME;
 pub(crate) use self::install::install;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::{Arg, ArgAction, Command, ValueHint};
-use shared::target::{FOUNDATIONDB_CLUSTER, Kind, Kinds, POWER_ROLLOUT};
+use shared::kinds::{FOUNDATIONDB_CLUSTER, Kind, Kinds, POWER_ROLLOUT};
 
 use crate::cli::COMMANDS;
 use crate::cli::argv::{Reader, Word};
@@ -106,7 +106,7 @@ fn flags(reader: &Reader<'_>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
-    use shared::target::KINDS;
+    use shared::kinds::KINDS;
 
     use super::*;
     use crate::cli::Cli;

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use shared::finding::{Finding, Severity};
-use shared::target::confirmation::{Briefing, Confirmation};
+use shared::kinds::confirmation::{Briefing, Confirmation};
 
 use super::outlook::Outlook;
 use crate::api::{Hub, Write};

@@ -23,8 +23,8 @@ use shared::cgu::wire::UpgradeObject;
 use shared::finding::Finding;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::preflight::objects;
+use shared::kinds::{Kind, Kinds};
 use shared::power::Power;
-use shared::target::{Kind, Kinds};
 use tokio::sync::OnceCell;
 
 use self::outlook::Outlook;
@@ -163,7 +163,7 @@ type Upgrades = Result<BTreeMap<String, String>, HubError>;
 
 /// Reads them. None where there are no such objects.
 async fn working(hub: &Hub) -> Upgrades {
-    match hub.list(Resource::preferred(&shared::target::CLUSTER_GROUP_UPGRADE.kind), None, "", "").await {
+    match hub.list(Resource::preferred(&shared::kinds::CLUSTER_GROUP_UPGRADE.kind), None, "", "").await {
         Ok(found) => {
             let read = |object| serde_json::from_value::<UpgradeObject>(object).ok();
             Ok(found.items.into_iter().filter_map(read).flat_map(|upgrade| upgrading(&upgrade)).collect())

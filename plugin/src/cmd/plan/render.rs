@@ -88,8 +88,8 @@ fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use shared::target::CLUSTER_DEPLOYMENT;
-    use shared::target::workload::DEPLOYMENT;
+    use shared::kinds::CLUSTER_DEPLOYMENT;
+    use shared::kinds::workload::DEPLOYMENT;
 
     use super::*;
     use crate::select::target::Target;

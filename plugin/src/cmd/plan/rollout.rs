@@ -9,12 +9,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use shared::finding::{Finding, Severity, code};
+use shared::kinds::{Kinds, Record};
 use shared::power::Power;
 use shared::rollout::api::{TargetName, Targets};
 use shared::rollout::forecast::{Forecast, Subject, forecast};
 use shared::rollout::member::MemberState;
 use shared::rollout::plan::MAX_CONCURRENCY;
-use shared::target::{Kinds, Record};
 
 use super::outlook::Outlook;
 use super::verdict;
@@ -250,8 +250,8 @@ fn lines(rows: &[Row], flags: &RolloutFlags, estimate: Duration) -> Vec<String> 
 #[cfg(test)]
 mod tests {
     use shared::annotation::keys;
+    use shared::kinds::CLUSTER_DEPLOYMENT;
     use shared::rollout::Share;
-    use shared::target::CLUSTER_DEPLOYMENT;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::finding::{Finding, Severity};
+use shared::kinds::{Change, Intent};
 use shared::power::Power;
-use shared::target::{Change, Intent};
 
 use super::outlook::Outlook;
 use super::verdict;

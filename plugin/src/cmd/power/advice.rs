@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use shared::finding::Severity;
+use shared::kinds::{Advice, Change, Intent};
 use shared::power::Power;
-use shared::target::{Advice, Change, Intent};
 use shared::text::name_some;
 
 use super::plan::{Found, Planned};

@@ -6,8 +6,8 @@ use std::io::{IsTerminal, stdin};
 
 use futures::{StreamExt, stream};
 use shared::finding::Severity;
+use shared::kinds::{Briefing, Confirmation, Intent, is_protected};
 use shared::power::Power;
-use shared::target::{Briefing, Confirmation, Intent, is_protected};
 use shared::text::and_more;
 
 use super::plan::{Found, Planned};
@@ -180,7 +180,7 @@ mod tests {
     use serde_json::json;
     use shared::annotation::keys;
     use shared::finding::Finding;
-    use shared::target::{CLUSTER_DEPLOYMENT, Change};
+    use shared::kinds::{CLUSTER_DEPLOYMENT, Change};
 
     use super::*;
     use crate::error::Exit;

@@ -11,8 +11,8 @@ mod write;
 use std::io::{IsTerminal, stderr};
 use std::time::Instant;
 
+use shared::kinds::{Intent, Kinds};
 use shared::power::Power;
-use shared::target::{Intent, Kinds};
 
 use self::plan::{Found, Planned};
 use self::report::{Done, Reporter};

@@ -1,8 +1,8 @@
 //! A whole namespace: what refuses the change before anything is written.
 
 use shared::annotation::keys;
+use shared::kinds::{KKP_CLUSTER, TargetError};
 use shared::kkp::api::NAMESPACE_PREFIX;
-use shared::target::{KKP_CLUSTER, TargetError};
 
 use super::plan::Found;
 use crate::api::error::HubError;
@@ -70,8 +70,8 @@ fn refusals(planned: &[Found]) -> Vec<&Failure> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use shared::target::Change;
-    use shared::target::workload::DEPLOYMENT;
+    use shared::kinds::Change;
+    use shared::kinds::workload::DEPLOYMENT;
 
     use super::super::plan::Planned;
     use super::*;

@@ -1,7 +1,7 @@
 //! What is to be written to each target.
 
 use futures::{StreamExt, stream};
-use shared::target::{Briefing, Change, Confirmation, Intent};
+use shared::kinds::{Briefing, Change, Confirmation, Intent};
 
 use crate::api::Hub;
 use crate::error::Failure;

@@ -8,8 +8,8 @@ use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::PROGRESS;
 use shared::hive::pool::{deciding, wanted};
 use shared::hive::preflight::PREFLIGHT;
+use shared::kinds::{CLUSTER_POOL, Change, Intent};
 use shared::power::Power;
-use shared::target::{CLUSTER_POOL, Change, Intent};
 
 use super::plan::Planned;
 use crate::api::{Hub, Resource};

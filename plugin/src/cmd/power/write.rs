@@ -3,7 +3,7 @@
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
-use shared::target::{Change, Companion, Intent};
+use shared::kinds::{Change, Companion, Intent};
 use shared::workload::ownership;
 
 use super::plan::{Found, Planned};
@@ -210,7 +210,7 @@ fn kept(field: &str, manager: &str, error: &Problem) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::target::{CLUSTER_DEPLOYMENT, CRON_JOB, KKP_CLUSTER, workload};
+    use shared::kinds::{CLUSTER_DEPLOYMENT, CRON_JOB, KKP_CLUSTER, workload};
 
     use super::*;
 

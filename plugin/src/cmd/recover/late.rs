@@ -4,8 +4,8 @@
 use serde_json::Value;
 use shared::annotation::groups::ProcessGroups;
 use shared::annotation::keys;
+use shared::kinds::Kind;
 use shared::record::Format;
-use shared::target::Kind;
 
 use crate::api::{Hub, Resource};
 use crate::output;

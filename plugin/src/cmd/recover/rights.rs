@@ -2,7 +2,7 @@
 
 use futures::future::join_all;
 use serde_json::json;
-use shared::target::{FOUNDATIONDB_CLUSTER, Kind};
+use shared::kinds::{FOUNDATIONDB_CLUSTER, Kind};
 
 use crate::api::exec::POD;
 use crate::api::{Hub, Write};

@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use serde_json::Value;
+use shared::kinds::FOUNDATIONDB_CLUSTER;
 use shared::managed_fields::{manager, owners, written_at};
-use shared::target::FOUNDATIONDB_CLUSTER;
 use shared::text::{quoted, sanitize};
 use tokio::time::{Instant, sleep};
 

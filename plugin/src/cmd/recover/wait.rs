@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::select;
 use serde_json::Value;
-use shared::target::FOUNDATIONDB_CLUSTER;
+use shared::kinds::FOUNDATIONDB_CLUSTER;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::steps::{PAUSE, Run};

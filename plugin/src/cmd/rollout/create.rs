@@ -6,10 +6,10 @@ use std::io::{IsTerminal, stdin};
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use shared::annotation::format;
+use shared::kinds::{Briefing, Intent, Kinds, POWER_ROLLOUT, TargetKind, is_protected};
 use shared::power::Power;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::MAX_CONCURRENCY;
-use shared::target::{Briefing, Intent, Kinds, POWER_ROLLOUT, TargetKind, is_protected};
 use shared::text::{and_more, count, name_some};
 
 use super::canary::{self, CanaryGroup, name_of, place};
@@ -289,10 +289,10 @@ pub(crate) fn hint<'a>(rows: impl Iterator<Item = &'a TargetKind>, on_terminal: 
 mod tests {
     use std::iter::repeat_n;
 
-    use shared::target::KINDS;
+    use shared::kinds::KINDS;
 
     use shared::finding::{Finding, Severity};
-    use shared::target::{CLUSTER_DEPLOYMENT, KKP_CLUSTER};
+    use shared::kinds::{CLUSTER_DEPLOYMENT, KKP_CLUSTER};
 
     use super::*;
     use crate::cli::rollout::{Hours, RolloutFlags};

@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::core::ObjectMeta;
 use shared::annotation::mark::Action;
+use shared::kinds::TargetKind;
 use shared::power::Power;
 use shared::rollout::api::{PowerRollout, PowerRolloutSpec, RolloutReference, Targets};
 use shared::rollout::selector;
-use shared::target::TargetKind;
 
 use super::canary::{CanaryGroup, name_of};
 use crate::cli::rollout::{Hours, RolloutFlags};
@@ -178,7 +178,7 @@ fn whole_seconds(time: Timestamp) -> Time {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use shared::target::{CLUSTER_DEPLOYMENT, KINDS};
+    use shared::kinds::{CLUSTER_DEPLOYMENT, KINDS};
 
     use super::*;
     use crate::cli::{self, Cli, Command};

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::annotation::keys;
-use shared::target::{CLUSTER_DEPLOYMENT, POWER_ROLLOUT, TargetKind};
+use shared::kinds::{CLUSTER_DEPLOYMENT, POWER_ROLLOUT, TargetKind};
 
 use crate::api::error::HubError;
 use crate::api::{Hub, Resource};

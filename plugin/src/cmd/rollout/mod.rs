@@ -9,8 +9,8 @@ mod verbs;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use shared::kinds::{CLUSTER_DEPLOYMENT, POWER_ROLLOUT, TargetKind};
 use shared::rollout::api::PowerRollout;
-use shared::target::{CLUSTER_DEPLOYMENT, POWER_ROLLOUT, TargetKind};
 
 use self::create::{full_name, report};
 use self::verbs::{Change, Step, step};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::target::Kind;
+use shared::kinds::Kind;
 
 use super::{ended, show};
 use crate::api::watch::{Event, Place, Scope};

@@ -14,7 +14,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use shared::target::{Kind, Kinds, Record, Shows, TargetKind};
+use shared::kinds::{Kind, Kinds, Record, Shows, TargetKind};
 use shared::text::name_some;
 
 use self::printer::Printer;

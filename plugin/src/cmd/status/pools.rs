@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::pool::{ClusterPool, wanted};
-use shared::target::{CLUSTER_DEPLOYMENT, CLUSTER_POOL, Record};
+use shared::kinds::{CLUSTER_DEPLOYMENT, CLUSTER_POOL, Record};
 
 use super::{ended, is_table, objects, searched};
 use crate::api::{Hub, text};

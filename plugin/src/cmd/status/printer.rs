@@ -3,7 +3,7 @@
 use std::io::stdout;
 
 use jiff::Timestamp;
-use shared::target::{Column, Record, RecordList};
+use shared::kinds::{Column, Record, RecordList};
 
 use super::schedule;
 use super::table::{Layout, Table, Width};

@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use shared::annotation::{format, keys};
+use shared::kinds::{Kind, POWER_ROLLOUT};
 use shared::rollout::api::{PowerRollout, PowerRolloutSpec};
 use shared::rollout::status::{GroupStatus, PowerRolloutStatus, RolloutPhase, TargetStatus};
-use shared::target::{Kind, POWER_ROLLOUT};
 use shared::text::{and_more, quoted};
 
 use super::follow::{self, Shown};

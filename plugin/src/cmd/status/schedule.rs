@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use shared::annotation::format;
-use shared::target::Record;
+use shared::kinds::Record;
 
 use crate::output::age::age;
 

@@ -1,7 +1,7 @@
 //! The table of `status`: columns as kubectl prints them, three spaces apart, no boxes.
 
 use jiff::Timestamp;
-use shared::target::{Column, Record};
+use shared::kinds::{Column, Record};
 
 use super::schedule;
 use crate::output::age::age;
@@ -149,7 +149,7 @@ fn color(record: &Record) -> Option<Color> {
 
 #[cfg(test)]
 mod tests {
-    use shared::target::{Instances, KINDS, StepRecord};
+    use shared::kinds::{Instances, KINDS, StepRecord};
 
     use super::*;
 

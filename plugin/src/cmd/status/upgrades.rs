@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use shared::annotation::format;
 use shared::cgu::api::{COMPLETE, ClusterGroupUpgrade, ClusterState, TIMED_OUT};
 use shared::cgu::phase::UpgradePhase;
-use shared::target::{CLUSTER_GROUP_UPGRADE, Kind};
+use shared::kinds::{CLUSTER_GROUP_UPGRADE, Kind};
 use shared::text::count;
 
 use super::follow::{self, Shown};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use shared::target::{Key, Record, TargetKind};
+use shared::kinds::{Key, Record, TargetKind};
 
 use super::printer::Printer;
 use crate::api::watch::{Event, Scope};

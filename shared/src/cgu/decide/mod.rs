@@ -17,16 +17,15 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+pub use super::act::{Act, Pull};
 use super::api::{COMPLETE, ClusterGroupUpgrade, ClusterGroupUpgradeStatus, ClusterState, Reference};
 use super::conditions::{self, PROGRESSING, SUCCEEDED};
 use super::events::Event;
 use super::policy::{Child, Compliance, Policy};
 use super::precache::spec::PreCachingConfigSpec;
-use super::precache::workload::Step;
 use super::select::ManagedCluster;
-use super::subscription::Approval;
 use super::version::Release;
-use super::view::{ViewRequest, Views};
+use super::view::Views;
 use crate::guarded::Guarded;
 
 pub use self::batch::APPROVE_AGAIN;
@@ -95,42 +94,6 @@ pub struct Plan {
     pub next: Option<Timestamp>,
     /// The release whose image has to be looked up before anything else is decided.
     pub lookup: Option<Release>,
-}
-
-/// Something that happens to other objects. Each can be done twice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// The Placement for a policy exists, selects nothing, and is bound.
-    Prepare(Reference),
-    /// That Placement is still bound: bindings are not watched.
-    Bind(Reference),
-    /// The Placement for a policy selects these clusters, too.
-    Enforce(Reference, Vec<String>),
-    /// No Placement of the upgrade selects a cluster.
-    Release,
-    /// Labels and annotations of a `ManagedCluster`: those of the start, or (true) of its completion.
-    Change(String, bool),
-    /// A view asks for an object of a cluster.
-    View(ViewRequest),
-    /// An action approves an `InstallPlan`.
-    Approve(Approval),
-    /// A cluster pulls images.
-    Pull(Pull),
-    /// The views of a cluster go, and (true) its actions.
-    Forget(String, bool),
-    /// Placements and bindings go.
-    DeleteObjects,
-}
-
-/// A step of a pull of images: writes to the views and actions of a cluster, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pull {
-    /// The cluster.
-    pub cluster: String,
-    /// The writes.
-    pub steps: Vec<Step>,
-    /// The cluster may not have carried them out yet: within [`APPROVE_AGAIN`] they are not repeated.
-    pub repeats: bool,
 }
 
 /// What an upgrade does next.

@@ -6,8 +6,10 @@ mod rows;
 
 use serde_json::{Value, json};
 
+use super::super::act::Approval;
 use super::super::api::status_patch;
 use super::super::policy::ROOT_POLICY;
+use super::super::precache::workload::Step;
 use super::super::view::{Answer, Found, InstallPlan, Job, View};
 use super::super::wire::of;
 use super::*;

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::api::PrecachingSpec;
-use super::super::policy::Templates;
+use super::super::templates::Templates;
 
 /// Name of the `ConfigMap` of overrides, in the namespace of an upgrade. Deprecated by TALM.
 pub const OVERRIDES: &str = "cluster-group-upgrade-overrides";

@@ -11,7 +11,7 @@ use super::{POLICY, STARTS, STOPS, Start};
 use crate::admission::cel::{annotation_changes, list, not};
 use crate::admission::policy::{Deny, forbid, variable, writes};
 use crate::annotation::keys::{GROUP, REQUESTED_AT, REQUESTED_BY};
-use crate::target::{KINDS, POWER_ROLLOUT, TargetKind};
+use crate::kinds::{KINDS, POWER_ROLLOUT, TargetKind};
 
 /// Most namespaces that a rollout names. An authorization check has a fixed cost of 350,000: two fit into an expression
 /// (1,000,000), and 20 of them with all else into a policy (10,000,000).

@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 use super::*;
 use crate::annotation::mark::{Mark, Outcome};
 use crate::hive::api::ClusterDeployment;
+use crate::kinds::View;
+use crate::kinds::lifecycle::Lifecycle;
 use crate::power::Power;
 use crate::rollout::api::PowerRollout;
 use crate::rollout::plan::{Candidate, Input, Plan, has_begun, is_over, plan};
 use crate::rollout::snapshot::Snapshot;
 use crate::rollout::status::RolloutPhase;
 use crate::rollout::{Members, NamespaceLabels};
-use crate::target::View;
-use crate::target::lifecycle::Lifecycle;
 
 /// A rollout and its targets, and a clock.
 struct Hub {

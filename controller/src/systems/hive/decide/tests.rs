@@ -553,7 +553,7 @@ fn an_overdue_transition_keeps_its_count() {
     let message = written.condition(PROGRESS).and_then(|progress| progress.message.clone()).unwrap();
     assert!(message.starts_with("for more than 15m0s: 2 of 3 instances are not stopped: "), "{message}");
     let object = serde_json::to_value(&written).unwrap();
-    let record = shared::target::CLUSTER_DEPLOYMENT.record(&object).unwrap();
+    let record = shared::kinds::CLUSTER_DEPLOYMENT.record(&object).unwrap();
     let instances = record.instances.unwrap();
     assert_eq!((instances.total, instances.awaited), (Some(3), 2));
 }

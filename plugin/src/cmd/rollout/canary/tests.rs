@@ -1,5 +1,5 @@
 use serde_json::json;
-use shared::target::CLUSTER_DEPLOYMENT;
+use shared::kinds::CLUSTER_DEPLOYMENT;
 
 use super::*;
 

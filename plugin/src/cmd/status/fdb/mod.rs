@@ -11,7 +11,7 @@ use serde_json::Value;
 use shared::annotation::keys;
 use shared::fdb::api::ProcessGroup;
 use shared::fdb::suspension::{Minimum, Stamp};
-use shared::target::FOUNDATIONDB_CLUSTER;
+use shared::kinds::FOUNDATIONDB_CLUSTER;
 
 use self::record::{ClusterRecord, GroupRecord};
 use super::{ended, is_table, objects, searched};

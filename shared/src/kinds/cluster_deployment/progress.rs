@@ -6,9 +6,9 @@ use crate::annotation::keys;
 use crate::hive::api::{ClusterDeployment, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
 use crate::hive::preflight;
+use crate::kinds::lifecycle::Progress;
+use crate::kinds::view::StepRecord;
 use crate::power::Power;
-use crate::target::lifecycle::Progress;
-use crate::target::record::StepRecord;
 
 /// | # | seen | sleep | wake |
 /// |---|---|---|---|

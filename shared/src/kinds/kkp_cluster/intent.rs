@@ -5,13 +5,13 @@ use serde_json::{Map, Value, json};
 
 use super::desired;
 use crate::annotation::{format, keys as common};
+use crate::kinds::lifecycle::{Change, Intent};
 use crate::kkp::api::Cluster;
 use crate::kkp::data::State;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{PAUSE_FOREIGN, foreign_pause};
 use crate::power::Power;
-use crate::target::lifecycle::{Change, Intent};
 
 /// | # | wanted | seen | patch |
 /// |---|---|---|---|
@@ -88,8 +88,8 @@ pub(super) fn later(before: Option<&str>, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::kkp_cluster::KKP_CLUSTER;
-    use crate::target::kkp_cluster::tests::cluster;
+    use crate::kinds::kkp_cluster::KKP_CLUSTER;
+    use crate::kinds::kkp_cluster::tests::cluster;
 
     const NOW: &str = "2026-11-22T18:00:00Z";
 

@@ -7,10 +7,9 @@ use super::progress;
 use crate::hive::admission;
 use crate::hive::api::{ClusterDeployment, Condition, FAKE_CLUSTER, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
+use crate::kinds::lifecycle::UNNOTICED;
+use crate::kinds::view::{Cause, MAX_REASON, Observed, Obstacles, StepRecord, View, denied};
 use crate::power::Power;
-use crate::target::lifecycle::UNNOTICED;
-use crate::target::record::StepRecord;
-use crate::target::view::{Cause, MAX_REASON, Observed, Obstacles, View, denied};
 use crate::text::sanitize_to;
 
 /// Reads the object, and what refuses its sleep if there are `served` platforms.
@@ -147,8 +146,8 @@ mod tests {
 
     use super::*;
     use crate::annotation::keys;
-    use crate::target::cluster_deployment::CLUSTER_DEPLOYMENT;
-    use crate::target::record::{Instances, Record};
+    use crate::kinds::cluster_deployment::CLUSTER_DEPLOYMENT;
+    use crate::kinds::record::{Instances, Record};
 
     fn cluster(change: impl FnOnce(&mut Value)) -> Record {
         let mut object = json!({

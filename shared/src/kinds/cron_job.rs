@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
-use super::record::{Record, StepRecord};
+use super::record::Record;
 use super::row::{Advice, TargetKind};
-use super::view::{Observed, View};
+use super::view::{Observed, StepRecord, View};
 use super::workload::{DEPLOYMENT, STATEFUL_SET, row, written_at};
 use crate::annotation::hold::protected;
 use crate::annotation::{annotation, format, keys};

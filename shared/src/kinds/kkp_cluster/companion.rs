@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 use super::intent::request;
 use super::state::paused_by;
 use crate::annotation::{annotation, format, keys as common};
+use crate::kinds::companion::Companion;
+use crate::kinds::kind::Kind;
+use crate::kinds::lifecycle::{Intent, TargetError};
+use crate::kinds::record::Record;
 use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::kkp::record;
 use crate::power::Power;
 use crate::record::{Format, RecordError};
-use crate::target::companion::Companion;
-use crate::target::kind::Kind;
-use crate::target::lifecycle::{Intent, TargetError};
-use crate::target::record::Record;
 
 static CONFIG_MAP: Kind = Kind::namespaced("", &["v1"], "ConfigMap", "configmaps");
 
@@ -143,9 +143,9 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
+    use crate::kinds::kkp_cluster::KKP_CLUSTER;
+    use crate::kinds::kkp_cluster::tests::cluster;
     use crate::kkp::record::{Machines, Numbers};
-    use crate::target::kkp_cluster::KKP_CLUSTER;
-    use crate::target::kkp_cluster::tests::cluster;
 
     const EARLY: &str = "2026-11-22T17:00:00Z";
     const LATE: &str = "2026-11-22T18:00:00Z";

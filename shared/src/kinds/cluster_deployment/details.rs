@@ -5,8 +5,8 @@ use crate::duration;
 use crate::hive::api::ClusterDeployment;
 use crate::hive::conditions::{HIBERNATING, PROGRESS, READY};
 use crate::hive::data::{Data, Unit};
+use crate::kinds::record::Instances;
 use crate::power::Power;
-use crate::target::record::Instances;
 use jiff::Timestamp;
 
 /// The count of hibernate-controller. Without one: the messages of Hive, which only name the awaited machines.

@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::record::StepRecord;
 use crate::admission::{Denial, Finding};
 use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
 use crate::annotation::mark::Mark;
@@ -20,6 +19,25 @@ use crate::text::sanitize_to;
 
 /// Longest reason in characters.
 pub const MAX_REASON: usize = 200;
+
+/// A step under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StepRecord {
+    /// One word, empty if there is none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// One sentence.
+    pub message: String,
+    /// Whether the last attempt failed. The controller tries again.
+    pub failed: bool,
+}
+
+impl StepRecord {
+    /// A step that only says what is being waited for.
+    pub fn waiting(message: String) -> Self {
+        Self { message, ..Self::default() }
+    }
+}
 
 /// One version of an object.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,10 +4,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::annotation::format;
+use crate::kinds::record::Record;
 use crate::kkp::api::Cluster;
 use crate::kkp::keys;
 use crate::kkp::record::{self, is_paused_by_us};
-use crate::target::record::Record;
 
 /// How long before the first certificate expires `status` warns.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
@@ -103,10 +103,10 @@ pub(super) fn warnings(record: &Record, now: Timestamp) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::kkp_cluster::KKP_CLUSTER;
+    use crate::kinds::kkp_cluster::tests::{cluster, stands};
+    use crate::kinds::lifecycle::UNNOTICED;
     use crate::kkp::data::Outcome;
-    use crate::target::kkp_cluster::KKP_CLUSTER;
-    use crate::target::kkp_cluster::tests::{cluster, stands};
-    use crate::target::lifecycle::UNNOTICED;
 
     fn record(annotations: &Value, detail: Option<(&str, &str)>, change: &Value) -> Record {
         let mut object = cluster(annotations, detail);

@@ -6,15 +6,14 @@ use super::desired;
 use super::progress::{Reported, reported};
 use super::state::{OTHERS, paused_by};
 use crate::annotation::format;
+use crate::kinds::lifecycle::UNNOTICED;
+use crate::kinds::view::{self, MAX_REASON, Observed, Obstacles, StepRecord, View};
 use crate::kkp::admission;
 use crate::kkp::api::Cluster;
 use crate::kkp::data::Outcome;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::power::Power;
-use crate::target::lifecycle::UNNOTICED;
-use crate::target::record::StepRecord;
-use crate::target::view::{self, MAX_REASON, Observed, Obstacles, View};
 use crate::text::sanitize_to;
 
 /// The row of rules about what passes by itself: a pause, a restore, an update by KKP.

@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 
 use crate::annotation::keys;
 use crate::annotation::mark::{Mark, Outcome};
+use crate::kinds::testing::{POWER, SANDBOX};
+use crate::kinds::{KKP_CLUSTER, TargetKind, View};
 use crate::kkp::keys as kkp;
 use crate::rollout::api::PowerRollout;
 use crate::rollout::plan::{Candidate, Input, plan};
 use crate::rollout::snapshot::Snapshot;
 use crate::rollout::start::{end_patch, start_patch};
 use crate::rollout::status::RolloutPhase;
-use crate::target::testing::{POWER, SANDBOX};
-use crate::target::{KKP_CLUSTER, TargetKind, View};
 
 const BEGIN: &str = "2026-11-24T12:00:00Z";
 
@@ -136,7 +136,7 @@ fn cluster(at: usize) -> Value {
             "SeedResourcesUpToDate": { "status": "True", "kubermaticVersion": "v", "lastHeartbeatTime": BEGIN },
         } },
     });
-    let mut cluster = crate::target::kkp_cluster::tests::cluster(&json!({}), None);
+    let mut cluster = crate::kinds::kkp_cluster::tests::cluster(&json!({}), None);
     json_patch::merge(&mut cluster, &object);
     cluster
 }

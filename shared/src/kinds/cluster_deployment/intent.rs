@@ -9,8 +9,8 @@ use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
 use crate::annotation::{format, keys};
 use crate::hive::api::{ClusterDeployment, FAKE_CLUSTER};
 use crate::hive::preflight::{is_awake, is_left_alone, request_time};
+use crate::kinds::lifecycle::{Change, Intent};
 use crate::power::Power;
-use crate::target::lifecycle::{Change, Intent};
 
 /// | # | wanted | spec.powerState | reason | patch |
 /// |---|---|---|---|---|

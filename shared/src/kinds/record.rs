@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::kind::Kind;
-use super::view::View;
+use super::view::{StepRecord, View};
 
 /// The state of a target. Later versions only add fields; fields without a value are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -90,25 +90,6 @@ impl<'a> RecordList<'a> {
     /// A list of records.
     pub fn new(items: &'a [Record]) -> Self {
         Self { api_version: "hibernate.sh/v1alpha1", kind: "TargetStatusList", items }
-    }
-}
-
-/// A step under way.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct StepRecord {
-    /// One word, empty if there is none.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// One sentence.
-    pub message: String,
-    /// Whether the last attempt failed. The controller tries again.
-    pub failed: bool,
-}
-
-impl StepRecord {
-    /// A step that only says what is being waited for.
-    pub fn waiting(message: String) -> Self {
-        Self { message, ..Self::default() }
     }
 }
 

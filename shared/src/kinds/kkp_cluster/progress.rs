@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 
 use crate::annotation::{format, keys as common};
+use crate::kinds::lifecycle::Progress;
 use crate::kkp::api::{Cluster, Condition};
 use crate::kkp::data::{Outcome, State};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::foreign_pause;
 use crate::power::Power;
-use crate::target::lifecycle::Progress;
 
 /// What our condition reports.
 pub(super) struct Reported<'a> {
@@ -94,8 +94,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::target::kkp_cluster::KKP_CLUSTER;
-    use crate::target::kkp_cluster::tests::{cluster, stands};
+    use crate::kinds::kkp_cluster::KKP_CLUSTER;
+    use crate::kinds::kkp_cluster::tests::{cluster, stands};
 
     fn going(text: &str) -> Progress {
         Progress::Going(text.to_owned())

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::intent::later;
 use super::progress::reported;
 use crate::annotation::{annotation, keys as common};
+use crate::kinds::confirmation::{Briefing, Confirmation, Request};
+use crate::kinds::lifecycle::TargetError;
 use crate::kkp::api::Cluster;
 use crate::kkp::data::{Outcome, Preflight, State};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
-use crate::target::confirmation::{Briefing, Confirmation, Request};
-use crate::target::lifecycle::TargetError;
 use crate::text::{list, sanitize};
 
 /// A finding that a consequence tells already.
@@ -116,10 +116,10 @@ fn count(number: u32, one: &str, many: &str) -> String {
 mod tests {
     use super::*;
     use crate::finding::{Finding, Severity};
+    use crate::kinds::kkp_cluster::KKP_CLUSTER;
+    use crate::kinds::kkp_cluster::tests::cluster;
     use crate::kkp::data::PREFLIGHT;
     use crate::kkp::record::Numbers;
-    use crate::target::kkp_cluster::KKP_CLUSTER;
-    use crate::target::kkp_cluster::tests::cluster;
 
     const NOW: &str = "2026-11-22T18:00:00Z";
 

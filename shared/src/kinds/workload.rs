@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
-use super::record::{Record, StepRecord};
+use super::record::Record;
 use super::row::{Advice, ByDefault, INSTANCES, TargetKind};
-use super::view::{Observed, View};
+use super::view::{Observed, StepRecord, View};
 use crate::annotation::{annotation, keys};
 use crate::managed_fields::{self, entries, manager};
 use crate::power::Power;
@@ -184,7 +184,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::target::row::is_protected;
+    use crate::kinds::row::is_protected;
 
     fn deployment(replicas: u32, recorded: Option<&str>) -> Value {
         let annotations = recorded.map(|recorded| json!({ keys::REPLICAS: recorded }));

@@ -1,0 +1,129 @@
+//! A snapshot of a project, for all clusters in it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use cloud_common::Charge;
+
+use crate::id::Id;
+use crate::wire::{Flavor, FloatingIp, Group, Image, KeyPair, Network, Port, Server};
+
+/// Everything in a project that says how a server is made.
+pub(crate) struct Project {
+    /// Its ID.
+    pub(crate) id: Id,
+    /// When the lists were begun.
+    pub(crate) begun: Instant,
+    /// The microversion that Nova was asked with.
+    pub(crate) version: u32,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) floating_ips: Vec<FloatingIp>,
+    pub(crate) images: Vec<Image>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) surroundings: Arc<Surroundings>,
+    /// For each list.
+    #[expect(dead_code, reason = "it is kept, not read")]
+    pub(crate) charges: Vec<Charge>,
+}
+
+/// What seldom changes.
+pub(crate) struct Surroundings {
+    pub(crate) flavors: Vec<Flavor>,
+    pub(crate) networks: Vec<Network>,
+    /// Names of the user's key pairs.
+    pub(crate) keys: Vec<KeyPair>,
+    #[expect(dead_code, reason = "it is kept, not read")]
+    pub(crate) charges: Vec<Charge>,
+}
+
+impl Project {
+    /// The ports that are bound to a server.
+    pub(crate) fn ports_of<'a>(&'a self, server: &'a Id) -> impl Iterator<Item = &'a Port> {
+        self.ports.iter().filter(|port| *port.device_id == *server.as_str())
+    }
+
+    /// The images that were made for the sleep of a cluster. One that its owner makes of a server after a wake inherits
+    /// every property of the image that the server boots from, and is its owner's: it is of another server.
+    pub(crate) fn images_of<'a>(&'a self, infra_id: &'a str) -> impl Iterator<Item = &'a Image> {
+        self.own_images().filter(move |image| {
+            let of = image.hibernate_server.as_deref();
+            let is_of = of.is_some() && (of == image.instance_uuid.as_deref() || of == Some(image.id.as_str()));
+            is_of && image.hibernate_cluster.as_deref() == Some(infra_id)
+        })
+    }
+
+    /// An image that was made of a server, by its ID. Only such an image is deleted after a wake.
+    pub(crate) fn snapshot(&self, id: &str) -> Option<&Image> {
+        let is_snapshot = |image: &&Image| image.kind.as_deref() == Some("snapshot");
+        self.own_images().filter(is_snapshot).find(|image| image.id.as_str() == id)
+    }
+
+    /// An image that another project shares is a stranger's, whatever it says.
+    fn own_images(&self) -> impl Iterator<Item = &Image> {
+        self.images.iter().filter(|image| image.owner.as_deref() == Some(self.id.as_str()))
+    }
+
+    /// A flavor. Nova's answers about servers have its name only, which is unique, and their own size.
+    pub(crate) fn flavor(&self, is_it: impl Fn(&Flavor) -> bool) -> Option<&Flavor> {
+        self.surroundings.flavors.iter().find(|flavor| is_it(flavor))
+    }
+
+    /// Whether a network is this project's own.
+    pub(crate) fn has_network(&self, network: &Id) -> bool {
+        let own = |found: &&Network| found.project_id == self.id.as_str();
+        self.surroundings.networks.iter().filter(own).any(|found| found.id == *network)
+    }
+
+    /// Whether the user has a key pair of this name.
+    pub(crate) fn has_key(&self, name: &str) -> bool {
+        self.surroundings.keys.iter().any(|key| key.keypair.name == name)
+    }
+
+    /// The server group that a server is in.
+    pub(crate) fn group_of(&self, server: &Id) -> Option<&Group> {
+        let is_in = |group: &&Group| group.members.iter().any(|member| member == server.as_str());
+        self.groups.iter().find(is_in)
+    }
+
+    /// Whether there is a server group.
+    pub(crate) fn has_group(&self, id: &Id) -> bool {
+        self.groups.iter().any(|group| group.id == *id)
+    }
+}
+
+#[cfg(test)]
+impl Project {
+    /// With the flavor `m1.small`, another one that is large, and the network `own`.
+    pub(crate) fn for_tests(ports: Vec<Port>, floating_ips: Vec<FloatingIp>) -> Self {
+        let id = |id: &str| Id::try_from(id.to_owned()).unwrap();
+        let flavor = |id: &str, name: &str, ram| Flavor {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            ram,
+            vcpus: 1,
+            disk: 1,
+            ephemeral: 0,
+            extra_specs: crate::wire::ExtraSpecs::default(),
+        };
+        let flavors = vec![flavor("flavor-1", "m1.small", 64), flavor("flavor-2", "m1.replaced", 8192)];
+        let networks = vec![
+            Network { id: id("own"), project_id: "p".to_owned() },
+            Network { id: id("shared"), project_id: "admin".to_owned() },
+        ];
+        let surroundings = Arc::new(Surroundings { flavors, networks, keys: Vec::new(), charges: Vec::new() });
+        let (servers, images, groups) = (Vec::new(), Vec::new(), Vec::new());
+        Self {
+            id: id("p"),
+            begun: Instant::now(),
+            version: 100,
+            servers,
+            ports,
+            floating_ips,
+            images,
+            groups,
+            surroundings,
+            charges: Vec::new(),
+        }
+    }
+}

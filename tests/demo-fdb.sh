@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A FoundationDB operator removes a storage group that still has its data. The volume survives and the group comes back; without
 # the webhook the same run loses it. API server, owner references, garbage collection and exec are real; the operator and its
-# database are the double of docs/development.md. Run it with `make demo-fdb`. Everything that it starts ends with it.
+# database are the double of docs/reference/doubles.md. Run it with `make demo-fdb`. Everything that it starts ends with it.
 set -euo pipefail
 
 bin=${HIBERNATE_BIN:-$(cd "$(dirname "$0")/../bin" && pwd)}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A user cluster of KKP falls asleep and comes back: five machines in two MachineDeployments, one of them autoscaled, three volumes, two load
 # balancers, and disruption budgets that allow no disruption. Both API servers, the workloads, evictions and webhooks are real; KKP,
-# machine-controller and the cloud are the double of docs/development.md. Run it with `make demo-kkp`. Everything that it starts ends with it.
+# machine-controller and the cloud are the double of docs/reference/doubles.md. Run it with `make demo-kkp`. Everything that it starts ends with it.
 set -euo pipefail
 
 bin=${HIBERNATE_BIN:-$(cd "$(dirname "$0")/../bin" && pwd)}

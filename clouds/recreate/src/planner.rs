@@ -322,7 +322,7 @@ impl<C: Cloud> Planner<C> {
         };
         let steps: Steps<'_, _> = views.iter().map(|view| (view, step(view))).collect();
         let may_return = verb == Verb::Stop && failed.is_none() && !is_past_return(&views);
-        // While nothing is halted, nobody suffers from another try.
+        // While every machine runs, another try costs no capacity.
         let before = next.stuck.take().filter(|_| has_begun);
         next.stuck = (may_return && has_begun).then(|| busy(&survey, &views, before)).flatten();
         if verb == Verb::Stop {

@@ -4,7 +4,7 @@
 use super::{Change, Edits, Fault, Object, Target, Verdict, annotation_field};
 use crate::annotation::{format, keys};
 
-/// Annotations that nobody but the webhook and the controller change: one that others drop is put back.
+/// Annotations that only the webhook and the controller change. The webhook restores one that another client drops.
 pub const STAMPS: &[&str] = &[keys::REQUESTED_BY, keys::REQUESTED_AT, keys::HOLD_AWAKE_BY, keys::ROLLOUT];
 
 /// Stamps a change of state, and a hold that is set or altered. In every other change a stamp that is missing is put

@@ -1,4 +1,4 @@
-//! Labels, words and limits that several rooms share.
+//! Labels, words and limits that several modules share.
 
 /// Label of an object: name of its upgrade.
 pub const UPGRADE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgrade";

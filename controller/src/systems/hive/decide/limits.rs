@@ -20,7 +20,7 @@ pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
     }
     let since = sleep_started(facts.cluster).map(|then| facts.age(then));
     let limit = facts.settings.sleep_limit.max(platform(facts).sleep);
-    // Machines that are halted on the way serve nobody: a sleep that cannot go on brings them back soon.
+    // Halted machines are an outage until the sleep ends or is given up: requeue as often as before.
     let is_halted = matches!(&facts.machines, Some(Ok(machines)) if !machines.in_state(&[Halted]).is_empty());
     overdue(plan, since, limit, "SleepTakesTooLong", if is_halted { Duration::ZERO } else { OVERDUE_INTERVAL })
 }

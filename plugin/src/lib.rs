@@ -2,9 +2,9 @@
 //!
 //! It writes intent and reads status. It never touches a cloud or the inside of a cluster that sleeps.
 
-mod api;
 mod cli;
 mod cmd;
+mod connect;
 mod error;
 mod output;
 mod read;

@@ -4,17 +4,17 @@ use std::process::ExitCode;
 
 use shared::kinds::KINDS;
 
-use crate::api::middleware::has_warned;
 use crate::cli::recover::{FdbCli, FdbCommand, Recover, RecoverArgs};
 use crate::cli::{self, Cli, Command, HubArgs};
 use crate::cmd::{self, completion, install_alias, recover};
+use crate::connect::has_warned;
 use crate::error::{Exit, Problem};
 use crate::output;
 
 /// The program.
 pub fn main() -> ExitCode {
     // Only fails if a provider is installed already, and this is the first line of the program.
-    let _ = crate::api::tls::provider().install_default();
+    let _ = hub::tls::provider().install_default();
     let words = std::env::args_os().collect::<Vec<_>>();
     let invocation = if install_alias::is_alias(words.first()) {
         cli::read::<FdbCli>(words).map(|cli| Invocation::Fdb(Box::new(cli)))

@@ -1,6 +1,7 @@
 //! What flags can be set to. Help texts stand beside the flags: a doc comment here would be printed with every value.
 
 use clap::{Args, ValueEnum};
+use hub::Write;
 
 /// `-n`. Scripts give it empty for none, and kubectl lets them.
 pub(crate) fn namespace(text: &str) -> Result<String, String> {
@@ -72,6 +73,12 @@ impl WriteFlags {
     /// Whether anything is changed.
     pub(crate) fn changes(&self) -> bool {
         self.dry_run == DryRun::None
+    }
+}
+
+impl From<&WriteFlags> for Write {
+    fn from(flags: &WriteFlags) -> Self {
+        Self { dry_run: flags.dry_run == DryRun::Server, manager: flags.field_manager.clone() }
     }
 }
 

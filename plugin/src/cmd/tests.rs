@@ -12,8 +12,8 @@ use shared::kinds::testing::{POWER, SANDBOX};
 use shared::kinds::{CLUSTER_DEPLOYMENT, KINDS, Kinds};
 
 use super::{completion, run};
-use crate::api::Hub;
 use crate::cli::{self, Cli};
+use crate::connect::connect;
 use crate::error::Exit;
 use crate::select::parse::{Flags, parse};
 use crate::select::resolve::Resolver;
@@ -57,7 +57,7 @@ impl Server {
     }
 
     fn cli(&self, line: &str) -> Cli {
-        let _ = crate::api::tls::provider().install_default();
+        let _ = hub::tls::provider().install_default();
         let kubeconfig = self.kubeconfig.path().to_str().unwrap();
         let hub = ["--server", &self.url, "--kubeconfig", kubeconfig];
         let words = std::iter::once("kubectl-hibernate").chain(line.split_whitespace()).chain(hub);
@@ -192,7 +192,7 @@ fn what_is_not_found_is_not_said_to_be_in_a_namespace() {
     let cli = server.cli("status sbx/blu -n shop");
     let selection = parse(WITH_SANDBOX, &["sbx/blu".to_owned()], Flags::default()).unwrap();
     let failure = wait_for(async {
-        let hub = Hub::connect(&cli.hub).unwrap();
+        let hub = connect(&cli.hub).unwrap();
         Resolver::new(&hub, Some("shop")).resolve(&selection).await.remove(0).unwrap_err()
     });
     assert_eq!(failure.to_string(), "sandbox.test.hibernate.sh/blu not found; did you mean blue?");
@@ -209,7 +209,7 @@ fn an_answer_is_awaited_over_a_restart_of_the_hub() {
     let target = Target::new(&SANDBOX, "v1", before.clone());
     *server.failing.lock().unwrap() = 3;
     let phase = wait_for(async {
-        let hub = Hub::connect(&cli.hub).unwrap();
+        let hub = connect(&cli.hub).unwrap();
         let probe = |object: &Value| Ok((object["status"]["phase"] == "Running").then_some("Running"));
         follow(&hub, &target, before, probe).await
     });

@@ -8,13 +8,13 @@ mod select;
 use std::time::Duration;
 use std::{fmt, io};
 
+use hub::error::{ConfigError, HubError};
 use shared::kinds::TargetError;
 
 pub(crate) use self::exit::Exit;
 pub(crate) use self::recover::FdbError;
 pub(crate) use self::rollout::RolloutError;
 pub(crate) use self::select::{ResolveError, UsageError};
-use crate::api::error::{ConfigError, HubError};
 use crate::cli::duration::elapsed;
 use crate::cli::time::TimeError;
 

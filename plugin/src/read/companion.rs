@@ -1,10 +1,10 @@
 //! The object beside a target that holds the record of a long operation: read with every target that may have one.
 
+use hub::error::HubError;
+use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::kinds::{Companion, TargetKind};
 
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource};
 use crate::cli::values::{is_name, is_namespace};
 
 /// What lies beside a target.
@@ -21,7 +21,7 @@ pub(crate) enum Beside {
 }
 
 /// Reads what lies beside an object, and puts a newer request there onto the object.
-pub(crate) async fn attach(hub: &Hub, row: &'static TargetKind, object: &mut Value) -> Beside {
+pub(crate) async fn attach(hub: &HubClient, row: &'static TargetKind, object: &mut Value) -> Beside {
     let Some(companion) = row.companion.filter(|companion| companion.is_expected(object)) else {
         return Beside::Nothing;
     };
@@ -40,7 +40,7 @@ pub(crate) async fn attach(hub: &Hub, row: &'static TargetKind, object: &mut Val
 /// # Errors
 /// When the hub does not answer, or refuses to.
 pub(crate) async fn get(
-    hub: &Hub,
+    hub: &HubClient,
     companion: &'static dyn Companion,
     object: &Value,
 ) -> Result<Option<Value>, HubError> {

@@ -1,14 +1,14 @@
 //! A `FoundationDBCluster` with its claims, Services and Pods, as read from the hub.
 
+use hub::error::HubError;
+use hub::exec::POD;
+use hub::{HubClient, Resource};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use shared::fdb::api::FoundationDBCluster;
 use shared::kinds::{FOUNDATIONDB_CLUSTER, Kind};
 
-use crate::api::error::HubError;
-use crate::api::exec::POD;
-use crate::api::{Hub, Resource};
 use crate::error::Problem;
 use crate::recover::{Facts, Kept};
 
@@ -37,13 +37,13 @@ pub(crate) struct DatabaseSnapshot {
 
 impl DatabaseSnapshot {
     /// Reads a cluster and what belongs to it. The cluster is read first: later writes are tested against that version.
-    pub(crate) async fn new(hub: &Hub, namespace: &str, name: &str) -> Result<Self, Problem> {
+    pub(crate) async fn new(hub: &HubClient, namespace: &str, name: &str) -> Result<Self, Problem> {
         let object = hub.get(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), namespace, name).await?;
         Self::around(hub, namespace, object).await
     }
 
     /// Reads what belongs to a cluster.
-    pub(crate) async fn around(hub: &Hub, namespace: &str, object: Value) -> Result<Self, Problem> {
+    pub(crate) async fn around(hub: &HubClient, namespace: &str, object: Value) -> Result<Self, Problem> {
         let cluster = read(&object)?;
         let labels = cluster.selector();
         let list = |kind| hub.list(Resource::preferred(kind), Some(namespace), "", &labels);
@@ -74,7 +74,7 @@ pub(crate) fn read(object: &Value) -> Result<FoundationDBCluster, Problem> {
 }
 
 /// The clusters of a namespace or of all. None where the operator is not installed.
-pub(crate) async fn clusters(hub: &Hub, namespace: Option<&str>, labels: &str) -> Result<Vec<Value>, HubError> {
+pub(crate) async fn clusters(hub: &HubClient, namespace: Option<&str>, labels: &str) -> Result<Vec<Value>, HubError> {
     Ok(hub.list(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), namespace, "", labels).await?.items)
 }
 

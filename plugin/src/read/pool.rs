@@ -1,12 +1,11 @@
 //! A `ClusterPool` with its clusters and claims, as read from the hub.
 
+use hub::error::HubError;
+use hub::{HubClient, Resource, text};
 use serde_json::Value;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::pool::{ClusterPool, is_member};
 use shared::kinds::{CLUSTER_DEPLOYMENT, Kind};
-
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource, text};
 
 /// A request for a cluster of a pool.
 pub(crate) static CLUSTER_CLAIM: Kind = Kind::namespaced("hive.openshift.io", &["v1"], "ClusterClaim", "clusterclaims");
@@ -23,7 +22,7 @@ pub(crate) struct PoolSnapshot {
 impl PoolSnapshot {
     /// Reads what belongs to a pool, out of all clusters of the hub.
     pub(crate) async fn new(
-        hub: &Hub,
+        hub: &HubClient,
         namespace: &str,
         name: &str,
         object: &Value,
@@ -45,7 +44,7 @@ pub(crate) fn waits(claim: &Value, pool: &str) -> bool {
 }
 
 /// Every cluster of the hub: those of a pool live in a namespace each.
-pub(crate) async fn clusters(hub: &Hub) -> Result<Vec<ClusterDeployment>, HubError> {
+pub(crate) async fn clusters(hub: &HubClient) -> Result<Vec<ClusterDeployment>, HubError> {
     let list = hub.list(Resource::preferred(&CLUSTER_DEPLOYMENT.kind), None, "", "").await?;
     Ok(list.items.into_iter().filter_map(|object| serde_json::from_value(object).ok()).collect())
 }

@@ -3,12 +3,12 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use hub::error::HubError;
+use hub::{HubClient, Write};
 use jiff::Timestamp;
 use shared::kinds::confirmation::{Briefing, Confirmation, Request};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::api::error::HubError;
-use crate::api::{Hub, Write};
 use crate::cli::duration::elapsed;
 use crate::error::Problem;
 use crate::output;
@@ -39,7 +39,7 @@ pub(crate) enum Outcome {
 /// # Errors
 /// When the hub stops answering, or the target is deleted.
 pub(crate) async fn ask(
-    hub: &Hub,
+    hub: &HubClient,
     target: &Target,
     confirmation: &'static dyn Confirmation,
     now: Timestamp,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hub::{HubClient, Resource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use serde::Deserialize;
@@ -13,7 +14,6 @@ use shared::fdb::suspension::Minimum;
 use shared::kinds::Kind;
 use shared::rollout::selector;
 
-use crate::api::{Hub, Resource};
 use crate::select::whole::NAMESPACE;
 
 /// Which writes are judged, by whom.
@@ -44,7 +44,7 @@ pub(crate) enum Protection {
 }
 
 /// Looks.
-pub(crate) async fn of(hub: &Hub, namespace: &str, cluster: &FoundationDBCluster) -> Protection {
+pub(crate) async fn of(hub: &HubClient, namespace: &str, cluster: &FoundationDBCluster) -> Protection {
     let webhooks = match hub.list(Resource::preferred(&WEBHOOKS), None, "", "").await {
         Ok(list) => list.items,
         Err(error) => return Protection::Unknown(format!("the webhook configurations cannot be read: {error}")),

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use futures::{StreamExt, stream};
+use hub::error::HubError;
+use hub::{HubClient, Resource, text};
 use serde_json::Value;
 use shared::annotation::annotation;
 use shared::finding::{Finding, Severity};
 use shared::kinds::Kind;
 use shared::text::sanitize_to;
 
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource, text};
 use crate::output;
 use crate::recover::object::label;
 use crate::select::resolve::CONCURRENCY;
@@ -37,7 +37,7 @@ const STANDS_STILL: &str = "AutoscalerPauses";
 const MAX_NAME: usize = 128;
 
 /// The autoscalers of these namespaces, without those that cannot be listed. One request for each kind and namespace.
-pub(crate) async fn autoscalers(hub: &Hub, namespaces: BTreeSet<String>) -> Vec<Value> {
+pub(crate) async fn autoscalers(hub: &HubClient, namespaces: BTreeSet<String>) -> Vec<Value> {
     let both = |name: String| [&AUTOSCALER, &SCALED_OBJECT].map(|kind| (Resource::preferred(kind), name.clone()));
     let list = async |(kind, namespace): (Resource, String)| hub.list(kind, Some(&namespace), "", "").await;
     let mut lists = stream::iter(namespaces.into_iter().flat_map(both)).map(list).buffer_unordered(CONCURRENCY);

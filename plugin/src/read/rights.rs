@@ -1,15 +1,14 @@
 //! What the user may do, as the API server's authorizer says.
 
+use hub::{HubClient, Resource, Write};
 use serde_json::{Value, json};
 use shared::kinds::Kind;
-
-use crate::api::{Hub, Resource, Write};
 
 static REVIEW: Kind =
     Kind::cluster_scoped("authorization.k8s.io", &["v1"], "SelfSubjectAccessReview", "selfsubjectaccessreviews");
 
 /// Whether the authorizer allows this, in the form of `spec.resourceAttributes`. None if it does not answer.
-pub(crate) async fn is_allowed(hub: &Hub, attributes: &Value, write: &Write) -> Option<bool> {
+pub(crate) async fn is_allowed(hub: &HubClient, attributes: &Value, write: &Write) -> Option<bool> {
     let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": REVIEW.kind,
         "spec": { "resourceAttributes": attributes } });
     let write = Write { dry_run: false, ..write.clone() };

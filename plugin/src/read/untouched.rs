@@ -1,11 +1,11 @@
 //! What runs on in a namespace that sleeps as a whole, because nothing of ours scales it.
 
 use futures::future::join_all;
+use hub::{HubClient, Resource, text};
 use serde_json::Value;
 use shared::kinds::Kind;
 use shared::text::name_some;
 
-use crate::api::{Hub, Resource, text};
 use crate::output;
 
 /// Kinds that run Pods and do not sleep.
@@ -24,7 +24,7 @@ const SCALED: [&str; 5] = ["ReplicaSet", "StatefulSet", "Job", "DaemonSet", "Rep
 const NAMED: usize = 20;
 
 /// Names what keeps running, and the kinds of which that is not known.
-pub(crate) async fn note(hub: &Hub, namespace: &str) {
+pub(crate) async fn note(hub: &HubClient, namespace: &str) {
     let lists = KINDS.each_ref().map(|kind| hub.list(Resource::preferred(kind), Some(namespace), "", ""));
     let (mut untouched, mut unread) = (Vec::new(), Vec::new());
     for (kind, list) in KINDS.iter().zip(join_all(lists).await) {

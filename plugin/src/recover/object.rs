@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use hub::text;
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::annotation::format;
 
-pub(crate) use crate::api::name_of as name;
-use crate::api::text;
+pub(crate) use hub::name_of as name;
 
 /// Its uid.
 pub fn uid(object: &Value) -> &str {

@@ -1,11 +1,10 @@
 //! Where to look for an object that the hub does not have: a hub of another role may have it.
 
+use hub::error::HubError;
+use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::kinds::{Elsewhere, TargetKind};
 use shared::text::name_some;
-
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource};
 
 /// How many names a hint lists.
 const NAMED: usize = 5;
@@ -35,7 +34,7 @@ pub(super) fn display_name(
 }
 
 /// Where else to look for an object of a kind, given those that this hub has.
-pub(super) async fn hint(hub: &Hub, row: &'static TargetKind, list: Option<&[Value]>) -> Option<String> {
+pub(super) async fn hint(hub: &HubClient, row: &'static TargetKind, list: Option<&[Value]>) -> Option<String> {
     let elsewhere = row.elsewhere.as_ref()?;
     let index = Resource::preferred(&elsewhere.index);
     let others = hub.list(index, None, "", "").await.map(|list| list.items).unwrap_or_default();

@@ -1,10 +1,10 @@
 //! How targets are written on the command line.
 
+use hub::HubClient;
 use shared::kinds::cron_job::IN_NAMESPACE;
 use shared::kinds::{Kinds, Record, ShownKind, TargetKind};
 
 use super::{unique, whole};
-use crate::api::Hub;
 use crate::cli::values::is_name;
 use crate::cli::{COMMANDS, HubArgs};
 use crate::error::UsageError;
@@ -37,7 +37,7 @@ impl Selection {
     }
 
     /// The namespace to search, none for all: the one that is named as a whole, or that of the flags and the context.
-    pub(crate) fn scope<'a>(&'a self, hub: &'a Hub, flags: &HubArgs) -> Option<&'a str> {
+    pub(crate) fn scope<'a>(&'a self, hub: &'a HubClient, flags: &HubArgs) -> Option<&'a str> {
         self.whole().or((!flags.all_namespaces).then_some(hub.namespace.as_str()))
     }
 

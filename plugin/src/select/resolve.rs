@@ -6,6 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use futures::future::join_all;
 use futures::{StreamExt, stream};
+use hub::error::HubError;
+use hub::{HubClient, Resource};
 use shared::kinds::TargetKind;
 use shared::text::quoted;
 
@@ -14,8 +16,6 @@ use super::nearest::did_you_mean;
 use super::parse::{Reference, Selection, has_namespaces};
 use super::target::Target;
 use super::whole::NAMESPACE;
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource};
 use crate::error::{Failure, Problem, ResolveError};
 use crate::output;
 
@@ -24,7 +24,7 @@ pub(crate) const CONCURRENCY: usize = 16;
 
 /// Finds targets, and remembers which kinds the hub has.
 pub(crate) struct Resolver<'a> {
-    hub: &'a Hub,
+    hub: &'a HubClient,
     namespace: Option<&'a str>,
     versions: Mutex<HashMap<(&'static str, &'static str), Option<&'static str>>>,
 }
@@ -69,7 +69,7 @@ fn is_forbidden(error: &HubError) -> bool {
 
 impl<'a> Resolver<'a> {
     /// `namespace` is none for all namespaces.
-    pub(crate) fn new(hub: &'a Hub, namespace: Option<&'a str>) -> Self {
+    pub(crate) fn new(hub: &'a HubClient, namespace: Option<&'a str>) -> Self {
         Self { hub, namespace, versions: Mutex::default() }
     }
 

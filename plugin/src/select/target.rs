@@ -1,10 +1,10 @@
 //! A target that was found.
 
+use hub::error::HubError;
+use hub::{HubClient, Resource, text};
 use serde_json::Value;
 use shared::kinds::{Change, Confirmation, Record, TargetError, TargetKind};
 
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource, text};
 use crate::read::companion::{self, Beside};
 
 /// An object on the hub that can be put to sleep.
@@ -40,7 +40,7 @@ impl Target {
     }
 
     /// The same target with what lies beside it.
-    pub(crate) async fn complete(mut self, hub: &Hub) -> Self {
+    pub(crate) async fn complete(mut self, hub: &HubClient) -> Self {
         self.beside = companion::attach(hub, self.row, &mut self.object).await;
         self
     }
@@ -49,7 +49,7 @@ impl Target {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) async fn read_again(&self, hub: &Hub) -> Result<Self, HubError> {
+    pub(crate) async fn read_again(&self, hub: &HubClient) -> Result<Self, HubError> {
         let object = hub.get(self.resource, &self.namespace, &self.name).await?;
         Ok(Self::new(self.row, self.resource.version, object).complete(hub).await)
     }

@@ -3,10 +3,10 @@
 use std::slice;
 use std::time::Instant;
 
+use hub::HubClient;
+use hub::watch::{Event, Scope};
 use serde_json::Value;
 
-use crate::api::Hub;
-use crate::api::watch::{Event, Scope};
 use crate::error::{Problem, WaitError};
 use crate::select::target::Target;
 
@@ -15,7 +15,7 @@ use crate::select::target::Target;
 /// # Errors
 /// When the object is deleted, or the hub refuses to be asked.
 pub(crate) async fn follow<T>(
-    hub: &Hub,
+    hub: &HubClient,
     target: &Target,
     object: Value,
     probe: impl Fn(&Value) -> Result<Option<T>, Problem>,

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use hub::watch::{Event, Scope};
+use hub::{HubClient, name_of};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::kinds::{Progress, UNNOTICED};
 use shared::power::Power;
 
 use self::display::{Outcome, ProgressDisplay};
-use crate::api::watch::{Event, Scope};
-use crate::api::{Hub, name_of};
 use crate::cli::duration::elapsed;
 use crate::error::{Exit, Failure, WaitError};
 use crate::output;
@@ -90,7 +90,7 @@ impl Waiting<'_> {
 
 /// Waits for all targets, prints the outcome of each, and returns the exit codes of those that failed.
 pub(crate) async fn all(
-    hub: &Hub,
+    hub: &HubClient,
     targets: &[Waiting<'_>],
     limit: Option<Duration>,
     objects_on_stdout: bool,
@@ -126,7 +126,7 @@ pub(crate) async fn all(
 }
 
 /// Follows the targets of one kind and namespace until each has arrived or failed.
-async fn follow(hub: &Hub, group: &[(usize, &Waiting<'_>)], display: &ProgressDisplay) {
+async fn follow(hub: &HubClient, group: &[(usize, &Waiting<'_>)], display: &ProgressDisplay) {
     let Some((_, Waiting { target: any, .. })) = group.first() else { return };
     let names: Vec<String> = group.iter().map(|(_, waiting)| waiting.target.name.clone()).collect();
     let tick = if group.iter().any(|(_, waiting)| waiting.request.is_some()) { ANSWER_TICK } else { Duration::MAX };
@@ -175,7 +175,9 @@ async fn follow(hub: &Hub, group: &[(usize, &Waiting<'_>)], display: &ProgressDi
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::sync::Arc;
 
+    use hub::connection::Connection;
     use serde_json::json;
     use shared::finding::{Finding, Severity, code};
     use shared::hive::data::{DATA, Data};
@@ -185,7 +187,6 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::cli::HubArgs;
 
     const REQUESTED: &str = "2026-11-21T18:00:00Z";
 
@@ -264,16 +265,16 @@ mod tests {
 
     #[test]
     fn a_request_is_given_up_while_the_hub_cannot_be_listed() {
-        let _ = crate::api::tls::provider().install_default();
+        let _ = hub::tls::provider().install_default();
         let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
         kubeconfig.write_all(b"kind: Config\n").unwrap();
         let kubeconfig = Some(kubeconfig.path().to_owned());
-        let hub = HubArgs { server: Some("http://127.0.0.1:9".to_owned()), kubeconfig, ..HubArgs::default() };
+        let hub = Connection { server: Some("http://127.0.0.1:9".to_owned()), kubeconfig, ..Connection::default() };
         let target = target();
         let request = Some(Request::new(REQUESTED.parse().unwrap(), None));
         let waiting = [Waiting { request, ..waiting(&target, 120, true) }];
         let ended = async {
-            let hub = Hub::connect(&hub).unwrap();
+            let hub = HubClient::connect(&hub, Arc::new(|_| {})).unwrap();
             timeout(Duration::from_secs(20), all(&hub, &waiting, None, false)).await.expect("it ends")
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -3,6 +3,9 @@
 use std::iter;
 use std::time::{Duration, Instant};
 
+use hub::error::HubError;
+use hub::watch::{Event, Scope};
+use hub::{HubClient, Resource};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use shared::kinds::{POWER_ROLLOUT, UNNOTICED};
@@ -11,9 +14,6 @@ use shared::rollout::member::MemberState;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 
 use super::display::{Outcome, ProgressDisplay};
-use crate::api::error::HubError;
-use crate::api::watch::{Event, Scope};
-use crate::api::{Hub, Resource};
 use crate::cli::duration::elapsed;
 use crate::error::{Exit, Problem, WaitError};
 
@@ -107,7 +107,11 @@ pub(crate) fn tally(status: &PowerRolloutStatus) -> String {
 ///
 /// # Errors
 /// When it does not end well, in time, or cannot be followed.
-pub(crate) async fn until_over(hub: &Hub, rollout: &PowerRollout, limit: Option<Duration>) -> Result<String, Problem> {
+pub(crate) async fn until_over(
+    hub: &HubClient,
+    rollout: &PowerRollout,
+    limit: Option<Duration>,
+) -> Result<String, Problem> {
     let begin = Instant::now();
     let names = [rollout.metadata.name.clone().unwrap_or_default()];
     let what = POWER_ROLLOUT.kind.full_name(&names[0]);

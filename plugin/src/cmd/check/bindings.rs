@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use hub::error::HubError;
+use hub::{HubClient, Resource, items, text};
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::kinds::{CLUSTER_DEPLOYMENT, Kind};
-
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource, items, text};
 
 /// The right to read a Secret, its binding to everywhere, and its bindings to namespaces.
 pub(super) const NAME: &str = "hibernate-controller-secrets";
@@ -18,7 +17,7 @@ static BINDINGS: Kind = Kind::namespaced(RBAC, &["v1"], "RoleBinding", "rolebind
 ///
 /// # Errors
 /// When the hub does not answer.
-pub(super) async fn unbound(hub: &Hub, of: &str) -> Result<Vec<String>, HubError> {
+pub(super) async fn unbound(hub: &HubClient, of: &str) -> Result<Vec<String>, HubError> {
     let named = format!("metadata.name={NAME}");
     let bindings = hub.list(Resource::preferred(&BINDINGS), None, &named, "");
     let (clusters, bindings) = tokio::try_join!(objects(hub, &CLUSTER_DEPLOYMENT.kind, None, ""), bindings)?;
@@ -36,7 +35,7 @@ pub(super) fn missing(clusters: &[Value], bindings: &[Value], of: &str) -> Vec<S
 
 /// Objects by their labels; none if the kind is not there.
 pub(super) async fn objects(
-    hub: &Hub,
+    hub: &HubClient,
     kind: &'static Kind,
     namespace: Option<&str>,
     labels: &str,

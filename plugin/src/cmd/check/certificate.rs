@@ -4,6 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hub::answer::certificate;
+use hub::error::HubError;
+use hub::tls::provider;
+use hub::{items, text};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use rustls::client::WebPkiServerVerifier;
@@ -16,12 +20,8 @@ use serde_json::Value;
 use shared::annotation::keys;
 
 use super::checked::{Checked, done, is_abandoned, reinstall, restart};
+use super::facts::{Facts, SECRET};
 use super::finding::CheckResult;
-use super::hub::{Facts, SECRET};
-use crate::api::answer::certificate;
-use crate::api::error::HubError;
-use crate::api::tls::provider;
-use crate::api::{items, text};
 
 /// A certificate that ends sooner has not been renewed when it should have been.
 const DAYS_LEFT: i64 = 7;

@@ -1,10 +1,10 @@
 //! What a check of an installation comes to.
 
+use hub::error::HubError;
 use serde_json::Value;
 
+use super::facts::Facts;
 use super::finding::CheckResult;
-use super::hub::Facts;
-use crate::api::error::HubError;
 
 /// A result; none where there is nothing to check; or why the hub did not answer.
 pub(super) type Checked<'a> = Result<Option<CheckResult>, &'a HubError>;

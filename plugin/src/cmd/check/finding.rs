@@ -2,10 +2,10 @@
 
 use std::io::stdout;
 
+use hub::error::HubError;
 use serde::Serialize;
 use shared::text::and_more;
 
-use crate::api::error::HubError;
 use crate::output::{self, Color};
 
 /// How many commands of one finding people see.

@@ -1,5 +1,7 @@
 //! The checks of an installation, each over facts that were read.
 
+use hub::error::HubError;
+use hub::{items, name_of, named, text};
 use serde::Deserialize;
 use serde_json::Value;
 use shared::annotation::keys;
@@ -7,11 +9,9 @@ use shared::rollout::admission::{POLICY, policy};
 use shared::text::list;
 
 use super::checked::{Checked, done, is_abandoned, reinstall, restart};
+use super::facts::{Facts, POWER_ROLLOUT_DEFINITION, kustomize};
 use super::finding::{CheckResult, Finding, Status};
-use super::hub::{Facts, POWER_ROLLOUT_DEFINITION, kustomize};
 use super::{certificate, secrets, systems};
-use crate::api::error::HubError;
-use crate::api::{items, name_of, named, text};
 use crate::read::installation::held;
 
 /// This program's version, which is that of the manifests beside it.

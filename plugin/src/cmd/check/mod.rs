@@ -1,11 +1,13 @@
 //! `check`: whether the installation on a hub works, whether there can be one, and what its removal would lose. Only
 //! reads, and sends dry runs.
 
+use hub::items;
+
 mod bindings;
 mod certificate;
 mod checked;
+mod facts;
 mod finding;
-mod hub;
 mod installed;
 mod pre;
 mod secrets;
@@ -17,8 +19,8 @@ mod uninstall;
 use serde_json::Value;
 
 use self::finding::Finding;
-use crate::api::{Hub, items};
 use crate::cli::{CheckArgs, HubArgs, ReportOutput};
+use crate::connect::connect;
 use crate::error::{Exit, Problem};
 use crate::output;
 
@@ -27,12 +29,12 @@ use crate::output;
 /// # Errors
 /// When the hub does not answer at all. What only one finding needs becomes that finding.
 pub(crate) async fn run(args: &CheckArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let hub = Hub::connect(hub_args)?;
+    let hub = connect(hub_args)?;
     let groups = groups(&hub.raw("/apis").await?);
     let findings = match (args.pre, args.before_uninstall) {
         (true, _) => pre::findings(&hub, hub_args.namespace.as_deref()).await,
         (_, true) => uninstall::findings(&hub, &groups).await,
-        _ => installed::findings(&Box::pin(hub::Facts::read(&hub, groups)).await),
+        _ => installed::findings(&Box::pin(facts::Facts::read(&hub, groups)).await),
     };
     match args.output {
         ReportOutput::Table => finding::table(&findings).iter().for_each(|line| output::colored(line)),

@@ -3,6 +3,8 @@
 use std::iter;
 
 use futures::future::join_all;
+use hub::error::HubError;
+use hub::{HubClient, Write, name_of, text};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::kinds::Kind;
@@ -10,12 +12,10 @@ use shared::kinds::workload::DEPLOYMENT;
 use shared::text::list;
 
 use super::bindings::{objects, unbound};
+use super::facts::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, kustomize, object};
 use super::finding::{CheckResult, Finding, Status};
-use super::hub::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, kustomize, object};
 use super::installed::POLICY_ONLY;
 use super::secrets;
-use crate::api::error::HubError;
-use crate::api::{Hub, Write, name_of, text};
 use crate::read::installation::{HIVE, HIVE_CONFIG, is_disabled};
 use crate::read::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 use crate::read::rights::is_allowed;
@@ -39,7 +39,7 @@ static MORE: [(&str, &str); 9] = [
 ];
 
 /// Runs the checks.
-pub(super) async fn findings(hub: &Hub, namespace: Option<&str>) -> Vec<Finding> {
+pub(super) async fn findings(hub: &HubClient, namespace: Option<&str>) -> Vec<Finding> {
     let namespace = namespace.unwrap_or(keys::NAMESPACE);
     let (version, rights, leftovers, hive) =
         tokio::join!(version(hub), rights(hub, namespace), leftovers(hub), hive(hub));
@@ -54,7 +54,7 @@ pub(super) async fn findings(hub: &Hub, namespace: Option<&str>) -> Vec<Finding>
 
 type Checked = Result<Option<CheckResult>, HubError>;
 
-async fn version(hub: &Hub) -> Checked {
+async fn version(hub: &HubClient) -> Checked {
     let version = hub.raw("/version").await?;
     Ok(Some(judge(text(&version, "/major"), text(&version, "/minor"), text(&version, "/gitVersion"))))
 }
@@ -71,7 +71,7 @@ fn judge(major: &str, minor: &str, whole: &str) -> CheckResult {
     CheckResult::ok(whole)
 }
 
-async fn rights(hub: &Hub, namespace: &str) -> CheckResult {
+async fn rights(hub: &HubClient, namespace: &str) -> CheckResult {
     let write = Write { dry_run: false, manager: keys::PLUGIN.to_owned() };
     let everywhere = LEFT.into_iter().chain([&DEFINITIONS, &NAMESPACE]).map(|kind| (kind.group, kind.plural, ""));
     let here = MORE.into_iter().map(|(group, resource)| (group, resource, namespace));
@@ -96,7 +96,7 @@ async fn rights(hub: &Hub, namespace: &str) -> CheckResult {
     CheckResult::ok(format!("you may create all {} kinds of the installation", all.len()))
 }
 
-async fn leftovers(hub: &Hub) -> Checked {
+async fn leftovers(hub: &HubClient) -> Checked {
     let found = join_all(LEFT.iter().map(|kind| objects(hub, kind, None, OURS))).await;
     let mut left = Vec::new();
     for (kind, found) in iter::zip(LEFT, found) {
@@ -120,7 +120,7 @@ async fn leftovers(hub: &Hub) -> Checked {
     Ok(Some(CheckResult::failed(detail, format!("kubectl delete {} -l {OURS}", kinds.join(",")))))
 }
 
-async fn hive(hub: &Hub) -> Checked {
+async fn hive(hub: &HubClient) -> Checked {
     let config: Option<Value> = object(hub, &HIVE_CONFIG, "", HIVE).await?;
     Ok(config.map(|config| {
         if is_disabled(&config) {

@@ -1,14 +1,14 @@
 //! Where the controller may read Secrets by their names: everywhere, or in the namespaces that have a `RoleBinding`.
 
+use hub::named;
 use shared::annotation::keys;
 use shared::kinds::CLUSTER_DEPLOYMENT;
 use shared::text::{list, quoted};
 
 use super::bindings::NAME;
 use super::checked::{Checked, done, is_abandoned};
+use super::facts::{Facts, OPENSHIFT, OURS};
 use super::finding::{CheckResult, Status};
-use super::hub::{Facts, OPENSHIFT, OURS};
-use crate::api::named;
 
 const EVERYWHERE: &str = "a right to read every Secret is cluster-admin on OpenShift: bind it per namespace, and install overlays/cut-over-openshift (docs/hive.md, Cut over)";
 /// What the right means where it is bound to everywhere, and what lacks it otherwise. An uninstallation finds what the

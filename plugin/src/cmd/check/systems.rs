@@ -1,14 +1,14 @@
 //! The checks of what an installation serves: Hive, KKP, TALM.
 
+use hub::{items, text};
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::hive::api::SERVED_PLATFORMS;
 use shared::kinds::FOUNDATIONDB_CLUSTER;
 
 use super::checked::{Checked, done, is_abandoned};
+use super::facts::{Facts, OPENSHIFT};
 use super::finding::CheckResult;
-use super::hub::{Facts, OPENSHIFT};
-use crate::api::{items, text};
 use crate::read::installation::{held, is_disabled};
 
 pub(super) fn hive(facts: &Facts) -> Checked<'_> {

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use hub::error::HubError;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::annotation::keys;
 
+use super::facts::Facts;
 use super::finding::CheckResult;
 use super::finding::Status::{self, Failed, Ok as Fine, Warning};
-use super::hub::Facts;
 use super::installed::{CHECKS, CONFINED, POLICY_ONLY, VERSION};
 use super::secrets::secrets;
 use super::systems::hive;
-use crate::api::error::HubError;
 
 /// A hub with both Deployments, where nothing else is.
 fn facts(controller: &Value, webhook: &Value) -> Facts {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hub::{HubClient, items, name_of, text};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::fdb::suspension::Stamp;
@@ -12,10 +13,9 @@ use shared::rollout::status::RolloutPhase;
 use shared::text::{list, quoted};
 
 use super::bindings::objects;
+use super::facts::{Listed, namespace, object};
 use super::finding::{CheckResult, Finding, Status};
-use super::hub::{Listed, namespace, object};
 use super::systems::stop;
-use crate::api::{Hub, items, name_of, text};
 use crate::read::fdb::CLAIM;
 use crate::read::installation::{HIBERNATION, HIVE, HIVE_CONFIG, is_disabled};
 use crate::read::protection::WEBHOOKS;
@@ -29,7 +29,7 @@ struct Loss {
 }
 
 /// Runs the checks.
-pub(super) async fn findings(hub: &Hub, groups: &[String]) -> Vec<Finding> {
+pub(super) async fn findings(hub: &HubClient, groups: &[String]) -> Vec<Finding> {
     let served = |kind: &'static Kind| async move {
         if kind.group.is_empty() || groups.iter().any(|group| group == kind.group) {
             objects(hub, kind, None, "").await
@@ -61,7 +61,7 @@ pub(super) async fn findings(hub: &Hub, groups: &[String]) -> Vec<Finding> {
 
 /// Whether Hive's own controller is off: without ours no cluster of the hub sleeps or wakes. What only ours can wake comes
 /// before it.
-async fn cut_over(hub: &Hub) -> Option<Finding> {
+async fn cut_over(hub: &HubClient) -> Option<Finding> {
     let result = match object(hub, &HIVE_CONFIG, "", HIVE).await {
         Ok(config) => {
             let config = config?;

@@ -11,15 +11,16 @@ use std::path::Path;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use futures::future::join_all;
+use hub::{HubClient, Resource};
 use kube::config::Kubeconfig;
 use shared::kinds::{Kind, Kinds};
 
 use self::install::SCRIPT_NAME;
 pub(crate) use self::install::install;
 use self::question::{Question, question};
-use crate::api::{Hub, Resource};
 use crate::cli::argv::normalized;
 use crate::cli::{Cli, HubArgs};
+use crate::connect::connect;
 use crate::output;
 use crate::read::fdb::{DatabaseSnapshot, clusters};
 use crate::recover::check::suspended;
@@ -88,12 +89,12 @@ async fn targets(kinds: Kinds, hub: &HubArgs, mut candidates: Vec<String>, last:
 
 /// Names of the objects of these kinds, all asked for at once, with this text before each.
 async fn names(hub: &HubArgs, kinds: impl IntoIterator<Item = &'static Kind>, prefix: &str) -> Vec<String> {
-    let Ok(hub) = Hub::connect(hub) else { return Vec::new() };
+    let Ok(hub) = connect(hub) else { return Vec::new() };
     let lists = join_all(kinds.into_iter().map(|kind| listed(&hub, kind))).await;
     lists.into_iter().flatten().map(|name| format!("{prefix}{name}")).collect()
 }
 
-async fn listed(hub: &Hub, kind: &'static Kind) -> Vec<String> {
+async fn listed(hub: &HubClient, kind: &'static Kind) -> Vec<String> {
     for version in kind.versions {
         if let Ok(list) = hub.list(Resource { kind, version }, Some(&hub.namespace), "", "").await {
             let names = list.items.iter().filter_map(|object| object.pointer("/metadata/name")?.as_str());
@@ -105,7 +106,7 @@ async fn listed(hub: &Hub, kind: &'static Kind) -> Vec<String> {
 
 /// IDs of the suspended process groups of a cluster; without one, the names that the Pods of all suspended groups had.
 async fn groups(args: &HubArgs, cluster: Option<&str>) -> Vec<String> {
-    let Ok(hub) = Hub::connect(args) else { return Vec::new() };
+    let Ok(hub) = connect(args) else { return Vec::new() };
     let namespace = hub.namespace.clone();
     if let Some(name) = cluster {
         let Ok(observation) = DatabaseSnapshot::new(&hub, &namespace, name).await else { return Vec::new() };

@@ -1,11 +1,11 @@
 //! The outlook of a kind whose sleep is confirmed: the controller's preflight is all that is known.
 
+use hub::{HubClient, Write};
 use jiff::Timestamp;
 use shared::finding::{Finding, Severity};
 use shared::kinds::confirmation::{Briefing, Confirmation};
 
 use super::outlook::Outlook;
-use crate::api::{Hub, Write};
 use crate::cli::PlanArgs;
 use crate::error::{Problem, WaitError};
 use crate::read::preflight::{self, Outcome};
@@ -16,7 +16,7 @@ use crate::select::target::Target;
 /// # Errors
 /// When the hub refuses to be asked.
 pub(crate) async fn outlook(
-    hub: &Hub,
+    hub: &HubClient,
     args: &PlanArgs,
     target: Target,
     confirmation: &'static dyn Confirmation,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hub::{HubClient, Write};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,7 +11,6 @@ use shared::hive::api::ClusterDeployment;
 use shared::hive::preflight::{answers, is_left_alone, request_time, unanswered};
 use tokio::time::Instant;
 
-use crate::api::{Hub, Write};
 use crate::cli::PlanArgs;
 use crate::error::{Problem, WaitError};
 use crate::select::target::Target;
@@ -20,7 +20,7 @@ use crate::wait::answer::follow;
 ///
 /// # Errors
 /// [`Problem::Wait`] when there is no answer in time, or none to be expected.
-pub(crate) async fn ask(hub: &Hub, args: &PlanArgs, target: &Target) -> Result<Value, Problem> {
+pub(crate) async fn ask(hub: &HubClient, args: &PlanArgs, target: &Target) -> Result<Value, Problem> {
     let limit = args.timeout.0.unwrap_or(Duration::MAX);
     let cluster = read(&target.object)?;
     if is_left_alone(&cluster) {

@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 
 use futures::future::join;
 use futures::{StreamExt, stream};
+use hub::error::HubError;
+use hub::{HubClient, Resource};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::cgu::upgrades::upgrading;
@@ -28,10 +30,9 @@ use shared::power::Power;
 use tokio::sync::OnceCell;
 
 use self::outlook::Outlook;
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource};
 use crate::cli::time::{self, TimeError};
 use crate::cli::{HubArgs, PlanArgs};
+use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, UsageError};
 use crate::output::{self, nothing_found};
 use crate::read::{reverts, untouched};
@@ -54,7 +55,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     if let Some(options) = &options {
         selection = options.checked(kinds, selection)?;
     }
-    let hub = Hub::connect(hub_args)?;
+    let hub = connect(hub_args)?;
     let namespace = selection.scope(&hub, hub_args);
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
     if found.is_empty() {
@@ -115,7 +116,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
 }
 
 async fn outlook(
-    hub: &Hub,
+    hub: &HubClient,
     args: &PlanArgs,
     mut target: Target,
     end: Option<Timestamp>,
@@ -162,7 +163,7 @@ async fn outlook(
 type Upgrades = Result<BTreeMap<String, String>, HubError>;
 
 /// Reads them. None where there are no such objects.
-async fn working(hub: &Hub) -> Upgrades {
+async fn working(hub: &HubClient) -> Upgrades {
     match hub.list(Resource::preferred(&shared::kinds::CLUSTER_GROUP_UPGRADE.kind), None, "", "").await {
         Ok(found) => {
             let read = |object| serde_json::from_value::<UpgradeObject>(object).ok();
@@ -195,7 +196,7 @@ fn of_upgrades(upgrades: &Upgrades, name: &str) -> Option<Finding> {
 }
 
 /// Whether sync sets have been applied; none if this is unknown or the user may not read it.
-async fn sync_sets(hub: &Hub, target: &Target) -> Option<bool> {
+async fn sync_sets(hub: &HubClient, target: &Target) -> Option<bool> {
     let resource = Resource::preferred(&CLUSTER_SYNC);
     match hub.get(resource, &target.namespace, &target.name).await {
         Ok(object) => Some(object.pointer("/status/firstSuccessTime").is_some_and(Value::is_string)),

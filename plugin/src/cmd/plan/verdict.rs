@@ -1,15 +1,15 @@
 //! The hub's own verdict on the sleep: the plugin sends its patch as a dry run. Webhooks and policies judge it with
 //! their real settings, which the plugin cannot read.
 
+use hub::error::HubError;
+use hub::middleware::with_warnings;
+use hub::{HubClient, Write};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::admission::Denial;
 use shared::finding::{Finding, Severity};
 use shared::hive::admission::PLATFORM_FIELD;
 
-use crate::api::error::HubError;
-use crate::api::middleware::with_warnings;
-use crate::api::{Hub, Write};
 use crate::select::target::Target;
 
 /// Row of the rule about platforms: the only one that depends on settings.
@@ -21,7 +21,7 @@ pub(super) const REFUSED: &str = "Refused";
 pub(crate) type Verdict = (Result<Value, HubError>, Vec<String>);
 
 /// Sends the sleep as a dry run. None if the desired state is Hibernating already.
-pub(crate) async fn ask(hub: &Hub, manager: &str, target: &Target, end: Option<Timestamp>) -> Option<Verdict> {
+pub(crate) async fn ask(hub: &HubClient, manager: &str, target: &Target, end: Option<Timestamp>) -> Option<Verdict> {
     let patch =
         target.row.trial_patch(&target.object, end, Timestamp::now()).filter(|patch| patch.get("spec").is_some())?;
     let write = Write { dry_run: true, manager: manager.to_owned() };

@@ -1,5 +1,6 @@
 //! The outlook of a workload: what it refuses itself, what the hub answers to a dry run, and what may scale it again.
 
+use hub::HubClient;
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::finding::{Finding, Severity};
@@ -8,7 +9,6 @@ use shared::power::Power;
 
 use super::outlook::Outlook;
 use super::verdict;
-use crate::api::Hub;
 use crate::error::Problem;
 use crate::read::reverts;
 use crate::select::target::Target;
@@ -21,7 +21,7 @@ const WARNED: &str = "Change";
 /// # Errors
 /// When the object does not match its schema.
 pub(crate) async fn outlook(
-    hub: &Hub,
+    hub: &HubClient,
     manager: &str,
     target: Target,
     autoscalers: &[Value],

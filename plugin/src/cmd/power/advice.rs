@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hub::HubClient;
 use shared::finding::Severity;
 use shared::kinds::{Advice, Change, Intent};
 use shared::power::Power;
@@ -9,7 +10,6 @@ use shared::text::name_some;
 
 use super::plan::{Found, Planned};
 use super::pools;
-use crate::api::Hub;
 use crate::output;
 use crate::read::reverts;
 use crate::select::target::Target;
@@ -18,7 +18,7 @@ use crate::select::target::Target;
 const NAMED: usize = 10;
 
 /// Warns as the rows and the changes of the targets say.
-pub(super) async fn give(hub: &Hub, intent: &Intent<'_>, planned: &[Found]) {
+pub(super) async fn give(hub: &HubClient, intent: &Intent<'_>, planned: &[Found]) {
     let (mut deployed, mut pooled) = (Vec::new(), Vec::new());
     for one in planned.iter().flatten() {
         match one.target.row.advice {
@@ -49,7 +49,7 @@ fn of_changes(planned: &[Found]) {
 }
 
 /// Everything that may undo the sleep of the targets, also of those that sleep already. None of those that are refused.
-async fn reverts(hub: &Hub, planned: &[&Planned]) {
+async fn reverts(hub: &HubClient, planned: &[&Planned]) {
     let targets: Vec<&Target> = planned.iter().filter(|one| one.change.is_ok()).map(|one| &one.target).collect();
     let namespaces = targets.iter().map(|target| target.namespace.clone()).collect();
     let autoscalers = reverts::autoscalers(hub, namespaces).await;

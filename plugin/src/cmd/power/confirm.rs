@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, stdin};
 
 use futures::{StreamExt, stream};
+use hub::{HubClient, Write};
 use shared::finding::Severity;
 use shared::kinds::{Briefing, Confirmation, Intent, is_protected};
 use shared::power::Power;
 use shared::text::and_more;
 
 use super::plan::{Found, Planned};
-use crate::api::{Hub, Write};
 use crate::cli::ActArgs;
 use crate::cli::duration::elapsed;
 use crate::error::{Failure, Problem, UsageError};
@@ -31,7 +31,7 @@ type Preflight = Result<Briefing, String>;
 /// # Errors
 /// When a confirmation is needed, and neither `--yes` is given nor anyone can be asked.
 pub(super) async fn preflights(
-    hub: &Hub,
+    hub: &HubClient,
     args: &ActArgs,
     intent: &Intent<'_>,
     planned: Vec<Found>,
@@ -60,7 +60,7 @@ pub(super) async fn preflights(
 /// Requests a preflight and waits for the answer. The inner error says why there is none, where the sleep may be
 /// requested all the same.
 async fn preflight(
-    hub: &Hub,
+    hub: &HubClient,
     args: &ActArgs,
     intent: &Intent<'_>,
     one: &Planned,

@@ -1,12 +1,12 @@
 //! A whole namespace: what refuses the change before anything is written.
 
+use hub::error::HubError;
+use hub::{HubClient, Resource};
 use shared::annotation::keys;
 use shared::kinds::{KKP_CLUSTER, TargetError};
 use shared::kkp::api::NAMESPACE_PREFIX;
 
 use super::plan::Found;
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource};
 use crate::error::{Exit, Failure, Problem};
 use crate::output;
 use crate::select::target::Target;
@@ -17,7 +17,7 @@ use crate::select::whole::is_control_plane;
 ///
 /// # Errors
 /// [`TargetError::Refused`].
-pub(super) async fn check(hub: &Hub, name: &str, planned: &[Found]) -> Result<(), Problem> {
+pub(super) async fn check(hub: &HubClient, name: &str, planned: &[Found]) -> Result<(), Problem> {
     if let Some(id) = name.strip_prefix(NAMESPACE_PREFIX) {
         let found = hub.get(Resource::preferred(&KKP_CLUSTER.kind), "", id).await;
         // What cannot be read is refused, too: etcd must be the last to stop.

@@ -1,9 +1,9 @@
 //! What is to be written to each target.
 
 use futures::{StreamExt, stream};
+use hub::HubClient;
 use shared::kinds::{Briefing, Change, Confirmation, Intent};
 
-use crate::api::Hub;
 use crate::error::Failure;
 use crate::select::resolve::CONCURRENCY;
 use crate::select::target::Target;
@@ -38,7 +38,7 @@ impl Planned {
     }
 
     /// The same of the target as it is now: another client may have written it since.
-    pub(super) async fn again(self, hub: &Hub, intent: &Intent<'_>) -> Self {
+    pub(super) async fn again(self, hub: &HubClient, intent: &Intent<'_>) -> Self {
         match self.target.read_again(hub).await {
             Ok(target) => Self { preflight: self.preflight, ..Self::new(target, intent) },
             Err(error) => Self { change: Err(Failure::new(self.target.full_name(), error.into())), ..self },
@@ -47,6 +47,6 @@ impl Planned {
 }
 
 /// All of them as they are now.
-pub(super) async fn again(hub: &Hub, intent: &Intent<'_>, planned: Vec<Found>) -> Vec<Found> {
+pub(super) async fn again(hub: &HubClient, intent: &Intent<'_>, planned: Vec<Found>) -> Vec<Found> {
     stream::iter(planned).map(async |one| Ok(one?.again(hub, intent).await)).buffered(CONCURRENCY).collect().await
 }

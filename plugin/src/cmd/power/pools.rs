@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hub::{HubClient, Resource};
 use jiff::Timestamp;
 use shared::annotation::format;
 use shared::hive::api::ClusterDeployment;
@@ -12,12 +13,11 @@ use shared::kinds::{CLUSTER_POOL, Change, Intent};
 use shared::power::Power;
 
 use super::plan::Planned;
-use crate::api::{Hub, Resource};
 use crate::output;
 use crate::read::pool::{PoolSnapshot, clusters};
 
 /// Warns of every cluster whose change will not last, once. Without unclaimed clusters nothing is asked of the hub.
-pub(super) async fn warn(hub: &Hub, intent: &Intent<'_>, planned: &[&Planned]) {
+pub(super) async fn warn(hub: &HubClient, intent: &Intent<'_>, planned: &[&Planned]) {
     let (action, end) = (intent.power, intent.end);
     let mut undone: Vec<(String, ClusterDeployment)> = Vec::new();
     for Planned { target, change, .. } in planned {
@@ -38,7 +38,7 @@ pub(super) async fn warn(hub: &Hub, intent: &Intent<'_>, planned: &[&Planned]) {
 }
 
 /// Warns of what a pool or `hibernateAfter` undoes.
-async fn by_others(hub: &Hub, action: Power, hold: Option<Timestamp>, changing: &[(String, ClusterDeployment)]) {
+async fn by_others(hub: &HubClient, action: Power, hold: Option<Timestamp>, changing: &[(String, ClusterDeployment)]) {
     let mut views: BTreeMap<(String, String), Option<PoolSnapshot>> = BTreeMap::new();
     let pools = changing.iter().filter_map(|(_, cluster)| deciding(cluster));
     let mut keys: Vec<_> = pools.map(|pool| (pool.namespace.clone(), pool.pool_name.clone())).collect();

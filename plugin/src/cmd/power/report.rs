@@ -1,6 +1,7 @@
 //! Reports what was done to each target, or why it failed, in the order in which they were given.
 
-use crate::api::error::HubError;
+use hub::error::HubError;
+
 use crate::cli::{ActOutput, WriteFlags};
 use crate::error::{Failure, Problem};
 use crate::output;

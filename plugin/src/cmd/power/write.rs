@@ -2,15 +2,15 @@
 //! companion that takes it instead.
 
 use futures::{StreamExt, stream};
+use hub::error::HubError;
+use hub::middleware::with_warnings;
+use hub::{HubClient, Resource, Write, patched};
 use serde_json::Value;
 use shared::kinds::{Change, Companion, Intent};
 use shared::workload::ownership;
 
 use super::plan::{Found, Planned};
 use super::report::{Done, Outcome, Reporter};
-use crate::api::error::HubError;
-use crate::api::middleware::with_warnings;
-use crate::api::{Hub, Resource, Write, patched};
 use crate::cli::{DryRun, WriteFlags};
 use crate::error::{Exit, Failure, Problem};
 use crate::read::companion;
@@ -22,14 +22,14 @@ const ATTEMPTS: u32 = 5;
 
 /// How targets are written.
 pub(super) struct Writer<'a> {
-    hub: &'a Hub,
+    hub: &'a HubClient,
     intent: &'a Intent<'a>,
     dry_run: DryRun,
     settings: Write,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(hub: &'a Hub, intent: &'a Intent<'a>, flags: &WriteFlags) -> Self {
+    pub(super) fn new(hub: &'a HubClient, intent: &'a Intent<'a>, flags: &WriteFlags) -> Self {
         Self { hub, intent, dry_run: flags.dry_run, settings: flags.into() }
     }
 

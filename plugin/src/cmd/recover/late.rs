@@ -1,13 +1,13 @@
 //! When the volume of a group was released that cannot be brought back any more. The operator forgets a group as soon
 //! as all of it is gone, but the controller's Events are kept for a while.
 
+use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::annotation::groups::ProcessGroups;
 use shared::annotation::keys;
 use shared::kinds::Kind;
 use shared::record::Format;
 
-use crate::api::{Hub, Resource};
 use crate::output;
 use crate::read::fdb::called;
 use crate::recover::check::Refusal;
@@ -15,7 +15,7 @@ use crate::recover::check::Refusal;
 static EVENT: Kind = Kind::namespaced("", &["v1"], "Event", "events");
 
 /// Says of each group that is gone when it was released, as far as Events tell.
-pub(crate) async fn report(hub: &Hub, namespace: &str, cluster: &str, refusals: &[Refusal]) {
+pub(crate) async fn report(hub: &HubClient, namespace: &str, cluster: &str, refusals: &[Refusal]) {
     let gone: Vec<&str> = refusals.iter().filter_map(gone).collect();
     if gone.is_empty() {
         return;

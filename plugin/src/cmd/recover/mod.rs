@@ -12,17 +12,18 @@ mod wait;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
+use hub::error::HubError;
+use hub::{HubClient, Write};
 use shared::text::quoted;
 use tokio::time::Instant;
 
 use self::ask::Asking;
 use self::select::GroupSelection;
 use self::steps::{End, Run};
-use crate::api::error::HubError;
-use crate::api::{Hub, Write};
 use crate::cli::duration::{Limit, elapsed};
 use crate::cli::recover::{FdbArgs, GroupArgs, ProcessGroupsArgs};
 use crate::cli::{DryRun, HubArgs, Include};
+use crate::connect::connect;
 use crate::error::{Exit, FdbError, Problem, WaitError};
 use crate::output::{self, nothing_found};
 use crate::read::fdb::{DatabaseSnapshot, called};
@@ -68,7 +69,7 @@ fn settle(limit: Limit) -> Duration {
 async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Result<Exit, Problem> {
     let selection = select::selection(args, hub_args)?;
     let wanted = wanted(&args.replacement)?;
-    let hub = Hub::connect(hub_args)?;
+    let hub = connect(hub_args)?;
     let (namespace, name) = select::cluster(&hub, &selection, args, hub_args.all_namespaces).await?;
     let cluster = called(&name);
     let observation = DatabaseSnapshot::new(&hub, &namespace, &name).await.map_err(|problem| match problem {
@@ -209,7 +210,7 @@ fn is_left_skipped(observation: &DatabaseSnapshot) -> bool {
 }
 
 /// What the user should know before.
-async fn warn(hub: &Hub, namespace: &str, observation: &DatabaseSnapshot, run: &Run<'_>, include: Include) {
+async fn warn(hub: &HubClient, namespace: &str, observation: &DatabaseSnapshot, run: &Run<'_>, include: Include) {
     if let protection::Protection::No(why) = protection::of(hub, namespace, &observation.cluster).await {
         output::warning(&format!("NOT PROTECTED: {why}; the operator can delete the volumes during the recovery"));
     }

@@ -1,11 +1,11 @@
 //! Checks the user's permissions for all steps before the first write.
 
 use futures::future::join_all;
+use hub::exec::POD;
+use hub::{HubClient, Write};
 use serde_json::json;
 use shared::kinds::{FOUNDATIONDB_CLUSTER, Kind};
 
-use crate::api::exec::POD;
-use crate::api::{Hub, Write};
 use crate::read::fdb::{SERVICE, kind_of};
 use crate::read::rights::is_allowed;
 use crate::recover::{Edit, Step};
@@ -40,7 +40,7 @@ fn needed(steps: &[Step]) -> Vec<Permission> {
 }
 
 /// Missing permissions, formatted. Empty if the hub rejects `SelfSubjectAccessReviews`.
-pub(crate) async fn missing(hub: &Hub, namespace: &str, steps: &[Step], write: &Write) -> Vec<String> {
+pub(crate) async fn missing(hub: &HubClient, namespace: &str, steps: &[Step], write: &Write) -> Vec<String> {
     let rights = needed(steps);
     let reviews = rights.iter().map(|right| async {
         let Permission { verb, kind: Kind { group, plural, .. }, subresource } = right;

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use hub::HubClient;
 use kube::ResourceExt;
 use serde_json::Value;
 use shared::fdb::api::{FoundationDBCluster, ProcessGroup};
 
-use crate::api::Hub;
 use crate::cli::HubArgs;
 use crate::cli::recover::GroupArgs;
 use crate::error::{FdbError, Problem};
@@ -74,7 +74,7 @@ pub(crate) fn selection<'a>(args: &'a GroupArgs, hub: &HubArgs) -> Result<GroupS
 /// # Errors
 /// When none is, or several are, or the hub does not answer.
 pub(crate) async fn cluster(
-    hub: &Hub,
+    hub: &HubClient,
     selection: &GroupSelection<'_>,
     args: &GroupArgs,
     everywhere: bool,

@@ -3,14 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
+use hub::error::HubError;
+use hub::{HubClient, Resource, Write};
 use serde_json::Value;
 use shared::kinds::FOUNDATIONDB_CLUSTER;
 use shared::managed_fields::{manager, owners, written_at};
 use shared::text::{quoted, sanitize};
 use tokio::time::{Instant, sleep};
 
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource, Write};
 use crate::cmd::recover::render;
 use crate::error::{FdbError, Problem};
 use crate::output;
@@ -46,7 +46,7 @@ fn skip_manager(cluster: &Value, own: &str) -> String {
 
 /// One recovery on its way.
 pub(crate) struct Run<'a> {
-    pub(crate) hub: &'a Hub,
+    pub(crate) hub: &'a HubClient,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     /// The cluster as messages name it.

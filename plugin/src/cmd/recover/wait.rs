@@ -4,15 +4,15 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::future::select;
+use hub::Resource;
+use hub::error::HubError;
+use hub::exec::POD;
+use hub::watch::Scope;
 use serde_json::Value;
 use shared::kinds::FOUNDATIONDB_CLUSTER;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::steps::{PAUSE, Run};
-use crate::api::Resource;
-use crate::api::error::HubError;
-use crate::api::exec::POD;
-use crate::api::watch::Scope;
 use crate::cmd::recover::render;
 use crate::error::Problem;
 use crate::read::fdb::DatabaseSnapshot;

@@ -4,6 +4,8 @@
 use std::io::{IsTerminal, stdin};
 
 use futures::{StreamExt, stream};
+use hub::middleware::with_warnings;
+use hub::{HubClient, Resource, Write};
 use jiff::Timestamp;
 use shared::annotation::format;
 use shared::kinds::{Briefing, Intent, Kinds, POWER_ROLLOUT, TargetKind, is_protected};
@@ -15,11 +17,10 @@ use shared::text::{and_more, count, name_some};
 use super::canary::{self, CanaryGroup, name_of, place};
 use super::draft::{self, Request};
 use super::guard;
-use crate::api::middleware::with_warnings;
-use crate::api::{Hub, Resource, Write};
 use crate::cli::duration::Limit;
 use crate::cli::time::TimeError;
 use crate::cli::{ActArgs, DryRun, HubArgs, WriteFlags, time};
+use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, RolloutError};
 use crate::output::{self, nothing_found, prompt};
 use crate::read::preflight::{self, Outcome};
@@ -57,7 +58,7 @@ pub(crate) async fn run(
     if end.is_some() && !row.has_schedule {
         return Err(TimeError::NoController(row.kind.resource_name()).into());
     }
-    let hub = Hub::connect(hub_args)?;
+    let hub = connect(hub_args)?;
     let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
     let found = match all_or_none(Resolver::new(&hub, namespace).resolve(&selection).await) {
         Ok(found) => found,
@@ -96,7 +97,7 @@ pub(crate) async fn run(
 
 /// What the sleeps delete and keep in all, where they destroy something: the sum of what the controller finds now. A
 /// target that does not answer, or that the preflight refuses, is counted: the controller checks each before its sleep.
-async fn totals(hub: &Hub, args: &ActArgs, found: &[Target], now: Timestamp) -> Vec<String> {
+async fn totals(hub: &HubClient, args: &ActArgs, found: &[Target], now: Timestamp) -> Vec<String> {
     let intent = Intent { power: Power::Hibernating, reason: None, end: None, now, queried: true, force: false };
     let needs = |target: &Target| target.confirmation(&target.row.change(&target.object, &intent).ok()?);
     let requests = found.iter().filter_map(|target| Some((target, needs(target)?)));
@@ -142,7 +143,11 @@ pub(crate) fn report(flags: &WriteFlags, rollout: &PowerRollout, done: &str) -> 
 ///
 /// # Errors
 /// When the hub refuses.
-pub(crate) async fn create(hub: &Hub, rollout: &PowerRollout, flags: &WriteFlags) -> Result<PowerRollout, Problem> {
+pub(crate) async fn create(
+    hub: &HubClient,
+    rollout: &PowerRollout,
+    flags: &WriteFlags,
+) -> Result<PowerRollout, Problem> {
     let created = if flags.dry_run == DryRun::Client {
         rollout.clone()
     } else {
@@ -160,14 +165,14 @@ pub(crate) async fn create(hub: &Hub, rollout: &PowerRollout, flags: &WriteFlags
 ///
 /// # Errors
 /// When the hub refuses.
-pub(crate) async fn send(hub: &Hub, rollout: &PowerRollout, write: &Write) -> Result<PowerRollout, Problem> {
+pub(crate) async fn send(hub: &HubClient, rollout: &PowerRollout, write: &Write) -> Result<PowerRollout, Problem> {
     let object = serde_json::to_value(rollout).map_err(Problem::unreadable)?;
     let stored = hub.create(Resource::preferred(&POWER_ROLLOUT.kind), None, &object, write).await?;
     serde_json::from_value(stored).map_err(Problem::unreadable)
 }
 
 /// Waits for its end, and reports it.
-pub(crate) async fn waited(hub: &Hub, rollout: &PowerRollout, limit: Limit, objects_on_stdout: bool) -> Exit {
+pub(crate) async fn waited(hub: &HubClient, rollout: &PowerRollout, limit: Limit, objects_on_stdout: bool) -> Exit {
     let what = full_name(rollout);
     match wait::rollout::until_over(hub, rollout, limit.0).await {
         Ok(text) if objects_on_stdout => output::note(&format!("{what} {text}")),

@@ -1,13 +1,13 @@
 //! What a hub needs before a rollout is created on it: the type, a controller that works, and no other one that does
 //! the same.
 
+use hub::error::HubError;
+use hub::{HubClient, Resource};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::kinds::{CLUSTER_DEPLOYMENT, POWER_ROLLOUT, TargetKind};
 
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource};
 use crate::error::{Problem, RolloutError};
 use crate::output;
 use crate::read::installation::{HIVE, HIVE_CONFIG, LEASE, held, installed_in, is_disabled};
@@ -17,7 +17,7 @@ use crate::read::protection::WEBHOOKS;
 ///
 /// # Errors
 /// [`RolloutError`] where it could not work, or why the hub cannot be asked.
-pub(crate) async fn check(hub: &Hub, name: &str, paused: bool, row: &TargetKind) -> Result<(), Problem> {
+pub(crate) async fn check(hub: &HubClient, name: &str, paused: bool, row: &TargetKind) -> Result<(), Problem> {
     match hub.get(Resource::preferred(&POWER_ROLLOUT.kind), "", name).await {
         // Whoever may not read rollouts may still create one.
         Ok(_) | Err(HubError::NoObject { .. } | HubError::Forbidden { .. }) => {}
@@ -34,7 +34,7 @@ pub(crate) async fn check(hub: &Hub, name: &str, paused: bool, row: &TargetKind)
 }
 
 /// Warns if a rollout that goes on could not work. It is stored already, and starts once the hub is ready.
-pub(crate) async fn warn(hub: &Hub, row: &TargetKind) {
+pub(crate) async fn warn(hub: &HubClient, row: &TargetKind) {
     match no_controller(hub).await {
         Ok(None) => {}
         Ok(Some(why)) => output::warning(&format!("{why}; no target starts until hibernate-controller runs")),
@@ -49,7 +49,7 @@ pub(crate) async fn warn(hub: &Hub, row: &TargetKind) {
 }
 
 /// Why no controller would work on a rollout.
-async fn no_controller(hub: &Hub) -> Result<Option<String>, HubError> {
+async fn no_controller(hub: &HubClient) -> Result<Option<String>, HubError> {
     let (webhooks, is_known) = match hub.get(Resource::preferred(&WEBHOOKS), "", keys::WEBHOOK).await {
         Ok(webhooks) => (webhooks, true),
         Err(HubError::NoObject { .. }) => (Value::Null, true),
@@ -79,14 +79,14 @@ async fn no_controller(hub: &Hub) -> Result<Option<String>, HubError> {
 }
 
 /// Whether another controller would change objects of this kind, too.
-async fn has_rival(hub: &Hub, row: &TargetKind) -> bool {
+async fn has_rival(hub: &HubClient, row: &TargetKind) -> bool {
     *row == CLUSTER_DEPLOYMENT && hive_runs(hub).await
 }
 
 /// Hive says in its `HiveConfig` whether its own hibernation controller runs. On a hub without one, or for a user who
 /// may not read it, there is no cheap sign: hibernate-controller itself then stops at targets that another controller
 /// changes.
-async fn hive_runs(hub: &Hub) -> bool {
+async fn hive_runs(hub: &HubClient) -> bool {
     match hub.get(Resource::preferred(&HIVE_CONFIG), "", HIVE).await {
         Ok(config) => !is_disabled(&config),
         Err(error) if !matches!(error, HubError::NoKind(_) | HubError::NoObject { .. }) && hub.verbose => {

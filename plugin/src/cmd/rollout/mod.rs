@@ -7,6 +7,9 @@ mod guard;
 mod undo;
 mod verbs;
 
+use hub::error::HubError;
+use hub::middleware::with_warnings;
+use hub::{HubClient, Resource, Write, patched};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::kinds::{CLUSTER_DEPLOYMENT, POWER_ROLLOUT, TargetKind};
@@ -14,12 +17,10 @@ use shared::rollout::api::PowerRollout;
 
 use self::create::{full_name, report};
 use self::verbs::{Change, Step, step};
-use crate::api::error::HubError;
-use crate::api::middleware::with_warnings;
-use crate::api::{Hub, Resource, Write, patched};
 use crate::cli::rollout::{RolloutArgs, Verb, VerbArgs};
 use crate::cli::values::is_name;
 use crate::cli::{DryRun, HubArgs};
+use crate::connect::connect;
 use crate::error::{Exit, Problem, RolloutError};
 use crate::output;
 use crate::select::nearest::did_you_mean;
@@ -41,7 +42,7 @@ pub(crate) async fn run(args: &RolloutArgs, hub_args: &HubArgs) -> Result<Exit, 
         Verb::Abort(args) => (Change::Abort, args),
     };
     let name = name_of(&verb.name)?;
-    let hub = Hub::connect(hub_args)?;
+    let hub = connect(hub_args)?;
     let (rollout, done) = apply(&hub, change, &name, verb).await?;
     if change == Change::Resume && verb.write.dry_run != DryRun::Client {
         // One that was created paused was not checked.
@@ -69,7 +70,12 @@ fn name_of(word: &str) -> Result<String, RolloutError> {
 ///
 /// # Errors
 /// When the change cannot work, or the hub refuses.
-async fn apply(hub: &Hub, change: Change, name: &str, args: &VerbArgs) -> Result<(PowerRollout, String), Problem> {
+async fn apply(
+    hub: &HubClient,
+    change: Change,
+    name: &str,
+    args: &VerbArgs,
+) -> Result<(PowerRollout, String), Problem> {
     let write = Write::from(&args.write);
     let resource = Resource::preferred(&POWER_ROLLOUT.kind);
     for _ in 0..ATTEMPTS {
@@ -102,7 +108,7 @@ async fn apply(hub: &Hub, change: Change, name: &str, args: &VerbArgs) -> Result
 ///
 /// # Errors
 /// When it does not exist: with the names that are nearly the same.
-pub(crate) async fn get(hub: &Hub, name: &str) -> Result<Value, Problem> {
+pub(crate) async fn get(hub: &HubClient, name: &str) -> Result<Value, Problem> {
     let resource = Resource::preferred(&POWER_ROLLOUT.kind);
     match hub.get(resource, "", name).await {
         Err(HubError::NoObject { .. }) => {

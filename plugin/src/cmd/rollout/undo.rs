@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal, stdin};
 
+use hub::Write;
+use hub::middleware::with_warnings;
 use shared::annotation::format;
 use shared::annotation::mark::Action;
 use shared::rollout::status::RolloutPhase;
@@ -9,10 +11,9 @@ use shared::rollout::status::RolloutPhase;
 use super::create::{create, full_name, send, waited};
 use super::verbs::Change;
 use super::{apply, draft, get, guard, kind_of, name_of, typed};
-use crate::api::middleware::with_warnings;
-use crate::api::{Hub, Write};
 use crate::cli::rollout::UndoArgs;
 use crate::cli::{DryRun, HubArgs, time};
+use crate::connect::connect;
 use crate::error::{Exit, Problem};
 use crate::output::{self, prompt};
 
@@ -25,7 +26,7 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
     let name = name_of(&verb.name)?;
     let now = time::now();
     let hours = args.hours(&now)?;
-    let hub = Hub::connect(hub_args)?;
+    let hub = connect(hub_args)?;
     let undone = typed(get(&hub, &name).await?)?;
     let spec = draft::restore(&undone, args.reason.as_deref(), hours.not_after);
     let new_name = draft::name(Action::Restore, now.timestamp(), draft::random());

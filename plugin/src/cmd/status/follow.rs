@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
+use hub::watch::{Event, Place, Scope};
+use hub::{HubClient, Resource};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::kinds::Kind;
 
 use super::{ended, show};
-use crate::api::watch::{Event, Place, Scope};
-use crate::api::{Hub, Resource};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
 use crate::error::{Exit, Failure, Problem};
 use crate::output::{self, Color};
@@ -64,7 +64,7 @@ pub(super) fn described<T: Shown>(
 
 /// Shows objects, and with `--watch` their changes, in a namespace, or all of them.
 pub(super) async fn run<T: Shown>(
-    hub: &Hub,
+    hub: &HubClient,
     (namespace, names): (Option<&str>, &[String]),
     found: Vec<(String, Result<Value, Problem>)>,
     args: &StatusArgs,
@@ -89,7 +89,12 @@ pub(super) async fn run<T: Shown>(
 }
 
 /// Prints every change. Returns when the output is closed, and on permanent failures.
-async fn watch<T: Shown>(hub: &Hub, scope: Scope<'_>, printer: &Printer<'_>, records: Vec<T>) -> Result<(), Problem> {
+async fn watch<T: Shown>(
+    hub: &HubClient,
+    scope: Scope<'_>,
+    printer: &Printer<'_>,
+    records: Vec<T>,
+) -> Result<(), Problem> {
     let mut known: BTreeMap<Place, T> = records.into_iter().map(|record| (record.place(), record)).collect();
     let mut watcher = hub.watcher(scope);
     while !output::is_unread() {

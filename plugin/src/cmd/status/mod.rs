@@ -11,6 +11,8 @@ mod upgrades;
 mod watch;
 
 use futures::future::join_all;
+use hub::error::HubError;
+use hub::{HubClient, Resource, name_of};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -18,9 +20,8 @@ use shared::kinds::{Kind, Kinds, Record, Shows, TargetKind};
 use shared::text::name_some;
 
 use self::printer::Printer;
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource, name_of};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
+use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, ResolveError, UsageError};
 use crate::output::{self, nothing_found};
 use crate::read::companion::Beside;
@@ -49,7 +50,7 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
         };
     }
     let selection = parse(kinds, &args.targets, Flags { lists: true, ..Flags::new(hub_args, false) })?;
-    let hub = Hub::connect(hub_args)?;
+    let hub = connect(hub_args)?;
     let namespace = selection.scope(&hub, hub_args);
     let (mut targets, mut exits) = (Vec::new(), Vec::new());
     let resolver = Resolver::new(&hub, namespace);
@@ -101,7 +102,7 @@ fn ended(args: &StatusArgs, is_empty: bool, exits: Vec<Exit>, namespace: Option<
 /// The objects of a kind that is only shown: those that were named, or all. Those that cannot be read are printed and
 /// counted.
 async fn objects(
-    hub: &Hub,
+    hub: &HubClient,
     kind: &'static Kind,
     names: &[String],
     hub_args: &HubArgs,
@@ -118,7 +119,7 @@ async fn objects(
 
 /// The same, each with its name.
 async fn found(
-    hub: &Hub,
+    hub: &HubClient,
     kind: &'static Kind,
     names: &[String],
     hub_args: &HubArgs,
@@ -139,12 +140,12 @@ async fn found(
 }
 
 /// The namespace to search, none for all.
-fn searched<'a>(hub: &'a Hub, hub_args: &HubArgs) -> Option<&'a str> {
+fn searched<'a>(hub: &'a HubClient, hub_args: &HubArgs) -> Option<&'a str> {
     (!hub_args.all_namespaces).then_some(hub.namespace.as_str())
 }
 
 /// One that is not there is said not to be in its namespace, as any target.
-fn missing(error: HubError, what: String, hub: &Hub) -> Problem {
+fn missing(error: HubError, what: String, hub: &HubClient) -> Problem {
     match error {
         HubError::NoObject { .. } => {
             ResolveError::NotFound { what, namespace: Some(hub.namespace.clone()), hint: String::new() }.into()

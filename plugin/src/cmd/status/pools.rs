@@ -1,5 +1,6 @@
 //! `status pool/NAME`: a pool's numbers and its clusters.
 
+use hub::text;
 use jiff::Timestamp;
 use serde::Serialize;
 use shared::hive::api::ClusterDeployment;
@@ -7,8 +8,8 @@ use shared::hive::pool::{ClusterPool, wanted};
 use shared::kinds::{CLUSTER_DEPLOYMENT, CLUSTER_POOL, Record};
 
 use super::{ended, is_table, objects, searched};
-use crate::api::{Hub, text};
 use crate::cli::{HubArgs, StatusArgs};
+use crate::connect::connect;
 use crate::error::{Exit, Problem};
 use crate::output;
 use crate::output::age::age;
@@ -53,7 +54,7 @@ struct MemberRecord {
 /// # Errors
 /// When nothing can be asked at all. Failures of single pools are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let hub = Hub::connect(hub_args)?;
+    let hub = connect(hub_args)?;
     let (pools, exits) = objects(&hub, &CLUSTER_POOL.kind, names, hub_args).await?;
     let all = if pools.is_empty() { Vec::new() } else { clusters(&hub).await? };
     let mut records = Vec::new();

@@ -1,6 +1,8 @@
 //! `status rollouts` and `status rollout/NAME`: how far a rollout is, and what its targets do.
 
 use futures::future::join_all;
+use hub::watch::Place;
+use hub::{Resource, name_of};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
@@ -11,10 +13,9 @@ use shared::rollout::status::{GroupStatus, PowerRolloutStatus, RolloutPhase, Tar
 use shared::text::{and_more, quoted};
 
 use super::follow::{self, Shown};
-use crate::api::watch::Place;
-use crate::api::{Hub, Resource, name_of};
 use crate::cli::{HubArgs, StatusArgs};
 use crate::cmd::rollout;
+use crate::connect::connect;
 use crate::error::{Exit, Problem};
 use crate::output::age::age;
 use crate::output::{self, Color};
@@ -30,7 +31,7 @@ const REST: &str = "(remaining)";
 /// # Errors
 /// When nothing can be asked at all. Failures of single rollouts are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let hub = Hub::connect(hub_args)?;
+    let hub = connect(hub_args)?;
     let labels = hub_args.selector.as_deref().unwrap_or_default();
     let found: Vec<(String, Result<Value, Problem>)> = if names.is_empty() {
         let listed = hub.list(Resource::preferred(&POWER_ROLLOUT.kind), None, "", labels).await?.items;

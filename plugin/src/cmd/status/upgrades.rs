@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hub::watch::Place;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use shared::annotation::format;
@@ -12,9 +13,8 @@ use shared::text::count;
 
 use super::follow::{self, Shown};
 use super::{found, searched};
-use crate::api::Hub;
-use crate::api::watch::Place;
 use crate::cli::{HubArgs, StatusArgs};
+use crate::connect::connect;
 use crate::error::{Exit, Problem};
 use crate::output::age::age;
 use crate::output::{self, Color};
@@ -27,7 +27,7 @@ const NAMES: usize = 11;
 /// # Errors
 /// When nothing can be asked at all. Failures of single upgrades are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let hub = Hub::connect(hub_args)?;
+    let hub = connect(hub_args)?;
     let namespace = searched(&hub, hub_args);
     let found = found(&hub, Record::kind(), names, hub_args).await?;
     follow::run::<Record>(&hub, (namespace, names), found, args, hub_args).await

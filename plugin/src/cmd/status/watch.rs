@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use hub::watch::{Event, Scope};
+use hub::{HubClient, Resource};
 use shared::kinds::{Key, Record, TargetKind};
 
 use super::printer::Printer;
-use crate::api::watch::{Event, Scope};
-use crate::api::{Hub, Resource};
 use crate::error::{Failure, Problem};
 use crate::output;
 use crate::select::parse::Selection;
@@ -25,7 +25,7 @@ type Records = BTreeMap<Key, Record>;
 /// # Errors
 /// When the hub refuses to be watched.
 pub(crate) async fn follow(
-    hub: &Hub,
+    hub: &HubClient,
     namespace: Option<&str>,
     resolver: &Resolver<'_>,
     selection: &Selection,

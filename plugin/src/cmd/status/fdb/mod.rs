@@ -6,6 +6,7 @@ mod table;
 use std::time::Duration;
 
 use futures::future::join_all;
+use hub::{HubClient, text};
 use kube::ResourceExt;
 use serde_json::Value;
 use shared::annotation::keys;
@@ -15,8 +16,8 @@ use shared::kinds::FOUNDATIONDB_CLUSTER;
 
 use self::record::{ClusterRecord, GroupRecord};
 use super::{ended, is_table, objects, searched};
-use crate::api::{Hub, text};
 use crate::cli::{HubArgs, StatusArgs};
+use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem};
 use crate::output;
 use crate::read::fdb::DatabaseSnapshot;
@@ -30,7 +31,7 @@ use crate::recover::{Facts, is_left_excluded};
 /// # Errors
 /// When nothing can be asked at all. Failures of single clusters are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let hub = Hub::connect(hub_args)?;
+    let hub = connect(hub_args)?;
     let (objects, mut exits) = objects(&hub, &FOUNDATIONDB_CLUSTER.kind, names, hub_args).await?;
     let mut records = Vec::new();
     for found in join_all(objects.into_iter().map(|object| record(&hub, object))).await {
@@ -49,7 +50,7 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
     Ok(ended(args, records.is_empty(), exits, searched(&hub, hub_args)))
 }
 
-async fn record(hub: &Hub, object: Value) -> Result<ClusterRecord, Failure> {
+async fn record(hub: &HubClient, object: Value) -> Result<ClusterRecord, Failure> {
     let namespace = text(&object, "/metadata/namespace").to_owned();
     let place = format!("{namespace}/{}", name(&object));
     let observation =

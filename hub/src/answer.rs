@@ -9,17 +9,17 @@ use kube::core::Status;
 use shared::admission::Denial;
 use shared::kinds::Kind;
 
-use crate::api::error::HubError;
+use crate::error::HubError;
 
 /// What was call of the API server.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
+pub struct Call {
     /// RBAC verb.
-    pub(crate) verb: &'static str,
+    pub verb: &'static str,
     /// Kind of the object.
-    pub(crate) kind: &'static Kind,
+    pub kind: &'static Kind,
     /// Name of the object, empty for lists.
-    pub(crate) name: String,
+    pub name: String,
 }
 
 impl Call {
@@ -29,12 +29,12 @@ impl Call {
 }
 
 /// A request that cannot even be written down.
-pub(crate) fn unsendable(call: &Call, source: kube::core::request::Error) -> HubError {
+pub fn unsendable(call: &Call, source: kube::core::request::Error) -> HubError {
     HubError::Unsendable { verb: call.verb, object: call.object(), source }
 }
 
 /// Finds the meaning of a failed request.
-pub(crate) fn judge(url: &Arc<str>, call: &Call, error: kube::Error) -> HubError {
+pub fn judge(url: &Arc<str>, call: &Call, error: kube::Error) -> HubError {
     let (verb, object, url) = (call.verb, call.object(), Arc::clone(url));
     match error {
         kube::Error::Api(status) => judge_status(&url, call, &status),
@@ -168,7 +168,7 @@ fn trouble(error: &(dyn StdError + 'static)) -> Option<Trouble> {
 }
 
 /// What is wrong with a certificate, in words.
-pub(crate) fn certificate(problem: &rustls::CertificateError) -> String {
+pub fn certificate(problem: &rustls::CertificateError) -> String {
     use rustls::CertificateError::{
         Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext,
         UnknownIssuer,

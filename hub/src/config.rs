@@ -10,10 +10,10 @@ use kube::config::{AuthInfo, Cluster, Context, ExecAuthCluster, Kubeconfig, Kube
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::api::error::ConfigError;
-use crate::api::login::{self, apply_user_flags};
-use crate::api::{pod, proxy, server};
-use crate::cli::HubArgs;
+use crate::connection::Connection;
+use crate::error::ConfigError;
+use crate::login::{self, apply_user_flags};
+use crate::{pod, proxy, server};
 
 /// Connecting takes milliseconds or fails; kube's default of 30 seconds is too long for a plugin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// When there is no usable kubeconfig, or flags name something that it does not have.
-pub(crate) fn load(args: &HubArgs) -> Result<Config, ConfigError> {
+pub fn load(args: &Connection) -> Result<Config, ConfigError> {
     let attributes = !args.impersonate_groups.is_empty() || !args.impersonate_extras.is_empty();
     if args.impersonate.is_none() && (args.impersonate_uid.is_some() || attributes) {
         return Err(ConfigError::ImpersonationWithoutUser);
@@ -38,7 +38,7 @@ pub(crate) fn load(args: &HubArgs) -> Result<Config, ConfigError> {
     let origin = if args.token.is_some() { "--token" } else { "the kubeconfig's user" };
     login::tidy(&mut config.auth_info, origin).map_err(|origin| ConfigError::Token { origin })?;
     impersonate(&mut config.auth_info, args);
-    config.connect_timeout = Some(args.request_timeout.0.map_or(CONNECT_TIMEOUT, |limit| limit.min(CONNECT_TIMEOUT)));
+    config.connect_timeout = Some(args.request_timeout.map_or(CONNECT_TIMEOUT, |limit| limit.min(CONNECT_TIMEOUT)));
     config.disable_compression |= args.disable_compression;
     config.default_retry = false; // kube's default goes on for minutes, and repeats writes
     Ok(config)
@@ -51,7 +51,7 @@ fn namespace(flag: Option<&str>, context: &str) -> String {
 }
 
 /// The kubeconfig and the names of its files; without any, the names of those looked for.
-fn kubeconfig(args: &HubArgs) -> Result<(Option<Kubeconfig>, String), ConfigError> {
+fn kubeconfig(args: &Connection) -> Result<(Option<Kubeconfig>, String), ConfigError> {
     if let Some(path) = &args.kubeconfig {
         return Ok((Some(read(path)?), path.display().to_string()));
     }
@@ -96,7 +96,7 @@ fn default_path() -> Option<PathBuf> {
 }
 
 /// What the selected context says, with the flags' changes.
-fn from_kubeconfig(kubeconfig: &Kubeconfig, file: &str, args: &HubArgs) -> Result<Config, ConfigError> {
+fn from_kubeconfig(kubeconfig: &Kubeconfig, file: &str, args: &Connection) -> Result<Config, ConfigError> {
     let (context, mut cluster, mut user) = select(kubeconfig, file, args)?;
     apply_cluster_flags(&mut cluster, args);
     apply_user_flags(&mut user, args);
@@ -144,7 +144,7 @@ fn proxy_url(variable: &'static str, url: &str) -> Result<Uri, ConfigError> {
 }
 
 /// Context, cluster and user by the flags, or by the current context.
-fn select(kubeconfig: &Kubeconfig, file: &str, args: &HubArgs) -> Result<(Context, Cluster, AuthInfo), ConfigError> {
+fn select(kubeconfig: &Kubeconfig, file: &str, args: &Connection) -> Result<(Context, Cluster, AuthInfo), ConfigError> {
     let contexts = || kubeconfig.contexts.iter().map(|one| (&one.name, one.context.clone()));
     let current = kubeconfig.current_context.as_ref().filter(|name| !name.is_empty());
     let context = match args.context.as_ref().or(current) {
@@ -192,7 +192,7 @@ fn list(what: &str, names: &[&str]) -> String {
     }
 }
 
-fn apply_cluster_flags(cluster: &mut Cluster, args: &HubArgs) {
+fn apply_cluster_flags(cluster: &mut Cluster, args: &Connection) {
     if let Some(server) = &args.server {
         cluster.server = Some(server.clone());
     }
@@ -211,7 +211,7 @@ fn apply_cluster_flags(cluster: &mut Cluster, args: &HubArgs) {
     }
 }
 
-fn impersonate(user: &mut AuthInfo, args: &HubArgs) {
+fn impersonate(user: &mut AuthInfo, args: &Connection) {
     if let Some(name) = &args.impersonate {
         user.impersonate = Some(name.clone());
         user.impersonate_uid.clone_from(&args.impersonate_uid);
@@ -228,7 +228,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::{self, Cli};
 
     const KUBECONFIG: &str = r"
 apiVersion: v1
@@ -246,12 +245,12 @@ users:
 - {name: u3, user: {client-certificate-data: Y2VydA==, client-key-data: a2V5}}
 ";
 
-    fn select_with(args: &HubArgs) -> Result<(Context, Cluster, AuthInfo), String> {
+    fn select_with(args: &Connection) -> Result<(Context, Cluster, AuthInfo), String> {
         let kubeconfig = Kubeconfig::from_yaml(KUBECONFIG).unwrap();
         select(&kubeconfig, "kc", args).map_err(|error| error.to_string())
     }
 
-    fn server(args: &HubArgs) -> String {
+    fn server(args: &Connection) -> String {
         let (_, mut cluster, _) = select_with(args).unwrap();
         apply_cluster_flags(&mut cluster, args);
         cluster.server.unwrap()
@@ -259,11 +258,11 @@ users:
 
     #[test]
     fn flags_go_before_the_context() {
-        let args = |context: Option<&str>, cluster: Option<&str>, server: Option<&str>| HubArgs {
+        let args = |context: Option<&str>, cluster: Option<&str>, server: Option<&str>| Connection {
             context: context.map(Into::into),
             cluster: cluster.map(Into::into),
             server: server.map(Into::into),
-            ..HubArgs::default()
+            ..Connection::default()
         };
         for (context, cluster, flag, expected) in [
             (None, None, None, "https://one.test:6443"),
@@ -315,7 +314,7 @@ users:
     #[test]
     fn what_does_not_exist_is_named_with_what_does() {
         let named = |what: &str| {
-            let mut args = HubArgs::default();
+            let mut args = Connection::default();
             let field = match what {
                 "context" => &mut args.context,
                 "cluster" => &mut args.cluster,
@@ -337,11 +336,36 @@ users:
             impersonate: Some("boss".into()),
             ..AuthInfo::default()
         };
-        let args = HubArgs { token: Some("t".into()), ..HubArgs::default() };
+        let args = Connection { token: Some("t".into()), ..Connection::default() };
         apply_user_flags(&mut user, &args);
         assert_eq!((user.username, user.client_certificate_data), (None, None));
         assert!(user.token.is_some());
         assert_eq!(user.impersonate.as_deref(), Some("boss"));
+    }
+
+    /// `--user u3 --client-key k.pem` as a connection; an empty value stands between two spaces.
+    fn with_flags(flags: &str) -> Connection {
+        let mut args = Connection::default();
+        let words: Vec<&str> = flags.split(' ').collect();
+        for pair in words.chunks(2).filter(|pair| pair.len() == 2) {
+            let value = || Some(pair[1].to_owned());
+            match pair[0] {
+                "--context" => args.context = value(),
+                "--user" => args.user = value(),
+                "--token" => args.token = value(),
+                "--username" => args.username = value(),
+                "--password" => args.password = value(),
+                "--client-certificate" => args.client_certificate = value().map(Into::into),
+                "--client-key" => args.client_key = value().map(Into::into),
+                "--as" => args.impersonate = value(),
+                "--as-user-extra" => {
+                    let (key, value) = pair[1].split_once('=').unwrap();
+                    args.impersonate_extras.push((key.to_owned(), value.to_owned()));
+                }
+                other => panic!("{other}"),
+            }
+        }
+        args
     }
 
     #[test]
@@ -349,8 +373,8 @@ users:
         for (flags, expected) in [
             ("", json!({"username": "a", "password": "b"})),
             ("--token t", json!({"token": "t"})),
-            ("--token=", json!({"username": "a", "password": "b"})),
-            ("--username= --password=", json!({"username": "a", "password": "b"})),
+            ("--token ", json!({"username": "a", "password": "b"})),
+            ("--username  --password ", json!({"username": "a", "password": "b"})),
             (
                 "--client-certificate c.pem --client-key k.pem",
                 json!({"client-certificate": "c.pem", "client-key": "k.pem"}),
@@ -370,8 +394,7 @@ users:
                 json!({"username": "a", "password": "b", "as": "x", "as-user-extra": {"team": ["a", "b=c"]}}),
             ),
         ] {
-            let words = ["x", "demo"].into_iter().chain(flags.split_whitespace()).map(Into::into);
-            let args = cli::read::<Cli>(words).unwrap().hub;
+            let args = with_flags(flags);
             let kubeconfig = Kubeconfig::from_yaml(KUBECONFIG).unwrap();
             let mut config = from_kubeconfig(&kubeconfig, "kc", &args).unwrap();
             impersonate(&mut config.auth_info, &args);
@@ -384,7 +407,7 @@ users:
         let proxied = |url: &str| {
             let kubeconfig =
                 KUBECONFIG.replacen("cluster: {server", &format!("cluster: {{proxy-url: '{url}', server"), 1);
-            from_kubeconfig(&Kubeconfig::from_yaml(&kubeconfig).unwrap(), "kc", &HubArgs::default())
+            from_kubeconfig(&Kubeconfig::from_yaml(&kubeconfig).unwrap(), "kc", &Connection::default())
         };
         let config = proxied("http://bob:s3cret@proxy.test:3128").unwrap();
         assert_eq!(config.proxy_url.unwrap(), "http://bob:s3cret@proxy.test:3128");
@@ -393,7 +416,7 @@ users:
             let error = proxied(url).unwrap_err().to_string();
             assert!(error.contains("proxy.test") && !error.contains("bob") && !error.contains("cr"), "{error}");
         }
-        let args = HubArgs { server: Some("ftp://bob:s3cret@hub.test".to_owned()), ..HubArgs::default() };
+        let args = Connection { server: Some("ftp://bob:s3cret@hub.test".to_owned()), ..Connection::default() };
         let error = from_kubeconfig(&Kubeconfig::from_yaml(KUBECONFIG).unwrap(), "kc", &args).unwrap_err().to_string();
         assert!(error.contains("\"ftp://hub.test\"") && !error.contains("bob"), "{error}");
     }
@@ -406,7 +429,7 @@ users:
             .replacen("insecure-skip-tls-verify: true", "tls-server-name: x, disable-compression: true", 1)
             .replacen("cluster: {", &format!("cluster: {{certificate-authority-data: {authority}, "), 1);
         let kubeconfig = || Kubeconfig::from_yaml(&text).unwrap();
-        let ours = from_kubeconfig(&kubeconfig(), "kc", &HubArgs::default()).unwrap();
+        let ours = from_kubeconfig(&kubeconfig(), "kc", &Connection::default()).unwrap();
         let options = kube::config::KubeConfigOptions::default();
         let theirs = Config::from_custom_kubeconfig(kubeconfig(), &options).await.unwrap();
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
@@ -415,11 +438,11 @@ users:
 
     #[test]
     fn insecure_drops_the_authority_and_an_authority_makes_secure() {
-        let (_, mut cluster, _) = select_with(&HubArgs::default()).unwrap();
-        let args = HubArgs { certificate_authority: Some("ca.crt".into()), ..HubArgs::default() };
+        let (_, mut cluster, _) = select_with(&Connection::default()).unwrap();
+        let args = Connection { certificate_authority: Some("ca.crt".into()), ..Connection::default() };
         apply_cluster_flags(&mut cluster, &args);
         assert_eq!(cluster.insecure_skip_tls_verify, None);
-        let args = HubArgs { insecure_skip_tls_verify: true, ..HubArgs::default() };
+        let args = Connection { insecure_skip_tls_verify: true, ..Connection::default() };
         apply_cluster_flags(&mut cluster, &args);
         assert_eq!((cluster.certificate_authority, cluster.insecure_skip_tls_verify), (None, Some(true)));
     }

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use http::Uri;
 
 /// The variable and the proxy that lead to a server, if one does.
-pub(crate) fn from_env(server: &str) -> Option<(&'static str, String)> {
+pub fn from_env(server: &str) -> Option<(&'static str, String)> {
     choose(server, |name| env::var(name).ok().filter(|value| !value.is_empty()))
 }
 

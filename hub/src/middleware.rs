@@ -1,12 +1,11 @@
-//! A layer around every request: it handles the API server's warnings, prints requests with -v, and limits the time to
-//! an answer.
+//! A layer around every request: it passes on the API server's warnings, and requests if that is asked for, and limits
+//! the time to an answer.
 //!
-//! kube's client drops `Warning` headers. This layer prints them as kubectl does, or collects them for a caller that
-//! knows which target they concern.
+//! kube's client drops `Warning` headers. This layer makes each a [`Notice`], or collects them for a caller that knows
+//! which target they concern.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -17,16 +16,8 @@ use http::{HeaderMap, Request, Response};
 use kube::client::{AuthError, Body};
 use tower::{BoxError, Layer, Service};
 
-use crate::api::credential::Token;
-use crate::output;
-
-/// Whether the hub has answered with a warning.
-static WARNED: AtomicBool = AtomicBool::new(false);
-
-/// Whether any answer of the hub had a warning.
-pub(crate) fn has_warned() -> bool {
-    WARNED.load(Ordering::Relaxed)
-}
+use crate::connection::{Notice, Notify};
+use crate::credential::Token;
 
 tokio::task_local! {
     /// Warnings collected for the caller. Local to the task, because kube polls an answer in the task that sent the
@@ -34,9 +25,9 @@ tokio::task_local! {
     static COLLECTED: RefCell<Vec<String>>;
 }
 
-/// Does some work. Warnings in the hub's answers to it are not printed but returned, each once: only the caller knows
-/// which target they concern.
-pub(crate) async fn with_warnings<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
+/// Does some work. Warnings in the hub's answers to it are returned, each once: only the caller knows which target they
+/// concern.
+pub async fn with_warnings<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
     let work = Box::pin(work);
     let listening = async {
         let result = work.await;
@@ -46,9 +37,10 @@ pub(crate) async fn with_warnings<T>(work: impl Future<Output = T>) -> (T, Vec<S
 }
 
 /// The layer, and what it shares between connections.
-#[derive(Clone, Default)]
-pub(crate) struct HubLayer {
-    /// URL of the hub, if requests are to be printed.
+#[derive(Clone)]
+pub struct HubLayer {
+    notify: Notify,
+    /// URL of the hub, if each request is a notice.
     verbose: Option<Arc<str>>,
     timeout: Option<Duration>,
     /// Of a credential plugin.
@@ -57,23 +49,21 @@ pub(crate) struct HubLayer {
 }
 
 impl HubLayer {
-    /// `verbose` is the hub's URL if every request is to be printed; `timeout` limits the time until the head of a
-    /// response.
-    pub(crate) fn new(verbose: Option<Arc<str>>, timeout: Option<Duration>, token: Option<Token>) -> Self {
-        Self { verbose, timeout, token: token.map(Arc::new), ..Self::default() }
+    /// `verbose` is the hub's URL if each request is a notice; `timeout` limits the time until the head of a response.
+    pub fn new(notify: Notify, verbose: Option<Arc<str>>, timeout: Option<Duration>, token: Option<Token>) -> Self {
+        Self { notify, verbose, timeout, token: token.map(Arc::new), seen: Arc::default() }
     }
 
     fn warn(&self, headers: &HeaderMap) {
         for value in headers.get_all(http::header::WARNING) {
             for text in warnings(&String::from_utf8_lossy(value.as_bytes())) {
-                WARNED.store(true, Ordering::Relaxed);
-                self.say(text);
+                self.pass_on(text);
             }
         }
     }
 
-    /// Prints a warning once, or leaves it to who listens: what was printed already concerns no single target.
-    fn say(&self, text: String) {
+    /// Passes a warning on once, or collects it: what was passed on already concerns no single target.
+    fn pass_on(&self, text: String) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.contains(&text) {
             return;
@@ -84,8 +74,8 @@ impl HubLayer {
                 collected.push(text.clone());
             }
         });
+        (self.notify)(Notice::Warning { text: &text, collected: collected.is_ok() });
         if collected.is_err() {
-            output::warning(&text);
             seen.insert(text);
         }
     }
@@ -101,7 +91,7 @@ impl<S> Layer<S> for HubLayer {
 
 /// The service inside the layer.
 #[derive(Clone)]
-pub(crate) struct HubService<S> {
+pub struct HubService<S> {
     inner: S,
     layer: HubLayer,
 }
@@ -142,7 +132,8 @@ where
                     Ok(response) => response.status().as_u16().to_string(),
                     Err(_) => "no answer".to_owned(),
                 };
-                output::note(&format!("{line} {answer} in {} ms", begin.elapsed().as_millis()));
+                let line = format!("{line} {answer} in {} ms", begin.elapsed().as_millis());
+                (layer.notify)(Notice::Progress(&line));
             }
             if let Ok(response) = &result {
                 layer.warn(response.headers());
@@ -210,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_hears_each_warning_once_and_none_that_was_printed_before() {
-        let layer = HubLayer::default();
-        layer.say("the version is old".to_owned());
+    fn each_warning_is_collected_once_unless_it_was_passed_on_before() {
+        let layer = HubLayer::new(Arc::new(|_| {}), None, None, None);
+        layer.pass_on("the version is old".to_owned());
         for _target in 0..2 {
             let work = async {
                 for text in ["the version is old", "paused", "paused", "new"] {
-                    layer.say(text.to_owned());
+                    layer.pass_on(text.to_owned());
                 }
                 7
             };

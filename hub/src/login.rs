@@ -7,12 +7,12 @@ use kube::client::AuthError;
 use kube::config::AuthInfo;
 use tower::BoxError;
 
-use crate::cli::HubArgs;
+use crate::connection::Connection;
 
 /// Credentials given on the command line replace those of the kubeconfig's user: with a client certificate beside a
 /// token, the certificate's user would win on the server. Only the other half of a pair is kept, such as the key of a
 /// certificate.
-pub(crate) fn apply_user_flags(user: &mut AuthInfo, args: &HubArgs) {
+pub fn apply_user_flags(user: &mut AuthInfo, args: &Connection) {
     // As in kubectl, an empty one is none.
     let given = |flag: Option<&String>| flag.filter(|text| !text.trim().is_empty()).cloned();
     let (token, username, password) =
@@ -48,7 +48,7 @@ pub(crate) fn apply_user_flags(user: &mut AuthInfo, args: &HubArgs) {
 ///
 /// # Errors
 /// With the origin of the token if it has control characters anywhere else.
-pub(crate) fn tidy(user: &mut AuthInfo, origin: &str) -> Result<(), String> {
+pub fn tidy(user: &mut AuthInfo, origin: &str) -> Result<(), String> {
     if let Some(token) = token(user) {
         let token = one_line(&token).ok_or_else(|| origin.to_owned())?;
         user.token = Some(token.to_owned()).filter(|token| !token.is_empty()).map(Into::into);
@@ -79,14 +79,14 @@ fn token(user: &AuthInfo) -> Option<String> {
 
 /// The program that a kubeconfig has print credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plugin {
+pub struct Plugin {
     command: String,
     hint: Option<String>,
 }
 
 impl Plugin {
     /// That of a user, if there is one.
-    pub(crate) fn of(user: &AuthInfo) -> Option<Self> {
+    pub fn of(user: &AuthInfo) -> Option<Self> {
         if let Some(exec) = &user.exec {
             let hint = exec.install_hint.clone().filter(|hint| !hint.trim().is_empty());
             return Some(Self { command: exec.command.clone().unwrap_or_default(), hint });
@@ -95,20 +95,20 @@ impl Plugin {
         Some(Self { command, hint: None })
     }
 
-    pub(super) fn failed(&self, status: ExitStatus) -> String {
+    pub(crate) fn failed(&self, status: ExitStatus) -> String {
         format!("the credential plugin {:?} of the kubeconfig failed: {status}", self.command)
     }
 
-    pub(super) fn invalid(&self) -> String {
+    pub(crate) fn invalid(&self) -> String {
         format!("the credential plugin {:?} of the kubeconfig did not print a valid ExecCredential", self.command)
     }
 
     /// What is wrong with its entry in the kubeconfig.
-    pub(super) fn wrong(&self, what: &str) -> String {
+    pub(crate) fn wrong(&self, what: &str) -> String {
         format!("the credential plugin {:?} of the kubeconfig {what}", self.command)
     }
 
-    pub(super) fn not_started(&self, source: &io::Error) -> String {
+    pub(crate) fn not_started(&self, source: &io::Error) -> String {
         let Self { command, hint } = self;
         let absent = source.kind() == io::ErrorKind::NotFound;
         let advice = match hint {
@@ -122,7 +122,7 @@ impl Plugin {
 
 /// What went wrong with the command of an auth provider. kube's own words leave out its name, or hold its environment and
 /// its output, in which there are credentials; where they do neither, there is nothing to say here.
-pub(crate) fn cause(error: &AuthError, plugin: &Plugin) -> Option<String> {
+pub fn cause(error: &AuthError, plugin: &Plugin) -> Option<String> {
     match error {
         AuthError::AuthExecStart(source) => Some(plugin.not_started(source)),
         AuthError::AuthExecRun { out, .. } => Some(plugin.failed(out.status)),
@@ -131,7 +131,7 @@ pub(crate) fn cause(error: &AuthError, plugin: &Plugin) -> Option<String> {
 }
 
 /// The same for one that is run again, between two requests.
-pub(crate) fn discreet(error: BoxError, plugin: &Plugin) -> BoxError {
+pub fn discreet(error: BoxError, plugin: &Plugin) -> BoxError {
     match error.downcast::<AuthError>() {
         Ok(error) => match cause(&error, plugin) {
             Some(cause) => AuthError::AuthExec(cause).into(),

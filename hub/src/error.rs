@@ -8,7 +8,7 @@ use shared::admission::Denial;
 
 /// Why no client can be set up. Nothing has been sent yet.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
+pub enum ConfigError {
     #[error("cannot read kubeconfig {}: {source}", path.display())]
     Read { path: PathBuf, source: KubeconfigError },
     #[error("cannot merge kubeconfigs {paths}: {source}")]
@@ -41,7 +41,7 @@ pub(crate) enum ConfigError {
 
 /// Why the hub did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HubError {
+pub enum HubError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error("cannot set up a client for the hub {url}: {source}")]
@@ -90,7 +90,7 @@ pub(crate) enum HubError {
 
 impl HubError {
     /// The admission webhook that refused the request or did not answer.
-    pub(crate) fn webhook(&self) -> Option<&str> {
+    pub fn webhook(&self) -> Option<&str> {
         let named = match self {
             Self::Refused { by, .. } => by.strip_prefix("admission webhook ")?,
             Self::WebhookDown { message, .. } => message.split_once("failed calling webhook ")?.1,
@@ -100,7 +100,7 @@ impl HubError {
     }
 
     /// Whether the same request may succeed in a moment.
-    pub(crate) fn is_transient(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Silent { .. } | Self::Expired { .. } => true,
             Self::Status { code, .. } => *code == 429 || *code >= 500,

@@ -5,7 +5,7 @@ use kube::config::{AuthInfo, Cluster};
 
 /// The URL that is meant; none if it can be none. As in client-go, only `HOST:PORT` goes without a scheme, and is https
 /// where anything was said about certificates.
-pub(crate) fn url(written: &str, certificates: bool) -> Option<String> {
+pub fn url(written: &str, certificates: bool) -> Option<String> {
     let written = written.trim();
     let complete = written.contains("://");
     let scheme = if certificates { "https" } else { "http" };
@@ -17,13 +17,13 @@ pub(crate) fn url(written: &str, certificates: bool) -> Option<String> {
 }
 
 /// A URL as errors show it: without user information. A password may hold any character where the URL is wrong.
-pub(crate) fn shown(url: &str) -> String {
+pub fn shown(url: &str) -> String {
     let (scheme, rest) = url.find("://").map_or(("", url), |at| url.split_at(at + 3));
     format!("{scheme}{}", rest.rsplit('@').next().unwrap_or_default())
 }
 
 /// Whether something is said about certificates, which makes no sense without TLS.
-pub(crate) fn has_certificates(cluster: &Cluster, user: &AuthInfo) -> bool {
+pub fn has_certificates(cluster: &Cluster, user: &AuthInfo) -> bool {
     let texts = [
         &cluster.certificate_authority,
         &cluster.certificate_authority_data,

@@ -11,7 +11,7 @@ use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::api::login::Plugin;
+use crate::login::Plugin;
 
 /// The versions of its API that kubectl knows.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
@@ -37,7 +37,7 @@ struct Status {
 }
 
 /// A plugin whose token ends. It has no `Debug`: it holds the token.
-pub(crate) struct Token {
+pub struct Token {
     exec: ExecConfig,
     plugin: Plugin,
     now: Mutex<(HeaderValue, Option<Timestamp>)>,
@@ -47,7 +47,7 @@ pub(crate) struct Token {
 ///
 /// # Errors
 /// What is wrong with the plugin, without anything that it printed.
-pub(crate) fn log_in(user: &mut AuthInfo) -> Result<Option<Token>, String> {
+pub fn log_in(user: &mut AuthInfo) -> Result<Option<Token>, String> {
     let plugin = Plugin::of(user).unwrap_or_default();
     let Some(exec) = user.exec.take() else { return Ok(None) };
     if user.token.is_some() || user.token_file.is_some() || user.username.is_some() {
@@ -70,7 +70,7 @@ impl Token {
     ///
     /// # Errors
     /// As [`log_in`].
-    pub(crate) fn header(&self) -> Result<HeaderValue, String> {
+    pub fn header(&self) -> Result<HeaderValue, String> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if now.1.is_some_and(|end| Timestamp::now() + EARLY >= end) {
             let printed = run(&self.exec, &self.plugin)?;

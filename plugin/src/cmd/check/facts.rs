@@ -1,5 +1,7 @@
 //! What the checks of an installation read: one request per fact, all at once but for those that need our namespace.
 
+use hub::error::HubError;
+use hub::{HubClient, Resource, Write, items, named, text};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::annotation::keys;
@@ -7,8 +9,6 @@ use shared::kinds::workload::DEPLOYMENT;
 use shared::kinds::{Kind, POWER_ROLLOUT};
 
 use super::bindings::{NAME, RBAC, objects, unbound};
-use crate::api::error::HubError;
-use crate::api::{Hub, Resource, Write, items, named, text};
 use crate::cli::values::{is_name, is_namespace};
 use crate::read::installation::{HIVE, HIVE_CONFIG, LEASE, installed_in};
 use crate::read::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
@@ -72,7 +72,7 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Reads them.
-    pub(super) async fn read(hub: &Hub, groups: Vec<String>) -> Self {
+    pub(super) async fn read(hub: &HubClient, groups: Vec<String>) -> Self {
         let (validating, mutating) =
             tokio::join!(object(hub, &WEBHOOKS, "", keys::WEBHOOK), object(hub, &MUTATING_WEBHOOKS, "", keys::WEBHOOK));
         let rules = [validating, mutating];
@@ -232,7 +232,7 @@ impl Facts {
 }
 
 /// Our namespace: that of the rules' Service, or else of our Deployment. Why it is unknown, if it is.
-pub(super) async fn namespace(hub: &Hub, rules: &[Found; 2]) -> (String, Option<HubError>) {
+pub(super) async fn namespace(hub: &HubClient, rules: &[Found; 2]) -> (String, Option<HubError>) {
     let service = |rules: &&Value| rules.pointer("/webhooks/0/clientConfig/service").is_some();
     if let Some(rules) = rules.iter().flatten().flatten().find(service) {
         return (installed_in(rules).to_owned(), None);
@@ -250,7 +250,7 @@ pub(super) async fn namespace(hub: &Hub, rules: &[Found; 2]) -> (String, Option<
 }
 
 /// Our policies; none at all where the hub is too old for them.
-async fn policies(hub: &Hub) -> Result<Option<Vec<Value>>, HubError> {
+async fn policies(hub: &HubClient) -> Result<Option<Vec<Value>>, HubError> {
     match hub.list(Resource::preferred(&POLICIES), None, "", OURS).await {
         Ok(listed) => Ok(Some(listed.items)),
         Err(HubError::NoKind(_)) => Ok(None),
@@ -267,7 +267,7 @@ pub(super) fn kustomize(overlay: &str) -> String {
 }
 
 /// An object; none if it or its kind is not there.
-pub(super) async fn object(hub: &Hub, kind: &'static Kind, namespace: &str, name: &str) -> Found {
+pub(super) async fn object(hub: &HubClient, kind: &'static Kind, namespace: &str, name: &str) -> Found {
     match hub.get(Resource::preferred(kind), namespace, name).await {
         Ok(object) => Ok(Some(object)),
         Err(HubError::NoObject { .. } | HubError::NoKind(_)) => Ok(None),
@@ -277,7 +277,7 @@ pub(super) async fn object(hub: &Hub, kind: &'static Kind, namespace: &str, name
 
 /// Sends a rollout whose end has passed, which the webhook refuses (R3). As a dry run, so that it is not stored even if
 /// no webhook judges it.
-async fn trial(hub: &Hub) -> Result<Value, HubError> {
+async fn trial(hub: &HubClient) -> Result<Value, HubError> {
     let rollout = json!({
         "apiVersion": format!("{}/{}", keys::GROUP, POWER_ROLLOUT.kind.versions[0]), "kind": POWER_ROLLOUT.kind.kind,
         "metadata": { "name": "hibernate-check" },

@@ -1,17 +1,19 @@
-//! The hub's API server: a few requests, by path, without discovery.
+//! The client of people: a hub's API server by kubeconfig and credentials, with a few requests, by path, without
+//! discovery. It has no command line and prints nothing.
 
-pub(crate) mod answer;
+pub mod answer;
 mod config;
-pub(crate) mod credential;
-pub(crate) mod error;
-pub(crate) mod exec;
+pub mod connection;
+pub mod credential;
+pub mod error;
+pub mod exec;
 mod login;
-pub(crate) mod middleware;
+pub mod middleware;
 mod pod;
 mod proxy;
 mod server;
-pub(crate) mod tls;
-pub(crate) mod watch;
+pub mod tls;
+pub mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,58 +27,53 @@ use shared::kinds::Kind;
 use tower::BoxError;
 use tower::util::MapErrLayer;
 
-use crate::api::answer::Call;
-use crate::api::error::HubError;
-use crate::api::login::Plugin;
-use crate::api::middleware::HubLayer;
-use crate::cli::{DryRun, HubArgs, WriteFlags};
+use crate::answer::Call;
+use crate::connection::{Connection, Notify};
+use crate::error::HubError;
+use crate::login::Plugin;
+use crate::middleware::HubLayer;
 
 /// Objects are call for in pages of this size, as kubectl does.
 const PAGE: u32 = 500;
 
 /// A client for the hub.
 #[derive(Clone)]
-pub(crate) struct Hub {
+pub struct HubClient {
     client: Client,
     timeout: Option<Duration>,
     /// URL of the API server.
-    pub(crate) url: Arc<str>,
+    pub url: Arc<str>,
     /// Namespace by flag, context or default.
-    pub(crate) namespace: String,
-    /// Whether -v was given.
-    pub(crate) verbose: bool,
+    pub namespace: String,
+    /// Whether each request is a notice.
+    pub verbose: bool,
+    notify: Notify,
 }
 
 /// One kind in one of its versions: what a path is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Resource {
+pub struct Resource {
     /// The kind.
-    pub(crate) kind: &'static Kind,
+    pub kind: &'static Kind,
     /// A version that the hub serves.
-    pub(crate) version: &'static str,
+    pub version: &'static str,
 }
 
 /// A list of objects and where a watch may go on from.
-pub(crate) struct Listed {
+pub struct Listed {
     /// The objects, each with apiVersion and kind.
-    pub(crate) items: Vec<Value>,
+    pub items: Vec<Value>,
     /// resourceVersion of the list.
-    pub(crate) version: String,
+    pub version: String,
 }
 
 /// How a patch is sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Write {
+pub struct Write {
     /// Whether the API server only judges it.
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
     /// Field manager.
-    pub(crate) manager: String,
-}
-
-impl From<&WriteFlags> for Write {
-    fn from(flags: &WriteFlags) -> Self {
-        Self { dry_run: flags.dry_run == DryRun::Server, manager: flags.field_manager.clone() }
-    }
+    pub manager: String,
 }
 
 impl Write {
@@ -88,7 +85,7 @@ impl Write {
 
 impl Resource {
     /// A kind in its preferred version.
-    pub(crate) fn preferred(kind: &'static Kind) -> Self {
+    pub fn preferred(kind: &'static Kind) -> Self {
         Self { kind, version: kind.versions[0] }
     }
 
@@ -107,36 +104,35 @@ impl Resource {
     }
 }
 
-impl Hub {
+impl HubClient {
     /// Sets up a client. Nothing is sent yet.
     ///
     /// # Errors
-    /// When the kubeconfig or the flags cannot be used.
-    pub(crate) fn connect(args: &HubArgs) -> Result<Self, HubError> {
+    /// When the kubeconfig or what overrides it cannot be used.
+    pub fn connect(args: &Connection, notify: Notify) -> Result<Self, HubError> {
         let mut config = config::load(args)?;
         let url: Arc<str> = server::shown(config.cluster_url.to_string().trim_end_matches('/')).into();
-        let (namespace, timeout, verbose) =
-            (config.default_namespace.clone(), args.request_timeout.0, args.verbosity > 0);
+        let (namespace, timeout, verbose) = (config.default_namespace.clone(), args.request_timeout, args.verbose);
         let login = |cause| HubError::Login { url: Arc::clone(&url), cause };
         let token = credential::log_in(&mut config.auth_info).map_err(login)?;
-        let layer = HubLayer::new(verbose.then(|| Arc::clone(&url)), timeout, token);
+        let layer = HubLayer::new(Arc::clone(&notify), verbose.then(|| Arc::clone(&url)), timeout, token);
         let plugin = Plugin::of(&config.auth_info).unwrap_or_default();
         let client = ClientBuilder::try_from(config)
             .map_err(|source| no_client(Arc::clone(&url), source, &plugin))?
             .with_layer(&MapErrLayer::new(move |error: BoxError| login::discreet(error, &plugin)))
             .with_layer(&layer)
             .build();
-        Ok(Self { client, timeout, url, namespace, verbose })
+        Ok(Self { client, timeout, url, namespace, verbose, notify })
     }
 
     /// One object. The namespace of a cluster-scoped one is ignored.
-    pub(crate) async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Value, HubError> {
+    pub async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Value, HubError> {
         let request = Request::new(resource.path(Some(namespace))).get(name, &GetParams::default());
         self.send(resource.call("get", name), request).await
     }
 
     /// Objects of a namespace or of all, in pages, with `fields` or `labels` as selectors where not empty.
-    pub(crate) async fn list(
+    pub async fn list(
         &self,
         resource: Resource,
         namespace: Option<&str>,
@@ -164,7 +160,7 @@ impl Hub {
 
     /// Sends a patch: a JSON patch if it is an array, otherwise a JSON merge patch. A JSON patch whose `test` fails is
     /// a [`HubError::Conflict`].
-    pub(crate) async fn patch(
+    pub async fn patch(
         &self,
         resource: Resource,
         namespace: &str,
@@ -178,7 +174,7 @@ impl Hub {
     }
 
     /// The same for the status.
-    pub(crate) async fn patch_status(
+    pub async fn patch_status(
         &self,
         resource: Resource,
         namespace: &str,
@@ -193,7 +189,7 @@ impl Hub {
     }
 
     /// Creates an object, in a namespace or in none. Objects such as access reviews answer instead of being kept.
-    pub(crate) async fn create(
+    pub async fn create(
         &self,
         resource: Resource,
         namespace: Option<&str>,
@@ -207,7 +203,7 @@ impl Hub {
     }
 
     /// What is at a path of the API server itself, such as `/version` or `/apis`.
-    pub(crate) async fn raw(&self, path: &'static str) -> Result<Value, HubError> {
+    pub async fn raw(&self, path: &'static str) -> Result<Value, HubError> {
         static SERVER: Kind = Kind::cluster_scoped("", &[], "APIServer", "apiserver");
         let request = http::Request::get(path).body(Vec::new()).map_err(request::Error::BuildRequest);
         self.send(Call { verb: "get", kind: &SERVER, name: path.to_owned() }, request).await
@@ -259,7 +255,7 @@ fn typed_patch(patch: &Value) -> Result<Patch<&Value>, request::Error> {
 
 /// The object with a patch of either form applied, for `--dry-run=client`. A JSON patch that does not fit leaves it as
 /// it is.
-pub(crate) fn patched(object: &Value, patch: &Value) -> Value {
+pub fn patched(object: &Value, patch: &Value) -> Value {
     let mut object = object.clone();
     match typed_patch(patch) {
         Ok(Patch::Json(patch)) => drop(json_patch::patch(&mut object, &patch)),
@@ -269,22 +265,22 @@ pub(crate) fn patched(object: &Value, patch: &Value) -> Value {
 }
 
 /// The name of an object.
-pub(crate) fn name_of(object: &Value) -> &str {
+pub fn name_of(object: &Value) -> &str {
     text(object, "/metadata/name")
 }
 
 /// The text at this place of an object, empty if there is none.
-pub(crate) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+pub fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The items of the list at this place of an object, none if there is no list.
-pub(crate) fn items<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
+pub fn items<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
     object.pointer(path).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// The object of this name.
-pub(crate) fn named<'a>(objects: &'a [Value], name: &str) -> Option<&'a Value> {
+pub fn named<'a>(objects: &'a [Value], name: &str) -> Option<&'a Value> {
     objects.iter().find(|object| name_of(object) == name)
 }
 

@@ -13,29 +13,29 @@ use kube::api::{AttachParams, AttachedProcess};
 use shared::kinds::Kind;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::api::Hub;
-use crate::api::answer::{self, Call};
-use crate::api::error::HubError;
+use crate::HubClient;
+use crate::answer::{self, Call};
+use crate::error::HubError;
 
 /// The kind in which commands run.
-pub(crate) static POD: Kind = Kind::namespaced("", &["v1"], "Pod", "pods");
+pub static POD: Kind = Kind::namespaced("", &["v1"], "Pod", "pods");
 
 /// More output than this is of no use to anybody.
 const MOST: u64 = 64 * 1024;
 
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Output {
+pub struct Output {
     /// What it printed, to stdout and then to stderr.
-    pub(crate) text: String,
+    pub text: String,
     /// Why it failed, in the API server's words (`command terminated with non-zero exit code: ...`); none if it did
     /// not.
-    pub(crate) failure: Option<String>,
+    pub failure: Option<String>,
 }
 
 /// Why a command could not be run at all.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ExecError {
+pub enum ExecError {
     #[error(transparent)]
     Hub(#[from] HubError),
     #[error("the command did not end within {0} s")]
@@ -44,13 +44,13 @@ pub(crate) enum ExecError {
     Cut,
 }
 
-impl Hub {
+impl HubClient {
     /// Runs a command in a container and waits for its end.
     ///
     /// # Errors
     /// When it could not be run, or its end was not seen within `limit`. A command that fails by itself is no error
     /// here.
-    pub(crate) async fn exec(
+    pub async fn exec(
         &self,
         namespace: &str,
         pod: &str,

@@ -16,9 +16,9 @@ use kube::core::Request;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::error::HubError;
-use super::{Hub, Listed, Resource, answer, name_of, selector, text};
-use crate::output;
+use crate::connection::Notice;
+use crate::error::HubError;
+use crate::{HubClient, Listed, Resource, answer, name_of, selector, text};
 
 /// After this long without any event a watch is taken for broken. The API server sends a bookmark about every minute.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -26,11 +26,11 @@ const SILENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The namespace of an object, empty if its kind has none, and its name.
-pub(crate) type Place = (String, String);
+pub type Place = (String, String);
 
 /// What happens to the objects.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Event {
+pub enum Event {
     /// One is as it is now.
     Applied(Value),
     /// One does not exist any more.
@@ -41,23 +41,23 @@ pub(crate) enum Event {
 
 /// Which objects are watched.
 #[derive(Clone, Copy)]
-pub(crate) struct Scope<'a> {
-    pub(crate) resource: Resource,
+pub struct Scope<'a> {
+    pub resource: Resource,
     /// All if none.
-    pub(crate) namespace: Option<&'a str>,
+    pub namespace: Option<&'a str>,
     /// All if empty.
-    pub(crate) names: &'a [String],
+    pub names: &'a [String],
     /// Label selector; empty for none.
-    pub(crate) labels: &'a str,
+    pub labels: &'a str,
     /// How often [`Event::Tick`] comes while nothing changes, or while the hub does not answer.
-    pub(crate) tick: Duration,
+    pub tick: Duration,
     /// Whether the user reads of errors that pass also without `-v`.
-    pub(crate) loud: bool,
+    pub loud: bool,
 }
 
 impl Scope<'_> {
     /// All objects of a kind.
-    pub(crate) fn of(resource: Resource) -> Self {
+    pub fn of(resource: Resource) -> Self {
         Self { resource, namespace: None, names: &[], labels: "", tick: Duration::MAX, loud: false }
     }
 
@@ -74,14 +74,14 @@ impl Scope<'_> {
 }
 
 /// What happens to the objects, and that time passes.
-pub(crate) struct Watcher<'a> {
+pub struct Watcher<'a> {
     tick: Duration,
     events: LocalBoxStream<'a, Result<Event, HubError>>,
 }
 
 /// Where events come from.
 struct Source<'a> {
-    hub: &'a Hub,
+    hub: &'a HubClient,
     scope: Scope<'a>,
     stage: Stage,
     /// What exists, as far as is known.
@@ -102,14 +102,14 @@ enum Stage {
     Watch(BoxStream<'static, Result<WatchEvent<Value>, HubError>>),
 }
 
-impl Hub {
+impl HubClient {
     /// Watches objects: first as they are, then every change. What is named and does not exist counts as deleted.
-    pub(crate) fn watcher<'a>(&'a self, scope: Scope<'a>) -> Watcher<'a> {
+    pub fn watcher<'a>(&'a self, scope: Scope<'a>) -> Watcher<'a> {
         Source::new(self, scope, Stage::List, None).watcher()
     }
 
     /// Watches objects that were read: every change after this version.
-    pub(crate) fn watcher_from<'a>(&'a self, scope: Scope<'a>, version: &str) -> Watcher<'a> {
+    pub fn watcher_from<'a>(&'a self, scope: Scope<'a>, version: &str) -> Watcher<'a> {
         Source::new(self, scope, Stage::Open(version.to_owned()), Some(Instant::now())).watcher()
     }
 
@@ -139,7 +139,7 @@ impl Watcher<'_> {
     ///
     /// # Errors
     /// When the hub refuses to be asked.
-    pub(crate) async fn next(&mut self) -> Result<Event, HubError> {
+    pub async fn next(&mut self) -> Result<Event, HubError> {
         match timeout(self.tick, self.events.next()).await {
             Ok(Some(event)) => event,
             Ok(None) | Err(_) => Ok(Event::Tick),
@@ -148,7 +148,7 @@ impl Watcher<'_> {
 }
 
 impl<'a> Source<'a> {
-    fn new(hub: &'a Hub, scope: Scope<'a>, stage: Stage, listed: Option<Instant>) -> Self {
+    fn new(hub: &'a HubClient, scope: Scope<'a>, stage: Stage, listed: Option<Instant>) -> Self {
         let namespace = scope.namespace.filter(|_| scope.resource.kind.is_namespaced()).unwrap_or_default();
         let known = scope.names.iter().map(|name| (namespace.to_owned(), name.clone())).collect();
         Self { hub, scope, stage, known, events: VecDeque::new(), listed }
@@ -169,7 +169,7 @@ impl<'a> Source<'a> {
             match self.step().await {
                 Err(error) if error.is_transient() => {
                     if self.scope.loud || self.hub.verbose {
-                        output::note(&format!("{error}; trying again"));
+                        (self.hub.notify)(Notice::Progress(&format!("{error}; trying again")));
                     }
                     self.stage = Stage::List;
                 }
@@ -247,7 +247,7 @@ mod tests {
     use shared::kinds::POWER_ROLLOUT;
 
     use super::*;
-    use crate::cli::HubArgs;
+    use crate::connection::Connection;
 
     /// A hub that gives these answers in turn, each on a connection of its own, and what it was asked: to list, or to
     /// watch from a version on. An answer without a body does not end.
@@ -278,12 +278,13 @@ mod tests {
         (url, requests)
     }
 
-    fn hub(url: String) -> Hub {
-        let _ = crate::api::tls::provider().install_default();
+    fn hub(url: String) -> HubClient {
+        let _ = crate::tls::provider().install_default();
         let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
         kubeconfig.write_all(b"kind: Config\n").unwrap();
         let kubeconfig = Some(kubeconfig.path().to_owned());
-        Hub::connect(&HubArgs { server: Some(url), kubeconfig, ..HubArgs::default() }).unwrap()
+        HubClient::connect(&Connection { server: Some(url), kubeconfig, ..Connection::default() }, Arc::new(|_| {}))
+            .unwrap()
     }
 
     fn wait_for<T>(work: impl Future<Output = T>) -> T {

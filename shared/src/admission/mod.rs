@@ -1,4 +1,4 @@
-//! Admission in general: what a change, a rule and a evaluation are. No kind of object is named in here.
+//! Admission in general: what a change, a rule and an evaluation are. No kind of object is named in here.
 //!
 //! A rule is a pure function of a [`Change`] to a [`Verdict`]; [`judge`] asks all rules of a kind and collects what
 //! they say. A mutating rule answers [`Edits`] of annotations instead. The webhook's table is the only place that knows
@@ -17,11 +17,13 @@ mod unread;
 mod verdict;
 mod written;
 
-use crate::annotation::{Annotations, keys};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::annotation::keys;
+use crate::power::Power;
 
 pub use exempt::{Exempt, has_any};
 pub use object::{Exempts, Meta, Object, Target, metadata};
@@ -131,21 +133,35 @@ pub fn annotation_field(key: &str) -> String {
 }
 
 /// Why a sleep of an object as it is would be denied, if a person requested it: the first denial. A hold is not among
-/// them, because it ends. `read` makes the object that the rules read, with these annotations, awake or asleep.
+/// them, because it ends. The rules read the object as they read one of a request.
 pub fn sleep_denial<K: Target>(
-    annotations: &BTreeMap<String, String>,
+    object: &impl Serialize,
     settings: &Settings,
     judge: fn(&Change<'_, K>) -> Evaluation,
-    read: impl Fn(Annotations, bool) -> K,
 ) -> Option<Finding<Denial>> {
     let user = User { username: "rollout".to_owned() };
-    let is_hold = |key: &str| [keys::HOLD_AWAKE_UNTIL, keys::HOLD_AWAKE_BY].contains(&key);
-    let kept =
-        || annotations.iter().filter(|(key, _)| !is_hold(key)).map(|(key, value)| (key.as_str(), value.as_str()));
-    let stamped = kept().chain([(keys::REQUESTED_BY, user.username.as_str())]);
+    let mut object = serde_json::to_value(object).ok()?;
+    let mut read = |power: Option<&str>, stamp: Option<&str>| {
+        let written: [(&[&str], Option<&str>); 4] = [
+            (K::INTENT_PATH, power),
+            (&["metadata", "annotations", keys::REQUESTED_BY], stamp),
+            (&["metadata", "annotations", keys::HOLD_AWAKE_UNTIL], None),
+            (&["metadata", "annotations", keys::HOLD_AWAKE_BY], None),
+        ];
+        for (path, value) in written {
+            let [parents @ .., name] = path else { continue };
+            let parent = parents.iter().fold(&mut object, |parent, name| &mut parent[*name]);
+            match (value, parent.as_object_mut()) {
+                (None, Some(parent)) => drop(parent.remove(*name)),
+                (None, None) => {}
+                (Some(value), _) => parent[*name] = value.into(),
+            }
+        }
+        K::deserialize(&object).ok()
+    };
     let change = Change {
-        old: Some(read(kept().collect(), false)),
-        new: read(stamped.collect(), true),
+        old: Some(read(None, None)?),
+        new: read(Some(&Power::Hibernating.to_string()), Some(&user.username))?,
         user: &user,
         field_manager: keys::CONTROLLER,
         // No rule denies for what an object already says about time.

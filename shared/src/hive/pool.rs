@@ -47,8 +47,13 @@ pub struct ClusterPoolStatus {
 /// The pool that decides about this cluster, because it is unclaimed.
 pub fn deciding(cluster: &ClusterDeployment) -> Option<&ClusterPoolReference> {
     let pool = cluster.spec.cluster_pool_ref.as_ref()?;
-    let claimed = pool.claim_name.as_deref().is_some_and(|name| !name.is_empty()) && pool.claimed_timestamp.is_some();
-    (!pool.pool_name.is_empty() && !claimed).then_some(pool)
+    decides(&pool.pool_name, pool.claim_name.as_deref(), pool.claimed_timestamp.is_some()).then_some(pool)
+}
+
+/// Whether the pool of this name decides about a cluster with this claim, which may have a time.
+pub fn decides(pool: &str, claim: Option<&str>, has_time: bool) -> bool {
+    let is_claimed = claim.is_some_and(|name| !name.is_empty()) && has_time;
+    !pool.is_empty() && !is_claimed
 }
 
 /// Whether a cluster came from this pool, claimed or not.

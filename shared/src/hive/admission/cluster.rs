@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 
 use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, annotation_field, metadata};
 use crate::annotation::{format, keys};
+use crate::hive::pool::decides;
 use crate::power::Power;
 use crate::read::{lenient, lenient_types};
 
@@ -178,8 +179,8 @@ impl Cluster {
     /// Name of the pool that still decides about this cluster: it is unclaimed.
     pub fn unclaimed_pool(&self) -> Option<&str> {
         let pool = self.spec.as_ref()?.cluster_pool_ref.as_ref()?;
-        let claimed = pool.claim_name.as_ref().is_some_and(|name| !name.is_empty()) && pool.claimed_timestamp.is_some();
-        pool.pool_name.as_deref().filter(|name| !name.is_empty() && !claimed)
+        let (claim, has_time) = (pool.claim_name.as_deref(), pool.claimed_timestamp.is_some());
+        pool.pool_name.as_deref().filter(|name| decides(name, claim, has_time))
     }
 
     /// When the installation was done.

@@ -33,15 +33,13 @@
 
 mod cluster;
 mod rules;
-mod trial;
 
 pub use cluster::Cluster;
 pub use rules::{PLATFORM_FIELD, RULES};
-pub use trial::refusal;
 
-use crate::admission::{self, Change, Edits, Evaluation, Settings, Unread};
+use crate::admission::{self, Change, Denial, Edits, Evaluation, Finding, Settings, Unread, sleep_denial};
 use crate::annotation::{format, keys};
-use crate::hive::api::HIVE_PLATFORMS;
+use crate::hive::api::{ClusterDeployment, HIVE_PLATFORMS};
 use crate::hive::exempt;
 
 impl Change<'_, Cluster> {
@@ -72,6 +70,13 @@ impl Change<'_, Cluster> {
 pub fn default_settings() -> Settings {
     let served_platforms = HIVE_PLATFORMS.iter().copied().map(str::to_owned).collect();
     Settings { exempt: exempt::identities(), served_platforms, ..Settings::default() }
+}
+
+/// The denial of the sleep of a cluster that runs: V1 to V8, but for holds. `served`: the platforms whose clusters can be
+/// put to sleep.
+pub fn refusal(cluster: &ClusterDeployment, served: &[&str]) -> Option<Finding<Denial>> {
+    let served_platforms = served.iter().copied().map(str::to_owned).collect();
+    sleep_denial(cluster, &Settings { served_platforms, ..Settings::default() }, judge)
 }
 
 /// Judges a change of a `ClusterDeployment` by rows V1 to V12.

@@ -5,6 +5,7 @@ use crate::duration;
 use crate::hive::api::ClusterDeployment;
 use crate::hive::conditions::{HIBERNATING, PROGRESS, READY};
 use crate::hive::data::{Data, Unit};
+use crate::hive::pool;
 use crate::kinds::record::Instances;
 use crate::power::Power;
 use jiff::Timestamp;
@@ -35,16 +36,10 @@ pub(super) fn fires_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
     if cluster.desired() == Power::Hibernating || !(never_slept || cluster.is_true(READY)) {
         return None;
     }
-    let pool = cluster.spec.cluster_pool_ref.as_ref();
-    let claimed_at = pool.and_then(|pool| pool.claimed_timestamp.as_ref());
-    let unclaimed = pool.is_some_and(|pool| {
-        let claim = pool.claim_name.as_deref().unwrap_or_default();
-        !pool.pool_name.is_empty() && (claim.is_empty() || claimed_at.is_none())
-    });
-    if unclaimed {
+    if pool::deciding(cluster).is_some() {
         return None;
     }
-    let claimed_at = claimed_at.map(|time| time.0);
+    let claimed_at = cluster.spec.cluster_pool_ref.as_ref().and_then(|pool| Some(pool.claimed_timestamp.as_ref()?.0));
     let baseline = [cluster.installed_at(), claimed_at, cluster.true_since(READY)].into_iter().flatten().max()?;
     baseline.checked_add(after).ok()
 }

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::progress;
-use crate::hive::admission;
 use crate::hive::api::{ClusterDeployment, Condition, FAKE_CLUSTER, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
+use crate::hive::{admission, pool};
 use crate::kinds::lifecycle::UNNOTICED;
 use crate::kinds::view::{Cause, MAX_REASON, Observed, Obstacles, StepRecord, View, denied};
 use crate::power::Power;
@@ -111,10 +111,8 @@ fn waits(cluster: &ClusterDeployment) -> Option<String> {
     if let Some(key) = [RECONCILE_PAUSE, POWERSTATE_PAUSE].into_iter().find(|key| cluster.annotation_is_true(key)) {
         return Some(format!("paused: {key} is set"));
     }
-    let pool = cluster.spec.cluster_pool_ref.as_ref()?;
-    let is_claimed = pool.claim_name.as_ref().is_some_and(|name| !name.is_empty()) && pool.claimed_timestamp.is_some();
-    let name = sanitize_to(&pool.pool_name, MAX_REASON / 2);
-    (!is_claimed).then(|| format!("unclaimed cluster of ClusterPool {name}, which sets its powerState"))
+    let name = sanitize_to(&pool::deciding(cluster)?.pool_name, MAX_REASON / 2);
+    Some(format!("unclaimed cluster of ClusterPool {name}, which sets its powerState"))
 }
 
 /// What a cluster shares a cloud's limits with, as far as names tell: platform, region and the name of its credentials.

@@ -35,16 +35,14 @@ mod deletion;
 mod rules;
 #[cfg(test)]
 mod tests;
-mod trial;
 
 pub use cluster::{Cluster, DELETERS};
 pub use deletion::{Deletion, judge_deletion, unreadable};
 pub use rules::RULES;
-pub use trial::refusal;
 
-use crate::admission::{self, Change, Edits, Evaluation};
+use crate::admission::{self, Change, Denial, Edits, Evaluation, Finding, Settings, sleep_denial};
 use crate::annotation::{format, keys as common};
-use crate::kkp::keys;
+use crate::kkp::{api, keys};
 
 /// The value of [`keys::POWER_STATE`] that asks for sleep.
 pub const HIBERNATING: &str = "Hibernating";
@@ -78,6 +76,11 @@ impl Change<'_, Cluster> {
         self.old.as_ref().is_some_and(|old| old.may_be_asleep(&self.unread.old))
             && self.new_annotation(keys::POWER_STATE) == Some(HIBERNATING)
     }
+}
+
+/// The rule that denies the sleep of a Cluster that runs, with its row: K1 to K6, but for holds.
+pub fn refusal(cluster: &api::Cluster) -> Option<Finding<Denial>> {
+    sleep_denial(cluster, &Settings::default(), judge)
 }
 
 /// Judges a change of a Cluster by rows K1 to K12.

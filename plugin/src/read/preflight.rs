@@ -6,7 +6,8 @@ use std::time::Duration;
 use hub::error::HubError;
 use hub::{HubClient, Write};
 use jiff::Timestamp;
-use shared::kinds::confirmation::{Briefing, Confirmation, Request};
+use serde_json::Value;
+use shared::kinds::confirmation::{Briefing, Preflight, Request};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli::duration::elapsed;
@@ -25,7 +26,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The controller's answer.
-    Answered(Briefing),
+    Answered {
+        /// What it says.
+        briefing: Briefing,
+        /// The object with the answer.
+        object: Value,
+    },
     /// None in time.
     Silent,
     /// None can be made now, and why.
@@ -41,12 +47,12 @@ pub(crate) enum Outcome {
 pub(crate) async fn ask(
     hub: &HubClient,
     target: &Target,
-    confirmation: &'static dyn Confirmation,
+    preflight: &'static dyn Preflight,
     now: Timestamp,
     write: &Write,
     limit: Option<Duration>,
 ) -> Result<Outcome, Problem> {
-    let (id, patch) = match confirmation.request(&target.object, now)? {
+    let (id, patch) = match preflight.request(&target.object, now)? {
         Request::Write { id, patch } => (id, patch),
         Request::Impossible(why) => return Ok(Outcome::Impossible(why)),
     };
@@ -55,17 +61,18 @@ pub(crate) async fn ask(
         Err(error) => return Ok(Outcome::Refused(error)),
     };
     let end = limit.and_then(|limit| Instant::now().checked_add(limit));
-    let mut followed = pin!(follow(hub, target, object, |object| Ok(confirmation.answer(object, &id)?)));
+    let mut followed = pin!(follow(hub, target, object, |object| {
+        let answer = preflight.answer(object, &id)?;
+        Ok(answer.map(|briefing| Outcome::Answered { briefing, object: object.clone() }))
+    }));
     let first = limit.map_or(PATIENCE, |limit| limit.min(PATIENCE));
     if let Ok(answer) = timeout(first, &mut followed).await {
-        return answer.map(Outcome::Answered);
+        return answer;
     }
     let up_to = limit.map(|limit| format!(" up to {}", elapsed(limit))).unwrap_or_default();
     output::note(&format!("{}: waiting{up_to} for a preflight", target.full_name()));
     match end {
-        None => followed.await.map(Outcome::Answered),
-        Some(end) => {
-            timeout_at(end, followed).await.map_or(Ok(Outcome::Silent), |answer| answer.map(Outcome::Answered))
-        }
+        None => followed.await,
+        Some(end) => timeout_at(end, followed).await.unwrap_or(Ok(Outcome::Silent)),
     }
 }

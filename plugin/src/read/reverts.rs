@@ -54,9 +54,10 @@ pub(crate) async fn autoscalers(hub: &HubClient, namespaces: BTreeSet<String>) -
     found
 }
 
-/// Everything that may scale this workload again.
+/// Everything that may scale this workload again; nothing for kinds without such a field.
 pub(crate) fn of(target: &Target, autoscalers: &[Value]) -> Vec<Finding> {
-    let (object, what, field) = (&target.object, target.full_name(), target.row.deployed_field().unwrap_or_default());
+    let Some(field) = target.row.deployed_field() else { return Vec::new() };
+    let (object, what) = (&target.object, target.full_name());
     let scalers = autoscalers.iter().filter(|scaler| scales(scaler, target));
     let scalers: BTreeSet<_> = scalers.filter_map(|scaler| by_autoscaler(scaler, &what)).collect();
     let owners = controllers(object).map(|owner| {

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::annotation::keys;
 use crate::power::Power;
@@ -132,42 +133,61 @@ pub fn annotation_field(key: &str) -> String {
     format!("metadata.annotations[{key}]")
 }
 
-/// Why a sleep of an object as it is would be denied, if a person requested it: the first denial. A hold is not among
-/// them, because it ends. The rules read the object as they read one of a request.
+/// User of a sleep that is only tried. No verdict depends on the name.
+const NOBODY: &str = "plan";
+
+/// What the rules say of a sleep of this object, if a person requested it now. `None` if it does not match its schema. They
+/// read it as they read an object of a request.
+pub fn sleep_trial<K: Target>(
+    object: &Value,
+    settings: &Settings,
+    now: Timestamp,
+    judge: fn(&Change<'_, K>) -> Evaluation,
+) -> Option<Evaluation> {
+    let user = User { username: NOBODY.to_owned() };
+    let (mut awake, mut asleep) = (object.clone(), object.clone());
+    set(&mut awake, K::INTENT_PATH, None);
+    set(&mut asleep, K::INTENT_PATH, Some(&Power::Hibernating.to_string()));
+    set(&mut asleep, &["metadata", "annotations", keys::REQUESTED_BY], Some(NOBODY));
+    Some(judge(&Change {
+        old: Some(K::deserialize(awake).ok()?),
+        new: K::deserialize(asleep).ok()?,
+        user: &user,
+        field_manager: "",
+        now,
+        settings,
+        unread: UnreadFields::default(),
+    }))
+}
+
+/// Why a sleep of this object would be denied: the first denial. A hold is not among them, because it ends.
 pub fn sleep_denial<K: Target>(
     object: &impl Serialize,
     settings: &Settings,
     judge: fn(&Change<'_, K>) -> Evaluation,
 ) -> Option<Finding<Denial>> {
-    let user = User { username: "rollout".to_owned() };
     let mut object = serde_json::to_value(object).ok()?;
-    let mut read = |power: Option<&str>, stamp: Option<&str>| {
-        let written: [(&[&str], Option<&str>); 4] = [
-            (K::INTENT_PATH, power),
-            (&["metadata", "annotations", keys::REQUESTED_BY], stamp),
-            (&["metadata", "annotations", keys::HOLD_AWAKE_UNTIL], None),
-            (&["metadata", "annotations", keys::HOLD_AWAKE_BY], None),
-        ];
-        for (path, value) in written {
-            let [parents @ .., name] = path else { continue };
-            let parent = parents.iter().fold(&mut object, |parent, name| &mut parent[*name]);
-            match (value, parent.as_object_mut()) {
-                (None, Some(parent)) => drop(parent.remove(*name)),
-                (None, None) => {}
-                (Some(value), _) => parent[*name] = value.into(),
-            }
+    for key in [keys::HOLD_AWAKE_UNTIL, keys::HOLD_AWAKE_BY] {
+        set(&mut object, &["metadata", "annotations", key], None);
+    }
+    // No rule denies for what an object already says about time.
+    sleep_trial(&object, settings, Timestamp::UNIX_EPOCH, judge)?.denials.into_iter().next()
+}
+
+/// Sets a field, or removes it. What stands in its way is replaced.
+fn set(object: &mut Value, path: &[&str], value: Option<&str>) {
+    let Some((name, parents)) = path.split_last() else { return };
+    let Some(value) = value else {
+        let parent = parents.iter().try_fold(object, |parent, name| parent.get_mut(*name));
+        drop(parent.and_then(|parent| parent.as_object_mut()?.remove(*name)));
+        return;
+    };
+    let mut parent = object;
+    for name in parents {
+        parent = &mut parent[*name];
+        if !parent.is_object() {
+            *parent = Value::Object(Map::new());
         }
-        K::deserialize(&object).ok()
-    };
-    let change = Change {
-        old: Some(read(None, None)?),
-        new: read(Some(&Power::Hibernating.to_string()), Some(&user.username))?,
-        user: &user,
-        field_manager: keys::CONTROLLER,
-        // No rule denies for what an object already says about time.
-        now: Timestamp::UNIX_EPOCH,
-        settings,
-        unread: UnreadFields::default(),
-    };
-    judge(&change).denials.into_iter().next()
+    }
+    parent[*name] = value.into();
 }

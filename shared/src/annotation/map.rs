@@ -55,13 +55,6 @@ impl Annotations {
     pub fn present(&self) -> bool {
         self.0.is_some()
     }
-
-    /// The same with further ones.
-    pub fn with<'a>(mut self, more: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let more = more.into_iter().map(|(key, value)| (key.to_owned(), Value(Some(value.to_owned()))));
-        self.0.get_or_insert_default().extend(more);
-        self
-    }
 }
 
 impl<S: Into<String>> FromIterator<(S, S)> for Annotations {

@@ -1,5 +1,4 @@
-//! Kinds whose sleep destroys something: before intent is written, the controller makes a preflight and the user
-//! confirms.
+//! Preflights of a controller. Where a sleep destroys something the user confirms it after one, before intent is written.
 
 use std::fmt;
 
@@ -9,11 +8,14 @@ use serde_json::Value;
 use super::lifecycle::TargetError;
 use crate::finding::Finding;
 
-/// How one kind requests a preflight and reads its answer. Pure: an object in, data out.
-pub trait Confirmation: fmt::Debug + Sync {
+/// A kind whose sleep the user confirms.
+pub trait Confirmation: Preflight {
     /// Whether a patch requests a sleep, and not only changes what goes with it.
     fn is_needed(&self, patch: &Value) -> bool;
+}
 
+/// How one kind requests a preflight and reads its answer. Pure: an object in, data out.
+pub trait Preflight: fmt::Debug + Sync {
     /// The request for a fresh preflight of an object that is to sleep.
     ///
     /// # Errors
@@ -26,14 +28,14 @@ pub trait Confirmation: fmt::Debug + Sync {
     /// When the object does not match its schema.
     fn answer(&self, object: &Value, requested: &str) -> Result<Option<Briefing>, TargetError>;
 
-    /// The answer to the last request of any client.
+    /// The last answer to any client, about a sleep until `end`.
     ///
     /// # Errors
     /// When the object does not match its schema.
-    fn last(&self, object: &Value) -> Result<Option<Briefing>, TargetError>;
+    fn last(&self, object: &Value, end: Option<Timestamp>) -> Result<Option<Briefing>, TargetError>;
 
-    /// Why a controller may not answer.
-    fn silence(&self) -> &'static str;
+    /// Why the controller may not answer.
+    fn silence(&self, object: &Value) -> String;
 }
 
 /// A preflight that is to be requested.

@@ -11,6 +11,7 @@ pub mod cron_job;
 pub mod kind;
 pub mod kkp_cluster;
 pub mod lifecycle;
+pub mod plan;
 pub mod record;
 pub mod row;
 pub mod shown;

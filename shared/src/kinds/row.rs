@@ -9,6 +9,7 @@ use super::companion::Companion;
 use super::confirmation::Confirmation;
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
+use super::plan::Plan;
 use super::record::{Instances, Record};
 use crate::annotation::hold::protected;
 use crate::annotation::{annotation, keys};
@@ -25,8 +26,8 @@ pub struct TargetKind {
     pub has_schedule: bool,
     /// Whether a preflight has refusals that `--force` accepts.
     pub has_force: bool,
-    /// Whether `plan` supports the kind.
-    pub has_plan: bool,
+    /// How `plan` judges its objects; none if it does not.
+    pub plan: Option<&'static Plan>,
     /// Other objects on the hub that may undo a change or need the user's attention.
     pub advice: Option<Advice>,
     /// What `--wait` says once the target sleeps.

@@ -21,7 +21,7 @@ pub static SANDBOX: TargetKind = TargetKind {
     by_default: ByDefault::Never,
     has_schedule: false,
     has_force: false,
-    has_plan: false,
+    plan: None,
     advice: None,
     asleep: "paused",
     awake: "running",

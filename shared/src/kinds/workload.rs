@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
+use super::plan::BY_CHANGE;
 use super::record::Record;
 use super::row::{Advice, ByDefault, INSTANCES, TargetKind};
 use super::view::{Observed, StepRecord, View};
@@ -40,7 +41,7 @@ pub(super) const fn row(kind: Kind) -> TargetKind {
         by_default: ByDefault::Never,
         has_schedule: false,
         has_force: false,
-        has_plan: true,
+        plan: Some(&BY_CHANGE),
         advice: Some(Advice::Reverts("replicas")),
         asleep: "asleep",
         awake: "ready",

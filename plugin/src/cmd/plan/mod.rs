@@ -4,28 +4,25 @@
 //! hibernate-controller last found in the cloud and in the cluster. The kubeconfig of the cluster is none of our
 //! business.
 
-mod confirmed;
-mod fresh;
 mod outlook;
 mod render;
 mod rollout;
 mod verdict;
-mod workload;
 
 use std::collections::BTreeMap;
 
 use futures::future::join;
 use futures::{StreamExt, stream};
 use hub::error::HubError;
-use hub::{HubClient, Resource};
+use hub::{HubClient, Resource, Write};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::cgu::upgrades::upgrading;
 use shared::cgu::wire::UpgradeObject;
-use shared::finding::Finding;
-use shared::hive::api::ClusterDeployment;
-use shared::hive::preflight::objects;
-use shared::kinds::{Kind, Kinds};
+use shared::finding::{Finding, Severity};
+use shared::kinds::Kinds;
+use shared::kinds::confirmation::{Briefing, Preflight};
+use shared::kinds::plan::{HubFindings, Plan, PlanFacts};
 use shared::power::Power;
 use tokio::sync::OnceCell;
 
@@ -33,15 +30,13 @@ use self::outlook::Outlook;
 use crate::cli::time::{self, TimeError};
 use crate::cli::{HubArgs, PlanArgs};
 use crate::connect::connect;
-use crate::error::{Exit, Failure, Problem, UsageError};
+use crate::error::{Exit, Failure, Problem, UsageError, WaitError};
 use crate::output::{self, nothing_found};
+use crate::read::preflight::{self, Outcome};
 use crate::read::{reverts, untouched};
 use crate::select::parse::{Flags, parse};
 use crate::select::resolve::{CONCURRENCY, Resolver};
 use crate::select::target::Target;
-
-/// Where Hive keeps whether sync sets have been applied: an object with the name of the cluster.
-static CLUSTER_SYNC: Kind = Kind::namespaced("hiveinternal.openshift.io", &["v1alpha1"], "ClusterSync", "clustersyncs");
 
 /// Runs the command.
 ///
@@ -62,7 +57,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         output::note(&nothing_found(selection.namespace(namespace)));
         return Ok(Exit::Done);
     }
-    if let Some(target) = found.iter().flatten().find(|target| !target.row.has_plan) {
+    if let Some(target) = found.iter().flatten().find(|target| target.row.plan.is_none()) {
         return Err(UsageError::NothingToPlan(target.full_name()).into());
     }
     if let (Some(_), Some(target)) = (end, found.iter().flatten().find(|target| !target.row.has_schedule)) {
@@ -115,6 +110,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     Ok(Exit::of(exits))
 }
 
+/// What is known of one target, after a fresh preflight if it is requested.
 async fn outlook(
     hub: &HubClient,
     args: &PlanArgs,
@@ -122,41 +118,75 @@ async fn outlook(
     end: Option<Timestamp>,
     (autoscalers, upgrades): (&[Value], &OnceCell<Upgrades>),
 ) -> Result<Outlook, Problem> {
-    if let Some(confirmation) = target.row.confirmation {
-        return confirmed::outlook(hub, args, target, confirmation).await;
-    }
-    if target.row.deployed_field().is_some() {
-        return workload::outlook(hub, &args.field_manager, target, autoscalers).await;
-    }
+    let Some(plan) = target.row.plan else { return Err(UsageError::NothingToPlan(target.full_name()).into()) };
     let mut unanswered = None;
-    if args.fresh {
-        match fresh::ask(hub, args, &target).await {
+    if let Some(preflight) = plan.preflight.filter(|_| args.fresh) {
+        match fresh(hub, args, &target, preflight).await? {
             Ok(object) => target.object = object,
-            Err(problem @ Problem::Wait(_)) => unanswered = Some(problem),
-            Err(problem) => return Err(problem),
+            Err(error) => unanswered = Some(error.into()),
         }
     }
-    let cluster: ClusterDeployment = serde::Deserialize::deserialize(&target.object).map_err(Problem::unreadable)?;
-    let verdict = verdict::ask(hub, &args.field_manager, &target, end);
-    let (synced, verdict) = join(sync_sets(hub, &target), verdict).await;
-    let (controller, found_at) = objects::of_controller(&cluster, end);
-    let mut findings = objects::of_hub(&target.object, &cluster, synced, Timestamp::now(), |rules| {
-        verdict::weigh(rules, verdict.as_ref())
-    });
-    if cluster.desired() == Power::Running {
+    let (is_synced, verdict) =
+        join(sync_object(hub, plan, &target), verdict::ask(hub, &args.field_manager, &target, end)).await;
+    let now = Timestamp::now();
+    let (record, read) = (target.record()?, (target.row.read)(&target.object)?);
+    let facts = PlanFacts { object: &target.object, target: &*read, is_synced, now };
+    let HubFindings { mut judged, others } = (plan.findings)(&facts);
+    drop(read);
+    judged.extend(reverts::of(&target, autoscalers));
+    let mut findings = verdict::weigh(plan.rules.as_ref(), judged, verdict.as_ref());
+    findings.extend(others);
+    if plan.is_upgraded && record.desired == Power::Running.to_string() {
         findings.extend(of_upgrades(upgrades.get_or_init(|| working(hub)).await, &target.name));
-        findings.sort();
     }
+    findings.sort();
+    let last = plan.preflight.map(|preflight| preflight.last(&target.object, end)).transpose()?;
     Ok(Outlook {
-        desired: cluster.desired().to_string(),
-        observed: cluster.power_state().to_owned(),
+        desired: record.desired,
+        observed: record.observed,
         hub: findings,
-        controller,
-        found_at,
-        end,
+        found_at: last.iter().flatten().find_map(|last| last.at),
+        controller: last.map(|last| last.map_or_else(not_checked, of_preflight)).unwrap_or_default(),
+        end: end.filter(|_| target.row.has_schedule),
         unanswered,
         target,
     })
+}
+
+/// Requests a preflight and waits. Returns the object with the answer, or why there is none.
+async fn fresh(
+    hub: &HubClient,
+    args: &PlanArgs,
+    target: &Target,
+    preflight: &'static dyn Preflight,
+) -> Result<Result<Value, WaitError>, Problem> {
+    let write = Write { dry_run: false, manager: args.field_manager.clone() };
+    let limit = args.timeout.0;
+    Ok(match preflight::ask(hub, target, preflight, Timestamp::now(), &write, limit).await? {
+        Outcome::Answered { object, .. } => Ok(object),
+        Outcome::Silent => {
+            Err(WaitError::TimedOut { after: limit.unwrap_or_default(), state: preflight.silence(&target.object) })
+        }
+        Outcome::Impossible(why) => Err(WaitError::Impossible(why)),
+        Outcome::Refused(error) => return Err(error.into()),
+    })
+}
+
+fn not_checked() -> Vec<Finding> {
+    vec![Finding::new(Severity::Info, "NotChecked", "hibernate-controller has made no preflight yet: use --fresh")]
+}
+
+/// A refusal that a force accepts blocks as well: the user has to decide.
+fn of_preflight(last: Briefing) -> Vec<Finding> {
+    let found = last.findings.into_iter().map(|found| match found.severity {
+        Severity::Forceable => {
+            Finding::new(Severity::Block, &found.code, format!("{} (--force accepts this)", found.sentence))
+        }
+        _ => found,
+    });
+    let consequences =
+        last.consequences.iter().map(|sentence| Finding::new(Severity::Info, "Consequence", sentence.as_str()));
+    found.chain(consequences).collect()
 }
 
 /// The clusters that `ClusterGroupUpgrades` work on, and what to say of that, or why this is unknown.
@@ -195,15 +225,15 @@ fn of_upgrades(upgrades: &Upgrades, name: &str) -> Option<Finding> {
     }
 }
 
-/// Whether sync sets have been applied; none if this is unknown or the user may not read it.
-async fn sync_sets(hub: &HubClient, target: &Target) -> Option<bool> {
-    let resource = Resource::preferred(&CLUSTER_SYNC);
-    match hub.get(resource, &target.namespace, &target.name).await {
-        Ok(object) => Some(object.pointer("/status/firstSuccessTime").is_some_and(Value::is_string)),
+/// Whether what a cluster gets from the hub has been applied; none if this is unknown or the user may not read it.
+async fn sync_object(hub: &HubClient, plan: &'static Plan, target: &Target) -> Option<bool> {
+    let sync = plan.sync.as_ref()?;
+    match hub.get(Resource::preferred(&sync.kind), &target.namespace, &target.name).await {
+        Ok(object) => Some((sync.is_applied)(&object)),
         Err(HubError::NoObject { .. }) => Some(false),
         Err(error) => {
             if hub.verbose {
-                output::note(&format!("whether SyncSets have been applied is not known: {error}"));
+                output::note(&format!("{}: {} is not known: {error}", target.full_name(), sync.kind.kind));
             }
             None
         }
@@ -227,5 +257,32 @@ mod tests {
         let unread = Err(HubError::NoObject { object: "x".to_owned() });
         let found = text(&unread, "demo").unwrap();
         assert!(found.starts_with("info whether a ClusterGroupUpgrade works on the cluster is not known"), "{found}");
+    }
+
+    #[test]
+    fn refusals_block_and_consequences_inform() {
+        let found = |severity, code| Finding::new(severity, code, "so");
+        let known = Briefing {
+            consequences: vec!["7 Pods are deleted.".to_owned()],
+            findings: vec![
+                found(Severity::Block, "NotRunning"),
+                found(Severity::Forceable, "BarePods"),
+                found(Severity::Warn, "LoadBalancers"),
+            ],
+            ..Briefing::default()
+        };
+        let detail: Vec<String> = of_preflight(known)
+            .iter()
+            .map(|found| format!("{} {}: {}", found.severity, found.code, found.sentence))
+            .collect();
+        assert_eq!(
+            detail,
+            [
+                "block NotRunning: so",
+                "block BarePods: so (--force accepts this)",
+                "warn LoadBalancers: so",
+                "info Consequence: 7 Pods are deleted.",
+            ]
+        );
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use serde_json::json;
-
 use shared::finding::{Finding, Severity, code};
+use shared::kinds::plan::REFUSED;
 use shared::kinds::{Kinds, Record};
 use shared::power::Power;
 use shared::rollout::api::{TargetName, Targets};
@@ -17,7 +17,6 @@ use shared::rollout::member::MemberState;
 use shared::rollout::plan::MAX_CONCURRENCY;
 
 use super::outlook::Outlook;
-use super::verdict;
 use crate::cli::duration::elapsed;
 use crate::cli::rollout::{Hours, RolloutFlags};
 use crate::cli::{ReportOutput, time};
@@ -166,7 +165,7 @@ fn planned(
     Planned { rows: rows.into_iter().map(|(_, row)| row).collect(), lasts }
 }
 
-/// The groups of which at least one target could be options about.
+/// The groups of which at least one target was found.
 fn found(groups: &[CanaryGroup], outlooks: &[Outlook]) -> Vec<CanaryGroup> {
     let names: Vec<TargetName> = outlooks.iter().map(|outlook| name_of(&outlook.target)).collect();
     groups.iter().filter(|group| group.members.iter().any(|member| names.contains(member))).cloned().collect()
@@ -183,11 +182,12 @@ fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook:
         let mut hub = outlook.hub.iter().filter(|_| object.desired.power == Power::Running);
         hub.find(|finding| finding.severity == Severity::Block && finding.code == code).map(detail)
     };
-    let refused = object.obstacles.refused.clone().or_else(|| blocks(verdict::PLATFORM_ROW));
+    let by_settings = target.row.plan.and_then(|plan| Some(plan.rules.as_ref()?.by_settings.0));
+    let refused = object.obstacles.refused.clone().or_else(|| blocks(by_settings?));
     let of_spoke = [code::UPGRADE_IN_PROGRESS, code::SPOKE_NOT_ASKED];
     let mut found = outlook.controller.iter().filter(|_| object.observed.has_spoke);
     let checked = found.find(|finding| of_spoke.contains(&finding.code.as_str())).map(detail);
-    let checked = checked.or_else(|| blocks(verdict::REFUSED));
+    let checked = checked.or_else(|| blocks(REFUSED));
     let member = name_of(target);
     object.obstacles.refused = refused;
     Subject {

@@ -8,14 +8,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 use shared::admission::Denial;
 use shared::finding::{Finding, Severity};
-use shared::hive::admission::PLATFORM_FIELD;
+use shared::kinds::plan::{REFUSED, RuleTable};
 
 use crate::select::target::Target;
-
-/// Row of the rule about platforms: the only one that depends on settings.
-pub(super) const PLATFORM_ROW: &str = "V4";
-/// Code of a refusal that is none of our rules.
-pub(super) const REFUSED: &str = "Refused";
 
 /// The answer to the dry run, and the hub's warnings.
 pub(crate) type Verdict = (Result<Value, HubError>, Vec<String>);
@@ -30,7 +25,7 @@ pub(crate) async fn ask(hub: &HubClient, manager: &str, target: &Target, end: Op
 
 /// Adds the hub's verdict to the findings of the built-in rules, if there is one. A denial in the words of a rule gets
 /// that rule's row. The other rules stay: the hub stops at the first refusal, and webhooks may be missing.
-pub(crate) fn weigh(rules: Vec<Finding>, verdict: Option<&Verdict>) -> Vec<Finding> {
+pub(crate) fn weigh(table: Option<&RuleTable>, rules: Vec<Finding>, verdict: Option<&Verdict>) -> Vec<Finding> {
     let Some((answer, warnings)) = verdict else { return rules };
     let refusal = match answer {
         Ok(_) => None,
@@ -40,9 +35,9 @@ pub(crate) fn weigh(rules: Vec<Finding>, verdict: Option<&Verdict>) -> Vec<Findi
     let (blocks, mut findings): (Vec<_>, Vec<_>) =
         rules.into_iter().partition(|finding| finding.severity == Severity::Block);
     match refusal {
-        Some((by, message, denials)) if denials.is_empty() => findings.extend(refused(blocks, by, message)),
-        Some((by, _, denials)) => findings.extend(denied(blocks, by, denials)),
-        None => findings.extend(blocks.into_iter().filter(|block| block.code != PLATFORM_ROW).map(passed)),
+        Some((by, message, denials)) if denials.is_empty() => findings.extend(refused(table, blocks, by, message)),
+        Some((by, _, denials)) => findings.extend(denied(table, blocks, by, denials)),
+        None => findings.extend(blocks.into_iter().filter(|block| !depends_on_settings(table, block)).map(passed)),
     }
     for text in warnings {
         let warning = Finding::new(Severity::Warn, "HubWarns", text);
@@ -75,13 +70,14 @@ fn passed(mut block: Finding) -> Finding {
 }
 
 /// Denials by our webhook: one that a built-in rule gives too has that rule's row, any other is a finding of its own.
-fn denied(mut blocks: Vec<Finding>, by: &str, denials: &[Denial]) -> Vec<Finding> {
+fn denied(table: Option<&RuleTable>, mut blocks: Vec<Finding>, by: &str, denials: &[Denial]) -> Vec<Finding> {
     // The webhook gives every denial, so a platform that it does not name is served on this hub.
     let is_denied = |block: &Finding| denials.iter().any(|denial| same(block, denial));
-    blocks.retain(|block| block.code != PLATFORM_ROW || is_denied(block));
+    blocks.retain(|block| !depends_on_settings(table, block) || is_denied(block));
     let others = denials.iter().filter(|denial| !blocks.iter().any(|block| same(block, denial)));
     let others = others.map(|denial| {
-        let code = if denial.field == PLATFORM_FIELD { PLATFORM_ROW } else { REFUSED };
+        let by_settings = table.map(|table| table.by_settings).filter(|(_, field)| denial.field == *field);
+        let code = by_settings.map_or(REFUSED, |(row, _)| row);
         Finding::new(Severity::Block, code, format!("{denial} (says {by})"))
     });
     let others: Vec<_> = others.collect();
@@ -95,22 +91,28 @@ fn same(block: &Finding, denial: &Denial) -> bool {
 
 /// A refusal in words only, by a policy or another webhook: it stands for the built-in rule of its row, if it names
 /// one, and for the rule about platforms, of which the hub has settings of its own.
-fn refused(mut blocks: Vec<Finding>, by: &str, message: &str) -> Vec<Finding> {
-    let row = row(message).unwrap_or(REFUSED);
-    blocks.retain(|block| block.code != PLATFORM_ROW && block.code != row);
+fn refused(table: Option<&RuleTable>, mut blocks: Vec<Finding>, by: &str, message: &str) -> Vec<Finding> {
+    let row = table.and_then(|table| row(table, message)).unwrap_or(REFUSED);
+    blocks.retain(|block| !depends_on_settings(table, block) && block.code != row);
     blocks.push(Finding::new(Severity::Block, row, format!("{message} (says {by})")));
     blocks
 }
 
 /// The row that a policy's message ends with: `... (V6)`.
-fn row(message: &str) -> Option<&str> {
+fn row<'a>(table: &RuleTable, message: &'a str) -> Option<&'a str> {
     let row = message.strip_suffix(')')?.rsplit_once(" (")?.1;
-    let number = row.strip_prefix('V')?;
-    (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(row)
+    (table.has)(row).then_some(row)
+}
+
+/// Whether the rule depends on settings of the hub's webhook: a hub that accepts the request has others than the built-in.
+fn depends_on_settings(table: Option<&RuleTable>, block: &Finding) -> bool {
+    table.is_some_and(|table| table.by_settings.0 == block.code)
 }
 
 #[cfg(test)]
 mod tests {
+    use shared::kinds::CLUSTER_DEPLOYMENT;
+
     use super::*;
 
     const SERVED: &str =
@@ -118,6 +120,10 @@ mod tests {
     const PROTECTED: &str = "metadata.annotations[hibernate.sh/protected]: the cluster is protected from sleep";
 
     const NONE: &[&str] = &[];
+
+    fn table() -> Option<&'static RuleTable> {
+        CLUSTER_DEPLOYMENT.plan.unwrap().rules.as_ref()
+    }
 
     fn rules() -> Vec<Finding> {
         vec![
@@ -140,7 +146,7 @@ mod tests {
         let (object, by) = ("x/demo".to_owned(), "admission webhook \"w\"".to_owned());
         let refusal = message.map(|message| HubError::Refused { object, by, message: message.to_owned(), denials });
         let warnings = warnings.iter().map(|&text| text.to_owned()).collect();
-        let mut findings = weigh(rules, Some(&(refusal.map_or(Ok(Value::Null), Err), warnings)));
+        let mut findings = weigh(table(), rules, Some(&(refusal.map_or(Ok(Value::Null), Err), warnings)));
         findings.sort();
         findings.iter().map(|finding| format!("{} {}", finding.severity, finding.code)).collect()
     }
@@ -183,7 +189,7 @@ mod tests {
         for (error, severity, code) in
             [(forbidden, Severity::Info, "HubNotAsked"), (down, Severity::Block, "WebhookDown")]
         {
-            let findings = weigh(rules(), Some(&(Err(error), Vec::new())));
+            let findings = weigh(table(), rules(), Some(&(Err(error), Vec::new())));
             assert_eq!(findings[..3], rules()[..], "{code}");
             assert_eq!((findings[3].severity, findings[3].code.as_str()), (severity, code));
         }

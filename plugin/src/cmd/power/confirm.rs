@@ -68,11 +68,14 @@ async fn preflight(
 ) -> Result<Preflight, Problem> {
     let write = Write::from(&args.write);
     match preflight::ask(hub, &one.target, confirmation, intent.now, &write, Some(preflight::LIMIT)).await? {
-        Outcome::Answered(briefing) => judged(briefing, intent.force),
+        Outcome::Answered { briefing, .. } => judged(briefing, intent.force),
         Outcome::Impossible(why) => Ok(Err(why)),
         Outcome::Silent => {
-            let why =
-                format!("no answer to the preflight after {}: {}", elapsed(preflight::LIMIT), confirmation.silence());
+            let why = format!(
+                "no answer to the preflight after {}: {}",
+                elapsed(preflight::LIMIT),
+                confirmation.silence(&one.target.object)
+            );
             unanswered(args.yes, why)
         }
         Outcome::Refused(error) => Err(error.into()),

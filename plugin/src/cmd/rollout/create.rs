@@ -104,7 +104,7 @@ async fn totals(hub: &HubClient, args: &ActArgs, found: &[Target], now: Timestam
     let write = Write::from(&args.write);
     let answers = stream::iter(requests).map(async |(target, confirmation)| {
         match preflight::ask(hub, target, confirmation, now, &write, Some(preflight::LIMIT)).await {
-            Ok(Outcome::Answered(briefing)) => Some(briefing),
+            Ok(Outcome::Answered { briefing, .. }) => Some(briefing),
             Ok(_) | Err(_) => None,
         }
     });

@@ -35,7 +35,7 @@ mod cluster;
 mod rules;
 
 pub use cluster::Cluster;
-pub use rules::{PLATFORM_FIELD, RULES};
+pub use rules::{PLATFORM_FIELD, PLATFORM_ROW, RULES};
 
 use crate::admission::{self, Change, Denial, Edits, Evaluation, Finding, Settings, Unread, sleep_denial};
 use crate::annotation::{format, keys};

@@ -16,7 +16,9 @@ const SETTLING_PERIOD: SignedDuration = SignedDuration::from_hours(24);
 /// A `hibernateAfter` shorter than this causes a warning.
 const HIBERNATE_AFTER_WARNING_THRESHOLD: Duration = Duration::from_mins(10);
 
-/// Field of the one denial that depends on how the webhook is set up (V4).
+/// The rule that depends on how the webhook is set up: its row.
+pub const PLATFORM_ROW: &str = "V4";
+/// Its field.
 pub const PLATFORM_FIELD: &str = "spec.platform";
 
 /// The table. Rows in the order in which the user reads what they say.
@@ -24,7 +26,7 @@ pub const RULES: &[Rule<Cluster>] = &[
     Rule { row: "V1", judge: state_exists },
     Rule { row: "V2", judge: installed },
     Rule { row: "V3", judge: protection::not_being_deleted },
-    Rule { row: "V4", judge: platform_is_served },
+    Rule { row: PLATFORM_ROW, judge: platform_is_served },
     Rule { row: "V4", judge: azure_has_a_resource_group },
     Rule { row: "V5", judge: has_an_identity },
     Rule { row: "V6", judge: protection::not_protected },

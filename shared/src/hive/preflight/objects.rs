@@ -1,44 +1,34 @@
 //! What the objects on the hub show about a sleep and a wake, before it is requested. Pure: objects in, findings out.
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{findings, found_at, within};
-use crate::admission::{Change, UnreadFields, User};
+use crate::admission::sleep_trial;
 use crate::annotation::{format, keys};
 use crate::finding::Finding;
-use crate::hive::admission::{Cluster, default_settings, judge};
+use crate::hive::admission::{default_settings, judge};
 use crate::hive::api::{ClusterDeployment, ClusterPoolReference, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, reason};
 use crate::hive::pool::deciding;
+use crate::kinds::plan::HubFindings;
 use crate::power::Power;
 
-/// User of the request that the rules judge. No verdict depends on the name.
-const ASKER: &str = "plan";
 /// For how long after its installation a cluster waits for its sync sets before it goes to sleep
 /// (docs/reference/hive.md, row 12a).
 const SYNC_SETS_GRACE: SignedDuration = SignedDuration::from_mins(10);
 
-/// Findings from the objects on the hub. `synced` is whether the sync sets have been applied, if known. `weigh` may
-/// change what the webhook's rules say of a sleep, by an answer of the hub; it is not called for a cluster whose
-/// desired state is Hibernating.
-pub fn of_hub(
-    object: &Value,
-    cluster: &ClusterDeployment,
-    synced: Option<bool>,
-    now: Timestamp,
-    weigh: impl FnOnce(Vec<Finding>) -> Vec<Finding>,
-) -> Vec<Finding> {
-    let mut findings = match cluster.desired() {
-        Power::Running => weigh(of_rules(object, now)),
-        Power::Hibernating => of_wake(cluster),
+/// Findings from the objects on the hub. `synced` is whether the sync sets have been applied, if known.
+pub fn of_hub(object: &Value, cluster: &ClusterDeployment, synced: Option<bool>, now: Timestamp) -> HubFindings {
+    let (judged, mut others) = match cluster.desired() {
+        Power::Running => (of_rules(object, now), Vec::new()),
+        Power::Hibernating => (Vec::new(), of_wake(cluster)),
     };
-    findings.extend(unsupported(cluster));
-    findings.extend(sync_sets(cluster, synced, now));
-    findings.extend(schedule(cluster, now));
-    findings.extend(billed(cluster.spec.platform.name()));
-    findings.sort();
-    findings
+    others.extend(unsupported(cluster));
+    others.extend(sync_sets(cluster, synced, now));
+    others.extend(schedule(cluster, now));
+    others.extend(billed(cluster.spec.platform.name()));
+    HubFindings { judged, others }
 }
 
 /// What the controller last found in the cloud and in the cluster, for a sleep until `end`; and when it was found.
@@ -54,26 +44,9 @@ pub fn of_controller(cluster: &ClusterDeployment, end: Option<Timestamp>) -> (Ve
 
 /// The webhook's verdict on a sleep now: its own rules, by its own code, with its default settings.
 fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
-    let mut asleep = object.clone();
-    if !asleep.pointer("/metadata/annotations").is_some_and(Value::is_object) {
-        asleep["metadata"]["annotations"] = json!({});
-    }
-    asleep["metadata"]["annotations"][keys::REQUESTED_BY] = json!(ASKER);
-    asleep["spec"]["powerState"] = json!("Hibernating");
-    let read = |object: &Value| serde_json::from_value::<Cluster>(object.clone());
-    let (Ok(old), Ok(new)) = (read(object), read(&asleep)) else {
+    let Some(evaluation) = sleep_trial(object, &default_settings(), now, judge) else {
         return vec![Finding::block("Unreadable", "the object does not match its schema")];
     };
-    let (settings, user) = (default_settings(), User { username: ASKER.to_owned() });
-    let evaluation = judge(&Change {
-        old: Some(old),
-        new,
-        user: &user,
-        field_manager: "",
-        now,
-        settings: &settings,
-        unread: UnreadFields::default(),
-    });
     let denials = evaluation.denials.iter().map(|denial| Finding::block(denial.row, denial.detail.to_string()));
     let warnings = evaluation.warnings.iter().map(|warning| Finding::warn(warning.row, &warning.detail));
     denials.chain(warnings).collect()
@@ -150,6 +123,8 @@ fn billed(platform: &str) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::finding::{Severity, code};
     use crate::hive::data::{DATA, Data};
@@ -178,7 +153,9 @@ mod tests {
     fn hub(change: &Value, synced: Option<bool>) -> Vec<String> {
         let object = object(change);
         let cluster = serde_json::from_value(object.clone()).unwrap();
-        let findings = of_hub(&object, &cluster, synced, NOW.parse().unwrap(), |rules| rules);
+        let HubFindings { judged, others } = of_hub(&object, &cluster, synced, NOW.parse().unwrap());
+        let mut findings = [judged, others].concat();
+        findings.sort();
         findings.into_iter().map(|finding| format!("{} {}", finding.severity, finding.code)).collect()
     }
 

@@ -2,6 +2,7 @@
 
 mod details;
 mod intent;
+mod plan;
 mod progress;
 mod view;
 
@@ -22,7 +23,7 @@ pub static CLUSTER_DEPLOYMENT: TargetKind = TargetKind {
     by_default: ByDefault::Always,
     has_schedule: true,
     has_force: false,
-    has_plan: true,
+    plan: Some(&plan::PLAN),
     advice: Some(Advice::ClusterPools),
     asleep: "hibernating",
     awake: "running",

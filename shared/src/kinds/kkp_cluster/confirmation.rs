@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::intent::later;
 use super::progress::reported;
 use crate::annotation::{annotation, keys as common};
-use crate::kinds::confirmation::{Briefing, Confirmation, Request};
+use crate::kinds::confirmation::{Briefing, Confirmation, Preflight as Checks, Request};
 use crate::kinds::lifecycle::TargetError;
 use crate::kkp::api::Cluster;
 use crate::kkp::data::{Outcome, Preflight, State};
@@ -26,7 +26,9 @@ impl Confirmation for Dehydration {
     fn is_needed(&self, patch: &Value) -> bool {
         annotation(patch, keys::POWER_STATE).is_some()
     }
+}
 
+impl Checks for Dehydration {
     fn request(&self, object: &Value, now: Timestamp) -> Result<Request, TargetError> {
         let cluster = Cluster::deserialize(object)?;
         if let Some(under_way) = reported(&cluster).filter(|reported| is_under_way(reported.state)) {
@@ -57,13 +59,14 @@ impl Confirmation for Dehydration {
         }))
     }
 
-    fn last(&self, object: &Value) -> Result<Option<Briefing>, TargetError> {
+    fn last(&self, object: &Value, _: Option<Timestamp>) -> Result<Option<Briefing>, TargetError> {
         let requested = annotation(object, common::PREFLIGHT_REQUESTED_AT);
         requested.map_or(Ok(None), |requested| self.answer(object, requested))
     }
 
-    fn silence(&self) -> &'static str {
+    fn silence(&self, _: &Value) -> String {
         "hibernate-controller may not run with --kkp here, or this is a KKP master and not the seed of the cluster"
+            .to_owned()
     }
 }
 
@@ -212,9 +215,9 @@ mod tests {
         assert!(briefing.can_be_forced());
         assert_eq!(confirmation().answer(&object, "2026-11-22T18:00:01Z").unwrap(), None, "of another request");
         let mut asked = object;
-        assert_eq!(confirmation().last(&asked).unwrap(), None, "the annotation is gone");
+        assert_eq!(confirmation().last(&asked, None).unwrap(), None, "the annotation is gone");
         asked["metadata"]["annotations"] = json!({ common::PREFLIGHT_REQUESTED_AT: NOW });
-        assert_eq!(confirmation().last(&asked).unwrap(), Some(briefing));
+        assert_eq!(confirmation().last(&asked, None).unwrap(), Some(briefing));
     }
 
     #[test]

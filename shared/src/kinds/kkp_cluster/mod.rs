@@ -18,6 +18,7 @@ use self::confirmation::Dehydration;
 use self::state::{certificates, more, warnings};
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
+use super::plan::{HubFindings, Plan};
 use super::record::Record;
 use super::row::{ByDefault, Column, Deadlines, Elsewhere, PLATFORM, REGION, TargetKind};
 use super::view::View;
@@ -31,7 +32,13 @@ pub static KKP_CLUSTER: TargetKind = TargetKind {
     by_default: ByDefault::InStatus,
     has_schedule: false,
     has_force: true,
-    has_plan: true,
+    plan: Some(&Plan {
+        preflight: Some(&Dehydration),
+        rules: None,
+        sync: None,
+        is_upgraded: false,
+        findings: |_| HubFindings::default(), // the controller's preflight judges the rules, too
+    }),
     advice: None,
     asleep: "dehydrated",
     awake: "running",

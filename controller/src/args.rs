@@ -5,18 +5,18 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use http::Uri;
 use ipnet::IpNet;
 use server::log::Format;
 use shared::duration::{parse_positive, parse_unsigned};
+use shared::hive::decide::Settings;
 use shared::kkp::phase::{Limited, Limits};
 use strum::VariantNames as _;
 
 use crate::cloud_registry::CloudFlags;
 use crate::spoke::{Dialer, Network, Threads};
 use crate::systems::cgu::{CguSettings, Graphs};
-use crate::systems::hive::decide::{Drift, Settings};
 use crate::systems::kkp::KkpSettings;
 
 const AFTER_HELP: &str = "\
@@ -193,10 +193,19 @@ impl Args {
             steady: self.steady_period,
             wake_limit: self.wake_limit,
             sleep_limit: self.sleep_limit,
-            drift: self.drift,
+            stops_drift: matches!(self.drift, Drift::Stop),
             certificate_minimum_validity: self.certificate_minimum_validity,
         }
     }
+}
+
+/// What happens to instances of a sleeping cluster that another party has started.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Drift {
+    /// Report and stop them, as Hive does.
+    Stop,
+    /// Report them.
+    Report,
 }
 
 /// `SCHEME://HOST`

@@ -27,6 +27,5 @@ pub use run::main;
 pub mod parts {
     pub use crate::csr::{Approver, Pass};
     pub use crate::spoke::reader::SpokeClient;
-    pub use crate::systems::fdb::decide;
     pub use fair::{Memory, Whose};
 }

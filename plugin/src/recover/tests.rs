@@ -7,6 +7,7 @@ mod properties;
 mod world;
 
 use serde_json::json;
+use shared::fdb::decide;
 use shared::fdb::suspension::Minimum;
 use shared::record::Format;
 
@@ -34,7 +35,7 @@ fn fuzz_fdb_status() {
         if let Ok(goal) = check::check(&facts, &ids, &Wanted::Find) {
             let _ = remaining(&facts, &goal.record, true, Done::default());
         }
-        let held = controller::parts::decide::Held {
+        let held = decide::Held {
             kind: shared::fdb::admission::Kind::Pvc,
             name: String::new(),
             version: None,
@@ -49,7 +50,7 @@ fn fuzz_fdb_status() {
             cluster.metadata.annotations.as_ref().and_then(|all| all.values().next()).map(String::as_str),
             HOLD_FRESH,
         );
-        let facts = controller::parts::decide::Facts {
+        let facts = decide::Facts {
             cluster: &cluster,
             minimum,
             pods: vec![],
@@ -58,7 +59,7 @@ fn fuzz_fdb_status() {
             began: at(NOW),
             now: at(NOW),
         };
-        let _ = controller::parts::decide::decide(&facts);
+        let _ = decide::decide(&facts);
         !ids.is_empty()
     });
 }

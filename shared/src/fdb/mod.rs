@@ -6,4 +6,5 @@
 
 pub mod admission;
 pub mod api;
+pub mod decide;
 pub mod suspension;

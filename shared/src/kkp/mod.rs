@@ -7,6 +7,7 @@ pub mod admission;
 pub mod api;
 pub mod certificates;
 pub mod data;
+pub mod decide;
 pub mod keys;
 pub mod phase;
 pub mod record;

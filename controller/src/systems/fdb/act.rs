@@ -9,10 +9,10 @@ use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 use shared::fdb::admission::Kind;
+use shared::fdb::decide::{Action, Facts, Held, Plan};
 use shared::guarded::Named;
 
 use super::Fdb;
-use super::decide::{Action, Facts, Held, Plan};
 use crate::runtime::hub::as_controller;
 use crate::runtime::{Guarded, Hub, Moved, ReconcileError, Reconciled, System, WriteError, classify};
 

@@ -5,7 +5,6 @@
 //! being removed, and only while that lasts.
 
 mod act;
-pub mod decide;
 mod observe;
 mod report;
 #[cfg(test)]
@@ -16,10 +15,10 @@ use std::time::Duration;
 use kube::ResourceExt;
 use shared::annotation::keys;
 use shared::fdb::api::FoundationDBCluster;
+use shared::fdb::decide::{Facts, Plan, Turn, concerns, decide};
 use shared::fdb::suspension::Minimum;
 use tokio::time::Instant;
 
-use self::decide::{Facts, Plan, Turn, concerns, decide};
 use crate::metrics::fdb::{Holdings, Suspended};
 use crate::runtime::hub::key_of;
 use crate::runtime::{Acted, Done, Handle, Hub, Key, Observed, Reconciled, Settings, System, Target, clock};

@@ -9,11 +9,11 @@ use server::hub;
 use shared::annotation::{format, keys};
 use shared::fdb::admission::Kind;
 use shared::fdb::api::FoundationDBCluster;
+use shared::fdb::decide::{Held, Pod};
 use shared::fdb::suspension::Stamp;
 use shared::guarded::Named;
 
 use super::Fdb;
-use super::decide::{Held, Pod};
 use crate::runtime::{Guarded, ReconcileError, Reconciled, System};
 
 /// Lists its Pods, and its PVCs and Services.

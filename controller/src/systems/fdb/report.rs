@@ -6,12 +6,12 @@ use kube::Resource;
 use kube::runtime::events::EventType;
 use shared::annotation::groups::ProcessGroups;
 use shared::annotation::{format, keys};
+use shared::fdb::decide::{Action, Change, Facts, Plan};
 use shared::fdb::suspension::{Minimum, Stamp, moment};
 use shared::record::Format;
 use shared::text::name_some;
 use tracing::info;
 
-use super::decide::{Action, Change, Facts, Plan};
 use super::{ACTION, Fdb};
 use crate::metrics::Noticed;
 use crate::runtime::System;

@@ -8,11 +8,11 @@ use shared::annotation::keys;
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal, Verb};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::READY;
+use shared::hive::decide::{Action, Facts, LastAttempt};
 use shared::power::Power;
 use shared::text::sanitize;
 use tracing::{info, warn};
 
-use super::decide::{Action, Facts, LastAttempt};
 use super::drivers::called;
 use super::{Hive, Target, spokes};
 use crate::runtime::hub::full_name;

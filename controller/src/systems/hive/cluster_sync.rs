@@ -8,11 +8,11 @@ use kube::Api;
 use kube::runtime::watcher;
 use parking_lot::RwLock;
 use shared::hive::api::ClusterSync;
+use shared::hive::decide::Sync;
 use shared::text::sanitize_chain;
 use tracing::warn;
 
 use super::PAGE_SIZE;
-use super::decide::Sync;
 use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
 use crate::runtime::{Guarded, Hub, Key, clock};

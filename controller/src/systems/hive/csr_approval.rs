@@ -10,12 +10,12 @@ use kube::Resource;
 use kube::runtime::events::EventType;
 use shared::cloud::{InstanceState, Inventory};
 use shared::hive::api::ClusterDeployment;
+use shared::hive::decide::slept;
 use shared::text::sanitize_chain;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::decide::slept;
 use super::{Hive, report};
 use crate::csr::{Approver, SOON};
 use crate::metrics::Request;

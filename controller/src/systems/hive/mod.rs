@@ -5,9 +5,7 @@ mod act;
 mod cluster_sync;
 mod conflict_detector;
 mod csr_approval;
-pub mod decide;
 mod drivers;
-pub mod identity;
 mod observe;
 mod ownership;
 mod preflight;
@@ -22,14 +20,14 @@ use std::time::Duration;
 
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::HIBERNATING;
+use shared::hive::decide::{self, Facts, Notice, Plan, Recheck, Sync};
+use shared::hive::identity::Older;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use self::cluster_sync::ClusterSyncs;
-use self::decide::{Facts, Notice, Plan, Recheck, Sync};
 use self::drivers::CloudAccess;
 pub use self::drivers::Drivers;
-use self::identity::Older;
 pub use self::ownership::Ownership;
 use self::state::TargetState;
 use crate::metrics::Noticed;

@@ -5,11 +5,11 @@ use std::time::Duration;
 use shared::cloud::{CloudError, Inventory, Priority};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
+use shared::hive::decide::{Facts, Need, Served, Sync, needs};
+use shared::hive::identity::Older;
 use shared::power::Power;
 
-use super::decide::{Facts, Need, Served, Sync, needs};
 use super::drivers::called;
-use super::identity::Older;
 use super::state::TargetState;
 use super::{Hive, spokes};
 use crate::cloud_registry::PLATFORMS;

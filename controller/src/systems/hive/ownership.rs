@@ -11,9 +11,9 @@ use kube::runtime::reflector::Store;
 use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use shared::hive::api::ClusterDeployment;
+use shared::hive::identity::{Identity, seniority};
 use tokio::sync::Notify;
 
-use super::identity::{Identity, seniority};
 use crate::runtime::hub::{key_of, object_ref};
 use crate::runtime::{Follower, Guarded, Key};
 

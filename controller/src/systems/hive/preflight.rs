@@ -9,13 +9,13 @@ use kube::api::ListParams;
 use shared::annotation::format;
 use shared::cloud::{CloudError, Inventory};
 use shared::hive::api::ClusterDeployment;
+use shared::hive::decide::Served;
 use shared::hive::preflight::{self, Certificate, Part, SpokeObservation, SpokePreflight, VersionObservation};
 use shared::spoke::fields::NOT_AFTER;
 use shared::spoke::kinds::{CertificateRequest, ClusterVersion, PodDisruptionBudget, SecretObservation};
 use tokio::time::Instant as Clock;
 use tracing::info;
 
-use super::decide::Served;
 use super::state::TargetState;
 use super::{Hive, spokes};
 use crate::cloud_registry::PLATFORMS;

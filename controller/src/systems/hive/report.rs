@@ -4,11 +4,11 @@ use kube::Resource;
 use kube::runtime::events::EventType;
 use shared::hive::api::{ClusterDeployment, Condition};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
+use shared::hive::decide::Notice;
 use shared::text::sanitize;
 use tracing::{info, warn};
 
 use super::Hive;
-use super::decide::Notice;
 use crate::metrics::{self, Transition};
 use crate::runtime::System;
 use crate::runtime::hub::full_name;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use shared::cloud::Inventory;
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS, ip_override, url_override};
 use shared::hive::conditions::{ACTIVE_OVERRIDE, READY};
+use shared::hive::decide::{Facts, Notice, Watch, resume_started};
 use shared::spoke::{Spoke, SpokeError, Upgrade};
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::csr_approval::CsrApproval;
-use super::decide::{Facts, Notice, Watch, resume_started};
 use super::state::{Connection, SpokeAddress, TargetState};
 use super::{Hive, report};
 use crate::machines;

@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use shared::cloud::{CloudError, CloudErrorKind, Inventory};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
+use shared::hive::decide::{LastAttempt, Sync};
+use shared::hive::identity::Older;
 use shared::hive::preflight::SpokePreflight;
 use tokio::time::Instant;
 
 use super::conflict_detector::ConflictDetector;
 use super::csr_approval::CsrApproval;
-use super::decide::{LastAttempt, Sync};
-use super::identity::Older;
 use crate::runtime;
 use crate::runtime::marks::Mark;
 use crate::spoke::SpokeWatch;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use clap::Parser;
 use cloud_conformance::NoLedger;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -20,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::*;
+use crate::args::Args;
 use crate::runtime::testing::MemoryHub;
 
 const CLUSTERS: &str = "/apis/hive.openshift.io/v1/namespaces/";
@@ -173,7 +175,7 @@ fn at_work(hub: MemoryHub, cloud: &Arc<Cloud>) -> (MemoryHub, JoinHandle<()>) {
     let clouds = Shared(cloud.clone());
     let ownership = Arc::new(Ownership::default());
     let owners = ownership.clone();
-    let (network, settings) = (Network::default(), decide::Settings::default());
+    let (network, settings) = (Network::default(), Args::parse_from(["c"]).settings());
     let kind = hub.term().watch(|handle| Hive::new(handle, clouds, owners, network, settings, 4));
     let kind = kind.followed_by(ownership);
     let work = tokio::spawn(kind.run_on(hub.watch::<ClusterDeployment>(CLUSTERS)));

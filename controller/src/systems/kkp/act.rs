@@ -11,6 +11,7 @@ use serde_json::Value;
 use server::hub;
 use shared::guarded::Named;
 use shared::kkp::api::Cluster;
+use shared::kkp::decide::{Action, Plan};
 use shared::kkp::record::{Record, Workload};
 use shared::power::Power;
 use shared::spoke::SpokeError;
@@ -18,7 +19,6 @@ use shared::spoke::kinds::{Kind, MachineDeployment, MachineSet, Node, Pod};
 use shared::text::{sanitize, sanitize_chain};
 use tokio::time::Instant;
 
-use super::decide::{Action, Plan};
 use super::machinery::Seen;
 use super::store::{self, Stored, lead};
 use super::{Kkp, Observation, patches, seed};

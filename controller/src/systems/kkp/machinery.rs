@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use shared::kkp::decide::preflight::UserCluster;
+use shared::kkp::decide::{LostPod, MachineDeployment, Machinery, Node, Pod, Stage};
 use shared::kkp::keys;
 use shared::kkp::record::Numbers;
 use shared::spoke::SpokeError;
 use shared::spoke::fields::{MIRROR, OWNED_BY};
 use shared::spoke::kinds::{self, KkpMachine, Lease, MachineSet, Node as KubeNode, Pod as KubePod};
 
-use super::decide::preflight::UserCluster;
-use super::decide::{LostPod, MachineDeployment, Machinery, Node, Pod, Stage};
 use super::seed::number;
 use crate::spoke::reader::SpokeClient;
 use fair::{Held, Kept};

@@ -6,7 +6,6 @@
 //! reports (rows 6 and 7 of docs/reference/kkp.md, as all rows here).
 
 mod act;
-mod decide;
 mod machinery;
 mod observe;
 mod patches;
@@ -25,6 +24,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::finding::Finding;
 use shared::kkp::api::{Cluster, Condition, Request};
+use shared::kkp::decide::{self, Plan, Report, User};
 use shared::kkp::keys;
 use shared::kkp::phase::{Limits, Phase};
 use shared::kkp::record::is_paused_by_us;
@@ -32,7 +32,6 @@ use shared::power::Power;
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 
-use self::decide::{Plan, Report, User};
 use self::machinery::Seen;
 use self::seed::Seed;
 use self::slots::Slots;

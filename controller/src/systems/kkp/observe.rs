@@ -5,13 +5,13 @@ use std::time::Duration;
 use kube::ResourceExt;
 use shared::annotation::format;
 use shared::kkp::api::{Cluster, Request};
+use shared::kkp::decide::{self, Standing, effective, kept_awake, standing};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::Record;
 use shared::power::Power;
 use tokio::time::Instant;
 
-use super::decide::{self, Standing, effective, kept_awake, standing};
 use super::machinery::Seen;
 use super::seed::{self, Seed};
 use super::user::Part;

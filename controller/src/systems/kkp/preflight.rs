@@ -1,4 +1,5 @@
-//! The preflight: before each sleep, and when a user asks for it by annotation. [`super::decide::preflight`] judges.
+//! The preflight: before each sleep, and when a user asks for it by annotation. [`shared::kkp::decide::preflight`]
+//! judges.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +11,11 @@ use shared::finding::Finding;
 use shared::hive::preflight::AGAIN;
 use shared::kkp::api::{Cluster, Condition};
 use shared::kkp::data::Preflight;
+use shared::kkp::decide::preflight::{self, Facts};
 use shared::kkp::phase::Phase;
 use shared::text::sanitize;
 use tokio::time::Instant;
 
-use super::decide::preflight::{self, Facts};
 use super::machinery::{Seen, count};
 use super::seed::Seed;
 use super::{Kkp, patches};

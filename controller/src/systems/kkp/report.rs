@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use shared::annotation::format;
 use shared::kkp::api::{Cluster, Condition};
 use shared::kkp::data::{PREFLIGHT, STATE};
+use shared::kkp::decide::{Plan, Report};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use shared::text::sanitize_to;
 use tracing::info;
 
-use super::decide::{Plan, Report};
 use super::{ACTION, Kkp, Observation};
 use crate::metrics::Noticed;
 use crate::runtime::{Done, ReconcileError, System, Target};

@@ -15,14 +15,15 @@ use shared::annotation::format;
 use shared::hub_kinds;
 use shared::kkp::api::Cluster;
 use shared::kkp::certificates::earliest_expiry;
+use shared::kkp::decide;
+use shared::kkp::decide::control_plane::Replicas;
 use shared::kkp::keys;
 use shared::kkp::record::{Workload, WorkloadKind};
 use shared::text::sanitize_chain;
 use shared::workload::replicas::DELETE;
 use tracing::warn;
 
-use super::decide::control_plane::Replicas;
-use super::{Kkp, decide};
+use super::Kkp;
 use crate::runtime::{Guarded, ReconcileError, System};
 
 /// What runs on the seed for one user cluster.

@@ -8,6 +8,8 @@ use kube::api::ListParams;
 use shared::annotation::format;
 use shared::hive::preflight::WebhookObservation;
 use shared::kkp::api::Cluster;
+use shared::kkp::decide::preflight::{UserCluster, WRITTEN_BY_A_WAKE};
+use shared::kkp::decide::{MachineDeployment, Machinery, Quota};
 use shared::spoke::SpokeError;
 use shared::spoke::fields::TOKEN_OF;
 use shared::spoke::kinds::{
@@ -15,8 +17,6 @@ use shared::spoke::kinds::{
 };
 use shared::text::sanitize;
 
-use super::decide::preflight::{UserCluster, WRITTEN_BY_A_WAKE};
-use super::decide::{MachineDeployment, Machinery, Quota};
 use super::machinery::{Connected, Machines, Seen, bare, count, lost_pods, nodes, pods};
 use super::{Kkp, TargetState};
 use crate::runtime::{System, clock, slot};

@@ -14,9 +14,8 @@ use shared::hive::api::{ClusterDeployment, FAKE_CLUSTER, RECONCILE_PAUSE, url_ov
 use shared::hive::conditions::{
     ACTIVE_OVERRIDE, HIBERNATING, PROGRESS, READY, UNREACHABLE, Word, age, reason as power,
 };
+use shared::hive::decide::resume_started;
 use shared::hive::edit;
-
-use crate::systems::hive::decide::resume_started;
 
 /// The reasons of both conditions.
 pub mod reason {

@@ -6,7 +6,6 @@ mod operator;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use controller::parts::decide;
 use jiff::SignedDuration;
 use serde_json::json;
 use shared::annotation::format;
@@ -15,6 +14,7 @@ use shared::fdb::api::{
     GROUP_LABEL, MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_PENDING, ProcessGroupCondition,
     RESOURCES_TERMINATING,
 };
+use shared::fdb::decide;
 use shared::fdb::suspension::Minimum;
 
 use super::super::check::Refusal;

@@ -68,7 +68,7 @@ pub async fn rename(spoke: &SpokeClient, existing: &Inventory, may: impl Fn() ->
     let mut result = Ok(());
     for rename in to_rename(&machines, existing) {
         if !may() {
-            return Err(ReconcileError::NotLeader);
+            return Err(ReconcileError::not_leader());
         }
         let name = sanitize(&rename.machine.metadata.name);
         match rename_one(spoke, &rename).await {
@@ -80,7 +80,7 @@ pub async fn rename(spoke: &SpokeClient, existing: &Inventory, may: impl Fn() ->
 }
 
 fn not_written(machine: &str, source: kube::Error) -> ReconcileError {
-    ReconcileError::Write(format!("Machine {machine}"), classify(source, Moved::Unknown))
+    ReconcileError::write(format!("Machine {machine}"))(classify(source, Moved::Unknown))
 }
 
 async fn rename_one(spoke: &SpokeClient, rename: &Rename<'_>) -> kube::Result<()> {
@@ -112,7 +112,7 @@ async fn machines(
     match spoke.list::<Machine>(Some(MACHINE_NAMESPACE), params, what).await {
         Ok(machines) => Ok(Some(machines)),
         Err(error) if is_not_there(&error) => Ok(None),
-        Err(error) => Err(ReconcileError::List(what, Box::new(error))),
+        Err(error) => Err(ReconcileError::list(what)(error)),
     }
 }
 

@@ -26,7 +26,8 @@ thread_local! {
 }
 
 /// A panic that was caught, sanitized and counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct Panic {
     /// What it said and where, sanitized.
     pub message: String,

@@ -17,10 +17,13 @@ use tracing::{debug, info, warn};
 use super::backoff::{PANIC_BACKOFF, REFUSED_BACKOFF};
 use super::hub::{full_name, object_ref};
 use super::marks::LeftAlone;
+use super::panics::Panic;
 use super::schedule::Schedule;
 use super::slot::{self, Slots};
 use super::target::{Held, Slot, Target, Targets, fingerprint};
-use super::{Acted, Class, Done, Follower, Guarded, Handle, Key, Observed, ReconcileError, Settings, System};
+use super::{
+    Acted, Class, Done, Follower, Guarded, Handle, Key, Observed, ReconcileError, Settings, System, WriteError,
+};
 
 /// When to reconcile again while the claim to lead does not hold. If another controller leads, this term ends; if this
 /// one was late to renew, it goes on.
@@ -160,14 +163,19 @@ impl<S: System> Reconciler<S> {
         place: &slot::Slot,
     ) -> Result<Done, ReconcileError> {
         if !self.handle.hub.claim.holds() {
-            return Err(ReconcileError::NotLeader);
+            return Err(ReconcileError::not_leader());
         }
         let name = full_name(object);
         let timeout = self.settings.timeout;
         // Boxed: thousands of reconciles may wait at once, and what is rarely needed of one is large.
         let pass = place.within(timeout, Box::pin(self.pass(object, &mut slot.target)));
         let contained = self.handle.panics().contain("the reconcile of a target", &name, pass).await;
-        contained.map_err(ReconcileError::Panicked)?.unwrap_or(Err(ReconcileError::TimedOut(timeout)))
+        let panicked =
+            |panic| ReconcileError::new("Panicked", Class::Panicked, "the reconcile panicked").because(panic);
+        contained.map_err(panicked)?.unwrap_or_else(|| {
+            let action = format!("the reconcile took longer than {timeout:?}");
+            Err(ReconcileError::new("TimedOut", Class::TimedOut, action))
+        })
     }
 
     /// Observe, decide, act, report.
@@ -241,16 +249,16 @@ impl<S: System> Reconciler<S> {
         let (backoff, reason) =
             if panicked { (PANIC_BACKOFF, INTERNAL_ERROR) } else { (REFUSED_BACKOFF, WRITE_REFUSED) };
         let pause = slot.held.next(object, backoff);
-        let note = if let ReconcileError::Panicked(panic) = error {
+        let note = if let Some(Panic { message }) = error.cause() {
             format!(
                 "the controller panicked while it reconciled this object, and tries again after {} min or when the object \
-                 changes: {}",
-                pause.as_secs() / 60,
-                panic.message
+                 changes: {message}",
+                pause.as_secs() / 60
             )
         } else {
             self.handle.hub.metrics.refused(S::NAME);
-            let detail = sanitize(&error.refusal().unwrap_or_else(|| sanitize_chain(error)));
+            let refusal = error.cause().and_then(WriteError::refusal);
+            let detail = sanitize(&refusal.unwrap_or_else(|| sanitize_chain(error)));
             warn!(system = S::NAME, cluster, detail, ?pause, "the API server refuses a write");
             format!("cannot {error}: the API server refused the write: {detail}")
         };

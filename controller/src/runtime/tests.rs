@@ -101,7 +101,7 @@ impl System for Puppet {
                     {"op": "test", "path": "/metadata/resourceVersion", "value": version},
                     {"op": "add", "path": "/status", "value": {"said": "done"}},
                 ]);
-                let written = self.hub().patch_status(*object, patch).await.map_err(ReconcileError::Status)?;
+                let written = self.hub().patch_status(*object, patch).await.map_err(ReconcileError::status)?;
                 target.wrote(&written);
                 Ok(Acted::Changed)
             }

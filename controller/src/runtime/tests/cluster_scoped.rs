@@ -49,7 +49,7 @@ impl System for Warden {
             return Ok(Acted::Nothing);
         }
         let patch = json!([{"op": "add", "path": "/status", "value": {"phase": "Active"}}]);
-        let written = self.hub().patch_status(*object, patch).await.map_err(ReconcileError::Status)?;
+        let written = self.hub().patch_status(*object, patch).await.map_err(ReconcileError::status)?;
         target.wrote(&written);
         Ok(Acted::Changed)
     }

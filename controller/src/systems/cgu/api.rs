@@ -7,7 +7,7 @@ use kube::core::GroupVersionKind;
 use shared::guarded::Named;
 
 use super::Upgrades;
-use crate::runtime::{Guarded, Key, ReconcileError, System as _, WriteError};
+use crate::runtime::{Guarded, Key, ReconcileError, System as _};
 
 /// Names of kinds: group, version, kind, plural.
 pub(super) const MANAGED_CLUSTER: [&str; 4] =
@@ -56,5 +56,5 @@ pub(super) fn api(upgrades: &Upgrades, kind: [&str; 4], namespace: &str) -> Api<
 }
 
 pub(super) fn lead(upgrades: &Upgrades) -> Result<(), ReconcileError> {
-    upgrades.hub().lead().map_err(|error: WriteError| ReconcileError::Write("governance".to_owned(), error))
+    upgrades.hub().lead().map_err(ReconcileError::write("governance"))
 }

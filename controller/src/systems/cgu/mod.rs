@@ -228,7 +228,7 @@ impl System for Upgrades {
         let patch = status_patch(upgrade.status.as_ref().unwrap_or(&none), &plan.status);
         let mut changed = !plan.acts.is_empty();
         if let Some(patch) = patch {
-            let written = self.hub().merge_status(upgrade, patch).await.map_err(ReconcileError::Status)?;
+            let written = self.hub().merge_status(upgrade, patch).await.map_err(ReconcileError::status)?;
             target.wrote(&written);
             changed = true;
         }
@@ -236,7 +236,7 @@ impl System for Upgrades {
             let kept = upgrade.finalizers().iter().filter(|one| *one != FINALIZER).cloned();
             let finalizers: Vec<String> = kept.chain(is_kept.then(|| FINALIZER.to_owned())).collect();
             let patch = json!({ "metadata": { "finalizers": finalizers } });
-            let written = self.hub().patch(upgrade, patch).await.map_err(ReconcileError::Status)?;
+            let written = self.hub().patch(upgrade, patch).await.map_err(ReconcileError::status)?;
             target.wrote(&written);
             changed = true;
         }

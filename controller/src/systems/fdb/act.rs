@@ -53,7 +53,7 @@ async fn write(fdb: &Fdb, facts: &Facts<'_>, action: &Action) -> Reconciled<()> 
         Kind::Service => annotate::<Service>(fdb.hub(), &namespace, object, &annotations).await,
     };
     let what = || format!("the stamp of {} {namespace}/{}", object.kind.resource(), object.name);
-    written.map_err(|source| ReconcileError::Write(what(), source))
+    written.map_err(|source| ReconcileError::write(what())(source))
 }
 
 /// Writes annotations, if the object still is the one that was listed. A lost race answers 409, so that a 422 is a

@@ -21,7 +21,6 @@ pub async fn list(fdb: &Fdb, cluster: &FoundationDBCluster) -> Reconciled<(Vec<P
     let namespace = cluster.namespace().unwrap_or_default();
     let client = || fdb.hub().client.clone();
     let which = ListParams::default().labels(&cluster.selector());
-    let failed = |what| move |source| ReconcileError::List(what, Box::new(source));
 
     let volumes: Api<Guarded<PersistentVolumeClaim>> = Api::namespaced(client(), &namespace);
     let held = |kind, meta: &ObjectMeta, bytes| is_of(cluster, meta).then(|| held(cluster, kind, meta, bytes));
@@ -30,10 +29,12 @@ pub async fn list(fdb: &Fdb, cluster: &FoundationDBCluster) -> Reconciled<(Vec<P
     let service = |one: Guarded<Named<Service>>| one.read().map(|one| held(Kind::Service, &one.metadata, 0));
     let pod = |one: Guarded<Named<KubePod>>| one.read().map(|one| pod(cluster, &one.metadata));
     // Volumes first: one that is stamped because its Pod is gone was there before the Pods were listed.
-    let volumes = hub::list(&volumes, &which, volume).await.map_err(failed("PVCs of the cluster"))?;
+    let volumes = hub::list(&volumes, &which, volume).await.map_err(ReconcileError::list("PVCs of the cluster"))?;
     let services = hub::names(&client(), Some(&namespace), &which, service).await;
-    let services = services.map_err(failed("Services of the cluster"))?;
-    let pods = hub::names(&client(), Some(&namespace), &which, pod).await.map_err(failed("Pods of the cluster"))?;
+    let services = services.map_err(ReconcileError::list("Services of the cluster"))?;
+    let pods = hub::names(&client(), Some(&namespace), &which, pod)
+        .await
+        .map_err(ReconcileError::list("Pods of the cluster"))?;
     Ok((pods.into_iter().flatten().collect(), volumes.into_iter().chain(services).flatten().collect()))
 }
 

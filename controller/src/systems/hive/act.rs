@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::drivers::called;
 use super::{Hive, Target, spokes};
 use crate::runtime::hub::full_name;
-use crate::runtime::{ReconcileError, Reconciled, System, clock};
+use crate::runtime::{Class, ReconcileError, Reconciled, System, clock};
 
 /// How often a call that is under way is checked for whether it is still wanted.
 const WANTED_PERIOD: Duration = Duration::from_millis(200);
@@ -34,11 +34,11 @@ pub async fn run(
     let mut moves = Moves { before: target.state.tried.clone(), ..Moves::default() };
     for action in actions {
         if !hive.hub().claim.holds() {
-            return Err(ReconcileError::NotLeader);
+            return Err(ReconcileError::not_leader());
         }
         let wanted = written.as_ref().unwrap_or(facts.cluster);
         if hive.is_outdated(wanted) {
-            return Err(ReconcileError::Outdated);
+            return Err(outdated());
         }
         match action {
             Action::SetPowerState(to, because) => {
@@ -55,6 +55,12 @@ pub async fn run(
     Ok(written)
 }
 
+/// The desired state has changed since the decision, or the machines are those of another object.
+fn outdated() -> ReconcileError {
+    let action = "spec.powerState or the owner of the machines changed during the reconcile";
+    ReconcileError::new("Outdated", Class::Outdated, action)
+}
+
 /// Writes the intent, if the object still is the one that was decided about.
 async fn set_power_state(
     hive: &Hive,
@@ -67,7 +73,8 @@ async fn set_power_state(
         "metadata": {"annotations": {keys::REASON: because, keys::WAKE_AT: null}},
         "spec": {"powerState": to.to_string()},
     });
-    let written = hive.hub().patch(cluster, patch).await.map_err(ReconcileError::Intent)?;
+    let failed = ReconcileError::of_target("Intent", "write spec.powerState");
+    let written = hive.hub().patch(cluster, patch).await.map_err(failed)?;
     info!(cluster = full_name(cluster), %to, because, "power state set");
     target.wrote(&written);
     Ok(written)
@@ -121,7 +128,7 @@ async fn move_machines(
             moves.refused.extend(outcome.refused);
             !stuck
         }
-        Err(error) if error.kind == CloudErrorKind::NotLeader => return Err(ReconcileError::NotLeader),
+        Err(error) if error.kind == CloudErrorKind::NotLeader => return Err(ReconcileError::not_leader()),
         Err(error) => {
             target.state.doubt(&error, || hive.clouds.doubt(cluster));
             moves.error = Some(error);
@@ -149,7 +156,7 @@ async fn call_while_wanted(
             () = tokio::time::sleep(WANTED_PERIOD) => {}
         }
         if hive.is_outdated(wanted) {
-            return Err(ReconcileError::Outdated);
+            return Err(outdated());
         }
     }
 }

@@ -278,7 +278,7 @@ async fn record(
     if target.state.names_held_back {
         return Ok(None);
     }
-    let written = hive.hub().patch_status(cluster, patch).await.map_err(ReconcileError::Status)?;
+    let written = hive.hub().patch_status(cluster, patch).await.map_err(ReconcileError::status)?;
     report::transition(hive, cluster, &written).await;
     target.wrote(&written);
     Ok(Some(written))

@@ -65,7 +65,7 @@ pub async fn answer(
     let Some(patch) = preflight::patch(cluster, &answer, now) else { return Ok(None) };
     let written = hive.hub().patch_status(cluster, patch).await.map_err(|error| {
         state.preflight = Some((started_at, Some((spoke, held))));
-        ReconcileError::Status(error)
+        ReconcileError::status(error)
     })?;
     info!(cluster = full_name(cluster), status = answer.status, reason = answer.reason, "preflight");
     Ok(Some(written))

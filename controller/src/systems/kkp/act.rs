@@ -20,10 +20,10 @@ use shared::text::{sanitize, sanitize_chain};
 use tokio::time::Instant;
 
 use super::machinery::Seen;
-use super::store::{self, Stored, lead};
+use super::store::{self, Stored, cluster_not_written, lead};
 use super::{Kkp, Observation, patches, seed};
 use crate::runtime::hub::as_controller;
-use crate::runtime::{Guarded, ReconcileError, System, Target, WriteError};
+use crate::runtime::{Class, Guarded, ReconcileError, System, Target, WriteError};
 use crate::spoke::failure;
 use crate::spoke::reader::{SpokeClient, is_not_there};
 
@@ -146,7 +146,7 @@ where
     let (begun, mut outcome) = (Instant::now(), Ok(()));
     while let Some(result) = calls.next().await {
         match result {
-            Err(error @ ReconcileError::User(..)) if begun.elapsed() < FAILURES_FOR => {
+            Err(error) if error.cause::<SpokeError>().is_some() && begun.elapsed() < FAILURES_FOR => {
                 outcome = outcome.and(Err(error));
             }
             result => result?,
@@ -156,7 +156,7 @@ where
 }
 
 async fn write_cluster(kkp: &Kkp, cluster: &Cluster, patch: Value) -> Result<Box<Cluster>, ReconcileError> {
-    kkp.hub().patch(cluster, patch).await.map(Box::new).map_err(ReconcileError::Cluster)
+    kkp.hub().patch(cluster, patch).await.map(Box::new).map_err(cluster_not_written())
 }
 
 /// The end of the pause. KKP's refusal is a fact for the next decision: then every count is restored by us (rows 20,
@@ -179,7 +179,7 @@ async fn unpause(
             });
             Ok(None)
         }
-        Err(error) => Err(ReconcileError::Cluster(error)),
+        Err(error) => Err(cluster_not_written()(error)),
     }
 }
 
@@ -217,7 +217,7 @@ impl Seed<'_> {
         let found = match hub::list(&self.api(group, kind), &ListParams::default(), |one| Ok(one.name_any())).await {
             Ok(found) => found,
             Err(error) if is_not_there(&error) => return Ok(()),
-            Err(error) => return Err(ReconcileError::List("EtcdBackupConfigs", Box::new(error))),
+            Err(error) => return Err(ReconcileError::list("EtcdBackupConfigs")(error)),
         };
         for name in found {
             self.write(group, kind, &name, touched.clone()).await?;
@@ -237,15 +237,13 @@ impl<'a> User<'a> {
     fn of(kkp: &'a Kkp, seen: &'a Seen) -> Result<Self, ReconcileError> {
         match seen {
             Seen::Connected(user) => Ok(Self { kkp, client: &user.client }),
-            Seen::Silent(why) => Err(ReconcileError::User("an object".to_owned(), SpokeError::Failed(why.clone()))),
+            Seen::Silent(why) => Err(not_done("an object", SpokeError::Failed(why.clone()))),
         }
     }
 
     fn done(kind: &str, object: &str, result: kube::Result<()>) -> Result<(), ReconcileError> {
         match result {
-            Err(error) if !is_not_there(&error) => {
-                Err(ReconcileError::User(format!("{kind} {object}"), failure(&error)))
-            }
+            Err(error) if !is_not_there(&error) => Err(not_done(&format!("{kind} {object}"), failure(&error))),
             _ => Ok(()),
         }
     }
@@ -265,6 +263,11 @@ impl<'a> User<'a> {
         let (namespace, name) = parts(object);
         Self::done(kind, object, self.client.delete::<K>(namespace, name, params).await)
     }
+}
+
+/// The user cluster did not do what it was asked to.
+fn not_done(what: &str, source: SpokeError) -> ReconcileError {
+    ReconcileError::new("User", Class::Failed, format!("write {what} of the user cluster")).because(source)
 }
 
 fn parts(object: &str) -> (Option<&str>, &str) {

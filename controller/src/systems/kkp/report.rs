@@ -13,6 +13,7 @@ use shared::kkp::phase::Phase;
 use shared::text::sanitize_to;
 use tracing::info;
 
+use super::store::cluster_not_written;
 use super::{ACTION, Kkp, Observation};
 use crate::metrics::Noticed;
 use crate::runtime::{Done, ReconcileError, System, Target};
@@ -39,7 +40,7 @@ pub async fn report(
     let answer = observation.answer.clone().map(|answer| stamped(cluster, PREFLIGHT, answer, observation.now));
     conditions.extend(answer.map(|answer| (PREFLIGHT, Some(answer))));
     if let Some(patch) = patch(cluster, conditions) {
-        let written = kkp.hub().patch_status(cluster, patch).await.map_err(ReconcileError::Cluster)?;
+        let written = kkp.hub().patch_status(cluster, patch).await.map_err(cluster_not_written())?;
         target.wrote(&written);
         changed = true;
         // A phase has begun once the condition names it: until then the next reconcile enters it again.

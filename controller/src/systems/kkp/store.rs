@@ -11,7 +11,10 @@ use shared::record::{Format, RecordError};
 
 use super::Kkp;
 use crate::runtime::hub::named;
-use crate::runtime::{ReconcileError, System};
+use crate::runtime::{Class, ReconcileError, System, WriteError};
+
+/// What a record is stored by.
+const WRITE_RECORD: &str = "write the record";
 
 /// A record as it was read.
 #[derive(Clone, Debug)]
@@ -60,23 +63,32 @@ pub async fn write(
     read: Option<&Stored>,
     record: &Record,
 ) -> Result<Stored, ReconcileError> {
-    let text = record.bounded_text().map_err(ReconcileError::TooLong)?;
+    let too_long = |source| ReconcileError::new("TooLong", Class::Failed, WRITE_RECORD).because(source);
+    let text = record.bounded_text().map_err(too_long)?;
     let mut object = object(cluster, read.and_then(|read| read.version.clone()));
     if let Some(read) = read.filter(|read| read.immutable) {
         remove(kkp, cluster, read).await?;
         (object.metadata.resource_version, object.metadata.annotations) = (None, Some(read.request.clone()));
     }
     object.data = Some([(keys::RECORD.1.to_owned(), text)].into());
-    let written = kkp.hub().store(&object).await.map_err(ReconcileError::Record)?;
+    let written = kkp.hub().store(&object).await.map_err(ReconcileError::of_other("Record", WRITE_RECORD))?;
     Ok(Stored::of(&written, Ok(record.clone())))
 }
 
 /// Removes the record that was read; one that another process has changed stays.
 pub async fn remove(kkp: &Kkp, cluster: &Cluster, read: &Stored) -> Result<(), ReconcileError> {
-    kkp.hub().delete(&object(cluster, read.version.clone())).await.map_err(ReconcileError::Record)
+    kkp.hub()
+        .delete(&object(cluster, read.version.clone()))
+        .await
+        .map_err(ReconcileError::of_other("Record", WRITE_RECORD))
+}
+
+/// For a write to the Cluster.
+pub fn cluster_not_written() -> impl FnOnce(WriteError) -> ReconcileError {
+    ReconcileError::of_target("Cluster", "write the Cluster")
 }
 
 /// Nothing is written without the claim to lead.
 pub fn lead(kkp: &Kkp) -> Result<(), ReconcileError> {
-    kkp.hub().lead().map_err(|_| ReconcileError::NotLeader)
+    kkp.hub().lead().map_err(|_| ReconcileError::not_leader())
 }

@@ -107,7 +107,7 @@ impl System for Reachability {
         let jittered = |again: Duration| again.mul_f64(rand::random_range(1.0..1.1)) + Duration::from_millis(20);
         let requeue = plan.again.map(jittered);
         let Some(patch) = plan.patch(cluster, facts.now) else { return Ok(Done { requeue, changed: false }) };
-        let written = self.hub().patch_status(cluster, patch).await.map_err(ReconcileError::Status)?;
+        let written = self.hub().patch_status(cluster, patch).await.map_err(ReconcileError::status)?;
         target.wrote(&written);
         log_change(cluster, &written);
         Ok(Done { requeue, changed: true })
@@ -132,7 +132,7 @@ async fn probe(reachability: &Reachability, cluster: &ClusterDeployment, url: Ur
     let kubeconfig = match kubeconfig::read(&reachability.hub().client, cluster).await {
         Ok((kubeconfig, _)) => kubeconfig,
         Err(SpokeError::Kubeconfig(why)) => return Ok(Err(why)),
-        Err(error) => return Err(ReconcileError::Spoke("read the kubeconfig", error)),
+        Err(error) => return Err(ReconcileError::spoke("read the kubeconfig")(error)),
     };
     let probe = async {
         let client = spoke::client(&reachability.network, kubeconfig::whose(cluster), &kubeconfig, &route).await?;

@@ -72,7 +72,7 @@ pub async fn run(
         let outcome = match verdict {
             Ok(None) => start(rollouts, rollout, &item, &mark).await,
             Ok(Some(why)) => Outcome::Deferred(why),
-            Err(error) => Outcome::Failed(ReconcileError::Spoke("check a target", error)),
+            Err(error) => Outcome::Failed(ReconcileError::spoke("check a target")(error)),
         };
         (index, outcome)
     });
@@ -119,7 +119,7 @@ fn is_hopeless(state: &mut TargetState, target: &Identity, error: &ReconcileErro
     let now = Instant::now();
     let (first, last) = state.failing.entry(target.clone()).or_insert((now, now));
     *last = now;
-    let is_its_own = matches!(error, ReconcileError::Spoke(..)) || state.wrote.is_some_and(|wrote| wrote > *first);
+    let is_its_own = error.cause::<SpokeError>().is_some() || state.wrote.is_some_and(|wrote| wrote > *first);
     is_its_own && now - *first >= PATIENCE
 }
 
@@ -219,7 +219,7 @@ async fn write(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, patch: 
                 }
                 Outcome::Refused(sanitize_to(&format!("the API server refuses the write: {detail}"), MAX_REASON))
             }
-            None => Outcome::Failed(ReconcileError::Target(error)),
+            None => Outcome::Failed(ReconcileError::of_other("Target", "write a target")(error)),
         },
     }
 }
@@ -269,9 +269,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_start_that_fails_for_a_minute_is_hopeless_unless_no_write_passes() {
         let target = (("n".to_owned(), "a".to_owned()), "uid".to_owned());
-        let spoke = ReconcileError::Spoke("check a target", SpokeError::Failed("403".to_owned()));
-        let write = ReconcileError::Target(WriteError::Failed(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded)));
-        let lost = ReconcileError::Target(WriteError::NotLeader);
+        let spoke = ReconcileError::spoke("check a target")(SpokeError::Failed("403".to_owned()));
+        let target_error = |source| ReconcileError::of_other("Target", "write a target")(source);
+        let write = target_error(WriteError::Failed(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded)));
+        let lost = target_error(WriteError::NotLeader);
         for (error, another_is_written, expected) in
             [(&spoke, false, true), (&write, false, false), (&write, true, true), (&lost, true, false)]
         {

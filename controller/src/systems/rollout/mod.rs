@@ -475,7 +475,7 @@ async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Result<Option<Du
     match rollouts.hub().delete(rollout).await {
         Ok(()) => info!(rollout = rollout.name_any(), "expired rollout deleted"),
         Err(WriteError::Conflict(_)) => {}
-        Err(error) => return Err(ReconcileError::Delete(error)),
+        Err(error) => return Err(ReconcileError::of_other("Delete", "delete the expired rollout")(error)),
     }
     Ok(None)
 }

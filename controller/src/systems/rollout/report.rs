@@ -35,7 +35,7 @@ pub async fn write(
         { "op": "add", "path": "/status", "value": status },
     ]);
     let before = rollout.status.as_ref().and_then(|status| status.phase);
-    let written = rollouts.hub().patch_status(rollout, patch).await.map_err(ReconcileError::Status)?;
+    let written = rollouts.hub().patch_status(rollout, patch).await.map_err(ReconcileError::status)?;
     state.written = Some(Instant::now());
     if let Some(phase) = status.phase.filter(|phase| Some(*phase) != before) {
         let note = status.message.unwrap_or_default();

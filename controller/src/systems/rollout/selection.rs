@@ -8,7 +8,7 @@ use shared::rollout::api::{PowerRollout, PowerRolloutSpec, Targets};
 use tokio::time::Instant;
 
 use super::{Rollouts, STAMP};
-use crate::runtime::{ReconcileError, System};
+use crate::runtime::{Class, ReconcileError, System};
 
 /// Largest selection that is kept between two reconciles, in bytes: fifty paused rollouts must not fill the memory.
 const MAX_KEPT: usize = 32 * 1024;
@@ -56,7 +56,9 @@ impl Selection {
         } else {
             let found = rollouts.hub().find(rollout).await;
             let found = found.map_err(ReconcileError::read("the rollout"))?;
-            Arc::new(found.filter(is_it).ok_or(ReconcileError::Moved)?)
+            // The watch is late.
+            let moved = || ReconcileError::new("Moved", Class::Outdated, "the rollout has changed");
+            Arc::new(found.filter(is_it).ok_or_else(moved)?)
         };
         let own = Arc::make_mut(&mut whole);
         (own.metadata, own.status) = (rollout.metadata.clone(), rollout.status.clone());

@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::uid_of;
 use crate::runtime::hub::named;
-use crate::runtime::{Hub, ReconcileError, WriteError};
+use crate::runtime::{Class, Hub, ReconcileError, WriteError};
 
 /// The generation of the spec, and the members that it selected.
 type Known = (i64, Arc<Snapshot>);
@@ -72,9 +72,12 @@ impl Snapshots {
             }
             Err(WriteError::Conflict(_)) => {
                 let read = self.read(hub, rollout).await.map_err(ReconcileError::read("the members"))?;
-                Err(read.map_or_else(ReconcileError::Unrecorded, |_| ReconcileError::Recorded))
+                Err(match read {
+                    Ok(_) => ReconcileError::new("Recorded", Class::Outdated, "the members are recorded"),
+                    Err(why) => ReconcileError::new("Unrecorded", Class::Failed, format!("record the members: {why}")),
+                })
             }
-            Err(error) => Err(ReconcileError::Record(error)),
+            Err(error) => Err(ReconcileError::of_other("Record", "write the record")(error)),
         }
     }
 

@@ -4,6 +4,7 @@ mod args;
 mod cloud;
 mod cloud_registry;
 mod csr;
+mod fleet;
 mod ledger;
 mod machines;
 mod metrics;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use cloud_common::Process;
 use fair::{Memory, Sizes};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -24,20 +23,21 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::args::Args;
+use crate::fleet::{FleetKind, Watched};
 use crate::metrics::Metrics;
 use crate::runtime::events::Events;
 use crate::runtime::kind::Group;
 use crate::runtime::lease::{Claim, Election, Times};
 use crate::runtime::marks::Marks;
 use crate::runtime::readiness::Readiness;
-use crate::runtime::{self, Hub, PerTerm, Term, admin_server, clock, group, panics, watch_backoff};
+use crate::runtime::{self, Hub, Term, admin_server, clock, group, panics, watch_backoff};
 use crate::spoke::{Network, Threads};
-use crate::systems::cgu::{Governed, Sleepers, Upgrades};
+use crate::systems::cgu::{CguSettings, Governed, Sleepers, Upgrades};
 use crate::systems::fdb::Fdb;
 use crate::systems::hive::{Drivers, Hive, Ownership};
 use crate::systems::kkp::Kkp;
 use crate::systems::reachability::Reachability;
-use crate::systems::rollout::{FleetKind, Rollouts, Turns, Watched, trim};
+use crate::systems::rollout::{Rollouts, Turns, trim};
 
 /// How many status writes are under way at once. The hub has other users.
 const CONCURRENT_WRITES: usize = 32;
@@ -98,7 +98,6 @@ async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
     // Of all requests only a watch may wait long for the next byte.
     config.read_timeout = Some(Duration::from_secs(15));
     let client = server::hub::bounded(Client::try_from(config).map_err(|error| Failure::Hub(error.into()))?);
-    let memory = Memory::new(Sizes::OBJECTS);
     let identity = args.identity.clone().unwrap_or_else(identity);
     let metrics = Arc::new(Metrics::default());
     let readiness = Arc::new(Readiness::new(metrics.clone()));
@@ -116,21 +115,23 @@ async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
         .as_ref()
         .map(|folder| Marks::open(folder).map_err(|source| Failure::State(folder.clone(), source)));
     let marks = marks.transpose()?.unwrap_or_default();
-    let (listen, network) = (args.listen, args.network(threads));
+    let (listen, network, cgu) = (args.listen, args.network(threads), args.cgu_settings());
     let served = admin_server::serve(listen, metrics.clone(), readiness.clone());
-    let systems = systems(&Arc::new(args), &identity, &network);
+    let memory = Memory::new(Sizes::OBJECTS);
+    let process = Process { args, identity, network, cgu, client, watches, memory, metrics, marks };
     let work = async {
         loop {
             election.win().await;
-            metrics.leader.set(1);
-            let hub = hub(&client, &watches, &identity, election.claim(), metrics.clone());
-            let hub = Hub { marks: marks.clone(), memory: memory.clone(), ..hub };
+            process.metrics.leader.set(1);
+            let (hub, shared) = (process.hub(election.claim()), Shared::default());
+            let term = Term { hub, readiness: readiness.clone() };
+            let kinds = kinds(&process, &shared, &term);
             tokio::select! {
-                () = runtime::run(&systems, Term { hub, readiness: readiness.clone() }) => {}
+                () = runtime::run(&kinds, &term.hub) => {}
                 () = election.keep() => {}
             }
-            metrics.leader.set(0);
-            metrics.forget_all();
+            process.metrics.leader.set(0);
+            process.metrics.forget_all();
             readiness.rest();
         }
     };
@@ -144,100 +145,102 @@ async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
     ended
 }
 
-/// Every system that this controller works on, one line each.
-fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
-    let (own, identity, dialed) = (args.clone(), identity.to_owned(), network.clone());
-    let hive = move |handle: runtime::Handle<_>, ownership| {
-        let drivers = drivers(&own, &identity, &handle.hub, &dialed);
-        Hive::new(handle, drivers, ownership, dialed.clone(), own.settings(), own.concurrency)
+/// What lasts as long as the process.
+struct Process {
+    args: Args,
+    identity: String,
+    network: Network,
+    cgu: Arc<CguSettings>,
+    client: Client,
+    watches: Client,
+    memory: Memory,
+    metrics: Arc<Metrics>,
+    marks: Marks,
+}
+
+/// What the systems of one term of leadership share.
+#[derive(Default)]
+struct Shared {
+    ownership: Arc<Ownership>,
+    clusters: Arc<Watched<ClusterDeployment>>,
+    user_clusters: Arc<Watched<Cluster>>,
+    sleepers: Arc<Sleepers>,
+}
+
+/// Every kind that this controller watches, with the systems that work on it.
+fn kinds<'a>(process: &'a Process, shared: &'a Shared, term: &'a Term) -> Vec<Group<'a>> {
+    let Process { args, network, .. } = process;
+    let hive = move || {
+        let (drivers, ownership) = (process.drivers(&term.hub), shared.ownership.clone());
+        let new = |handle| Hive::new(handle, drivers, ownership, network.clone(), args.settings(), args.concurrency);
+        let mut hive = term.watch().with(new);
+        if args.own_unreachable {
+            hive = hive.with(|handle| Reachability::new(handle, network.clone()));
+        }
+        hive = hive.followed_by(shared.clusters.clone());
+        if args.cgu {
+            hive = hive.followed_by(shared.sleepers.clone());
+        }
+        hive.followed_by(shared.ownership.clone())
     };
-    let (own_unreachable, minimum) = (args.own_unreachable, args.fdb_minimum_suspension);
-    let owners = Arc::new(PerTerm::<Ownership>::default());
-    let clusters = Arc::new(PerTerm::<Watched<ClusterDeployment>>::default());
-    let user_clusters = Arc::new(PerTerm::<Watched<Cluster>>::default());
-    let (followed, own, has_kkp) = (clusters.clone(), owners.clone(), args.kkp);
-    let sleepers = Arc::new(PerTerm::<Sleepers>::default());
-    let (asleep, has_cgu) = (sleepers.clone(), args.cgu);
-    let kkp_followed = user_clusters.clone();
-    let (probed, checked) = (network.clone(), network.clone());
-    let (namespace, most) = (args.namespace.clone(), args.max_rollouts_per_requester);
-    let mut groups = vec![
-        group(move |term| {
-            let ownership = own.of(&term.hub);
-            let hive = term.watch(|handle| hive(handle, ownership.clone()));
-            let hive = hive.with(own_unreachable.then_some(|handle| Reachability::new(handle, probed.clone())));
-            let hive = hive.followed_by(followed.of(&term.hub));
-            let hive = if has_cgu { hive.followed_by(asleep.of(&term.hub)) } else { hive };
-            hive.followed_by(ownership)
-        }),
-        group(move |term| {
-            let (ownership, turns) = (owners.of(&term.hub), Arc::new(Turns::new(most)));
-            let hive = FleetKind {
-                row: &CLUSTER_DEPLOYMENT,
-                fleet: clusters.of(&term.hub),
-                domain: Box::new(move |item| {
-                    let (key, uid) = item.identity();
-                    ownership.domain(&key, &uid)
-                }),
-                upgrades: true,
-            };
-            let kkp = has_kkp.then(|| FleetKind {
-                row: &KKP_CLUSTER,
-                fleet: user_clusters.of(&term.hub),
-                domain: Box::new(|item| item.view.obstacles.domain.as_deref().map(Arc::from)),
-                upgrades: false,
-            });
-            let kinds = [hive].into_iter().chain(kkp).collect();
-            let (network, namespace) = (checked.clone(), namespace.clone());
-            let rollouts = term.watch(|handle| Rollouts::new(handle, kinds, network, namespace, turns.clone()));
-            rollouts.followed_by(turns).trimmed_by(trim)
-        }),
-        group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
-    ];
-    let cgu = args.cgu_settings();
-    groups.extend(args.cgu.then(|| {
-        group(move |term| {
-            let governed = Arc::new(Governed::default());
-            let (known, asleep) = (governed.clone(), sleepers.of(&term.hub));
-            let upgrades = term.watch(|handle| Upgrades::new(handle, known, asleep, cgu.clone()));
-            upgrades.followed_by(governed)
-        })
-    }));
-    let (kkp, network) = (args.kkp_settings(), network.clone());
-    groups.extend(args.kkp.then(|| {
-        group(move |term| {
-            let kkp = term.watch(|handle| Kkp::new(handle, network.clone(), kkp.clone()));
-            kkp.followed_by(kkp_followed.of(&term.hub))
-        })
-    }));
-    groups
+    let rollouts = move || {
+        let (kinds, turns) = (fleet(args, shared), Arc::new(Turns::new(args.max_rollouts_per_requester)));
+        let (network, namespace, queue) = (network.clone(), args.namespace.clone(), turns.clone());
+        let rollouts = term.watch().with(|handle| Rollouts::new(handle, kinds, network, namespace, queue));
+        rollouts.followed_by(turns).trimmed_by(trim)
+    };
+    let fdb = move || term.watch().with(|handle| Fdb::new(handle, args.fdb_minimum_suspension));
+    let cgu = move || {
+        let (governed, sleepers) = (Arc::<Governed>::default(), shared.sleepers.clone());
+        let new = |handle| Upgrades::new(handle, governed.clone(), sleepers, process.cgu.clone());
+        term.watch().with(new).followed_by(governed)
+    };
+    let kkp = move || {
+        let kkp = term.watch().with(|handle| Kkp::new(handle, network.clone(), args.kkp_settings()));
+        kkp.followed_by(shared.user_clusters.clone())
+    };
+    let on_request = [args.cgu.then(|| group(cgu)), args.kkp.then(|| group(kkp))];
+    [group(hive), group(rollouts), group(fdb)].into_iter().chain(on_request.into_iter().flatten()).collect()
 }
 
-/// The hub in a new term of leadership.
-fn hub(client: &Client, watches: &Client, identity: &str, claim: Claim, metrics: Arc<Metrics>) -> Hub {
-    let reporter = Reporter { controller: keys::CONTROLLER.to_owned(), instance: Some(identity.to_owned()) };
-    Hub {
-        client: client.clone(),
-        watches: watches.clone(),
-        memory: Memory::default(),
-        claim,
-        metrics,
-        events: Events::new(client.clone(), reporter),
-        warnings: Warnings::default(),
-        marks: Marks::default(),
-        writes: Arc::new(Semaphore::new(CONCURRENT_WRITES)),
-        began: Instant::now(),
-        began_at: clock::now(),
+/// The kinds whose objects rollouts start, one line each.
+fn fleet(args: &Args, shared: &Shared) -> Vec<FleetKind> {
+    let hive = FleetKind::of(&CLUSTER_DEPLOYMENT, shared.clusters.clone());
+    let hive = FleetKind { domain: shared.ownership.clone().domains(), upgrades: true, ..hive };
+    let kkp = args.kkp.then(|| FleetKind::of(&KKP_CLUSTER, shared.user_clusters.clone()));
+    [hive].into_iter().chain(kkp).collect()
+}
+
+impl Process {
+    /// The hub in a new term of leadership.
+    fn hub(&self, claim: Claim) -> Hub {
+        let reporter = Reporter { controller: keys::CONTROLLER.to_owned(), instance: Some(self.identity.clone()) };
+        Hub {
+            client: self.client.clone(),
+            watches: self.watches.clone(),
+            memory: self.memory.clone(),
+            claim,
+            metrics: self.metrics.clone(),
+            events: Events::new(self.client.clone(), reporter),
+            warnings: Warnings::default(),
+            marks: self.marks.clone(),
+            writes: Arc::new(Semaphore::new(CONCURRENT_WRITES)),
+            began: Instant::now(),
+            began_at: clock::now(),
+        }
     }
-}
 
-/// The clouds' drivers in a new term of leadership.
-fn drivers(args: &Args, identity: &str, hub: &Hub, spokes: &Network) -> Drivers {
-    let permit = hub.claim.clone();
-    let identity = identity.to_owned();
-    let (permit, memory) = (Arc::new(move || permit.holds()), spokes.memory.clone());
-    let process = Process { identity, permit, dialer: args.cloud_dialer(), memory };
-    Drivers::new(hub.clone(), &args.clouds, &process)
+    /// The clouds' drivers in a new term of leadership.
+    fn drivers(&self, hub: &Hub) -> Drivers {
+        let claim = hub.claim.clone();
+        let process = cloud_common::Process {
+            identity: self.identity.clone(),
+            permit: Arc::new(move || claim.holds()),
+            dialer: self.args.cloud_dialer(),
+            memory: self.network.memory.clone(),
+        };
+        Drivers::new(hub.clone(), &self.args.clouds, &process)
+    }
 }
 
 /// Where the hub is, with calls that end: the default would retry for minutes and wait forever.

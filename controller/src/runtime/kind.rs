@@ -1,22 +1,21 @@
-//! Watches one kind of object for one or more systems, in one term of leadership.
+//! Watches one kind of object for the systems that work on it and for whoever follows it, in one term of leadership.
 //!
-//! The first system of a kind owns the watch. Another one attaches to it: both share one list, one watch and one store,
-//! but each has its own queue, so that neither holds up the other.
+//! All share one list, one watch and one store, but each system has its own queue, so that none holds up another. The
+//! first one sets the limits of the watch.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures::channel::mpsc::unbounded;
-use futures::future::{BoxFuture, join_all};
+use futures::future::{self, BoxFuture, join_all};
 use futures::{FutureExt, Stream, StreamExt};
 use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::{self, Event, watcher};
-use parking_lot::Mutex;
 use server::hub::Kept;
 use shared::text::sanitize_chain;
-use tokio::time::Instant;
 use tracing::debug;
 
 use super::hub::{key_of, slim};
@@ -39,10 +38,10 @@ pub struct Term {
 }
 
 impl Term {
-    /// Watches the kind of this system for it.
-    pub fn watch<S: System>(&self, system: impl FnOnce(Handle<S::Object>) -> S) -> Kind<S::Object> {
+    /// Watches a kind.
+    pub fn watch<K: Object>(&self) -> Kind<K> {
         let (reader, writer) = reflector::store();
-        let mut kind = Kind {
+        Kind {
             term: self.clone(),
             reader,
             writer,
@@ -50,24 +49,7 @@ impl Term {
             settings: None,
             trim: None,
             followers: Vec::new(),
-            runs: Vec::new(),
-        };
-        kind.attach(system);
-        kind
-    }
-}
-
-/// A value of each term: what one term knew is never used in another.
-#[derive(Debug, Default)]
-pub struct PerTerm<T>(Mutex<Option<(Instant, Arc<T>)>>);
-
-impl<T: Default> PerTerm<T> {
-    /// The value of the term that this hub belongs to.
-    pub fn of(&self, hub: &Hub) -> Arc<T> {
-        let mut current = self.0.lock();
-        match &*current {
-            Some((began, value)) if *began == hub.began => value.clone(),
-            _ => current.insert((hub.began, Arc::default())).1.clone(),
+            runs: vec![future::pending().boxed()],
         }
     }
 }
@@ -91,14 +73,14 @@ pub trait Follower<K: Object>: Send + Sync + 'static {
     }
 }
 
-/// A kind of object, and the systems that work on it.
+/// A kind of object, the systems that work on it, and those who follow it.
 pub struct Kind<K: Object> {
     term: Term,
     reader: Store<Guarded<K>>,
     writer: Writer<Guarded<K>>,
-    /// Names of the systems, the owner first.
+    /// Names of the systems.
     systems: Vec<&'static str>,
-    /// Of the owner.
+    /// Of the first of them.
     settings: Option<Settings>,
     trim: Option<fn(&mut K)>,
     followers: Vec<Arc<dyn Follower<K>>>,
@@ -107,12 +89,23 @@ pub struct Kind<K: Object> {
 }
 
 impl<K: Object> Kind<K> {
-    /// Lets another system work on the same objects, with a queue of its own.
-    pub fn with<S: System<Object = K>>(mut self, system: Option<impl FnOnce(Handle<K>) -> S>) -> Self {
-        if let Some(system) = system {
-            self.attach(system);
-        }
+    /// Lets a system work on the objects, with a queue of its own.
+    pub fn with<S: System<Object = K>>(mut self, system: impl FnOnce(Handle<K>) -> S) -> Self {
+        let (sender, triggers) = unbounded();
+        let (hub, watched) = (self.term.hub.clone(), self.reader.clone());
+        let handle = Handle { hub, system: S::NAME, watched, triggers: sender };
+        let system = system(handle.clone());
+        self.settings.get_or_insert(system.settings());
+        self.begins(S::NAME);
+        let reconciler = Arc::new(Reconciler::new(system, handle));
+        self.runs.push(reconciler.clone().run(triggers).boxed());
+        self.followers.push(reconciler);
         self
+    }
+
+    fn begins(&mut self, system: &'static str) {
+        self.term.readiness.begins(system, &plural::<K>());
+        self.systems.push(system);
     }
 
     /// Tells this reader, too, what the watch brings, and before the systems: what they decide may depend on it.
@@ -127,23 +120,10 @@ impl<K: Object> Kind<K> {
         self
     }
 
-    fn attach<S: System<Object = K>>(&mut self, system: impl FnOnce(Handle<K>) -> S) {
-        let (sender, triggers) = unbounded();
-        let (hub, watched) = (self.term.hub.clone(), self.reader.clone());
-        let handle = Handle { hub, system: S::NAME, watched, triggers: sender };
-        let system = system(handle.clone());
-        self.settings.get_or_insert(system.settings());
-        self.term.readiness.begins(S::NAME, &plural::<K>());
-        self.systems.push(S::NAME);
-        let reconciler = Arc::new(Reconciler::new(system, handle));
-        self.runs.push(reconciler.clone().run(triggers).boxed());
-        self.followers.push(reconciler);
-    }
-
     /// Works until it is dropped.
     pub async fn run(self) {
         let objects: Api<Guarded<K>> = Api::all(self.term.hub.watches.clone());
-        let (page_size, optional) = self.settings.as_ref().map_or((50, false), |own| (own.page_size, own.optional));
+        let (page_size, optional) = self.settings.as_ref().map_or((50, true), |own| (own.page_size, own.optional));
         let backoff = if optional { WatchBackoff::of_optional_kind() } else { WatchBackoff::of_hub() };
         if optional {
             granted::<K>(&self.term, &self.systems).await;
@@ -152,8 +132,11 @@ impl<K: Object> Kind<K> {
         self.run_on(events).await;
     }
 
-    /// Works on these events until they end.
-    pub async fn run_on(self, events: impl Stream<Item = watcher::Result<Event<Guarded<K>>>> + Send) {
+    /// Works on these events until they end. Of a kind without a system, its own name is in `/readyz?verbose`.
+    pub async fn run_on(mut self, events: impl Stream<Item = watcher::Result<Event<Guarded<K>>>> + Send) {
+        if let (true, Cow::Borrowed(name)) = (self.systems.is_empty(), K::plural(&())) {
+            self.begins(name);
+        }
         let (readiness, mut kept) = (self.term.readiness, Kept::new(self.term.hub.memory));
         let trim = |object: &mut Guarded<K>| {
             slim(object);
@@ -232,16 +215,16 @@ fn plural<K: Object>() -> String {
     format!("{}.{}", K::plural(&()), K::group(&())).trim_end_matches('.').to_owned()
 }
 
-/// Makes the systems of one kind anew for each term, and after a panic that no single target accounts for.
-pub type Group = Box<dyn Fn(&Term) -> BoxFuture<'static, ()> + Send + Sync>;
+/// Makes the systems of one kind, and makes them anew after a panic that no single target accounts for.
+pub type Group<'a> = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync + 'a>;
 
-/// Registers the systems of one kind.
-pub fn group<K: Object>(kind: impl Fn(&Term) -> Kind<K> + Send + Sync + 'static) -> Group {
-    Box::new(move |term| kind(term).run().boxed())
+/// Registers a kind.
+pub fn group<'a, K: Object>(kind: impl Fn() -> Kind<K> + Send + Sync + 'a) -> Group<'a> {
+    Box::new(move || kind().run().boxed())
 }
 
-/// Runs all systems for one term of leadership, until it is dropped.
-pub async fn run(groups: &[Group], term: Term) {
-    let panics = Panics::of("runtime", term.hub.metrics.clone());
-    join_all(groups.iter().map(|group| panics.keep_alive("a watch", || group(&term)))).await;
+/// Runs all kinds for one term of leadership, until it is dropped.
+pub async fn run(groups: &[Group<'_>], hub: &Hub) {
+    let panics = Panics::of("runtime", hub.metrics.clone());
+    join_all(groups.iter().map(|group| panics.keep_alive("a watch", group))).await;
 }

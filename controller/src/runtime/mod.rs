@@ -39,7 +39,7 @@ use shared::read::Foreign;
 
 pub use self::error::{Class, ReconcileError, Reconciled};
 pub use self::hub::{Handle, Hub, Scoped};
-pub use self::kind::{Follower, PerTerm, Term, group, run};
+pub use self::kind::{Follower, Term, group, run};
 pub use self::target::{Key, Target, fingerprint, hash};
 pub use self::write::{Moved, WriteError, classify};
 

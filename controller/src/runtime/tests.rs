@@ -166,7 +166,7 @@ impl Stage {
         term.hub.marks = marks;
         let puppet = |handle| Puppet { handle, log: log.clone(), forgotten: forgotten.clone() };
         let watch = futures::stream::select(hub.watch::<ConfigMap>(BELOW), injected);
-        let work = tokio::spawn(term.watch(puppet).run_on(watch.boxed()));
+        let work = tokio::spawn(term.watch().with(puppet).run_on(watch.boxed()));
         Self { hub, log, forgotten, events, term, work }
     }
 

@@ -75,7 +75,7 @@ async fn an_object_without_a_namespace_is_watched_written_and_triggered() {
     use futures::StreamExt;
     let hub = MemoryHub::default();
     hub.put(PATH, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "only", "uid": "u"}}));
-    let work = tokio::spawn(hub.term().watch(Warden).run_on(hub.watch::<Namespace>(PATH).boxed()));
+    let work = tokio::spawn(hub.term().watch().with(Warden).run_on(hub.watch::<Namespace>(PATH).boxed()));
     sleep(Duration::from_mins(1)).await;
     assert_eq!(hub.get(PATH)["status"]["phase"], "Active");
     assert_eq!(hub.patches(), 1);

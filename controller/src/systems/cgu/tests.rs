@@ -90,7 +90,7 @@ impl Process {
             graphs: Graphs::new(Vec::new()),
         };
         let (mut kept, known) = (None, governed.clone());
-        let kind = hub.term().watch(|handle| {
+        let kind = hub.term().watch().with(|handle| {
             let upgrades = Upgrades::new(handle.clone(), known, sleepers, Arc::new(settings));
             upgrades.talm.take(Change::Listed(HashMap::new()));
             kept = Some((handle, upgrades.talm.clone()));

@@ -51,7 +51,7 @@ fn objects() -> [(&'static str, &'static str); 3] {
 
 /// A controller, as a new process has it.
 fn start(hub: &MemoryHub) -> JoinHandle<()> {
-    let kind = hub.term().watch(|handle| Fdb::new(handle, MINIMUM));
+    let kind = hub.term().watch().with(|handle| Fdb::new(handle, MINIMUM));
     tokio::spawn(kind.run_on(hub.watch::<FoundationDBCluster>(CLUSTERS)))
 }
 

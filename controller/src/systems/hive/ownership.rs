@@ -14,6 +14,7 @@ use shared::hive::api::ClusterDeployment;
 use shared::hive::identity::{Identity, seniority};
 use tokio::sync::Notify;
 
+use crate::fleet::Domain;
 use crate::runtime::hub::{key_of, object_ref};
 use crate::runtime::{Follower, Guarded, Key};
 
@@ -79,6 +80,14 @@ impl Ownership {
         let known = self.known.lock();
         let owner = known.owners.get(key)?;
         owner.domain.clone().filter(|_| owner.object.meta().uid.as_deref() == Some(uid))
+    }
+
+    /// What objects share a cloud's limits with, for rollouts.
+    pub fn domains(self: Arc<Self>) -> Domain {
+        Box::new(move |item| {
+            let (key, uid) = item.identity();
+            self.domain(&key, &uid)
+        })
     }
 
     /// Asks for a reconcile of every object whose machines have another owner.

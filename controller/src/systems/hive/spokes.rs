@@ -15,12 +15,12 @@ use tracing::{debug, warn};
 use super::csr_approval::CsrApproval;
 use super::state::{Connection, SpokeAddress, TargetState};
 use super::{Hive, report};
+use crate::fleet::{Member, Verdict};
 use crate::machines;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{Hub, ReconcileError, System, clock};
 use crate::spoke::reader::SpokeClient;
 use crate::spoke::{self, Network, Route, Scope, SpokeWatch, kubeconfig};
-use crate::systems::rollout::{Member, Verdict};
 
 /// How often spot Machines are listed while Nodes are awaited.
 const SPOT_PERIOD: Duration = Duration::from_secs(30);

@@ -176,7 +176,7 @@ fn at_work(hub: MemoryHub, cloud: &Arc<Cloud>) -> (MemoryHub, JoinHandle<()>) {
     let ownership = Arc::new(Ownership::default());
     let owners = ownership.clone();
     let (network, settings) = (Network::default(), Args::parse_from(["c"]).settings());
-    let kind = hub.term().watch(|handle| Hive::new(handle, clouds, owners, network, settings, 4));
+    let kind = hub.term().watch().with(|handle| Hive::new(handle, clouds, owners, network, settings, 4));
     let kind = kind.followed_by(ownership);
     let work = tokio::spawn(kind.run_on(hub.watch::<ClusterDeployment>(CLUSTERS)));
     (hub, work)

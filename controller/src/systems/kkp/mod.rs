@@ -37,9 +37,9 @@ use self::seed::Seed;
 use self::slots::Slots;
 use self::store::Stored;
 use self::user::Cached;
+use crate::fleet::Member;
 use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target};
 use crate::spoke::Network;
-use crate::systems::rollout::Member;
 
 /// Clusters of one page of the first list.
 const PAGE_SIZE: u32 = 50;

@@ -71,7 +71,7 @@ fn start(hub: &MemoryHub) -> JoinHandle<()> {
     let mut limits = Limits::default();
     limits[Limited::Api] = API;
     let settings = KkpSettings { limits, sleeps: 10, wakes: WAKES, worker_name: String::new() };
-    let kind = hub.term().watch(|handle| Kkp::new(handle, Network::default(), settings));
+    let kind = hub.term().watch().with(|handle| Kkp::new(handle, Network::default(), settings));
     tokio::spawn(kind.run_on(hub.watch::<Cluster>(CLUSTERS)))
 }
 

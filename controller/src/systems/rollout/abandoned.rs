@@ -18,8 +18,8 @@ use shared::rollout::start::end_patch;
 use shared::text::sanitize_chain;
 use tracing::{debug, info};
 
-use super::fleet::{FleetKind, Item};
 use super::{Rollouts, uid_of};
+use crate::fleet::{FleetKind, Item};
 use crate::runtime::{Guarded, System, clock};
 
 /// Ends the claims of rollouts that are gone, and those on objects that were no members. What fails is tried again in
@@ -155,10 +155,11 @@ mod tests {
     use shared::kinds::CLUSTER_DEPLOYMENT;
 
     use super::*;
+    use crate::fleet::Watched;
     use crate::runtime::Follower;
     use crate::runtime::testing::MemoryHub;
     use crate::spoke::Network;
-    use crate::systems::rollout::{Turns, Watched};
+    use crate::systems::rollout::Turns;
 
     const ROLLOUT: &str = "/apis/hibernate.sh/v1alpha1/powerrollouts/night";
     const CLUSTER: &str = "/apis/hive.openshift.io/v1/namespaces/fleet/clusterdeployments/demo";
@@ -198,9 +199,9 @@ mod tests {
     async fn left(hub: &MemoryHub, watched: Option<Value>) -> String {
         let fleet = claimed(hub);
         let turns = Arc::new(Turns::new(NonZeroUsize::MIN));
-        let kind = FleetKind { row: &CLUSTER_DEPLOYMENT, fleet, domain: Box::new(|_| None), upgrades: false };
+        let kind = FleetKind::of(&CLUSTER_DEPLOYMENT, fleet);
         let new = |handle| Rollouts::new(handle, vec![kind], Network::default(), "hibernate-system".to_owned(), turns);
-        let kind = hub.term().watch(new);
+        let kind = hub.term().watch().with(new);
         let listed = watched.into_iter().map(|one| Event::InitApply(serde_json::from_value(one).expect("a rollout")));
         let events: Vec<_> = [Event::Init].into_iter().chain(listed).chain([Event::InitDone]).map(Ok).collect();
         let work = tokio::spawn(kind.run_on(stream::iter(events).chain(stream::pending())));

@@ -17,9 +17,9 @@ use shared::text::{sanitize_chain, sanitize_to};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::checks::{Checks, Identity, Verdict};
-use super::fleet::{Item, MAX_REASON};
+use super::checks::Checks;
 use super::{Observation, Rollouts, TargetState};
+use crate::fleet::{Identity, Item, MAX_REASON, Verdict};
 use crate::runtime::hub::key_of;
 use crate::runtime::{Class, ReconcileError, System, WriteError, clock};
 

@@ -10,7 +10,8 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::runtime::{Key, slot};
+use crate::fleet::{Identity, Verdict};
+use crate::runtime::slot;
 use fair::{Shares, may};
 
 /// Checks of one rollout at once, and those of one namespace: its spokes may all be silent.
@@ -23,12 +24,6 @@ const WAIT: Duration = Duration::from_millis(500);
 const MAX_AGE: Duration = Duration::from_secs(15);
 /// Longest check, from its turn: the kubeconfig from the hub, the connection, the answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Why the cluster must not hibernate, if anything says so. An error says nothing about the cluster.
-pub type Verdict = Result<Option<String>, SpokeError>;
-
-/// One object: its namespace and name, and its UID.
-pub type Identity = (Key, String);
 
 /// A verdict, and when it was given.
 type Answer = (Verdict, Instant);

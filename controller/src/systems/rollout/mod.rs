@@ -8,7 +8,6 @@ mod abandoned;
 mod act;
 mod checks;
 mod facts;
-mod fleet;
 mod report;
 mod selection;
 mod snapshots;
@@ -32,15 +31,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::info;
 
-pub use self::checks::Verdict;
-use self::checks::{Checks, Identity};
+use self::checks::Checks;
 use self::facts::HubFacts;
-pub use self::fleet::{FleetKind, Item, Member, Watched};
 use self::selection::Selection;
 pub use self::selection::trim;
 use self::snapshots::Snapshots;
 pub use self::turns::Turns;
 use self::turns::{queued, requester, rests};
+use crate::fleet::{FleetKind, Identity, Item};
 use crate::runtime::hub::key_of;
 use crate::runtime::{
     Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target, WriteError, clock,

@@ -1,7 +1,7 @@
-//! The targets of rollouts: what the watch of another system brings, and what rollouts have written since.
+//! Kinds that are watched, for any consumer: what a watch brings, and what the consumer has written since.
 //!
-//! A system that lets rollouts start its objects implements [`Member`] and hands over a [`FleetKind`]. Nothing else in
-//! this folder depends on a kind.
+//! A kind whose objects rollouts start implements [`Member`], and is watched for a [`Watched`], whether a system of ours
+//! works on it or not. Nothing else in here depends on a kind.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,17 +15,23 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use shared::kinds::lifecycle::Lifecycle;
 use shared::kinds::{TargetKind, View};
+use shared::spoke::SpokeError;
 use shared::text::sanitize_to;
 use tokio::sync::Notify;
 
-use super::checks::{Identity, Verdict};
 use crate::cloud_registry::PLATFORMS;
 use crate::runtime::hub::{full_name, key_of, version};
 use crate::runtime::{Follower, Guarded, Hub, Key, Object, WriteError};
 use crate::spoke::Network;
 
-/// Longest reason of a deferral in characters.
-pub(super) const MAX_REASON: usize = 200;
+/// Longest reason against a sleep, in characters.
+pub const MAX_REASON: usize = 200;
+
+/// Why a cluster must not hibernate, if anything says so. An error says nothing about the cluster.
+pub type Verdict = Result<Option<String>, SpokeError>;
+
+/// One object: its namespace and name, and its UID.
+pub type Identity = (Key, String);
 
 /// What the controller knows of a kind of target besides its row.
 pub trait Member: Object + Lifecycle {
@@ -38,7 +44,7 @@ pub trait Member: Object + Lifecycle {
 /// What an object shares a cloud's limits with.
 pub type Domain = Box<dyn Fn(&Item) -> Option<Arc<str>> + Send + Sync>;
 
-/// A kind that rollouts start.
+/// A kind whose objects rollouts start.
 pub struct FleetKind {
     /// Its row.
     pub row: &'static TargetKind,
@@ -48,6 +54,14 @@ pub struct FleetKind {
     pub domain: Domain,
     /// Whether TALM upgrades clusters that have the names of its objects.
     pub upgrades: bool,
+}
+
+impl FleetKind {
+    /// A kind whose objects say themselves what they share a cloud's limits with.
+    pub fn of(row: &'static TargetKind, fleet: Arc<dyn Fleet>) -> Self {
+        let domain = |item: &Item| item.view.obstacles.domain.as_deref().map(Arc::from);
+        Self { row, fleet, domain: Box::new(domain), upgrades: false }
+    }
 }
 
 /// The objects of a kind.
@@ -220,6 +234,7 @@ mod tests {
     use shared::hive::api::ClusterDeployment;
 
     use super::*;
+    use crate::runtime::testing::MemoryHub;
 
     fn object(version: &str) -> Guarded<ClusterDeployment> {
         let cluster = json!({
@@ -228,6 +243,20 @@ mod tests {
             "spec": { "baseDomain": "test", "clusterName": "demo", "platform": {} },
         });
         serde_json::from_value(cluster).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_no_system_works_on_is_watched_as_well() {
+        let hub = MemoryHub::default();
+        let path = "/apis/hive.openshift.io/v1/namespaces/ns/clusterdeployments/demo";
+        hub.put(path, serde_json::to_value(object("1").0.unwrap()).unwrap());
+        let (term, fleet) = (hub.term(), Arc::new(Watched::<ClusterDeployment>::default()));
+        let kind = term.watch().followed_by(fleet.clone());
+        let work = tokio::spawn(kind.run_on(hub.watch("/apis/hive.openshift.io/")));
+        Fleet::changed(&*fleet).await;
+        assert_eq!(fleet.items().unwrap()[0].full_name(), "ns/demo");
+        assert!(!work.is_finished(), "it goes on");
+        assert!(term.readiness.answer(true, true).1.contains("clusterdeployments"), "and is in /readyz?verbose");
     }
 
     /// A rollout over ten thousand targets must not keep ten thousand objects of its own.

@@ -22,7 +22,8 @@ use super::schedule::Schedule;
 use super::slot::{self, Slots};
 use super::target::{Held, Slot, Target, Targets, fingerprint};
 use super::{
-    Acted, Class, Done, Follower, Guarded, Handle, Key, Observed, ReconcileError, Settings, System, WriteError,
+    Acted, Class, Done, Follower, Guarded, Handle, Key, Observed, ReconcileError, Reconciled, Settings, System,
+    WriteError,
 };
 
 /// When to reconcile again while the claim to lead does not hold. If another controller leads, this term ends; if this
@@ -156,12 +157,7 @@ impl<S: System> Reconciler<S> {
     }
 
     /// Runs one reconcile with its timeout, and keeps its panics to itself.
-    async fn contained(
-        &self,
-        object: &S::Object,
-        slot: &mut Slot<S>,
-        place: &slot::Slot,
-    ) -> Result<Done, ReconcileError> {
+    async fn contained(&self, object: &S::Object, slot: &mut Slot<S>, place: &slot::Slot) -> Reconciled<Done> {
         if !self.handle.hub.claim.holds() {
             return Err(ReconcileError::not_leader());
         }
@@ -179,7 +175,7 @@ impl<S: System> Reconciler<S> {
     }
 
     /// Observe, decide, act, report.
-    async fn pass(&self, watched: &S::Object, target: &mut Target<S>) -> Result<Done, ReconcileError> {
+    async fn pass(&self, watched: &S::Object, target: &mut Target<S>) -> Reconciled<Done> {
         let newer = target.newer_than(watched);
         let object = newer.as_deref().unwrap_or(watched);
         let mut facts = match self.system.observe(object, target).await? {

@@ -64,7 +64,7 @@ impl System for Puppet {
         &self,
         object: &'a ConfigMap,
         target: &mut Target<Self>,
-    ) -> Result<Observed<&'a ConfigMap>, ReconcileError> {
+    ) -> Reconciled<Observed<&'a ConfigMap>> {
         target.state.passes += 1;
         note(&self.log, &object.name_any());
         Ok(Observed::Facts(object))
@@ -79,7 +79,7 @@ impl System for Puppet {
         object: &mut Self::Facts<'_>,
         plan: &mut String,
         target: &mut Target<Self>,
-    ) -> Result<Acted, ReconcileError> {
+    ) -> Reconciled<Acted> {
         match plan.as_str() {
             "panic" => panic!("\u{202e}broken\n{}", "x".repeat(2_000)),
             "hang" => std::future::pending().await,
@@ -113,7 +113,7 @@ impl System for Puppet {
         format!("{first} again")
     }
 
-    async fn report(&self, _: Self::Facts<'_>, plan: String, _: &mut Target<Self>) -> Result<Done, ReconcileError> {
+    async fn report(&self, _: Self::Facts<'_>, plan: String, _: &mut Target<Self>) -> Reconciled<Done> {
         let requeue = plan.strip_prefix("every ").and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
         Ok(Done { requeue, changed: plan.ends_with(" again") })
     }

@@ -30,7 +30,7 @@ impl System for Warden {
         &self,
         object: &'a Namespace,
         target: &mut Target<Self>,
-    ) -> Result<Observed<&'a Namespace>, ReconcileError> {
+    ) -> Reconciled<Observed<&'a Namespace>> {
         target.state.passes += 1;
         Ok(Observed::Facts(object))
     }
@@ -39,12 +39,7 @@ impl System for Warden {
         object.status.is_none()
     }
 
-    async fn act(
-        &self,
-        object: &mut Self::Facts<'_>,
-        plan: &mut bool,
-        target: &mut Target<Self>,
-    ) -> Result<Acted, ReconcileError> {
+    async fn act(&self, object: &mut Self::Facts<'_>, plan: &mut bool, target: &mut Target<Self>) -> Reconciled<Acted> {
         if !*plan {
             return Ok(Acted::Nothing);
         }
@@ -54,12 +49,7 @@ impl System for Warden {
         Ok(Acted::Changed)
     }
 
-    async fn report(
-        &self,
-        object: Self::Facts<'_>,
-        _: bool,
-        target: &mut Target<Self>,
-    ) -> Result<Done, ReconcileError> {
+    async fn report(&self, object: Self::Facts<'_>, _: bool, target: &mut Target<Self>) -> Reconciled<Done> {
         let key = hub::key_of(object);
         assert_eq!(key, (String::new(), "only".to_owned()));
         assert!(self.0.newest(key.clone()).is_some(), "the store finds it by its key");

@@ -202,13 +202,8 @@ impl System for Hive {
         }
         written = answered.or(written);
         let (cluster, state) = (written.as_ref().unwrap_or(before), &mut target.state);
-        spokes::keep(self, &facts, cluster, state, plan.watch).await;
-        if let (true, Some(Ok(machines))) = (plan.replace_spot, &facts.machines) {
-            spokes::replace_spot(self, cluster, state, machines).await;
-        }
-        if let (Some(Ok(_)), Some(Ok(machines))) = (&facts.spoke, &facts.machines) {
-            spokes::rename_machines(self, cluster, state, machines).await;
-        }
+        // The status does not wait for a tenant's API server.
+        spokes::carry_out(self, &facts, cluster, state, &plan).await;
         let requeue = settle(self, state, cluster, &facts, &plan);
         if before.metadata.deletion_timestamp.is_some() {
             target.state = TargetState::default();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use shared::cloud::Inventory;
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS, ip_override, url_override};
 use shared::hive::conditions::{ACTIVE_OVERRIDE, READY};
-use shared::hive::decide::{Facts, Notice, Watch, resume_started};
+use shared::hive::decide::{Facts, Notice, Plan, Watch, resume_started};
 use shared::spoke::{Spoke, SpokeError, Upgrade};
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
@@ -47,8 +47,26 @@ pub async fn observe(hive: &Hive, cluster: &ClusterDeployment, state: &mut Targe
     found
 }
 
-/// Keeps of the connection what the plan wants kept.
-pub async fn keep(hive: &Hive, facts: &Facts<'_>, cluster: &ClusterDeployment, state: &mut TargetState, watch: Watch) {
+/// Carries out what the plan wants of the spoke.
+pub async fn carry_out(
+    hive: &Hive,
+    facts: &Facts<'_>,
+    cluster: &ClusterDeployment,
+    state: &mut TargetState,
+    plan: &Plan,
+) {
+    keep(hive, facts, cluster, state, plan.watch).await;
+    let Some(Ok(machines)) = &facts.machines else { return };
+    if plan.replace_spot {
+        replace_spot(hive, cluster, state, machines).await;
+    }
+    if plan.name_machines {
+        name_machines(hive, cluster, state, machines).await;
+    }
+}
+
+/// Keeps of the connection what is to be watched.
+async fn keep(hive: &Hive, facts: &Facts<'_>, cluster: &ClusterDeployment, state: &mut TargetState, watch: Watch) {
     let scope = match watch {
         Watch::Nothing => {
             state.spoke = None;
@@ -118,7 +136,7 @@ async fn open(
 }
 
 /// Makes spot Machines anew that have lost their instances with the sleep.
-pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, existing: &Inventory) {
+async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, existing: &Inventory) {
     let Some(connection) = state.spoke.as_mut().filter(|c| c.spot.is_none_or(|at| at.elapsed() > SPOT_PERIOD)) else {
         return;
     };
@@ -136,16 +154,12 @@ pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut 
     }
 }
 
-/// Gives Machines the names of the instances that were made in place of theirs, as soon as the spoke answers: a
-/// health check may delete a Machine that the machine API has given up.
-pub async fn rename_machines(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, existing: &Inventory) {
+/// Gives Machines the names of the instances that were made in place of theirs.
+async fn name_machines(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, existing: &Inventory) {
     let Some(connection) = state.spoke.as_mut().filter(|c| c.renamed.is_none_or(|at| at.elapsed() > RENAME_PERIOD))
     else {
         return;
     };
-    if existing.instances.iter().all(|instance| instance.provider_id.is_none()) {
-        return;
-    }
     connection.renamed = Some(Instant::now());
     if let Err(error) = machines::rename(&connection.client, existing, || hive.hub().claim.holds()).await {
         not_renamed(hive, cluster, &error);

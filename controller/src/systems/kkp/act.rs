@@ -23,7 +23,7 @@ use super::machinery::Seen;
 use super::store::{self, Stored, cluster_not_written, lead};
 use super::{Kkp, Observation, patches, seed};
 use crate::runtime::hub::as_controller;
-use crate::runtime::{Class, Guarded, ReconcileError, System, Target, WriteError};
+use crate::runtime::{Class, Guarded, ReconcileError, Reconciled, System, Target, WriteError};
 use crate::spoke::failure;
 use crate::spoke::reader::{SpokeClient, is_not_there};
 
@@ -38,7 +38,7 @@ pub async fn run(
     observation: &mut Observation<'_>,
     plan: &Plan,
     target: &mut Target<Kkp>,
-) -> Result<(), ReconcileError> {
+) -> Reconciled<()> {
     if let Some(record) = &plan.record {
         let written = store::write(kkp, observation.cluster, observation.record.as_ref(), record).await?;
         observation.record = Some(written);
@@ -71,12 +71,7 @@ pub async fn run(
     Ok(())
 }
 
-async fn one(
-    kkp: &Kkp,
-    observation: &Observation<'_>,
-    record: Option<&Record>,
-    action: &Action,
-) -> Result<(), ReconcileError> {
+async fn one(kkp: &Kkp, observation: &Observation<'_>, record: Option<&Record>, action: &Action) -> Reconciled<()> {
     let seed = Seed { kkp, namespace: observation.cluster.control_plane_namespace() };
     let user = || User::of(kkp, &observation.user);
     match action {
@@ -137,10 +132,10 @@ async fn one(
 
 /// The same for each of these, some at once. One that the user cluster refuses or does not answer holds up no other for
 /// a while; the first failure is the outcome.
-async fn each<T, F>(all: &[T], call: impl Fn(T) -> F) -> Result<(), ReconcileError>
+async fn each<T, F>(all: &[T], call: impl Fn(T) -> F) -> Reconciled<()>
 where
     T: Clone,
-    F: Future<Output = Result<(), ReconcileError>>,
+    F: Future<Output = Reconciled<()>>,
 {
     let mut calls = stream::iter(all.iter().cloned().map(call)).buffer_unordered(CONCURRENT_WRITES);
     let (begun, mut outcome) = (Instant::now(), Ok(()));
@@ -155,17 +150,13 @@ where
     outcome
 }
 
-async fn write_cluster(kkp: &Kkp, cluster: &Cluster, patch: Value) -> Result<Box<Cluster>, ReconcileError> {
+async fn write_cluster(kkp: &Kkp, cluster: &Cluster, patch: Value) -> Reconciled<Box<Cluster>> {
     kkp.hub().patch(cluster, patch).await.map(Box::new).map_err(cluster_not_written())
 }
 
 /// The end of the pause. KKP's refusal is a fact for the next decision: then every count is restored by us (rows 20,
 /// 27).
-async fn unpause(
-    kkp: &Kkp,
-    cluster: &Cluster,
-    target: &mut Target<Kkp>,
-) -> Result<Option<Box<Cluster>>, ReconcileError> {
+async fn unpause(kkp: &Kkp, cluster: &Cluster, target: &mut Target<Kkp>) -> Reconciled<Option<Box<Cluster>>> {
     match kkp.hub().patch(cluster, patches::unpause()).await {
         Ok(written) => {
             target.state.unpause_refused = None;
@@ -194,17 +185,17 @@ impl Seed<'_> {
         Api::namespaced_with(self.kkp.hub().client.clone(), &self.namespace, &seed::kind(group, kind))
     }
 
-    async fn write(&self, group: &str, kind: &str, name: &str, patch: Value) -> Result<(), ReconcileError> {
+    async fn write(&self, group: &str, kind: &str, name: &str, patch: Value) -> Reconciled<()> {
         lead(self.kkp)?;
         let written = self.api(group, kind).patch(name, &as_controller(), &Patch::Merge(patch)).await;
         written.map(|_| ()).map_err(ReconcileError::unversioned(format!("{kind} {}/{name}", self.namespace)))
     }
 
-    async fn workload(&self, workload: &Workload, patch: Value) -> Result<(), ReconcileError> {
+    async fn workload(&self, workload: &Workload, patch: Value) -> Reconciled<()> {
         self.write("apps", &workload.kind.to_string(), &workload.name, patch).await
     }
 
-    async fn cron_jobs(&self, names: &[String], suspended: bool) -> Result<(), ReconcileError> {
+    async fn cron_jobs(&self, names: &[String], suspended: bool) -> Reconciled<()> {
         for name in names {
             self.write("batch", "CronJob", name, patches::suspend(suspended)).await?;
         }
@@ -212,7 +203,7 @@ impl Seed<'_> {
     }
 
     /// Backups go on when KKP sees a change of their configuration (row 17).
-    async fn touch_backups(&self, touched: Value) -> Result<(), ReconcileError> {
+    async fn touch_backups(&self, touched: Value) -> Reconciled<()> {
         let (group, kind) = ("kubermatic.k8c.io", "EtcdBackupConfig");
         let found = match hub::list(&self.api(group, kind), &ListParams::default(), |one| Ok(one.name_any())).await {
             Ok(found) => found,
@@ -234,31 +225,31 @@ struct User<'a> {
 }
 
 impl<'a> User<'a> {
-    fn of(kkp: &'a Kkp, seen: &'a Seen) -> Result<Self, ReconcileError> {
+    fn of(kkp: &'a Kkp, seen: &'a Seen) -> Reconciled<Self> {
         match seen {
             Seen::Connected(user) => Ok(Self { kkp, client: &user.client }),
             Seen::Silent(why) => Err(not_done("an object", SpokeError::Failed(why.clone()))),
         }
     }
 
-    fn done(kind: &str, object: &str, result: kube::Result<()>) -> Result<(), ReconcileError> {
+    fn done(kind: &str, object: &str, result: kube::Result<()>) -> Reconciled<()> {
         match result {
             Err(error) if !is_not_there(&error) => Err(not_done(&format!("{kind} {object}"), failure(&error))),
             _ => Ok(()),
         }
     }
 
-    async fn write<K: Kind>(&self, kind: &str, object: &str, patch: Value) -> Result<(), ReconcileError> {
+    async fn write<K: Kind>(&self, kind: &str, object: &str, patch: Value) -> Reconciled<()> {
         lead(self.kkp)?;
         let (namespace, name) = parts(object);
         Self::done(kind, object, self.client.patch::<K>(namespace, name, &as_controller(), &Patch::Merge(patch)).await)
     }
 
-    async fn machines(&self, name: &str, patch: Value) -> Result<(), ReconcileError> {
+    async fn machines(&self, name: &str, patch: Value) -> Reconciled<()> {
         self.write::<MachineDeployment>("MachineDeployment", name, patch).await
     }
 
-    async fn delete<K: Kind>(&self, kind: &str, object: &str, params: &DeleteParams) -> Result<(), ReconcileError> {
+    async fn delete<K: Kind>(&self, kind: &str, object: &str, params: &DeleteParams) -> Reconciled<()> {
         lead(self.kkp)?;
         let (namespace, name) = parts(object);
         Self::done(kind, object, self.client.delete::<K>(namespace, name, params).await)

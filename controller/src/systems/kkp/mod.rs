@@ -38,7 +38,7 @@ use self::slots::Slots;
 use self::store::Stored;
 use self::user::Cached;
 use crate::fleet::Member;
-use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target};
+use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, Reconciled, Settings, System, Target};
 use crate::spoke::Network;
 
 /// Clusters of one page of the first list.
@@ -171,7 +171,7 @@ impl System for Kkp {
         &self,
         cluster: &'a Cluster,
         target: &mut Target<Self>,
-    ) -> Result<Observed<Observation<'a>>, ReconcileError> {
+    ) -> Reconciled<Observed<Observation<'a>>> {
         let on_cluster = Request::of(|key| cluster.annotation(key));
         let is_wanted = on_cluster.is_some_and(|request| request.desired == Power::Hibernating);
         // A record may be left of which the Cluster shows nothing: the controller ended before it wrote the condition.
@@ -195,7 +195,7 @@ impl System for Kkp {
         observation: &mut Self::Facts<'_>,
         plan: &mut Plan,
         target: &mut Target<Self>,
-    ) -> Result<Acted, ReconcileError> {
+    ) -> Reconciled<Acted> {
         let Err(error) = act::run(self, observation, plan, target).await else { return Ok(Acted::Nothing) };
         if let (Class::Failed | Class::Refused, Some(report)) = (error.class(), &mut plan.report) {
             report.message = format!("{}; retried after an error: {}", report.message, sanitize_chain(&error));
@@ -215,12 +215,7 @@ impl System for Kkp {
         Err(error)
     }
 
-    async fn report(
-        &self,
-        observation: Self::Facts<'_>,
-        plan: Plan,
-        target: &mut Target<Self>,
-    ) -> Result<Done, ReconcileError> {
+    async fn report(&self, observation: Self::Facts<'_>, plan: Plan, target: &mut Target<Self>) -> Reconciled<Done> {
         report::report(self, &observation, &plan, target).await
     }
 

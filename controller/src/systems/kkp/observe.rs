@@ -16,7 +16,7 @@ use super::machinery::Seen;
 use super::seed::{self, Seed};
 use super::user::Part;
 use super::{Kkp, Observation, TargetState, preflight, store, user};
-use crate::runtime::{Observed, ReconcileError, clock};
+use crate::runtime::{Observed, Reconciled, clock};
 
 /// Reads it.
 pub async fn observe<'a>(
@@ -24,7 +24,7 @@ pub async fn observe<'a>(
     cluster: &'a Cluster,
     on_cluster: Option<Request>,
     state: &mut TargetState,
-) -> Result<Observed<Observation<'a>>, ReconcileError> {
+) -> Reconciled<Observed<Observation<'a>>> {
     let record = store::read(kkp, cluster).await?;
     state.read = true;
     let stored = record.as_ref();

@@ -16,7 +16,7 @@ use tracing::info;
 use super::store::cluster_not_written;
 use super::{ACTION, Kkp, Observation};
 use crate::metrics::Noticed;
-use crate::runtime::{Done, ReconcileError, System, Target};
+use crate::runtime::{Done, Reconciled, System, Target};
 
 /// Bytes of a condition's message.
 const MAX_MESSAGE: usize = 2_000;
@@ -27,7 +27,7 @@ pub async fn report(
     observation: &Observation<'_>,
     plan: &Plan,
     target: &mut Target<Kkp>,
-) -> Result<Done, ReconcileError> {
+) -> Reconciled<Done> {
     // What an action got back is newer than what was observed.
     let cluster = observation.written.as_deref().unwrap_or(observation.cluster);
     let is_over = plan.record.as_ref().is_some_and(|record| record.phase == Phase::Dehydrated);

@@ -24,7 +24,7 @@ use shared::workload::replicas::DELETE;
 use tracing::warn;
 
 use super::Kkp;
-use crate::runtime::{Guarded, ReconcileError, System};
+use crate::runtime::{Guarded, ReconcileError, Reconciled, System};
 
 /// What runs on the seed for one user cluster.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ pub fn kind(group: &str, kind: &str) -> ApiResource {
 }
 
 /// Lists all of it.
-pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Result<Seed, ReconcileError> {
+pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Reconciled<Seed> {
     let (client, namespace) = (kkp.hub().client.clone(), cluster.control_plane_namespace());
     let all = ListParams::default();
     let deployments: Api<Guarded<Deployment>> = Api::namespaced(client.clone(), &namespace);

@@ -11,7 +11,7 @@ use shared::record::{Format, RecordError};
 
 use super::Kkp;
 use crate::runtime::hub::named;
-use crate::runtime::{Class, ReconcileError, System, WriteError};
+use crate::runtime::{Class, ReconcileError, Reconciled, System, WriteError};
 
 /// What a record is stored by.
 const WRITE_RECORD: &str = "write the record";
@@ -48,7 +48,7 @@ impl Stored {
 }
 
 /// Reads the record.
-pub async fn read(kkp: &Kkp, cluster: &Cluster) -> Result<Option<Stored>, ReconcileError> {
+pub async fn read(kkp: &Kkp, cluster: &Cluster) -> Reconciled<Option<Stored>> {
     let found = kkp.hub().find(&object(cluster, None)).await.map_err(ReconcileError::read("the record"))?;
     Ok(found.map(|found| {
         let text = found.data.as_ref().and_then(|data| data.get(keys::RECORD.1)).ok_or(RecordError::Unreadable);
@@ -57,12 +57,7 @@ pub async fn read(kkp: &Kkp, cluster: &Cluster) -> Result<Option<Stored>, Reconc
 }
 
 /// Writes the record over the one that was read, or as the first.
-pub async fn write(
-    kkp: &Kkp,
-    cluster: &Cluster,
-    read: Option<&Stored>,
-    record: &Record,
-) -> Result<Stored, ReconcileError> {
+pub async fn write(kkp: &Kkp, cluster: &Cluster, read: Option<&Stored>, record: &Record) -> Reconciled<Stored> {
     let too_long = |source| ReconcileError::new("TooLong", Class::Failed, WRITE_RECORD).because(source);
     let text = record.bounded_text().map_err(too_long)?;
     let mut object = object(cluster, read.and_then(|read| read.version.clone()));
@@ -76,7 +71,7 @@ pub async fn write(
 }
 
 /// Removes the record that was read; one that another process has changed stays.
-pub async fn remove(kkp: &Kkp, cluster: &Cluster, read: &Stored) -> Result<(), ReconcileError> {
+pub async fn remove(kkp: &Kkp, cluster: &Cluster, read: &Stored) -> Reconciled<()> {
     kkp.hub()
         .delete(&object(cluster, read.version.clone()))
         .await
@@ -89,6 +84,6 @@ pub fn cluster_not_written() -> impl FnOnce(WriteError) -> ReconcileError {
 }
 
 /// Nothing is written without the claim to lead.
-pub fn lead(kkp: &Kkp) -> Result<(), ReconcileError> {
+pub fn lead(kkp: &Kkp) -> Reconciled<()> {
     kkp.hub().lead().map_err(|_| ReconcileError::not_leader())
 }

@@ -41,7 +41,8 @@ use self::turns::{queued, requester, rests};
 use crate::fleet::{FleetKind, Identity, Item};
 use crate::runtime::hub::key_of;
 use crate::runtime::{
-    Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target, WriteError, clock,
+    Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Reconciled, Settings, System, Target, WriteError,
+    clock,
 };
 use crate::spoke::Network;
 use fair::Shares;
@@ -210,7 +211,7 @@ impl System for Rollouts {
         &self,
         rollout: &'a PowerRollout,
         target: &mut Target<Self>,
-    ) -> Result<Observed<Observation<'a>>, ReconcileError> {
+    ) -> Reconciled<Observed<Observation<'a>>> {
         if rollout.metadata.deletion_timestamp.is_some() {
             return Ok(Observed::Rest(None));
         }
@@ -277,7 +278,7 @@ impl System for Rollouts {
         observation: &mut Self::Facts<'_>,
         plan: &mut Plan,
         target: &mut Target<Self>,
-    ) -> Result<Acted, ReconcileError> {
+    ) -> Reconciled<Acted> {
         if let Some(snapshot) = plan.snapshot.take() {
             match self.snapshots.record(self.hub(), observation.rollout, snapshot).await {
                 Ok(()) => {}
@@ -298,12 +299,7 @@ impl System for Rollouts {
         Ok(Acted::Changed)
     }
 
-    async fn report(
-        &self,
-        observation: Self::Facts<'_>,
-        plan: Plan,
-        target: &mut Target<Self>,
-    ) -> Result<Done, ReconcileError> {
+    async fn report(&self, observation: Self::Facts<'_>, plan: Plan, target: &mut Target<Self>) -> Reconciled<Done> {
         let Observation { rollout, acted, left, failed, now, .. } = observation;
         let is_left = !plan.starts.is_empty() || !plan.ends.is_empty();
         let more = left || (acted && is_left);
@@ -393,7 +389,7 @@ fn unserved(rollout: &PowerRollout) -> Observed<Observation<'_>> {
 }
 
 /// Whether a member has a claim of this rollout. While members are unknown, every claim of it has to end.
-async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Item>]) -> Result<bool, ReconcileError> {
+async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Item>]) -> Reconciled<bool> {
     let is_claim = |item: &&Arc<Item>| item.view.desired.mark.as_ref().is_some_and(|mark| mark.ended.is_none());
     let claimed: Vec<&Arc<Item>> = items.iter().filter(|item| is_own(rollout, item)).filter(is_claim).collect();
     if claimed.is_empty() || !has_begun(rollout) {
@@ -413,7 +409,7 @@ async fn members(
     observation: &mut Observation<'_>,
     items: &[Arc<Item>],
     state: &mut TargetState,
-) -> Result<(), ReconcileError> {
+) -> Reconciled<()> {
     let (rollout, hub) = (observation.rollout, rollouts.hub());
     let known = if has_begun(rollout) {
         state.selection = Selection::default();
@@ -462,7 +458,7 @@ fn select(members: &Members<'_>, items: &[Arc<Item>], namespaces: &NamespaceLabe
 }
 
 /// Deletes a rollout whose `ttlAfterFinished` has passed. How long it is kept otherwise.
-async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Result<Option<Duration>, ReconcileError> {
+async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Reconciled<Option<Duration>> {
     let ttl = rollout.spec.ttl_after_finished.as_deref().and_then(|text| duration::parse_unsigned(text).ok());
     let finished = rollout.status.as_ref().and_then(|status| status.finished_at.as_ref());
     let Some((ttl, finished)) = ttl.zip(finished) else { return Ok(None) };

@@ -13,7 +13,7 @@ use tracing::info;
 
 use super::{ACTION, Rollouts, STATUS_INTERVAL, TargetState};
 use crate::runtime::hub::key_of;
-use crate::runtime::{ReconcileError, System};
+use crate::runtime::{ReconcileError, Reconciled, System};
 
 /// Writes the status if it differs. The rollout as it was written, or how long the write has to wait.
 pub async fn write(
@@ -21,7 +21,7 @@ pub async fn write(
     rollout: &PowerRollout,
     status: PowerRolloutStatus,
     state: &mut TargetState,
-) -> Result<(Option<PowerRollout>, Option<Duration>), ReconcileError> {
+) -> Reconciled<(Option<PowerRollout>, Option<Duration>)> {
     rollouts.hub().metrics.rollouts.count(&key_of(rollout), &status);
     if rollout.status.as_ref() == Some(&status) {
         return Ok((None, None));

@@ -8,7 +8,7 @@ use shared::rollout::api::{PowerRollout, PowerRolloutSpec, Targets};
 use tokio::time::Instant;
 
 use super::{Rollouts, STAMP};
-use crate::runtime::{Class, ReconcileError, System};
+use crate::runtime::{Class, ReconcileError, Reconciled, System};
 
 /// Largest selection that is kept between two reconciles, in bytes: fifty paused rollouts must not fill the memory.
 const MAX_KEPT: usize = 32 * 1024;
@@ -40,11 +40,7 @@ pub struct Selection {
 
 impl Selection {
     /// The rollout with what it selects by.
-    pub async fn of(
-        &mut self,
-        rollouts: &Rollouts,
-        rollout: &PowerRollout,
-    ) -> Result<Arc<PowerRollout>, ReconcileError> {
+    pub async fn of(&mut self, rollouts: &Rollouts, rollout: &PowerRollout) -> Reconciled<Arc<PowerRollout>> {
         let is_it = |kept: &PowerRollout| {
             let (kept, own) = (&kept.metadata, &rollout.metadata);
             kept.uid == own.uid && kept.generation == own.generation

@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::uid_of;
 use crate::runtime::hub::named;
-use crate::runtime::{Class, Hub, ReconcileError, WriteError};
+use crate::runtime::{Class, Hub, ReconcileError, Reconciled, WriteError};
 
 /// The generation of the spec, and the members that it selected.
 type Known = (i64, Arc<Snapshot>);
@@ -57,7 +57,7 @@ impl Snapshots {
 
     /// Records the members of a rollout that starts. What an earlier leader has recorded of this spec stays: then the
     /// next plan is about those.
-    pub async fn record(&self, hub: &Hub, rollout: &PowerRollout, snapshot: Snapshot) -> Result<(), ReconcileError> {
+    pub async fn record(&self, hub: &Hub, rollout: &PowerRollout, snapshot: Snapshot) -> Reconciled<()> {
         if self.known(rollout).is_some() {
             return Ok(());
         }

@@ -24,6 +24,8 @@ pub struct Plan {
     pub watch: Watch,
     /// Whether to replace spot Machines whose instances are gone. Only while a waking cluster waits for Nodes.
     pub replace_spot: bool,
+    /// Whether to give Machines the names of the instances that were made in place of theirs.
+    pub name_machines: bool,
 }
 
 /// What is watched of a spoke. A change triggers a reconcile.

@@ -111,10 +111,12 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     // The Nodes are often ready a moment after the instances run: the delay saves a write that is obsolete immediately.
     let waits = plan.status.as_ref().is_some_and(|status| status.power_state == Some(reason::WAITING_FOR_NODES));
     let left = facts.connected_for.map_or(Duration::ZERO, |time| NODES_REPORT_DELAY.saturating_sub(time));
-    if waits && step == Step::Machines && !left.is_zero() {
-        return Plan { watch: watch(facts, machines, step), ..Plan::default().by(left) };
-    }
-    Plan { watch: watch(facts, machines, step), ..plan }
+    let is_early = waits && step == Step::Machines && !left.is_zero();
+    let plan = if is_early { Plan::default().by(left) } else { plan };
+    // As soon as the spoke answers: a health check may delete a Machine that the machine API has given up.
+    let is_renamed = |instance: &Instance| instance.provider_id.is_some();
+    let name_machines = matches!(facts.spoke, Some(Ok(_))) && machines.instances.iter().any(is_renamed);
+    Plan { watch: watch(facts, machines, step), name_machines, ..plan }
 }
 
 /// A machine that an autoscaler creates or removes does not change the state of a cluster that is awake; one that was

@@ -123,3 +123,17 @@ fn the_spoke_is_watched_while_it_wakes_and_a_while_after() {
         assert_eq!(decide(&unlisted).watch, Watch::Kept, "{case}, but one list fails");
     }
 }
+
+#[test]
+fn machines_get_the_names_of_new_instances_as_soon_as_the_spoke_answers() {
+    let cluster = waking(("False", "WaitingForMachines"));
+    for (is_new, answers, named) in [(true, true, true), (true, false, false), (false, true, false)] {
+        let facts = facts(&cluster).machines_are(&[Running, Running]);
+        let mut facts = if answers { facts.nodes_are([(false, -1, true); 2], &[]) } else { facts };
+        if let Some(Ok(machines)) = &mut facts.machines {
+            machines.instances[0].provider_id = is_new.then(|| "openstack:///new".to_owned());
+        }
+        let early = Facts { connected_for: Some(Duration::ZERO), ..facts.clone() };
+        assert_eq!((decide(&facts).name_machines, decide(&early).name_machines), (named, named), "{is_new} {answers}");
+    }
+}

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::runtime::watcher;
 use parking_lot::RwLock;
 use shared::hive::api::ClusterSync;
-use shared::hive::decide::Sync;
+use shared::hive::decide::SyncSetState;
 use shared::text::sanitize_chain;
 use tracing::warn;
 
@@ -52,19 +52,19 @@ struct Synced {
 
 impl ClusterSyncs {
     /// What is known of one cluster, which has been missed since then if it is missing.
-    pub fn of(&self, key: &Key, uid: Option<&str>, missed_since: &mut Option<Timestamp>) -> Sync {
+    pub fn of(&self, key: &Key, uid: Option<&str>, missed_since: &mut Option<Timestamp>) -> SyncSetState {
         let known = self.known.read();
         let found = match &*known {
-            Known::Nothing => return Sync::NotListed,
-            Known::Overdue(since) => return Sync::Missing(*since),
-            Known::NoSuchKind => return Sync::NoSuchKind,
+            Known::Nothing => return SyncSetState::NotListed,
+            Known::Overdue(since) => return SyncSetState::Missing(*since),
+            Known::NoSuchKind => return SyncSetState::NoSuchKind,
             Known::Listed(all) => all.get(key).filter(|found| found.of.is_none() || found.of.as_deref() == uid),
         };
         match found {
-            None => Sync::Missing(*missed_since.get_or_insert_with(clock::now)),
+            None => SyncSetState::Missing(*missed_since.get_or_insert_with(clock::now)),
             Some(found) => {
                 *missed_since = None;
-                if found.applied { Sync::Applied } else { Sync::NotApplied }
+                if found.applied { SyncSetState::Applied } else { SyncSetState::NotApplied }
             }
         }
     }
@@ -174,7 +174,7 @@ mod tests {
         watcher::Error::InitialListFailed(kube::Error::Api(status.boxed()))
     }
 
-    fn found(syncs: &ClusterSyncs) -> Sync {
+    fn found(syncs: &ClusterSyncs) -> SyncSetState {
         syncs.of(&("ns".to_owned(), "demo".to_owned()), Some("u"), &mut None)
     }
 
@@ -187,9 +187,9 @@ mod tests {
         let mut followed = std::pin::pin!(syncs.follow(&hub, |_| {}));
         let second = Duration::from_secs(1);
         assert!(tokio::time::timeout(FIRST_LIST_TIMEOUT.saturating_sub(second), &mut followed).await.is_err());
-        assert_eq!(found(&syncs), Sync::NotListed);
+        assert_eq!(found(&syncs), SyncSetState::NotListed);
         assert!(tokio::time::timeout(2 * second, &mut followed).await.is_err());
-        assert!(matches!(found(&syncs), Sync::Missing(_)));
+        assert!(matches!(found(&syncs), SyncSetState::Missing(_)));
     }
 
     #[test]
@@ -212,26 +212,26 @@ mod tests {
         let syncs = ClusterSyncs::default();
         for code in [403, 500, 503] {
             syncs.failed(&refused(code));
-            assert_eq!(found(&syncs), Sync::NotListed, "{code}");
+            assert_eq!(found(&syncs), SyncSetState::NotListed, "{code}");
         }
         syncs.overdue();
-        let Sync::Missing(since) = found(&syncs) else { panic!("{:?}", found(&syncs)) };
+        let SyncSetState::Missing(since) = found(&syncs) else { panic!("{:?}", found(&syncs)) };
         syncs.failed(&refused(403));
-        assert_eq!(found(&syncs), Sync::Missing(since), "since the same moment");
+        assert_eq!(found(&syncs), SyncSetState::Missing(since), "since the same moment");
         syncs.failed(&refused(404));
-        assert_eq!(found(&syncs), Sync::NoSuchKind);
+        assert_eq!(found(&syncs), SyncSetState::NoSuchKind);
         syncs.overdue();
-        assert_eq!(found(&syncs), Sync::NoSuchKind);
+        assert_eq!(found(&syncs), SyncSetState::NoSuchKind);
         let of = |uid: &str| {
             let synced = Synced { applied: true, of: Some(uid.to_owned()) };
             HashMap::from([(("ns".to_owned(), "demo".to_owned()), synced)])
         };
         let _ = syncs.replace(of("another"));
-        assert!(matches!(found(&syncs), Sync::Missing(_)), "it is of a cluster that is gone");
+        assert!(matches!(found(&syncs), SyncSetState::Missing(_)), "it is of a cluster that is gone");
         let _ = syncs.replace(of("u"));
-        assert_eq!(found(&syncs), Sync::Applied, "as soon as they can be listed");
+        assert_eq!(found(&syncs), SyncSetState::Applied, "as soon as they can be listed");
         syncs.failed(&refused(404));
         syncs.overdue();
-        assert_eq!(found(&syncs), Sync::Applied, "what was listed stays");
+        assert_eq!(found(&syncs), SyncSetState::Applied, "what was listed stays");
     }
 }

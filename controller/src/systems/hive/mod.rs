@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::HIBERNATING;
-use shared::hive::decide::{self, Facts, Notice, Plan, Recheck, Sync};
+use shared::hive::decide::{self, Facts, Notice, Plan, Recheck, SyncSetState};
 use shared::hive::identity::Older;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -110,7 +110,7 @@ impl Hive {
             || (newest.metadata.generation > decided.metadata.generation && newest.desired() != decided.desired())
     }
 
-    fn sync(&self, cluster: &ClusterDeployment, state: &mut TargetState) -> Sync {
+    fn sync(&self, cluster: &ClusterDeployment, state: &mut TargetState) -> SyncSetState {
         self.cluster_syncs.of(&key_of(cluster), cluster.metadata.uid.as_deref(), &mut state.sync_missed_since)
     }
 }

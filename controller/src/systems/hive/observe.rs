@@ -5,7 +5,7 @@ use std::time::Duration;
 use shared::cloud::{CloudError, Inventory, Priority};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
-use shared::hive::decide::{Facts, Need, Served, Sync, needs};
+use shared::hive::decide::{Facts, Need, SyncSetState, needs};
 use shared::hive::identity::Older;
 use shared::power::Power;
 
@@ -19,13 +19,13 @@ use crate::runtime::{System, clock};
 pub async fn facts<'a>(
     hive: &Hive,
     cluster: &'a ClusterDeployment,
-    sync: Sync,
+    sync: SyncSetState,
     identity_taken: Option<Older>,
     state: &mut TargetState,
 ) -> Facts<'a> {
     let mut facts = Facts {
         cluster,
-        served: Served::platform(cluster.spec.platform.name(), PLATFORMS),
+        served: PLATFORMS.contains(&cluster.spec.platform.name()),
         sync,
         identity_taken,
         machines: None,

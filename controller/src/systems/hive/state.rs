@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use shared::cloud::{CloudError, CloudErrorKind, Inventory};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
-use shared::hive::decide::{LastAttempt, Sync};
+use shared::hive::decide::{LastAttempt, SyncSetState};
 use shared::hive::identity::Older;
 use shared::hive::preflight::SpokePreflight;
 use tokio::time::Instant;
@@ -99,7 +99,7 @@ pub struct TargetState {
 
 impl TargetState {
     /// How long this object, as it is, needs no reconcile.
-    pub fn rests(&self, cluster: &ClusterDeployment, sync: Sync, older: Option<&Older>) -> Option<Duration> {
+    pub fn rests(&self, cluster: &ClusterDeployment, sync: SyncSetState, older: Option<&Older>) -> Option<Duration> {
         let (seen, until) = self.settled?;
         let left = until.saturating_duration_since(Instant::now());
         let news = self.news.swap(false, Ordering::Relaxed);
@@ -107,7 +107,7 @@ impl TargetState {
     }
 
     /// This object, as it is, needs no reconcile for this long.
-    pub fn rest(&mut self, cluster: &ClusterDeployment, sync: Sync, older: Option<&Older>, pause: Duration) {
+    pub fn rest(&mut self, cluster: &ClusterDeployment, sync: SyncSetState, older: Option<&Older>, pause: Duration) {
         self.settled = Some((fingerprint(cluster, sync, older), Instant::now() + pause));
     }
 
@@ -193,7 +193,7 @@ fn lacks_rights(kind: CloudErrorKind) -> bool {
 
 /// What of an object, and of an older one with its machines, calls for a reconcile: everything but the status that
 /// others keep there.
-fn fingerprint(cluster: &ClusterDeployment, sync: Sync, older: Option<&Older>) -> u64 {
+fn fingerprint(cluster: &ClusterDeployment, sync: SyncSetState, older: Option<&Older>) -> u64 {
     let conditions = [HIBERNATING, READY].map(|type_| cluster.condition(type_));
     let words = conditions.map(|found| found.map(|c| (&c.status, &c.reason, &c.message)));
     let own = runtime::fingerprint(&cluster.metadata);
@@ -207,10 +207,10 @@ mod tests {
     #[test]
     fn a_failed_reconcile_is_repeated_though_nothing_on_the_object_has_changed() {
         let (mut state, cluster) = (TargetState::default(), ClusterDeployment::default());
-        state.rest(&cluster, Sync::Applied, None, Duration::from_mins(10));
-        assert!(state.rests(&cluster, Sync::Applied, None).is_some());
-        assert_eq!(state.rests(&cluster, Sync::Applied, Some(&Older::Elsewhere)), None);
+        state.rest(&cluster, SyncSetState::Applied, None, Duration::from_mins(10));
+        assert!(state.rests(&cluster, SyncSetState::Applied, None).is_some());
+        assert_eq!(state.rests(&cluster, SyncSetState::Applied, Some(&Older::Elsewhere)), None);
         state.failed(false);
-        assert_eq!(state.rests(&cluster, Sync::Applied, None), None);
+        assert_eq!(state.rests(&cluster, SyncSetState::Applied, None), None);
     }
 }

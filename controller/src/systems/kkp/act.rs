@@ -227,8 +227,8 @@ struct User<'a> {
 impl<'a> User<'a> {
     fn of(kkp: &'a Kkp, seen: &'a Seen) -> Reconciled<Self> {
         match seen {
-            Seen::Connected(user) => Ok(Self { kkp, client: &user.client }),
-            Seen::Silent(why) => Err(not_done("an object", SpokeError::Failed(why.clone()))),
+            Ok(user) => Ok(Self { kkp, client: &user.client }),
+            Err(why) => Err(not_done("an object", SpokeError::Failed(why.clone()))),
         }
     }
 

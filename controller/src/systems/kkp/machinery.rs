@@ -7,7 +7,6 @@ use shared::kkp::decide::preflight::UserCluster;
 use shared::kkp::decide::{LostPod, MachineDeployment, Machinery, Node, Pod, Stage};
 use shared::kkp::keys;
 use shared::kkp::record::Numbers;
-use shared::spoke::SpokeError;
 use shared::spoke::fields::{MIRROR, OWNED_BY};
 use shared::spoke::kinds::{self, KkpMachine, Lease, MachineSet, Node as KubeNode, Pod as KubePod};
 
@@ -18,13 +17,8 @@ use fair::{Held, Kept};
 /// How old a Lease is whose kubelet has gone: row 57: one stays forever.
 const STALE: SignedDuration = SignedDuration::from_mins(2);
 
-/// The user cluster, as far as it was observed.
-pub enum Seen {
-    /// It did not answer, or the step needs none of it, and why.
-    Silent(String),
-    /// What it holds.
-    Connected(Box<Connected>),
-}
+/// The user cluster; or why it did not answer, or that the step needs none of it.
+pub type Seen = Result<Box<Connected>, String>;
 
 /// What it holds.
 pub struct Connected {
@@ -39,37 +33,24 @@ pub struct Connected {
     pub held: Vec<Held>,
 }
 
-impl Seen {
-    /// What the preflight counted.
-    pub fn numbers(&self) -> Numbers {
-        self.for_preflight().map_or_else(
-            |_| Numbers::default(),
-            |user| Numbers {
-                volumes: user.volumes,
-                load_balancers: count(user.load_balancers.len()),
-                machines: user.machines,
-            },
-        )
-    }
+/// What the preflight counted.
+pub fn numbers(seen: &Seen) -> Numbers {
+    let numbers = |user: &UserCluster| Numbers {
+        volumes: user.volumes,
+        load_balancers: count(user.load_balancers.len()),
+        machines: user.machines,
+    };
+    for_preflight(seen).map(numbers).unwrap_or_default()
+}
 
-    /// What the preflight reads of the user cluster, or why there is nothing.
-    pub fn for_preflight(&self) -> Result<&UserCluster, &str> {
-        match self {
-            Self::Connected(user) => user.preflight.as_ref().ok_or("it was not observed"),
-            Self::Silent(why) => Err(why),
-        }
-    }
+/// What the preflight reads of the user cluster, or why there is nothing.
+pub fn for_preflight(seen: &Seen) -> Result<&UserCluster, &str> {
+    seen.as_ref().map_err(String::as_str)?.preflight.as_ref().ok_or("it was not observed")
 }
 
 /// How many.
 pub fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
-}
-
-impl From<SpokeError> for Seen {
-    fn from(error: SpokeError) -> Self {
-        Self::Silent(error.to_string())
-    }
 }
 
 /// The lists of machine-controller's kinds.

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::finding::Finding;
 use shared::kkp::api::{Cluster, Condition, Request};
-use shared::kkp::decide::{self, Plan, Report, User};
+use shared::kkp::decide::{self, Plan, Report};
 use shared::kkp::keys;
 use shared::kkp::phase::{Limits, Phase};
 use shared::kkp::record::is_paused_by_us;
@@ -32,7 +32,7 @@ use shared::power::Power;
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 
-use self::machinery::Seen;
+use self::machinery::{Seen, numbers};
 use self::seed::Seed;
 use self::slots::Slots;
 use self::store::Stored;
@@ -122,10 +122,6 @@ pub struct Observation<'a> {
 
 impl Observation<'_> {
     fn plan(&self) -> Plan {
-        let user = match &self.user {
-            Seen::Silent(why) => User::Silent(why),
-            Seen::Connected(user) => User::Seen(&user.machinery),
-        };
         decide::decide(&decide::Facts {
             cluster: self.cluster,
             request: self.request,
@@ -134,9 +130,9 @@ impl Observation<'_> {
             unread: self.record.as_ref().and_then(|stored| stored.record.as_ref().err()).copied(),
             preflight: self.findings.as_deref(),
             control_plane: &self.seed.workloads,
-            numbers: self.user.numbers(),
+            numbers: numbers(&self.user),
             cron_jobs: &self.seed.cron_jobs,
-            user,
+            user: self.user.as_ref().map(|user| &user.machinery).map_err(String::as_str),
             may_begin: self.may_begin,
             unpause_refused: self.unpause_refused.as_deref(),
             now: self.now,

@@ -12,7 +12,6 @@ use shared::kkp::record::Record;
 use shared::power::Power;
 use tokio::time::Instant;
 
-use super::machinery::Seen;
 use super::seed::{self, Seed};
 use super::user::Part;
 use super::{Kkp, Observation, TargetState, preflight, store, user};
@@ -74,9 +73,9 @@ pub async fn observe<'a>(
     let mut user = if is_checked || is_read && phase.is_some_and(|phase| needs_user(phase, &seed)) {
         user::ask(kkp, cluster, state, &part(is_checked, in_force)).await
     } else {
-        Seen::Silent("this phase reads nothing of the user cluster".to_owned())
+        Err("this phase reads nothing of the user cluster".to_owned())
     };
-    if let Seen::Connected(user) = &mut user {
+    if let Ok(user) = &mut user {
         user.machinery.unready = seed.unready();
         let waits = phase == Some(Phase::WaitingForMachineController) && !is_overdue;
         if waits && user.machinery.unready.is_none() {

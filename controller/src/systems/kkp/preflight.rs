@@ -16,7 +16,7 @@ use shared::kkp::phase::Phase;
 use shared::text::sanitize;
 use tokio::time::Instant;
 
-use super::machinery::{Seen, count};
+use super::machinery::{Seen, count, for_preflight, numbers};
 use super::seed::Seed;
 use super::{Kkp, patches};
 use crate::runtime::hub::as_controller;
@@ -36,10 +36,7 @@ pub fn left(last: Option<Instant>) -> Duration {
 
 /// The condition that answers a request.
 pub fn answer(cluster: &Cluster, requested: &str, findings: &[Finding], user: &Seen) -> Condition {
-    let machinery = match user {
-        Seen::Connected(user) => Some(&user.machinery),
-        Seen::Silent(_) => None,
-    };
+    let machinery = user.as_ref().ok().map(|user| &user.machinery);
     let deployments = machinery.iter().flat_map(|machinery| &machinery.deployments);
     Preflight {
         requested: requested.to_owned(),
@@ -47,7 +44,7 @@ pub fn answer(cluster: &Cluster, requested: &str, findings: &[Finding], user: &S
         findings: findings.to_vec(),
         left_out: 0,
         pods: machinery.map_or(0, |machinery| count(machinery.pods.len())),
-        numbers: user.numbers(),
+        numbers: numbers(user),
         machine_deployments: deployments.map(|one| (sanitize(&one.name), one.replicas)).collect(),
         quota: quota(cluster),
     }
@@ -71,7 +68,7 @@ pub async fn findings(kkp: &Kkp, cluster: &Cluster, recorded: Option<Phase>, see
     });
     let pause = refusal.as_deref().map_or(Ok(()), Err);
     let worker_name = kkp.settings.worker_name.as_str();
-    let (control_plane, user) = (seed.workloads.as_slice(), user.for_preflight());
+    let (control_plane, user) = (seed.workloads.as_slice(), for_preflight(user));
     preflight::findings(&Facts { cluster, worker_name, recorded, pause, control_plane, user })
 }
 
@@ -102,7 +99,7 @@ mod tests {
         let at = "2026-11-22T18:00:00Z";
         cluster.metadata.annotations = annotated(at);
         assert_eq!(requested(&cluster), Some(at));
-        let condition = answer(&cluster, at, &[], &Seen::Silent("refused".into()));
+        let condition = answer(&cluster, at, &[], &Err("refused".into()));
         let conditions = [(PREFLIGHT.to_owned(), condition)].into();
         cluster.status = Some(ClusterStatus { conditions, ..ClusterStatus::default() });
         assert_eq!(requested(&cluster), None);

@@ -58,17 +58,11 @@ pub struct Part {
 
 /// Asks the user cluster. It is a tenant's: whatever it answers, the reconcile goes on.
 pub async fn ask(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState, part: &Part) -> Seen {
-    let client = match client(kkp, cluster, state).await {
-        Ok(client) => client,
-        Err(error) => return error.into(),
-    };
-    match slot::outside(tokio::time::timeout(DEADLINE, Box::pin(read(&client, part)))).await {
-        Ok(Ok((machinery, preflight, held))) => {
-            Seen::Connected(Box::new(Connected { machinery, preflight, client, held }))
-        }
-        Ok(Err(error)) => failure(&error).into(),
-        Err(_) => Seen::Silent(format!("the cluster's API server gives no answer within {DEADLINE:?}")),
-    }
+    let client = client(kkp, cluster, state).await.map_err(|error| error.to_string())?;
+    let answer = slot::outside(tokio::time::timeout(DEADLINE, Box::pin(read(&client, part)))).await;
+    let answer = answer.map_err(|_| format!("the cluster's API server gives no answer within {DEADLINE:?}"))?;
+    let (machinery, preflight, held) = answer.map_err(|error| failure(&error).to_string())?;
+    Ok(Box::new(Connected { machinery, preflight, client, held }))
 }
 
 /// The client. The Secret is read each time: KKP renews the certificate in it when a pause ends (row 15).

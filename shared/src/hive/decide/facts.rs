@@ -24,10 +24,10 @@ const TRANSIENT_FAILURE_THRESHOLD: u32 = 3;
 pub struct Facts<'a> {
     /// The cluster on the hub.
     pub cluster: &'a ClusterDeployment,
-    /// Who serves its platform.
-    pub served: Served,
+    /// Whether a driver of ours starts and stops the machines of its platform.
+    pub served: bool,
     /// How far its `SyncSet`s have been applied.
-    pub sync: Sync,
+    pub sync: SyncSetState,
     /// An older object that names the same machines, if there is one.
     pub identity_taken: Option<Older>,
     /// Its instances, as the driver listed them. `None` before the list.
@@ -203,7 +203,7 @@ pub struct Settings {
 
 /// How far a cluster's `SyncSet`s have been applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sync {
+pub enum SyncSetState {
     /// The `ClusterSync`s of the hub have not been listed yet.
     NotListed,
     /// The hub does not have the kind: Hive's clustersync controller is not there, and nothing waits for it.
@@ -214,25 +214,6 @@ pub enum Sync {
     NotApplied,
     /// All of them have been applied once.
     Applied,
-}
-
-/// Who starts and stops the machines of a platform.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
-    /// A driver of ours.
-    Us,
-    /// No controller.
-    None,
-}
-
-impl Served {
-    /// Who serves `platform` when drivers exist for `ours`.
-    pub fn platform(platform: &str, ours: &[&str]) -> Self {
-        match platform {
-            _ if ours.contains(&platform) => Self::Us,
-            _ => Self::None,
-        }
-    }
 }
 
 /// A start or stop that was tried, and what came of it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::facts::{Facts, Sync};
+use super::facts::{Facts, SyncSetState};
 use super::plan::{Notice, Plan};
 use crate::hive::conditions::PowerStatus;
 use crate::hive::identity::{IDENTITY_TAKEN, Identity};
@@ -22,9 +22,9 @@ const CLUSTER_SYNC_TIMEOUT: Duration = Duration::from_mins(1);
 /// Row 9: a plan that waits, if no transition may begin yet.
 pub(super) fn gate(facts: &Facts<'_>) -> Option<Plan> {
     let since = match facts.sync {
-        Sync::NotListed => return Some(Plan::default().again(Duration::from_secs(1))),
-        Sync::Missing(since) => since,
-        Sync::NoSuchKind | Sync::NotApplied | Sync::Applied => return None,
+        SyncSetState::NotListed => return Some(Plan::default().again(Duration::from_secs(1))),
+        SyncSetState::Missing(since) => since,
+        SyncSetState::NoSuchKind | SyncSetState::NotApplied | SyncSetState::Applied => return None,
     };
     let missed = CLUSTER_SYNC_TIMEOUT.checked_sub(facts.age(since)).unwrap_or_default();
     let left = missed.max(grace(facts));
@@ -42,13 +42,13 @@ pub(super) fn or_report(facts: &Facts<'_>, status: PowerStatus) -> Plan {
 pub(super) fn missing_cluster_sync(facts: &Facts<'_>) -> Option<Notice> {
     let name = facts.cluster.name_any();
     let message = format!("ClusterSync {name} does not exist or cannot be listed; continuing without it");
-    matches!(facts.sync, Sync::Missing(_)).then(|| Notice::warning("ClusterSyncMissing", message))
+    matches!(facts.sync, SyncSetState::Missing(_)).then(|| Notice::warning("ClusterSyncMissing", message))
 }
 
 /// Row 12a: a plan that waits for the `SyncSet`s until the timeout.
 pub(super) fn sync_sets(facts: &Facts<'_>) -> Option<Plan> {
     let left = grace(facts);
-    let waits = matches!(facts.sync, Sync::NotApplied) && !left.is_zero();
+    let waits = matches!(facts.sync, SyncSetState::NotApplied) && !left.is_zero();
     waits.then(|| Plan::report(PowerStatus::sync_sets_not_applied()).by(left))
 }
 

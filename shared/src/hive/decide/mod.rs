@@ -19,7 +19,7 @@ use self::schedule::Expiry;
 use crate::hive::api::{FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, reason};
 use crate::power::Power;
-pub use facts::{Facts, LastAttempt, Served, Settings, Sync, resume_started, slept};
+pub use facts::{Facts, LastAttempt, Settings, SyncSetState, resume_started, slept};
 pub use plan::{Action, Need, Notice, Plan, Recheck, Watch};
 
 /// What the first row of the table that matches calls for.
@@ -39,7 +39,7 @@ impl Stage {
         let cluster = facts.cluster;
         let fake = cluster.annotation_is_true(FAKE_CLUSTER);
         let disabled = cluster.spec.platform.name() == "azure" && cluster.annotation_is_true(INFRA_DISABLED);
-        let sync_sets_applied = facts.sync == Sync::Applied;
+        let sync_sets_applied = facts.sync == SyncSetState::Applied;
         match (facts.served, cluster.desired()) {
             // Row 2.
             _ if cluster.annotation_is_true(RECONCILE_PAUSE) => Self::planned(Plan::default()),
@@ -52,9 +52,7 @@ impl Stage {
             // Row 7, first case.
             _ if disabled => Self::report(PowerStatus::unsupported("Infrastructure disabled by annotation")),
             // Row 7, second case.
-            (Served::None, _) => {
-                Self::report(PowerStatus::unsupported("Unsupported platform: no actuator to handle it"))
-            }
+            (false, _) => Self::report(PowerStatus::unsupported("Unsupported platform: no actuator to handle it")),
             // Row 8.
             _ if cluster.reason(HIBERNATING) == reason::UNSUPPORTED => {
                 Self::planned(Plan::report(PowerStatus::hibernation_capable()).again(Duration::ZERO))
@@ -65,7 +63,7 @@ impl Stage {
             }
             // Ours: the machines are another object's.
             _ if let Some(plan) = gate::identity_taken(facts) => Self::planned(plan),
-            (Served::Us, Power::Hibernating) => match gate::sync_sets(facts) {
+            (true, Power::Hibernating) => match gate::sync_sets(facts) {
                 // Ours: wake-at has come.
                 _ if schedule::wake_at(facts) == Some(Duration::ZERO) => Self::planned(schedule::wake_up(facts)),
                 // Row 12a.
@@ -74,7 +72,7 @@ impl Stage {
                 _ if fake => Self::planned(gate::or_report(facts, PowerStatus::fake_stopped())),
                 _ => Self::ToSleep,
             },
-            (Served::Us, Power::Running) => match schedule::expiry(facts) {
+            (true, Power::Running) => match schedule::expiry(facts) {
                 // Row 11, not due and never observed.
                 Expiry::NotYetObserved(left) => Self::planned(Plan::report(PowerStatus::initialized(cluster)).by(left)),
                 Expiry::Due => Self::ToSleepBySchedule,
@@ -131,7 +129,7 @@ fn with_due(plan: Plan, facts: &Facts<'_>) -> Plan {
             _ => None,
         },
     };
-    match time.filter(|time| !time.is_zero() && facts.served == Served::Us) {
+    match time.filter(|time| !time.is_zero() && facts.served) {
         Some(time) => plan.by(time),
         None => plan,
     }

@@ -110,8 +110,8 @@ fn began(mut cluster: ClusterDeployment, seconds_ago: i64) -> ClusterDeployment 
 fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
     Facts {
         cluster,
-        served: Served::Us,
-        sync: Sync::Applied,
+        served: true,
+        sync: SyncSetState::Applied,
         identity_taken: None,
         machines: None,
         unknown_for: Duration::MAX,
@@ -222,14 +222,14 @@ fn rows_that_need_no_observation() {
     let fake = |state| annotated(cluster(state), FAKE_CLUSTER, "1");
     let halted = ("PowerStatePaused", "PowerStatePaused", "Unknown");
     for (row, cluster, served, detail) in [
-        ("3", deleted.clone(), Served::Us, ("ClusterDeploymentDeleted", "ClusterDeploymentDeleted", "Unknown")),
-        ("4", fresh, Served::Us, ("Initialized", "Initialized", "")),
-        ("6", paused(cluster("Hibernating")), Served::Us, halted),
-        ("6 beats 7", paused(cluster("Running")), Served::None, halted),
-        ("7", cluster("Hibernating"), Served::None, ("Unsupported", "Running", "Running")),
-        ("8", unsupported, Served::Us, ("ResumingOrRunning", "", "")),
-        ("12b", fake("Hibernating"), Served::Us, ("Hibernating", "StoppingOrHibernating", "Hibernating")),
-        ("13a", fake("Running"), Served::Us, ("ResumingOrRunning", "Running", "Running")),
+        ("3", deleted.clone(), true, ("ClusterDeploymentDeleted", "ClusterDeploymentDeleted", "Unknown")),
+        ("4", fresh, true, ("Initialized", "Initialized", "")),
+        ("6", paused(cluster("Hibernating")), true, halted),
+        ("6 beats 7", paused(cluster("Running")), false, halted),
+        ("7", cluster("Hibernating"), false, ("Unsupported", "Running", "Running")),
+        ("8", unsupported, true, ("ResumingOrRunning", "", "")),
+        ("12b", fake("Hibernating"), true, ("Hibernating", "StoppingOrHibernating", "Hibernating")),
+        ("13a", fake("Running"), true, ("ResumingOrRunning", "Running", "Running")),
     ] {
         let facts = Facts { served, ..facts(&cluster) };
         assert_eq!(needs(&facts), None, "row {row}");
@@ -238,12 +238,6 @@ fn rows_that_need_no_observation() {
     }
     let paused = annotated(deleted, RECONCILE_PAUSE, "T");
     assert_eq!(decide(&facts(&paused)), Plan::default(), "row 2 beats row 3");
-}
-
-#[test]
-fn a_platform_is_served_by_us_or_by_no_controller() {
-    assert_eq!(Served::platform("vsphere", &["aws"]), Served::None);
-    assert_eq!(Served::platform("aws", &["aws"]), Served::Us);
 }
 
 #[test]

@@ -36,8 +36,8 @@ pub struct Facts<'a> {
     pub numbers: Numbers,
     /// `CronJobs` of the control plane.
     pub cron_jobs: &'a [CronJob],
-    /// The user cluster.
-    pub user: User<'a>,
+    /// The user cluster; or why it did not answer, or was not asked because the phase needs nothing of it.
+    pub user: Result<&'a Machinery, &'a str>,
     /// Whether there is a slot for what would begin now: a seed wakes a few clusters at once (row 10).
     pub may_begin: bool,
     /// KKP's answer to the last try to end the pause, if it refused.
@@ -66,7 +66,7 @@ impl<'a> Facts<'a> {
 
     /// The user cluster, if it answered.
     pub(super) fn seen(&self) -> Option<&'a Machinery> {
-        if let User::Seen(user) = self.user { Some(user) } else { None }
+        self.user.ok()
     }
 
     /// Whether an `EtcdRestore` is under way.
@@ -115,15 +115,6 @@ pub struct CronJob {
     pub suspended: bool,
     /// Whether it carries our annotation: a sleep has suspended it.
     pub ours: bool,
-}
-
-/// The user cluster, as far as it was asked.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum User<'a> {
-    /// It did not answer, or was not asked because the phase needs nothing of it, and why.
-    Silent(&'a str),
-    /// What it holds.
-    Seen(&'a Machinery),
 }
 
 /// What a user cluster runs on.

@@ -36,7 +36,7 @@ use crate::kkp::phase::Phase;
 use crate::kkp::record::Record;
 use crate::power::Power;
 
-pub use facts::{CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod, Quota, Stage, User, kept_awake};
+pub use facts::{CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod, Quota, Stage, kept_awake};
 pub use intent::effective;
 use intent::{is_overruled, is_unpaused_by_others};
 pub use plan::{Action, Plan, Report};

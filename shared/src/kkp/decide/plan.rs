@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::facts::{Facts, LostPod, User};
+use super::facts::{Facts, LostPod};
 use super::intent::is_overruled;
 use crate::duration;
 use crate::kkp::data::{Outcome, State};
@@ -198,8 +198,5 @@ impl Facts<'_> {
 
 /// S7, W7
 pub(super) fn user_is_silent(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
-    match facts.user {
-        User::Seen(_) => None,
-        User::Silent(why) => Some(facts.waits(why, [])),
-    }
+    facts.user.err().map(|why| facts.waits(why, []))
 }

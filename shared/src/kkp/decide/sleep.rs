@@ -48,7 +48,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::control_plane::Replicas;
-use super::facts::{Facts, User};
+use super::facts::Facts;
 use super::plan::{Action, Plan, QUEUE_POLL, QUEUED, Report, Row, Warning, user_is_silent};
 use super::preflight::volumes_deleted;
 use super::standing::phase;
@@ -149,10 +149,10 @@ fn opens(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
 /// S4
 fn not_admitted(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     match (facts.preflight, facts.user) {
-        (Some(findings), User::Seen(_)) if admits(findings, facts.forced) => None,
+        (Some(findings), Ok(_)) if admits(findings, facts.forced) => None,
         (Some(findings), _) => Some(refused(&refusal(findings, facts.forced))),
-        (None, User::Silent(why)) => Some(refused(why)),
-        (None, User::Seen(_)) => Some(refused("not checked yet")),
+        (None, Err(why)) => Some(refused(why)),
+        (None, Ok(_)) => Some(refused("not checked yet")),
     }
 }
 

@@ -40,7 +40,7 @@ fn fake(cluster: ClusterDeployment) -> ClusterDeployment {
     annotated(cluster, FAKE_CLUSTER, "true")
 }
 
-fn decided(cluster: &ClusterDeployment, sync: Sync, upgrade: Option<Upgrade>) -> Plan {
+fn decided(cluster: &ClusterDeployment, sync: SyncSetState, upgrade: Option<Upgrade>) -> Plan {
     decide(&Facts { sync, upgrade, ..facts(cluster).machines_are(&[Running, Running]) })
 }
 
@@ -54,7 +54,7 @@ fn azure_without_infrastructure_is_unsupported() {
         let mut cluster = fresh("Hibernating");
         cluster.spec.platform.other.insert("azure".into(), OtherPlatform::default());
         let cluster = annotated(cluster, INFRA_DISABLED, value);
-        let plan = decided(&cluster, Sync::Applied, None);
+        let plan = decided(&cluster, SyncSetState::Applied, None);
         assert_eq!(says(&plan).0, detail, "row {row}");
         if detail == "Unsupported" {
             assert_eq!(plan.status.unwrap().hibernating.unwrap().message, "Infrastructure disabled by annotation");
@@ -66,17 +66,17 @@ fn azure_without_infrastructure_is_unsupported() {
 fn row_9_waits_for_the_cluster_sync_but_not_for_ever() {
     let running = noted(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
     let slept = noted(cluster("Running"), ("True", reason::HIBERNATING), ("False", reason::STOPPING_OR_HIBERNATING));
-    let missing = |seconds: i64| Sync::Missing(at(-seconds));
+    let missing = |seconds: i64| SyncSetState::Missing(at(-seconds));
     for (case, cluster, sync, waits) in [
         ("sleep, just missed", installed(running.clone(), HOUR), missing(0), true),
         ("sleep, missed for a minute", installed(running.clone(), HOUR), missing(60), false),
         ("sleep, installed just now", installed(running.clone(), 9 * MINUTE), missing(60), true),
-        ("sleep, not listed yet", running.clone(), Sync::NotListed, true),
-        ("sleep, no such kind", running.clone(), Sync::NoSuchKind, false),
+        ("sleep, not listed yet", running.clone(), SyncSetState::NotListed, true),
+        ("sleep, no such kind", running.clone(), SyncSetState::NoSuchKind, false),
         ("wake, just missed", installed(slept.clone(), HOUR), missing(59), true),
         ("wake, missed for a minute", installed(slept.clone(), HOUR), missing(60), false),
-        ("wake, applied", slept.clone(), Sync::Applied, false),
-        ("wake, not applied", installed(slept, MINUTE), Sync::NotApplied, false),
+        ("wake, applied", slept.clone(), SyncSetState::Applied, false),
+        ("wake, not applied", installed(slept, MINUTE), SyncSetState::NotApplied, false),
     ] {
         let machines = Facts { sync, ..facts(&cluster) };
         assert_eq!(needs(&machines).is_none(), waits, "{case}");
@@ -86,7 +86,7 @@ fn row_9_waits_for_the_cluster_sync_but_not_for_ever() {
         let status = plan.status.unwrap_or_default();
         assert_eq!(status.power_state.is_none(), waits, "{case}: H, R and P are left as they are");
         let warned = plan.notice.is_some_and(|notice| notice.reason == "ClusterSyncMissing");
-        assert_eq!(warned, !waits && matches!(sync, Sync::Missing(_)), "{case}");
+        assert_eq!(warned, !waits && matches!(sync, SyncSetState::Missing(_)), "{case}");
     }
     let midway = asleep(("False", reason::STOPPING));
     assert!(!decided(&midway, missing(0), None).actions.is_empty(), "what has begun goes on");
@@ -97,24 +97,24 @@ fn rows_10_and_12a_sync_sets() {
     let running = noted(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
     let held = noted(cluster("Hibernating"), ("False", reason::SYNC_SETS_NOT_APPLIED), ("True", reason::RUNNING));
     for (row, cluster, sync, detail) in [
-        ("12a", installed(running.clone(), 9 * MINUTE), Sync::NotApplied, "SyncSetsNotApplied"),
-        ("12a over", installed(running.clone(), 10 * MINUTE), Sync::NotApplied, "Stopping"),
-        ("12a without a timestamp", running.clone(), Sync::NotApplied, "Stopping"),
-        ("12a applied", installed(running, MINUTE), Sync::Applied, "Stopping"),
-        ("12a stays", installed(held.clone(), 9 * MINUTE), Sync::NotApplied, "SyncSetsNotApplied"),
-        ("10", installed(held.clone(), 9 * MINUTE), Sync::Applied, "SyncSetsApplied"),
-        ("12a and fake", fake(installed(held, MINUTE)), Sync::NotApplied, "SyncSetsNotApplied"),
+        ("12a", installed(running.clone(), 9 * MINUTE), SyncSetState::NotApplied, "SyncSetsNotApplied"),
+        ("12a over", installed(running.clone(), 10 * MINUTE), SyncSetState::NotApplied, "Stopping"),
+        ("12a without a timestamp", running.clone(), SyncSetState::NotApplied, "Stopping"),
+        ("12a applied", installed(running, MINUTE), SyncSetState::Applied, "Stopping"),
+        ("12a stays", installed(held.clone(), 9 * MINUTE), SyncSetState::NotApplied, "SyncSetsNotApplied"),
+        ("10", installed(held.clone(), 9 * MINUTE), SyncSetState::Applied, "SyncSetsApplied"),
+        ("12a and fake", fake(installed(held, MINUTE)), SyncSetState::NotApplied, "SyncSetsNotApplied"),
     ] {
         assert_eq!(says(&decided(&cluster, sync, None)).0, detail, "row {row}");
     }
     let young = installed(fresh("Hibernating"), 8 * MINUTE);
-    let plan = decided(&young, Sync::NotApplied, None);
+    let plan = decided(&young, SyncSetState::NotApplied, None);
     assert_eq!(plan.due, Some(Duration::from_mins(2)), "looked at again when the grace ends");
     let status = plan.status.unwrap();
     assert_eq!(status.hibernating.unwrap().message, "Cluster SyncSets have not been applied");
     assert_eq!(status.power_state, Some("SyncSetsNotApplied"));
     let noted = noted(fresh("Hibernating"), ("False", reason::SYNC_SETS_APPLIED), ("True", reason::RUNNING));
-    assert_eq!(says(&decided(&noted, Sync::Applied, None)).0, "Stopping", "after row 10 the sleep begins");
+    assert_eq!(says(&decided(&noted, SyncSetState::Applied, None)).0, "Stopping", "after row 10 the sleep begins");
 }
 
 /// Section 7, `TestHibernateAfter`.
@@ -161,7 +161,7 @@ fn row_11_hibernate_after() {
         assert_eq!(plan.due.map(|due| i64::try_from(due.as_secs()).unwrap()), left, "{case}");
     }
     let paused = noted(cluster("Running"), ("Unknown", "PowerStatePaused"), ("Unknown", "PowerStatePaused"));
-    let plan = decided(&after(installed(paused, 10 * HOUR)), Sync::Applied, None);
+    let plan = decided(&after(installed(paused, 10 * HOUR)), SyncSetState::Applied, None);
     assert_eq!(says(&plan).2, "StartingMachines", "after a pause the cluster is looked at first");
 }
 
@@ -169,17 +169,17 @@ fn row_11_hibernate_after() {
 fn row_12a_comes_before_row_12c() {
     let young = sleeps_after(installed(fresh("Running"), 8 * MINUTE), "1m");
     for (case, cluster, sync, says_first) in [
-        ("due, no syncsets", young.clone(), Sync::Missing(at(0)), None),
-        ("due but not applied", young.clone(), Sync::NotApplied, Some("SyncSetsNotApplied")),
-        ("due, fake but not applied", fake(young), Sync::NotApplied, Some("SyncSetsNotApplied")),
+        ("due, no syncsets", young.clone(), SyncSetState::Missing(at(0)), None),
+        ("due but not applied", young.clone(), SyncSetState::NotApplied, Some("SyncSetsNotApplied")),
+        ("due, fake but not applied", fake(young), SyncSetState::NotApplied, Some("SyncSetsNotApplied")),
     ] {
         let plan = decided(&cluster, sync, Some(Upgrade::Idle));
         assert!(plan.actions.is_empty(), "{case}");
         assert_eq!(plan.status.and_then(|status| status.power_state), says_first, "{case}");
     }
     let instant = fake(sleeps_after(installed(fresh("Running"), HOUR), "1m"));
-    assert_eq!(needs(&Facts { sync: Sync::NotApplied, ..facts(&instant) }), None, "no cloud and no spoke");
-    let plan = decide(&Facts { sync: Sync::NotApplied, ..facts(&instant) });
+    assert_eq!(needs(&Facts { sync: SyncSetState::NotApplied, ..facts(&instant) }), None, "no cloud and no spoke");
+    let plan = decide(&Facts { sync: SyncSetState::NotApplied, ..facts(&instant) });
     assert_eq!(plan.actions, sets(Power::Hibernating, "hibernateAfter 1m0s has passed"));
     let noted = fake(sleeps_after(installed(fresh("Hibernating"), HOUR), "1m"));
     let plan = decide(&facts(&noted));
@@ -190,12 +190,12 @@ fn row_12a_comes_before_row_12c() {
 fn an_upgrade_is_not_interrupted_by_a_schedule() {
     let cluster = sleeps_after(awake_since(10 * HOUR), "8h");
     assert_eq!(needs(&facts(&cluster).machines_are(&[Running])), Some(Need::Upgrade));
-    let plan = decided(&cluster, Sync::Applied, Some(Upgrade::Progressing("Working towards 4.20.9".into())));
+    let plan = decided(&cluster, SyncSetState::Applied, Some(Upgrade::Progressing("Working towards 4.20.9".into())));
     assert!(plan.actions.is_empty());
     let notice = plan.notice.unwrap();
     assert!(notice.warning && notice.reason == "UpgradeInProgress" && notice.message.contains("4.20.9"), "{notice:?}");
     assert_eq!(plan.due, Some(Duration::from_mins(5)));
-    let plan = decided(&cluster, Sync::Applied, Some(Upgrade::Unknown));
+    let plan = decided(&cluster, SyncSetState::Applied, Some(Upgrade::Unknown));
     assert_eq!(plan.actions.len(), 1, "a cluster that cannot be asked is not kept awake for that");
 }
 
@@ -215,7 +215,7 @@ fn wakes_when_the_user_wants() {
         assert_eq!((wake, plan.due), (wakes, left), "{case}");
     }
     let running = annotated(awake_since(HOUR), keys::WAKE_AT, &at(-HOUR).to_string());
-    assert!(decided(&running, Sync::Applied, None).actions.is_empty(), "a cluster that is awake is not woken");
+    assert!(decided(&running, SyncSetState::Applied, None).actions.is_empty(), "a cluster that is awake is not woken");
 }
 
 /// Asleep, and Ready turned False so many seconds ago.

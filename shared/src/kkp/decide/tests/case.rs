@@ -104,7 +104,7 @@ impl Case {
             control_plane: &self.control_plane,
             numbers: Numbers::default(),
             cron_jobs: &[],
-            user: self.machinery.as_ref().map_or(User::Silent("connection refused"), User::Seen),
+            user: self.machinery.as_ref().ok_or("connection refused"),
             may_begin: self.may_begin,
             unpause_refused: self.unpause_refused,
             now: now() + self.later,

@@ -180,7 +180,7 @@ impl Forged {
             control_plane: &control_plane,
             numbers: Numbers::default(),
             cron_jobs: &[CronJob { name: "etcd-defragger".to_owned(), suspended: self.woken, ours: false }],
-            user: if self.silent { User::Silent("refused") } else { User::Seen(&self.machinery) },
+            user: if self.silent { Err("refused") } else { Ok(&self.machinery) },
             may_begin: self.may_begin,
             unpause_refused: None,
             now: now() + Duration::from_secs(self.later),

@@ -186,7 +186,7 @@ impl World {
             control_plane: &control_plane,
             numbers: Numbers { volumes: self.volumes, ..Numbers::default() },
             cron_jobs: &self.cron_jobs,
-            user: if self.api_answers() { User::Seen(&self.machinery) } else { User::Silent("connection refused") },
+            user: if self.api_answers() { Ok(&self.machinery) } else { Err("connection refused") },
             may_begin: true,
             unpause_refused: self.refuses.then_some("invalid datacenter name"),
             now: self.now,

@@ -20,7 +20,7 @@ use shared::text::sanitize_to;
 use tokio::sync::Notify;
 
 use crate::cloud_registry::PLATFORMS;
-use crate::runtime::hub::{full_name, key_of, version};
+use crate::runtime::hub::{key_of, version};
 use crate::runtime::{Follower, Guarded, Hub, Key, Object, WriteError};
 use crate::spoke::Network;
 
@@ -90,7 +90,6 @@ pub struct Item {
 /// An object of some kind.
 trait Source: fmt::Debug + Send + Sync {
     fn lifecycle(&self) -> Option<&dyn Lifecycle>;
-    fn full_name(&self) -> String;
     fn patch<'a>(&'a self, hub: &'a Hub, patch: Value) -> BoxFuture<'a, Result<Option<Arc<Item>>, WriteError>>;
     fn objection<'a>(&'a self, hub: &'a Hub, network: &'a Network) -> BoxFuture<'a, Verdict>;
 }
@@ -98,10 +97,6 @@ trait Source: fmt::Debug + Send + Sync {
 impl<K: Member> Source for Guarded<K> {
     fn lifecycle(&self) -> Option<&dyn Lifecycle> {
         self.0.as_ref().ok().map(|object| object as &dyn Lifecycle)
-    }
-
-    fn full_name(&self) -> String {
-        full_name(self)
     }
 
     fn patch<'a>(&'a self, hub: &'a Hub, patch: Value) -> BoxFuture<'a, Result<Option<Arc<Item>>, WriteError>> {
@@ -145,7 +140,10 @@ impl Item {
 
     /// Namespace and name for logs.
     pub fn full_name(&self) -> String {
-        self.object.full_name()
+        match self.key() {
+            (namespace, name) if namespace.is_empty() => name,
+            (namespace, name) => format!("{namespace}/{name}"),
+        }
     }
 
     /// Applies a merge patch to the object as it was read. The object as it is then.

@@ -22,6 +22,17 @@ use super::{Rollouts, uid_of};
 use crate::fleet::{FleetKind, Item};
 use crate::runtime::{Guarded, System, clock};
 
+/// What the hub answers about the rollout of a claim.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// It was deleted.
+    Gone,
+    /// It has not started.
+    Unstarted,
+    /// Anything else.
+    Unknown,
+}
+
 /// Ends the claims of rollouts that are gone, and those on objects that were no members. What fails is tried again in
 /// the next round.
 pub async fn sweep(rollouts: &Rollouts) {
@@ -29,7 +40,7 @@ pub async fn sweep(rollouts: &Rollouts) {
     let known = objects.iter().map(|rollout| (rollout.meta().uid.clone(), &**rollout));
     let known: HashMap<Option<String>, &Guarded<PowerRollout>> = known.collect();
     rollouts.snapshots.retain(|uid| known.contains_key(&Some(uid.to_owned())));
-    let mut answers: HashMap<String, bool> = HashMap::new();
+    let mut answers: HashMap<String, Answer> = HashMap::new();
     let mut members: HashMap<String, Option<Arc<Snapshot>>> = HashMap::new();
     let mut left: HashSet<String> = HashSet::new();
     let items = |kind: &FleetKind| kind.fleet.items().unwrap_or_default();
@@ -42,7 +53,7 @@ pub async fn sweep(rollouts: &Rollouts) {
                 left.insert(name);
                 match rollout {
                     Ok(rollout) if !has_begun(rollout) => {
-                        if !is_unstarted(rollouts, claim, &mut answers).await {
+                        if ask(rollouts, claim, &mut answers).await != Answer::Unstarted {
                             continue;
                         }
                         // No record: a member that has one would not start with the others.
@@ -57,7 +68,9 @@ pub async fn sweep(rollouts: &Rollouts) {
                     Ok(_) | Err(_) => continue,
                 }
             }
-            None if is_gone(rollouts, claim, &mut answers).await => abandon(claim, "the rollout was deleted"),
+            None if ask(rollouts, claim, &mut answers).await == Answer::Gone => {
+                abandon(claim, "the rollout was deleted")
+            }
             None => continue, // the watch is late, or the hub does not answer
         };
         match item.patch(rollouts.hub(), patch).await {
@@ -98,21 +111,25 @@ async fn is_member(
     snapshot.is_none_or(|snapshot| snapshot.group(item.view.identity.uid).is_some())
 }
 
-/// Whether the rollout of a claim has not started, as the hub says: it claims nothing before. Each is asked once.
-async fn is_unstarted(rollouts: &Rollouts, claim: &Mark, answers: &mut HashMap<String, bool>) -> bool {
-    if let Some(is_unstarted) = answers.get(&claim.uid) {
-        return *is_unstarted;
+/// What the hub says of the rollout of a claim. Each is asked about once.
+async fn ask(rollouts: &Rollouts, claim: &Mark, answers: &mut HashMap<String, Answer>) -> Answer {
+    if let Some(answer) = answers.get(&claim.uid) {
+        return *answer;
     }
     let api: Api<Guarded<PowerRollout>> = Api::all(rollouts.hub().client.clone());
-    let is_unstarted = match api.get(&claim.name).await.and_then(|found| found.read().map_err(kube::Error::SerdeError))
-    {
-        Ok(found) => uid_of(&found) == claim.uid && !has_begun(&found),
+    let is_unstarted = |found: &PowerRollout| uid_of(found) == claim.uid && !has_begun(found);
+    let answer = match api.get(&claim.name).await {
+        Ok(found) if found.uid().is_some_and(|found| found != claim.uid) => Answer::Gone,
+        // It claims nothing before.
+        Ok(found) if found.0.as_ref().is_ok_and(is_unstarted) => Answer::Unstarted,
+        Ok(_) => Answer::Unknown,
+        Err(error) if names_missing(&error, &claim.name) => Answer::Gone,
         Err(error) => {
             debug!(rollout = claim.name, error = sanitize_chain(&error), "rollout not read");
-            false
+            Answer::Unknown
         }
     };
-    *answers.entry(claim.uid.clone()).or_insert(is_unstarted)
+    *answers.entry(claim.uid.clone()).or_insert(answer)
 }
 
 /// Whether an answer says that the object of this name does not exist. An API server that does not serve the kind yet
@@ -124,23 +141,6 @@ fn names_missing(error: &kube::Error, name: &str) -> bool {
         }
         _ => false,
     }
-}
-
-/// Whether the rollout of a claim was deleted, as the hub says. Each is asked once.
-async fn is_gone(rollouts: &Rollouts, claim: &Mark, answers: &mut HashMap<String, bool>) -> bool {
-    if let Some(is_gone) = answers.get(&claim.uid) {
-        return *is_gone;
-    }
-    let api: Api<Guarded<PowerRollout>> = Api::all(rollouts.hub().client.clone());
-    let is_gone = match api.get(&claim.name).await {
-        Ok(found) => found.uid().is_some_and(|found| found != claim.uid),
-        Err(error) if names_missing(&error, &claim.name) => true,
-        Err(error) => {
-            debug!(rollout = claim.name, error = sanitize_chain(&error), "rollout not read");
-            false
-        }
-    };
-    *answers.entry(claim.uid.clone()).or_insert(is_gone)
 }
 
 #[cfg(test)]

@@ -120,8 +120,16 @@ impl<K: Object> Kind<K> {
         self
     }
 
+    /// In `/readyz?verbose`, a kind without a system has its own name.
+    fn named(&mut self) {
+        if let (true, Cow::Borrowed(name)) = (self.systems.is_empty(), K::plural(&())) {
+            self.begins(name);
+        }
+    }
+
     /// Works until it is dropped.
-    pub async fn run(self) {
+    pub async fn run(mut self) {
+        self.named();
         let objects: Api<Guarded<K>> = Api::all(self.term.hub.watches.clone());
         let (page_size, optional) = self.settings.as_ref().map_or((50, true), |own| (own.page_size, own.optional));
         let backoff = if optional { WatchBackoff::of_optional_kind() } else { WatchBackoff::of_hub() };
@@ -132,11 +140,9 @@ impl<K: Object> Kind<K> {
         self.run_on(events).await;
     }
 
-    /// Works on these events until they end. Of a kind without a system, its own name is in `/readyz?verbose`.
+    /// Works on these events until they end.
     pub async fn run_on(mut self, events: impl Stream<Item = watcher::Result<Event<Guarded<K>>>> + Send) {
-        if let (true, Cow::Borrowed(name)) = (self.systems.is_empty(), K::plural(&())) {
-            self.begins(name);
-        }
+        self.named();
         let (readiness, mut kept) = (self.term.readiness, Kept::new(self.term.hub.memory));
         let trim = |object: &mut Guarded<K>| {
             slim(object);

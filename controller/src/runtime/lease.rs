@@ -60,26 +60,12 @@ fn millis(duration: Duration) -> u64 {
 /// Why the Lease could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
-    /// The API server refused or did not answer.
-    #[error("{verb} Lease {name}")]
-    Api {
-        /// What was tried.
-        verb: &'static str,
-        /// Which Lease.
-        name: String,
-        /// The API server's answer.
-        source: Box<kube::Error>,
-    },
-    /// The API server did not answer in time.
-    #[error("{verb} Lease {name}: no answer within {limit:?}")]
-    TimedOut {
-        /// What was tried.
-        verb: &'static str,
-        /// Which Lease.
-        name: String,
-        /// The limit.
-        limit: Duration,
-    },
+    /// The API server refused to do this with the Lease of this name, or did not answer.
+    #[error("{0} Lease {1}")]
+    Api(&'static str, String, #[source] Box<kube::Error>),
+    /// The API server did not answer in this time.
+    #[error("{0} Lease {1}: no answer within {2:?}")]
+    TimedOut(&'static str, String, Duration),
     /// There is no clock that counts suspension.
     #[error("the system has no monotonic clock")]
     NoClock,
@@ -193,14 +179,11 @@ impl Election {
         // What was read may have been written just before the answer: its holder's time runs from here, ours from the
         // beginning.
         let now = clock::since_boot().ok_or(LeaseError::NoClock)?;
-        if let Some(lease) = &found {
-            let moved = self
-                .seen
-                .as_ref()
-                .is_none_or(|(seen, _)| seen.metadata.resource_version != lease.metadata.resource_version);
-            if moved {
-                self.seen = Some((lease.clone(), now));
-            }
+        let version = |lease: &Lease| lease.metadata.resource_version.clone();
+        if let Some(lease) = &found
+            && self.seen.as_ref().is_none_or(|(seen, _)| version(seen) != version(lease))
+        {
+            self.seen = Some((lease.clone(), now));
         }
         if !self.may_write(found.as_ref(), now, leads) {
             return Ok(false);
@@ -213,7 +196,7 @@ impl Election {
                 Ok(true)
             }
             // Another write came first. If it was ours and its answer was lost, the next read shows that.
-            Err(LeaseError::Api { source, .. }) if is_conflict(&source) => Ok(false),
+            Err(LeaseError::Api(.., source)) if is_conflict(&source) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -268,12 +251,10 @@ impl Election {
     }
 
     async fn call<T>(&self, verb: &'static str, call: impl Future<Output = kube::Result<T>>) -> Result<T, LeaseError> {
-        let limit = self.times.deadline / 2;
+        let (limit, name) = (self.times.deadline / 2, self.name.clone());
         match tokio::time::timeout(limit, call).await {
-            Ok(result) => {
-                result.map_err(|source| LeaseError::Api { verb, name: self.name.clone(), source: Box::new(source) })
-            }
-            Err(_) => Err(LeaseError::TimedOut { verb, name: self.name.clone(), limit }),
+            Ok(result) => result.map_err(|source| LeaseError::Api(verb, name, Box::new(source))),
+            Err(_) => Err(LeaseError::TimedOut(verb, name, limit)),
         }
     }
 }

@@ -107,7 +107,10 @@ pub trait System: Send + Sync + Sized + 'static {
         facts: &mut Self::Facts<'_>,
         plan: &mut Self::Plan,
         target: &mut Target<Self>,
-    ) -> impl Future<Output = Reconciled<Acted>> + Send;
+    ) -> impl Future<Output = Reconciled<Acted>> + Send {
+        let _ = (facts, plan, target);
+        std::future::ready(Ok(Acted::Nothing))
+    }
 
     /// Decides once more, with the facts that acting has changed.
     fn decide_again(&self, facts: &Self::Facts<'_>, first: Self::Plan) -> Self::Plan {

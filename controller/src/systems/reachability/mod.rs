@@ -17,9 +17,7 @@ use tracing::info;
 use self::decide::{Answer, Facts, LastAttempt, Plan, Url, decide, needs};
 use crate::metrics::Probe;
 use crate::runtime::hub::full_name;
-use crate::runtime::{
-    Acted, Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock, slot,
-};
+use crate::runtime::{Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock, slot};
 use crate::spoke::{self, Network, Route, kubeconfig};
 use fair::Shares;
 
@@ -95,10 +93,6 @@ impl System for Reachability {
 
     fn decide(&self, facts: &Facts<'_>) -> Plan {
         decide(facts)
-    }
-
-    async fn act(&self, _: &mut Self::Facts<'_>, _: &mut Plan, _: &mut Target<Self>) -> Reconciled<Acted> {
-        Ok(Acted::Nothing)
     }
 
     async fn report(&self, facts: Self::Facts<'_>, plan: Plan, target: &mut Target<Self>) -> Reconciled<Done> {

@@ -1,8 +1,8 @@
 //! Claims that no reconcile ends: those of deleted rollouts and those on objects that were no members become records,
-//! those of rollouts that have not started go, and a rollout that is over is answers to end what it has left.
+//! those of rollouts that have not started go, and a rollout that is over is reconciled to end what it has left.
 //!
 //! The watch may be late, and an object may not be readable: a claim ends only by what the hub answers when it is
-//! answers.
+//! asked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -395,8 +395,7 @@ async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Ite
     if claimed.is_empty() || !has_begun(rollout) {
         return Ok(false);
     }
-    let snapshot =
-        rollouts.snapshots.read(rollouts.hub(), rollout).await.map_err(ReconcileError::read("the members"))?;
+    let snapshot = rollouts.snapshots.read(rollouts.hub(), rollout).await?;
     let is_member =
         |item: &&Arc<Item>| snapshot.as_ref().map_or(true, |known| known.group(item.view.identity.uid).is_some());
     Ok(claimed.iter().any(is_member))
@@ -413,7 +412,7 @@ async fn members(
     let (rollout, hub) = (observation.rollout, rollouts.hub());
     let known = if has_begun(rollout) {
         state.selection = Selection::default();
-        Some(rollouts.snapshots.read(hub, rollout).await.map_err(ReconcileError::read("the members"))?)
+        Some(rollouts.snapshots.read(hub, rollout).await?)
     } else {
         rollouts.snapshots.known(rollout).map(Ok)
     };

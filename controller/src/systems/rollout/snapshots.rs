@@ -39,13 +39,14 @@ impl Snapshots {
     }
 
     /// The members of a rollout that has started, or why they are not known.
-    pub async fn read(&self, hub: &Hub, rollout: &PowerRollout) -> kube::Result<Result<Arc<Snapshot>, String>> {
+    pub async fn read(&self, hub: &Hub, rollout: &PowerRollout) -> Reconciled<Result<Arc<Snapshot>, String>> {
         if let Some(known) = self.known(rollout) {
             return Ok(Ok(known));
         }
         let (uid, generation) = (uid_of(rollout), Snapshot::generation(rollout));
         let name = Snapshot::name(uid, generation);
-        let found = hub.find(&named::<ConfigMap>(&self.namespace, &name, None)).await?;
+        let found = hub.find(&named::<ConfigMap>(&self.namespace, &name, None)).await;
+        let found = found.map_err(ReconcileError::read("the members"))?;
         let read = found.ok_or(SnapshotError::Missing).and_then(|found| Snapshot::read(&found, uid)).map(Arc::new);
         if let Ok(snapshot) = &read {
             self.known.lock().insert(uid.to_owned(), (generation, snapshot.clone()));
@@ -70,13 +71,10 @@ impl Snapshots {
                 self.known.lock().insert(uid_of(rollout).to_owned(), known);
                 Ok(())
             }
-            Err(WriteError::Conflict(_)) => {
-                let read = self.read(hub, rollout).await.map_err(ReconcileError::read("the members"))?;
-                Err(match read {
-                    Ok(_) => ReconcileError::new("Recorded", Class::Outdated, "the members are recorded"),
-                    Err(why) => ReconcileError::new("Unrecorded", Class::Failed, format!("record the members: {why}")),
-                })
-            }
+            Err(WriteError::Conflict(_)) => Err(match self.read(hub, rollout).await? {
+                Ok(_) => ReconcileError::new("Recorded", Class::Outdated, "the members are recorded"),
+                Err(why) => ReconcileError::new("Unrecorded", Class::Failed, format!("record the members: {why}")),
+            }),
             Err(error) => Err(ReconcileError::of_other("Record", "write the record")(error)),
         }
     }

@@ -52,6 +52,11 @@ pub struct Facts<'a> {
 
 impl Facts<'_> {
     /// Time since a moment, zero if it is in the future.
+    /// The instances, if they could be listed.
+    pub(super) fn inventory(&self) -> Option<&Inventory> {
+        self.machines.as_ref()?.as_ref().ok()
+    }
+
     pub(super) fn age(&self, then: Timestamp) -> Duration {
         age(then, self.now)
     }
@@ -88,7 +93,7 @@ impl Facts<'_> {
     /// Whether single machines were refused when `verb` was tried last.
     pub(super) fn was_refused(&self, verb: Verb) -> bool {
         let failure = self.tried.as_ref().and_then(|tried| tried.failed(verb));
-        let one_by_one = matches!(&self.machines, Some(Ok(machines)) if machines.profile.one_by_one);
+        let one_by_one = self.inventory().is_some_and(|machines| machines.profile.one_by_one);
         failure.is_some_and(|failure| match failure.kind {
             CloudErrorKind::Refused | CloudErrorKind::Capacity => true,
             CloudErrorKind::Denied | CloudErrorKind::Unavailable => one_by_one,
@@ -103,7 +108,7 @@ impl Facts<'_> {
     /// the condition: a restart of the controller loses nothing. The first start comes moments before the condition is
     /// written, so that it may take the second one to tell.
     pub fn given_up(&self, verb: Verb) -> Vec<Refusal> {
-        let Some(Ok(machines)) = &self.machines else { return Vec::new() };
+        let Some(machines) = self.inventory() else { return Vec::new() };
         let began = self.wake_began().filter(|_| verb == Verb::Start);
         let stopped = machines.instances.iter().filter(|i| i.state == InstanceState::Stopped);
         let again = stopped.filter(|i| began.is_some() && i.launched_at >= began).map(|i| Refusal {

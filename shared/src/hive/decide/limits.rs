@@ -20,7 +20,7 @@ pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
     let since = sleep_started(facts.cluster).map(|then| facts.age(then));
     let limit = facts.settings.sleep_limit.max(platform(facts).sleep);
     // Halted machines are an outage until the sleep ends or is given up: requeue as often as before.
-    let is_halted = matches!(&facts.machines, Some(Ok(machines)) if !machines.in_state(&[Halted]).is_empty());
+    let is_halted = facts.inventory().is_some_and(|machines| !machines.in_state(&[Halted]).is_empty());
     overdue(plan, since, limit, "SleepTakesTooLong", if is_halted { Duration::ZERO } else { OVERDUE_INTERVAL })
 }
 
@@ -36,8 +36,7 @@ pub(super) fn waking(facts: &Facts<'_>, plan: Plan) -> Plan {
 
 /// The platform's own limits: images take longer than a stop.
 fn platform(facts: &Facts<'_>) -> Limits {
-    let machines = facts.machines.as_ref().and_then(|machines| machines.as_ref().ok());
-    machines.map_or_else(Limits::default, |machines| machines.profile.limits)
+    facts.inventory().map_or_else(Limits::default, |machines| machines.profile.limits)
 }
 
 fn overdue(mut plan: Plan, since: Option<Duration>, limit: Duration, what: &'static str, least: Duration) -> Plan {

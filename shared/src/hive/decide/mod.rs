@@ -114,8 +114,7 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
         }
         Stage::ToWake => limits::waking(facts, wake::decide(facts)),
     };
-    let machines = facts.machines.as_ref().and_then(|machines| machines.as_ref().ok());
-    let event = machines.and_then(|machines| machines.event.as_ref());
+    let event = facts.inventory().and_then(|machines| machines.event.as_ref());
     let notice = plan.notice.or_else(|| event.map(|event| Notice::warning(event.reason, event.message.clone())));
     with_due(Plan { notice, ..plan }, facts)
 }

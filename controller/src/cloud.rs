@@ -12,7 +12,6 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
-use shared::hive::api::ClusterDeployment;
 use tokio::time::Instant;
 
 /// How long a driver is used before its Secret is read again. After a failure it is read again at once.
@@ -22,18 +21,16 @@ const KEEP: Duration = Duration::from_secs(15);
 pub trait Cloud: Send + Sync {
     /// The platform's name.
     fn name(&self) -> &'static str;
-    /// The cluster as this platform knows it.
-    fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef;
     /// The driver for a cluster.
     fn driver<'a>(
         &'a self,
         client: &'a Client,
-        cluster: &'a ClusterDeployment,
+        cluster: &'a ClusterRef,
     ) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>>;
     /// Has the cluster's Secret read again, and answers the version that is in doubt.
-    fn doubt(&self, cluster: &ClusterDeployment) -> Option<String>;
+    fn doubt(&self, cluster: &ClusterRef) -> Option<String>;
     /// Namespace and name of each Secret with the cluster's credentials.
-    fn secrets_of(&self, cluster: &ClusterDeployment) -> Vec<(String, String)>;
+    fn secrets_of(&self, cluster: &ClusterRef) -> Vec<(String, String)>;
 }
 
 /// A platform whose drivers are kept for a while.
@@ -54,7 +51,7 @@ impl<P: Platform> Cached<P> {
         Self { platform, kept: Mutex::default() }
     }
 
-    async fn connect(&self, client: &Client, cluster: &ClusterDeployment) -> Result<Arc<dyn Driver>, CloudError> {
+    async fn connect(&self, client: &Client, cluster: &ClusterRef) -> Result<Arc<dyn Driver>, CloudError> {
         let access = self.platform.access(cluster)?;
         if let Some(driver) = self.fresh(&access) {
             return Ok(driver);
@@ -96,19 +93,15 @@ impl<P: Platform> Cloud for Cached<P> {
         P::NAME
     }
 
-    fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {
-        self.platform.locate(cluster, found)
-    }
-
     fn driver<'a>(
         &'a self,
         client: &'a Client,
-        cluster: &'a ClusterDeployment,
+        cluster: &'a ClusterRef,
     ) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>> {
         self.connect(client, cluster).boxed()
     }
 
-    fn doubt(&self, cluster: &ClusterDeployment) -> Option<String> {
+    fn doubt(&self, cluster: &ClusterRef) -> Option<String> {
         let access = self.platform.access(cluster).ok()?;
         let mut kept = self.kept.lock();
         let kept = kept.get_mut(&access)?;
@@ -116,7 +109,7 @@ impl<P: Platform> Cloud for Cached<P> {
         kept.version.clone()
     }
 
-    fn secrets_of(&self, cluster: &ClusterDeployment) -> Vec<(String, String)> {
+    fn secrets_of(&self, cluster: &ClusterRef) -> Vec<(String, String)> {
         self.platform.access(cluster).map(|access| access.secrets).unwrap_or_default()
     }
 }

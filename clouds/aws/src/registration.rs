@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use cloud_common::{Access, Platform, Process, SecretData, region};
-use shared::cloud::{CloudError, CloudErrorKind, Driver, Verb};
-use shared::hive::api::{AssumeRole, ClusterDeployment};
+use shared::cloud::{AwsRole, CloudError, CloudErrorKind, ClusterRef, Driver, PlatformSpec, Verb};
 
 use crate::call::name;
 use crate::client::Options;
@@ -54,8 +53,7 @@ pub struct Aws {
 /// A role to assume, the region of the machines, and who is asked about other roles.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Account {
-    /// ARN and external ID.
-    role: Option<(String, Option<String>)>,
+    role: Option<AwsRole>,
     region: String,
     /// Whose Secret it is, if that may name roles of its own.
     tenant: Option<String>,
@@ -86,19 +84,16 @@ impl Platform for Aws {
     }
 
     /// As Hive chooses: the cluster's own Secret, otherwise a role, otherwise what the process has.
-    fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Account>, CloudError> {
-        let namespace = cluster.metadata.namespace.clone().unwrap_or_default();
-        let Some(aws) = &cluster.spec.platform.aws else {
-            return Err(CloudError::new(CloudErrorKind::Invalid, "spec.platform.aws is missing"));
-        };
-        let region = region(Self::NAME, &aws.region, "us-east-1")?;
-        if let Some(secret) = aws.credentials_secret_ref.as_ref().filter(|secret| !secret.name.is_empty()) {
+    fn access(&self, cluster: &ClusterRef) -> Result<Access<Account>, CloudError> {
+        let namespace = cluster.namespace.clone();
+        let region = region(Self::NAME, &cluster.region, "us-east-1")?;
+        if !cluster.credentials.is_empty() {
             let account = Account { role: None, region, tenant: Some(namespace.clone()) };
-            return Ok(Access { secrets: vec![(namespace, secret.name.clone())], account });
+            return Ok(Access { secrets: vec![(namespace, cluster.credentials.clone())], account });
         }
         let own = self.flags.own_aws_credentials_in.contains(&namespace);
-        match &aws.credentials_assume_role {
-            Some(role) => {
+        match &cluster.platform {
+            PlatformSpec::Aws { role: Some(role) } => {
                 let secret = self.service_provider();
                 if secret.is_none() && !own {
                     return Err(refused(
@@ -107,14 +102,16 @@ impl Platform for Aws {
                          spec.serviceProviderCredentialsConfig.aws.credentialsSecretRef",
                     ));
                 }
-                let (arn, id) = arn_and_id(role)?;
-                roles::check(&self.flags.aws_role, &namespace, &arn)
+                if role.arn.is_empty() {
+                    return Err(refused(&format!("{ROLE_FIELD} is empty")));
+                }
+                roles::check(&self.flags.aws_role, &namespace, &role.arn)
                     .map_err(|why| refused(&format!("{ROLE_FIELD} {why}")))?;
                 let secrets = secret.into_iter().collect();
-                Ok(Access { secrets, account: Account { role: Some((arn, id)), region, tenant: None } })
+                Ok(Access { secrets, account: Account { role: Some(role.clone()), region, tenant: None } })
             }
-            None if own => Ok(Access { secrets: Vec::new(), account: Account { role: None, region, tenant: None } }),
-            None => Err(refused(
+            _ if own => Ok(Access { secrets: Vec::new(), account: Account { role: None, region, tenant: None } }),
+            _ => Err(refused(
                 "spec.platform.aws.credentialsSecretRef.name is empty; name a Secret with the account's credentials",
             )),
         }
@@ -129,8 +126,8 @@ impl Platform for Aws {
             let mut own = source.roles().map(|arn| roles::check(&self.flags.aws_role, tenant, arn));
             own.try_for_each(|role| role.map_err(|why| format!("aws_config: role_arn {why}")))?;
         }
-        if let Some((arn, external_id)) = &account.role {
-            source = source.assume(arn, external_id.as_deref());
+        if let Some(role) = &account.role {
+            source = source.assume(&role.arn, role.external_id.as_deref());
         }
         let driver: Arc<dyn Driver> = self.pool.connect(&account.region, source).await;
         Ok(driver)
@@ -149,21 +146,12 @@ impl Aws {
 /// Where a cluster names its role.
 const ROLE_FIELD: &str = "spec.platform.aws.credentialsAssumeRole.roleARN";
 
-fn arn_and_id(role: &AssumeRole) -> Result<(String, Option<String>), CloudError> {
-    if role.role_arn.is_empty() {
-        return Err(refused(&format!("{ROLE_FIELD} is empty")));
-    }
-    Ok((role.role_arn.clone(), role.external_id.clone()))
-}
-
 fn refused(message: &str) -> CloudError {
     CloudError::new(CloudErrorKind::Credentials, message)
 }
 
 #[cfg(test)]
 mod tests {
-    use shared::hive::api::{AwsPlatform, ClusterDeploymentSpec, LocalReference, Platform as Spec};
-
     use cloud_common::{Dialer, Memory};
 
     use super::*;
@@ -182,16 +170,15 @@ mod tests {
         )
     }
 
-    fn cluster(secret: Option<&str>, role: Option<&str>) -> ClusterDeployment {
-        let aws = AwsPlatform {
+    fn cluster(secret: &str, role: Option<&str>) -> ClusterRef {
+        let role = role.map(|arn| AwsRole { arn: arn.into(), external_id: Some("x".into()) });
+        ClusterRef {
+            namespace: "ns".into(),
             region: "us-east-1".into(),
-            credentials_secret_ref: secret.map(|name| LocalReference { name: name.into() }),
-            credentials_assume_role: role.map(|arn| AssumeRole { role_arn: arn.into(), external_id: Some("x".into()) }),
-        };
-        let platform = Spec { aws: Some(aws), ..Spec::default() };
-        let mut cluster = ClusterDeployment::new("demo", ClusterDeploymentSpec { platform, ..Default::default() });
-        cluster.metadata.namespace = Some("ns".into());
-        cluster
+            credentials: secret.into(),
+            platform: PlatformSpec::Aws { role },
+            ..ClusterRef::default()
+        }
     }
 
     #[test]
@@ -208,8 +195,7 @@ mod tests {
             ("127.0.0.1:80/", false),
             (&"r".repeat(33), false),
         ] {
-            let mut cluster = cluster(Some("creds"), None);
-            cluster.spec.platform.aws.as_mut().unwrap().region = region.into();
+            let cluster = ClusterRef { region: region.into(), ..cluster("creds", None) };
             let found = platform(|_| {}).access(&cluster).map_err(|error| (error.kind, error.message));
             match found {
                 Ok(access) => assert!(is_one && access.account.region == region, "{region}"),
@@ -237,8 +223,7 @@ mod tests {
             // Neither does the controller's own right to assume roles go further.
             ("own", allowed, false),
         ] {
-            let mut cluster = cluster(None, Some(role));
-            cluster.metadata.namespace = Some(namespace.into());
+            let cluster = ClusterRef { namespace: namespace.into(), ..cluster("", Some(role)) };
             match platform(allowing).access(&cluster) {
                 Ok(_) => assert!(passes, "{namespace} {role}"),
                 Err(error) => {
@@ -251,7 +236,7 @@ mod tests {
                 }
             }
         }
-        let without_role = cluster(Some("creds"), Some(other));
+        let without_role = cluster("creds", Some(other));
         assert!(platform(allowing).access(&without_role).is_ok(), "its own Secret beats the role");
     }
 
@@ -268,8 +253,7 @@ mod tests {
             ("other", "arn:aws:iam::1:role/x", false),
         ] {
             let platform = platform(allowing);
-            let mut cluster = cluster(Some("creds"), None);
-            cluster.metadata.namespace = Some(namespace.into());
+            let cluster = ClusterRef { namespace: namespace.into(), ..cluster("creds", None) };
             let access = platform.access(&cluster).unwrap();
             let error = platform.connect(&access.account, &[file(arn)]).await.err();
             let says = format!("aws_config: role_arn is {arn}, which clusters in namespace {namespace} may not assume");
@@ -284,14 +268,14 @@ mod tests {
         let own = |flags: &mut AwsFlags| flags.own_aws_credentials_in = vec!["ns".into()];
         let nothing = |_: &mut AwsFlags| {};
         for (case, flags, secret, role, expected) in [
-            ("its own Secret", nothing as fn(&mut AwsFlags), Some("creds"), None, Ok(Some(("ns", "creds")))),
-            ("its own Secret beats a role", provider, Some("creds"), Some("arn:r"), Ok(Some(("ns", "creds")))),
-            ("a role, by the service provider", provider, None, Some("arn:r"), Ok(Some(("hive", "provider")))),
-            ("a role, by the process", own, Some(""), Some("arn:r"), Ok(None)),
-            ("the process", own, None, None, Ok(None)),
-            ("a role that nobody may assume", nothing, None, Some("arn:r"), Err("--aws-service-provider-secret")),
-            ("an empty role", provider, None, Some(""), Err("roleARN is empty")),
-            ("nothing", nothing, Some(""), None, Err("credentialsSecretRef.name is empty")),
+            ("its own Secret", nothing as fn(&mut AwsFlags), "creds", None, Ok(Some(("ns", "creds")))),
+            ("its own Secret beats a role", provider, "creds", Some("arn:r"), Ok(Some(("ns", "creds")))),
+            ("a role, by the service provider", provider, "", Some("arn:r"), Ok(Some(("hive", "provider")))),
+            ("a role, by the process", own, "", Some("arn:r"), Ok(None)),
+            ("the process", own, "", None, Ok(None)),
+            ("a role that nobody may assume", nothing, "", Some("arn:r"), Err("--aws-service-provider-secret")),
+            ("an empty role", provider, "", Some(""), Err("roleARN is empty")),
+            ("nothing", nothing, "", None, Err("credentialsSecretRef.name is empty")),
         ] {
             let found = platform(flags).access(&cluster(secret, role));
             match (found, expected) {

@@ -9,7 +9,7 @@ use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below, link};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
 use futures::{StreamExt, stream, try_join};
 use parking_lot::Mutex;
-use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds};
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, PlatformSpec, Priority, Profile, ProviderIds};
 use tokio::time::{Instant, timeout};
 
 use crate::principal::{Entra, Environment, Principal};
@@ -127,6 +127,11 @@ impl Account {
     }
 }
 
+/// Where a cluster's machines are; empty if it does not say.
+fn resource_group(cluster: &ClusterRef) -> &str {
+    if let PlatformSpec::Azure { resource_group, .. } = &cluster.platform { resource_group } else { "" }
+}
+
 impl Cloud for Account {
     /// A resource group in lowercase: case does not count. All clusters that name one share its machines.
     type Key = String;
@@ -139,7 +144,7 @@ impl Cloud for Account {
     }
 
     fn profile(&self, cluster: &ClusterRef) -> Profile {
-        let group = cluster.resource_group.as_deref().unwrap_or_default();
+        let group = resource_group(cluster);
         Profile {
             selector: format!("resource group {group} of cluster {} in the subscription", cluster.infra_id),
             provider_ids: ProviderIds { prefix: "azure:///", id_prefix: "" },
@@ -148,11 +153,10 @@ impl Cloud for Account {
     }
 
     fn key(&self, cluster: &ClusterRef) -> Result<String, CloudError> {
-        let group = cluster.resource_group.as_deref().filter(|group| !group.is_empty());
+        let group = resource_group(cluster);
         let message = "spec.clusterMetadata.platform.azure.resourceGroupName is missing: without the name of the resource \
                        group the cluster's machines on Azure cannot be found";
-        let group = group.ok_or_else(|| CloudError::new(CloudErrorKind::Invalid, message))?;
-        Ok(group.to_lowercase())
+        if group.is_empty() { Err(CloudError::new(CloudErrorKind::Invalid, message)) } else { Ok(group.to_lowercase()) }
     }
 
     async fn list(

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, spec, text};
+use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, text};
 use cloud_http::{Http, Options, Url, endpoint};
 use cloud_stopstart::StopStart;
-use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
-use shared::hive::api::{ClusterDeployment, OtherPlatform};
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver, PlatformSpec};
 
 use crate::account::{Account, RATE};
 use crate::principal::{self, Environment, KEY};
@@ -39,20 +38,14 @@ impl Platform for Azure {
         Self { process: process.clone(), endpoint: flags.azure_endpoint_url.clone(), pool: Pool::default() }
     }
 
-    fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Of>, CloudError> {
-        let OtherPlatform { credentials_secret_ref, cloud_name, .. } = spec(cluster, Self::NAME)?;
-        let secret = credentials_secret(cluster, Self::NAME, credentials_secret_ref.as_ref())?;
-        let environment = Environment::of_name(cloud_name.as_deref().unwrap_or_default()).map_err(|why| {
+    fn access(&self, cluster: &ClusterRef) -> Result<Access<Of>, CloudError> {
+        let secret = credentials_secret(Self::NAME, cluster)?;
+        let cloud_name = if let PlatformSpec::Azure { cloud_name, .. } = &cluster.platform { cloud_name } else { "" };
+        let environment = Environment::of_name(cloud_name).map_err(|why| {
             let message = format!("spec.platform.azure.cloudName is {why}: it has to be AzurePublicCloud, AzureUSGovernmentCloud or AzureChinaCloud");
             CloudError::new(CloudErrorKind::Invalid, message)
         })?;
         Ok(Access { secrets: vec![secret], account: Of(environment) })
-    }
-
-    fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {
-        let metadata = cluster.spec.cluster_metadata.as_ref().and_then(|metadata| metadata.platform.as_ref());
-        let group = metadata.and_then(|metadata| metadata.azure.as_ref()?.resource_group_name.clone());
-        ClusterRef { resource_group: group, ..found }
     }
 
     async fn connect(&self, account: &Of, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {

@@ -8,8 +8,7 @@ use cloud_http::{Http, Transport};
 use cloud_simulators::{CLIENT, Disks, Effect, Face, Moves, SECRET, SUBSCRIPTION, SimulatedBench, States, TENANT};
 use cloud_stopstart::{Cloud as _, StopStart};
 use serde_json::json;
-use shared::cloud::{CloudErrorKind, ClusterRef, Driver, Priority, Verb};
-use shared::hive::api::ClusterDeployment;
+use shared::cloud::{CloudErrorKind, ClusterRef, Driver, PlatformSpec, Priority, Verb};
 
 use crate::Azure;
 use crate::account::{Account, RATE};
@@ -118,7 +117,7 @@ async fn hives_cases_of_other_resource_groups() {
             let name = cloud_conformance::machine("demo", number, 4);
             (*word).clone_into(&mut bench.simulator().engine.machines.get_mut(&name).unwrap().word);
         }
-        target.cluster.resource_group = Some("Demo-RG".to_owned());
+        target.cluster.platform = spec("", "Demo-RG");
         assert_eq!(bench.stopped_and_running(&target).await, (false, is_running), "{case}");
     }
 }
@@ -129,8 +128,8 @@ async fn clusters_that_name_one_group_share_its_machines() {
     let bench = SimulatedBench::new(Face::Azure, |_, transport, permit| {
         let account = account(SECRET, transport.clone(), permit.clone());
         let key = |infra_id: &str, group: &str| {
-            let (infra_id, resource_group) = (infra_id.to_owned(), Some(group.to_owned()));
-            account.key(&ClusterRef { infra_id, resource_group, ..ClusterRef::default() }).unwrap()
+            let (infra_id, platform) = (infra_id.to_owned(), spec("", group));
+            account.key(&ClusterRef { infra_id, platform, ..ClusterRef::default() }).unwrap()
         };
         assert!(key("demo", "demo-rg") == key("other", "Demo-RG"));
         connect("", transport, permit)
@@ -180,7 +179,7 @@ async fn a_machine_with_an_ephemeral_os_disk_is_not_put_to_sleep() {
 async fn hives_cases_of_a_missing_resource_group() {
     let bench = bench();
     let mut target = bench.cluster_of(&[("running", 1)]).await;
-    target.cluster.resource_group = None;
+    target.cluster.platform = spec("", "");
     let driver = driver(&bench);
     let ids = ["demo-worker-0".to_owned()];
     let all = [
@@ -375,38 +374,22 @@ async fn a_machine_is_started_four_times_a_minute_at_most() {
     assert_eq!(refused, vec![(CloudErrorKind::InTransit, "TooManyCalls".to_owned()); 2]);
 }
 
-fn deployment(spec: serde_json::Value) -> ClusterDeployment {
-    let mut cluster = ClusterDeployment::default();
-    cluster.metadata.namespace = Some("ns".to_owned());
-    cluster.spec.platform.other.insert(Azure::NAME.to_owned(), serde_json::from_value(spec).unwrap());
-    cluster
-}
-
-fn process() -> Process {
-    Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default(), memory: Memory::default() }
+fn spec(cloud_name: &str, resource_group: &str) -> PlatformSpec {
+    PlatformSpec::Azure { cloud_name: cloud_name.to_owned(), resource_group: resource_group.to_owned() }
 }
 
 #[test]
-fn a_cluster_says_which_cloud_and_resource_group_it_is_in() {
-    let platform = Azure::new(&crate::AzureFlags { azure_endpoint_url: None }, &process());
-    let mut cluster = deployment(json!({"region": "eastus", "credentialsSecretRef": {"name": "creds"}}));
-    assert_eq!(platform.locate(&cluster, ClusterRef::default()).resource_group, None);
-    let metadata = json!({
-        "clusterID": "c", "infraID": "i", "adminKubeconfigSecretRef": {"name": "k"},
-        "platform": {"azure": {"resourceGroupName": "own-rg"}},
-    });
-    cluster.spec.cluster_metadata = serde_json::from_value(metadata).unwrap();
-    assert_eq!(platform.locate(&cluster, ClusterRef::default()).resource_group.as_deref(), Some("own-rg"));
-    assert_eq!(platform.access(&cluster).unwrap().secrets, [("ns".to_owned(), "creds".to_owned())]);
+fn a_cluster_says_which_cloud_it_is_in() {
+    let (dialer, memory) = (Dialer::default(), Memory::default());
+    let process = Process { identity: "test".into(), permit: Arc::new(|| true), dialer, memory };
+    let platform = Azure::new(&crate::AzureFlags { azure_endpoint_url: None }, &process);
     for (cloud, part) in
         [("AzureGermanCloud", "closed in 2021"), ("AzureStackCloud", "not supported"), ("x", "no cloud")]
     {
-        let cluster = deployment(json!({"cloudName": cloud, "credentialsSecretRef": {"name": "creds"}}));
+        let cluster = ClusterRef { credentials: "creds".to_owned(), platform: spec(cloud, ""), ..Default::default() };
         let message = platform.access(&cluster).unwrap_err().message;
         assert!(message.starts_with("spec.platform.azure.cloudName is ") && message.contains(part), "{message}");
-        assert!(
-            message.ends_with("it has to be AzurePublicCloud, AzureUSGovernmentCloud or AzureChinaCloud"),
-            "{message}"
-        );
+        let right = "it has to be AzurePublicCloud, AzureUSGovernmentCloud or AzureChinaCloud";
+        assert!(message.ends_with(right), "{message}");
     }
 }

@@ -18,6 +18,5 @@ pub use self::pool::{Pool, digest};
 pub use self::proof::{Discretion, Endpoint};
 pub use self::rate_limiter::RateLimiter;
 pub use self::registration::{
-    Access, MAX_CREDENTIALS, Permit, Platform, Process, SecretData, account_word, credentials_secret, region, spec,
-    text,
+    Access, MAX_CREDENTIALS, Permit, Platform, Process, SecretData, account_word, credentials_secret, region, text,
 };

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
-use shared::hive::api::{ClusterDeployment, LocalReference, OtherPlatform};
 use shared::text::sanitize_to;
 
 use crate::{Dialer, Memory};
@@ -76,13 +75,7 @@ pub trait Platform: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// When the cluster does not say so, or may not use what it names.
-    fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Self::Account>, CloudError>;
-
-    /// Adds what this platform needs to find the cluster's machines. Names, infraID and region are there.
-    fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {
-        let _ = cluster;
-        found
-    }
+    fn access(&self, cluster: &ClusterRef) -> Result<Access<Self::Account>, CloudError>;
 
     /// The driver for an account, from the content of its [`Access::secrets`]. No request is made yet.
     ///
@@ -95,29 +88,16 @@ pub trait Platform: Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<Arc<dyn Driver>, String>> + Send;
 }
 
-/// A cluster's `spec.platform.NAME`.
-///
-/// # Errors
-/// When it is missing.
-pub fn spec<'c>(cluster: &'c ClusterDeployment, name: &str) -> Result<&'c OtherPlatform, CloudError> {
-    let message = || format!("spec.platform.{name} is missing");
-    cluster.spec.platform.other.get(name).ok_or_else(|| CloudError::new(CloudErrorKind::Invalid, message()))
-}
-
 /// Namespace and name of the Secret with a cluster's credentials.
 ///
 /// # Errors
 /// When the cluster names none.
-pub fn credentials_secret(
-    cluster: &ClusterDeployment,
-    platform: &str,
-    secret: Option<&LocalReference>,
-) -> Result<(String, String), CloudError> {
-    let Some(secret) = secret.filter(|secret| !secret.name.is_empty()) else {
+pub fn credentials_secret(platform: &str, cluster: &ClusterRef) -> Result<(String, String), CloudError> {
+    if cluster.credentials.is_empty() {
         let message = format!("spec.platform.{platform}.credentialsSecretRef.name is empty");
         return Err(CloudError::new(CloudErrorKind::Credentials, message));
-    };
-    Ok((cluster.metadata.namespace.clone().unwrap_or_default(), secret.name.clone()))
+    }
+    Ok((cluster.namespace.clone(), cluster.credentials.clone()))
 }
 
 /// Largest value of a key of a Secret with credentials, in bytes.
@@ -157,4 +137,17 @@ pub fn region(platform: &str, region: &str, example: &str) -> Result<String, Clo
         "spec.platform.{platform}.region is {found:?}: a region has lowercase letters, digits and hyphens, such as {example}"
     );
     Err(CloudError::new(CloudErrorKind::Invalid, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_names_the_secret_with_its_credentials() {
+        let cluster = ClusterRef { namespace: "ns".into(), credentials: "creds".into(), ..ClusterRef::default() };
+        assert_eq!(credentials_secret("gcp", &cluster), Ok(("ns".to_owned(), "creds".to_owned())));
+        let error = credentials_secret("gcp", &ClusterRef::default()).unwrap_err();
+        assert_eq!(error.message, "spec.platform.gcp.credentialsSecretRef.name is empty");
+    }
 }

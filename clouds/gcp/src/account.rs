@@ -7,7 +7,9 @@ use cloud_common::Kept;
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below};
 use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
 use parking_lot::Mutex;
-use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, InstanceState, Priority, Profile, ProviderIds};
+use shared::cloud::{
+    CloudError, CloudErrorKind, ClusterRef, InstanceState, PlatformSpec, Priority, Profile, ProviderIds,
+};
 use shared::text::sanitize_to;
 
 use crate::key::ServiceAccount;
@@ -88,12 +90,17 @@ fn distinct(machines: &mut [Machine]) {
     }
 }
 
+/// Whether local SSDs may be lost, if the owner has said.
+fn discards_local_ssd(cluster: &ClusterRef) -> Option<bool> {
+    if let PlatformSpec::Gcp { discard_local_ssd } = cluster.platform { discard_local_ssd } else { None }
+}
+
 /// Of a machine with local SSDs the owner has to say what becomes of them.
 fn explained(error: CallError, cluster: &ClusterRef) -> Failure {
     let failure = failed(error, known);
     match failure {
         Failure::Machine { kind, code, message }
-            if cluster.discard_local_ssd != Some(true) && is_about_ssd(&message) =>
+            if discards_local_ssd(cluster) != Some(true) && is_about_ssd(&message) =>
         {
             let message = format!("{message}; set {DISCARD}: true to allow a stop that discards local SSD data");
             Failure::Machine { kind, code, message }
@@ -130,7 +137,7 @@ impl Cloud for Account {
         let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if (1..=63).contains(&infra_id.len()) && infra_id.chars().all(is_plain) {
             let (infra_id, region) = (infra_id.clone(), cluster.region.clone());
-            return Ok(Wanted { infra_id, region, has_decided: cluster.discard_local_ssd.is_some() });
+            return Ok(Wanted { infra_id, region, has_decided: discards_local_ssd(cluster).is_some() });
         }
         let message = format!(
             "spec.clusterMetadata.infraID is {:?}: on GCP it has at most 63 lowercase letters, digits and hyphens",
@@ -179,7 +186,7 @@ impl Cloud for Account {
             Move::Stop => "stop",
         };
         let mut url = below(&self.base, &["zones", zone, "instances", name, call]);
-        if let (Move::Stop, Some(discard)) = (to, cluster.discard_local_ssd) {
+        if let (Move::Stop, Some(discard)) = (to, discards_local_ssd(cluster)) {
             url.query_pairs_mut().append_pair("discardLocalSsd", if discard { "true" } else { "false" });
         }
         let answer =

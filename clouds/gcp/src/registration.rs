@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, spec, text};
+use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, text};
 use cloud_http::{Http, Options, Url, endpoint};
 use cloud_stopstart::StopStart;
 use shared::cloud::{CloudError, ClusterRef, Driver};
-use shared::hive::api::{ClusterDeployment, OtherPlatform};
 
 use crate::account::{Account, RATE};
 use crate::key::{self, KEY};
@@ -35,15 +34,8 @@ impl Platform for Gcp {
         Self { process: process.clone(), endpoint: flags.gcp_endpoint_url.clone(), pool: Pool::default() }
     }
 
-    fn access(&self, cluster: &ClusterDeployment) -> Result<Access<()>, CloudError> {
-        let OtherPlatform { credentials_secret_ref, .. } = spec(cluster, Self::NAME)?;
-        let secret = credentials_secret(cluster, Self::NAME, credentials_secret_ref.as_ref())?;
-        Ok(Access { secrets: vec![secret], account: () })
-    }
-
-    fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {
-        let discard_local_ssd = spec(cluster, Self::NAME).ok().and_then(|spec| spec.discard_local_ssd_on_hibernate);
-        ClusterRef { discard_local_ssd, ..found }
+    fn access(&self, cluster: &ClusterRef) -> Result<Access<()>, CloudError> {
+        Ok(Access { secrets: vec![credentials_secret(Self::NAME, cluster)?], account: () })
     }
 
     async fn connect(&self, (): &(), secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {

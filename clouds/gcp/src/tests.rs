@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Dialer, Memory, Platform, Process};
 use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
 use cloud_http::{Http, Transport, Url};
 use cloud_simulators::{Disks, Effect, Face, Moves, SimulatedBench, States};
 use cloud_stopstart::StopStart;
-use serde_json::json;
-use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Priority, Verb};
-use shared::hive::api::ClusterDeployment;
+use shared::cloud::{CloudErrorKind, Driver, InstanceState, PlatformSpec, Priority, Verb};
 
-use crate::Gcp;
 use crate::account::{Account, RATE};
 use crate::key;
 use crate::wire::state;
@@ -104,7 +100,7 @@ async fn the_owner_decides_what_becomes_of_local_ssds() {
         for machine in bench.simulator().engine.machines.values_mut() {
             machine.disks = Disks::LocalSsd;
         }
-        target.cluster.discard_local_ssd = discard;
+        target.cluster.platform = PlatformSpec::Gcp { discard_local_ssd: discard };
         let found = inventory(&*driver(&bench), &target).await.unwrap();
         let says = "it has a local SSD: set spec.platform.gcp.discardLocalSsdOnHibernate: true";
         assert_eq!(found.obstacles().filter(|why| why.contains(says)).count(), if is_refused { 2 } else { 0 });
@@ -302,39 +298,6 @@ async fn a_silent_zone_matters_to_clusters_with_machines_there() {
         bench.simulator().engine.heal();
         bench.rule("list", "", Effect::Warning { code: code.to_owned() });
         assert_eq!(lists(&target).await.is_ok(), is_complete, "{code}");
-    }
-}
-
-fn deployment(spec: serde_json::Value) -> ClusterDeployment {
-    let mut cluster = ClusterDeployment::default();
-    cluster.metadata.namespace = Some("ns".to_owned());
-    cluster.spec.platform.other.insert(Gcp::NAME.to_owned(), serde_json::from_value(spec).unwrap());
-    cluster
-}
-
-fn process() -> Process {
-    Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default(), memory: Memory::default() }
-}
-
-#[test]
-fn a_cluster_says_where_its_key_is_and_what_becomes_of_local_ssds() {
-    let endpoint = Url::parse("https://compute.googleapis.com").unwrap();
-    let platform = Gcp::new(&crate::GcpFlags { gcp_endpoint_url: endpoint }, &process());
-    for (spec, discard) in [
-        (json!({"region": "us-east1", "credentialsSecretRef": {"name": "creds"}}), None),
-        (json!({"credentialsSecretRef": {"name": "creds"}, "discardLocalSsdOnHibernate": false}), Some(false)),
-        (json!({"credentialsSecretRef": {"name": "creds"}, "discardLocalSsdOnHibernate": true}), Some(true)),
-    ] {
-        let cluster = deployment(spec);
-        let access = platform.access(&cluster).unwrap();
-        assert_eq!(access.secrets, [("ns".to_owned(), "creds".to_owned())]);
-        assert_eq!(platform.locate(&cluster, ClusterRef::default()).discard_local_ssd, discard);
-    }
-    for (spec, says) in [
-        (json!({"credentialsSecretRef": {"name": ""}}), "spec.platform.gcp.credentialsSecretRef.name is empty"),
-        (json!({"region": "r"}), "spec.platform.gcp.credentialsSecretRef.name is empty"),
-    ] {
-        assert_eq!(platform.access(&deployment(spec)).unwrap_err().message, says);
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, region, spec, text};
+use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, region, text};
 use cloud_http::{Http, Options, Url, endpoint};
 use cloud_stopstart::StopStart;
-use shared::cloud::{CloudError, Driver};
-use shared::hive::api::{ClusterDeployment, OtherPlatform};
+use shared::cloud::{CloudError, ClusterRef, Driver, PlatformSpec};
 
 use crate::account::{Account, RATE};
 use crate::iam::KEY;
@@ -42,12 +41,13 @@ impl Platform for IbmCloud {
         Self { process: process.clone(), endpoint: flags.ibm_endpoint_url.clone(), pool: Pool::default() }
     }
 
-    fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Place>, CloudError> {
-        let OtherPlatform { account_id, credentials_secret_ref, region: found, .. } = spec(cluster, Self::NAME)?;
-        let secret = credentials_secret(cluster, Self::NAME, credentials_secret_ref.as_ref())?;
-        let account = account_id.clone().filter(|id| !id.is_empty());
-        let account = account.unwrap_or_else(|| format!("{}/{}", secret.0, secret.1));
-        let region = region(Self::NAME, found.as_deref().unwrap_or_default(), "eu-de")?;
+    fn access(&self, cluster: &ClusterRef) -> Result<Access<Place>, CloudError> {
+        let secret = credentials_secret(Self::NAME, cluster)?;
+        let account = match &cluster.platform {
+            PlatformSpec::Ibm { account } if !account.is_empty() => account.clone(),
+            _ => format!("{}/{}", secret.0, secret.1),
+        };
+        let region = region(Self::NAME, &cluster.region, "eu-de")?;
         Ok(Access { secrets: vec![secret], account: Place { region, account } })
     }
 

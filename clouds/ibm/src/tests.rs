@@ -7,9 +7,7 @@ use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass
 use cloud_http::{Http, Transport, Url};
 use cloud_simulators::{API_KEY, Effect, Face, Moves, SimulatedBench, States};
 use cloud_stopstart::StopStart;
-use serde_json::json;
-use shared::cloud::{CloudErrorKind, Driver, InstanceState, Priority};
-use shared::hive::api::ClusterDeployment;
+use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Priority};
 
 use crate::IbmCloud;
 use crate::account::{Account, RATE};
@@ -269,25 +267,20 @@ impl Transport for Nowhere {
     }
 }
 
-fn deployment(spec: serde_json::Value) -> ClusterDeployment {
-    let mut cluster = ClusterDeployment::default();
-    cluster.metadata.namespace = Some("ns".to_owned());
-    cluster.spec.platform.other.insert(IbmCloud::NAME.to_owned(), serde_json::from_value(spec).unwrap());
-    cluster
-}
-
-fn process() -> Process {
-    Process { identity: "test".into(), permit: Arc::new(|| true), dialer: Dialer::default(), memory: Memory::default() }
-}
-
 #[test]
 fn a_cluster_says_which_region_it_is_in() {
-    let platform = IbmCloud::new(&crate::IbmFlags { ibm_endpoint_url: None }, &process());
-    let spec = |region: &str| json!({"region": region, "accountID": "a", "credentialsSecretRef": {"name": "creds"}});
-    let access = platform.access(&deployment(spec("eu-de"))).unwrap();
-    assert_eq!(access.secrets, [("ns".to_owned(), "creds".to_owned())]);
-    for region in ["", "EU-DE", "eu-de.evil.example/"] {
-        let message = platform.access(&deployment(spec(region))).unwrap_err().message;
-        assert!(message.starts_with(&format!("spec.platform.ibmcloud.region is {region:?}")), "{message}");
+    let (dialer, memory) = (Dialer::default(), Memory::default());
+    let process = Process { identity: "test".into(), permit: Arc::new(|| true), dialer, memory };
+    let platform = IbmCloud::new(&crate::IbmFlags { ibm_endpoint_url: None }, &process);
+    for (region, is_one) in [("eu-de", true), ("", false), ("EU-DE", false), ("eu-de.evil.example/", false)] {
+        let (namespace, credentials) = ("ns".to_owned(), "creds".to_owned());
+        let cluster = ClusterRef { namespace, credentials, region: region.to_owned(), ..ClusterRef::default() };
+        match platform.access(&cluster) {
+            Ok(access) => assert!(is_one && access.secrets == [("ns".to_owned(), "creds".to_owned())], "{region}"),
+            Err(error) => {
+                let says = format!("spec.platform.ibmcloud.region is {region:?}");
+                assert!(!is_one && error.message.starts_with(&says), "{error}");
+            }
+        }
     }
 }

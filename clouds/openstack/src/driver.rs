@@ -9,7 +9,9 @@ use cloud_recreate::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
-use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Lifecycle, Limits, Priority, Profile, ProviderIds};
+use shared::cloud::{
+    CloudError, CloudErrorKind, ClusterRef, Lifecycle, Limits, PlatformSpec, Priority, Profile, ProviderIds,
+};
 use shared::text::sanitize_to;
 
 use crate::account::Account;
@@ -118,7 +120,7 @@ impl Cloud for Driver {
     }
 
     fn profile(&self, cluster: &ClusterRef) -> Profile {
-        let cloud = cluster.cloud.as_deref().unwrap_or_default();
+        let cloud = if let PlatformSpec::OpenStack { cloud, .. } = &cluster.platform { cloud } else { "" };
         Profile {
             selector: format!("tag {CLUSTER}={} in the project of cloud {cloud}", cluster.infra_id),
             lifecycle: Lifecycle::Recreate,
@@ -179,9 +181,10 @@ impl Cloud for Driver {
         charge: &mut Charge,
     ) -> Result<Vec<Server<Attributes>>, CloudError> {
         let project = self.project(priority).await?;
+        let forced = matches!(cluster.platform, PlatformSpec::OpenStack { forced: true, .. });
         let mut calls = Vec::new();
         for server in project.servers.iter().filter(|server| is_of(server, &cluster.infra_id)) {
-            calls.push(self.server(server, &project, cluster.forced, priority));
+            calls.push(self.server(server, &project, forced, priority));
         }
         check_size(calls.len())?;
         let (mut answers, mut servers) = (stream::iter(calls).buffered(AT_ONCE), Vec::new());

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use cloud_common::{Access, Platform, Pool, Process, SecretData, credentials_secret, spec};
+use cloud_common::{Access, Platform, Pool, Process, SecretData, credentials_secret};
 use cloud_recreate::Planner;
 use shared::annotation::keys;
-use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver, PlatformSpec};
 use shared::duration::parse_positive;
-use shared::hive::api::{ClusterDeployment, OtherPlatform};
 use shared::power::Power;
 use shared::text::sanitize_to;
 
@@ -62,22 +61,19 @@ impl Platform for OpenStack {
         Self { process: process.clone(), flags: flags.clone(), pool: Pool::default() }
     }
 
-    fn access(&self, cluster: &ClusterDeployment) -> Result<Access<Entry>, CloudError> {
-        let OtherPlatform { cloud, credentials_secret_ref, certificates_secret_ref, .. } = spec(cluster, Self::NAME)?;
-        let credentials = credentials_secret(cluster, Self::NAME, credentials_secret_ref.as_ref())?;
-        let namespace = credentials.0.clone();
-        let Some(cloud) = cloud.clone().filter(|cloud| !cloud.is_empty()) else {
-            return Err(CloudError::new(CloudErrorKind::Credentials, "spec.platform.openstack.cloud is empty"));
+    fn access(&self, cluster: &ClusterRef) -> Result<Access<Entry>, CloudError> {
+        let mut secrets = vec![credentials_secret(Self::NAME, cluster)?];
+        let namespace = cluster.namespace.clone();
+        let (cloud, certificates, mode) = match &cluster.platform {
+            PlatformSpec::OpenStack { cloud, certificates, mode, .. } if !cloud.is_empty() => {
+                (cloud.clone(), certificates, mode.as_deref())
+            }
+            _ => return Err(CloudError::new(CloudErrorKind::Credentials, "spec.platform.openstack.cloud is empty")),
         };
-        let certificates = certificates_secret_ref.clone().filter(|secret| !secret.name.is_empty());
-        let certificates = certificates.map(|secret| (namespace.clone(), secret.name));
-        let secrets = [Some(credentials), certificates].into_iter().flatten().collect();
-        Ok(Access { secrets, account: Entry { cloud, namespace, mode: self.mode(cluster)? } })
-    }
-
-    fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {
-        let cloud = spec(cluster, Self::NAME).ok().and_then(|spec| spec.cloud.clone());
-        ClusterRef { cloud, forced: cluster.annotation_is_true(keys::FORCE), ..found }
+        if !certificates.is_empty() {
+            secrets.push((namespace.clone(), certificates.clone()));
+        }
+        Ok(Access { secrets, account: Entry { cloud, namespace, mode: self.mode(mode, cluster.desired)? } })
     }
 
     async fn connect(&self, account: &Entry, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
@@ -88,13 +84,11 @@ impl Platform for OpenStack {
 
 impl OpenStack {
     /// How a cluster sleeps next. A word that is none is no reason not to wake it.
-    fn mode(&self, cluster: &ClusterDeployment) -> Result<Mode, CloudError> {
-        let Some(word) = cluster.metadata.annotations.as_ref().and_then(|all| all.get(keys::OPENSTACK_MODE)) else {
-            return Ok(self.flags.openstack_mode);
-        };
+    fn mode(&self, word: Option<&str>, desired: Power) -> Result<Mode, CloudError> {
+        let Some(word) = word else { return Ok(self.flags.openstack_mode) };
         match Mode::from_str(word, false) {
             Ok(mode) => Ok(mode),
-            Err(_) if cluster.desired() == Power::Running => Ok(self.flags.openstack_mode),
+            Err(_) if desired == Power::Running => Ok(self.flags.openstack_mode),
             Err(_) => {
                 let word = sanitize_to(word, 40);
                 let message =

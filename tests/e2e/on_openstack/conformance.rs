@@ -16,8 +16,7 @@ use futures::future::BoxFuture;
 use http::Method;
 use openstack_driver::{OpenStack as Platform, OpenStackFlags};
 use serde_json::json;
-use shared::cloud::{ClusterRef, Driver, Entry, Ledger, LedgerError, Target};
-use shared::hive::api::ClusterDeployment;
+use shared::cloud::{ClusterRef, Driver, Entry, Ledger, LedgerError, PlatformSpec, Target};
 use testbed::World;
 use testbed::cluster::objects::CLOUD;
 use testbed::ec2::NewInstance;
@@ -103,9 +102,9 @@ impl Bench for Services {
         let mut flags = OpenStackFlags::default();
         flags.openstack_allow_http = true;
         let platform = Platform::new(&flags, &process);
-        let mut cluster = ClusterDeployment::default();
-        let spec = json!({"cloud": CLOUD, "credentialsSecretRef": {"name": "creds"}});
-        cluster.spec.platform.other.insert("openstack".to_owned(), serde_json::from_value(spec).unwrap());
+        let (cloud, certificates) = (CLOUD.to_owned(), String::new());
+        let spec = PlatformSpec::OpenStack { cloud, certificates, mode: None, forced: false };
+        let cluster = ClusterRef { credentials: "creds".to_owned(), platform: spec, ..ClusterRef::default() };
         let access = platform.access(&cluster).unwrap();
         let secret = SecretData::from([("clouds.yaml".to_owned(), self.demo.clouds_yaml().into_bytes())]);
         platform.connect(&access.account, &[secret]).now_or_never().unwrap().unwrap()

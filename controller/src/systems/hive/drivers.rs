@@ -8,8 +8,9 @@ use cloud_common::Process;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::ResourceExt;
-use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver, Target};
-use shared::hive::api::ClusterDeployment;
+use shared::annotation::keys;
+use shared::cloud::{AwsRole, CloudError, CloudErrorKind, ClusterRef, Driver, PlatformSpec, Target};
+use shared::hive::api::{ClusterDeployment, LocalReference};
 
 use crate::cloud::{Cloud, read_all, versions};
 use crate::cloud_registry::{CloudFlags, PLATFORMS, api_call, clouds};
@@ -73,27 +74,27 @@ impl Drivers {
 
 impl CloudAccess for Drivers {
     fn target(&self, cluster: &ClusterDeployment) -> Result<Target, CloudError> {
-        let found = ClusterRef {
-            namespace: cluster.namespace().unwrap_or_default(),
-            name: cluster.name_any(),
-            infra_id: infra_id(cluster)?.to_owned(),
-            region: cluster.spec.platform.region().unwrap_or_default().to_owned(),
-            ..ClusterRef::default()
-        };
+        let found = cluster_ref(cluster);
+        if found.infra_id.is_empty() {
+            let field = if cluster.spec.cluster_metadata.is_some() { ".infraID" } else { "" };
+            let field = format!("spec.clusterMetadata{field}");
+            return Err(invalid(format!("{field} is missing: cannot identify the cluster's machines")));
+        }
+        self.cloud(cluster)?;
         let ledger = SecretLedger::new(&self.hub, cluster, cluster.spec.platform.name());
-        Ok(Target { cluster: self.cloud(cluster)?.locate(cluster, found), ledger: Arc::new(ledger) })
+        Ok(Target { cluster: found, ledger: Arc::new(ledger) })
     }
 
     fn of<'a>(&'a self, cluster: &'a ClusterDeployment) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>> {
-        async { self.cloud(cluster)?.driver(&self.hub.client, cluster).await }.boxed()
+        async { self.cloud(cluster)?.driver(&self.hub.client, &cluster_ref(cluster)).await }.boxed()
     }
 
     fn doubt(&self, cluster: &ClusterDeployment) -> Option<String> {
-        self.cloud(cluster).ok()?.doubt(cluster)
+        self.cloud(cluster).ok()?.doubt(&cluster_ref(cluster))
     }
 
     fn are_new<'a>(&'a self, cluster: &'a ClusterDeployment, refused: &'a str) -> BoxFuture<'a, bool> {
-        let secrets = self.cloud(cluster).map(|cloud| cloud.secrets_of(cluster)).unwrap_or_default();
+        let secrets = self.cloud(cluster).map(|cloud| cloud.secrets_of(&cluster_ref(cluster))).unwrap_or_default();
         async move {
             let secrets = read_all(&self.hub.client, &secrets).await;
             secrets.is_ok_and(|secrets| versions(&secrets).is_some_and(|version| version != refused))
@@ -102,15 +103,122 @@ impl CloudAccess for Drivers {
     }
 }
 
-/// What an installed cluster must say of itself. The schema asks for the fields, but allows them to be empty.
-fn infra_id(cluster: &ClusterDeployment) -> Result<&str, CloudError> {
-    let missing = |field: &str| {
-        invalid(format!("spec.clusterMetadata{field} is missing: cannot identify the cluster's machines"))
+/// A cluster as drivers know it. The schema asks for an infraID, but allows it to be empty.
+fn cluster_ref(cluster: &ClusterDeployment) -> ClusterRef {
+    let spec = &cluster.spec;
+    let other = spec.platform.other.get(spec.platform.name());
+    let credentials = match &spec.platform.aws {
+        Some(aws) => aws.credentials_secret_ref.as_ref(),
+        None => other.and_then(|other| other.credentials_secret_ref.as_ref()),
     };
-    let metadata = cluster.spec.cluster_metadata.as_ref().ok_or_else(|| missing(""))?;
-    if metadata.infra_id.is_empty() { Err(missing(".infraID")) } else { Ok(&metadata.infra_id) }
+    ClusterRef {
+        namespace: cluster.namespace().unwrap_or_default(),
+        name: cluster.name_any(),
+        infra_id: spec.cluster_metadata.as_ref().map(|metadata| metadata.infra_id.clone()).unwrap_or_default(),
+        desired: cluster.desired(),
+        region: spec.platform.region().unwrap_or_default().to_owned(),
+        credentials: name(credentials),
+        platform: platform_spec(cluster),
+    }
+}
+
+/// What only one platform has in its spec.
+fn platform_spec(cluster: &ClusterDeployment) -> PlatformSpec {
+    let platform = &cluster.spec.platform;
+    if let Some(aws) = &platform.aws {
+        let role = aws.credentials_assume_role.clone();
+        let role = role.map(|role| AwsRole { arn: role.role_arn, external_id: role.external_id });
+        return PlatformSpec::Aws { role };
+    }
+    let other = platform.other.get(platform.name()).cloned().unwrap_or_default();
+    match platform.name() {
+        "azure" => {
+            let metadata = cluster.spec.cluster_metadata.as_ref().and_then(|metadata| metadata.platform.as_ref());
+            let group = metadata.and_then(|metadata| metadata.azure.as_ref()?.resource_group_name.clone());
+            let (cloud_name, resource_group) = (other.cloud_name.unwrap_or_default(), group.unwrap_or_default());
+            PlatformSpec::Azure { cloud_name, resource_group }
+        }
+        "gcp" => PlatformSpec::Gcp { discard_local_ssd: other.discard_local_ssd_on_hibernate },
+        "ibmcloud" => PlatformSpec::Ibm { account: other.account_id.unwrap_or_default() },
+        "openstack" => PlatformSpec::OpenStack {
+            cloud: other.cloud.unwrap_or_default(),
+            certificates: name(other.certificates_secret_ref.as_ref()),
+            mode: cluster.annotations().get(keys::OPENSTACK_MODE).cloned(),
+            forced: cluster.annotation_is_true(keys::FORCE),
+        },
+        _ => PlatformSpec::Plain,
+    }
+}
+
+fn name(secret: Option<&LocalReference>) -> String {
+    secret.map(|secret| secret.name.clone()).unwrap_or_default()
 }
 
 fn invalid(message: String) -> CloudError {
     CloudError { kind: CloudErrorKind::Invalid, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_platform_gets_its_part_of_the_spec() {
+        let role = Some(AwsRole { arn: "a".to_owned(), external_id: Some("x".to_owned()) });
+        let gcp = |discard_local_ssd| PlatformSpec::Gcp { discard_local_ssd };
+        let azure = |cloud_name: &str| PlatformSpec::Azure {
+            cloud_name: cloud_name.to_owned(),
+            resource_group: "own-rg".to_owned(),
+        };
+        let openstack = |certificates: &str, cloud: &str| PlatformSpec::OpenStack {
+            cloud: cloud.to_owned(),
+            certificates: certificates.to_owned(),
+            mode: Some("shelve".to_owned()),
+            forced: true,
+        };
+        let (none, some) = (json!({}), json!({"certificatesSecretRef": {"name": "ca"}, "cloud": "c"}));
+        for (name, spec, expected) in [
+            ("aws", json!({"credentialsAssumeRole": {"roleARN": "a", "externalID": "x"}}), PlatformSpec::Aws { role }),
+            ("aws", none.clone(), PlatformSpec::Aws { role: None }),
+            ("azure", json!({"cloudName": "AzureChinaCloud"}), azure("AzureChinaCloud")),
+            ("azure", none.clone(), azure("")),
+            ("gcp", none.clone(), gcp(None)),
+            ("gcp", json!({"discardLocalSsdOnHibernate": false}), gcp(Some(false))),
+            ("ibmcloud", json!({"accountID": "a"}), PlatformSpec::Ibm { account: "a".to_owned() }),
+            ("openstack", some, openstack("ca", "c")),
+            ("openstack", none.clone(), openstack("", "")),
+            ("vsphere", none.clone(), PlatformSpec::Plain),
+        ] {
+            let mut platform = json!({name: {"region": "r", "credentialsSecretRef": {"name": "creds"}}});
+            platform[name].as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap());
+            let cluster: ClusterDeployment = serde_json::from_value(json!({
+                "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+                "metadata": {
+                    "name": "demo", "namespace": "ns",
+                    "annotations": {"hibernate.sh/openstack-mode": "shelve", "hibernate.sh/force": "true"},
+                },
+                "spec": {
+                    "baseDomain": "b", "clusterName": "demo", "platform": platform, "powerState": "Hibernating",
+                    "clusterMetadata": {
+                        "clusterID": "c", "infraID": "demo-1", "adminKubeconfigSecretRef": {"name": "k"},
+                        "platform": {"azure": {"resourceGroupName": "own-rg"}},
+                    },
+                },
+            }))
+            .unwrap();
+            let found = cluster_ref(&cluster);
+            let expected = ClusterRef {
+                namespace: "ns".to_owned(),
+                name: "demo".to_owned(),
+                infra_id: "demo-1".to_owned(),
+                desired: shared::power::Power::Hibernating,
+                region: "r".to_owned(),
+                credentials: "creds".to_owned(),
+                platform: expected,
+            };
+            assert_eq!(found, expected, "{name}");
+        }
+    }
 }

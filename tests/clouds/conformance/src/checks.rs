@@ -13,7 +13,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use shared::cloud::{
-    CloudError, CloudErrorKind, Driver, Entry, InstanceState, Ledger, LedgerError, Lifecycle, Target, Verb,
+    CloudError, CloudErrorKind, Driver, Entry, InstanceState, Ledger, LedgerError, Lifecycle, PlatformSpec, Target,
+    Verb,
 };
 
 use crate::bench::{Bench, Fault, GIVEN_UP, Leadership, PARTIAL};
@@ -59,7 +60,9 @@ pub async fn finds_nothing_of_a_cluster_that_does_not_exist(bench: &impl Bench) 
     let mut missing = bench.cluster("demo", 1).await;
     "missing".clone_into(&mut missing.cluster.infra_id);
     "missing".clone_into(&mut missing.cluster.name);
-    missing.cluster.resource_group = Some("missing".to_owned());
+    if let PlatformSpec::Azure { resource_group, .. } = &mut missing.cluster.platform {
+        "missing".clone_into(resource_group);
+    }
     missing.ledger = Arc::new(crate::NoLedger);
     let found = inventory(&*driver(bench), &missing).await.expect("the cloud answers");
     assert_eq!(found.instances, [], "and not what others have");

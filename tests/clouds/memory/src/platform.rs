@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use cloud_common::{Access, Platform, Process, SecretData};
 use cloud_recreate::Planner;
-use shared::cloud::{CloudError, Driver};
-use shared::hive::api::ClusterDeployment;
+use shared::cloud::{CloudError, ClusterRef, Driver};
 
 use crate::faults;
 
@@ -31,7 +30,7 @@ impl Platform for Memory {
         Self { account: faults::Account::new().by(process.permit.clone()) }
     }
 
-    fn access(&self, _cluster: &ClusterDeployment) -> Result<Access<()>, CloudError> {
+    fn access(&self, _cluster: &ClusterRef) -> Result<Access<()>, CloudError> {
         Ok(Access { secrets: Vec::new(), account: () })
     }
 

@@ -10,7 +10,7 @@ use cloud_http::{Body, CallError, Reply, Request, Transport};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
-use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Target};
+use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, PlatformSpec, Target};
 use tokio::time::Instant;
 
 use crate::engine::CONFUSED;
@@ -234,8 +234,8 @@ impl Bench for SimulatedBench {
             let name = cloud_conformance::machine(infra_id, number, machines);
             self.simulator().engine.boot(&name, infra_id, &group);
         }
-        let cluster =
-            ClusterRef { infra_id: infra_id.to_owned(), resource_group: Some(group), ..ClusterRef::default() };
+        let platform = PlatformSpec::Azure { cloud_name: String::new(), resource_group: group };
+        let cluster = ClusterRef { infra_id: infra_id.to_owned(), platform, ..ClusterRef::default() };
         Target { cluster, ledger: Arc::new(NoLedger) }
     }
 

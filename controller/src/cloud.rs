@@ -15,7 +15,7 @@ use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
 use tokio::time::Instant;
 
 /// How long a driver is used before its Secret is read again. After a failure it is read again at once.
-const KEEP: Duration = Duration::from_secs(15);
+const DRIVER_TTL: Duration = Duration::from_secs(15);
 
 /// One platform with its drivers, whatever its types are.
 pub trait Cloud: Send + Sync {
@@ -36,10 +36,10 @@ pub trait Cloud: Send + Sync {
 /// A platform whose drivers are kept for a while.
 pub struct Cached<P: Platform> {
     platform: P,
-    kept: Mutex<HashMap<Access<P::Account>, Kept>>,
+    kept: Mutex<HashMap<Access<P::Account>, CachedDriver>>,
 }
 
-struct Kept {
+struct CachedDriver {
     at: Instant,
     version: Option<String>,
     driver: Arc<dyn Driver>,
@@ -71,7 +71,7 @@ impl<P: Platform> Cached<P> {
     }
 
     fn fresh(&self, access: &Access<P::Account>) -> Option<Arc<dyn Driver>> {
-        self.kept.lock().get(access).filter(|kept| kept.at.elapsed() < KEEP).map(|kept| kept.driver.clone())
+        self.kept.lock().get(access).filter(|kept| kept.at.elapsed() < DRIVER_TTL).map(|kept| kept.driver.clone())
     }
 
     fn same_version(&self, access: &Access<P::Account>, version: Option<&str>) -> Option<Arc<dyn Driver>> {
@@ -83,8 +83,8 @@ impl<P: Platform> Cached<P> {
 
     fn keep(&self, access: Access<P::Account>, version: Option<String>, driver: Arc<dyn Driver>) {
         let mut kept = self.kept.lock();
-        kept.retain(|_, kept| kept.at.elapsed() < 10 * KEEP);
-        kept.insert(access, Kept { at: Instant::now(), version, driver });
+        kept.retain(|_, kept| kept.at.elapsed() < 10 * DRIVER_TTL);
+        kept.insert(access, CachedDriver { at: Instant::now(), version, driver });
     }
 }
 
@@ -105,7 +105,7 @@ impl<P: Platform> Cloud for Cached<P> {
         let access = self.platform.access(cluster).ok()?;
         let mut kept = self.kept.lock();
         let kept = kept.get_mut(&access)?;
-        kept.at = Instant::now().checked_sub(KEEP).unwrap_or(kept.at);
+        kept.at = Instant::now().checked_sub(DRIVER_TTL).unwrap_or(kept.at);
         kept.version.clone()
     }
 

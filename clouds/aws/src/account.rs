@@ -19,10 +19,10 @@ use crate::throttles::Throttles;
 pub(crate) const VALUES: usize = 200;
 
 /// Most instances of one list.
-const LISTED: usize = 50_000;
+const MAX_INSTANCES: usize = 50_000;
 
 /// Spot instances whose kind is remembered. What is beyond is asked again.
-const SPOTS: usize = 10_000;
+const MAX_SPOTS: usize = 10_000;
 
 /// While EC2 admits few instances, a caller moves at least so many of its own at once, so that large clusters get their
 /// turn next to small ones.
@@ -78,8 +78,8 @@ impl Account {
                 each(instance);
                 listed += 1;
             }
-            if listed > LISTED {
-                let message = format!("DescribeInstances lists more than {LISTED} instances");
+            if listed > MAX_INSTANCES {
+                let message = format!("DescribeInstances lists more than {MAX_INSTANCES} instances");
                 return Err(CloudError::new(CloudErrorKind::Invalid, message));
             }
             token = page.next_token.filter(|token| !token.is_empty());
@@ -130,7 +130,7 @@ impl Account {
 
     fn is_spot(&self, instance: &str, kind: Spot) {
         let mut spots = self.spots.lock();
-        if spots.len() >= SPOTS {
+        if spots.len() >= MAX_SPOTS {
             spots.clear();
         }
         spots.insert(instance.to_owned(), kind);
@@ -146,22 +146,16 @@ impl Account {
     async fn change(&self, call: Verb, ids: &[String]) -> Result<Moved, Failure> {
         let throttles = Throttles { limits: self.limits.clone(), call };
         let ids = Some(ids.to_vec());
+        macro_rules! send {
+            ($request:ident, $changes:ident) => {{
+                let request = self.client.$request().set_instance_ids(ids).customize().interceptor(throttles);
+                request.send().await.map(|answer| answer.$changes).map_err(|error| Failure::new(&error))
+            }};
+        }
         let changes = match call {
-            Verb::Start => {
-                let request = self.client.start_instances().set_instance_ids(ids).customize();
-                let answer = request.interceptor(throttles).send().await;
-                answer.map(|answer| answer.starting_instances).map_err(|error| Failure::new(&error))
-            }
-            Verb::Stop => {
-                let request = self.client.stop_instances().set_instance_ids(ids).customize();
-                let answer = request.interceptor(throttles).send().await;
-                answer.map(|answer| answer.stopping_instances).map_err(|error| Failure::new(&error))
-            }
-            Verb::Terminate => {
-                let request = self.client.terminate_instances().set_instance_ids(ids).customize();
-                let answer = request.interceptor(throttles).send().await;
-                answer.map(|answer| answer.terminating_instances).map_err(|error| Failure::new(&error))
-            }
+            Verb::Start => send!(start_instances, starting_instances),
+            Verb::Stop => send!(stop_instances, stopping_instances),
+            Verb::Terminate => send!(terminate_instances, terminating_instances),
         };
         if changes.as_ref().is_err_and(|failure| failure.kind == CloudErrorKind::Throttled) {
             self.limits.of(Bucket::Requests(call)).slow_down();

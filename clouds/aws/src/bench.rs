@@ -13,7 +13,7 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use cloud_common::{Dialer, Memory, Permit, Process};
-use cloud_conformance::{Bench, Fault, NoLedger, conformance_tests};
+use cloud_conformance::{Bench, Fault, TestLedger, conformance_tests};
 use futures::FutureExt;
 use parking_lot::{Mutex, MutexGuard};
 use shared::cloud::{ClusterRef, Driver, Priority, Target, Verb};
@@ -209,7 +209,7 @@ impl Bench for Ec2Bench {
             ec2.instances.insert(id, (infra_id.to_owned(), "running".to_owned()));
         }
         let cluster = ClusterRef { infra_id: infra_id.to_owned(), region: "us-east-1".into(), ..ClusterRef::default() };
-        Target { cluster, ledger: Arc::new(NoLedger) }
+        Target { cluster, ledger: Arc::new(TestLedger::default()) }
     }
 
     async fn finish(&self) {

@@ -6,8 +6,7 @@ use aws_config::SdkConfig;
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::sts::AssumeRoleProvider;
 use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider};
-use cloud_common::{MAX_CREDENTIALS, digest};
-use sha2::{Digest as _, Sha256};
+use cloud_common::{MAX_CREDENTIALS, account_word, digest};
 
 use crate::config_file::{self, Chain, ConfigFileError, Role};
 
@@ -93,8 +92,7 @@ impl Source {
             Some(Role { arn, .. }) => format!("role {}", arn.split(':').nth(4).unwrap_or(arn)),
             None => format!("key {}", self.access_key_id()),
         };
-        let start = Sha256::digest(known).first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        format!("{start:016x}")
+        account_word(&known)
     }
 
     /// A provider that assumes the roles one after the other, and again before they expire.

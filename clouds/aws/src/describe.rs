@@ -27,10 +27,10 @@ const ONE_TIME: &str =
     "it is a one-time spot instance of the control plane: EC2 stops none, and a wake could not bring it back";
 
 /// The machines of several clusters, by infraID. A cluster that is missing has none.
-type Found = HashMap<String, Vec<Instance>>;
+type MachinesByCluster = HashMap<String, Vec<Instance>>;
 
 /// Lists the clusters of one account.
-pub(crate) struct Lists(ListBatcher<String, Arc<Found>>);
+pub(crate) struct Lists(ListBatcher<String, Arc<MachinesByCluster>>);
 
 impl Lists {
     pub(crate) fn new(account: Arc<Account>) -> Self {
@@ -53,8 +53,12 @@ fn is_common(infra_id: &str) -> bool {
     infra_id.len() <= 100 && infra_id.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
 }
 
-async fn find(account: &Account, wanted: &BTreeSet<String>, priority: Priority) -> Result<Found, CloudError> {
-    let (mut found, mut spots) = (Found::new(), Vec::new());
+async fn find(
+    account: &Account,
+    wanted: &BTreeSet<String>,
+    priority: Priority,
+) -> Result<MachinesByCluster, CloudError> {
+    let (mut found, mut spots) = (MachinesByCluster::new(), Vec::new());
     let each = |instance: &Ec2Instance| {
         hand_out(instance, wanted, &mut found);
         let request = instance.spot_instance_request_id().filter(|request| !request.is_empty());
@@ -87,7 +91,7 @@ fn filter(wanted: &BTreeSet<String>) -> Filter {
 }
 
 /// An instance to every cluster whose tag on it says `owned`.
-fn hand_out(instance: &Ec2Instance, wanted: &BTreeSet<String>, found: &mut Found) {
+fn hand_out(instance: &Ec2Instance, wanted: &BTreeSet<String>, found: &mut MachinesByCluster) {
     for infra_id in owners(instance).filter(|infra_id| wanted.contains(*infra_id)) {
         if let Some(machine) = machine(instance, infra_id) {
             let machine = Instance { spot: is_spot(instance).then_some(Spot::Unknown), ..machine };

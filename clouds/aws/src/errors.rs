@@ -22,47 +22,21 @@ pub(crate) struct Failure {
 
 /// What is about the account, its credentials, the rate of calls or capacity. Any other 4xx may be due to single
 /// instances: EC2 has more codes for these than anybody lists.
-const KINDS: &[(CloudErrorKind, &[&str])] = &[
+const KINDS: [(CloudErrorKind, &str); 3] = [
     (
         CloudErrorKind::Throttled,
-        &[
-            "BandwidthLimitExceeded",
-            "EC2ThrottledException",
-            "RequestLimitExceeded",
-            "RequestThrottled",
-            "RequestThrottledException",
-            "SlowDown",
-            "Throttling",
-            "ThrottledException",
-            "ThrottlingException",
-            "TooManyRequests",
-            "TooManyRequestsException",
-        ],
+        "BandwidthLimitExceeded EC2ThrottledException RequestLimitExceeded RequestThrottled RequestThrottledException \
+         SlowDown Throttling ThrottledException ThrottlingException TooManyRequests TooManyRequestsException",
     ),
     (
         CloudErrorKind::Capacity,
-        &[
-            "InsufficientInstanceCapacity",
-            "InsufficientHostCapacity",
-            "InsufficientReservedInstanceCapacity",
-            "InstanceLimitExceeded",
-            "VcpuLimitExceeded",
-        ],
+        "InsufficientInstanceCapacity InsufficientHostCapacity InsufficientReservedInstanceCapacity \
+         InstanceLimitExceeded VcpuLimitExceeded",
     ),
     (
         CloudErrorKind::Denied,
-        &[
-            "AuthFailure",
-            "Blocked",
-            "ExpiredToken",
-            "IncompleteSignature",
-            "InvalidClientTokenId",
-            "MissingAuthenticationToken",
-            "OptInRequired",
-            "PendingVerification",
-            "RequestExpired",
-            "UnauthorizedOperation",
-        ],
+        "AuthFailure Blocked ExpiredToken IncompleteSignature InvalidClientTokenId MissingAuthenticationToken \
+         OptInRequired PendingVerification RequestExpired UnauthorizedOperation",
     ),
 ];
 
@@ -122,7 +96,7 @@ impl Failure {
 }
 
 pub(crate) fn of_code(code: &str) -> Option<CloudErrorKind> {
-    KINDS.iter().find(|(_, codes)| codes.contains(&code)).map(|(kind, _)| *kind)
+    KINDS.into_iter().find(|(_, codes)| codes.split(' ').any(|known| known == code)).map(|(kind, _)| kind)
 }
 
 /// Stops the SDK from retrying when EC2 lacks capacity: EC2 answers with status 500, but a retry gets the same answer,

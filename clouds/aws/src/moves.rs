@@ -34,7 +34,7 @@ const ONE_BY_ONE_EVERY: Duration = Duration::from_mins(5);
 const DENIED: usize = 3;
 
 /// Callers and instances kept with the time of their last single try, so that they come after others.
-const REMEMBERED: usize = 1000;
+const MAX_TRIED: usize = 1000;
 
 /// After so many instances in a row with insufficient capacity, the others of this caller are not tried one by one, and
 /// neither are those of the next callers without capacity.
@@ -115,10 +115,10 @@ impl<S: Sender> Mover<S> {
     fn may_go_one_by_one(&self, ids: &[String]) -> bool {
         let Some(least) = ids.iter().min() else { return false };
         let mut tried = self.one_by_one.lock();
-        if tried.len() >= REMEMBERED {
+        if tried.len() >= MAX_TRIED {
             tried.retain(|_, at| at.elapsed() < ONE_BY_ONE_EVERY);
         }
-        let is_long_ago = tried.get(least).map_or(tried.len() < REMEMBERED, |at| at.elapsed() >= ONE_BY_ONE_EVERY);
+        let is_long_ago = tried.get(least).map_or(tried.len() < MAX_TRIED, |at| at.elapsed() >= ONE_BY_ONE_EVERY);
         if is_long_ago {
             tried.insert(least.clone(), Instant::now());
         }
@@ -142,7 +142,7 @@ impl<S: Sender> Mover<S> {
         let mut denied = self.denied.lock();
         if !is_denied {
             denied.remove(first);
-        } else if denied.len() < REMEMBERED || denied.contains_key(first) {
+        } else if denied.len() < MAX_TRIED || denied.contains_key(first) {
             denied.insert(first.clone(), Instant::now());
         } else {
             denied.clear();

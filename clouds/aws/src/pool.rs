@@ -21,15 +21,15 @@ use crate::quota::Limits;
 pub(crate) struct Pool {
     options: Options,
     /// By [`Source::digest`].
-    kept: Mutex<HashMap<[u8; 32], Kept>>,
+    kept: Mutex<HashMap<[u8; 32], PoolEntry>>,
 }
 
-struct Kept {
+struct PoolEntry {
     driver: Weak<Ec2>,
     limits: Arc<Limits>,
 }
 
-impl Kept {
+impl PoolEntry {
     fn is_needed(&self) -> bool {
         self.driver.strong_count() > 0 || !self.limits.are_full()
     }
@@ -65,7 +65,7 @@ impl Pool {
         if let Some(first) = kept.get(&of).and_then(|kept| kept.driver.upgrade()) {
             return first;
         }
-        kept.insert(of, Kept { driver: Arc::downgrade(&driver), limits });
+        kept.insert(of, PoolEntry { driver: Arc::downgrade(&driver), limits });
         driver
     }
 }

@@ -13,16 +13,16 @@ use shared::cloud::Refusal;
 use tokio::time::Instant;
 
 /// Longer than any pause between two tries.
-const REMEMBERED: Duration = Duration::from_mins(3);
+const REFUSAL_TTL: Duration = Duration::from_mins(3);
 
 /// The instances that one kind of call was refused for.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
-    all: Mutex<HashMap<String, Known>>,
+    all: Mutex<HashMap<String, CacheEntry>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CacheEntry {
     refusal: Refusal,
     at: Instant,
     /// EC2 named it since the last call for all of them: this try skips it.
@@ -32,55 +32,50 @@ struct Known {
 impl Refused {
     /// The recently refused instances, and the others; each in the order given.
     pub(crate) fn split(&self, ids: Vec<String>) -> (Vec<String>, Vec<String>) {
-        self.with(|all| {
-            all.retain(|_, known| known.at.elapsed() < REMEMBERED);
-            ids.into_iter().partition(|id| all.contains_key(id))
-        })
+        let mut all = self.all.lock();
+        all.retain(|_, known| known.at.elapsed() < REFUSAL_TTL);
+        ids.into_iter().partition(|id| all.contains_key(id))
     }
 
     /// The instances to try, and those to skip. When all were skipped once, the cycle restarts.
     pub(crate) fn turn(&self, ids: Vec<String>) -> (Vec<String>, Vec<String>) {
-        self.with(|all| {
-            let (out, turn): (Vec<_>, Vec<_>) =
-                ids.into_iter().partition(|id| all.get(id).is_some_and(|known| known.sits_out));
-            if !turn.is_empty() {
-                return (turn, out);
+        let mut all = self.all.lock();
+        let (out, turn): (Vec<_>, Vec<_>) =
+            ids.into_iter().partition(|id| all.get(id).is_some_and(|known| known.sits_out));
+        if !turn.is_empty() {
+            return (turn, out);
+        }
+        for id in &out {
+            if let Some(known) = all.get_mut(id) {
+                known.sits_out = false;
             }
-            for id in &out {
-                if let Some(known) = all.get_mut(id) {
-                    known.sits_out = false;
-                }
-            }
-            (out, turn)
-        })
+        }
+        (out, turn)
     }
 
     /// It is refused again, or for the first time. Whoever sits out goes on doing so.
     pub(crate) fn remember(&self, refusal: &Refusal, sits_out: bool) {
-        self.with(|all| {
-            let sits_out = sits_out || all.get(&refusal.id).is_some_and(|known| known.sits_out);
-            all.insert(refusal.id.clone(), Known { refusal: refusal.clone(), at: Instant::now(), sits_out });
-        });
+        let mut all = self.all.lock();
+        let sits_out = sits_out || all.get(&refusal.id).is_some_and(|known| known.sits_out);
+        all.insert(refusal.id.clone(), CacheEntry { refusal: refusal.clone(), at: Instant::now(), sits_out });
     }
 
     /// What was said of those who were not named this time.
     pub(crate) fn again(&self, ids: &[String]) -> Vec<Refusal> {
-        self.with(|all| {
-            let known = ids.iter().filter_map(|id| {
-                let known = all.get_mut(id)?;
-                known.at = Instant::now();
-                Some(known.refusal.clone())
-            });
-            known.collect()
-        })
+        let mut all = self.all.lock();
+        let known = ids.iter().filter_map(|id| {
+            let known = all.get_mut(id)?;
+            known.at = Instant::now();
+            Some(known.refusal.clone())
+        });
+        known.collect()
     }
 
     /// They have been moved.
     pub(crate) fn forget(&self, ids: &[String]) {
-        self.with(|all| ids.iter().for_each(|id| drop(all.remove(id))));
-    }
-
-    fn with<T>(&self, change: impl FnOnce(&mut HashMap<String, Known>) -> T) -> T {
-        change(&mut self.all.lock())
+        let mut all = self.all.lock();
+        for id in ids {
+            all.remove(id);
+        }
     }
 }

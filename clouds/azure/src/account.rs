@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use cloud_common::{Kept, RateLimiter};
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below, link};
-use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
+use cloud_stopstart::{Cloud, Failure, Machine, MachinesByKey, Move, Progress, failed};
 use futures::{StreamExt, stream, try_join};
 use parking_lot::Mutex;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, PlatformSpec, Priority, Profile, ProviderIds};
 use tokio::time::{Instant, timeout};
 
 use crate::principal::{Entra, Environment, Principal};
-use crate::wire::{Listed, Operation, Page, View, given_up, known};
+use crate::wire::{ListedInstance, Operation, Page, View, given_up, known};
 
 /// Calls at once, and calls a second. Azure Resource Manager, for one principal: 250 reads, and 25 a second.
 pub(crate) const RATE: (u32, u32) = (200, 20);
@@ -23,14 +23,14 @@ pub(crate) const RATE: (u32, u32) = (200, 20);
 const CHANGES: (u32, u32) = (190, 10);
 
 /// How long a call waits for its turn among those.
-const TURN: Duration = Duration::from_secs(10);
+const RATE_LIMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The version of the API that Hive asks for.
 const VERSION: &str = "2019-12-01";
 
 /// How long it is known which machines have an ephemeral OS disk, while a cluster goes to sleep and otherwise: that of a
 /// machine never changes.
-const KNOWN: [Duration; 2] = [Duration::from_mins(1), Duration::from_mins(10)];
+const EPHEMERAL_TTL: [Duration; 2] = [Duration::from_mins(1), Duration::from_mins(10)];
 
 /// Why such a machine is not put to sleep.
 const EPHEMERAL: &str =
@@ -41,9 +41,9 @@ type Names = Kept<BTreeSet<(String, String)>>;
 
 /// Machines without a power state that one list asks for once more, in each resource group; how many at once, and how long
 /// that may take.
-const ASKED_AGAIN: usize = 20;
+const MAX_RETRIED: usize = 20;
 const AT_ONCE: usize = 8;
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One subscription with its credentials.
 pub(crate) struct Account {
@@ -106,13 +106,13 @@ impl Account {
     /// The machines that cannot be deallocated. A wake needs none of them.
     async fn ephemeral(&self, priority: Priority) -> Result<Option<Arc<Names>>, CloudError> {
         let known = self.ephemeral.lock().clone();
-        let age = if priority == Priority::Sleeping { KNOWN[0] } else { KNOWN[1] };
+        let age = if priority == Priority::Sleeping { EPHEMERAL_TTL[0] } else { EPHEMERAL_TTL[1] };
         if priority == Priority::Waking || known.as_ref().is_some_and(|(at, _)| at.elapsed() < age) {
             return Ok(known.map(|(_, found)| found));
         }
         let found: Arc<Names> = Arc::new(self.machines(priority, false).await?.map(|pages| {
             let listed = pages.iter().flat_map(|page| &page.value).filter(|listed| listed.is_ephemeral());
-            listed.filter_map(Listed::key).collect::<BTreeSet<_>>()
+            listed.filter_map(ListedInstance::key).collect::<BTreeSet<_>>()
         }));
         *self.ephemeral.lock() = Some((Instant::now(), found.clone()));
         Ok(Some(found))
@@ -163,9 +163,9 @@ impl Cloud for Account {
         self: Arc<Self>,
         wanted: BTreeSet<String>,
         priority: Priority,
-    ) -> Result<Kept<Found<String>>, CloudError> {
+    ) -> Result<Kept<MachinesByKey<String>>, CloudError> {
         let (pages, ephemeral) = try_join!(self.machines(priority, true), self.ephemeral(priority))?;
-        let mut found: BTreeMap<String, Vec<(&Listed, String, View)>> =
+        let mut found: BTreeMap<String, Vec<(&ListedInstance, String, View)>> =
             wanted.into_iter().map(|group| (group, Vec::new())).collect();
         for listed in pages.iter().flat_map(|page| &page.value) {
             let Some(group) = listed.group() else { continue };
@@ -175,15 +175,15 @@ impl Cloud for Account {
         }
         let mut again = Vec::new();
         for machines in found.values_mut() {
-            let silent = machines.iter_mut().filter(|(_, _, view)| !view.has_power()).take(ASKED_AGAIN);
+            let silent = machines.iter_mut().filter(|(_, _, view)| !view.has_power()).take(MAX_RETRIED);
             again.extend(silent.map(|(listed, group, view)| self.ask_again(group, &listed.name, view, priority)));
         }
         let again = stream::iter(again).buffer_unordered(AT_ONCE).collect::<()>();
-        let _ = timeout(AGAIN, again).await; // who has not answered is unknown
-        let is_ephemeral = |listed: &Listed| {
+        let _ = timeout(RETRY_TIMEOUT, again).await; // who has not answered is unknown
+        let is_ephemeral = |listed: &ListedInstance| {
             ephemeral.as_ref().zip(listed.key()).is_some_and(|(ephemeral, key)| ephemeral.contains(&key))
         };
-        let machine = |(listed, at, view): &(&Listed, String, View)| {
+        let machine = |(listed, at, view): &(&ListedInstance, String, View)| {
             let mut machine = listed.machine(at, view);
             machine.instance.obstacle = is_ephemeral(listed).then(|| EPHEMERAL.to_owned());
             machine
@@ -197,7 +197,7 @@ impl Cloud for Account {
             Move::Start => "start",
             Move::Stop => "deallocate",
         };
-        if timeout(TURN, self.changes.acquire(to.priority())).await.is_err() {
+        if timeout(RATE_LIMIT_TIMEOUT, self.changes.acquire(to.priority())).await.is_err() {
             let message = format!("{call} not sent: too many machines of this subscription wait");
             return Err(Failure::Account(CloudError::new(CloudErrorKind::Throttled, message)));
         }

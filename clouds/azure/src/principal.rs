@@ -15,7 +15,7 @@ pub(crate) const KEY: &str = "osServicePrincipal.json";
 
 /// One of Microsoft's clouds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Environment {
+pub enum Environment {
     Public,
     UsGovernment,
     China,

@@ -25,32 +25,28 @@ pub struct Azure {
     pool: Pool<StopStart<Account>>,
 }
 
-/// Which of Microsoft's clouds.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Of(Environment);
-
 impl Platform for Azure {
     const NAME: &'static str = "azure";
     type Flags = AzureFlags;
-    type Account = Of;
+    type Account = Environment;
 
     fn new(flags: &AzureFlags, process: &Process) -> Self {
         Self { process: process.clone(), endpoint: flags.azure_endpoint_url.clone(), pool: Pool::default() }
     }
 
-    fn access(&self, cluster: &ClusterRef) -> Result<Access<Of>, CloudError> {
+    fn access(&self, cluster: &ClusterRef) -> Result<Access<Environment>, CloudError> {
         let secret = credentials_secret(Self::NAME, cluster)?;
         let cloud_name = if let PlatformSpec::Azure { cloud_name, .. } = &cluster.platform { cloud_name } else { "" };
         let environment = Environment::of_name(cloud_name).map_err(|why| {
             let message = format!("spec.platform.azure.cloudName is {why}: it has to be AzurePublicCloud, AzureUSGovernmentCloud or AzureChinaCloud");
             CloudError::new(CloudErrorKind::Invalid, message)
         })?;
-        Ok(Access { secrets: vec![secret], account: Of(environment) })
+        Ok(Access { secrets: vec![secret], account: environment })
     }
 
-    async fn connect(&self, account: &Of, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
+    async fn connect(&self, environment: &Environment, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
         let principal = principal::parse(text(secrets.first(), KEY)?)?;
-        let driver = self.pool.get((principal, account.0), |(principal, environment)| {
+        let driver = self.pool.get((principal, *environment), |(principal, environment)| {
             let account = format!("azure/{}", account_word(&principal.client)).into();
             let process = self.process.clone();
             let options = Options { process, tenant: None, account, authorities: None, rate: RATE };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cloud_common::{Dialer, Memory, Platform, Process};
 use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
 use cloud_http::{Http, Transport};
-use cloud_simulators::{CLIENT, Disks, Effect, Face, Moves, SECRET, SUBSCRIPTION, SimulatedBench, States, TENANT};
+use cloud_simulators::{CLIENT, Disks, Effect, Face, SECRET, SUBSCRIPTION, SimulatedBench, TENANT};
 use cloud_stopstart::{Cloud as _, StopStart};
 use serde_json::json;
 use shared::cloud::{CloudErrorKind, ClusterRef, Driver, PlatformSpec, Priority, Verb};
@@ -42,63 +42,42 @@ conformance_tests!(bench());
 /// call names the resource group is up to the simulator.
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_stops_and_starts() {
-    use Intent::{Asleep, Awake};
-    let rows: &[Moves<'_>] = &[
-        // Hive leaves the two alone, which are billed.
-        (
-            "stop no running instances",
-            Asleep,
-            &[("deallocated", 2), ("deallocating", 2), ("stopped", 2)],
-            &[("stopped", 2)],
-        ),
-        ("stop running instances", Asleep, &[("deallocated", 2), ("running", 2)], &[("running", 2)]),
-        (
-            "stop pending and running instances",
-            Asleep,
-            &[("deallocating", 3), ("deallocated", 4), ("starting", 1), ("running", 3)],
-            &[("running", 3), ("starting", 1)],
-        ),
-        ("hanging ones, and those that say nothing", Asleep, &[("creating", 1), ("", 1)], &[("creating", 1), ("", 1)]),
-        ("start no stopped instances", Awake, &[("starting", 4), ("running", 3)], &[]),
-        ("start stopped instances", Awake, &[("deallocated", 3), ("running", 3)], &[("deallocated", 3)]),
-        // Hive starts the one as well: it is started here once it is deallocated.
-        (
-            "start stopped and stopping instances",
-            Awake,
-            &[("deallocated", 3), ("deallocating", 1), ("starting", 3)],
-            &[("deallocated", 3)],
-        ),
-        ("use resource group name on start", Awake, &[("stopped", 3)], &[("stopped", 3)]),
-        ("use resource group name on stop", Asleep, &[("running", 3)], &[("running", 3)]),
-    ];
-    SimulatedBench::check_moves(bench, rows).await;
+    let table = "
+        # Hive leaves the two alone, which are billed.
+        stop no running instances | Asleep | 2 deallocated, 2 deallocating, 2 stopped | 2 stopped
+        stop running instances | Asleep | 2 deallocated, 2 running | 2 running
+        stop pending and running instances | Asleep | 3 deallocating, 4 deallocated, 1 starting, 3 running | 3 running, 1 starting
+        hanging ones, and those that say nothing | Asleep | 1 creating, 1 | 1 creating, 1
+        start no stopped instances | Awake | 4 starting, 3 running |
+        start stopped instances | Awake | 3 deallocated, 3 running | 3 deallocated
+        # Hive starts the one as well: it is started here once it is deallocated.
+        start stopped and stopping instances | Awake | 3 deallocated, 1 deallocating, 3 starting | 3 deallocated
+        use resource group name on start | Awake | 3 stopped | 3 stopped
+        use resource group name on stop | Asleep | 3 running | 3 running
+    ";
+    SimulatedBench::check_moves(bench, table).await;
 }
 
 /// Hive's `TestAzureMachinesStoppedAndRunning` by its names, and what Hive is blind to.
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_what_is_stopped_and_running() {
-    let rows: &[States<'_>] = &[
-        // Hive calls the two stopped, which are billed.
-        ("Stopped - All machines stopped", &[("deallocated", 3), ("stopped", 2)], false, false),
-        ("Stopped - Some machines starting", &[("deallocated", 3), ("stopped", 2), ("starting", 2)], false, false),
-        ("Stopped - machines running", &[("running", 3), ("deallocated", 2)], false, false),
-        ("Running - All machines running", &[("running", 3)], false, true),
-        ("Running - Some machines starting", &[("running", 3), ("starting", 1)], false, false),
-        (
-            "Running - Some machines deallocated or deallocating",
-            &[("running", 3), ("deallocated", 2), ("stopped", 1), ("deallocating", 3)],
-            false,
-            false,
-        ),
-        ("all deallocated", &[("deallocated", 3)], true, false),
-        ("blind: stopped", &[("stopped", 1)], false, false),
-        ("blind: no power state", &[("", 1)], false, false),
-        ("blind: unknown", &[("unknown", 1)], false, false),
-        ("blind: creating", &[("creating", 1)], false, false),
-        ("blind: deleting", &[("deleting", 1)], false, false),
-        ("blind: nothing found", &[], false, false),
-    ];
-    SimulatedBench::check_states(bench, rows).await;
+    let table = "
+        # Hive calls the two stopped, which are billed.
+        Stopped - All machines stopped | 3 deallocated, 2 stopped |
+        Stopped - Some machines starting | 3 deallocated, 2 stopped, 2 starting |
+        Stopped - machines running | 3 running, 2 deallocated |
+        Running - All machines running | 3 running | awake
+        Running - Some machines starting | 3 running, 1 starting |
+        Running - Some machines deallocated or deallocating | 3 running, 2 deallocated, 1 stopped, 3 deallocating |
+        all deallocated | 3 deallocated | asleep
+        blind | 1 stopped |
+        blind: no power state | 1 |
+        blind | 1 unknown |
+        blind | 1 creating |
+        blind | 1 deleting |
+        blind: nothing found | |
+    ";
+    SimulatedBench::check_states(bench, table).await;
 }
 
 /// Hive's three cases `mixed with other resource groups`. Names are compared ignoring case: Azure spells a group in
@@ -219,8 +198,7 @@ async fn an_operation_is_read_back_by_location_too() {
         bench.simulator().engine.only_location = only_location;
         let target = bench.cluster_of(&[("deallocated", 2)]).await;
         let driver = driver(&bench);
-        let (code, message) = ("ZonalAllocationFailed".to_owned(), "no capacity".to_owned());
-        bench.rule("start", "demo-worker-1", Effect::GivenUp { code, message });
+        bench.give_up("start", "demo-worker-1", "ZonalAllocationFailed", "no capacity");
         pass(&*driver, &target, Intent::Awake).await.unwrap();
         bench.finish().await;
         let found = inventory(&*driver, &target).await.unwrap();

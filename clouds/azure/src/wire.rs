@@ -16,13 +16,13 @@ const NAME: usize = 80;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Page {
     #[serde(default)]
-    pub(crate) value: Vec<Listed>,
+    pub(crate) value: Vec<ListedInstance>,
     pub(crate) next_link: Option<String>,
 }
 
 /// One machine.
 #[derive(Deserialize)]
-pub(crate) struct Listed {
+pub(crate) struct ListedInstance {
     id: String,
     pub(crate) name: String,
     #[serde(default)]
@@ -102,7 +102,7 @@ fn state(word: &str) -> InstanceState {
     }
 }
 
-impl Listed {
+impl ListedInstance {
     /// The resource group, as Azure spells it today.
     pub(crate) fn group(&self) -> Option<&str> {
         let mut segments = self.id.split('/').skip_while(|segment| !segment.eq_ignore_ascii_case("resourceGroups"));

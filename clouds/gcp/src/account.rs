@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cloud_common::Kept;
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below};
-use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, Progress, failed};
+use cloud_stopstart::{Cloud, Failure, Machine, MachinesByKey, Move, Progress, failed};
 use parking_lot::Mutex;
 use shared::cloud::{
     CloudError, CloudErrorKind, ClusterRef, InstanceState, PlatformSpec, Priority, Profile, ProviderIds,
@@ -19,11 +19,11 @@ use crate::wire::{DISCARD, FIELDS, Operation, Page, known};
 pub(crate) const RATE: (u32, u32) = (400, 15);
 
 /// Clusters whose zones are remembered.
-const REMEMBERED: usize = 10_000;
+const MAX_CACHED_CLUSTERS: usize = 10_000;
 
 /// What a list is asked for.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Wanted {
+pub(crate) struct ListKey {
     /// Whose machines.
     infra_id: String,
     /// Where they are; empty for anywhere.
@@ -40,7 +40,7 @@ pub(crate) struct Account {
     /// Below it are zones and lists.
     base: Url,
     /// The zones with machines of a cluster, by its last list.
-    zones: Mutex<BTreeMap<Wanted, BTreeSet<String>>>,
+    zones: Mutex<BTreeMap<ListKey, BTreeSet<String>>>,
 }
 
 impl Account {
@@ -54,7 +54,7 @@ impl Account {
 
     /// Whether these are all machines of a cluster: what is missing is in another region, or in a zone without any
     /// machine of it when all answered.
-    fn complete(&self, wanted: &Wanted, machines: &[Machine], missing: &[(String, String)]) -> Result<(), CloudError> {
+    fn complete(&self, wanted: &ListKey, machines: &[Machine], missing: &[(String, String)]) -> Result<(), CloudError> {
         let mut zones = self.zones.lock();
         let known = zones.get(wanted).filter(|known| !known.is_empty());
         let is_near = |scope: &str| {
@@ -70,7 +70,7 @@ impl Account {
             let message = format!("instances.aggregatedList does not list {scope}: {code}");
             return Err(CloudError::new(CloudErrorKind::Unavailable, message));
         }
-        if zones.len() >= REMEMBERED {
+        if zones.len() >= MAX_CACHED_CLUSTERS {
             zones.clear();
         }
         zones.insert(wanted.clone(), machines.iter().map(|machine| machine.at.clone()).collect());
@@ -115,7 +115,7 @@ fn is_about_ssd(message: &str) -> bool {
 }
 
 impl Cloud for Account {
-    type Key = Wanted;
+    type Key = ListKey;
     /// What a filter takes.
     const TOGETHER: usize = 50;
 
@@ -132,12 +132,12 @@ impl Cloud for Account {
     }
 
     /// An infraID becomes a part of a regular expression.
-    fn key(&self, cluster: &ClusterRef) -> Result<Wanted, CloudError> {
+    fn key(&self, cluster: &ClusterRef) -> Result<ListKey, CloudError> {
         let infra_id = &cluster.infra_id;
         let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if (1..=63).contains(&infra_id.len()) && infra_id.chars().all(is_plain) {
             let (infra_id, region) = (infra_id.clone(), cluster.region.clone());
-            return Ok(Wanted { infra_id, region, has_decided: discards_local_ssd(cluster).is_some() });
+            return Ok(ListKey { infra_id, region, has_decided: discards_local_ssd(cluster).is_some() });
         }
         let message = format!(
             "spec.clusterMetadata.infraID is {:?}: on GCP it has at most 63 lowercase letters, digits and hyphens",
@@ -148,9 +148,9 @@ impl Cloud for Account {
 
     async fn list(
         self: Arc<Self>,
-        wanted: BTreeSet<Wanted>,
+        wanted: BTreeSet<ListKey>,
         priority: Priority,
-    ) -> Result<Kept<Found<Wanted>>, CloudError> {
+    ) -> Result<Kept<MachinesByKey<ListKey>>, CloudError> {
         let mut first = below(&self.base, &["aggregated", "instances"]);
         let names: BTreeSet<&str> = wanted.iter().map(|wanted| wanted.infra_id.as_str()).collect();
         let filter = format!("name eq \"({})-.*\"", Vec::from_iter(names).join("|"));

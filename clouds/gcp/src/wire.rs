@@ -38,7 +38,7 @@ pub(crate) struct Page {
 #[derive(Deserialize)]
 pub(crate) struct Scope {
     #[serde(default)]
-    pub(crate) instances: Vec<Listed>,
+    pub(crate) instances: Vec<ListedInstance>,
     warning: Option<Warning>,
 }
 
@@ -51,7 +51,7 @@ struct Warning {
 /// One instance.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Listed {
+pub(crate) struct ListedInstance {
     pub(crate) name: String,
     /// A URL.
     zone: String,
@@ -124,7 +124,7 @@ impl Page {
     }
 }
 
-impl Listed {
+impl ListedInstance {
     /// Whether it is a cluster's: by its name, and by its label if it has one of any cluster.
     pub(crate) fn is_of(&self, infra_id: &str) -> bool {
         let is_named = self.name.strip_prefix(infra_id).is_some_and(|rest| rest.starts_with('-'));

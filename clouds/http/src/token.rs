@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use crate::error::CallError;
 
 /// How long refused credentials are not sent again.
-const REFUSED: Duration = Duration::from_secs(10);
+const REFUSED_TTL: Duration = Duration::from_secs(10);
 
 /// How long a login that failed counts for those that wait, too.
-const FAILED: Duration = Duration::from_secs(1);
+const FAILED_TTL: Duration = Duration::from_secs(1);
 
 /// How an account gets a token.
 pub trait Login: Send + Sync {
@@ -27,11 +27,11 @@ pub trait Login: Send + Sync {
 #[derive(Debug)]
 pub struct Tokens<L: Login> {
     login: L,
-    kept: Mutex<Option<Kept<L::Token>>>,
+    kept: Mutex<Option<CachedToken<L::Token>>>,
 }
 
 #[derive(Clone, Debug)]
-struct Kept<T> {
+struct CachedToken<T> {
     result: Result<T, CallError>,
     until: Instant,
 }
@@ -48,17 +48,17 @@ impl<L: Login> Tokens<L> {
     /// As the login says; one that was refused is not repeated for 10 s.
     pub async fn get(&self) -> Result<L::Token, CallError> {
         let mut kept = self.kept.lock().await;
-        if let Some(Kept { result, .. }) = kept.as_ref().filter(|kept| Instant::now() < kept.until) {
+        if let Some(CachedToken { result, .. }) = kept.as_ref().filter(|kept| Instant::now() < kept.until) {
             return result.clone();
         }
         let login = self.login.login().await;
         let life = match &login {
             Ok((_, life)) => life.mul_f64(0.8),
-            Err(CallError::Rejected(_)) => REFUSED,
-            Err(_) => FAILED,
+            Err(CallError::Rejected(_)) => REFUSED_TTL,
+            Err(_) => FAILED_TTL,
         };
         let result = login.map(|(token, _)| token);
-        *kept = Some(Kept { result: result.clone(), until: Instant::now() + life });
+        *kept = Some(CachedToken { result: result.clone(), until: Instant::now() + life });
         result
     }
 
@@ -151,7 +151,7 @@ mod tests {
             assert_eq!(tokens.get().await, Err(unauthorized()));
         }
         assert_eq!(tokens.login.next.load(Ordering::Relaxed), 1);
-        tokio::time::sleep(REFUSED).await;
+        tokio::time::sleep(REFUSED_TTL).await;
         let _ = tokens.get().await;
         assert_eq!(tokens.login.next.load(Ordering::Relaxed), 2);
     }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use cloud_common::Kept;
 use cloud_http::{Bearer, Body, CallError, Http, Method, Url, below, is_plain, link};
-use cloud_stopstart::{Cloud, Failure, Found, Machine, Move, failed};
+use cloud_stopstart::{Cloud, Failure, Machine, MachinesByKey, Move, failed};
 use serde_json::json;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds};
 use shared::text::sanitize_to;
 use tokio::sync::OnceCell;
 
 use crate::iam::Iam;
-use crate::wire::{Listed, Page, Region, infra_ids, known, owner};
+use crate::wire::{ListedInstance, Page, Region, infra_ids, known, owner};
 
 /// Calls at once, and calls a second. IBM publishes no limit.
 pub(crate) const RATE: (u32, u32) = (200, 30);
@@ -130,7 +130,7 @@ impl Cloud for Account {
         self: Arc<Self>,
         wanted: BTreeSet<String>,
         priority: Priority,
-    ) -> Result<Kept<Found<String>>, CloudError> {
+    ) -> Result<Kept<MachinesByKey<String>>, CloudError> {
         let base = self.endpoint(priority).await?;
         let mut first = versioned(below(base, &["v1", "instances"]));
         first.query_pairs_mut().append_pair("limit", "100");
@@ -139,7 +139,7 @@ impl Cloud for Account {
             Ok(found.map(versioned))
         };
         let pages: Kept<Vec<Page>> = self.api.pages(priority, first, next).await?;
-        let listed: Vec<&Listed> = pages.iter().flat_map(|page| &page.instances).collect();
+        let listed: Vec<&ListedInstance> = pages.iter().flat_map(|page| &page.instances).collect();
         let all = infra_ids(&wanted, &listed);
         let mut found: BTreeMap<&str, Vec<Machine>> =
             wanted.iter().map(|infra_id| (infra_id.as_str(), vec![])).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cloud_common::{Dialer, Memory, Platform, Process};
 use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
 use cloud_http::{Http, Transport, Url};
-use cloud_simulators::{API_KEY, Effect, Face, Moves, SimulatedBench, States};
+use cloud_simulators::{API_KEY, Effect, Face, SimulatedBench};
 use cloud_stopstart::StopStart;
 use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Priority};
 
@@ -61,54 +61,38 @@ fn every_state_that_ibm_lists() {
 /// Hive's `TestIBMCloudStopAndStartMachines` by its names: how many machines of which state get a call.
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_stops_and_starts() {
-    use Intent::{Asleep, Awake};
-    let rows: &[Moves<'_>] = &[
-        ("stop no running instances", Asleep, &[("deleting", 2), ("stopping", 2), ("stopped", 1)], &[]),
-        ("stop running instances", Asleep, &[("deleting", 5), ("running", 2)], &[("running", 2)]),
-        (
-            "stop pending and running instances",
-            Asleep,
-            &[("deleting", 5), ("stopping", 3), ("stopped", 4), ("pending", 7), ("running", 3)],
-            &[("pending", 7), ("running", 3)],
-        ),
-        // Hive leaves the two alone, and calls the cluster stopped.
-        ("starting and failed instances", Asleep, &[("starting", 1), ("failed", 1)], &[("starting", 1), ("failed", 1)]),
-        ("start no stopped instances", Awake, &[("pending", 4), ("running", 3)], &[]),
-        ("start stopped instances", Awake, &[("stopped", 3), ("running", 4)], &[("stopped", 3)]),
-        // Hive starts the one as well: it is started here once it is stopped.
-        (
-            "start stopped and stopping instances",
-            Awake,
-            &[("stopped", 3), ("stopping", 1), ("deleting", 7)],
-            &[("stopped", 3)],
-        ),
-    ];
-    SimulatedBench::check_moves(bench, rows).await;
+    let table = "
+        stop no running instances | Asleep | 2 deleting, 2 stopping, 1 stopped |
+        stop running instances | Asleep | 5 deleting, 2 running | 2 running
+        stop pending and running instances | Asleep | 5 deleting, 3 stopping, 4 stopped, 7 pending, 3 running | 7 pending, 3 running
+        # Hive leaves the two alone, and calls the cluster stopped.
+        starting and failed instances | Asleep | 1 starting, 1 failed | 1 starting, 1 failed
+        start no stopped instances | Awake | 4 pending, 3 running |
+        start stopped instances | Awake | 3 stopped, 4 running | 3 stopped
+        # Hive starts the one as well: it is started here once it is stopped.
+        start stopped and stopping instances | Awake | 3 stopped, 1 stopping, 7 deleting | 3 stopped
+    ";
+    SimulatedBench::check_moves(bench, table).await;
 }
 
 /// Hive's `TestIBMCloudMachinesStoppedAndRunning` by its names, and what Hive is blind to. A machine that is being deleted
 /// counts here until it is gone.
 #[tokio::test(start_paused = true)]
 async fn hives_table_of_what_is_stopped_and_running() {
-    let rows: &[States<'_>] = &[
-        ("Stopped - All machines stopped or terminated", &[("stopped", 2)], true, false),
-        ("Stopped - Some machines pending", &[("deleting", 3), ("stopped", 2), ("pending", 2)], false, false),
-        ("Stopped - machines running", &[("running", 3), ("deleting", 2)], false, false),
-        ("Running - All machines running", &[("running", 3)], false, true),
-        ("Running - Some machines pending", &[("running", 3), ("pending", 1)], false, false),
-        (
-            "Running - Some machines stopped or shutting-down",
-            &[("running", 3), ("deleting", 2), ("stopped", 1), ("stopping", 3)],
-            false,
-            false,
-        ),
-        ("blind: starting", &[("starting", 1)], false, false),
-        ("blind: restarting", &[("restarting", 1)], false, false),
-        ("blind: failed", &[("failed", 1)], false, false),
-        ("blind: deleting", &[("stopped", 2), ("deleting", 1)], false, false),
-        ("blind: nothing found", &[], false, false),
-    ];
-    SimulatedBench::check_states(bench, rows).await;
+    let table = "
+        Stopped - All machines stopped or terminated | 2 stopped | asleep
+        Stopped - Some machines pending | 3 deleting, 2 stopped, 2 pending |
+        Stopped - machines running | 3 running, 2 deleting |
+        Running - All machines running | 3 running | awake
+        Running - Some machines pending | 3 running, 1 pending |
+        Running - Some machines stopped or shutting-down | 3 running, 2 deleting, 1 stopped, 3 stopping |
+        blind | 1 starting |
+        blind | 1 restarting |
+        blind | 1 failed |
+        blind: deleting | 2 stopped, 1 deleting |
+        blind: nothing found | |
+    ";
+    SimulatedBench::check_states(bench, table).await;
 }
 
 /// Hive's case `unable to GetVPCInstances`: an error, and a name of the call.
@@ -116,8 +100,7 @@ async fn hives_table_of_what_is_stopped_and_running() {
 async fn hives_case_of_a_list_that_fails() {
     let bench = bench();
     let target = bench.cluster_of(&[("running", 1)]).await;
-    let (message, code) = ("cannot list".to_owned(), "service_error".to_owned());
-    bench.rule("list", "", Effect::Status { status: 500, code, message, retry_after: None });
+    bench.reject("list", "", 500, "service_error", "cannot list");
     let error = inventory(&*driver(&bench), &target).await.unwrap_err();
     assert_eq!(error.kind, CloudErrorKind::Unavailable);
     assert!(error.message.contains("/v1/instances: 500: service_error: cannot list"), "{error}");

@@ -20,7 +20,7 @@ pub(crate) struct Region {
 #[derive(Deserialize)]
 pub(crate) struct Page {
     #[serde(default)]
-    pub(crate) instances: Vec<Listed>,
+    pub(crate) instances: Vec<ListedInstance>,
     pub(crate) next: Option<Link>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Link {
 
 /// One instance.
 #[derive(Deserialize)]
-pub(crate) struct Listed {
+pub(crate) struct ListedInstance {
     id: String,
     pub(crate) name: String,
     #[serde(default)]
@@ -80,12 +80,12 @@ pub(crate) fn owner<'a>(name: &str, infra_ids: &BTreeSet<&'a str>) -> Option<&'a
 }
 
 /// Every infraID that may own an instance.
-pub(crate) fn infra_ids<'a>(wanted: &'a BTreeSet<String>, listed: &[&'a Listed]) -> BTreeSet<&'a str> {
+pub(crate) fn infra_ids<'a>(wanted: &'a BTreeSet<String>, listed: &[&'a ListedInstance]) -> BTreeSet<&'a str> {
     let masters = listed.iter().filter_map(|instance| of_master(&instance.name));
     wanted.iter().map(String::as_str).chain(masters).collect()
 }
 
-impl Listed {
+impl ListedInstance {
     /// Code and message of the first reason of these, sanitized.
     fn reason(&self, is_of: impl Fn(&str) -> bool) -> Option<(String, String)> {
         let reason = self.status_reasons.iter().find(|reason| is_of(&reason.code))?;

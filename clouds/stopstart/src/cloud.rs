@@ -30,7 +30,7 @@ impl Machine {
 }
 
 /// The machines of several clusters, or why those of one are not known. A cluster that is missing has none.
-pub type Found<K> = BTreeMap<K, Result<Arc<[Machine]>, CloudError>>;
+pub type MachinesByKey<K> = BTreeMap<K, Result<Arc<[Machine]>, CloudError>>;
 
 /// What has become of a call that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub trait Cloud: Send + Sync + 'static {
         self: Arc<Self>,
         wanted: BTreeSet<Self::Key>,
         priority: Priority,
-    ) -> impl Future<Output = Result<Kept<Found<Self::Key>>, CloudError>> + Send;
+    ) -> impl Future<Output = Result<Kept<MachinesByKey<Self::Key>>, CloudError>> + Send;
     /// Starts or stops a machine. Answers what the call is read back by, if there is something.
     fn send(
         &self,

@@ -17,14 +17,14 @@ use shared::cloud::{
 };
 use tokio::time::Instant;
 
-use crate::cloud::{Cloud, Failure, Found, Machine, Move, Progress};
+use crate::cloud::{Cloud, Failure, Machine, MachinesByKey, Move, Progress};
 use crate::sent::{Counts, Name, PATIENCE, Sent, states};
 
 /// Least time between two lists.
 const SPACING: Duration = Duration::from_secs(1);
 
 /// Machines whose launch is remembered.
-const REMEMBERED: usize = 10_000;
+const MAX_LAUNCHES: usize = 10_000;
 
 /// Calls of one cluster at once.
 const AT_ONCE: usize = 16;
@@ -33,10 +33,10 @@ const AT_ONCE: usize = 16;
 const PASS: Duration = Duration::from_secs(20);
 
 /// A list of several clusters, which all of them share.
-type Shared<C> = Arc<Kept<Found<<C as Cloud>::Key>>>;
+type Shared<C> = Arc<Kept<MachinesByKey<<C as Cloud>::Key>>>;
 
 /// A list, when it was made, and what it is charged.
-type Seen = (Instant, Arc<[Machine]>, Held);
+type LastList = (Instant, Arc<[Machine]>, Held);
 
 /// One account of a cloud, for all clusters there.
 pub struct StopStart<C: Cloud> {
@@ -44,7 +44,7 @@ pub struct StopStart<C: Cloud> {
     permit: Permit,
     lists: ListBatcher<C::Key, Shared<C>>,
     /// The last list of clusters that are on their way somewhere.
-    seen: Mutex<BTreeMap<C::Key, Seen>>,
+    seen: Mutex<BTreeMap<C::Key, LastList>>,
     sent: Mutex<HashMap<Name, Sent>>,
     /// When machines that we have started came up, where the cloud does not say.
     launched: Mutex<HashMap<Name, Timestamp>>,
@@ -167,7 +167,7 @@ impl<C: Cloud> StopStart<C> {
         let mut launched = self.launched.lock();
         match instance.state {
             InstanceState::Running if sent.is_some_and(|sent| sent.verb == Verb::Start) => {
-                if launched.len() >= REMEMBERED {
+                if launched.len() >= MAX_LAUNCHES {
                     launched.clear();
                 }
                 launched.insert(name.clone(), Timestamp::now());

@@ -8,5 +8,5 @@ mod cloud;
 mod driver;
 mod sent;
 
-pub use self::cloud::{Cloud, Failure, Found, Machine, Move, Progress, failed};
+pub use self::cloud::{Cloud, Failure, Machine, MachinesByKey, Move, Progress, failed};
 pub use self::driver::StopStart;

@@ -6,23 +6,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::{Args as _, FromArgMatches as _};
 use cloud_common::{Dialer, Memory, Permit, Platform as _, Process, SecretData};
 use cloud_conformance::{
-    Bench, Fault, finds_nothing_of_a_cluster_that_does_not_exist, finds_the_machines_of_its_cluster_and_no_others,
-    machine, only_a_recreate_driver_uses_the_ledger, repeated_calls_do_no_harm, sleeps_and_wakes,
+    Bench, Fault, TestLedger, finds_nothing_of_a_cluster_that_does_not_exist,
+    finds_the_machines_of_its_cluster_and_no_others, machine, only_a_recreate_driver_uses_the_ledger,
+    repeated_calls_do_no_harm, sleeps_and_wakes,
 };
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use http::Method;
 use openstack_driver::{OpenStack as Platform, OpenStackFlags};
 use serde_json::json;
-use shared::cloud::{ClusterRef, Driver, Entry, Ledger, LedgerError, PlatformSpec, Target};
+use shared::cloud::{ClusterRef, Driver, PlatformSpec, Target};
 use testbed::World;
 use testbed::cluster::objects::CLOUD;
 use testbed::ec2::NewInstance;
 use testbed::openstack::OpenStack;
 use testbed::proxy::faults::{Effect, Rule};
-use tokio::sync::Mutex;
 
 /// How long the cloud gets between two passes.
 const PAUSE: Duration = Duration::from_secs(4);
@@ -34,50 +34,6 @@ struct Services {
     admin: OpenStack,
     prefix: &'static str,
     sent: Arc<AtomicUsize>,
-}
-
-/// A record in memory, by version.
-#[derive(Default)]
-struct Record(Mutex<(Option<String>, u64)>);
-
-impl Ledger for Record {
-    fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>> {
-        async {
-            let (text, version) = self.0.lock().await.clone();
-            Ok(text.map(|text| Entry { text, version: version.to_string() }))
-        }
-        .boxed()
-    }
-
-    fn write<'a>(
-        &'a self,
-        text: &'a str,
-        _export: Option<&'a str>,
-        seen: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<String, LedgerError>> {
-        async move {
-            let mut kept = self.0.lock().await;
-            let version = kept.0.as_ref().map(|_| kept.1.to_string());
-            if version.as_deref() != seen {
-                return Err(LedgerError::Conflict);
-            }
-            *kept = (Some(text.to_owned()), kept.1 + 1);
-            Ok(kept.1.to_string())
-        }
-        .boxed()
-    }
-
-    fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {
-        async move {
-            let mut kept = self.0.lock().await;
-            if kept.1.to_string() != seen {
-                return Err(LedgerError::Conflict);
-            }
-            kept.0 = None;
-            Ok(())
-        }
-        .boxed()
-    }
 }
 
 impl Services {
@@ -99,9 +55,9 @@ impl Bench for Services {
         let permit = Arc::new(move || permit() && sent.fetch_add(1, Ordering::SeqCst) < usize::MAX);
         let identity = "conformance".to_owned();
         let process = Process { identity, permit, dialer: Dialer::new(Vec::new(), true), memory: Memory::default() };
-        let mut flags = OpenStackFlags::default();
-        flags.openstack_allow_http = true;
-        let platform = Platform::new(&flags, &process);
+        let flags = OpenStackFlags::augment_args(clap::Command::new(""));
+        let flags = flags.get_matches_from(["", "--openstack-allow-http"]);
+        let platform = Platform::new(&OpenStackFlags::from_arg_matches(&flags).unwrap(), &process);
         let (cloud, certificates) = (CLOUD.to_owned(), String::new());
         let spec = PlatformSpec::OpenStack { cloud, certificates, mode: None, forced: false };
         let cluster = ClusterRef { credentials: "creds".to_owned(), platform: spec, ..ClusterRef::default() };
@@ -117,7 +73,7 @@ impl Bench for Services {
         self.demo.create(&infra_id, &new).await.unwrap();
         let (namespace, name) = ("ns".to_owned(), infra_id.clone());
         let cluster = ClusterRef { namespace, name, infra_id, ..ClusterRef::default() };
-        Target { cluster, ledger: Arc::new(Record::default()) }
+        Target { cluster, ledger: Arc::new(TestLedger::default()) }
     }
 
     async fn finish(&self) {

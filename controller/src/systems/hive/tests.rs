@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use clap::Parser;
-use cloud_conformance::NoLedger;
+use cloud_conformance::TestLedger;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -122,7 +122,7 @@ impl Driver for Shared {
 impl CloudAccess for Shared {
     fn target(&self, cluster: &ClusterDeployment) -> Result<CloudTarget, CloudError> {
         let cluster = ClusterRef { name: cluster.name_any(), infra_id: "demo-1".to_owned(), ..ClusterRef::default() };
-        Ok(CloudTarget { cluster, ledger: Arc::new(NoLedger) })
+        Ok(CloudTarget { cluster, ledger: Arc::new(TestLedger::default()) })
     }
 
     fn of<'a>(&'a self, _: &'a ClusterDeployment) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>> {

@@ -1,34 +1,54 @@
-//! A ledger for drivers that keep no record.
+//! A ledger in memory.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use shared::cloud::{Entry, Ledger, LedgerError};
 
-/// It is empty, and refuses every write.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoLedger;
+/// One record, with a version for each write. It counts its calls.
+#[derive(Debug, Default)]
+pub struct TestLedger {
+    record: Mutex<Option<Entry>>,
+    calls: AtomicUsize,
+}
 
-impl NoLedger {
-    fn refused<T>() -> Result<T, LedgerError> {
-        Err(LedgerError::Failed("this platform keeps no record of machines".to_owned()))
+impl TestLedger {
+    /// How often it was called.
+    pub fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Puts this in place of the version that was seen.
+    fn swap(&self, text: Option<&str>, seen: Option<&str>) -> Result<String, LedgerError> {
+        let version = self.calls.fetch_add(1, Ordering::SeqCst).to_string();
+        let mut record = self.record.lock();
+        if record.as_ref().map(|entry| entry.version.as_str()) != seen {
+            return Err(LedgerError::Conflict);
+        }
+        *record = text.map(|text| Entry { text: text.to_owned(), version: version.clone() });
+        Ok(version)
     }
 }
 
-impl Ledger for NoLedger {
+impl Ledger for TestLedger {
     fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>> {
-        async { Ok(None) }.boxed()
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let record = self.record.lock().clone();
+        async { Ok(record) }.boxed()
     }
 
     fn write<'a>(
         &'a self,
-        _text: &'a str,
+        text: &'a str,
         _export: Option<&'a str>,
-        _seen: Option<&'a str>,
+        seen: Option<&'a str>,
     ) -> BoxFuture<'a, Result<String, LedgerError>> {
-        async { Self::refused() }.boxed()
+        async move { self.swap(Some(text), seen) }.boxed()
     }
 
-    fn clear<'a>(&'a self, _seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {
-        async { Self::refused() }.boxed()
+    fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {
+        async move { self.swap(None, Some(seen)).map(drop) }.boxed()
     }
 }

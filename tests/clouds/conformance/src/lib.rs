@@ -12,7 +12,7 @@ mod ledger;
 pub use self::bench::{Bench, Fault, GIVEN_UP, PARTIAL, machine};
 pub use self::checks::*;
 pub use self::drive::{Intent, Next, drive, inventory, inventory_for, next, pass};
-pub use self::ledger::NoLedger;
+pub use self::ledger::TestLedger;
 
 /// Makes a test of every check, for the [`Bench`] that the expression builds.
 #[macro_export]

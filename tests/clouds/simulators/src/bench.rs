@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cloud_common::{Charge, Permit};
-use cloud_conformance::{Bench, Fault, Intent, NoLedger, inventory, pass};
+use cloud_conformance::{Bench, Fault, Intent, TestLedger, inventory, pass};
 use cloud_http::{Body, CallError, Reply, Request, Transport};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -21,13 +21,6 @@ const TRANSITION: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// How long its lists lag behind its calls.
 const LAG: std::time::Duration = std::time::Duration::from_secs(2);
-
-/// How many machines have which word.
-pub type Words<'a> = &'a [(&'a str, usize)];
-/// A case, an intent, machines by word, and those of them that get a call.
-pub type Moves<'a> = (&'a str, Intent, Words<'a>, Words<'a>);
-/// A case, machines by word, whether all sleep, whether all run.
-pub type States<'a> = (&'a str, Words<'a>, bool, bool);
 
 /// Makes the driver under test, from credentials of the test's choice, on a transport.
 type Connect = fn(&str, Arc<dyn Transport>, Permit) -> Arc<dyn Driver>;
@@ -118,6 +111,17 @@ impl SimulatedBench {
         self.simulator().engine.rule(Rule { call, machine, times: None, effect });
     }
 
+    /// From now on calls of this name, for this machine, are answered like this.
+    pub fn reject(&self, call: &str, machine: &str, status: u16, code: &str, message: &str) {
+        let (code, message) = (code.to_owned(), message.to_owned());
+        self.rule(call, machine, Effect::Status { status, code, message, retry_after: None });
+    }
+
+    /// From now on calls of this name, for this machine, are accepted, and given up with these words.
+    pub fn give_up(&self, call: &str, machine: &str, code: &str, message: &str) {
+        self.rule(call, machine, Effect::GivenUp { code: code.to_owned(), message: message.to_owned() });
+    }
+
     /// A cluster `demo` with so many machines of each word.
     pub async fn cluster_of(&self, words: &[(&str, usize)]) -> Target {
         let words: Vec<&str> = words.iter().flat_map(|(word, count)| std::iter::repeat_n(*word, *count)).collect();
@@ -166,8 +170,7 @@ impl SimulatedBench {
     #[expect(clippy::expect_used, reason = "it is part of tests")]
     async fn refused_as(&self, status: u16, code: &str, message: &str) -> (CloudErrorKind, String) {
         let target = self.cluster("demo", 2).await;
-        let (code, message) = (code.to_owned(), message.to_owned());
-        self.rule("stop", "demo-worker-1", Effect::Status { status, code, message, retry_after: None });
+        self.reject("stop", "demo-worker-1", status, code, message);
         let moved = pass(&*self.driver(Arc::new(|| true)), &target, Intent::Asleep).await;
         let (_, mut outcome) = moved.expect("one machine is no reason to fail");
         assert_eq!(outcome.moved.len(), 1, "{outcome:?}");
@@ -176,28 +179,30 @@ impl SimulatedBench {
         (refusal.kind, refusal.code)
     }
 
-    /// Which machines a pass moves.
+    /// Which machines a pass moves: `CASE | Asleep or Awake | MACHINES | those that get a call`.
     ///
     /// # Panics
     /// When a case fails.
-    pub async fn check_moves(make: fn() -> Self, rows: &[Moves<'_>]) {
-        for (case, intent, machines, moved) in rows {
+    pub async fn check_moves(make: fn() -> Self, table: &str) {
+        for [case, intent, machines, moved] in rows(table) {
             let bench = make();
-            let target = bench.cluster_of(machines).await;
-            let expected = moved.iter().map(|(word, count)| ((*word).to_owned(), *count)).collect();
-            assert_eq!(bench.moved(&target, *intent).await, expected, "{case}");
+            let target = bench.cluster_of(&counted(machines)).await;
+            let intent = if intent == "Asleep" { Intent::Asleep } else { Intent::Awake };
+            let expected = counted(moved).into_iter().map(|(word, count)| (word.to_owned(), count)).collect();
+            assert_eq!(bench.moved(&target, intent).await, expected, "{case}: {machines}");
         }
     }
 
-    /// What counts as asleep and as awake.
+    /// What counts as asleep and as awake: `CASE | MACHINES | asleep, awake or nothing`.
     ///
     /// # Panics
     /// When a case fails.
-    pub async fn check_states(make: fn() -> Self, rows: &[States<'_>]) {
-        for (case, machines, is_stopped, is_running) in rows {
+    pub async fn check_states(make: fn() -> Self, table: &str) {
+        for [case, machines, state] in rows(table) {
             let bench = make();
-            let target = bench.cluster_of(machines).await;
-            assert_eq!(bench.stopped_and_running(&target).await, (*is_stopped, *is_running), "{case}");
+            let target = bench.cluster_of(&counted(machines)).await;
+            let expected = (state == "asleep", state == "awake");
+            assert_eq!(bench.stopped_and_running(&target).await, expected, "{case}: {machines}");
         }
     }
 
@@ -223,6 +228,24 @@ impl SimulatedBench {
     }
 }
 
+/// The rows of a table, one a line. A line that begins with `#` says something about the next one.
+#[expect(clippy::expect_used, reason = "it is part of tests")]
+fn rows<const CELLS: usize>(table: &str) -> impl Iterator<Item = [&str; CELLS]> {
+    let lines = table.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        cells.try_into().expect("a row with all its cells")
+    })
+}
+
+/// `2 RUNNING, 1 STOPPED`: how many machines have which word. What follows no word has none.
+#[expect(clippy::expect_used, reason = "it is part of tests")]
+fn counted(cell: &str) -> Vec<(&str, usize)> {
+    let parts = cell.split(", ").filter(|part| !part.is_empty());
+    let counted = parts.map(|part| part.split_once(' ').unwrap_or((part, "")));
+    counted.map(|(count, word)| (word, count.parse().expect("a number of machines"))).collect()
+}
+
 impl Bench for SimulatedBench {
     fn driver(&self, permit: Permit) -> Arc<dyn Driver> {
         (self.connect)(&self.credentials, Arc::new(InProcess(self.clone())), permit)
@@ -236,7 +259,7 @@ impl Bench for SimulatedBench {
         }
         let platform = PlatformSpec::Azure { cloud_name: String::new(), resource_group: group };
         let cluster = ClusterRef { infra_id: infra_id.to_owned(), platform, ..ClusterRef::default() };
-        Target { cluster, ledger: Arc::new(NoLedger) }
+        Target { cluster, ledger: Arc::new(TestLedger::default()) }
     }
 
     async fn finish(&self) {

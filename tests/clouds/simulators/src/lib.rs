@@ -18,7 +18,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use serde_json::{Value, json};
 
-pub use self::bench::{Moves, SimulatedBench, States};
+pub use self::bench::SimulatedBench;
 pub use self::credentials::{API_KEY, CLIENT, PROJECT, SECRET, SUBSCRIPTION, TENANT, service_account};
 pub use self::engine::{Disks, Effect, Engine, Logged, Machine, Rule, Words};
 pub use self::request::Call;

@@ -21,16 +21,16 @@ use crate::wire::{Attachment, Attachments, Server};
 const RATE: (u32, u32) = (40, 20);
 
 /// Servers whose attachments are remembered. What is beyond is asked again.
-const REMEMBERED: usize = 10_000;
+const MAX_CACHED_SERVERS: usize = 10_000;
 
 /// Most volumes of a server whose attachments are remembered.
-const MANY: usize = 64;
+const MAX_CACHED_VOLUMES: usize = 64;
 
 /// A server, and its volumes.
 type Holder = (Id, BTreeSet<Id>);
 
 /// How volumes are attached, by server and volumes: an attachment never changes its device or tag.
-struct Known {
+struct AttachmentCache {
     all: HashMap<Holder, Vec<Attachment>>,
     charge: Charge,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Account {
     whose: Whose,
     http: Arc<Http>,
     tokens: Tokens<Keystone>,
-    attachments: Mutex<Known>,
+    attachments: Mutex<AttachmentCache>,
     /// With the time of their list.
     pub(crate) surroundings: Mutex<Option<(Instant, Arc<Surroundings>)>>,
     /// The last snapshot of the project.
@@ -59,7 +59,7 @@ impl Account {
         let http = Http::new(Options { process, tenant: Some(tenant), account, authorities, rate: RATE });
         let http = Arc::new(http.map_err(|why| format!("the certificates of certificatesSecretRef: {why}"))?);
         let tokens = Tokens::new(Keystone { http: http.clone(), cloud });
-        let attachments = Mutex::new(Known { all: HashMap::new(), charge: http.charge() });
+        let attachments = Mutex::new(AttachmentCache { all: HashMap::new(), charge: http.charge() });
         let (surroundings, last, groups) = <(_, _, tokio::sync::Mutex<()>)>::default();
         Ok(Self { memory, whose, http, tokens, attachments, surroundings, last, groups })
     }
@@ -116,14 +116,14 @@ impl Account {
             Err(error) if error.is_not_found() => return Ok(Vec::new()), // it is gone, as the next list shows
             found => found?,
         };
-        found.all.truncate(MANY + key.1.len());
+        found.all.truncate(MAX_CACHED_VOLUMES + key.1.len());
         let mut known = self.attachments.lock();
-        if known.all.len() >= REMEMBERED {
-            *known = Known { all: HashMap::new(), charge: self.http.charge() };
+        if known.all.len() >= MAX_CACHED_SERVERS {
+            *known = AttachmentCache { all: HashMap::new(), charge: self.http.charge() };
         }
         // One that is under way has no device yet.
         let is_known = |attachment: &Attachment| attachment.device.is_some() && key.1.contains(&attachment.volume);
-        if found.all.len() == key.1.len() && key.1.len() <= MANY && found.all.iter().all(is_known) {
+        if found.all.len() == key.1.len() && key.1.len() <= MAX_CACHED_VOLUMES && found.all.iter().all(is_known) {
             known.all.insert(key, found.all.clone());
             known.charge.merge(charge);
             known.charge.refund(0); // what neither of them uses

@@ -333,7 +333,7 @@ pub(crate) fn described([ram, cpus, disk, ephemeral]: Size) -> String {
 /// What Nova says that a server has, and no list shows: it would be missing after a wake.
 pub(crate) fn incomplete(server: &wire::Server, of: &Attributes) -> Option<Obstacle> {
     let because = |message: String| Some(Obstacle::new("Incomplete", &message));
-    let is_known = |volume: &&wire::Attached| of.volumes.iter().any(|known| known.id == volume.id);
+    let is_known = |volume: &&wire::VolumeRef| of.volumes.iter().any(|known| known.id == volume.id);
     if let Some(volume) = server.volumes.iter().find(|volume| !is_known(volume)) {
         return because(format!("Nova does not show how its volume {} is attached", volume.id));
     }

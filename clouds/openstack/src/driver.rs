@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use cloud_common::{Charge, ListBatcher};
 use cloud_recreate::{
-    AT_ONCE, Cloud, Failure, Image, ImageStatus, Machines, Record, Request, Server, Status, check_size, keep,
+    AT_ONCE, Cloud, Difference, Failure, Image, ImageStatus, Machines, Record, Request, Server, Status, check_size,
+    keep,
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
@@ -18,7 +19,8 @@ use crate::account::Account;
 use crate::attributes::{Attributes, CYCLE, incomplete, obstacle};
 use crate::names::{CLUSTER, is_of, tag};
 use crate::project::Project;
-use crate::{export, lists, requests, wire};
+use crate::requests::Calls;
+use crate::{export, lists, wire};
 
 /// How long a sleep and a wake may take: six snapshots of 100 GB by a slow store.
 const LIMIT: Duration = Duration::from_mins(45);
@@ -60,6 +62,7 @@ impl Driver {
             status,
             word: word.to_owned(),
             cycle: server.metadata.get(CYCLE).cloned(),
+            provider_id: Some(format!("openstack:///{}", server.id)),
             created: server.created,
             has_run: server.launched_at.is_some(),
             fault: server.fault.as_ref().map(|fault| sanitize_to(&fault.message, 200)),
@@ -130,16 +133,13 @@ impl Cloud for Driver {
         }
     }
 
-    fn lacks(&self, has: &Attributes, of: &Attributes) -> bool {
-        self.account.last().is_ok_and(|project| !has.lacking(of, &project).is_complete())
-    }
-
-    fn lost(&self, has: &Attributes, of: &Attributes) -> Vec<String> {
-        self.account.last().map(|project| has.lost(of, &project)).unwrap_or_default()
-    }
-
-    fn merged(&self, has: &Attributes, of: &Attributes) -> Attributes {
-        Attributes { volumes: has.volumes.clone(), ..of.clone() }
+    fn compare(&self, has: &Attributes, of: &Attributes) -> Difference<Attributes> {
+        let project = self.account.last().ok();
+        Difference {
+            lacks: project.as_ref().is_some_and(|project| !has.lacking(of, project).is_complete()),
+            lost: project.map(|project| has.lost(of, &project)).unwrap_or_default(),
+            recorded: Attributes { volumes: has.volumes.clone(), ..of.clone() },
+        }
     }
 
     fn imported(&self, cluster: &ClusterRef, text: &str) -> Option<Result<Machines<Attributes>, String>> {
@@ -152,10 +152,6 @@ impl Cloud for Driver {
 
     fn image(&self, id: &str) -> Option<ImageStatus> {
         self.account.last().ok()?.snapshot(id).map(image_status)
-    }
-
-    fn provider_id(&self, server: &str) -> Option<String> {
-        Some(format!("openstack:///{server}"))
     }
 
     fn image_deadline(&self) -> Duration {
@@ -206,7 +202,7 @@ impl Cloud for Driver {
     }
 
     async fn send(&self, cluster: &ClusterRef, request: &Request<Attributes>) -> Result<(), Failure> {
-        requests::send(&self.account, &cluster.infra_id, request).await
+        Calls { account: &self.account, infra_id: &cluster.infra_id }.send(request).await
     }
 }
 

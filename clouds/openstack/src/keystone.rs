@@ -56,7 +56,7 @@ pub(crate) struct Keystone {
 }
 
 #[derive(Deserialize)]
-struct Answered {
+struct TokenAnswer {
     token: Token,
 }
 
@@ -65,7 +65,7 @@ struct Token {
     expires_at: Timestamp,
     project: Option<Project>,
     #[serde(default)]
-    catalog: Vec<Catalogued>,
+    catalog: Vec<CatalogEntry>,
 }
 
 #[derive(Deserialize)]
@@ -74,7 +74,7 @@ struct Project {
 }
 
 #[derive(Deserialize)]
-struct Catalogued {
+struct CatalogEntry {
     #[serde(rename = "type")]
     kind: String,
     endpoints: Vec<Endpoint>,
@@ -129,7 +129,7 @@ impl Login for Keystone {
         let body = Body::Json(json!({"auth": self.cloud.auth}));
         let answer = self.http.call(Priority::Waking, Method::POST, url, &[], Some(&body)).await?;
         let token = header(&answer);
-        let answered = answer.json::<Answered>().await?;
+        let answered = answer.json::<TokenAnswer>().await?;
         let (token, Token { expires_at, project, catalog }) = (token?, &answered.token);
         let project =
             project.as_ref().ok_or_else(|| invalid("Keystone's token is of no project".to_owned()))?.id.clone();
@@ -145,7 +145,7 @@ impl Login for Keystone {
 
 impl Keystone {
     /// The URL of a service, with its version.
-    fn endpoint(&self, catalog: &[Catalogued], kind: &str, version: &str) -> Result<Url, CallError> {
+    fn endpoint(&self, catalog: &[CatalogEntry], kind: &str, version: &str) -> Result<Url, CallError> {
         let all = catalog.iter().filter(|service| service.kind == kind).flat_map(|service| &service.endpoints);
         let of_interface = all.filter(|endpoint| endpoint.interface == self.cloud.interface);
         let region = self.cloud.region.as_deref();

@@ -11,10 +11,10 @@ use tokio::time::timeout;
 
 use crate::account::Account;
 use crate::keystone::Service;
-use crate::names::OWN;
+use crate::names::REQUEST_ID;
 use crate::project::{Project, Surroundings};
 use crate::wire::{
-    Flavors, FloatingIp, FloatingIps, Group, Groups, Images, KeyPairs, Marked, Networks, Page, Ports, Servers,
+    Flavors, FloatingIp, FloatingIps, Group, Groups, HasMarker, Images, KeyPairs, Networks, Page, Ports, Servers,
 };
 
 /// Most entries of one list.
@@ -103,7 +103,7 @@ struct List<T> {
     charge: Charge,
 }
 
-impl<T: Marked> List<T> {
+impl<T: HasMarker> List<T> {
     /// What is kept of a list has its own part of the memory, so that there is one left for answers.
     fn new(account: &Account, path: &str) -> Self {
         Self { all: Vec::new(), charge: account.charge(path) }
@@ -159,14 +159,14 @@ async fn groups(account: &Account, priority: Priority) -> Result<List<Group>, Cl
 async fn floating_ips(account: &Account, priority: Priority, path: &str) -> Result<List<FloatingIp>, CloudError> {
     let first = account.get::<FloatingIps>(priority, Service::Network, path).await;
     match first {
-        Err(CallError::Rejected(no)) if no.status == StatusCode::NOT_FOUND && no.headers.contains_key(OWN) => {
+        Err(CallError::Rejected(no)) if no.status == StatusCode::NOT_FOUND && no.headers.contains_key(REQUEST_ID) => {
             Ok(List::new(account, path))
         }
         first => rest(account, priority, Service::Network, path, first?).await,
     }
 }
 
-async fn pages<P: Page<Item: Marked>>(
+async fn pages<P: Page<Item: HasMarker>>(
     account: &Account,
     priority: Priority,
     service: Service,
@@ -177,7 +177,7 @@ async fn pages<P: Page<Item: Marked>>(
 }
 
 /// Every page after the first. A page's link is a URL by a stranger: only its last item's ID is taken.
-async fn rest<P: Page<Item: Marked>>(
+async fn rest<P: Page<Item: HasMarker>>(
     account: &Account,
     priority: Priority,
     service: Service,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cloud_recreate::{AT_ONCE, Failure, Obstacle, Planner, REQUESTS, Request, SENDING};
+use cloud_recreate::{AT_ONCE, Failure, MAX_REQUESTS, Obstacle, Planner, Request, SEND_WINDOW};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
@@ -23,7 +23,7 @@ use shared::text::name_some;
 use crate::attributes::unmovable;
 use crate::driver::{Driver, status};
 use crate::names::is_of;
-use crate::requests;
+use crate::requests::Calls;
 use crate::wire::{Image, Server};
 
 /// How a cluster sleeps.
@@ -147,18 +147,18 @@ impl Modes {
     /// One request for a server, if it is not on its way yet. A server that Nova has given up before is tried again, and
     /// refused all the same, so that the next try waits longer.
     async fn move_one(&self, infra_id: &str, server: &Server, verb: Verb) -> Result<bool, Failure> {
-        let account = &self.planner.cloud().account;
+        let calls = Calls { account: &self.planner.cloud().account, infra_id };
         let action = match (verb, state(server).0) {
             (Verb::Stop, InstanceState::Running | InstanceState::Halted) => "shelve",
             (Verb::Start, InstanceState::Stopped) if server.task_state.is_none() => "unshelve",
             (Verb::Start, InstanceState::Halted) => {
-                let run = Request::Run { server: server.id.to_string() };
-                return requests::send(account, infra_id, &run).await.map(|()| true);
+                let run = Request::Run(server.id.to_string());
+                return calls.send(&run).await.map(|()| true);
             }
             _ => return Ok(false),
         };
-        let has_failed = requests::has_failed(account, infra_id, &server.id, action).await;
-        requests::act(account, infra_id, &server.id, action).await?;
+        let has_failed = calls.has_failed(&server.id, action).await;
+        calls.act_or_refuse(&server.id, action).await?;
         if has_failed {
             let message =
                 format!("Nova has given up its last {action}; openstack server event list {} says more", server.id);
@@ -179,7 +179,7 @@ impl Modes {
         let refused: BTreeMap<&str, Obstacle> =
             of_sleep.filter_map(|(name, all)| Some((*name, obstacle(all)?))).collect();
         let asked = servers.iter().filter(|server| ids.contains(&server.name) && !refused.contains_key(&*server.name));
-        let asked = asked.take(REQUESTS);
+        let asked = asked.take(MAX_REQUESTS);
         let mut outcome = Outcome::default();
         // Before the first one is shelved; later the others go on.
         let is_over = !refused.is_empty() && !servers.iter().any(is_shelved);
@@ -200,7 +200,7 @@ impl Modes {
                 Ok(false) => {}
                 Err(failure) => failure.note(&server.name, &mut outcome)?,
             }
-            if begun.elapsed() > SENDING {
+            if begun.elapsed() > SEND_WINDOW {
                 break; // the rest is for the next pass
             }
         }

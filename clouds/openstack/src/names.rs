@@ -6,7 +6,7 @@ use crate::wire;
 pub(crate) const CLUSTER: &str = "openshiftClusterID";
 
 /// The header that only the services set: an answer without it is a gateway's.
-pub(crate) const OWN: &str = "x-openstack-request-id";
+pub(crate) const REQUEST_ID: &str = "x-openstack-request-id";
 
 /// The tag by which a destroyer of a cluster finds what is its own.
 pub(crate) fn tag(infra_id: &str) -> String {

@@ -30,13 +30,6 @@ pub struct OpenStackFlags {
     openstack_image_deadline: Duration,
 }
 
-impl Default for OpenStackFlags {
-    fn default() -> Self {
-        let openstack_image_deadline = Duration::from_mins(20);
-        Self { openstack_mode: Mode::default(), openstack_allow_http: false, openstack_image_deadline }
-    }
-}
-
 /// The platform `openstack`.
 pub struct OpenStack {
     process: Process,
@@ -133,7 +126,8 @@ mod tests {
             let auth = format!("auth_url: '{scheme}://k:5000', user_id: u, password: hush, project_id: p");
             let file = format!("clouds: {{c: {{auth: {{{auth}}}}}}}").into_bytes();
             let openstack_image_deadline = Duration::from_hours(2);
-            let flags = OpenStackFlags { openstack_allow_http, openstack_image_deadline, ..OpenStackFlags::default() };
+            let openstack_mode = Mode::default();
+            let flags = OpenStackFlags { openstack_mode, openstack_allow_http, openstack_image_deadline };
             let secrets = [SecretData::from([("clouds.yaml".to_owned(), file)])];
             let found = OpenStack::new(&flags, &process).driver(&entry, &secrets);
             let deadline = found.as_ref().map(|planner| planner.cloud().image_deadline());

@@ -16,57 +16,17 @@ use crate::attributes::{Attributes, CYCLE, GroupKind, Port, Volume, described};
 use crate::id::Id;
 use crate::keystone::Service::{self, Compute, Network};
 use crate::lists::groups_now;
-use crate::names::{OWN, image_name, is_of, tag};
+use crate::names::{REQUEST_ID, image_name, is_of, tag};
 use crate::project::Project;
 use crate::wire::{FixedIp, Group};
 
 /// The content type of changes to images.
 const PATCH: &str = "application/openstack-images-v2.1-json-patch";
 
-/// Sends one request of the planner, which may take several calls: each is good on its own, and the last one is what
-/// was asked for.
-pub(crate) async fn send(account: &Account, infra_id: &str, request: &Request<Attributes>) -> Result<(), Failure> {
-    let calls = Calls { account, infra_id };
-    match request {
-        Request::Pause { server } => calls.act(server, json!({"pause": null})).await,
-        Request::Run { server } => calls.run(server).await,
-        Request::CreateImage { server, machine, cycle } => calls.create_image(server, machine, cycle).await,
-        Request::Describe { image, copy } => calls.describe(image, copy).await,
-        Request::DeleteImage { image } => calls.delete_image(image).await,
-        Request::CreateServer { machine, image, cycle, attributes } => {
-            calls.create_server(machine, image, cycle, attributes).await
-        }
-        Request::DeleteServer { server } => calls.delete_server(server).await,
-        Request::Restore { server, attributes } => calls.restore(server, attributes).await,
-        Request::Unmark { server } => {
-            let path = format!("/servers/{server}/metadata/{CYCLE}");
-            calls.call(Compute, Method::DELETE, &path, None).await.map(drop).map_err(failure)
-        }
-    }
-}
-
-/// An action without arguments, which Nova refuses by name: the server is in no transit.
-pub(crate) async fn act(account: &Account, infra_id: &str, server: &Id, action: &str) -> Result<(), Failure> {
-    let path = format!("/servers/{server}/action");
-    let answer = Calls { account, infra_id }.call(Compute, Method::POST, &path, Some(json!({action: null}))).await;
-    answer.map(drop).map_err(|error| match error {
-        CallError::Rejected(rejection) if rejection.status == StatusCode::CONFLICT => refused("Conflict", &rejection),
-        error => failure(error),
-    })
-}
-
-/// Whether the last thing that was done to a server is this action, and Nova has given it up. What Nova does not say is no
-/// reason to leave the server as it is.
-pub(crate) async fn has_failed(account: &Account, infra_id: &str, server: &Id, action: &str) -> bool {
-    let path = format!("/servers/{server}/os-instance-actions");
-    let done = Calls { account, infra_id }.read::<Actions>(Compute, Method::GET, &path, None).await.ok();
-    let last = done.as_ref().and_then(|done| done.all.first());
-    last.is_some_and(|last| last.action == action && last.message.as_deref() == Some("Error"))
-}
-
-struct Calls<'a> {
-    account: &'a Account,
-    infra_id: &'a str,
+/// Calls about one cluster.
+pub(crate) struct Calls<'a> {
+    pub(crate) account: &'a Account,
+    pub(crate) infra_id: &'a str,
 }
 
 /// What was done to a server, the last one first.
@@ -82,43 +42,66 @@ struct Action {
     message: Option<String>,
 }
 
+/// What an answer about one thing wraps.
 #[derive(Deserialize)]
-struct Shown {
-    server: Brief,
+struct One<T> {
+    #[serde(alias = "port", alias = "server_group")]
+    server: T,
 }
 
 #[derive(Deserialize)]
-struct Brief {
+struct ServerStatus {
     status: String,
 }
 
 #[derive(Deserialize)]
-struct ShownPort {
-    port: Bound,
-}
-
-#[derive(Deserialize)]
-struct Bound {
+struct PortHolder {
     device_id: String,
 }
 
 #[derive(Deserialize)]
-struct MadePort {
-    port: Made,
-}
-
-#[derive(Deserialize)]
-struct MadeGroup {
-    #[serde(rename = "server_group")]
-    group: Made,
-}
-
-#[derive(Deserialize)]
-struct Made {
+struct NewId {
     id: Id,
 }
 
 impl Calls<'_> {
+    /// Sends one request of the planner, which may take several calls: each is good on its own, and the last one is
+    /// what was asked for.
+    pub(crate) async fn send(&self, request: &Request<Attributes>) -> Result<(), Failure> {
+        match request {
+            Request::Pause(server) => self.act(server, json!({"pause": null})).await,
+            Request::Run(server) => self.run(server).await,
+            Request::CreateImage { server, machine, cycle } => self.create_image(server, machine, cycle).await,
+            Request::Describe(image, copy) => self.describe(image, copy).await,
+            Request::DeleteImage(image) => self.delete_image(image).await,
+            Request::CreateServer { machine, image, cycle, attributes } => {
+                self.create_server(machine, image, cycle, attributes).await
+            }
+            Request::DeleteServer(server) => self.delete_server(server).await,
+            Request::Restore(server, attributes) => self.restore(server, attributes).await,
+            Request::Unmark(server) => {
+                let path = format!("/servers/{server}/metadata/{CYCLE}");
+                self.call(Compute, Method::DELETE, &path, None).await.map(drop).map_err(failure)
+            }
+        }
+    }
+
+    /// An action without arguments, which Nova refuses by name: the server is in no transit.
+    pub(crate) async fn act_or_refuse(&self, server: &Id, action: &str) -> Result<(), Failure> {
+        let path = format!("/servers/{server}/action");
+        let answer = self.call(Compute, Method::POST, &path, Some(json!({action: null}))).await;
+        answer.map(drop).map_err(|error| refused_if("Conflict", has_status(StatusCode::CONFLICT), error))
+    }
+
+    /// Whether the last thing that was done to a server is this action, and Nova has given it up. What Nova does not say
+    /// is no reason to leave the server as it is.
+    pub(crate) async fn has_failed(&self, server: &Id, action: &str) -> bool {
+        let path = format!("/servers/{server}/os-instance-actions");
+        let done = self.read::<Actions>(Compute, Method::GET, &path, None).await.ok();
+        let last = done.as_ref().and_then(|done| done.all.first());
+        last.is_some_and(|last| last.action == action && last.message.as_deref() == Some("Error"))
+    }
+
     async fn call(
         &self,
         service: Service,
@@ -146,7 +129,7 @@ impl Calls<'_> {
 
     /// There are three ways to be halted, each with its own way back.
     async fn run(&self, server: &str) -> Result<(), Failure> {
-        let found = self.read::<Shown>(Compute, Method::GET, &format!("/servers/{server}"), None).await;
+        let found = self.read::<One<ServerStatus>>(Compute, Method::GET, &format!("/servers/{server}"), None).await;
         let found = found.map_err(|error| not_done(failure(error)))?;
         match found.server.status.as_str() {
             "PAUSED" => self.act(server, json!({"unpause": null})).await,
@@ -186,13 +169,8 @@ impl Calls<'_> {
 
     async fn delete_image(&self, image: &str) -> Result<(), Failure> {
         let answer = self.call(Service::Image, Method::DELETE, &format!("/images/{image}"), None).await;
-        answer.map(drop).map_err(|error| match error {
-            // Someone protects it.
-            CallError::Rejected(rejection) if rejection.status == StatusCode::FORBIDDEN => {
-                refused("Protected", &rejection)
-            }
-            error => failure(error),
-        })
+        // Someone protects it.
+        answer.map(drop).map_err(|error| refused_if("Protected", has_status(StatusCode::FORBIDDEN), error))
     }
 
     /// Where a cloud keeps deleted servers for a while, they keep their ports, too.
@@ -258,10 +236,7 @@ impl Calls<'_> {
             body["os:scheduler_hints"] = json!({"group": group});
         }
         let answer = self.call(Compute, Method::POST, "/servers", Some(body)).await;
-        answer.map(drop).map_err(|error| match error {
-            CallError::Rejected(rejection) if is_own_word(&rejection) => refused("ServerRefused", &rejection),
-            error => failure(error),
-        })
+        answer.map(drop).map_err(|error| refused_if("ServerRefused", is_own_word, error))
     }
 
     /// The server group, or the one that was made in its place, one for all servers: of the same name and kind, and with no
@@ -285,12 +260,8 @@ impl Calls<'_> {
         if !rules.is_empty() {
             group["rules"] = json!(rules);
         }
-        let body = Some(json!({"server_group": group}));
-        let made = self.read::<MadeGroup>(Compute, Method::POST, "/os-server-groups", body).await;
-        made.map(|made| made.group.id.clone()).map_err(|error| match error {
-            CallError::Rejected(rejection) if is_own_word(&rejection) => refused("GroupRefused", &rejection),
-            error => failure(error),
-        })
+        let body = json!({"server_group": group});
+        self.create(Compute, "/os-server-groups", body, "GroupRefused").await
     }
 
     /// The port in its place, which is made if it is gone.
@@ -332,11 +303,13 @@ impl Calls<'_> {
         for (key, value) in rest.into_iter().filter(|(_, value)| !value.is_null()) {
             body[key] = value;
         }
-        let made = self.read::<MadePort>(Network, Method::POST, "/ports", Some(json!({"port": body}))).await;
-        made.map(|made| made.port.id.clone()).map_err(|error| match error {
-            CallError::Rejected(rejection) if is_own_word(&rejection) => refused("PortRefused", &rejection),
-            error => failure(error),
-        })
+        self.create(Network, "/ports", json!({"port": body}), "PortRefused").await
+    }
+
+    /// Makes something, and answers its ID.
+    async fn create(&self, service: Service, path: &str, body: Value, refusal: &str) -> Result<Id, Failure> {
+        let made = self.read::<One<NewId>>(service, Method::POST, path, Some(body)).await;
+        made.map(|made| made.server.id.clone()).map_err(|error| refused_if(refusal, is_own_word, error))
     }
 
     /// What the server lacks by the last list. Each call is one more thing that it has.
@@ -371,9 +344,9 @@ impl Calls<'_> {
                 }
             } else if found.addresses.all.contains(&port.mac) {
                 // The lists are of two moments.
-                let shown = self.read::<ShownPort>(Network, Method::GET, &format!("/ports/{id}"), None).await;
+                let shown = self.read::<One<PortHolder>>(Network, Method::GET, &format!("/ports/{id}"), None).await;
                 let shown = shown.map_err(failure)?;
-                if !shown.port.device_id.is_empty() {
+                if !shown.server.device_id.is_empty() {
                     continue;
                 }
                 // Nova still believes that it is bound: attaching it would fail, and bind it behind Nova's back.
@@ -426,7 +399,7 @@ fn disks(image: &str, volumes: &[Volume]) -> Value {
 /// Whether a service says no to this one thing: a flavor that is gone, an address that is taken, a quota. It is certain
 /// that nothing was made.
 fn is_own_word(rejection: &Rejection) -> bool {
-    let is_forbidden = rejection.status == StatusCode::FORBIDDEN && rejection.headers.contains_key(OWN);
+    let is_forbidden = rejection.status == StatusCode::FORBIDDEN && rejection.headers.contains_key(REQUEST_ID);
     matches!(rejection.status.as_u16(), 400 | 404 | 409) || is_forbidden || is_quota(rejection)
 }
 
@@ -436,7 +409,7 @@ fn is_quota(rejection: &Rejection) -> bool {
     match rejection.status.as_u16() {
         413 => true,
         403 | 409 => ["quota", "limit"].iter().any(|word| message.contains(word)),
-        500 => message.contains("overlimit") && rejection.is_by_service(OWN),
+        500 => message.contains("overlimit") && rejection.is_by_service(REQUEST_ID),
         _ => false,
     }
 }
@@ -449,6 +422,18 @@ fn refused(code: &str, rejection: &Rejection) -> Failure {
     let glance = "Glance refuses the image, because a quota of the project is used up: ";
     let of = if rejection.status == StatusCode::INTERNAL_SERVER_ERROR { glance } else { "" };
     Failure::NoCapacity(Obstacle::new("QuotaExceeded", &format!("{of}{message}")))
+}
+
+/// What a call that failed means, where a rejection of this kind is about one thing alone.
+fn refused_if(code: &str, is_it: impl Fn(&Rejection) -> bool, error: CallError) -> Failure {
+    match error {
+        CallError::Rejected(rejection) if is_it(&rejection) => refused(code, &rejection),
+        error => failure(error),
+    }
+}
+
+fn has_status(status: StatusCode) -> impl Fn(&Rejection) -> bool {
+    move |rejection| rejection.status == status
 }
 
 /// What a call that failed means. A 500 by a service itself may hide a request that it has passed on.
@@ -464,7 +449,7 @@ fn failure(error: CallError) -> Failure {
         _ if is_quota(&rejection) => refused("QuotaExceeded", &rejection),
         409 => Failure::Conflict,
         400 => refused("BadRequest", &rejection),
-        status if status != 500 && rejection.is_by_service(OWN) => {
+        status if status != 500 && rejection.is_by_service(REQUEST_ID) => {
             Failure::NotDone(CallError::Rejected(rejection).into())
         }
         _ => Failure::Unknown(CallError::Rejected(rejection).into()),
@@ -490,8 +475,9 @@ mod tests {
     fn what_a_service_says_of_a_quota_is_a_lack() {
         let rejection = |status: u16, message: &str, is_own: bool| {
             let mut headers = cloud_http::HeaderMap::new();
-            headers
-                .extend(is_own.then(|| (http::HeaderName::from_static(OWN), http::HeaderValue::from_static("req-1"))));
+            headers.extend(
+                is_own.then(|| (http::HeaderName::from_static(REQUEST_ID), http::HeaderValue::from_static("req-1"))),
+            );
             let (what, code, message) = ("POST nova/servers".to_owned(), String::new(), message.to_owned());
             let status = StatusCode::from_u16(status).unwrap();
             Rejection { what, status, kind: CloudErrorKind::Denied, headers: Box::new(headers), code, message }

@@ -18,7 +18,7 @@ pub(crate) trait Page: for<'de> Deserialize<'de> {
 }
 
 /// Something that a marker can name.
-pub(crate) trait Marked {
+pub(crate) trait HasMarker {
     fn marker(&self) -> &str;
 }
 
@@ -42,7 +42,7 @@ macro_rules! pages {
                 }
             }
 
-            impl Marked for $item {
+            impl HasMarker for $item {
                 fn marker(&self) -> &str {
                     AsRef::<str>::as_ref(&self.id)
                 }
@@ -119,7 +119,7 @@ pub(crate) struct Server {
     #[serde(default)]
     pub(crate) addresses: Macs,
     #[serde(default, rename = "os-extended-volumes:volumes_attached")]
-    pub(crate) volumes: Vec<Attached>,
+    pub(crate) volumes: Vec<VolumeRef>,
 }
 
 /// Why a server is in ERROR.
@@ -186,7 +186,7 @@ impl<'de> Deserialize<'de> for OfImage {
 
 /// A volume of a server.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Attached {
+pub(crate) struct VolumeRef {
     pub(crate) id: Id,
     #[serde(default)]
     pub(crate) delete_on_termination: bool,
@@ -283,7 +283,7 @@ pub(crate) struct Groups {
     pub(crate) all: Vec<Group>,
 }
 
-impl Marked for Group {
+impl HasMarker for Group {
     fn marker(&self) -> &str {
         self.id.as_str()
     }

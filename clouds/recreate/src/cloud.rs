@@ -19,33 +19,34 @@ use crate::record::{Machine, Record};
 /// Entries of a record, by name.
 pub type Machines<A> = BTreeMap<String, Machine<A>>;
 
+/// What a new server needs to be like the one before it. Opaque to the planner: it stores and compares them.
+pub trait Attributes: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync {}
+
+impl<A: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync> Attributes for A {}
+
+/// How a server that was made of a record differs from what was recorded.
+#[derive(Debug)]
+pub struct Difference<A> {
+    /// Whether it lacks some of it. What it has more is its own.
+    pub lacks: bool,
+    /// What it does not get back, in the cloud's sanitized words: others have it now.
+    pub lost: Vec<String>,
+    /// What is recorded of it as long as it may lack some of that.
+    pub recorded: A,
+}
+
 /// One account of a cloud that deletes servers to sleep. Every request asks first whether this process may still act.
 pub trait Cloud: Send + Sync {
-    /// What a new server needs to be like the one before it. Opaque to the planner: it stores and compares them.
-    type Attributes: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync;
+    /// See [`Attributes`].
+    type Attributes: Attributes;
 
     /// See [`Driver::domain`](shared::cloud::Driver::domain).
     fn domain(&self) -> Arc<str>;
     /// See [`Driver::profile`](shared::cloud::Driver::profile).
     fn profile(&self, cluster: &ClusterRef) -> Profile;
-    /// Whether a server lacks some of the attributes that were recorded. What it has more is its own.
-    fn lacks(&self, has: &Self::Attributes, of: &Self::Attributes) -> bool {
-        has != of
-    }
-    /// What a server does not get back of what was recorded of it, in the cloud's sanitized words: others have it now.
-    fn lost(&self, has: &Self::Attributes, of: &Self::Attributes) -> Vec<String> {
-        let _ = (has, of);
-        Vec::new()
-    }
-    /// What is recorded of a server that was made of a record and may still lack some of it.
-    fn merged(&self, has: &Self::Attributes, of: &Self::Attributes) -> Self::Attributes {
-        let _ = has;
-        of.clone()
-    }
-    /// What `spec.providerID` of a server's Machine has to be.
-    fn provider_id(&self, server: &str) -> Option<String> {
-        let _ = server;
-        None
+    /// A server that was made of a record, beside what that says.
+    fn compare(&self, has: &Self::Attributes, of: &Self::Attributes) -> Difference<Self::Attributes> {
+        Difference { lacks: has != of, lost: Vec::new(), recorded: of.clone() }
     }
     /// The machines of another program's record, each with an image. `None`: the text is no such record.
     ///
@@ -66,9 +67,7 @@ pub trait Cloud: Send + Sync {
         None
     }
     /// How long an image may take.
-    fn image_deadline(&self) -> Duration {
-        Duration::from_mins(20)
-    }
+    fn image_deadline(&self) -> Duration;
     /// What is made of the lists or of the record of a cluster is charged to a part of the memory by this name.
     fn charge(&self, part: &str) -> Charge;
     /// The time.
@@ -98,15 +97,15 @@ pub trait Cloud: Send + Sync {
 }
 
 /// Most machines of a cluster: tenants own the lists and the record.
-const MACHINES: usize = 2_000;
+const MAX_MACHINES: usize = 2_000;
 
 /// Refuses more machines than a cluster has.
 ///
 /// # Errors
 /// When there are too many.
 pub fn check_size(machines: usize) -> Result<(), CloudError> {
-    let message = || format!("the cluster has {machines} machines, more than {MACHINES}");
-    if machines > MACHINES { Err(CloudError::new(CloudErrorKind::Invalid, message())) } else { Ok(()) }
+    let message = || format!("the cluster has {machines} machines, more than {MAX_MACHINES}");
+    if machines > MAX_MACHINES { Err(CloudError::new(CloudErrorKind::Invalid, message())) } else { Ok(()) }
 }
 
 /// Charges what a value takes, about as the reader counts it: each text, and each name of a field.
@@ -152,6 +151,8 @@ pub struct Server<A> {
     pub word: String,
     /// The planner's mark: in which cycle it was made.
     pub cycle: Option<String>,
+    /// What `spec.providerID` of its Machine has to be, where that follows from its ID.
+    pub provider_id: Option<String>,
     /// When it was made, on the cloud's clock.
     pub created: Timestamp,
     /// Whether it has ever run: only what has not can be replaced without a loss.
@@ -261,17 +262,13 @@ pub enum ImageStatus {
     Failed,
 }
 
-/// One request.
+/// One request. What has no name is the ID of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Request<A> {
-    Pause {
-        server: String,
-    },
+    Pause(String),
     /// Makes a halted server run, whichever way it was halted.
-    Run {
-        server: String,
-    },
+    Run(String),
     /// The image carries machine, server and cycle from its first moment.
     CreateImage {
         server: String,
@@ -279,13 +276,9 @@ pub enum Request<A> {
         cycle: String,
     },
     /// Gives an image its tag, what it is of, and a copy of its machine's entry.
-    Describe {
-        image: Image,
-        copy: String,
-    },
-    DeleteImage {
-        image: String,
-    },
+    Describe(Image, String),
+    /// By the ID of the image.
+    DeleteImage(String),
     /// The server carries its cycle from its first moment.
     CreateServer {
         machine: String,
@@ -294,18 +287,11 @@ pub enum Request<A> {
         attributes: A,
     },
     /// For good, even if the cloud keeps deleted servers for a while.
-    DeleteServer {
-        server: String,
-    },
+    DeleteServer(String),
     /// Gives an active server the attributes that it lacks. A port that it lost is detached and attached.
-    Restore {
-        server: String,
-        attributes: A,
-    },
+    Restore(String, A),
     /// Removes the planner's mark.
-    Unmark {
-        server: String,
-    },
+    Unmark(String),
 }
 
 /// Why a request failed.

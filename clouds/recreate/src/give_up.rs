@@ -6,64 +6,66 @@ use jiff::Timestamp;
 use shared::cloud::CloudErrorKind::Refused;
 use shared::cloud::Refusal;
 
-use crate::cloud::Obstacle;
+use crate::cloud::{Attributes, Obstacle};
 use crate::limits::is_within;
-use crate::record::{Failed, IMAGE_FAILED};
+use crate::record::{FailedSleep, IMAGE_FAILED};
 use crate::steps::Step;
 use crate::survey::{Stage, Survey, View};
 
 /// How long a sleep tries again what the cloud refuses, and waits for a busy server, while machines are paused.
-const PATIENCE: Duration = Duration::from_mins(1);
+const STUCK_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The step of each machine.
 pub(crate) type Steps<'a, A> = Vec<(&'a View<'a, A>, Step<A>)>;
 
 /// Why a sleep cannot go on: what stands in the way of a machine, an image that cannot be made, or a request that the
 /// cloud refuses for too long.
-pub(crate) fn hopeless<A>(now: Timestamp, steps: &Steps<'_, A>, stuck: Option<&Failed>) -> Vec<Refusal> {
+pub(crate) fn hopeless<A>(now: Timestamp, steps: &Steps<'_, A>, stuck: Option<&FailedSleep>) -> Vec<Refusal> {
     let of_machine = steps.iter().filter_map(|(view, step)| match (view.obstacle(), step) {
         (Some(_), _) if is_past_return([*view]) && !matches!(step, Step::Wait) => None,
         (Some(why), _) => Some(refusal(view.name, why)),
         (None, Step::Fail(why)) => Some(refusal(view.name, Obstacle::new(IMAGE_FAILED, why))),
         _ => None,
     });
-    let lasts = |stuck: &&Failed| stuck.number > 1 && !is_within(now, stuck.at, PATIENCE);
-    let stuck = stuck.filter(lasts).map(Failed::refusal);
+    let lasts = |stuck: &&FailedSleep| stuck.number > 1 && !is_within(now, stuck.at, STUCK_TIMEOUT);
+    let stuck = stuck.filter(lasts).map(FailedSleep::refusal);
     of_machine.chain(stuck).collect()
 }
 
 /// What holds a sleep up before a pass: what the cloud refused, or a server that is busy. Seen once it is no reason to give
 /// up: the next pass tries again, however late it comes.
-pub(crate) fn busy<A: Clone + PartialEq>(
+pub(crate) fn busy<A: Attributes>(
     survey: &Survey<A>,
     views: &[View<'_, A>],
-    before: Option<Failed>,
-) -> Option<Failed> {
+    before: Option<FailedSleep>,
+) -> Option<FailedSleep> {
     let mut busy = views.iter().filter(|view| survey.is_busy(view));
     match before {
         Some(stuck) if stuck.code != Obstacle::BUSY => Some(stuck),
-        Some(stuck) if busy.clone().any(|view| view.name == stuck.machine) => Some(Failed { number: 2, ..stuck }),
-        _ => busy.next().map(|view| Failed::of(&does_not_halt(view), survey.decided, 1)),
+        Some(stuck) if busy.clone().any(|view| view.name == stuck.machine) => Some(FailedSleep { number: 2, ..stuck }),
+        _ => busy.next().map(|view| FailedSleep::of(&does_not_halt(view), survey.decided, 1)),
     }
 }
 
 /// The same after a pass: the first request that the cloud refuses, as long as it is refused again, or its machine waits
 /// for a request that may still arrive.
-pub(crate) fn stuck<A: Clone + PartialEq>(
+pub(crate) fn stuck<A: Attributes>(
     survey: &Survey<A>,
     views: &[View<'_, A>],
     tried: &[&str],
-    before: Option<Failed>,
+    before: Option<FailedSleep>,
     refused: &[Refusal],
-) -> Option<Failed> {
-    let waits = |stuck: &Failed| {
+) -> Option<FailedSleep> {
+    let waits = |stuck: &FailedSleep| {
         let mut of_machine = views.iter().filter(|view| view.name == stuck.machine);
         !tried.contains(&stuck.machine.as_str()) && of_machine.any(|view| survey.has_no_image(view))
     };
     match before {
-        Some(stuck) if refused.iter().any(|refusal| refusal.id == stuck.machine) => Some(Failed { number: 2, ..stuck }),
+        Some(stuck) if refused.iter().any(|refusal| refusal.id == stuck.machine) => {
+            Some(FailedSleep { number: 2, ..stuck })
+        }
         Some(stuck) if stuck.code == Obstacle::BUSY || waits(&stuck) => Some(stuck),
-        _ => refused.first().map(|refusal| Failed::of(refusal, survey.decided, 1)),
+        _ => refused.first().map(|refusal| FailedSleep::of(refusal, survey.decided, 1)),
     }
 }
 
@@ -89,7 +91,7 @@ pub(crate) fn is_past_return<'a, A: 'a>(views: impl IntoIterator<Item = &'a View
     })
 }
 
-impl Failed {
+impl FailedSleep {
     pub(crate) fn of(refusal: &Refusal, at: Timestamp, number: u32) -> Self {
         let Refusal { id, code, message, .. } = refusal.clone();
         Self { at, machine: id, code, message, number }

@@ -8,8 +8,8 @@
 //! |---|---|
 //! | A server is deleted only after a stored, sealed [`Record`] gives it up, while its image is active | no server is lost |
 //! | A server that was given up never runs again | its image is what it was |
-//! | Each create has a number and a time in the record before it is sent. It is repeated once no server of its cycle is listed and [`LATE`] has passed | OpenStack has no idempotency key: of two creates at once the loser unbinds the winner's ports |
-//! | Each request that makes a server run is in the record before it is sent. The server is given up once [`LATE`] has passed | the request of a former leader may still arrive |
+//! | Each create has a number and a time in the record before it is sent. It is repeated once no server of its cycle is listed and [`REQUEST_LIFETIME`] has passed | OpenStack has no idempotency key: of two creates at once the loser unbinds the winner's ports |
+//! | Each request that makes a server run is in the record before it is sent. The server is given up once [`REQUEST_LIFETIME`] has passed | the request of a former leader may still arrive |
 //! | An image that failed is left behind with its cycle | the delete of a former leader may still arrive |
 
 mod cloud;
@@ -21,8 +21,9 @@ mod steps;
 mod survey;
 
 pub use self::cloud::{
-    Cloud, Failure, Image, ImageStatus, Machines, Obstacle, Request, Server, Status, check_size, keep,
+    Attributes, Cloud, Difference, Failure, Image, ImageStatus, Machines, Obstacle, Request, Server, Status,
+    check_size, keep,
 };
-pub use self::limits::{LATE, RETRY};
-pub use self::planner::{AT_ONCE, Planner, REQUESTS, SENDING};
+pub use self::limits::{REQUEST_LIFETIME, SLEEP_RETRY_DELAY};
+pub use self::planner::{AT_ONCE, MAX_REQUESTS, Planner, SEND_WINDOW};
 pub use self::record::{Attempt, Machine, Record};

@@ -6,15 +6,15 @@ use jiff::Timestamp;
 
 /// How long a request that was sent may be under way: its deadline of 30 s, the way from a proxy to the cloud, and the
 /// difference between the clocks of two controllers.
-pub const LATE: Duration = Duration::from_secs(90);
+pub const REQUEST_LIFETIME: Duration = Duration::from_secs(90);
 
 /// How long after a sleep was given up for the first time the next one begins.
-pub const RETRY: Duration = Duration::from_mins(10);
+pub const SLEEP_RETRY_DELAY: Duration = Duration::from_mins(10);
 
-/// The backoff grows up to so many times [`LATE`] for creates, and [`RETRY`] for sleeps.
-pub(crate) const BACKOFF: u32 = 5;
+/// The backoff grows up to so many times [`REQUEST_LIFETIME`] for creates, and [`SLEEP_RETRY_DELAY`] for sleeps.
+pub(crate) const MAX_BACKOFF_FACTOR: u32 = 5;
 
 /// Whether something was so short a time ago. A time far ahead is of a wrong clock, and says nothing.
 pub(crate) fn is_within(now: Timestamp, then: Timestamp, time: Duration) -> bool {
-    now < then + time && then <= now + LATE
+    now < then + time && then <= now + REQUEST_LIFETIME
 }

@@ -3,7 +3,7 @@
 //! Crash safety: the driver records every step that cannot be undone before it takes it. A record that another writer
 //! has changed since is a conflict, and the pass ends.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,27 +21,29 @@ use shared::cloud::{
 use shared::record::{Format, RecordError};
 use shared::text::sanitize_to;
 
-use crate::cloud::{Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server, check_size, keep, spend};
+use crate::cloud::{
+    Attributes, Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server, check_size, keep, spend,
+};
 use crate::give_up::{Steps, busy, has_begun, hopeless, is_past_return, refusal, stuck};
-use crate::limits::{BACKOFF, RETRY, is_within};
-use crate::record::{Attempt, Copied, Failed, Machine, Record};
-use crate::steps::{Step, start, stop, undo};
+use crate::limits::{MAX_BACKOFF_FACTOR, SLEEP_RETRY_DELAY, is_within};
+use crate::record::{Attempt, EntryCopy, FailedSleep, Machine, Record};
+use crate::steps::{MachineFacts, Step};
 use crate::survey::{Stage, Survey, View};
 
 /// How long lists are good for the requests of the pass that made them.
-const FRESH: Duration = Duration::from_secs(5);
+const LIST_TTL: Duration = Duration::from_secs(5);
 
 /// Requests of one pass that are under way at once.
 pub const AT_ONCE: usize = 4;
 
 /// Most requests of one call: the rest is for the next pass.
-pub const REQUESTS: usize = 40;
+pub const MAX_REQUESTS: usize = 40;
 
-/// How long after its decision a pass sends requests: [`LATE`](crate::LATE) counts from the decision.
-pub const SENDING: Duration = Duration::from_secs(20);
+/// How long after its decision a pass sends requests: [`REQUEST_LIFETIME`](crate::REQUEST_LIFETIME) counts from the decision.
+pub const SEND_WINDOW: Duration = Duration::from_secs(20);
 
 /// How often a pass begins again in one call.
-const CONFLICTS: usize = 3;
+const MAX_CONFLICTS: usize = 3;
 
 /// A driver of the recreate lifecycle.
 pub struct Planner<C: Cloud> {
@@ -85,7 +87,7 @@ impl<C: Cloud> Planner<C> {
     fn taken(&self, cluster: &ClusterRef) -> Option<Lists<C::Attributes>> {
         let mut lists = self.lists.lock();
         let now = self.cloud.now();
-        lists.retain(|_, lists| is_within(now, lists.at, FRESH));
+        lists.retain(|_, lists| is_within(now, lists.at, LIST_TTL));
         lists.remove(&cluster.infra_id)
     }
 
@@ -121,12 +123,8 @@ impl<C: Cloud> Planner<C> {
         };
         check_size(servers.len().max(record.as_ref().map_or(0, |(record, _)| record.machines.len())))?;
         images.extend(record.iter().flat_map(|(record, _)| self.not_listed(record, &images)).collect::<Vec<_>>());
-        // Only until its Machine names it: one server of two of a name is anybody's.
-        let marked = servers.iter().filter(|server| server.cycle.is_some());
-        let provider_id = |server: &Server<_>| Some((server.id.clone(), self.cloud.provider_id(&server.id)?));
         let mut survey = Survey {
             cluster: target.cluster.clone(),
-            provider_ids: marked.filter_map(provider_id).collect(),
             record,
             servers,
             images,
@@ -136,20 +134,12 @@ impl<C: Cloud> Planner<C> {
             decided: self.cloud.now(),
             image_deadline: self.cloud.image_deadline(),
             owners: HashMap::new(),
-            lacking: BTreeSet::new(),
-            lost: Vec::new(),
-            merged: BTreeMap::new(),
+            differences: HashMap::new(),
         };
         survey.assign();
-        let lacking = survey.marked().filter(|(server, of)| self.cloud.lacks(&server.attributes, of));
-        survey.lacking = lacking.map(|(server, _)| server.id.clone()).collect();
-        let lost = survey.marked().flat_map(|(server, of)| {
-            let lost = self.cloud.lost(&server.attributes, of).into_iter();
-            lost.map(|what| format!("{}: {what}", server.machine))
-        });
-        survey.lost = lost.collect();
-        let merged = survey.marked().map(|(server, of)| (server.id.clone(), self.cloud.merged(&server.attributes, of)));
-        survey.merged = merged.collect();
+        let compare =
+            |(server, of): (&Server<C::Attributes>, _)| (server.id.clone(), self.cloud.compare(&server.attributes, of));
+        survey.differences = survey.marked().map(compare).collect();
         Ok(survey)
     }
 
@@ -170,7 +160,7 @@ impl<C: Cloud> Planner<C> {
                 let imported = self.cloud.imported(cluster, text).ok_or_else(|| unreadable(&why.to_string()))?;
                 let mut machines = keep(imported.map_err(|why| unreadable(&why))?, held)?;
                 machines.retain(|name, _| !is_there(servers, name));
-                for Copied { name, machine, .. } in copies(images, held)? {
+                for EntryCopy { name, machine, .. } in copies(images, held)? {
                     if let Some(entry) = machines.get_mut(&name).filter(|entry| entry.image == machine.image) {
                         *entry = machine;
                     }
@@ -251,7 +241,7 @@ impl<C: Cloud> Planner<C> {
                 Some(Err(failure)) => {
                     let may_arrive = matches!(failure, Failure::Unknown(_) | Failure::Gone | Failure::Conflict);
                     // The machine has run since its last image, whether it was paused or not.
-                    let is_pause = matches!(request, Request::Pause { .. });
+                    let is_pause = matches!(request, Request::Pause(_));
                     undone.extend((!may_arrive && !is_pause).then_some(machine.as_str()));
                     if let Err(error) = failure.note(machine, outcome) {
                         failed.get_or_insert((machine.as_str(), error));
@@ -282,7 +272,7 @@ impl<C: Cloud> Planner<C> {
 
     /// One pass. Of two writers of the record the one that was later begins again at once.
     async fn move_all(&self, target: &Target, verb: Verb, ids: &[String]) -> Result<Outcome, CloudError> {
-        for _ in 0..CONFLICTS {
+        for _ in 0..MAX_CONFLICTS {
             match self.try_to_move(target, verb, ids).await {
                 Err(Stopped::Lost) => {}
                 Err(Stopped::Failed(error)) => return Err(error),
@@ -296,9 +286,9 @@ impl<C: Cloud> Planner<C> {
         let priority = if verb == Verb::Stop { Priority::Sleeping } else { Priority::Waking };
         let survey = self.survey(target, priority, self.taken(&target.cluster)).await?;
         let mut outcome = Outcome::default();
-        let undescribed = survey.undescribed(REQUESTS);
+        let undescribed = survey.undescribed(MAX_REQUESTS);
         if verb == Verb::Start && !undescribed.is_empty() {
-            match self.send(target, &undescribed, survey.decided + SENDING, &mut outcome).await.1 {
+            match self.send(target, &undescribed, survey.decided + SEND_WINDOW, &mut outcome).await.1 {
                 Some((_, error)) if error.kind == NotLeader => return Err(Stopped::Failed(error)),
                 None if outcome.refused.is_empty() => return Ok(outcome),
                 // They stay when the cluster is awake, which is no reason not to wake it.
@@ -311,16 +301,21 @@ impl<C: Cloud> Planner<C> {
         if verb == Verb::Stop {
             next.forget_faults();
         }
-        let waits = |failed: &Failed| is_within(survey.now, failed.at, RETRY * failed.number.clamp(1, BACKOFF));
-        let failed = next.failed.clone().filter(waits);
-        let cycle = || self.cloud.new_cycle();
-        let step = |view: &View<'_, C::Attributes>| match verb {
-            Verb::Stop if failed.is_some() => undo(&survey, view, cycle),
-            Verb::Stop => stop(&survey, view, cycle),
-            Verb::Start => start(&survey, view, cycle),
-            Verb::Terminate => Step::Wait,
+        let waits = |failed: &FailedSleep| {
+            is_within(survey.now, failed.at, SLEEP_RETRY_DELAY * failed.number.clamp(1, MAX_BACKOFF_FACTOR))
         };
-        let steps: Steps<'_, _> = views.iter().map(|view| (view, step(view))).collect();
+        let failed = next.failed.clone().filter(waits);
+        let step = |view| {
+            let facts = MachineFacts { survey: &survey, view, new_cycle: self.cloud.new_cycle() };
+            let step = match verb {
+                Verb::Stop if failed.is_some() => facts.undo(),
+                Verb::Stop => facts.stop(),
+                Verb::Start => facts.start(),
+                Verb::Terminate => Step::Wait,
+            };
+            (view, step)
+        };
+        let steps: Steps<'_, _> = views.iter().map(step).collect();
         let may_return = verb == Verb::Stop && failed.is_none() && !is_past_return(&views);
         // While every machine runs, another try costs no capacity.
         let before = next.stuck.take().filter(|_| has_begun);
@@ -346,7 +341,7 @@ impl<C: Cloud> Planner<C> {
         let mut requests = Vec::new();
         for (view, step) in steps {
             // All come back from a sleep that was given up, whichever are tried next.
-            let is_asked = (asked.contains(view.name) || failed.is_some()) && requests.len() < REQUESTS;
+            let is_asked = (asked.contains(view.name) || failed.is_some()) && requests.len() < MAX_REQUESTS;
             let request = match step {
                 // A seal covers every machine: a sleep records all of them at once.
                 Step::Record(entry, request) if is_asked || (verb == Verb::Stop && is_new(&entry)) => {
@@ -365,7 +360,7 @@ impl<C: Cloud> Planner<C> {
             return Ok(outcome);
         }
         let version = self.write(target, &survey, &next).await?;
-        let (until, known) = (survey.decided + SENDING, outcome.refused.len());
+        let (until, known) = (survey.decided + SEND_WINDOW, outcome.refused.len());
         let (undone, failure) = self.send(target, &requests, until, &mut outcome).await;
         let mut after = survey.before(next.clone(), &undone).unwrap_or_else(|| next.clone());
         if may_return && (has_begun || !outcome.moved.is_empty()) {
@@ -390,7 +385,7 @@ impl<C: Cloud> Planner<C> {
             *machine = Machine { cycle: self.cloud.new_cycle(), image: None, imaged: None, started, ..machine.clone() };
         }
         let number = next.failed.as_ref().map_or(0, |failed| failed.number).saturating_add(1);
-        (next.sealed, next.stuck, next.failed) = (false, None, Some(Failed::of(why, survey.decided, number)));
+        (next.sealed, next.stuck, next.failed) = (false, None, Some(FailedSleep::of(why, survey.decided, number)));
     }
 
     /// Removes what nothing needs. Once all machines run, nothing needs any image: the record forgets them first, and
@@ -426,16 +421,16 @@ impl<C: Cloud> Planner<C> {
         let has_copy = |image: &&Image| image.copy.as_ref().is_some_and(|copy| !copy.is_empty());
         let has_copies = survey.images.iter().any(|image| has_copy(&image));
         let left = survey.images.iter().filter(|image| is_last && has_copy(image));
-        let left = left.map(|image| Request::Describe { image: image.clone(), copy: String::new() });
+        let left = left.map(|image| Request::Describe(image.clone(), String::new()));
         let images = unneeded.filter(|image| !(is_last && has_copy(image)));
-        let images = images.map(|image| Request::DeleteImage { image: image.id.clone() }).chain(left);
+        let images = images.map(|image| Request::DeleteImage(image.id.clone())).chain(left);
         let marked = survey.servers.iter().filter(|server| awake && server.cycle.is_some());
-        let marks = marked.map(|server| Request::Unmark { server: server.id.clone() });
+        let marks = marked.map(|server| Request::Unmark(server.id.clone()));
         let requests = images.chain(marks).map(|request| (String::new(), InstanceState::Running, request));
-        let undescribed = survey.undescribed(REQUESTS).into_iter().filter(|_| asleep);
+        let undescribed = survey.undescribed(MAX_REQUESTS).into_iter().filter(|_| asleep);
         let mut requests: Vec<_> = requests.chain(undescribed).collect();
-        let is_all = requests.len() <= REQUESTS;
-        requests.truncate(REQUESTS);
+        let is_all = requests.len() <= MAX_REQUESTS;
+        requests.truncate(MAX_REQUESTS);
         if let (_, Some((_, error))) = self.send(target, &requests, Timestamp::MAX, &mut Outcome::default()).await {
             return Err(error.into());
         }
@@ -458,14 +453,11 @@ fn is_there<A>(servers: &[Server<A>], name: &str) -> bool {
 }
 
 /// The copies that images which are ready carry of themselves.
-fn copies<A>(images: &[Image], held: &mut Charge) -> Result<Vec<Copied<A>>, CloudError>
-where
-    Copied<A>: Format,
-{
+fn copies<A: Attributes>(images: &[Image], held: &mut Charge) -> Result<Vec<EntryCopy<A>>, CloudError> {
     let mut copies = Vec::new();
     for image in images.iter().filter(|image| matches!(image.status, ImageStatus::Active | ImageStatus::Withheld)) {
         let copy = image.copy.as_deref().unwrap_or_default();
-        match Copied::<A>::read_charged(copy, &mut |bytes| held.spend(bytes).is_ok()) {
+        match EntryCopy::<A>::read_charged(copy, &mut |bytes| held.spend(bytes).is_ok()) {
             Ok(copy) if copy.machine.image.as_ref() == Some(&image.id) => copies.push(copy),
             Err(RecordError::NoRoom) => return Err(no_room()),
             _ => {}
@@ -480,19 +472,16 @@ fn no_room() -> CloudError {
 
 /// The record by the copies on images, if a machine has only those: someone has deleted the record itself. A server that
 /// still lives may have run since, so that its copy says nothing.
-fn rebuilt<A>(
+fn rebuilt<A: Attributes>(
     cluster: &ClusterRef,
     servers: &[Server<A>],
     images: &[Image],
     held: &mut Charge,
-) -> Result<Option<Record<A>>, CloudError>
-where
-    Copied<A>: Format,
-{
+) -> Result<Option<Record<A>>, CloudError> {
     let is_there = |name: &str| is_there(servers, name);
     let mut copies = copies(images, held)?;
     copies.retain(|copy| !is_there(&copy.name));
-    if let Some(of) = Copied::elsewhere(&copies, cluster).filter(|_| servers.is_empty()) {
+    if let Some(of) = EntryCopy::elsewhere(&copies, cluster).filter(|_| servers.is_empty()) {
         let message = format!(
             "RecordElsewhere: the images of {} carry the record of ClusterDeployment {of}, which has put the machines to sleep: \
              nothing is touched. A ClusterDeployment of that namespace and name, with this infraID, adopts them and wakes",
@@ -540,7 +529,7 @@ impl<C: Cloud> Driver for Planner<C> {
             let listing = survey.listing();
             let Survey { cluster, servers, images, charge, now: at, .. } = survey;
             let mut lists = self.lists.lock();
-            lists.retain(|_, lists| is_within(at, lists.at, FRESH));
+            lists.retain(|_, lists| is_within(at, lists.at, LIST_TTL));
             lists.insert(cluster.infra_id, Lists { at, servers, images, charge });
             Ok(listing)
         }

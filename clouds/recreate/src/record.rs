@@ -26,10 +26,10 @@ pub struct Record<A> {
     pub cleaned: bool,
     /// Why the last sleep was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failed: Option<Failed>,
+    pub failed: Option<FailedSleep>,
     /// The first request of this sleep that the cloud refuses again and again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stuck: Option<Failed>,
+    pub stuck: Option<FailedSleep>,
     /// By name, which outlives servers.
     pub machines: BTreeMap<String, Machine<A>>,
 }
@@ -59,7 +59,7 @@ pub struct Machine<A> {
 /// What an image carries of the record, so that its loss is not the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Copied<A> {
+pub(crate) struct EntryCopy<A> {
     /// Namespace and name of the cluster.
     cluster: String,
     infra_id: String,
@@ -83,7 +83,7 @@ pub struct Attempt {
 
 /// A sleep that was given up, or does not go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failed {
+pub struct FailedSleep {
     /// Since when.
     pub at: Timestamp,
     /// The machine that could not be put to sleep.
@@ -117,7 +117,7 @@ impl<A: Clone + Serialize + DeserializeOwned> Format for Record<A> {
     }
 }
 
-impl<A: Clone + Serialize + DeserializeOwned> Format for Copied<A> {
+impl<A: Clone + Serialize + DeserializeOwned> Format for EntryCopy<A> {
     // Glance takes 64 KiB.
     const MAX_BYTES: usize = 60_000;
 
@@ -163,11 +163,11 @@ impl<A> Record<A> {
     /// The machines without a copy.
     pub(crate) fn of_copies(
         cluster: &ClusterRef,
-        copies: Vec<Copied<A>>,
+        copies: Vec<EntryCopy<A>>,
         is_there: impl Fn(&str) -> bool,
     ) -> Result<Option<Self>, Vec<String>> {
-        let is_its = |copy: &Copied<A>| copy.cluster == name(cluster) && copy.infra_id == cluster.infra_id;
-        let mut copies: Vec<Copied<A>> = copies.into_iter().filter(is_its).collect();
+        let is_its = |copy: &EntryCopy<A>| copy.cluster == name(cluster) && copy.infra_id == cluster.infra_id;
+        let mut copies: Vec<EntryCopy<A>> = copies.into_iter().filter(is_its).collect();
         copies.sort_by_key(|copy| copy.machine.imaged.as_ref().map(|imaged| imaged.at));
         let all: BTreeSet<String> = copies.iter().flat_map(|copy| copy.all.iter().cloned()).collect();
         let machines: BTreeMap<_, _> = copies.into_iter().map(|copy| (copy.name, copy.machine)).collect();
@@ -185,7 +185,7 @@ impl<A> Record<A> {
     }
 }
 
-impl<A> Copied<A> {
+impl<A> EntryCopy<A> {
     /// The other object that has put these machines to sleep, if the copies name one.
     pub(crate) fn elsewhere<'a>(copies: &'a [Self], cluster: &ClusterRef) -> Option<&'a str> {
         let own = name(cluster);
@@ -195,7 +195,7 @@ impl<A> Copied<A> {
     }
 }
 
-impl<A: Clone> Copied<A> {
+impl<A: Clone> EntryCopy<A> {
     /// The copy for an image that is ready.
     pub(crate) fn of(
         cluster: &ClusterRef,

@@ -10,9 +10,9 @@ use shared::cloud::{CloudErrorKind, CloudEvent, ClusterRef, Instance, InstanceSt
 use shared::record::Format;
 use shared::text::name_some;
 
-use crate::cloud::{Image, ImageStatus, Obstacle, Request, Server, Status};
-use crate::limits::{BACKOFF, LATE, is_within};
-use crate::record::{Attempt, Copied, Machine, Record};
+use crate::cloud::{Attributes, Difference, Image, ImageStatus, Obstacle, Request, Server, Status};
+use crate::limits::{MAX_BACKOFF_FACTOR, REQUEST_LIFETIME, is_within};
+use crate::record::{Attempt, EntryCopy, Machine, Record};
 
 /// The result of one list.
 #[derive(Debug)]
@@ -35,14 +35,8 @@ pub(crate) struct Survey<A> {
     pub image_deadline: Duration,
     /// Name of the machine that a server is, by ID.
     pub owners: HashMap<String, String>,
-    /// IDs of the servers that lack what was recorded of them.
-    pub lacking: BTreeSet<String>,
-    /// What machines do not get back, each with its machine.
-    pub lost: Vec<String>,
-    /// What is recorded of the servers that were made of a record, by ID.
-    pub merged: BTreeMap<String, A>,
-    /// What `spec.providerID` of a server's Machine has to be, by server.
-    pub provider_ids: BTreeMap<String, String>,
+    /// Of the servers that were made of a record, by ID.
+    pub differences: HashMap<String, Difference<A>>,
 }
 
 /// Someone has deleted the image of a machine that may not run again. Nothing is touched.
@@ -143,7 +137,7 @@ impl<A> View<'_, A> {
     }
 }
 
-impl<A: Clone + PartialEq> Survey<A> {
+impl<A: Attributes> Survey<A> {
     /// Every machine that a server or the record names, by name.
     pub fn views(&self) -> Vec<View<'_, A>> {
         let recorded = self.record.iter().flat_map(|(record, _)| record.machines.keys());
@@ -249,7 +243,7 @@ impl<A: Clone + PartialEq> Survey<A> {
             return Stage::Odd(FOREIGN.to_owned());
         }
         match server.status {
-            Status::Active if server.cycle.is_some() && self.lacking.contains(&server.id) => Stage::Unrestored,
+            Status::Active if self.differences.get(&server.id).is_some_and(|found| found.lacks) => Stage::Unrestored,
             Status::Failed if !is_old && !server.has_run => Stage::Broken,
             Status::Failed if !is_old => Stage::Odd(server.word.clone()),
             Status::Failed | Status::SoftDeleted if self.ready_image(entry).is_some() => Stage::Useless,
@@ -264,6 +258,11 @@ impl<A: Clone + PartialEq> Survey<A> {
             let (record, _) = self.record.as_ref()?;
             Some((server, &record.machines.get(self.machine(server))?.attributes))
         })
+    }
+
+    /// What is recorded of a server.
+    pub fn attributes<'a>(&'a self, server: &'a Server<A>) -> &'a A {
+        self.differences.get(&server.id).map_or(&server.attributes, |found| &found.recorded)
     }
 
     /// The image of a machine: the one that its entry names, or that of its cycle. More than one exist only if a late
@@ -304,11 +303,8 @@ impl<A: Clone + PartialEq> Survey<A> {
     }
 
     /// The copy that an image of a machine has to carry.
-    pub fn copy(&self, all: BTreeSet<String>, machine: &str, image: &Image, entry: &Machine<A>) -> String
-    where
-        Copied<A>: Format,
-    {
-        let copy = Copied::of(&self.cluster, all, machine, &image.id, entry);
+    pub fn copy(&self, all: BTreeSet<String>, machine: &str, image: &Image, entry: &Machine<A>) -> String {
+        let copy = EntryCopy::of(&self.cluster, all, machine, &image.id, entry);
         // An entry that is too long has no copy: the record holds it.
         copy.bounded_text().unwrap_or_default()
     }
@@ -323,15 +319,12 @@ impl<A: Clone + PartialEq> Survey<A> {
     }
 
     /// What makes so many of them ours.
-    pub fn undescribed(&self, most: usize) -> Vec<(String, InstanceState, Request<A>)>
-    where
-        Copied<A>: Format,
-    {
+    pub fn undescribed(&self, most: usize) -> Vec<(String, InstanceState, Request<A>)> {
         let mut unowned = self.unowned().take(most).peekable();
         let all = if unowned.peek().is_some() { self.names() } else { BTreeSet::new() };
         let requests = unowned.map(|(name, entry, image)| {
             let copy = self.copy(all.clone(), name, image, entry);
-            (name.clone(), InstanceState::Stopped, Request::Describe { image: image.clone(), copy })
+            (name.clone(), InstanceState::Stopped, Request::Describe(image.clone(), copy))
         });
         requests.collect()
     }
@@ -359,7 +352,7 @@ impl<A: Clone + PartialEq> Survey<A> {
         let lately = views.iter().filter_map(|view| {
             let entry = view.entry?;
             let mut attempts = [&entry.started, &entry.imaged].into_iter().flatten();
-            let may_arrive = attempts.any(|attempt| is_within(self.now, attempt.at, LATE));
+            let may_arrive = attempts.any(|attempt| is_within(self.now, attempt.at, REQUEST_LIFETIME));
             let entry = Machine { server: view.server(), image: None, given_up: false, ..entry.clone() };
             may_arrive.then(|| (view.name.to_owned(), entry))
         });
@@ -426,11 +419,16 @@ impl<A: Clone + PartialEq> Survey<A> {
             message: "the record of the cluster's machines was gone: it is made again from the copies that their images carry"
                 .to_owned(),
         });
-        let lost = || CloudEvent {
+        let lost = self.servers.iter().flat_map(|server| {
+            let lost = self.differences.get(&server.id).into_iter().flat_map(|found| &found.lost);
+            lost.map(|what| format!("{}: {what}", server.machine))
+        });
+        let lost: Vec<String> = lost.collect();
+        let not_given_back = || CloudEvent {
             reason: "NotGivenBack",
-            message: format!("others have what machines had before the sleep: {}", name_some(&self.lost, 10)),
+            message: format!("others have what machines had before the sleep: {}", name_some(&lost, 10)),
         };
-        let event = event.or_else(|| (!self.lost.is_empty()).then(lost));
+        let event = event.or_else(|| (!lost.is_empty()).then(not_given_back));
         Listing { failed, owed, event, instances: views.iter().map(|view| self.instance(view)).collect() }
     }
 
@@ -455,8 +453,9 @@ impl<A: Clone + PartialEq> Survey<A> {
             obstacle: view.obstacle().map(|obstacle| obstacle.to_string()),
             provider_id: view
                 .live
-                .filter(|_| !matches!(view.stage, Stage::Odd(_)))
-                .and_then(|server| self.provider_ids.get(&server.id).cloned()),
+                // Only until its Machine names it: one server of two of a name is anybody's.
+                .filter(|server| server.cycle.is_some() && !matches!(view.stage, Stage::Odd(_)))
+                .and_then(|server| server.provider_id.clone()),
             control_plane: Instance::is_master(&self.cluster.infra_id, view.name),
             ..Instance::new(view.name, state)
         };
@@ -475,7 +474,7 @@ impl<A: Clone + PartialEq> Survey<A> {
 
 /// Whether a create may still arrive.
 fn is_under_way<A>(entry: &Machine<A>, now: Timestamp) -> bool {
-    entry.given_up && entry.started.as_ref().is_some_and(|started| is_within(now, started.at, LATE))
+    entry.given_up && entry.started.as_ref().is_some_and(|started| is_within(now, started.at, REQUEST_LIFETIME))
 }
 
 /// Where a machine without an entry stands, or one whose entry says nothing more.
@@ -498,7 +497,7 @@ fn failed_start<A>(view: &View<'_, A>, now: Timestamp) -> Option<Refusal> {
         _ => return None,
     };
     // An older one is of an earlier wake.
-    let is_of_now = |started: &&Attempt| is_within(now, started.at, LATE * (BACKOFF + 1));
+    let is_of_now = |started: &&Attempt| is_within(now, started.at, REQUEST_LIFETIME * (MAX_BACKOFF_FACTOR + 1));
     let recorded = || view.entry?.started.as_ref().filter(is_of_now)?.fault.as_ref();
     let message = fault.or_else(recorded).cloned().or_else(|| (view.stage == Stage::Broken).then(String::new))?;
     let message = if message.is_empty() { "the server could not be made".to_owned() } else { message };

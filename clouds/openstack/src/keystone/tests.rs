@@ -25,7 +25,7 @@ fn keystone(auth_url: &str, region: Option<&str>) -> Keystone {
     Keystone { http: Arc::new(http), cloud }
 }
 
-fn catalog(endpoints: &[(&str, &str, &str)]) -> Vec<Catalogued> {
+fn catalog(endpoints: &[(&str, &str, &str)]) -> Vec<CatalogEntry> {
     let endpoint = |(interface, region, url): &(&str, &str, &str)| json!({"interface": interface, "region_id": region, "url": url});
     let endpoints: Vec<_> = endpoints.iter().map(endpoint).collect();
     serde_json::from_value(json!([{"type": "network", "endpoints": endpoints}])).unwrap()

@@ -70,7 +70,7 @@ pub struct Server {
 
 /// What the planner records of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct ServerAttributes {
     /// Whether it has its tags.
     pub tagged: bool,
     /// Whether the ports of the machine are bound to it.
@@ -104,7 +104,7 @@ pub struct Image {
 pub enum Request {
     Servers { infra_id: String },
     Images { infra_id: String },
-    Plan { infra_id: String, request: cloud_recreate::Request<Held> },
+    Plan { infra_id: String, request: cloud_recreate::Request<ServerAttributes> },
     Read { record: String },
     Write { record: String, text: String, seen: Option<String> },
     Clear { record: String, seen: String },
@@ -114,7 +114,7 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Answer {
-    Servers(Vec<cloud_recreate::Server<Held>>),
+    Servers(Vec<cloud_recreate::Server<ServerAttributes>>),
     Images(Vec<cloud_recreate::Image>),
     Record(Option<Entry>),
     /// A new ID or version; empty where there is none.
@@ -326,7 +326,7 @@ impl Cloud {
         let Request::Plan { request, .. } = request else { return false };
         match request {
             Plan::CreateServer { machine: of, .. } | Plan::CreateImage { machine: of, .. } => of == machine,
-            Plan::Pause { server } | Plan::Run { server } | Plan::DeleteServer { server } => {
+            Plan::Pause(server) | Plan::Run(server) | Plan::DeleteServer(server) => {
                 self.servers.get(server).is_some_and(|of| of.machine == machine)
             }
             _ => false,
@@ -390,21 +390,21 @@ impl Cloud {
         }
     }
 
-    fn plan(&mut self, infra_id: String, request: cloud_recreate::Request<Held>) -> Result<(), Refused> {
+    fn plan(&mut self, infra_id: String, request: cloud_recreate::Request<ServerAttributes>) -> Result<(), Refused> {
         use cloud_recreate::Request as Plan;
         match request {
-            Plan::Pause { server } => self.server(&server, |s| s.status == Status::Active)?.status = Status::Paused,
-            Plan::Run { server } => {
+            Plan::Pause(server) => self.server(&server, |s| s.status == Status::Active)?.status = Status::Paused,
+            Plan::Run(server) => {
                 self.judge_run(&server);
                 let may = |s: &Server| matches!(s.status, Status::Paused | Status::Off) && !s.imaging;
                 self.server(&server, may)?.status = Status::Active;
             }
             Plan::CreateImage { server, machine, cycle } => return self.create_image(server, machine, cycle),
-            Plan::Describe { image, copy } => {
+            Plan::Describe(image, copy) => {
                 let found = self.images.get_mut(&image.id).ok_or(Refused::NotFound)?;
                 (found.server, found.cycle, found.copy) = (image.server, image.cycle, Some(copy));
             }
-            Plan::DeleteImage { image } => {
+            Plan::DeleteImage(image) => {
                 self.images.get(&image).ok_or(Refused::NotFound)?;
                 if self.keeps_images_in_use
                     && self.made_of.iter().any(|(s, of)| *of == image && self.servers.contains_key(s))
@@ -420,18 +420,18 @@ impl Cloud {
             Plan::CreateServer { machine, image, cycle, .. } => {
                 return self.create_server(infra_id, machine, &image, cycle);
             }
-            Plan::DeleteServer { server } => {
+            Plan::DeleteServer(server) => {
                 let found = self.server(&server, |_| true)?.clone();
                 self.judge_delete(&server, &found);
                 self.server(&server, |_| true)?.status = Status::Deleting;
             }
-            Plan::Restore { server, attributes } => {
+            Plan::Restore(server, attributes) => {
                 let found = self.server(&server, |s| s.status == Status::Active)?;
                 found.tagged = attributes.tagged;
                 let ports = (found.infra_id.clone(), found.machine.clone());
                 self.ports.entry(ports).or_insert(server);
             }
-            Plan::Unmark { server } => self.server(&server, |_| true)?.cycle = None,
+            Plan::Unmark(server) => self.server(&server, |_| true)?.cycle = None,
         }
         Ok(())
     }

@@ -12,6 +12,6 @@ mod referee;
 #[cfg(test)]
 mod tests;
 
-pub use self::cloud::{Answer, Cloud, Fails, Held, Image, Refused, Request, Server, Status, TICK};
+pub use self::cloud::{Answer, Cloud, Fails, Image, Refused, Request, Server, ServerAttributes, Status, TICK};
 pub use self::faults::{Account, MemoryLedger, Mishap};
 pub use self::platform::{Memory, MemoryFlags};

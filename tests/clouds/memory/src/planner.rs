@@ -1,17 +1,18 @@
 //! The cloud as the planner sees it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cloud_common::{Charge, Memory, Whose};
 use cloud_recreate::{Cloud, Failure, ImageStatus, Machine, Machines, Obstacle};
 use jiff::{Timestamp, ToSpan};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Lifecycle, Priority, Profile, ProviderIds};
 
-use crate::cloud::{Answer, Held, Refused, Request, Server, Status};
+use crate::cloud::{Answer, Refused, Request, Server, ServerAttributes, Status};
 use crate::faults::{Account, NO_ANSWER};
 
 impl crate::Cloud {
-    pub(crate) fn listed(&self, id: &str, server: &Server) -> cloud_recreate::Server<Held> {
+    pub(crate) fn listed(&self, id: &str, server: &Server) -> cloud_recreate::Server<ServerAttributes> {
         use cloud_recreate::Status as Planned;
         let (status, word) = match &server.status {
             _ if server.imaging => (Planned::Stopping, "image-saving"),
@@ -32,6 +33,7 @@ impl crate::Cloud {
             status,
             word: word.to_owned(),
             cycle: server.cycle.clone(),
+            provider_id: None,
             created: Timestamp::UNIX_EPOCH + number.seconds(),
             has_run: server.has_run,
             fault: (status == Planned::Failed).then(|| "No valid host was found".to_owned()),
@@ -40,7 +42,7 @@ impl crate::Cloud {
                 _ => (server.status == Status::Busy)
                     .then(|| Obstacle::new(Obstacle::BUSY, "its task is image_uploading")),
             },
-            attributes: Held { tagged: server.tagged, bound: self.is_bound(id, server) },
+            attributes: ServerAttributes { tagged: server.tagged, bound: self.is_bound(id, server) },
         }
     }
 }
@@ -56,7 +58,7 @@ fn unexpected(answer: &impl std::fmt::Debug) -> CloudError {
 }
 
 impl Cloud for Account {
-    type Attributes = Held;
+    type Attributes = ServerAttributes;
 
     fn domain(&self) -> Arc<str> {
         Arc::from("memory")
@@ -72,7 +74,7 @@ impl Cloud for Account {
     }
 
     /// Pairs of a machine and its image.
-    fn imported(&self, _cluster: &ClusterRef, text: &str) -> Option<Result<Machines<Held>, String>> {
+    fn imported(&self, _cluster: &ClusterRef, text: &str) -> Option<Result<Machines<ServerAttributes>, String>> {
         let pairs: Vec<(String, String)> = serde_json::from_str(text).ok()?;
         let machine = |image: String| Machine {
             server: image.clone(),
@@ -81,13 +83,17 @@ impl Cloud for Account {
             given_up: true,
             imaged: None,
             started: None,
-            attributes: Held { tagged: true, bound: true },
+            attributes: ServerAttributes { tagged: true, bound: true },
         };
         Some(Ok(pairs.into_iter().map(|(name, image)| (name, machine(image))).collect()))
     }
 
     fn image(&self, id: &str) -> Option<ImageStatus> {
         self.cloud().images.get(id).map(|image| image.status)
+    }
+
+    fn image_deadline(&self) -> Duration {
+        Duration::from_mins(20)
     }
 
     fn charge(&self, part: &str) -> Charge {
@@ -107,7 +113,7 @@ impl Cloud for Account {
         cluster: &ClusterRef,
         _priority: Priority,
         _charge: &mut Charge,
-    ) -> Result<Vec<cloud_recreate::Server<Held>>, CloudError> {
+    ) -> Result<Vec<cloud_recreate::Server<ServerAttributes>>, CloudError> {
         match self.ask(Request::Servers { infra_id: cluster.infra_id.clone() }).await? {
             Answer::Servers(servers) => Ok(servers),
             other => Err(unexpected(&other)),
@@ -126,7 +132,11 @@ impl Cloud for Account {
         }
     }
 
-    async fn send(&self, cluster: &ClusterRef, request: &cloud_recreate::Request<Held>) -> Result<(), Failure> {
+    async fn send(
+        &self,
+        cluster: &ClusterRef,
+        request: &cloud_recreate::Request<ServerAttributes>,
+    ) -> Result<(), Failure> {
         let request = Request::Plan { infra_id: cluster.infra_id.clone(), request: request.clone() };
         let failed = |error: CloudError| match error.message.as_str() {
             NO_ANSWER => Failure::Unknown(error),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cloud_recreate::{ImageStatus, Machine, Record};
 use shared::record::Format;
 
-use crate::cloud::{Cloud, Held, Image, Server, Status};
+use crate::cloud::{Cloud, Image, Server, ServerAttributes, Status};
 
 impl Cloud {
     /// Data that was lost, and promises that were broken.
@@ -14,9 +14,9 @@ impl Cloud {
     }
 
     /// Infrastructure ID, name and entry of every machine in any record.
-    fn entries(&self) -> impl Iterator<Item = (String, String, Machine<Held>)> + use<> {
+    fn entries(&self) -> impl Iterator<Item = (String, String, Machine<ServerAttributes>)> + use<> {
         let records: Vec<_> =
-            self.records.values().filter_map(|entry| Record::<Held>::read(&entry.text).ok()).collect();
+            self.records.values().filter_map(|entry| Record::<ServerAttributes>::read(&entry.text).ok()).collect();
         records.into_iter().flat_map(|record| {
             let infra_id = record.infra_id;
             record.machines.into_iter().map(move |(name, machine)| (infra_id.clone(), name, machine))
@@ -24,7 +24,7 @@ impl Cloud {
     }
 
     /// By the ID of a server, whatever it is called now, or by its name.
-    fn entry(&self, id: &str, server: &Server) -> Option<Machine<Held>> {
+    fn entry(&self, id: &str, server: &Server) -> Option<Machine<ServerAttributes>> {
         let of_cluster = || self.entries().filter(|(of, _, _)| *of == server.infra_id);
         let by_id = of_cluster().find(|(_, _, machine)| machine.server == id);
         by_id.or_else(|| of_cluster().find(|(_, name, _)| *name == server.machine)).map(|(_, _, machine)| machine)
@@ -75,13 +75,13 @@ impl Cloud {
     }
 
     pub(crate) fn judge_clear(&mut self, text: &str) {
-        if let Ok(last) = Record::<Held>::read(text) {
+        if let Ok(last) = Record::<ServerAttributes>::read(text) {
             self.must_keep_what_is_missing(&last.infra_id, None);
         }
     }
 
     /// I2: while a machine has no server, the record says what it was.
-    fn must_keep_what_is_missing(&mut self, infra_id: &str, next: Option<&Record<Held>>) {
+    fn must_keep_what_is_missing(&mut self, infra_id: &str, next: Option<&Record<ServerAttributes>>) {
         let missing = self.kept.keys().filter(|(of, machine)| {
             of == infra_id && !self.servers.values().any(|s| s.infra_id == *of && s.machine == *machine)
         });
@@ -102,7 +102,7 @@ impl Cloud {
     }
 
     /// The image that an entry names, or that of its cycle.
-    fn image_of(&self, entry: &Machine<Held>) -> Option<&Image> {
+    fn image_of(&self, entry: &Machine<ServerAttributes>) -> Option<&Image> {
         let is_its = |(id, image): &(&String, &Image)| {
             let of_cycle = image.server == entry.server && image.cycle == entry.cycle;
             let is_there = matches!(image.status, ImageStatus::Active | ImageStatus::Withheld);
@@ -121,7 +121,7 @@ impl Cloud {
             return;
         };
         let (id, server) = (id.clone(), server.clone());
-        let is_its = |entry: &Machine<Held>| {
+        let is_its = |entry: &Machine<ServerAttributes>| {
             entry.server == id || entry.image.is_some() && server.cycle.as_ref() == Some(&entry.cycle)
         };
         let entry = self.entry(&id, &server).filter(is_its);

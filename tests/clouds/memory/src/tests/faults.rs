@@ -127,7 +127,7 @@ fn of_two_creates_one_server_is_left_with_all_ports() {
                 cloud.servers("demo").map(|(_, s)| (s.machine.clone(), s.cycle.clone().unwrap())).collect();
             for (machine, cycle) in made {
                 let image = cloud.images("demo").find(|(_, i)| i.machine == machine).map(|(id, _)| id.clone()).unwrap();
-                let attributes = Held { tagged: true, bound: true };
+                let attributes = ServerAttributes { tagged: true, bound: true };
                 let request = cloud_recreate::Request::CreateServer { machine, image, cycle, attributes };
                 cloud.execute(Request::Plan { infra_id: "demo".to_owned(), request }).unwrap();
             }
@@ -233,7 +233,7 @@ fn the_image_of_a_machine_that_nothing_names_is_never_deleted() {
     let mut world = World::new();
     assert_eq!(world.ends(), Ok(()));
     let entry = world.target.ledger.read().now_or_never().unwrap().unwrap().unwrap();
-    let mut record: cloud_recreate::Record<Held> = Format::read(&entry.text).unwrap();
+    let mut record: cloud_recreate::Record<ServerAttributes> = Format::read(&entry.text).unwrap();
     record.machines.remove(&machine(1));
     world.target.ledger.write(&record.text(), None, Some(&entry.version)).now_or_never().unwrap().unwrap();
     world.intent = Intent::Awake;
@@ -344,7 +344,7 @@ fn a_machine_that_is_paused_late_is_imaged_anew() {
     assert!(all_run(&world));
     world.happens(Happens::Time);
     let server = world.account.cloud().servers("demo").next().map(|(id, _)| id.clone()).unwrap();
-    let request = cloud_recreate::Request::Pause { server };
+    let request = cloud_recreate::Request::Pause(server);
     world.account.cloud().execute(Request::Plan { infra_id: "demo".to_owned(), request }).unwrap();
     for intent in [Intent::Asleep, Intent::Awake] {
         world.intent = intent;
@@ -360,7 +360,7 @@ fn with_a_stray() -> World {
     world.intent = Intent::Awake;
     let (image, of) =
         world.account.cloud().images("demo").next().map(|(id, image)| (id.clone(), image.clone())).unwrap();
-    let attributes = Held { tagged: true, bound: true };
+    let attributes = ServerAttributes { tagged: true, bound: true };
     let (machine, cycle) = (of.machine, of.cycle);
     let late = cloud_recreate::Request::CreateServer { machine, image, cycle, attributes };
     let until = |world: &World, state| {
@@ -402,7 +402,7 @@ fn a_server_that_is_made_late_of_an_older_image_is_deleted_asleep_and_awake() {
 fn the_referee_sees_what_a_careless_driver_does() {
     let world = World::new();
     let id = world.account.cloud().servers("demo").next().map(|(id, _)| id.clone()).unwrap();
-    let request = cloud_recreate::Request::DeleteServer { server: id };
+    let request = cloud_recreate::Request::DeleteServer(id);
     world.account.cloud().execute(Request::Plan { infra_id: "demo".to_owned(), request }).unwrap();
     assert!(world.account.cloud().violations()[0].starts_with("I1"), "a server without an image is lost");
 }

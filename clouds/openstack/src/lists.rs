@@ -12,10 +12,9 @@ use tokio::time::timeout;
 use crate::account::Account;
 use crate::keystone::Service;
 use crate::names::REQUEST_ID;
+use crate::pages::{Flavors, FloatingIps, HasMarker, Images, Networks, Page, Ports, Servers};
 use crate::project::{Project, Surroundings};
-use crate::wire::{
-    Flavors, FloatingIp, FloatingIps, Group, Groups, HasMarker, Images, KeyPairs, Networks, Page, Ports, Servers,
-};
+use crate::wire::{FloatingIp, Group, Groups, KeyPairs};
 
 /// Most entries of one list.
 const ENTRIES: usize = 10_000;

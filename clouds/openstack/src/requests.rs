@@ -1,24 +1,24 @@
 //! The planner's requests, as calls.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv6Addr;
 
 use cloud_common::Kept;
-use cloud_http::{Answer, Body, CallError, Method, Rejection, StatusCode};
+use cloud_http::{Answer, Body, CallError, Method, StatusCode};
 use cloud_recreate::{Failure, Image, Obstacle, Request};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use shared::cloud::{CloudError, CloudErrorKind, Priority};
+use shared::cloud::Priority;
 
 use crate::account::Account;
 use crate::attributes::{Attributes, CYCLE, GroupKind, Port, Volume, described};
+use crate::failures::{failure, has_status, is_own_word, not_done, refused_if};
 use crate::id::Id;
 use crate::keystone::Service::{self, Compute, Network};
 use crate::lists::groups_now;
-use crate::names::{REQUEST_ID, image_name, is_of, tag};
+use crate::names::{image_name, is_of, tag};
 use crate::project::Project;
-use crate::wire::{FixedIp, Group};
+use crate::wire::Group;
 
 /// The content type of changes to images.
 const PATCH: &str = "application/openstack-images-v2.1-json-patch";
@@ -293,7 +293,7 @@ impl Calls<'_> {
             ("network_id", json!(port.network)),
             ("name", json!(port.name)),
             ("mac_address", json!(port.mac)),
-            ("fixed_ips", port.fixed_ips.iter().map(|ip| fixed(ip, &port.mac)).collect()),
+            ("fixed_ips", port.fixed_ips.iter().map(|ip| ip.to_ask_for(&port.mac)).collect()),
             ("security_groups", json!(port.security_groups)),
             ("allowed_address_pairs", json!(port.address_pairs)),
             ("description", json!(port.description)),
@@ -360,22 +360,6 @@ impl Calls<'_> {
     }
 }
 
-/// An address to ask for. One that follows from the MAC address cannot be asked for: it comes by itself.
-fn fixed(ip: &FixedIp, mac: &str) -> Value {
-    let is_derived = eui64(mac).is_some_and(|interface| {
-        let address = ip.ip_address.parse::<Ipv6Addr>();
-        address.is_ok_and(|address| address.octets()[8..] == interface)
-    });
-    if is_derived { json!({"subnet_id": ip.subnet_id}) } else { json!(ip) }
-}
-
-/// The interface's half of an IPv6 address, as RFC 4291 makes it of a MAC address.
-fn eui64(mac: &str) -> Option<[u8; 8]> {
-    let bytes: Option<Vec<u8>> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
-    let [first, middle @ .., last]: [u8; 6] = bytes?.try_into().ok()?;
-    Some([first ^ 2, middle[0], middle[1], 0xff, 0xfe, middle[2], middle[3], last])
-}
-
 /// The root disk from the image, and the volumes.
 fn disks(image: &str, volumes: &[Volume]) -> Value {
     let root = json!({
@@ -394,120 +378,4 @@ fn disks(image: &str, volumes: &[Volume]) -> Value {
         disk
     });
     std::iter::once(root).chain(volumes).collect()
-}
-
-/// Whether a service says no to this one thing: a flavor that is gone, an address that is taken, a quota. It is certain
-/// that nothing was made.
-fn is_own_word(rejection: &Rejection) -> bool {
-    let is_forbidden = rejection.status == StatusCode::FORBIDDEN && rejection.headers.contains_key(REQUEST_ID);
-    matches!(rejection.status.as_u16(), 400 | 404 | 409) || is_forbidden || is_quota(rejection)
-}
-
-/// Whether a service reports a used-up quota. Nova answers with its own 500 where the quota is Glance's.
-fn is_quota(rejection: &Rejection) -> bool {
-    let message = rejection.message.to_lowercase();
-    match rejection.status.as_u16() {
-        413 => true,
-        403 | 409 => ["quota", "limit"].iter().any(|word| message.contains(word)),
-        500 => message.contains("overlimit") && rejection.is_by_service(REQUEST_ID),
-        _ => false,
-    }
-}
-
-fn refused(code: &str, rejection: &Rejection) -> Failure {
-    let message = if rejection.message.is_empty() { &rejection.what } else { &rejection.message };
-    if !is_quota(rejection) {
-        return Failure::Refused(Obstacle::new(code, message));
-    }
-    let glance = "Glance refuses the image, because a quota of the project is used up: ";
-    let of = if rejection.status == StatusCode::INTERNAL_SERVER_ERROR { glance } else { "" };
-    Failure::NoCapacity(Obstacle::new("QuotaExceeded", &format!("{of}{message}")))
-}
-
-/// What a call that failed means, where a rejection of this kind is about one thing alone.
-fn refused_if(code: &str, is_it: impl Fn(&Rejection) -> bool, error: CallError) -> Failure {
-    match error {
-        CallError::Rejected(rejection) if is_it(&rejection) => refused(code, &rejection),
-        error => failure(error),
-    }
-}
-
-fn has_status(status: StatusCode) -> impl Fn(&Rejection) -> bool {
-    move |rejection| rejection.status == status
-}
-
-/// What a call that failed means. A 500 by a service itself may hide a request that it has passed on.
-fn failure(error: CallError) -> Failure {
-    let rejection = match error {
-        CallError::NotSent(error) => return Failure::NotDone(error),
-        CallError::Unknown(error) => return Failure::Unknown(error),
-        CallError::Rejected(rejection) => rejection,
-    };
-    match rejection.status.as_u16() {
-        404 => Failure::Gone,
-        409 if rejection.message.contains("locked") => refused("Locked", &rejection),
-        _ if is_quota(&rejection) => refused("QuotaExceeded", &rejection),
-        409 => Failure::Conflict,
-        400 => refused("BadRequest", &rejection),
-        status if status != 500 && rejection.is_by_service(REQUEST_ID) => {
-            Failure::NotDone(CallError::Rejected(rejection).into())
-        }
-        _ => Failure::Unknown(CallError::Rejected(rejection).into()),
-    }
-}
-
-/// A step before the one that must not be sent twice: what became of it is no matter.
-fn not_done(failure: Failure) -> Failure {
-    match failure {
-        Failure::Unknown(error) => Failure::NotDone(error),
-        Failure::Gone | Failure::Conflict => {
-            Failure::NotDone(CloudError::new(CloudErrorKind::Unavailable, "it changed meanwhile"))
-        }
-        failure => failure,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_service_says_of_a_quota_is_a_lack() {
-        let rejection = |status: u16, message: &str, is_own: bool| {
-            let mut headers = cloud_http::HeaderMap::new();
-            headers.extend(
-                is_own.then(|| (http::HeaderName::from_static(REQUEST_ID), http::HeaderValue::from_static("req-1"))),
-            );
-            let (what, code, message) = ("POST nova/servers".to_owned(), String::new(), message.to_owned());
-            let status = StatusCode::from_u16(status).unwrap();
-            Rejection { what, status, kind: CloudErrorKind::Denied, headers: Box::new(headers), code, message }
-        };
-        let no_room = |failure: &Failure| matches!(failure, Failure::NoCapacity(why) if why.code == "QuotaExceeded");
-        for (status, message) in [
-            (403, "Quota exceeded for instances"),
-            (403, "Resource image_count_total is over limit of 4"),
-            (409, "Quota exceeded for resources: ['port']"),
-            (413, "Image storage limit"),
-            (500, "Unexpected API Error. <class 'glanceclient.exc.HTTPOverLimit'>"),
-        ] {
-            let found = failure(CallError::Rejected(rejection(status, message, true)));
-            assert!(no_room(&found), "{status} {message}: {found:?}");
-        }
-        let gateway = failure(CallError::Rejected(rejection(500, "OverLimit", false)));
-        assert!(matches!(gateway, Failure::Unknown(_)), "a gateway may have passed it on: {gateway:?}");
-        let metadata = rejection(403, "Maximum number of metadata items exceeds 128", true);
-        assert!(is_own_word(&metadata) && matches!(refused("ServerRefused", &metadata), Failure::Refused(_)));
-        assert!(!is_own_word(&rejection(403, "forbidden", false)));
-    }
-
-    #[test]
-    fn an_address_that_follows_from_the_mac_is_not_asked_for() {
-        let ip = |address: &str| {
-            let ip = json!({"subnet_id": "s", "ip_address": address});
-            fixed(&serde_json::from_value(ip).unwrap(), "fa:16:3e:27:0c:01")["ip_address"].clone()
-        };
-        assert_eq!(ip("2001:db8::f816:3eff:fe27:c01"), Value::Null);
-        assert_eq!(ip("2001:db8::17"), "2001:db8::17");
-        assert_eq!(ip("10.0.0.7"), "10.0.0.7");
-    }
 }

@@ -2,86 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::Ipv6Addr;
 
 use jiff::Timestamp;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
 
 use crate::id::Id;
-
-/// A page of a list.
-pub(crate) trait Page: for<'de> Deserialize<'de> {
-    type Item;
-
-    /// Its items, and whether there are more.
-    fn open(self) -> (Vec<Self::Item>, bool);
-}
-
-/// Something that a marker can name.
-pub(crate) trait HasMarker {
-    fn marker(&self) -> &str;
-}
-
-macro_rules! pages {
-    ($($page:ident { $key:literal: $item:ty, $more:literal: $links:ty })*) => {
-        $(
-            #[derive(Deserialize)]
-            pub(crate) struct $page {
-                #[serde(rename = $key)]
-                items: Vec<$item>,
-                #[serde(default, rename = $more)]
-                more: $links,
-            }
-
-            impl Page for $page {
-                type Item = $item;
-
-                fn open(self) -> (Vec<$item>, bool) {
-                    let more = self.more.has_next();
-                    (self.items, more)
-                }
-            }
-
-            impl HasMarker for $item {
-                fn marker(&self) -> &str {
-                    AsRef::<str>::as_ref(&self.id)
-                }
-            }
-        )*
-    };
-}
-
-pages! {
-    Servers { "servers": Server, "servers_links": Vec<Link> }
-    Flavors { "flavors": Flavor, "flavors_links": Vec<Link> }
-    Ports { "ports": Port, "ports_links": Vec<Link> }
-    FloatingIps { "floatingips": FloatingIp, "floatingips_links": Vec<Link> }
-    Networks { "networks": Network, "networks_links": Vec<Link> }
-    Images { "images": Image, "next": Option<String> }
-}
-
-/// A link of a page.
-#[derive(Deserialize)]
-pub(crate) struct Link {
-    rel: String,
-}
-
-/// What a page says of those after it.
-trait Links {
-    fn has_next(&self) -> bool;
-}
-
-impl Links for Vec<Link> {
-    fn has_next(&self) -> bool {
-        self.iter().any(|link| link.rel == "next")
-    }
-}
-
-impl Links for Option<String> {
-    fn has_next(&self) -> bool {
-        self.is_some()
-    }
-}
 
 /// A server, by Nova.
 #[derive(Clone, Debug, Deserialize)]
@@ -283,12 +211,6 @@ pub(crate) struct Groups {
     pub(crate) all: Vec<Group>,
 }
 
-impl HasMarker for Group {
-    fn marker(&self) -> &str {
-        self.id.as_str()
-    }
-}
-
 /// A key pair of the user.
 #[derive(Deserialize)]
 pub(crate) struct KeyPair {
@@ -370,6 +292,24 @@ pub(crate) struct FixedIp {
     pub(crate) ip_address: String,
 }
 
+impl FixedIp {
+    /// The address as it is asked for. One that follows from the MAC address cannot be: it comes by itself.
+    pub(crate) fn to_ask_for(&self, mac: &str) -> Value {
+        let is_derived = eui64(mac).is_some_and(|interface| {
+            let address = self.ip_address.parse::<Ipv6Addr>();
+            address.is_ok_and(|address| address.octets()[8..] == interface)
+        });
+        if is_derived { json!({"subnet_id": self.subnet_id}) } else { json!(self) }
+    }
+}
+
+/// The interface's half of an IPv6 address, as RFC 4291 makes it of a MAC address.
+fn eui64(mac: &str) -> Option<[u8; 8]> {
+    let bytes: Option<Vec<u8>> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    let [first, middle @ .., last]: [u8; 6] = bytes?.try_into().ok()?;
+    Some([first ^ 2, middle[0], middle[1], 0xff, 0xfe, middle[2], middle[3], last])
+}
+
 /// An address that a port may use besides its own.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 pub(crate) struct AddressPair {
@@ -430,4 +370,21 @@ pub(crate) struct Image {
     pub(crate) hibernate_cycle: Option<String>,
     #[serde(default)]
     pub(crate) hibernate_record: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_follows_from_the_mac_is_not_asked_for() {
+        let ip = |address: &str| {
+            let ip = json!({"subnet_id": "s", "ip_address": address});
+            let ip: FixedIp = serde_json::from_value(ip).unwrap();
+            ip.to_ask_for("fa:16:3e:27:0c:01")["ip_address"].clone()
+        };
+        assert_eq!(ip("2001:db8::f816:3eff:fe27:c01"), Value::Null);
+        assert_eq!(ip("2001:db8::17"), "2001:db8::17");
+        assert_eq!(ip("10.0.0.7"), "10.0.0.7");
+    }
 }

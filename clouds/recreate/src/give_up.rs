@@ -1,19 +1,14 @@
 //! Whether a sleep can go on, or its machines have to run again.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use shared::cloud::CloudErrorKind::Refused;
 use shared::cloud::Refusal;
 
 use crate::cloud::{Attributes, Obstacle};
-use crate::limits::is_within;
-use crate::record::{FailedSleep, IMAGE_FAILED};
+use crate::limits::{STUCK_TIMEOUT, is_within};
+use crate::record::{Attempt, FailedSleep, IMAGE_FAILED, Machine, Record};
 use crate::steps::Step;
 use crate::survey::{Stage, Survey, View};
-
-/// How long a sleep tries again what the cloud refuses, and waits for a busy server, while machines are paused.
-const STUCK_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The step of each machine.
 pub(crate) type Steps<'a, A> = Vec<(&'a View<'a, A>, Step<A>)>;
@@ -104,4 +99,25 @@ impl FailedSleep {
 
 pub(crate) fn refusal(machine: &str, why: Obstacle) -> Refusal {
     why.refusal(machine, Refused)
+}
+
+/// Whether every machine has its image.
+pub(crate) fn may_be_sealed<A>(steps: &Steps<'_, A>) -> bool {
+    let is_ready = |(view, step): &(&View<'_, A>, Step<A>)| matches!(step, Step::Ready) || view.is_at(&Stage::Gone);
+    !steps.is_empty() && steps.iter().all(is_ready)
+}
+
+/// Records that this sleep cannot succeed. All servers that are left may run again.
+pub(crate) fn give_up<A: Attributes>(
+    next: &mut Record<A>,
+    why: &Refusal,
+    at: Timestamp,
+    new_cycle: impl Fn() -> String,
+) {
+    for machine in next.machines.values_mut().filter(|machine| !machine.given_up) {
+        let started = Some(Attempt::after(None, at));
+        *machine = Machine { cycle: new_cycle(), image: None, imaged: None, started, ..machine.clone() };
+    }
+    let number = next.failed.as_ref().map_or(0, |failed| failed.number).saturating_add(1);
+    (next.sealed, next.stuck, next.failed) = (false, None, Some(FailedSleep::of(why, at, number)));
 }

@@ -14,7 +14,9 @@
 
 mod cloud;
 mod give_up;
+mod ledger;
 mod limits;
+mod listing;
 mod planner;
 mod record;
 mod steps;
@@ -24,6 +26,6 @@ pub use self::cloud::{
     Attributes, Cloud, Difference, Failure, Image, ImageStatus, Machines, Obstacle, Request, Server, Status,
     check_size, keep,
 };
-pub use self::limits::{REQUEST_LIFETIME, SLEEP_RETRY_DELAY};
+pub use self::limits::{MAX_BACKOFF_FACTOR, REQUEST_LIFETIME, SLEEP_RETRY_DELAY, STUCK_TIMEOUT};
 pub use self::planner::{AT_ONCE, MAX_REQUESTS, Planner, SEND_WINDOW};
 pub use self::record::{Attempt, Machine, Record};

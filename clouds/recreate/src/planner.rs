@@ -13,22 +13,17 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use shared::cloud::CloudErrorKind::{Invalid, NotLeader, Throttled, Unavailable};
+use shared::cloud::CloudErrorKind::{NotLeader, Throttled, Unavailable};
 use shared::cloud::{
-    CloudError, ClusterRef, Driver, Entry, InstanceState, LedgerError, Listing, Outcome, Priority, Profile, Refusal,
-    Target, Verb,
+    CloudError, ClusterRef, Driver, InstanceState, LedgerError, Listing, Outcome, Priority, Profile, Target, Verb,
 };
-use shared::record::{Format, RecordError};
-use shared::text::sanitize_to;
 
-use crate::cloud::{
-    Attributes, Cloud, Failure, Image, ImageStatus, Obstacle, Request, Server, check_size, keep, spend,
-};
-use crate::give_up::{Steps, busy, has_begun, hopeless, is_past_return, refusal, stuck};
+use crate::cloud::{Cloud, Failure, Image, Obstacle, Request, Server, check_size};
+use crate::give_up::{Steps, busy, give_up, has_begun, hopeless, is_past_return, may_be_sealed, refusal, stuck};
 use crate::limits::{MAX_BACKOFF_FACTOR, SLEEP_RETRY_DELAY, is_within};
-use crate::record::{Attempt, EntryCopy, FailedSleep, Machine, Record};
-use crate::steps::{MachineFacts, Step};
-use crate::survey::{Stage, Survey, View};
+use crate::record::{FailedSleep, Record};
+use crate::steps::{MachineFacts, Step, is_new};
+use crate::survey::{Stage, Survey};
 
 /// How long lists are good for the requests of the pass that made them.
 const LIST_TTL: Duration = Duration::from_secs(5);
@@ -60,13 +55,13 @@ struct Lists<A> {
 }
 
 /// Why a pass ended early.
-enum Stopped {
+pub(crate) enum PassError {
     /// Another writer of the record was quicker.
     Lost,
     Failed(CloudError),
 }
 
-impl From<CloudError> for Stopped {
+impl From<CloudError> for PassError {
     fn from(error: CloudError) -> Self {
         Self::Failed(error)
     }
@@ -114,13 +109,7 @@ impl<C: Cloud> Planner<C> {
             None => self.listed(&target.cluster, priority).await?,
         };
         let mut held = self.cloud.charge(&format!("record of {}", target.cluster.infra_id));
-        let record = match target.ledger.read().await? {
-            None => rebuilt(&target.cluster, &servers, &images, &mut held)?.map(|record| (record, None)),
-            Some(Entry { text, version }) => {
-                spend(&mut held, text.len())?;
-                Some((self.record(&target.cluster, &text, &servers, &images, &mut held)?, Some(version)))
-            }
-        };
+        let record = self.recorded(target, &servers, &images, &mut held).await?;
         check_size(servers.len().max(record.as_ref().map_or(0, |(record, _)| record.machines.len())))?;
         images.extend(record.iter().flat_map(|(record, _)| self.not_listed(record, &images)).collect::<Vec<_>>());
         let mut survey = Survey {
@@ -141,81 +130,6 @@ impl<C: Cloud> Planner<C> {
             |(server, of): (&Server<C::Attributes>, _)| (server.id.clone(), self.cloud.compare(&server.attributes, of));
         survey.differences = survey.marked().map(compare).collect();
         Ok(survey)
-    }
-
-    /// The record by its text, which may be another program's. Of an image that this one names, the copy says more. A
-    /// machine whose server still lives, or lives again, is none of those that sleep.
-    fn record(
-        &self,
-        cluster: &ClusterRef,
-        text: &str,
-        servers: &[Server<C::Attributes>],
-        images: &[Image],
-        held: &mut Charge,
-    ) -> Result<Record<C::Attributes>, CloudError> {
-        let record = match Record::read_charged(text, &mut |bytes| held.spend(bytes).is_ok()) {
-            Ok(record) => record,
-            Err(RecordError::NoRoom) => return Err(no_room()),
-            Err(why) => {
-                let imported = self.cloud.imported(cluster, text).ok_or_else(|| unreadable(&why.to_string()))?;
-                let mut machines = keep(imported.map_err(|why| unreadable(&why))?, held)?;
-                machines.retain(|name, _| !is_there(servers, name));
-                for EntryCopy { name, machine, .. } in copies(images, held)? {
-                    if let Some(entry) = machines.get_mut(&name).filter(|entry| entry.image == machine.image) {
-                        *entry = machine;
-                    }
-                }
-                Record { sealed: true, machines, ..Record::new(cluster) }
-            }
-        };
-        if record.is_of(cluster) { Ok(record) } else { Err(unreadable("it is another cluster's")) }
-    }
-
-    /// The images of a record that another program has made.
-    fn not_listed(&self, record: &Record<C::Attributes>, images: &[Image]) -> impl Iterator<Item = Image> {
-        let listed: BTreeSet<&String> = images.iter().map(|image| &image.id).collect();
-        let entries = record.machines.iter().filter(|(_, entry)| entry.given_up);
-        entries.filter_map(move |(name, entry)| {
-            let id = entry.image.as_ref().filter(|id| !listed.contains(id))?;
-            Some(Image {
-                id: id.clone(),
-                server: id.clone(),
-                machine: name.clone(),
-                cycle: entry.cycle.clone(),
-                status: self.cloud.image(id)?,
-                is_tagged: false,
-                copy: None,
-            })
-        })
-    }
-
-    /// Writes the record over the one that was read, if it differs. Returns its version.
-    async fn write(
-        &self,
-        target: &Target,
-        survey: &Survey<C::Attributes>,
-        record: &Record<C::Attributes>,
-    ) -> Result<String, Stopped> {
-        match &survey.record {
-            Some((old, Some(version))) if old == record => Ok(version.clone()),
-            old => self.store(target, record, old.as_ref().and_then(|(_, version)| version.as_deref())).await,
-        }
-    }
-
-    async fn store(
-        &self,
-        target: &Target,
-        record: &Record<C::Attributes>,
-        seen: Option<&str>,
-    ) -> Result<String, Stopped> {
-        let text = record.bounded_text().map_err(|why| unreadable(&why.to_string()))?;
-        let export = Some(record).filter(|record| record.sealed).and_then(|record| self.cloud.exported(record));
-        let export = export.filter(|export| text.len() + export.len() <= Record::<C::Attributes>::MAX_BYTES);
-        match target.ledger.write(&text, export.as_deref(), seen).await {
-            Ok(version) => Ok(version),
-            Err(LedgerError::Conflict) => Err(Stopped::Lost),
-            Err(error) => Err(Stopped::Failed(error.into())),
-        }
     }
 
     /// Sends requests, a few at a time, until a call fails as a whole. A machine in transit, or already gone, is no
@@ -274,28 +188,28 @@ impl<C: Cloud> Planner<C> {
     async fn move_all(&self, target: &Target, verb: Verb, ids: &[String]) -> Result<Outcome, CloudError> {
         for _ in 0..MAX_CONFLICTS {
             match self.try_to_move(target, verb, ids).await {
-                Err(Stopped::Lost) => {}
-                Err(Stopped::Failed(error)) => return Err(error),
+                Err(PassError::Lost) => {}
+                Err(PassError::Failed(error)) => return Err(error),
                 Ok(outcome) => return Ok(outcome),
             }
         }
         Err(LedgerError::Conflict.into())
     }
 
-    async fn try_to_move(&self, target: &Target, verb: Verb, ids: &[String]) -> Result<Outcome, Stopped> {
+    async fn try_to_move(&self, target: &Target, verb: Verb, ids: &[String]) -> Result<Outcome, PassError> {
         let priority = if verb == Verb::Stop { Priority::Sleeping } else { Priority::Waking };
         let survey = self.survey(target, priority, self.taken(&target.cluster)).await?;
         let mut outcome = Outcome::default();
         let undescribed = survey.undescribed(MAX_REQUESTS);
         if verb == Verb::Start && !undescribed.is_empty() {
             match self.send(target, &undescribed, survey.decided + SEND_WINDOW, &mut outcome).await.1 {
-                Some((_, error)) if error.kind == NotLeader => return Err(Stopped::Failed(error)),
+                Some((_, error)) if error.kind == NotLeader => return Err(PassError::Failed(error)),
                 None if outcome.refused.is_empty() => return Ok(outcome),
                 // They stay when the cluster is awake, which is no reason not to wake it.
                 _ => outcome = Outcome::default(),
             }
         }
-        let mut next = survey.next_record(|| Record::new(&target.cluster));
+        let mut next = survey.next_record();
         let views = survey.views();
         let has_begun = has_begun(&views);
         if verb == Verb::Stop {
@@ -327,7 +241,7 @@ impl<C: Cloud> Planner<C> {
             };
             if let Some(first) = outcome.refused.first().filter(|_| may_return) {
                 if has_begun {
-                    self.give_up(&survey, first, &mut next);
+                    give_up(&mut next, first, survey.decided, || self.cloud.new_cycle());
                     self.write(target, &survey, &next).await?;
                 }
                 return Ok(outcome);
@@ -378,19 +292,9 @@ impl<C: Cloud> Planner<C> {
         failure.map_or(Ok(outcome), |(_, error)| Err(error.into()))
     }
 
-    /// Records that this sleep cannot succeed. All servers that are left may run again.
-    fn give_up(&self, survey: &Survey<C::Attributes>, why: &Refusal, next: &mut Record<C::Attributes>) {
-        for machine in next.machines.values_mut().filter(|machine| !machine.given_up) {
-            let started = Some(Attempt::after(None, survey.decided));
-            *machine = Machine { cycle: self.cloud.new_cycle(), image: None, imaged: None, started, ..machine.clone() };
-        }
-        let number = next.failed.as_ref().map_or(0, |failed| failed.number).saturating_add(1);
-        (next.sealed, next.stuck, next.failed) = (false, None, Some(FailedSleep::of(why, survey.decided, number)));
-    }
-
     /// Removes what nothing needs. Once all machines run, nothing needs any image: the record forgets them first, and
     /// goes last. An image that is still in use goes after the next sleep.
-    async fn clean(&self, target: &Target) -> Result<(), Stopped> {
+    async fn clean(&self, target: &Target) -> Result<(), PassError> {
         let mut survey = self.survey(target, Priority::Idle, self.taken(&target.cluster)).await?;
         let views = survey.views();
         let is_at = |stage: &Stage| !views.is_empty() && views.iter().all(|view| view.is_at(stage));
@@ -408,8 +312,7 @@ impl<C: Cloud> Planner<C> {
         }
         // Someone has deleted the last servers: nothing had to be moved any more.
         if asleep && survey.record.as_ref().is_some_and(|(record, _)| !record.sealed) {
-            let next = survey.next_record(|| Record::new(&target.cluster));
-            self.write(target, &survey, &survey.sealed(next)).await?;
+            self.write(target, &survey, &survey.sealed(survey.next_record())).await?;
             survey = self.survey(target, Priority::Idle, None).await?;
         }
         // Once when all run, and once when nothing can arrive any more.
@@ -447,73 +350,6 @@ impl<C: Cloud> Planner<C> {
     }
 }
 
-/// Whether a machine has a server that is not on its way out.
-fn is_there<A>(servers: &[Server<A>], name: &str) -> bool {
-    servers.iter().any(|server| server.machine == name && !server.status.is_over())
-}
-
-/// The copies that images which are ready carry of themselves.
-fn copies<A: Attributes>(images: &[Image], held: &mut Charge) -> Result<Vec<EntryCopy<A>>, CloudError> {
-    let mut copies = Vec::new();
-    for image in images.iter().filter(|image| matches!(image.status, ImageStatus::Active | ImageStatus::Withheld)) {
-        let copy = image.copy.as_deref().unwrap_or_default();
-        match EntryCopy::<A>::read_charged(copy, &mut |bytes| held.spend(bytes).is_ok()) {
-            Ok(copy) if copy.machine.image.as_ref() == Some(&image.id) => copies.push(copy),
-            Err(RecordError::NoRoom) => return Err(no_room()),
-            _ => {}
-        }
-    }
-    Ok(copies)
-}
-
-fn no_room() -> CloudError {
-    CloudError::new(Unavailable, "there is no memory for the record of the cluster's machines")
-}
-
-/// The record by the copies on images, if a machine has only those: someone has deleted the record itself. A server that
-/// still lives may have run since, so that its copy says nothing.
-fn rebuilt<A: Attributes>(
-    cluster: &ClusterRef,
-    servers: &[Server<A>],
-    images: &[Image],
-    held: &mut Charge,
-) -> Result<Option<Record<A>>, CloudError> {
-    let is_there = |name: &str| is_there(servers, name);
-    let mut copies = copies(images, held)?;
-    copies.retain(|copy| !is_there(&copy.name));
-    if let Some(of) = EntryCopy::elsewhere(&copies, cluster).filter(|_| servers.is_empty()) {
-        let message = format!(
-            "RecordElsewhere: the images of {} carry the record of ClusterDeployment {of}, which has put the machines to sleep: \
-             nothing is touched. A ClusterDeployment of that namespace and name, with this infraID, adopts them and wakes",
-            cluster.infra_id
-        );
-        return Err(CloudError::new(Invalid, sanitize_to(&message, 600)));
-    }
-    Record::of_copies(cluster, copies, is_there).map_err(|missing| {
-        let message = format!(
-            "RecordMissing: the record of the cluster's machines is gone, and no image has a copy of the entry of {}: \
-             nothing is touched. Restore the Secret from a backup",
-            shared::text::list(&missing)
-        );
-        CloudError::new(Invalid, message)
-    })
-}
-
-/// Whether every machine has its image.
-fn may_be_sealed<A>(steps: &Steps<'_, A>) -> bool {
-    let is_ready = |(view, step): &(&View<'_, A>, Step<A>)| matches!(step, Step::Ready) || view.is_at(&Stage::Gone);
-    !steps.is_empty() && steps.iter().all(is_ready)
-}
-
-/// Whether an entry only says that a machine exists.
-fn is_new<A>(entry: &Machine<A>) -> bool {
-    !entry.given_up && entry.imaged.is_none()
-}
-
-fn unreadable(why: &str) -> CloudError {
-    CloudError::new(Invalid, format!("the record of the cluster's machines is refused: {why}"))
-}
-
 impl<C: Cloud> Driver for Planner<C> {
     fn domain(&self) -> Arc<str> {
         self.cloud.domain()
@@ -547,8 +383,8 @@ impl<C: Cloud> Driver for Planner<C> {
 
     fn settle<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<(), CloudError>> {
         let cleaned = self.clean(target).map_err(|stopped| match stopped {
-            Stopped::Lost => LedgerError::Conflict.into(),
-            Stopped::Failed(error) => error,
+            PassError::Lost => LedgerError::Conflict.into(),
+            PassError::Failed(error) => error,
         });
         cleaned.boxed()
     }

@@ -222,3 +222,8 @@ impl<A: Attributes> MachineFacts<'_, A> {
         Step::Record(Machine { image: Some(image), given_up: true, started, ..entry.clone() }, Some(request))
     }
 }
+
+/// Whether an entry only says that a machine exists.
+pub(crate) fn is_new<A>(entry: &Machine<A>) -> bool {
+    !entry.given_up && entry.imaged.is_none()
+}

@@ -1,18 +1,17 @@
 //! What the cloud and the record say of a cluster's machines, put together: a table from what is there to where a
 //! machine stands.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use fair::Charge;
 use jiff::Timestamp;
-use shared::cloud::{CloudErrorKind, CloudEvent, ClusterRef, Instance, InstanceState, Listing, Refusal};
+use shared::cloud::{ClusterRef, InstanceState};
 use shared::record::Format;
-use shared::text::name_some;
 
 use crate::cloud::{Attributes, Difference, Image, ImageStatus, Obstacle, Request, Server, Status};
-use crate::limits::{MAX_BACKOFF_FACTOR, REQUEST_LIFETIME, is_within};
-use crate::record::{Attempt, EntryCopy, Machine, Record};
+use crate::limits::{REQUEST_LIFETIME, is_within};
+use crate::record::{EntryCopy, Machine, Record};
 
 /// The result of one list.
 #[derive(Debug)]
@@ -310,7 +309,7 @@ impl<A: Attributes> Survey<A> {
     }
 
     /// Another program's images, by which the cluster is to wake, each with its machine: they are not ours yet.
-    fn unowned(&self) -> impl Iterator<Item = (&String, &Machine<A>, &Image)> {
+    pub fn unowned(&self) -> impl Iterator<Item = (&String, &Machine<A>, &Image)> {
         let entries = self.record.iter().flat_map(|(record, _)| &record.machines).filter(|(_, entry)| entry.given_up);
         entries.filter_map(|(name, entry)| {
             let image = self.image(entry).filter(|image| image.status == ImageStatus::Active && !image.is_tagged)?;
@@ -345,127 +344,6 @@ impl<A: Attributes> Survey<A> {
         })
     }
 
-    /// What an awake cluster's record has to keep for a while: the servers of which a request may still arrive. A machine
-    /// that is deleted from now on is not made again.
-    pub fn moved_lately(&self) -> BTreeMap<String, Machine<A>> {
-        let views = self.views();
-        let lately = views.iter().filter_map(|view| {
-            let entry = view.entry?;
-            let mut attempts = [&entry.started, &entry.imaged].into_iter().flatten();
-            let may_arrive = attempts.any(|attempt| is_within(self.now, attempt.at, REQUEST_LIFETIME));
-            let entry = Machine { server: view.server(), image: None, given_up: false, ..entry.clone() };
-            may_arrive.then(|| (view.name.to_owned(), entry))
-        });
-        lately.collect()
-    }
-
-    /// The record to change. A server that is gone or broke, and has its image, is given up.
-    pub fn next_record(&self, new: impl FnOnce() -> Record<A>) -> Record<A> {
-        let mut next = self.record.as_ref().map_or_else(new, |(record, _)| record.clone());
-        for machine in next.machines.values_mut().filter(|machine| !machine.given_up) {
-            let lives = self.servers.iter().any(|s| s.id == machine.server && !s.status.is_over());
-            if let Some(image) = self.ready_image(machine).filter(|_| !lives) {
-                *machine = Machine { image: Some(image.clone()), given_up: true, ..machine.clone() };
-            }
-        }
-        next
-    }
-
-    /// A record with the entries of these machines as they were, if they differ.
-    pub fn before(&self, mut record: Record<A>, machines: &[&str]) -> Option<Record<A>> {
-        let (old, _) = self.record.as_ref()?;
-        let mut differs = false;
-        for name in machines {
-            if let (Some(entry), Some(old)) = (record.machines.get_mut(*name), old.machines.get(*name))
-                && (&entry.started, &entry.imaged) != (&old.started, &old.imaged)
-            {
-                differs = true;
-                entry.clone_from(old);
-            }
-        }
-        differs.then_some(record)
-    }
-
-    /// The record once every machine has its image: from then on they may be given up.
-    pub fn sealed(&self, mut record: Record<A>) -> Record<A> {
-        for machine in record.machines.values_mut().filter(|machine| !machine.given_up) {
-            machine.image = self.ready_image(machine).cloned();
-        }
-        record.machines.retain(|_, machine| machine.image.is_some());
-        Record { sealed: true, failed: None, stuck: None, ..record }
-    }
-
-    /// Whether all images that this sleep does not need were tried.
-    pub fn is_cleaned(&self) -> bool {
-        self.record.as_ref().is_some_and(|(record, _)| record.cleaned) || self.unneeded_images().next().is_none()
-    }
-
-    /// As decisions see it.
-    pub fn listing(&self) -> Listing {
-        let views = self.views();
-        let awake = !views.is_empty() && views.iter().all(|view| view.is_at(&Stage::Running));
-        let marked = self.servers.iter().any(|server| server.cycle.is_some());
-        let is_sealed = self.record.as_ref().is_none_or(|(record, _)| record.sealed);
-        let is_described = self.unowned().next().is_none();
-        let is_stored = self.record.as_ref().is_none_or(|(_, version)| version.is_some());
-        let owed = if awake {
-            self.record.is_some() || marked
-        } else {
-            !(is_sealed && is_stored && is_described && self.is_cleaned())
-        };
-        let failed = views.iter().filter_map(|view| failed_start(view, self.now)).collect();
-        let event = (!is_stored).then(|| CloudEvent {
-            reason: "RecordRebuilt",
-            message: "the record of the cluster's machines was gone: it is made again from the copies that their images carry"
-                .to_owned(),
-        });
-        let lost = self.servers.iter().flat_map(|server| {
-            let lost = self.differences.get(&server.id).into_iter().flat_map(|found| &found.lost);
-            lost.map(|what| format!("{}: {what}", server.machine))
-        });
-        let lost: Vec<String> = lost.collect();
-        let not_given_back = || CloudEvent {
-            reason: "NotGivenBack",
-            message: format!("others have what machines had before the sleep: {}", name_some(&lost, 10)),
-        };
-        let event = event.or_else(|| (!lost.is_empty()).then(not_given_back));
-        Listing { failed, owed, event, instances: views.iter().map(|view| self.instance(view)).collect() }
-    }
-
-    fn instance(&self, view: &View<'_, A>) -> Instance {
-        let (state, due) = match &view.stage {
-            Stage::Running if view.extra.is_some() => (InstanceState::Pending, true),
-            Stage::Running => (InstanceState::Running, false),
-            Stage::Halted => (InstanceState::Halted, false),
-            Stage::Deleting if view.entry.is_none() => (InstanceState::ShuttingDown, false),
-            Stage::Stopping => (InstanceState::Stopping, view.is_recorded_server()),
-            Stage::Deleting => (InstanceState::Stopping, false),
-            Stage::Useless | Stage::GivenUp | Stage::Stray => (InstanceState::Stopping, true),
-            Stage::Gone => (InstanceState::Stopped, false),
-            Stage::Starting => (InstanceState::Pending, view.extra.is_some()),
-            Stage::Broken | Stage::Unrestored => (InstanceState::Pending, true),
-            Stage::Odd(_) => (InstanceState::Unknown, false),
-        };
-        let instance = Instance {
-            due,
-            recorded: view.stage == Stage::Gone,
-            node_names: vec![view.name.to_owned()],
-            obstacle: view.obstacle().map(|obstacle| obstacle.to_string()),
-            provider_id: view
-                .live
-                // Only until its Machine names it: one server of two of a name is anybody's.
-                .filter(|server| server.cycle.is_some() && !matches!(view.stage, Stage::Odd(_)))
-                .and_then(|server| server.provider_id.clone()),
-            control_plane: Instance::is_master(&self.cluster.infra_id, view.name),
-            ..Instance::new(view.name, state)
-        };
-        match (&view.stage, view.live) {
-            (Stage::Odd(word), _) => instance.in_words(word),
-            (_, Some(server)) => instance.in_words(&server.word),
-            _ => instance,
-        }
-    }
-
     /// Whether the image of a machine should have been ready.
     pub fn is_overdue(&self, entry: &Machine<A>) -> bool {
         entry.imaged.as_ref().is_some_and(|imaged| !is_within(self.now, imaged.at, self.image_deadline))
@@ -487,22 +365,4 @@ fn unrecorded<A>(server: &Server<A>) -> Stage {
         Status::Deleting | Status::SoftDeleted => Stage::Deleting,
         Status::Failed | Status::Unknown => Stage::Odd(server.word.clone()),
     }
-}
-
-/// A server that could not be made.
-fn failed_start<A>(view: &View<'_, A>, now: Timestamp) -> Option<Refusal> {
-    let fault = match view.stage {
-        Stage::Broken => view.live.and_then(|server| server.fault.as_ref()),
-        Stage::Gone | Stage::Starting => None,
-        _ => return None,
-    };
-    // An older one is of an earlier wake.
-    let is_of_now = |started: &&Attempt| is_within(now, started.at, REQUEST_LIFETIME * (MAX_BACKOFF_FACTOR + 1));
-    let recorded = || view.entry?.started.as_ref().filter(is_of_now)?.fault.as_ref();
-    let message = fault.or_else(recorded).cloned().or_else(|| (view.stage == Stage::Broken).then(String::new))?;
-    let message = if message.is_empty() { "the server could not be made".to_owned() } else { message };
-    let no_capacity = message.contains("No valid host") || message.to_lowercase().contains("quota");
-    let (kind, code) =
-        if no_capacity { (CloudErrorKind::Capacity, "NoValidHost") } else { (CloudErrorKind::Refused, "ServerFailed") };
-    Some(Refusal { id: view.name.to_owned(), kind, code: code.to_owned(), message })
 }

@@ -19,6 +19,7 @@ use crate::account::Account;
 use crate::attributes::{Attributes, CYCLE, incomplete, obstacle};
 use crate::names::{CLUSTER, is_of, tag};
 use crate::project::Project;
+use crate::refusals::Refusals;
 use crate::requests::Calls;
 use crate::{export, lists, wire};
 
@@ -31,12 +32,14 @@ pub(crate) struct Driver {
     lists: ListBatcher<(), Arc<Project>>,
     domain: Arc<str>,
     image_deadline: Duration,
+    /// Of sleeps by shelving.
+    pub(crate) refusals: Refusals,
 }
 
 impl Driver {
     pub(crate) fn new(account: Account, domain: Arc<str>, image_deadline: Duration) -> Self {
         let account = Arc::new(account);
-        Self { lists: lists::lists(&account), account, domain, image_deadline }
+        Self { lists: lists::lists(&account), account, domain, image_deadline, refusals: Refusals::default() }
     }
 
     async fn project(&self, priority: Priority) -> Result<Arc<Project>, CloudError> {

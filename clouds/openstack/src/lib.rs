@@ -15,6 +15,7 @@ mod modes;
 mod names;
 mod pages;
 mod project;
+mod refusals;
 mod registration;
 mod requests;
 mod wire;

@@ -174,22 +174,32 @@ impl Modes {
         verb: Verb,
         ids: &[String],
     ) -> Result<Outcome, CloudError> {
+        let (begun, infra_id) = (Instant::now(), target.cluster.infra_id.as_str());
+        let refusals = &self.planner.cloud().refusals;
+        if verb == Verb::Start {
+            refusals.forget(infra_id);
+        }
+        // All come back from a sleep that was given up, whichever are tried next.
+        let given_up = refusals.given_up(infra_id, begun);
+        let verb = if given_up.is_some() { Verb::Start } else { verb };
         let names = by_name(servers);
         let of_sleep = names.iter().filter(|_| verb == Verb::Stop);
         let refused: BTreeMap<&str, Obstacle> =
             of_sleep.filter_map(|(name, all)| Some((*name, obstacle(all)?))).collect();
-        let asked = servers.iter().filter(|server| ids.contains(&server.name) && !refused.contains_key(&*server.name));
-        let asked = asked.take(MAX_REQUESTS);
-        let mut outcome = Outcome::default();
-        // Before the first one is shelved; later the others go on.
-        let is_over = !refused.is_empty() && !servers.iter().any(is_shelved);
+        let is_asked = |server: &&Server| match given_up {
+            Some(_) => state(server).0 != InstanceState::Running,
+            None => ids.contains(&server.name) && !refused.contains_key(&*server.name),
+        };
+        let asked = servers.iter().filter(is_asked).take(MAX_REQUESTS);
+        let mut outcome = Outcome { refused: given_up.iter().cloned().collect(), ..Outcome::default() };
+        let has_begun = servers.iter().any(is_shelved);
         for (name, why) in refused.clone() {
             Failure::Refused(why).note(name, &mut outcome)?;
         }
-        if is_over {
+        // Before the first one is shelved; later the others go on for a while.
+        if !refused.is_empty() && !has_begun {
             return Ok(outcome);
         }
-        let (begun, infra_id) = (Instant::now(), target.cluster.infra_id.as_str());
         let calls: Vec<_> =
             asked.map(|server| async move { (server, self.move_one(infra_id, server, verb).await) }.boxed()).collect();
         let mut answers = stream::iter(calls).buffered(AT_ONCE);
@@ -203,6 +213,10 @@ impl Modes {
             if begun.elapsed() > SEND_WINDOW {
                 break; // the rest is for the next pass
             }
+        }
+        // While every server runs, another try costs no capacity.
+        if verb == Verb::Stop && (has_begun || !outcome.moved.is_empty()) {
+            refusals.note(infra_id, &outcome.refused, begun);
         }
         Ok(outcome)
     }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_common::{Dialer, Memory};
-use cloud_recreate::Cloud as _;
+use cloud_conformance::TestLedger;
+use cloud_recreate::{Cloud as _, Planner, STUCK_TIMEOUT};
 use serde_json::{Value, json};
-use shared::cloud::ClusterRef;
+use shared::cloud::{ClusterRef, Driver as _, InstanceState, Target, Verb};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -14,6 +15,7 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::driver::Driver;
 use crate::lists::{list_project, lists};
+use crate::modes::{Mode, Modes};
 use crate::names::CLUSTER;
 
 const MIB: usize = 1 << 20;
@@ -224,4 +226,36 @@ async fn a_project_with_two_thousand_servers_is_listed_again_and_again() {
     }
     drop((last, account));
     assert!(memory.is_free());
+}
+
+/// Nova gives up the shelving of one server again and again: the other one comes back, and stays until the next try.
+#[tokio::test]
+async fn a_server_that_is_not_shelved_for_a_minute_brings_the_others_back() {
+    let of_demo = |id: &str, status: &str| {
+        let mut server = server(id);
+        (server["status"], server["metadata"]) = (json!(status), json!({CLUSTER: "demo"}));
+        server
+    };
+    let servers = json!({"servers": [of_demo("a", "SHELVED_OFFLOADED"), of_demo("b", "ACTIVE")]}).to_string();
+    let actions = json!({"instanceActions": [{"action": "shelve", "message": "Error"}]}).to_string();
+    let url = services([("/servers/detail", servers), ("/servers/b/os-instance-actions", actions)]).await;
+    let account = account(&Memory::default(), "tenant", url, "user");
+    let planner = Arc::new(Planner::new(Driver::new(account, "domain".into(), Duration::from_mins(20))));
+    let (modes, refusals) = (Modes::new(planner.clone(), Mode::Shelve), &planner.cloud().refusals);
+    let cluster = ClusterRef { infra_id: "demo".to_owned(), ..ClusterRef::default() };
+    let target = Target { cluster, ledger: Arc::new(TestLedger::default()) };
+    modes.list(&target, Priority::Sleeping).await.unwrap();
+    let ids = ["b".to_owned()];
+    let pass = async || modes.advance(&target, Verb::Stop, &ids).await.unwrap();
+    let first = pass().await;
+    assert!(first.moved.is_empty() && first.refused.len() == 1 && first.refused[0].id == "b", "{first:?}");
+    assert_eq!(pass().await, first, "it is tried again");
+    refusals.forget("demo");
+    refusals.note("demo", &first.refused, Instant::now().checked_sub(STUCK_TIMEOUT).unwrap());
+    assert_eq!(pass().await, first, "for a minute");
+    let back = pass().await;
+    assert_eq!(back.moved, [("a".to_owned(), InstanceState::Pending)]);
+    assert_eq!(back.refused, first.refused, "the cause stays visible");
+    modes.advance(&target, Verb::Start, &["a".to_owned()]).await.unwrap();
+    assert_eq!(refusals.given_up("demo", Instant::now()), None);
 }

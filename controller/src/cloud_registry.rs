@@ -44,7 +44,6 @@ mod tests {
     use std::sync::Arc;
 
     use clap::Parser;
-    use cloud_common::{Dialer, Memory, Process};
     use shared::hive::api::{HIVE_PLATFORMS, SERVED_PLATFORMS};
 
     /// The same controller with one cloud more.
@@ -76,12 +75,7 @@ mod tests {
         assert_eq!(two::api_call("aws", "list"), Some("DescribeInstances"));
         assert_eq!(two::api_call("memory", "list"), None, "Hive counts calls to AWS only");
         let args = Args::try_parse_from(["c", "--memory-cloud", "a", "--aws-endpoint-url", "http://b"]).unwrap();
-        let process = Process {
-            identity: "test".into(),
-            permit: Arc::new(|| true),
-            dialer: Dialer::default(),
-            memory: Memory::default(),
-        };
+        let process = cloud_conformance::process(Arc::new(|| true));
         let names: Vec<_> = two::clouds(&args.clouds, &process).iter().map(|cloud| cloud.name()).collect();
         assert_eq!(names, two::PLATFORMS);
     }

@@ -12,7 +12,7 @@ use aws_smithy_runtime_api::client::http::{
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
-use cloud_common::{Dialer, Memory, Permit, Process};
+use cloud_common::Permit;
 use cloud_conformance::{Bench, Fault, TestLedger, conformance_tests};
 use futures::FutureExt;
 use parking_lot::{Mutex, MutexGuard};
@@ -166,11 +166,7 @@ impl Ec2Bench {
     }
 
     fn driver_within(&self, permit: Permit, limits: Arc<Limits>) -> Arc<dyn Driver> {
-        let options = Options {
-            endpoint_url: None,
-            process: Process { identity: "bench".into(), permit, dialer: Dialer::default(), memory: Memory::default() },
-            quotas: Vec::new(),
-        };
+        let options = Options { endpoint_url: None, process: cloud_conformance::process(permit), quotas: Vec::new() };
         let keys = [("aws_access_key_id", "AKIA"), ("aws_secret_access_key", "hush")];
         let source = Source::read(&keys.map(|(key, value)| (key.to_owned(), value.into())).into()).unwrap();
         let base = base("us-east-1", &options).into_builder().http_client(self.clone()).build();

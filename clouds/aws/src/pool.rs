@@ -93,7 +93,6 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use cloud_common::{Dialer, Memory, Process};
     use shared::cloud::Priority::Waking;
     use shared::cloud::Verb;
 
@@ -111,12 +110,7 @@ mod tests {
     async fn the_same_credentials_share_a_driver_and_nobody_else() {
         let options = Options {
             endpoint_url: Some("http://127.0.0.1:9".into()),
-            process: Process {
-                identity: "test".into(),
-                permit: Arc::new(|| true),
-                dialer: Dialer::default(),
-                memory: Memory::default(),
-            },
+            process: cloud_conformance::process(Arc::new(|| true)),
             quotas: Vec::new(),
         };
         let pool = Pool::new(options);

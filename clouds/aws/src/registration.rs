@@ -152,22 +152,12 @@ fn refused(message: &str) -> CloudError {
 
 #[cfg(test)]
 mod tests {
-    use cloud_common::{Dialer, Memory};
-
     use super::*;
 
     fn platform(change: fn(&mut AwsFlags)) -> Aws {
         let mut flags = AwsFlags { aws_service_provider_secret_namespace: "hive".into(), ..AwsFlags::default() };
         change(&mut flags);
-        Aws::new(
-            &flags,
-            &Process {
-                identity: "test".into(),
-                permit: Arc::new(|| true),
-                dialer: Dialer::default(),
-                memory: Memory::default(),
-            },
-        )
+        Aws::new(&flags, &cloud_conformance::process(Arc::new(|| true)))
     }
 
     fn cluster(secret: &str, role: Option<&str>) -> ClusterRef {

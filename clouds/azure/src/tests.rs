@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Dialer, Memory, Platform, Process};
+use cloud_common::Platform;
 use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
 use cloud_http::{Http, Transport};
 use cloud_simulators::{CLIENT, Disks, Effect, Face, SECRET, SUBSCRIPTION, SimulatedBench, TENANT};
@@ -358,8 +358,7 @@ fn spec(cloud_name: &str, resource_group: &str) -> PlatformSpec {
 
 #[test]
 fn a_cluster_says_which_cloud_it_is_in() {
-    let (dialer, memory) = (Dialer::default(), Memory::default());
-    let process = Process { identity: "test".into(), permit: Arc::new(|| true), dialer, memory };
+    let process = cloud_conformance::process(Arc::new(|| true));
     let platform = Azure::new(&crate::AzureFlags { azure_endpoint_url: None }, &process);
     for (cloud, part) in
         [("AzureGermanCloud", "closed in 2021"), ("AzureStackCloud", "not supported"), ("x", "no cloud")]

@@ -1,6 +1,5 @@
 //! Calls that carry a bearer token.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use cloud_common::Kept;
 use futures::FutureExt;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
-use serde::de::{DeserializeOwned, Error, Visitor};
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 use tokio::time::{Instant, timeout_at};
@@ -43,26 +42,18 @@ pub struct Granted {
 }
 
 /// A number, or a text with one: Entra has answered either.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Seconds {
+    Number(u64),
+    Text(String),
+}
+
 fn seconds<'de, D: Deserializer<'de>>(found: D) -> Result<u64, D::Error> {
-    struct Seconds;
-
-    impl Visitor<'_> for Seconds {
-        type Value = u64;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a number")
-        }
-
-        fn visit_u64<E>(self, number: u64) -> Result<u64, E> {
-            Ok(number)
-        }
-
-        fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
-            text.parse().map_err(E::custom)
-        }
+    match Seconds::deserialize(found)? {
+        Seconds::Number(number) => Ok(number),
+        Seconds::Text(text) => text.parse().map_err(D::Error::custom),
     }
-
-    found.deserialize_any(Seconds)
 }
 
 impl Granted {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Dialer, Memory, Platform, Process};
+use cloud_common::Platform;
 use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
 use cloud_http::{Http, Transport, Url};
 use cloud_simulators::{API_KEY, Effect, Face, SimulatedBench};
@@ -252,8 +252,7 @@ impl Transport for Nowhere {
 
 #[test]
 fn a_cluster_says_which_region_it_is_in() {
-    let (dialer, memory) = (Dialer::default(), Memory::default());
-    let process = Process { identity: "test".into(), permit: Arc::new(|| true), dialer, memory };
+    let process = cloud_conformance::process(Arc::new(|| true));
     let platform = IbmCloud::new(&crate::IbmFlags { ibm_endpoint_url: None }, &process);
     for (region, is_one) in [("eu-de", true), ("", false), ("EU-DE", false), ("eu-de.evil.example/", false)] {
         let (namespace, credentials) = ("ns".to_owned(), "creds".to_owned());

@@ -105,53 +105,39 @@ impl CloudAccess for Drivers {
 
 /// A cluster as drivers know it. The schema asks for an infraID, but allows it to be empty.
 fn cluster_ref(cluster: &ClusterDeployment) -> ClusterRef {
-    let spec = &cluster.spec;
-    let other = spec.platform.other.get(spec.platform.name());
-    let credentials = match &spec.platform.aws {
-        Some(aws) => aws.credentials_secret_ref.as_ref(),
-        None => other.and_then(|other| other.credentials_secret_ref.as_ref()),
-    };
-    ClusterRef {
-        namespace: cluster.namespace().unwrap_or_default(),
-        name: cluster.name_any(),
-        infra_id: spec.cluster_metadata.as_ref().map(|metadata| metadata.infra_id.clone()).unwrap_or_default(),
-        desired: cluster.desired(),
-        region: spec.platform.region().unwrap_or_default().to_owned(),
-        credentials: name(credentials),
-        platform: platform_spec(cluster),
-    }
-}
-
-/// What only one platform has in its spec.
-fn platform_spec(cluster: &ClusterDeployment) -> PlatformSpec {
     let platform = &cluster.spec.platform;
-    if let Some(aws) = &platform.aws {
-        let role = aws.credentials_assume_role.clone();
-        let role = role.map(|role| AwsRole { arn: role.role_arn, external_id: role.external_id });
-        return PlatformSpec::Aws { role };
-    }
+    let (metadata, aws) = (cluster.spec.cluster_metadata.clone().unwrap_or_default(), platform.aws.clone());
     let other = platform.other.get(platform.name()).cloned().unwrap_or_default();
-    match platform.name() {
-        "azure" => {
-            let metadata = cluster.spec.cluster_metadata.as_ref().and_then(|metadata| metadata.platform.as_ref());
-            let group = metadata.and_then(|metadata| metadata.azure.as_ref()?.resource_group_name.clone());
-            let (cloud_name, resource_group) = (other.cloud_name.unwrap_or_default(), group.unwrap_or_default());
-            PlatformSpec::Azure { cloud_name, resource_group }
+    let name = |secret: Option<LocalReference>| secret.unwrap_or_default().name;
+    let credentials = aws.as_ref().map_or(other.credentials_secret_ref, |aws| aws.credentials_secret_ref.clone());
+    let part = match platform.name() {
+        "aws" => {
+            let role = aws.and_then(|aws| aws.credentials_assume_role);
+            PlatformSpec::Aws { role: role.map(|role| AwsRole { arn: role.role_arn, external_id: role.external_id }) }
         }
+        "azure" => PlatformSpec::Azure {
+            cloud_name: other.cloud_name.unwrap_or_default(),
+            resource_group: metadata.platform.and_then(|of| of.azure?.resource_group_name).unwrap_or_default(),
+        },
         "gcp" => PlatformSpec::Gcp { discard_local_ssd: other.discard_local_ssd_on_hibernate },
         "ibmcloud" => PlatformSpec::Ibm { account: other.account_id.unwrap_or_default() },
         "openstack" => PlatformSpec::OpenStack {
             cloud: other.cloud.unwrap_or_default(),
-            certificates: name(other.certificates_secret_ref.as_ref()),
+            certificates: name(other.certificates_secret_ref),
             mode: cluster.annotations().get(keys::OPENSTACK_MODE).cloned(),
             forced: cluster.annotation_is_true(keys::FORCE),
         },
         _ => PlatformSpec::Plain,
+    };
+    ClusterRef {
+        namespace: cluster.namespace().unwrap_or_default(),
+        name: cluster.name_any(),
+        infra_id: metadata.infra_id,
+        desired: cluster.desired(),
+        region: platform.region().unwrap_or_default().to_owned(),
+        credentials: name(credentials),
+        platform: part,
     }
-}
-
-fn name(secret: Option<&LocalReference>) -> String {
-    secret.map(|secret| secret.name.clone()).unwrap_or_default()
 }
 
 fn invalid(message: String) -> CloudError {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use cloud_common::Permit;
+use cloud_common::{Dialer, Memory, Permit, Process};
 use shared::cloud::{Driver, Target};
 
 /// What goes wrong with requests to a cloud.
@@ -52,6 +52,11 @@ pub trait Bench {
     async fn running(&self, target: &Target) -> usize;
     /// Puts a machine into a state that no driver can know, and that is not running.
     async fn confuse(&self, target: &Target, id: &str);
+}
+
+/// A process with this permit.
+pub fn process(permit: Permit) -> Process {
+    Process { identity: "test".to_owned(), permit, dialer: Dialer::default(), memory: Memory::default() }
 }
 
 /// Name of a cluster's machine of this number.

@@ -9,7 +9,7 @@ mod checks;
 mod drive;
 mod ledger;
 
-pub use self::bench::{Bench, Fault, GIVEN_UP, PARTIAL, machine};
+pub use self::bench::{Bench, Fault, GIVEN_UP, PARTIAL, machine, process};
 pub use self::checks::*;
 pub use self::drive::{Intent, Next, drive, inventory, inventory_for, next, pass};
 pub use self::ledger::TestLedger;

@@ -18,9 +18,10 @@ const STUCK: Duration = Duration::from_mins(21);
 const RECLAIMED: Duration = Duration::from_mins(10);
 
 /// Status of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Status {
     /// Being made.
+    #[default]
     Build,
     /// Runs.
     Active,
@@ -41,7 +42,7 @@ pub enum Status {
 }
 
 /// A server. Its ID is new each time it is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Server {
     /// The cluster that it belongs to.
@@ -150,7 +151,7 @@ pub enum Fails {
 }
 
 /// Everything there is.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Cloud {
     pub(crate) servers: BTreeMap<String, Server>,
     pub(crate) images: BTreeMap<String, Image>,
@@ -176,27 +177,6 @@ pub struct Cloud {
     pub(crate) violations: Vec<String>,
 }
 
-impl Default for Cloud {
-    fn default() -> Self {
-        Self {
-            servers: BTreeMap::new(),
-            images: BTreeMap::new(),
-            records: BTreeMap::new(),
-            ports: BTreeMap::new(),
-            ids: 0,
-            now: Timestamp::UNIX_EPOCH,
-            fails: None,
-            obstacle: None,
-            quota: None,
-            keeps_images_in_use: false,
-            made_of: BTreeMap::new(),
-            kept: BTreeMap::new(),
-            dropped: BTreeSet::new(),
-            violations: Vec::new(),
-        }
-    }
-}
-
 impl Cloud {
     /// A new ID or version, never given before.
     pub fn id(&mut self, kind: &str) -> String {
@@ -209,20 +189,8 @@ impl Cloud {
         let id = self.id("server");
         let (infra_id, machine) = (infra_id.to_owned(), machine.to_owned());
         self.ports.insert((infra_id.clone(), machine.clone()), id.clone());
-        let (status, cycle) = (Status::Active, None);
-        let server = Server {
-            infra_id,
-            machine,
-            status,
-            imaging: false,
-            cycle,
-            tagged: true,
-            disk: 1,
-            stuck: None,
-            builds: 0,
-            has_run: true,
-            by_person: false,
-        };
+        let status = Status::Active;
+        let server = Server { infra_id, machine, status, tagged: true, disk: 1, has_run: true, ..Server::default() };
         self.servers.insert(id, server);
     }
 
@@ -470,20 +438,7 @@ impl Cloud {
         let id = self.id("server");
         self.made_of.insert(id.clone(), image.to_owned());
         let builds = self.ids % 2;
-        let (status, cycle) = (Status::Build, Some(cycle));
-        let server = Server {
-            infra_id,
-            machine,
-            status,
-            imaging: false,
-            cycle,
-            tagged: false,
-            disk,
-            stuck: None,
-            builds,
-            has_run: false,
-            by_person: false,
-        };
+        let server = Server { infra_id, machine, cycle: Some(cycle), disk, builds, ..Server::default() };
         self.servers.insert(id, server);
         Ok(())
     }

@@ -16,7 +16,7 @@ const PAGE: usize = 7;
 pub(crate) const CONFUSED: &str = "levitating";
 
 /// The cloud's words.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Words {
     /// Up.
     pub running: &'static str,
@@ -177,7 +177,7 @@ struct Bucket {
 }
 
 /// A cloud, without an API.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Engine {
     words: Words,
     now: Duration,
@@ -229,25 +229,8 @@ impl Machine {
 
 impl Engine {
     pub(crate) fn new(words: Words) -> Self {
-        Self {
-            words,
-            now: Duration::ZERO,
-            transition: Duration::from_secs(5),
-            lag: Duration::ZERO,
-            queues: false,
-            only_location: false,
-            token_life: Duration::from_hours(1),
-            epoch: 0.0,
-            page: PAGE,
-            machines: BTreeMap::new(),
-            made: 0,
-            operations: BTreeMap::new(),
-            tokens: BTreeMap::new(),
-            buckets: BTreeMap::new(),
-            rules: Vec::new(),
-            requests: BTreeMap::new(),
-            calls: Vec::new(),
-        }
+        let (transition, token_life) = (Duration::from_secs(5), Duration::from_hours(1));
+        Self { words, transition, token_life, page: PAGE, ..Self::default() }
     }
 
     /// The cloud's words.
@@ -411,48 +394,42 @@ impl Engine {
 
     /// What tests ask for.
     pub(crate) fn control(&mut self, call: &Call) -> Answer {
-        let done = || Answer::ok(json!({}));
-        let malformed = |why: &str| Answer { status: 400, headers: Vec::new(), body: Some(json!({"error": why})) };
-        match (call.method.as_str(), call.path.get(1).map_or("", String::as_str)) {
-            ("GET", "machines") => Answer::ok(json!(self.machines.values().collect::<Vec<_>>())),
-            ("GET", "credentials") => Answer::ok(json!({
-                "gcp": serde_json::from_str::<Value>(&service_account()).unwrap_or_default(),
-                "azure": {"subscription": SUBSCRIPTION, "tenant": TENANT, "client": CLIENT, "secret": SECRET},
-                "ibm": API_KEY,
-            })),
-            ("GET", "calls") => Answer::ok(json!(self.calls)),
-            ("POST", "machines") => match serde_json::from_slice::<Vec<Machine>>(&call.body) {
-                Ok(machines) => {
-                    for machine in machines {
-                        let word = if machine.word.is_empty() { self.words.running } else { &machine.word };
-                        let machine = Machine { word: word.to_owned(), ..machine };
-                        self.machines.insert(machine.name.clone(), machine);
-                    }
-                    done()
-                }
-                Err(error) => malformed(&error.to_string()),
-            },
-            ("POST", "rules") => match serde_json::from_slice::<Rule>(&call.body) {
-                Ok(rule) => {
-                    self.rule(rule);
-                    done()
-                }
-                Err(error) => malformed(&error.to_string()),
-            },
-            ("DELETE", "rules") => {
-                self.heal();
-                done()
-            }
-            ("POST", "settings") => match serde_json::from_slice::<Settings>(&call.body) {
-                Ok(Settings { transition_ms, page }) => {
-                    self.transition = transition_ms.map_or(self.transition, Duration::from_millis);
-                    self.page = page.unwrap_or(self.page);
-                    done()
-                }
-                Err(error) => malformed(&error.to_string()),
-            },
-            _ => malformed("machines, calls, credentials, rules or settings"),
+        match self.controlled(call) {
+            Ok(body) => Answer::ok(body),
+            Err(why) => Answer { status: 400, headers: Vec::new(), body: Some(json!({"error": why})) },
         }
+    }
+
+    fn controlled(&mut self, call: &Call) -> Result<Value, String> {
+        let malformed = |error: serde_json::Error| error.to_string();
+        match (call.method.as_str(), call.path.get(1).map_or("", String::as_str)) {
+            ("GET", "machines") => return Ok(json!(self.machines.values().collect::<Vec<_>>())),
+            ("GET", "credentials") => {
+                return Ok(json!({
+                    "gcp": serde_json::from_str::<Value>(&service_account()).unwrap_or_default(),
+                    "azure": {"subscription": SUBSCRIPTION, "tenant": TENANT, "client": CLIENT, "secret": SECRET},
+                    "ibm": API_KEY,
+                }));
+            }
+            ("GET", "calls") => return Ok(json!(self.calls)),
+            ("POST", "machines") => {
+                for mut machine in serde_json::from_slice::<Vec<Machine>>(&call.body).map_err(malformed)? {
+                    if machine.word.is_empty() {
+                        self.words.running.clone_into(&mut machine.word);
+                    }
+                    self.machines.insert(machine.name.clone(), machine);
+                }
+            }
+            ("POST", "rules") => self.rule(serde_json::from_slice(&call.body).map_err(malformed)?),
+            ("DELETE", "rules") => self.heal(),
+            ("POST", "settings") => {
+                let Settings { transition_ms, page } = serde_json::from_slice(&call.body).map_err(malformed)?;
+                self.transition = transition_ms.map_or(self.transition, Duration::from_millis);
+                self.page = page.unwrap_or(self.page);
+            }
+            _ => return Err("machines, calls, credentials, rules or settings".to_owned()),
+        }
+        Ok(json!({}))
     }
 }
 

@@ -16,7 +16,8 @@ use strum::VariantNames as _;
 
 use crate::cloud_registry::CloudFlags;
 use crate::spoke::{Dialer, Network, Threads};
-use crate::systems::cgu::{CguSettings, Graphs};
+use crate::systems::cgu::CguSettings;
+use crate::systems::cgu::graph::Graphs;
 use crate::systems::kkp::KkpSettings;
 
 const AFTER_HELP: &str = "\

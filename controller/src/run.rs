@@ -32,7 +32,9 @@ use crate::runtime::marks::Marks;
 use crate::runtime::readiness::Readiness;
 use crate::runtime::{self, Hub, Term, admin_server, clock, group, panics, watch_backoff};
 use crate::spoke::{Network, Threads};
-use crate::systems::cgu::{CguSettings, Governed, Sleepers, Upgrades};
+use crate::systems::cgu::{CguSettings, Upgrades};
+use crate::systems::cgu::index::GovernanceIndex;
+use crate::systems::cgu::sleepers::Sleepers;
 use crate::systems::fdb::Fdb;
 use crate::systems::hive::{Drivers, Hive, Ownership};
 use crate::systems::kkp::Kkp;
@@ -191,7 +193,7 @@ fn kinds<'a>(process: &'a Process, shared: &'a Shared, term: &'a Term) -> Vec<Gr
     };
     let fdb = move || term.watch().with(|handle| Fdb::new(handle, args.fdb_minimum_suspension));
     let cgu = move || {
-        let (governed, sleepers) = (Arc::<Governed>::default(), shared.sleepers.clone());
+        let (governed, sleepers) = (Arc::<GovernanceIndex>::default(), shared.sleepers.clone());
         let new = |handle| Upgrades::new(handle, governed.clone(), sleepers, process.cgu.clone());
         term.watch().with(new).followed_by(governed)
     };

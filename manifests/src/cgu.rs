@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use shared::admission::cel::list;
 use shared::admission::policy::{forbid, variable};
 use shared::cgu::api::ClusterGroupUpgrade;
-use shared::cgu::objects::{LOCAL_CLUSTER, UPGRADE};
+use shared::cgu::objects::LOCAL_CLUSTER;
 use shared::cgu::precache::spec::PreCachingConfig;
 use shared::cgu::precache::workload;
 use shared::cgu::view::INSTALL_PLAN;
+use shared::cgu::wire::UPGRADE;
 use shared::cgu::ztp;
 
 use crate::confine::{controller, every_write, same_object};

@@ -39,15 +39,19 @@ pub mod cgu {
     pub mod conditions;
     pub mod decide;
     pub mod events;
-    pub mod keys;
+    pub mod governance;
     pub mod objects;
     pub mod phase;
     pub mod plan;
     pub mod policy;
-    pub mod precache;
+
+    /// Images that are pulled before an upgrade starts (rows 10 and 11, section 9.5).
+    pub mod precache {
+        pub mod spec;
+        pub mod workload;
+    }
+
     pub mod select;
-    pub mod subscription;
-    pub mod template;
     pub mod templates;
     pub mod upgrades;
     pub mod version;

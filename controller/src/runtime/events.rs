@@ -72,6 +72,7 @@ impl Events {
     }
 
     /// The same with what kube's recorder does not write. These Events are not repeated: each is an object of its own.
+    /// Whether it is written.
     pub async fn publish_annotated(
         &self,
         target: &ObjectReference,
@@ -80,7 +81,7 @@ impl Events {
         (action, reason): (&str, &str),
         note: &str,
         details: Details,
-    ) {
+    ) -> bool {
         let now = Timestamp::now();
         let namespace = target.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let object = target.name.as_deref().unwrap_or_default();
@@ -103,9 +104,11 @@ impl Events {
             ..EventObject::default()
         };
         let events: Api<EventObject> = Api::namespaced(self.client.clone(), &namespace);
-        if let Err(error) = events.create(&PostParams::default(), &event).await {
-            warn!(cluster = name, error = sanitize_chain(&error), "event not written");
+        let written = events.create(&PostParams::default(), &event).await;
+        if let Err(error) = &written {
+            warn!(cluster = name, error = sanitize_chain(error), "event not written");
         }
+        written.is_ok()
     }
 
     fn recorder(&self, text: &impl Hash) -> Recorder {

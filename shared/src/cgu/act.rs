@@ -1,8 +1,13 @@
 //! What an upgrade does to other objects.
 
+use jiff::SignedDuration;
+
 use super::api::Reference;
 use super::precache::workload::Step;
 use super::view::{InstallPlan, ViewRequest};
+
+/// An action that has not approved its `InstallPlan` by then is created again.
+pub const APPROVE_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// Something that happens to other objects. Each can be done twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +41,7 @@ pub struct Pull {
     pub cluster: String,
     /// The writes.
     pub steps: Vec<Step>,
-    /// The cluster may not have carried them out yet: within [`APPROVE_AGAIN`](super::decide::APPROVE_AGAIN) they are not repeated.
+    /// The cluster may not have carried them out yet: within [`APPROVE_AGAIN`] they are not repeated.
     pub repeats: bool,
 }
 

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::conditions;
-use super::keys::MAX_POLICIES;
 
+/// Most policies of one upgrade: each is looked up for each cluster.
+pub const MAX_POLICIES: usize = 500;
 /// Minutes that an upgrade may take unless it says otherwise: the schema's default.
 pub const DEFAULT_TIMEOUT: i64 = 240;
 

@@ -32,7 +32,7 @@ pub fn cycle(own: &Reference, blockers: impl Fn(&Reference) -> Vec<Reference>) -
 }
 
 /// `NAMESPACE/NAME -> NAMESPACE/NAME`
-pub fn shown(cycle: &[Reference]) -> String {
+pub fn arrows(cycle: &[Reference]) -> String {
     let names: Vec<String> = cycle.iter().map(|one| format!("{}/{}", one.namespace, one.name)).collect();
     names.join(" -> ")
 }
@@ -49,7 +49,7 @@ mod tests {
                 let found = edges.iter().find(|(name, _)| *name == at.name);
                 found.into_iter().flat_map(|(_, all)| all.iter().map(|name| reference(name))).collect()
             };
-            shown(&cycle(&reference(own), blockers))
+            arrows(&cycle(&reference(own), blockers))
         };
         assert_eq!(of(&[("a", &["b"]), ("b", &["c"])], "a"), "");
         assert_eq!(of(&[("a", &["a"])], "a"), "ns/a -> ns/a");

@@ -44,9 +44,9 @@ pub enum Event {
     NotServed(&'static str),
 }
 
-/// An Event as it is written.
+/// The text of an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rendered {
+pub struct EventText {
     /// It is a Warning.
     pub warns: bool,
     /// `CguStarted`, ...
@@ -61,7 +61,7 @@ pub struct Rendered {
 
 impl Event {
     /// The Event of the upgrade of this name.
-    pub fn render(&self, upgrade: &str) -> Rendered {
+    pub fn render(&self, upgrade: &str) -> EventText {
         let (warns, reason, action, note) = self.words();
         let note = match self {
             Self::Created => format!("New ClusterGroupUpgrade found: {upgrade}"),
@@ -70,7 +70,7 @@ impl Event {
             }
             _ => format!("ClusterGroupUpgrade {upgrade}: {note}"),
         };
-        Rendered { warns, reason, action, note, annotations: self.annotations() }
+        EventText { warns, reason, action, note, annotations: self.annotations() }
     }
 
     /// The cluster that it is about.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::act::Approval;
 use super::api::{ClusterGroupUpgrade, Reference};
-pub use super::keys::{UPGRADE, UPGRADE_NAMESPACE};
 use super::view::ViewRequest;
+use super::wire::{UPGRADE, UPGRADE_NAMESPACE};
 
 /// Annotation of an upgrade: the end of the names of its objects.
 pub const NAME_SUFFIX: &str = "cluster-group-upgrades-operator/name-suffix";

@@ -1,9 +1,6 @@
-//! Batches, and how long each may take (section 3).
+//! The clusters of an upgrade in batches (section 3).
 
 use std::collections::BTreeSet;
-use std::time::Duration;
-
-use jiff::{SignedDuration, Timestamp};
 
 /// The order in which clusters are upgraded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,22 +37,6 @@ pub fn batches<'a>(
             .collect(),
         compliant: compliant.into_iter().chain(others).filter(|name| once.insert(*name)).collect(),
     }
-}
-
-/// How long the current batch may take from its start: what is left of the upgrade's time, divided among the batches
-/// that are left. Time that a batch does not use is there for the next ones.
-pub fn batch_limit(
-    timeout_minutes: i64,
-    batches: usize,
-    current: i64,
-    started: Timestamp,
-    batch_started: Timestamp,
-) -> Duration {
-    let timeout = SignedDuration::from_secs(timeout_minutes.saturating_mul(60));
-    let left = timeout.saturating_sub(batch_started.duration_since(started));
-    let left = Duration::try_from(left).unwrap_or(Duration::ZERO);
-    let ended = usize::try_from(current.saturating_sub(1)).unwrap_or(0);
-    left / u32::try_from(batches.saturating_sub(ended).max(1)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -123,30 +104,6 @@ mod tests {
             planned.sort_unstable();
             prop_assert_eq!(&planned, &needing.iter().copied().collect::<Vec<_>>());
             prop_assert_eq!(batches.compliant.len() + planned.len(), NAMES.len());
-        }
-    }
-
-    /// `BatchTimeout` of section 5.2: minutes, batches, current one, seconds since the start, and the limit in minutes.
-    #[test]
-    fn a_batch_has_its_share_of_the_time_that_is_left() {
-        for (timeout, batches, current, elapsed, limit) in [
-            (100, 1, 1, 0, 100),
-            (200, 2, 1, 0, 100),
-            (200, 2, 2, 6000, 100),
-            (240, 5, 1, 0, 48),
-            (240, 5, 2, 2400, 50),
-            (240, 5, 5, 6000, 140),
-            (100, 100, 100, 3000, 50),
-            // Out of time, or of sense.
-            (0, 2, 1, 0, 0),
-            (-5, 2, 1, 0, 0),
-            (10, 2, 2, 900, 0),
-            (i64::MAX, 0, i64::MIN, 0, 153_722_867_280_912_930),
-        ] {
-            let started = Timestamp::from_second(1_000_000).unwrap();
-            let batch_started = Timestamp::from_second(1_000_000 + elapsed).unwrap();
-            let found = batch_limit(timeout, batches, current, started, batch_started);
-            assert_eq!(found.as_secs() / 60, limit, "{timeout} {batches} {current} {elapsed}");
         }
     }
 }

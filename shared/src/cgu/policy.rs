@@ -10,12 +10,9 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use super::api::Reference;
-use super::keys::MAX_POLICIES;
-use super::template::Name;
-pub use super::templates::Templates;
-pub use super::wire::Compliance;
-use super::wire::PolicyObject;
+use super::api::{MAX_POLICIES, Reference};
+use super::templates::{Name, Templates};
+use super::wire::{Compliance, PolicyObject};
 
 /// Label of a child policy.
 pub const ROOT_POLICY: &str = "policy.open-cluster-management.io/root-policy";

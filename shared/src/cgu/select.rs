@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kube::ResourceExt as _;
 use kube::core::SelectorExt as _;
 
 use super::api::ClusterGroupUpgradeSpec;
+use super::wire::{Condition, ManagedClusterObject};
 use crate::rollout::selector;
 use crate::text::sanitize;
 
@@ -23,6 +25,18 @@ pub struct ManagedCluster {
     pub uid: String,
     /// It is available, and is not being deleted.
     pub is_available: bool,
+}
+
+impl ManagedCluster {
+    /// Reads a cluster.
+    pub fn read(object: &ManagedClusterObject) -> Self {
+        let is_available = |one: &Condition| one.type_ == "ManagedClusterConditionAvailable" && one.status == "True";
+        Self {
+            labels: object.labels().clone(),
+            uid: object.uid().unwrap_or_default(),
+            is_available: object.status.find(is_available).is_some() && object.metadata.deletion_timestamp.is_none(),
+        }
+    }
 }
 
 /// Why clusters cannot be selected, in TALM's words where it has some.

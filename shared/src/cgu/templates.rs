@@ -1,10 +1,15 @@
-//! What an upgrade needs of a policy's objects.
+//! What an upgrade needs of a policy's templates and of the objects in them.
 
+use serde::de::{Deserializer, IgnoredAny};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use super::template::{Name, TemplateObject};
-use super::version::Release;
+use super::version::{PLACEHOLDER, Release};
+use crate::read::{self, Limits, any_text, lenient_types};
+use crate::visit::fold;
 
+/// Bytes of one `object-templates-raw`.
+const MAX_RAW: usize = 1 << 20;
 /// Most objects of a kind in a policy that an upgrade can enforce: there is a view of each Subscription on each cluster.
 const MAX_OBJECTS: usize = 100;
 
@@ -39,7 +44,7 @@ pub struct Subscription {
 
 impl Templates {
     /// Adds an object.
-    pub(super) fn add(&mut self, object: TemplateObject, must_not_exist: bool) {
+    fn add(&mut self, object: TemplateObject, must_not_exist: bool) {
         self.has_status |= object.status.is_some();
         if must_not_exist {
             return;
@@ -47,7 +52,7 @@ impl Templates {
         let TemplateObject { kind, api_version, metadata: Name { name, namespace }, spec, .. } = object;
         let given = |text: String| Some(text).filter(|text| !text.is_empty());
         match kind.as_str() {
-            "ClusterVersion" => add(&mut self.releases, spec.map(Release::from)),
+            "ClusterVersion" => add(&mut self.releases, spec.map(release)),
             "CatalogSource" => add(&mut self.indexes, spec.and_then(|spec| given(spec.image))),
             "Subscription" => {
                 if let Some((package, channel)) = spec.and_then(|spec| given(spec.name).zip(given(spec.channel))) {
@@ -62,7 +67,7 @@ impl Templates {
     }
 
     /// Adds those of another template.
-    pub(super) fn and(mut self, other: Self) -> Self {
+    fn and(mut self, other: Self) -> Self {
         self.has_status |= other.has_status;
         add(&mut self.subscriptions, other.subscriptions);
         add(&mut self.releases, other.releases);
@@ -72,13 +77,13 @@ impl Templates {
     }
 
     /// Whether there are no more than an upgrade can enforce.
-    pub(super) fn is_few(&self) -> bool {
+    fn is_few(&self) -> bool {
         let counts = [self.subscriptions.len(), self.releases.len(), self.packages.len(), self.indexes.len()];
         counts.into_iter().all(|count| count <= MAX_OBJECTS)
     }
 
     /// Bytes that it takes, at most.
-    pub(super) fn kept(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let of_subscriptions =
             self.subscriptions.iter().flat_map(|one| [&one.kind, &one.name, &one.api_version, &one.namespace]);
         let of_releases = self.releases.iter().flat_map(|one| [&one.upstream, &one.channel, &one.version, &one.image]);
@@ -88,8 +93,165 @@ impl Templates {
     }
 }
 
+/// The release that a `ClusterVersion` of this spec asks for.
+fn release(ObjectSpec { upstream, channel, desired_update, .. }: ObjectSpec) -> Release {
+    Release { upstream, channel, version: desired_update.version, image: desired_update.image }
+}
+
 /// Adds to a list. One too many stays, which shows that there are more.
 fn add<T>(all: &mut Vec<T>, more: impl IntoIterator<Item = T>) {
     let room = (MAX_OBJECTS + 1).saturating_sub(all.len());
     all.extend(more.into_iter().take(room));
+}
+
+lenient_types! {
+    /// A name.
+    Name {
+        ;
+        /// The name.
+        name,
+        /// The namespace.
+        namespace,
+    }
+
+    /// An object of a policy, of any kind: what an upgrade reads of it.
+    TemplateObject {
+        /// Name and namespace.
+        metadata: Name,
+        /// Whether it has a status.
+        status: Option<IgnoredAny>,
+        /// What it is to be.
+        spec: Option<ObjectSpec>,
+        ;
+        /// Its kind.
+        kind,
+        /// Group and version.
+        api_version,
+    }
+
+    /// The spec of such an object: a Subscription, a `CatalogSource` or a `ClusterVersion`.
+    ObjectSpec {
+        /// The release.
+        desired_update: DesiredUpdate,
+        ;
+        /// Package of a Subscription.
+        name,
+        /// Channel of either.
+        channel,
+        /// Image of a catalog.
+        image,
+        /// URL of the update graph.
+        upstream,
+    }
+
+    /// The release of a `ClusterVersion`.
+    DesiredUpdate {
+        ;
+        /// Its version.
+        version,
+        /// Its image.
+        image,
+    }
+}
+
+/// What is kept of a policy's templates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyTemplates {
+    /// Its objects; `None`: one of the templates cannot be used, or there is none.
+    pub usable: Option<Templates>,
+    /// A template of the hub could not be resolved: it stands in the text.
+    pub is_unresolved: bool,
+}
+
+/// Each template has metadata and a spec with one list of objects, plain or as text. Its text is gone when the next one is
+/// read.
+pub(super) fn policy_templates<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PolicyTemplates, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Template {
+        #[serde(rename = "objectDefinition")]
+        definition: Option<Box<RawValue>>,
+    }
+
+    let take = |all: &mut Option<PolicyTemplates>, Template { definition }: Template| {
+        let first = PolicyTemplates { usable: Some(Templates::default()), is_unresolved: false };
+        let all = all.get_or_insert(first);
+        let text = definition.as_ref().map_or("", |definition| definition.get());
+        all.is_unresolved |= text.contains("{{hub");
+        let read = read::json::<TemplateDefinition>(text.as_bytes(), &Limits::FLEET);
+        let objects = read.ok().and_then(|read| read.value.objects());
+        let both = all.usable.take().zip(objects).map(|(known, objects)| known.and(objects));
+        all.usable = both.filter(Templates::is_few);
+    };
+    Ok(fold(deserializer, take)?.unwrap_or_default())
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TemplateDefinition {
+    metadata: Option<IgnoredAny>,
+    spec: Option<TemplateSpec>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TemplateSpec {
+    #[serde(rename = "object-templates")]
+    objects: Option<ObjectTemplates>,
+    #[serde(rename = "object-templates-raw")]
+    raw: Option<String>,
+}
+
+impl TemplateDefinition {
+    fn objects(self) -> Option<Templates> {
+        self.metadata?;
+        match self.spec? {
+            TemplateSpec { objects: Some(objects), raw: None } => Some(objects.0).filter(|_| !objects.1),
+            TemplateSpec { objects: None, raw: Some(raw) } => {
+                Some(read::yaml::read::<ObjectTemplates>(&without_templates(&raw), MAX_RAW).ok()?.0)
+            }
+            TemplateSpec { .. } => None,
+        }
+    }
+}
+
+/// What is kept of the objects of a template, and whether one of them has no definition.
+struct ObjectTemplates(Templates, bool);
+
+impl<'de> Deserialize<'de> for ObjectTemplates {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        struct Template {
+            #[serde(deserialize_with = "any_text")]
+            compliance_type: String,
+            #[serde(rename = "objectDefinition")]
+            definition: Option<TemplateObject>,
+        }
+
+        let take = |(all, lacks): &mut (Templates, bool), Template { compliance_type, definition }: Template| {
+            *lacks |= definition.is_none();
+            // One that must not exist is neither a Subscription to watch nor a release (9.4).
+            all.add(definition.unwrap_or_default(), compliance_type == "mustnothave");
+        };
+        let (found, lacks) = fold(deserializer, take)?;
+        Ok(Self(found, lacks))
+    }
+}
+
+/// `object-templates-raw` as YAML: a value from a template (`{{ .a }}`, `{{ $a }}`) becomes a word, any other template
+/// goes.
+pub(super) fn without_templates(raw: &str) -> String {
+    let (mut plain, mut rest) = (String::with_capacity(raw.len()), raw);
+    while let Some((before, after)) = rest.split_once("{{")
+        && let Some((inner, next)) = after.split_once("}}")
+    {
+        plain.push_str(before);
+        let is_value = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte));
+        if inner.trim().strip_prefix(['.', '$']).is_some_and(is_value) {
+            plain.push_str(PLACEHOLDER);
+        }
+        rest = next;
+    }
+    plain + rest
 }

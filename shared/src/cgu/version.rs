@@ -1,7 +1,7 @@
 //! The release that policies ask for by a `ClusterVersion` (row 7).
 
-use super::keys::PLACEHOLDER;
-use super::template::{DesiredUpdate, ObjectSpec};
+/// What stands for a value that a template of `object-templates-raw` gives.
+pub(super) const PLACEHOLDER: &str = "placeholder";
 
 /// A `ClusterVersion` in a policy. What it leaves out is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,14 +31,6 @@ pub enum ReleaseError {
     /// A template is resolved on the cluster, and the images are to be pulled before.
     #[error("templatized ClusterVersion fields not supported with precaching")]
     Precaching,
-}
-
-impl From<ObjectSpec> for Release {
-    /// The spec of a `ClusterVersion`.
-    fn from(spec: ObjectSpec) -> Self {
-        let ObjectSpec { upstream, channel, desired_update: DesiredUpdate { version, image }, .. } = spec;
-        Self { upstream, channel, version, image }
-    }
 }
 
 impl Release {

@@ -8,9 +8,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::api::Reference;
-use super::keys::{UPGRADE, UPGRADE_NAMESPACE};
-pub use super::wire::Scope;
-use super::wire::{AnyText, ResultStatus, ViewObject, ViewResult, ViewStatus};
+use super::wire::{AnyText, ResultStatus, Scope, UPGRADE, UPGRADE_NAMESPACE, ViewObject, ViewResult, ViewStatus};
 
 /// Longest name of an object, and of a version of one.
 const MAX_NAME: usize = 253;
@@ -49,20 +47,20 @@ pub struct View {
     /// What it asks for.
     pub scope: Scope,
     /// Whether the cluster has the object.
-    pub found: Found,
+    pub presence: Presence,
     /// What its result calls for.
     pub answer: Answer,
 }
 
 /// Whether a cluster has an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Presence {
     /// The cluster has not answered.
     Unknown,
     /// It has.
-    Yes,
+    Present,
     /// It has not.
-    No,
+    Absent,
     /// The cluster cannot tell.
     Failed,
 }
@@ -112,13 +110,14 @@ impl View {
         };
         let (scope, ViewStatus { conditions, result }) = (object.spec.scope.clone(), &object.status);
         let processing = conditions.iter().flatten().find(|one| one.type_ == "Processing");
-        let found = match (conditions, processing) {
-            (None, _) => Found::Unknown,
-            (_, Some(one)) if one.status == "True" => Found::Yes,
-            (_, Some(one)) if one.message.ends_with("not found") => Found::No,
-            _ => Found::Failed,
+        let presence = match (conditions, processing) {
+            (None, _) => Presence::Unknown,
+            (_, Some(one)) if one.status == "True" => Presence::Present,
+            (_, Some(one)) if one.message.ends_with("not found") => Presence::Absent,
+            _ => Presence::Failed,
         };
-        let has_answered = found == Found::Yes && processing.is_some_and(|one| one.reason == "GetResourceProcessing");
+        let has_answered =
+            presence == Presence::Present && processing.is_some_and(|one| one.reason == "GetResourceProcessing");
         let answer = match scope.resource.as_str() {
             JOB => job(&result.status),
             INSTALL_PLAN => plan(result),
@@ -129,7 +128,7 @@ impl View {
             upgrade,
             created,
             scope,
-            found,
+            presence,
             answer: answer.filter(|_| has_answered).unwrap_or(Answer::Nothing),
         })
     }

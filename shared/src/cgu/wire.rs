@@ -6,18 +6,17 @@ use std::collections::BTreeMap;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use serde::de::{Deserializer, IgnoredAny};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
-use super::keys::PLACEHOLDER;
 use super::precache::spec::PreCachingConfigSpec;
-use super::template::{Name, TemplateObject};
-use super::templates::Templates;
+use super::templates::{Name, PolicyTemplates, Templates, policy_templates};
 use crate::hub_kinds;
-use crate::read::{self, Limits, any_text, lenient, lenient_types};
+use crate::read::{any_text, lenient, lenient_types};
 use crate::visit::fold;
 
-/// Bytes of one `object-templates-raw`.
-const MAX_RAW: usize = 1 << 20;
+/// Label of an object: name of its upgrade.
+pub const UPGRADE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgrade";
+/// Label of an object: namespace of its upgrade.
+pub const UPGRADE_NAMESPACE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgradeNamespace";
 
 hub_kinds! {
     /// A `ManagedCluster`.
@@ -43,6 +42,14 @@ hub_kinds! {
         /// Its conditions.
         status: Status,
     }
+
+    /// A `PlacementBinding`, of which nothing is read.
+    BindingObject: NamespaceResourceScope =
+        "policy.open-cluster-management.io", "v1", "PlacementBinding", "placementbindings"; OBJECT {}
+
+    /// A `ManagedClusterAction`, of which nothing is read.
+    ActionObject: NamespaceResourceScope =
+        "action.open-cluster-management.io", "v1beta1", "ManagedClusterAction", "managedclusteractions"; OBJECT {}
 
     /// A `ManagedClusterView`.
     ViewObject: NamespaceResourceScope =
@@ -290,111 +297,9 @@ pub struct PolicySpec {
     pub templates: PolicyTemplates,
 }
 
-/// What is kept of a policy's templates.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PolicyTemplates {
-    /// Its objects; `None`: one of the templates cannot be used, or there is none.
-    pub usable: Option<Templates>,
-    /// A template of the hub could not be resolved: it stands in the text.
-    pub is_unresolved: bool,
-}
-
 /// Bytes that are kept of a policy's templates, which readers of their own read.
 fn of_templates(policy: &PolicyObject) -> usize {
-    policy.spec.templates.usable.as_ref().map_or(0, Templates::kept)
-}
-
-/// Each template has metadata and a spec with one list of objects, plain or as text. Its text is gone when the next one is
-/// read.
-fn policy_templates<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PolicyTemplates, D::Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Template {
-        #[serde(rename = "objectDefinition")]
-        definition: Option<Box<RawValue>>,
-    }
-
-    let take = |all: &mut Option<PolicyTemplates>, Template { definition }: Template| {
-        let first = PolicyTemplates { usable: Some(Templates::default()), is_unresolved: false };
-        let all = all.get_or_insert(first);
-        let text = definition.as_ref().map_or("", |definition| definition.get());
-        all.is_unresolved |= text.contains("{{hub");
-        let read = read::json::<TemplateDefinition>(text.as_bytes(), &Limits::FLEET);
-        let objects = read.ok().and_then(|read| read.value.objects());
-        let both = all.usable.take().zip(objects).map(|(known, objects)| known.and(objects));
-        all.usable = both.filter(Templates::is_few);
-    };
-    Ok(fold(deserializer, take)?.unwrap_or_default())
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TemplateDefinition {
-    metadata: Option<IgnoredAny>,
-    spec: Option<TemplateSpec>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TemplateSpec {
-    #[serde(rename = "object-templates")]
-    objects: Option<ObjectTemplates>,
-    #[serde(rename = "object-templates-raw")]
-    raw: Option<String>,
-}
-
-impl TemplateDefinition {
-    fn objects(self) -> Option<Templates> {
-        self.metadata?;
-        match self.spec? {
-            TemplateSpec { objects: Some(objects), raw: None } => Some(objects.0).filter(|_| !objects.1),
-            TemplateSpec { objects: None, raw: Some(raw) } => {
-                Some(read::yaml::read::<ObjectTemplates>(&without_templates(&raw), MAX_RAW).ok()?.0)
-            }
-            TemplateSpec { .. } => None,
-        }
-    }
-}
-
-/// What is kept of the objects of a template, and whether one of them has no definition.
-struct ObjectTemplates(Templates, bool);
-
-impl<'de> Deserialize<'de> for ObjectTemplates {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Default, Deserialize)]
-        #[serde(default, rename_all = "camelCase")]
-        struct Template {
-            #[serde(deserialize_with = "any_text")]
-            compliance_type: String,
-            #[serde(rename = "objectDefinition")]
-            definition: Option<TemplateObject>,
-        }
-
-        let take = |(all, lacks): &mut (Templates, bool), Template { compliance_type, definition }: Template| {
-            *lacks |= definition.is_none();
-            // One that must not exist is neither a Subscription to watch nor a release (9.4).
-            all.add(definition.unwrap_or_default(), compliance_type == "mustnothave");
-        };
-        let (found, lacks) = fold(deserializer, take)?;
-        Ok(Self(found, lacks))
-    }
-}
-
-/// `object-templates-raw` as YAML: a value from a template (`{{ .a }}`, `{{ $a }}`) becomes a word, any other template
-/// goes.
-pub(super) fn without_templates(raw: &str) -> String {
-    let (mut plain, mut rest) = (String::with_capacity(raw.len()), raw);
-    while let Some((before, after)) = rest.split_once("{{")
-        && let Some((inner, next)) = after.split_once("}}")
-    {
-        plain.push_str(before);
-        let is_value = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte));
-        if inner.trim().strip_prefix(['.', '$']).is_some_and(is_value) {
-            plain.push_str(PLACEHOLDER);
-        }
-        rest = next;
-    }
-    plain + rest
+    policy.spec.templates.usable.as_ref().map_or(0, Templates::bytes)
 }
 
 /// Whether a cluster complies with a policy.
@@ -440,6 +345,6 @@ fn compliance<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTree
 
 /// Reads an object as the controller does.
 #[cfg(test)]
-pub(super) fn of<K: read::Foreign>(object: &serde_json::Value) -> K {
-    read::json(object.to_string().as_bytes(), &K::LIMITS).unwrap().value
+pub(super) fn of<K: crate::read::Foreign>(object: &serde_json::Value) -> K {
+    crate::read::json(object.to_string().as_bytes(), &K::LIMITS).unwrap().value
 }

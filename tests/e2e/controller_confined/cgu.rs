@@ -2,11 +2,12 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use shared::cgu::act::Approval;
 use shared::cgu::api::{ClusterGroupUpgrade, Reference};
-use shared::cgu::objects::{self, Names, UPGRADE};
+use shared::cgu::objects::{self, Names};
 use shared::cgu::precache::workload;
-use shared::cgu::subscription::Approval;
-use shared::cgu::view::{InstallPlan, Scope, ViewRequest};
+use shared::cgu::view::{InstallPlan, ViewRequest};
+use shared::cgu::wire::{Scope, UPGRADE};
 use testbed::fdb::common::SOON;
 use testbed::{World, apply, eventually, foreign};
 

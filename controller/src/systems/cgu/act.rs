@@ -4,19 +4,20 @@ use std::collections::BTreeSet;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
-use kube::Api;
-use kube::ResourceExt;
 use kube::api::Patch;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use shared::cgu::act::Act;
 use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference};
-use shared::cgu::decide::Act;
-use shared::cgu::objects::{self, Names, UPGRADE, UPGRADE_NAMESPACE};
-use shared::cgu::wire::PlacementObject;
+use shared::cgu::decide::Facts;
+use shared::cgu::objects::{self, Names};
+use shared::cgu::wire::{BindingObject, ManagedClusterObject, PlacementObject, UPGRADE, UPGRADE_NAMESPACE};
 use shared::guarded::Named;
 
-use super::api::{BINDING, MANAGED_CLUSTER, Objects, PLACEMENT, lead, resource};
-use super::{Observation, Upgrades, views};
-use crate::runtime::hub::as_controller;
+use super::api::{create, delete_all, lead, unless_absent};
+use super::index::PLACEMENTS;
+use super::{Upgrades, views};
+use crate::runtime::hub::{as_controller, key_of};
 use crate::runtime::{Guarded, ReconcileError, System};
 
 /// Clusters that are written at once.
@@ -25,11 +26,7 @@ const CONCURRENT: usize = 16;
 const AT_ONCE: usize = 32 * CONCURRENT;
 
 /// Does everything. Views and actions go before new ones are created, and Placements are written in order.
-pub(super) async fn carry_out(
-    upgrades: &Upgrades,
-    observation: &Observation<'_>,
-    acts: &[Act],
-) -> Result<(), ReconcileError> {
+pub(super) async fn carry_out(upgrades: &Upgrades, facts: &Facts<'_>, acts: &[Act]) -> Result<(), ReconcileError> {
     let phase = |act: &Act| match act {
         Act::Forget(..) => 0,
         Act::Prepare(_) | Act::Bind(_) | Act::Enforce(..) | Act::Release | Act::DeleteObjects => 1,
@@ -39,7 +36,7 @@ pub(super) async fn carry_out(
         let of_phase: Vec<&Act> = acts.iter().filter(|act| phase(act) == number).collect();
         let mut done = Ok(());
         for some in of_phase.chunks(AT_ONCE) {
-            let futures: Vec<_> = some.iter().map(|act| one(upgrades, observation, act).boxed()).collect();
+            let futures: Vec<_> = some.iter().map(|act| carry_out_one(upgrades, facts, act).boxed()).collect();
             // One that fails holds up no other.
             let ended: Vec<_> = stream::iter(futures).buffered(concurrent).collect().await;
             done = done.and(ended.into_iter().collect());
@@ -49,32 +46,32 @@ pub(super) async fn carry_out(
     Ok(())
 }
 
-async fn one(upgrades: &Upgrades, observation: &Observation<'_>, act: &Act) -> Result<(), ReconcileError> {
+async fn carry_out_one(upgrades: &Upgrades, facts: &Facts<'_>, act: &Act) -> Result<(), ReconcileError> {
     match act {
-        Act::Prepare(policy) => prepare(upgrades, observation, policy).await,
+        Act::Prepare(policy) => prepare(upgrades, facts, policy).await,
         // That of a Placement that is not known yet was created right now.
-        Act::Bind(policy) if observation.known.selected(&Names::of(observation.upgrade, policy)).is_none() => Ok(()),
-        Act::Bind(policy) => bind(upgrades, observation, policy).await,
-        Act::Enforce(policy, clusters) => enforce(upgrades, observation, policy, clusters).await,
-        Act::Release => release(upgrades, observation).await,
-        Act::DeleteObjects => delete_objects(upgrades, observation).await,
-        Act::Change(cluster, is_complete) => change(upgrades, observation, cluster, *is_complete).await,
-        Act::Forget(cluster, has_actions) => views::forget(upgrades, observation, cluster, *has_actions).await,
-        Act::View(request) => views::request(upgrades, observation, request).await,
-        Act::Approve(approval) => views::act(upgrades, objects::approval(observation.upgrade, approval)).await,
-        Act::Pull(pull) => views::pull(upgrades, observation, pull).await,
+        Act::Bind(policy) if facts.governance.selected(&Names::of(facts.upgrade, policy)).is_none() => Ok(()),
+        Act::Bind(policy) => bind(upgrades, facts, policy).await,
+        Act::Enforce(policy, clusters) => enforce(upgrades, facts, policy, clusters).await,
+        Act::Release => release(upgrades, facts).await,
+        Act::DeleteObjects => delete_objects(upgrades, facts).await,
+        Act::Change(cluster, is_complete) => change(upgrades, facts, cluster, *is_complete).await,
+        Act::Forget(cluster, has_actions) => views::forget(upgrades, facts, cluster, *has_actions).await,
+        Act::View(request) => views::request(upgrades, facts, request).await,
+        Act::Approve(approval) => views::act(upgrades, &objects::approval(facts.upgrade, approval)).await,
+        Act::Pull(pull) => views::pull(upgrades, facts, pull).await,
     }
 }
 
 /// A Placement that selects nothing, and its binding. The binding comes first: once the Placement is known, so is that.
-async fn prepare(upgrades: &Upgrades, observation: &Observation<'_>, policy: &Reference) -> Result<(), ReconcileError> {
-    let names = Names::of(observation.upgrade, policy);
-    match observation.known.selected(&names) {
+async fn prepare(upgrades: &Upgrades, facts: &Facts<'_>, policy: &Reference) -> Result<(), ReconcileError> {
+    let names = Names::of(facts.upgrade, policy);
+    match facts.governance.selected(&names) {
         None => {
-            bind(upgrades, observation, policy).await?;
-            let placement = objects::placement(observation.upgrade, policy, &names, &[]);
-            if let Some(written) = views::create(upgrades, PLACEMENT, &placement).await? {
-                upgrades.governed.placed(&written);
+            bind(upgrades, facts, policy).await?;
+            let placement = objects::placement(facts.upgrade, policy, &names, &[]);
+            if let Some(written) = create(upgrades, &placement).await? {
+                upgrades.index.record(&PLACEMENTS, key_of(&written), Some(&written));
             }
             Ok(())
         }
@@ -84,10 +81,10 @@ async fn prepare(upgrades: &Upgrades, observation: &Observation<'_>, policy: &Re
 }
 
 /// Binds a Placement, unless it is bound.
-async fn bind(upgrades: &Upgrades, observation: &Observation<'_>, policy: &Reference) -> Result<(), ReconcileError> {
-    let names = Names::of(observation.upgrade, policy);
-    let binding = objects::binding(observation.upgrade, policy, &names);
-    views::create::<Named>(upgrades, BINDING, &binding).await.map(drop)
+async fn bind(upgrades: &Upgrades, facts: &Facts<'_>, policy: &Reference) -> Result<(), ReconcileError> {
+    let names = Names::of(facts.upgrade, policy);
+    let binding = objects::binding(facts.upgrade, policy, &names);
+    create::<BindingObject>(upgrades, &binding).await.map(drop)
 }
 
 /// Lets a Placement select exactly these clusters.
@@ -99,21 +96,21 @@ async fn select(upgrades: &Upgrades, names: &Names, clusters: &[String]) -> Resu
     let written = api.patch(&names.actual, &as_controller(), &Patch::Merge(&patch)).await;
     let written =
         written.map_err(ReconcileError::unversioned(format!("Placement {}/{}", names.namespace, names.actual)))?;
-    upgrades.governed.placed(&written);
+    upgrades.index.record(&PLACEMENTS, key_of(&written), Some(&written));
     Ok(())
 }
 
 /// Adds clusters to a Placement; those that it selects stay.
 async fn enforce(
     upgrades: &Upgrades,
-    observation: &Observation<'_>,
+    facts: &Facts<'_>,
     policy: &Reference,
     clusters: &[String],
 ) -> Result<(), ReconcileError> {
-    let names = Names::of(observation.upgrade, policy);
-    let Some(known) = observation.known.selected(&names) else {
+    let names = Names::of(facts.upgrade, policy);
+    let Some(known) = facts.governance.selected(&names) else {
         // Another client has deleted it.
-        prepare(upgrades, observation, policy).await?;
+        prepare(upgrades, facts, policy).await?;
         return select(upgrades, &names, clusters).await;
     };
     let missing: Vec<&String> = clusters.iter().filter(|name| !known.contains(name)).collect();
@@ -124,9 +121,9 @@ async fn enforce(
     select(upgrades, &names, &all).await
 }
 
-async fn release(upgrades: &Upgrades, observation: &Observation<'_>) -> Result<(), ReconcileError> {
-    for names in placements(observation.upgrade) {
-        if observation.known.selected(&names).is_some_and(|known| !known.is_empty()) {
+async fn release(upgrades: &Upgrades, facts: &Facts<'_>) -> Result<(), ReconcileError> {
+    for names in placements(facts.upgrade) {
+        if facts.governance.selected(&names).is_some_and(|known| !known.is_empty()) {
             select(upgrades, &names, &[]).await?;
         }
     }
@@ -138,8 +135,8 @@ fn placements(upgrade: &ClusterGroupUpgrade) -> Vec<Names> {
     policies.map(|policy| Names::of(upgrade, &policy)).collect()
 }
 
-async fn delete_objects(upgrades: &Upgrades, observation: &Observation<'_>) -> Result<(), ReconcileError> {
-    let upgrade = observation.upgrade;
+async fn delete_objects(upgrades: &Upgrades, facts: &Facts<'_>) -> Result<(), ReconcileError> {
+    let upgrade = facts.upgrade;
     let labels =
         format!("{UPGRADE}={},{UPGRADE_NAMESPACE}={}", upgrade.name_any(), upgrade.namespace().unwrap_or_default());
     // Of policies that the upgrade no longer lists, too: their names stay in the status.
@@ -152,9 +149,8 @@ async fn delete_objects(upgrades: &Upgrades, observation: &Observation<'_>) -> R
         .filter(|one| !one.is_empty())
         .collect();
     for namespace in namespaces {
-        for kind in [PLACEMENT, BINDING] {
-            views::delete_all(upgrades, kind, &namespace, &labels).await?;
-        }
+        delete_all::<PlacementObject>(upgrades, &namespace, &labels).await?;
+        delete_all::<BindingObject>(upgrades, &namespace, &labels).await?;
     }
     Ok(())
 }
@@ -162,11 +158,11 @@ async fn delete_objects(upgrades: &Upgrades, observation: &Observation<'_>) -> R
 /// Labels and annotations of a cluster. One that does not exist any more is left out, as with TALM.
 async fn change(
     upgrades: &Upgrades,
-    observation: &Observation<'_>,
+    facts: &Facts<'_>,
     cluster: &str,
     is_complete: bool,
 ) -> Result<(), ReconcileError> {
-    let Some(actions) = observation.upgrade.spec.actions.of(is_complete) else { return Ok(()) };
+    let Some(actions) = facts.upgrade.spec.actions.of(is_complete) else { return Ok(()) };
     let mut labels: serde_json::Map<String, Value> =
         actions.add_cluster_labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     let removed = actions.delete_cluster_labels.keys().chain(&actions.remove_cluster_labels);
@@ -174,16 +170,14 @@ async fn change(
     let mut annotations: serde_json::Map<String, Value> =
         actions.add_cluster_annotations.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     annotations.extend(actions.remove_cluster_annotations.iter().map(|key| (key.clone(), Value::Null)));
-    let known = observation.known.clusters.get(cluster);
+    let known = facts.governance.clusters.get(cluster);
     labels.retain(|key, value| known.and_then(|known| known.labels.get(key)).map(String::as_str) != value.as_str());
     if labels.is_empty() && annotations.is_empty() {
         return Ok(());
     }
     lead(upgrades)?;
     let patch = json!({ "metadata": { "labels": labels, "annotations": annotations } });
-    let api: Api<Objects> = Api::all_with(upgrades.hub().client.clone(), &resource(MANAGED_CLUSTER));
-    match api.patch(cluster, &as_controller(), &Patch::Merge(&patch)).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        written => written.map(drop).map_err(ReconcileError::unversioned(format!("ManagedCluster {cluster}"))),
-    }
+    let api: Api<Guarded<Named<ManagedClusterObject>>> = Api::all(upgrades.hub().client.clone());
+    let written = api.patch(cluster, &as_controller(), &Patch::Merge(&patch)).await;
+    unless_absent(written, || format!("ManagedCluster {cluster}")).map(drop)
 }

@@ -1,46 +1,30 @@
-//! Kinds of governance, and writes to their objects.
+//! Writes to objects of governance. An object that exists already is an earlier try.
 
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Api;
-use kube::api::{ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::core::{Request as Requests, Status};
+use kube::{Api, Resource};
+use serde_json::Value;
 use shared::guarded::Named;
+use shared::read::Foreign;
 
 use super::Upgrades;
+use crate::runtime::hub::as_controller;
 use crate::runtime::{Guarded, Key, ReconcileError, System as _};
 
-/// Names of kinds: group, version, kind, plural.
-pub(super) const MANAGED_CLUSTER: [&str; 4] =
-    ["cluster.open-cluster-management.io", "v1", "ManagedCluster", "managedclusters"];
-pub(super) const PLACEMENT: [&str; 4] = ["cluster.open-cluster-management.io", "v1beta1", "Placement", "placements"];
-pub(super) const BINDING: [&str; 4] =
-    ["policy.open-cluster-management.io", "v1", "PlacementBinding", "placementbindings"];
-pub(super) const POLICY: [&str; 4] = ["policy.open-cluster-management.io", "v1", "Policy", "policies"];
-pub(super) const VIEW: [&str; 4] =
-    ["view.open-cluster-management.io", "v1beta1", "ManagedClusterView", "managedclusterviews"];
-pub(super) const ACTION: [&str; 4] =
-    ["action.open-cluster-management.io", "v1beta1", "ManagedClusterAction", "managedclusteractions"];
-pub(super) const CONFIG: [&str; 4] = ["ran.openshift.io", "v1alpha1", "PreCachingConfig", "precachingconfigs"];
-pub(super) const MAP: [&str; 4] = ["", "v1", "ConfigMap", "configmaps"];
-pub(super) const IMAGE_BASED: [&str; 4] =
-    ["lcm.openshift.io", "v1alpha1", "ImageBasedGroupUpgrade", "imagebasedgroupupgrades"];
-pub(super) const DEFINITION: [&str; 4] =
-    ["apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"];
+/// A kind whose objects are in namespaces.
+pub(super) trait Namespaced: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug {}
 
-/// A kind as kube names it.
-pub(super) fn resource([group, version, kind, plural]: [&str; 4]) -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
-}
+impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug> Namespaced for K {}
 
 /// An object as an Event names it.
-pub(super) fn reference(
-    [group, version, kind, _]: [&str; 4],
-    (namespace, name): Key,
-    uid: Option<&str>,
-) -> ObjectReference {
+pub(super) fn reference<K: Resource<DynamicType = ()>>((namespace, name): Key, uid: Option<&str>) -> ObjectReference {
     ObjectReference {
-        api_version: Some(format!("{group}/{version}")),
-        kind: Some(kind.to_owned()),
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
         name: Some(name),
         namespace: Some(namespace).filter(|namespace| !namespace.is_empty()),
         uid: uid.map(str::to_owned),
@@ -48,13 +32,77 @@ pub(super) fn reference(
     }
 }
 
-/// Objects of a kind, of whose content nothing is read.
-pub(super) type Objects = Guarded<Named<DynamicObject>>;
-
-pub(super) fn api(upgrades: &Upgrades, kind: [&str; 4], namespace: &str) -> Api<Objects> {
-    Api::namespaced_with(upgrades.hub().client.clone(), namespace, &resource(kind))
-}
-
 pub(super) fn lead(upgrades: &Upgrades) -> Result<(), ReconcileError> {
     upgrades.hub().lead().map_err(ReconcileError::write("governance"))
+}
+
+pub(super) fn created() -> PostParams {
+    PostParams { field_manager: as_controller().field_manager, ..PostParams::default() }
+}
+
+/// Creates an object. `None`: one of its name is there already, or the namespace or the kind is not.
+pub(super) async fn create<K: Foreign + Resource<DynamicType = ()>>(
+    upgrades: &Upgrades,
+    object: &Value,
+) -> Result<Option<Guarded<K>>, ReconcileError> {
+    lead(upgrades)?;
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let what = format!("{} {}/{}", K::kind(&()), text("namespace"), text("name"));
+    let requests = Requests::new(K::url_path(&(), Some(text("namespace"))));
+    let request = match requests.create(&created(), object.to_string().into_bytes()) {
+        Ok(request) => request,
+        Err(error) => return Err(ReconcileError::unversioned(what)(kube::Error::BuildRequest(error))),
+    };
+    match upgrades.hub().client.request(request).await {
+        Ok(written) => Ok(Some(written)),
+        Err(kube::Error::Api(status)) if status.is_already_exists() || is_gone(&K::kind(&()), &status) => Ok(None),
+        // Not as a lost race, which is tried again at once.
+        Err(error) if matches!(&error, kube::Error::Api(status) if status.is_not_found()) => {
+            Err(ReconcileError::read("the namespace or the kind of what is created")(error))
+        }
+        Err(error) => Err(ReconcileError::unversioned(what)(error)),
+    }
+}
+
+/// Whether the namespace of a cluster is gone, or about to be, or the hub does not serve views and actions: that
+/// holds up no other cluster.
+fn is_gone(kind: &str, status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    let is_terminating = causes.any(|cause| cause.reason == "NamespaceTerminating");
+    matches!(kind, "ManagedClusterView" | "ManagedClusterAction") && (is_terminating || status.is_not_found())
+}
+
+/// Deletes an object of a cluster, if it is there.
+pub(super) async fn delete<K: Namespaced>(
+    upgrades: &Upgrades,
+    cluster: &str,
+    name: &str,
+) -> Result<(), ReconcileError> {
+    lead(upgrades)?;
+    let api: Api<Guarded<Named<K>>> = Api::namespaced(upgrades.hub().client.clone(), cluster);
+    let deleted = api.delete(name, &DeleteParams::default()).await;
+    unless_absent(deleted, || format!("{} {cluster}/{name}", K::kind(&()))).map(drop)
+}
+
+/// Deletes every object of a kind with these labels.
+pub(super) async fn delete_all<K: Namespaced>(
+    upgrades: &Upgrades,
+    namespace: &str,
+    labels: &str,
+) -> Result<(), ReconcileError> {
+    lead(upgrades)?;
+    let api: Api<Guarded<Named<K>>> = Api::namespaced(upgrades.hub().client.clone(), namespace);
+    let deleted = api.delete_collection(&DeleteParams::default(), &ListParams::default().labels(labels)).await;
+    unless_absent(deleted, || format!("{} of namespace {namespace}", K::plural(&()))).map(drop)
+}
+
+/// The answer to a write; `None` if what it is about is not there.
+pub(super) fn unless_absent<T>(
+    answer: kube::Result<T>,
+    what: impl FnOnce() -> String,
+) -> Result<Option<T>, ReconcileError> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        answer => answer.map(Some).map_err(|error| ReconcileError::unversioned(what())(error)),
+    }
 }

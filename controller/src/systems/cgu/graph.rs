@@ -23,16 +23,16 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes of a graph.
 const MAX_BYTES: usize = 1 << 20;
 /// How long an image is kept, and why there is none.
-const KEPT: [Duration; 2] = [Duration::from_mins(10), Duration::from_mins(1)];
+const TTL: [Duration; 2] = [Duration::from_mins(10), Duration::from_mins(1)];
 /// Most releases that are kept.
-const MAX_KEPT: usize = 1_000;
+const MAX_RELEASES: usize = 1_000;
 /// Longest reference of an image.
 const MAX_IMAGE: usize = 512;
 
 /// Images by release.
 pub struct Graphs {
     origins: Vec<Uri>,
-    kept: Mutex<BTreeMap<Release, (Instant, Image)>>,
+    cache: Mutex<BTreeMap<Release, (Instant, Image)>>,
 }
 
 /// The image of a release, or why there is none.
@@ -53,33 +53,33 @@ struct Node {
 impl Graphs {
     /// Asks graphs of these origins.
     pub fn new(origins: Vec<Uri>) -> Self {
-        Self { origins, kept: Mutex::default() }
+        Self { origins, cache: Mutex::default() }
     }
 
     /// Everything that is known.
-    pub(super) fn known(&self) -> BTreeMap<Release, Result<String, String>> {
-        let mut kept = self.kept.lock();
-        kept.retain(|_, (at, found)| at.elapsed() < KEPT[usize::from(found.is_err())]);
-        kept.iter().map(|(release, (_, found))| (release.clone(), found.clone())).collect()
+    pub(super) fn images(&self) -> BTreeMap<Release, Image> {
+        let mut cache = self.cache.lock();
+        cache.retain(|_, (at, found)| at.elapsed() < TTL[usize::from(found.is_err())]);
+        cache.iter().map(|(release, (_, found))| (release.clone(), found.clone())).collect()
     }
 
     /// Looks a release up, unless it is known.
     pub(super) async fn look_up(&self, release: &Release) {
-        if self.known().contains_key(release) {
+        if self.images().contains_key(release) {
             return;
         }
         let url = format!("{}?channel={}", release.upstream, release.channel);
-        let asked = slot::outside(tokio::time::timeout(TIMEOUT, self.ask(release, &url))).await;
+        let asked = slot::outside(tokio::time::timeout(TIMEOUT, self.request(release, &url))).await;
         let late = |_| Err(format!("unable to request update graph on url {url}: no answer within {TIMEOUT:?}"));
         let found = asked.unwrap_or_else(late).map_err(|error| sanitize(&error));
-        let mut kept = self.kept.lock();
-        if kept.len() >= MAX_KEPT {
-            kept.clear();
+        let mut cache = self.cache.lock();
+        if cache.len() >= MAX_RELEASES {
+            cache.clear();
         }
-        kept.insert(release.clone(), (Instant::now(), found));
+        cache.insert(release.clone(), (Instant::now(), found));
     }
 
-    async fn ask(&self, release: &Release, url: &str) -> Result<String, String> {
+    async fn request(&self, release: &Release, url: &str) -> Image {
         let failed = |error: &dyn std::fmt::Display| format!("unable to request update graph on url {url}: {error}");
         let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
         let is_of = |origin: &&Uri| origin.scheme() == uri.scheme() && origin.authority() == uri.authority();
@@ -148,7 +148,7 @@ mod tests {
             let (upstream, version) = (upstream.to_owned(), version.to_owned());
             let release = Release { upstream, version, channel: "stable-4.16".to_owned(), ..Release::default() };
             graphs.look_up(&release).await;
-            graphs.known()[&release].clone()
+            graphs.images()[&release].clone()
         };
         assert_eq!(ask(&format!("{origin}/graph"), "4.16.1").await, Ok("quay.io/release@sha256:1".to_owned()));
         for (upstream, version, expected) in [

@@ -5,22 +5,20 @@
 
 mod act;
 mod api;
-mod graph;
-mod observe;
-mod sleepers;
+pub mod graph;
+pub mod index;
+pub mod sleepers;
 mod talm;
 #[cfg(test)]
 mod tests;
 mod views;
-mod watches;
 mod ztp;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::ResourceExt;
 use kube::runtime::events::EventType;
@@ -28,24 +26,23 @@ use serde_json::json;
 use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference, status_patch};
 use shared::cgu::blockers::cycle;
 use shared::cgu::conditions::PROGRESSING;
-use shared::cgu::decide::{FINALIZER, Facts, Plan, Precaching, decide};
+use shared::cgu::decide::{Blockers, FINALIZER, Facts, Plan, decide};
 use shared::cgu::phase::UpgradePhase;
-use shared::cgu::version::Release;
+use shared::cgu::wire::ManagedClusterObject;
 use shared::rollout::timeline;
 use tokio::time::Instant;
 use tracing::info;
 
-use self::api::{MANAGED_CLUSTER, reference};
-pub use self::graph::Graphs;
-pub use self::observe::Governed;
-use self::observe::{Snapshot, has_started};
-pub use self::sleepers::Sleepers;
+use self::api::reference;
+use self::graph::Graphs;
+use self::index::{GovernanceIndex, has_started, trigger};
+use self::sleepers::Sleepers;
 use self::talm::Talm;
 use self::views::Recent;
 use crate::metrics::Noticed;
 use crate::runtime::events::Details;
 use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{Acted, Done, Guarded, Handle, Hub, Observed, ReconcileError, Settings, System, Target, clock};
+use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Settings, System, Target, clock};
 
 /// Upgrades of one page of the first list: each may have half a megabyte of names.
 const PAGE_SIZE: u32 = 10;
@@ -56,14 +53,14 @@ const EVENTS_AT_ONCE: usize = 16;
 /// How long a reconcile may take: a write for each of some thousand clusters.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(5);
 /// How often the metrics are set.
-const SHOWN_EVERY: Duration = Duration::from_secs(5);
+const METRICS_INTERVAL: Duration = Duration::from_secs(5);
 /// Until the lists are complete, an upgrade waits; the last of them calls for its reconcile.
 const UNLISTED: Duration = Duration::from_secs(5);
 
 /// The system.
 pub struct Upgrades {
     handle: Handle<ClusterGroupUpgrade>,
-    governed: Arc<Governed>,
+    index: Arc<GovernanceIndex>,
     sleepers: Arc<Sleepers>,
     settings: Arc<CguSettings>,
     talm: Arc<Talm>,
@@ -85,12 +82,12 @@ impl Upgrades {
     /// Works on the upgrades of this watch, unless TALM does.
     pub fn new(
         handle: Handle<ClusterGroupUpgrade>,
-        governed: Arc<Governed>,
+        index: Arc<GovernanceIndex>,
         sleepers: Arc<Sleepers>,
         settings: Arc<CguSettings>,
     ) -> Self {
         let talm = Arc::new(Talm::new(settings.talm_namespace.clone()));
-        Self { handle, governed, sleepers, settings, talm }
+        Self { handle, index, sleepers, settings, talm }
     }
 }
 
@@ -104,27 +101,10 @@ pub struct TargetState {
     warned_of_views: bool,
 }
 
-/// The upgrades that block one.
-type Blockers = BTreeMap<Reference, Arc<Guarded<ClusterGroupUpgrade>>>;
-
-/// The facts of one reconcile.
-pub struct Observation<'a> {
-    upgrade: &'a ClusterGroupUpgrade,
-    known: Snapshot,
-    blockers: Blockers,
-    cycle: Vec<Reference>,
-    asleep: BTreeSet<String>,
-    /// When the next cluster has run for long enough.
-    settled: Option<Timestamp>,
-    unplaced: Option<String>,
-    releases: BTreeMap<Release, Result<String, String>>,
-    now: Timestamp,
-}
-
 impl System for Upgrades {
     type Object = ClusterGroupUpgrade;
     type State = TargetState;
-    type Facts<'a> = Observation<'a>;
+    type Facts<'a> = Facts<'a>;
     type Plan = Plan;
 
     const NAME: &'static str = "cgu";
@@ -142,88 +122,76 @@ impl System for Upgrades {
         &self,
         upgrade: &'a ClusterGroupUpgrade,
         target: &mut Target<Self>,
-    ) -> Result<Observed<Observation<'a>>, ReconcileError> {
-        if let Some((left, is_active)) = self.talm.rests_for() {
+    ) -> Result<Observed<Facts<'a>>, ReconcileError> {
+        if let Some((left, is_active)) = self.talm.standby() {
             if is_active {
-                self.leaves_alone(upgrade, "TalmActive", target).await;
+                self.leave_alone(upgrade, "TalmActive", target).await;
             }
             return Ok(Observed::Rest(Some(left)));
         }
         // Deletion goes on in every state.
-        let is_kept = upgrade.metadata.deletion_timestamp.is_none();
-        if is_kept && is_of_placement_rules(upgrade) {
-            self.leaves_alone(upgrade, "PlacementRules", target).await;
+        let is_deleted = upgrade.metadata.deletion_timestamp.is_some();
+        if !is_deleted && is_of_placement_rules(upgrade) {
+            self.leave_alone(upgrade, "PlacementRules", target).await;
             return Ok(Observed::Rest(None));
         }
-        let Some(known) = self.governed.snapshot() else { return Ok(Observed::Rest(Some(UNLISTED))) };
-        if is_kept && known.is_old {
-            self.leaves_alone(upgrade, "OldDefinition", target).await;
+        let Some(governance) = self.index.snapshot() else { return Ok(Observed::Rest(Some(UNLISTED))) };
+        if !is_deleted && governance.is_old {
+            self.leave_alone(upgrade, "OldDefinition", target).await;
             return Ok(Observed::Rest(None));
         }
         target.state.left_alone = None;
         let installs = upgrade.status.as_ref().is_some_and(|status| !status.managed_policies_content.is_empty());
         let needs_views = (installs || upgrade.spec.pre_caching) && !is_over(upgrade);
-        if needs_views && known.has_no_views && !std::mem::replace(&mut target.state.warned_of_views, true) {
+        if needs_views && governance.has_no_views && !target.state.warned_of_views {
             let note = "the hub does not serve ManagedClusterViews: no InstallPlan is approved, and no image is pulled";
-            self.say(upgrade, EventType::Warning, "NotServed", note).await;
+            target.state.warned_of_views = self.publish_note(upgrade, EventType::Warning, "NotServed", note).await;
         }
-        let (unplaced, now) = (known.unplaced(upgrade), clock::now());
+        let now = clock::now();
         let Some((asleep, settled)) = self.sleepers.asleep(now, self.settings.settle) else {
             return Ok(Observed::Rest(Some(UNLISTED)));
         };
-        let releases = if upgrade.spec.pre_caching { self.settings.graphs.known() } else { BTreeMap::new() };
+        let releases = if upgrade.spec.pre_caching { self.settings.graphs.images() } else { BTreeMap::new() };
         // Nothing reads them once it has started.
         let (blockers, cycle) = if has_started(upgrade) { Default::default() } else { self.blockers(upgrade) };
-        Ok(Observed::Facts(Observation { upgrade, known, blockers, cycle, asleep, settled, unplaced, releases, now }))
-    }
-
-    fn decide(&self, observation: &Observation<'_>) -> Plan {
-        let Observation { upgrade, known, blockers, cycle, asleep, unplaced, .. } = observation;
-        decide(&Facts {
-            now: observation.now,
+        let precache_image = self.settings.precache_image.clone();
+        Ok(Observed::Facts(Facts {
+            now,
             upgrade,
-            clusters: &known.clusters,
-            roots: &known.roots,
-            children: &known.children,
+            governance,
             blockers,
             cycle,
-            unplaced: unplaced.as_deref(),
             asleep,
-            views: &known.views,
-            precaching: Precaching {
-                image: self.settings.precache_image.as_deref(),
-                configs: &known.configs,
-                overrides: &known.overrides,
-                releases: &observation.releases,
-            },
-        })
+            settled,
+            precache_image,
+            releases,
+        }))
+    }
+
+    fn decide(&self, facts: &Facts<'_>) -> Plan {
+        decide(facts)
     }
 
     async fn act(
         &self,
-        observation: &mut Self::Facts<'_>,
+        facts: &mut Self::Facts<'_>,
         plan: &mut Plan,
         target: &mut Target<Self>,
     ) -> Result<Acted, ReconcileError> {
         if let Some(release) = plan.lookup.take() {
             self.settings.graphs.look_up(&release).await;
-            observation.releases = self.settings.graphs.known();
-            *plan = self.decide(observation);
+            facts.releases = self.settings.graphs.images();
+            *plan = decide(facts);
         }
         plan.acts.retain(|act| !target.state.recent.repeats(act));
         let begun = Instant::now();
-        act::carry_out(self, observation, &plan.acts).await?;
+        act::carry_out(self, facts, &plan.acts).await?;
         target.state.recent.extend(&plan.acts, begun);
         Ok(Acted::Nothing)
     }
 
-    async fn report(
-        &self,
-        observation: Self::Facts<'_>,
-        plan: Plan,
-        target: &mut Target<Self>,
-    ) -> Result<Done, ReconcileError> {
-        let upgrade = observation.upgrade;
+    async fn report(&self, facts: Self::Facts<'_>, plan: Plan, target: &mut Target<Self>) -> Result<Done, ReconcileError> {
+        let upgrade = facts.upgrade;
         let none = ClusterGroupUpgradeStatus::default();
         let patch = status_patch(upgrade.status.as_ref().unwrap_or(&none), &plan.status);
         let mut changed = !plan.acts.is_empty();
@@ -232,9 +200,9 @@ impl System for Upgrades {
             target.wrote(&written);
             changed = true;
         }
-        if let Some(is_kept) = plan.finalizer {
-            let kept = upgrade.finalizers().iter().filter(|one| *one != FINALIZER).cloned();
-            let finalizers: Vec<String> = kept.chain(is_kept.then(|| FINALIZER.to_owned())).collect();
+        if let Some(is_added) = plan.finalizer {
+            let others = upgrade.finalizers().iter().filter(|one| *one != FINALIZER).cloned();
+            let finalizers: Vec<String> = others.chain(is_added.then(|| FINALIZER.to_owned())).collect();
             let patch = json!({ "metadata": { "finalizers": finalizers } });
             let written = self.hub().patch(upgrade, patch).await.map_err(ReconcileError::status)?;
             target.wrote(&written);
@@ -242,26 +210,26 @@ impl System for Upgrades {
         }
         let events = stream::iter(&plan.events);
         events.for_each_concurrent(EVENTS_AT_ONCE, |event| self.publish(upgrade, event)).await;
-        let next = [plan.next, observation.settled].into_iter().flatten().min();
+        let next = [plan.next, facts.settled].into_iter().flatten().min();
         let requeue = next.map(|next| timeline::age(clock::now(), next));
         Ok(Done { requeue, changed })
     }
 
     async fn follow(&self) {
         self.handle.listed().await;
-        let taken_over = async {
+        let takeovers = async {
             loop {
                 self.talm.gone.notified().await;
                 self.handle.objects().iter().for_each(|upgrade| self.handle.trigger(key_of(&**upgrade)));
             }
         };
-        let woken = async {
+        let wakes = async {
             loop {
                 self.sleepers.changes.notified().await;
-                observe::trigger(&self.handle, |_| true);
+                trigger(&self.handle, |_| true);
             }
         };
-        let shown = async {
+        let metrics_loop = async {
             loop {
                 let of = |upgrade: &ClusterGroupUpgrade| {
                     upgrade.status.as_ref().map_or(UpgradePhase::UpgradeNotStarted, UpgradePhase::of)
@@ -270,16 +238,16 @@ impl System for Upgrades {
                 let phases: Vec<UpgradePhase> = all.iter().filter_map(|one| one.0.as_ref().ok().map(of)).collect();
                 let metrics = &self.hub().metrics.upgrades;
                 metrics.show(&phases);
-                metrics.talm_active.set(i64::from(self.talm.rests_for().is_some_and(|(_, is_active)| is_active)));
-                tokio::time::sleep(SHOWN_EVERY).await;
+                metrics.talm_active.set(i64::from(self.talm.standby().is_some_and(|(_, is_active)| is_active)));
+                tokio::time::sleep(METRICS_INTERVAL).await;
             }
         };
         tokio::join!(
-            self.governed.follow(&self.handle),
+            self.index.follow(&self.handle),
             self.talm.follow(self.hub()),
-            taken_over,
-            woken,
-            shown,
+            takeovers,
+            wakes,
+            metrics_loop,
             ztp::follow(self)
         );
     }
@@ -307,15 +275,22 @@ impl Upgrades {
         let target = kube::Resource::object_ref(upgrade, &());
         let what = (found.action, found.reason);
         let cluster = event.cluster().map(|name| (String::new(), name.to_owned()));
-        let related = cluster.map(|key| reference(MANAGED_CLUSTER, key, None));
+        let related = cluster.map(|key| reference::<ManagedClusterObject>(key, None));
         let details = Details { annotations: found.annotations, related, controller: Some("ClusterGroupUpgrade") };
         self.publish_for(&target, &full_name(upgrade), kind, what, &found.note, details).await;
     }
 
-    async fn say(&self, upgrade: &ClusterGroupUpgrade, kind: EventType, reason: &'static str, note: &str) {
+    /// Publishes an Event of our own about an upgrade. Whether it is written.
+    async fn publish_note(
+        &self,
+        upgrade: &ClusterGroupUpgrade,
+        kind: EventType,
+        reason: &'static str,
+        note: &str,
+    ) -> bool {
         let target = kube::Resource::object_ref(upgrade, &());
         let what = (Self::ACTION, reason);
-        self.publish_for(&target, &full_name(upgrade), kind, what, note, Details::default()).await;
+        self.publish_for(&target, &full_name(upgrade), kind, what, note, Details::default()).await
     }
 
     async fn publish_for(
@@ -326,15 +301,15 @@ impl Upgrades {
         what: (&'static str, &'static str),
         note: &str,
         details: Details,
-    ) {
+    ) -> bool {
         info!(object = name, reason = what.1, "{note}");
         self.hub().metrics.notices.get_or_create(&Noticed { system: Self::NAME, reason: what.1 }).inc();
-        self.hub().events.publish_annotated(target, name, kind, what, note, details).await;
+        self.hub().events.publish_annotated(target, name, kind, what, note, details).await
     }
 
-    /// Says once why nothing is done with an upgrade.
-    async fn leaves_alone(&self, upgrade: &ClusterGroupUpgrade, reason: &'static str, target: &mut Target<Self>) {
-        if target.state.left_alone.replace(reason) == Some(reason) || is_over(upgrade) {
+    /// Says why nothing is done with an upgrade: once, and again if the Event could not be written.
+    async fn leave_alone(&self, upgrade: &ClusterGroupUpgrade, reason: &'static str, target: &mut Target<Self>) {
+        if target.state.left_alone == Some(reason) || is_over(upgrade) {
             return;
         }
         let note = match reason {
@@ -348,7 +323,9 @@ impl Upgrades {
                  create it again"
             }
         };
-        self.say(upgrade, EventType::Normal, reason, note).await;
+        if self.publish_note(upgrade, EventType::Normal, reason, note).await {
+            target.state.left_alone = Some(reason);
+        }
     }
 }
 

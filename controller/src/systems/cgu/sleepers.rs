@@ -30,13 +30,13 @@ enum State {
 /// The clusters of one term of leadership.
 #[derive(Default)]
 pub struct Sleepers {
-    known: Mutex<Known>,
+    known: Mutex<ClusterStates>,
     /// Something is new.
     pub(super) changes: Notify,
 }
 
 #[derive(Default)]
-struct Known {
+struct ClusterStates {
     /// The watch's store, once its list was complete.
     store: Option<Store<Guarded<ClusterDeployment>>>,
     /// The hub has no `ClusterDeployments`.
@@ -104,7 +104,7 @@ impl Follower<ClusterDeployment> for Sleepers {
         let of_clusters =
             all.iter().map(|object| (key_of(&**object), object)).filter(|((namespace, name), _)| namespace == name);
         let states = of_clusters.filter_map(|((_, name), object)| Some((name, read(object)?))).collect();
-        *self.known.lock() = Known { store: Some(objects.clone()), has_no_kind: false, states };
+        *self.known.lock() = ClusterStates { store: Some(objects.clone()), has_no_kind: false, states };
         self.changes.notify_one();
     }
 

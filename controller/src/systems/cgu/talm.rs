@@ -11,10 +11,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::runtime::Guarded;
-use crate::runtime::Hub;
 use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
+use crate::runtime::{Guarded, Hub};
 
 /// Name of TALM's Lease.
 const LEASE: &str = "9a2365a3.openshift.io";
@@ -26,14 +25,14 @@ const UNKNOWN: Duration = Duration::from_secs(1);
 /// What is known of TALM's Lease. Its times are TALM's clock: only changes count.
 pub(super) struct Talm {
     namespace: String,
-    seen: Mutex<Seen>,
+    lease: Mutex<LeaseState>,
     /// TALM has given up its Lease.
     pub(super) gone: Notify,
 }
 
-enum Seen {
+enum LeaseState {
     /// It has not been listed.
-    Nothing,
+    Unlisted,
     /// There is none, or it was given up.
     Absent,
     /// It was renewed, or first seen, at this moment.
@@ -42,15 +41,15 @@ enum Seen {
 
 impl Talm {
     pub(super) fn new(namespace: String) -> Self {
-        Self { namespace, seen: Mutex::new(Seen::Nothing), gone: Notify::new() }
+        Self { namespace, lease: Mutex::new(LeaseState::Unlisted), gone: Notify::new() }
     }
 
     /// How long nothing may be written, and whether that is because TALM runs; `None` if it does not.
-    pub(super) fn rests_for(&self) -> Option<(Duration, bool)> {
-        match &*self.seen.lock() {
-            Seen::Nothing => Some((UNKNOWN, false)),
-            Seen::Absent => None,
-            Seen::Renewed(at, _) => {
+    pub(super) fn standby(&self) -> Option<(Duration, bool)> {
+        match &*self.lease.lock() {
+            LeaseState::Unlisted => Some((UNKNOWN, false)),
+            LeaseState::Absent => None,
+            LeaseState::Renewed(at, _) => {
                 Some(GONE.saturating_sub(at.elapsed())).filter(|left| !left.is_zero()).map(|left| (left, true))
             }
         }
@@ -58,7 +57,7 @@ impl Talm {
 
     /// Waits until TALM does not run.
     pub(super) async fn until_gone(&self) {
-        while let Some((left, _)) = self.rests_for() {
+        while let Some((left, _)) = self.standby() {
             // It may give up its Lease before.
             tokio::time::sleep(left.min(UNKNOWN)).await;
         }
@@ -85,17 +84,17 @@ impl Talm {
                 return;
             }
         };
-        let mut seen = self.seen.lock();
-        match (found, &*seen) {
-            (Some(renewal), Seen::Renewed(_, known)) if renewal == *known => {}
+        let mut lease = self.lease.lock();
+        match (found, &*lease) {
+            (Some(renewal), LeaseState::Renewed(_, known)) if renewal == *known => {}
             (Some(renewal), before) => {
-                if !matches!(before, Seen::Renewed(..)) {
+                if !matches!(before, LeaseState::Renewed(..)) {
                     info!(namespace = self.namespace, "TALM's Lease is renewed: upgrades are left to TALM");
                 }
-                *seen = Seen::Renewed(Instant::now(), renewal);
+                *lease = LeaseState::Renewed(Instant::now(), renewal);
             }
             (None, _) => {
-                *seen = Seen::Absent;
+                *lease = LeaseState::Absent;
                 self.gone.notify_one();
             }
         }
@@ -122,20 +121,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn talm_runs_while_its_lease_changes() {
         let talm = Talm::new("ns".to_owned());
-        assert_eq!(talm.rests_for(), Some((UNKNOWN, false)), "not listed");
+        assert_eq!(talm.standby(), Some((UNKNOWN, false)), "not listed");
         talm.take(Change::Listed(HashMap::new()));
-        assert_eq!(talm.rests_for(), None, "no Lease");
+        assert_eq!(talm.standby(), None, "no Lease");
         talm.take(set(Some("a 1")));
-        assert_eq!(talm.rests_for(), Some((GONE, true)));
+        assert_eq!(talm.standby(), Some((GONE, true)));
         tokio::time::advance(Duration::from_secs(40)).await;
         talm.take(set(Some("a 1")));
-        assert_eq!(talm.rests_for(), Some((Duration::from_secs(20), true)), "not renewed");
+        assert_eq!(talm.standby(), Some((Duration::from_secs(20), true)), "not renewed");
         talm.take(set(Some("a 2")));
-        assert_eq!(talm.rests_for(), Some((GONE, true)));
+        assert_eq!(talm.standby(), Some((GONE, true)));
         tokio::time::advance(GONE).await;
-        assert_eq!(talm.rests_for(), None, "gone");
+        assert_eq!(talm.standby(), None, "gone");
         talm.take(set(Some("b 3")));
         talm.take(set(None));
-        assert_eq!(talm.rests_for(), None, "given up");
+        assert_eq!(talm.standby(), None, "given up");
     }
 }

@@ -8,6 +8,7 @@ use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
 use kube::runtime::watcher;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use shared::cgu::wire::PlacementObject;
 use shared::guarded::Named;
@@ -15,11 +16,11 @@ use shared::read::Foreign;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::observe::Placed;
+use super::index::Source;
 use super::*;
 use crate::runtime::index::Change;
 use crate::runtime::testing::MemoryHub;
-use crate::runtime::{Follower, Key};
+use crate::runtime::{Follower, Guarded, Key};
 
 const UPGRADES: &str = "/apis/ran.openshift.io/v1alpha1/namespaces/ztp/clustergroupupgrades/";
 const UPGRADE: &str = "/apis/ran.openshift.io/v1alpha1/namespaces/ztp/clustergroupupgrades/wave";
@@ -79,7 +80,7 @@ struct Process {
 
 impl Process {
     fn start(hub: &MemoryHub) -> Self {
-        let governed = Arc::new(Governed::default());
+        let index = Arc::new(GovernanceIndex::default());
         let sleepers = Arc::new(Sleepers::default());
         let missing = kube::core::Status::failure("no", "no").with_code(404);
         sleepers.failed(&watcher::Error::InitialListFailed(kube::Error::Api(missing.boxed())));
@@ -89,7 +90,7 @@ impl Process {
             precache_image: None,
             graphs: Graphs::new(Vec::new()),
         };
-        let (mut kept, known) = (None, governed.clone());
+        let (mut kept, known) = (None, index.clone());
         let kind = hub.term().watch().with(|handle| {
             let upgrades = Upgrades::new(handle.clone(), known, sleepers, Arc::new(settings));
             upgrades.talm.take(Change::Listed(HashMap::new()));
@@ -97,13 +98,13 @@ impl Process {
             upgrades
         });
         let (handle, talm) = kept.unwrap();
-        let work = tokio::spawn(kind.followed_by(governed.clone()).run_on(hub.watch::<ClusterGroupUpgrade>(UPGRADES)));
+        let work = tokio::spawn(kind.followed_by(index.clone()).run_on(hub.watch::<ClusterGroupUpgrade>(UPGRADES)));
         let hub = hub.clone();
         let governance = tokio::spawn(async move {
             let mut watched = Watched::default();
             loop {
                 comply(&hub);
-                watched.show(&hub, &governed, &handle);
+                watched.show(&hub, &index, &handle);
                 sleep(Duration::from_secs(1)).await;
             }
         });
@@ -120,7 +121,7 @@ impl Process {
     }
 }
 
-fn objects<K: Foreign>(hub: &MemoryHub, below: &str) -> Vec<(Value, K)> {
+fn objects<K: DeserializeOwned>(hub: &MemoryHub, below: &str) -> Vec<(Value, K)> {
     hub.below(below).into_iter().map(|object| (object.clone(), serde_json::from_value(object).unwrap())).collect()
 }
 
@@ -152,40 +153,38 @@ struct Watched {
 
 impl Watched {
     /// Everything at first, then what has changed.
-    fn of<K: Foreign + Resource, E>(
+    fn show_kind<K: Foreign + Resource<DynamicType = ()>, E>(
         &mut self,
-        hub: &MemoryHub,
-        below: &'static str,
-        entry: impl Fn(&K) -> E,
-    ) -> Vec<Change<E>> {
-        let now = objects::<K>(hub, below);
+        (hub, below): (&MemoryHub, &'static str),
+        (index, handle): (&GovernanceIndex, &Handle<ClusterGroupUpgrade>),
+        source: &Source<K, E>,
+    ) {
+        let (now, apply) = (objects::<Guarded<K>>(hub, below), |change| index.apply(handle, source, change));
         let Some(before) = self.objects.insert(below, now.iter().map(|(object, _)| object.clone()).collect()) else {
-            return vec![Change::Listed(now.iter().map(|(_, one)| (key_of(one), entry(one))).collect())];
+            return apply(Change::Listed(now.iter().map(|(_, one)| (key_of(one), (source.entry)(one))).collect()));
         };
         let key = |one: &Value| key_of(&serde_json::from_value::<Named<ConfigMap>>(one.clone()).unwrap());
         let is_gone = |one: &&Value| now.iter().all(|(other, _)| key(other) != key(one));
-        let gone = before.iter().filter(is_gone).map(|one| Change::Gone(key(one)));
+        before.iter().filter(is_gone).for_each(|one| apply(Change::Gone(key(one))));
         let set = now.iter().filter(|(object, _)| !before.contains(object));
-        gone.chain(set.map(|(_, one)| Change::Set(key_of(one), entry(one)))).collect()
+        set.for_each(|(_, one)| apply(Change::Set(key_of(one), (source.entry)(one))));
     }
 
-    fn show(&mut self, hub: &MemoryHub, governed: &Governed, handle: &Handle<ClusterGroupUpgrade>) {
+    fn show(&mut self, hub: &MemoryHub, index: &GovernanceIndex, handle: &Handle<ClusterGroupUpgrade>) {
         let is_first = self.objects.is_empty();
-        for change in self.of(hub, CLUSTERS, |object| Some(observe::cluster(object))) {
-            governed.clusters(handle, change);
-        }
-        self.of(hub, POLICIES, watches::kept).into_iter().for_each(|change| governed.policies(handle, change));
-        self.of(hub, PLACEMENTS, Placed::read).into_iter().for_each(|change| governed.placements(handle, change));
+        self.show_kind((hub, CLUSTERS), (index, handle), &index::CLUSTERS);
+        self.show_kind((hub, POLICIES), (index, handle), &index::POLICIES);
+        self.show_kind((hub, PLACEMENTS), (index, handle), &index::PLACEMENTS);
         if is_first {
-            governed.views(handle, Change::Listed(HashMap::new()));
-            governed.image_based(handle, Change::Listed(HashMap::new()));
-            governed.settings(handle, api::CONFIG, Change::Listed(HashMap::new()), |known| &mut known.configs);
-            governed.settings(handle, api::MAP, Change::Listed(HashMap::new()), |known| &mut known.overrides);
+            index.apply(handle, &index::VIEWS, Change::Listed(HashMap::new()));
+            index.apply(handle, &index::IMAGE_BASED, Change::Listed(HashMap::new()));
+            index.apply(handle, &index::CONFIGS, Change::Listed(HashMap::new()));
+            index.apply(handle, &index::MAPS, Change::Listed(HashMap::new()));
         }
-        let is_old = hub.get(OLD).is_object();
+        let (is_old, definition) = (hub.get(OLD).is_object(), |change| index.apply(handle, &index::DEFINITION, change));
         match self.is_old.replace(is_old) {
-            None => governed.definition(handle, Change::Listed(HashMap::from([(Key::default(), !is_old)]))),
-            Some(was_old) if was_old != is_old => governed.definition(handle, Change::Set(Key::default(), !is_old)),
+            None => definition(Change::Listed(HashMap::from([(Key::default(), !is_old)]))),
+            Some(was_old) if was_old != is_old => definition(Change::Set(Key::default(), !is_old)),
             Some(_) => {}
         }
     }

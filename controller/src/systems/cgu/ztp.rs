@@ -13,12 +13,13 @@ use serde::Serialize;
 use serde::de::IgnoredAny;
 use shared::cgu::api::ClusterGroupUpgrade;
 use shared::cgu::policy::DEPLOY_WAVE;
+use shared::cgu::wire::{ImageBasedGroupUpgrade, ManagedClusterObject};
 use shared::cgu::ztp::{ACCELERATED, DONE, NAMESPACE, WrongWave, upgrade};
 use shared::text::{sanitize, sanitize_chain};
 use tracing::{info, warn};
 
-use super::api::{IMAGE_BASED, MANAGED_CLUSTER, reference};
-use super::{Upgrades, views};
+use super::Upgrades;
+use super::api::{created, reference};
 use crate::runtime::events::Details;
 use crate::runtime::{Hub, Key, System};
 
@@ -35,7 +36,7 @@ pub(super) async fn follow(upgrades: &Upgrades) {
     loop {
         if is_complete {
             pause = SOON;
-            upgrades.governed.joined.notified().await;
+            upgrades.index.joined.notified().await;
         } else {
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(AGAIN);
@@ -47,14 +48,15 @@ pub(super) async fn follow(upgrades: &Upgrades) {
 
 /// Creates what is missing. Whether all of it exists now.
 async fn pass(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
-    let Some(known) = upgrades.governed.snapshot() else { return true };
+    let Some(known) = upgrades.index.snapshot() else { return true };
     let is_enforced = |root: &_| known.roots.get(root).is_some_and(|policy| policy.enforced);
     let (mut objects, mut is_complete) = (Vec::new(), true);
-    for (name, cluster) in &*known.clusters {
+    for (name, cluster) in known.clusters.iter() {
         let (is_done, key) = (cluster.labels.contains_key(DONE), || (String::new(), name.clone()));
-        if cluster.labels.contains_key(ACCELERATED) && !is_done && warned.insert(format!("{name} accelerated")) {
+        if cluster.labels.contains_key(ACCELERATED) && !is_done {
             let note = "label accelerated-ztp is not served by hibernate-controller: let TALM run, or remove it";
-            warn_about(upgrades, MANAGED_CLUSTER, key(), &cluster.uid, ("NotServed", note)).await;
+            let (id, about) = (format!("{name} accelerated"), (key(), &*cluster.uid));
+            warn_once::<ManagedClusterObject>(upgrades, warned, id, about, ("NotServed", note)).await;
         }
         let has_upgrade = upgrades.handle.newest((NAMESPACE.to_owned(), name.clone())).is_some();
         if !cluster.is_available || is_done || has_upgrade {
@@ -65,17 +67,16 @@ async fn pass(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
             Ok(object) => objects.push((name.clone(), object)),
             Err(WrongWave(root)) => {
                 is_complete = false;
-                if warned.insert(format!("{name} {}", root.name)) {
-                    let (namespace, policy) = (sanitize(&root.namespace), sanitize(&root.name));
-                    let note = format!("annotation {DEPLOY_WAVE} of Policy {namespace}/{policy} is not an integer");
-                    warn_about(upgrades, MANAGED_CLUSTER, key(), &cluster.uid, ("WrongWave", &note)).await;
-                }
+                let (namespace, policy) = (sanitize(&root.namespace), sanitize(&root.name));
+                let note = format!("annotation {DEPLOY_WAVE} of Policy {namespace}/{policy} is not an integer");
+                let (id, about) = (format!("{name} {}", root.name), (key(), &*cluster.uid));
+                warn_once::<ManagedClusterObject>(upgrades, warned, id, about, ("WrongWave", &note)).await;
             }
         }
     }
-    for (key, uid) in known.image_based.iter().filter(|(_, uid)| warned.insert((*uid).clone())) {
-        let note = "ImageBasedGroupUpgrade is not served by hibernate-controller: let TALM run";
-        warn_about(upgrades, IMAGE_BASED, key.clone(), uid, ("NotServed", note)).await;
+    for (key, uid) in known.image_based.iter() {
+        let what = ("NotServed", "ImageBasedGroupUpgrade is not served by hibernate-controller: let TALM run");
+        warn_once::<ImageBasedGroupUpgrade>(upgrades, warned, uid.clone(), (key.clone(), uid), what).await;
     }
     let created = stream::iter(objects).map(|(name, object)| async move {
         match create(upgrades, &object).await {
@@ -117,13 +118,23 @@ async fn create_in<K: Resource<DynamicType = ()> + Serialize>(
     object: &K,
 ) -> kube::Result<()> {
     let text = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-    let request = Requests::new(K::url_path(&(), namespace)).create(&views::created(), text);
+    let request = Requests::new(K::url_path(&(), namespace)).create(&created(), text);
     hub.client.request::<IgnoredAny>(request.map_err(kube::Error::BuildRequest)?).await.map(drop)
 }
 
-/// Publishes a Warning about an object that is not ours.
-async fn warn_about(upgrades: &Upgrades, kind: [&str; 4], key: Key, uid: &str, (reason, note): (&'static str, &str)) {
-    let (name, target) = (key.1.clone(), reference(kind, key, Some(uid)));
-    let what = (Upgrades::ACTION, reason);
-    upgrades.publish_for(&target, &name, EventType::Warning, what, note, Details::default()).await;
+/// Publishes a Warning about an object that is not ours: once, and again if it could not be written.
+async fn warn_once<K: Resource<DynamicType = ()>>(
+    upgrades: &Upgrades,
+    warned: &mut BTreeSet<String>,
+    id: String,
+    (key, uid): (Key, &str),
+    (reason, note): (&'static str, &str),
+) {
+    if warned.contains(&id) {
+        return;
+    }
+    let (name, target, what) = (key.1.clone(), reference::<K>(key, Some(uid)), (Upgrades::ACTION, reason));
+    if upgrades.publish_for(&target, &name, EventType::Warning, what, note, Details::default()).await {
+        warned.insert(id);
+    }
 }

@@ -1,16 +1,21 @@
-//! Rows 18 to 23: the current batch.
+//! Rows 18 to 23: the current batch. What the other rows change in a plan, too, is at the end.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::super::api::{ClusterProgress, ClusterState, PolicyStatus, Reference, TIMED_OUT};
-use super::super::conditions::PROGRESSING;
-use super::super::events::Event;
-use super::super::plan::batch_limit;
-use super::super::policy::{Compliance, PolicyError};
-use super::super::subscription::{approve, of_content};
-use super::{Act, Facts, Plan, time};
+use super::enforce::{UNDER_WAY, enforce};
+use super::{Facts, Plan};
+use crate::cgu::act::Act;
+use crate::cgu::api::{
+    COMPLETE, ClusterGroupUpgradeStatus, ClusterProgress, ClusterState, PolicyStatus, Reference, TIMED_OUT,
+};
+use crate::cgu::conditions::{self, PROGRESSING, SUCCEEDED};
+use crate::cgu::events::Event;
+use crate::cgu::policy::PolicyError;
+use crate::cgu::wire::Compliance;
 
 /// Message of an upgrade under way.
 pub(super) const IN_PROGRESS: &str = "Remediating non-compliant policies";
@@ -19,26 +24,19 @@ const TOO_LONG: &str = "Policy remediation took too long";
 /// Message of an upgrade that has succeeded.
 pub(super) const COMPLIANT: &str = "All clusters are compliant with all the managed policies";
 
-/// An action that has not approved its `InstallPlan` by then is created again.
-pub const APPROVE_AGAIN: SignedDuration = SignedDuration::from_mins(1);
-
-/// Views and approvals that are asked for at once. Those of other clusters follow.
-const MAX_ASKED: usize = 10_000;
-
 const NOT_STARTED: &str = "NotStarted";
-const UNDER_WAY: &str = "InProgress";
 pub(super) const COMPLETED: &str = "Completed";
 
 pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
-    let now = facts.now;
+    let (now, strategy) = (facts.now, &facts.upgrade.spec.remediation_strategy);
     // Row 18
     if plan.status.status.current_batch == 0 {
         plan.status.status.current_batch = 1;
     }
     let begun = begin(facts, &mut plan);
-    let started = plan.status.status.started_at.get_or_insert(time(now)).0;
+    let started = plan.status.status.started_at.get_or_insert(Time(now)).0;
     // Row 19, before anything else is looked at
-    let deadline = facts.deadline(started);
+    let deadline = deadline(strategy.timeout, started);
     let policies = plan.status.policies();
     if now > deadline {
         time_out(&mut plan, &policies);
@@ -58,25 +56,24 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     if is_last {
         // Row 23
         let earlier = plan.status.remediation_plan.iter().take(batches.saturating_sub(1)).flatten();
-        if is_complete(&plan) && facts.all_comply(&plan.status, earlier, false) {
+        if is_complete(&plan) && facts.has_no_regression(&plan.status, earlier) {
             plan.end(now, ("Completed", "Completed"), "True", (COMPLIANT, COMPLIANT));
             return plan;
         }
         enforce(facts, &mut plan, &policies);
-        missing(facts, &mut plan, &policies);
+        report_missing(facts, &mut plan, &policies);
     } else if is_complete(&plan) {
         // Row 20
         plan.acts.push(Act::Release);
-        next(&mut plan);
+        next_batch(&mut plan);
         return plan;
     } else {
         // Row 21
         enforce(facts, &mut plan, &policies);
-        if !missing(facts, &mut plan, &policies) {
-            placed(facts, &mut plan);
+        if !report_missing(facts, &mut plan, &policies) {
+            report_placement(facts, &mut plan);
         }
         // Row 22
-        let strategy = &facts.upgrade.spec.remediation_strategy;
         let limit = batch_limit(strategy.timeout, batches, plan.status.status.current_batch, started, begun);
         let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
         let end = begun.checked_add(limit).unwrap_or(Timestamp::MAX);
@@ -89,20 +86,15 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     plan
 }
 
-/// The moment at which a limit is exceeded: it is not while it is reached.
-fn after(limit: Timestamp) -> Timestamp {
-    limit.checked_add(SignedDuration::from_millis(1)).unwrap_or(limit)
-}
-
 /// Row 18: the batch starts, unless it has. When it has.
 fn begin(facts: &Facts<'_>, plan: &mut Plan) -> Timestamp {
     if let Some(begun) = &plan.status.status.current_batch_started_at {
         return begun.0;
     }
-    let fresh = || ClusterProgress { state: NOT_STARTED.to_owned(), ..ClusterProgress::default() };
     let names = plan.batch().to_vec();
-    plan.status.status.current_batch_remediation_progress = names.iter().map(|name| (name.clone(), fresh())).collect();
-    plan.status.status.current_batch_started_at = Some(time(facts.now));
+    plan.status.status.current_batch_remediation_progress =
+        names.iter().map(|name| (name.clone(), not_started())).collect();
+    plan.status.status.current_batch_started_at = Some(Time(facts.now));
     let (batch, names) = (plan.status.status.current_batch, sorted(names));
     let asleep: Vec<String> = names.iter().filter(|name| facts.asleep.contains(*name)).cloned().collect();
     plan.events.push(Event::BatchStarted { batch, names, clusters: plan.planned() });
@@ -112,15 +104,8 @@ fn begin(facts: &Facts<'_>, plan: &mut Plan) -> Timestamp {
     facts.now
 }
 
-/// The next batch, which has not started.
-fn next(plan: &mut Plan) {
-    plan.status.status.current_batch_started_at = None;
-    plan.status.status.current_batch += 1;
-}
-
-fn is_complete(plan: &Plan) -> bool {
-    let progress = &plan.status.status.current_batch_remediation_progress;
-    plan.batch().iter().all(|name| progress.get(name).is_some_and(|one| one.state == COMPLETED))
+fn not_started() -> ClusterProgress {
+    ClusterProgress { state: NOT_STARTED.to_owned(), ..ClusterProgress::default() }
 }
 
 fn sorted(mut names: Vec<String>) -> Vec<String> {
@@ -128,11 +113,54 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
+/// When the time of the whole upgrade is over.
+fn deadline(minutes: i64, started: Timestamp) -> Timestamp {
+    let timeout = SignedDuration::from_secs(minutes.saturating_mul(60));
+    started.checked_add(timeout).unwrap_or(if minutes < 0 { Timestamp::MIN } else { Timestamp::MAX })
+}
+
+/// The moment at which a limit is exceeded: it is not while it is reached.
+fn after(limit: Timestamp) -> Timestamp {
+    limit.checked_add(SignedDuration::from_millis(1)).unwrap_or(limit)
+}
+
+/// Records clusters under way in the current batch as timed out. One that has not started is not recorded (row 42).
+fn time_out(plan: &mut Plan, policies: &[Reference]) {
+    let batch = plan.batch().to_vec();
+    let progress = plan.status.status.current_batch_remediation_progress.clone();
+    let mut timed_out = Vec::new();
+    for name in &batch {
+        let found = progress.get(name);
+        if found.is_some_and(|one| one.state != UNDER_WAY) {
+            continue;
+        }
+        let index = found.and_then(|one| one.policy_index).and_then(|index| usize::try_from(index).ok());
+        let policy = index.and_then(|index| policies.get(index));
+        plan.record(ClusterState {
+            name: name.clone(),
+            state: TIMED_OUT.to_owned(),
+            current_policy: policy
+                .map(|policy| PolicyStatus { name: policy.name.clone(), status: "NonCompliant".to_owned() }),
+            ..ClusterState::default()
+        });
+        plan.acts.push(Act::Forget(name.clone(), true));
+        timed_out.push(name.clone());
+    }
+    if !timed_out.is_empty() {
+        let (batch, size) = (plan.status.status.current_batch, batch.len());
+        plan.events.push(Event::BatchTimedOut { batch, timed_out: sorted(timed_out), size, clusters: plan.planned() });
+    }
+}
+
+fn is_complete(plan: &Plan) -> bool {
+    let progress = &plan.status.status.current_batch_remediation_progress;
+    plan.batch().iter().all(|name| progress.get(name).is_some_and(|one| one.state == COMPLETED))
+}
+
 /// Takes a cluster to the first policy that it does not comply with, or complies with for too short.
 fn advance(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference], cluster: &str) {
     let known = plan.status.status.current_batch_remediation_progress.remove(cluster);
-    let mut progress =
-        known.unwrap_or_else(|| ClusterProgress { state: NOT_STARTED.to_owned(), ..ClusterProgress::default() });
+    let mut progress = known.unwrap_or_else(not_started);
     if progress.state == NOT_STARTED {
         (progress.state, progress.policy_index) = (UNDER_WAY.to_owned(), Some(0));
         plan.events.push(Event::ClusterStarted(cluster.to_owned()));
@@ -167,55 +195,23 @@ fn advance(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference], cluster: 
 
 /// When a cluster that complies has done so for long enough; `None` if it has.
 fn soak(facts: &Facts<'_>, policy: &Reference, progress: &mut ClusterProgress) -> Option<Timestamp> {
-    let root = facts.roots.get(policy)?;
+    let root = facts.governance.roots.get(policy)?;
     let since = progress.first_compliant_at.as_ref().map_or(facts.now, |at| at.0);
     let end = root.soaked_at(since)?;
     if progress.first_compliant_at.is_some() && facts.now > end {
         progress.first_compliant_at = None;
         return None;
     }
-    progress.first_compliant_at = Some(time(since));
+    progress.first_compliant_at = Some(Time(since));
     Some(end)
-}
-
-/// Row 21: each cluster under way is in the Placement of its policy, and what that installs is approved. On a cluster
-/// that sleeps nothing is: its action would be carried out when it wakes, whenever that is.
-fn enforce(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]) {
-    let mut at: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    for (name, one) in &plan.status.status.current_batch_remediation_progress {
-        let index = one.policy_index.and_then(|index| usize::try_from(index).ok());
-        if let Some(index) = index.filter(|_| one.state == UNDER_WAY) {
-            at.entry(index).or_default().push(name.clone());
-        }
-    }
-    let mut approvals = Vec::new();
-    let there = |index| policies.get(index).filter(|policy| facts.roots.contains_key(*policy));
-    for (policy, names) in at.into_iter().filter_map(|(index, names)| Some((there(index)?, names))) {
-        let status = &mut plan.status;
-        let content = status.managed_policies_content.get(&policy.name).map(|content| of_content(content));
-        for cluster in names.iter().filter(|name| !facts.asleep.contains(*name)) {
-            if approvals.len() >= MAX_ASKED {
-                break;
-            }
-            let names = &mut status.safe_resource_names;
-            let subscriptions = content.iter().flatten();
-            approvals.extend(approve(facts.upgrade, cluster, subscriptions, facts.views, names));
-        }
-        plan.acts.push(Act::Enforce(policy.clone(), names));
-    }
-    if approvals.len() >= MAX_ASKED || approvals.iter().any(|act| matches!(act, Act::Approve(_))) {
-        plan.wake_at(facts.now.checked_add(APPROVE_AGAIN).unwrap_or(facts.now));
-    }
-    plan.acts.extend(approvals);
 }
 
 /// Policies that were deleted since the start are named, in the condition and once in an Event: clusters that come to
 /// them wait. Whether there are any.
-fn missing(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]) -> bool {
-    let gone = policies.iter().filter(|policy| !facts.roots.contains_key(*policy)).map(|policy| policy.name.clone());
-    let error = PolicyError::Missing(gone.collect());
-    let PolicyError::Missing(names) = &error else { return false };
-    let message = format!("{IN_PROGRESS}. {error}");
+fn report_missing(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]) -> bool {
+    let is_gone = |policy: &&Reference| !facts.governance.roots.contains_key(*policy);
+    let names: Vec<String> = policies.iter().filter(is_gone).map(|policy| policy.name.clone()).collect();
+    let message = format!("{IN_PROGRESS}. {}", PolicyError::Missing(names.clone()));
     if names.is_empty() {
         // Back again.
         let (begin, _) = message.split_at(message.len().saturating_sub(2));
@@ -225,18 +221,33 @@ fn missing(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]) -> bool {
         return false;
     }
     if plan.is_news(PROGRESSING, &message) {
-        plan.events.push(Event::Policies("missing-policies", names.clone()));
+        plan.events.push(Event::Policies("missing-policies", names));
     }
     plan.condition(facts.now, PROGRESSING, "True", "InProgress", &message);
     true
 }
 
 /// A Placement that selects nothing for want of a `ManagedClusterSetBinding` is named.
-fn placed(facts: &Facts<'_>, plan: &mut Plan) {
-    match facts.unplaced {
-        Some(why) => plan.condition(facts.now, PROGRESSING, "True", "WaitingForPlacement", why),
+fn report_placement(facts: &Facts<'_>, plan: &mut Plan) {
+    match facts.governance.unsatisfied_placement(facts.upgrade) {
+        Some(why) => plan.condition(facts.now, PROGRESSING, "True", "WaitingForPlacement", &why),
         None => plan.condition(facts.now, PROGRESSING, "True", "InProgress", IN_PROGRESS),
     }
+}
+
+/// How long the current batch may take from its start: what is left of the upgrade's time, divided among the batches
+/// that are left (section 3). Time that a batch does not use is there for the next ones.
+pub(super) fn batch_limit(
+    minutes: i64,
+    batches: usize,
+    current: i64,
+    started: Timestamp,
+    begun: Timestamp,
+) -> Duration {
+    let timeout = SignedDuration::from_secs(minutes.saturating_mul(60));
+    let left = Duration::try_from(timeout.saturating_sub(begun.duration_since(started))).unwrap_or(Duration::ZERO);
+    let ended = usize::try_from(current.saturating_sub(1)).unwrap_or(0);
+    left / u32::try_from(batches.saturating_sub(ended).max(1)).unwrap_or(u32::MAX)
 }
 
 /// Row 22: the time of the batch is over.
@@ -255,35 +266,108 @@ fn batch_over(facts: &Facts<'_>, mut plan: Plan, policies: &[Reference]) -> Plan
         let message = format!("{TOO_LONG} on some clusters");
         plan.end(facts.now, ("TimedOut", "TimedOut"), "False", (&message, &message));
     } else {
-        next(&mut plan);
+        next_batch(&mut plan);
     }
     plan
 }
 
-/// Records clusters under way in the current batch as timed out. One that has not started is not recorded (row 42).
-fn time_out(plan: &mut Plan, policies: &[Reference]) {
-    let batch = plan.batch().to_vec();
-    let progress = plan.status.status.current_batch_remediation_progress.clone();
-    let mut timed_out = Vec::new();
-    for name in &batch {
-        let found = progress.get(name);
-        if found.is_some_and(|one| one.state != UNDER_WAY) {
-            continue;
-        }
-        let index = found.and_then(|one| one.policy_index).and_then(|index| usize::try_from(index).ok());
-        let policy = index.and_then(|index| policies.get(index));
-        plan.record(ClusterState {
-            name: name.clone(),
-            state: TIMED_OUT.to_owned(),
-            current_policy: policy
-                .map(|policy| PolicyStatus { name: policy.name.clone(), status: "NonCompliant".to_owned() }),
-            ..ClusterState::default()
-        });
-        plan.acts.push(Act::Forget(name.clone(), true));
-        timed_out.push(name.clone());
+/// The next batch, which has not started.
+fn next_batch(plan: &mut Plan) {
+    plan.status.status.current_batch_started_at = None;
+    plan.status.status.current_batch += 1;
+}
+
+impl Facts<'_> {
+    /// Whether a cluster complies with a policy. The last report of a cluster that sleeps does not count.
+    pub(super) fn compliance(&self, policy: &Reference, cluster: &str) -> Compliance {
+        let found = self.reported(policy, cluster);
+        if found == Compliance::Compliant && self.asleep.contains(cluster) { Compliance::NonCompliant } else { found }
     }
-    if !timed_out.is_empty() {
-        let (batch, size) = (plan.status.status.current_batch, batch.len());
-        plan.events.push(Event::BatchTimedOut { batch, timed_out: sorted(timed_out), size, clusters: plan.planned() });
+
+    fn reported(&self, policy: &Reference, cluster: &str) -> Compliance {
+        self.governance.roots.get(policy).map_or(Compliance::NonCompliant, |policy| policy.of(cluster))
+    }
+
+    /// Whether no policy finds one of these clusters non-compliant.
+    fn has_no_regression<'a>(
+        &self,
+        status: &ClusterGroupUpgradeStatus,
+        mut clusters: impl Iterator<Item = &'a String>,
+    ) -> bool {
+        let (policies, records) = (status.policies(), records(status));
+        clusters.all(|name| {
+            let mut verdicts = self.verdicts(&policies, name, records.get(name).copied());
+            verdicts.all(|(_, one)| one != Compliance::NonCompliant)
+        })
+    }
+
+    /// What each policy says of a cluster. Of one that the upgrade has recorded as complete the last report counts,
+    /// whether it sleeps by now or not.
+    pub(super) fn verdicts<'p>(
+        &self,
+        policies: &'p [Reference],
+        cluster: &str,
+        record: Option<&ClusterState>,
+    ) -> impl Iterator<Item = (&'p Reference, Compliance)> {
+        let is_complete = record.is_some_and(|one| one.state == COMPLETE);
+        policies.iter().map(move |policy| {
+            let found = if is_complete { self.reported(policy, cluster) } else { self.compliance(policy, cluster) };
+            (policy, found)
+        })
+    }
+}
+
+/// The clusters that have ended, by name.
+pub(super) fn records(status: &ClusterGroupUpgradeStatus) -> BTreeMap<&String, &ClusterState> {
+    status.clusters.iter().map(|one| (&one.name, one)).collect()
+}
+
+impl Plan {
+    pub(super) fn condition(&mut self, now: Timestamp, type_: &str, status: &str, reason: &str, message: &str) {
+        conditions::set(&mut self.status.conditions, now, type_, status, reason, message);
+    }
+
+    /// Whether a condition does not have this message yet: then an Event says it.
+    pub(super) fn is_news(&self, type_: &str, message: &str) -> bool {
+        self.status.condition(type_).is_none_or(|known| known.message != conditions::message(message))
+    }
+
+    /// Both conditions of an end.
+    pub(super) fn end(&mut self, now: Timestamp, reasons: (&str, &str), status: &str, messages: (&str, &str)) {
+        self.condition(now, PROGRESSING, "False", reasons.0, messages.0);
+        self.condition(now, SUCCEEDED, status, reasons.1, messages.1);
+    }
+
+    /// A cluster complies with every policy: its labels and annotations, and its record.
+    pub(super) fn complete(&mut self, facts: &Facts<'_>, cluster: &str) {
+        self.change(facts, cluster, true);
+        self.record(ClusterState { name: cluster.to_owned(), state: COMPLETE.to_owned(), ..ClusterState::default() });
+    }
+
+    pub(super) fn change(&mut self, facts: &Facts<'_>, cluster: &str, is_complete: bool) {
+        let change = facts.upgrade.spec.actions.of(is_complete).map(|_| Act::Change(cluster.to_owned(), is_complete));
+        self.acts.extend(change);
+    }
+
+    /// A cluster has ended. It is there once.
+    fn record(&mut self, state: ClusterState) {
+        match self.status.clusters.iter_mut().find(|known| known.name == state.name) {
+            Some(known) => *known = state,
+            None => self.status.clusters.push(state),
+        }
+    }
+
+    pub(super) fn planned(&self) -> usize {
+        self.status.remediation_plan.iter().map(Vec::len).sum()
+    }
+
+    /// The clusters of the current batch.
+    pub(super) fn batch(&self) -> &[String] {
+        let index = usize::try_from(self.status.status.current_batch - 1).ok();
+        index.and_then(|index| self.status.remediation_plan.get(index)).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn wake_at(&mut self, at: Timestamp) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }
 }

@@ -1,13 +1,16 @@
 //! Rows 1 and 3: what is left of an upgrade that has ended or is deleted, and a late completion.
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::super::api::{COMPLETE, TIMED_OUT};
-use super::super::conditions::SUCCEEDED;
-use super::super::events::Event;
-use super::batch::{COMPLETED, COMPLIANT};
+use super::batch::{COMPLETED, COMPLIANT, records};
 use super::precache::abandon;
-use super::{Act, Facts, LATE_COMPLETION, Plan, time};
+use super::{Facts, LATE_COMPLETION, Plan};
+use crate::cgu::act::Act;
+use crate::cgu::api::{COMPLETE, ClusterGroupUpgradeStatus, TIMED_OUT};
+use crate::cgu::conditions::SUCCEEDED;
+use crate::cgu::events::Event;
+use crate::cgu::wire::Compliance;
 
 /// How long after a time-out compliance is watched.
 const LATE: SignedDuration = SignedDuration::from_hours(24);
@@ -43,7 +46,7 @@ pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         let progress = &mut plan.status.status;
         (progress.current_batch, progress.current_batch_started_at) = (0, None);
         progress.current_batch_remediation_progress.clear();
-        progress.completed_at = Some(time(facts.now));
+        progress.completed_at = Some(Time(facts.now));
         return plan;
     };
     let is_timed_out = plan.status.condition(SUCCEEDED).is_some_and(|end| end.reason == "TimedOut");
@@ -51,12 +54,11 @@ pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     if !is_timed_out || facts.now > end || facts.annotation(LATE_COMPLETION) == Some("false") {
         return plan;
     }
-    let planned = || plan.status.remediation_plan.iter().flatten();
-    // One that no policy lists any more has never complied.
-    if facts.all_comply(&plan.status, planned(), true) {
-        let is_recorded =
-            |name: &String| plan.status.clusters.iter().any(|one| one.name == *name && one.state == COMPLETE);
-        let late: Vec<String> = planned().filter(|name| !is_recorded(name)).cloned().collect();
+    if facts.comply_late(&plan.status) {
+        let recorded = records(&plan.status);
+        let is_complete = |name: &&String| recorded.get(name).is_some_and(|one| one.state == COMPLETE);
+        let planned = plan.status.remediation_plan.iter().flatten();
+        let late: Vec<String> = planned.filter(|name| !is_complete(name)).cloned().collect();
         for name in late {
             plan.complete(facts, &name);
         }
@@ -64,6 +66,31 @@ pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         plan.events.push(Event::Succeeded { clusters: plan.planned() });
     }
     plan
+}
+
+impl Facts<'_> {
+    /// Whether its Placements and bindings go at its end.
+    fn deletes_objects(&self) -> bool {
+        self.upgrade.spec.actions.after_completion.as_ref().is_none_or(|after| after.delete_objects)
+    }
+
+    /// Whether no policy finds a cluster of the plan non-compliant, and each one that is not recorded as complete is
+    /// listed as compliant: by the policy at which it timed out, or by any if it had not begun. One that no policy lists
+    /// any more has never complied.
+    fn comply_late(&self, status: &ClusterGroupUpgradeStatus) -> bool {
+        let (policies, records) = (status.policies(), records(status));
+        status.remediation_plan.iter().flatten().all(|name| {
+            let record = records.get(name).copied();
+            let verdicts = || self.verdicts(&policies, name, record);
+            let timed_out = record.and_then(|one| one.current_policy.as_ref());
+            let is_listed = || {
+                let mut compliant = verdicts().filter(|(_, one)| *one == Compliance::Compliant);
+                compliant.any(|(policy, _)| timed_out.is_none_or(|last| last.name == policy.name))
+            };
+            verdicts().all(|(_, one)| one != Compliance::NonCompliant)
+                && (record.is_some_and(|one| one.state == COMPLETE) || is_listed())
+        })
+    }
 }
 
 /// Views and actions go of clusters of the current batch that are not complete.

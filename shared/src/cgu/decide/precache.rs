@@ -1,14 +1,19 @@
-//! Rows 10 and 11: images are pulled before an upgrade starts.
+//! Rows 10 and 11: images are pulled before an upgrade starts (section 9.5).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::api::{Precaching as PrecachingStatus, PrecachingSpec, Reference};
-use super::super::conditions::{PRECACHE_SPEC_VALID, PRECACHING_SUCCEEDED};
-use super::super::policy::{Policies, Templates};
-use super::super::precache::spec::{OVERRIDES, spec};
-use super::super::precache::workload::Workload;
-use super::super::precache::{Cluster, State, next};
-use super::{APPROVE_AGAIN, Act, Facts, Plan, Pull};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Facts, Plan};
+use crate::cgu::act::{APPROVE_AGAIN, Act, Pull};
+use crate::cgu::api::{Precaching, PrecachingSpec, Reference};
+use crate::cgu::conditions::{PRECACHE_SPEC_VALID, PRECACHING_SUCCEEDED};
+use crate::cgu::objects::LOCAL_CLUSTER;
+use crate::cgu::policy::Policies;
+use crate::cgu::precache::spec::{OVERRIDES, spec};
+use crate::cgu::precache::workload::{DEPENDENCIES, JOB_VIEW, NAMESPACE_VIEW, Step, Workload};
+use crate::cgu::templates::Templates;
+use crate::cgu::view::{Answer, Job, Presence, View, Views};
 
 /// Message of an upgrade that has no cluster left.
 const FAILED: &str = "No clusters available for remediation (Precaching failed)";
@@ -16,6 +21,38 @@ const FAILED: &str = "No clusters available for remediation (Precaching failed)"
 /// Bytes of the writes to all clusters that are planned at once, and those of each besides what is pulled.
 const MAX_WRITTEN: usize = 64 << 20;
 const BESIDE: usize = 48 << 10;
+
+/// How long a cluster may take for the first result of a view, before it counts as out of reach.
+const FIRST_RESULT: SignedDuration = SignedDuration::from_secs(30);
+
+/// How long after its deadline the end of a Job is waited for: its view may not be read any more.
+const JOB_ENDS: SignedDuration = SignedDuration::from_mins(10);
+
+/// Where a cluster is, in TALM's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString)]
+pub(super) enum State {
+    /// Nothing was done.
+    NotStarted,
+    /// What an earlier pull has left is removed.
+    PreparingToStart,
+    /// What the Job needs is created, then the Job.
+    Starting,
+    /// The Job runs.
+    Active,
+    /// The images are there.
+    Succeeded,
+    /// The Job's time was over.
+    PrecacheTimeout,
+    /// The Job has failed, or the cluster is out of reach.
+    UnrecoverableError,
+}
+
+impl State {
+    /// Whether it stays.
+    pub(super) const fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::PrecacheTimeout | Self::UnrecoverableError)
+    }
+}
 
 /// How the pull stands.
 pub(super) enum Outcome<'a> {
@@ -64,12 +101,11 @@ pub(super) fn pull<'a>(
             clusters: clusters.len(),
         };
         let cluster = Cluster {
-            name,
             state: *state,
-            is_available: facts.clusters.get(*name).is_some_and(|cluster| cluster.is_available),
+            is_available: facts.governance.clusters.get(*name).is_some_and(|cluster| cluster.is_available),
             is_enabled: facts.upgrade.spec.enable,
         };
-        let step = next(&cluster, &workload, facts.views, now);
+        let step = next(cluster, &workload, &facts.governance.views, now);
         is_written &= *state == step.state;
         *state = step.state;
         let again = (step.repeats && !state.is_final()).then(|| now.checked_add(APPROVE_AGAIN).unwrap_or(now));
@@ -125,15 +161,15 @@ fn specified(
         let of_upgrade = config.namespace.is_empty();
         (if of_upgrade { namespace.clone() } else { config.namespace.clone() }, config.name.clone())
     });
-    let (configs, overrides) = (facts.precaching.configs, facts.precaching.overrides);
+    let (configs, overrides) = (&facts.governance.configs, &facts.governance.overrides);
     let overrides = overrides.get(&(namespace, OVERRIDES.to_owned()));
     // Catalogs may be in policies that every cluster complies with.
     let all = policies.for_upgrade.iter().chain(&policies.compliant);
     let found = spec(templates(facts, all), config.as_ref(), configs, overrides, platform_image);
-    let status = plan.status.precaching.get_or_insert_with(|| PrecachingStatus {
-        spec: Some(PrecachingSpec::default()),
-        ..PrecachingStatus::default()
-    });
+    let status = plan
+        .status
+        .precaching
+        .get_or_insert_with(|| Precaching { spec: Some(PrecachingSpec::default()), ..Precaching::default() });
     match found {
         Ok(found) => {
             status.spec = Some(found.clone());
@@ -154,12 +190,116 @@ pub(super) fn templates<'a>(
     facts: &'a Facts<'_>,
     policies: impl Iterator<Item = &'a Reference>,
 ) -> impl Iterator<Item = &'a Templates> {
-    policies.filter_map(|policy| facts.roots.get(policy)?.templates.as_ref())
+    policies.filter_map(|policy| facts.governance.roots.get(policy)?.templates.as_ref())
 }
 
 fn state(plan: &Plan, cluster: &str) -> State {
     let known = plan.status.precaching.as_ref().and_then(|known| known.status.get(cluster));
     known.and_then(|state| state.parse().ok()).unwrap_or(State::NotStarted)
+}
+
+/// A cluster, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cluster {
+    /// Where it is.
+    pub(super) state: State,
+    /// Its `ManagedCluster` is available.
+    pub(super) is_available: bool,
+    /// The upgrade is enabled: an error is final.
+    pub(super) is_enabled: bool,
+}
+
+/// What happens next on a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Next {
+    /// Where it is then.
+    pub(super) state: State,
+    /// What is done before.
+    pub(super) steps: Vec<Step>,
+    /// The steps may be repeated, and are once a minute: the cluster carries them out in its own time.
+    repeats: bool,
+    /// When to reconcile again, unless a view changes before.
+    at: Option<Timestamp>,
+}
+
+/// What happens next on a cluster. It is total.
+pub(super) fn next(cluster: Cluster, workload: &Workload<'_>, views: &Views, now: Timestamp) -> Next {
+    let view = |name: &str| views.get(&(workload.cluster.to_owned(), name.to_owned()));
+    let to = |state, steps| Next { state, steps, repeats: false, at: None };
+    let repeated = |steps| Next { state: cluster.state, steps, repeats: true, at: None };
+    let failed = || to(if cluster.is_enabled { State::UnrecoverableError } else { cluster.state }, Vec::new());
+    // A view without a result: it may come, unless the cluster is out of reach.
+    let unanswered = |view: &View| {
+        let end = view.created.checked_add(FIRST_RESULT).unwrap_or(Timestamp::MAX);
+        if now >= end || !cluster.is_available {
+            return failed();
+        }
+        Next { at: Some(end), ..to(cluster.state, Vec::new()) }
+    };
+    match cluster.state {
+        // No action changes the hub itself.
+        State::NotStarted if workload.cluster == LOCAL_CLUSTER => failed(),
+        State::NotStarted => to(State::PreparingToStart, workload.prepare()),
+        State::PreparingToStart => match view(NAMESPACE_VIEW) {
+            None => repeated(vec![workload.view(NAMESPACE_VIEW)]),
+            Some(view) => match view.presence {
+                Presence::Unknown => unanswered(view),
+                Presence::Present => to(cluster.state, Vec::new()),
+                Presence::Absent => to(State::Starting, Vec::new()),
+                Presence::Failed => failed(),
+            },
+        },
+        State::Starting => {
+            let dependencies = DEPENDENCIES.map(view);
+            if dependencies.iter().any(|view| view.is_none_or(|view| view.presence == Presence::Absent)) {
+                return repeated(workload.dependencies(dependencies.iter().any(Option::is_some)));
+            }
+            for view in dependencies.into_iter().flatten() {
+                match view.presence {
+                    Presence::Unknown => return unanswered(view),
+                    Presence::Failed => return failed(),
+                    Presence::Present | Presence::Absent => {}
+                }
+            }
+            match view(JOB_VIEW) {
+                None => repeated(vec![workload.view(JOB_VIEW)]),
+                Some(view) => match view.presence {
+                    Presence::Unknown => unanswered(view),
+                    Presence::Absent => repeated(workload.start()),
+                    Presence::Present | Presence::Failed => job(view, cluster, workload, now).unwrap_or_else(failed),
+                },
+            }
+        }
+        State::Active => match view(JOB_VIEW) {
+            // TALM's has no labels, and is not known.
+            None => repeated(vec![workload.view(JOB_VIEW)]),
+            Some(view) if view.presence == Presence::Unknown => unanswered(view),
+            Some(view) => job(view, cluster, workload, now).unwrap_or_else(failed),
+        },
+        // Only once the state is written: without the view of the Job it cannot be observed again.
+        State::Succeeded if view(JOB_VIEW).is_some() => repeated(Workload::clean()),
+        State::Succeeded | State::PrecacheTimeout | State::UnrecoverableError => to(cluster.state, Vec::new()),
+    }
+}
+
+/// What the Job's state leads to; `None`: an error. The last result of a cluster that is not available says nothing, and
+/// a Job without a state has just begun, or is about to end.
+fn job(view: &View, cluster: Cluster, workload: &Workload<'_>, now: Timestamp) -> Option<Next> {
+    let limit = SignedDuration::from_mins(workload.timeout.max(0)).saturating_add(JOB_ENDS);
+    let is_late = view.created.checked_add(limit).is_ok_and(|end| now > end);
+    let unavailable = cluster.state == State::Active && !cluster.is_available;
+    let (state, steps) = match view.answer {
+        Answer::Job(Job::Succeeded) => (State::Succeeded, Vec::new()),
+        Answer::Job(Job::DeadlineExceeded) => (State::PrecacheTimeout, Workload::forget_dependencies()),
+        Answer::Job(Job::BackoffLimitExceeded) => (State::UnrecoverableError, Workload::forget_dependencies()),
+        _ if is_late || unavailable || view.presence == Presence::Absent || view.presence == Presence::Failed => {
+            return None;
+        }
+        Answer::Job(Job::Active) if cluster.state != State::Active => (State::Active, Workload::forget_dependencies()),
+        _ => (cluster.state, Vec::new()),
+    };
+    let at = (!state.is_final()).then(|| now.checked_add(FIRST_RESULT).unwrap_or(now));
+    Some(Next { state, steps, repeats: false, at })
 }
 
 /// The condition that says how many clusters are done.

@@ -3,19 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::super::api::{COMPLETE, ClusterGroupUpgradeStatus, PolicyReference, Reference};
-use super::super::blockers::shown;
-use super::super::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
-use super::super::events::{Event, not_served_message};
-use super::super::objects::Names;
-use super::super::plan::{batches, concurrency};
-use super::super::policy::{Compliance, Policies, PolicyError, find};
-use super::super::select::{SelectError, select};
-use super::super::version::release;
 use super::batch::{COMPLIANT, IN_PROGRESS};
 use super::precache::{Outcome, is_specified, pull, templates};
-use super::{Act, CLUSTER_FILTERING, COMPLETION_MODE, Facts, Plan, time};
+use super::{CLUSTER_FILTERING, COMPLETION_MODE, Facts, Plan};
+use crate::cgu::act::Act;
+use crate::cgu::api::{COMPLETE, ClusterGroupUpgradeStatus, PolicyReference, Reference};
+use crate::cgu::blockers::arrows;
+use crate::cgu::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
+use crate::cgu::events::{Event, not_served_message};
+use crate::cgu::objects::Names;
+use crate::cgu::plan::{batches, concurrency};
+use crate::cgu::policy::{Policies, PolicyError, find};
+use crate::cgu::select::{SelectError, select};
+use crate::cgu::version::release;
+use crate::cgu::wire::Compliance;
 
 /// When the image of a release is looked up again that could not be found.
 const LOOK_UP_AGAIN: SignedDuration = SignedDuration::from_mins(1);
@@ -23,7 +26,7 @@ const LOOK_UP_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let (now, spec) = (facts.now, &facts.upgrade.spec);
     // Row 4
-    let selected = match select(spec, facts.clusters) {
+    let selected = match select(spec, &facts.governance.clusters) {
         Ok(selected) => selected,
         Err(error) => return not_selected(facts, plan, &error),
     };
@@ -32,10 +35,10 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let size = concurrency(spec.remediation_strategy.max_concurrency, selected.len());
     plan.status.computed_max_concurrency = i64::try_from(size).ok().filter(|size| *size > 0);
     // Rows 6 and 8
-    let children = selected.iter().filter_map(|name| facts.children.get(*name)).flat_map(BTreeMap::values);
+    let children = selected.iter().filter_map(|name| facts.governance.children.get(*name)).flat_map(BTreeMap::values);
     let complies =
         |policy: &Reference| selected.iter().all(|name| facts.compliance(policy, name) == Compliance::Compliant);
-    let policies = match find(&spec.managed_policies, children, facts.roots, complies) {
+    let policies = match find(&spec.managed_policies, children, &facts.governance.roots, complies) {
         Ok(policies) => policies,
         Err(error) => return not_valid(facts, plan, &error),
     };
@@ -65,7 +68,7 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     prepare(facts, &mut plan, &policies);
     // Rows 10 and 11
     let mut working: BTreeSet<&str> = found.plan.iter().flatten().copied().collect();
-    if let Some(pulling) = facts.precaching.image.filter(|_| pulls) {
+    if let Some(pulling) = facts.precache_image.as_deref().filter(|_| pulls) {
         let clusters: Vec<&str> = working.iter().copied().collect();
         match pull(facts, &mut plan, &policies, &clusters, (pulling, image)) {
             Outcome::Open => return plan,
@@ -84,7 +87,7 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     // Row 14
     if let Some((reason, message)) = blocked(facts) {
         if !facts.cycle.is_empty() && plan.is_news(PROGRESSING, &message) {
-            plan.events.push(Event::Cycle(shown(facts.cycle)));
+            plan.events.push(Event::Cycle(arrows(&facts.cycle)));
         }
         plan.condition(now, PROGRESSING, "False", reason, &message);
         return plan;
@@ -100,7 +103,7 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     // Row 17
     let last = batches(&selected, &canaries, size, |name| survivors.contains(name));
     plan.status.remediation_plan = owned(&last.plan);
-    plan.status.status.started_at = Some(time(now));
+    plan.status.status.started_at = Some(Time(now));
     plan.events.push(Event::Started { clusters: plan.planned(), batches: last.plan.len() });
     for cluster in found.compliant {
         plan.complete(facts, cluster);
@@ -129,7 +132,7 @@ fn platform_image(facts: &Facts<'_>, plan: &mut Plan, policies: &Policies, pulls
     if !release.image.is_empty() {
         return Ok(release.image);
     }
-    match facts.precaching.releases.get(&release) {
+    match facts.releases.get(&release) {
         Some(Ok(image)) => return Ok(image.clone()),
         Some(Err(error)) => {
             plan.wake_at(facts.now.checked_add(LOOK_UP_AGAIN).unwrap_or(facts.now));
@@ -176,7 +179,7 @@ fn not_served(facts: &Facts<'_>, plan: &[Vec<&str>]) -> Option<&'static str> {
     let fields = [
         ("spec.manifestWorkTemplates", !spec.manifest_work_templates.is_empty()),
         ("spec.backup", spec.backup && !plan.is_empty()),
-        ("spec.preCaching", spec.pre_caching && !plan.is_empty() && facts.precaching.image.is_none()),
+        ("spec.preCaching", spec.pre_caching && !plan.is_empty() && facts.precache_image.is_none()),
     ];
     fields.into_iter().find(|(_, is_asked)| *is_asked).map(|(field, _)| field)
 }
@@ -205,7 +208,7 @@ fn prepare(facts: &Facts<'_>, plan: &mut Plan, policies: &Policies) {
     status.managed_policies_ns =
         policies.for_upgrade.iter().map(|one| (one.name.clone(), one.namespace.clone())).collect();
     let content = |policy: &Reference| {
-        let templates = facts.roots.get(policy)?.templates.as_ref()?;
+        let templates = facts.governance.roots.get(policy)?.templates.as_ref()?;
         let text = serde_json::to_string(&templates.subscriptions).ok()?;
         (!templates.subscriptions.is_empty()).then(|| (policy.name.clone(), text))
     };
@@ -240,7 +243,7 @@ fn blocked(facts: &Facts<'_>) -> Option<(&'static str, String)> {
     }
     let mut message = format!("Blocking CRs that are not completed: [{}]", open.join(" "));
     if !facts.cycle.is_empty() {
-        message = format!("{message}, which wait for each other: {}", shown(facts.cycle));
+        message = format!("{message}, which wait for each other: {}", arrows(&facts.cycle));
     }
     (!open.is_empty()).then_some(("IncompleteBlockingCR", message))
 }

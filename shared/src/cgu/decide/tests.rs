@@ -1,39 +1,41 @@
 //! Upgrades from their first reconcile to their end, on a hub of maps.
 
+mod approvals;
 mod kuttl;
+mod precaching;
 mod properties;
 mod rows;
 
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::super::act::Approval;
-use super::super::api::status_patch;
-use super::super::policy::ROOT_POLICY;
-use super::super::precache::workload::Step;
-use super::super::view::{Answer, Found, InstallPlan, Job, View};
-use super::super::wire::of;
 use super::*;
+use crate::cgu::act::{APPROVE_AGAIN, Approval};
+use crate::cgu::api::{ClusterGroupUpgradeSpec, ClusterState, status_patch};
+use crate::cgu::conditions;
+use crate::cgu::policy::{Child, Policy, ROOT_POLICY};
+use crate::cgu::precache::spec::PreCachingConfigSpec;
+use crate::cgu::precache::workload::Step;
+use crate::cgu::select::ManagedCluster;
+use crate::cgu::view::{Answer, InstallPlan, Job, Presence, View, Views};
+use crate::cgu::wire::{Compliance, of};
 
 /// What an upgrade sees and changes.
 #[derive(Clone)]
 struct Hub {
     now: Timestamp,
     upgrade: ClusterGroupUpgrade,
-    clusters: BTreeMap<String, ManagedCluster>,
-    roots: BTreeMap<Reference, Arc<Policy>>,
-    children: BTreeMap<String, BTreeMap<Reference, Child>>,
-    blockers: BTreeMap<Reference, Arc<Guarded<ClusterGroupUpgrade>>>,
+    known: Governance,
+    blockers: Blockers,
     asleep: BTreeSet<String>,
     cycle: Vec<Reference>,
     /// Clusters that the Placements of each policy select.
     placements: BTreeMap<Reference, BTreeSet<String>>,
     /// Reason and action, or reason, action and cluster, in order.
     events: Vec<String>,
-    views: Views,
     approved: Vec<Approval>,
     image: Option<&'static str>,
-    configs: BTreeMap<(String, String), PreCachingConfigSpec>,
-    overrides: BTreeMap<(String, String), BTreeMap<String, String>>,
     releases: BTreeMap<Release, Result<String, String>>,
     /// Actions that were created, with the cluster.
     actions: Vec<String>,
@@ -71,23 +73,19 @@ impl Hub {
         let mut hub = Self {
             now: Timestamp::from_second(1_000_000).unwrap(),
             upgrade: serde_json::from_value(upgrade).unwrap(),
-            clusters: (1..=6).map(|n| (format!("spoke{n}"), ManagedCluster::default())).collect(),
-            roots: BTreeMap::new(),
-            children: BTreeMap::new(),
+            known: Governance::default(),
             blockers: BTreeMap::new(),
             asleep: BTreeSet::new(),
             cycle: Vec::new(),
             placements: BTreeMap::new(),
             events: Vec::new(),
-            views: BTreeMap::new(),
             approved: Vec::new(),
             image: None,
-            configs: BTreeMap::new(),
-            overrides: BTreeMap::new(),
             releases: BTreeMap::new(),
             actions: Vec::new(),
             is_gone: false,
         };
+        hub.known.clusters.extend((1..=6).map(|n| (format!("spoke{n}"), ManagedCluster::default())));
         for (name, open, done) in matrix {
             let all = open
                 .iter()
@@ -98,12 +96,12 @@ impl Hub {
             for cluster in compliance.keys() {
                 let metadata = json!({ "name": format!("default.{name}"), "labels": { ROOT_POLICY: "" } });
                 let child = Child::read(&of(&json!({ "metadata": metadata }))).unwrap();
-                hub.children.entry(cluster.clone()).or_default().insert(child.root.clone(), child);
+                hub.known.children.entry(cluster.clone()).or_default().insert(child.root.clone(), child);
             }
             let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": [] } } }]);
             let mut root = Policy::read(&of(&json!({ "spec": { "policy-templates": template } })));
             root.compliance = Some(compliance);
-            hub.roots.insert(policy(name), Arc::new(root));
+            hub.known.roots.insert(policy(name), Arc::new(root));
         }
         hub
     }
@@ -112,20 +110,13 @@ impl Hub {
         Facts {
             now: self.now,
             upgrade: &self.upgrade,
-            clusters: &self.clusters,
-            roots: &self.roots,
-            children: &self.children,
-            blockers: &self.blockers,
-            cycle: &self.cycle,
-            unplaced: None,
-            asleep: &self.asleep,
-            views: &self.views,
-            precaching: Precaching {
-                image: self.image,
-                configs: &self.configs,
-                overrides: &self.overrides,
-                releases: &self.releases,
-            },
+            governance: self.known.clone(),
+            blockers: self.blockers.clone(),
+            cycle: self.cycle.clone(),
+            asleep: self.asleep.clone(),
+            settled: None,
+            precache_image: self.image.map(str::to_owned),
+            releases: self.releases.clone(),
         }
     }
 
@@ -169,7 +160,7 @@ impl Hub {
             Act::Release => self.placements.values_mut().for_each(BTreeSet::clear),
             Act::Change(cluster, is_complete) => {
                 let actions = self.upgrade.spec.actions.of(*is_complete).expect("labels");
-                let labels = &mut self.clusters.get_mut(cluster).expect("a cluster").labels;
+                let labels = &mut self.known.clusters.get_mut(cluster).expect("a cluster").labels;
                 labels.extend(actions.add_cluster_labels.clone());
                 actions.remove_cluster_labels.iter().for_each(|key| drop(labels.remove(key)));
             }
@@ -177,7 +168,7 @@ impl Hub {
                 for step in &pull.steps {
                     match step {
                         Step::DeleteView(name) => {
-                            drop(self.views.remove(&(pull.cluster.clone(), (*name).to_owned())));
+                            drop(self.known.views.remove(&(pull.cluster.clone(), (*name).to_owned())));
                         }
                         Step::DeleteAction(_) => {}
                         Step::Act(name, _) => self.actions.push(format!("{} {name}", pull.cluster)),
@@ -187,12 +178,12 @@ impl Hub {
             }
             Act::View(request) => {
                 let (key, scope) = ((request.cluster.clone(), request.name.clone()), request.scope.clone());
-                let (created, found) = (self.now, Found::Unknown);
-                let view = View { upgrade: policy("cgu"), created, scope, found, answer: Answer::Nothing };
-                self.views.insert(key, view);
+                let (created, presence) = (self.now, Presence::Unknown);
+                let view = View { upgrade: policy("cgu"), created, scope, presence, answer: Answer::Nothing };
+                self.known.views.insert(key, view);
             }
             Act::Approve(approval) => self.approved.push(approval.clone()),
-            Act::Forget(cluster, _) => self.views.retain(|(of, _), _| of != cluster),
+            Act::Forget(cluster, _) => self.known.views.retain(|(of, _), _| of != cluster),
             Act::DeleteObjects => self.placements.clear(),
         }
     }
@@ -212,8 +203,11 @@ impl Hub {
     }
 
     fn set(&mut self, cluster: &str, name: &str, compliance: Compliance) {
-        let root = Arc::make_mut(self.roots.get_mut(&policy(name)).unwrap());
-        root.compliance.as_mut().unwrap().insert(cluster.to_owned(), compliance);
+        self.root(name).compliance.as_mut().unwrap().insert(cluster.to_owned(), compliance);
+    }
+
+    fn root(&mut self, name: &str) -> &mut Policy {
+        Arc::make_mut(self.known.roots.get_mut(&policy(name)).unwrap())
     }
 
     fn blocks(&mut self, name: &str, status: ClusterGroupUpgradeStatus) {
@@ -225,7 +219,7 @@ impl Hub {
         self.now += SignedDuration::from_secs(seconds);
     }
 
-    fn spec(&mut self, change: impl FnOnce(&mut super::super::api::ClusterGroupUpgradeSpec)) {
+    fn spec(&mut self, change: impl FnOnce(&mut ClusterGroupUpgradeSpec)) {
         change(&mut self.upgrade.spec);
     }
 
@@ -250,7 +244,7 @@ impl Hub {
     }
 
     fn labels(&self, cluster: &str) -> Vec<&str> {
-        self.clusters[cluster].labels.keys().map(String::as_str).collect()
+        self.known.clusters[cluster].labels.keys().map(String::as_str).collect()
     }
 
     fn selected(&self, name: &str) -> Vec<&str> {

@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cgu::wire::{of, without_templates};
+use crate::cgu::templates::without_templates;
+use crate::cgu::wire::of;
 use crate::guarded::Guarded;
 
 /// A root policy with these objects and this compliance.

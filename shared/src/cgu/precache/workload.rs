@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::super::api::PrecachingSpec;
-use super::super::view::{JOB, Scope, ViewRequest};
+use super::super::view::{JOB, ViewRequest};
+use super::super::wire::Scope;
 
 /// View of the namespace.
 pub const NAMESPACE_VIEW: &str = "view-precache-namespace";
@@ -86,13 +87,13 @@ pub fn actions() -> Vec<Value> {
 
 impl Workload<'_> {
     /// Removes what an earlier pull has left.
-    pub(super) fn prepare(&self) -> Vec<Step> {
+    pub(in crate::cgu) fn prepare(&self) -> Vec<Step> {
         Self::abandon().into_iter().chain([self.view(NAMESPACE_VIEW)]).collect()
     }
 
     /// Removes everything, the view of the Job last. An action that was carried out stays for a minute: it would keep
     /// the new one from being created.
-    pub(super) fn clean() -> Vec<Step> {
+    pub(in crate::cgu) fn clean() -> Vec<Step> {
         let removals = REMOVALS.into_iter().flat_map(|[name, resource, object]| {
             let spec = json!({ "actionType": "Delete", "kube": { "resource": resource, "name": object } });
             [Step::DeleteAction(name), Step::Act(name, spec)]
@@ -107,23 +108,23 @@ impl Workload<'_> {
 
     /// Creates what the Job needs. `is_again`: earlier views have shown that something is missing, and new ones are
     /// read at once.
-    pub(super) fn dependencies(&self, is_again: bool) -> Vec<Step> {
+    pub(in crate::cgu) fn dependencies(&self, is_again: bool) -> Vec<Step> {
         let gone = DEPENDENCIES.map(Step::DeleteView).into_iter().filter(|_| is_again);
         let acts = CREATIONS.into_iter().filter(|name| *name != "precache-job-create").map(|name| self.act(name));
         gone.chain(acts).chain(DEPENDENCIES.map(|name| self.view(name))).collect()
     }
 
     /// Creates the Job, and a view of it that is read at once.
-    pub(super) fn start(&self) -> Vec<Step> {
+    pub(in crate::cgu) fn start(&self) -> Vec<Step> {
         vec![Step::DeleteView(JOB_VIEW), self.act("precache-job-create"), self.view(JOB_VIEW)]
     }
 
     /// Removes the views of what the Job needs.
-    pub(super) fn forget_dependencies() -> Vec<Step> {
+    pub(in crate::cgu) fn forget_dependencies() -> Vec<Step> {
         DEPENDENCIES.into_iter().chain([NAMESPACE_VIEW]).map(Step::DeleteView).collect()
     }
 
-    pub(super) fn view(&self, name: &'static str) -> Step {
+    pub(in crate::cgu) fn view(&self, name: &'static str) -> Step {
         let (resource, object, namespace) = match name {
             "view-precache-spec-configmap" => ("configmap", SPEC, NAMESPACE),
             "view-precache-service-acct" => ("serviceaccounts", ACCOUNT, NAMESPACE),

@@ -3,14 +3,14 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cgu::wire::of;
 
-pub(in super::super) fn view(scope: &Value, reason: &str, result: &Value) -> View {
+pub(in crate::cgu) fn view(scope: &Value, reason: &str, result: &Value) -> View {
     let labels = json!({ UPGRADE: "cgu", UPGRADE_NAMESPACE: "ns" });
     let condition = json!({ "type": "Processing", "status": "True", "reason": reason });
     let status = json!({ "conditions": [condition], "result": result });
     View::read(&of(&json!({ "metadata": { "labels": labels }, "spec": { "scope": scope }, "status": status }))).unwrap()
 }
 
-pub(in super::super) const ANSWERED: &str = "GetResourceProcessing";
+pub(in crate::cgu) const ANSWERED: &str = "GetResourceProcessing";
 
 /// "A View counts" of section 9.4.
 #[test]
@@ -68,7 +68,7 @@ fn a_cluster_says_whether_it_has_an_object_and_where_a_job_is() {
         let metadata = json!({ "labels": { UPGRADE: "cgu" } });
         let object = json!({ "metadata": metadata, "spec": { "scope": { "resource": JOB } }, "status": status });
         let view = View::read(&of(&object)).unwrap();
-        (view.found, view.answer)
+        (view.presence, view.answer)
     };
     let processing = |status: &str, message: &str, result: Value| {
         let condition = json!({ "type": "Processing", "status": status, "reason": ANSWERED, "message": message });
@@ -76,15 +76,15 @@ fn a_cluster_says_whether_it_has_an_object_and_where_a_job_is() {
     };
     let failed = |reason: &str| json!({ "conditions": [{ "type": "Failed", "status": "True", "reason": reason }] });
     for (status, expected, job) in [
-        (json!({}), Found::Unknown, None),
-        (json!({ "conditions": [] }), Found::Failed, None),
-        (processing("False", "jobs.batch \"pre-cache\" not found", json!({})), Found::No, None),
-        (processing("False", "the server is gone", json!({ "active": 1 })), Found::Failed, None),
-        (processing("True", "", json!({ "active": 1, "succeeded": 1 })), Found::Yes, Some(Job::Active)),
-        (processing("True", "", json!({ "succeeded": 1 })), Found::Yes, Some(Job::Succeeded)),
-        (processing("True", "", failed("DeadlineExceeded")), Found::Yes, Some(Job::DeadlineExceeded)),
-        (processing("True", "", failed("BackoffLimitExceeded")), Found::Yes, Some(Job::BackoffLimitExceeded)),
-        (processing("True", "", failed("Else")), Found::Yes, None),
+        (json!({}), Presence::Unknown, None),
+        (json!({ "conditions": [] }), Presence::Failed, None),
+        (processing("False", "jobs.batch \"pre-cache\" not found", json!({})), Presence::Absent, None),
+        (processing("False", "the server is gone", json!({ "active": 1 })), Presence::Failed, None),
+        (processing("True", "", json!({ "active": 1, "succeeded": 1 })), Presence::Present, Some(Job::Active)),
+        (processing("True", "", json!({ "succeeded": 1 })), Presence::Present, Some(Job::Succeeded)),
+        (processing("True", "", failed("DeadlineExceeded")), Presence::Present, Some(Job::DeadlineExceeded)),
+        (processing("True", "", failed("BackoffLimitExceeded")), Presence::Present, Some(Job::BackoffLimitExceeded)),
+        (processing("True", "", failed("Else")), Presence::Present, None),
     ] {
         assert_eq!(found(status.clone()), (expected, job.map_or(Answer::Nothing, Answer::Job)), "{status}");
     }

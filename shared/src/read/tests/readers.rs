@@ -115,6 +115,8 @@ objects! {
         UpgradeObject, "talm/ran.openshift.io_clustergroupupgrades.yaml", { "status": { "remediationPlan": [["a"]], "clusters": [{ "name": "a" }] } };
         PreCachingConfigObject, "talm/ran.openshift.io_precachingconfigs.yaml", { "spec": { "additionalImages": ["a"] } };
         ImageBasedGroupUpgrade, "talm/lcm.openshift.io_imagebasedgroupupgrades.yaml", {};
+        BindingObject, "none", {};
+        ActionObject, "none", {};
         ManagedClusterObject, "ocm/cluster.open-cluster-management.io_managedclusters.yaml", { "status": { "conditions": [{ "type": "t" }] } };
         PolicyObject, "ocm/policy.open-cluster-management.io_policies.yaml", {
             "spec": { "policy-templates": [{ "objectDefinition": {

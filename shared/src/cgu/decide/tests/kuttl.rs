@@ -1,9 +1,8 @@
 //! The cases of section 5.1.
 
-use super::super::super::conditions::VALIDATED;
-use super::super::super::policy::Templates;
-use super::super::super::subscription::Subscription;
 use super::*;
+use crate::cgu::conditions::VALIDATED;
+use crate::cgu::templates::{Subscription, Templates};
 
 const TWO: Matrix<'static> =
     &[("policy1", &["spoke1", "spoke4"], &["spoke6"]), ("policy2", &["spoke1", "spoke4"], &["spoke6"])];
@@ -188,7 +187,7 @@ fn skip_compliant_policies() {
     assert_eq!(hub.status().managed_policies_for_upgrade.len(), 1);
 
     let mut hub = Hub::new(json!({ "clusters": ["spoke1"] }), matrix);
-    Arc::make_mut(hub.roots.get_mut(&policy("policy0")).unwrap()).templates.as_mut().unwrap().has_status = true;
+    hub.root("policy0").templates.as_mut().unwrap().has_status = true;
     hub.settle();
     assert_eq!(hub.status().managed_policies_for_upgrade.len(), 2);
     assert_eq!(hub.progress("spoke1"), "InProgress 1");
@@ -198,7 +197,7 @@ fn skip_compliant_policies() {
 #[test]
 fn soaking() {
     let mut hub = Hub::new(json!({ "clusters": ["spoke1"] }), &[("policy1", &["spoke1"], &[])]);
-    Arc::make_mut(hub.roots.get_mut(&policy("policy1")).unwrap()).soak = Some(std::time::Duration::from_secs(5));
+    hub.root("policy1").soak = Some(std::time::Duration::from_secs(5));
     hub.settle();
     hub.complies("spoke1", "policy1");
     hub.settle();
@@ -223,7 +222,7 @@ fn soaking() {
 fn subscribing(strategy: &Value) -> Hub {
     let spec = json!({ "clusters": ["spoke1", "spoke2", "spoke5"], "remediationStrategy": strategy });
     let mut hub = Hub::new(spec, &[("policy5", &["spoke1", "spoke2", "spoke5"], &[])]);
-    let annotations = BTreeMap::from([(super::super::super::objects::NAME_SUFFIX.to_owned(), "kuttl".to_owned())]);
+    let annotations = BTreeMap::from([(crate::cgu::objects::NAME_SUFFIX.to_owned(), "kuttl".to_owned())]);
     hub.upgrade.metadata.annotations = Some(annotations);
     let subscription = |name: &str| {
         json!({
@@ -235,8 +234,7 @@ fn subscribing(strategy: &Value) -> Hub {
     };
     let templates = json!([subscription("logging"), subscription("ptp")]);
     let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": templates } } }]);
-    let root = hub.roots.get_mut(&policy("policy5")).unwrap();
-    Arc::make_mut(root).templates = Policy::read(&of(&json!({ "spec": { "policy-templates": template } }))).templates;
+    hub.root("policy5").templates = Policy::read(&of(&json!({ "spec": { "policy-templates": template } }))).templates;
     hub.settle();
     hub
 }
@@ -245,18 +243,18 @@ fn subscribing(strategy: &Value) -> Hub {
 #[test]
 fn an_upgrade_that_ends_leaves_no_views() {
     let mut hub = subscribing(&json!({ "maxConcurrency": 2, "canaries": ["spoke1"], "timeout": 30 }));
-    assert_eq!(hub.views.len(), 2);
+    assert_eq!(hub.known.views.len(), 2);
     hub.now = hub.plan().next.unwrap();
     hub.settle();
     assert_eq!(hub.message(SUCCEEDED), "Policy remediation took too long on canary clusters");
-    assert_eq!(hub.views, BTreeMap::new());
+    assert_eq!(*hub.known.views, BTreeMap::new());
 
     let mut hub = subscribing(&json!({ "maxConcurrency": 2 }));
-    assert_eq!(hub.views.len(), 4);
+    assert_eq!(hub.known.views.len(), 4);
     let status = hub.upgrade.status.as_mut().unwrap();
     conditions::set(&mut status.conditions, hub.now, SUCCEEDED, "True", "UpgradeCompleted", "");
     hub.settle();
-    assert_eq!(hub.views, BTreeMap::new());
+    assert_eq!(*hub.known.views, BTreeMap::new());
 }
 
 /// Whoever writes policies and clusters decides how many views there are.
@@ -267,7 +265,7 @@ fn views_are_asked_for_in_parts() {
     let strategy = json!({ "maxConcurrency": 150 });
     let mut hub =
         Hub::new(json!({ "clusters": clusters, "remediationStrategy": strategy }), &[("policy5", &clusters, &[])]);
-    hub.clusters = names.iter().map(|name| (name.clone(), ManagedCluster::default())).collect();
+    *hub.known.clusters = names.iter().map(|name| (name.clone(), ManagedCluster::default())).collect();
     let subscription = |number: usize| Subscription {
         kind: "Subscription".to_owned(),
         name: format!("a{number}"),
@@ -275,10 +273,10 @@ fn views_are_asked_for_in_parts() {
         ..Subscription::default()
     };
     let templates = Templates { subscriptions: (0..100).map(subscription).collect(), ..Templates::default() };
-    Arc::make_mut(hub.roots.get_mut(&policy("policy5")).unwrap()).templates = Some(templates);
+    hub.root("policy5").templates = Some(templates);
     hub.settle();
-    assert_eq!(hub.views.len(), 15_000);
-    hub.views.clear();
+    assert_eq!(hub.known.views.len(), 15_000);
+    hub.known.views.clear();
     let plan = hub.plan();
     assert_eq!(plan.acts.iter().filter(|act| matches!(act, Act::View(_))).count(), 10_000);
     assert_eq!(plan.next, hub.now.checked_add(APPROVE_AGAIN).ok());
@@ -291,10 +289,10 @@ fn operator_upgrade() {
     let mut hub = subscribing(&json!({ "maxConcurrency": 2 }));
     let view = "cgu-default-subscription-ptp-kuttl";
     assert_eq!(hub.status().safe_resource_names["/cgu-default-subscription-ptp"], view);
-    let mut names: Vec<&(String, String)> = hub.views.keys().collect();
+    let mut names: Vec<&(String, String)> = hub.known.views.keys().collect();
     names.retain(|(_, name)| name == view);
     assert_eq!(names.iter().map(|(cluster, _)| cluster.as_str()).collect::<Vec<_>>(), ["spoke1", "spoke2"]);
-    let scope = &hub.views[names[0]].scope;
+    let scope = &hub.known.views[names[0]].scope;
     assert_eq!(
         (scope.resource.as_str(), scope.name.as_str(), scope.namespace.as_str()),
         ("Subscription.operators.coreos.com", "ptp", "openshift-ptp")
@@ -302,11 +300,11 @@ fn operator_upgrade() {
 
     let pending = |name: &str| Answer::Pending(name.to_owned());
     let answers = |hub: &mut Hub, cluster: &str, name: &str, answer: Answer| {
-        hub.views.get_mut(&(cluster.to_owned(), name.to_owned())).unwrap().answer = answer;
+        hub.known.views.get_mut(&(cluster.to_owned(), name.to_owned())).unwrap().answer = answer;
     };
     answers(&mut hub, "spoke1", view, pending("install-aaaa4"));
     hub.settle();
-    let scope = &hub.views[&("spoke1".to_owned(), "install-aaaa4".to_owned())].scope;
+    let scope = &hub.known.views[&("spoke1".to_owned(), "install-aaaa4".to_owned())].scope;
     assert_eq!((scope.resource.as_str(), scope.namespace.as_str()), ("InstallPlan", "openshift-ptp"));
     assert_eq!(hub.approved, []);
     let plan = InstallPlan { resource_version: "1532546".to_owned(), versions: vec!["ptp.v4".to_owned()] };
@@ -327,11 +325,11 @@ fn operator_upgrade() {
 
     hub.complies("spoke1", "policy5");
     hub.settle();
-    assert!(hub.views.keys().all(|(cluster, _)| cluster == "spoke2"), "{:?}", hub.views);
+    assert!(hub.known.views.keys().all(|(cluster, _)| cluster == "spoke2"), "{:?}", hub.known.views);
     hub.spec(|spec| spec.remediation_strategy.timeout = 0);
     hub.later(1);
     hub.settle();
-    assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.views.len()), ("False/TimedOut", 0));
+    assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.known.views.len()), ("False/TimedOut", 0));
 }
 
 const PULLED: Matrix<'static> = &[
@@ -352,20 +350,19 @@ fn pulling(strategy: &Value) -> Hub {
         ("policy3", object("Subscription", json!({ "name": "ptp-operator", "channel": "4.9" }))),
     ] {
         let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": [object] } } }]);
-        let root = Arc::make_mut(hub.roots.get_mut(&policy(name)).unwrap());
-        root.templates = Policy::read(&of(&json!({ "spec": { "policy-templates": template } }))).templates;
+        hub.root(name).templates = Policy::read(&of(&json!({ "spec": { "policy-templates": template } }))).templates;
     }
     hub.image = Some("image");
-    hub.clusters.values_mut().for_each(|cluster| cluster.is_available = true);
+    hub.known.clusters.values_mut().for_each(|cluster| cluster.is_available = true);
     hub
 }
 
 impl Hub {
     /// Every view of these clusters has this result.
-    fn answer(&mut self, clusters: &[&str], found: Found, answer: &Answer) {
-        for ((cluster, _), view) in &mut self.views {
+    fn answer(&mut self, clusters: &[&str], presence: Presence, answer: &Answer) {
+        for ((cluster, _), view) in &mut *self.known.views {
             if clusters.contains(&cluster.as_str()) {
-                (view.found, view.answer) = (found, answer.clone());
+                (view.presence, view.answer) = (presence, answer.clone());
             }
         }
     }
@@ -374,17 +371,17 @@ impl Hub {
     fn pull_until_active(&mut self) {
         let all = ["spoke6", "spoke2", "spoke1", "spoke5"];
         self.settle();
-        self.answer(&all, Found::No, &Answer::Nothing);
+        self.answer(&all, Presence::Absent, &Answer::Nothing);
         self.settle();
-        self.answer(&all, Found::Yes, &Answer::Nothing);
+        self.answer(&all, Presence::Present, &Answer::Nothing);
         self.settle();
-        for ((_, name), view) in &mut self.views {
+        for ((_, name), view) in &mut *self.known.views {
             if name == "view-precache-job" {
-                view.found = Found::No;
+                view.presence = Presence::Absent;
             }
         }
         self.settle();
-        self.answer(&all, Found::Yes, &Answer::Job(Job::Active));
+        self.answer(&all, Presence::Present, &Answer::Job(Job::Active));
         self.settle();
     }
 
@@ -398,7 +395,7 @@ impl Hub {
 #[test]
 fn a_large_pull_goes_to_a_few_clusters_at_once() {
     let mut hub = pulling(&json!({ "maxConcurrency": 4 }));
-    hub.configs.insert(
+    hub.known.configs.insert(
         ("default".to_owned(), "images".to_owned()),
         PreCachingConfigSpec { additional_images: vec!["x".repeat(30 << 20)], ..PreCachingConfigSpec::default() },
     );
@@ -422,10 +419,10 @@ fn pre_caching_complete() {
         (spec.operators_indexes, spec.operators_packages_and_channels),
         (vec!["index".to_owned()], vec!["ptp-operator:4.9".to_owned()])
     );
-    hub.answer(&["spoke1", "spoke2", "spoke5", "spoke6"], Found::Yes, &Answer::Job(Job::Succeeded));
+    hub.answer(&["spoke1", "spoke2", "spoke5", "spoke6"], Presence::Present, &Answer::Job(Job::Succeeded));
     hub.settle();
     assert_eq!(hub.condition("PrecachingSuceeded"), "True/PrecachingCompleted");
-    assert_eq!((hub.condition(PROGRESSING).as_str(), hub.views.len()), ("False/NotEnabled", 0));
+    assert_eq!((hub.condition(PROGRESSING).as_str(), hub.known.views.len()), ("False/NotEnabled", 0));
     for action in ["precache-ns-delete", "precache-crb-delete"] {
         let expected = 8;
         assert_eq!(hub.actions.iter().filter(|one| one.ends_with(action)).count(), expected, "before and after");
@@ -442,9 +439,9 @@ fn pre_caching_complete() {
 fn pre_caching_partial_complete() {
     let mut hub = pulling(&json!({ "maxConcurrency": 4 }));
     hub.pull_until_active();
-    hub.answer(&["spoke1", "spoke6"], Found::Yes, &Answer::Job(Job::Succeeded));
-    hub.answer(&["spoke2"], Found::Yes, &Answer::Job(Job::DeadlineExceeded));
-    hub.clusters.get_mut("spoke5").unwrap().is_available = false;
+    hub.answer(&["spoke1", "spoke6"], Presence::Present, &Answer::Job(Job::Succeeded));
+    hub.answer(&["spoke2"], Presence::Present, &Answer::Job(Job::DeadlineExceeded));
+    hub.known.clusters.get_mut("spoke5").unwrap().is_available = false;
     hub.settle();
     assert_eq!(hub.pulled(), ["spoke1 Succeeded", "spoke2 PrecacheTimeout", "spoke5 Active", "spoke6 Succeeded"]);
     assert_eq!(hub.message("PrecachingSuceeded"), "Precaching in progress for 1 clusters");
@@ -475,7 +472,7 @@ fn an_upgrade_without_images_fails() {
     let all = ["spoke1", "spoke2", "spoke5", "spoke6"];
     let mut hub = pulling(&json!({ "maxConcurrency": 4 }));
     hub.pull_until_active();
-    hub.answer(&all, Found::Yes, &Answer::Job(Job::DeadlineExceeded));
+    hub.answer(&all, Presence::Present, &Answer::Job(Job::DeadlineExceeded));
     hub.settle();
     assert_eq!(
         (hub.condition("PrecachingSuceeded").as_str(), hub.condition(PROGRESSING).as_str()),
@@ -490,8 +487,8 @@ fn an_upgrade_without_images_fails() {
 
     let mut hub = pulling(&json!({ "maxConcurrency": 4, "canaries": ["spoke2"] }));
     hub.pull_until_active();
-    hub.answer(&all, Found::Yes, &Answer::Job(Job::Succeeded));
-    hub.answer(&["spoke2"], Found::Yes, &Answer::Job(Job::BackoffLimitExceeded));
+    hub.answer(&all, Presence::Present, &Answer::Job(Job::Succeeded));
+    hub.answer(&["spoke2"], Presence::Present, &Answer::Job(Job::BackoffLimitExceeded));
     hub.settle();
     hub.spec(|spec| spec.enable = true);
     hub.settle();
@@ -517,7 +514,7 @@ fn what_is_pulled_comes_from_policies_settings_and_the_graph() {
     });
     hub.settle();
     assert!(hub.message("PrecacheSpecValid").ends_with("PreCachingConfig.ran.openshift.io \"config\" not found"));
-    hub.configs.insert(
+    hub.known.configs.insert(
         ("default".to_owned(), "config".to_owned()),
         PreCachingConfigSpec { additional_images: vec!["more".to_owned()], ..PreCachingConfigSpec::default() },
     );
@@ -531,8 +528,7 @@ fn what_is_pulled_comes_from_policies_settings_and_the_graph() {
         version: "4.16.1".to_owned(),
         image: String::new(),
     };
-    let root = Arc::make_mut(hub.roots.get_mut(&policy("policy3")).unwrap());
-    root.templates.as_mut().unwrap().releases.push(release.clone());
+    hub.root("policy3").templates.as_mut().unwrap().releases.push(release.clone());
     hub.settle();
     assert_eq!(hub.plan().lookup, Some(release.clone()));
     hub.releases.insert(release.clone(), Err("no such version".to_owned()));

@@ -125,7 +125,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(hub.upgrade.status.as_ref(), crashed.upgrade.status.as_ref());
-            prop_assert_eq!((&hub.placements, &hub.clusters), (&crashed.placements, &crashed.clusters));
+            prop_assert_eq!((&hub.placements, &hub.known.clusters), (&crashed.placements, &crashed.known.clusters));
             prop_assert_eq!(&hub.events, &crashed.events);
         }
     }

@@ -1,7 +1,7 @@
 //! Rows of section 2, and the differences from TALM.
 
-use super::super::super::conditions::{CLUSTERS_SELECTED, VALIDATED};
 use super::*;
+use crate::cgu::conditions::{CLUSTERS_SELECTED, VALIDATED};
 
 const ONE: Matrix<'static> = &[("policy1", &["spoke1", "spoke2", "spoke3"], &["spoke6"])];
 
@@ -21,7 +21,7 @@ fn what_is_deleted_leaves_nothing_behind() {
     let mut hub = started(three(&json!({ "maxConcurrency": 2 })));
     hub.complies("spoke1", "policy1");
     hub.settle();
-    hub.upgrade.metadata.deletion_timestamp = Some(time(hub.now));
+    hub.upgrade.metadata.deletion_timestamp = Some(Time(hub.now));
     let acts = hub.plan().acts;
     assert_eq!(acts, [Act::Forget("spoke2".to_owned(), true), Act::DeleteObjects]);
     hub.settle();
@@ -31,7 +31,7 @@ fn what_is_deleted_leaves_nothing_behind() {
     for (deletes, acts) in [(true, vec![]), (false, vec![Act::DeleteObjects])] {
         let after = json!({ "afterCompletion": { "deleteObjects": deletes } });
         let mut hub = started(json!({ "clusters": ["spoke6"], "actions": after }));
-        hub.upgrade.metadata.deletion_timestamp = Some(time(hub.now));
+        hub.upgrade.metadata.deletion_timestamp = Some(Time(hub.now));
         assert_eq!(hub.plan().acts, acts, "{deletes}");
     }
 }
@@ -99,8 +99,7 @@ fn what_is_wrong_before_the_start_is_named_once() {
 #[test]
 fn a_release_that_is_incomplete_starts_nothing() {
     let mut hub = Hub::new(json!({ "clusters": ["spoke1"] }), ONE);
-    let root = Arc::make_mut(hub.roots.get_mut(&policy("policy1")).unwrap());
-    root.templates.as_mut().unwrap().releases = vec![crate::cgu::version::Release::default()];
+    hub.root("policy1").templates.as_mut().unwrap().releases = vec![Release::default()];
     hub.settle();
     assert_eq!(
         (hub.condition(VALIDATED).as_str(), hub.condition(PROGRESSING).as_str()),
@@ -232,6 +231,30 @@ fn a_batch_whose_time_is_over_ends_or_goes_on() {
     );
 }
 
+/// `BatchTimeout` of section 5.2: minutes, batches, current one, seconds since the start, and the limit in minutes.
+#[test]
+fn a_batch_has_its_share_of_the_time_that_is_left() {
+    for (timeout, batches, current, elapsed, limit) in [
+        (100, 1, 1, 0, 100),
+        (200, 2, 1, 0, 100),
+        (200, 2, 2, 6000, 100),
+        (240, 5, 1, 0, 48),
+        (240, 5, 2, 2400, 50),
+        (240, 5, 5, 6000, 140),
+        (100, 100, 100, 3000, 50),
+        // Out of time, or of sense.
+        (0, 2, 1, 0, 0),
+        (-5, 2, 1, 0, 0),
+        (10, 2, 2, 900, 0),
+        (i64::MAX, 0, i64::MIN, 0, 153_722_867_280_912_930),
+    ] {
+        let started = Timestamp::from_second(1_000_000).unwrap();
+        let batch_started = Timestamp::from_second(1_000_000 + elapsed).unwrap();
+        let found = super::super::batch::batch_limit(timeout, batches, current, started, batch_started);
+        assert_eq!(found.as_secs() / 60, limit, "{timeout} {batches} {current} {elapsed}");
+    }
+}
+
 /// Row 23: an earlier cluster that regresses is waited for, and not enforced (row 45).
 #[test]
 fn the_last_batch_waits_for_earlier_ones() {
@@ -344,8 +367,7 @@ fn a_time_out_stays_while_a_cluster_is_not_listed() {
     assert_eq!(hub.condition(SUCCEEDED), "False/TimedOut");
     // One that was complete may sleep.
     hub.asleep.insert("spoke1".to_owned());
-    let root = Arc::make_mut(hub.roots.get_mut(&policy("policy1")).unwrap());
-    root.compliance.as_mut().unwrap().remove("spoke3");
+    hub.root("policy1").compliance.as_mut().unwrap().remove("spoke3");
     hub.settle();
     assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.labels("spoke3")), ("False/TimedOut", vec!["ztp-running"]));
     hub.complies("spoke3", "policy1");
@@ -366,8 +388,7 @@ fn a_late_completion_asks_the_policies_that_list_a_cluster() {
         assert_eq!(hub.condition(SUCCEEDED), "False/TimedOut");
         hub.complies("spoke1", "policy1");
         if drops {
-            let root = Arc::make_mut(hub.roots.get_mut(&policy("policy2")).unwrap());
-            root.compliance.as_mut().unwrap().remove("spoke2");
+            hub.root("policy2").compliance.as_mut().unwrap().remove("spoke2");
         } else {
             hub.complies("spoke2", "policy2");
         }
@@ -385,7 +406,7 @@ fn a_policy_that_is_deleted_midway_is_named_once() {
         let strategy = json!({ "maxConcurrency": size });
         let mut hub = Hub::new(json!({ "clusters": ["spoke1", "spoke2"], "remediationStrategy": strategy }), TWO);
         hub.settle();
-        let root = hub.roots.remove(&policy("policy2")).unwrap();
+        let root = hub.known.roots.remove(&policy("policy2")).unwrap();
         hub.complies("spoke1", "policy1");
         hub.settle();
         let message = "Remediating non-compliant policies. Missing managed policies: [policy2] ";
@@ -395,7 +416,7 @@ fn a_policy_that_is_deleted_midway_is_named_once() {
         hub.settle();
         let told = hub.events.iter().filter(|event| *event == "RemediationOnHoldDueToValidationFailure").count();
         assert_eq!(told, 1, "{:?}", hub.events);
-        hub.roots.insert(policy("policy2"), root);
+        hub.known.roots.insert(policy("policy2"), root);
         hub.settle();
         assert_eq!(hub.message(PROGRESSING), "Remediating non-compliant policies");
         assert_eq!(hub.selected("policy2"), ["spoke1"]);

@@ -1,9 +1,11 @@
 use proptest::prelude::*;
-use serde_json::Value;
 
-use super::super::api::{PrecachingSpec, Reference};
-use super::super::view::Scope;
+use super::super::precache::{Cluster, State, next};
 use super::*;
+use crate::cgu::api::PrecachingSpec;
+use crate::cgu::objects::LOCAL_CLUSTER;
+use crate::cgu::precache::workload::{DEPENDENCIES, JOB_VIEW, NAMESPACE_VIEW, Workload};
+use crate::cgu::wire::Scope;
 
 const JOB_STATES: [(Job, State); 3] = [
     (Job::Succeeded, State::Succeeded),
@@ -11,22 +13,26 @@ const JOB_STATES: [(Job, State); 3] = [
     (Job::BackoffLimitExceeded, State::UnrecoverableError),
 ];
 
-fn view(found: Found, answer: Answer) -> View {
-    View { upgrade: Reference::default(), created: Timestamp::UNIX_EPOCH, scope: Scope::default(), found, answer }
+fn view(presence: Presence, answer: Answer) -> View {
+    View { upgrade: Reference::default(), created: Timestamp::UNIX_EPOCH, scope: Scope::default(), presence, answer }
 }
 
-fn views(all: &[(&str, Found, Answer)]) -> Views {
+fn views(all: &[(&str, Presence, Answer)]) -> Views {
     all.iter()
         .map(|(name, found, answer)| (("a".to_owned(), (*name).to_owned()), view(*found, answer.clone())))
         .collect()
 }
 
 /// What happens next, `STATE: steps`.
-fn after(state: State, all: &[(&str, Found, Answer)], (is_available, is_enabled, second): (bool, bool, i64)) -> String {
+fn after(
+    state: State,
+    all: &[(&str, Presence, Answer)],
+    (is_available, is_enabled, second): (bool, bool, i64),
+) -> String {
     let spec = PrecachingSpec::default();
     let workload = Workload { cluster: "a", spec: &spec, image: "image", timeout: 240, clusters: 1 };
-    let cluster = Cluster { name: "a", state, is_available, is_enabled };
-    let found = next(&cluster, &workload, &views(all), Timestamp::from_second(second).unwrap());
+    let cluster = Cluster { state, is_available, is_enabled };
+    let found = next(cluster, &workload, &views(all), Timestamp::from_second(second).unwrap());
     let steps = found.steps.iter().map(|step| match step {
         Step::DeleteView(name) | Step::DeleteAction(name) => format!("-{name}"),
         Step::Act(name, _) => (*name).to_owned(),
@@ -38,8 +44,8 @@ fn after(state: State, all: &[(&str, Found, Answer)], (is_available, is_enabled,
 
 const NOTHING: Answer = Answer::Nothing;
 
-fn ready() -> [(&'static str, Found, Answer); 3] {
-    DEPENDENCIES.map(|name| (name, Found::Yes, NOTHING))
+fn ready() -> [(&'static str, Presence, Answer); 3] {
+    DEPENDENCIES.map(|name| (name, Presence::Present, NOTHING))
 }
 
 /// The policy that confines our account admits no action there.
@@ -48,8 +54,8 @@ fn the_hub_itself_pulls_nothing() {
     let spec = PrecachingSpec::default();
     let workload = Workload { cluster: LOCAL_CLUSTER, spec: &spec, image: "image", timeout: 240, clusters: 1 };
     for (is_enabled, expected) in [(true, State::UnrecoverableError), (false, State::NotStarted)] {
-        let cluster = Cluster { name: LOCAL_CLUSTER, state: State::NotStarted, is_available: true, is_enabled };
-        let found = next(&cluster, &workload, &Views::new(), Timestamp::UNIX_EPOCH);
+        let cluster = Cluster { state: State::NotStarted, is_available: true, is_enabled };
+        let found = next(cluster, &workload, &Views::new(), Timestamp::UNIX_EPOCH);
         assert_eq!((found.state, found.steps), (expected, vec![]));
     }
 }
@@ -67,13 +73,13 @@ fn a_cluster_goes_from_state_to_state() {
     let namespace = |found| [(NAMESPACE_VIEW, found, NOTHING)];
     for (all, at, expected) in [
         (&[][..], now(0), "PreparingToStart: +view-namespace"),
-        (&namespace(Found::Unknown), now(29), "PreparingToStart"),
-        (&namespace(Found::Unknown), now(30), "UnrecoverableError"),
-        (&namespace(Found::Unknown), (false, true, 0), "UnrecoverableError"),
-        (&namespace(Found::Unknown), (false, false, 60), "PreparingToStart"),
-        (&namespace(Found::Yes), now(60), "PreparingToStart"),
-        (&namespace(Found::No), now(60), "Starting"),
-        (&namespace(Found::Failed), now(0), "UnrecoverableError"),
+        (&namespace(Presence::Unknown), now(29), "PreparingToStart"),
+        (&namespace(Presence::Unknown), now(30), "UnrecoverableError"),
+        (&namespace(Presence::Unknown), (false, true, 0), "UnrecoverableError"),
+        (&namespace(Presence::Unknown), (false, false, 60), "PreparingToStart"),
+        (&namespace(Presence::Present), now(60), "PreparingToStart"),
+        (&namespace(Presence::Absent), now(60), "Starting"),
+        (&namespace(Presence::Failed), now(0), "UnrecoverableError"),
     ] {
         assert_eq!(after(State::PreparingToStart, all, at), expected, "{all:?} {at:?}");
     }
@@ -83,9 +89,9 @@ fn a_cluster_goes_from_state_to_state() {
     let again = format!("Starting: -view-spec-configmap -view-service-acct -view-cluster-role-binding {created}");
     let created = format!("Starting: {created}");
     let mut missing = ready();
-    missing[1].1 = Found::No;
+    missing[1].1 = Presence::Absent;
     let mut unknown = ready();
-    unknown[2].1 = Found::Unknown;
+    unknown[2].1 = Presence::Unknown;
     let with = |found, answer| [&ready()[..], &[(JOB_VIEW, found, answer)]].concat();
     for (all, expected) in [
         (vec![], &*created),
@@ -93,24 +99,24 @@ fn a_cluster_goes_from_state_to_state() {
         (missing.to_vec(), &again),
         (unknown.to_vec(), "Starting"),
         (ready().to_vec(), "Starting: +view-job"),
-        (with(Found::No, NOTHING), "Starting: -view-job job-create +view-job"),
-        (with(Found::Unknown, NOTHING), "Starting"),
-        (with(Found::Yes, NOTHING), "Starting"),
-        (with(Found::Failed, NOTHING), "UnrecoverableError"),
-        (with(Found::Yes, Answer::Job(Job::Active)), &format!("Active: {removed}")),
-        (with(Found::Yes, Answer::Job(Job::DeadlineExceeded)), &format!("PrecacheTimeout: {removed}")),
+        (with(Presence::Absent, NOTHING), "Starting: -view-job job-create +view-job"),
+        (with(Presence::Unknown, NOTHING), "Starting"),
+        (with(Presence::Present, NOTHING), "Starting"),
+        (with(Presence::Failed, NOTHING), "UnrecoverableError"),
+        (with(Presence::Present, Answer::Job(Job::Active)), &format!("Active: {removed}")),
+        (with(Presence::Present, Answer::Job(Job::DeadlineExceeded)), &format!("PrecacheTimeout: {removed}")),
     ] {
         assert_eq!(after(State::Starting, &all, now(0)), expected, "{all:?}");
     }
 
-    let job = |answer| [(JOB_VIEW, Found::Yes, answer)];
+    let job = |answer| [(JOB_VIEW, Presence::Present, answer)];
     let active = Answer::Job(Job::Active);
     for (all, at, expected) in [
         (&job(active.clone())[..], now(60), "Active"),
         (&job(active.clone()), (false, true, 60), "UnrecoverableError"),
         (&job(active), (false, false, 60), "Active"),
         (&[], now(60), "Active: +view-job"),
-        (&[(JOB_VIEW, Found::No, NOTHING)], now(60), "UnrecoverableError"),
+        (&[(JOB_VIEW, Presence::Absent, NOTHING)], now(60), "UnrecoverableError"),
         (&job(NOTHING), now(60), "Active"),
         (&job(NOTHING), now(250 * 60 + 1), "UnrecoverableError"),
         (&job(Answer::Job(Job::Succeeded)), now(60), "Succeeded"),
@@ -156,17 +162,17 @@ proptest! {
             let answer = JOB_STATES.get(job).map_or(NOTHING, |(job, _)| Answer::Job(*job));
             let names = DEPENDENCIES.into_iter().chain([NAMESPACE_VIEW, JOB_VIEW]);
             let all: Vec<_> = names.map(|name| (name, found, answer.clone())).collect();
-            let cluster = Cluster { name: "a", state, is_available: available, is_enabled: true };
-            next(&cluster, &workload, &views(&all), Timestamp::from_second(1_000).unwrap()).state
+            let cluster = Cluster { state, is_available: available, is_enabled: true };
+            next(cluster, &workload, &views(&all), Timestamp::from_second(1_000).unwrap()).state
         };
         for (found, job) in answers {
-            let found = [Found::Unknown, Found::Yes, Found::No, Found::Failed][found];
+            let found = [Presence::Unknown, Presence::Present, Presence::Absent, Presence::Failed][found];
             let before = state;
             state = step(state, found, job, is_available);
             prop_assert!(!before.is_final() || state == before);
         }
         for _ in 0..4 {
-            state = step(state, Found::Failed, 4, false);
+            state = step(state, Presence::Failed, 4, false);
         }
         prop_assert!(state.is_final());
     }

@@ -1,27 +1,65 @@
-//! Subscriptions in a policy: while the policy is enforced, the `InstallPlan`s that wait for approval are approved
-//! (section 9.4).
+//! Row 21: clusters come under the Placement of the policy that they are at, and the `InstallPlan`s that its
+//! Subscriptions wait for are approved (section 9.4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::act::Act;
-pub use super::act::Approval;
-use super::api::{ClusterGroupUpgrade, Reference};
-use super::objects::view_name;
-pub use super::templates::Subscription;
-use super::view::{Answer, INSTALL_PLAN, Scope, ViewRequest, Views};
+use super::{Facts, Plan};
+use crate::cgu::act::{APPROVE_AGAIN, Act, Approval};
+use crate::cgu::api::{ClusterGroupUpgrade, Reference};
+use crate::cgu::objects::view_name;
+use crate::cgu::templates::Subscription;
+use crate::cgu::view::{Answer, INSTALL_PLAN, ViewRequest, Views};
+use crate::cgu::wire::Scope;
 use crate::read::{self, Limits};
+
+/// State of a cluster that is at a policy.
+pub(super) const UNDER_WAY: &str = "InProgress";
+
+/// Views and approvals that are asked for at once. Those of other clusters follow.
+const MAX_ASKED: usize = 10_000;
 
 /// Some hundred Subscriptions of a policy: a hundred of the longest names that Kubernetes allows.
 const CONTENT: Limits = Limits { text: 253, ..Limits::OBJECT };
 
+/// Each cluster under way is in the Placement of its policy, and what that installs is approved. On a cluster that
+/// sleeps nothing is: its action would be carried out when it wakes, whenever that is.
+pub(super) fn enforce(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]) {
+    let mut at: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for (name, one) in &plan.status.status.current_batch_remediation_progress {
+        let index = one.policy_index.and_then(|index| usize::try_from(index).ok());
+        if let Some(index) = index.filter(|_| one.state == UNDER_WAY) {
+            at.entry(index).or_default().push(name.clone());
+        }
+    }
+    let mut approvals = Vec::new();
+    let there = |index| policies.get(index).filter(|policy| facts.governance.roots.contains_key(*policy));
+    for (policy, names) in at.into_iter().filter_map(|(index, names)| Some((there(index)?, names))) {
+        let status = &mut plan.status;
+        let content = status.managed_policies_content.get(&policy.name).map(|content| subscriptions(content));
+        for cluster in names.iter().filter(|name| !facts.asleep.contains(*name)) {
+            if approvals.len() >= MAX_ASKED {
+                break;
+            }
+            let names = &mut status.safe_resource_names;
+            let subscriptions = content.iter().flatten();
+            approvals.extend(approve(facts.upgrade, cluster, subscriptions, &facts.governance.views, names));
+        }
+        plan.acts.push(Act::Enforce(policy.clone(), names));
+    }
+    if approvals.len() >= MAX_ASKED || approvals.iter().any(|act| matches!(act, Act::Approve(_))) {
+        plan.wake_at(facts.now.checked_add(APPROVE_AGAIN).unwrap_or(facts.now));
+    }
+    plan.acts.extend(approvals);
+}
+
 /// Subscriptions of a policy by `managedPoliciesContent`. TALM may have written it; what cannot be read is none.
-pub fn of_content(content: &str) -> Vec<Subscription> {
+pub(super) fn subscriptions(content: &str) -> Vec<Subscription> {
     read::text(content, &CONTENT).map(|read| read.value).unwrap_or_default()
 }
 
 /// What the Subscriptions of the policy that a cluster is at call for. Names of the views of
 /// Subscriptions are added to `names`, which is `status.safeResourceNames`.
-pub fn approve<'a>(
+pub(super) fn approve<'a>(
     upgrade: &ClusterGroupUpgrade,
     cluster: &str,
     subscriptions: impl IntoIterator<Item = &'a Subscription>,
@@ -82,6 +120,3 @@ fn scope(resource: &str, name: &str, namespace: &str) -> Scope {
     let (resource, name, namespace) = (resource.to_owned(), name.to_owned(), namespace.to_owned());
     Scope { resource, name, namespace, ..Scope::default() }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,8 +1,10 @@
-use serde_json::json;
+//! Which `InstallPlan`s are approved (section 9.4).
 
-use super::super::view::View;
-use super::super::view::tests::{ANSWERED, view};
+use super::super::enforce::{approve, subscriptions};
 use super::*;
+use crate::cgu::templates::Subscription;
+use crate::cgu::view::ViewRequest;
+use crate::cgu::view::tests::{ANSWERED, view};
 
 fn upgrade() -> ClusterGroupUpgrade {
     let object = json!({
@@ -22,9 +24,9 @@ fn subscription(name: &str, namespace: &str) -> Subscription {
 }
 
 /// What is called for: `view NAME of RESOURCE NAMESPACE/NAME`, or `approve NAMESPACE/NAME`.
-fn called_for(subscriptions: &[Subscription], views: &[(&str, View)]) -> Vec<String> {
+fn called_for(all: &[Subscription], views: &[(&str, View)]) -> Vec<String> {
     let views = views.iter().map(|(name, view)| (("spoke1".to_owned(), (*name).to_owned()), view.clone())).collect();
-    let acts = approve(&upgrade(), "spoke1", subscriptions, &views, &mut BTreeMap::new());
+    let acts = approve(&upgrade(), "spoke1", all, &views, &mut BTreeMap::new());
     let shown = |act: Act| match act {
         Act::View(ViewRequest { name, scope, .. }) => {
             format!("view {name} of {} {}/{}", scope.resource, scope.namespace, scope.name)
@@ -43,9 +45,9 @@ fn what_a_status_holds_is_few_subscriptions() {
         subscription(&name, &namespace)
     };
     let most: Vec<Subscription> = (0..100).map(long).collect();
-    assert_eq!(of_content(&serde_json::to_string(&most).unwrap()), most);
-    assert_eq!(of_content(&format!("[{}{{}}]", "{},".repeat(349_000))), [], "1 MiB");
-    assert_eq!(of_content(&json!([{ "kind": "x".repeat(254) }]).to_string()), []);
+    assert_eq!(subscriptions(&serde_json::to_string(&most).unwrap()), most);
+    assert_eq!(subscriptions(&format!("[{}{{}}]", "{},".repeat(349_000))), [], "1 MiB");
+    assert_eq!(subscriptions(&json!([{ "kind": "x".repeat(254) }]).to_string()), []);
     let alike = vec![subscription("a", "o"); 300];
     assert_eq!(called_for(&alike, &[]).len(), 2, "one view of each name");
 }

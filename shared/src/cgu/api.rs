@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
-use kube::CustomResource;
+use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -91,6 +91,13 @@ pub struct Reference {
     /// Its namespace.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
+}
+
+impl Reference {
+    /// The reference to this object.
+    pub fn to(object: &impl ResourceExt) -> Self {
+        Self { name: object.name_any(), namespace: object.namespace().unwrap_or_default() }
+    }
 }
 
 /// What is written to clusters before and after.
@@ -353,6 +360,11 @@ impl ClusterGroupUpgradeStatus {
     /// The condition of this type.
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         conditions::find(&self.conditions, type_)
+    }
+
+    /// Whether the condition of this type has this status.
+    pub fn is(&self, type_: &str, status: &str) -> bool {
+        self.condition(type_).is_some_and(|condition| condition.status == status)
     }
 
     /// The policies to enforce, in order. No upgrade starts with more.

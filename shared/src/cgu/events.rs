@@ -62,15 +62,95 @@ pub struct EventText {
 impl Event {
     /// The Event of the upgrade of this name.
     pub fn render(&self, upgrade: &str) -> EventText {
-        let (warns, reason, action, note) = self.words();
-        let note = match self {
-            Self::Created => format!("New ClusterGroupUpgrade found: {upgrade}"),
-            Self::Started { .. } | Self::Succeeded { .. } | Self::TimedOut { .. } => {
-                format!("ClusterGroupUpgrade {upgrade} {note} remediating policies")
+        let (warns, reason, action) = self.kind();
+        EventText { warns, reason, action, note: self.note(upgrade), annotations: self.annotations() }
+    }
+
+    /// Whether it is a Warning, its reason and its action.
+    const fn kind(&self) -> (bool, &'static str, &'static str) {
+        match self {
+            Self::Created => (false, "CguCreated", "BuildingRemediationPlan"),
+            Self::Started { .. } => (false, "CguStarted", "RemediationStarted"),
+            Self::Succeeded { .. } => (false, "CguSuccess", "RemediationCompleted"),
+            Self::TimedOut { .. } => (true, "CguTimedout", "RemediationTimeout"),
+            Self::BatchStarted { .. } => (false, "CguStarted", "RemediationInBatchStarted"),
+            Self::BatchSucceeded { .. } => (false, "CguSuccess", "RemediationInBatchCompleted"),
+            Self::BatchTimedOut { .. } => (true, "CguTimedout", "RemediationInBatchTimeout"),
+            Self::ClusterStarted(_) => (false, "CguStarted", "RemediationInClusterStarted"),
+            Self::ClusterSucceeded(_) => (false, "CguSuccess", "RemediationInClusterCompleted"),
+            Self::Asleep { .. } => (true, "ClustersAsleep", "RemediationInBatchStarted"),
+            Self::Cycle(_) => (true, "BlockingCycle", "RemediationStarted"),
+            Self::MissingClusters(_) | Self::Policies(..) | Self::NotServed(_) => {
+                (true, "CguValidationFailure", "RemediationOnHoldDueToValidationFailure")
             }
-            _ => format!("ClusterGroupUpgrade {upgrade}: {note}"),
+        }
+    }
+
+    fn note(&self, upgrade: &str) -> String {
+        let whole = |what: &str| format!("ClusterGroupUpgrade {upgrade} {what} remediating policies");
+        let invalid = |what: &str, names: &[String]| format!("validation failure ({what}): {}", names.join(","));
+        let detail = match self {
+            Self::Created => return format!("New ClusterGroupUpgrade found: {upgrade}"),
+            Self::Started { .. } => return whole("started"),
+            Self::Succeeded { .. } => return whole("succeeded"),
+            Self::TimedOut { .. } => return whole("timed-out"),
+            Self::BatchStarted { batch, .. } => format!("batch index {batch} upgrade started"),
+            Self::BatchSucceeded { batch, .. } => {
+                format!("all clusters in the batch index {batch} are compliant with managed policies")
+            }
+            Self::BatchTimedOut { batch, .. } => {
+                format!("some clusters in the batch index {batch} timed out remediating policies")
+            }
+            Self::ClusterStarted(name) => format!("cluster {name} upgrade started"),
+            Self::ClusterSucceeded(name) => format!("cluster {name} upgrade finished successfully"),
+            Self::MissingClusters(names) => invalid("missing clusters", names),
+            Self::Policies(what, names) => invalid(&what.replace('-', " "), names),
+            Self::Asleep { batch, names } => {
+                let names = name_some(names, MAX_NAMES);
+                format!("clusters of the batch index {batch} sleep, and are upgraded only once they run: {names}")
+            }
+            Self::Cycle(names) => {
+                format!("it waits for itself, and never starts: {names}. Remove one of them from spec.blockingCRs")
+            }
+            Self::NotServed(field) => not_served_message(field),
         };
-        EventText { warns, reason, action, note, annotations: self.annotations() }
+        format!("ClusterGroupUpgrade {upgrade}: {detail}")
+    }
+
+    fn annotations(&self) -> BTreeMap<String, String> {
+        let of = |type_: &str| ("event-type", type_.to_owned());
+        let total = |clusters: &usize| ("total-clusters-count", clusters.to_string());
+        let in_batch = |count: usize| ("batch-clusters-count", count.to_string());
+        let list = |key, names: &[String]| (key, names.join(","));
+        let timed_out_of =
+            |names: &[String]| [list("timedout-clusters", names), ("timedout-clusters-count", names.len().to_string())];
+        let pairs = match self {
+            Self::Created => vec![of("global")],
+            Self::Started { clusters, batches } => {
+                vec![of("global"), total(clusters), ("total-batches-count", batches.to_string())]
+            }
+            Self::Succeeded { clusters } => vec![of("global"), total(clusters)],
+            Self::TimedOut { timed_out, clusters } => {
+                [of("global"), total(clusters)].into_iter().chain(timed_out_of(timed_out)).collect()
+            }
+            Self::BatchStarted { names, clusters, .. } | Self::BatchSucceeded { names, clusters, .. } => {
+                vec![of("batch"), total(clusters), list("batch-clusters", names), in_batch(names.len())]
+            }
+            Self::BatchTimedOut { timed_out, size, clusters, .. } => {
+                [of("batch"), total(clusters), in_batch(*size)].into_iter().chain(timed_out_of(timed_out)).collect()
+            }
+            Self::ClusterStarted(name) | Self::ClusterSucceeded(name) => {
+                vec![of("cluster"), ("cluster-name", name.clone())]
+            }
+            Self::MissingClusters(names) => {
+                vec![list("missing-clusters", names), ("missing-clusters-count", names.len().to_string())]
+            }
+            Self::Policies(what, names) => vec![list(what, names)],
+            Self::Asleep { names, .. } => vec![of("batch"), in_batch(names.len())],
+            Self::Cycle(_) | Self::NotServed(_) => Vec::new(),
+        };
+        let text = |value: String| sanitize_to(&value, MAX_ANNOTATIONS);
+        bounded(pairs.into_iter().map(|(key, value)| (format!("{PREFIX}{key}"), text(value))).collect())
     }
 
     /// The cluster that it is about.
@@ -79,95 +159,6 @@ impl Event {
             Self::ClusterStarted(name) | Self::ClusterSucceeded(name) => Some(name),
             _ => None,
         }
-    }
-
-    /// Whether it is a Warning, its reason, its action, and what its note says after the name.
-    fn words(&self) -> (bool, &'static str, &'static str, String) {
-        const INVALID: (bool, &str, &str) = (true, "CguValidationFailure", "RemediationOnHoldDueToValidationFailure");
-        let failure = |what: &str, names: &[String]| {
-            (INVALID.0, INVALID.1, INVALID.2, format!("validation failure ({what}): {}", names.join(",")))
-        };
-        match self {
-            Self::Created => (false, "CguCreated", "BuildingRemediationPlan", String::new()),
-            Self::Started { .. } => (false, "CguStarted", "RemediationStarted", "started".to_owned()),
-            Self::Succeeded { .. } => (false, "CguSuccess", "RemediationCompleted", "succeeded".to_owned()),
-            Self::TimedOut { .. } => (true, "CguTimedout", "RemediationTimeout", "timed-out".to_owned()),
-            Self::BatchStarted { batch, .. } => {
-                (false, "CguStarted", "RemediationInBatchStarted", format!("batch index {batch} upgrade started"))
-            }
-            Self::BatchSucceeded { batch, .. } => {
-                let note = format!("all clusters in the batch index {batch} are compliant with managed policies");
-                (false, "CguSuccess", "RemediationInBatchCompleted", note)
-            }
-            Self::BatchTimedOut { batch, .. } => {
-                let note = format!("some clusters in the batch index {batch} timed out remediating policies");
-                (true, "CguTimedout", "RemediationInBatchTimeout", note)
-            }
-            Self::ClusterStarted(name) => {
-                (false, "CguStarted", "RemediationInClusterStarted", format!("cluster {name} upgrade started"))
-            }
-            Self::ClusterSucceeded(name) => {
-                let note = format!("cluster {name} upgrade finished successfully");
-                (false, "CguSuccess", "RemediationInClusterCompleted", note)
-            }
-            Self::MissingClusters(names) => failure("missing clusters", names),
-            Self::Policies(what, names) => failure(&what.replace('-', " "), names),
-            Self::Asleep { batch, names } => {
-                let names = name_some(names, MAX_NAMES);
-                let note =
-                    format!("clusters of the batch index {batch} sleep, and are upgraded only once they run: {names}");
-                (true, "ClustersAsleep", "RemediationInBatchStarted", note)
-            }
-            Self::Cycle(names) => {
-                let note =
-                    format!("it waits for itself, and never starts: {names}. Remove one of them from spec.blockingCRs");
-                (true, "BlockingCycle", "RemediationStarted", note)
-            }
-            Self::NotServed(field) => (INVALID.0, INVALID.1, INVALID.2, not_served_message(field)),
-        }
-    }
-
-    fn annotations(&self) -> BTreeMap<String, String> {
-        let total = |clusters: &usize| ("total-clusters-count", clusters.to_string());
-        let of = |type_: &str| ("event-type", type_.to_owned());
-        let list = |key, names: &[String]| (key, names.join(","));
-        let pairs = match self {
-            Self::Created => vec![of("global")],
-            Self::Started { clusters, batches } => {
-                vec![of("global"), total(clusters), ("total-batches-count", batches.to_string())]
-            }
-            Self::Succeeded { clusters } => vec![of("global"), total(clusters)],
-            Self::TimedOut { timed_out, clusters } => vec![
-                of("global"),
-                total(clusters),
-                list("timedout-clusters", timed_out),
-                ("timedout-clusters-count", timed_out.len().to_string()),
-            ],
-            Self::BatchStarted { names, clusters, .. } | Self::BatchSucceeded { names, clusters, .. } => vec![
-                of("batch"),
-                total(clusters),
-                list("batch-clusters", names),
-                ("batch-clusters-count", names.len().to_string()),
-            ],
-            Self::BatchTimedOut { timed_out, size, clusters, .. } => vec![
-                of("batch"),
-                total(clusters),
-                list("timedout-clusters", timed_out),
-                ("timedout-clusters-count", timed_out.len().to_string()),
-                ("batch-clusters-count", size.to_string()),
-            ],
-            Self::ClusterStarted(name) | Self::ClusterSucceeded(name) => {
-                vec![of("cluster"), ("cluster-name", name.clone())]
-            }
-            Self::MissingClusters(names) => {
-                vec![list("missing-clusters", names), ("missing-clusters-count", names.len().to_string())]
-            }
-            Self::Policies(what, names) => vec![list(what, names)],
-            Self::Asleep { names, .. } => vec![of("batch"), ("batch-clusters-count", names.len().to_string())],
-            Self::Cycle(_) | Self::NotServed(_) => Vec::new(),
-        };
-        let text = |value: String| sanitize_to(&value, MAX_ANNOTATIONS);
-        bounded(pairs.into_iter().map(|(key, value)| (format!("{PREFIX}{key}"), text(value))).collect())
     }
 }
 
@@ -205,89 +196,40 @@ mod tests {
     /// Section 1.5.
     #[test]
     fn words_are_those_of_talm() {
-        let cases = [
-            (
-                Event::Created,
-                "CguCreated/BuildingRemediationPlan",
-                "New ClusterGroupUpgrade found: u",
-                "event-type=global",
-            ),
-            (
-                Event::Started { clusters: 3, batches: 2 },
-                "CguStarted/RemediationStarted",
-                "ClusterGroupUpgrade u started remediating policies",
-                "event-type=global total-batches-count=2 total-clusters-count=3",
-            ),
-            (
-                Event::Succeeded { clusters: 3 },
-                "CguSuccess/RemediationCompleted",
-                "ClusterGroupUpgrade u succeeded remediating policies",
-                "event-type=global total-clusters-count=3",
-            ),
-            (
-                Event::TimedOut { timed_out: names(&["b", "c"]), clusters: 3 },
-                "CguTimedout/RemediationTimeout",
-                "ClusterGroupUpgrade u timed-out remediating policies",
-                "event-type=global timedout-clusters=b,c timedout-clusters-count=2 total-clusters-count=3",
-            ),
-            (
-                Event::BatchStarted { batch: 1, names: names(&["a", "b"]), clusters: 3 },
-                "CguStarted/RemediationInBatchStarted",
-                "ClusterGroupUpgrade u: batch index 1 upgrade started",
-                "batch-clusters=a,b batch-clusters-count=2 event-type=batch total-clusters-count=3",
-            ),
-            (
-                Event::BatchSucceeded { batch: 1, names: names(&["a"]), clusters: 3 },
-                "CguSuccess/RemediationInBatchCompleted",
-                "ClusterGroupUpgrade u: all clusters in the batch index 1 are compliant with managed policies",
-                "batch-clusters=a batch-clusters-count=1 event-type=batch total-clusters-count=3",
-            ),
-            (
-                Event::BatchTimedOut { batch: 2, timed_out: names(&["b"]), size: 2, clusters: 3 },
-                "CguTimedout/RemediationInBatchTimeout",
-                "ClusterGroupUpgrade u: some clusters in the batch index 2 timed out remediating policies",
-                "batch-clusters-count=2 event-type=batch timedout-clusters=b timedout-clusters-count=1 total-clusters-count=3",
-            ),
-            (
-                Event::ClusterStarted("a".to_owned()),
-                "CguStarted/RemediationInClusterStarted",
-                "ClusterGroupUpgrade u: cluster a upgrade started",
-                "cluster-name=a event-type=cluster",
-            ),
-            (
-                Event::ClusterSucceeded("a".to_owned()),
-                "CguSuccess/RemediationInClusterCompleted",
-                "ClusterGroupUpgrade u: cluster a upgrade finished successfully",
-                "cluster-name=a event-type=cluster",
-            ),
-            (
-                Event::MissingClusters(names(&["x"])),
-                "CguValidationFailure/RemediationOnHoldDueToValidationFailure",
-                "ClusterGroupUpgrade u: validation failure (missing clusters): x",
-                "missing-clusters=x missing-clusters-count=1",
-            ),
-            (
-                Event::Policies("missing-policies", names(&["p"])),
-                "CguValidationFailure/RemediationOnHoldDueToValidationFailure",
-                "ClusterGroupUpgrade u: validation failure (missing policies): p",
-                "missing-policies=p",
-            ),
-            (
-                Event::Policies("ambiguous-policies", names(&["p", "q"])),
-                "CguValidationFailure/RemediationOnHoldDueToValidationFailure",
-                "ClusterGroupUpgrade u: validation failure (ambiguous policies): p,q",
-                "ambiguous-policies=p,q",
-            ),
+        let events = [
+            Event::Created,
+            Event::Started { clusters: 3, batches: 2 },
+            Event::Succeeded { clusters: 3 },
+            Event::TimedOut { timed_out: names(&["b", "c"]), clusters: 3 },
+            Event::BatchStarted { batch: 1, names: names(&["a", "b"]), clusters: 3 },
+            Event::BatchSucceeded { batch: 1, names: names(&["a"]), clusters: 3 },
+            Event::BatchTimedOut { batch: 2, timed_out: names(&["b"]), size: 2, clusters: 3 },
+            Event::ClusterStarted("a".to_owned()),
+            Event::ClusterSucceeded("a".to_owned()),
+            Event::MissingClusters(names(&["x"])),
+            Event::Policies("missing-policies", names(&["p"])),
+            Event::Policies("ambiguous-policies", names(&["p", "q"])),
         ];
-        for (event, what, note, annotations) in cases {
-            let found = event.render("u");
-            let shown =
-                found.annotations.iter().map(|(key, value)| format!("{}={value}", key.strip_prefix(PREFIX).unwrap()));
-            assert_eq!((format!("{}/{}", found.reason, found.action).as_str(), found.note.as_str()), (what, note));
-            assert_eq!(shown.collect::<Vec<_>>().join(" "), annotations, "{event:?}");
-            let warns = what.starts_with("CguTimedout") || what.starts_with("CguValidationFailure");
-            assert_eq!(found.warns, warns, "{event:?}");
-        }
+        let expected = "\
+Normal CguCreated/BuildingRemediationPlan: New ClusterGroupUpgrade found: u [event-type=global]
+Normal CguStarted/RemediationStarted: ClusterGroupUpgrade u started remediating policies [event-type=global total-batches-count=2 total-clusters-count=3]
+Normal CguSuccess/RemediationCompleted: ClusterGroupUpgrade u succeeded remediating policies [event-type=global total-clusters-count=3]
+Warning CguTimedout/RemediationTimeout: ClusterGroupUpgrade u timed-out remediating policies [event-type=global timedout-clusters=b,c timedout-clusters-count=2 total-clusters-count=3]
+Normal CguStarted/RemediationInBatchStarted: ClusterGroupUpgrade u: batch index 1 upgrade started [batch-clusters=a,b batch-clusters-count=2 event-type=batch total-clusters-count=3]
+Normal CguSuccess/RemediationInBatchCompleted: ClusterGroupUpgrade u: all clusters in the batch index 1 are compliant with managed policies [batch-clusters=a batch-clusters-count=1 event-type=batch total-clusters-count=3]
+Warning CguTimedout/RemediationInBatchTimeout: ClusterGroupUpgrade u: some clusters in the batch index 2 timed out remediating policies [batch-clusters-count=2 event-type=batch timedout-clusters=b timedout-clusters-count=1 total-clusters-count=3]
+Normal CguStarted/RemediationInClusterStarted: ClusterGroupUpgrade u: cluster a upgrade started [cluster-name=a event-type=cluster]
+Normal CguSuccess/RemediationInClusterCompleted: ClusterGroupUpgrade u: cluster a upgrade finished successfully [cluster-name=a event-type=cluster]
+Warning CguValidationFailure/RemediationOnHoldDueToValidationFailure: ClusterGroupUpgrade u: validation failure (missing clusters): x [missing-clusters=x missing-clusters-count=1]
+Warning CguValidationFailure/RemediationOnHoldDueToValidationFailure: ClusterGroupUpgrade u: validation failure (missing policies): p [missing-policies=p]
+Warning CguValidationFailure/RemediationOnHoldDueToValidationFailure: ClusterGroupUpgrade u: validation failure (ambiguous policies): p,q [ambiguous-policies=p,q]";
+        let found = events.map(|event| {
+            let EventText { warns, reason, action, note, annotations } = event.render("u");
+            let kind = if warns { "Warning" } else { "Normal" };
+            let pairs = annotations.iter().map(|(key, value)| format!("{}={value}", key.strip_prefix(PREFIX).unwrap()));
+            format!("{kind} {reason}/{action}: {note} [{}]", pairs.collect::<Vec<_>>().join(" "))
+        });
+        assert_eq!(found.as_slice(), expected.lines().collect::<Vec<_>>());
     }
 
     #[test]

@@ -82,9 +82,8 @@ pub struct Governance {
 impl Governance {
     /// Why a Placement of this upgrade selects nothing, in TALM's words.
     pub fn unsatisfied_placement(&self, upgrade: &ClusterGroupUpgrade) -> Option<String> {
-        let (own_namespace, own_name) = (upgrade.namespace().unwrap_or_default(), upgrade.name_any());
-        let is_own = |one: &Placement| one.upgrade.0 == own_namespace && one.upgrade.1 == own_name;
-        let mut own = self.placements.iter().filter(|(_, placement)| is_own(placement));
+        let upgrade = Reference::to(upgrade);
+        let mut own = self.placements.iter().filter(|(_, placement)| placement.upgrade == upgrade);
         own.find_map(|((namespace, name), placement)| {
             let why = placement.unsatisfied.as_ref()?;
             Some(format!(
@@ -105,7 +104,7 @@ impl Governance {
 #[derive(Clone, Debug)]
 pub struct Placement {
     /// Its upgrade.
-    pub upgrade: Key,
+    pub upgrade: Reference,
     /// Clusters that it selects.
     pub clusters: Vec<String>,
     /// Why it selects nothing.
@@ -129,7 +128,7 @@ impl Placement {
             one.type_ == "PlacementSatisfied" && one.status == "False" && one.reason == "NoManagedClusterSetBindings"
         };
         Some(Self {
-            upgrade: (label(UPGRADE_NAMESPACE)?, label(UPGRADE)?),
+            upgrade: Reference { name: label(UPGRADE)?, namespace: label(UPGRADE_NAMESPACE)? },
             clusters: object.spec.clone().into_clusters(),
             unsatisfied: object.status.find(is_void).map(|one| one.message.clone()),
             version: object.resource_version().and_then(|version| version.parse().ok()),

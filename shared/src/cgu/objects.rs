@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::act::Approval;
@@ -38,9 +39,7 @@ impl Names {
     /// Those for a policy. The status holds the names that were given before, by us or by TALM. A new one ends in the
     /// upgrade's UID instead of TALM's random characters: after a crash it is the same one again.
     pub fn of(upgrade: &ClusterGroupUpgrade, policy: &Reference) -> Self {
-        let metadata = &upgrade.metadata;
-        let name = metadata.name.as_deref().unwrap_or_default();
-        let desired = format!("{name}-{}-placement", policy.name).to_lowercase();
+        let desired = format!("{}-{}-placement", upgrade.name_any(), policy.name).to_lowercase();
         let known = upgrade.status.as_ref().map(|status| &status.safe_resource_names);
         let known = known.and_then(|names| names.get(&format!("{}/{desired}", policy.namespace)));
         let actual = known.cloned().unwrap_or_else(|| safe(&desired, &policy.namespace, &suffix(upgrade)));
@@ -69,9 +68,8 @@ impl Names {
 
 /// The end of the names of an upgrade's objects.
 fn suffix(upgrade: &ClusterGroupUpgrade) -> String {
-    let metadata = &upgrade.metadata;
-    let given = metadata.annotations.as_ref().and_then(|all| all.get(NAME_SUFFIX)).filter(|one| !one.is_empty());
-    let uid = || metadata.uid.iter().flat_map(|uid| uid.chars()).take(SUFFIX).collect();
+    let given = upgrade.annotations().get(NAME_SUFFIX).filter(|one| !one.is_empty());
+    let uid = || upgrade.uid().unwrap_or_default().chars().take(SUFFIX).collect();
     given.cloned().unwrap_or_else(uid)
 }
 
@@ -83,9 +81,7 @@ pub fn view_name(
     kind: &str,
     object: &str,
 ) -> (String, String) {
-    let metadata = &upgrade.metadata;
-    let (name, namespace) =
-        (metadata.name.as_deref().unwrap_or_default(), metadata.namespace.as_deref().unwrap_or_default());
+    let Reference { name, namespace } = Reference::to(upgrade);
     let desired = format!("{name}-{namespace}-{kind}-{object}").to_lowercase();
     let actual = known.get(&format!("/{desired}")).cloned().unwrap_or_else(|| safe(&desired, "", &suffix(upgrade)));
     (desired, actual)
@@ -109,12 +105,8 @@ pub fn view(upgrade: &ClusterGroupUpgrade, request: &ViewRequest) -> Value {
 /// Value of label [`UPGRADE`] of an action: namespace and name of its upgrade, as TALM has it. Where that is too long
 /// for a label, it is cut and ends as the names of the upgrade's objects do.
 pub fn action_label(upgrade: &ClusterGroupUpgrade) -> String {
-    let metadata = &upgrade.metadata;
-    let label = format!(
-        "{}-{}",
-        metadata.namespace.as_deref().unwrap_or_default(),
-        metadata.name.as_deref().unwrap_or_default()
-    );
+    let Reference { name, namespace } = Reference::to(upgrade);
+    let label = format!("{namespace}-{name}");
     if label.len() <= MAX_LABEL {
         return label;
     }

@@ -22,13 +22,12 @@ impl UpgradePhase {
     /// The phase that the conditions say.
     pub fn of(status: &ClusterGroupUpgradeStatus) -> Self {
         let found = |type_| status.condition(type_).map(|one| (one.status.as_str(), one.reason.as_str()));
-        let is_false = |type_| found(type_).is_some_and(|(status, _)| status == "False");
         match (found(SUCCEEDED), found(PROGRESSING)) {
             (Some(("True", _)), _) => Self::UpgradeCompleted,
             (Some((_, "TimedOut")), _) => Self::UpgradeTimedOut,
             (None, Some(("True", _))) => Self::UpgradeNotCompleted,
             (Some(_), _) | (None, Some((_, "MissingBlockingCR" | "IncompleteBlockingCR"))) => Self::UpgradeCannotStart,
-            _ if is_false(CLUSTERS_SELECTED) || is_false(VALIDATED) => Self::UpgradeCannotStart,
+            _ if status.is(CLUSTERS_SELECTED, "False") || status.is(VALIDATED, "False") => Self::UpgradeCannotStart,
             _ => Self::UpgradeNotStarted,
         }
     }
@@ -52,32 +51,20 @@ mod tests {
 
     #[test]
     fn every_end_and_every_wait_has_its_state() {
+        let (succeeded, timed_out) = ((SUCCEEDED, "True", "Completed"), (SUCCEEDED, "False", "TimedOut"));
+        let (disabled, blocked) =
+            ((PROGRESSING, "False", "NotEnabled"), (PROGRESSING, "False", "IncompleteBlockingCR"));
+        let ended = (PROGRESSING, "False", "Completed");
         for (found, phase, message) in [
             (&[][..], "UpgradeNotStarted", None),
-            (&[(PROGRESSING, "False", "NotEnabled")], "UpgradeNotStarted", Some("NotEnabled")),
-            (&[(PROGRESSING, "False", "IncompleteBlockingCR")], "UpgradeCannotStart", Some("IncompleteBlockingCR")),
-            (
-                &[(PROGRESSING, "False", "NotEnabled"), (VALIDATED, "False", "NotServed")],
-                "UpgradeCannotStart",
-                Some("NotServed"),
-            ),
+            (&[disabled], "UpgradeNotStarted", Some("NotEnabled")),
+            (&[blocked], "UpgradeCannotStart", Some("IncompleteBlockingCR")),
+            (&[disabled, (VALIDATED, "False", "NotServed")], "UpgradeCannotStart", Some("NotServed")),
             (&[(CLUSTERS_SELECTED, "False", "ClusterNotFound")], "UpgradeCannotStart", Some("ClusterNotFound")),
             (&[(PROGRESSING, "True", "WaitingForPlacement")], "UpgradeNotCompleted", Some("WaitingForPlacement")),
-            (
-                &[(PROGRESSING, "False", "TimedOut"), (SUCCEEDED, "False", "TimedOut")],
-                "UpgradeTimedOut",
-                Some("TimedOut"),
-            ),
-            (
-                &[(PROGRESSING, "False", "Completed"), (SUCCEEDED, "False", "Failed")],
-                "UpgradeCannotStart",
-                Some("Failed"),
-            ),
-            (
-                &[(PROGRESSING, "False", "Completed"), (SUCCEEDED, "True", "Completed")],
-                "UpgradeCompleted",
-                Some("Completed"),
-            ),
+            (&[(PROGRESSING, "False", "TimedOut"), timed_out], "UpgradeTimedOut", Some("TimedOut")),
+            (&[ended, (SUCCEEDED, "False", "Failed")], "UpgradeCannotStart", Some("Failed")),
+            (&[ended, succeeded], "UpgradeCompleted", Some("Completed")),
         ] {
             let mut status = ClusterGroupUpgradeStatus::default();
             for (type_, is, reason) in found {

@@ -126,6 +126,36 @@ lenient_types! {
         state,
     }
 
+    /// What a Placement selects.
+    PlacementSpec {
+        /// The first one selects.
+        predicates: Vec<Predicate>,
+    }
+
+    /// A condition of a Placement.
+    Predicate {
+        /// Which clusters it is for.
+        required_cluster_selector: ClusterSelector,
+    }
+
+    /// A selector of clusters.
+    ClusterSelector {
+        /// By their labels.
+        label_selector: LabelSelector,
+    }
+
+    /// A selector by labels.
+    LabelSelector {
+        /// The first one selects, by the label `name`.
+        match_expressions: Vec<Expression>,
+    }
+
+    /// An expression of a selector.
+    Expression {
+        /// Names of clusters.
+        values: Vec<String>,
+    }
+
     /// What a `ManagedClusterView` asks for.
     ViewSpec {
         /// The object.
@@ -189,38 +219,6 @@ impl Status {
     pub fn find(&self, is: impl Fn(&Condition) -> bool) -> Option<&Condition> {
         self.conditions.iter().flatten().find(|one| is(one))
     }
-}
-
-/// What a Placement selects.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct PlacementSpec {
-    #[serde(deserialize_with = "lenient")]
-    predicates: Vec<Predicate>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Predicate {
-    required_cluster_selector: Selector,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Selector {
-    label_selector: LabelSelector,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct LabelSelector {
-    match_expressions: Vec<Expression>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Expression {
-    values: Vec<String>,
 }
 
 impl PlacementSpec {

@@ -1,14 +1,9 @@
 //! The first upgrade of a cluster that joins the hub, `ztp-install/NAME`: it enforces the policies of the cluster in
 //! the order of their waves (section 4).
 
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-
-use super::api::{
-    Actions, AfterCompletion, ClusterActions, ClusterGroupUpgrade, ClusterGroupUpgradeSpec, DEFAULT_TIMEOUT, Reference,
-    RemediationStrategy,
-};
+use super::api::{DEFAULT_TIMEOUT, Reference};
 use super::policy::{Child, Wave};
 
 /// Namespace of these upgrades.
@@ -34,7 +29,7 @@ pub fn upgrade<'a>(
     uid: &str,
     children: impl IntoIterator<Item = &'a Child>,
     is_enforced: impl Fn(&Reference) -> bool,
-) -> Result<ClusterGroupUpgrade, WrongWave> {
+) -> Result<Value, WrongWave> {
     let mut waves = Vec::new();
     for child in children.into_iter().filter(|child| !is_enforced(&child.root)) {
         match child.wave {
@@ -44,47 +39,39 @@ pub fn upgrade<'a>(
         }
     }
     waves.sort_unstable();
-    // Without blockOwnerDeletion, which takes the right to update the cluster's finalizers.
-    let owner = OwnerReference {
-        api_version: "cluster.open-cluster-management.io/v1".to_owned(),
-        kind: "ManagedCluster".to_owned(),
-        name: cluster.to_owned(),
-        uid: uid.to_owned(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    };
-    let label = |label: &str| BTreeMap::from([(label.to_owned(), String::new())]);
-    let before = ClusterActions { add_cluster_labels: label(RUNNING), ..ClusterActions::default() };
-    let after = ClusterActions {
-        add_cluster_labels: label(DONE),
-        remove_cluster_labels: vec![RUNNING.to_owned()],
-        ..ClusterActions::default()
-    };
-    let mut upgrade = ClusterGroupUpgrade::new(
-        cluster,
-        ClusterGroupUpgradeSpec {
-            enable: true,
-            clusters: vec![cluster.to_owned()],
-            managed_policies: waves.into_iter().map(|(_, name)| name.to_owned()).collect(),
-            remediation_strategy: RemediationStrategy {
-                max_concurrency: 1,
-                timeout: DEFAULT_TIMEOUT,
-                ..RemediationStrategy::default()
-            },
-            actions: Actions {
-                before_enable: Some(before),
-                after_completion: Some(AfterCompletion { cluster: after, delete_objects: true }),
-            },
-            ..ClusterGroupUpgradeSpec::default()
+    let mut upgrade = json!({
+        "apiVersion": "ran.openshift.io/v1alpha1",
+        "kind": "ClusterGroupUpgrade",
+        "metadata": {
+            "name": cluster,
+            "namespace": NAMESPACE,
+            // Without blockOwnerDeletion, which takes the right to update the cluster's finalizers.
+            "ownerReferences": [{
+                "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster", "name": cluster,
+                "uid": uid, "controller": true,
+            }],
         },
-    );
-    upgrade.metadata.namespace = Some(NAMESPACE.to_owned());
-    upgrade.metadata.owner_references = Some(vec![owner]);
+        "spec": {
+            "enable": true,
+            "clusters": [cluster],
+            "remediationStrategy": { "maxConcurrency": 1, "timeout": DEFAULT_TIMEOUT },
+            "actions": {
+                "beforeEnable": { "addClusterLabels": { RUNNING: "" } },
+                "afterCompletion": {
+                    "addClusterLabels": { DONE: "" }, "removeClusterLabels": [RUNNING], "deleteObjects": true,
+                },
+            },
+        },
+    });
+    if !waves.is_empty() {
+        upgrade["spec"]["managedPolicies"] = waves.into_iter().map(|(_, name)| name).collect();
+    }
     Ok(upgrade)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::api::ClusterGroupUpgrade;
     use super::*;
 
     fn child(name: &str, wave: Wave) -> Child {
@@ -97,7 +84,7 @@ mod tests {
     fn policies_go_by_wave_and_then_by_name() {
         let policies = |children: &[Child]| {
             let found = upgrade("spoke1", "uid", children, |root| root.name == "enforced")?;
-            Ok(found.spec.managed_policies)
+            Ok(serde_json::from_value::<ClusterGroupUpgrade>(found).unwrap().spec.managed_policies)
         };
         let names = |names: &[&str]| Ok::<Vec<String>, WrongWave>(names.iter().map(ToString::to_string).collect());
         for (children, expected) in [
@@ -117,7 +104,8 @@ mod tests {
         ] {
             assert_eq!(policies(&children), expected, "{children:?}");
         }
-        let found = upgrade("spoke1", "uid", &[], |_| false).unwrap();
+        let found: ClusterGroupUpgrade =
+            serde_json::from_value(upgrade("spoke1", "uid", &[], |_| false).unwrap()).unwrap();
         assert_eq!(found.metadata.owner_references.unwrap()[0].uid, "uid");
         assert_eq!((found.spec.clusters, found.spec.enable), (vec!["spoke1".to_owned()], true));
     }

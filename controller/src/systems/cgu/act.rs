@@ -1,12 +1,12 @@
 //! Carries out what was decided: Placements, bindings, labels. Everything can be done twice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
+use kube::Api;
 use kube::api::Patch;
-use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use shared::cgu::act::Act;
 use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference};
 use shared::cgu::decide::Facts;
@@ -18,7 +18,7 @@ use super::api::{create, delete_all, lead, unless_absent};
 use super::index::PLACEMENTS;
 use super::{Upgrades, views};
 use crate::runtime::hub::{as_controller, key_of};
-use crate::runtime::{Guarded, ReconcileError, System};
+use crate::runtime::{Guarded, ReconcileError, Reconciled, System};
 
 /// Clusters that are written at once.
 const CONCURRENT: usize = 16;
@@ -26,7 +26,7 @@ const CONCURRENT: usize = 16;
 const AT_ONCE: usize = 32 * CONCURRENT;
 
 /// Does everything. Views and actions go before new ones are created, and Placements are written in order.
-pub(super) async fn carry_out(upgrades: &Upgrades, facts: &Facts<'_>, acts: &[Act]) -> Result<(), ReconcileError> {
+pub(super) async fn carry_out(upgrades: &Upgrades, facts: &Facts<'_>, acts: &[Act]) -> Reconciled<()> {
     let phase = |act: &Act| match act {
         Act::Forget(..) => 0,
         Act::Prepare(_) | Act::Bind(_) | Act::Enforce(..) | Act::Release | Act::DeleteObjects => 1,
@@ -46,7 +46,7 @@ pub(super) async fn carry_out(upgrades: &Upgrades, facts: &Facts<'_>, acts: &[Ac
     Ok(())
 }
 
-async fn carry_out_one(upgrades: &Upgrades, facts: &Facts<'_>, act: &Act) -> Result<(), ReconcileError> {
+async fn carry_out_one(upgrades: &Upgrades, facts: &Facts<'_>, act: &Act) -> Reconciled<()> {
     match act {
         Act::Prepare(policy) => prepare(upgrades, facts, policy).await,
         // That of a Placement that is not known yet was created right now.
@@ -64,7 +64,7 @@ async fn carry_out_one(upgrades: &Upgrades, facts: &Facts<'_>, act: &Act) -> Res
 }
 
 /// A Placement that selects nothing, and its binding. The binding comes first: once the Placement is known, so is that.
-async fn prepare(upgrades: &Upgrades, facts: &Facts<'_>, policy: &Reference) -> Result<(), ReconcileError> {
+async fn prepare(upgrades: &Upgrades, facts: &Facts<'_>, policy: &Reference) -> Reconciled<()> {
     let names = Names::of(facts.upgrade, policy);
     match facts.governance.selected(&names) {
         None => {
@@ -81,14 +81,14 @@ async fn prepare(upgrades: &Upgrades, facts: &Facts<'_>, policy: &Reference) -> 
 }
 
 /// Binds a Placement, unless it is bound.
-async fn bind(upgrades: &Upgrades, facts: &Facts<'_>, policy: &Reference) -> Result<(), ReconcileError> {
+async fn bind(upgrades: &Upgrades, facts: &Facts<'_>, policy: &Reference) -> Reconciled<()> {
     let names = Names::of(facts.upgrade, policy);
     let binding = objects::binding(facts.upgrade, policy, &names);
     create::<BindingObject>(upgrades, &binding).await.map(drop)
 }
 
 /// Lets a Placement select exactly these clusters.
-async fn select(upgrades: &Upgrades, names: &Names, clusters: &[String]) -> Result<(), ReconcileError> {
+async fn select(upgrades: &Upgrades, names: &Names, clusters: &[String]) -> Reconciled<()> {
     lead(upgrades)?;
     let selector = json!({ "labelSelector": { "matchExpressions": [objects::selected(clusters)] } });
     let patch = json!({ "spec": { "predicates": [{ "requiredClusterSelector": selector }] } });
@@ -101,12 +101,7 @@ async fn select(upgrades: &Upgrades, names: &Names, clusters: &[String]) -> Resu
 }
 
 /// Adds clusters to a Placement; those that it selects stay.
-async fn enforce(
-    upgrades: &Upgrades,
-    facts: &Facts<'_>,
-    policy: &Reference,
-    clusters: &[String],
-) -> Result<(), ReconcileError> {
+async fn enforce(upgrades: &Upgrades, facts: &Facts<'_>, policy: &Reference, clusters: &[String]) -> Reconciled<()> {
     let names = Names::of(facts.upgrade, policy);
     let Some(known) = facts.governance.selected(&names) else {
         // Another client has deleted it.
@@ -121,7 +116,7 @@ async fn enforce(
     select(upgrades, &names, &all).await
 }
 
-async fn release(upgrades: &Upgrades, facts: &Facts<'_>) -> Result<(), ReconcileError> {
+async fn release(upgrades: &Upgrades, facts: &Facts<'_>) -> Reconciled<()> {
     for names in placements(facts.upgrade) {
         if facts.governance.selected(&names).is_some_and(|known| !known.is_empty()) {
             select(upgrades, &names, &[]).await?;
@@ -135,10 +130,10 @@ fn placements(upgrade: &ClusterGroupUpgrade) -> Vec<Names> {
     policies.map(|policy| Names::of(upgrade, &policy)).collect()
 }
 
-async fn delete_objects(upgrades: &Upgrades, facts: &Facts<'_>) -> Result<(), ReconcileError> {
+async fn delete_objects(upgrades: &Upgrades, facts: &Facts<'_>) -> Reconciled<()> {
     let upgrade = facts.upgrade;
-    let labels =
-        format!("{UPGRADE}={},{UPGRADE_NAMESPACE}={}", upgrade.name_any(), upgrade.namespace().unwrap_or_default());
+    let Reference { name, namespace } = Reference::to(upgrade);
+    let labels = format!("{UPGRADE}={name},{UPGRADE_NAMESPACE}={namespace}");
     // Of policies that the upgrade no longer lists, too: their names stay in the status.
     let names = upgrade.status.iter().flat_map(|status| status.safe_resource_names.keys());
     let known = names.filter_map(|key| key.split_once('/')).map(|(namespace, _)| namespace.to_owned());
@@ -156,22 +151,16 @@ async fn delete_objects(upgrades: &Upgrades, facts: &Facts<'_>) -> Result<(), Re
 }
 
 /// Labels and annotations of a cluster. One that does not exist any more is left out, as with TALM.
-async fn change(
-    upgrades: &Upgrades,
-    facts: &Facts<'_>,
-    cluster: &str,
-    is_complete: bool,
-) -> Result<(), ReconcileError> {
+async fn change(upgrades: &Upgrades, facts: &Facts<'_>, cluster: &str, is_complete: bool) -> Reconciled<()> {
     let Some(actions) = facts.upgrade.spec.actions.of(is_complete) else { return Ok(()) };
-    let mut labels: serde_json::Map<String, Value> =
-        actions.add_cluster_labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+    let set = |(key, value)| (key, Some(value));
+    let mut labels: BTreeMap<&String, Option<&String>> = actions.add_cluster_labels.iter().map(set).collect();
     let removed = actions.delete_cluster_labels.keys().chain(&actions.remove_cluster_labels);
-    labels.extend(removed.map(|key| (key.clone(), Value::Null)));
-    let mut annotations: serde_json::Map<String, Value> =
-        actions.add_cluster_annotations.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
-    annotations.extend(actions.remove_cluster_annotations.iter().map(|key| (key.clone(), Value::Null)));
+    labels.extend(removed.map(|key| (key, None)));
+    let mut annotations: BTreeMap<&String, Option<&String>> = actions.add_cluster_annotations.iter().map(set).collect();
+    annotations.extend(actions.remove_cluster_annotations.iter().map(|key| (key, None)));
     let known = facts.governance.clusters.get(cluster);
-    labels.retain(|key, value| known.and_then(|known| known.labels.get(key)).map(String::as_str) != value.as_str());
+    labels.retain(|key, value| known.and_then(|known| known.labels.get(*key)) != *value);
     if labels.is_empty() && annotations.is_empty() {
         return Ok(());
     }

@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::core::{Request as Requests, Status};
 use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use shared::guarded::Named;
 use shared::read::Foreign;
 
 use super::Upgrades;
 use crate::runtime::hub::as_controller;
-use crate::runtime::{Guarded, Key, ReconcileError, System as _};
+use crate::runtime::{Guarded, Hub, Key, ReconcileError, Reconciled, System as _};
 
 /// A kind whose objects are in namespaces.
 pub(super) trait Namespaced: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug {}
@@ -32,28 +33,30 @@ pub(super) fn reference<K: Resource<DynamicType = ()>>((namespace, name): Key, u
     }
 }
 
-pub(super) fn lead(upgrades: &Upgrades) -> Result<(), ReconcileError> {
+pub(super) fn lead(upgrades: &Upgrades) -> Reconciled<()> {
     upgrades.hub().lead().map_err(ReconcileError::write("governance"))
 }
 
-pub(super) fn created() -> PostParams {
-    PostParams { field_manager: as_controller().field_manager, ..PostParams::default() }
+/// Posts an object. Of the answer `T` is read.
+pub(super) async fn post<K: Resource<DynamicType = ()>, T: DeserializeOwned>(
+    hub: &Hub,
+    namespace: Option<&str>,
+    object: &Value,
+) -> kube::Result<T> {
+    let created = PostParams { field_manager: as_controller().field_manager, ..PostParams::default() };
+    let request = Requests::new(K::url_path(&(), namespace)).create(&created, object.to_string().into_bytes());
+    hub.client.request(request.map_err(kube::Error::BuildRequest)?).await
 }
 
 /// Creates an object. `None`: one of its name is there already, or the namespace or the kind is not.
 pub(super) async fn create<K: Foreign + Resource<DynamicType = ()>>(
     upgrades: &Upgrades,
     object: &Value,
-) -> Result<Option<Guarded<K>>, ReconcileError> {
+) -> Reconciled<Option<Guarded<K>>> {
     lead(upgrades)?;
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let what = format!("{} {}/{}", K::kind(&()), text("namespace"), text("name"));
-    let requests = Requests::new(K::url_path(&(), Some(text("namespace"))));
-    let request = match requests.create(&created(), object.to_string().into_bytes()) {
-        Ok(request) => request,
-        Err(error) => return Err(ReconcileError::unversioned(what)(kube::Error::BuildRequest(error))),
-    };
-    match upgrades.hub().client.request(request).await {
+    match post::<K, Guarded<K>>(upgrades.hub(), Some(text("namespace")), object).await {
         Ok(written) => Ok(Some(written)),
         Err(kube::Error::Api(status)) if status.is_already_exists() || is_gone(&K::kind(&()), &status) => Ok(None),
         // Not as a lost race, which is tried again at once.
@@ -73,11 +76,7 @@ fn is_gone(kind: &str, status: &Status) -> bool {
 }
 
 /// Deletes an object of a cluster, if it is there.
-pub(super) async fn delete<K: Namespaced>(
-    upgrades: &Upgrades,
-    cluster: &str,
-    name: &str,
-) -> Result<(), ReconcileError> {
+pub(super) async fn delete<K: Namespaced>(upgrades: &Upgrades, cluster: &str, name: &str) -> Reconciled<()> {
     lead(upgrades)?;
     let api: Api<Guarded<Named<K>>> = Api::namespaced(upgrades.hub().client.clone(), cluster);
     let deleted = api.delete(name, &DeleteParams::default()).await;
@@ -85,11 +84,7 @@ pub(super) async fn delete<K: Namespaced>(
 }
 
 /// Deletes every object of a kind with these labels.
-pub(super) async fn delete_all<K: Namespaced>(
-    upgrades: &Upgrades,
-    namespace: &str,
-    labels: &str,
-) -> Result<(), ReconcileError> {
+pub(super) async fn delete_all<K: Namespaced>(upgrades: &Upgrades, namespace: &str, labels: &str) -> Reconciled<()> {
     lead(upgrades)?;
     let api: Api<Guarded<Named<K>>> = Api::namespaced(upgrades.hub().client.clone(), namespace);
     let deleted = api.delete_collection(&DeleteParams::default(), &ListParams::default().labels(labels)).await;
@@ -97,10 +92,7 @@ pub(super) async fn delete_all<K: Namespaced>(
 }
 
 /// The answer to a write; `None` if what it is about is not there.
-pub(super) fn unless_absent<T>(
-    answer: kube::Result<T>,
-    what: impl FnOnce() -> String,
-) -> Result<Option<T>, ReconcileError> {
+pub(super) fn unless_absent<T>(answer: kube::Result<T>, what: impl FnOnce() -> String) -> Reconciled<Option<T>> {
     match answer {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
         answer => answer.map(Some).map_err(|error| ReconcileError::unversioned(what())(error)),

@@ -9,8 +9,7 @@ use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use kube::{Api, Resource, ResourceExt};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
-use shared::cgu::api::{ClusterGroupUpgrade, Reference};
+use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference};
 use shared::cgu::conditions::{PROGRESSING, SUCCEEDED, VALIDATED};
 use shared::cgu::governance::{Governance, Index, Placement};
 use shared::cgu::policy::{AMBIGUOUS, Child, Policy, ROOT_POLICY};
@@ -29,7 +28,7 @@ use tracing::warn;
 use crate::runtime::hub::key_of;
 use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
-use crate::runtime::{Follower, Guarded, Handle, Key};
+use crate::runtime::{Follower, Guarded, Handle, Key, Object};
 use crate::spoke::reader::is_not_there;
 
 /// Policies of one page of the first list: some kilobytes each, and 100 for a root over a large fleet.
@@ -61,7 +60,8 @@ struct State {
 
 /// A kind of object, and what is kept of it.
 pub(super) struct Source<K, E> {
-    pub(super) entry: fn(&Guarded<K>) -> E,
+    /// What is kept of an object.
+    pub(super) entry: fn(&Guarded<K>) -> Option<E>,
     /// Drops every entry: a list begins.
     clear: fn(&mut Governance),
     /// Sets or removes an entry. Whom that affects.
@@ -80,19 +80,19 @@ pub(super) enum Affected {
     /// Upgrades that have not started.
     Waiting,
     /// One upgrade.
-    Upgrade(Key),
+    Upgrade(Reference),
     /// Upgrades with this cluster in their current batch, or that pull images on it.
     Batch(String),
     /// Upgrades that pull images and have not started.
     Pull,
 }
 
-pub(super) const CLUSTERS: Source<ManagedClusterObject, Option<ManagedCluster>> = Source {
+pub(super) const CLUSTERS: Source<ManagedClusterObject, ManagedCluster> = Source {
     entry: |object| Some(ManagedCluster::read(&content(object))),
     clear: |known| known.clusters = Index::default(),
     set: |known, (_, name), cluster| {
         // A heartbeat changes nothing.
-        let Some(old) = known.clusters.set(name.clone(), cluster.flatten()) else { return Vec::new() };
+        let Some(old) = known.clusters.set(name.clone(), cluster) else { return Vec::new() };
         let new = known.clusters.get(&name);
         let waiting = (old.as_ref().map(|one| &one.labels) != new.map(|one| &one.labels)).then_some(Affected::Waiting);
         let is_batch = old.map(|one| one.is_available) != new.map(|one| one.is_available);
@@ -107,11 +107,11 @@ pub(super) const POLICIES: Source<PolicyObject, PolicyEntry> = Source {
     set: set_policy,
 };
 
-pub(super) const PLACEMENTS: Source<PlacementObject, Option<Placement>> = Source {
+pub(super) const PLACEMENTS: Source<PlacementObject, Placement> = Source {
     entry: |object| Placement::read(&content(object)),
     clear: |known| known.placements = Index::default(),
-    set: |known, key, placement| {
-        let (new, old) = (placement.flatten(), known.placements.get(&key));
+    set: |known, key, new| {
+        let old = known.placements.get(&key);
         // What we have written is newer than what the watch brings.
         if new.as_ref().zip(old).is_some_and(|(new, old)| old.version > new.version) {
             return Vec::new();
@@ -121,41 +121,41 @@ pub(super) const PLACEMENTS: Source<PlacementObject, Option<Placement>> = Source
     },
 };
 
-pub(super) const VIEWS: Source<ViewObject, Option<View>> = Source {
+pub(super) const VIEWS: Source<ViewObject, View> = Source {
     entry: |object| View::read(&content(object)),
     clear: |known| known.views = Index::default(),
     set: |known, key, view| {
         let cluster = key.0.clone();
-        known.views.set(key, view.flatten()).map(|_| Affected::Batch(cluster)).into_iter().collect()
+        known.views.set(key, view).map(|_| Affected::Batch(cluster)).into_iter().collect()
     },
 };
 
 /// Settings of pulls. One that cannot be read is as none.
-pub(super) const CONFIGS: Source<PreCachingConfigObject, Option<PreCachingConfigSpec>> = Source {
+pub(super) const CONFIGS: Source<PreCachingConfigObject, PreCachingConfigSpec> = Source {
     entry: |object| object.0.as_ref().ok().map(|one| one.spec.clone()),
     clear: |known| known.configs = Index::default(),
-    set: |known, key, config| known.configs.set(key, config.flatten()).map(|_| Affected::Pull).into_iter().collect(),
+    set: |known, key, config| known.configs.set(key, config).map(|_| Affected::Pull).into_iter().collect(),
 };
 
-pub(super) const MAPS: Source<ConfigMap, Option<BTreeMap<String, String>>> = Source {
+pub(super) const MAPS: Source<ConfigMap, BTreeMap<String, String>> = Source {
     entry: |object| {
         let mut data = object.0.as_ref().ok()?.data.clone().unwrap_or_default();
         data.retain(|key, text| OVERRIDDEN.contains(&key.as_str()) && text.len() <= MAX_TEXT);
         Some(data)
     },
     clear: |known| known.overrides = Index::default(),
-    set: |known, key, data| known.overrides.set(key, data.flatten()).map(|_| Affected::Pull).into_iter().collect(),
+    set: |known, key, data| known.overrides.set(key, data).map(|_| Affected::Pull).into_iter().collect(),
 };
 
-pub(super) const IMAGE_BASED: Source<ImageBasedGroupUpgrade, Option<String>> = Source {
+pub(super) const IMAGE_BASED: Source<ImageBasedGroupUpgrade, String> = Source {
     entry: |object| object.meta().uid.clone(),
     clear: |known| known.image_based = Index::default(),
-    set: |known, key, uid| known.image_based.set(key, uid.flatten()).map(|_| Affected::Joined).into_iter().collect(),
+    set: |known, key, uid| known.image_based.set(key, uid).map(|_| Affected::Joined).into_iter().collect(),
 };
 
 /// Before TALM 5.0 the definition had no `status.placements`: the hub would drop what is written there.
 pub(super) const DEFINITION: Source<Definition, bool> = Source {
-    entry: |object| content(object).spec.has_placements,
+    entry: |object| Some(content(object).spec.has_placements),
     clear: |known| known.is_old = false,
     set: |known, _, has_placements| {
         let is_old = has_placements.map_or(known.is_old, |has_placements| !has_placements);
@@ -180,16 +180,13 @@ fn content<K: Resource + Clone + Default>(object: &Guarded<K>) -> Cow<'_, K> {
 pub(super) enum PolicyEntry {
     Root(Policy),
     Child(Child),
-    Other,
 }
 
 impl PolicyEntry {
-    fn read(object: &PolicyObject) -> Self {
-        match Child::read(object) {
-            Some(child) => Self::Child(child),
-            None if object.labels().contains_key(ROOT_POLICY) => Self::Other,
-            None => Self::Root(Policy::read(object)),
-        }
+    /// `None` for a child whose name says no root.
+    fn read(object: &PolicyObject) -> Option<Self> {
+        let root = || (!object.labels().contains_key(ROOT_POLICY)).then(|| Self::Root(Policy::read(object)));
+        Child::read(object).map(Self::Child).or_else(root)
     }
 }
 
@@ -197,7 +194,7 @@ fn set_policy(known: &mut Governance, (namespace, name): Key, policy: Option<Pol
     let (root, child) = match policy {
         Some(PolicyEntry::Root(policy)) => (Some(policy.into()), None),
         Some(PolicyEntry::Child(child)) => (None, Some(child)),
-        Some(PolicyEntry::Other) | None => (None, None),
+        None => (None, None),
     };
     let reference = Reference { name: name.clone(), namespace: namespace.clone() };
     let mut affected = known.roots.set(reference, root).map(|_| name.clone());
@@ -223,7 +220,7 @@ impl GovernanceIndex {
 
     /// Keeps what a write has returned, or that an object is deleted: no decision is made on an older one.
     pub(super) fn record<K, E>(&self, source: &Source<K, E>, key: Key, object: Option<&Guarded<K>>) {
-        (source.set)(&mut self.state.lock().governance, key, object.map(source.entry));
+        (source.set)(&mut self.state.lock().governance, key, object.and_then(source.entry));
     }
 
     /// Watches everything until it is dropped.
@@ -244,11 +241,12 @@ impl GovernanceIndex {
         );
     }
 
-    async fn watch<K, E>(&self, handle: &Handle<ClusterGroupUpgrade>, source: &Source<K, E>, config: watcher::Config)
-    where
-        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + 'static,
-        Guarded<K>: DeserializeOwned,
-    {
+    async fn watch<K: Object, E>(
+        &self,
+        handle: &Handle<ClusterGroupUpgrade>,
+        source: &Source<K, E>,
+        config: watcher::Config,
+    ) {
         let api: Api<Guarded<K>> = Api::all(handle.hub.watches.clone());
         let change = |change| self.apply(handle, source, change);
         let backoff = WatchBackoff::of_optional_kind();
@@ -260,21 +258,21 @@ impl GovernanceIndex {
         &self,
         handle: &Handle<ClusterGroupUpgrade>,
         source: &Source<K, E>,
-        change: Change<E>,
+        change: Change<Option<E>>,
     ) {
         let mut state = self.state.lock();
         // Once a list is complete, each upgrade is decided again.
         let mut affected =
-            if state.completes_list::<K, E>(&change) { vec![Affected::Joined, Affected::All] } else { Vec::new() };
+            if state.completes_list::<K, _>(&change) { vec![Affected::Joined, Affected::All] } else { Vec::new() };
         let known = &mut state.governance;
         match change {
             Change::Listed(all) => {
                 (source.clear)(known);
                 for (key, entry) in all {
-                    (source.set)(known, key, Some(entry));
+                    (source.set)(known, key, entry);
                 }
             }
-            Change::Set(key, entry) => affected.extend((source.set)(known, key, Some(entry))),
+            Change::Set(key, entry) => affected.extend((source.set)(known, key, entry)),
             Change::Gone(key) => affected.extend((source.set)(known, key, None)),
             Change::Failed(_) => {}
         }
@@ -288,7 +286,7 @@ impl GovernanceIndex {
         match affected {
             Affected::Joined => self.joined.notify_one(),
             Affected::All => trigger(handle, |_| true),
-            Affected::Upgrade(key) => handle.trigger(key),
+            Affected::Upgrade(Reference { name, namespace }) => handle.trigger((namespace, name)),
             Affected::Batch(cluster) => trigger(handle, |upgrade| {
                 upgrade.status.as_ref().is_some_and(|status| {
                     status.status.current_batch_remediation_progress.contains_key(&cluster)
@@ -365,11 +363,9 @@ impl Follower<ClusterGroupUpgrade> for GovernanceIndex {
 pub(super) fn trigger(handle: &Handle<ClusterGroupUpgrade>, is_affected: impl Fn(&ClusterGroupUpgrade) -> bool) {
     for object in handle.objects() {
         let Ok(upgrade) = &object.0 else { continue };
-        let has_succeeded = upgrade
-            .status
-            .as_ref()
-            .and_then(|status| status.condition(SUCCEEDED).filter(|_| status.status.completed_at.is_some()))
-            .is_some_and(|end| end.status == "True");
+        let is_final =
+            |status: &ClusterGroupUpgradeStatus| status.is(SUCCEEDED, "True") && status.status.completed_at.is_some();
+        let has_succeeded = upgrade.status.as_ref().is_some_and(is_final);
         if !has_succeeded && is_affected(upgrade) {
             handle.trigger(key_of(upgrade));
         }
@@ -378,8 +374,9 @@ pub(super) fn trigger(handle: &Handle<ClusterGroupUpgrade>, is_affected: impl Fn
 
 /// Whether an upgrade is under way or has ended.
 pub(super) fn has_started(upgrade: &ClusterGroupUpgrade) -> bool {
-    let condition = |type_| upgrade.status.as_ref().and_then(|status| status.condition(type_));
-    condition(SUCCEEDED).is_some() || condition(PROGRESSING).is_some_and(|found| found.status == "True")
+    let has_started =
+        |status: &ClusterGroupUpgradeStatus| status.condition(SUCCEEDED).is_some() || status.is(PROGRESSING, "True");
+    upgrade.status.as_ref().is_some_and(has_started)
 }
 
 #[cfg(test)]

@@ -20,13 +20,14 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::ResourceExt;
 use kube::runtime::events::EventType;
+use kube::{Resource as _, ResourceExt};
 use serde_json::json;
 use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference, status_patch};
 use shared::cgu::blockers::cycle;
 use shared::cgu::conditions::PROGRESSING;
 use shared::cgu::decide::{Blockers, FINALIZER, Facts, Plan, decide};
+use shared::cgu::events::Event;
 use shared::cgu::phase::UpgradePhase;
 use shared::cgu::wire::ManagedClusterObject;
 use shared::rollout::timeline;
@@ -41,8 +42,8 @@ use self::talm::Talm;
 use self::views::Recent;
 use crate::metrics::Noticed;
 use crate::runtime::events::Details;
-use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Settings, System, Target, clock};
+use crate::runtime::hub::key_of;
+use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock};
 
 /// Upgrades of one page of the first list: each may have half a megabyte of names.
 const PAGE_SIZE: u32 = 10;
@@ -122,7 +123,7 @@ impl System for Upgrades {
         &self,
         upgrade: &'a ClusterGroupUpgrade,
         target: &mut Target<Self>,
-    ) -> Result<Observed<Facts<'a>>, ReconcileError> {
+    ) -> Reconciled<Observed<Facts<'a>>> {
         if let Some((left, is_active)) = self.talm.standby() {
             if is_active {
                 self.leave_alone(upgrade, "TalmActive", target).await;
@@ -145,7 +146,8 @@ impl System for Upgrades {
         let needs_views = (installs || upgrade.spec.pre_caching) && !is_over(upgrade);
         if needs_views && governance.has_no_views && !target.state.warned_of_views {
             let note = "the hub does not serve ManagedClusterViews: no InstallPlan is approved, and no image is pulled";
-            target.state.warned_of_views = self.publish_note(upgrade, EventType::Warning, "NotServed", note).await;
+            let about = upgrade.object_ref(&());
+            target.state.warned_of_views = self.publish_note(&about, EventType::Warning, "NotServed", note).await;
         }
         let now = clock::now();
         let Some((asleep, settled)) = self.sleepers.asleep(now, self.settings.settle) else {
@@ -154,30 +156,15 @@ impl System for Upgrades {
         let releases = if upgrade.spec.pre_caching { self.settings.graphs.images() } else { BTreeMap::new() };
         // Nothing reads them once it has started.
         let (blockers, cycle) = if has_started(upgrade) { Default::default() } else { self.blockers(upgrade) };
-        let precache_image = self.settings.precache_image.clone();
-        Ok(Observed::Facts(Facts {
-            now,
-            upgrade,
-            governance,
-            blockers,
-            cycle,
-            asleep,
-            settled,
-            precache_image,
-            releases,
-        }))
+        let pull_image = self.settings.precache_image.clone();
+        Ok(Observed::Facts(Facts { now, upgrade, governance, blockers, cycle, asleep, settled, pull_image, releases }))
     }
 
     fn decide(&self, facts: &Facts<'_>) -> Plan {
         decide(facts)
     }
 
-    async fn act(
-        &self,
-        facts: &mut Self::Facts<'_>,
-        plan: &mut Plan,
-        target: &mut Target<Self>,
-    ) -> Result<Acted, ReconcileError> {
+    async fn act(&self, facts: &mut Self::Facts<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Acted> {
         if let Some(release) = plan.lookup.take() {
             self.settings.graphs.look_up(&release).await;
             facts.releases = self.settings.graphs.images();
@@ -190,7 +177,7 @@ impl System for Upgrades {
         Ok(Acted::Nothing)
     }
 
-    async fn report(&self, facts: Self::Facts<'_>, plan: Plan, target: &mut Target<Self>) -> Result<Done, ReconcileError> {
+    async fn report(&self, facts: Self::Facts<'_>, plan: Plan, target: &mut Target<Self>) -> Reconciled<Done> {
         let upgrade = facts.upgrade;
         let none = ClusterGroupUpgradeStatus::default();
         let patch = status_patch(upgrade.status.as_ref().unwrap_or(&none), &plan.status);
@@ -263,48 +250,38 @@ impl Upgrades {
             let waits = found.as_ref().and_then(|found| found.0.as_ref().ok()).filter(|found| !has_started(found));
             waits.map(|found| found.spec.blocking_crs.clone()).unwrap_or_default()
         };
-        let (namespace, name) = key_of(upgrade);
         let all = upgrade.spec.blocking_crs.iter();
         let all = all.filter_map(|blocker| Some((blocker.clone(), newest(blocker)?))).collect();
-        (all, cycle(&Reference { name, namespace }, of))
+        (all, cycle(&Reference::to(upgrade), of))
     }
 
-    async fn publish(&self, upgrade: &ClusterGroupUpgrade, event: &shared::cgu::events::Event) {
-        let found = event.render(&upgrade.name_any());
-        let kind = if found.warns { EventType::Warning } else { EventType::Normal };
-        let target = kube::Resource::object_ref(upgrade, &());
-        let what = (found.action, found.reason);
+    async fn publish(&self, upgrade: &ClusterGroupUpgrade, event: &Event) {
+        let text = event.render(&upgrade.name_any());
+        let kind = if text.warns { EventType::Warning } else { EventType::Normal };
         let cluster = event.cluster().map(|name| (String::new(), name.to_owned()));
         let related = cluster.map(|key| reference::<ManagedClusterObject>(key, None));
-        let details = Details { annotations: found.annotations, related, controller: Some("ClusterGroupUpgrade") };
-        self.publish_for(&target, &full_name(upgrade), kind, what, &found.note, details).await;
+        let details = Details { annotations: text.annotations, related, controller: Some("ClusterGroupUpgrade") };
+        self.publish_about(&upgrade.object_ref(&()), kind, (text.action, text.reason), &text.note, details).await;
     }
 
     /// Publishes an Event of our own about an upgrade. Whether it is written.
-    async fn publish_note(
-        &self,
-        upgrade: &ClusterGroupUpgrade,
-        kind: EventType,
-        reason: &'static str,
-        note: &str,
-    ) -> bool {
-        let target = kube::Resource::object_ref(upgrade, &());
-        let what = (Self::ACTION, reason);
-        self.publish_for(&target, &full_name(upgrade), kind, what, note, Details::default()).await
+    async fn publish_note(&self, about: &ObjectReference, kind: EventType, reason: &'static str, note: &str) -> bool {
+        self.publish_about(about, kind, (Self::ACTION, reason), note, Details::default()).await
     }
 
-    async fn publish_for(
+    async fn publish_about(
         &self,
-        target: &ObjectReference,
-        name: &str,
+        about: &ObjectReference,
         kind: EventType,
         what: (&'static str, &'static str),
         note: &str,
         details: Details,
     ) -> bool {
+        let (namespace, name) = (about.namespace.as_deref(), about.name.as_deref().unwrap_or_default());
+        let name = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
         info!(object = name, reason = what.1, "{note}");
         self.hub().metrics.notices.get_or_create(&Noticed { system: Self::NAME, reason: what.1 }).inc();
-        self.hub().events.publish_annotated(target, name, kind, what, note, details).await
+        self.hub().events.publish_annotated(about, &name, kind, what, note, details).await
     }
 
     /// Says why nothing is done with an upgrade: once, and again if the Event could not be written.
@@ -323,7 +300,7 @@ impl Upgrades {
                  create it again"
             }
         };
-        if self.publish_note(upgrade, EventType::Normal, reason, note).await {
+        if self.publish_note(&upgrade.object_ref(&()), EventType::Normal, reason, note).await {
             target.state.left_alone = Some(reason);
         }
     }
@@ -332,8 +309,9 @@ impl Upgrades {
 /// Under way with policies and without Placements: a TALM that writes `PlacementRules` has begun it.
 fn is_of_placement_rules(upgrade: &ClusterGroupUpgrade) -> bool {
     upgrade.status.as_ref().is_some_and(|status| {
-        let is_under_way = status.condition(PROGRESSING).is_some_and(|found| found.status == "True");
-        is_under_way && !status.managed_policies_for_upgrade.is_empty() && status.placements.is_empty()
+        status.is(PROGRESSING, "True")
+            && !status.managed_policies_for_upgrade.is_empty()
+            && status.placements.is_empty()
     })
 }
 

@@ -6,13 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Resource;
 use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use shared::cgu::wire::PlacementObject;
 use shared::guarded::Named;
-use shared::read::Foreign;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -20,7 +18,7 @@ use super::index::Source;
 use super::*;
 use crate::runtime::index::Change;
 use crate::runtime::testing::MemoryHub;
-use crate::runtime::{Follower, Guarded, Key};
+use crate::runtime::{Follower, Guarded, Key, Object};
 
 const UPGRADES: &str = "/apis/ran.openshift.io/v1alpha1/namespaces/ztp/clustergroupupgrades/";
 const UPGRADE: &str = "/apis/ran.openshift.io/v1alpha1/namespaces/ztp/clustergroupupgrades/wave";
@@ -153,7 +151,7 @@ struct Watched {
 
 impl Watched {
     /// Everything at first, then what has changed.
-    fn show_kind<K: Foreign + Resource<DynamicType = ()>, E>(
+    fn show_kind<K: Object, E>(
         &mut self,
         (hub, below): (&MemoryHub, &'static str),
         (index, handle): (&GovernanceIndex, &Handle<ClusterGroupUpgrade>),
@@ -183,8 +181,8 @@ impl Watched {
         }
         let (is_old, definition) = (hub.get(OLD).is_object(), |change| index.apply(handle, &index::DEFINITION, change));
         match self.is_old.replace(is_old) {
-            None => definition(Change::Listed(HashMap::from([(Key::default(), !is_old)]))),
-            Some(was_old) if was_old != is_old => definition(Change::Set(Key::default(), !is_old)),
+            None => definition(Change::Listed(HashMap::from([(Key::default(), Some(!is_old))]))),
+            Some(was_old) if was_old != is_old => definition(Change::Set(Key::default(), Some(!is_old))),
             Some(_) => {}
         }
     }
@@ -287,6 +285,25 @@ async fn nothing_is_written_while_talm_renews_its_lease() {
         check(&hub, &format!("TALM came after write {point}"));
         process.kill();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_could_not_be_written_is_written_later() {
+    let hub = hub();
+    let process = Process::start(&hub);
+    process.lease(Some(0));
+    hub.inject(|_, path, _| path.contains("/events").then_some(503));
+    for renewal in 1..20 {
+        sleep(Duration::from_secs(30)).await;
+        process.lease(Some(renewal));
+        if renewal == 10 {
+            assert_eq!(hub.events(), []);
+            hub.heal();
+        }
+    }
+    let events: Vec<String> = hub.events().into_iter().map(|(reason, _)| reason).collect();
+    assert_eq!(events, ["TalmActive"], "once");
+    process.kill();
 }
 
 #[tokio::test(start_paused = true)]

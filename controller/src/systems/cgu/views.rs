@@ -7,10 +7,11 @@ use kube::Api;
 use kube::api::Patch;
 use serde_json::{Value, json};
 use shared::cgu::act::{Act, Pull};
+use shared::cgu::api::Reference;
 use shared::cgu::decide::Facts;
 use shared::cgu::objects;
 use shared::cgu::precache::workload::Step;
-use shared::cgu::view::{View, ViewRequest};
+use shared::cgu::view::ViewRequest;
 use shared::cgu::wire::{ActionObject, UPGRADE, UPGRADE_NAMESPACE, ViewObject};
 use tokio::time::Instant;
 
@@ -18,7 +19,7 @@ use super::Upgrades;
 use super::api::{create, delete, delete_all, unless_absent};
 use super::index::VIEWS;
 use crate::runtime::hub::{as_controller, key_of};
-use crate::runtime::{Guarded, ReconcileError, System as _, hash};
+use crate::runtime::{Guarded, Reconciled, System as _, hash};
 
 /// Until something is asked again: a little less than [`APPROVE_AGAIN`](shared::cgu::act::APPROVE_AGAIN), when it is
 /// decided again.
@@ -55,11 +56,7 @@ fn repeatable(act: &Act) -> Option<((String, String), u64)> {
 
 /// Creates a view, or lets it ask for another object. Another client's view of the name is not ours to change: the
 /// cluster waits until it is gone.
-pub(super) async fn request(
-    upgrades: &Upgrades,
-    facts: &Facts<'_>,
-    request: &ViewRequest,
-) -> Result<(), ReconcileError> {
+pub(super) async fn request(upgrades: &Upgrades, facts: &Facts<'_>, request: &ViewRequest) -> Reconciled<()> {
     let view = objects::view(facts.upgrade, request);
     let patch = json!({ "metadata": { "labels": view["metadata"]["labels"] }, "spec": view["spec"] });
     let written = create(upgrades, &view).await?;
@@ -81,7 +78,7 @@ pub(super) async fn request(
 }
 
 /// Carries out the steps of a pull of images, one after the other.
-pub(super) async fn pull(upgrades: &Upgrades, facts: &Facts<'_>, pull: &Pull) -> Result<(), ReconcileError> {
+pub(super) async fn pull(upgrades: &Upgrades, facts: &Facts<'_>, pull: &Pull) -> Reconciled<()> {
     for step in &pull.steps {
         match step {
             Step::DeleteView(name) => {
@@ -100,7 +97,7 @@ pub(super) async fn pull(upgrades: &Upgrades, facts: &Facts<'_>, pull: &Pull) ->
 
 /// Creates an action. One of its name is an earlier try. None changes the hub itself: the policy of our account would
 /// refuse it.
-pub(super) async fn act(upgrades: &Upgrades, action: &Value) -> Result<(), ReconcileError> {
+pub(super) async fn act(upgrades: &Upgrades, action: &Value) -> Reconciled<()> {
     if action["metadata"]["namespace"] == objects::LOCAL_CLUSTER {
         return Ok(());
     }
@@ -109,19 +106,13 @@ pub(super) async fn act(upgrades: &Upgrades, action: &Value) -> Result<(), Recon
 
 /// Deletes the views of a cluster, and its actions: one that is left over would be carried out whenever the cluster
 /// wakes.
-pub(super) async fn forget(
-    upgrades: &Upgrades,
-    facts: &Facts<'_>,
-    cluster: &str,
-    has_actions: bool,
-) -> Result<(), ReconcileError> {
+pub(super) async fn forget(upgrades: &Upgrades, facts: &Facts<'_>, cluster: &str, has_actions: bool) -> Reconciled<()> {
     let upgrade = facts.upgrade;
-    let own = key_of(upgrade);
+    let own = Reference::to(upgrade);
     let all = facts.governance.views.range((cluster.to_owned(), String::new())..);
     let mut views = all.take_while(|((namespace, _), _)| namespace == cluster);
-    let is_own = |view: &View| (&view.upgrade.namespace, &view.upgrade.name) == (&own.0, &own.1);
-    if views.any(|(_, view)| is_own(view)) {
-        let labels = format!("{UPGRADE}={},{UPGRADE_NAMESPACE}={}", own.1, own.0);
+    if views.any(|(_, view)| view.upgrade == own) {
+        let labels = format!("{UPGRADE}={},{UPGRADE_NAMESPACE}={}", own.name, own.namespace);
         delete_all::<ViewObject>(upgrades, cluster, &labels).await?;
     }
     let acts = upgrade

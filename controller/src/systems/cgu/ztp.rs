@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::Request as Requests;
 use kube::runtime::events::EventType;
-use serde::Serialize;
 use serde::de::IgnoredAny;
+use serde_json::{Value, json};
 use shared::cgu::api::ClusterGroupUpgrade;
 use shared::cgu::policy::DEPLOY_WAVE;
 use shared::cgu::wire::{ImageBasedGroupUpgrade, ManagedClusterObject};
@@ -19,9 +17,8 @@ use shared::text::{sanitize, sanitize_chain};
 use tracing::{info, warn};
 
 use super::Upgrades;
-use super::api::{created, reference};
-use crate::runtime::events::Details;
-use crate::runtime::{Hub, Key, System};
+use super::api::{post, reference};
+use crate::runtime::{Key, System};
 
 /// Upgrades that are created at once.
 const CONCURRENT: usize = 16;
@@ -92,34 +89,20 @@ async fn pass(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
     created.buffer_unordered(CONCURRENT).fold(is_complete, async |all, one| all && one).await
 }
 
-async fn create(upgrades: &Upgrades, object: &ClusterGroupUpgrade) -> kube::Result<()> {
+async fn create(upgrades: &Upgrades, object: &Value) -> kube::Result<()> {
     let hub = upgrades.hub();
     hub.lead().map_err(|error| kube::Error::Service(Box::new(error)))?;
-    let first = || create_in::<ClusterGroupUpgrade>(hub, Some(NAMESPACE), object);
+    let first = || post::<ClusterGroupUpgrade, IgnoredAny>(hub, Some(NAMESPACE), object);
     match first().await {
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        created => return created,
+        created => return created.map(drop),
     }
-    let namespace = Namespace {
-        metadata: ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
-        ..Namespace::default()
-    };
-    match create_in::<Namespace>(hub, None, &namespace).await {
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+    match post::<Namespace, IgnoredAny>(hub, None, &namespace).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-        created => created?,
+        created => drop(created?),
     }
-    first().await
-}
-
-/// Creates an object. What the hub makes of it is not read.
-async fn create_in<K: Resource<DynamicType = ()> + Serialize>(
-    hub: &Hub,
-    namespace: Option<&str>,
-    object: &K,
-) -> kube::Result<()> {
-    let text = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-    let request = Requests::new(K::url_path(&(), namespace)).create(&created(), text);
-    hub.client.request::<IgnoredAny>(request.map_err(kube::Error::BuildRequest)?).await.map(drop)
+    first().await.map(drop)
 }
 
 /// Publishes a Warning about an object that is not ours: once, and again if it could not be written.
@@ -133,8 +116,7 @@ async fn warn_once<K: Resource<DynamicType = ()>>(
     if warned.contains(&id) {
         return;
     }
-    let (name, target, what) = (key.1.clone(), reference::<K>(key, Some(uid)), (Upgrades::ACTION, reason));
-    if upgrades.publish_for(&target, &name, EventType::Warning, what, note, Details::default()).await {
+    if upgrades.publish_note(&reference::<K>(key, Some(uid)), EventType::Warning, reason, note).await {
         warned.insert(id);
     }
 }

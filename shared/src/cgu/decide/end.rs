@@ -31,7 +31,7 @@ pub(super) fn deleted(facts: &Facts<'_>, mut plan: Plan) -> Plan {
 
 /// Row 3, once; then a late completion.
 pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
-    let has_succeeded = plan.status.condition(SUCCEEDED).is_some_and(|end| end.status == "True");
+    let has_succeeded = plan.status.is(SUCCEEDED, "True");
     let Some(completed) = plan.status.status.completed_at.as_ref().map(|at| at.0) else {
         forget_open(&mut plan);
         if facts.deletes_objects() {

@@ -66,10 +66,7 @@ pub(super) fn approve<'a>(
     views: &Views,
     names: &mut BTreeMap<String, String>,
 ) -> Vec<Act> {
-    let own = Reference {
-        name: upgrade.metadata.name.clone().unwrap_or_default(),
-        namespace: upgrade.metadata.namespace.clone().unwrap_or_default(),
-    };
+    let own = Reference::to(upgrade);
     let mut acts = Vec::new();
     let mut ask = |name: &str, desired: &str, scope: Scope| -> Answer {
         let known = views.get(&(cluster.to_owned(), name.to_owned()));

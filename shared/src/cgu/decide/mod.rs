@@ -55,7 +55,7 @@ pub struct Facts<'a> {
     /// When the next of them has run for long enough.
     pub settled: Option<Timestamp>,
     /// The image that pulls images; none: no pull is served.
-    pub precache_image: Option<String>,
+    pub pull_image: Option<String>,
     /// Images of releases that were looked up, or why there is none.
     pub releases: BTreeMap<Release, Result<String, String>>,
 }

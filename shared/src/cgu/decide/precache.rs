@@ -66,7 +66,7 @@ pub(super) enum Outcome<'a> {
 
 /// Whether what is pulled is known already.
 pub(super) fn is_specified(plan: &Plan) -> bool {
-    plan.status.condition(PRECACHE_SPEC_VALID).is_some_and(|found| found.status == "True")
+    plan.status.is(PRECACHE_SPEC_VALID, "True")
 }
 
 /// Takes each of these clusters one step further. `image` pulls.
@@ -79,7 +79,7 @@ pub(super) fn pull<'a>(
 ) -> Outcome<'a> {
     let now = facts.now;
     let Some(pulled) = specified(facts, plan, policies, platform_image) else { return Outcome::Open };
-    let is_over = |plan: &Plan| plan.status.condition(PRECACHING_SUCCEEDED).is_some_and(|found| found.status == "True");
+    let is_over = |plan: &Plan| plan.status.is(PRECACHING_SUCCEEDED, "True");
     let mut states: BTreeMap<&str, State> = clusters.iter().map(|name| (*name, state(plan, name))).collect();
     let (was_over, mut is_written) = (is_over(plan), true);
     let mut room = (MAX_WRITTEN / (BESIDE + serde_json::json!(pulled).to_string().len())).max(1);

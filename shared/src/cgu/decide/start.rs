@@ -14,7 +14,7 @@ use crate::cgu::blockers::arrows;
 use crate::cgu::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
 use crate::cgu::events::{Event, not_served_message};
 use crate::cgu::objects::Names;
-use crate::cgu::plan::{batches, concurrency};
+use crate::cgu::plan::{Batches, batches, concurrency};
 use crate::cgu::policy::{Policies, PolicyError, find};
 use crate::cgu::select::{SelectError, select};
 use crate::cgu::version::release;
@@ -23,36 +23,23 @@ use crate::cgu::wire::Compliance;
 /// When the image of a release is looked up again that could not be found.
 const LOOK_UP_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
+/// What an upgrade is about to do.
+struct Selection<'a> {
+    clusters: Vec<&'a str>,
+    canaries: Vec<&'a str>,
+    /// Clusters of a batch.
+    size: usize,
+    policies: Policies,
+    batches: Batches<'a>,
+}
+
 pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let (now, spec) = (facts.now, &facts.upgrade.spec);
-    // Row 4
-    let selected = match select(spec, &facts.governance.clusters) {
-        Ok(selected) => selected,
-        Err(error) => return not_selected(facts, plan, &error),
-    };
-    plan.condition(now, CLUSTERS_SELECTED, "True", "ClusterSelectionCompleted", "All selected clusters are valid");
-    // Row 5
-    let size = concurrency(spec.remediation_strategy.max_concurrency, selected.len());
-    plan.status.computed_max_concurrency = i64::try_from(size).ok().filter(|size| *size > 0);
-    // Rows 6 and 8
-    let children = selected.iter().filter_map(|name| facts.governance.children.get(*name)).flat_map(BTreeMap::values);
-    let complies =
-        |policy: &Reference| selected.iter().all(|name| facts.compliance(policy, name) == Compliance::Compliant);
-    let policies = match find(&spec.managed_policies, children, &facts.governance.roots, complies) {
-        Ok(policies) => policies,
-        Err(error) => return not_valid(facts, plan, &error),
-    };
-    let needs_work = |name: &str| {
-        policies.for_upgrade.iter().any(|policy| facts.compliance(policy, name) == Compliance::NonCompliant)
-    };
-    let canaries: Vec<&str> = spec.remediation_strategy.canaries.iter().map(String::as_str).collect();
-    let found = batches(&selected, &canaries, size, needs_work);
-    if let Some(field) = not_served(facts, &found.plan) {
-        return refuse(facts, plan, field);
-    }
+    let Some(selection) = select_and_validate(facts, &mut plan) else { return plan };
+    let Selection { policies, batches, .. } = &selection;
     // Row 7
-    let pulls = spec.pre_caching && !found.plan.is_empty();
-    let image = match platform_image(facts, &mut plan, &policies, pulls) {
+    let pulls = spec.pre_caching && !batches.plan.is_empty();
+    let image = match platform_image(facts, &mut plan, policies, pulls) {
         Ok(image) => image,
         Err(error) => {
             plan.condition(now, VALIDATED, "False", "InvalidPlatformImage", &error);
@@ -64,13 +51,13 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     }
     // Row 9
     plan.condition(now, VALIDATED, "True", "ValidationCompleted", "Completed validation");
-    plan.status.remediation_plan = owned(&found.plan);
-    prepare(facts, &mut plan, &policies);
+    plan.status.remediation_plan = owned(&batches.plan);
+    prepare(facts, &mut plan, policies);
     // Rows 10 and 11
-    let mut working: BTreeSet<&str> = found.plan.iter().flatten().copied().collect();
-    if let Some(pulling) = facts.precache_image.as_deref().filter(|_| pulls) {
+    let mut working: BTreeSet<&str> = batches.plan.iter().flatten().copied().collect();
+    if let Some(pulling) = facts.pull_image.as_deref().filter(|_| pulls) {
         let clusters: Vec<&str> = working.iter().copied().collect();
-        match pull(facts, &mut plan, &policies, &clusters, (pulling, image)) {
+        match pull(facts, &mut plan, policies, &clusters, (pulling, image)) {
             Outcome::Open => return plan,
             Outcome::Done(succeeded) => working = succeeded,
             Outcome::Failed(message) => {
@@ -92,20 +79,62 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         plan.condition(now, PROGRESSING, "False", reason, &message);
         return plan;
     }
-    // Row 16
-    let survivors = survivors(facts, &working);
+    launch(facts, plan, &selection, &working)
+}
+
+/// Rows 4, 5, 6 and 8; `None` if the upgrade cannot start.
+fn select_and_validate<'a>(facts: &'a Facts<'_>, plan: &mut Plan) -> Option<Selection<'a>> {
+    let spec = &facts.upgrade.spec;
+    let clusters = match select(spec, &facts.governance.clusters) {
+        Ok(clusters) => clusters,
+        Err(error) => {
+            let message = format!("Unable to select clusters: {error}");
+            let missing = if let SelectError::Unknown(names) = error { names } else { Vec::new() };
+            let event = Event::MissingClusters(missing);
+            return refuse(facts, plan, CLUSTERS_SELECTED, ("ClusterNotFound", &message), Some(event));
+        }
+    };
+    let (type_, message) = (CLUSTERS_SELECTED, "All selected clusters are valid");
+    plan.condition(facts.now, type_, "True", "ClusterSelectionCompleted", message);
+    let size = concurrency(spec.remediation_strategy.max_concurrency, clusters.len());
+    plan.status.computed_max_concurrency = i64::try_from(size).ok().filter(|size| *size > 0);
+    let children = clusters.iter().filter_map(|name| facts.governance.children.get(*name)).flat_map(BTreeMap::values);
+    let complies =
+        |policy: &Reference| clusters.iter().all(|name| facts.compliance(policy, name) == Compliance::Compliant);
+    let policies = match find(&spec.managed_policies, children, &facts.governance.roots, complies) {
+        Ok(policies) => policies,
+        Err(error) => {
+            let why = (error.reason(), &*error.to_string());
+            return refuse(facts, plan, VALIDATED, why, policy_event(&error));
+        }
+    };
+    let needs_work = |name: &str| {
+        policies.for_upgrade.iter().any(|policy| facts.compliance(policy, name) == Compliance::NonCompliant)
+    };
+    let canaries: Vec<&str> = spec.remediation_strategy.canaries.iter().map(String::as_str).collect();
+    let batches = batches(&clusters, &canaries, size, needs_work);
+    if let Some(field) = not_served(facts, &batches.plan) {
+        let why = ("NotServed", &*not_served_message(field));
+        return refuse(facts, plan, VALIDATED, why, Some(Event::NotServed(field)));
+    }
+    Some(Selection { clusters, canaries, size, policies, batches })
+}
+
+/// Rows 16 and 17: the upgrade starts with those of these clusters that are left.
+fn launch(facts: &Facts<'_>, mut plan: Plan, selection: &Selection<'_>, working: &BTreeSet<&str>) -> Plan {
+    let survivors = survivors(facts, working);
     if survivors.is_empty() && !working.is_empty() {
         let message =
             "No clusters available for remediation after filtering out non-completed clusters from blocking CGUs";
-        plan.end(now, ("Completed", "Failed"), "False", (message, message));
+        plan.end(facts.now, ("Completed", "Failed"), "False", (message, message));
         return plan;
     }
-    // Row 17
-    let last = batches(&selected, &canaries, size, |name| survivors.contains(name));
+    let Selection { clusters, canaries, size, policies, batches: first } = selection;
+    let last = batches(clusters, canaries, *size, |name| survivors.contains(name));
     plan.status.remediation_plan = owned(&last.plan);
-    plan.status.status.started_at = Some(Time(now));
+    plan.status.status.started_at = Some(Time(facts.now));
     plan.events.push(Event::Started { clusters: plan.planned(), batches: last.plan.len() });
-    for cluster in found.compliant {
+    for cluster in &first.compliant {
         plan.complete(facts, cluster);
     }
     for cluster in last.plan.iter().flatten() {
@@ -113,10 +142,10 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     }
     if last.plan.is_empty() {
         let already = "All clusters already compliant with the specified managed policies";
-        plan.end(now, ("Completed", "Completed"), "True", (COMPLIANT, already));
+        plan.end(facts.now, ("Completed", "Completed"), "True", (COMPLIANT, already));
     } else {
-        plan.acts.extend(policies.for_upgrade.into_iter().map(Act::Bind));
-        plan.condition(now, PROGRESSING, "True", "InProgress", IN_PROGRESS);
+        plan.acts.extend(policies.for_upgrade.iter().cloned().map(Act::Bind));
+        plan.condition(facts.now, PROGRESSING, "True", "InProgress", IN_PROGRESS);
     }
     plan
 }
@@ -147,30 +176,30 @@ fn owned(plan: &[Vec<&str>]) -> Vec<Vec<String>> {
     plan.iter().map(|batch| batch.iter().map(ToString::to_string).collect()).collect()
 }
 
-fn not_selected(facts: &Facts<'_>, mut plan: Plan, error: &SelectError) -> Plan {
-    let message = format!("Unable to select clusters: {error}");
-    if plan.is_news(CLUSTERS_SELECTED, &message) {
-        let missing = if let SelectError::Unknown(names) = error { names.clone() } else { Vec::new() };
-        plan.events.push(Event::MissingClusters(missing));
+/// Says why an upgrade cannot start: in a condition, and once in an Event.
+fn refuse<T>(
+    facts: &Facts<'_>,
+    plan: &mut Plan,
+    type_: &str,
+    (reason, message): (&str, &str),
+    event: Option<Event>,
+) -> Option<T> {
+    if plan.is_news(type_, message) {
+        plan.events.extend(event);
     }
-    plan.condition(facts.now, CLUSTERS_SELECTED, "False", "ClusterNotFound", &message);
-    plan
+    plan.condition(facts.now, type_, "False", reason, message);
+    None
 }
 
-fn not_valid(facts: &Facts<'_>, mut plan: Plan, error: &PolicyError) -> Plan {
-    let message = error.to_string();
-    if plan.is_news(VALIDATED, &message) {
-        plan.events.extend(match error {
-            PolicyError::Missing(names) => Some(Event::Policies("missing-policies", names.clone())),
-            PolicyError::Invalid(names) => Some(Event::Policies("invalid-policies", names.clone())),
-            PolicyError::Ambiguous(found) => {
-                Some(Event::Policies("ambiguous-policies", found.keys().cloned().collect()))
-            }
-            PolicyError::Order(..) | PolicyError::TooMany(_) => None,
-        });
-    }
-    plan.condition(facts.now, VALIDATED, "False", error.reason(), &message);
-    plan
+/// The Event of policies that cannot be enforced.
+fn policy_event(error: &PolicyError) -> Option<Event> {
+    let (what, names) = match error {
+        PolicyError::Missing(names) => ("missing-policies", names.clone()),
+        PolicyError::Invalid(names) => ("invalid-policies", names.clone()),
+        PolicyError::Ambiguous(found) => ("ambiguous-policies", found.keys().cloned().collect()),
+        PolicyError::Order(..) | PolicyError::TooMany(_) => return None,
+    };
+    Some(Event::Policies(what, names))
 }
 
 /// A field that asks for what is left to TALM, on an upgrade with something to do.
@@ -179,18 +208,9 @@ fn not_served(facts: &Facts<'_>, plan: &[Vec<&str>]) -> Option<&'static str> {
     let fields = [
         ("spec.manifestWorkTemplates", !spec.manifest_work_templates.is_empty()),
         ("spec.backup", spec.backup && !plan.is_empty()),
-        ("spec.preCaching", spec.pre_caching && !plan.is_empty() && facts.precache_image.is_none()),
+        ("spec.preCaching", spec.pre_caching && !plan.is_empty() && facts.pull_image.is_none()),
     ];
     fields.into_iter().find(|(_, is_asked)| *is_asked).map(|(field, _)| field)
-}
-
-fn refuse(facts: &Facts<'_>, mut plan: Plan, field: &'static str) -> Plan {
-    let message = not_served_message(field);
-    if plan.is_news(VALIDATED, &message) {
-        plan.events.push(Event::NotServed(field));
-    }
-    plan.condition(facts.now, VALIDATED, "False", "NotServed", &message);
-    plan
 }
 
 /// Row 9: a Placement for each policy, which selects nothing yet, and what the status says of the policies.

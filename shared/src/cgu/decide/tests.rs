@@ -22,7 +22,7 @@ use crate::cgu::view::{Answer, InstallPlan, Job, Presence, View, Views};
 use crate::cgu::wire::{Compliance, of};
 
 /// What an upgrade sees and changes.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Hub {
     now: Timestamp,
     upgrade: ClusterGroupUpgrade,
@@ -73,17 +73,7 @@ impl Hub {
         let mut hub = Self {
             now: Timestamp::from_second(1_000_000).unwrap(),
             upgrade: serde_json::from_value(upgrade).unwrap(),
-            known: Governance::default(),
-            blockers: BTreeMap::new(),
-            asleep: BTreeSet::new(),
-            cycle: Vec::new(),
-            placements: BTreeMap::new(),
-            events: Vec::new(),
-            approved: Vec::new(),
-            image: None,
-            releases: BTreeMap::new(),
-            actions: Vec::new(),
-            is_gone: false,
+            ..Self::default()
         };
         hub.known.clusters.extend((1..=6).map(|n| (format!("spoke{n}"), ManagedCluster::default())));
         for (name, open, done) in matrix {
@@ -115,7 +105,7 @@ impl Hub {
             cycle: self.cycle.clone(),
             asleep: self.asleep.clone(),
             settled: None,
-            precache_image: self.image.map(str::to_owned),
+            pull_image: self.image.map(str::to_owned),
             releases: self.releases.clone(),
         }
     }
@@ -198,8 +188,12 @@ impl Hub {
         panic!("it does not settle: {:#?}", self.plan());
     }
 
-    fn complies(&mut self, cluster: &str, name: &str) {
-        self.set(cluster, name, Compliance::Compliant);
+    /// These clusters comply with these policies, and whatever follows.
+    fn comply(&mut self, pairs: &[(&str, &str)]) {
+        for (cluster, name) in pairs {
+            self.set(cluster, name, Compliance::Compliant);
+        }
+        self.settle();
     }
 
     fn set(&mut self, cluster: &str, name: &str, compliance: Compliance) {
@@ -215,12 +209,22 @@ impl Hub {
         self.blockers.insert(policy(name), Arc::new(upgrade.into()));
     }
 
+    /// So many seconds go by, and whatever follows.
     fn later(&mut self, seconds: i64) {
         self.now += SignedDuration::from_secs(seconds);
+        self.settle();
     }
 
+    /// The next limit is exceeded, and whatever follows.
+    fn at_limit(&mut self) {
+        self.now = self.plan().next.unwrap();
+        self.settle();
+    }
+
+    /// The spec changes, and whatever follows.
     fn spec(&mut self, change: impl FnOnce(&mut ClusterGroupUpgradeSpec)) {
         change(&mut self.upgrade.spec);
+        self.settle();
     }
 
     fn status(&self) -> &ClusterGroupUpgradeStatus {
@@ -231,6 +235,15 @@ impl Hub {
     fn condition(&self, type_: &str) -> String {
         let found = self.status().condition(type_);
         found.map_or_else(String::new, |found| format!("{}/{}", found.status, found.reason))
+    }
+
+    fn conditions<const N: usize>(&self, types: [&str; N]) -> [String; N] {
+        types.map(|type_| self.condition(type_))
+    }
+
+    /// `STATUS/Reason: message` of a condition.
+    fn says(&self, type_: &str) -> String {
+        format!("{}: {}", self.condition(type_), self.message(type_))
     }
 
     fn message(&self, type_: &str) -> &str {

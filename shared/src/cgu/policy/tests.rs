@@ -64,22 +64,19 @@ fn compliance_is_read_as_talm_reads_it() {
 fn what_cannot_be_used_is_left_out() {
     let sound = root(&object("Namespace"), &[]);
     let definition = "/spec/policy-templates/0/objectDefinition";
+    let spec = "/spec/policy-templates/0/objectDefinition/spec";
     let raw = json!("{{range .items}}\n- objectDefinition: {name: {{ .name }}, status: {a: 1}}\n- other: 1\n{{end}}");
     for (path, value, expected) in [
         ("/spec/policy-templates", json!([]), None),
         (definition, Value::Null, None),
         ("/spec/policy-templates/0/objectDefinition/metadata", Value::Null, None),
-        ("/spec/policy-templates/0/objectDefinition/spec", Value::Null, None),
-        ("/spec/policy-templates/0/objectDefinition/spec", json!({}), None),
-        (
-            "/spec/policy-templates/0/objectDefinition/spec",
-            json!({ "object-templates": [], "object-templates-raw": "" }),
-            None,
-        ),
-        ("/spec/policy-templates/0/objectDefinition/spec", json!({ "object-templates": [{}] }), None),
-        ("/spec/policy-templates/0/objectDefinition/spec", json!({ "object-templates-raw": "a: [" }), None),
-        ("/spec/policy-templates/0/objectDefinition/spec", json!({ "object-templates-raw": "a: 1" }), None),
-        ("/spec/policy-templates/0/objectDefinition/spec", json!({ "object-templates-raw": raw }), Some(true)),
+        (spec, Value::Null, None),
+        (spec, json!({}), None),
+        (spec, json!({ "object-templates": [], "object-templates-raw": "" }), None),
+        (spec, json!({ "object-templates": [{}] }), None),
+        (spec, json!({ "object-templates-raw": "a: [" }), None),
+        (spec, json!({ "object-templates-raw": "a: 1" }), None),
+        (spec, json!({ "object-templates-raw": raw }), Some(true)),
     ] {
         let mut found = sound.clone();
         *found.pointer_mut(path).unwrap() = value.clone();

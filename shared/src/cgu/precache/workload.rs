@@ -30,25 +30,10 @@ const SPEC: &str = "pre-cache-spec";
 const REMOVALS: [[&str; 3]; 2] =
     [["precache-ns-delete", "namespace", NAMESPACE], ["precache-crb-delete", "clusterrolebinding", BINDING]];
 
-/// Directories and files of the node that the Job sees: path, and whether it is read-only.
-const HOST: [(&str, bool); 16] = [
-    ("/etc/containers", true),
-    ("/etc/pki/ca-trust", true),
-    ("/etc/resolv.conf", true),
-    ("/lib64", true),
-    ("/proc", true),
-    ("/run", false),
-    ("/tmp", false),
-    ("/usr/bin", true),
-    ("/usr/lib", true),
-    ("/usr/lib64", true),
-    ("/usr/libexec", true),
-    ("/usr/share/containers", true),
-    ("/var/lib/cni", true),
-    ("/var/lib/containers", false),
-    ("/var/lib/kubelet", true),
-    ("/var/tmp", false),
-];
+/// Directories and files of the node that the Job sees, read-only or not, in TALM's order.
+const HOST: &str = "/etc/containers:ro /etc/pki/ca-trust:ro /etc/resolv.conf:ro /lib64:ro /proc:ro /run:rw /tmp:rw \
+                    /usr/bin:ro /usr/lib:ro /usr/lib64:ro /usr/libexec:ro /usr/share/containers:ro /var/lib/cni:ro \
+                    /var/lib/containers:rw /var/lib/kubelet:ro /var/tmp:rw";
 
 /// A write to the views and actions of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,10 +193,10 @@ impl Workload<'_> {
             json!({ "name": "config-volume", "configMap": { "name": SPEC, "defaultMode": 420 } }),
             json!({ "name": "host", "emptyDir": {} }),
         ];
-        for (path, read_only) in HOST {
+        for (path, mode) in HOST.split_whitespace().filter_map(|host| host.split_once(':')) {
             let type_ = if path == "/etc/resolv.conf" { "File" } else { "Directory" };
             let mut mount = json!({ "name": name(path), "mountPath": format!("/host{path}") });
-            if read_only {
+            if mode == "ro" {
                 mount["readOnly"] = json!(true);
             }
             mounts.push(mount);

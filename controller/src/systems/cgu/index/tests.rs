@@ -4,15 +4,12 @@ use shared::cgu::wire::UPGRADE_NAMESPACE;
 
 use super::*;
 
-fn object<K>(namespace: &str, name: &str, labels: &Value, mut body: Value) -> Guarded<K>
-where
-    Guarded<K>: DeserializeOwned,
-{
+fn object<K: Object>(namespace: &str, name: &str, labels: &Value, mut body: Value) -> Guarded<K> {
     body["metadata"] = json!({ "namespace": namespace, "name": name, "labels": labels, "resourceVersion": "7" });
     serde_json::from_value(body).unwrap()
 }
 
-fn policy(namespace: &str, name: &str, compliant: &str) -> PolicyEntry {
+fn policy(namespace: &str, name: &str, compliant: &str) -> Option<PolicyEntry> {
     let is_child = name.contains('.');
     let labels = if is_child { json!({ ROOT_POLICY: name }) } else { json!({}) };
     let status = json!([{ "clustername": "a", "compliant": compliant }]);
@@ -24,7 +21,7 @@ fn policy(namespace: &str, name: &str, compliant: &str) -> PolicyEntry {
 fn what_a_policy_says_affects_the_upgrades_that_list_it() {
     let mut known = Governance::default();
     let mut set = |namespace: &str, name: &str, compliant: Option<&str>| {
-        let one = compliant.map(|compliant| policy(namespace, name, compliant));
+        let one = compliant.and_then(|compliant| policy(namespace, name, compliant));
         let affected = set_policy(&mut known, (namespace.to_owned(), name.to_owned()), one);
         let counts = (known.roots.len(), known.children.values().map(BTreeMap::len).sum::<usize>());
         (affected, counts)
@@ -41,7 +38,7 @@ fn what_a_policy_says_affects_the_upgrades_that_list_it() {
     for number in 0..20_000 {
         let name = format!("ns.{number}");
         let child = policy("a", &name, "Compliant");
-        set_policy(&mut known, ("a".to_owned(), name), Some(child));
+        set_policy(&mut known, ("a".to_owned(), name), child);
     }
     assert_eq!(known.children["a"].len(), 20_000);
 }
@@ -61,7 +58,7 @@ fn a_kind_that_no_upgrade_needs_holds_up_none() {
 #[test]
 fn an_object_that_cannot_be_read_has_no_content() {
     let unreadable = (POLICIES.entry)(&object("ns", "p", &json!({}), json!({ "spec": [[[1]]] })));
-    let PolicyEntry::Root(policy) = unreadable else { panic!("a root") };
+    let Some(PolicyEntry::Root(policy)) = unreadable else { panic!("a root") };
     assert_eq!((policy.templates, policy.compliance), (None, None));
     let config = |body: Value| (CONFIGS.entry)(&object("ns", "images", &json!({}), body));
     assert_eq!(config(json!({})), Some(PreCachingConfigSpec::default()), "TALM reads it, too");
@@ -78,11 +75,11 @@ fn an_older_placement_is_not_believed() {
         let spec = json!({ "predicates": [{ "requiredClusterSelector": selector }] });
         let mut object: Guarded<PlacementObject> = object("ns", "x", &labels, json!({ "spec": spec }));
         object.meta_mut().resource_version = Some(version.to_string());
-        Some((PLACEMENTS.entry)(&object))
+        (PLACEMENTS.entry)(&object)
     };
     let mut known = Governance::default();
     let mut set = |one| (PLACEMENTS.set)(&mut known, key(), one);
-    let upgrade = || vec![Affected::Upgrade(("ns".to_owned(), "u".to_owned()))];
+    let upgrade = || vec![Affected::Upgrade(Reference { name: "u".to_owned(), namespace: "ns".to_owned() })];
     assert_eq!(set(placement(9, &["a"])), upgrade());
     assert_eq!(set(placement(8, &[])), [], "what we have written is newer");
     assert_eq!(set(placement(10, &["a", "b"])), upgrade());

@@ -21,36 +21,26 @@ fn upgrade_complete() {
     assert_eq!(hub.labels("spoke6"), [""; 0]);
 
     hub.spec(|spec| spec.enable = true);
-    hub.settle();
     assert_eq!(hub.condition(PROGRESSING), "True/InProgress");
     assert_eq!(
-        (hub.labels("spoke1"), hub.labels("spoke4"), hub.labels("spoke6")),
-        (vec!["ztp-running"], vec!["ztp-running"], vec!["ztp-done"])
+        ["spoke1", "spoke4", "spoke6"].map(|name| hub.labels(name)[0]),
+        ["ztp-running", "ztp-running", "ztp-done"]
     );
     assert_eq!(hub.records(), ["spoke6 complete"]);
     assert_eq!((hub.progress("spoke1").as_str(), hub.selected("policy1")), ("InProgress 0", vec!["spoke1"]));
     let started = ["RemediationStarted", "RemediationInBatchStarted", "RemediationInClusterStarted spoke1"];
     assert_eq!(hub.events[1..], started);
 
-    hub.complies("spoke1", "policy1");
-    hub.settle();
-    assert_eq!(
-        (hub.progress("spoke1").as_str(), hub.selected("policy1"), hub.selected("policy2")),
-        ("InProgress 1", vec!["spoke1"], vec!["spoke1"])
-    );
-    hub.complies("spoke1", "policy2");
-    hub.settle();
+    hub.comply(&[("spoke1", "policy1")]);
+    assert_eq!((hub.progress("spoke1").as_str(), hub.selected("policy1")), ("InProgress 1", vec!["spoke1"]));
+    assert_eq!(hub.selected("policy2"), ["spoke1"]);
+    hub.comply(&[("spoke1", "policy2")]);
     assert_eq!(hub.records(), ["spoke6 complete", "spoke1 complete"]);
     assert_eq!((hub.status().status.current_batch, hub.selected("policy1")), (2, vec!["spoke4"]));
     assert_eq!(hub.labels("spoke1"), ["ztp-done"]);
 
-    hub.complies("spoke4", "policy1");
-    hub.complies("spoke4", "policy2");
-    hub.settle();
-    assert_eq!(
-        (hub.condition(PROGRESSING), hub.condition(SUCCEEDED)),
-        ("False/Completed".to_owned(), "True/Completed".to_owned())
-    );
+    hub.comply(&[("spoke4", "policy1"), ("spoke4", "policy2")]);
+    assert_eq!(hub.conditions([PROGRESSING, SUCCEEDED]), ["False/Completed", "True/Completed"]);
     assert_eq!(hub.records(), ["spoke6 complete", "spoke1 complete", "spoke4 complete"]);
     let last = ["RemediationInClusterCompleted spoke4", "RemediationInBatchCompleted", "RemediationCompleted"];
     assert_eq!(hub.events[hub.events.len() - 3..], last);
@@ -71,7 +61,6 @@ fn upgrade_starts_complete() {
     assert_eq!((hub.condition(PROGRESSING), hub.labels("spoke6")), ("False/NotEnabled".to_owned(), vec![]));
     assert_eq!(hub.status().managed_policies_compliant_before_upgrade, ["policy1", "policy2"]);
     hub.spec(|spec| spec.enable = true);
-    hub.settle();
     assert_eq!((hub.condition(SUCCEEDED), hub.labels("spoke6")), ("True/Completed".to_owned(), vec!["ztp-done"]));
     assert_eq!(hub.message(SUCCEEDED), "All clusters already compliant with the specified managed policies");
 }
@@ -87,10 +76,7 @@ fn blocking_mechanisms() {
         &[("policy1", &["spoke3"], &["spoke1", "spoke2"])],
     );
     hub.settle();
-    assert_eq!(
-        (hub.condition(PROGRESSING), hub.message(PROGRESSING)),
-        ("False/MissingBlockingCR".to_owned(), "Missing blocking CRs: [c]")
-    );
+    assert_eq!(hub.says(PROGRESSING), "False/MissingBlockingCR: Missing blocking CRs: [c]");
     let mut blocker = ClusterGroupUpgradeStatus::default();
     hub.blocks("c", blocker.clone());
     hub.settle();
@@ -112,17 +98,10 @@ fn blocking_mechanisms() {
 fn upgrade_batch_timeout() {
     let mut hub = Hub::new(json!({ "clusters": ["spoke1", "spoke4"] }), TWO);
     hub.settle();
-    for name in ["policy1", "policy2"] {
-        hub.complies("spoke1", name);
-    }
-    hub.settle();
+    hub.comply(&[("spoke1", "policy1"), ("spoke1", "policy2")]);
     hub.later(1);
     hub.spec(|spec| spec.remediation_strategy.timeout = 0);
-    hub.settle();
-    assert_eq!(
-        (hub.condition(PROGRESSING).as_str(), hub.condition(SUCCEEDED).as_str()),
-        ("False/TimedOut", "False/TimedOut")
-    );
+    assert_eq!(hub.conditions([PROGRESSING, SUCCEEDED]), ["False/TimedOut", "False/TimedOut"]);
     assert_eq!(hub.message(SUCCEEDED), "Policy remediation took too long");
     assert_eq!(hub.records(), ["spoke1 complete", "spoke4 timedout"]);
     let current = hub.status().clusters[1].current_policy.clone().unwrap();
@@ -138,12 +117,9 @@ fn upgrade_partial_batch_timeout() {
         json!({ "clusters": ["spoke1", "spoke4"], "remediationStrategy": { "maxConcurrency": 2, "timeout": 10 } });
     let mut hub = Hub::new(spec, TWO);
     hub.settle();
-    hub.complies("spoke1", "policy1");
-    hub.complies("spoke4", "policy2");
-    hub.settle();
+    hub.comply(&[("spoke1", "policy1"), ("spoke4", "policy2")]);
     assert_eq!((hub.progress("spoke1").as_str(), hub.progress("spoke4").as_str()), ("InProgress 1", "InProgress 0"));
-    hub.complies("spoke1", "policy2");
-    hub.settle();
+    hub.comply(&[("spoke1", "policy2")]);
     assert_eq!((hub.progress("spoke1").as_str(), hub.selected("policy2")), ("Completed -", vec!["spoke1"]));
     let limit = hub.plan().next.unwrap();
     hub.now = limit;
@@ -158,21 +134,13 @@ fn timeout_not_block_next_batch() {
         json!({ "clusters": ["spoke1", "spoke4"], "remediationStrategy": { "maxConcurrency": 1, "timeout": 10 } });
     let mut hub = Hub::new(spec, TWO);
     hub.settle();
-    hub.now = hub.plan().next.unwrap();
-    hub.settle();
+    hub.at_limit();
     assert_eq!((hub.records(), hub.status().status.current_batch), (vec!["spoke1 timedout".to_owned()], 2));
     assert_eq!(hub.selected("policy1"), ["spoke1", "spoke4"], "it stays until the next batch ends");
-    for name in ["policy1", "policy2"] {
-        hub.complies("spoke4", name);
-    }
-    hub.settle();
-    assert_eq!(
-        (hub.condition(PROGRESSING).as_str(), hub.progress("spoke4").as_str()),
-        ("True/InProgress", "Completed -")
-    );
+    hub.comply(&[("spoke4", "policy1"), ("spoke4", "policy2")]);
+    assert_eq!([hub.condition(PROGRESSING), hub.progress("spoke4")], ["True/InProgress", "Completed -"]);
     assert_eq!(hub.events.iter().filter(|event| *event == "RemediationInBatchCompleted").count(), 1);
-    hub.now = hub.plan().next.unwrap();
-    hub.settle();
+    hub.at_limit();
     assert_eq!(hub.condition(SUCCEEDED), "False/TimedOut");
     assert_eq!(hub.records(), ["spoke1 timedout", "spoke4 complete"]);
 }
@@ -199,8 +167,7 @@ fn soaking() {
     let mut hub = Hub::new(json!({ "clusters": ["spoke1"] }), &[("policy1", &["spoke1"], &[])]);
     hub.root("policy1").soak = Some(std::time::Duration::from_secs(5));
     hub.settle();
-    hub.complies("spoke1", "policy1");
-    hub.settle();
+    hub.comply(&[("spoke1", "policy1")]);
     assert_eq!(hub.progress("spoke1"), "InProgress 0");
     let since = hub.status().status.current_batch_remediation_progress["spoke1"].first_compliant_at.clone().unwrap();
     assert_eq!((since.0, hub.plan().next.unwrap().duration_since(hub.now).as_secs()), (hub.now, 5));
@@ -208,13 +175,10 @@ fn soaking() {
     hub.set("spoke1", "policy1", Compliance::NonCompliant);
     hub.settle();
     assert_eq!(hub.status().status.current_batch_remediation_progress["spoke1"].first_compliant_at, None);
-    hub.complies("spoke1", "policy1");
-    hub.settle();
+    hub.comply(&[("spoke1", "policy1")]);
     hub.later(5);
-    hub.settle();
     assert_eq!(hub.progress("spoke1"), "InProgress 0", "more than the time");
-    hub.now = hub.plan().next.unwrap();
-    hub.settle();
+    hub.at_limit();
     assert_eq!(hub.condition(SUCCEEDED), "True/Completed");
 }
 
@@ -244,8 +208,7 @@ fn subscribing(strategy: &Value) -> Hub {
 fn an_upgrade_that_ends_leaves_no_views() {
     let mut hub = subscribing(&json!({ "maxConcurrency": 2, "canaries": ["spoke1"], "timeout": 30 }));
     assert_eq!(hub.known.views.len(), 2);
-    hub.now = hub.plan().next.unwrap();
-    hub.settle();
+    hub.at_limit();
     assert_eq!(hub.message(SUCCEEDED), "Policy remediation took too long on canary clusters");
     assert_eq!(*hub.known.views, BTreeMap::new());
 
@@ -293,10 +256,8 @@ fn operator_upgrade() {
     names.retain(|(_, name)| name == view);
     assert_eq!(names.iter().map(|(cluster, _)| cluster.as_str()).collect::<Vec<_>>(), ["spoke1", "spoke2"]);
     let scope = &hub.known.views[names[0]].scope;
-    assert_eq!(
-        (scope.resource.as_str(), scope.name.as_str(), scope.namespace.as_str()),
-        ("Subscription.operators.coreos.com", "ptp", "openshift-ptp")
-    );
+    assert_eq!([&scope.resource, &scope.name], ["Subscription.operators.coreos.com", "ptp"]);
+    assert_eq!(scope.namespace, "openshift-ptp");
 
     let pending = |name: &str| Answer::Pending(name.to_owned());
     let answers = |hub: &mut Hub, cluster: &str, name: &str, answer: Answer| {
@@ -311,11 +272,8 @@ fn operator_upgrade() {
     answers(&mut hub, "spoke1", "install-aaaa4", Answer::Unapproved(plan.clone()));
     assert_eq!(hub.plan().next, hub.now.checked_add(APPROVE_AGAIN).ok(), "until the view shows it");
     hub.settle();
-    let approval = &hub.approved[0];
-    assert_eq!(
-        (approval.cluster.as_str(), approval.name.as_str(), approval.namespace.as_str(), &approval.plan),
-        ("spoke1", "install-aaaa4", "openshift-ptp", &plan)
-    );
+    let [cluster, name, namespace] = ["spoke1", "install-aaaa4", "openshift-ptp"].map(str::to_owned);
+    assert_eq!(hub.approved[0], Approval { cluster, name, namespace, plan });
     // Its action would be carried out whenever it wakes.
     hub.approved.clear();
     hub.asleep.insert("spoke1".to_owned());
@@ -323,12 +281,10 @@ fn operator_upgrade() {
     assert_eq!(hub.approved, []);
     hub.asleep.clear();
 
-    hub.complies("spoke1", "policy5");
-    hub.settle();
+    hub.comply(&[("spoke1", "policy5")]);
     assert!(hub.known.views.keys().all(|(cluster, _)| cluster == "spoke2"), "{:?}", hub.known.views);
     hub.spec(|spec| spec.remediation_strategy.timeout = 0);
     hub.later(1);
-    hub.settle();
     assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.known.views.len()), ("False/TimedOut", 0));
 }
 
@@ -400,7 +356,7 @@ fn a_large_pull_goes_to_a_few_clusters_at_once() {
         PreCachingConfigSpec { additional_images: vec!["x".repeat(30 << 20)], ..PreCachingConfigSpec::default() },
     );
     let reference = Reference { name: "images".to_owned(), namespace: String::new() };
-    hub.spec(|spec| spec.pre_caching_config_ref = Some(reference));
+    hub.upgrade.spec.pre_caching_config_ref = Some(reference);
     hub.step();
     let plan = hub.plan();
     assert_eq!((plan.acts.iter().filter(|act| matches!(act, Act::Pull(_))).count(), plan.next), (2, Some(hub.now)));
@@ -415,10 +371,7 @@ fn pre_caching_complete() {
     assert_eq!(hub.message("PrecachingSuceeded"), "Precaching in progress for 4 clusters");
     assert_eq!(hub.condition(PROGRESSING), "", "as with TALM");
     let spec = hub.status().precaching.clone().unwrap().spec.unwrap();
-    assert_eq!(
-        (spec.operators_indexes, spec.operators_packages_and_channels),
-        (vec!["index".to_owned()], vec!["ptp-operator:4.9".to_owned()])
-    );
+    assert_eq!([spec.operators_indexes, spec.operators_packages_and_channels], [["index"], ["ptp-operator:4.9"]]);
     hub.answer(&["spoke1", "spoke2", "spoke5", "spoke6"], Presence::Present, &Answer::Job(Job::Succeeded));
     hub.settle();
     assert_eq!(hub.condition("PrecachingSuceeded"), "True/PrecachingCompleted");
@@ -430,7 +383,6 @@ fn pre_caching_complete() {
     let types: Vec<&str> = hub.status().conditions.iter().map(|one| one.type_.as_str()).collect();
     assert_eq!(types, ["ClustersSelected", "Validated", "PrecacheSpecValid", "PrecachingSuceeded", "Progressing"]);
     hub.spec(|spec| spec.enable = true);
-    hub.settle();
     assert_eq!(hub.status().remediation_plan, [["spoke6", "spoke2", "spoke1", "spoke5"]]);
 }
 
@@ -446,16 +398,13 @@ fn pre_caching_partial_complete() {
     assert_eq!(hub.pulled(), ["spoke1 Succeeded", "spoke2 PrecacheTimeout", "spoke5 Active", "spoke6 Succeeded"]);
     assert_eq!(hub.message("PrecachingSuceeded"), "Precaching in progress for 1 clusters");
     hub.spec(|spec| spec.enable = true);
-    hub.settle();
     assert_eq!(hub.pulled()[2], "spoke5 UnrecoverableError");
     assert_eq!(hub.condition("PrecachingSuceeded"), "True/PartiallyDone");
     assert_eq!(hub.message("PrecachingSuceeded"), "Precaching failed for 2 clusters");
     assert_eq!(hub.status().remediation_plan, [["spoke6", "spoke1"]]);
     assert_eq!(hub.labels("spoke2"), [""; 0]);
     hub.actions.clear();
-    hub.complies("spoke6", "policy3");
-    hub.complies("spoke1", "policy3");
-    hub.settle();
+    hub.comply(&[("spoke6", "policy3"), ("spoke1", "policy3")]);
     assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.records().len()), ("True/Completed", 2));
     let removals = [
         "spoke2 precache-ns-delete",
@@ -474,16 +423,9 @@ fn an_upgrade_without_images_fails() {
     hub.pull_until_active();
     hub.answer(&all, Presence::Present, &Answer::Job(Job::DeadlineExceeded));
     hub.settle();
-    assert_eq!(
-        (hub.condition("PrecachingSuceeded").as_str(), hub.condition(PROGRESSING).as_str()),
-        ("False/Failed", "")
-    );
+    assert_eq!(hub.conditions(["PrecachingSuceeded", PROGRESSING]), ["False/Failed", ""]);
     hub.spec(|spec| spec.enable = true);
-    hub.settle();
-    assert_eq!(
-        (hub.condition(SUCCEEDED).as_str(), hub.message(SUCCEEDED)),
-        ("False/Failed", "No clusters available for remediation (Precaching failed)")
-    );
+    assert_eq!(hub.says(SUCCEEDED), "False/Failed: No clusters available for remediation (Precaching failed)");
 
     let mut hub = pulling(&json!({ "maxConcurrency": 4, "canaries": ["spoke2"] }));
     hub.pull_until_active();
@@ -491,18 +433,14 @@ fn an_upgrade_without_images_fails() {
     hub.answer(&["spoke2"], Presence::Present, &Answer::Job(Job::BackoffLimitExceeded));
     hub.settle();
     hub.spec(|spec| spec.enable = true);
-    hub.settle();
-    assert_eq!(
-        (hub.condition(SUCCEEDED).as_str(), hub.message(SUCCEEDED)),
-        ("False/Failed", "Precaching failed on canary cluster spoke2")
-    );
+    assert_eq!(hub.says(SUCCEEDED), "False/Failed: Precaching failed on canary cluster spoke2");
 }
 
 /// pre-caching-missing-sub-policy and -with-configs; a release is looked up once, and only for this.
 #[test]
 fn what_is_pulled_comes_from_policies_settings_and_the_graph() {
     let mut hub = pulling(&json!({ "maxConcurrency": 4 }));
-    hub.spec(|spec| spec.managed_policies = vec!["policy0".to_owned()]);
+    hub.upgrade.spec.managed_policies = vec!["policy0".to_owned()];
     hub.set("spoke1", "policy0", Compliance::NonCompliant);
     hub.settle();
     let incomplete =
@@ -512,7 +450,6 @@ fn what_is_pulled_comes_from_policies_settings_and_the_graph() {
         spec.managed_policies.push("policy3".to_owned());
         spec.pre_caching_config_ref = Some(Reference { name: "config".to_owned(), namespace: String::new() });
     });
-    hub.settle();
     assert!(hub.message("PrecacheSpecValid").ends_with("PreCachingConfig.ran.openshift.io \"config\" not found"));
     hub.known.configs.insert(
         ("default".to_owned(), "config".to_owned()),
@@ -533,10 +470,7 @@ fn what_is_pulled_comes_from_policies_settings_and_the_graph() {
     assert_eq!(hub.plan().lookup, Some(release.clone()));
     hub.releases.insert(release.clone(), Err("no such version".to_owned()));
     hub.settle();
-    assert_eq!(
-        (hub.condition(VALIDATED).as_str(), hub.message(VALIDATED)),
-        ("False/InvalidPlatformImage", "no such version")
-    );
+    assert_eq!(hub.says(VALIDATED), "False/InvalidPlatformImage: no such version");
     hub.releases.insert(release, Ok("release-image".to_owned()));
     hub.settle();
     assert_eq!(hub.status().precaching.clone().unwrap().spec.unwrap().platform_image, "release-image");

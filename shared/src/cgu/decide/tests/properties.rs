@@ -62,7 +62,7 @@ proptest! {
         let changes: Vec<Change> = changes;
         for (cluster, index, complies, seconds) in changes {
             hub.set(NAMES[cluster], POLICIES[index], if complies { Compliance::Compliant } else { Compliance::NonCompliant });
-            hub.later(seconds);
+            hub.now += SignedDuration::from_secs(seconds);
             watch(&mut hub)?;
         }
         for _ in 0..20 {

@@ -147,22 +147,19 @@ fn invalid(message: String) -> CloudError {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use shared::power::Power;
 
     use super::*;
 
     #[test]
     fn each_platform_gets_its_part_of_the_spec() {
         let role = Some(AwsRole { arn: "a".to_owned(), external_id: Some("x".to_owned()) });
-        let gcp = |discard_local_ssd| PlatformSpec::Gcp { discard_local_ssd };
-        let azure = |cloud_name: &str| PlatformSpec::Azure {
-            cloud_name: cloud_name.to_owned(),
-            resource_group: "own-rg".to_owned(),
-        };
-        let openstack = |certificates: &str, cloud: &str| PlatformSpec::OpenStack {
-            cloud: cloud.to_owned(),
-            certificates: certificates.to_owned(),
-            mode: Some("shelve".to_owned()),
-            forced: true,
+        let text = str::to_owned;
+        let azure =
+            |cloud_name: &str| PlatformSpec::Azure { cloud_name: text(cloud_name), resource_group: text("own-rg") };
+        let openstack = |certificates: &str, cloud: &str| {
+            let (cloud, certificates, mode) = (text(cloud), text(certificates), Some(text("shelve")));
+            PlatformSpec::OpenStack { cloud, certificates, mode, forced: true }
         };
         let (none, some) = (json!({}), json!({"certificatesSecretRef": {"name": "ca"}, "cloud": "c"}));
         for (name, spec, expected) in [
@@ -170,8 +167,8 @@ mod tests {
             ("aws", none.clone(), PlatformSpec::Aws { role: None }),
             ("azure", json!({"cloudName": "AzureChinaCloud"}), azure("AzureChinaCloud")),
             ("azure", none.clone(), azure("")),
-            ("gcp", none.clone(), gcp(None)),
-            ("gcp", json!({"discardLocalSsdOnHibernate": false}), gcp(Some(false))),
+            ("gcp", none.clone(), PlatformSpec::Gcp { discard_local_ssd: None }),
+            ("gcp", json!({"discardLocalSsdOnHibernate": false}), PlatformSpec::Gcp { discard_local_ssd: Some(false) }),
             ("ibmcloud", json!({"accountID": "a"}), PlatformSpec::Ibm { account: "a".to_owned() }),
             ("openstack", some, openstack("ca", "c")),
             ("openstack", none.clone(), openstack("", "")),
@@ -195,16 +192,12 @@ mod tests {
             }))
             .unwrap();
             let found = cluster_ref(&cluster);
-            let expected = ClusterRef {
-                namespace: "ns".to_owned(),
-                name: "demo".to_owned(),
-                infra_id: "demo-1".to_owned(),
-                desired: shared::power::Power::Hibernating,
-                region: "r".to_owned(),
-                credentials: "creds".to_owned(),
-                platform: expected,
-            };
-            assert_eq!(found, expected, "{name}");
+            assert_eq!(
+                (found.namespace.as_str(), found.name.as_str(), found.infra_id.as_str()),
+                ("ns", "demo", "demo-1")
+            );
+            assert_eq!((found.region.as_str(), found.credentials.as_str()), ("r", "creds"));
+            assert_eq!((found.desired, found.platform), (Power::Hibernating, expected), "{name}");
         }
     }
 }

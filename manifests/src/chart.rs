@@ -9,10 +9,13 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use serde_saphyr::SerializeError;
+use shared::annotation::keys::{CONTROLLER, NAMESPACE, WEBHOOK};
 
-use crate::entry::{ClientConfig, Entry, MUTATING, VALIDATING, configurations};
-use crate::names::{CONTROLLER, NAMESPACE, WEBHOOK};
-use crate::{admission, cgu, fdb, hive, kkp, plain, policy, rollout, yaml};
+use crate::files::{self, objects};
+use crate::{generated, yaml};
+
+/// Name of the entry that guards volumes of `FoundationDBClusters`.
+pub(crate) const SUSPEND: &str = "suspend.hibernate.sh";
 
 /// Blocks: name and template.
 const BLOCKS: [(&str, &str); 6] = [
@@ -61,23 +64,24 @@ const INSTALLED: &str = "not .Values.policyOnly";
 
 /// Every template: file and text.
 pub(crate) fn templates() -> Result<Vec<(String, String)>, SerializeError> {
+    let installed = || INSTALLED.to_owned();
     let component = |name: &str| format!("and (not .Values.policyOnly) .Values.components.{name}");
     let files = [
-        ("crds", ".Values.crds.install".to_owned(), kept(rollout::definitions())),
-        ("crds-cgu", ".Values.crds.cgu".to_owned(), kept(cgu::definitions())),
-        ("rollouts", INSTALLED.to_owned(), [rollout::policy(), plain::objects(plain::ROLLOUT_ROLES)].concat()),
-        ("controller-rbac", INSTALLED.to_owned(), [plain::objects(plain::CONTROLLER_RBAC), hive::policy()].concat()),
-        ("controller", INSTALLED.to_owned(), deployed(plain::CONTROLLER, CONTROLLER, "controller")),
-        ("webhook-rbac", INSTALLED.to_owned(), plain::objects(plain::WEBHOOK_RBAC)),
-        ("webhook", INSTALLED.to_owned(), deployed(plain::WEBHOOK, WEBHOOK, "webhook")),
-        ("network-policies", INSTALLED.to_owned(), plain::objects(plain::NETWORK_POLICIES)),
-        ("ca-bundle-only", component("caBundleOnly"), plain::objects(plain::CA_BUNDLE_ONLY)),
-        ("fdb", component("fdb"), fdb::objects()),
-        ("kkp", component("kkp"), kkp::controller()),
-        ("openstack", component("openstack"), hive::openstack()),
-        ("cgu", component("cgu"), cgu::upgrades()),
-        ("monitoring", component("monitoring"), [plain::controller_monitoring(), plain::webhook_monitoring()].concat()),
-        ("policy", ".Values.policyOnly".to_owned(), policy::policy()),
+        ("crds", ".Values.crds.install".to_owned(), kept(generated::rollout_definitions())),
+        ("crds-cgu", ".Values.crds.cgu".to_owned(), kept(generated::cgu_definitions())),
+        ("rollouts", installed(), [generated::rollout_policy(), objects(&[files::ROLLOUT_ROLES])].concat()),
+        ("controller-rbac", installed(), objects(&[files::CONTROLLER_RBAC, files::CONTROLLER_POLICY])),
+        ("controller", installed(), deployed(files::CONTROLLER, CONTROLLER, "controller")),
+        ("webhook-rbac", installed(), objects(&[files::WEBHOOK_RBAC])),
+        ("webhook", installed(), deployed(files::WEBHOOK, WEBHOOK, "webhook")),
+        ("network-policies", installed(), objects(&[files::NETWORK_POLICIES])),
+        ("ca-bundle-only", component("caBundleOnly"), objects(&[files::CA_BUNDLE_ONLY])),
+        ("fdb", component("fdb"), crate::fdb()),
+        ("kkp", component("kkp"), crate::kkp()),
+        ("openstack", component("openstack"), crate::openstack()),
+        ("cgu", component("cgu"), crate::upgrades()),
+        ("monitoring", component("monitoring"), [crate::controller_monitoring(), crate::webhook_monitoring()].concat()),
+        ("policy", ".Values.policyOnly".to_owned(), crate::policy()),
     ];
     let mut written = Vec::new();
     for (name, when, objects) in files {
@@ -134,7 +138,7 @@ fn kept(mut definitions: Vec<Value>) -> Vec<Value> {
 
 /// The objects of a file with the Deployment of a program, whose values are under this name.
 fn deployed(file: &str, program: &str, values: &str) -> Vec<Value> {
-    let mut objects = plain::objects(file);
+    let mut objects = objects(&[file]);
     for deployment in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
         let spec = &mut deployment["spec"];
         spec["replicas"] = json!(format!("@{{.Values.{values}.replicas}}"));
@@ -155,7 +159,7 @@ fn deployed(file: &str, program: &str, values: &str) -> Vec<Value> {
 
 /// The right to read Secrets, bound everywhere or in the namespaces that are named.
 fn secrets() -> Result<String, SerializeError> {
-    let objects = plain::objects(plain::CONTROLLER_SECRETS);
+    let objects = objects(&[files::CONTROLLER_SECRETS]);
     let (role, everywhere) = objects.split_at(1);
     let mut named = everywhere.to_vec();
     named[0]["kind"] = json!("RoleBinding");
@@ -171,34 +175,36 @@ fn secrets() -> Result<String, SerializeError> {
 
 /// Both webhook configurations. The entries of components come first, as kustomize puts them.
 fn rules() -> Result<String, SerializeError> {
-    let of = |kkp: Vec<Entry>, fdb: Vec<Entry>, base: Vec<Entry>| {
-        [("{{- if .Values.components.kkp }}\n", kkp), ("{{- if .Values.components.fdb }}\n", fdb), ("", base)]
-    };
-    let configured = [
-        (VALIDATING, of(kkp::validating(), fdb::validating(), admission::validating())),
-        (MUTATING, of(kkp::mutating(), Vec::new(), admission::mutating())),
-    ];
+    let components = [("kkp", objects(&[files::KKP_VALIDATING, files::KKP_MUTATING])), ("fdb", fdb_entries())];
     let mut documents = Vec::new();
-    for ((kind, _), groups) in configured {
-        let mut document = String::new();
-        for (when, entries) in groups.into_iter().filter(|(_, entries)| !entries.is_empty()) {
-            let all = configurations(&ClientConfig::Service, &entries, &entries);
-            let mut configuration = all.into_iter().find(|one| one["kind"] == kind).unwrap_or_default();
-            for entry in configuration["webhooks"].as_array_mut().into_iter().flatten() {
-                if entry["name"] == fdb::SUSPEND {
-                    entry["namespaceSelector"] = json!("@{labeled}");
-                }
-            }
+    for base in objects(&[files::WEBHOOKS]) {
+        // The text of the configuration with these entries, up to them and from there on.
+        let with = |entries: &Value| -> Result<(String, String), SerializeError> {
+            let mut configuration = base.clone();
+            configuration["webhooks"] = entries.clone();
             let text = text(&[configuration])?;
             let (head, entries) = text.split_once("webhooks:\n").unwrap_or_default();
-            if document.is_empty() {
-                document = format!("{head}webhooks:\n");
+            Ok((head.to_owned(), entries.to_owned()))
+        };
+        let (mut document, entries) = with(&base["webhooks"])?;
+        document += "webhooks:\n";
+        for (component, patches) in &components {
+            for patch in patches.iter().filter(|patch| patch["kind"] == base["kind"]) {
+                let (_, entries) = with(&patch["webhooks"])?;
+                let _ = write!(document, "{{{{- if .Values.components.{component} }}}}\n{entries}{{{{- end }}}}\n");
             }
-            document += when;
-            document += entries;
-            document += if when.is_empty() { "" } else { "{{- end }}\n" };
         }
-        documents.push(document);
+        documents.push(document + &entries);
     }
     Ok(documents.join("---\n"))
+}
+
+/// The entries for `FoundationDBClusters`, one of them for labeled namespaces alone, if so set.
+fn fdb_entries() -> Vec<Value> {
+    let mut patches = objects(&[files::FDB_VALIDATING]);
+    let entries = patches.iter_mut().filter_map(|patch| patch["webhooks"].as_array_mut()).flatten();
+    for entry in entries.filter(|entry| entry["name"] == SUSPEND) {
+        entry["namespaceSelector"] = json!("@{labeled}");
+    }
+    patches
 }

@@ -1,55 +1,114 @@
 //! Everything that is installed on a hub, as objects.
 //!
-//! What has its source in code (CRDs, webhook configurations, policies) is generated: the program
-//! `hibernate-manifests` writes it into `manifests/`. The rest is plain YAML there. The test world installs all of it
-//! from here.
+//! The YAML files of `manifests/` are the source, compiled in. What is computed is generated: definitions from Rust's
+//! types, the policy of rollouts, which unrolls its checks, and the Helm chart. The program `hibernate-manifests` writes
+//! these. The test world installs all of it from here.
 //!
 //! ```
-//! let objects = manifests::webhook_configurations(&manifests::ClientConfig::Service);
+//! let objects = manifests::webhook_configurations("https://127.0.0.1:9443");
 //! assert_eq!(objects[0]["kind"], "ValidatingWebhookConfiguration");
 //! ```
 
-mod admission;
-pub mod cgu;
 mod chart;
-mod confine;
-mod entry;
-pub mod fdb;
-mod hive;
-pub mod kkp;
-pub mod names;
-mod plain;
-mod policy;
-mod rollout;
+mod files;
+mod generated;
+#[cfg(test)]
+mod tests;
 pub mod tree;
 mod yaml;
 
-use plain::objects;
-use serde_json::Value;
+use files::objects;
+use serde_json::{Value, json};
 
-pub use admission::webhook_configurations;
-pub use cgu::upgrades;
-pub use entry::ClientConfig;
-pub use hive::openstack;
-pub use plain::{controller_monitoring, webhook_monitoring};
-pub use policy::policy;
+pub use generated::cgu_definitions;
 
 /// The definition of rollouts with the policy and the roles for them; what runs in our namespace and what it may do:
 /// namespace, RBAC, the policy that confines the controller, Deployments, Services, disruption budgets, network
-/// policies. In an order in which they can be created.
+/// policies. In an order in which they can be created, as in every function here.
 pub fn base() -> Vec<Value> {
-    [
-        rollout::definitions(),
-        rollout::policy(),
-        objects(plain::ROLLOUT_ROLES),
-        objects(plain::NAMESPACE),
-        objects(plain::CONTROLLER_RBAC),
-        objects(plain::CONTROLLER_SECRETS),
-        hive::policy(),
-        objects(plain::WEBHOOK_RBAC),
-        objects(plain::CONTROLLER),
-        objects(plain::WEBHOOK),
-        objects(plain::NETWORK_POLICIES),
-    ]
-    .concat()
+    let (definitions, policy) = (generated::rollout_definitions(), generated::rollout_policy());
+    let files = [
+        files::ROLLOUT_ROLES,
+        files::NAMESPACE,
+        files::CONTROLLER_RBAC,
+        files::CONTROLLER_SECRETS,
+        files::CONTROLLER_POLICY,
+        files::WEBHOOK_RBAC,
+        files::CONTROLLER,
+        files::WEBHOOK,
+        files::NETWORK_POLICIES,
+    ];
+    [definitions, policy, objects(&files)].concat()
+}
+
+/// The component `fdb`, without the webhook's entries: rights of both programs and the policy that confines the
+/// controller's.
+pub fn fdb() -> Vec<Value> {
+    objects(&[files::FDB_RBAC, files::FDB_POLICY])
+}
+
+/// The component `kkp`, without the webhook's entries: rights of the controller on a seed and the policy that confines
+/// them.
+pub fn kkp() -> Vec<Value> {
+    objects(&[files::KKP_RBAC, files::KKP_POLICY])
+}
+
+/// The controller's rights on a seed alone.
+pub fn kkp_rbac() -> Vec<Value> {
+    objects(&[files::KKP_RBAC])
+}
+
+/// The component `openstack`: the right to keep records of servers that are deleted while a cluster sleeps, and the
+/// policy that confines it to them.
+pub fn openstack() -> Vec<Value> {
+    objects(&[files::OPENSTACK_POLICY, files::OPENSTACK_RBAC])
+}
+
+/// The component `cgu`: rights of a controller that runs a hub's upgrades and the policy that confines them.
+pub fn upgrades() -> Vec<Value> {
+    objects(&[files::CGU_POLICY, files::CGU_RBAC])
+}
+
+/// The component `policy`: the twin of the webhook's static rules, for a hub without the webhook.
+pub fn policy() -> Vec<Value> {
+    objects(&[files::POLICY])
+}
+
+/// What watches the controller: its metrics, alerts about them, and a dashboard. A test of the controller looks up what
+/// they ask for.
+pub fn controller_monitoring() -> Vec<Value> {
+    objects(&[files::CONTROLLER_MONITORING, files::DASHBOARD])
+}
+
+/// What watches the webhook. A test of the webhook looks up what it asks for.
+pub fn webhook_monitoring() -> Vec<Value> {
+    objects(&[files::WEBHOOK_MONITORING])
+}
+
+/// The webhook configurations of the default installation, for a webhook outside the cluster at a base URL such as
+/// `https://127.0.0.1:9443`.
+pub fn webhook_configurations(url: &str) -> Vec<Value> {
+    configurations(url, &[files::FDB_VALIDATING])
+}
+
+/// The same with the entries for KKP.
+pub fn kkp_webhook_configurations(url: &str) -> Vec<Value> {
+    configurations(url, &[files::FDB_VALIDATING, files::KKP_VALIDATING, files::KKP_MUTATING])
+}
+
+/// The webhook configurations with the entries that patches of components add.
+fn configurations(url: &str, patches: &[&str]) -> Vec<Value> {
+    let mut configurations = objects(&[files::WEBHOOKS]);
+    let patches = objects(patches);
+    for configuration in &mut configurations {
+        let more = patches.iter().filter(|patch| patch["kind"] == configuration["kind"]);
+        let more: Vec<Value> = more.filter_map(|patch| patch["webhooks"].as_array()).flatten().cloned().collect();
+        let Some(entries) = configuration["webhooks"].as_array_mut() else { continue };
+        entries.extend(more);
+        for client in entries.iter_mut().map(|entry| &mut entry["clientConfig"]) {
+            let path = client["service"]["path"].as_str().unwrap_or_default();
+            *client = json!({ "url": format!("{}{path}", url.trim_end_matches('/')) });
+        }
+    }
+    configurations
 }

@@ -1,4 +1,4 @@
-//! Writes the generated part of `manifests/`, or says that the committed copy is stale.
+//! Writes the generated part of `manifests/` and the chart, or says that the committed copy is stale.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,13 +1,12 @@
-//! The generated files of `manifests/`: what has its source in code. Written, and compared with what is committed.
+//! The generated files: what is computed, and the chart's templates. Written, and compared with what is committed.
 //!
-//! Everything else in that folder is plain YAML, edited by hand.
+//! Everything else in `manifests/` is YAML that is edited by hand.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::entry::{MUTATING, VALIDATING, patch};
-use crate::{admission, cgu, chart, fdb, hive, kkp, policy, rollout, yaml};
+use crate::{chart, generated, yaml};
 
 /// Why the files could not be made, written or compared.
 #[derive(Debug, thiserror::Error)]
@@ -41,19 +40,9 @@ const CHART: &str = "../charts/hibernate/templates";
 /// When an object has no form in YAML.
 pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
     let tree = [
-        ("base/crds.yaml", rollout::definitions()),
-        ("base/rollout-policy.yaml", rollout::policy()),
-        ("base/controller-policy.yaml", hive::policy()),
-        ("base/webhook-configurations.yaml", admission::base()),
-        ("overlays/cgu-crds/crds.yaml", cgu::definitions()),
-        ("components/cgu/controller-policy.yaml", cgu::policy()),
-        ("components/fdb/controller-policy.yaml", fdb::policy()),
-        ("components/fdb/validating-webhooks.yaml", patch(VALIDATING, &fdb::validating())),
-        ("components/openstack/controller-policy.yaml", hive::openstack_policy()),
-        ("components/policy/policy.yaml", policy()),
-        ("components/kkp/controller-policy.yaml", kkp::policy()),
-        ("components/kkp/validating-webhooks.yaml", patch(VALIDATING, &kkp::validating())),
-        ("components/kkp/mutating-webhooks.yaml", patch(MUTATING, &kkp::mutating())),
+        ("base/crds.yaml", generated::rollout_definitions()),
+        ("base/rollout-policy.yaml", generated::rollout_policy()),
+        ("overlays/cgu-crds/crds.yaml", generated::cgu_definitions()),
     ];
     let render = |path: &str| {
         let path = path.to_owned();
@@ -141,8 +130,8 @@ mod tests {
     fn a_changed_file_and_a_missing_file_are_stale() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path()).unwrap();
-        fs::write(folder.path().join("components/policy/policy.yaml"), "kind: X\n").unwrap();
+        fs::write(folder.path().join("overlays/cgu-crds/crds.yaml"), "kind: X\n").unwrap();
         fs::remove_file(folder.path().join("base/rollout-policy.yaml")).unwrap();
-        assert_eq!(stale(folder.path()).unwrap(), ["base/rollout-policy.yaml", "components/policy/policy.yaml"]);
+        assert_eq!(stale(folder.path()).unwrap(), ["base/rollout-policy.yaml", "overlays/cgu-crds/crds.yaml"]);
     }
 }

@@ -31,7 +31,7 @@ async fn up(clusters: usize) -> Result<Vec<KkpCluster>> {
     let options =
         Options { spokes: clusters, clusters: 0, audit: true, timings: Timings::fast(), ..Options::without_programs() };
     let world = World::up(options).await?;
-    apply::all(&world.hub().await?, &manifests::kkp::controller()).await?;
+    apply::all(&world.hub().await?, &manifests::kkp()).await?;
     let made = (0..clusters).map(|number| {
         let (world, id) = (&world, format!("c{number}"));
         async move { world.kkp(&id, KkpOptions::small()).await }

@@ -313,11 +313,7 @@ async fn a_secret_is_of_somebody_else(world: &World, hub: &Client) -> Result<()>
     assert_eq!(secrets.get("theirs").await?.resource_version(), before.resource_version());
 
     // With the right to create Secrets, a missing one is created; of two replicas one does it.
-    apply::all(
-        hub,
-        &manifests::webhook_configurations(&manifests::ClientConfig::Url("https://127.0.0.1:1".to_owned())),
-    )
-    .await?;
+    apply::all(hub, &manifests::webhook_configurations("https://127.0.0.1:1")).await?;
     let ours = [&common[..], &["--certificate-secret", "ours"]].concat();
     let (first, second) = (Stray::start(world, &ours)?, Stray::start(world, &ours)?);
     eventually(SOON, "two ready replicas", async || {

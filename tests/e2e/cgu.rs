@@ -54,7 +54,7 @@ async fn hub() -> Result<(World, Client)> {
                 world.kubectl(&["apply", "--server-side", "-f", folder]).await?.ok()?;
             }
         }
-        _ => apply::all(&client, &[manifests::cgu::definitions(), foreign::of_governance()].concat()).await?,
+        _ => apply::all(&client, &[manifests::cgu_definitions(), foreign::of_governance()].concat()).await?,
     }
     apply::all(&client, &manifests::upgrades()).await?;
     Ok((world, client))

@@ -57,7 +57,7 @@ async fn up_in(
     let (spokes, timings) = (clusters.len(), Timings::fast());
     let world =
         World::up(Options { clusters: 0, spokes, timings, upstream_crds, ..Options::without_programs() }).await?;
-    apply::all(&world.hub().await?, &manifests::kkp::controller()).await?;
+    apply::all(&world.hub().await?, &manifests::kkp()).await?;
     let made = clusters.iter().map(|(id, options)| world.kkp(id, options.clone()));
     let made = try_join_all(made).await?;
     world.start(start).await?;

@@ -136,7 +136,7 @@ impl Bench {
         }
         world.kubectl(&["delete", KIND, "going", "--wait=false"]).await?.ok()?;
         let url = world.start(&Start::new(Program::Webhook)).await?.url.context("a URL")?;
-        let configurations = manifests::kkp::webhook_configurations(&manifests::ClientConfig::Url(url));
+        let configurations = manifests::kkp_webhook_configurations(&url);
         apply::all(&hub, &configurations).await?;
         let bench = Self(world);
         eventually(SOON, "guard", async || {

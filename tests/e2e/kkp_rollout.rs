@@ -46,7 +46,7 @@ async fn ten_clusters_sleep_behind_a_canary_that_failed_its_drain_and_an_undo_wa
     })
     .await?;
     let hub = world.hub().await?;
-    apply::all(&hub, &manifests::kkp::controller()).await?;
+    apply::all(&hub, &manifests::kkp()).await?;
     let options = |at: usize| {
         let datacenter = if at.is_multiple_of(2) { "eu" } else { "us" };
         let small = KkpOptions { datacenter: datacenter.to_owned(), ..KkpOptions::small() };

@@ -57,7 +57,7 @@ async fn send(clients: &Clients, write: &Write) -> Result<Fate> {
 
 /// Both configurations, with the entries for KKP among them.
 fn configurations() -> Vec<Value> {
-    manifests::kkp::webhook_configurations(&manifests::ClientConfig::Url(UNREACHABLE.to_owned()))
+    manifests::kkp_webhook_configurations(UNREACHABLE)
 }
 
 /// The names of all entries.

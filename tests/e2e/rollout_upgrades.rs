@@ -21,7 +21,7 @@ async fn upgrades(world: &World) -> Result<Api<DynamicObject>> {
         let definition = talm.join("ran.openshift.io_clustergroupupgrades.yaml").display().to_string();
         world.kubectl(&["apply", "--server-side", "-f", &definition]).await?.ok()?;
     } else {
-        apply::all(&hub, &manifests::cgu::definitions()).await?;
+        apply::all(&hub, &manifests::cgu_definitions()).await?;
     }
     let kind = GroupVersionKind::gvk("ran.openshift.io", "v1alpha1", "ClusterGroupUpgrade");
     Ok(Api::namespaced_with(hub, "default", &ApiResource::from_gvk(&kind)))

@@ -4,7 +4,6 @@
 //! they say. A mutating rule answers [`Edits`] of annotations instead. The webhook's table is the only place that knows
 //! which resource is judged by which rules.
 
-pub mod cel;
 mod exempt;
 pub mod form;
 mod object;

@@ -1,5 +1,8 @@
-//! A `ValidatingAdmissionPolicy` that denies, with its binding: how it is built, and whether a hub has it as it was
-//! built.
+//! A `ValidatingAdmissionPolicy` that denies, with its binding: how it and its expressions are built, and whether a hub
+//! has it as it was built.
+//!
+//! An expression that fails refuses the write. Absent fields are therefore read by `.?field` and `orValue`, and
+//! `oldObject`, which is null on CREATE, is looked at first.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
@@ -20,12 +23,28 @@ pub struct Deny {
     pub name: &'static str,
     /// Which writes it judges.
     pub rules: Vec<NamedRuleWithOperations>,
-    /// Which of these writes it leaves alone: those for which one of the conditions does not hold.
-    pub conditions: Vec<MatchCondition>,
     /// Named expressions.
     pub variables: Vec<Variable>,
     /// What must hold.
     pub validations: Vec<Validation>,
+}
+
+/// An annotation is set, altered or removed.
+pub fn annotation_changes(key: &str) -> String {
+    format!(
+        "object.metadata.?annotations[?'{key}']
+!= (oldObject == null ? optional.none() : oldObject.metadata.?annotations[?'{key}'])"
+    )
+}
+
+/// A list of texts as CEL writes it. None of ours holds a quote or a backslash.
+pub fn list(texts: &[&str]) -> String {
+    format!("['{}']", texts.join("', '"))
+}
+
+/// The opposite of an expression.
+pub fn not(expression: &str) -> String {
+    format!("!({expression})")
 }
 
 /// Writes of resources of one group. The scope is `Cluster`, `Namespaced` or `*`.
@@ -74,7 +93,6 @@ impl Deny {
                 resource_rules: Some(self.rules.clone()),
                 ..MatchResources::default()
             }),
-            match_conditions: Some(self.conditions.clone()).filter(|conditions| !conditions.is_empty()),
             variables: Some(self.variables.clone()),
             validations: Some(self.validations.clone()),
             ..ValidatingAdmissionPolicySpec::default()

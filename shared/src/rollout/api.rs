@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::share::{Share, ShareError};
 use super::status::PowerRolloutStatus;
-use crate::admission::cel::list;
+use crate::admission::policy::list;
 use crate::annotation::mark::Action;
 use crate::kinds::{CLUSTER_DEPLOYMENT, KINDS, TargetKind};
 

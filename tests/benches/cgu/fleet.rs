@@ -82,7 +82,7 @@ impl Hub {
     pub async fn new(count: usize) -> Result<Self> {
         let world = World::up(Options { audit: true, ..Options::bare_hub() }).await?;
         let client = world.hub().await?;
-        let definitions = [manifests::cgu::definitions(), foreign::of_governance(), manifests::upgrades()].concat();
+        let definitions = [manifests::cgu_definitions(), foreign::of_governance(), manifests::upgrades()].concat();
         apply::all(&client, &definitions).await?;
         let hub = Self { world, client, clusters: (0..count).map(|number| format!("spoke{number:04}")).collect() };
         let namespaces: Vec<Value> = hub

@@ -82,7 +82,7 @@ pub async fn write_clusters(world: &World, mut model: Value, count: usize) -> Re
 
 /// Defines the kinds that a controller with `--cgu` reads.
 pub async fn define_governance(world: &World) -> Result<()> {
-    let definitions = [manifests::cgu::definitions(), foreign::of_governance(), manifests::upgrades()].concat();
+    let definitions = [manifests::cgu_definitions(), foreign::of_governance(), manifests::upgrades()].concat();
     apply::all(&world.hub().await?, &definitions).await
 }
 

@@ -204,7 +204,7 @@ async fn the_controllers_account_writes_what_a_sleep_and_a_wake_need_and_nothing
     let (hub, clients) = (world.hub().await?, accounts(&world, &[CONTROLLER, KKP, "alice"]).await?);
     apply::all(&hub, &definitions()?).await?;
     apply::all(&hub, &stored()).await?;
-    apply::all(&hub, &manifests::kkp::controller()).await?;
+    apply::all(&hub, &manifests::kkp()).await?;
     let send = async |user: &str, method: &str, path: &str, namespace: &str, body: &Value| {
         write(&clients[user], method, &path.replace("{}", namespace), body).await
     };
@@ -265,7 +265,7 @@ async fn the_controllers_account_writes_what_a_sleep_and_a_wake_need_and_nothing
 async fn the_account_reads_few_secrets_and_one_config_map() -> Result<()> {
     let world = world().await?;
     let hub = world.hub().await?;
-    apply::all(&hub, &manifests::kkp::rbac()).await?;
+    apply::all(&hub, &manifests::kkp_rbac()).await?;
     let bindings: Api<ClusterRoleBinding> = Api::all(hub.clone());
     bindings.delete("hibernate-controller-secrets", &DeleteParams::default()).await?;
     let reviews: Api<SubjectAccessReview> = Api::all(hub);

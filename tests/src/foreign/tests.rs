@@ -19,7 +19,7 @@ fn upstream() -> Option<PathBuf> {
 
 fn definition(kind: &str) -> Value {
     let found =
-        definitions().into_iter().chain(manifests::cgu::definitions()).find(|crd| crd["spec"]["names"]["kind"] == kind);
+        definitions().into_iter().chain(manifests::cgu_definitions()).find(|crd| crd["spec"]["names"]["kind"] == kind);
     found.unwrap()
 }
 
@@ -107,7 +107,7 @@ fn kinds_that_we_install_have_every_field() {
         }
     }
     let Some(folder) = upstream() else { return };
-    for ours in manifests::cgu::definitions() {
+    for ours in manifests::cgu_definitions() {
         let file = format!("talm/ran.openshift.io_{}.yaml", ours["spec"]["names"]["plural"].as_str().unwrap());
         let theirs: Value = serde_saphyr::from_str(&fs::read_to_string(folder.join(file)).unwrap()).unwrap();
         let schema = |definition: &Value| definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();

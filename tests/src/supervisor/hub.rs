@@ -80,7 +80,7 @@ fn read_folder(folder: &Path, take: &mut impl FnMut(&Value)) -> Result<()> {
 /// # Errors
 /// When a definition cannot be read.
 pub(super) fn objects(upstream: Option<&Path>) -> Result<Vec<Value>> {
-    Ok([definitions(upstream)?, manifests::base(), manifests::fdb::objects(), people()].concat())
+    Ok([definitions(upstream)?, manifests::base(), manifests::fdb(), people()].concat())
 }
 
 /// Registers the webhook by URL. Its certificate task fills in the caBundle.
@@ -88,7 +88,7 @@ pub(super) fn objects(upstream: Option<&Path>) -> Result<Vec<Value>> {
 /// # Errors
 /// When the hub refuses the configurations.
 pub(super) async fn register_webhook(client: &Client, url: &str) -> Result<()> {
-    let configurations = manifests::webhook_configurations(&manifests::ClientConfig::Url(url.to_owned()));
+    let configurations = manifests::webhook_configurations(url);
     apply::all(client, &configurations).await.context("register the webhook")
 }
 

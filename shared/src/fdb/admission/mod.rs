@@ -47,6 +47,9 @@ pub use object::{Deleted, Kind};
 
 use super::suspension::Stamp;
 
+/// S1 in CEL: a `FoundationDBCluster` is among the owners of what is deleted, one by one or with its collection.
+pub const OWNED_BY_FDB: &str = "has(oldObject.metadata.ownerReferences) && oldObject.metadata.ownerReferences.exists(o, o.kind == 'FoundationDBCluster' && o.apiVersion.startsWith('apps.foundationdb.org/'))";
+
 /// What a row of the table says.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {

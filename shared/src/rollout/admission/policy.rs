@@ -8,8 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 
 use super::super::api::Targets;
 use super::{POLICY, STARTS, STOPS, Start};
-use crate::admission::cel::{annotation_changes, list, not};
-use crate::admission::policy::{Deny, forbid, variable, writes};
+use crate::admission::policy::{Deny, annotation_changes, forbid, list, not, variable, writes};
 use crate::annotation::keys::{GROUP, REQUESTED_AT, REQUESTED_BY};
 use crate::kinds::{KINDS, POWER_ROLLOUT, TargetKind};
 
@@ -20,13 +19,7 @@ const MAX_NAMESPACES: usize = 20;
 /// The policy. The manifests install it, and the controller starts nothing unless the hub has it as it is here.
 pub fn policy() -> Deny {
     let rollouts = writes(GROUP, &["v1alpha1"], &["CREATE", "UPDATE"], &[POWER_ROLLOUT.kind.plural], "Cluster");
-    Deny {
-        name: POLICY,
-        rules: vec![rollouts],
-        conditions: Vec::new(),
-        variables: variables(),
-        validations: validations(),
-    }
+    Deny { name: POLICY, rules: vec![rollouts], variables: variables(), validations: validations() }
 }
 
 /// The write is one of the list [`STARTS`].

@@ -1,5 +1,5 @@
 //! The one list of writes that let targets start. The webhook stamps them, the policy asks whether the user may patch
-//! the targets, the match conditions of both are made of it, and a test compares docs/security.md with it.
+//! the targets, and tests compare the match condition of the webhook and docs/security.md with it.
 //!
 //! It names what stops a rollout, and everything else starts targets: so does a field that is yet to be invented.
 

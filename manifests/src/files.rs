@@ -1,4 +1,4 @@
-//! Plain YAML files, read for those who install or test them from here. Tests hold them to the names that programs use.
+//! The YAML files that are installed from here. Tests hold them to the names that programs use.
 
 use serde_json::Value;
 
@@ -6,6 +6,8 @@ use serde_json::Value;
 pub(crate) const NAMESPACE: &str = include_str!("../base/namespace.yaml");
 /// What the controller may do.
 pub(crate) const CONTROLLER_RBAC: &str = include_str!("../base/controller-rbac.yaml");
+/// The policy that confines the controller's account on `ClusterDeployments`.
+pub(crate) const CONTROLLER_POLICY: &str = include_str!("../base/controller-policy.yaml");
 /// The controller's right to read Secrets, and the binding that an overlay replaces.
 pub(crate) const CONTROLLER_SECRETS: &str = include_str!("../base/controller-secrets.yaml");
 /// The controller's Deployment, Service and disruption budget.
@@ -14,38 +16,49 @@ pub(crate) const CONTROLLER: &str = include_str!("../base/controller.yaml");
 pub(crate) const WEBHOOK_RBAC: &str = include_str!("../base/webhook-rbac.yaml");
 /// The webhook's Deployment, Services and disruption budget.
 pub(crate) const WEBHOOK: &str = include_str!("../base/webhook.yaml");
+/// Which writes reach the webhook.
+pub(crate) const WEBHOOKS: &str = include_str!("../base/webhook-configurations.yaml");
 /// Who may connect to our pods.
 pub(crate) const NETWORK_POLICIES: &str = include_str!("../base/network-policies.yaml");
 /// `ClusterRoles` for users who look at rollouts, and for those who run them.
 pub(crate) const ROLLOUT_ROLES: &str = include_str!("../base/rollout-roles.yaml");
 /// What both programs may do on a hub with FoundationDB clusters.
 pub(crate) const FDB_RBAC: &str = include_str!("../components/fdb/rbac.yaml");
+/// The policy that confines the controller's account on objects of FoundationDB clusters.
+pub(crate) const FDB_POLICY: &str = include_str!("../components/fdb/controller-policy.yaml");
+/// The entries that guard FoundationDB clusters, as a patch of the base's configuration.
+pub(crate) const FDB_VALIDATING: &str = include_str!("../components/fdb/validating-webhooks.yaml");
 /// What the controller may do on a KKP seed.
 pub(crate) const KKP_RBAC: &str = include_str!("../components/kkp/controller-rbac.yaml");
+/// The policy that confines the controller's account on a KKP seed.
+pub(crate) const KKP_POLICY: &str = include_str!("../components/kkp/controller-policy.yaml");
+/// The entries that judge KKP's Clusters, as a patch of the base's configuration.
+pub(crate) const KKP_VALIDATING: &str = include_str!("../components/kkp/validating-webhooks.yaml");
+/// The entries that stamp KKP's Clusters, as a patch of the base's configuration.
+pub(crate) const KKP_MUTATING: &str = include_str!("../components/kkp/mutating-webhooks.yaml");
 /// What the controller may do on a hub whose upgrades it runs.
 pub(crate) const CGU_RBAC: &str = include_str!("../components/cgu/controller-rbac.yaml");
+/// The policy that confines the controller's account on a hub whose upgrades it runs.
+pub(crate) const CGU_POLICY: &str = include_str!("../components/cgu/controller-policy.yaml");
 /// What the controller may do on a hub with clusters on OpenStack.
 pub(crate) const OPENSTACK_RBAC: &str = include_str!("../components/openstack/rbac.yaml");
+/// The policy that confines the controller's account on Secrets.
+pub(crate) const OPENSTACK_POLICY: &str = include_str!("../components/openstack/controller-policy.yaml");
+/// The twin of the webhook's static rules.
+pub(crate) const POLICY: &str = include_str!("../components/policy/policy.yaml");
 /// The policy that confines the webhook's account.
 pub(crate) const CA_BUNDLE_ONLY: &str = include_str!("../components/ca-bundle-only/policy.yaml");
-const CONTROLLER_MONITORING: &str = include_str!("../components/monitoring/controller.yaml");
-const DASHBOARD: &str = include_str!("../components/monitoring/dashboard.yaml");
-const WEBHOOK_MONITORING: &str = include_str!("../components/monitoring/webhook.yaml");
+/// Metrics of the controller, and alerts about them.
+pub(crate) const CONTROLLER_MONITORING: &str = include_str!("../components/monitoring/controller.yaml");
+/// The dashboard.
+pub(crate) const DASHBOARD: &str = include_str!("../components/monitoring/dashboard.yaml");
+/// Metrics of the webhook, and alerts about them.
+pub(crate) const WEBHOOK_MONITORING: &str = include_str!("../components/monitoring/webhook.yaml");
 
-/// What watches the controller: its metrics, alerts about them, and a dashboard. A test of the controller looks up what
-/// they ask for.
-pub fn controller_monitoring() -> Vec<Value> {
-    [objects(CONTROLLER_MONITORING), objects(DASHBOARD)].concat()
-}
-
-/// What watches the webhook. A test of the webhook looks up what it asks for.
-pub fn webhook_monitoring() -> Vec<Value> {
-    objects(WEBHOOK_MONITORING)
-}
-
-/// The documents of a file. The files are compiled in, and a test reads each of them.
-pub(crate) fn objects(text: &str) -> Vec<Value> {
-    serde_saphyr::from_multiple(text).unwrap_or_default()
+/// The documents of these files. They are compiled in, and a test reads each of them.
+pub(crate) fn objects(files: &[&str]) -> Vec<Value> {
+    let documents = |file: &&str| serde_saphyr::from_multiple::<Value>(file).unwrap_or_default();
+    files.iter().flat_map(documents).collect()
 }
 
 #[cfg(test)]
@@ -55,11 +68,14 @@ mod tests {
     use serde_json::json;
     use shared::annotation::keys;
     use shared::hive::exempt;
+    use shared::kinds::POWER_ROLLOUT;
     use shared::kkp;
-    use shared::rollout::admission::POLICY;
+    use shared::rollout::admission;
 
     use super::*;
-    use crate::{fdb, names};
+    use crate::chart::SUSPEND;
+    use crate::generated::{labels, versioned};
+    use crate::{controller_monitoring, webhook_monitoring};
 
     /// Secret with the webhook's certificate authority and serving certificate.
     const CERTIFICATE_SECRET: &str = "hibernate-webhook-tls";
@@ -82,7 +98,7 @@ mod tests {
         let kinds = |objects: Vec<Value>| -> Vec<String> {
             objects.iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect()
         };
-        let of = |text| kinds(super::objects(text));
+        let of = |text| kinds(super::objects(&[text]));
         assert_eq!(of(NAMESPACE), ["Namespace"]);
         assert_eq!(of(CONTROLLER), ["Deployment", "Service", "PodDisruptionBudget"]);
         assert_eq!(of(WEBHOOK), ["Deployment", "Service", "Service", "PodDisruptionBudget"]);
@@ -98,21 +114,21 @@ mod tests {
         assert_eq!(of(OPENSTACK_RBAC), everywhere);
         assert_eq!(kinds(controller_monitoring()), ["PodMonitor", "PrometheusRule", "ConfigMap"]);
         assert_eq!(kinds(webhook_monitoring()), ["PodMonitor", "PrometheusRule"]);
-        assert_eq!(objects(NAMESPACE)[0]["metadata"]["name"], names::NAMESPACE);
+        assert_eq!(objects(&[NAMESPACE])[0]["metadata"]["name"], keys::NAMESPACE);
         let monitoring = [controller_monitoring(), webhook_monitoring()].concat();
-        for object in [objects(CONTROLLER), objects(WEBHOOK), objects(NETWORK_POLICIES), monitoring].concat() {
-            assert_eq!(object["metadata"]["namespace"], names::NAMESPACE, "{object}");
+        for object in [objects(&[CONTROLLER]), objects(&[WEBHOOK]), objects(&[NETWORK_POLICIES]), monitoring].concat() {
+            assert_eq!(object["metadata"]["namespace"], keys::NAMESPACE, "{object}");
         }
     }
 
     #[test]
     fn the_deployments_run_this_version_with_the_names_that_programs_use() {
-        for (name, objects) in [(names::CONTROLLER, objects(CONTROLLER)), (names::WEBHOOK, objects(WEBHOOK))] {
+        for (name, objects) in [(keys::CONTROLLER, objects(&[CONTROLLER])), (keys::WEBHOOK, objects(&[WEBHOOK]))] {
             // No registry, because none has been chosen: kustomize's `images` puts yours in front.
             assert_eq!(container(&objects)["image"], format!("{name}:v{}", env!("CARGO_PKG_VERSION")));
-            assert_eq!(objects[0]["metadata"]["labels"], json!(names::versioned(name)));
+            assert_eq!(objects[0]["metadata"]["labels"], json!(versioned(name)));
             let pod = &objects[0]["spec"]["template"];
-            assert_eq!(pod["metadata"]["labels"], serde_json::json!(names::labels(name)));
+            assert_eq!(pod["metadata"]["labels"], json!(labels(name)));
             assert_eq!(pod["spec"]["serviceAccountName"], name);
             // The Pod's own: kustomize puts the Pods into another namespace, and leaves the text of arguments alone.
             assert!(arguments(&objects).contains(&"--namespace=$(POD_NAMESPACE)"));
@@ -120,14 +136,14 @@ mod tests {
             let own = variables.iter().find(|variable| variable["name"] == "POD_NAMESPACE").unwrap();
             assert_eq!(own["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
         }
-        let webhook = objects(WEBHOOK);
+        let webhook = objects(&[WEBHOOK]);
         let groups = exempt::GROUPS.iter().map(|group| format!("--exempt-group={group}"));
-        let own = |user: &str| user.replace(&format!(":{}:", names::NAMESPACE), ":$(POD_NAMESPACE):");
+        let own = |user: &str| user.replace(&format!(":{}:", keys::NAMESPACE), ":$(POD_NAMESPACE):");
         let users = exempt::USERS.iter().map(|user| format!("--exempt-user={}", own(user)));
         let names = [
             format!("--certificate-secret={CERTIFICATE_SECRET}"),
-            format!("--service={}", names::WEBHOOK),
-            format!("--configuration={}", names::WEBHOOK),
+            format!("--service={}", keys::WEBHOOK),
+            format!("--configuration={}", keys::WEBHOOK),
         ];
         for expected in groups.chain(users).chain(names) {
             assert!(arguments(&webhook).contains(&expected.as_str()), "{expected}");
@@ -143,18 +159,18 @@ mod tests {
     /// Rights are on texts: each is a name that the programs use, and each object is of one of them.
     #[test]
     fn rights_are_granted_to_our_programs_on_the_names_that_they_use() {
-        let all: Vec<Value> = RBAC.iter().copied().flat_map(objects).collect();
+        let all: Vec<Value> = objects(&RBAC);
         for object in &all {
-            let program = if object["metadata"]["name"].as_str().unwrap().starts_with(names::CONTROLLER) {
-                names::CONTROLLER
+            let program = if object["metadata"]["name"].as_str().unwrap().starts_with(keys::CONTROLLER) {
+                keys::CONTROLLER
             } else {
-                names::WEBHOOK
+                keys::WEBHOOK
             };
             let metadata = &object["metadata"];
-            assert_eq!(metadata["labels"], json!(names::labels(program)));
-            assert!(metadata["namespace"].is_null() || metadata["namespace"] == names::NAMESPACE, "{object}");
+            assert_eq!(metadata["labels"], json!(labels(program)));
+            assert!(metadata["namespace"].is_null() || metadata["namespace"] == keys::NAMESPACE, "{object}");
             if let Some(role) = object.get("roleRef") {
-                let own = json!([{"kind": "ServiceAccount", "name": program, "namespace": names::NAMESPACE}]);
+                let own = json!([{"kind": "ServiceAccount", "name": program, "namespace": keys::NAMESPACE}]);
                 assert_eq!((&role["name"], &object["subjects"]), (&metadata["name"], &own));
             }
         }
@@ -162,20 +178,21 @@ mod tests {
         let named = rules().filter_map(|rule| rule["resourceNames"].as_array()).flatten();
         let named: Vec<&str> = named.map(|name| name.as_str().unwrap()).collect();
         let (record, _) = kkp::keys::RECORD;
-        let webhook = [names::WEBHOOK, CERTIFICATE_SECRET];
+        let webhook = [keys::WEBHOOK, CERTIFICATE_SECRET];
         let syncs = "clustersyncs.hiveinternal.openshift.io";
-        assert_eq!(named[..6], [&[syncs, POLICY, names::CONTROLLER][..], &webhook, &[record]].concat());
+        assert_eq!(named[..6], [&[syncs, admission::POLICY, keys::CONTROLLER][..], &webhook, &[record]].concat());
         assert_eq!(named.len(), 19, "and four Secrets of a control plane, TALM's Lease, overrides, seven definitions");
+        let rollouts = POWER_ROLLOUT.kind.plural;
         let ours = rules().filter(|rule| rule["apiGroups"] == json!([keys::GROUP]));
         let ours: Vec<&Value> = ours.map(|rule| &rule["resources"][0]).collect();
-        assert_eq!(ours, [&json!(names::ROLLOUTS), &json!(format!("{}/status", names::ROLLOUTS))]);
+        assert_eq!(ours, [&json!(rollouts), &json!(format!("{rollouts}/status"))]);
     }
 
     #[test]
     fn metrics_are_scraped_where_the_programs_serve_them() {
         for (name, deployed, monitoring) in [
-            (names::CONTROLLER, objects(CONTROLLER), controller_monitoring()),
-            (names::WEBHOOK, objects(WEBHOOK), webhook_monitoring()),
+            (keys::CONTROLLER, objects(&[CONTROLLER]), controller_monitoring()),
+            (keys::WEBHOOK, objects(&[WEBHOOK]), webhook_monitoring()),
         ] {
             let spec = &monitoring[0]["spec"];
             assert_eq!(spec["selector"], deployed[0]["spec"]["selector"], "{name}");
@@ -194,7 +211,7 @@ mod tests {
 
     #[test]
     fn patches_and_examples_name_what_is_installed() {
-        let secrets = objects(CONTROLLER_SECRETS);
+        let secrets = objects(&[CONTROLLER_SECRETS]);
         let (role, binding) = (&secrets[0], &secrets[1]);
         let patches = read("components/secrets-per-namespace/no-cluster-role-binding.yaml");
         let name = json!({"name": binding["metadata"]["name"]});
@@ -213,11 +230,11 @@ mod tests {
         assert_eq!(of_one_secret[0]["rules"][0]["verbs"], json!(["get"]));
         assert_eq!(of_one_secret[1]["roleRef"]["name"], of_one_secret[0]["metadata"]["name"]);
         assert_eq!(of_one_secret[1]["subjects"], binding["subjects"]);
-        let guard = json!({"name": fdb::SUSPEND, "namespaceSelector": {"matchLabels": {keys::SUSPEND: "true"}}});
+        let guard = json!({"name": SUSPEND, "namespaceSelector": {"matchLabels": {keys::SUSPEND: "true"}}});
         let labeled = read("components/labeled-databases/namespace-selector.yaml");
         assert_eq!(
             (&labeled[0]["metadata"]["name"], &labeled[0]["webhooks"]),
-            (&json!(names::WEBHOOK), &json!([guard]))
+            (&json!(keys::WEBHOOK), &json!([guard]))
         );
     }
 

@@ -2,8 +2,6 @@
 //! while our webhook runs. With the Helm versions 3 and 4.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,39 +10,19 @@ use testbed::controlplane::assets::helm;
 use testbed::options::Options;
 use testbed::{Ran, World, eventually};
 
-use crate::manifests::{NAMESPACE, apply, remove, webhook, written};
+use crate::manifests::{apply, remove, webhook, written};
+use crate::rendered::{NAMESPACE, Printed, chart, checkout, documents, kustomized, templated};
 
 const SOON: Duration = Duration::from_mins(1);
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-fn chart() -> String {
-    root().join("charts/hibernate").display().to_string()
-}
-
-/// What a program prints, or why it fails.
-fn printed(command: &mut Command) -> Result<String, String> {
-    let ran = command.output().map_err(|error| error.to_string())?;
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    if ran.status.success() { Ok(text(ran.stdout)) } else { Err(text(ran.stderr)) }
-}
-
-fn template(version: u8, values: &[&str]) -> Result<String, String> {
-    let program = helm(version).map_err(|error| format!("{error:#}"))?;
-    let set = values.iter().flat_map(|value| ["--set", value]);
-    printed(
-        Command::new(program)
-            .args(["template", "one", &chart(), "-n", NAMESPACE, "--kube-version", "1.36.0"])
-            .args(set),
-    )
+/// For the Kubernetes of today.
+fn template(version: u8, values: &[&str]) -> Printed {
+    templated(version, "1.36.0", values)
 }
 
 /// Objects by kind, namespace and name, the rules of webhooks by their names.
 fn objects(text: &str) -> Result<BTreeMap<String, Value>> {
-    let objects: Vec<Option<Value>> = serde_saphyr::from_multiple(text)?;
-    let named = objects.into_iter().flatten().filter(|object| object["kind"] != "Namespace").map(|mut object| {
+    let named = documents(text)?.into_iter().filter(|object| object["kind"] != "Namespace").map(|mut object| {
         whole_numbers(&mut object);
         if let Some(rules) = object["webhooks"].as_array_mut() {
             rules.sort_by_key(|rule| rule["name"].to_string());
@@ -73,7 +51,7 @@ fn whole_numbers(value: &mut Value) {
 fn with_each_overlays_values_it_is_what_kustomize_renders() -> Result<()> {
     let seed = ["components.kkp=true", "components.fdb=false", "secrets.everywhere=false"];
     for (overlay, values) in [
-        ("", &[][..]),
+        (".", &[][..]),
         ("overlays/cut-over", &["servedPlatforms={aws,azure,gcp,ibmcloud,openstack}"]),
         (
             "overlays/cut-over-openshift",
@@ -87,13 +65,9 @@ fn with_each_overlays_values_it_is_what_kustomize_renders() -> Result<()> {
         ("overlays/webhook-only", &["controller.replicas=0", "secrets.everywhere=false"]),
         ("overlays/cgu-crds", &["policyOnly=true", "crds.install=false", "crds.cgu=true"]),
     ] {
-        let folder = root().join("manifests").join(overlay);
-        let kustomized = printed(Command::new("kubectl").arg("kustomize").arg(folder)).map_err(anyhow::Error::msg)?;
-        let mut expected = objects(&kustomized)?;
+        let mut expected = objects(&kustomized(overlay)?)?;
         if overlay.ends_with("cgu-crds") {
-            let policy = root().join("manifests/overlays/policy-only");
-            let policy = printed(Command::new("kubectl").arg("kustomize").arg(policy)).map_err(anyhow::Error::msg)?;
-            expected.extend(objects(&policy)?);
+            expected.extend(objects(&kustomized("overlays/policy-only")?)?);
         }
         for version in [3, 4] {
             let values = [values, &["crds.keep=false"]].concat();
@@ -160,15 +134,14 @@ fn wrong_values_and_old_hubs_are_refused() {
             let error = template(version, &values).expect_err(values[0]);
             assert!(error.contains(part), "Helm {version}: {error}");
         }
-        let old = ["template", "one", &chart(), "--kube-version", "1.29.0"];
-        let error = printed(Command::new(helm(version).expect("Helm")).args(old)).expect_err("Kubernetes 1.29");
+        let error = templated(version, "1.29.0", &[]).expect_err("Kubernetes 1.29");
         assert!(error.contains("1.29.0") && error.contains("1.30.0"), "{error}");
     }
 }
 
 #[test]
 fn the_chart_is_of_this_version() -> Result<()> {
-    let chart: Value = serde_saphyr::from_str(&std::fs::read_to_string(root().join("charts/hibernate/Chart.yaml"))?)?;
+    let chart: Value = serde_saphyr::from_str(&std::fs::read_to_string(checkout("charts/hibernate/Chart.yaml"))?)?;
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!((&chart["version"], &chart["appVersion"]), (&json!(version), &json!(version)));
     Ok(())

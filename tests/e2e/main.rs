@@ -10,6 +10,7 @@
 mod fdb_guard;
 mod hive_common;
 mod match_writes;
+mod rendered;
 mod terminal;
 
 mod admission_hive;

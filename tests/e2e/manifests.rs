@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,26 +13,40 @@ use serde_json::{Value, json};
 use testbed::options::Options;
 use testbed::{World, apply as objects, eventually};
 
-const SOON: Duration = Duration::from_mins(1);
-pub(crate) const NAMESPACE: &str = "hibernate-system";
+use crate::rendered::{NAMESPACE, below, checkout, documents, kustomized};
 
-fn folder(below: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../manifests").join(below);
-    path.display().to_string()
-}
+const SOON: Duration = Duration::from_mins(1);
 
 /// Removes what a folder has installed. The world has installed the base in its own way.
 pub(crate) async fn remove(world: &World, below: &str) -> Result<()> {
-    let line = ["delete", "-k", &folder(below), "--ignore-not-found", "--wait"];
-    world.kubectl(&line).await?.ok().map(drop)
+    let file = write(world, &kustomized(below)?)?;
+    world.kubectl(&["delete", "-f", &file, "--ignore-not-found", "--wait"]).await?.ok().map(drop)
 }
 
 /// Applies a folder and answers what kubectl says of each object.
 pub(crate) async fn apply(world: &World, below: &str, more: &[&str]) -> Result<Vec<String>> {
-    let folder = folder(below);
-    let ran = world.kubectl(&[&["apply", "-k", &folder], more].concat()).await?;
+    let file = write(world, &kustomized(below)?)?;
+    applied(world, &[&["-f", &file], more].concat()).await
+}
+
+/// Applies objects of the overlays.
+async fn apply_objects(world: &World, objects: &[Value]) -> Result<()> {
+    let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
+    let file = write(world, &documents.join("\n---\n"))?;
+    applied(world, &["-f", &file]).await.map(drop)
+}
+
+async fn applied(world: &World, line: &[&str]) -> Result<Vec<String>> {
+    let ran = world.kubectl(&[&["apply"], line].concat()).await?;
     ensure!(!ran.stderr.contains("unrecognized format"), "{}", ran.stderr);
     Ok(ran.ok()?.lines().map(str::to_owned).collect())
+}
+
+/// Writes objects into a file for kubectl.
+fn write(world: &World, text: &str) -> Result<String> {
+    let path = world.dir().join("objects.yaml").display().to_string();
+    std::fs::write(&path, text).with_context(|| path.clone())?;
+    Ok(path)
 }
 
 /// What the webhook has written into objects of the manifests.
@@ -73,45 +86,70 @@ fn assert_unchanged(lines: &[String]) {
     assert!(lines.iter().all(unchanged), "{lines:#?}");
 }
 
+/// One hub, from the first apply to the commands that remove everything.
 #[tokio::test(flavor = "multi_thread")]
-async fn applying_again_changes_nothing_and_the_webhook_changes_its_ca_bundle_alone() -> Result<()> {
-    let world = World::up(Options::bare_hub()).await?;
-    remove(&world, ".").await?;
-    let created = apply(&world, ".", &[]).await?;
-    assert!(created.len() > 20 && created.iter().all(|line| line.ends_with(" created")), "{created:#?}");
-    assert_unchanged(&apply(&world, ".", &[]).await?);
+async fn applying_again_changes_nothing_and_three_commands_remove_every_overlay() -> Result<()> {
+    let world = &World::up(Options::bare_hub()).await?;
+    remove(world, ".").await?;
+    applied_again(world).await?;
+    every_overlay_is_removed(world).await.context("three commands")
+}
 
-    let _webhook = webhook(&world).await?;
-    let before = eventually(SOON, "caBundle in every entry", || written(&world)).await?;
-    assert_unchanged(&apply(&world, ".", &[]).await?);
-    assert_eq!(written(&world).await?, before);
+/// The webhook changes its caBundle alone, and applying changes nothing that it wrote.
+async fn applied_again(world: &World) -> Result<()> {
+    let folder = checkout("manifests").display().to_string();
+    let created = applied(world, &["-k", &folder]).await?;
+    assert!(created.len() > 20 && created.iter().all(|line| line.ends_with(" created")), "{created:#?}");
+    assert_unchanged(&apply(world, ".", &[]).await?);
+
+    let _webhook = webhook(world).await?;
+    let before = eventually(SOON, "caBundle in every entry", || written(world)).await?;
+    assert_unchanged(&apply(world, ".", &[]).await?);
+    assert_eq!(written(world).await?, before);
     for _ in 0..2 {
-        let by_server = apply(&world, ".", &["--server-side"]).await?;
+        let by_server = apply(world, ".", &["--server-side"]).await?;
         assert!(by_server.iter().all(|line| line.ends_with(" serverside-applied")), "{by_server:#?}");
-        assert_eq!(written(&world).await?, before);
+        assert_eq!(written(world).await?, before);
     }
-    apply(&world, ".", &[]).await?;
-    assert_eq!(written(&world).await?, before);
-    the_webhook_changes_nothing_else(&world).await.context("writes of the webhook's account")
+    apply(world, ".", &[]).await?;
+    assert_eq!(written(world).await?, before);
+    the_webhook_changes_nothing_else(world).await.context("writes of the webhook's account")
+}
+
+/// The objects of all overlays, each in every version that an overlay has of it: a list for each time that an object is
+/// applied over an earlier version of itself.
+fn versions(overlays: &BTreeSet<String>) -> Result<Vec<Vec<Value>>> {
+    let mut lists: Vec<Vec<Value>> = Vec::new();
+    let name = |object: &Value| {
+        let metadata = &object["metadata"];
+        format!("{} {} {}", object["kind"], metadata["namespace"], metadata["name"])
+    };
+    for overlay in overlays {
+        for object in documents(&kustomized(overlay)?)? {
+            if lists.iter().flatten().any(|earlier| *earlier == object) {
+                continue;
+            }
+            let is_free = |list: &&mut Vec<Value>| list.iter().all(|other| name(other) != name(&object));
+            match lists.iter_mut().find(is_free) {
+                Some(list) => list.push(object),
+                None => lists.push(vec![object]),
+            }
+        }
+    }
+    Ok(lists)
 }
 
 /// The commands of docs/install.md, after every overlay was applied over the others.
-#[tokio::test(flavor = "multi_thread")]
-async fn three_commands_remove_every_overlay() -> Result<()> {
-    let world = World::up(Options::bare_hub()).await?;
-    remove(&world, ".").await?;
+async fn every_overlay_is_removed(world: &World) -> Result<()> {
     world.kubectl(&["create", "namespace", "clusters"]).await?.ok()?;
-    let mut applied = 0;
-    for overlay in std::fs::read_dir(folder("overlays"))? {
-        let name = overlay?.file_name().into_string().unwrap_or_default();
-        // The Prometheus Operator's kinds.
-        if name != "monitoring" {
-            apply(&world, &format!("overlays/{name}"), &[]).await.with_context(|| name.clone())?;
-            applied += 1;
-        }
+    let mut overlays = below("overlays")?;
+    // The Prometheus Operator's kinds.
+    overlays.remove("overlays/monitoring");
+    ensure!(overlays.len() >= 8, "{overlays:?}");
+    for objects in versions(&overlays)? {
+        apply_objects(world, &objects).await?;
     }
-    ensure!(applied >= 8, "{applied} overlays");
-    let page = std::fs::read_to_string(folder("../docs/install.md"))?;
+    let page = std::fs::read_to_string(checkout("docs/install.md"))?;
     let commands: Vec<&str> = page.lines().filter_map(|line| line.trim().strip_prefix("$ kubectl delete ")).collect();
     let [_, by_label, _] = commands[..] else { anyhow::bail!("{commands:?}") };
     for command in &commands {
@@ -367,7 +405,6 @@ async fn each_overlay_adds_its_part_and_no_more() -> Result<()> {
     of_secrets_per_namespace(world).await.context("overlay secrets-per-namespace")?;
     remove(world, "overlays/secrets-per-namespace").await?;
     of_kkp(world, &of_base).await.context("overlay kkp")?;
-    remove(world, "overlays/kkp").await?;
     of_labeled_databases(world).await.context("overlay labeled-databases")
 }
 
@@ -380,7 +417,9 @@ async fn of_replicas_and_platforms(world: &World) -> Result<()> {
     for (overlay, count, serves) in
         [("webhook-only", "0", false), ("cut-over", "2", true), ("webhook-only", "0", false)]
     {
-        apply(world, &format!("overlays/{overlay}"), &[]).await?;
+        let mut deployments = documents(&kustomized(&format!("overlays/{overlay}"))?)?;
+        deployments.retain(|object| object["kind"] == "Deployment");
+        apply_objects(world, &deployments).await?;
         assert_eq!(says("hibernate-controller", replicas).await?, count, "{overlay}");
         assert_eq!(says("hibernate-webhook", args).await?.contains("--served-platforms=aws"), serves, "{overlay}");
         assert_eq!(says("hibernate-webhook", replicas).await?, "2", "{overlay}");
@@ -401,7 +440,7 @@ async fn of_secrets_per_namespace(world: &World) -> Result<()> {
     world.kubectl(&["create", "namespace", "clusters"]).await?.ok()?;
     let reads = |namespace| secret(namespace, "aws");
     assert!(reads("elsewhere").granted(world).await?, "the base gives it everywhere");
-    remove(world, ".").await?;
+    world.kubectl(&["delete", "clusterrolebinding", "hibernate-controller-secrets"]).await?.ok()?;
     apply(world, "overlays/secrets-per-namespace", &[]).await?;
     eventually(SOON, "right in the namespace", async || {
         ensure!(reads("clusters").granted(world).await?, "not yet");
@@ -411,7 +450,7 @@ async fn of_secrets_per_namespace(world: &World) -> Result<()> {
     assert!(!reads("elsewhere").granted(world).await?);
 
     world.kubectl(&["create", "namespace", "hive"]).await?.ok()?;
-    let component = folder("components/aws-service-provider/secret-rbac.yaml");
+    let component = checkout("manifests/components/aws-service-provider/secret-rbac.yaml").display().to_string();
     world.kubectl(&["apply", "-f", &component]).await?.ok()?;
     eventually(SOON, "right to the service provider's Secret", async || {
         ensure!(secret("hive", "aws-service-provider").granted(world).await?, "not yet");

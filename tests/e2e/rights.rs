@@ -2,15 +2,13 @@
 //! `tests/corpus/rights.yaml` lists: a verb more fails. What a role writes is judged by a policy, or listed there, too.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
-use testbed::controlplane::assets::helm;
 
-const NAMESPACE: &str = "hibernate-system";
+use crate::rendered::{NAMESPACE, below, checkout, documents, kustomized, kustomized_by_user, templated};
+
 const READS: [&str; 3] = ["get", "list", "watch"];
 
 /// Rights by account, namespace and resource: `ACCOUNT [in NAMESPACE]: RESOURCE.GROUP[/NAME]`.
@@ -41,41 +39,25 @@ struct Installation {
     parts: Vec<String>,
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
 fn corpus() -> Result<Corpus> {
-    let text = std::fs::read_to_string(root().join("tests/corpus/rights.yaml"))?;
+    let text = std::fs::read_to_string(checkout("tests/corpus/rights.yaml"))?;
     Ok(serde_saphyr::from_str(&text)?)
 }
 
-fn rendered(command: &mut Command) -> Result<Vec<Value>> {
-    let ran = command.output()?;
-    ensure!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    let objects: Vec<Option<Value>> = serde_saphyr::from_multiple(&String::from_utf8(ran.stdout)?)?;
-    Ok(objects.into_iter().flatten().collect())
-}
-
-/// An overlay with components, as a user's kustomization has them. kustomize takes relative paths alone.
-fn kustomized(overlay: &str, components: &[String]) -> Result<Vec<Value>> {
-    let folder = tempfile::tempdir()?;
-    let up = "../".repeat(folder.path().canonicalize()?.components().count() - 1);
-    let manifests = root().join("manifests").canonicalize()?.display().to_string();
-    let place = |below: &str| format!("{up}{}/{below}", manifests.trim_start_matches('/'));
-    let mut text = format!("resources:\n- {}\n", place(overlay));
-    if !components.is_empty() {
-        text += "components:\n";
-        text.extend(components.iter().map(|component| format!("- {}\n", place(&format!("components/{component}")))));
+/// An overlay with components, as a user's kustomization has them.
+fn with_components(overlay: &str, components: &[String]) -> Result<Vec<Value>> {
+    if components.is_empty() {
+        return documents(&kustomized(overlay)?);
     }
-    std::fs::write(folder.path().join("kustomization.yaml"), text)?;
-    rendered(Command::new("kubectl").arg("kustomize").arg(folder.path()))
+    let components: Vec<String> = components.iter().map(|name| format!("- manifests/components/{name}")).collect();
+    let components = components.join("\n");
+    documents(&kustomized_by_user(&format!("resources:\n- manifests/{overlay}\ncomponents:\n{components}\n"))?)
 }
 
-fn templated(values: &[String]) -> Result<Vec<Value>> {
-    let chart = root().join("charts/hibernate").display().to_string();
-    let line = ["template", "one", &chart, "-n", NAMESPACE, "--kube-version", "1.36.0"];
-    rendered(Command::new(helm(4)?).args(line).args(values.iter().flat_map(|value| ["--set", value])))
+/// The chart with these values. Whether its definitions outlive it is no right: the tests of the chart render the same.
+fn with_values(values: &[String]) -> Result<Vec<Value>> {
+    let values: Vec<&str> = values.iter().map(String::as_str).chain(["crds.keep=false"]).collect();
+    documents(&templated(4, "1.36.0", &values).map_err(anyhow::Error::msg)?)
 }
 
 fn texts<'a>(object: &'a Value, field: &str) -> Vec<&'a str> {
@@ -198,10 +180,10 @@ fn accounts_may_do_what_the_list_says() -> Result<()> {
         let expected = listed(&corpus, parts)?;
         let mut all = Vec::new();
         if let Some(overlay) = overlay {
-            all.push((format!("{overlay} {components:?}"), kustomized(overlay, components)?));
+            all.push((format!("{overlay} {components:?}"), with_components(overlay, components)?));
         }
         if let Some(values) = chart {
-            all.push((format!("chart {values:?}"), templated(values)?));
+            all.push((format!("chart {values:?}"), with_values(values)?));
         }
         for (name, objects) in all {
             let found = rights(&objects).with_context(|| name.clone())?;
@@ -223,16 +205,12 @@ fn accounts_may_do_what_the_list_says() -> Result<()> {
 #[test]
 fn the_list_has_every_overlay_and_every_component_with_rights() -> Result<()> {
     let corpus = corpus()?;
-    let below = |folder: &str| -> Result<BTreeSet<String>> {
-        let entries = std::fs::read_dir(root().join("manifests").join(folder))?;
-        entries.map(|entry| Ok(format!("{folder}/{}", entry?.file_name().display()))).collect()
-    };
     let overlays: BTreeSet<String> = corpus.installations.iter().filter_map(|one| one.overlay.clone()).collect();
     let mut missing: Vec<String> = below("overlays")?.difference(&overlays).cloned().collect();
     let listed = corpus.installations.iter().flat_map(|one| &one.components);
     let listed: BTreeSet<String> = listed.map(|name| format!("components/{name}")).collect();
     for component in below("components")?.difference(&listed) {
-        let files = std::fs::read_dir(root().join("manifests").join(component))?;
+        let files = std::fs::read_dir(checkout("manifests").join(component))?;
         for file in files {
             let text = std::fs::read_to_string(file?.path()).unwrap_or_default();
             // Every overlay has those of the default installation, or is listed without.
@@ -248,14 +226,14 @@ fn the_list_has_every_overlay_and_every_component_with_rights() -> Result<()> {
 }
 
 fn uses(overlay: &str, component: &str) -> bool {
-    let path = root().join("manifests").join(overlay).join("kustomization.yaml");
+    let path = checkout("manifests").join(overlay).join("kustomization.yaml");
     std::fs::read_to_string(path).is_ok_and(|text| text.contains(component))
 }
 
 /// The test would see a verb, a name or an account more.
 #[test]
 fn a_verb_more_is_a_right_more() -> Result<()> {
-    let mut objects = kustomized(".", &[])?;
+    let mut objects = with_components(".", &[])?;
     let before = rights(&objects)?;
     let of = |objects: &mut Vec<Value>, kind: &str| -> Result<usize> {
         let found =

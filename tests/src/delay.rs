@@ -59,17 +59,3 @@ impl TryFrom<String> for Delay {
         text.parse()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_what_it_prints() {
-        for delay in [Delay::default(), Delay::millis(1), Delay::millis(1_500), Delay::secs(120)] {
-            assert_eq!(delay.to_string().parse(), Ok(delay));
-        }
-        assert!("-1s".parse::<Delay>().is_err());
-        assert!("soon".parse::<Delay>().is_err());
-    }
-}

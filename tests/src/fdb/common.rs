@@ -28,11 +28,6 @@ pub fn untimed() -> FdbOptions {
     FdbOptions { wait_between: Some(0), ..FdbOptions::default() }
 }
 
-/// A database whose Pods have Services of their own.
-pub fn services() -> FdbOptions {
-    FdbOptions { public_ip_source: "service".to_owned(), ..FdbOptions::default() }
-}
-
 /// A database whose operator excludes and includes only what all operators of it agree on.
 pub fn global() -> FdbOptions {
     FdbOptions { patch: json!({"spec": {"automationOptions": {"synchronizationMode": "global"}}}), ..untimed() }
@@ -121,15 +116,11 @@ impl Held {
         self.db.edit_groups(|groups| clear(groups, &self.id)).await.unwrap();
     }
 
-    /// Includes by fdbcli, in the Pod of the replacement.
-    pub async fn include(&self, targets: &[&str]) {
-        let ran = fdbcli(&self.world, &self.db, &self.replacement, &format!("include {}", targets.join(" "))).await;
-        assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{ran:?}");
-    }
-
-    /// Includes the group by its locality.
+    /// Includes the group by its locality, by fdbcli in the Pod of the replacement.
     pub async fn include_it(&self) {
-        self.include(&[&format!("locality_instance_id:{}", self.id)]).await;
+        let command = format!("include locality_instance_id:{}", self.id);
+        let ran = fdbcli(&self.world, &self.db, &self.replacement, &command).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{ran:?}");
     }
 
     /// Waits until the group runs, on its old volume with its old data.

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::operator::pass::Point;
 use super::options::Settings;
 
 /// What stands before an ID in an exclusion by locality.
@@ -41,8 +40,6 @@ pub struct Database {
     /// The keys of the operators' lists, which they have in global mode only, as fdbcli writes them, and when each was
     /// set, seconds since 1970.
     pub keys: BTreeMap<String, f64>,
-    /// The point at which the operator is held just now.
-    pub held: Option<Point>,
 }
 
 /// A process that reports.

@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 use super::cluster::FdbInfo;
 use super::database::{Database, Delete, Log};
 use super::operator::api::{Cluster, Group, Status};
-use super::operator::pass::Point;
 use super::options::{FdbOptions, Settings};
 use super::resource;
 use super::server::NewFdb;
@@ -232,7 +231,7 @@ impl FdbCluster {
         self.deletes("PersistentVolumeClaim", &format!("{}-data", self.pod_name(id))).await
     }
 
-    /// Turns knobs: a merge patch over [`Settings`], such as `{"updateMode": "apply"}`.
+    /// Turns knobs: a merge patch over [`Settings`], such as `{"available": false}`.
     ///
     /// # Errors
     /// When there is no such knob.
@@ -246,22 +245,6 @@ impl FdbCluster {
     /// When the supervisor does not answer.
     pub async fn set_available(&self, available: bool) -> Result<()> {
         self.turn(&json!({"available": available})).await.map(drop)
-    }
-
-    /// Holds the operator at a point from its next time there.
-    ///
-    /// # Errors
-    /// When the supervisor does not answer.
-    pub async fn hold(&self, point: Point) -> Result<()> {
-        self.turn(&json!({"hold": point})).await.map(drop)
-    }
-
-    /// Lets the operator go on.
-    ///
-    /// # Errors
-    /// When the supervisor does not answer.
-    pub async fn release(&self) -> Result<()> {
-        self.turn(&json!({"hold": null})).await.map(drop)
     }
 
     /// Ends the operator in the middle of what it does.

@@ -21,7 +21,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use super::KIND;
 use super::cluster::node_name;
 use super::database::{Database, Log, Process};
-use super::options::{POD_END, POD_START};
+use super::options::{POD_END, POD_START, REPORT};
 use crate::supervisor::clock::Clock;
 
 /// Namespace and name of a `FoundationDBCluster`.
@@ -199,8 +199,7 @@ impl Machines {
         if let Some(volume) = &volume {
             self.with(owner, |database| database.mount(&volume.0, &volume.1, &group));
         }
-        let report_delay = self.entry(owner, |entry| entry.database.settings.report_delay.0).unwrap_or_default();
-        tokio::time::sleep(report_delay).await;
+        tokio::time::sleep(REPORT).await;
         if !lock(&self.started).contains(&uid) || lock(&self.ending).contains(&uid) {
             return Ok(());
         }

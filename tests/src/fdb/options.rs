@@ -6,9 +6,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::operator::pass::Point;
-use crate::delay::Delay;
-
 /// The operator's own waits are divided by this, the seconds of `spec.automationOptions` among them: 60 s between
 /// removals, 60 s after a conflict, 30 s while the database is unavailable, 15 s while something is not excluded, 10 s
 /// while not reconciled.
@@ -17,6 +14,8 @@ pub(crate) const SPEED: f64 = 20.0;
 pub(crate) const POD_START: Duration = Duration::from_millis(100);
 /// From the DELETE of a Pod to its end.
 pub(crate) const POD_END: Duration = Duration::from_millis(500);
+/// From a Pod that is Ready to its process in the database's status.
+pub(crate) const REPORT: Duration = Duration::from_millis(200);
 /// How old the last recovery must be, in seconds, before anything is excluded: `--minimum-recovery-time-for-exclusion`,
 /// 120 s. That for an inclusion, 600 s, is 0 here.
 pub(crate) const EXCLUSION_RECOVERY: f64 = 0.1;
@@ -90,35 +89,17 @@ impl Default for FdbOptions {
 pub struct Settings {
     /// How the operator writes the status.
     pub update_mode: UpdateMode,
-    /// How long a pass takes between reading the cluster and its first sub-step: the database's status takes seconds to
-    /// a minute.
-    pub pass_delay: Delay,
-    /// From a Pod that is Ready to its process in the database's status.
-    pub report_delay: Delay,
     /// Whether the database answers.
     pub available: bool,
     /// Makes the operator do the wrong thing: it takes every marked group for excluded and removes it with the data on
     /// it.
     pub wrong: bool,
-    /// Every pass ends early and comes again after the operator's 600 s, as while processes wait to be bounced.
-    pub bounce: bool,
     /// So many of the operator's next fetches of the database's status fail, each after its 10 s.
     pub failed_fetches: u32,
-    /// The point at which the operator stops as long as this is set.
-    pub hold: Option<Point>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            update_mode: UpdateMode::Update,
-            pass_delay: Delay::default(),
-            report_delay: Delay::millis(200),
-            available: true,
-            wrong: false,
-            bounce: false,
-            failed_fetches: 0,
-            hold: None,
-        }
+        Self { update_mode: UpdateMode::Update, available: true, wrong: false, failed_fetches: 0 }
     }
 }

@@ -7,25 +7,12 @@ use tokio::time::Instant;
 
 use super::handle::FdbCluster;
 use super::operator::api::{Cluster, Group, RESOURCES_TERMINATING, Status};
-use super::operator::pass::Point;
 use crate::supervisor::clock::Clock;
 
 /// From one look to the next: shorter than the waits of an operator, which are divided by its speed.
 const PERIOD: Duration = Duration::from_millis(100);
 
 impl FdbCluster {
-    /// Waits until the status is as wanted.
-    ///
-    /// # Errors
-    /// When it is not in time; the error shows the status and the operator's last passes.
-    pub async fn wait_for(&self, what: &str, within: Duration, wanted: impl Fn(&Status) -> bool) -> Result<Status> {
-        self.wait(what, within, async || {
-            let status = self.status().await?;
-            Ok(wanted(&status).then_some(status))
-        })
-        .await
-    }
-
     /// Waits until a probe finds something.
     ///
     /// # Errors
@@ -51,7 +38,7 @@ impl FdbCluster {
     /// Waits until the operator calls the newest generation reconciled, with nothing pending.
     ///
     /// # Errors
-    /// As [`FdbCluster::wait_for`].
+    /// As [`FdbCluster::wait`].
     pub async fn wait_reconciled(&self, within: Duration) -> Result<Status> {
         self.wait("reconciled cluster", within, async || {
             let cluster = Cluster::new(self.get().await?)?;
@@ -65,7 +52,7 @@ impl FdbCluster {
     /// Waits until a removed group is as a denied DELETE leaves it: marked, excluded, without a Pod.
     ///
     /// # Errors
-    /// As [`FdbCluster::wait_for`].
+    /// As [`FdbCluster::wait`].
     pub async fn wait_suspended(&self, id: &str, within: Duration) -> Result<Group> {
         self.wait(&format!("suspended {id}"), within, async || {
             let group = self.group(id).await?.filter(Group::is_leaving);
@@ -75,19 +62,10 @@ impl FdbCluster {
         .await
     }
 
-    /// Waits until the operator is held at a point, in the middle of a pass.
-    ///
-    /// # Errors
-    /// As [`FdbCluster::wait_for`].
-    pub async fn wait_held(&self, point: Point, within: Duration) -> Result<()> {
-        let held = async || Ok((self.database().await?.held == Some(point)).then_some(()));
-        self.wait(&format!("operator held at {point:?}"), within, held).await
-    }
-
     /// Waits until the operator is idle: its last pass ended without a timer, and no pass has started for this long.
     ///
     /// # Errors
-    /// As [`FdbCluster::wait_for`].
+    /// As [`FdbCluster::wait`].
     pub async fn wait_asleep(&self, idle: Duration, within: Duration) -> Result<u64> {
         let begun = Clock::now();
         self.wait("sleeping operator", within, async || {

@@ -88,20 +88,3 @@ pub(crate) fn life() -> i64 {
 pub(crate) fn kubeconfig_is_due(until: Option<Date>) -> bool {
     until.is_none_or(|until| until < in_days(RENEWED))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn row_15_what_expires_within_30_days_is_due() {
-        let certificates = Certificates::new("abc").unwrap();
-        for (days, due) in [(365, false), (31, false), (29, true), (-1, true)] {
-            let data = certificates.data(&SECRETS[0], days).unwrap();
-            let secret = Secret { data: Some(data), ..Secret::default() };
-            assert_eq!(is_due(Some(&secret), SECRETS[0].1), due, "{days}: {:?}", days_left(&secret, SECRETS[0].1));
-            assert_eq!(days_left(&secret, SECRETS[0].1).unwrap() < 0, days < 0);
-        }
-        assert!(is_due(None, SECRETS[0].1) && kubeconfig_is_due(None) && !kubeconfig_is_due(Some(in_days(365))));
-    }
-}

@@ -9,6 +9,9 @@ use crate::delay::Delay;
 /// The waits of everything that is played are divided by this.
 pub(crate) const SPEED: f64 = 20.0;
 
+/// `spec.cloud.providerName`, and the provider of its Machines.
+pub(crate) const PROVIDER: &str = "aws";
+
 /// `spec.version` of a new cluster.
 pub(crate) const VERSION: &str = "1.34.1";
 
@@ -29,8 +32,6 @@ pub(crate) fn wait(seconds: f64) -> f64 {
 pub struct KkpOptions {
     /// `spec.cloud.dc`.
     pub datacenter: String,
-    /// `spec.cloud.providerName`, and the provider of its Machines.
-    pub provider: String,
     /// Its `MachineDeployments`.
     pub machine_deployments: Vec<MachineDeployment>,
     /// A `StatefulSet` of so many Pods, each with a volume, and a disruption budget that allows none.
@@ -69,7 +70,6 @@ impl Default for KkpOptions {
     fn default() -> Self {
         Self {
             datacenter: "eu".to_owned(),
-            provider: "aws".to_owned(),
             machine_deployments: vec![
                 MachineDeployment { autoscaler: Some((1, 5)), ..MachineDeployment::new("a", 3) },
                 MachineDeployment::new("b", 2),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::options::KkpOptions;
+use super::options::{KkpOptions, PROVIDER};
 
 /// Namespace of the tenant's workloads.
 pub const NAMESPACE: &str = "shop";
@@ -116,7 +116,7 @@ pub fn volume(number: u32, handle: &str) -> [Value; 2] {
 }
 
 /// A `MachineDeployment`.
-pub fn machine_deployment(new: &super::options::MachineDeployment, provider: &str) -> Value {
+pub fn machine_deployment(new: &super::options::MachineDeployment) -> Value {
     let mut annotations = json!({});
     if let Some((min, max)) = new.autoscaler {
         annotations["cluster.k8s.io/cluster-api-autoscaler-node-group-min-size"] = json!(min.to_string());
@@ -130,7 +130,7 @@ pub fn machine_deployment(new: &super::options::MachineDeployment, provider: &st
             "replicas": new.replicas, "selector": { "matchLabels": labels },
             "template": {
                 "metadata": { "labels": labels },
-                "spec": { "providerSpec": { "value": { "cloudProvider": provider, "operatingSystem": "ubuntu" } }, "versions": { "kubelet": "1.34.1" } },
+                "spec": { "providerSpec": { "value": { "cloudProvider": PROVIDER, "operatingSystem": "ubuntu" } }, "versions": { "kubelet": "1.34.1" } },
             },
         },
     })

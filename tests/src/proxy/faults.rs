@@ -244,37 +244,3 @@ impl Faults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NODES: Seen<'_> =
-        Seen { method: "GET", path: "/api/v1/nodes", query: "watch=true", user_agent: "controller-a" };
-
-    #[test]
-    fn patterns_and_prefixes() {
-        for (pattern, path, matches) in [
-            ("/api/v1", "/api/v1/nodes", true),
-            ("/apis", "/api/v1/nodes", false),
-            ("*/status", "/api/v1/nodes/a/status", true),
-            ("*/status", "/api/v1/nodes/a", false),
-            ("/apis/*/clusterdeployments/*", "/apis/hive.openshift.io/v1/namespaces/x/clusterdeployments/demo", true),
-            ("/apis/*/clusterdeployments/*", "/apis/hive.openshift.io/v1/clusterdeployments", false),
-            ("*", "/", true),
-        ] {
-            assert_eq!(path_matches(pattern, path), matches, "{pattern} {path}");
-        }
-    }
-
-    #[test]
-    fn counts_after_skipping() {
-        let faults = Faults::default();
-        let hang = faults.add(Rule::new(Effect::Hang).path("/api/v1/nodes").skip(1).count(2));
-        let met: Vec<bool> = (0..5).map(|_| faults.meet(&NODES).effect.is_some()).collect();
-        assert_eq!(met, [false, true, true, false, false]);
-        assert_eq!(faults.list()[0].hits, 2);
-        faults.remove(Some(&hang.id));
-        assert_eq!(faults.list(), []);
-    }
-}

@@ -53,38 +53,3 @@ impl LabeledLists {
         format!("{path}?{}", pairs.join("&"))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn joins_the_clients_selector_and_ours() {
-        let lists = LabeledLists { key: "testbed.hibernate.sh/cluster".to_owned(), value: "demo-x7k2p".to_owned() };
-        let ours = "testbed.hibernate.sh%2Fcluster%3Ddemo-x7k2p";
-        for (path, query, rewritten) in [
-            ("/api/v1/nodes", None, format!("/api/v1/nodes?labelSelector={ours}")),
-            ("/api/v1/nodes", Some("watch=true"), format!("/api/v1/nodes?watch=true&labelSelector={ours}")),
-            (
-                "/api/v1/nodes",
-                Some("labelSelector=a%3Db&limit=5"),
-                format!("/api/v1/nodes?labelSelector=a%3Db%2C{ours}&limit=5"),
-            ),
-            ("/api/v1/nodes", Some("labelSelector="), format!("/api/v1/nodes?labelSelector={ours}")),
-            ("/api/v1/nodes/ip-10-0-0-10", None, "/api/v1/nodes/ip-10-0-0-10".to_owned()),
-            ("/api/v1/pods", Some("limit=1"), "/api/v1/pods?limit=1".to_owned()),
-            (
-                "/apis/coordination.k8s.io/v1/namespaces/openshift-dns-operator/leases",
-                None,
-                format!("/apis/coordination.k8s.io/v1/namespaces/openshift-dns-operator/leases?labelSelector={ours}"),
-            ),
-            (
-                "/apis/coordination.k8s.io/v1/namespaces/leases/leases/a",
-                None,
-                "/apis/coordination.k8s.io/v1/namespaces/leases/leases/a".to_owned(),
-            ),
-        ] {
-            assert_eq!(lists.rewrite(path, query), rewritten);
-        }
-    }
-}

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{World, hub};
 use crate::cluster::nodes::is_ready;
 use crate::controlplane::assets;
-use crate::kkp::options::{KkpOptions, VERSION};
+use crate::kkp::options::{KkpOptions, PROVIDER, VERSION};
 use crate::kkp::registry::{KkpInfo, Manager, UserCluster};
 use crate::kkp::seed::{self, webhooks};
 use crate::kkp::{control_plane, is_pod_ready, kubermatic, workloads};
@@ -104,7 +104,7 @@ impl World {
         .await?;
         self.volumes(cluster, options).await?;
         let machines = options.machine_deployments.iter();
-        let machines: Vec<Value> = machines.map(|one| workloads::machine_deployment(one, &options.provider)).collect();
+        let machines: Vec<Value> = machines.map(workloads::machine_deployment).collect();
         // A proxy that was opened listens a moment later.
         eventually(UP, "webhooks of MachineDeployments", async || apply::all(&cluster.user, &machines).await).await?;
         let wanted: u32 = options.machine_deployments.iter().map(|one| one.replicas).sum();
@@ -151,16 +151,10 @@ impl World {
 }
 
 fn cluster_object(id: &str, options: &KkpOptions) -> Value {
-    let provider = options.provider.as_str();
-    let mut cloud = json!({ "dc": options.datacenter, "providerName": provider });
-    cloud[provider] = match provider {
-        // What upstream's own definition requires.
-        "aws" => {
-            let fields = ["instanceProfileName", "roleARN", "routeTableID", "securityGroupID", "vpcID"];
-            fields.map(|field| (field.to_owned(), json!("made-by-kkp"))).into_iter().collect::<Map<_, _>>().into()
-        }
-        _ => json!({}),
-    };
+    // What upstream's own definition requires.
+    let fields = ["instanceProfileName", "roleARN", "routeTableID", "securityGroupID", "vpcID"];
+    let fields: Map<_, _> = fields.map(|field| (field.to_owned(), json!("made-by-kkp"))).into_iter().collect();
+    let cloud = json!({ "dc": options.datacenter, "providerName": PROVIDER, PROVIDER: fields });
     json!({
         "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster",
         "metadata": {

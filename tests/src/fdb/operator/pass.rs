@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::api::{Cluster, Status};
@@ -15,16 +14,6 @@ use crate::fdb::machines::{Key, Machines};
 use crate::fdb::options::{SPEED, Settings, UpdateMode};
 use crate::fdb::{API_VERSION, KIND};
 use crate::supervisor::clock::Clock;
-
-/// Points of a pass at which the operator can be held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Point {
-    /// The cluster has been read, `spec.skip` too.
-    Read,
-    /// Before every write of the status.
-    Status,
-}
 
 /// What every pass has.
 pub(super) struct Cx {
@@ -67,8 +56,6 @@ const UNRECONCILED: f64 = 10.0;
 const CONFLICT: f64 = 60.0;
 /// How long it waits for the database's status.
 const FETCH: f64 = 10.0;
-/// How long a process has to be up before it is bounced.
-const BOUNCE: f64 = 600.0;
 
 /// One pass: how it ended, and after how long it comes again by itself, if at all.
 pub(super) async fn run(cx: &Cx) -> Result<(String, Option<Duration>)> {
@@ -99,11 +86,9 @@ impl Pass<'_> {
     /// The sub-steps that do something here, in their order, up to one that wants to be tried again first. The real
     /// operator has some more; its `removeServices` leaves the groups' Services alone.
     async fn go(&mut self) -> Step {
-        self.cx.at(Point::Read).await?;
         if self.cluster.spec("/skip") == true {
             return Ok(None);
         }
-        tokio::time::sleep(self.settings.pass_delay.0).await;
         // With `useDNSInClusterFile`, which is the default, Pods of known groups come before everything else.
         self.add_pods().await.context("AddPods")?;
         // A pass that could not read the database's status goes on, and comes again.
@@ -121,9 +106,6 @@ impl Pass<'_> {
         }
         self.choose_removals().await.context("ChooseRemovals")?;
         let excluded = self.exclude_processes().context("ExcludeProcesses")?;
-        if self.settings.bounce {
-            return Ok(Some(Wait::new(format!("processes must be up for {BOUNCE} seconds to safely bounce"), BOUNCE)));
-        }
         let removed = self.remove_groups().await.context("RemoveProcessGroups")?;
         self.update_status().await.context("UpdateStatus")?;
         // The longest counts.
@@ -135,7 +117,6 @@ impl Pass<'_> {
         if self.cluster.status == self.written {
             return Ok(());
         }
-        self.cx.at(Point::Status).await?;
         let (api, name) = (self.cx.store.api(Kind::Cluster), self.cluster.name());
         let status = serde_json::to_value(&self.cluster.status)?;
         let object = match self.settings.update_mode {
@@ -231,20 +212,5 @@ impl Cx {
             order(&mut entry.database, targets, at);
             Ok(())
         })?
-    }
-
-    /// Waits as long as the operator is held at a point.
-    async fn at(&self, point: Point) -> Result<()> {
-        loop {
-            let held = self.machines.entry(&self.of, |entry| {
-                let held = entry.database.settings.hold.filter(|at| *at == point);
-                entry.database.held = held;
-                held.is_some()
-            })?;
-            if !held {
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
     }
 }

@@ -20,8 +20,6 @@ use crate::supervisor::clock::Clock;
 const POD_START: f64 = 1.0;
 /// From the Pods of etcd to one that serves: 11 to 28 s (rows 36, 42).
 const ETCD_START: f64 = 12.0;
-/// How long a member of etcd is away, beyond its `StatefulSet`'s count, before the others remove it (row 38).
-const ETCD_REMOVAL: f64 = 40.0;
 
 /// One round over all Pods.
 pub(super) async fn tick(cluster: &UserCluster) -> Result<()> {
@@ -84,7 +82,6 @@ fn run_etcd(cluster: &UserCluster, pods: &[&Pod]) {
         initialized,
         certificates_valid: left.is_some_and(|days| days >= 0),
         start: wait(ETCD_START),
-        removal: wait(ETCD_REMOVAL),
     };
     state.etcd.go_on(&seen);
 }

@@ -41,13 +41,7 @@ pub(super) async fn tick(cluster: &UserCluster, kkp: &Kkp, memory: &mut Memory) 
     let Some(object) = cluster.cluster().filter(|_| !kkp.settings().controllers_down) else { return Ok(()) };
     phase(cluster, &object).await?;
     // Rows 4, 6, 13, 14, 19: paused, only the phase is checked, and all that the status says stays.
-    let foreign = object
-        .metadata
-        .labels
-        .as_ref()
-        .and_then(|labels| labels.get("worker-name"))
-        .is_some_and(|name| !name.is_empty());
-    if is_paused(&object) || foreign {
+    if is_paused(&object) {
         memory.drift_since = None;
         return Ok(());
     }

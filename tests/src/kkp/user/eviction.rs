@@ -7,22 +7,16 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use crate::cluster::nodes::is_ready;
-use crate::kkp::options::wait;
 use crate::kkp::registry::UserCluster;
 use crate::kkp::seed::unless_gone;
 use crate::kkp::{SKIP_EVICTION, text};
-use crate::supervisor::clock::Clock;
-
-/// Two hours, after which it gives up evicting.
-const GIVES_UP: f64 = 7200.0;
 
 /// Whether Pods are evicted from the Node of a Machine that is being deleted.
 pub(super) fn is_due(cluster: &UserCluster, machine: &DynamicObject) -> bool {
     let name = text(machine, "/status/nodeRef/name");
     let nodes = cluster.of_user.nodes.all();
     let Some(node) = nodes.iter().find(|node| node.name_any() == name) else { return false };
-    let deleted = machine.metadata.deletion_timestamp.as_ref().map_or(0.0, |time| time.0.as_duration().as_secs_f64());
-    if node.annotations().contains_key(SKIP_EVICTION) || !is_ready(node) || Clock::now() - deleted > wait(GIVES_UP) {
+    if node.annotations().contains_key(SKIP_EVICTION) || !is_ready(node) {
         return false;
     }
     // Row 56: as long as there may be another Node for them: one that is not cordoned, or a Machine that has not

@@ -111,11 +111,6 @@ async fn delete(cluster: &UserCluster, machine: &DynamicObject, uid: &str) -> Re
         if eviction::is_due(cluster, machine) && !eviction::evict(cluster, node).await? {
             return Ok(()); // row 54: again at the next poll
         }
-        // Row 60: on vSphere it waits for volumes, with skip-eviction too.
-        let on_vsphere = text(machine, "/spec/providerSpec/value/cloudProvider") == "vsphere";
-        if on_vsphere && cluster.of_user.attachments.all().iter().any(|one| one.spec.node_name == node) {
-            return Ok(());
-        }
         if !terminate(cluster, uid) {
             return Ok(());
         }

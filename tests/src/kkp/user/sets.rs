@@ -174,13 +174,8 @@ async fn change(cluster: &UserCluster, set: &DynamicObject, wanted: i64, memory:
     if missing > 0 {
         return create(cluster, set, missing, everywhere, memory).await;
     }
-    // Marked ones first, then the youngest.
-    live.sort_by_key(|one| {
-        (
-            !one.annotations().contains_key("cluster.k8s.io/delete-machine"),
-            std::cmp::Reverse(one.metadata.creation_timestamp.clone()),
-        )
-    });
+    // The youngest first.
+    live.sort_by_key(|one| std::cmp::Reverse(one.metadata.creation_timestamp.clone()));
     for victim in live.iter().take(usize::try_from(-missing)?) {
         unless_gone(machines.delete(&victim.name_any(), &DeleteParams::default()).await)?;
     }

@@ -10,6 +10,7 @@
 mod fdb_guard;
 mod hive_common;
 mod match_writes;
+mod plugin_common;
 mod rendered;
 mod terminal;
 

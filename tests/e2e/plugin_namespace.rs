@@ -1,8 +1,10 @@
 //! The plugin puts a whole namespace to sleep on a bare hub: neither webhook nor controller runs.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use testbed::{Options, Ran, World, apply, with_temp_ns};
+use testbed::{Options, World, apply};
+
+use crate::plugin_common::{Shell, in_namespace, pods, stateful, template};
 
 fn object(ns: &str, kind: (&str, &str), name: &str, spec: &Value) -> Value {
     let metadata = json!({ "name": name, "namespace": ns });
@@ -11,24 +13,6 @@ fn object(ns: &str, kind: (&str, &str), name: &str, spec: &Value) -> Value {
 
 const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
 const STATEFUL_SET: (&str, &str) = ("apps/v1", "StatefulSet");
-
-/// The template of Pods that never start: no kubelet runs.
-fn template() -> Value {
-    json!({
-        "metadata": { "labels": { "app": "x" } },
-        "spec": { "containers": [{ "name": "x", "image": "registry.test/x" }] },
-    })
-}
-
-fn pods(replicas: u32) -> Value {
-    json!({ "replicas": replicas, "selector": { "matchLabels": { "app": "x" } }, "template": template() })
-}
-
-fn stateful(replicas: u32) -> Value {
-    let mut spec = pods(replicas);
-    spec["serviceName"] = json!("x");
-    spec
-}
 
 fn job() -> Value {
     let mut template = template();
@@ -42,23 +26,24 @@ fn cron_job(suspend: bool) -> Value {
 }
 
 /// A line for each workload: replicas or `spec.suspend`.
-async fn state(world: &World, ns: &str) -> Result<Vec<String>> {
+async fn state(shell: &Shell) -> Result<Vec<String>> {
     let path = r#"jsonpath={range .items[*]}{.kind}/{.metadata.name} {.spec.replicas}{.spec.suspend}{"\n"}{end}"#;
-    let found = world.kubectl(&["get", "deploy,sts,cj", "-n", ns, "-o", path]).await?.ok()?;
-    Ok(found.lines().map(str::to_owned).collect())
+    let ran = shell.world.kubectl(&["get", "deploy,sts,cj", "-n", &shell.ns, "-o", path]).await?;
+    Ok(ran.ok()?.lines().map(str::to_owned).collect())
 }
 
 /// `idle Hibernating`: what `status ns/...` shows of each workload.
-async fn shown(world: &World, ns: &str, field: &str) -> Result<Vec<String>> {
-    let list = world.plugin(&["status", &format!("ns/{ns}"), "-o", "json"]).await?.json()?;
+async fn shown(shell: &Shell, field: &str) -> Result<Vec<String>> {
+    let list = shell.world.plugin(&["status", &format!("ns/{}", shell.ns), "-o", "json"]).await?.json()?;
     let text = |item: &Value, key: &str| item[key].as_str().unwrap_or("-").to_owned();
     let items = list["items"].as_array().cloned().unwrap_or_default();
     Ok(items.iter().map(|item| format!("{} {}", text(item, "name"), text(item, field))).collect())
 }
 
-async fn create(world: &World, ns: &str) -> Result<()> {
-    world.kubectl(&["create", "configmap", "owner", "-n", ns]).await?.ok()?;
-    let uid = world.kubectl(&["get", "configmap", "owner", "-n", ns, "-o", "jsonpath={.metadata.uid}"]).await?.ok()?;
+async fn create(shell: &Shell) -> Result<()> {
+    let ns = shell.ns.as_str();
+    shell.kubectl("create configmap owner").await?;
+    let uid = shell.kubectl("get configmap owner -o jsonpath={.metadata.uid}").await?;
     let mut owned = object(ns, STATEFUL_SET, "owned", &stateful(2));
     let owner = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid, "controller": true });
     owned["metadata"]["ownerReferences"] = json!([owner]);
@@ -77,7 +62,7 @@ async fn create(world: &World, ns: &str) -> Result<()> {
         object(ns, ("apps/v1", "ReplicaSet"), "old", &pods(1)),
         object(ns, ("v1", "Pod"), "bare", &template()["spec"]),
     ];
-    apply::all(&world.hub().await?, &objects).await
+    apply::all(&shell.client, &objects).await
 }
 
 const AWAKE: [&str; 5] =
@@ -85,113 +70,89 @@ const AWAKE: [&str; 5] =
 const ASLEEP: [&str; 5] =
     ["Deployment/idle 0", "Deployment/web 0", "StatefulSet/owned 0", "CronJob/paused true", "CronJob/report true"];
 
-fn lines(ran: &Ran) -> Vec<&str> {
-    ran.stdout.lines().collect()
-}
+const UNTOUCHED: &str = "not touched: daemonset.apps/agent";
+const MISSED: &str = "cronjob.batch/report: a run that it misses while suspended starts as soon as it resumes";
 
 #[tokio::test]
 async fn a_whole_namespace_sleeps_and_wakes_to_what_it_was() -> Result<()> {
-    let world = World::shared_with(Options::bare_hub()).await?;
-    with_temp_ns(&world, async |_, ns| {
-        create(&world, &ns).await?;
-        let target = format!("ns/{ns}");
-        assert_eq!(state(&world, &ns).await?, AWAKE);
+    in_namespace(World::shared_with(Options::bare_hub()).await?, async |shell| {
+        create(&shell).await?;
+        let target = format!("ns/{}", shell.ns);
+        let run = async |args: &[&str]| shell.world.plugin(args).await;
+        assert_eq!(state(&shell).await?, AWAKE);
 
-        let tried = world.plugin(&[&target, "--dry-run=server"]).await?;
-        assert_eq!(tried.code, 0, "{}", tried.stderr);
-        assert!(lines(&tried)[1].ends_with("hibernated (3 replicas recorded) (server dry run)"), "{}", tried.stdout);
-        assert_eq!(state(&world, &ns).await?, AWAKE, "a dry run changes nothing");
+        let tried = run(&[&target, "--dry-run=server"]).await?.ok()?;
+        let line = tried.lines().nth(1).unwrap_or_default();
+        assert!(line.ends_with("hibernated (3 replicas recorded) (server dry run)"), "{tried}");
+        assert_eq!(state(&shell).await?, AWAKE, "a dry run changes nothing");
 
-        let slept = world.plugin(&[&target]).await?;
-        assert_eq!(slept.code, 0, "{}", slept.stderr);
+        let slept = run(&[&target]).await?;
+        let all = format!("{UNTOUCHED}, replicaset.apps/old, job.batch/import, pod/bare\n");
+        slept.says(0, &[&all, "horizontalpodautoscaler/auto", MISSED])?;
         assert_eq!(
-            lines(&slept),
-            [
-                "deployment.apps/idle unchanged (0 replicas, none recorded)",
-                "deployment.apps/web hibernated (3 replicas recorded)",
-                "statefulset.apps/owned hibernated (2 replicas recorded)",
-                "cronjob.batch/paused already suspended (a resume leaves it so)",
-                "cronjob.batch/report hibernated (suspended)",
-            ]
+            slept.stdout,
+            "deployment.apps/idle unchanged (0 replicas, none recorded)\n\
+             deployment.apps/web hibernated (3 replicas recorded)\n\
+             statefulset.apps/owned hibernated (2 replicas recorded)\n\
+             cronjob.batch/paused already suspended (a resume leaves it so)\n\
+             cronjob.batch/report hibernated (suspended)\n"
         );
-        assert!(
-            slept
-                .stderr
-                .contains("not touched: daemonset.apps/agent, replicaset.apps/old, job.batch/import, pod/bare\n"),
-            "{}",
-            slept.stderr
-        );
-        assert!(slept.stderr.contains("horizontalpodautoscaler/auto"), "{}", slept.stderr);
-        let missed = "cronjob.batch/report: a run that it misses while suspended starts as soon as it resumes";
-        assert!(slept.stderr.contains(missed), "{}", slept.stderr);
-        let status = world.plugin(&["status", &target]).await?;
-        assert!(status.stderr.contains("not touched: daemonset.apps/agent"), "{}", status.stderr);
-        assert_eq!(state(&world, &ns).await?, ASLEEP);
-        let desired = shown(&world, &ns, "desired").await?;
-        assert_eq!(desired.len(), 5);
-        assert!(desired.iter().all(|line| line.ends_with(" Hibernating")), "{desired:?}");
-        let observed = shown(&world, &ns, "observed").await?;
-        assert_eq!(observed[3..], ["paused Suspended", "report Hibernating"]);
-        let recorded = shown(&world, &ns, "recordedSuspend").await?;
-        assert_eq!(recorded[3..], ["paused true", "report false"]);
-        let again = world.plugin(&["namespace", &ns]).await?.ok()?;
+        run(&["status", &target]).await?.says(0, &[UNTOUCHED])?;
+        assert_eq!(state(&shell).await?, ASLEEP);
+        let desired = shown(&shell, "desired").await?;
+        assert!(desired.len() == 5 && desired.iter().all(|line| line.ends_with(" Hibernating")), "{desired:?}");
+        assert_eq!(shown(&shell, "observed").await?[3..], ["paused Suspended", "report Hibernating"]);
+        assert_eq!(shown(&shell, "recordedSuspend").await?[3..], ["paused true", "report false"]);
+        let again = run(&["namespace", &shell.ns]).await?.ok()?;
         assert!(again.lines().skip(1).all(|line| line.ends_with(" unchanged")), "{again}");
 
-        let woken = world.plugin(&["resume", &target, "--yes"]).await?;
-        assert_eq!(woken.code, 0, "{}", woken.stderr);
+        let woken = run(&["resume", &target, "--yes"]).await?;
         let missed = "warning: cronjob.batch/report: the last run that it has missed while suspended starts";
-        assert!(woken.stderr.to_lowercase().contains(missed), "{}", woken.stderr);
+        assert!(woken.code == 0 && woken.stderr.to_lowercase().contains(missed), "{woken:?}");
         assert_eq!(
-            lines(&woken),
-            [
-                "deployment.apps/idle unchanged (0 replicas, none recorded)",
-                "deployment.apps/web resumed (3 replicas)",
-                "statefulset.apps/owned resumed (2 replicas)",
-                "cronjob.batch/paused left suspended, as it was before the sleep",
-                "cronjob.batch/report resumed",
-            ]
+            woken.stdout,
+            "deployment.apps/idle unchanged (0 replicas, none recorded)\n\
+             deployment.apps/web resumed (3 replicas)\n\
+             statefulset.apps/owned resumed (2 replicas)\n\
+             cronjob.batch/paused left suspended, as it was before the sleep\n\
+             cronjob.batch/report resumed\n"
         );
-        assert_eq!(state(&world, &ns).await?, AWAKE);
-        let again = world.plugin(&["resume", &target]).await?.ok()?;
+        assert_eq!(state(&shell).await?, AWAKE);
+        let again = run(&["resume", &target]).await?.ok()?;
         assert!(again.contains("cronjob.batch/paused left suspended (nothing recorded)\n"), "{again}");
-        assert_eq!(state(&world, &ns).await?, AWAKE);
-        let one = world.plugin(&["cj/report", "-n", &ns, "--wait"]).await?.ok()?;
-        assert!(one.contains("cronjob.batch/report suspended after "), "{one}");
-        Ok(())
+        assert_eq!(state(&shell).await?, AWAKE);
+        shell.each(&[("cj/report --wait", 0, &["cronjob.batch/report suspended after "])]).await
     })
     .await
 }
 
 #[tokio::test]
 async fn one_set_whose_volumes_would_be_deleted_keeps_the_whole_namespace_awake() -> Result<()> {
-    let world = World::shared_with(Options::bare_hub()).await?;
-    with_temp_ns(&world, async |client, ns| {
+    in_namespace(World::shared_with(Options::bare_hub()).await?, async |shell| {
+        let (target, ns) = (format!("ns/{}", shell.ns), shell.ns.as_str());
         let mut volumes = stateful(2);
         volumes["persistentVolumeClaimRetentionPolicy"] = json!({ "whenScaled": "Delete" });
-        let objects = [object(&ns, DEPLOYMENT, "web", &pods(3)), object(&ns, STATEFUL_SET, "db", &volumes)];
-        apply::all(&client, &objects).await?;
-        let awake = ["Deployment/web 3", "StatefulSet/db 2"];
+        let objects = [object(ns, DEPLOYMENT, "web", &pods(3)), object(ns, STATEFUL_SET, "db", &volumes)];
+        apply::all(&shell.client, &objects).await?;
+        let refusal = "statefulset.apps/db: its persistentVolumeClaimRetentionPolicy.whenScaled is Delete";
         for more in ["--yes", "--dry-run=client", "--dry-run=server"] {
-            let ran = world.plugin(&[&format!("ns/{ns}"), more]).await?;
-            ran.refuses(3, &[])?;
-            let refusal = "statefulset.apps/db: its persistentVolumeClaimRetentionPolicy.whenScaled is Delete";
-            assert!(ran.stderr.contains(refusal), "{more}: {}", ran.stderr);
-            assert!(ran.stderr.contains(&format!("nothing in namespace {ns} was changed")), "{more}: {}", ran.stderr);
-            assert_eq!(state(&world, &ns).await?, awake, "{more}");
+            let ran = shell.world.plugin(&[&target, more]).await?;
+            ran.refuses(3, &[refusal, &format!("nothing in namespace {ns} was changed")])?;
+            assert_eq!(state(&shell).await?, ["Deployment/web 3", "StatefulSet/db 2"], "{more}");
         }
-        world.plugin(&["deploy/web", "-n", &ns]).await?.ok()?;
-        assert_eq!(state(&world, &ns).await?, ["Deployment/web 0", "StatefulSet/db 2"], "the advice works");
+        shell.ok("deploy/web").await?;
+        assert_eq!(state(&shell).await?, ["Deployment/web 0", "StatefulSet/db 2"], "the advice works");
 
-        for (words, code, part) in [
-            (vec!["ns/kube-system"], 3, "namespace/kube-system belongs to the control plane of the hub"),
-            (vec!["resume", "ns/hive"], 3, "namespace/hive belongs to the control plane of the hub"),
-            (vec!["ns/no-such-namespace"], 1, "namespace/no-such-namespace not found"),
+        let of_hub = "belongs to the control plane of the hub";
+        for (line, code, part) in [
+            ("ns/kube-system", 3, format!("namespace/kube-system {of_hub}")),
+            ("resume ns/hive", 3, format!("namespace/hive {of_hub}")),
+            ("ns/no-such-namespace", 1, "namespace/no-such-namespace not found".to_owned()),
         ] {
-            let ran = world.plugin(&words).await?;
-            ran.refuses(code, &[part])?;
+            shell.world.plugin(&line.split(' ').collect::<Vec<_>>()).await?.refuses(code, &[&part])?;
         }
-        let planned = world.plugin(&["plan", &format!("ns/{ns}")]).await?;
-        assert!(planned.code == 3 && planned.stdout.contains("whenScaled is Delete"), "{planned:?}");
+        let planned = shell.world.plugin(&["plan", &target]).await?;
+        ensure!(planned.code == 3 && planned.stdout.contains("whenScaled is Delete"), "{planned:?}");
         Ok(())
     })
     .await

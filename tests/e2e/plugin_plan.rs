@@ -12,9 +12,10 @@ use shared::hive::api::{ClusterDeployment, RECONCILE_PAUSE};
 use shared::hive::preflight::PREFLIGHT;
 use testbed::check::webhook_only;
 use testbed::cluster::{LABEL, version};
-use testbed::{ClusterOptions, Options, World, apply, eventually, with_temp_ns};
+use testbed::{ClusterOptions, Options, World, apply, eventually};
 
 use crate::hive_common::{SOON, create};
+use crate::plugin_common::in_namespace;
 
 /// `warn UpgradeInProgress`, in the order in which they are printed.
 fn words(item: &Value) -> Vec<String> {
@@ -29,22 +30,23 @@ fn message(item: &Value, code: &str) -> String {
     found.and_then(|finding| finding["message"].as_str()).unwrap_or_default().to_owned()
 }
 
-fn item(stdout: &str) -> Result<Value> {
-    let list: Value = serde_json::from_str(stdout).with_context(|| stdout.to_owned())?;
+/// What `plan` finds about one target, in JSON, with its exit code.
+async fn plan(world: &World, line: &str) -> Result<(i32, Value)> {
+    let ran =
+        world.plugin(&["plan"].into_iter().chain(line.split(' ')).chain(["-o", "json"]).collect::<Vec<_>>()).await?;
+    let list: Value = serde_json::from_str(&ran.stdout).with_context(|| format!("{ran:?}"))?;
     assert_eq!(list["kind"], "PlanList");
-    Ok(list["items"][0].clone())
+    Ok((ran.code, list["items"][0].clone()))
 }
 
 #[tokio::test]
 async fn the_hub_alone_tells_what_the_webhook_would_refuse() -> Result<()> {
-    let world = World::shared_with(webhook_only()).await?;
-    with_temp_ns(&world, async |client, ns| {
-        let clusters: Api<ClusterDeployment> = Api::namespaced(client, &ns);
-        let change =
-            json!({ "metadata": { "annotations": { keys::PROTECTED: "true" } }, "spec": { "hibernateAfter": "8h" } });
-        create(&clusters, "demo", "gcp", &change).await?;
+    in_namespace(World::shared_with(webhook_only()).await?, async |shell| {
+        let clusters: Api<ClusterDeployment> = Api::namespaced(shell.client.clone(), &shell.ns);
+        let protected = json!({ "annotations": { keys::PROTECTED: "true" } });
+        create(&clusters, "demo", "gcp", &json!({ "metadata": protected, "spec": { "hibernateAfter": "8h" } })).await?;
         let before = clusters.get("demo").await?;
-        let ran = world.plugin(&["plan", "cd/demo", "-n", &ns, "-v"]).await?;
+        let ran = shell.run("plan cd/demo -v").await?;
         assert_eq!(ran.code, 3, "{}", ran.stderr);
         assert!(ran.stdout.starts_with("clusterdeployment.hive.openshift.io/demo: something blocks"), "{}", ran.stdout);
         for part in
@@ -54,24 +56,19 @@ async fn the_hub_alone_tells_what_the_webhook_would_refuse() -> Result<()> {
         }
         assert!(!ran.stderr.contains("secrets"), "no Secret is read: {}", ran.stderr);
         assert_eq!(clusters.get("demo").await?.metadata.resource_version, before.metadata.resource_version);
-
-        let refused = world.plugin(&["cd/demo", "-n", &ns]).await?;
-        assert_eq!(refused.code, 3, "as it was planned: {}", refused.stderr);
+        // As it was planned.
+        shell.each(&[("cd/demo", 3, &[])]).await?;
 
         // No controller runs here, so there is no answer.
-        let silent = world.plugin(&["plan", "cd/demo", "-n", &ns, "--fresh", "--timeout", "2s"]).await?;
+        let silent = shell.run("plan cd/demo --fresh --timeout 2s").await?;
         silent.says(4, &["does it serve the platform gcp?"])?;
         assert!(silent.stdout.contains("V6"), "what is known is shown all the same: {}", silent.stdout);
         let patch = json!({ "metadata": { "annotations": { RECONCILE_PAUSE: "true", keys::PROTECTED: null } } });
         clusters.patch("demo", &PatchParams::default(), &Patch::Merge(patch)).await?;
-        let paused = world.plugin(&["plan", "cd/demo", "-n", &ns, "--fresh"]).await?;
-        paused.says(1, &["hibernate-controller does not reconcile it"])?;
+        shell.each(&[("plan cd/demo --fresh", 1, &["hibernate-controller does not reconcile it"])]).await?;
 
-        world.kubectl(&["create", "deployment", "web", "--image=x", "-n", &ns]).await?.ok()?;
-        let workload = world.plugin(&["plan", "deploy/web", "-n", &ns]).await?;
-        assert_eq!(workload.code, 0, "{}", workload.stderr);
-        assert_eq!(workload.stdout, "deployment.apps/web: nothing blocks the sleep or the wake\n");
-        Ok(())
+        shell.kubectl("create deployment web --image=x").await?;
+        shell.prints("plan deploy/web", "deployment.apps/web: nothing blocks the sleep or the wake\n").await
     })
     .await
 }
@@ -133,20 +130,22 @@ async fn the_controller_looks_when_it_is_asked_and_says_what_it_found() -> Resul
     let (ns, spoke) = (cluster.namespace().to_owned(), world.spoke(cluster.info().spoke).await?);
     assert!(cluster.get().await?.condition(PREFLIGHT).is_none(), "a cluster that has just woken is left in peace");
 
-    let clear = world.plugin(&["plan", "cd/planned", "-n", &ns, "--fresh", "-o", "json"]).await?;
-    let found = item(&clear.stdout)?;
-    assert_eq!((clear.code, &found["verdict"]), (0, &json!("Clear")), "{} {}", clear.stdout, clear.stderr);
+    let line = format!("cd/planned -n {ns}");
+    let asked = format!("{line} --fresh");
+    let (code, found) = plan(&world, &asked).await?;
+    assert_eq!((code, &found["verdict"]), (0, &json!("Clear")), "{found}");
     assert_eq!(message(&found, "Credentials"), "the credentials work: 3 instances found");
     let condition = cluster.get().await?.condition(PREFLIGHT).cloned().context("condition")?;
     assert_eq!((condition.status.as_str(), condition.reason.as_deref()), ("True", Some("Clear")));
 
     burden(&spoke, &cluster.info().infra_id).await?;
-    let old = item(&world.plugin(&["plan", "cd/planned", "-n", &ns, "-o", "json"]).await?.ok()?)?;
-    assert_eq!(old["foundAt"], found["foundAt"], "without --fresh it is what was found before");
-    let fresh = world.plugin(&["plan", "cd/planned", "-n", &ns, "--fresh", "-o", "json"]).await;
-    let long = world.plugin(&["plan", "cd/planned", "-n", &ns, "--for", "100h", "-o", "json"]).await;
+    let (code, old) = plan(&world, &line).await?;
+    assert_eq!((code, &old["foundAt"]), (0, &found["foundAt"]), "without --fresh it is what was found before");
+    let fresh = plan(&world, &asked).await;
+    let long = plan(&world, &format!("{line} --for 100h")).await;
     unburden(&spoke).await?;
-    let fresh = item(&fresh?.ok()?)?;
+    let ((code, fresh), (long_code, long)) = (fresh?, long?);
+    assert_eq!((code, long_code), (0, 0), "{fresh} {long}");
     assert_eq!(fresh["verdict"], "Slowed");
     assert_ne!(fresh["foundAt"], found["foundAt"]);
     let slows = ["warn PendingRequests", "warn UpgradeInProgress", "warn WebhooksOnWake"];
@@ -154,14 +153,13 @@ async fn the_controller_looks_when_it_is_asked_and_says_what_it_found() -> Resul
     assert!(message(&fresh, "UpgradeInProgress").contains("from 4.20.8 to 4.20.9"), "{fresh}");
     assert!(message(&fresh, "WebhooksOnWake").contains("policy/check.example.com (pods)"), "{fresh}");
     assert!(words(&fresh).contains(&"info CertificateExpires".to_owned()), "{fresh}");
-    let long = item(&long?.ok()?)?;
     assert!(words(&long).contains(&"warn CertificateExpires".to_owned()), "it ends within the planned sleep: {long}");
 
     // Asleep, the spoke cannot be asked: what it said before stays, with its date.
     cluster.sleep().await?;
     cluster.wait_for_power_state("Hibernating", SOON).await?;
-    let asleep = world.plugin(&["plan", "cd/planned", "-n", &ns, "--fresh", "-o", "json"]).await?;
-    let asleep = item(&asleep.ok()?)?;
+    let (code, asleep) = plan(&world, &asked).await?;
+    assert_eq!(code, 0, "{asleep}");
     assert!(words(&asleep).contains(&"info AsksForSleep".to_owned()), "{asleep}");
     assert!(message(&asleep, "SpokeNotAwake").contains("its API server was last checked at 2"), "{asleep}");
     assert!(message(&asleep, "CertificateExpires").contains("aggregator-client-signer"), "{asleep}");
@@ -175,19 +173,16 @@ async fn a_spoke_that_is_silent_or_credentials_that_are_gone_are_findings() -> R
     cluster.wait_for_power_state("Running", SOON).await?;
     let ns = cluster.namespace().to_owned();
     world.kubectl(&["delete", "secret", "mute-admin-kubeconfig", "-n", &ns]).await?.ok()?;
-    let ran = world.plugin(&["plan", "cd/mute", "-n", &ns, "--fresh", "-o", "json"]).await?;
-    let found = item(&ran.stdout)?;
+    let line = format!("cd/mute -n {ns} --fresh");
+    let (_, found) = plan(&world, &line).await?;
     assert!(message(&found, "SpokeNotAsked").contains("mute-admin-kubeconfig: does not exist"), "{found}");
     assert_eq!(cluster.get().await?.condition(PREFLIGHT).context("condition")?.status, "Unknown");
 
     world.kubectl(&["delete", "secret", "mute-aws-creds", "-n", &ns]).await?.ok()?;
     eventually(SOON, "a finding about the credentials", async || {
-        let ran = world.plugin(&["plan", "cd/mute", "-n", &ns, "--fresh", "-o", "json"]).await?;
-        let found = item(&ran.stdout)?;
-        anyhow::ensure!(
-            ran.code == 3 && message(&found, "Credentials").contains("mute-aws-creds does not exist"),
-            "{found}"
-        );
+        let (code, found) = plan(&world, &line).await?;
+        let says = message(&found, "Credentials").contains("mute-aws-creds does not exist");
+        anyhow::ensure!(code == 3 && says, "{found}");
         Ok(())
     })
     .await?;

@@ -5,13 +5,14 @@ use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
+use testbed::World;
 use testbed::check::webhook_only;
-use testbed::{World, with_temp_ns};
 
 use crate::hive_common::create;
+use crate::plugin_common::{Shell, in_namespace};
 
 type Clusters = Api<ClusterDeployment>;
 
@@ -19,45 +20,43 @@ fn note<'a>(cluster: &'a ClusterDeployment, key: &str) -> Option<&'a str> {
     cluster.annotations().get(key).map(String::as_str)
 }
 
-async fn item(world: &World, ns: &str) -> Result<Value> {
-    let list = world.plugin(&["status", "cd/demo", "-n", ns, "-o", "json"]).await?.json()?;
-    Ok(list["items"][0].clone())
+/// Begins what is printed about the cluster.
+const DEMO: &str = "clusterdeployment.hive.openshift.io/demo";
+
+/// Runs a test beside a cluster that runs.
+async fn with_cluster(test: impl AsyncFnOnce(Shell, Clusters) -> Result<()>) -> Result<()> {
+    in_namespace(World::shared_with(webhook_only()).await?, async |shell| {
+        let clusters: Clusters = Api::namespaced(shell.client.clone(), &shell.ns);
+        create(&clusters, "demo", "gcp", &json!({})).await?;
+        test(shell, clusters).await
+    })
+    .await
 }
 
 #[tokio::test]
 async fn a_sleep_ends_when_it_was_told_to() -> Result<()> {
-    let world = World::shared_with(webhook_only()).await?;
-    with_temp_ns(&world, async |client, ns| {
-        let clusters: Clusters = Api::namespaced(client, &ns);
-        create(&clusters, "demo", "gcp", &json!({})).await?;
+    with_cluster(async |shell, clusters| {
         let begun = Timestamp::now();
-        let ran = world.plugin(&["cd/demo", "-n", &ns, "--for", "14h", "-v"]).await?;
+        let ran = shell.run("cd/demo --for 14h -v").await?;
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         assert_eq!(ran.stderr.lines().filter(|line| line.starts_with("PATCH")).count(), 1, "one patch: {}", ran.stderr);
         assert!(ran.stderr.contains("without the controller, it does not wake at "), "{}", ran.stderr);
         let asleep = clusters.get("demo").await?;
         assert_eq!(asleep.spec.power_state.as_deref(), Some("Hibernating"));
         let at = note(&asleep, keys::WAKE_AT).context("wake-at")?;
-        assert_eq!(
-            ran.stdout,
-            format!("clusterdeployment.hive.openshift.io/demo hibernation requested, wakes at {at}\n")
-        );
+        assert_eq!(ran.stdout, format!("{DEMO} hibernation requested, wakes at {at}\n"));
         let length = at.parse::<Timestamp>()?.duration_since(begun) - SignedDuration::from_hours(14);
         assert!(length.abs() < SignedDuration::from_secs(30), "{length}");
-        assert_eq!(item(&world, &ns).await?["wakeAt"], at);
-        let table = world.plugin(&["status", "-n", &ns]).await?.ok()?;
-        assert!(
-            table.contains("SCHEDULE") && (table.contains("wakes in 14h") || table.contains("wakes in 13h")),
-            "{table}"
-        );
+        assert_eq!(shell.status("cd/demo").await?["wakeAt"], at);
+        let table = shell.ok("status").await?;
+        let is_soon = ["wakes in 14h", "wakes in 13h"].iter().any(|left| table.contains(left));
+        assert!(table.contains("SCHEDULE") && is_soon, "{table}");
 
         let later = "2126-12-24T18:00:00Z";
-        let moved = world.plugin(&["cd/demo", "-n", &ns, "--until", later]).await?.ok()?;
-        assert_eq!(moved, format!("clusterdeployment.hive.openshift.io/demo wakes at {later}\n"));
-        let again = world.plugin(&["cd/demo", "-n", &ns]).await?.ok()?;
-        let unchanged = format!("clusterdeployment.hive.openshift.io/demo unchanged, wakes at {later}\n");
-        assert_eq!(again, unchanged, "the end stays");
-        world.plugin(&["resume", "cd/demo", "-n", &ns]).await?.ok()?;
+        shell.prints(&format!("cd/demo --until {later}"), &format!("{DEMO} wakes at {later}\n")).await?;
+        // The end stays.
+        shell.prints("cd/demo", &format!("{DEMO} unchanged, wakes at {later}\n")).await?;
+        shell.ok("resume cd/demo").await?;
         let awake = clusters.get("demo").await?;
         assert_eq!((note(&awake, keys::WAKE_AT), awake.spec.power_state.as_deref()), (None, Some("Running")));
         Ok(())
@@ -67,24 +66,18 @@ async fn a_sleep_ends_when_it_was_told_to() -> Result<()> {
 
 #[tokio::test]
 async fn a_wake_can_be_held_and_the_hold_is_the_callers() -> Result<()> {
-    let world = World::shared_with(webhook_only()).await?;
-    with_temp_ns(&world, async |client, ns| {
-        let clusters: Clusters = Api::namespaced(client, &ns);
-        create(&clusters, "demo", "gcp", &json!({})).await?;
-        let held = ["resume", "cd/demo", "-n", &ns, "--hold-awake", "--for", "4h", "--as", "alice"];
-        let ran = world.plugin(&held).await?.ok()?;
+    with_cluster(async |shell, clusters| {
+        let ran = shell.ok("resume cd/demo --hold-awake --for 4h --as alice").await?;
         let awake = clusters.get("demo").await?;
         let until = note(&awake, keys::HOLD_AWAKE_UNTIL).context("hold")?;
-        assert_eq!(ran, format!("clusterdeployment.hive.openshift.io/demo held awake until {until}\n"));
+        assert_eq!(ran, format!("{DEMO} held awake until {until}\n"));
         assert_eq!(note(&awake, keys::HOLD_AWAKE_BY), Some("alice"), "stamped by the webhook");
-        let shown = item(&world, &ns).await?;
+        let shown = shell.status("cd/demo").await?;
         assert_eq!((&shown["holdAwakeUntil"], &shown["holdAwakeBy"]), (&json!(until), &json!("alice")));
-        let table = world.plugin(&["status", "-n", &ns]).await?.ok()?;
+        let table = shell.ok("status").await?;
         let left = ["4h", "3h59m"].map(|left| format!("held awake for {left} by alice"));
         assert!(left.iter().any(|left| table.contains(left)), "{table}");
-
-        let refused = world.plugin(&["cd/demo", "-n", &ns]).await?;
-        refused.says(3, &[&format!("held awake until {until} by alice")])?;
+        shell.each(&[("cd/demo", 3, &[&format!("held awake until {until} by alice")])]).await?;
 
         // A hold that has passed cannot be set, but be there: as if time had gone by.
         clusters.delete("demo", &kube::api::DeleteParams::default()).await?;
@@ -95,7 +88,7 @@ async fn a_wake_can_be_held_and_the_hold_is_the_callers() -> Result<()> {
             ..kube::api::ObjectMeta::default()
         };
         clusters.create(&PostParams::default(), &old).await?;
-        world.plugin(&["cd/demo", "-n", &ns]).await?.ok()?;
+        shell.ok("cd/demo").await?;
         let asleep = clusters.get("demo").await?;
         assert_eq!((note(&asleep, keys::HOLD_AWAKE_UNTIL), note(&asleep, keys::HOLD_AWAKE_BY)), (None, None));
         Ok(())

@@ -124,8 +124,11 @@ impl User {
         }
     }
 
-    pub async fn plugin(&self, args: &[&str]) -> Result<Ran> {
-        self.world.plugin(args).await
+    /// Runs the plugin by a line whose words have no spaces; `IT` is the cluster.
+    pub async fn run(&self, line: &str) -> Result<Ran> {
+        let target = self.target();
+        let words = line.split(' ').map(|word| if word == "IT" { target.as_str() } else { word });
+        self.world.plugin(&words.collect::<Vec<_>>()).await
     }
 
     pub fn target(&self) -> String {
@@ -157,7 +160,7 @@ impl User {
     }
 
     pub async fn json(&self) -> Result<Value> {
-        Ok(self.plugin(&["status", &self.target(), "-o", "json"]).await?.json()?["items"][0].clone())
+        Ok(self.run("status IT -o json").await?.json()?["items"][0].clone())
     }
 }
 

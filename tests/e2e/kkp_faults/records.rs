@@ -98,7 +98,7 @@ async fn observation(cluster: &KkpCluster) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn records(cluster: &KkpCluster) -> Api<ConfigMap> {
+fn records(cluster: &KkpCluster) -> Api<ConfigMap> {
     Api::namespaced(cluster.seed(), &cluster.info().namespace)
 }
 
@@ -114,7 +114,7 @@ async fn create_record(cluster: &KkpCluster, uid: &str, phase: &str) -> Result<(
     Ok(())
 }
 
-pub(super) async fn delete_record(cluster: &KkpCluster) -> Result<()> {
+async fn delete_record(cluster: &KkpCluster) -> Result<()> {
     records(cluster).delete(keys::RECORD.0, &DeleteParams::default()).await?;
     Ok(())
 }

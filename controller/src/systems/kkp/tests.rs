@@ -4,7 +4,6 @@
 mod claims;
 
 use serde_json::{Value, json};
-use shared::annotation::keys as common;
 use shared::kkp::phase::Limited;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -132,33 +131,6 @@ async fn a_controller_that_is_killed_again_and_again_stops_etcd_all_the_same() {
     }
     assert_eq!(hub.get(&etcd)["spec"]["replicas"], 0);
     assert_eq!(hub.get(&etcd)["metadata"]["annotations"][keys::DEHYDRATED_REPLICAS], "3");
-}
-
-/// Row 27: KKP refused the write to the Cluster, so the record took the request.
-#[tokio::test(start_paused = true)]
-async fn a_request_on_the_record_is_carried_over_with_who_made_it() {
-    let hub = seed();
-    (1..ALL).for_each(|number| drop(hub.remove(&cluster(number))));
-    hub.edit(&cluster(0), |object| {
-        object["spec"]["pause"] = json!(false);
-        object["status"]["conditions"][keys::DEHYDRATED]["reason"] = json!("Preflight");
-        object["metadata"]["annotations"][common::REQUESTED_BY] = json!("alice");
-    });
-    let request = json!({
-        keys::POWER_STATE: "Running", keys::POWER_STATE_AT: "2026-11-22T18:00:00Z", common::REASON: "needed",
-        common::REQUESTED_BY: "bob", common::REQUESTED_AT: "2026-11-22T18:00:01Z", "theirs": "x",
-    });
-    hub.edit(&record(0), |object| object["metadata"]["annotations"] = request);
-    let work = start(&hub);
-    sleep(Duration::from_mins(1)).await;
-    let mut annotations = hub.get(&cluster(0))["metadata"]["annotations"].clone();
-    assert!(annotations.as_object_mut().unwrap().remove(keys::POWER_STATE_AT).is_some());
-    let carried = json!({
-        keys::POWER_STATE: "Running", common::REQUESTED_BY: "bob", common::REQUESTED_AT: "2026-11-22T18:00:01Z",
-        common::REASON: "needed",
-    });
-    assert_eq!((annotations, hub.get(&record(0))), (carried, Value::Null));
-    work.abort();
 }
 
 /// As by a policy of the seed, or where the controller's rights are too small.

@@ -68,34 +68,6 @@ async fn a_record_without_our_condition_changes_nothing_but_the_condition_until_
     }
 }
 
-/// A seed that was restored gives every object another UID, and no status.
-#[tokio::test(start_paused = true)]
-async fn a_sleeping_cluster_that_was_restored_wakes_once_the_record_names_it() {
-    let hub = seed();
-    (1..ALL).for_each(|number| drop(hub.remove(&cluster(number))));
-    hub.edit(&cluster(0), |object| {
-        object["metadata"]["uid"] = json!("restored");
-        object["status"]["conditions"] = json!({});
-        object["metadata"]["annotations"][keys::POWER_STATE] = json!("Running");
-    });
-    let work = start(&hub);
-    sleep(Duration::from_mins(3)).await;
-    let message = condition(&hub)["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("set its field uid to \"restored\""), "{message}");
-    assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 0);
-    hub.edit(&record(0), |object| {
-        let text = object["data"][keys::RECORD.1].as_str().unwrap().replace("\"uid\":\"0\"", "\"uid\":\"restored\"");
-        object["data"][keys::RECORD.1] = json!(text);
-    });
-    for _ in 0..60 {
-        sleep(Duration::from_secs(3)).await;
-        kkp(&hub, 0);
-    }
-    assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 3);
-    assert_eq!(hub.get(&cluster(0))["spec"]["pause"], false);
-    work.abort();
-}
-
 /// The record enters a phase before the condition does, and nothing of the phase is done until both are there: not
 /// after a crash, a conflict or a failure between the two either.
 #[tokio::test(start_paused = true)]

@@ -12,8 +12,6 @@ use testbed::supervisor::{self, files};
 use testbed::world_file::WorldFile;
 use testbed::{Options, World, launch, paths, process};
 
-use crate::cli_openstack::{self, OpenStack};
-
 /// A whole test world on this machine: hub and spoke API servers, EC2, nodes, our webhook and controller.
 #[derive(Parser)]
 #[command(name = "testbed", version)]
@@ -40,14 +38,6 @@ enum Command {
         path: String,
         /// Body as JSON
         body: Option<String>,
-    },
-    /// What OpenStack's services hold, faults, and how often they were called
-    #[command(name = "openstack")]
-    OpenStack {
-        #[command(flatten)]
-        state: State,
-        #[command(subcommand)]
-        command: OpenStack,
     },
     /// Stop all processes of the world
     Down(State),
@@ -111,10 +101,6 @@ fn run(command: Command) -> Result<()> {
             runtime()?.block_on(supervisor::run(&state.dir()))?;
         }
         Command::Status(state) => runtime()?.block_on(status(&state))?,
-        Command::OpenStack { state, command } => {
-            let world = state.open()?;
-            runtime()?.block_on(cli_openstack::run(&world, command))?;
-        }
         Command::Call { state, method, path, body } => {
             let body: Option<Value> =
                 body.map(|text| serde_json::from_str(&text)).transpose().context("read the body")?;

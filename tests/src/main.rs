@@ -1,7 +1,6 @@
 //! `testbed`: the test world as a program. See `docs/test-world.md`.
 
 mod cli;
-mod cli_openstack;
 
 use std::process::ExitCode;
 

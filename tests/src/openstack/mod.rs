@@ -4,4 +4,4 @@ mod client;
 mod server;
 
 pub use self::client::OpenStack;
-pub use self::server::{Knobs, SERVICES, Server, start};
+pub use self::server::{Knobs, Server, start};

@@ -18,7 +18,7 @@ use crate::proxy::{Proxy, Settings, Upstream};
 use crate::supervisor::children::Children;
 
 /// The services, in the order in which the program takes their ports.
-pub const SERVICES: [&str; 5] = ["keystone", "placement", "glance", "neutron", "nova"];
+const SERVICES: [&str; 5] = ["keystone", "placement", "glance", "neutron", "nova"];
 
 const SOURCE: &str = include_str!("../../clouds/openstack_world.py");
 

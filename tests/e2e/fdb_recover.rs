@@ -22,19 +22,32 @@ fn mode(update_mode: UpdateMode) -> FdbOptions {
     FdbOptions { settings: Settings { update_mode, ..Settings::default() }, ..untimed() }
 }
 
+/// Long enough on a busy machine, and less than a program of a test may take.
+const TIMEOUT: &str = "2m";
+
 /// The command line that recovers a held group, but for the program.
 fn line<'a>(held: &'a Held, more: &[&'a str]) -> Vec<&'a str> {
     let (ns, name) = (held.db.namespace(), held.db.name());
-    let mut line = vec!["recover", "process-groups", "-n", ns, "-c", name, "--settle", "400ms"];
-    if !more.contains(&"--timeout") {
-        line.extend(["--timeout", "40s"]);
+    let mut line = vec!["recover", "process-groups", "-n", ns, "-c", name];
+    for (flag, value) in [("--settle", "400ms"), ("--timeout", TIMEOUT)] {
+        if !more.contains(&flag) {
+            line.extend([flag, value]);
+        }
     }
     line.extend(more);
     line
 }
 
 async fn recover(held: &Held, more: &[&str]) -> Result<Ran> {
-    held.world.plugin(&line(held, &[&[held.id.as_str()], more].concat())).await
+    held.world.plugin(&line(held, &[&[held.id.as_str(), "--yes"], more].concat())).await
+}
+
+/// It succeeds, and the group is back.
+async fn recovers(held: &Held) -> Result<Ran> {
+    let ran = recover(held, &[]).await?;
+    ran.says(0, &[])?;
+    is_back(held).await?;
+    Ok(ran)
 }
 
 /// And it stays: the operator finds the right number of groups, and the replacement goes instead.
@@ -64,13 +77,11 @@ async fn wait_count(held: &Held, class: &str, count: usize) -> Result<()> {
 async fn a_storage_group_comes_back_and_its_replacement_goes() -> Result<()> {
     for update_mode in MODES {
         let held = held_storage("swap", mode(update_mode)).await;
-        let ran = recover(&held, &["--yes"]).await?;
-        ensure!(ran.code == 0, "{update_mode:?}: {}", ran.stderr);
+        let ran = recovers(&held).await.with_context(|| format!("{update_mode:?}"))?;
         ensure!(ran.stdout.contains(&format!("{} recovered after ", held.id)), "{}", ran.stdout);
-        ensure!(ran.stderr.contains("Removed in exchange") && ran.stderr.contains(&held.replacement), "{}", ran.stderr);
-        is_back(&held).await?;
+        ran.says(0, &["Removed in exchange", &held.replacement])?;
         stays(&held, "storage", 3).await?;
-        let again = recover(&held, &["--yes"]).await?;
+        let again = recover(&held, &[]).await?;
         ensure!(again.code == 0 && again.stdout.contains("unchanged"), "{} {}", again.stdout, again.stderr);
     }
     Ok(())
@@ -83,9 +94,7 @@ async fn addresses_of_logs_and_of_exclusion_by_ip_are_included_too() -> Result<(
         let addresses = held.db.group(&held.id).await?.context("its entry")?.addresses;
         let before = held.db.database().await?.exclusions;
         ensure!(addresses.iter().any(|address| before.contains(address)), "{name}: {addresses:?} {before:?}");
-        let ran = recover(&held, &["--yes"]).await?;
-        ensure!(ran.code == 0, "{name}: {}", ran.stderr);
-        is_back(&held).await?;
+        recovers(&held).await.with_context(|| name)?;
         let after = held.db.database().await?.exclusions;
         ensure!(!addresses.iter().any(|address| after.contains(address)), "{name}: {addresses:?} {after:?}");
     }
@@ -101,9 +110,7 @@ async fn a_lost_service_is_made_anew_and_a_kept_one_stays() -> Result<()> {
         let held = held(name, "storage", resources, options).await;
         let before = held.db.service(&held.id).await?;
         ensure!(before.is_some() == (name == "kept"));
-        let ran = recover(&held, &["--yes"]).await?;
-        ensure!(ran.code == 0, "{name}: {}", ran.stderr);
-        is_back(&held).await?;
+        let ran = recovers(&held).await.with_context(|| name)?;
         let after = held.db.service(&held.id).await?.context("its Service")?;
         ensure!(ours(&after).is_empty(), "{:?}", ours(&after));
         match before {
@@ -119,17 +126,13 @@ async fn without_the_database_it_comes_back_and_says_what_is_missing() -> Result
     for update_mode in MODES {
         let held = held_storage("unavailable", mode(update_mode)).await;
         held.db.set_available(false).await?;
-        let ran = recover(&held, &["--yes"]).await?;
-        ensure!(ran.code == 1, "{}", ran.stderr);
         let wanted = format!("fdbcli --exec 'include locality_instance_id:{}'", held.id);
-        ensure!(ran.stderr.contains("the database still has them excluded") && ran.stderr.contains(&wanted), "{ran:?}");
+        recover(&held, &[]).await?.says(1, &["the database still has them excluded", &wanted])?;
         let pod = held.db.pod(&held.id).await?.context("its Pod")?;
         ensure!(pod.status.and_then(|status| status.phase).as_deref() == Some("Running"));
         ensure!(uid(&held.db, &held.id).await == held.uid);
         held.db.set_available(true).await?;
-        let ran = recover(&held, &["--yes"]).await?;
-        ensure!(ran.code == 0, "{}", ran.stderr);
-        is_back(&held).await?;
+        recovers(&held).await?;
     }
     Ok(())
 }
@@ -137,7 +140,7 @@ async fn without_the_database_it_comes_back_and_says_what_is_missing() -> Result
 #[tokio::test]
 async fn a_group_removed_without_exclusion_comes_back() -> Result<()> {
     let held = held_storage("skipped", untimed()).await;
-    let ran = recover(&held, &["--yes", "--include=never"]).await?;
+    let ran = recover(&held, &["--include=never"]).await?;
     ran.says(0, &["--include=never"])?;
     // Not in the Pod of the replacement, which the operator may have deleted by now.
     let healthy = held.db.ids("storage").await?.into_iter().find(|id| *id != held.id && *id != held.replacement);
@@ -155,9 +158,7 @@ async fn a_group_removed_without_exclusion_comes_back() -> Result<()> {
     held.db.wait_suspended(&held.id, SOON).await?;
     held.db.wait_asleep(testbed::fdb::common::IDLE, SOON).await?;
     ensure!(held.db.group(&held.id).await?.context("its entry")?.exclusion_skipped);
-    let ran = recover(&held, &["--yes"]).await?;
-    ensure!(ran.code == 0, "{}", ran.stderr);
-    is_back(&held).await?;
+    recovers(&held).await?;
     let object = held.db.get().await?;
     ensure!(object.data["spec"]["processGroupsToRemoveWithoutExclusion"] == json!([]), "{:?}", object.data["spec"]);
     ensure!(before.contains(&held.id));
@@ -169,9 +170,7 @@ async fn a_group_removed_without_exclusion_comes_back() -> Result<()> {
 #[tokio::test]
 async fn in_global_mode_it_comes_back_and_blocks_nobody() -> Result<()> {
     let held = held_storage("global", global()).await;
-    let ran = recover(&held, &["--yes"]).await?;
-    ensure!(ran.code == 0, "{}", ran.stderr);
-    is_back(&held).await?;
+    recovers(&held).await?;
     held.db.wait_suspended(&held.replacement, SOON).await?;
     held.denier.deny(false);
     held.db.wake().await?;
@@ -195,7 +194,7 @@ async fn it_holds_its_own_against_an_operator_that_never_sleeps() -> Result<()> 
             }
         };
         let ran = tokio::select! {
-            ran = recover(&held, &["--yes"]) => ran?,
+            ran = recover(&held, &[]) => ran?,
             () = waker => unreachable!("it never ends"),
         };
         ensure!(ran.code == 0, "{update_mode:?}: {}", ran.stderr);
@@ -229,7 +228,7 @@ async fn as_advised(held: &Held) -> Result<Ran> {
     let refused = held.world.plugin(&["recover", "process-groups", "-n", ns, "-c", name, "storage-0", "--yes"]).await?;
     let finish = refused.stderr.lines().find_map(|line| line.split_once("to finish it, run kubectl hibernate "));
     let (_, finish) = finish.with_context(|| format!("no command: {} {}", refused.code, refused.stderr))?;
-    let finish: Vec<&str> = finish.split(' ').chain(["--settle", "400ms", "--timeout", "40s", "--yes"]).collect();
+    let finish: Vec<&str> = finish.split(' ').chain(["--settle", "400ms", "--timeout", TIMEOUT, "--yes"]).collect();
     held.world.plugin(&finish).await
 }
 
@@ -256,7 +255,7 @@ async fn killed_after_any_step_the_next_run_ends_well() -> Result<()> {
         // Time for the operator to make the most of it.
         held.db.wake().await?;
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let ran = if *word == ": skip: " { as_advised(&held).await? } else { recover(&held, &["--yes"]).await? };
+        let ran = if *word == ": skip: " { as_advised(&held).await? } else { recover(&held, &[]).await? };
         ensure!(ran.code == 0, "{update_mode:?}, killed after {word:?}: {}", ran.stderr);
         is_back(&held).await.with_context(|| format!("{update_mode:?}, killed after {word:?}"))?;
         held.db.remove_all().await
@@ -296,10 +295,11 @@ async fn what_cannot_be_recovered_is_said_and_nothing_is_changed() -> Result<()>
     let (ns, name) = (held.db.namespace().to_owned(), held.db.name().to_owned());
     let healthy =
         held.db.ids("storage").await?.into_iter().find(|id| *id != held.replacement).context("a healthy group")?;
-    let before = (
-        held.db.get().await?.resource_version(),
-        held.db.pvc(&held.id).await?.and_then(|claim| claim.resource_version()),
-    );
+    let versions = async || {
+        let claim = held.db.pvc(&held.id).await?.and_then(|claim| claim.resource_version());
+        anyhow::Ok((held.db.get().await?.resource_version(), claim))
+    };
+    let before = versions().await?;
     let base = ["recover", "process-groups", "-n", &ns, "--yes"];
     let cases: [(&[&str], i32, &str); 4] = [
         (&["-c", "nobody", "storage-1"], 1, "foundationdbcluster.apps.foundationdb.org/nobody not found"),
@@ -308,22 +308,18 @@ async fn what_cannot_be_recovered_is_said_and_nothing_is_changed() -> Result<()>
         (&["nobody-storage-1"], 1, "has a process group whose Pod is named nobody-storage-1"),
     ];
     for (more, code, part) in cases {
-        let ran = held.world.plugin(&[&base, more].concat()).await?;
-        ran.says(code, &[part])?;
+        held.world.plugin(&[&base, more].concat()).await?.says(code, &[part])?;
     }
     let dry = held.world.plugin(&line(&held, &[&held.id, "--dry-run=server"])).await?;
     ensure!(
         dry.code == 0 && dry.stdout.contains("Steps:") && dry.stdout.contains("would be recovered (server dry run)"),
         "{dry:?}"
     );
-    let after = (
-        held.db.get().await?.resource_version(),
-        held.db.pvc(&held.id).await?.and_then(|claim| claim.resource_version()),
-    );
+    let after = versions().await?;
     ensure!(before == after, "{before:?} {after:?}");
 
     held.db.patch(&json!({ "spec": { "skip": true } })).await?;
-    let ran = recover(&held, &["--yes"]).await?;
+    let ran = recover(&held, &[]).await?;
     ran.says(3, &["spec.skip is true, and no recovery set it", "The volumes are held for 5 minutes at least"])?;
     let claim = held.db.pvc(&held.id).await?.context("the claim")?;
     let stamp = claim.metadata.annotations.unwrap_or_default().remove(keys::SUSPENSION).unwrap_or_default();
@@ -337,7 +333,7 @@ async fn what_cannot_be_recovered_is_said_and_nothing_is_changed() -> Result<()>
     held.denier.deny(false);
     held.db.wake().await?;
     held.db.wait("the claim's end", SOON, async || Ok(uid(&held.db, &held.id).await.is_none().then_some(()))).await?;
-    let ran = recover(&held, &["--yes"]).await?;
+    let ran = recover(&held, &[]).await?;
     let gone =
         ran.stderr.contains("too late: its PersistentVolumeClaim") || ran.stderr.contains("has no process group");
     ensure!(ran.code == 1 && gone, "{}", ran.stderr);
@@ -359,35 +355,28 @@ async fn missing_rights_are_named_before_anything_is_changed() -> Result<()> {
     ]);
     testbed::apply::all(&held.world.hub().await?, role.as_array().context("two objects")?).await?;
     let before = held.db.get().await?.resource_version();
-    let ran = recover(&held, &["--yes", "--as", "carol"]).await?;
-    ran.says(
-        1,
-        &[
-            "nothing was changed: you do not have permission to",
-            "foundationdbclusters.apps.foundationdb.org/status",
-            "create pods/exec",
-            "--include=never",
-        ],
-    )?;
+    let lacks = [
+        "nothing was changed: you do not have permission to",
+        "foundationdbclusters.apps.foundationdb.org/status",
+        "create pods/exec",
+        "--include=never",
+    ];
+    recover(&held, &["--as", "carol"]).await?.says(1, &lacks)?;
     ensure!(held.db.get().await?.resource_version() == before);
-    let ran = recover(&held, &["--yes", "--as", "nobody"]).await?;
-    ran.says(1, &["forbidden"])?;
-    Ok(())
+    recover(&held, &["--as", "nobody"]).await?.says(1, &["forbidden"])
 }
 
 #[tokio::test]
 async fn without_an_operator_it_times_out_and_is_finished_later() -> Result<()> {
     let held = held_storage("absent", untimed()).await;
     held.db.kill_operator().await?;
-    let ran = recover(&held, &["--yes", "--timeout", "12s"]).await?;
+    let ran = recover(&held, &["--timeout", "25s"]).await?;
     ran.says(4, &["the operator has not created its Pod yet", "Check that the operator runs", "The volumes are held"])?;
     let status =
         held.world.plugin(&["status", &format!("fdb/{}", held.db.name()), "-n", held.db.namespace()]).await?.ok()?;
     ensure!(status.contains("Recovering:"), "{status}");
     held.db.restart_operator().await?;
-    let ran = recover(&held, &["--yes"]).await?;
-    ensure!(ran.code == 0, "{}", ran.stderr);
-    is_back(&held).await
+    recovers(&held).await.map(drop)
 }
 
 #[tokio::test]
@@ -440,21 +429,7 @@ async fn an_operator_that_cannot_read_the_database_for_a_while_takes_nobody_else
         let held =
             held_storage("blink", FdbOptions { storage: 8, removal_mode: "All".to_owned(), ..mode(update_mode) }).await;
         let others = held.db.ids("storage").await?;
-        let (ns, name) = (held.db.namespace(), held.db.name());
-        let line = [
-            "recover",
-            "process-groups",
-            "-n",
-            ns,
-            "-c",
-            name,
-            "--settle",
-            "2s",
-            "--timeout",
-            "40s",
-            &held.id,
-            "--yes",
-        ];
+        let words = line(&held, &[&held.id, "--yes", "--settle", "2s"]);
         let away = async {
             let edited = async || {
                 let skips = held.db.get().await?.data["spec"]["skip"] == json!(true);
@@ -464,7 +439,7 @@ async fn an_operator_that_cannot_read_the_database_for_a_while_takes_nobody_else
             held.db.wait("edited status", SOON, edited).await?;
             held.db.turn(&json!({ "failedFetches": 2 })).await
         };
-        let (ran, _) = tokio::try_join!(held.world.plugin(&line), away)?;
+        let (ran, _) = tokio::try_join!(held.world.plugin(&words), away)?;
         ensure!(ran.code == 0, "{update_mode:?}: {}", ran.stderr);
         let passes = held.db.log().await?.passes;
         ensure!(passes.iter().any(|pass| pass.ended - pass.began > 1.0), "two fetches failed: {passes:?}");

@@ -48,7 +48,7 @@ async fn kept_for_its_window(mode: UpdateMode) -> Result<()> {
     let gone = deleted(&db, &id, SOON).await?;
     let kept = gone.duration_since(since);
     ensure!(kept >= SignedDuration::from_secs(6), "deleted after {kept:?}");
-    ensure!(kept <= SignedDuration::from_secs(12), "only deleted after {kept:?}");
+    ensure!(kept <= SignedDuration::from_secs(36), "only deleted after {kept:?}");
     db.wait("end of the Service", SOON, async || Ok(db.service(&id).await?.is_none().then_some(()))).await?;
     ensure!(db.database().await?.gone.iter().all(|volume| volume.drained), "no data was lost");
     db.wait_reconciled(SOON).await?;
@@ -87,7 +87,7 @@ async fn in_global_mode_what_is_gone_waits_for_what_is_kept() -> Result<()> {
     ensure!(db.pod(&other).await?.is_none() && db.group(&other).await?.is_some(), "it is gone, but not dropped");
     let kept = deleted(&db, &id, SOON).await?.duration_since(since);
     ensure!(kept >= SignedDuration::from_secs(10), "deleted after {kept:?}");
-    ensure!(kept <= SignedDuration::from_secs(16), "only deleted after {kept:?}");
+    ensure!(kept <= SignedDuration::from_secs(40), "only deleted after {kept:?}");
 
     db.wait_reconciled(SOON).await?;
     let (log, database) = (db.log().await?, db.database().await?);
@@ -187,7 +187,7 @@ async fn a_human_has_a_key_and_everybody_else_is_denied() -> Result<()> {
     denied(&kubectl(&world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?, &[&way])?;
     let key = named.stderr.split("hibernate.sh/release=").nth(1).context("the command")?;
     annotate(key.split_whitespace().next().context("a UID")?).await?;
-    deleted(&db, &id, Duration::from_secs(20)).await?; // the annotation has woken the operator
+    deleted(&db, &id, SOON).await?; // the annotation has woken the operator
     db.remove_all().await
 }
 
@@ -259,7 +259,7 @@ async fn a_cluster_and_a_namespace_go_whatever_is_kept_in_them() -> Result<()> {
         let name = if what == "fdb" { db.name() } else { db.namespace() };
         kubectl(&world, &db, &["delete", what, name, "--wait=false"]).await?.ok()?;
         let volumes: Api<PersistentVolumeClaim> = Api::namespaced(world.hub().await?, db.namespace());
-        eventually(Duration::from_secs(90), "end of all volumes", async || {
+        eventually(2 * SOON, "end of all volumes", async || {
             let left = volumes.list(&ListParams::default()).await?.items.len();
             ensure!(left == 0, "{left} volumes are left after deleting the {what}");
             Ok(())

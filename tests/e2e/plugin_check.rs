@@ -18,7 +18,7 @@ use crate::controller_confined::CONTROLLER;
 use crate::plugin_rollout::lease;
 use crate::plugin_rollout::refused::{hive_config, hive_config_definition};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(2);
 const NAMESPACE: &str = "hibernate-system";
 const RULES: [&str; 2] = ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"];
 

@@ -217,7 +217,7 @@ async fn warnings_of_the_webhook_are_shown_as_kubectl_shows_them() -> Result<()>
 async fn waiting_follows_hive_step_by_step() -> Result<()> {
     on_hub(async |shell, clusters| {
         cluster(&clusters, "demo", json!({})).await?;
-        let ran = meanwhile((&shell, &clusters), "cd/demo --wait --timeout 60s", &["demo"], async || {
+        let ran = meanwhile((&shell, &clusters), "cd/demo --wait --timeout 2m", &["demo"], async || {
             for status in [stopping("i-1,i-2"), stopping("i-2"), stopped()] {
                 tokio::time::sleep(PAUSE).await;
                 hive_says(&clusters, "demo", &status).await?;
@@ -247,17 +247,16 @@ async fn waiting_gives_up_in_time_and_when_somebody_decides_otherwise() -> Resul
         for name in ["stuck", "contested", "gone", "running"] {
             cluster(&clusters, name, json!({})).await?;
         }
-        let resume = "resume cd/running --wait --timeout 2s";
-        let elsewhere = shell.ok(resume).await?;
+        let elsewhere = shell.ok("resume cd/running --wait --timeout 2m").await?;
         assert!(elsewhere.contains("running"), "a cluster that our controller never served: {elsewhere}");
         hive_says(&clusters, "running", &checked()).await?;
         hive_says(&clusters, "stuck", &stopping("i-9")).await?;
         let cause = "clusterdeployment.hive.openshift.io/running: timed out after 2s: waiting for a check of its machines: \
                      hibernate-controller has not answered; is it running, and does it serve the platform gcp?";
         let slow = ["timed out after 2s: Stopping cluster machines.", "i-9"];
-        shell.each(&[(resume, 4, &[cause]), ("cd/stuck --wait --timeout 2s", 4, &slow)]).await?;
+        shell.each(&[("resume cd/running --wait --timeout 2s", 4, &[cause]), ("cd/stuck --wait --timeout 2s", 4, &slow)]).await?;
 
-        let both = "cd/contested cd/gone --wait --timeout 60s";
+        let both = "cd/contested cd/gone --wait --timeout 2m";
         let ran = meanwhile((&shell, &clusters), both, &["contested", "gone"], async || {
             tokio::time::sleep(PAUSE).await;
             let awake = json!({ "spec": { "powerState": "Running" } });

@@ -19,7 +19,7 @@ use self::user::User;
 use self::webhook::Webhook;
 use crate::terminal::at_a_terminal;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(2);
 
 fn finding(severity: Severity, code: &str) -> Finding {
     Finding::new(severity, code, format!("{code} is so"))
@@ -81,7 +81,7 @@ async fn phases_are_followed_and_shown_down_and_up() -> Result<()> {
         }
         anyhow::Ok(())
     };
-    let both = async { tokio::try_join!(user.run("dehydrate IT --yes --wait --timeout 60s"), down) };
+    let both = async { tokio::try_join!(user.run("dehydrate IT --yes --wait --timeout 2m"), down) };
     let (ran, ()) = user.answering(&[], Box::pin(both)).await?;
     let parts = ["7 Pods are deleted", "Draining: waiting for Pods to end: shop/web", "ScalingDownMachines: waiting"];
     ran.says(0, &parts)?;
@@ -109,7 +109,7 @@ async fn phases_are_followed_and_shown_down_and_up() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(500)).await;
         user.phase(None).await
     };
-    let (ran, ()) = tokio::try_join!(user.run("hydrate IT --wait --timeout 60s"), up)?;
+    let (ran, ()) = tokio::try_join!(user.run("hydrate IT --wait --timeout 2m"), up)?;
     ran.says(0, &["WaitingForNodes: 1 of 5 Nodes are ready"])?;
     assert!(ran.stdout.contains("hydration requested\n") && ran.stdout.contains("running after "), "{}", ran.stdout);
     Ok(())

@@ -27,7 +27,7 @@ async fn world() -> Result<World> {
     let hub = world.hub().await?;
     apply::all(&hub, &[namespace(), lease("test", Timestamp::now(), 86_400)]).await?;
     let rollouts: Api<PowerRollout> = Api::all(hub);
-    eventually(std::time::Duration::from_secs(30), "the definition", async || {
+    eventually(crate::hive_common::SOON, "the definition", async || {
         Ok(rollouts.list(&ListParams::default()).await.map(drop)?)
     })
     .await?;

@@ -11,7 +11,7 @@ use testbed::{World, eventually};
 
 use crate::plugin_common::{Shell, in_namespace, pods, stateful};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(2);
 const CAPI: (&str, &str) = ("cluster.x-k8s.io/v1beta1", "MachineDeployment");
 const KKP: (&str, &str) = ("cluster.k8s.io/v1alpha1", "MachineDeployment");
 const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
@@ -300,7 +300,7 @@ async fn waiting_ends_when_the_workloads_own_controller_is_done() -> Result<()> 
         let timed_out = "error: deployment.apps/web: timed out after 3s: 0 of 3 replicas ready";
         shell
             .each(&[
-                ("deploy/web --wait --timeout 60s", 0, &["\ndeployment.apps/web asleep after "]),
+                ("deploy/web --wait --timeout 2m", 0, &["\ndeployment.apps/web asleep after "]),
                 ("resume deploy/web --wait --timeout 3s", 4, &[timed_out]),
             ])
             .await

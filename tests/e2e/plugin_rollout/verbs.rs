@@ -185,7 +185,7 @@ async fn status_shows_what_a_controller_wrote() -> Result<()> {
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(std::time::Duration::from_secs(30), reading).await.context("a change is shown")??;
+    tokio::time::timeout(crate::hive_common::SOON, reading).await.context("a change is shown")??;
     ensure!(phases == ["Halted", "Succeeded"], "{phases:?}");
     Ok(())
 }

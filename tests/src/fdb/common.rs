@@ -14,7 +14,7 @@ use crate::fdb::options::{Settings, UpdateMode};
 use crate::{FdbCluster, FdbOptions, Options, World};
 
 /// Long enough for anything that happens at all.
-pub const SOON: Duration = Duration::from_secs(40);
+pub const SOON: Duration = Duration::from_mins(2);
 /// Nothing happens any more if nothing has for so long: several times an unreconciled cluster's 10 s.
 pub const IDLE: Duration = Duration::from_millis(1_800);
 

@@ -16,7 +16,7 @@ use testbed::{Ran, World, apply, eventually, foreign};
 
 use crate::controller_confined::CONTROLLER;
 use crate::plugin_rollout::lease;
-use crate::plugin_rollout::refused::{hive_config, hive_config_definition};
+use crate::plugin_rollout::refused::hive_config;
 
 const SOON: Duration = Duration::from_mins(2);
 const NAMESPACE: &str = "hibernate-system";
@@ -267,7 +267,7 @@ async fn secrets(checked: &Checked) -> Result<()> {
 }
 
 async fn hive(checked: &Checked) -> Result<()> {
-    apply::all(&checked.hub, &[hive_config_definition(), hive_config(&["clusterpool"])]).await?;
+    apply::all(&checked.hub, &[foreign::of_hive_config(), hive_config(&["clusterpool"])]).await?;
     checked.mends("hive", "both run").await?;
     apply::all(&checked.hub, &[hive_config(&["clusterpool", "hibernation"])]).await?;
     checked.mends("hive", "no cluster sleeps or wakes").await?;

@@ -172,7 +172,7 @@ async fn where_kkp_refuses_every_write_the_record_takes_the_request() -> Result<
     user.annotate(json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: format::seconds(Timestamp::now()) }))
         .await?;
     user.phase(Some((Phase::Dehydrated, "asleep since now"))).await?;
-    let down = Webhook::down(&user.world, "clusters.kubermatic.io", &user.id).await?;
+    let down = Webhook::new(&user.world, "clusters.kubermatic.io", &user.id, None).await?;
 
     let lacks = [
         "failed calling webhook",
@@ -226,7 +226,7 @@ async fn a_denial_by_our_webhook_is_final_and_one_by_kkps_is_not() -> Result<()>
     for (name, code, on_record) in
         [("into-sleep.hibernate.sh", 3, None), ("clusters.kubermatic.io", 0, Some("Running"))]
     {
-        let webhook = Webhook::denying(&user.world, name, &user.id, "spec.cloud.dc: invalid datacenter name").await?;
+        let webhook = Webhook::new(&user.world, name, &user.id, Some("spec.cloud.dc: invalid datacenter name")).await?;
         user.run("resume IT").await?.says(code, &["invalid datacenter name"])?;
         assert_eq!(user.record_annotation(keys::POWER_STATE).await?.as_deref(), on_record, "{name}");
         webhook.remove().await?;
@@ -234,7 +234,7 @@ async fn a_denial_by_our_webhook_is_final_and_one_by_kkps_is_not() -> Result<()>
 
     // Of a sleep, KKP's answer is the last word.
     let awake = User::new("stuck").await?;
-    let webhook = Webhook::denying(&awake.world, "clusters.kubermatic.io", &awake.id, "invalid datacenter").await?;
+    let webhook = Webhook::new(&awake.world, "clusters.kubermatic.io", &awake.id, Some("invalid datacenter")).await?;
     let ran = awake.run("IT --yes").await?;
     ran.refuses(3, &["refused by admission webhook \"clusters.kubermatic.io\": invalid datacenter"])?;
     assert!(!ran.stderr.contains("hibernate-record"), "{}", ran.stderr);

@@ -26,6 +26,7 @@ mod citations;
 pub mod cluster;
 pub mod controlplane;
 pub mod delay;
+pub mod denier;
 pub mod ec2;
 pub mod fdb;
 pub mod foreign;

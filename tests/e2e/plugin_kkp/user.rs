@@ -6,7 +6,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::annotation::{format, keys as common};
 use shared::finding::Finding;
@@ -16,28 +16,13 @@ use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::{Machines, Numbers, Record};
 use shared::record::Format as _;
-use testbed::{Options, Ran, World, apply};
+use testbed::{Options, Ran, World, apply, foreign};
 
 /// A hub with the kinds of KKP.
 async fn seed() -> Result<World> {
     let world = World::shared_with(Options::bare_hub()).await?;
-    let seeds = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": "seeds.kubermatic.k8c.io",
-            "annotations": { "api-approved.kubernetes.io": "unapproved, a definition of a test" },
-        },
-        "spec": {
-            "group": "kubermatic.k8c.io", "scope": "Namespaced",
-            "names": { "kind": "Seed", "plural": "seeds", "singular": "seed", "listKind": "SeedList" },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
-            }],
-        },
-    });
     let eu = json!({ "apiVersion": "kubermatic.k8c.io/v1", "kind": "Seed", "metadata": { "name": "eu", "namespace": "default" } });
-    apply::all(&world.hub().await?, &[json!(Cluster::crd()), seeds, eu]).await?;
+    apply::all(&world.hub().await?, &[foreign::of_seed(), vec![eu]].concat()).await?;
     Ok(world)
 }
 

@@ -1,81 +1,33 @@
 //! An admission webhook for one Cluster, under a name of the test's choice: down, or denying every update as KKP's does
 //! for a datacenter that left the Seed.
 
-use std::net::Ipv4Addr;
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
-use axum::extract::State;
-use axum::routing::post;
-use axum::{Json, Router};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use shared::kkp::api::Cluster;
-use testbed::kubeconfig::base64;
-use testbed::pki::Authority;
-use testbed::proxy::tls;
-use testbed::{World, apply, eventually};
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
+use testbed::denier::{Denial, Denier};
+use testbed::{World, eventually};
 
-const SOON: Duration = Duration::from_mins(2);
+use super::SOON;
 
 pub struct Webhook {
     world: World,
     id: String,
-    server: Option<JoinHandle<()>>,
+    _denier: Denier,
 }
 
 impl Webhook {
-    /// One that does not answer.
-    pub async fn down(world: &World, name: &str, id: &str) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let url = format!("https://127.0.0.1:{}/", listener.local_addr()?.port());
-        drop(listener);
-        let authority = Authority::new("nobody")?;
-        Self::register(world, name, id, &url, &authority.certificate(), None).await
-    }
-
-    /// One that denies every update with this message.
-    pub async fn denying(world: &World, name: &str, id: &str, message: &'static str) -> Result<Self> {
-        let authority = Authority::new("denier")?;
-        let acceptor = TlsAcceptor::from(tls::server(&authority.server("denier")?)?);
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let url = format!("https://127.0.0.1:{}/", listener.local_addr()?.port());
-        let router = Router::new().route("/", post(review)).with_state(message);
-        let server = tokio::spawn(serve(listener, acceptor, router));
-        Self::register(world, name, id, &url, &authority.certificate(), Some(server)).await
-    }
-
-    async fn register(
-        world: &World,
-        name: &str,
-        id: &str,
-        url: &str,
-        authority: &str,
-        server: Option<JoinHandle<()>>,
-    ) -> Result<Self> {
-        let registration = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-            "metadata": { "name": format!("test-{id}") },
-            "webhooks": [{
-                "name": name,
-                "clientConfig": { "url": url, "caBundle": base64(authority) },
-                "rules": [{
-                    "apiGroups": ["kubermatic.k8c.io"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["clusters"],
-                }],
-                "objectSelector": { "matchLabels": { "test": id } },
-                "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
-            }],
+    /// One that denies every update with this message; without one it does not answer.
+    pub async fn new(world: &World, name: &str, id: &str, message: Option<&'static str>) -> Result<Self> {
+        let webhook = json!({
+            "name": name, "objectSelector": { "matchLabels": { "test": id } },
+            "rules": [{ "apiGroups": ["kubermatic.k8c.io"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["clusters"] }],
         });
-        apply::all(&world.hub().await?, &[registration]).await?;
-        let webhook = Self { world: world.clone(), id: id.to_owned(), server };
+        let denial = Denial { name: &format!("test-{id}"), webhook, says: message.map(|message| (400, message)) };
+        let denier = Denier::register(world, &denial).await?;
+        let webhook = Self { world: world.clone(), id: id.to_owned(), _denier: denier };
         webhook.wait(true).await?;
         Ok(webhook)
     }
@@ -84,11 +36,7 @@ impl Webhook {
     pub async fn remove(self) -> Result<()> {
         let api: Api<ValidatingWebhookConfiguration> = Api::all(self.world.hub().await?);
         api.delete(&format!("test-{}", self.id), &DeleteParams::default()).await?;
-        self.wait(false).await?;
-        if let Some(server) = &self.server {
-            server.abort();
-        }
-        Ok(())
+        self.wait(false).await
     }
 
     /// An API server takes a moment to notice a webhook.
@@ -104,22 +52,4 @@ impl Webhook {
         .await
         .context("the API server and the webhook")
     }
-}
-
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, router: Router) {
-    while let Ok((stream, _)) = listener.accept().await {
-        let (acceptor, service) = (acceptor.clone(), TowerToHyperService::new(router.clone()));
-        tokio::spawn(async move {
-            if let Ok(stream) = acceptor.accept(stream).await {
-                let builder = auto::Builder::new(TokioExecutor::new());
-                let _ = builder.serve_connection(TokioIo::new(stream), service).await;
-            }
-        });
-    }
-}
-
-async fn review(State(message): State<&'static str>, Json(review): Json<Value>) -> Json<Value> {
-    let status = json!({ "message": message, "code": 400 });
-    let response = json!({ "uid": review["request"]["uid"], "allowed": false, "status": status });
-    Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response }))
 }

@@ -6,25 +6,9 @@ use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 use shared::rollout::api::PowerRollout;
 use testbed::check::webhook_only;
-use testbed::{World, apply, with_temp_ns};
+use testbed::{World, apply, foreign, with_temp_ns};
 
 use super::{fleet, lease, name, namespace, rollouts_because};
-
-/// Enough of Hive's own definition.
-pub(crate) fn hive_config_definition() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": "hiveconfigs.hive.openshift.io" },
-        "spec": {
-            "group": "hive.openshift.io", "scope": "Cluster",
-            "names": { "kind": "HiveConfig", "plural": "hiveconfigs", "singular": "hiveconfig", "listKind": "HiveConfigList" },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
-            }],
-        },
-    })
-}
 
 pub(crate) fn hive_config(disabled: &[&str]) -> Value {
     json!({
@@ -80,7 +64,7 @@ async fn a_hub_that_is_not_ready_is_told_from_one_that_is() -> Result<()> {
         let resumed = world.plugin(&["rollout", "resume", &name(&created)]).await?;
         resumed.says(0, &["Warning: no controller runs"])?;
 
-        apply::all(&client, &[lease("a", now, 86_400), hive_config_definition(), hive_config(&["clusterpool"])])
+        apply::all(&client, &[lease("a", now, 86_400), foreign::of_hive_config(), hive_config(&["clusterpool"])])
             .await?;
         expect(&world, &waves, 3, "spec.disabledControllers of the HiveConfig").await?;
         expect(&world, &paused, 0, "created paused").await?;

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt;
 use serde_json::json;
 
+use crate::denier::Denier;
 use crate::fdb::database::Delete;
-use crate::fdb::denier::Denier;
 use crate::fdb::operator::api::Group;
 use crate::fdb::options::{Settings, UpdateMode};
 use crate::{FdbCluster, FdbOptions, Options, World};
@@ -61,7 +61,7 @@ pub struct Held {
 pub async fn held(name: &str, class: &str, resources: &[&str], options: FdbOptions) -> Held {
     let world = world().await;
     let db = world.fdb(name, options).await.unwrap();
-    let denier = Denier::start(&world, db.namespace(), resources).await.unwrap();
+    let denier = Denier::of_deletes(&world, db.namespace(), resources).await.unwrap();
     let before = db.ids(class).await.unwrap();
     let id = before[0].clone();
     let (uid, marker) = (uid(&db, &id).await, db.marker(&id).await.unwrap());

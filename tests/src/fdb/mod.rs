@@ -8,7 +8,6 @@
 pub mod cluster;
 pub mod common;
 pub mod database;
-pub mod denier;
 pub mod fdbcli;
 pub mod handle;
 pub(crate) mod kubelet;

@@ -28,7 +28,12 @@ pub(crate) fn definitions() -> Vec<Value> {
 /// Kinds of KKP on a seed.
 pub fn of_seed() -> Vec<Value> {
     let of = |kind: &str| open("kubermatic.k8c.io/v1", kind, "", &json!({ "status": {} }));
-    vec![json!(shared::kkp::api::Cluster::crd()), of("EtcdRestore"), of("EtcdBackupConfig")]
+    vec![json!(shared::kkp::api::Cluster::crd()), of("EtcdRestore"), of("EtcdBackupConfig"), of("Seed")]
+}
+
+/// Hive's own settings.
+pub fn of_hive_config() -> Value {
+    of_cluster(open("hive.openshift.io/v1", "HiveConfig", "", &json!({})))
 }
 
 /// Kinds of Open Cluster Management and its governance, which keep whatever they are given.

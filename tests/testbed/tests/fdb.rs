@@ -12,10 +12,10 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use testbed::FdbOptions;
+use testbed::denier::Denier;
 use testbed::fdb::common::{
     Held, IDLE, SOON, applied, clear, dropped, fdbcli, held, held_storage, removed_again, uid, untimed, world,
 };
-use testbed::fdb::denier::Denier;
 use testbed::fdb::operator::api::{Group, RESOURCES_TERMINATING};
 
 /// Section 2: what wakes a sleeping operator, and what does not.
@@ -159,7 +159,7 @@ async fn one_that_the_spec_still_names_is_marked_again() {
 async fn a_left_skipped_exclusion_is_dangerous() {
     let world = world().await;
     let db = world.fdb("dangerous", untimed()).await.unwrap();
-    let denier = Denier::start(&world, db.namespace(), &["persistentvolumeclaims"]).await.unwrap();
+    let denier = Denier::of_deletes(&world, db.namespace(), &["persistentvolumeclaims"]).await.unwrap();
     let id = db.ids("storage").await.unwrap()[0].clone();
     let volume = uid(&db, &id).await;
     db.remove_without_exclusion(&[&id]).await.unwrap();

@@ -94,51 +94,34 @@ pub(super) async fn register_webhook(client: &Client, url: &str) -> Result<()> {
 
 /// Rights of `alice`: what a cluster administrator's delegate has. `bob` has none.
 fn people() -> Vec<Value> {
+    const RBAC: &str = "rbac.authorization.k8s.io";
     let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
+    let role = |name: &str, rules: &[Value]| json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
+    let bind = |name: &str, role: &str, kind: &str, subject: &str| {
+        json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": RBAC, "kind": kind, "name": subject}],
+        })
+    };
     let (read, edit) = (["get", "list", "watch"], ["get", "list", "watch", "create", "update", "patch", "delete"]);
+    let editor = [
+        rule(&["hive.openshift.io"], &["clusterdeployments"], &edit),
+        rule(&["apps"], &["deployments", "statefulsets", "deployments/scale", "statefulsets/scale"], &edit),
+        rule(&["cluster.x-k8s.io", "cluster.k8s.io"], &["machinedeployments", "machinedeployments/scale"], &edit),
+        rule(&["autoscaling"], &["horizontalpodautoscalers"], &read),
+        rule(&["", "events.k8s.io"], &["events", "namespaces"], &read),
+    ];
+    let operator = [
+        rule(&["apps.foundationdb.org"], &["foundationdbclusters", "foundationdbclusters/status"], &edit),
+        rule(&[""], &["pods", "persistentvolumeclaims", "services", "configmaps"], &edit),
+    ];
     vec![
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": "testbed-editor"},
-            "rules": [
-                rule(&["hive.openshift.io"], &["clusterdeployments"], &edit),
-                rule(&["apps"], &["deployments", "statefulsets", "deployments/scale", "statefulsets/scale"], &edit),
-                rule(&["cluster.x-k8s.io", "cluster.k8s.io"], &["machinedeployments", "machinedeployments/scale"], &edit),
-                rule(&["autoscaling"], &["horizontalpodautoscalers"], &read),
-                rule(&["", "events.k8s.io"], &["events", "namespaces"], &read),
-            ],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "testbed-editor"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "testbed-editor"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "testbed-hive"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "testbed-editor"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts:hive"}],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": "testbed-fdb-operator"},
-            "rules": [
-                rule(&["apps.foundationdb.org"], &["foundationdbclusters", "foundationdbclusters/status"], &edit),
-                rule(&[""], &["pods", "persistentvolumeclaims", "services", "configmaps"], &edit),
-            ],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "testbed-fdb-operator"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "testbed-fdb-operator"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts:fdb"}],
-        }),
+        role("testbed-editor", &editor),
+        bind("testbed-editor", "testbed-editor", "User", "alice"),
+        bind("testbed-hive", "testbed-editor", "Group", "system:serviceaccounts:hive"),
+        role("testbed-fdb-operator", &operator),
+        bind("testbed-fdb-operator", "testbed-fdb-operator", "Group", "system:serviceaccounts:fdb"),
     ]
 }
 

@@ -19,6 +19,7 @@ use testbed::world::run::Ran;
 use testbed::{World, apply, eventually};
 
 use crate::hive_common::create;
+use crate::plugin_common::{Shell, in_namespace};
 
 /// A hub of its own: its Lease is held, although no controller runs. Its audit log is not read: it only tells it from
 /// the hubs of other tests.
@@ -66,11 +67,20 @@ async fn cluster(client: &Client, ns: &str, name: &str, labels: &Value) -> Resul
 }
 
 /// Three clusters; two have the tier `x`. All have a label that no other test's clusters have.
-async fn fleet(client: &Client, ns: &str) -> Result<()> {
+async fn fleet(shell: &Shell) -> Result<()> {
     for (name, tier) in [("a", "x"), ("b", "x"), ("c", "y")] {
-        cluster(client, ns, name, &json!({ "tier": tier, "fleet": ns })).await?;
+        cluster(&shell.client, &shell.ns, name, &json!({ "tier": tier, "fleet": shell.ns })).await?;
     }
     Ok(())
+}
+
+/// Runs a test beside the fleet.
+async fn with_fleet(test: impl AsyncFnOnce(&Shell) -> Result<()>) -> Result<()> {
+    in_namespace(world().await?, async |shell| {
+        fleet(&shell).await?;
+        test(&shell).await
+    })
+    .await
 }
 
 /// The rollouts with this reason: names are made up by the plugin.

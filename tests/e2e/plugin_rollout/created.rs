@@ -6,9 +6,9 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
-use testbed::with_temp_ns;
 
-use super::{fleet, from_now, get, is_about, requests, rollouts_because, world};
+use super::{from_now, get, is_about, requests, rollouts_because, with_fleet};
+use crate::plugin_common::Shell;
 use crate::terminal::at_a_terminal;
 
 /// What the API server adds to every spec.
@@ -64,16 +64,14 @@ fn cases(ns: &str) -> Vec<(Vec<String>, Value)> {
 
 #[tokio::test]
 async fn the_created_object_matches_the_flags() -> Result<()> {
-    let world = world().await?;
-    with_temp_ns(&world, async |client, ns| {
-        fleet(&client, &ns).await?;
-        for (args, spec) in cases(&ns) {
+    with_fleet(async |Shell { world, client, ns }| {
+        for (args, spec) in cases(ns) {
             let reason = format!("{ns} {}", rand::random::<u32>());
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             let ran = world.plugin(&[&args[..], &["-o", "json", "--reason", &reason]].concat()).await?;
             ensure!(ran.code == 0, "{args:?}: {}", ran.stderr);
             let printed: Value = serde_json::from_str(&ran.stdout)?;
-            let [stored] = &rollouts_because(&client, &reason).await?[..] else { anyhow::bail!("{args:?}: not one") };
+            let [stored] = &rollouts_because(client, &reason).await?[..] else { anyhow::bail!("{args:?}: not one") };
             let mut found = json!(stored.spec);
             ensure!(printed["spec"] == found && printed["metadata"]["name"] == stored.name_any(), "{printed}");
             let expected = complete(&spec);
@@ -89,13 +87,13 @@ async fn the_created_object_matches_the_flags() -> Result<()> {
             let count = expected["maxTargets"].as_u64().context("count")?;
             ensure!(ran.stderr.contains(&format!(" {count} targets as rollout ")), "it shows the count: {ran:?}");
         }
-        let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), &ns);
+        let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), ns);
         for name in ["a", "b", "c"] {
             ensure!(clusters.get(name).await?.spec.power_state.is_none(), "the plugin changes no target itself");
         }
         let all = world.plugin(&["--all", "-A", "--paused", "-o", "json"]).await?.json()?;
         ensure!(all["spec"]["targets"] == json!({ "kind": "ClusterDeployment", "all": true }), "{all}");
-        let plain = world.plugin(&["a", "-n", &ns, "--paused"]).await?.ok()?;
+        let plain = world.plugin(&["a", "-n", ns, "--paused"]).await?.ok()?;
         ensure!(plain.starts_with("powerrollout.hibernate.sh/hibernate-") && plain.ends_with(" created\n"), "{plain}");
         Ok(())
     })
@@ -104,16 +102,14 @@ async fn the_created_object_matches_the_flags() -> Result<()> {
 
 #[tokio::test]
 async fn no_rollout_without_rollout_flags() -> Result<()> {
-    let world = world().await?;
-    with_temp_ns(&world, async |client, ns| {
-        fleet(&client, &ns).await?;
-        let ran = world.plugin(&["--all", "-n", &ns, "--reason", &ns, "--for", "14h", "--yes", "-v"]).await?;
+    with_fleet(async |Shell { world, client, ns }| {
+        let ran = world.plugin(&["--all", "-n", ns, "--reason", ns, "--for", "14h", "--yes", "-v"]).await?;
         ensure!(ran.code == 0 && ran.stdout.matches("hibernation requested").count() == 3, "{ran:?}");
         let requests = requests(&ran);
         ensure!(!requests.iter().any(|line| line.contains("powerrollouts") || line.contains("leases")), "{requests:?}");
         ensure!(!ran.stderr.contains("waves"), "{}", ran.stderr);
-        ensure!(rollouts_because(&client, &ns).await?.is_empty(), "a rollout was created");
-        let clusters: Api<ClusterDeployment> = Api::namespaced(client, &ns);
+        ensure!(rollouts_because(client, ns).await?.is_empty(), "a rollout was created");
+        let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), ns);
         for name in ["a", "b", "c"] {
             ensure!(clusters.get(name).await?.spec.power_state.as_deref() == Some("Hibernating"), "{name}");
         }
@@ -124,10 +120,8 @@ async fn no_rollout_without_rollout_flags() -> Result<()> {
 
 #[tokio::test]
 async fn dry_runs_store_nothing() -> Result<()> {
-    let world = world().await?;
-    with_temp_ns(&world, async |client, ns| {
-        fleet(&client, &ns).await?;
-        let base = ["--all", "-n", &ns, "--max-concurrency", "2", "--reason", &ns, "-v"];
+    with_fleet(async |Shell { world, client, ns }| {
+        let base = ["--all", "-n", ns, "--max-concurrency", "2", "--reason", ns, "-v"];
         for (strategy, suffix, posts) in [("client", " (dry run)", 0), ("server", " (server dry run)", 1)] {
             let flag = format!("--dry-run={strategy}");
             let ran = world.plugin(&[&base[..], &[&flag]].concat()).await?;
@@ -138,7 +132,7 @@ async fn dry_runs_store_nothing() -> Result<()> {
         }
         let name = world.plugin(&[&base[..], &["--dry-run=server", "-o", "name"]].concat()).await?.ok()?;
         ensure!(name.starts_with("powerrollout.hibernate.sh/hibernate-") && name.lines().count() == 1, "{name}");
-        ensure!(rollouts_because(&client, &ns).await?.is_empty(), "a dry run was stored");
+        ensure!(rollouts_because(client, ns).await?.is_empty(), "a dry run was stored");
         Ok(())
     })
     .await
@@ -146,21 +140,19 @@ async fn dry_runs_store_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn one_confirmation_shows_the_count_and_the_canaries() -> Result<()> {
-    let world = world().await?;
-    with_temp_ns(&world, async |client, ns| {
-        fleet(&client, &ns).await?;
-        let args = ["--all", "-n", &ns, "--canary", "a", "--reason", &ns];
-        let declined = at_a_terminal(&world, &args, "n\n").await?;
+    with_fleet(async |Shell { world, client, ns }| {
+        let args = ["--all", "-n", ns, "--canary", "a", "--reason", ns];
+        let declined = at_a_terminal(world, &args, "n\n").await?;
         let asks = "About to hibernate 3 targets as rollout hibernate-";
         let canary = format!("canary: {ns}/a");
         declined.says(1, &["not confirmed, nothing was changed", asks, &canary, "then the remaining 2"])?;
         ensure!(declined.stderr.matches("Continue?").count() == 1, "{declined:?}");
-        ensure!(rollouts_because(&client, &ns).await?.is_empty(), "declined, and created");
-        let confirmed = at_a_terminal(&world, &args, "y\n").await?.ok()?;
+        ensure!(rollouts_because(client, ns).await?.is_empty(), "declined, and created");
+        let confirmed = at_a_terminal(world, &args, "y\n").await?.ok()?;
         ensure!(confirmed.contains(" created"), "{confirmed}");
-        let unasked = at_a_terminal(&world, &[&args[..], &["--yes"]].concat(), "").await?;
+        let unasked = at_a_terminal(world, &[&args[..], &["--yes"]].concat(), "").await?;
         ensure!(unasked.code == 0 && !unasked.stderr.contains("Continue?"), "{unasked:?}");
-        ensure!(rollouts_because(&client, &ns).await?.len() == 2, "each was created once");
+        ensure!(rollouts_because(client, ns).await?.len() == 2, "each was created once");
         Ok(())
     })
     .await
@@ -168,13 +160,11 @@ async fn one_confirmation_shows_the_count_and_the_canaries() -> Result<()> {
 
 #[tokio::test]
 async fn plan_shows_the_order_and_what_waits() -> Result<()> {
-    let world = world().await?;
-    with_temp_ns(&world, async |client, ns| {
-        fleet(&client, &ns).await?;
-        let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), &ns);
+    with_fleet(async |Shell { world, client, ns }| {
+        let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), ns);
         let protect = json!({ "metadata": { "annotations": { keys::PROTECTED: "true" } } });
         clusters.patch("b", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(protect)).await?;
-        let args = ["plan", "--all", "-n", &ns, "--canary", "c", "--max-concurrency", "1"];
+        let args = ["plan", "--all", "-n", ns, "--canary", "c", "--max-concurrency", "1"];
         let ran = world.plugin(&[&args[..], &["-o", "json"]].concat()).await?;
         let plan: Value = serde_json::from_str(&ran.stdout).with_context(|| ran.stderr.clone())?;
         let items = plan["items"].as_array().context("items")?;
@@ -189,13 +179,13 @@ async fn plan_shows_the_order_and_what_waits() -> Result<()> {
             "{table:?}"
         );
         for (args, code, part) in [
-            (&["plan", "--all", "-n", &ns, "--canary", "no"][..], 1, "--canary no: not among the 3 targets"),
+            (&["plan", "--all", "-n", ns, "--canary", "no"][..], 1, "--canary no: not among the 3 targets"),
             (&["plan", "deploy/x", "--paused"], 2, "omit the options for a rollout"),
         ] {
             let ran = world.plugin(args).await?;
             ran.says(code, &[part])?;
         }
-        ensure!(get(&client, "none").await.is_err(), "plan creates nothing");
+        ensure!(get(client, "none").await.is_err(), "plan creates nothing");
         Ok(())
     })
     .await

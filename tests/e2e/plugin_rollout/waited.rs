@@ -8,10 +8,11 @@ use kube::Api;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use shared::rollout::api::PowerRollout;
-use testbed::{eventually, with_temp_ns};
+use testbed::eventually;
 
-use super::{fleet, name, observed, rollouts_because, world};
+use super::{name, observed, rollouts_because, with_fleet};
 use crate::hive_common::SOON;
+use crate::plugin_common::Shell;
 
 fn status(phase: &str, counts: &Value) -> Value {
     json!({ "phase": phase, "message": "so", "total": 3, "counts": counts })
@@ -38,15 +39,13 @@ fn ends() -> Vec<(Vec<Value>, i32, &'static str)> {
 
 #[tokio::test]
 async fn a_wait_ends_with_its_rollout() -> Result<()> {
-    let world = world().await?;
-    with_temp_ns(&world, async |client, ns| {
-        fleet(&client, &ns).await?;
+    with_fleet(async |Shell { world, client, ns }| {
         for (at, (statuses, code, part)) in ends().into_iter().enumerate() {
             let reason = format!("{ns} {at}");
-            let args = ["--all", "-n", &ns, "--max-concurrency", "2", "--wait", "--reason", &reason];
+            let args = ["--all", "-n", ns, "--max-concurrency", "2", "--wait", "--reason", &reason];
             let play = async {
                 let found = eventually(SOON, "the rollout", async || {
-                    rollouts_because(&client, &reason).await?.into_iter().next().context("none")
+                    rollouts_because(client, &reason).await?.into_iter().next().context("none")
                 });
                 let rollout = name(&found.await?);
                 for status in statuses {
@@ -55,7 +54,7 @@ async fn a_wait_ends_with_its_rollout() -> Result<()> {
                         let all: Api<PowerRollout> = Api::all(client.clone());
                         all.delete(&rollout, &DeleteParams::default()).await?;
                     } else {
-                        observed(&client, &rollout, status).await?;
+                        observed(client, &rollout, status).await?;
                     }
                 }
                 anyhow::Ok(())

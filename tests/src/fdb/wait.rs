@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use tokio::time::Instant;
 
 use super::handle::FdbCluster;
@@ -28,9 +28,7 @@ impl FdbCluster {
             if let Some(found) = probe().await.with_context(|| format!("wait for {what}"))? {
                 return Ok(found);
             }
-            if Instant::now() > deadline {
-                bail!("no {what} within {within:?}\n{}", self.describe().await);
-            }
+            ensure!(Instant::now() <= deadline, "no {what} within {within:?}\n{}", self.describe().await);
             tokio::time::sleep(PERIOD).await;
         }
     }

@@ -135,33 +135,3 @@ impl Placement {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::super::objects::selected;
-    use super::super::wire::of;
-    use super::*;
-
-    #[test]
-    fn a_placement_is_news_only_where_it_selects_something_else() {
-        let placement = |version: u64, clusters: &[&str]| {
-            let clusters: Vec<String> = clusters.iter().map(ToString::to_string).collect();
-            let selector = json!({ "labelSelector": { "matchExpressions": [selected(&clusters)] } });
-            let labels = json!({ UPGRADE: "u", UPGRADE_NAMESPACE: "ns" });
-            Placement::read(&of(&json!({
-                "metadata": { "labels": labels, "resourceVersion": version.to_string() },
-                "spec": { "predicates": [{ "requiredClusterSelector": selector }] },
-            })))
-        };
-        assert_eq!(placement(7, &[]).unwrap().version, Some(7));
-        let mut all = Index::default();
-        let mut set = |one| all.set("x", one);
-        assert_eq!(set(placement(9, &["a"])), Some(None));
-        assert_eq!(set(placement(10, &["a"])), None, "the same");
-        assert_eq!(set(placement(11, &["a", "b"])), Some(placement(9, &["a"])));
-        assert_eq!(set(None), Some(placement(11, &["a", "b"])));
-        assert_eq!(Placement::read(&of(&json!({ "spec": {} }))), None, "another client's");
-    }
-}

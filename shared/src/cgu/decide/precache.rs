@@ -99,13 +99,10 @@ pub(super) fn pull<'a>(
             image,
             timeout: facts.upgrade.spec.remediation_strategy.timeout,
             clusters: clusters.len(),
-        };
-        let cluster = Cluster {
-            state: *state,
             is_available: facts.governance.clusters.get(*name).is_some_and(|cluster| cluster.is_available),
             is_enabled: facts.upgrade.spec.enable,
         };
-        let step = next(cluster, &workload, &facts.governance.views, now);
+        let step = next(*state, &workload, &facts.governance.views, now);
         is_written &= *state == step.state;
         *state = step.state;
         let again = (step.repeats && !state.is_final()).then(|| now.checked_add(APPROVE_AGAIN).unwrap_or(now));
@@ -198,17 +195,6 @@ fn state(plan: &Plan, cluster: &str) -> State {
     known.and_then(|state| state.parse().ok()).unwrap_or(State::NotStarted)
 }
 
-/// A cluster, and what is known of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cluster {
-    /// Where it is.
-    pub(super) state: State,
-    /// Its `ManagedCluster` is available.
-    pub(super) is_available: bool,
-    /// The upgrade is enabled: an error is final.
-    pub(super) is_enabled: bool,
-}
-
 /// What happens next on a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Next {
@@ -223,20 +209,20 @@ pub(super) struct Next {
 }
 
 /// What happens next on a cluster. It is total.
-pub(super) fn next(cluster: Cluster, workload: &Workload<'_>, views: &Views, now: Timestamp) -> Next {
+pub(super) fn next(current: State, workload: &Workload<'_>, views: &Views, now: Timestamp) -> Next {
     let view = |name: &str| views.get(&(workload.cluster.to_owned(), name.to_owned()));
     let to = |state, steps| Next { state, steps, repeats: false, at: None };
-    let repeated = |steps| Next { state: cluster.state, steps, repeats: true, at: None };
-    let failed = || to(if cluster.is_enabled { State::UnrecoverableError } else { cluster.state }, Vec::new());
+    let repeated = |steps| Next { state: current, steps, repeats: true, at: None };
+    let failed = || to(if workload.is_enabled { State::UnrecoverableError } else { current }, Vec::new());
     // A view without a result: it may come, unless the cluster is out of reach.
     let unanswered = |view: &View| {
         let end = view.created.checked_add(FIRST_RESULT).unwrap_or(Timestamp::MAX);
-        if now >= end || !cluster.is_available {
+        if now >= end || !workload.is_available {
             return failed();
         }
-        Next { at: Some(end), ..to(cluster.state, Vec::new()) }
+        Next { at: Some(end), ..to(current, Vec::new()) }
     };
-    match cluster.state {
+    match current {
         // No action changes the hub itself.
         State::NotStarted if workload.cluster == LOCAL_CLUSTER => failed(),
         State::NotStarted => to(State::PreparingToStart, workload.prepare()),
@@ -244,7 +230,7 @@ pub(super) fn next(cluster: Cluster, workload: &Workload<'_>, views: &Views, now
             None => repeated(vec![workload.view(NAMESPACE_VIEW)]),
             Some(view) => match view.presence {
                 Presence::Unknown => unanswered(view),
-                Presence::Present => to(cluster.state, Vec::new()),
+                Presence::Present => to(current, Vec::new()),
                 Presence::Absent => to(State::Starting, Vec::new()),
                 Presence::Failed => failed(),
             },
@@ -266,7 +252,7 @@ pub(super) fn next(cluster: Cluster, workload: &Workload<'_>, views: &Views, now
                 Some(view) => match view.presence {
                     Presence::Unknown => unanswered(view),
                     Presence::Absent => repeated(workload.start()),
-                    Presence::Present | Presence::Failed => job(view, cluster, workload, now).unwrap_or_else(failed),
+                    Presence::Present | Presence::Failed => job(view, current, workload, now).unwrap_or_else(failed),
                 },
             }
         }
@@ -274,20 +260,20 @@ pub(super) fn next(cluster: Cluster, workload: &Workload<'_>, views: &Views, now
             // TALM's has no labels, and is not known.
             None => repeated(vec![workload.view(JOB_VIEW)]),
             Some(view) if view.presence == Presence::Unknown => unanswered(view),
-            Some(view) => job(view, cluster, workload, now).unwrap_or_else(failed),
+            Some(view) => job(view, current, workload, now).unwrap_or_else(failed),
         },
         // Only once the state is written: without the view of the Job it cannot be observed again.
         State::Succeeded if view(JOB_VIEW).is_some() => repeated(Workload::clean()),
-        State::Succeeded | State::PrecacheTimeout | State::UnrecoverableError => to(cluster.state, Vec::new()),
+        State::Succeeded | State::PrecacheTimeout | State::UnrecoverableError => to(current, Vec::new()),
     }
 }
 
 /// What the Job's state leads to; `None`: an error. The last result of a cluster that is not available says nothing, and
 /// a Job without a state has just begun, or is about to end.
-fn job(view: &View, cluster: Cluster, workload: &Workload<'_>, now: Timestamp) -> Option<Next> {
+fn job(view: &View, current: State, workload: &Workload<'_>, now: Timestamp) -> Option<Next> {
     let limit = SignedDuration::from_mins(workload.timeout.max(0)).saturating_add(JOB_ENDS);
     let is_late = view.created.checked_add(limit).is_ok_and(|end| now > end);
-    let unavailable = cluster.state == State::Active && !cluster.is_available;
+    let unavailable = current == State::Active && !workload.is_available;
     let (state, steps) = match view.answer {
         Answer::Job(Job::Succeeded) => (State::Succeeded, Vec::new()),
         Answer::Job(Job::DeadlineExceeded) => (State::PrecacheTimeout, Workload::forget_dependencies()),
@@ -295,8 +281,8 @@ fn job(view: &View, cluster: Cluster, workload: &Workload<'_>, now: Timestamp) -
         _ if is_late || unavailable || view.presence == Presence::Absent || view.presence == Presence::Failed => {
             return None;
         }
-        Answer::Job(Job::Active) if cluster.state != State::Active => (State::Active, Workload::forget_dependencies()),
-        _ => (cluster.state, Vec::new()),
+        Answer::Job(Job::Active) if current != State::Active => (State::Active, Workload::forget_dependencies()),
+        _ => (current, Vec::new()),
     };
     let at = (!state.is_final()).then(|| now.checked_add(FIRST_RESULT).unwrap_or(now));
     Some(Next { state, steps, repeats: false, at })

@@ -61,11 +61,17 @@ pub struct Workload<'a> {
     pub timeout: i64,
     /// Clusters that pull, which share the hub: their views are read the less often.
     pub clusters: usize,
+    /// Its `ManagedCluster` is available.
+    pub is_available: bool,
+    /// The upgrade is enabled: an error is final.
+    pub is_enabled: bool,
 }
 
 /// Specs of all actions of a pull, of whatever images: what a policy of the hub admits.
 pub fn actions() -> Vec<Value> {
-    let pull = Workload { cluster: "", spec: &PrecachingSpec::default(), image: "", timeout: 0, clusters: 0 };
+    let spec = &PrecachingSpec::default();
+    let (is_available, is_enabled) = (true, true);
+    let pull = Workload { cluster: "", spec, image: "", timeout: 0, clusters: 0, is_available, is_enabled };
     let steps = CREATIONS.into_iter().map(|name| pull.act(name)).chain(Workload::clean());
     steps.filter_map(|step| if let Step::Act(_, spec) = step { Some(spec) } else { None }).collect()
 }

@@ -82,6 +82,9 @@ fn an_older_placement_is_not_believed() {
     let upgrade = || vec![Affected::Upgrade(Reference { name: "u".to_owned(), namespace: "ns".to_owned() })];
     assert_eq!(set(placement(9, &["a"])), upgrade());
     assert_eq!(set(placement(8, &[])), [], "what we have written is newer");
-    assert_eq!(set(placement(10, &["a", "b"])), upgrade());
+    assert_eq!(set(placement(10, &["a"])), [], "the same");
+    assert_eq!(set(placement(11, &["a", "b"])), upgrade());
     assert_eq!(set(None), upgrade());
+    let others = object("ns", "y", &json!({}), json!({ "spec": {} }));
+    assert_eq!((PLACEMENTS.entry)(&others), None, "another client's");
 }

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::precache::{Cluster, State, next};
+use super::super::precache::{State, next};
 use super::*;
 use crate::cgu::api::PrecachingSpec;
 use crate::cgu::objects::LOCAL_CLUSTER;
@@ -23,6 +23,11 @@ fn views(all: &[(&str, Presence, Answer)]) -> Views {
         .collect()
 }
 
+fn workload(spec: &PrecachingSpec) -> Workload<'_> {
+    let (is_available, is_enabled) = (true, true);
+    Workload { cluster: "a", spec, image: "image", timeout: 240, clusters: 1, is_available, is_enabled }
+}
+
 /// What happens next, `STATE: steps`.
 fn after(
     state: State,
@@ -30,9 +35,8 @@ fn after(
     (is_available, is_enabled, second): (bool, bool, i64),
 ) -> String {
     let spec = PrecachingSpec::default();
-    let workload = Workload { cluster: "a", spec: &spec, image: "image", timeout: 240, clusters: 1 };
-    let cluster = Cluster { state, is_available, is_enabled };
-    let found = next(cluster, &workload, &views(all), Timestamp::from_second(second).unwrap());
+    let workload = Workload { is_available, is_enabled, ..workload(&spec) };
+    let found = next(state, &workload, &views(all), Timestamp::from_second(second).unwrap());
     let steps = found.steps.iter().map(|step| match step {
         Step::DeleteView(name) | Step::DeleteAction(name) => format!("-{name}"),
         Step::Act(name, _) => (*name).to_owned(),
@@ -52,10 +56,9 @@ fn ready() -> [(&'static str, Presence, Answer); 3] {
 #[test]
 fn the_hub_itself_pulls_nothing() {
     let spec = PrecachingSpec::default();
-    let workload = Workload { cluster: LOCAL_CLUSTER, spec: &spec, image: "image", timeout: 240, clusters: 1 };
     for (is_enabled, expected) in [(true, State::UnrecoverableError), (false, State::NotStarted)] {
-        let cluster = Cluster { state: State::NotStarted, is_available: true, is_enabled };
-        let found = next(cluster, &workload, &Views::new(), Timestamp::UNIX_EPOCH);
+        let workload = Workload { cluster: LOCAL_CLUSTER, is_enabled, ..workload(&spec) };
+        let found = next(State::NotStarted, &workload, &Views::new(), Timestamp::UNIX_EPOCH);
         assert_eq!((found.state, found.steps), (expected, vec![]));
     }
 }
@@ -132,7 +135,7 @@ fn a_cluster_goes_from_state_to_state() {
 #[test]
 fn a_job_gets_what_is_pulled_and_sees_the_node() {
     let spec = PrecachingSpec { additional_images: vec!["\"a\": {{b}}".to_owned()], ..PrecachingSpec::default() };
-    let workload = Workload { cluster: "a", spec: &spec, image: "image", timeout: 240, clusters: 100 };
+    let workload = Workload { clusters: 100, ..workload(&spec) };
     let all = |steps: Vec<Step>| -> Vec<Value> {
         steps.into_iter().filter_map(|step| if let Step::Act(_, spec) = step { Some(spec) } else { None }).collect()
     };
@@ -156,14 +159,13 @@ proptest! {
     #[test]
     fn an_enabled_pull_ends(answers in proptest::collection::vec((0..4_usize, 0..5_usize), 0..12), is_available: bool) {
         let spec = PrecachingSpec::default();
-        let workload = Workload { cluster: "a", spec: &spec, image: "image", timeout: 240, clusters: 1 };
         let mut state = State::NotStarted;
         let step = |state, found, job: usize, available| {
             let answer = JOB_STATES.get(job).map_or(NOTHING, |(job, _)| Answer::Job(*job));
             let names = DEPENDENCIES.into_iter().chain([NAMESPACE_VIEW, JOB_VIEW]);
             let all: Vec<_> = names.map(|name| (name, found, answer.clone())).collect();
-            let cluster = Cluster { state, is_available: available, is_enabled: true };
-            next(cluster, &workload, &views(&all), Timestamp::from_second(1_000).unwrap()).state
+            let workload = Workload { is_available: available, ..workload(&spec) };
+            next(state, &workload, &views(&all), Timestamp::from_second(1_000).unwrap()).state
         };
         for (found, job) in answers {
             let found = [Presence::Unknown, Presence::Present, Presence::Absent, Presence::Failed][found];

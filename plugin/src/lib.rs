@@ -11,6 +11,7 @@ mod read;
 mod recover;
 mod run;
 mod select;
+mod view;
 mod wait;
 
 pub use run::main;

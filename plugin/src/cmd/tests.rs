@@ -17,7 +17,7 @@ use crate::connect::connect;
 use crate::error::Exit;
 use crate::select::parse::{Flags, parse};
 use crate::select::resolve::Resolver;
-use crate::select::target::Target;
+use crate::view::target::Target;
 use crate::wait::answer::follow;
 
 const WITH_SANDBOX: Kinds = Kinds { targets: &[&CLUSTER_DEPLOYMENT, &SANDBOX], ..KINDS };

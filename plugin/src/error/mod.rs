@@ -3,7 +3,7 @@
 mod exit;
 mod recover;
 mod rollout;
-mod select;
+mod usage;
 
 use std::time::Duration;
 use std::{fmt, io};
@@ -14,9 +14,11 @@ use shared::kinds::TargetError;
 pub(crate) use self::exit::Exit;
 pub(crate) use self::recover::FdbError;
 pub(crate) use self::rollout::RolloutError;
-pub(crate) use self::select::{ResolveError, UsageError};
+pub(crate) use self::usage::UsageError;
 use crate::cli::duration::elapsed;
 use crate::cli::time::TimeError;
+use crate::view;
+use crate::view::error::ViewError;
 
 /// A target that could not be served.
 #[derive(Debug)]
@@ -33,7 +35,7 @@ pub(crate) enum Problem {
     #[error(transparent)]
     Hub(#[from] HubError),
     #[error(transparent)]
-    Resolve(#[from] ResolveError),
+    View(ViewError),
     #[error(transparent)]
     Target(#[from] TargetError),
     #[error(transparent)]
@@ -94,7 +96,7 @@ impl fmt::Display for Failure {
             // These name their object themselves, where they have one.
             Problem::Hub(_)
             | Problem::StandIn { .. }
-            | Problem::Resolve(_)
+            | Problem::View(_)
             | Problem::Usage(_)
             | Problem::Time(_)
             | Problem::Fdb(_)
@@ -124,6 +126,22 @@ impl Problem {
             Self::Wait(error) => error.exit(),
             _ => Exit::Error,
         }
+    }
+}
+
+impl From<ViewError> for Problem {
+    fn from(error: ViewError) -> Self {
+        match error {
+            ViewError::Hub(error) => Self::Hub(error),
+            ViewError::Target(error) => Self::Target(error),
+            error => Self::View(error),
+        }
+    }
+}
+
+impl From<view::error::Failure> for Failure {
+    fn from(failure: view::error::Failure) -> Self {
+        Self::new(failure.what, failure.error.into())
     }
 }
 

@@ -146,14 +146,6 @@ pub(crate) fn list(kind: &str, items: &impl Serialize) -> Value {
     json!({ "apiVersion": "hibernate.sh/v1alpha1", "kind": kind, "items": items })
 }
 
-/// An object without the fields that have no value.
-pub(crate) fn known(mut object: Value) -> Value {
-    if let Some(fields) = object.as_object_mut() {
-        fields.retain(|_, value| !value.is_null());
-    }
-    object
-}
-
 /// Cells in columns, three spaces apart.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();

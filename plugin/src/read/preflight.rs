@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::cli::duration::elapsed;
 use crate::error::Problem;
 use crate::output;
-use crate::select::target::Target;
+use crate::view::target::Target;
 use crate::wait::answer::follow;
 
 /// How long an answer is waited for before a change. A controller reads the user cluster for it, which takes a few

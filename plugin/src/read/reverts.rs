@@ -13,8 +13,8 @@ use shared::text::sanitize_to;
 
 use crate::output;
 use crate::recover::object::label;
-use crate::select::resolve::CONCURRENCY;
-use crate::select::target::Target;
+use crate::view::CONCURRENCY;
+use crate::view::target::Target;
 
 static AUTOSCALER: Kind =
     Kind::namespaced("autoscaling", &["v2"], "HorizontalPodAutoscaler", "horizontalpodautoscalers");

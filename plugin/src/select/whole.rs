@@ -1,13 +1,10 @@
 //! A whole namespace as the target: `ns/shop`.
 
 use shared::annotation::keys;
-use shared::kinds::Kind;
 
 use crate::cli::values::is_namespace;
 use crate::error::UsageError;
-
-/// `Namespace`.
-pub(crate) static NAMESPACE: Kind = Kind::cluster_scoped("", &["v1"], "Namespace", "namespaces").with_short(&["ns"]);
+use crate::view::resolve::NAMESPACE;
 
 /// Namespaces of a hub's control plane.
 const CONTROL_PLANE: &[&str] = &["hive", "kubermatic", "multicluster-engine", "openshift", keys::NAMESPACE];

@@ -8,7 +8,7 @@ use hub::watch::{Event, Scope};
 use serde_json::Value;
 
 use crate::error::{Problem, WaitError};
-use crate::select::target::Target;
+use crate::view::target::Target;
 
 /// Follows an object from the state given until `probe` finds what it looks for. The caller sets the deadline.
 ///

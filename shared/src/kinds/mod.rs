@@ -26,7 +26,7 @@ pub use self::cron_job::CRON_JOB;
 pub use self::kind::{Kind, Scope};
 pub use self::kkp_cluster::KKP_CLUSTER;
 pub use self::lifecycle::{Change, Intent, Progress, TargetError, UNNOTICED};
-pub use self::record::{Instances, Key, Record, RecordList};
+pub use self::record::{Instances, Key, Record};
 pub use self::row::{Advice, ByDefault, Column, Elsewhere, ShownKind, Shows, TargetKind, is_protected};
 pub use self::shown::{CLUSTER_GROUP_UPGRADE, CLUSTER_POOL, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT};
 pub use self::view::{StepRecord, Uid, View};

@@ -77,22 +77,6 @@ pub struct Record {
     pub more: BTreeMap<&'static str, Value>,
 }
 
-/// The list that `-o json` prints.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RecordList<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    items: &'a [Record],
-}
-
-impl<'a> RecordList<'a> {
-    /// A list of records.
-    pub fn new(items: &'a [Record]) -> Self {
-        Self { api_version: "hibernate.sh/v1alpha1", kind: "TargetStatusList", items }
-    }
-}
-
 /// Instances of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Instances {

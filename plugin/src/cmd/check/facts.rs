@@ -11,7 +11,7 @@ use shared::kinds::{Kind, POWER_ROLLOUT};
 use super::bindings::{NAME, RBAC, objects, unbound};
 use crate::cli::values::{is_name, is_namespace};
 use crate::read::installation::{HIVE, HIVE_CONFIG, LEASE, installed_in};
-use crate::read::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
+use crate::view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 
 /// Selects what is ours.
 pub(super) const OURS: &str = "app.kubernetes.io/part-of=kubectl-hibernate";

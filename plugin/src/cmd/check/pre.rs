@@ -17,9 +17,9 @@ use super::finding::{CheckResult, Finding, Status};
 use super::installed::POLICY_ONLY;
 use super::secrets;
 use crate::read::installation::{HIVE, HIVE_CONFIG, is_disabled};
-use crate::read::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 use crate::read::rights::is_allowed;
-use crate::select::whole::NAMESPACE;
+use crate::view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
+use crate::view::resolve::NAMESPACE;
 
 /// The first minor version of Kubernetes with `ValidatingAdmissionPolicies` by default.
 const OLDEST: u64 = 30;

@@ -18,7 +18,7 @@ use super::finding::{CheckResult, Finding, Status};
 use super::systems::stop;
 use crate::read::fdb::CLAIM;
 use crate::read::installation::{HIBERNATION, HIVE, HIVE_CONFIG, is_disabled};
-use crate::read::protection::WEBHOOKS;
+use crate::view::protection::WEBHOOKS;
 
 /// Objects with one loss: what would be lost, and for each object its full name and the command.
 struct Loss {

@@ -7,7 +7,7 @@ use shared::kinds::{FOUNDATIONDB_CLUSTER, Kind, Kinds, POWER_ROLLOUT};
 
 use crate::cli::COMMANDS;
 use crate::cli::argv::{Reader, Word};
-use crate::select::whole::NAMESPACE;
+use crate::view::resolve::NAMESPACE;
 
 /// What is being completed.
 #[derive(Debug)]

@@ -35,8 +35,9 @@ use crate::output::{self, nothing_found};
 use crate::read::preflight::{self, Outcome};
 use crate::read::{reverts, untouched};
 use crate::select::parse::{Flags, parse};
-use crate::select::resolve::{CONCURRENCY, Resolver};
-use crate::select::target::Target;
+use crate::select::resolve::Resolver;
+use crate::view::CONCURRENCY;
+use crate::view::target::Target;
 
 /// Runs the command.
 ///

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use shared::finding::{Finding, Severity};
 
 use crate::error::Problem;
-use crate::select::target::Target;
+use crate::view::target::Target;
 
 /// What is known about one target.
 #[derive(Debug)]

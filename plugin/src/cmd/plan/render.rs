@@ -8,6 +8,7 @@ use crate::cli::ReportOutput;
 use crate::cmd::plan::outlook::Outlook;
 use crate::output;
 use crate::output::age::age;
+use crate::view;
 
 /// Prints all, in the order in which they were named, `everywhere` being all namespaces.
 pub(crate) fn all(outlooks: &[Outlook], output: ReportOutput, everywhere: bool, now: Timestamp) {
@@ -46,7 +47,7 @@ fn record(outlook: &Outlook) -> Value {
         Severity::Warn => "Slowed",
         Severity::Info => "Clear",
     };
-    output::known(json!({
+    view::known(json!({
         "type": target.row.kind.type_name(), "namespace": target.namespace, "name": target.name,
         "desired": desired, "observed": observed, "verdict": verdict, "until": end, "foundAt": found_at,
         "findings": findings.collect::<Vec<_>>(),
@@ -92,7 +93,7 @@ mod tests {
     use shared::kinds::workload::DEPLOYMENT;
 
     use super::*;
-    use crate::select::target::Target;
+    use crate::view::target::Target;
 
     fn outlook() -> Outlook {
         Outlook {

@@ -26,7 +26,7 @@ use crate::cmd::rollout::draft::{self, Request};
 use crate::error::{Failure, Problem, RolloutError};
 use crate::output;
 use crate::select::parse::Selection;
-use crate::select::target::Target;
+use crate::view::target::Target;
 
 /// What a cluster typically takes. No promise: a cloud may be slower.
 const TYPICAL: Duration = Duration::from_mins(5);

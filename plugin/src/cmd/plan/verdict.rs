@@ -10,7 +10,7 @@ use shared::admission::Denial;
 use shared::finding::{Finding, Severity};
 use shared::kinds::plan::{REFUSED, RuleTable};
 
-use crate::select::target::Target;
+use crate::view::target::Target;
 
 /// The answer to the dry run, and the hub's warnings.
 pub(crate) type Verdict = (Result<Value, HubError>, Vec<String>);

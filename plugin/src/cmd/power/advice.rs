@@ -12,7 +12,7 @@ use super::plan::{Found, Planned};
 use super::pools;
 use crate::output;
 use crate::read::reverts;
-use crate::select::target::Target;
+use crate::view::target::Target;
 
 /// How many targets a sentence names; the rest is counted.
 const NAMED: usize = 10;

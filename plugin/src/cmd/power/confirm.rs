@@ -17,7 +17,7 @@ use crate::cli::duration::elapsed;
 use crate::error::{Failure, Problem, UsageError};
 use crate::output::{self, prompt};
 use crate::read::preflight::{self, Outcome};
-use crate::select::resolve::CONCURRENCY;
+use crate::view::CONCURRENCY;
 
 /// How many targets without a briefing the question lists; the rest is counted. No briefing is left out.
 const LISTED: usize = 20;
@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
     use crate::error::Exit;
-    use crate::select::target::Target;
+    use crate::view::target::Target;
 
     fn planned(name: &str, changes: bool, protected: bool) -> Planned {
         let annotations = json!({ keys::PROTECTED: protected.to_string() });

@@ -5,8 +5,8 @@ use hub::HubClient;
 use shared::kinds::{Briefing, Change, Confirmation, Intent};
 
 use crate::error::Failure;
-use crate::select::resolve::CONCURRENCY;
-use crate::select::target::Target;
+use crate::view::CONCURRENCY;
+use crate::view::target::Target;
 
 /// A target that was selected; what cannot be found is a failure in its place.
 pub(super) type Found = Result<Planned, Failure>;

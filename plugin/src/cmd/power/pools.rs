@@ -14,7 +14,7 @@ use shared::power::Power;
 
 use super::plan::Planned;
 use crate::output;
-use crate::read::pool::{PoolSnapshot, clusters};
+use crate::view::pool::{PoolSnapshot, clusters};
 
 /// Warns of every cluster whose change will not last, once. Without unclaimed clusters nothing is asked of the hub.
 pub(super) async fn warn(hub: &HubClient, intent: &Intent<'_>, planned: &[&Planned]) {

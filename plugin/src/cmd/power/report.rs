@@ -5,7 +5,7 @@ use hub::error::HubError;
 use crate::cli::{ActOutput, WriteFlags};
 use crate::error::{Failure, Problem};
 use crate::output;
-use crate::select::target::{Target, place};
+use crate::view::target::{Target, place};
 
 /// What was done about a target.
 pub(crate) struct Done {

@@ -13,9 +13,9 @@ use super::plan::{Found, Planned};
 use super::report::{Done, Outcome, Reporter};
 use crate::cli::{DryRun, WriteFlags};
 use crate::error::{Exit, Failure, Problem};
-use crate::read::companion;
-use crate::select::resolve::CONCURRENCY;
-use crate::select::target::Target;
+use crate::view::CONCURRENCY;
+use crate::view::companion;
+use crate::view::target::Target;
 
 /// How often an object is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 5;

@@ -27,12 +27,12 @@ use crate::connect::connect;
 use crate::error::{Exit, FdbError, Problem, WaitError};
 use crate::output::{self, nothing_found};
 use crate::read::fdb::{DatabaseSnapshot, called};
-use crate::read::protection;
 use crate::recover::check::{Goal, Place, Refusal, check};
 use crate::recover::include::{left_out, orders};
 use crate::recover::record::Record;
 use crate::recover::replace::Wanted;
 use crate::recover::{Done, Step, Unrecoverable, outdated, remaining};
+use crate::view::protection;
 
 /// How the recovery proceeds, under either name of the program.
 struct Options {

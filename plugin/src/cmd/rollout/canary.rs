@@ -8,7 +8,7 @@ use shared::rollout::selector::{self, selects};
 
 use crate::cli::values::{is_name, is_namespace};
 use crate::error::RolloutError;
-use crate::select::target::Target;
+use crate::view::target::Target;
 
 /// Marks a selector that has no operator: targets with a label, whatever its value.
 const LABEL: &str = "label:";

@@ -25,8 +25,9 @@ use crate::error::{Exit, Failure, Problem, RolloutError};
 use crate::output::{self, nothing_found, prompt};
 use crate::read::preflight::{self, Outcome};
 use crate::select::parse::{Flags, Reference, Selection, parse};
-use crate::select::resolve::{CONCURRENCY, Resolver};
-use crate::select::target::Target;
+use crate::select::resolve::Resolver;
+use crate::view::CONCURRENCY;
+use crate::view::target::Target;
 use crate::wait;
 
 /// How many names a question lists.

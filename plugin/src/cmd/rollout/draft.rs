@@ -13,7 +13,7 @@ use super::canary::{CanaryGroup, name_of};
 use crate::cli::rollout::{Hours, RolloutFlags};
 use crate::error::RolloutError;
 use crate::select::parse::Selection;
-use crate::select::target::Target;
+use crate::view::target::Target;
 
 /// Label of every namespace: its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";

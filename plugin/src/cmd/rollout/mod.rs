@@ -23,7 +23,7 @@ use crate::cli::{DryRun, HubArgs};
 use crate::connect::connect;
 use crate::error::{Exit, Problem, RolloutError};
 use crate::output;
-use crate::select::nearest::did_you_mean;
+use crate::view::nearest::did_you_mean;
 
 /// How often a rollout is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 5;

@@ -1,111 +1,17 @@
-//! `status pool/NAME`: a pool's numbers and its clusters.
+//! Pools as a person reads them.
 
-use hub::text;
 use jiff::Timestamp;
-use serde::Serialize;
-use shared::hive::api::ClusterDeployment;
-use shared::hive::pool::{ClusterPool, wanted};
-use shared::kinds::{CLUSTER_DEPLOYMENT, CLUSTER_POOL, Record};
 
-use super::{ended, is_table, objects, searched};
-use crate::cli::{HubArgs, StatusArgs};
-use crate::connect::connect;
-use crate::error::{Exit, Problem};
 use crate::output;
 use crate::output::age::age;
-use crate::read::pool::{PoolSnapshot, clusters};
-
-/// One pool in the form that `-o json` documents. Later versions only add fields.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PoolRecord {
-    namespace: String,
-    name: String,
-    size: u32,
-    running_count: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_size: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hibernate_after: Option<String>,
-    /// Unclaimed, installed, asleep.
-    standby: u32,
-    /// Unclaimed, installed, running.
-    ready: u32,
-    /// Claims without a cluster.
-    waiting_claims: usize,
-    clusters: Vec<MemberRecord>,
-}
-
-/// One cluster of a pool.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct MemberRecord {
-    #[serde(flatten)]
-    record: Record,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    claim: Option<String>,
-    /// The state that the pool's controller wants while it is unclaimed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pool_wants: Option<String>,
-}
-
-/// Runs the command for pools.
-///
-/// # Errors
-/// When nothing can be asked at all. Failures of single pools are printed and counted.
-pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let hub = connect(hub_args)?;
-    let (pools, exits) = objects(&hub, &CLUSTER_POOL.kind, names, hub_args).await?;
-    let all = if pools.is_empty() { Vec::new() } else { clusters(&hub).await? };
-    let mut records = Vec::new();
-    for object in &pools {
-        let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
-        let observation = PoolSnapshot::new(&hub, namespace, name, object, &all).await;
-        records.push(record(namespace.to_owned(), name.to_owned(), &observation)?);
-    }
-    if is_table(args, "PoolStatusList", &CLUSTER_POOL.kind, &records, |record| &record.name) {
-        for line in tables(&records, hub_args.all_namespaces, !args.no_headers, Timestamp::now()) {
-            output::line(&line);
-        }
-    }
-    Ok(ended(args, records.is_empty(), exits, searched(&hub, hub_args)))
-}
-
-fn record(namespace: String, name: String, observation: &PoolSnapshot) -> Result<PoolRecord, Problem> {
-    let PoolSnapshot { pool: ClusterPool { spec, status }, waiting, members } = observation;
-    let wanted = wanted(&observation.pool, *waiting, members);
-    let member = |cluster: &ClusterDeployment| {
-        let object = serde_json::to_value(cluster).map_err(Problem::unreadable)?;
-        let wants = wanted.iter().find(|(other, _)| std::ptr::eq(*other, cluster));
-        let claim = cluster.spec.cluster_pool_ref.as_ref().and_then(|pool| pool.claim_name.clone());
-        Ok(MemberRecord {
-            record: CLUSTER_DEPLOYMENT.record(&object)?,
-            claim: claim.filter(|claim| !claim.is_empty()),
-            pool_wants: wants.map(|(_, desired)| desired.to_string()),
-        })
-    };
-    let mut clusters = members.iter().map(member).collect::<Result<Vec<_>, Problem>>()?;
-    clusters.sort_by_key(|member| member.record.key());
-    Ok(PoolRecord {
-        namespace,
-        name,
-        size: spec.size,
-        running_count: spec.running_count,
-        max_size: spec.max_size,
-        hibernate_after: spec.hibernate_after.clone(),
-        standby: status.standby,
-        ready: status.ready,
-        waiting_claims: *waiting,
-        clusters,
-    })
-}
+use crate::view::pool::{PoolMember, PoolState};
 
 static POOL: [&str; 8] =
     ["NAMESPACE", "NAME", "SIZE", "STANDBY", "READY", "RUNNING-COUNT", "WAITING-CLAIMS", "HIBERNATE-AFTER"];
 static CLUSTER: [&str; 8] = ["POOL", "NAMESPACE", "NAME", "DESIRED", "STATE", "SINCE", "POOL-WANTS", "CLAIM"];
 
 /// The pools, and below them the clusters of all.
-fn tables(records: &[PoolRecord], namespaces: bool, headers: bool, now: Timestamp) -> Vec<String> {
+pub(super) fn tables(records: &[&PoolState], namespaces: bool, headers: bool, now: Timestamp) -> Vec<String> {
     if records.is_empty() {
         return Vec::new();
     }
@@ -125,7 +31,7 @@ fn tables(records: &[PoolRecord], namespaces: bool, headers: bool, now: Timestam
         cells
     });
     let clusters = records.iter().flat_map(|pool| pool.clusters.iter().map(move |cluster| (pool, cluster)));
-    let clusters = clusters.map(|(pool, MemberRecord { record, claim, pool_wants })| {
+    let clusters = clusters.map(|(pool, PoolMember { record, claim, pool_wants })| {
         vec![
             pool.name.clone(),
             record.namespace.clone(),
@@ -151,6 +57,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::view::pool::PoolSnapshot;
 
     #[test]
     fn a_pool_stands_above_its_clusters() {
@@ -179,10 +86,10 @@ mod tests {
             waiting: 0,
             members: vec![cluster("small-c", claimed), cluster("small-b", json!({})), cluster("small-a", json!({}))],
         };
-        let record = record("pools".to_owned(), "small".to_owned(), &observation).unwrap();
+        let record = PoolState::new("pools", "small", &observation).unwrap();
         let now = "2026-01-01T03:00:00Z".parse().unwrap();
         assert_eq!(
-            tables(&[record], false, true, now),
+            tables(&[&record], false, true, now),
             [
                 "NAME    SIZE   STANDBY   READY   RUNNING-COUNT   WAITING-CLAIMS   HIBERNATE-AFTER",
                 "small   2      0         2       1               0                8h",

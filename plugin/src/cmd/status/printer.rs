@@ -1,79 +1,189 @@
-//! Prints records in the format that was asked for.
+//! Prints items in the format that was asked for.
 
-use std::io::stdout;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, stdout};
 
 use jiff::Timestamp;
-use shared::kinds::{Column, Record, RecordList};
+use serde::Serialize;
+use serde_json::json;
+use shared::kinds::{Column, Key, Record, ShownKind, Shows};
 
-use super::schedule;
-use super::table::{Layout, Table, Width};
+use super::render::{Render, Style};
+use super::table::{self, Table, Width};
+use super::{pools, rollouts, schedule, upgrades};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
 use crate::output;
+use crate::view::pool::PoolState;
+use crate::view::{Item, ItemList};
 
-/// The format, and the table if it is one.
-pub(crate) struct Printer {
-    output: StatusOutput,
-    watching: bool,
-    headers: bool,
-    table: Table,
+/// Puts the cursor into the corner and clears the terminal.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// The format, and what is known of the table.
+pub(super) struct Printer<'a> {
+    args: &'a StatusArgs,
+    shown: Option<&'static ShownKind>,
+    layout: Layout,
+    /// Whether a change draws everything anew in place.
+    has_screen: bool,
 }
 
-impl Printer {
-    /// For these records at first; `of_kinds` are the columns that kinds add to the wide table.
-    pub(crate) fn new(
-        args: &StatusArgs,
-        hub_args: &HubArgs,
-        of_kinds: Vec<&'static Column>,
-        records: &[Record],
-    ) -> Self {
-        let scheduled = records.iter().any(|record| !schedule::shown(record, Timestamp::now()).is_empty());
-        let width = match args.output {
-            StatusOutput::Wide => Width::Wide,
-            _ if scheduled => Width::Scheduled,
-            _ => Width::Narrow,
-        };
-        let layout = Layout {
-            namespaces: hub_args.all_namespaces,
-            width,
-            types: records.iter().any(|record| record.kind != records[0].kind),
-            colors: output::colors(&stdout()),
-        };
-        Self {
-            output: args.output,
-            watching: args.watch,
-            headers: !args.no_headers,
-            table: Table::new(layout, of_kinds, records, Timestamp::now()),
+/// How a person reads the items.
+enum Layout {
+    /// A line for each target, in columns that keep their width.
+    Targets(Table),
+    /// Pools, and below them their clusters.
+    Pools { namespaces: bool },
+    /// A line for each, below these headers.
+    Lines(&'static [&'static str]),
+    /// Everything of each.
+    Full,
+}
+
+impl Layout {
+    fn new(shown: Option<&ShownKind>, is_named: bool, table: impl FnOnce() -> Table, namespaces: bool) -> Self {
+        match shown.map(|row| row.shows) {
+            None => Self::Targets(table()),
+            Some(Shows::ClusterPool) => Self::Pools { namespaces },
+            Some(Shows::Rollout) if !is_named => Self::Lines(rollouts::HEAD),
+            Some(Shows::Upgrade) if !is_named => Self::Lines(upgrades::HEAD),
+            Some(Shows::FoundationDb | Shows::Rollout | Shows::Upgrade) => Self::Full,
         }
+    }
+}
+
+impl<'a> Printer<'a> {
+    /// For these items at first; `of_kinds` are the columns that kinds add to the wide table. `is_named`: whether
+    /// objects were named, and each is shown with everything.
+    pub(super) fn new(
+        args: &'a StatusArgs,
+        hub_args: &HubArgs,
+        (shown, is_named): (Option<&'static ShownKind>, bool),
+        of_kinds: Vec<&'static Column>,
+        items: &[Item],
+    ) -> Self {
+        let table = || targets(args, hub_args, of_kinds, &items.iter().filter_map(record).collect::<Vec<_>>());
+        let layout = Layout::new(shown, is_named, table, hub_args.all_namespaces);
+        let has_screen = args.watch && shown.is_some() && stdout().is_terminal();
+        Self { args, shown, layout, has_screen }
     }
 
     /// What is known at the start.
-    pub(crate) fn all(&self, records: &[Record]) {
-        match self.output {
-            StatusOutput::Json if !self.watching => output::text(&output::json(&RecordList::new(records))),
-            StatusOutput::Yaml if !self.watching => output::text(&output::yaml(&RecordList::new(records))),
-            StatusOutput::Table | StatusOutput::Wide => {
-                if self.headers && (!records.is_empty() || self.watching) {
-                    output::colored(&self.table.head());
-                }
-                self.each(records);
+    pub(super) fn all(&self, items: &[Item]) {
+        let items: Vec<&Item> = items.iter().collect();
+        let list = ItemList::new(self.shown, &items);
+        match self.args.output {
+            StatusOutput::Table | StatusOutput::Wide => self.draw(&items),
+            StatusOutput::Json | StatusOutput::Yaml if self.args.watch => items.iter().for_each(|item| self.one(item)),
+            // The keys of these lists are sorted.
+            StatusOutput::Json | StatusOutput::Yaml if self.shown.is_some() => self.text(&json!(list)),
+            StatusOutput::Json | StatusOutput::Yaml => self.text(&list),
+            StatusOutput::Name => items.iter().for_each(|item| self.one(item)),
+        }
+    }
+
+    /// A change, given all items as they are now. Without one only the time has passed.
+    pub(super) fn change(&self, items: &BTreeMap<Key, Item>, changed: Option<&Item>) {
+        match changed {
+            _ if self.has_screen && self.args.output.is_table() => self.draw(&items.values().collect::<Vec<_>>()),
+            None => {}
+            Some(item) if self.args.output.is_table() => print(&self.lines(&[item], false)),
+            Some(item) => self.one(item),
+        }
+    }
+
+    fn one(&self, item: &Item) {
+        match self.args.output {
+            StatusOutput::Name | StatusOutput::Table | StatusOutput::Wide => {
+                let (kind, _, name) = item.key();
+                output::line(&format!("{kind}/{name}"));
             }
-            _ => self.each(records),
+            StatusOutput::Json => self.text(item),
+            StatusOutput::Yaml => {
+                output::text("---\n");
+                self.text(item);
+            }
         }
     }
 
-    fn each(&self, records: &[Record]) {
-        for record in records {
-            self.one(record);
-        }
+    fn text(&self, value: &impl Serialize) {
+        let is_json = self.args.output == StatusOutput::Json;
+        output::text(&if is_json { output::json(value) } else { output::yaml(value) });
     }
 
-    /// One more record.
-    pub(crate) fn one(&self, record: &Record) {
-        match self.output {
-            StatusOutput::Table | StatusOutput::Wide => output::colored(&self.table.line(record, Timestamp::now())),
-            StatusOutput::Name => output::line(&format!("{}/{}", record.kind, record.name)),
-            StatusOutput::Json => output::text(&output::json(record)),
-            StatusOutput::Yaml => output::text(&format!("---\n{}", output::yaml(record))),
+    fn draw(&self, items: &[&Item]) {
+        if self.has_screen {
+            output::colored(CLEAR);
         }
+        print(&self.lines(items, true));
+    }
+
+    /// Sanitized lines of all items, or of one more.
+    fn lines(&self, items: &[&Item], is_all: bool) -> Vec<String> {
+        let now = Timestamp::now();
+        let headers = is_all && !self.args.no_headers;
+        match &self.layout {
+            Layout::Targets(table) => {
+                let head = (headers && (!items.is_empty() || self.args.watch)).then(|| table.head());
+                let lines = items.iter().copied().filter_map(record).map(|record| table.line(record, now));
+                head.into_iter().chain(lines).collect()
+            }
+            Layout::Pools { namespaces } => {
+                let pools: Vec<&PoolState> = items.iter().copied().filter_map(pool).collect();
+                pools::tables(&pools, *namespaces, headers, now)
+            }
+            Layout::Lines(head) => {
+                let lines = items.iter().copied().filter_map(rendered).map(|item| item.line(now));
+                output::table(if headers && !items.is_empty() { head } else { &[] }, lines)
+            }
+            Layout::Full => {
+                let wide = self.args.output == StatusOutput::Wide;
+                let style = Style { now, colors: output::colors(&stdout()), headers: !self.args.no_headers, wide };
+                let full = |item: &dyn Render| std::iter::once(String::new()).chain(item.full(&style));
+                let lines = items.iter().copied().filter_map(rendered).flat_map(full);
+                lines.skip(usize::from(is_all)).collect()
+            }
+        }
+    }
+}
+
+/// The table of targets, as wide as these records need.
+fn targets(args: &StatusArgs, hub_args: &HubArgs, of_kinds: Vec<&'static Column>, records: &[&Record]) -> Table {
+    let now = Timestamp::now();
+    let width = match args.output {
+        StatusOutput::Wide => Width::Wide,
+        _ if records.iter().any(|record| !schedule::shown(record, now).is_empty()) => Width::Scheduled,
+        _ => Width::Narrow,
+    };
+    let layout = table::Layout {
+        namespaces: hub_args.all_namespaces,
+        width,
+        types: records.iter().any(|record| record.kind != records[0].kind),
+        colors: output::colors(&stdout()),
+    };
+    Table::new(layout, of_kinds, records.iter().copied(), now)
+}
+
+fn record(item: &Item) -> Option<&Record> {
+    if let Item::Target(target) = item { Some(&target.record) } else { None }
+}
+
+fn pool(item: &Item) -> Option<&PoolState> {
+    if let Item::Pool(pool) = item { Some(pool) } else { None }
+}
+
+fn rendered(item: &Item) -> Option<&dyn Render> {
+    match item {
+        Item::Database(database) => Some(&**database),
+        Item::Rollout(rollout) => Some(&**rollout),
+        Item::Upgrade(upgrade) => Some(&**upgrade),
+        Item::Target(_) | Item::Pool(_) => None,
+    }
+}
+
+/// Prints lines whose parts are sanitized already.
+fn print(lines: &[String]) {
+    for line in lines {
+        output::colored(line);
     }
 }

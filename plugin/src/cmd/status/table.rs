@@ -91,7 +91,12 @@ pub(crate) struct Table {
 
 impl Table {
     /// Columns as wide as these records need; `of_kinds` are the columns that kinds add.
-    pub(crate) fn new(layout: Layout, of_kinds: Vec<&'static Column>, records: &[Record], now: Timestamp) -> Self {
+    pub(crate) fn new<'a>(
+        layout: Layout,
+        of_kinds: Vec<&'static Column>,
+        records: impl IntoIterator<Item = &'a Record>,
+        now: Timestamp,
+    ) -> Self {
         let columns = columns(layout, of_kinds);
         let widths = columns.iter().map(|column| column.header.len()).collect();
         let mut table = Self { layout, columns, widths };

@@ -7,7 +7,7 @@ const SUGGESTIONS: usize = 3;
 
 /// `; did you mean a or b?`: the names within a third of the letters of the one given, nearest first. `None` if there
 /// is none.
-pub(crate) fn did_you_mean<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub fn did_you_mean<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let limit = (wanted.chars().count() / 3).clamp(1, 4);
     let mut near: Vec<(usize, &str)> = names
         .into_iter()

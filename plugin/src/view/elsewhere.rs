@@ -3,30 +3,29 @@
 use hub::error::HubError;
 use hub::{HubClient, Resource};
 use serde_json::Value;
-use shared::kinds::{Elsewhere, TargetKind};
+use shared::kinds::{Elsewhere, Kind};
 use shared::text::name_some;
+
+use super::Row;
 
 /// How many names a hint lists.
 const NAMED: usize = 5;
 
 /// The kind that a word means, and where it is; none if the word means several, or if it is on every hub.
-pub(super) fn of_word(kinds: &[&'static TargetKind]) -> Option<String> {
+pub(super) fn of_word(kinds: &[Row]) -> Option<String> {
     let [row] = kinds else { return None };
-    let elsewhere = row.elsewhere.as_ref()?;
-    Some(format!("{}: {}; {}", row.kind.resource_name(), elsewhere.hint, elsewhere.namesakes))
+    let elsewhere = row.elsewhere()?;
+    Some(format!("{}: {}; {}", row.kind().resource_name(), elsewhere.hint, elsewhere.namesakes))
 }
 
 /// `; "shop" is the display name of cluster.kubermatic.k8c.io/abc`, if the wanted name is that of an object.
-pub(super) fn display_name(
-    wanted: &str,
-    lists: &[(&'static TargetKind, Result<Vec<Value>, HubError>)],
-) -> Option<String> {
+pub(super) fn display_name(wanted: &str, lists: &[(Row, Result<Vec<Value>, HubError>)]) -> Option<String> {
     let found: Vec<String> = lists
         .iter()
-        .filter_map(|(row, list)| Some((row, row.elsewhere.as_ref()?.display_name, list.as_ref().ok()?)))
+        .filter_map(|(row, list)| Some((row, row.elsewhere()?.display_name, list.as_ref().ok()?)))
         .flat_map(|(row, display_name, list)| {
             let called = list.iter().filter(move |object| display_name(object) == Some(wanted));
-            called.filter_map(|object| Some(row.kind.full_name(object.pointer("/metadata/name")?.as_str()?)))
+            called.filter_map(|object| Some(row.kind().full_name(object.pointer("/metadata/name")?.as_str()?)))
         })
         .take(NAMED)
         .collect();
@@ -34,25 +33,21 @@ pub(super) fn display_name(
 }
 
 /// Where else to look for an object of a kind, given those that this hub has.
-pub(super) async fn hint(hub: &HubClient, row: &'static TargetKind, list: Option<&[Value]>) -> Option<String> {
-    let elsewhere = row.elsewhere.as_ref()?;
+pub(super) async fn hint(hub: &HubClient, row: Row, list: Option<&[Value]>) -> Option<String> {
+    let elsewhere = row.elsewhere()?;
     let index = Resource::preferred(&elsewhere.index);
     let others = hub.list(index, None, "", "").await.map(|list| list.items).unwrap_or_default();
     let others: Vec<&str> = others.iter().filter_map(|object| object.pointer("/metadata/name")?.as_str()).collect();
     let is_empty = list.is_some_and(<[Value]>::is_empty);
-    Some(text(elsewhere, row, is_empty, &others))
+    Some(text(elsewhere, row.kind(), is_empty, &others))
 }
 
-fn text(elsewhere: &Elsewhere, row: &TargetKind, is_empty: bool, others: &[&str]) -> String {
+fn text(elsewhere: &Elsewhere, kind: &Kind, is_empty: bool, others: &[&str]) -> String {
     let Elsewhere { hint, index, role, .. } = elsewhere;
     let known = name_some(others, NAMED);
     match (is_empty, known.is_empty()) {
         (true, false) => {
-            format!(
-                "; the hub has {}s ({known}) but no {}: it may be {role}. {hint}",
-                index.kind,
-                row.kind.resource_name()
-            )
+            format!("; the hub has {}s ({known}) but no {}: it may be {role}. {hint}", index.kind, kind.resource_name())
         }
         (false, false) => format!("; {hint} ({} known here: {known})", index.plural),
         (_, true) => format!("; {hint}"),
@@ -65,6 +60,9 @@ mod tests {
     use shared::kinds::{CLUSTER_DEPLOYMENT, KKP_CLUSTER};
 
     use super::*;
+
+    const CD: Row = Row::Target(&CLUSTER_DEPLOYMENT);
+    const KKP: Row = Row::Target(&KKP_CLUSTER);
 
     #[test]
     fn a_master_is_distinguished_from_the_wrong_seed_as_far_as_it_can_be() {
@@ -86,7 +84,7 @@ mod tests {
             (true, vec![], "; "),
             (false, vec![], "; "),
         ] {
-            let text = text(KKP_CLUSTER.elsewhere.as_ref().unwrap(), &KKP_CLUSTER, is_empty, &seeds);
+            let text = text(KKP_CLUSTER.elsewhere.as_ref().unwrap(), &KKP_CLUSTER.kind, is_empty, &seeds);
             assert!(text.contains(expected) && text.contains(hint), "{text}");
         }
     }
@@ -96,7 +94,7 @@ mod tests {
         let object =
             |name: &str, called: &str| json!({ "metadata": { "name": name }, "spec": { "humanReadableName": called } });
         let clusters = vec![object("abc", "shop"), object("def", "bank"), object("ghi", "shop")];
-        let lists = [(&CLUSTER_DEPLOYMENT, Ok(vec![object("x", "shop")])), (&KKP_CLUSTER, Ok(clusters))];
+        let lists = [(CD, Ok(vec![object("x", "shop")])), (KKP, Ok(clusters))];
         assert_eq!(
             display_name("shop", &lists).unwrap(),
             "; \"shop\" is the display name of cluster.kubermatic.k8c.io/abc and of cluster.kubermatic.k8c.io/ghi: use its ID"
@@ -106,14 +104,14 @@ mod tests {
 
     #[test]
     fn a_word_says_which_systems_kind_it_means() {
-        let text = of_word(&[&KKP_CLUSTER]).unwrap();
+        let text = of_word(&[KKP]).unwrap();
         assert!(text.starts_with("clusters.kubermatic.k8c.io: KKP's user clusters live on their seed"), "{text}");
         assert!(
             text.ends_with(
                 "clusters of Cluster API and of Open Cluster Management are not put to sleep by this program"
             )
         );
-        assert_eq!(of_word(&[&CLUSTER_DEPLOYMENT]), None);
-        assert_eq!(of_word(&[&KKP_CLUSTER, &CLUSTER_DEPLOYMENT]), None);
+        assert_eq!(of_word(&[CD]), None);
+        assert_eq!(of_word(&[KKP, CD]), None);
     }
 }

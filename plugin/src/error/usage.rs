@@ -1,4 +1,4 @@
-//! Why targets cannot be understood or found.
+//! Why a command line names no targets.
 
 /// Why the words of the command line name no targets.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,19 +40,4 @@ pub(crate) enum UsageError {
     SelectorAndAll,
     #[error("-l is empty and would select everything; use --all instead")]
     EmptySelector,
-}
-
-/// Why a reference did not lead to a target.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ResolveError {
-    #[error("{what} not found{}{hint}", in_namespace(namespace.as_deref()))]
-    NotFound { what: String, namespace: Option<String>, hint: String },
-    #[error("{name:?} is the name of several targets: {}; say which", candidates.join(", "))]
-    Ambiguous { name: String, candidates: Vec<String> },
-    #[error("the hub does not have the type {0}")]
-    NoKind(String),
-}
-
-fn in_namespace(namespace: Option<&str>) -> String {
-    namespace.map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default()
 }

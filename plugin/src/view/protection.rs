@@ -14,10 +14,10 @@ use shared::fdb::suspension::Minimum;
 use shared::kinds::Kind;
 use shared::rollout::selector;
 
-use crate::select::whole::NAMESPACE;
+use super::resolve::NAMESPACE;
 
 /// Which writes are judged, by whom.
-pub(crate) static WEBHOOKS: Kind = Kind::cluster_scoped(
+pub static WEBHOOKS: Kind = Kind::cluster_scoped(
     "admissionregistration.k8s.io",
     &["v1"],
     "ValidatingWebhookConfiguration",
@@ -25,7 +25,7 @@ pub(crate) static WEBHOOKS: Kind = Kind::cluster_scoped(
 );
 
 /// Which writes are stamped, by whom.
-pub(crate) static MUTATING_WEBHOOKS: Kind = Kind::cluster_scoped(
+pub static MUTATING_WEBHOOKS: Kind = Kind::cluster_scoped(
     "admissionregistration.k8s.io",
     &["v1"],
     "MutatingWebhookConfiguration",
@@ -34,7 +34,7 @@ pub(crate) static MUTATING_WEBHOOKS: Kind = Kind::cluster_scoped(
 
 /// What is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Protection {
+pub enum Protection {
     /// Deletes of its volumes go through the webhook.
     Yes,
     /// They do not, and why.
@@ -44,7 +44,7 @@ pub(crate) enum Protection {
 }
 
 /// Looks.
-pub(crate) async fn of(hub: &HubClient, namespace: &str, cluster: &FoundationDBCluster) -> Protection {
+pub async fn of(hub: &HubClient, namespace: &str, cluster: &FoundationDBCluster) -> Protection {
     let webhooks = match hub.list(Resource::preferred(&WEBHOOKS), None, "", "").await {
         Ok(list) => list.items,
         Err(error) => return Protection::Unknown(format!("the webhook configurations cannot be read: {error}")),

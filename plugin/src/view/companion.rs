@@ -9,7 +9,7 @@ use crate::cli::values::{is_name, is_namespace};
 
 /// What lies beside a target.
 #[derive(Clone, Debug)]
-pub(crate) enum Beside {
+pub enum Beside {
     /// Its kind has no companion, or nothing shows that there is one.
     Nothing,
     /// There is none.
@@ -21,7 +21,7 @@ pub(crate) enum Beside {
 }
 
 /// Reads what lies beside an object, and puts a newer request there onto the object.
-pub(crate) async fn attach(hub: &HubClient, row: &'static TargetKind, object: &mut Value) -> Beside {
+pub async fn attach(hub: &HubClient, row: &'static TargetKind, object: &mut Value) -> Beside {
     let Some(companion) = row.companion.filter(|companion| companion.is_expected(object)) else {
         return Beside::Nothing;
     };
@@ -39,7 +39,7 @@ pub(crate) async fn attach(hub: &HubClient, row: &'static TargetKind, object: &m
 ///
 /// # Errors
 /// When the hub does not answer, or refuses to.
-pub(crate) async fn get(
+pub async fn get(
     hub: &HubClient,
     companion: &'static dyn Companion,
     object: &Value,

@@ -1,0 +1,69 @@
+//! Why an object is not shown.
+
+use std::fmt;
+
+use hub::error::HubError;
+use shared::kinds::{Kind, TargetError};
+
+/// Why an object was not found, or cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewError {
+    #[error("{what} not found{}{hint}", in_namespace(namespace.as_deref()))]
+    NotFound { what: String, namespace: Option<String>, hint: String },
+    #[error("{name:?} is the name of several targets: {}; say which", candidates.join(", "))]
+    Ambiguous { name: String, candidates: Vec<String> },
+    #[error("the hub does not have the type {0}")]
+    NoKind(String),
+    /// What belongs to the object cannot be read.
+    #[error("{object}: {source}")]
+    Beside { object: String, source: Box<HubError> },
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    #[error(transparent)]
+    Target(#[from] TargetError),
+}
+
+/// What is not shown.
+#[derive(Debug)]
+pub struct Failure {
+    /// The object or the kind as messages name it.
+    pub what: String,
+    /// Why.
+    pub error: ViewError,
+    /// Whether no object of the kind can be read.
+    pub is_of_kind: bool,
+}
+
+impl ViewError {
+    pub(super) fn beside(object: String, source: HubError) -> Self {
+        Self::Beside { object, source: Box::new(source) }
+    }
+
+    pub(super) fn unreadable(error: serde_json::Error) -> Self {
+        Self::Target(error.into())
+    }
+}
+
+impl Failure {
+    pub(super) fn new(what: String, error: ViewError) -> Self {
+        Self { what, error, is_of_kind: false }
+    }
+
+    pub(super) fn of_kind(kind: &Kind, error: ViewError) -> Self {
+        Self { what: kind.resource_name(), error, is_of_kind: true }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.error {
+            ViewError::Target(error) => write!(f, "{}: {error}", self.what),
+            // The others name their object themselves.
+            error => write!(f, "{error}"),
+        }
+    }
+}
+
+fn in_namespace(namespace: Option<&str>) -> String {
+    namespace.map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default()
+}

@@ -1,0 +1,358 @@
+//! Finds objects on the hub with as few requests as possible and without discovery.
+
+use std::collections::{BTreeSet, HashMap};
+use std::mem;
+use std::sync::{Mutex, PoisonError};
+
+use futures::future::join_all;
+use futures::{StreamExt, stream};
+use hub::error::HubError;
+use hub::{HubClient, Resource, name_of};
+use shared::kinds::Kind;
+use shared::text::quoted;
+
+use super::error::{Failure, ViewError};
+use super::nearest::did_you_mean;
+use super::{CONCURRENCY, Object, ObjectName, Query, Row, Watched, elsewhere};
+
+/// `Namespace`.
+pub static NAMESPACE: Kind = Kind::cluster_scoped("", &["v1"], "Namespace", "namespaces").with_short(&["ns"]);
+
+/// Finds objects, and remembers which kinds the hub has.
+pub(super) struct Resolver<'a> {
+    hub: &'a HubClient,
+    query: &'a Query,
+    /// The version that the hub serves of a kind, by group and resource; none if it serves none.
+    versions: Mutex<HashMap<(&'static str, &'static str), Option<&'static str>>>,
+    notes: Mutex<Vec<String>>,
+}
+
+/// The answers to a lookup of one name in every kind that it can be of.
+struct Answers {
+    found: Vec<Object>,
+    /// Kinds without an object of this name. A kind that the hub does not have is not among them.
+    absent: Vec<Row>,
+    errors: Vec<HubError>,
+}
+
+impl Answers {
+    fn new(kinds: &[Row], lookups: Vec<Result<Option<Object>, HubError>>) -> Self {
+        let (mut found, mut absent, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for (kind, lookup) in kinds.iter().zip(lookups) {
+            match lookup {
+                Ok(Some(object)) => found.push(object),
+                Ok(None) => absent.push(*kind),
+                Err(HubError::NoKind(_)) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        Self { found, absent, errors }
+    }
+
+    /// Takes out the refusals of kinds that the user may not see, if another kind answered: what was only one of
+    /// several meanings is, for this user, not there.
+    fn take_unseen(&mut self) -> Vec<HubError> {
+        if self.found.is_empty() && self.absent.is_empty() {
+            return Vec::new();
+        }
+        let (unseen, errors) = mem::take(&mut self.errors).into_iter().partition(is_forbidden);
+        self.errors = errors;
+        unseen
+    }
+}
+
+fn is_forbidden(error: &HubError) -> bool {
+    matches!(error, HubError::Forbidden { .. })
+}
+
+impl<'a> Resolver<'a> {
+    pub(super) fn new(hub: &'a HubClient, query: &'a Query) -> Self {
+        Self { hub, query, versions: Mutex::default(), notes: Mutex::default() }
+    }
+
+    /// Everything that was asked for, in the order given; what cannot be found is a failure in its place.
+    pub(super) async fn objects(&self) -> Vec<Result<Object, Failure>> {
+        let mut found: Vec<Result<Object, Failure>> = Vec::new();
+        let mut work = stream::iter(&self.query.names).map(|name| self.find(name)).buffered(CONCURRENCY);
+        while let Some(result) = work.next().await {
+            if !result.as_ref().is_ok_and(|object| repeats(&found, object)) {
+                found.push(result);
+            }
+        }
+        if self.query.names.is_empty() {
+            found = self.every().await;
+        }
+        if found.is_empty() && self.query.is_whole { self.no_namespace().await } else { found }
+    }
+
+    /// What was skipped.
+    pub(super) fn into_notes(self) -> Vec<String> {
+        self.notes.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kinds to watch, given what was found. Those that have no object yet are among them.
+    pub(super) fn watched<'o>(&self, found: impl Iterator<Item = &'o Object>) -> Vec<Watched> {
+        if self.query.names.is_empty() {
+            let served = |row: &Row| Some(Watched { row: *row, resource: self.resource(*row)?, names: Vec::new() });
+            return self.query.kinds.iter().filter_map(served).collect();
+        }
+        let mut watched: Vec<Watched> = Vec::new();
+        for Object { row, resource, value } in found {
+            let name = name_of(value).to_owned();
+            match watched.iter_mut().find(|one| one.resource == *resource) {
+                Some(one) => one.names.push(name),
+                None => watched.push(Watched { row: *row, resource: *resource, names: vec![name] }),
+            }
+        }
+        watched
+    }
+
+    fn namespace(&self) -> &str {
+        self.query.namespace.as_deref().unwrap_or(&self.hub.namespace)
+    }
+
+    /// The failure of a namespace that does not exist: in lists it looks like an empty one.
+    async fn no_namespace(&self) -> Vec<Result<Object, Failure>> {
+        let name = self.namespace();
+        match self.hub.get(Resource::preferred(&NAMESPACE), "", name).await {
+            Err(error @ HubError::NoObject { .. }) => vec![Err(Failure::new(NAMESPACE.full_name(name), error.into()))],
+            _ => Vec::new(),
+        }
+    }
+
+    /// One object by name.
+    async fn find(&self, name: &ObjectName) -> Result<Object, Failure> {
+        let fail = |error: ViewError| Failure::new(describe(name), error);
+        let lookups = join_all(name.kinds.iter().map(|row| self.look_up(*row, &name.name))).await;
+        let mut answers = Answers::new(&name.kinds, lookups);
+        for error in answers.take_unseen() {
+            self.leave_out(&error);
+        }
+        let Answers { mut found, absent, errors } = answers;
+        if found.len() > 1 {
+            let candidates = found.iter().map(|object| object.row.kind().full_name(&name.name)).collect();
+            return Err(fail(ViewError::Ambiguous { name: name.name.clone(), candidates }));
+        }
+        if let Some(object) = found.pop() {
+            return Ok(object);
+        }
+        if let Some(error) = errors.into_iter().next() {
+            return Err(fail(error.into()));
+        }
+        if absent.is_empty() {
+            let word = name.word.as_deref().unwrap_or("of any target").to_owned();
+            return Err(fail(ViewError::NoKind(elsewhere::of_word(&name.kinds).unwrap_or(word))));
+        }
+        let has_namespaces = absent.iter().any(|row| row.kind().is_namespaced());
+        Err(fail(ViewError::NotFound {
+            what: describe(name),
+            namespace: has_namespaces.then(|| self.namespace().to_owned()),
+            hint: self.hint(&name.name, &absent).await,
+        }))
+    }
+
+    fn note(&self, text: String) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    fn leave_out(&self, error: &HubError) {
+        self.note(format!("skipped, because another type matched: {error}"));
+    }
+
+    /// The object of this kind and name; none if there is no such object.
+    async fn look_up(&self, row: Row, name: &str) -> Result<Option<Object>, HubError> {
+        self.served(row, async |resource| match self.hub.get(resource, self.namespace(), name).await {
+            Ok(value) => Ok(Some(Object { row, resource, value })),
+            Err(HubError::NoObject { .. }) => Ok(None),
+            Err(error) => Err(error),
+        })
+        .await
+    }
+
+    /// Runs a request in the version that the hub serves, which the request itself finds out.
+    async fn served<T>(&self, row: Row, request: impl AsyncFn(Resource) -> Result<T, HubError>) -> Result<T, HubError> {
+        let kind = row.kind();
+        let key = (kind.group, kind.plural);
+        let absent = || HubError::NoKind(kind.resource_name());
+        let known = self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+        let candidates = match &known {
+            Some(None) => return Err(absent()),
+            Some(Some(version)) => std::slice::from_ref(version),
+            None => kind.versions,
+        };
+        for version in candidates {
+            match request(Resource { kind, version }).await {
+                Err(HubError::NoKind(_)) => {}
+                result => {
+                    self.remember(key, Some(version));
+                    return result;
+                }
+            }
+        }
+        self.remember(key, None);
+        Err(absent())
+    }
+
+    /// A kind in the version that the hub was found to serve; none if it serves none or was not asked.
+    fn resource(&self, row: Row) -> Option<Resource> {
+        let kind = row.kind();
+        let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = (*versions.get(&(kind.group, kind.plural))?)?;
+        Some(Resource { kind, version })
+    }
+
+    fn remember(&self, key: (&'static str, &'static str), version: Option<&'static str>) {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner).insert(key, version);
+    }
+
+    /// `; it exists in namespace shop: add -n shop`: one request for each kind, only on the way to an error. Who may
+    /// not list all namespaces gets no such hint.
+    async fn in_other_namespaces(&self, wanted: &str, kinds: &[Row]) -> Option<String> {
+        let named = format!("metadata.name={wanted}");
+        let lists = join_all(kinds.iter().filter(|row| row.kind().is_namespaced()).map(async |row| {
+            self.served(*row, async |resource| self.hub.list(resource, None, &named, "").await).await
+        }));
+        let items = lists.await.into_iter().flatten().flat_map(|list| list.items);
+        let namespaces: BTreeSet<String> =
+            items.filter_map(|item| Some(item.pointer("/metadata/namespace")?.as_str()?.to_owned())).collect();
+        let first = quoted(namespaces.first()?);
+        Some(match namespaces.len() {
+            1 => format!("; it exists in namespace {first}: add -n {first}"),
+            more => format!("; it exists in {more} other namespaces: add for example -n {first}"),
+        })
+    }
+
+    /// `; did you mean demo?`, or where else to look: one more request, only on the way to an error.
+    async fn hint(&self, wanted: &str, kinds: &[Row]) -> String {
+        let is_target = |row: &Row| matches!(row, Row::Target(_));
+        if kinds.iter().any(|row| row.kind().is_namespaced() && !is_target(row)) {
+            return String::new();
+        }
+        if let Some(hint) = self.in_other_namespaces(wanted, kinds).await {
+            return hint;
+        }
+        let namespace = Some(self.namespace());
+        let lists = join_all(kinds.iter().map(async |row| {
+            let list = self.served(*row, async |resource| self.hub.list(resource, namespace, "", "").await).await;
+            (*row, list.map(|list| list.items))
+        }));
+        let lists = lists.await;
+        let names = lists.iter().filter_map(|(_, list)| list.as_ref().ok()).flatten();
+        let names = names.filter_map(|object| object.pointer("/metadata/name")?.as_str());
+        if let Some(hint) = did_you_mean(wanted, names).or_else(|| elsewhere::display_name(wanted, &lists)) {
+            return hint;
+        }
+        match lists.as_slice() {
+            [(Row::Shown(row), _)] => {
+                format!("; `kubectl hibernate status {}` lists those that there are", row.many)
+            }
+            [(row, list)] => elsewhere::hint(self.hub, *row, list.as_deref().ok()).await.unwrap_or_default(),
+            _ => String::new(),
+        }
+    }
+
+    /// All objects of the kinds.
+    async fn every(&self) -> Vec<Result<Object, Failure>> {
+        let Query { kinds, namespace, labels, is_typed, .. } = self.query;
+        let lists = kinds.iter().map(|row| {
+            self.served(*row, async |resource| {
+                let list = self.hub.list(resource, namespace.as_deref(), "", labels).await?;
+                let objects = list.items.into_iter().map(|value| Object { row: *row, resource, value });
+                Ok(objects.collect::<Vec<_>>())
+            })
+        });
+        let lists = join_all(lists).await;
+        let some_kind_exists = lists.iter().any(|list| !matches!(list, Err(HubError::NoKind(_))));
+        let seen: Vec<&str> =
+            kinds.iter().zip(&lists).filter(|(_, list)| list.is_ok()).map(|(row, _)| row.kind().kind).collect();
+        let is_left_out = |row: &Row| seen.contains(&row.kind().kind) || !is_typed && !seen.is_empty();
+        let mut found: Vec<Result<Object, Failure>> = Vec::new();
+        for (row, list) in kinds.iter().zip(lists) {
+            let kind = row.kind();
+            match list {
+                Ok(objects) => found.extend(objects.into_iter().map(Ok)),
+                Err(HubError::NoKind(_)) if some_kind_exists => {
+                    self.note(format!("the hub does not have the type {}", kind.resource_name()));
+                }
+                // `md` means two kinds of one name, and no word at all means what the user may see.
+                Err(error) if is_forbidden(&error) && is_left_out(row) => self.leave_out(&error),
+                // No word at all: Hive's kind alone is missed.
+                Err(HubError::NoKind(_)) if !is_typed && !found.is_empty() => {}
+                Err(HubError::NoKind(what)) => {
+                    let what = elsewhere::of_word(&[*row]).unwrap_or(what);
+                    found.push(Err(Failure::of_kind(kind, ViewError::NoKind(what))));
+                }
+                Err(error) => push_once(&mut found, Failure::of_kind(kind, error.into())),
+            }
+        }
+        found
+    }
+}
+
+fn describe(ObjectName { kinds, word, name }: &ObjectName) -> String {
+    match (kinds.as_slice(), word) {
+        ([row], _) => row.kind().full_name(name),
+        (_, Some(word)) => format!("{word}/{name}"),
+        (_, None) => format!("target {name:?}"),
+    }
+}
+
+/// A hub that is down is down for every kind: reported once.
+fn push_once(found: &mut Vec<Result<Object, Failure>>, failure: Failure) {
+    let text = failure.to_string();
+    if !found.iter().any(|one| one.as_ref().is_err_and(|one| one.to_string() == text)) {
+        found.push(Err(failure));
+    }
+}
+
+fn repeats(found: &[Result<Object, Failure>], object: &Object) -> bool {
+    let same = |other: &Object| other.resource == object.resource && name_of(&other.value) == name_of(&object.value);
+    found.iter().flatten().any(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::kinds::KINDS;
+
+    use super::*;
+
+    fn forbidden() -> Result<Option<Object>, HubError> {
+        Err(HubError::Forbidden {
+            object: "clusterdeployment.hive.openshift.io/wbe".to_owned(),
+            message: "no".to_owned(),
+        })
+    }
+
+    fn down() -> Result<Option<Object>, HubError> {
+        Err(HubError::Unauthorized { url: "https://hub".into() })
+    }
+
+    fn unserved() -> Result<Option<Object>, HubError> {
+        Err(HubError::NoKind("x".to_owned()))
+    }
+
+    fn web(row: Row) -> Object {
+        let value = json!({ "metadata": { "name": "web", "namespace": "shop" } });
+        Object { row, resource: Resource::preferred(row.kind()), value }
+    }
+
+    /// How many kinds are left out, and how many errors stay.
+    #[test]
+    fn a_kind_that_may_not_be_seen_is_not_there_if_another_one_answered() {
+        let kinds = KINDS.targets[..3].iter().copied().map(Row::Target).collect::<Vec<_>>();
+        for (case, lookups, left_out, errors) in [
+            ("another has none of that name", vec![forbidden(), Ok(None), unserved()], 1, 0),
+            ("another has it", vec![forbidden(), Ok(Some(web(kinds[1]))), forbidden()], 2, 0),
+            ("another failed otherwise", vec![forbidden(), Ok(None), down()], 1, 1),
+            ("no other is served", vec![forbidden(), unserved(), unserved()], 0, 1),
+            ("nothing may be seen", vec![forbidden(), forbidden(), forbidden()], 0, 3),
+            ("nothing else answered", vec![forbidden(), down(), unserved()], 0, 2),
+        ] {
+            let mut answers = Answers::new(&kinds, lookups);
+            let unseen = answers.take_unseen();
+            assert_eq!((unseen.len(), answers.errors.len()), (left_out, errors), "{case}");
+            assert!(unseen.iter().all(is_forbidden), "{case}");
+        }
+    }
+}

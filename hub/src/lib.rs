@@ -284,6 +284,22 @@ pub fn named<'a>(objects: &'a [Value], name: &str) -> Option<&'a Value> {
     objects.iter().find(|object| name_of(object) == name)
 }
 
+/// Whether this is a DNS subdomain, as names of objects and namespaces are.
+pub fn is_name(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    let outer = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    name.len() <= 253
+        && name.bytes().all(inner)
+        && outer(name.as_bytes().first())
+        && outer(name.as_bytes().last())
+        && !name.contains("..")
+}
+
+/// Whether this is a DNS label, as names of namespaces are.
+pub fn is_namespace(name: &str) -> bool {
+    is_name(name) && name.len() <= 63 && !name.contains('.')
+}
+
 /// Items of a list come without their apiVersion and kind.
 fn typed(mut object: Value, resource: Resource) -> Value {
     if object.is_object() {

@@ -11,7 +11,6 @@ mod read;
 mod recover;
 mod run;
 mod select;
-mod view;
 mod wait;
 
 pub use run::main;

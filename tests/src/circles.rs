@@ -9,7 +9,7 @@ use std::path::Path;
 type Module = Vec<String>;
 
 /// Folders with crates of the product, and one with a crate in each of its folders.
-const CRATES: [&str; 8] = ["controller", "fair", "hub", "manifests", "plugin", "server", "shared", "webhook"];
+const CRATES: [&str; 9] = ["controller", "fair", "hub", "manifests", "plugin", "server", "shared", "view", "webhook"];
 const CLOUDS: &str = "clouds";
 
 /// The module of a file, by its path below `src`. `None` for tests.

@@ -1,7 +1,7 @@
 //! What flags can be set to. Help texts stand beside the flags: a doc comment here would be printed with every value.
 
 use clap::{Args, ValueEnum};
-use hub::Write;
+use hub::{Write, is_namespace};
 
 /// `-n`. Scripts give it empty for none, and kubectl lets them.
 pub(crate) fn namespace(text: &str) -> Result<String, String> {
@@ -146,22 +146,6 @@ pub(crate) enum Completer {
     Fish,
     // The shell, for `kubectl-hibernate`
     Powershell,
-}
-
-/// Whether this is a DNS subdomain, as names of objects and namespaces are.
-pub(crate) fn is_name(name: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
-    let outer = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    name.len() <= 253
-        && name.bytes().all(inner)
-        && outer(name.as_bytes().first())
-        && outer(name.as_bytes().last())
-        && !name.contains("..")
-}
-
-/// Whether this is a DNS label, as names of namespaces are.
-pub(crate) fn is_namespace(name: &str) -> bool {
-    is_name(name) && name.len() <= 63 && !name.contains('.')
 }
 
 #[cfg(test)]

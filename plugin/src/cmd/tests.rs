@@ -10,6 +10,7 @@ use std::thread;
 use serde_json::{Value, json};
 use shared::kinds::testing::{POWER, SANDBOX};
 use shared::kinds::{CLUSTER_DEPLOYMENT, KINDS, Kinds};
+use view::target::Target;
 
 use super::{completion, run};
 use crate::cli::{self, Cli};
@@ -17,7 +18,6 @@ use crate::connect::connect;
 use crate::error::Exit;
 use crate::select::parse::{Flags, parse};
 use crate::select::resolve::Resolver;
-use crate::view::target::Target;
 use crate::wait::answer::follow;
 
 const WITH_SANDBOX: Kinds = Kinds { targets: &[&CLUSTER_DEPLOYMENT, &SANDBOX], ..KINDS };

@@ -10,6 +10,7 @@ use std::{fmt, io};
 
 use hub::error::{ConfigError, HubError};
 use shared::kinds::TargetError;
+use view::error::ViewError;
 
 pub(crate) use self::exit::Exit;
 pub(crate) use self::recover::FdbError;
@@ -17,8 +18,6 @@ pub(crate) use self::rollout::RolloutError;
 pub(crate) use self::usage::UsageError;
 use crate::cli::duration::elapsed;
 use crate::cli::time::TimeError;
-use crate::view;
-use crate::view::error::ViewError;
 
 /// A target that could not be served.
 #[derive(Debug)]

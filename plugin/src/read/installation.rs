@@ -1,11 +1,11 @@
 //! What is installed on the hub: our namespace, who holds a Lease, whether Hive's own controller runs.
 
+use hub::is_namespace;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use shared::annotation::{format, keys};
 use shared::kinds::Kind;
 
-use crate::cli::values::is_namespace;
 use crate::output::age::age;
 
 /// What its holder renews.

@@ -9,11 +9,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 use shared::kinds::confirmation::{Briefing, Preflight, Request};
 use tokio::time::{Instant, timeout, timeout_at};
+use view::target::Target;
 
 use crate::cli::duration::elapsed;
 use crate::error::Problem;
 use crate::output;
-use crate::view::target::Target;
 use crate::wait::answer::follow;
 
 /// How long an answer is waited for before a change. A controller reads the user cluster for it, which takes a few

@@ -10,11 +10,11 @@ use shared::annotation::annotation;
 use shared::finding::{Finding, Severity};
 use shared::kinds::Kind;
 use shared::text::sanitize_to;
+use view::CONCURRENCY;
+use view::target::Target;
 
 use crate::output;
 use crate::recover::object::label;
-use crate::view::CONCURRENCY;
-use crate::view::target::Target;
 
 static AUTOSCALER: Kind =
     Kind::namespaced("autoscaling", &["v2"], "HorizontalPodAutoscaler", "horizontalpodautoscalers");

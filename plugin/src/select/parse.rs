@@ -1,11 +1,11 @@
 //! How targets are written on the command line.
 
 use hub::HubClient;
+use hub::is_name;
 use shared::kinds::cron_job::IN_NAMESPACE;
 use shared::kinds::{Kinds, Record, ShownKind, TargetKind};
 
 use super::{unique, whole};
-use crate::cli::values::is_name;
 use crate::cli::{COMMANDS, HubArgs};
 use crate::error::UsageError;
 

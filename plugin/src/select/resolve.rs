@@ -2,12 +2,12 @@
 
 use hub::HubClient;
 use shared::kinds::TargetKind;
+use view::target::Target;
+use view::{ObjectName, Query, Row};
 
 use super::parse::Selection;
 use crate::error::Failure;
 use crate::output;
-use crate::view::target::Target;
-use crate::view::{self, ObjectName, Query, Row};
 
 /// Finds targets.
 pub(crate) struct Resolver<'a> {

@@ -1,10 +1,10 @@
 //! A whole namespace as the target: `ns/shop`.
 
+use hub::is_namespace;
 use shared::annotation::keys;
+use view::resolve::NAMESPACE;
 
-use crate::cli::values::is_namespace;
 use crate::error::UsageError;
-use crate::view::resolve::NAMESPACE;
 
 /// Namespaces of a hub's control plane.
 const CONTROL_PLANE: &[&str] = &["hive", "kubermatic", "multicluster-engine", "openshift", keys::NAMESPACE];

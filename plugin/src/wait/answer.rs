@@ -6,9 +6,9 @@ use std::time::Instant;
 use hub::HubClient;
 use hub::watch::{Event, Scope};
 use serde_json::Value;
+use view::target::Target;
 
 use crate::error::{Problem, WaitError};
-use crate::view::target::Target;
 
 /// Follows an object from the state given until `probe` finds what it looks for. The caller sets the deadline.
 ///

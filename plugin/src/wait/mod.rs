@@ -16,13 +16,13 @@ use jiff::Timestamp;
 use serde_json::Value;
 use shared::kinds::{Progress, UNNOTICED};
 use shared::power::Power;
+use view::companion;
+use view::target::Target;
 
 use self::display::{Outcome, ProgressDisplay};
 use crate::cli::duration::elapsed;
 use crate::error::{Exit, Failure, WaitError};
 use crate::output;
-use crate::view::companion;
-use crate::view::target::Target;
 
 /// How long an answer to a request for a check is waited for without `--timeout`: without our controller there is none.
 const ANSWER_LIMIT: Duration = Duration::from_mins(2);

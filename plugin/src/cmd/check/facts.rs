@@ -2,16 +2,16 @@
 
 use hub::error::HubError;
 use hub::{HubClient, Resource, Write, items, named, text};
+use hub::{is_name, is_namespace};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::kinds::workload::DEPLOYMENT;
 use shared::kinds::{Kind, POWER_ROLLOUT};
+use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 
 use super::bindings::{NAME, RBAC, objects, unbound};
-use crate::cli::values::{is_name, is_namespace};
 use crate::read::installation::{HIVE, HIVE_CONFIG, LEASE, installed_in};
-use crate::view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 
 /// Selects what is ours.
 pub(super) const OURS: &str = "app.kubernetes.io/part-of=kubectl-hibernate";

@@ -10,6 +10,8 @@ use shared::annotation::keys;
 use shared::kinds::Kind;
 use shared::kinds::workload::DEPLOYMENT;
 use shared::text::list;
+use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
+use view::resolve::NAMESPACE;
 
 use super::bindings::{objects, unbound};
 use super::facts::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, kustomize, object};
@@ -18,8 +20,6 @@ use super::installed::POLICY_ONLY;
 use super::secrets;
 use crate::read::installation::{HIVE, HIVE_CONFIG, is_disabled};
 use crate::read::rights::is_allowed;
-use crate::view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
-use crate::view::resolve::NAMESPACE;
 
 /// The first minor version of Kubernetes with `ValidatingAdmissionPolicies` by default.
 const OLDEST: u64 = 30;

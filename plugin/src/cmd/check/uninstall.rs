@@ -11,6 +11,7 @@ use shared::kinds::{CLUSTER_DEPLOYMENT, FOUNDATIONDB_CLUSTER, KKP_CLUSTER, Kind,
 use shared::power::Power;
 use shared::rollout::status::RolloutPhase;
 use shared::text::{list, quoted};
+use view::protection::WEBHOOKS;
 
 use super::bindings::objects;
 use super::facts::{Listed, namespace, object};
@@ -18,7 +19,6 @@ use super::finding::{CheckResult, Finding, Status};
 use super::systems::stop;
 use crate::read::fdb::CLAIM;
 use crate::read::installation::{HIBERNATION, HIVE, HIVE_CONFIG, is_disabled};
-use crate::view::protection::WEBHOOKS;
 
 /// Objects with one loss: what would be lost, and for each object its full name and the command.
 struct Loss {

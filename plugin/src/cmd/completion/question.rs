@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use clap::{Arg, ArgAction, Command, ValueHint};
 use shared::kinds::{FOUNDATIONDB_CLUSTER, Kind, Kinds, POWER_ROLLOUT};
+use view::resolve::NAMESPACE;
 
 use crate::cli::COMMANDS;
 use crate::cli::argv::{Reader, Word};
-use crate::view::resolve::NAMESPACE;
 
 /// What is being completed.
 #[derive(Debug)]

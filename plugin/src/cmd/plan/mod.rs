@@ -25,6 +25,8 @@ use shared::kinds::confirmation::{Briefing, Preflight};
 use shared::kinds::plan::{HubFindings, Plan, PlanFacts};
 use shared::power::Power;
 use tokio::sync::OnceCell;
+use view::CONCURRENCY;
+use view::target::Target;
 
 use self::outlook::Outlook;
 use crate::cli::time::{self, TimeError};
@@ -36,8 +38,6 @@ use crate::read::preflight::{self, Outcome};
 use crate::read::{reverts, untouched};
 use crate::select::parse::{Flags, parse};
 use crate::select::resolve::Resolver;
-use crate::view::CONCURRENCY;
-use crate::view::target::Target;
 
 /// Runs the command.
 ///

@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use shared::finding::{Finding, Severity};
+use view::target::Target;
 
 use crate::error::Problem;
-use crate::view::target::Target;
 
 /// What is known about one target.
 #[derive(Debug)]

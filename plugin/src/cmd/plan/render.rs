@@ -8,7 +8,6 @@ use crate::cli::ReportOutput;
 use crate::cmd::plan::outlook::Outlook;
 use crate::output;
 use crate::output::age::age;
-use crate::view;
 
 /// Prints all, in the order in which they were named, `everywhere` being all namespaces.
 pub(crate) fn all(outlooks: &[Outlook], output: ReportOutput, everywhere: bool, now: Timestamp) {
@@ -91,9 +90,9 @@ fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
 mod tests {
     use shared::kinds::CLUSTER_DEPLOYMENT;
     use shared::kinds::workload::DEPLOYMENT;
+    use view::target::Target;
 
     use super::*;
-    use crate::view::target::Target;
 
     fn outlook() -> Outlook {
         Outlook {

@@ -15,6 +15,7 @@ use shared::rollout::api::{TargetName, Targets};
 use shared::rollout::forecast::{Forecast, Subject, forecast};
 use shared::rollout::member::MemberState;
 use shared::rollout::plan::MAX_CONCURRENCY;
+use view::target::Target;
 
 use super::outlook::Outlook;
 use crate::cli::duration::elapsed;
@@ -26,7 +27,6 @@ use crate::cmd::rollout::draft::{self, Request};
 use crate::error::{Failure, Problem, RolloutError};
 use crate::output;
 use crate::select::parse::Selection;
-use crate::view::target::Target;
 
 /// What a cluster typically takes. No promise: a cloud may be slower.
 const TYPICAL: Duration = Duration::from_mins(5);

@@ -9,8 +9,7 @@ use serde_json::Value;
 use shared::admission::Denial;
 use shared::finding::{Finding, Severity};
 use shared::kinds::plan::{REFUSED, RuleTable};
-
-use crate::view::target::Target;
+use view::target::Target;
 
 /// The answer to the dry run, and the hub's warnings.
 pub(crate) type Verdict = (Result<Value, HubError>, Vec<String>);

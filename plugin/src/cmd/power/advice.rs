@@ -7,12 +7,12 @@ use shared::finding::Severity;
 use shared::kinds::{Advice, Change, Intent};
 use shared::power::Power;
 use shared::text::name_some;
+use view::target::Target;
 
 use super::plan::{Found, Planned};
 use super::pools;
 use crate::output;
 use crate::read::reverts;
-use crate::view::target::Target;
 
 /// How many targets a sentence names; the rest is counted.
 const NAMED: usize = 10;

@@ -10,6 +10,7 @@ use shared::finding::Severity;
 use shared::kinds::{Briefing, Confirmation, Intent, is_protected};
 use shared::power::Power;
 use shared::text::and_more;
+use view::CONCURRENCY;
 
 use super::plan::{Found, Planned};
 use crate::cli::ActArgs;
@@ -17,7 +18,6 @@ use crate::cli::duration::elapsed;
 use crate::error::{Failure, Problem, UsageError};
 use crate::output::{self, prompt};
 use crate::read::preflight::{self, Outcome};
-use crate::view::CONCURRENCY;
 
 /// How many targets without a briefing the question lists; the rest is counted. No briefing is left out.
 const LISTED: usize = 20;
@@ -184,10 +184,10 @@ mod tests {
     use shared::annotation::keys;
     use shared::finding::Finding;
     use shared::kinds::{CLUSTER_DEPLOYMENT, Change};
+    use view::target::Target;
 
     use super::*;
     use crate::error::Exit;
-    use crate::view::target::Target;
 
     fn planned(name: &str, changes: bool, protected: bool) -> Planned {
         let annotations = json!({ keys::PROTECTED: protected.to_string() });

@@ -5,12 +5,12 @@ use hub::{HubClient, Resource};
 use shared::annotation::keys;
 use shared::kinds::{KKP_CLUSTER, TargetError};
 use shared::kkp::api::NAMESPACE_PREFIX;
+use view::target::Target;
 
 use super::plan::Found;
 use crate::error::{Exit, Failure, Problem};
 use crate::output;
 use crate::select::whole::is_control_plane;
-use crate::view::target::Target;
 
 /// Refuses a namespace of a control plane: of the hub, by its name or because our own programs run there, or of a user
 /// cluster of KKP.

@@ -3,10 +3,10 @@
 use futures::{StreamExt, stream};
 use hub::HubClient;
 use shared::kinds::{Briefing, Change, Confirmation, Intent};
+use view::CONCURRENCY;
+use view::target::Target;
 
 use crate::error::Failure;
-use crate::view::CONCURRENCY;
-use crate::view::target::Target;
 
 /// A target that was selected; what cannot be found is a failure in its place.
 pub(super) type Found = Result<Planned, Failure>;

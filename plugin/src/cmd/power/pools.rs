@@ -11,10 +11,10 @@ use shared::hive::pool::{deciding, wanted};
 use shared::hive::preflight::PREFLIGHT;
 use shared::kinds::{CLUSTER_POOL, Change, Intent};
 use shared::power::Power;
+use view::pool::{PoolSnapshot, clusters};
 
 use super::plan::Planned;
 use crate::output;
-use crate::view::pool::{PoolSnapshot, clusters};
 
 /// Warns of every cluster whose change will not last, once. Without unclaimed clusters nothing is asked of the hub.
 pub(super) async fn warn(hub: &HubClient, intent: &Intent<'_>, planned: &[&Planned]) {

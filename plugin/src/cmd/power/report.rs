@@ -1,11 +1,11 @@
 //! Reports what was done to each target, or why it failed, in the order in which they were given.
 
 use hub::error::HubError;
+use view::target::{Target, place};
 
 use crate::cli::{ActOutput, WriteFlags};
 use crate::error::{Failure, Problem};
 use crate::output;
-use crate::view::target::{Target, place};
 
 /// What was done about a target.
 pub(crate) struct Done {

@@ -8,14 +8,14 @@ use hub::{HubClient, Resource, Write, patched};
 use serde_json::Value;
 use shared::kinds::{Change, Companion, Intent};
 use shared::workload::ownership;
+use view::CONCURRENCY;
+use view::companion;
+use view::target::Target;
 
 use super::plan::{Found, Planned};
 use super::report::{Done, Outcome, Reporter};
 use crate::cli::{DryRun, WriteFlags};
 use crate::error::{Exit, Failure, Problem};
-use crate::view::CONCURRENCY;
-use crate::view::companion;
-use crate::view::target::Target;
 
 /// How often an object is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 5;

@@ -16,6 +16,7 @@ use hub::error::HubError;
 use hub::{HubClient, Write};
 use shared::text::quoted;
 use tokio::time::Instant;
+use view::protection;
 
 use self::ask::Asking;
 use self::select::GroupSelection;
@@ -32,7 +33,6 @@ use crate::recover::include::{left_out, orders};
 use crate::recover::record::Record;
 use crate::recover::replace::Wanted;
 use crate::recover::{Done, Step, Unrecoverable, outdated, remaining};
-use crate::view::protection;
 
 /// How the recovery proceeds, under either name of the program.
 struct Options {

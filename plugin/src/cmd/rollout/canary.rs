@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use hub::{is_name, is_namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use shared::rollout::api::{TargetGroup, TargetName};
 use shared::rollout::selector::{self, selects};
+use view::target::Target;
 
-use crate::cli::values::{is_name, is_namespace};
 use crate::error::RolloutError;
-use crate::view::target::Target;
 
 /// Marks a selector that has no operator: targets with a label, whatever its value.
 const LABEL: &str = "label:";

@@ -13,6 +13,8 @@ use shared::power::Power;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::MAX_CONCURRENCY;
 use shared::text::{and_more, count, name_some};
+use view::CONCURRENCY;
+use view::target::Target;
 
 use super::canary::{self, CanaryGroup, name_of, place};
 use super::draft::{self, Request};
@@ -26,8 +28,6 @@ use crate::output::{self, nothing_found, prompt};
 use crate::read::preflight::{self, Outcome};
 use crate::select::parse::{Flags, Reference, Selection, parse};
 use crate::select::resolve::Resolver;
-use crate::view::CONCURRENCY;
-use crate::view::target::Target;
 use crate::wait;
 
 /// How many names a question lists.

@@ -8,12 +8,12 @@ use shared::kinds::TargetKind;
 use shared::power::Power;
 use shared::rollout::api::{PowerRollout, PowerRolloutSpec, RolloutReference, Targets};
 use shared::rollout::selector;
+use view::target::Target;
 
 use super::canary::{CanaryGroup, name_of};
 use crate::cli::rollout::{Hours, RolloutFlags};
 use crate::error::RolloutError;
 use crate::select::parse::Selection;
-use crate::view::target::Target;
 
 /// Label of every namespace: its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::kinds::{CLUSTER_DEPLOYMENT, POWER_ROLLOUT, TargetKind};
+use view::protection::WEBHOOKS;
 
 use crate::error::{Problem, RolloutError};
 use crate::output;
 use crate::read::installation::{HIVE, HIVE_CONFIG, LEASE, held, installed_in, is_disabled};
-use crate::view::protection::WEBHOOKS;
 
 /// Refuses a rollout of this name that could not work. A paused one only needs the type: it waits for the rest.
 ///

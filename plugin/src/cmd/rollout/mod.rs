@@ -8,22 +8,22 @@ mod undo;
 mod verbs;
 
 use hub::error::HubError;
+use hub::is_name;
 use hub::middleware::with_warnings;
 use hub::{HubClient, Resource, Write, patched};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::kinds::{CLUSTER_DEPLOYMENT, POWER_ROLLOUT, TargetKind};
 use shared::rollout::api::PowerRollout;
+use view::nearest::did_you_mean;
 
 use self::create::{full_name, report};
 use self::verbs::{Change, Step, step};
 use crate::cli::rollout::{RolloutArgs, Verb, VerbArgs};
-use crate::cli::values::is_name;
 use crate::cli::{DryRun, HubArgs};
 use crate::connect::connect;
 use crate::error::{Exit, Problem, RolloutError};
 use crate::output;
-use crate::view::nearest::did_you_mean;
 
 /// How often a rollout is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 5;

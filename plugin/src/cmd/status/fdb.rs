@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use shared::annotation::{format, keys};
 use shared::fdb::api::Health;
 use shared::fdb::suspension::Minimum;
+use view::fdb::{DatabaseState, SuspendedGroup};
 
 use super::render::{Render, Style};
 use crate::output;
 use crate::output::age::age;
-use crate::view::fdb::{DatabaseState, SuspendedGroup};
 
 impl Render for DatabaseState {
     /// They are always shown with everything.
@@ -121,9 +121,9 @@ fn expires(group: &SuspendedGroup, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use view::protection::Protection;
 
     use super::*;
-    use crate::view::protection::Protection;
 
     fn now() -> Timestamp {
         "2026-11-21T18:30:00Z".parse().unwrap()

@@ -18,6 +18,8 @@ use hub::error::HubError;
 use jiff::Timestamp;
 use shared::kinds::{Key, Kinds, ShownKind, TargetKind};
 use shared::text::name_some;
+use view::target::TargetState;
+use view::{Event, Item, Listing, ObjectName, Query, Row};
 
 use self::printer::Printer;
 use crate::cli::{HubArgs, StatusArgs};
@@ -27,8 +29,6 @@ use crate::output::{self, nothing_found};
 use crate::read::untouched;
 use crate::select::parse::{Flags, Selection, only_shown, parse};
 use crate::select::resolve::print_notes;
-use crate::view::target::TargetState;
-use crate::view::{self, Event, Item, Listing, ObjectName, Query, Row};
 
 /// What was asked for.
 enum Request {
@@ -147,11 +147,11 @@ async fn watch(
                 let key = item.key();
                 let before = known.get(&key);
                 // One that was shown is followed on, even when it is awake by now.
-                if before == Some(&*item) || before.is_none() && !shows(request, &item) {
+                if before == Some(&item) || before.is_none() && !shows(request, &item) {
                     continue;
                 }
-                known.insert(key, (*item).clone());
-                Some(*item)
+                known.insert(key, item.clone());
+                Some(item)
             }
             Event::Unreadable(failure) => {
                 output::failed(&failure.into());

@@ -1,10 +1,10 @@
 //! Pools as a person reads them.
 
 use jiff::Timestamp;
+use view::pool::{PoolMember, PoolState};
 
 use crate::output;
 use crate::output::age::age;
-use crate::view::pool::{PoolMember, PoolState};
 
 static POOL: [&str; 8] =
     ["NAMESPACE", "NAME", "SIZE", "STANDBY", "READY", "RUNNING-COUNT", "WAITING-CLAIMS", "HIBERNATE-AFTER"];
@@ -55,9 +55,9 @@ pub(super) fn tables(records: &[&PoolState], namespaces: bool, headers: bool, no
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use view::pool::PoolSnapshot;
 
     use super::*;
-    use crate::view::pool::PoolSnapshot;
 
     #[test]
     fn a_pool_stands_above_its_clusters() {

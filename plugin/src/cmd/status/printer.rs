@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 use shared::kinds::{Column, Key, Record, ShownKind, Shows};
+use view::pool::PoolState;
+use view::{Item, ItemList};
 
 use super::render::{Render, Style};
 use super::table::{self, Table, Width};
 use super::{pools, rollouts, schedule, upgrades};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
 use crate::output;
-use crate::view::pool::PoolState;
-use crate::view::{Item, ItemList};
 
 /// Puts the cursor into the corner and clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";

@@ -5,11 +5,11 @@ use shared::annotation::format;
 use shared::kinds::POWER_ROLLOUT;
 use shared::rollout::status::{GroupStatus, RolloutPhase, TargetStatus};
 use shared::text::{and_more, quoted};
+use view::rollout::{RolloutState, time};
 
 use super::render::{Render, Style, described};
 use crate::output::age::age;
 use crate::output::{self, Color};
-use crate::view::rollout::{RolloutState, time};
 use crate::wait;
 
 /// The width of the names in front of the values.
@@ -123,9 +123,9 @@ fn color(rollout: &RolloutState) -> Option<Color> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use view::Item;
 
     use super::*;
-    use crate::view::Item;
 
     fn record(status: &Value) -> RolloutState {
         let object = json!({

@@ -6,11 +6,11 @@ use shared::cgu::api::{COMPLETE, TIMED_OUT};
 use shared::cgu::phase::UpgradePhase;
 use shared::kinds::CLUSTER_GROUP_UPGRADE;
 use shared::text;
+use view::upgrade::{Member, UpgradeState};
 
 use super::render::{Render, Style, described};
 use crate::output::age::age;
 use crate::output::{self, Color};
-use crate::view::upgrade::{Member, UpgradeState};
 
 /// The width of the names in front of the values.
 const NAMES: usize = 11;

@@ -1,11 +1,9 @@
 //! The object beside a target that holds the record of a long operation: read with every target that may have one.
 
 use hub::error::HubError;
-use hub::{HubClient, Resource};
+use hub::{HubClient, Resource, is_name, is_namespace};
 use serde_json::Value;
 use shared::kinds::{Companion, TargetKind};
-
-use crate::cli::values::{is_name, is_namespace};
 
 /// What lies beside a target.
 #[derive(Clone, Debug)]

@@ -103,7 +103,7 @@ pub struct Watched {
 #[derive(Debug)]
 pub enum Event {
     /// One is as it is now.
-    Set(Box<Item>),
+    Set(Item),
     /// One is there and cannot be read.
     Unreadable(Failure),
     /// One does not exist any more.
@@ -193,7 +193,7 @@ fn follow_kind<'a>(
         let event = match watcher.next().await {
             Ok(watch::Event::Applied(value)) => {
                 let item = read(hub, Object { row: *row, resource: *resource, value }, &OnceCell::new()).await;
-                Ok(item.map_or_else(Event::Unreadable, |item| Event::Set(Box::new(item))))
+                Ok(item.map_or_else(Event::Unreadable, Event::Set))
             }
             Ok(watch::Event::Deleted((namespace, name))) => {
                 Ok(Event::Gone((resource.kind.type_name(), namespace, name)))

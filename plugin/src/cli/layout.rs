@@ -1,6 +1,20 @@
-//! The layout of the help of every command.
+//! The help of every command: its texts and their layout.
 
 use clap::Command;
+
+/// Texts of the folder `help`, with an empty line in between.
+///
+/// A paragraph is one line: clap fills it to the width of the terminal. Lines of lists and examples fit into 80
+/// columns, because clap would break them anywhere. Of the examples, `-h` has the first three.
+macro_rules! help {
+    ($first:literal $(, $next:literal)*) => {
+        concat!(
+            include_str!(concat!("help/", $first, ".txt")) $(, "\n", include_str!(concat!("help/", $next, ".txt")))*
+        )
+        .trim_ascii_end()
+    };
+}
+pub(super) use help;
 
 /// About, examples and usage, then what there is.
 const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";

@@ -2,7 +2,6 @@
 
 pub(crate) mod argv;
 pub(crate) mod duration;
-mod help;
 mod hub;
 mod layout;
 mod power;
@@ -18,13 +17,8 @@ use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use self::help::{
-    ABOUT, ALIAS_EFFECT, ALIAS_EXAMPLES, CHECK_EXAMPLES, CHECKS, COMPLETION_EXAMPLES, CONFIRMATION, DEHYDRATE_EXAMPLES,
-    EXIT_CODES, FLAGS, HIBERNATE_EXAMPLES, PLAN_EXAMPLES, PLAN_OUTPUT, RECOVER_EXAMPLES, RESUME_EXAMPLES,
-    ROLLOUT_EXAMPLES, ROLLOUT_NAMES, ROLLOUTS, STATUS_EXAMPLES, STATUS_OUTPUT, TARGETS, VERSION_EXAMPLES,
-};
 pub(crate) use self::hub::HubArgs;
-use self::layout::arranged;
+use self::layout::{arranged, help};
 pub(crate) use self::power::{ActArgs, ResumeArgs, SleepArgs};
 use self::rollout::{RolloutArgs, RolloutFlags};
 use self::time::TimeFlags;
@@ -40,9 +34,9 @@ pub(crate) use self::values::{
     disable_version_flag = true,
     disable_help_subcommand = true,
     override_usage = "kubectl hibernate [OPTIONS] <NAME | TYPE/NAME>...\n       kubectl hibernate <COMMAND> ...",
-    before_help = HIBERNATE_EXAMPLES,
-    after_long_help = format!("{TARGETS}\n\n{ROLLOUTS}\n\n{CONFIRMATION}\n\n{FLAGS}\n\n{EXIT_CODES}"),
-    long_about = ABOUT,
+    before_help = help!("hibernate-examples"),
+    after_long_help = help!("targets", "rollouts", "confirmation", "flags", "exit-codes"),
+    long_about = help!("about"),
     subcommand_help_heading = "Commands",
     max_term_width = 120
 )]
@@ -62,36 +56,36 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Put targets to sleep, as the form without a command does
-    #[command(before_help = DEHYDRATE_EXAMPLES,
-              after_long_help = format!("{TARGETS}\n\n{CONFIRMATION}\n\n{EXIT_CODES}"))]
+    #[command(before_help = help!("dehydrate-examples"),
+              after_long_help = help!("targets", "confirmation", "exit-codes"))]
     Dehydrate(SleepArgs),
     /// Wake targets
-    #[command(visible_aliases = ["wake", "hydrate"], before_help = RESUME_EXAMPLES,
-              after_long_help = format!("{TARGETS}\n\n{EXIT_CODES}"))]
+    #[command(visible_aliases = ["wake", "hydrate"], before_help = help!("resume-examples"),
+              after_long_help = help!("targets", "exit-codes"))]
     Resume(ResumeArgs),
     /// Show what would block or slow a hibernation or resume
-    #[command(before_help = PLAN_EXAMPLES, after_long_help = format!("{PLAN_OUTPUT}\n\n{EXIT_CODES}"))]
+    #[command(before_help = help!("plan-examples"), after_long_help = help!("plan-output", "exit-codes"))]
     Plan(PlanArgs),
     /// Check the installation on the hub
-    #[command(before_help = CHECK_EXAMPLES, after_long_help = format!("{CHECKS}\n\n{EXIT_CODES}"))]
+    #[command(before_help = help!("check-examples"), after_long_help = help!("checks", "exit-codes"))]
     Check(CheckArgs),
     /// Show the power state of targets and the transitions in progress
-    #[command(before_help = STATUS_EXAMPLES, after_long_help = format!("{STATUS_OUTPUT}\n\n{EXIT_CODES}"))]
+    #[command(before_help = help!("status-examples"), after_long_help = help!("status-output", "exit-codes"))]
     Status(StatusArgs),
     /// Pause, resume, accept, retry, abort or undo a rollout
-    #[command(before_help = ROLLOUT_EXAMPLES, after_long_help = format!("{ROLLOUT_NAMES}\n\n{EXIT_CODES}"))]
+    #[command(before_help = help!("rollout-examples"), after_long_help = help!("rollout-names", "exit-codes"))]
     Rollout(RolloutArgs),
     /// Recover resources that their own system is about to delete
-    #[command(before_help = RECOVER_EXAMPLES)]
+    #[command(before_help = help!("recover-examples"))]
     Recover(recover::RecoverArgs),
     /// Let `kubectl fdb recover` run this program too, by a link
-    #[command(before_help = ALIAS_EXAMPLES, after_long_help = ALIAS_EFFECT)]
+    #[command(before_help = help!("alias-examples"), after_long_help = help!("alias-effect"))]
     InstallAlias(recover::AliasArgs),
     /// Print the version of this program
-    #[command(before_help = VERSION_EXAMPLES)]
+    #[command(before_help = help!("version-examples"))]
     Version(VersionArgs),
     /// Print or install shell completion
-    #[command(before_help = COMPLETION_EXAMPLES)]
+    #[command(before_help = help!("completion-examples"))]
     Completion(CompletionArgs),
     /// Answer kubectl's question for completions
     #[command(name = "__complete", hide = true)]

@@ -6,8 +6,8 @@ use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::duration;
-use super::help::{EXIT_CODES, RECOVER_EXAMPLES, RECOVER_STEPS};
 use super::hub::HubArgs;
+use super::layout::help;
 use super::values::{Include, WriteFlags};
 
 /// `recover`.
@@ -23,7 +23,7 @@ pub(crate) struct RecoverArgs {
 pub(crate) enum Recover {
     /// Process groups of `FoundationDB`.
     #[command(about = "Bring suspended process groups of a FoundationDBCluster back, on their old volumes", visible_alias = "process-group",
-              before_help = RECOVER_EXAMPLES, after_long_help = format!("{RECOVER_STEPS}\n\n{EXIT_CODES}"))]
+              before_help = help!("recover-examples"), after_long_help = help!("recover-steps", "exit-codes"))]
     ProcessGroups(ProcessGroupsArgs),
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct AliasArgs {
     disable_version_flag = true,
     disable_help_subcommand = true,
     about = "Bring suspended process groups of a FoundationDBCluster back. Part of kubectl-hibernate.",
-    before_help = RECOVER_EXAMPLES,
+    before_help = help!("recover-examples"),
     max_term_width = 120
 )]
 pub(crate) struct FdbCli {
@@ -130,8 +130,8 @@ pub(crate) struct FdbCli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum FdbCommand {
     /// Bring suspended process groups back, on their old volumes
-    #[command(visible_alias = "process-group", before_help = RECOVER_EXAMPLES,
-              after_long_help = format!("{RECOVER_STEPS}\n\n{EXIT_CODES}"))]
+    #[command(visible_alias = "process-group", before_help = help!("recover-examples"),
+              after_long_help = help!("recover-steps", "exit-codes"))]
     ProcessGroups(FdbArgs),
 }
 

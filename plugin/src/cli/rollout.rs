@@ -6,7 +6,7 @@ use shared::duration::parse_positive;
 use shared::rollout::Share;
 
 use super::duration;
-use super::help::{EXIT_CODES, UNDO_EXAMPLES, UNDO_STEPS, VERB_EXAMPLES, VERB_LIMITS};
+use super::layout::help;
 use super::time::{TimeError, moment};
 use super::values::WriteFlags;
 
@@ -154,13 +154,13 @@ pub(crate) enum Verb {
     /// Start no more targets, for good; nothing is reversed
     Abort(VerbArgs),
     /// Abort it, and give its targets the state back that they had before
-    #[command(before_help = UNDO_EXAMPLES, after_long_help = format!("{UNDO_STEPS}\n\n{EXIT_CODES}"))]
+    #[command(before_help = help!("undo-examples"), after_long_help = help!("undo-steps", "exit-codes"))]
     Undo(UndoArgs),
 }
 
 /// Flags of every verb.
 #[derive(Debug, Args)]
-#[command(before_help = VERB_EXAMPLES, after_long_help = format!("{VERB_LIMITS}\n\n{EXIT_CODES}"),
+#[command(before_help = help!("verb-examples"), after_long_help = help!("verb-limits", "exit-codes"),
           mut_arg("output", |arg| arg.help("Print the object instead of messages").hide_short_help(false)))]
 pub(crate) struct VerbArgs {
     /// The rollout

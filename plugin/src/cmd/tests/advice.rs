@@ -234,16 +234,23 @@ fn a_value_that_an_error_names_is_taken() {
     }
 }
 
-/// Every source file of a folder.
+/// Every source file of a folder, and every text that one includes.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "txt") {
             found.push(path);
         }
     }
+}
+
+/// A source file, or an included text in the form of a literal.
+fn source(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    let is_included = file.extension().is_some_and(|extension| extension == "txt");
+    if is_included { text.replace('\\', r"\\").replace('"', "\\\"") } else { text }
 }
 
 /// The names of this program, each with the space before its arguments.
@@ -289,7 +296,7 @@ fn every_command_in_a_message_is_one_of_this_program() {
     }
     let mut count = 0;
     for file in files {
-        for (program, command) in commands(&fs::read_to_string(&file).unwrap()) {
+        for (program, command) in commands(&source(&file)) {
             // The verbs are filled in: a test beside them has all.
             if command.trim().is_empty() || command.starts_with("rollout {") {
                 continue;

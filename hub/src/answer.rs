@@ -11,7 +11,7 @@ use shared::kinds::Kind;
 
 use crate::error::HubError;
 
-/// What was call of the API server.
+/// A request to the API server.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// RBAC verb.

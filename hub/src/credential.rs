@@ -22,7 +22,7 @@ const EARLY: SignedDuration = SignedDuration::from_secs(10);
 /// What a plugin prints.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Printed {
+struct ExecCredential {
     api_version: String,
     status: Status,
 }
@@ -119,7 +119,7 @@ fn run(exec: &ExecConfig, plugin: &Plugin) -> Result<Status, String> {
         return Err(plugin.failed(out.status));
     }
     // JSON, or YAML, as kubectl reads it.
-    let printed: Printed = serde_saphyr::from_slice(&out.stdout).map_err(|_| plugin.invalid())?;
+    let printed: ExecCredential = serde_saphyr::from_slice(&out.stdout).map_err(|_| plugin.invalid())?;
     let has_pair = printed.status.client_certificate_data.is_some() == printed.status.client_key_data.is_some();
     let has_any = printed.status.token.is_some() || printed.status.client_key_data.is_some();
     if printed.api_version != version || !has_pair || !has_any {

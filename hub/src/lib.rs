@@ -33,7 +33,7 @@ use crate::error::HubError;
 use crate::login::Plugin;
 use crate::middleware::HubLayer;
 
-/// Objects are call for in pages of this size, as kubectl does.
+/// Objects are listed in pages of this size, as kubectl does.
 const PAGE: u32 = 500;
 
 /// A client for the hub.
@@ -60,7 +60,7 @@ pub struct Resource {
 }
 
 /// A list of objects and where a watch may go on from.
-pub struct Listed {
+pub struct ObjectList {
     /// The objects, each with apiVersion and kind.
     pub items: Vec<Value>,
     /// resourceVersion of the list.
@@ -138,7 +138,7 @@ impl HubClient {
         namespace: Option<&str>,
         fields: &str,
         labels: &str,
-    ) -> Result<Listed, HubError> {
+    ) -> Result<ObjectList, HubError> {
         let mut params = ListParams::default().limit(PAGE);
         params.field_selector = selector(fields);
         params.label_selector = selector(labels);
@@ -152,7 +152,7 @@ impl HubClient {
             let metadata = |key: &str| page.get("metadata")?.get(key)?.as_str().filter(|text| !text.is_empty());
             let Some(token) = metadata("continue") else {
                 let version = metadata("resourceVersion").unwrap_or("0").to_owned();
-                return Ok(Listed { items, version });
+                return Ok(ObjectList { items, version });
             };
             params.continue_token = Some(token.to_owned());
         }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::connection::Notice;
 use crate::error::HubError;
-use crate::{HubClient, Listed, Resource, answer, name_of, selector, text};
+use crate::{HubClient, ObjectList, Resource, answer, name_of, selector, text};
 
 /// After this long without any event a watch is taken for broken. The API server sends a bookmark about every minute.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -202,7 +202,7 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    fn list(&mut self, list: Listed) {
+    fn list(&mut self, list: ObjectList) {
         let placed = list.items.into_iter().map(|object| (place(&object), object));
         let found: Vec<(Place, Value)> = placed.filter(|(place, _)| self.scope.has(place)).collect();
         let exist = found.iter().map(|(place, _)| place.clone()).collect();

@@ -70,7 +70,7 @@ fn printed_out(exit: Exit, changes: bool) -> Exit {
     if exit == Exit::Done { Exit::Error } else { exit }
 }
 
-/// What is invocation, by the name under which the program was started.
+/// A command line, by the name under which the program was started.
 enum Invocation {
     Own(Box<Cli>),
     Fdb(Box<FdbCli>),

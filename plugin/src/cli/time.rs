@@ -73,19 +73,11 @@ impl TimeFlags {
         self.length.is_none() && self.until.is_none()
     }
 
-    /// The moment that is meant, if one was given.
+    /// The moment that is meant, if one was given. `begin`: when the sleep begins, if that is a time to come.
     ///
     /// # Errors
-    /// When the text is no time, or one that has passed.
-    pub(crate) fn resolve(&self, now: &Zoned) -> Result<Option<Timestamp>, TimeError> {
-        self.resolve_from(now, None)
-    }
-
-    /// The same of what begins at a time to come.
-    ///
-    /// # Errors
-    /// As [`Self::resolve`], and when it ends before it begins.
-    pub(crate) fn resolve_from(&self, now: &Zoned, begin: Option<Timestamp>) -> Result<Option<Timestamp>, TimeError> {
+    /// When the text is no time, or one that has passed, or it ends before it begins.
+    pub(crate) fn resolve(&self, now: &Zoned, begin: Option<Timestamp>) -> Result<Option<Timestamp>, TimeError> {
         let end = match (self.length, &self.until) {
             (Some(length), _) => {
                 let end = begin.unwrap_or(now.timestamp()).checked_add(length);
@@ -212,14 +204,15 @@ mod tests {
 
     #[test]
     fn a_length_is_counted_from_now_and_at_least_a_minute() {
-        let resolved = |text: &str| TimeFlags { length: Some(length(text).unwrap()), until: None }.resolve(&evening());
+        let resolved =
+            |text: &str| TimeFlags { length: Some(length(text).unwrap()), until: None }.resolve(&evening(), None);
         assert_eq!(resolved("14h").unwrap().map(format::seconds).unwrap(), "2026-11-22T08:30:00Z");
         assert_eq!(resolved("1m").unwrap().map(format::seconds).unwrap(), "2026-11-21T18:31:00Z");
         assert!(matches!(resolved("2562047h"), Ok(Some(_)) | Err(TimeError::TooFar(_))));
         for text in ["59s", "0", "-1h", "14", "soon"] {
             assert!(length(text).is_err(), "{text}");
         }
-        assert_eq!(TimeFlags::default().resolve(&evening()), Ok(None));
+        assert_eq!(TimeFlags::default().resolve(&evening(), None), Ok(None));
     }
 
     #[test]
@@ -231,7 +224,7 @@ mod tests {
         };
         let resolved = |flags: TimeFlags| {
             flags
-                .resolve_from(&evening(), Some(begin))
+                .resolve(&evening(), Some(begin))
                 .map(|end| end.map(format::seconds))
                 .map_err(|error| error.to_string())
         };

@@ -15,7 +15,7 @@ use shared::kinds::Kinds;
 use shared::power::Power;
 
 use crate::cli::recover::{Recover, RecoverArgs};
-use crate::cli::{ActArgs, Cli, Command, HubArgs, SleepArgs, VersionArgs, VersionOutput};
+use crate::cli::{Cli, Command, VersionArgs, VersionOutput};
 use crate::error::{Exit, Problem};
 use crate::output;
 
@@ -25,11 +25,11 @@ use crate::output;
 /// When nothing could be tried at all. Failures of single targets are printed and counted.
 pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
     match &cli.command {
-        None => sleep(kinds, &cli.sleep, &cli.hub).await,
-        Some(Command::Dehydrate(args)) => sleep(kinds, args, &cli.hub).await,
+        None => power::run(kinds, Power::Hibernating, &cli.sleep.act, cli.sleep.force, &cli.hub).await,
+        Some(Command::Dehydrate(args)) => power::run(kinds, Power::Hibernating, &args.act, args.force, &cli.hub).await,
         Some(Command::Resume(args)) => {
             args.check()?;
-            change(kinds, Power::Running, &args.act, false, &cli.hub).await
+            power::run(kinds, Power::Running, &args.act, false, &cli.hub).await
         }
         Some(Command::Plan(args)) => plan::run(kinds, args, &cli.hub).await,
         Some(Command::Check(args)) => check::run(args, &cli.hub).await,
@@ -48,19 +48,6 @@ pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
             completion::answer(kinds, words).await;
             Ok(Exit::Done)
         }
-    }
-}
-
-async fn sleep(kinds: Kinds, args: &SleepArgs, hub: &HubArgs) -> Result<Exit, Problem> {
-    change(kinds, Power::Hibernating, &args.act, args.force, hub).await
-}
-
-/// Changes targets at once, or by a rollout if a flag of one is given.
-async fn change(kinds: Kinds, action: Power, args: &ActArgs, force: bool, hub: &HubArgs) -> Result<Exit, Problem> {
-    if args.rollout.given().is_empty() {
-        power::run(kinds, action, args, force, hub).await
-    } else {
-        rollout::create::run(kinds, action, args, force, hub).await
     }
 }
 

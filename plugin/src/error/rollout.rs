@@ -39,11 +39,8 @@ pub(crate) enum RolloutError {
     NoDefinition,
     #[error("nothing was created: {0}; start hibernate-controller, or create the rollout with --paused")]
     NoController(String),
-    #[error(
-        "nothing was created: Hive's own hibernation controller is enabled and would change the clusters too; add \"hibernation\" to \
-         spec.disabledControllers of the HiveConfig, or create the rollout with --paused"
-    )]
-    HiveController,
+    #[error("nothing was created: {0}, or create the rollout with --paused")]
+    Rival(String),
     #[error("{name:?} is not the name of a rollout: write NAME, rollout/NAME, powerrollout/NAME or pr/NAME")]
     NotARollout { name: String },
     #[error("{what} not found{hint}")]
@@ -56,7 +53,7 @@ impl RolloutError {
     /// The exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::NoDefinition | Self::NoController(_) | Self::HiveController | Self::Verb { .. } => Exit::Refused,
+            Self::NoDefinition | Self::NoController(_) | Self::Rival(_) | Self::Verb { .. } => Exit::Refused,
             Self::NoCanaries { .. } | Self::Ambiguous { .. } | Self::NotFound { .. } => Exit::Error,
             _ => Exit::Usage,
         }

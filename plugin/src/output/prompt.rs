@@ -4,11 +4,31 @@
 use std::fs::OpenOptions;
 use std::io::{IsTerminal, Write, stderr, stdin};
 
+use crate::cli::WriteFlags;
 use crate::error::Problem;
 use crate::output;
 
 /// Something that a question is written to.
 type Screen = Box<dyn Write>;
+
+/// Whether a person is to be asked before a change, and can be.
+pub(crate) fn is_due(flags: &WriteFlags, yes: bool) -> bool {
+    flags.changes() && !yes && stdin().is_terminal()
+}
+
+/// Asks a person about a change, or only prints the lines about it.
+///
+/// # Errors
+/// As [`yes`].
+pub(crate) fn confirm(flags: &WriteFlags, yes: bool, question: &str, lines: &[String]) -> Result<(), Problem> {
+    if is_due(flags, yes) {
+        return self::yes(question);
+    }
+    for line in lines {
+        output::note(line);
+    }
+    Ok(())
+}
 
 /// Asks a person.
 ///

@@ -1,4 +1,4 @@
-//! What is installed on the hub: our namespace, who holds a Lease, whether Hive's own controller runs.
+//! What is installed on the hub: our namespace, and who holds a Lease.
 
 use hub::is_namespace;
 use jiff::{SignedDuration, Timestamp};
@@ -10,12 +10,6 @@ use crate::output::age::age;
 
 /// What its holder renews.
 pub(crate) static LEASE: Kind = Kind::namespaced("coordination.k8s.io", &["v1"], "Lease", "leases");
-/// Hive's settings.
-pub(crate) static HIVE_CONFIG: Kind = Kind::cluster_scoped("hive.openshift.io", &["v1"], "HiveConfig", "hiveconfigs");
-/// The only `HiveConfig` that Hive reads.
-pub(crate) const HIVE: &str = "hive";
-/// What `spec.disabledControllers` of a `HiveConfig` calls Hive's hibernation controller.
-pub(crate) const HIBERNATION: &str = "hibernation";
 /// How long a Lease is held, if it does not say.
 const HELD: i64 = 15;
 
@@ -43,12 +37,6 @@ pub(crate) fn held(lease: &Value, now: Timestamp) -> Result<(), String> {
         }
         _ => Ok(()),
     }
-}
-
-/// Whether Hive's own hibernation controller is switched off.
-pub(crate) fn is_disabled(config: &Value) -> bool {
-    let disabled = config.pointer("/spec/disabledControllers").and_then(Value::as_array);
-    disabled.is_some_and(|names| names.iter().any(|name| name == HIBERNATION))
 }
 
 #[cfg(test)]
@@ -88,18 +76,6 @@ mod tests {
             (Value::Null, keys::NAMESPACE),
         ] {
             assert_eq!(installed_in(&webhooks), expected, "{webhooks}");
-        }
-    }
-
-    #[test]
-    fn hives_controller_is_disabled_by_its_name() {
-        for (spec, disabled) in [
-            (json!({}), false),
-            (json!({ "disabledControllers": [] }), false),
-            (json!({ "disabledControllers": ["clusterpool"] }), false),
-            (json!({ "disabledControllers": ["clusterpool", "hibernation"] }), true),
-        ] {
-            assert_eq!(is_disabled(&json!({ "spec": spec })), disabled, "{spec}");
         }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) async fn autoscalers(hub: &HubClient, namespaces: BTreeSet<String>) -
 
 /// Everything that may scale this workload again; nothing for kinds without such a field.
 pub(crate) fn of(target: &Target, autoscalers: &[Value]) -> Vec<Finding> {
-    let Some(field) = target.row.deployed_field() else { return Vec::new() };
+    let Some(field) = target.row.deployed_field else { return Vec::new() };
     let (object, what) = (&target.object, target.full_name());
     let scalers = autoscalers.iter().filter(|scaler| scales(scaler, target));
     let scalers: BTreeSet<_> = scalers.filter_map(|scaler| by_autoscaler(scaler, &what)).collect();

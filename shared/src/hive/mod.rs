@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod api;
 pub mod conditions;
+pub mod config;
 pub mod data;
 pub mod decide;
 pub mod edit;

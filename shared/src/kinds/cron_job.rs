@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::record::Record;
-use super::row::{Advice, TargetKind};
+use super::row::TargetKind;
 use super::view::{Observed, StepRecord, View};
 use super::workload::{DEPLOYMENT, STATEFUL_SET, row, written_at};
 use crate::annotation::hold::protected;
@@ -32,7 +32,7 @@ use crate::workload::replicas::{ReplicasError, guarded, reason_change};
 
 /// `CronJob`.
 pub static CRON_JOB: TargetKind = TargetKind {
-    advice: Some(Advice::Reverts("suspend")),
+    deployed_field: Some("suspend"),
     asleep: "suspended",
     awake: "restored",
     is_listed: |record| record.observed != "Running" || record.more.contains_key(RECORDED),

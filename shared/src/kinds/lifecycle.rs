@@ -61,6 +61,17 @@ pub enum Change {
     },
 }
 
+/// What others than the user do about a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Advice {
+    /// What does not happen if no controller manages the target.
+    pub unattended: Option<String>,
+    /// What undoes the change.
+    pub undone: Option<String>,
+    /// Namespace and name of the `ClusterPool` that may undo it.
+    pub pool: Option<(String, String)>,
+}
+
 /// A target's progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -101,6 +112,11 @@ pub trait Lifecycle: fmt::Debug + Send + Sync {
     /// # Errors
     /// When the target refuses the change, or does not say what to write.
     fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError>;
+
+    /// What others do about a change that this patch makes.
+    fn advice(&self, _intent: &Intent<'_>, _patch: &Value) -> Advice {
+        Advice::default()
+    }
 
     /// Its progress.
     fn progress(&self, action: Power) -> Progress;

@@ -25,9 +25,9 @@ pub use self::confirmation::{Briefing, Confirmation};
 pub use self::cron_job::CRON_JOB;
 pub use self::kind::{Kind, Scope};
 pub use self::kkp_cluster::KKP_CLUSTER;
-pub use self::lifecycle::{Change, Intent, Progress, TargetError, UNNOTICED};
+pub use self::lifecycle::{Advice, Change, Intent, Progress, TargetError, UNNOTICED};
 pub use self::record::{Instances, Key, Record};
-pub use self::row::{Advice, ByDefault, Column, Elsewhere, ShownKind, Shows, TargetKind, is_protected};
+pub use self::row::{ByDefault, Column, Elsewhere, Rival, ShownKind, Shows, TargetKind, is_protected};
 pub use self::shown::{CLUSTER_GROUP_UPGRADE, CLUSTER_POOL, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT};
 pub use self::view::{StepRecord, Uid, View};
 

@@ -28,8 +28,11 @@ pub struct TargetKind {
     pub has_force: bool,
     /// How `plan` judges its objects; none if it does not.
     pub plan: Option<&'static Plan>,
-    /// Other objects on the hub that may undo a change or need the user's attention.
-    pub advice: Option<Advice>,
+    /// The field of `spec` that a sleep sets and whoever deploys the target may set too: after a wake it is theirs.
+    /// Autoscalers, owners and deployment tools may undo a sleep by it.
+    pub deployed_field: Option<&'static str>,
+    /// Another controller that changes the power state of its objects.
+    pub rival: Option<&'static Rival>,
     /// What `--wait` says once the target sleeps.
     pub asleep: &'static str,
     /// What `--wait` says once the target is awake.
@@ -91,13 +94,17 @@ pub struct Elsewhere {
     pub display_name: fn(&Value) -> Option<&str>,
 }
 
-/// Other objects to read before a change. Whoever has a client reads them and warns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Advice {
-    /// Whatever may undo a sleep of the target by this field of `spec`: autoscalers, owners and deployment tools.
-    Reverts(&'static str),
-    /// The `ClusterPool` that the target belongs to, and its `hibernateAfter`.
-    ClusterPools,
+/// Another controller that changes objects of a kind by itself, unless its settings disable it.
+#[derive(Debug)]
+pub struct Rival {
+    /// What messages call it.
+    pub name: &'static str,
+    /// The kind and the name of its settings.
+    pub settings: (&'static Kind, &'static str),
+    /// Whether these settings disable it.
+    pub is_disabled: fn(&Value) -> bool,
+    /// How to disable it.
+    pub remedy: &'static str,
 }
 
 /// A column of `status -o wide`.
@@ -179,14 +186,6 @@ impl TargetKind {
     /// When the object does not match its schema.
     pub fn check_progress(&self, object: &Value, requested: Timestamp) -> Result<Progress, TargetError> {
         Ok((self.read)(object)?.check_progress(requested))
-    }
-
-    /// The field of `spec` that a sleep sets and whoever deploys the target may set too: after a wake it is theirs.
-    pub fn deployed_field(&self) -> Option<&'static str> {
-        match self.advice {
-            Some(Advice::Reverts(field)) => Some(field),
-            _ => None,
-        }
     }
 
     /// What `--wait` says once the target has followed the action.

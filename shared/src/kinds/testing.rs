@@ -22,7 +22,8 @@ pub static SANDBOX: TargetKind = TargetKind {
     has_schedule: false,
     has_force: false,
     plan: None,
-    advice: None,
+    deployed_field: None,
+    rival: None,
     asleep: "paused",
     awake: "running",
     columns: &[Column {

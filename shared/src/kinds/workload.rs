@@ -7,7 +7,7 @@ use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::plan::BY_CHANGE;
 use super::record::Record;
-use super::row::{Advice, ByDefault, INSTANCES, TargetKind};
+use super::row::{ByDefault, INSTANCES, TargetKind};
 use super::view::{Observed, StepRecord, View};
 use crate::annotation::{annotation, keys};
 use crate::managed_fields::{self, entries, manager};
@@ -42,7 +42,8 @@ pub(super) const fn row(kind: Kind) -> TargetKind {
         has_schedule: false,
         has_force: false,
         plan: Some(&BY_CHANGE),
-        advice: Some(Advice::Reverts("replicas")),
+        deployed_field: Some("replicas"),
+        rival: None,
         asleep: "asleep",
         awake: "ready",
         columns: &[INSTANCES],

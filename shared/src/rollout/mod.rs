@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod draft;
 pub mod forecast;
 pub mod member;
 mod members;

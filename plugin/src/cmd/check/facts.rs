@@ -6,12 +6,13 @@ use hub::{is_name, is_namespace};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::annotation::keys;
+use shared::hive::config::{HIVE, HIVE_CONFIG};
 use shared::kinds::workload::DEPLOYMENT;
 use shared::kinds::{Kind, POWER_ROLLOUT};
 use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 
 use super::bindings::{NAME, RBAC, objects, unbound};
-use crate::read::installation::{HIVE, HIVE_CONFIG, LEASE, installed_in};
+use crate::read::installation::{LEASE, installed_in};
 
 /// Selects what is ours.
 pub(super) const OURS: &str = "app.kubernetes.io/part-of=kubectl-hibernate";

@@ -7,6 +7,7 @@ use hub::error::HubError;
 use hub::{HubClient, Write, name_of, text};
 use serde_json::{Value, json};
 use shared::annotation::keys;
+use shared::hive::config::{HIVE, HIVE_CONFIG, is_disabled};
 use shared::kinds::Kind;
 use shared::kinds::workload::DEPLOYMENT;
 use shared::text::list;
@@ -18,7 +19,6 @@ use super::facts::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, 
 use super::finding::{CheckResult, Finding, Status};
 use super::installed::POLICY_ONLY;
 use super::secrets;
-use crate::read::installation::{HIVE, HIVE_CONFIG, is_disabled};
 use crate::read::rights::is_allowed;
 
 /// The first minor version of Kubernetes with `ValidatingAdmissionPolicies` by default.

@@ -4,12 +4,13 @@ use hub::{items, text};
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::hive::api::SERVED_PLATFORMS;
+use shared::hive::config::is_disabled;
 use shared::kinds::FOUNDATIONDB_CLUSTER;
 
 use super::checked::{Checked, done, is_abandoned};
 use super::facts::{Facts, OPENSHIFT};
 use super::finding::CheckResult;
-use crate::read::installation::{held, is_disabled};
+use crate::read::installation::held;
 
 pub(super) fn hive(facts: &Facts) -> Checked<'_> {
     facts.deployments.as_ref()?;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::fdb::suspension::Stamp;
 use shared::hive::api::HIVE_PLATFORMS;
+use shared::hive::config::{HIBERNATION, HIVE, HIVE_CONFIG, is_disabled};
 use shared::kinds::{CLUSTER_DEPLOYMENT, FOUNDATIONDB_CLUSTER, KKP_CLUSTER, Kind, POWER_ROLLOUT, Progress, TargetKind};
 use shared::power::Power;
 use shared::rollout::status::RolloutPhase;
@@ -18,7 +19,6 @@ use super::facts::{Listed, namespace, object};
 use super::finding::{CheckResult, Finding, Status};
 use super::systems::stop;
 use crate::read::fdb::CLAIM;
-use crate::read::installation::{HIBERNATION, HIVE, HIVE_CONFIG, is_disabled};
 
 /// Objects with one loss: what would be lost, and for each object its full name and the command.
 struct Loss {

@@ -31,6 +31,7 @@ use view::target::Target;
 use self::outlook::Outlook;
 use crate::cli::time::{self, TimeError};
 use crate::cli::{HubArgs, PlanArgs};
+use crate::cmd::rollout::options::Options;
 use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, UsageError, WaitError};
 use crate::output::{self, nothing_found};
@@ -44,13 +45,10 @@ use crate::select::resolve::Resolver;
 /// # Errors
 /// When nothing could be asked at all. Failures of single targets are printed and counted.
 pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let mut selection = parse(kinds, &args.targets, Flags::new(hub_args, args.all))?;
+    let selection = parse(kinds, &args.targets, Flags::new(hub_args, args.all))?;
     let now = time::now();
-    let options = rollout::Options::read(&args.rollout, &now)?;
-    let end = args.time.resolve_from(&now, options.as_ref().and_then(rollout::Options::not_before))?;
-    if let Some(options) = &options {
-        selection = options.checked(kinds, selection)?;
-    }
+    let (options, selection) = Options::read(kinds, &args.rollout, &now, selection)?;
+    let end = args.time.resolve(&now, options.as_ref().and_then(Options::not_before))?;
     let hub = connect(hub_args)?;
     let namespace = selection.scope(&hub, hub_args);
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
@@ -68,10 +66,10 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         untouched::note(&hub, name).await;
     }
     let order = match &options {
-        Some(options) => Some(options.order(namespace, &found)?),
+        Some(options) => Some(options.groups(namespace, &found.iter().flatten().collect::<Vec<_>>())?),
         None => None,
     };
-    let scaled = found.iter().flatten().filter(|target| target.row.deployed_field().is_some());
+    let scaled = found.iter().flatten().filter(|target| target.row.deployed_field.is_some());
     let autoscalers = reverts::autoscalers(&hub, scaled.map(|target| target.namespace.clone()).collect()).await;
     let upgrades = OnceCell::new();
     let outlooks: Vec<Result<Outlook, Failure>> = stream::iter(found)

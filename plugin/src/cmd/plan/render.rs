@@ -63,7 +63,7 @@ fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
     let change = if outlook.desired == "Hibernating" { "the wake" } else { "the sleep or the wake" };
     let verdict = match outlook.most_severe() {
         Severity::Block | Severity::Forceable => format!("something blocks {change}"),
-        Severity::Warn if outlook.target.row.deployed_field().is_some() => {
+        Severity::Warn if outlook.target.row.deployed_field.is_some() => {
             format!("nothing blocks {change}; some findings may undo the sleep")
         }
         Severity::Warn => format!("nothing blocks {change}; some findings slow it down or cost money"),

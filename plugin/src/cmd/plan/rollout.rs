@@ -4,78 +4,30 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use serde_json::json;
 use shared::finding::{Finding, Severity, code};
 use shared::kinds::plan::REFUSED;
-use shared::kinds::{Kinds, Record};
+use shared::kinds::{Intent, Record};
 use shared::power::Power;
 use shared::rollout::api::{TargetName, Targets};
+use shared::rollout::draft;
 use shared::rollout::forecast::{Forecast, Subject, forecast};
 use shared::rollout::member::MemberState;
 use shared::rollout::plan::MAX_CONCURRENCY;
-use view::target::Target;
 
 use super::outlook::Outlook;
 use crate::cli::duration::elapsed;
 use crate::cli::rollout::{Hours, RolloutFlags};
 use crate::cli::{ReportOutput, time};
-use crate::cmd::rollout::canary::{self, Canary, CanaryGroup, name_of, place};
-use crate::cmd::rollout::create::of_one_kind;
-use crate::cmd::rollout::draft::{self, Request};
-use crate::error::{Failure, Problem, RolloutError};
+use crate::cmd::rollout::canary::{CanaryGroup, name_of, place};
+use crate::cmd::rollout::options::{Options, spec};
 use crate::output;
-use crate::select::parse::Selection;
 
 /// What a cluster typically takes. No promise: a cloud may be slower.
 const TYPICAL: Duration = Duration::from_mins(5);
 /// How the group of the remaining targets is called.
 const REST: &str = "(remaining)";
-
-/// The flags of a rollout, as far as they are right without the hub.
-pub(super) struct Options<'a> {
-    flags: &'a RolloutFlags,
-    flag: &'static str,
-    hours: Hours,
-    canaries: Vec<Canary>,
-}
-
-impl<'a> Options<'a> {
-    /// None if no flag of a rollout was given.
-    ///
-    /// # Errors
-    /// When a time or a canary is none.
-    pub(super) fn read(flags: &'a RolloutFlags, now: &Zoned) -> Result<Option<Self>, Problem> {
-        let Some(flag) = flags.given().first().copied() else { return Ok(None) };
-        let hours = flags.hours(now)?;
-        Ok(Some(Self { flags, flag, hours, canaries: canary::read(&flags.canary)? }))
-    }
-
-    /// When the first target may start, if that is later than now.
-    pub(super) fn not_before(&self) -> Option<Timestamp> {
-        self.hours.not_before
-    }
-
-    /// # Errors
-    /// When the command line names kinds that no rollout has as targets, or several.
-    pub(super) fn checked(&self, kinds: Kinds, selection: Selection) -> Result<Selection, RolloutError> {
-        of_one_kind(kinds, self.flag, selection).map(|(selection, _)| selection)
-    }
-
-    /// The groups of canaries among what was found.
-    ///
-    /// # Errors
-    /// When a canary is not among the targets.
-    pub(super) fn order(
-        &self,
-        namespace: Option<&str>,
-        found: &[Result<Target, Failure>],
-    ) -> Result<Vec<CanaryGroup>, RolloutError> {
-        let targets: Vec<Target> = found.iter().flatten().cloned().collect();
-        canary::find(&self.canaries, namespace, self.flags.pause_after_canary, &targets)
-    }
-}
 
 /// One target in the form that `-o json` documents. Later versions only add fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -133,8 +85,9 @@ fn planned(
 ) -> Planned {
     let groups = &found(groups, outlooks);
     let begin = hours.not_before.unwrap_or_else(|| time::now().timestamp());
-    let (request, targets) = (Request::default(), Targets::default());
-    let spec = draft::spec(Power::Hibernating, flags, hours, request, targets, outlooks.len(), groups);
+    let intent = Intent { power: Power::Hibernating, reason: None, end: None, now: begin, queried: true, force: false };
+    let draft = draft::spec(&intent, Targets::default(), outlooks.len(), hours.not_after);
+    let spec = spec(flags, hours, groups, draft);
     let subjects: Vec<Subject> = outlooks.iter().map(|outlook| subject(groups, upgrades, outlook)).collect();
     let Forecast { members, starts, lasts } = forecast(&draft::object(String::new(), spec), &subjects, TYPICAL, begin);
     let places: BTreeMap<usize, (usize, usize)> =
@@ -254,6 +207,8 @@ mod tests {
     use shared::rollout::Share;
 
     use super::*;
+    use crate::cmd::rollout::canary;
+    use view::target::Target;
 
     fn outlook(name: &str, account: &str, hub: Vec<Finding>) -> Outlook {
         let object = json!({
@@ -286,7 +241,7 @@ mod tests {
     }
 
     fn canaries(name: &str, outlooks: &[Outlook]) -> Vec<CanaryGroup> {
-        let targets: Vec<Target> = outlooks.iter().map(|outlook| outlook.target.clone()).collect();
+        let targets: Vec<&Target> = outlooks.iter().map(|outlook| &outlook.target).collect();
         canary::find(&canary::read(&[name.to_owned()]).unwrap(), None, false, &targets).unwrap()
     }
 

@@ -5,15 +5,14 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, stdin};
 
 use futures::{StreamExt, stream};
-use hub::{HubClient, Write};
+use hub::Write;
 use shared::finding::Severity;
-use shared::kinds::{Briefing, Confirmation, Intent, is_protected};
+use shared::kinds::{Briefing, is_protected};
 use shared::power::Power;
 use shared::text::and_more;
 use view::CONCURRENCY;
 
-use super::plan::{Found, Planned};
-use crate::cli::ActArgs;
+use super::plan::{PlanResult, PowerRequest, TargetPlan};
 use crate::cli::duration::elapsed;
 use crate::error::{Failure, Problem, UsageError};
 use crate::output::{self, prompt};
@@ -26,56 +25,54 @@ const LISTED: usize = 20;
 /// answered.
 type Preflight = Result<Briefing, String>;
 
+/// The answer of the controller about a sleep that needs a confirmation; none about any other change.
+pub(crate) async fn asked(request: PowerRequest<'_>, one: &TargetPlan) -> Option<Result<Outcome, Problem>> {
+    let PowerRequest { hub, args, intent } = request;
+    let confirmation = one.confirmation().filter(|_| sleeps(request))?;
+    let write = Write::from(&args.write);
+    Some(preflight::ask(hub, &one.target, confirmation, intent.now, &write, Some(preflight::LIMIT)).await)
+}
+
+/// Whether anything is put to sleep.
+fn sleeps(PowerRequest { args, intent, .. }: PowerRequest<'_>) -> bool {
+    intent.power == Power::Hibernating && args.write.changes()
+}
+
 /// Adds what the controller finds about sleeps that need a confirmation. One that it refuses becomes a failure.
 ///
 /// # Errors
 /// When a confirmation is needed, and neither `--yes` is given nor anyone can be asked.
-pub(super) async fn preflights(
-    hub: &HubClient,
-    args: &ActArgs,
-    intent: &Intent<'_>,
-    planned: Vec<Found>,
-) -> Result<Vec<Found>, Problem> {
-    if intent.power != Power::Hibernating || !args.write.changes() {
-        return Ok(planned);
+pub(super) async fn preflights(request: PowerRequest<'_>, plans: Vec<PlanResult>) -> Result<Vec<PlanResult>, Problem> {
+    if let Some(one) = plans.iter().flatten().find(|one| sleeps(request) && one.confirmation().is_some())
+        && !request.args.yes
+        && !stdin().is_terminal()
+    {
+        return Err(UsageError::NeedsYes(one.target.full_name()).into());
     }
-    match planned.iter().flatten().find(|one| one.confirmation().is_some()) {
-        None => return Ok(planned),
-        Some(one) if !args.yes && !stdin().is_terminal() => {
-            return Err(UsageError::NeedsYes(one.target.full_name()).into());
-        }
-        Some(_) => {}
-    }
-    let checked = stream::iter(planned).map(async |one| {
+    let checked = stream::iter(plans).map(async |one| {
         let one = one?;
-        let Some(confirmation) = one.confirmation() else { return Ok(one) };
-        Ok(match preflight(hub, args, intent, &one, confirmation).await {
-            Ok(preflight) => Planned { preflight: Some(preflight), ..one.again(hub, intent).await },
-            Err(problem) => Planned { change: Err(Failure::new(one.target.full_name(), problem)), ..one },
+        let Some(outcome) = asked(request, &one).await else { return Ok(one) };
+        Ok(match judged(request, &one, outcome) {
+            Ok(preflight) => TargetPlan { preflight: Some(preflight), ..one.again(request).await },
+            Err(problem) => TargetPlan { change: Err(Failure::new(one.target.full_name(), problem)), ..one },
         })
     });
     Ok(checked.buffered(CONCURRENCY).collect().await)
 }
 
-/// Requests a preflight and waits for the answer. The inner error says why there is none, where the sleep may be
+/// What an answer means for the sleep of one target. The inner error says why there is none, where the sleep may be
 /// requested all the same.
-async fn preflight(
-    hub: &HubClient,
-    args: &ActArgs,
-    intent: &Intent<'_>,
-    one: &Planned,
-    confirmation: &'static dyn Confirmation,
+fn judged(
+    PowerRequest { args, intent, .. }: PowerRequest<'_>,
+    one: &TargetPlan,
+    outcome: Result<Outcome, Problem>,
 ) -> Result<Preflight, Problem> {
-    let write = Write::from(&args.write);
-    match preflight::ask(hub, &one.target, confirmation, intent.now, &write, Some(preflight::LIMIT)).await? {
-        Outcome::Answered { briefing, .. } => judged(briefing, intent.force),
+    match outcome? {
+        Outcome::Answered { briefing, .. } => briefed(briefing, intent.force),
         Outcome::Impossible(why) => Ok(Err(why)),
         Outcome::Silent => {
-            let why = format!(
-                "no answer to the preflight after {}: {}",
-                elapsed(preflight::LIMIT),
-                confirmation.silence(&one.target.object)
-            );
+            let silence = one.confirmation().map(|by| by.silence(&one.target.object)).unwrap_or_default();
+            let why = format!("no answer to the preflight after {}: {silence}", elapsed(preflight::LIMIT));
             unanswered(args.yes, why)
         }
         Outcome::Refused(error) => Err(error.into()),
@@ -87,7 +84,7 @@ fn unanswered(yes: bool, why: String) -> Result<Preflight, Problem> {
     if yes { Ok(Err(why)) } else { Err(Problem::NoPreflight(why)) }
 }
 
-fn judged(briefing: Briefing, force: bool) -> Result<Preflight, Problem> {
+fn briefed(briefing: Briefing, force: bool) -> Result<Preflight, Problem> {
     let refusals = briefing.refusals(force);
     if refusals.is_empty() {
         return Ok(Ok(briefing));
@@ -101,22 +98,22 @@ fn judged(briefing: Briefing, force: bool) -> Result<Preflight, Problem> {
 ///
 /// # Errors
 /// When the answer is not yes.
-pub(super) fn ask(action: Power, args: &ActArgs, planned: &[Found]) -> Result<bool, Problem> {
+pub(super) fn ask(request: PowerRequest<'_>, plans: &[PlanResult]) -> Result<bool, Problem> {
+    let args = request.args;
     if args.yes {
-        planned.iter().flatten().for_each(note);
+        plans.iter().flatten().for_each(note);
     }
-    if args.yes || !args.write.changes() || !stdin().is_terminal() {
-        return Ok(false);
+    match prompt::is_due(&args.write, args.yes).then(|| question(request.intent.power, plans)).flatten() {
+        Some(question) => prompt::yes(&question).map(|()| true),
+        None => Ok(false),
     }
-    let Some(question) = question(action, planned) else { return Ok(false) };
-    prompt::yes(&question).map(|()| true)
 }
 
 /// The question, if there is one: more than one target changes, a protected one goes to sleep, or a sleep destroys
 /// something.
-fn question(action: Power, planned: &[Found]) -> Option<String> {
-    let changes: Vec<&Planned> = planned.iter().flatten().filter(|one| one.changes()).collect();
-    let protected = |one: &Planned| action == Power::Hibernating && is_protected(&one.target.object);
+fn question(action: Power, plans: &[PlanResult]) -> Option<String> {
+    let changes: Vec<&TargetPlan> = plans.iter().flatten().filter(|one| one.changes()).collect();
+    let protected = |one: &TargetPlan| action == Power::Hibernating && is_protected(&one.target.object);
     if changes.len() < 2 && !changes.iter().any(|one| protected(one) || one.preflight.is_some()) {
         return None;
     }
@@ -164,7 +161,7 @@ fn lines(preflight: &Preflight) -> Vec<String> {
     briefing.consequences.iter().cloned().chain(findings).chain(left_out).collect()
 }
 
-fn note(one: &Planned) {
+fn note(one: &TargetPlan) {
     let what = one.target.full_name();
     match &one.preflight {
         None => {}
@@ -189,21 +186,21 @@ mod tests {
     use super::*;
     use crate::error::Exit;
 
-    fn planned(name: &str, changes: bool, protected: bool) -> Planned {
+    fn planned(name: &str, changes: bool, protected: bool) -> TargetPlan {
         let annotations = json!({ keys::PROTECTED: protected.to_string() });
         let metadata = json!({ "name": name, "namespace": "x", "annotations": annotations });
         let patch = Change::Patch { patch: json!({}), message: String::new(), warnings: Vec::new() };
         let change = if changes { patch } else { Change::None { message: String::new(), follows: true } };
         let target = Target::new(&CLUSTER_DEPLOYMENT, "v1", json!({ "metadata": metadata }));
-        Planned { target, change: Ok(change), preflight: None }
+        TargetPlan { target, change: Ok(change), preflight: None }
     }
 
-    fn with(one: Planned, consequence: String) -> Planned {
+    fn with(one: TargetPlan, consequence: String) -> TargetPlan {
         let preflight = Some(Ok(Briefing { consequences: vec![consequence], ..Briefing::default() }));
-        Planned { preflight, ..one }
+        TargetPlan { preflight, ..one }
     }
 
-    fn question_of(action: Power, planned: impl IntoIterator<Item = Planned>) -> Option<String> {
+    fn question_of(action: Power, planned: impl IntoIterator<Item = TargetPlan>) -> Option<String> {
         question(action, &planned.into_iter().map(Ok).collect::<Vec<_>>())
     }
 
@@ -243,7 +240,7 @@ mod tests {
                 Some("the preflight refuses the sleep, no hibernation was requested:\n  NotRunning: NotRunning is so"),
             ),
         ] {
-            let judged = judged(briefing(&findings), force);
+            let judged = briefed(briefing(&findings), force);
             match expected {
                 None => assert!(judged.is_ok(), "{findings:?}"),
                 Some(text) => {

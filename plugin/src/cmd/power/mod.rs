@@ -1,10 +1,9 @@
-//! Putting targets to sleep and waking them: plan, ask, write, report, wait.
+//! Putting targets to sleep and waking them: select, plan, ask, write or create a rollout, report, wait.
 
 mod advice;
-mod confirm;
+pub(crate) mod confirm;
 mod namespace;
-mod plan;
-mod pools;
+pub(crate) mod plan;
 mod report;
 mod write;
 
@@ -14,12 +13,13 @@ use std::time::Instant;
 use shared::kinds::{Intent, Kinds};
 use shared::power::Power;
 
-use self::plan::{Found, Planned};
+use self::plan::{PlanResult, PowerRequest, TargetPlan};
 use self::report::{Done, Reporter};
 use self::write::Writer;
 use crate::cli::time::{self, TimeError};
 use crate::cli::{ActArgs, HubArgs};
-use crate::cmd::rollout;
+use crate::cmd::rollout::create;
+use crate::cmd::rollout::options::Options;
 use crate::connect::connect;
 use crate::error::{Exit, Problem, UsageError};
 use crate::output::{self, nothing_found};
@@ -28,7 +28,7 @@ use crate::select::parse::{Flags, Selection, parse};
 use crate::select::resolve::Resolver;
 use crate::wait::{self, Request, Waiting};
 
-/// Puts targets to sleep or wakes them.
+/// Puts targets to sleep or wakes them: each by itself, or all by a rollout if a flag of one is given.
 ///
 /// # Errors
 /// When nothing could be tried at all. Failures of single targets are printed and counted.
@@ -41,59 +41,78 @@ pub(crate) async fn run(
 ) -> Result<Exit, Problem> {
     let selection = parse(kinds, &args.targets, Flags::new(hub_args, args.all))?;
     let now = time::now();
-    let end = args.time.resolve(&now)?;
+    let (options, selection) = Options::read(kinds, &args.rollout, &now, selection)?;
+    let end = args.time.resolve(&now, options.as_ref().and_then(Options::not_before))?;
+    if let Some(options) = &options {
+        options.check(&selection, end, force)?;
+    }
     let queried = matches!(selection, Selection::Query { .. });
     let intent = Intent { power: action, reason: args.reason.as_deref(), end, now: now.timestamp(), queried, force };
     let hub = connect(hub_args)?;
     let namespace = selection.scope(&hub, hub_args);
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
-    let planned: Vec<Found> = found.into_iter().map(|target| Ok(Planned::new(target?, &intent))).collect();
+    let plans: Vec<PlanResult> = found.into_iter().map(|target| Ok(TargetPlan::new(target?, &intent))).collect();
     if let Some(name) = selection.whole() {
-        namespace::check(&hub, name, &planned).await?;
+        namespace::check(&hub, name, &plans).await?;
     }
-    if planned.is_empty() {
+    if plans.is_empty() {
         output::note(&nothing_found(selection.namespace(namespace)));
         return Ok(Exit::Done);
     }
-    check(&intent, &planned)?;
-    let rows = planned.iter().flatten().map(|one| one.target.row);
-    if let Some(text) = rollout::create::hint(rows, stderr().is_terminal()) {
+    let request = PowerRequest { hub: &hub, args, intent: &intent };
+    match options {
+        Some(options) => create::run(request, &options, &selection, namespace, plans).await,
+        None => each(request, selection.whole(), hub_args.all_namespaces, plans).await,
+    }
+}
+
+/// Writes to each target. `whole`: the namespace, if it is named as a whole.
+async fn each(
+    request: PowerRequest<'_>,
+    whole: Option<&str>,
+    everywhere: bool,
+    plans: Vec<PlanResult>,
+) -> Result<Exit, Problem> {
+    let PowerRequest { hub, args, intent } = request;
+    check(intent, &plans)?;
+    let rows = plans.iter().flatten().map(|one| one.target.row);
+    if let Some(text) = create::hint(rows, stderr().is_terminal()) {
         output::note(&text);
     }
-    let mut planned = confirm::preflights(&hub, args, &intent, planned).await?;
-    let whole = selection.whole().filter(|_| action == Power::Hibernating);
+    let mut plans = confirm::preflights(request, plans).await?;
+    let whole = whole.filter(|_| intent.power == Power::Hibernating);
     if let Some(name) = whole {
-        if let Some(exit) = namespace::refused(name, &planned) {
+        if let Some(exit) = namespace::refused(name, &plans) {
             return Ok(exit);
         }
-        untouched::note(&hub, name).await;
+        untouched::note(hub, name).await;
     }
-    advice::give(&hub, &intent, &planned).await;
-    if confirm::ask(action, args, &planned)? {
-        planned = plan::again(&hub, &intent, planned).await;
-        if let Some(exit) = whole.and_then(|name| namespace::refused(name, &planned)) {
+    advice::give(request, &plans).await;
+    if confirm::ask(request, &plans)? {
+        plans = plan::again(request, plans).await;
+        if let Some(exit) = whole.and_then(|name| namespace::refused(name, &plans)) {
             return Ok(exit);
         }
     }
     let begin = Instant::now();
-    let reporter = Reporter::new(&args.write, hub_args.all_namespaces, planned.len());
-    let (done, mut exits) = Writer::new(&hub, &intent, &args.write).all(planned, reporter).await;
+    let reporter = Reporter::new(&args.write, everywhere, plans.len());
+    let (done, mut exits) = Writer::new(request).all(plans, reporter).await;
     if args.wait && args.write.changes() {
-        let followed = done.iter().filter(|done| done.follows);
+        let followed = done.iter().filter(|done| done.will_reach);
         let waiting: Vec<Waiting<'_>> = followed
             .map(|Done { target, changed, requested, .. }| {
                 let request = requested.map(|at| Request::new(at, args.timeout.0));
-                Waiting { target, action, begin, changed: *changed, request }
+                Waiting { target, action: intent.power, begin, changed: *changed, request }
             })
             .collect();
-        exits.extend(wait::all(&hub, &waiting, args.timeout.0, args.write.output.is_some()).await);
+        exits.extend(wait::all(hub, &waiting, args.timeout.0, args.write.output.is_some()).await);
     }
     Ok(Exit::of(exits))
 }
 
 /// What some kinds do not have.
-fn check(intent: &Intent<'_>, planned: &[Found]) -> Result<(), Problem> {
-    for Planned { target, .. } in planned.iter().flatten() {
+fn check(intent: &Intent<'_>, plans: &[PlanResult]) -> Result<(), Problem> {
+    for TargetPlan { target, .. } in plans.iter().flatten() {
         if intent.end.is_some() && !target.row.has_schedule {
             return Err(TimeError::NoController(target.full_name()).into());
         }

@@ -7,7 +7,7 @@ use shared::kinds::{KKP_CLUSTER, TargetError};
 use shared::kkp::api::NAMESPACE_PREFIX;
 use view::target::Target;
 
-use super::plan::Found;
+use super::plan::PlanResult;
 use crate::error::{Exit, Failure, Problem};
 use crate::output;
 use crate::select::whole::is_control_plane;
@@ -17,7 +17,7 @@ use crate::select::whole::is_control_plane;
 ///
 /// # Errors
 /// [`TargetError::Refused`].
-pub(super) async fn check(hub: &HubClient, name: &str, planned: &[Found]) -> Result<(), Problem> {
+pub(super) async fn check(hub: &HubClient, name: &str, plans: &[PlanResult]) -> Result<(), Problem> {
     if let Some(id) = name.strip_prefix(NAMESPACE_PREFIX) {
         let found = hub.get(Resource::preferred(&KKP_CLUSTER.kind), "", id).await;
         // What cannot be read is refused, too: etcd must be the last to stop.
@@ -27,11 +27,11 @@ pub(super) async fn check(hub: &HubClient, name: &str, planned: &[Found]) -> Res
             return Err(TargetError::Refused(text).into());
         }
     }
-    is_of_the_hub(name, planned)
+    is_of_the_hub(name, plans)
 }
 
-fn is_of_the_hub(name: &str, planned: &[Found]) -> Result<(), Problem> {
-    if !is_control_plane(name) && !planned.iter().flatten().any(|one| is_ours(&one.target)) {
+fn is_of_the_hub(name: &str, plans: &[PlanResult]) -> Result<(), Problem> {
+    if !is_control_plane(name) && !plans.iter().flatten().any(|one| is_ours(&one.target)) {
         return Ok(());
     }
     let text = format!(
@@ -47,13 +47,13 @@ fn is_ours(target: &Target) -> bool {
 
 /// Prints why a namespace cannot be put to sleep as a whole. Returns the exit code if anything of it refuses or is not
 /// read.
-pub(super) fn refused(name: &str, planned: &[Found]) -> Option<Exit> {
-    let refusals = refusals(planned);
+pub(super) fn refused(name: &str, plans: &[PlanResult]) -> Option<Exit> {
+    let refusals = refusals(plans);
     if refusals.is_empty() {
         return None;
     }
     let exit = Exit::of(refusals.into_iter().map(output::failed));
-    if planned.iter().any(Result::is_ok) {
+    if plans.iter().any(Result::is_ok) {
         output::note(&format!(
             "nothing in namespace {name} was changed; to put the others to sleep, name them, as in deploy/NAME -n {name}"
         ));
@@ -62,9 +62,9 @@ pub(super) fn refused(name: &str, planned: &[Found]) -> Option<Exit> {
 }
 
 /// What is not read, and then what refuses.
-fn refusals(planned: &[Found]) -> Vec<&Failure> {
-    let unread = planned.iter().filter_map(|one| one.as_ref().err());
-    unread.chain(planned.iter().flatten().filter_map(|one| one.change.as_ref().err())).collect()
+fn refusals(plans: &[PlanResult]) -> Vec<&Failure> {
+    let unread = plans.iter().filter_map(|one| one.as_ref().err());
+    unread.chain(plans.iter().flatten().filter_map(|one| one.change.as_ref().err())).collect()
 }
 
 #[cfg(test)]
@@ -73,12 +73,12 @@ mod tests {
     use shared::kinds::Change;
     use shared::kinds::workload::DEPLOYMENT;
 
-    use super::super::plan::Planned;
+    use super::super::plan::TargetPlan;
     use super::*;
 
-    fn planned(name: &str, labels: &Value, change: Result<Change, Failure>) -> Planned {
+    fn planned(name: &str, labels: &Value, change: Result<Change, Failure>) -> TargetPlan {
         let object = json!({ "metadata": { "name": name, "namespace": "x", "labels": labels } });
-        Planned { target: Target::new(&DEPLOYMENT, "v1", object), change, preflight: None }
+        TargetPlan { target: Target::new(&DEPLOYMENT, "v1", object), change, preflight: None }
     }
 
     fn unchanged() -> Change {

@@ -6,21 +6,30 @@ use shared::kinds::{Briefing, Change, Confirmation, Intent};
 use view::CONCURRENCY;
 use view::target::Target;
 
+use crate::cli::ActArgs;
 use crate::error::Failure;
 
+/// What is asked for, how, and of which hub.
+#[derive(Clone, Copy)]
+pub(crate) struct PowerRequest<'a> {
+    pub(crate) hub: &'a HubClient,
+    pub(crate) args: &'a ActArgs,
+    pub(crate) intent: &'a Intent<'a>,
+}
+
 /// A target that was selected; what cannot be found is a failure in its place.
-pub(super) type Found = Result<Planned, Failure>;
+pub(crate) type PlanResult = Result<TargetPlan, Failure>;
 
 /// A target and what is to be written to it.
 #[derive(Debug)]
-pub(super) struct Planned {
-    pub(super) target: Target,
-    pub(super) change: Result<Change, Failure>,
+pub(crate) struct TargetPlan {
+    pub(crate) target: Target,
+    pub(crate) change: Result<Change, Failure>,
     /// What the controller found before a sleep that is to be confirmed, or why it was not asked or has not answered.
-    pub(super) preflight: Option<Result<Briefing, String>>,
+    pub(crate) preflight: Option<Result<Briefing, String>>,
 }
 
-impl Planned {
+impl TargetPlan {
     pub(super) fn new(target: Target, intent: &Intent<'_>) -> Self {
         let change = target.row.change(&target.object, intent);
         let change = change.map_err(|error| Failure::new(target.full_name(), error.into()));
@@ -38,15 +47,15 @@ impl Planned {
     }
 
     /// The same of the target as it is now: another client may have written it since.
-    pub(super) async fn again(self, hub: &HubClient, intent: &Intent<'_>) -> Self {
-        match self.target.read_again(hub).await {
-            Ok(target) => Self { preflight: self.preflight, ..Self::new(target, intent) },
+    pub(super) async fn again(self, request: PowerRequest<'_>) -> Self {
+        match self.target.read_again(request.hub).await {
+            Ok(target) => Self { preflight: self.preflight, ..Self::new(target, request.intent) },
             Err(error) => Self { change: Err(Failure::new(self.target.full_name(), error.into())), ..self },
         }
     }
 }
 
 /// All of them as they are now.
-pub(super) async fn again(hub: &HubClient, intent: &Intent<'_>, planned: Vec<Found>) -> Vec<Found> {
-    stream::iter(planned).map(async |one| Ok(one?.again(hub, intent).await)).buffered(CONCURRENCY).collect().await
+pub(super) async fn again(request: PowerRequest<'_>, plans: Vec<PlanResult>) -> Vec<PlanResult> {
+    stream::iter(plans).map(async |one| Ok(one?.again(request).await)).buffered(CONCURRENCY).collect().await
 }

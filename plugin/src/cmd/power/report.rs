@@ -13,11 +13,18 @@ pub(crate) struct Done {
     pub(crate) message: String,
     pub(crate) changed: bool,
     /// Whether the target is, or will be, in the state asked for.
-    pub(crate) follows: bool,
+    pub(crate) will_reach: bool,
     /// The request that the controller has to answer first.
     pub(crate) requested: Option<jiff::Timestamp>,
     /// What the change goes against.
     pub(crate) warnings: Vec<String>,
+}
+
+impl Done {
+    /// A change that was written.
+    pub(crate) fn written(target: Target, message: String) -> Self {
+        Self { target, message, changed: true, will_reach: true, requested: None, warnings: Vec::new() }
+    }
 }
 
 /// The outcome of one target.

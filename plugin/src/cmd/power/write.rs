@@ -12,9 +12,9 @@ use view::CONCURRENCY;
 use view::companion;
 use view::target::Target;
 
-use super::plan::{Found, Planned};
+use super::plan::{PlanResult, PowerRequest, TargetPlan};
 use super::report::{Done, Outcome, Reporter};
-use crate::cli::{DryRun, WriteFlags};
+use crate::cli::DryRun;
 use crate::error::{Exit, Failure, Problem};
 
 /// How often an object is read again because another client wrote it in between.
@@ -29,14 +29,14 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(hub: &'a HubClient, intent: &'a Intent<'a>, flags: &WriteFlags) -> Self {
-        Self { hub, intent, dry_run: flags.dry_run, settings: flags.into() }
+    pub(super) fn new(PowerRequest { hub, args, intent }: PowerRequest<'a>) -> Self {
+        Self { hub, intent, dry_run: args.write.dry_run, settings: (&args.write).into() }
     }
 
     /// Writes to all targets at the same time, and reports them in the order given as soon as they are done.
-    pub(super) async fn all(&self, planned: Vec<Found>, mut reporter: Reporter<'_>) -> (Vec<Done>, Vec<Exit>) {
+    pub(super) async fn all(&self, plans: Vec<PlanResult>, mut reporter: Reporter<'_>) -> (Vec<Done>, Vec<Exit>) {
         let (mut done, mut exits) = (Vec::new(), Vec::new());
-        let mut work = stream::iter(planned).map(|one| self.outcome(one)).buffered(CONCURRENCY);
+        let mut work = stream::iter(plans).map(|one| self.outcome(one)).buffered(CONCURRENCY);
         while let Some(outcome) = work.next().await {
             reporter.report(&outcome);
             match outcome.result {
@@ -47,9 +47,9 @@ impl<'a> Writer<'a> {
         (done, exits)
     }
 
-    async fn outcome(&self, planned: Found) -> Outcome {
-        let Planned { target, change, .. } = match planned {
-            Ok(planned) => planned,
+    async fn outcome(&self, plan: PlanResult) -> Outcome {
+        let TargetPlan { target, change, .. } = match plan {
+            Ok(plan) => plan,
             Err(failure) => return Outcome { of: None, warnings: Vec::new(), result: Err(failure) },
         };
         let (what, namespace) = (target.full_name(), target.namespace.clone());
@@ -67,21 +67,18 @@ impl<'a> Writer<'a> {
             let (patch, message) = match change {
                 Change::Patch { patch, message, .. } => (patch, message),
                 Change::None { message, follows } => {
-                    let done = Done { target, message, changed: false, follows, requested: None, warnings: Vec::new() };
+                    let done = Done { changed: false, will_reach: follows, ..Done::written(target, message) };
                     return Ok(self.release(done).await);
                 }
                 Change::Ask { patch, requested, message } => {
-                    let (requested, warnings) = (Some(requested), Vec::new());
-                    let done = Done { target, message, changed: true, follows: true, requested, warnings };
+                    let done = Done { requested: Some(requested), ..Done::written(target, message) };
                     return Ok(self.ask(&patch, done).await);
                 }
             };
             let refusal = match self.apply(&target, &patch).await {
                 Ok(object) => {
                     target.object = object;
-                    let done =
-                        Done { target, message, changed: true, follows: true, requested: None, warnings: Vec::new() };
-                    return Ok(self.release(done).await);
+                    return Ok(self.release(Done::written(target, message)).await);
                 }
                 Err(HubError::Conflict { .. }) => {
                     target = target.read_again(self.hub).await?;
@@ -92,7 +89,7 @@ impl<'a> Writer<'a> {
             };
             let Some(companion) = companion_for(&target, &refusal) else { return Err(refusal.into()) };
             let warnings = vec![self.stand_in(&target, companion, refusal).await?];
-            return Ok(Done { target, message, changed: true, follows: true, requested: None, warnings });
+            return Ok(Done { warnings, ..Done::written(target, message) });
         }
         Err(Problem::Contended(ATTEMPTS))
     }
@@ -123,7 +120,7 @@ impl<'a> Writer<'a> {
     /// write gave the plugin, also where a wake that was cut short has left it.
     async fn release(&self, mut done: Done) -> Done {
         if self.dry_run == DryRun::None
-            && let Some(field) = done.target.row.deployed_field()
+            && let Some(field) = done.target.row.deployed_field
             && let Err(error) = self.released(&mut done.target).await
         {
             done.warnings.push(kept(field, &self.settings.manager, &error));
@@ -222,7 +219,7 @@ mod tests {
             (&workload::STATEFUL_SET, "spec.replicas,"),
             (&workload::KKP_MACHINE_DEPLOYMENT, "spec.replicas,"),
         ] {
-            let text = kept(row.deployed_field().unwrap(), "kubectl-hibernate", &Problem::Contended(5));
+            let text = kept(row.deployed_field.unwrap(), "kubectl-hibernate", &Problem::Contended(5));
             assert!(text.starts_with(&format!("field manager kubectl-hibernate still owns {field} so that")), "{text}");
         }
     }

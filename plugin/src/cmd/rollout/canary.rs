@@ -78,7 +78,7 @@ pub(crate) fn find(
     canaries: &[Canary],
     namespace: Option<&str>,
     pause_after: bool,
-    targets: &[Target],
+    targets: &[&Target],
 ) -> Result<Vec<CanaryGroup>, RolloutError> {
     let found = canaries.iter().map(|canary| canary.among(namespace, targets)).collect::<Result<Vec<_>, _>>()?;
     let missing = canaries.iter().zip(&found).filter(|(_, members)| members.is_empty());
@@ -106,8 +106,8 @@ pub(crate) fn find(
 }
 
 impl Canary {
-    fn among(&self, chosen: Option<&str>, targets: &[Target]) -> Result<Vec<TargetName>, RolloutError> {
-        let is_meant = |target: &Target| match &self.who {
+    fn among(&self, chosen: Option<&str>, targets: &[&Target]) -> Result<Vec<TargetName>, RolloutError> {
+        let is_meant = |target: &&Target| match &self.who {
             Who::Labels(labels) => selects(labels, &labels_of(target)),
             Who::Name { namespace, name } => {
                 let namespace = namespace.as_deref().or(chosen);
@@ -115,7 +115,7 @@ impl Canary {
                     && namespace.is_none_or(|chosen| target.namespace == chosen || target.namespace.is_empty())
             }
         };
-        let members: Vec<TargetName> = targets.iter().filter(|target| is_meant(target)).map(name_of).collect();
+        let members: Vec<TargetName> = targets.iter().copied().filter(is_meant).map(name_of).collect();
         match &self.who {
             Who::Name { name, .. } if members.len() > 1 => {
                 let candidates = members.iter().map(place).collect();

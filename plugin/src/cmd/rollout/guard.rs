@@ -6,18 +6,18 @@ use hub::{HubClient, Resource};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::annotation::keys;
-use shared::kinds::{CLUSTER_DEPLOYMENT, POWER_ROLLOUT, TargetKind};
+use shared::kinds::{POWER_ROLLOUT, Rival};
 use view::protection::WEBHOOKS;
 
 use crate::error::{Problem, RolloutError};
 use crate::output;
-use crate::read::installation::{HIVE, HIVE_CONFIG, LEASE, held, installed_in, is_disabled};
+use crate::read::installation::{LEASE, held, installed_in};
 
 /// Refuses a rollout of this name that could not work. A paused one only needs the type: it waits for the rest.
 ///
 /// # Errors
 /// [`RolloutError`] where it could not work, or why the hub cannot be asked.
-pub(crate) async fn check(hub: &HubClient, name: &str, paused: bool, row: &TargetKind) -> Result<(), Problem> {
+pub(crate) async fn check(hub: &HubClient, name: &str, paused: bool, rival: Option<&Rival>) -> Result<(), Problem> {
     match hub.get(Resource::preferred(&POWER_ROLLOUT.kind), "", name).await {
         // Whoever may not read rollouts may still create one.
         Ok(_) | Err(HubError::NoObject { .. } | HubError::Forbidden { .. }) => {}
@@ -30,21 +30,21 @@ pub(crate) async fn check(hub: &HubClient, name: &str, paused: bool, row: &Targe
     if let Some(why) = no_controller(hub).await? {
         return Err(RolloutError::NoController(why).into());
     }
-    if has_rival(hub, row).await { Err(RolloutError::HiveController.into()) } else { Ok(()) }
+    match warning(hub, rival).await {
+        Some(why) => Err(RolloutError::Rival(why).into()),
+        None => Ok(()),
+    }
 }
 
 /// Warns if a rollout that goes on could not work. It is stored already, and starts once the hub is ready.
-pub(crate) async fn warn(hub: &HubClient, row: &TargetKind) {
+pub(crate) async fn warn(hub: &HubClient, rival: Option<&Rival>) {
     match no_controller(hub).await {
         Ok(None) => {}
         Ok(Some(why)) => output::warning(&format!("{why}; no target starts until hibernate-controller runs")),
         Err(error) => output::warning(&format!("whether hibernate-controller runs is unknown: {error}")),
     }
-    if has_rival(hub, row).await {
-        output::warning(
-            "Hive's own hibernation controller is enabled and would change the clusters too; add \"hibernation\" to \
-             spec.disabledControllers of the HiveConfig",
-        );
+    if let Some(text) = warning(hub, rival).await {
+        output::warning(&text);
     }
 }
 
@@ -78,21 +78,18 @@ async fn no_controller(hub: &HubClient) -> Result<Option<String>, HubError> {
     }
 }
 
-/// Whether another controller would change objects of this kind, too.
-async fn has_rival(hub: &HubClient, row: &TargetKind) -> bool {
-    *row == CLUSTER_DEPLOYMENT && hive_runs(hub).await
-}
-
-/// Hive says in its `HiveConfig` whether its own hibernation controller runs. On a hub without one, or for a user who
-/// may not read it, there is no cheap sign: hibernate-controller itself then stops at targets that another controller
-/// changes.
-async fn hive_runs(hub: &HubClient) -> bool {
-    match hub.get(Resource::preferred(&HIVE_CONFIG), "", HIVE).await {
-        Ok(config) => !is_disabled(&config),
-        Err(error) if !matches!(error, HubError::NoKind(_) | HubError::NoObject { .. }) && hub.verbose => {
-            output::note(&format!("whether Hive's own hibernation controller is disabled is unknown: {error}"));
-            false
+/// That another controller would change the targets, too, by its settings. On a hub without these, or for a user who may
+/// not read them, there is no cheap sign: hibernate-controller itself then stops at targets that another one changes.
+async fn warning(hub: &HubClient, rival: Option<&Rival>) -> Option<String> {
+    let Rival { name, settings: (kind, object), is_disabled, remedy } = rival?;
+    match hub.get(Resource::preferred(kind), "", object).await {
+        Ok(settings) if !is_disabled(&settings) => {
+            return Some(format!("{name} is enabled and would change the clusters too; {remedy}"));
         }
-        Err(_) => false,
+        Err(error) if !matches!(error, HubError::NoKind(_) | HubError::NoObject { .. }) && hub.verbose => {
+            output::note(&format!("whether {name} is disabled is unknown: {error}"));
+        }
+        _ => {}
     }
+    None
 }

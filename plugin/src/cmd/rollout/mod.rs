@@ -2,28 +2,26 @@
 
 pub(crate) mod canary;
 pub(crate) mod create;
-pub(crate) mod draft;
 mod guard;
+pub(crate) mod options;
 mod undo;
 mod verbs;
 
 use hub::error::HubError;
 use hub::is_name;
-use hub::middleware::with_warnings;
 use hub::{HubClient, Resource, Write, patched};
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::kinds::{CLUSTER_DEPLOYMENT, POWER_ROLLOUT, TargetKind};
+use shared::kinds::{POWER_ROLLOUT, Rival};
 use shared::rollout::api::PowerRollout;
 use view::nearest::did_you_mean;
 
-use self::create::{full_name, report};
+use self::create::{full_name, report, warned};
 use self::verbs::{Change, Step, step};
 use crate::cli::rollout::{RolloutArgs, Verb, VerbArgs};
 use crate::cli::{DryRun, HubArgs};
 use crate::connect::connect;
 use crate::error::{Exit, Problem, RolloutError};
-use crate::output;
 
 /// How often a rollout is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 5;
@@ -46,15 +44,15 @@ pub(crate) async fn run(args: &RolloutArgs, hub_args: &HubArgs) -> Result<Exit, 
     let (rollout, done) = apply(&hub, change, &name, verb).await?;
     if change == Change::Resume && verb.write.dry_run != DryRun::Client {
         // One that was created paused was not checked.
-        guard::warn(&hub, kind_of(&rollout)).await;
+        guard::warn(&hub, rival(&rollout)).await;
     }
     report(&verb.write, &rollout, &done)?;
     Ok(Exit::Done)
 }
 
-/// The row of a rollout's targets. The hub stores no kind without one, and an unknown one is taken for the default.
-fn kind_of(rollout: &PowerRollout) -> &'static TargetKind {
-    rollout.spec.targets.row().unwrap_or(&CLUSTER_DEPLOYMENT)
+/// The rival of the kind of a rollout's targets.
+fn rival(rollout: &PowerRollout) -> Option<&'static Rival> {
+    rollout.spec.targets.row()?.rival
 }
 
 /// The name that `NAME`, `rollout/NAME`, `powerrollout/NAME` or `pr/NAME` gives.
@@ -90,11 +88,7 @@ async fn apply(
                 Step::Write(patch, _) => hub.patch(resource, "", name, patch, &write).await,
             }
         };
-        let (answer, warnings) = with_warnings(sent).await;
-        for text in &warnings {
-            output::warning(text);
-        }
-        match (answer, step) {
+        match (warned(sent).await, step) {
             (Ok(object), Step::Unchanged) => return Ok((typed(object)?, "unchanged".to_owned())),
             (Ok(object), Step::Write(_, done)) => return Ok((typed(object)?, done)),
             (Err(HubError::Conflict { .. }), _) => {}

@@ -1,16 +1,15 @@
 //! `rollout undo`: ends a rollout and creates the one that gives its targets back the state that they had before.
 
-use std::io::{IsTerminal, stdin};
-
 use hub::Write;
 use hub::middleware::with_warnings;
 use shared::annotation::format;
 use shared::annotation::mark::Action;
+use shared::rollout::draft;
 use shared::rollout::status::RolloutPhase;
 
-use super::create::{create, full_name, send, waited};
+use super::create::{create, full_name, random, send};
 use super::verbs::Change;
-use super::{apply, draft, get, guard, kind_of, name_of, typed};
+use super::{apply, get, guard, name_of, rival, typed};
 use crate::cli::rollout::UndoArgs;
 use crate::cli::{DryRun, HubArgs, time};
 use crate::connect::connect;
@@ -29,9 +28,9 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
     let hub = connect(hub_args)?;
     let undone = typed(get(&hub, &name).await?)?;
     let spec = draft::restore(&undone, args.reason.as_deref(), hours.not_after);
-    let new_name = draft::name(Action::Restore, now.timestamp(), draft::random());
+    let new_name = draft::name(Action::Restore, now.timestamp(), random());
     if verb.write.dry_run != DryRun::Client {
-        guard::check(&hub, &new_name, false, kind_of(&undone)).await?;
+        guard::check(&hub, &new_name, false, rival(&undone)).await?;
     }
     let phase = undone.status.as_ref().and_then(|status| status.phase);
     let is_over = undone.spec.abort || phase.is_some_and(RolloutPhase::is_over);
@@ -41,11 +40,7 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
         "undo rollout {name}: {abort}give its targets ({total}) the state back that they had before, as rollout {new_name}, starting until {}",
         format::seconds(hours.not_after)
     );
-    if verb.write.changes() && !verb.yes && stdin().is_terminal() {
-        prompt::yes(&format!("About to {text}\nContinue? [y/N] "))?;
-    } else {
-        output::note(&text);
-    }
+    prompt::confirm(&verb.write, verb.yes, &format!("About to {text}\nContinue? [y/N] "), &[text])?;
     let restore = draft::object(new_name, spec);
     if !is_over {
         if verb.write.changes() {
@@ -59,9 +54,5 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
         // Only one object goes to stdout: the one that is created.
         if verb.write.output.is_none() { output::line(&text) } else { output::note(&text) }
     }
-    let created = create(&hub, &restore, &verb.write).await?;
-    if args.wait && verb.write.changes() {
-        return Ok(waited(&hub, &created, args.timeout, verb.write.output.is_some()).await);
-    }
-    Ok(Exit::Done)
+    create(&hub, &restore, &verb.write, args.wait.then_some(args.timeout)).await
 }

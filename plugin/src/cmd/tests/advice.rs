@@ -133,7 +133,7 @@ fn of_rollouts(error: &RolloutError) -> &'static [&'static str] {
         | RolloutError::Repeated { .. }
         | RolloutError::NoDefinition
         | RolloutError::NoController(_)
-        | RolloutError::HiveController
+        | RolloutError::Rival(_)
         | RolloutError::NotFound { .. }
         | RolloutError::Verb { .. } => &[],
     }

@@ -1,5 +1,6 @@
 //! Hive's `ClusterDeployment`: intent is `spec.powerState`, state is in Hive's conditions and `status.powerState`.
 
+mod advice;
 mod details;
 mod intent;
 mod plan;
@@ -8,13 +9,15 @@ mod view;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::kind::Kind;
-use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
+use super::lifecycle::{Advice, Change, Intent, Lifecycle, Progress, TargetError};
 use super::record::Record;
-use super::row::{Advice, ByDefault, Column, INSTANCES, PLATFORM, REGION, STOP_START, TargetKind};
+use super::row::{ByDefault, Column, INSTANCES, PLATFORM, REGION, Rival, STOP_START, TargetKind};
 use super::view::View;
 use crate::hive::api::ClusterDeployment;
+use crate::hive::config::{HIVE, HIVE_CONFIG, is_disabled};
 use crate::power::Power;
 
 /// The row.
@@ -24,7 +27,13 @@ pub static CLUSTER_DEPLOYMENT: TargetKind = TargetKind {
     has_schedule: true,
     has_force: false,
     plan: Some(&plan::PLAN),
-    advice: Some(Advice::ClusterPools),
+    deployed_field: None,
+    rival: Some(&Rival {
+        name: "Hive's own hibernation controller",
+        settings: (&HIVE_CONFIG, HIVE),
+        is_disabled,
+        remedy: "add \"hibernation\" to spec.disabledControllers of the HiveConfig",
+    }),
     asleep: "hibernating",
     awake: "running",
     columns: &[
@@ -58,6 +67,10 @@ impl Lifecycle for ClusterDeployment {
 
     fn check_progress(&self, requested: Timestamp) -> Progress {
         progress::of_check(self, requested)
+    }
+
+    fn advice(&self, intent: &Intent<'_>, patch: &Value) -> Advice {
+        advice::of(self, intent, patch)
     }
 
     fn describe(&self, record: Record) -> Record {

@@ -39,7 +39,8 @@ pub static KKP_CLUSTER: TargetKind = TargetKind {
         is_upgraded: false,
         findings: |_| HubFindings::default(), // the controller's preflight judges the rules, too
     }),
-    advice: None,
+    deployed_field: None,
+    rival: None,
     asleep: "dehydrated",
     awake: "running",
     columns: &[

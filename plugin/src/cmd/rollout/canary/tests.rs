@@ -17,7 +17,8 @@ fn fleet() -> Vec<Target> {
 /// `canary[a/demo]`, or the error.
 fn found(canaries: &[&str], namespace: Option<&str>) -> Result<Vec<String>, String> {
     let texts: Vec<String> = canaries.iter().map(|&text| text.to_owned()).collect();
-    let groups = read(&texts).and_then(|canaries| find(&canaries, namespace, false, &fleet()));
+    let groups =
+        read(&texts).and_then(|canaries| find(&canaries, namespace, false, &fleet().iter().collect::<Vec<_>>()));
     let short = |CanaryGroup { group, members }: &CanaryGroup| {
         let by = if group.selector.is_some() { "labels" } else { "names" };
         format!("{} by {by}: {}", group.name, members.iter().map(place).collect::<Vec<_>>().join(" "))

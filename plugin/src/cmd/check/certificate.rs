@@ -19,9 +19,8 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use shared::annotation::keys;
 
-use super::checked::{Checked, done, is_abandoned, reinstall, restart};
 use super::facts::{Facts, SECRET};
-use super::finding::CheckResult;
+use super::finding::{CheckOutcome, CheckResult, done};
 
 /// A certificate that ends sooner has not been renewed when it should have been.
 const DAYS_LEFT: i64 = 7;
@@ -83,19 +82,19 @@ fn host(entry: &Value) -> String {
 
 /// The certificate chain in the Secret; none where another source has it.
 fn chain(facts: &Facts) -> Result<Option<Vec<u8>>, &HubError> {
-    let elsewhere = is_abandoned(facts) || facts.argument(keys::WEBHOOK, "--tls-cert").is_some();
+    let elsewhere = facts.is_abandoned() || facts.argument(keys::WEBHOOK, "--tls-cert").is_some();
     let secret = facts.secret.as_ref()?;
     Ok((!elsewhere).then(|| bytes(secret.as_ref().and_then(|secret| secret.pointer("/data/tls.crt")))))
 }
 
-pub(super) fn ca_bundle(facts: &Facts) -> Checked<'_> {
+pub(super) fn ca_bundle(facts: &Facts) -> CheckOutcome<'_> {
     let secret = format!("Secret {SECRET} in namespace {}", facts.namespace);
-    let restart = restart(facts, keys::WEBHOOK);
+    let restart = facts.restart(keys::WEBHOOK);
     let [validating, mutating] = &facts.rules;
     let rules = [validating.as_ref()?, mutating.as_ref()?];
     let Some(chain) = chain(facts)? else { return Ok(None) };
     if matches!(facts.secret, Ok(None)) {
-        return reinstall(facts, &format!("{secret} is missing"));
+        return facts.reinstall(&format!("{secret} is missing"));
     }
     if chain.is_empty() {
         let detail = format!("{secret} is empty: a running webhook populates it");
@@ -112,7 +111,7 @@ pub(super) fn ca_bundle(facts: &Facts) -> Checked<'_> {
     done(CheckResult::ok(format!("every rule trusts the certificate in {secret}")))
 }
 
-pub(super) fn lifetime(facts: &Facts) -> Checked<'_> {
+pub(super) fn lifetime(facts: &Facts) -> CheckOutcome<'_> {
     let chain = chain(facts)?.filter(|chain| !chain.is_empty());
     let (Some(chain), Some(secret)) = (chain, facts.secret.as_ref()?) else { return Ok(None) };
     let authority = bytes(secret.pointer("/data/ca.crt"));
@@ -124,7 +123,7 @@ pub(super) fn lifetime(facts: &Facts) -> Checked<'_> {
         Err(Distrust::Expired(end)) => {
             let end = end.map(|end| format!(" at {end}")).unwrap_or_default();
             let detail = format!("the webhook's certificate expires{end}: a running webhook renews it earlier");
-            done(CheckResult::failed(detail, restart(facts, keys::WEBHOOK)))
+            done(CheckResult::failed(detail, facts.restart(keys::WEBHOOK)))
         }
         // The check of the bundles names it.
         Err(Distrust::Other(_)) => Ok(None),

@@ -1,5 +1,7 @@
 //! What the checks of an installation read: one request per fact, all at once but for those that need our namespace.
 
+use std::collections::BTreeSet;
+
 use hub::error::HubError;
 use hub::{HubClient, Resource, Write, items, named, text};
 use hub::{is_name, is_namespace};
@@ -8,10 +10,10 @@ use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::config::{HIVE, HIVE_CONFIG};
 use shared::kinds::workload::DEPLOYMENT;
-use shared::kinds::{Kind, POWER_ROLLOUT};
+use shared::kinds::{CLUSTER_DEPLOYMENT, Kind, POWER_ROLLOUT};
 use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 
-use super::bindings::{NAME, RBAC, objects, unbound};
+use super::finding::{CheckOutcome, CheckResult, done};
 use crate::read::installation::{LEASE, installed_in};
 
 /// Selects what is ours.
@@ -23,7 +25,12 @@ pub(super) const OPENSHIFT: &str = "security.openshift.io";
 /// TALM's Lease.
 const TALM: &str = "9a2365a3.openshift.io";
 
+/// The right to read a Secret, its binding to everywhere, and its bindings to namespaces.
+pub(super) const SECRETS_RIGHT: &str = "hibernate-controller-secrets";
+
 const ADMISSION: &str = "admissionregistration.k8s.io";
+const RBAC: &str = "rbac.authorization.k8s.io";
+static NAMESPACE_BINDINGS: Kind = Kind::namespaced(RBAC, &["v1"], "RoleBinding", "rolebindings");
 pub(super) static POLICIES: Kind =
     Kind::cluster_scoped(ADMISSION, &["v1"], "ValidatingAdmissionPolicy", "validatingadmissionpolicies");
 pub(super) static BINDINGS: Kind =
@@ -38,9 +45,9 @@ static SERVICES: Kind = Kind::namespaced("", &["v1"], "Service", "services");
 static ENDPOINTS: Kind = Kind::namespaced("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices");
 
 /// An object, none, or why it could not be read.
-pub(super) type Found = Result<Option<Value>, HubError>;
+pub(super) type ObjectAnswer = Result<Option<Value>, HubError>;
 /// Objects, or why they could not be read.
-pub(super) type Listed = Result<Vec<Value>, HubError>;
+pub(super) type ListAnswer = Result<Vec<Value>, HubError>;
 
 /// What the hub holds of us.
 pub(super) struct Facts {
@@ -49,20 +56,20 @@ pub(super) struct Facts {
     /// API groups that it serves.
     pub(super) groups: Vec<String>,
     /// Validating and mutating.
-    pub(super) rules: [Found; 2],
-    pub(super) definition: Found,
-    pub(super) deployments: Listed,
-    pub(super) roles: Listed,
-    pub(super) role_bindings: Listed,
+    pub(super) rules: [ObjectAnswer; 2],
+    pub(super) definition: ObjectAnswer,
+    pub(super) deployments: ListAnswer,
+    pub(super) roles: ListAnswer,
+    pub(super) role_bindings: ListAnswer,
     /// None where Kubernetes is too old for the kind.
     pub(super) policies: Result<Option<Vec<Value>>, HubError>,
-    pub(super) bindings: Listed,
-    pub(super) service: Found,
-    pub(super) endpoints: Listed,
-    pub(super) secret: Found,
-    pub(super) lease: Found,
-    pub(super) talm: Found,
-    pub(super) hive: Found,
+    pub(super) bindings: ListAnswer,
+    pub(super) service: ObjectAnswer,
+    pub(super) endpoints: ListAnswer,
+    pub(super) secret: ObjectAnswer,
+    pub(super) lease: ObjectAnswer,
+    pub(super) talm: ObjectAnswer,
+    pub(super) hive: ObjectAnswer,
     /// Whether there is any Cluster of KKP.
     pub(super) has_user_clusters: bool,
     /// Namespaces with `ClusterDeployments` in which the controller may read no Secret.
@@ -145,6 +152,25 @@ impl Facts {
         named(self.deployments.as_ref().ok()?, name)
     }
 
+    /// Whether the service that the rules name is gone: none of our Pods runs, and what could be said of them is moot.
+    pub(super) fn is_abandoned(&self) -> bool {
+        let service = |rules: &Value| rules.pointer("/webhooks/0/clientConfig/service").is_some();
+        let named = self.rules.iter().any(|rules| matches!(rules, Ok(Some(rules)) if service(rules)));
+        named && matches!(self.service, Ok(None))
+    }
+
+    /// A failure that another application of the manifests fixes.
+    pub(super) fn reinstall(&self, detail: &str) -> CheckOutcome<'_> {
+        let command = self.install("");
+        let advice = if command.is_empty() { ": apply your manifests again" } else { "" };
+        done(CheckResult::failed(format!("{detail}{advice}"), command))
+    }
+
+    /// `kubectl rollout restart` of one of our Deployments.
+    pub(super) fn restart(&self, name: &str) -> String {
+        format!("kubectl rollout restart deployment/{name} -n {}", self.namespace)
+    }
+
     /// Whether it serves this API group.
     pub(super) fn serves(&self, group: &str) -> bool {
         self.groups.iter().any(|served| served == group)
@@ -199,7 +225,7 @@ impl Facts {
 
     /// The overlay that was applied; empty for the default installation.
     fn overlay(&self) -> Option<&'static str> {
-        let has = |objects: &Listed, name: &str| objects.as_ref().is_ok_and(|all| named(all, name).is_some());
+        let has = |objects: &ListAnswer, name: &str| objects.as_ref().is_ok_and(|all| named(all, name).is_some());
         let role = |name| has(&self.roles, name);
         let as_committed = |name: &str| {
             let image = self.deployment(name)?.pointer("/spec/template/spec/containers/0/image")?.as_str()?;
@@ -210,7 +236,7 @@ impl Facts {
         if self.namespace != keys::NAMESPACE || !images || more {
             return None;
         }
-        let secrets = has(&self.role_bindings, NAME);
+        let secrets = has(&self.role_bindings, SECRETS_RIGHT);
         match (role("hibernate-controller-fdb"), self.argument(keys::CONTROLLER, "--kkp").is_some()) {
             (false, true) if !secrets => Some("overlays/kkp"),
             (true, false) => match self.argument(keys::WEBHOOK, "--served-platforms") {
@@ -233,7 +259,7 @@ impl Facts {
 }
 
 /// Our namespace: that of the rules' Service, or else of our Deployment. Why it is unknown, if it is.
-pub(super) async fn namespace(hub: &HubClient, rules: &[Found; 2]) -> (String, Option<HubError>) {
+pub(super) async fn namespace(hub: &HubClient, rules: &[ObjectAnswer; 2]) -> (String, Option<HubError>) {
     let service = |rules: &&Value| rules.pointer("/webhooks/0/clientConfig/service").is_some();
     if let Some(rules) = rules.iter().flatten().flatten().find(service) {
         return (installed_in(rules).to_owned(), None);
@@ -268,7 +294,7 @@ pub(super) fn kustomize(overlay: &str) -> String {
 }
 
 /// An object; none if it or its kind is not there.
-pub(super) async fn object(hub: &HubClient, kind: &'static Kind, namespace: &str, name: &str) -> Found {
+pub(super) async fn object(hub: &HubClient, kind: &'static Kind, namespace: &str, name: &str) -> ObjectAnswer {
     match hub.get(Resource::preferred(kind), namespace, name).await {
         Ok(object) => Ok(Some(object)),
         Err(HubError::NoObject { .. } | HubError::NoKind(_)) => Ok(None),
@@ -287,4 +313,39 @@ async fn trial(hub: &HubClient) -> Result<Value, HubError> {
     });
     let write = Write { dry_run: true, manager: keys::PLUGIN.to_owned() };
     hub.create(Resource::preferred(&POWER_ROLLOUT.kind), None, &rollout, &write).await
+}
+
+/// Namespaces with `ClusterDeployments` in which the controller of this namespace may read no Secret.
+///
+/// # Errors
+/// When the hub does not answer.
+pub(super) async fn unbound(hub: &HubClient, of: &str) -> Result<Vec<String>, HubError> {
+    let named = format!("metadata.name={SECRETS_RIGHT}");
+    let bindings = hub.list(Resource::preferred(&NAMESPACE_BINDINGS), None, &named, "");
+    let (clusters, bindings) = tokio::try_join!(objects(hub, &CLUSTER_DEPLOYMENT.kind, None, ""), bindings)?;
+    Ok(missing(&clusters, &bindings.items, of))
+}
+
+pub(super) fn missing(clusters: &[Value], bindings: &[Value], of: &str) -> Vec<String> {
+    let is_ours = |subject: &Value| text(subject, "/name") == keys::CONTROLLER && text(subject, "/namespace") == of;
+    let binds =
+        |binding: &&Value| text(binding, "/roleRef/name") == SECRETS_RIGHT && items(binding, "/subjects").any(is_ours);
+    let namespace = |object| text(object, "/metadata/namespace");
+    let bound: BTreeSet<&str> = bindings.iter().filter(binds).map(namespace).collect();
+    let all: BTreeSet<&str> = clusters.iter().map(namespace).collect();
+    all.difference(&bound).map(|&name| name.to_owned()).collect()
+}
+
+/// Objects by their labels; none if the kind is not there.
+pub(super) async fn objects(
+    hub: &HubClient,
+    kind: &'static Kind,
+    namespace: Option<&str>,
+    labels: &str,
+) -> Result<Vec<Value>, HubError> {
+    match hub.list(Resource::preferred(kind), namespace, "", labels).await {
+        Ok(listed) => Ok(listed.items),
+        Err(HubError::NoKind(_)) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }

@@ -31,6 +31,15 @@ pub(super) struct CheckResult {
     pub(super) commands: Vec<String>,
 }
 
+/// What a check comes to: none where there is nothing to check, or why the hub did not answer.
+pub(super) type CheckOutcome<'a> = Result<Option<CheckResult>, &'a HubError>;
+
+/// A result that there always is.
+#[expect(clippy::unnecessary_wraps, reason = "the form of a check")]
+pub(super) fn done<'a>(result: CheckResult) -> CheckOutcome<'a> {
+    Ok(Some(result))
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Status {

@@ -8,9 +8,8 @@ use shared::annotation::keys;
 use shared::rollout::admission::{POLICY, policy};
 use shared::text::list;
 
-use super::checked::{Checked, done, is_abandoned, reinstall, restart};
 use super::facts::{Facts, POWER_ROLLOUT_DEFINITION, kustomize};
-use super::finding::{CheckResult, Finding, Status};
+use super::finding::{CheckOutcome, CheckResult, Finding, Status, done};
 use super::{certificate, secrets, systems};
 use crate::read::installation::held;
 
@@ -29,7 +28,7 @@ pub(super) const CONFINED: [(&str, &str); 6] = [
 pub(super) const POLICY_ONLY: &str = "clusterdeployments.hibernate.sh";
 
 /// A check: pure.
-type Check = fn(&Facts) -> Checked<'_>;
+type Check = fn(&Facts) -> CheckOutcome<'_>;
 
 /// Every check, in the order of the output.
 pub(super) const CHECKS: [(&str, Check); 12] = [
@@ -67,11 +66,11 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     CHECKS.into_iter().filter_map(run).collect()
 }
 
-fn versions(facts: &Facts) -> Checked<'_> {
+fn versions(facts: &Facts) -> CheckOutcome<'_> {
     let (definition, deployments) = (facts.definition.as_ref()?, facts.deployments.as_ref()?);
     let Some(definition) = definition else {
         let detail = format!("CustomResourceDefinition {POWER_ROLLOUT_DEFINITION} is missing: there are no rollouts");
-        return reinstall(facts, &detail);
+        return facts.reinstall(&detail);
     };
     let objects = deployments.iter().chain([definition]);
     let version = |object| match text(object, "/metadata/labels/app.kubernetes.io~1version") {
@@ -81,7 +80,7 @@ fn versions(facts: &Facts) -> Checked<'_> {
     let found: Vec<(String, String)> = objects.map(|one| (name_of(one).to_owned(), version(one))).collect();
     let all = list(found.iter().map(|(name, version)| format!("{name} is {version}")));
     let Some((_, hub)) = found.first().filter(|(_, first)| found.iter().all(|(_, version)| version == first)) else {
-        return reinstall(facts, &format!("versions differ: {all}"));
+        return facts.reinstall(&format!("versions differ: {all}"));
     };
     if *hub == format!("v{VERSION}") {
         return done(CheckResult::ok(format!("v{VERSION} here and on the hub")));
@@ -101,14 +100,14 @@ fn blocked(entry: &Value) -> Option<String> {
     is_fail.then(|| format!("{} ({})", rules.collect::<Vec<_>>().join(", "), text(entry, "/name")))
 }
 
-fn rules(facts: &Facts) -> Checked<'_> {
+fn rules(facts: &Facts) -> CheckOutcome<'_> {
     facts.service.as_ref()?;
     let [validating, mutating] = &facts.rules;
     let found = [validating.as_ref()?, mutating.as_ref()?];
     let all: Vec<&Value> = found.into_iter().flatten().flat_map(|rules| items(rules, "/webhooks")).collect();
     let blocked: Vec<String> = all.iter().copied().filter_map(blocked).collect();
     let name = keys::WEBHOOK;
-    if is_abandoned(facts) {
+    if facts.is_abandoned() {
         let volumes = all.iter().any(|rule| text(rule, "/name") == "suspend.hibernate.sh");
         let first = if volumes {
             ", or, as the operator then deletes suspended FoundationDB volumes, run `check --before-uninstall` first"
@@ -129,19 +128,19 @@ fn rules(facts: &Facts) -> Checked<'_> {
         let detail = format!(
             "ValidatingWebhookConfiguration or MutatingWebhookConfiguration {name} is missing: requests are not checked"
         );
-        return reinstall(facts, &detail);
+        return facts.reinstall(&detail);
     }
     done(CheckResult::ok(format!("{} rules, {} of them fail closed", all.len(), blocked.len())))
 }
 
-fn pods(facts: &Facts) -> Checked<'_> {
+fn pods(facts: &Facts) -> CheckOutcome<'_> {
     let (namespace, name) = (&facts.namespace, keys::WEBHOOK);
     let (_, endpoints) = (facts.deployments.as_ref()?, facts.endpoints.as_ref()?);
-    if is_abandoned(facts) {
+    if facts.is_abandoned() {
         return Ok(None);
     }
     if facts.deployment(name).is_none() {
-        return reinstall(facts, &format!("Deployment {name} in namespace {namespace} is missing"));
+        return facts.reinstall(&format!("Deployment {name} in namespace {namespace} is missing"));
     }
     let is_ready = |endpoint: &&Value| endpoint.pointer("/conditions/ready") != Some(&Value::Bool(false));
     let ready = endpoints.iter().flat_map(|slice| items(slice, "/endpoints")).filter(is_ready).count();
@@ -158,14 +157,14 @@ fn pods(facts: &Facts) -> Checked<'_> {
     }
 }
 
-fn answers(facts: &Facts) -> Checked<'_> {
+fn answers(facts: &Facts) -> CheckOutcome<'_> {
     match &facts.trial {
-        _ if is_abandoned(facts) => Ok(None),
+        _ if facts.is_abandoned() => Ok(None),
         Err(error @ HubError::Refused { .. }) if error.webhook().is_some_and(|name| name.ends_with(keys::GROUP)) => {
             done(CheckResult::ok("rejected the test request, as expected"))
         }
         Err(error @ HubError::WebhookDown { .. }) => {
-            done(CheckResult::failed(error.to_string(), restart(facts, keys::WEBHOOK)))
+            done(CheckResult::failed(error.to_string(), facts.restart(keys::WEBHOOK)))
         }
         Err(HubError::NoKind(_)) => Ok(None), // the versions name it
         // You may not patch clusters where the test request names one (R1).
@@ -173,11 +172,11 @@ fn answers(facts: &Facts) -> Checked<'_> {
             done(CheckResult { status: Status::NotChecked, ..CheckResult::ok(error.to_string()) })
         }
         Err(error) => Err(error),
-        Ok(_) => reinstall(facts, "no webhook rejected the test request"),
+        Ok(_) => facts.reinstall("no webhook rejected the test request"),
     }
 }
 
-fn policies(facts: &Facts) -> Checked<'_> {
+fn policies(facts: &Facts) -> CheckOutcome<'_> {
     let (roles, policies, bindings) = (facts.roles.as_ref()?, facts.policies.as_ref()?, facts.bindings.as_ref()?);
     let Some(policies) = policies else {
         let alone = ["hibernate-controller-openstack", "hibernate-controller-cgu"];
@@ -191,7 +190,7 @@ fn policies(facts: &Facts) -> Checked<'_> {
     let guard = named(policies, POLICY).and_then(|object| Deserialize::deserialize(object).ok());
     let bound = named(bindings, POLICY).and_then(|object| Deserialize::deserialize(object).ok());
     if let Some(why) = policy().differs(guard.as_ref(), bound.as_ref()) {
-        return reinstall(facts, &format!("{why}: until then no rollout starts"));
+        return facts.reinstall(&format!("{why}: until then no rollout starts"));
     }
     let denies = |binding: &Value| items(binding, "/spec/validationActions").any(|action| action == "Deny");
     let account = format!("system:serviceaccount:{}:", facts.namespace);
@@ -203,35 +202,33 @@ fn policies(facts: &Facts) -> Checked<'_> {
             }
             (None, _) => "ValidatingAdmissionPolicy",
             (Some(policy), _) if !policy["spec"]["matchConditions"].to_string().contains(&account) => {
-                return reinstall(
-                    facts,
-                    &format!("policy {name} is not about the accounts of namespace {}", facts.namespace),
-                );
+                return facts
+                    .reinstall(&format!("policy {name} is not about the accounts of namespace {}", facts.namespace));
             }
             (_, Some(binding)) if denies(binding) => continue,
             _ => "ValidatingAdmissionPolicyBinding (with Deny)",
         };
-        return reinstall(facts, &format!("{missing} {name} is missing: nothing confines ClusterRole {role}"));
+        return facts.reinstall(&format!("{missing} {name} is missing: nothing confines ClusterRole {role}"));
     }
     done(CheckResult::ok(format!("{} policies, each with its binding", policies.len())))
 }
 
-fn controller_lease(facts: &Facts) -> Checked<'_> {
+fn controller_lease(facts: &Facts) -> CheckOutcome<'_> {
     let (lease, _) = (facts.lease.as_ref()?, facts.deployments.as_ref()?);
-    if is_abandoned(facts) || facts.deployment(keys::CONTROLLER).is_some() && facts.replicas(keys::CONTROLLER) == 0 {
+    if facts.is_abandoned() || facts.deployment(keys::CONTROLLER).is_some() && facts.replicas(keys::CONTROLLER) == 0 {
         return Ok(None);
     }
     let (name, namespace) = (keys::CONTROLLER, &facts.namespace);
     if facts.deployment(name).is_none() {
-        return reinstall(facts, &format!("Deployment {name} in namespace {namespace} is missing"));
+        return facts.reinstall(&format!("Deployment {name} in namespace {namespace} is missing"));
     }
     let what = format!("the Lease {name} in namespace {namespace}");
-    let Some(lease) = lease else { return reinstall(facts, &format!("{what} is missing: no controller runs")) };
+    let Some(lease) = lease else { return facts.reinstall(&format!("{what} is missing: no controller runs")) };
     match held(lease, facts.now) {
         Ok(()) => done(CheckResult::ok(format!("held by {}", text(lease, "/spec/holderIdentity")))),
         Err(why) => {
             let detail = format!("{what} {why}: no controller runs");
-            done(CheckResult::failed(detail, restart(facts, keys::CONTROLLER)))
+            done(CheckResult::failed(detail, facts.restart(keys::CONTROLLER)))
         }
     }
 }

@@ -3,9 +3,7 @@
 
 use hub::items;
 
-mod bindings;
 mod certificate;
-mod checked;
 mod facts;
 mod finding;
 mod installed;

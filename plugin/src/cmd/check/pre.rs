@@ -14,8 +14,7 @@ use shared::text::list;
 use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 use view::resolve::NAMESPACE;
 
-use super::bindings::{objects, unbound};
-use super::facts::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, kustomize, object};
+use super::facts::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, kustomize, object, objects, unbound};
 use super::finding::{CheckResult, Finding, Status};
 use super::installed::POLICY_ONLY;
 use super::secrets;
@@ -52,9 +51,9 @@ pub(super) async fn findings(hub: &HubClient, namespace: Option<&str>) -> Vec<Fi
     found.into_iter().chain([("secrets", secrets)]).filter_map(finding).collect()
 }
 
-type Checked = Result<Option<CheckResult>, HubError>;
+type Answer = Result<Option<CheckResult>, HubError>;
 
-async fn version(hub: &HubClient) -> Checked {
+async fn version(hub: &HubClient) -> Answer {
     let version = hub.raw("/version").await?;
     Ok(Some(judge(text(&version, "/major"), text(&version, "/minor"), text(&version, "/gitVersion"))))
 }
@@ -96,7 +95,7 @@ async fn rights(hub: &HubClient, namespace: &str) -> CheckResult {
     CheckResult::ok(format!("you may create all {} kinds of the installation", all.len()))
 }
 
-async fn leftovers(hub: &HubClient) -> Checked {
+async fn leftovers(hub: &HubClient) -> Answer {
     let found = join_all(LEFT.iter().map(|kind| objects(hub, kind, None, OURS))).await;
     let mut left = Vec::new();
     for (kind, found) in iter::zip(LEFT, found) {
@@ -120,7 +119,7 @@ async fn leftovers(hub: &HubClient) -> Checked {
     Ok(Some(CheckResult::failed(detail, format!("kubectl delete {} -l {OURS}", kinds.join(",")))))
 }
 
-async fn hive(hub: &HubClient) -> Checked {
+async fn hive(hub: &HubClient) -> Answer {
     let config: Option<Value> = object(hub, &HIVE_CONFIG, "", HIVE).await?;
     Ok(config.map(|config| {
         if is_disabled(&config) {

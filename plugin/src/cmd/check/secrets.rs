@@ -5,10 +5,8 @@ use shared::annotation::keys;
 use shared::kinds::CLUSTER_DEPLOYMENT;
 use shared::text::{list, quoted};
 
-use super::bindings::NAME;
-use super::checked::{Checked, done, is_abandoned};
-use super::facts::{Facts, OPENSHIFT, OURS};
-use super::finding::{CheckResult, Status};
+use super::facts::{Facts, OPENSHIFT, OURS, SECRETS_RIGHT};
+use super::finding::{CheckOutcome, CheckResult, Status, done};
 
 const EVERYWHERE: &str = "a right to read every Secret is cluster-admin on OpenShift: bind it per namespace, and install overlays/cut-over-openshift (docs/hive.md, Cut over)";
 /// What the right means where it is bound to everywhere, and what lacks it otherwise. An uninstallation finds what the
@@ -17,10 +15,10 @@ pub(super) fn judge(everywhere: bool, unbound: &[String], of: &str) -> CheckResu
     let bind = |namespace: &String| {
         let (at, account) = (quoted(namespace), quoted(&format!("{of}:{}", keys::CONTROLLER)));
         format!(
-            "kubectl create rolebinding {NAME} -n {at} --clusterrole={NAME} --serviceaccount={account} && kubectl label rolebinding {NAME} -n {at} {OURS}"
+            "kubectl create rolebinding {SECRETS_RIGHT} -n {at} --clusterrole={SECRETS_RIGHT} --serviceaccount={account} && kubectl label rolebinding {SECRETS_RIGHT} -n {at} {OURS}"
         )
     };
-    let delete = format!("kubectl delete clusterrolebinding {NAME} --ignore-not-found");
+    let delete = format!("kubectl delete clusterrolebinding {SECRETS_RIGHT} --ignore-not-found");
     let commands = unbound.iter().map(bind).chain(everywhere.then_some(delete)).collect();
     let lacks = format!("no RoleBinding lets the controller read Secrets in these namespaces: {}", list(unbound));
     let (status, detail) = match unbound.len() {
@@ -31,9 +29,9 @@ pub(super) fn judge(everywhere: bool, unbound: &[String], of: &str) -> CheckResu
     CheckResult { status, detail, commands }
 }
 
-pub(super) fn secrets(facts: &Facts) -> Checked<'_> {
-    let everywhere = named(facts.role_bindings.as_ref()?, NAME).is_some();
-    let is_idle = is_abandoned(facts) || facts.replicas(keys::CONTROLLER) == 0;
+pub(super) fn secrets(facts: &Facts) -> CheckOutcome<'_> {
+    let everywhere = named(facts.role_bindings.as_ref()?, SECRETS_RIGHT).is_some();
+    let is_idle = facts.is_abandoned() || facts.replicas(keys::CONTROLLER) == 0;
     if is_idle || !facts.serves(CLUSTER_DEPLOYMENT.kind.group) || (everywhere && !facts.serves(OPENSHIFT)) {
         return Ok(None);
     }
@@ -44,7 +42,7 @@ pub(super) fn secrets(facts: &Facts) -> Checked<'_> {
 mod tests {
     use serde_json::json;
 
-    use super::super::bindings::missing;
+    use super::super::facts::missing;
     use super::*;
 
     #[test]
@@ -52,17 +50,17 @@ mod tests {
         let cluster = |namespace: &str| json!({ "metadata": { "name": "a", "namespace": namespace } });
         let binding = |namespace: &str, role: &str, account: &str, of: &str| {
             json!({
-                "metadata": { "name": NAME, "namespace": namespace }, "roleRef": { "kind": "ClusterRole", "name": role },
+                "metadata": { "name": SECRETS_RIGHT, "namespace": namespace }, "roleRef": { "kind": "ClusterRole", "name": role },
                 "subjects": [{ "kind": "User", "name": "bob" }, { "kind": "ServiceAccount", "name": account, "namespace": of }],
             })
         };
         let clusters = ["a", "a", "b", "c", "d", "e"].map(cluster);
         let bindings = [
-            binding("b", NAME, keys::CONTROLLER, "sleep"),
-            binding("c", NAME, keys::CONTROLLER, "hibernate-system"),
+            binding("b", SECRETS_RIGHT, keys::CONTROLLER, "sleep"),
+            binding("c", SECRETS_RIGHT, keys::CONTROLLER, "hibernate-system"),
             binding("d", "view", keys::CONTROLLER, "sleep"),
-            binding("e", NAME, "default", "sleep"),
-            binding("z", NAME, keys::CONTROLLER, "sleep"),
+            binding("e", SECRETS_RIGHT, "default", "sleep"),
+            binding("z", SECRETS_RIGHT, keys::CONTROLLER, "sleep"),
         ];
         assert_eq!(missing(&clusters, &bindings, "sleep"), ["a", "c", "d", "e"]);
         assert_eq!(

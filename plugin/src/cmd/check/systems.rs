@@ -7,12 +7,11 @@ use shared::hive::api::SERVED_PLATFORMS;
 use shared::hive::config::is_disabled;
 use shared::kinds::FOUNDATIONDB_CLUSTER;
 
-use super::checked::{Checked, done, is_abandoned};
 use super::facts::{Facts, OPENSHIFT};
-use super::finding::CheckResult;
+use super::finding::{CheckOutcome, CheckResult, done};
 use crate::read::installation::held;
 
-pub(super) fn hive(facts: &Facts) -> Checked<'_> {
+pub(super) fn hive(facts: &Facts) -> CheckOutcome<'_> {
     facts.deployments.as_ref()?;
     let Some(config) = facts.hive.as_ref()? else { return Ok(None) };
     let served = facts.argument(keys::WEBHOOK, "--served-platforms");
@@ -51,8 +50,8 @@ pub(super) fn stop(namespace: &str) -> String {
     format!("kubectl scale deployment {} -n {namespace} --replicas=0", keys::CONTROLLER)
 }
 
-pub(super) fn kkp(facts: &Facts) -> Checked<'_> {
-    if is_abandoned(facts) || !facts.has_user_clusters {
+pub(super) fn kkp(facts: &Facts) -> CheckOutcome<'_> {
+    if facts.is_abandoned() || !facts.has_user_clusters {
         return Ok(None);
     }
     facts.deployments.as_ref()?;
@@ -69,7 +68,7 @@ pub(super) fn kkp(facts: &Facts) -> Checked<'_> {
     done(CheckResult::warning(detail, command))
 }
 
-pub(super) fn talm(facts: &Facts) -> Checked<'_> {
+pub(super) fn talm(facts: &Facts) -> CheckOutcome<'_> {
     let Some(lease) = facts.talm.as_ref()? else { return Ok(None) };
     if held(lease, facts.now).is_err() {
         return done(CheckResult::ok("TALM does not renew its Lease: hibernate-controller runs upgrades"));

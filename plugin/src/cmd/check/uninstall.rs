@@ -14,8 +14,7 @@ use shared::rollout::status::RolloutPhase;
 use shared::text::{list, quoted};
 use view::protection::WEBHOOKS;
 
-use super::bindings::objects;
-use super::facts::{Listed, namespace, object};
+use super::facts::{ListAnswer, namespace, object, objects};
 use super::finding::{CheckResult, Finding, Status};
 use super::systems::stop;
 use crate::read::fdb::CLAIM;
@@ -47,7 +46,7 @@ pub(super) async fn findings(hub: &HubClient, groups: &[String]) -> Vec<Finding>
         cut_over(hub)
     );
     let mut findings = Vec::new();
-    let mut report = |name, read: &Listed, losses: &dyn Fn(&[Value]) -> Vec<Loss>| match read {
+    let mut report = |name, read: &ListAnswer, losses: &dyn Fn(&[Value]) -> Vec<Loss>| match read {
         Ok(objects) => findings.extend(losses(objects).into_iter().map(finding)),
         Err(error) => findings.push(Finding::new(name, CheckResult::unread(error))),
     };
@@ -167,6 +166,18 @@ fn asleep(clusters: &[Value]) -> Loss {
     }
 }
 
+/// Of `ClusterDeployment`s: name, detail, and what there is none of; a line only if there is any, if that is empty.
+const HIVE_LOSSES: [(&str, &str, &str); 4] = [
+    (
+        "platforms",
+        "only hibernate-controller wakes these ClusterDeployments: Hive does not serve their platform",
+        "no cluster is asleep that Hive could not wake",
+    ),
+    ("wake-at", "without hibernate-controller these ClusterDeployments do not wake as scheduled", "no scheduled wake"),
+    ("transitions", "these ClusterDeployments are in transition", "no cluster is in transition"),
+    ("unreadable", "these ClusterDeployments cannot be read", ""),
+];
+
 /// Each cluster counts once: as one that only we wake, as one with a schedule, or as one in transition.
 fn hive(deployments: &[Value]) -> Vec<Loss> {
     let row = &CLUSTER_DEPLOYMENT;
@@ -197,28 +208,6 @@ fn hive(deployments: &[Value]) -> Vec<Loss> {
         };
         found.entry(loss).or_default().push((place(object), act(row, object, verb)));
     }
-    let unreadable = found.remove("unreadable").unwrap_or_default();
-    let mut loss = |name, detail, none| Loss { name, detail, none, found: found.remove(name).unwrap_or_default() };
-    let mut losses = vec![
-        loss(
-            "platforms",
-            "only hibernate-controller wakes these ClusterDeployments: Hive does not serve their platform",
-            "no cluster is asleep that Hive could not wake",
-        ),
-        loss(
-            "wake-at",
-            "without hibernate-controller these ClusterDeployments do not wake as scheduled",
-            "no scheduled wake",
-        ),
-        loss("transitions", "these ClusterDeployments are in transition", "no cluster is in transition"),
-    ];
-    if !unreadable.is_empty() {
-        losses.push(Loss {
-            name: "unreadable",
-            detail: "these ClusterDeployments cannot be read",
-            none: "",
-            found: unreadable,
-        });
-    }
-    losses
+    let loss = |(name, detail, none)| Loss { name, detail, none, found: found.remove(name).unwrap_or_default() };
+    HIVE_LOSSES.into_iter().map(loss).filter(|loss| !loss.none.is_empty() || !loss.found.is_empty()).collect()
 }

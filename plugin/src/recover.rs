@@ -26,34 +26,24 @@
 //! group no longer has: the plugin includes it again as the last step.
 
 pub mod check;
-mod facts;
+pub mod facts;
 pub mod include;
-pub mod object;
 pub mod patch;
-mod presence;
+pub mod presence;
 pub mod record;
 pub mod replace;
-pub mod service;
 #[cfg(test)]
 mod tests;
-mod unfinished;
-pub mod wake;
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::Value;
-use shared::annotation::{annotation, keys};
-pub use shared::fdb::admission::Kind as Kept;
-use shared::fdb::api::ProcessGroup;
-use shared::fdb::suspension::{RECOVERY_KEEPS, Stamp};
+use shared::fdb::suspension::RECOVERY_KEEPS;
 
-pub use self::facts::Facts;
-use self::object::deleted_at;
-pub use self::patch::Edit;
-pub use self::presence::{Missing, Outdated, Unrecoverable, is_left_excluded, lacks, outdated, removed_again};
-use self::presence::{claim_is_there, unreported};
-use self::record::{Held, Record};
+use self::facts::Facts;
+use self::patch::Edit;
+use self::presence::{Obstacle, Unrecoverable, claim_is_there, is_left_excluded, obstacle, pod_obstacle};
+use self::record::Record;
 
 /// A hold is renewed when it is older than this, so that none ends while a recovery goes on.
 pub const HOLD_FRESH: Duration = Duration::from_mins(5);
@@ -62,7 +52,7 @@ const HELD_MINUTES: u64 = RECOVERY_KEEPS.saturating_sub(HOLD_FRESH).as_secs() / 
 
 /// What only this run knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct RunState {
     /// The operator has been given the time of a pass since it was asked to skip.
     pub settled: bool,
     /// The edits were verified after a while.
@@ -95,9 +85,36 @@ pub enum Step {
     /// R9: a JSON patch of the cluster.
     Resume(Value),
     /// R10 and R11: what every group that is not there yet lacks.
-    Await(Vec<Missing>),
+    Await(Vec<Obstacle>),
     /// R12: merge patches of the held objects, and a JSON patch of the cluster.
     Clear(Vec<Edit>, Value),
+}
+
+/// A write of a step to the API server.
+#[derive(Clone, Copy, Debug)]
+pub enum Request<'a> {
+    /// A merge patch of a PVC or Service.
+    Edit(&'a Edit),
+    /// A JSON patch of the cluster.
+    Cluster(&'a Value),
+    /// A JSON patch of its status.
+    Status(&'a Value),
+    /// A Service to create.
+    Create(&'a Value),
+}
+
+impl Step {
+    /// The writes to the API server, in order. `include` goes to the database.
+    pub fn requests(&self) -> Vec<Request<'_>> {
+        match self {
+            Self::Hold(edits) => edits.iter().map(Request::Edit).collect(),
+            Self::Skip(patch) | Self::Lists(patch) | Self::Resume(patch) => vec![Request::Cluster(patch)],
+            Self::Status(patch) => vec![Request::Status(patch)],
+            Self::Services(services) => services.iter().map(Request::Create).collect(),
+            Self::Clear(edits, patch) => edits.iter().map(Request::Edit).chain([Request::Cluster(patch)]).collect(),
+            Self::Settle | Self::Include(..) | Self::Verify | Self::Await(_) => Vec::new(),
+        }
+    }
 }
 
 /// Remaining steps of a record, in order; [`Step::Clear`] is the last. Empty when the groups run and only `include`
@@ -105,115 +122,72 @@ pub enum Step {
 ///
 /// # Errors
 /// When it cannot be finished.
-pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) -> Result<Vec<Step>, Unrecoverable> {
-    for held in &record.groups {
-        claim_is_there(facts, held)?;
-    }
-    let skipping = facts.cluster.spec.skip == Some(true);
+pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, run: RunState) -> Result<Vec<Step>, Unrecoverable> {
+    record.groups.iter().try_for_each(|held| claim_is_there(facts, held))?;
     let recorded = facts.record();
+    let skipping = facts.is_skipped();
     if skipping && !recorded.as_ref().is_some_and(|recorded| recorded.skipped) {
-        return hold(facts, record, false).map(|held| vec![held]).ok_or(Unrecoverable::ForeignSkip);
+        let held = hold(facts, record, false);
+        return held.map(|held| vec![held]).ok_or(Unrecoverable::ForeignSkip);
     }
-    let record = &record.unless_done(recorded.as_ref(), facts.cluster);
-    // What another run has done counts; a group that is marked again is excluded again.
-    let own: Vec<String> = record.groups.iter().map(|held| held.group.clone()).collect();
-    let others = recorded.clone().map(|recorded| facts.unfinished(recorded, &own));
-    let both = record.adopting(others.as_ref()).fitting(record, others.as_ref(), facts.cluster);
-    let mut record = both.with_exclusions(facts.cluster).completed(facts);
+    let mut record = up_to_date(facts, record, recorded.as_ref());
     let (lists, status) = (patch::lists(facts.cluster, &record), patch::status(facts.cluster, &record, facts.now));
     let quiet = lists.is_some() || status.is_some();
-    let runs = |held: &Held| lacks(facts, held).is_none();
-    let running = record.groups.iter().all(runs);
-    if !done.included {
+    let running = record.groups.iter().all(|held| pod_obstacle(facts, held).is_none());
+    owe_include(facts, &mut record, include, quiet, run);
+    let record = &record;
+    let missing: Vec<Obstacle> = record.groups.iter().filter_map(|held| obstacle(facts, held, include)).collect();
+    // A record without groups would not parse.
+    let noted = recorded.as_ref() == Some(record) || record.groups.is_empty();
+    let orders = include::orders(facts.cluster, record);
+    let owed = include && !orders.is_empty();
+    let untried = run.include_failures == 0 || (running && run.include_failures == 1);
+    let services = patch::services(facts, record)?;
+    // Without `include` the operator would replace the group again: the record stays for another run.
+    let given_up = owed && !untried && running;
+    let steps = [
+        hold(facts, record, missing.is_empty()), // R1
+        (quiet && !(skipping && noted)).then(|| Step::Skip(patch::skip(facts.cluster, record))), // R2
+        (quiet && !(run.settled && skipping)).then_some(Step::Settle), // R3
+        lists.map(Step::Lists),                  // R4
+        status.map(Step::Status),                // R5
+        (owed && untried).then(|| Step::Include(orders, record.included())), // R6
+        (!services.is_empty()).then_some(Step::Services(services)), // R7
+        (quiet || skipping && !run.verified).then_some(Step::Verify), // R8
+        (quiet || skipping).then(|| Step::Resume(patch::resume(facts.cluster, record))), // R9
+        (!missing.is_empty() && !given_up).then_some(Step::Await(missing)), // R10, R11
+        (!given_up).then(|| Step::Clear(patch::clear(facts, record), patch::forget(facts.cluster))), // R12
+    ];
+    Ok(steps.into_iter().flatten().collect())
+}
+
+/// R1.
+fn hold(facts: &Facts<'_>, record: &Record, back: bool) -> Option<Step> {
+    Some(patch::hold(facts, record, back)).filter(|edits| !edits.is_empty()).map(Step::Hold)
+}
+
+/// A record with what another run has done, with what the status says by now, and with all that have to go. A group
+/// that is marked again is excluded again.
+fn up_to_date(facts: &Facts<'_>, record: &Record, recorded: Option<&Record>) -> Record {
+    let others = recorded.cloned().map(|recorded| facts.unfinished(recorded, &record.ids()));
+    let record = &record.clone().unless_done(recorded, facts.cluster);
+    let both = record.adopting(others.as_ref()).fitting(record, others.as_ref(), facts.cluster);
+    both.with_exclusions(facts.cluster).completed(facts)
+}
+
+/// Groups whose Pods run, and that the operator's status shows as excluded, or that a late pass may have excluded, have
+/// to be included (again).
+fn owe_include(facts: &Facts<'_>, record: &mut Record, include: bool, quiet: bool, run: RunState) {
+    for held in &mut record.groups {
         // One that cannot start keeps no other waiting.
-        let is_left =
-            |held: &Held| facts.cluster.group(&held.group).is_some_and(|group| is_left_excluded(facts, group));
-        let excluded = |held: &Held| runs(held) && is_left(held);
-        record.groups.iter_mut().filter(|held| excluded(held)).for_each(|held| held.included = false);
-    }
-    let unready = |held: &Held| lacks(facts, held).or_else(|| unreported(facts, held, include));
-    // No condition shows that a late pass has excluded an address that the group has no longer.
-    let late = |held: &Held| !held.confirmed && include::by_address(facts.cluster, held) && unready(held).is_none();
-    if include && !quiet {
-        for held in record.groups.iter_mut().filter(|held| late(held)) {
+        let is_left = || facts.cluster.group(&held.group).is_some_and(|group| is_left_excluded(facts, group));
+        if !run.included && pod_obstacle(facts, held).is_none() && is_left() {
+            held.included = false;
+        }
+        // No condition shows that a late pass has excluded an address that the group has no longer.
+        let is_late = !held.confirmed && include::by_address(facts.cluster, held);
+        if include && !quiet && is_late && obstacle(facts, held, include).is_none() {
             (held.included, held.confirmed) = (false, true);
         }
     }
-    let record = &record;
-    let missing: Vec<Missing> = record.groups.iter().filter_map(unready).collect();
-    let mut steps = Vec::new();
-    steps.extend(hold(facts, record, missing.is_empty())); // R1
-    // A record without groups would not parse.
-    let noted = recorded.as_ref() == Some(record) || record.groups.is_empty();
-    if quiet && !(skipping && noted) {
-        steps.push(Step::Skip(patch::skip(facts.cluster, record))); // R2
-    }
-    if quiet && !(done.settled && skipping) {
-        steps.push(Step::Settle); // R3
-    }
-    steps.extend(lists.map(Step::Lists)); // R4
-    steps.extend(status.map(Step::Status)); // R5
-    let orders = include::orders(facts.cluster, record);
-    let owed = include && !orders.is_empty();
-    let untried = done.include_failures == 0 || (running && done.include_failures == 1);
-    if owed && untried {
-        steps.push(Step::Include(orders, record.included())); // R6
-    }
-    let services = service::missing(facts, record)?;
-    if !services.is_empty() {
-        steps.push(Step::Services(services)); // R7
-    }
-    if skipping || quiet {
-        if quiet || !done.verified {
-            steps.push(Step::Verify); // R8
-        }
-        steps.push(Step::Resume(patch::resume(facts.cluster, record))); // R9
-    }
-    // Without `include` the operator would replace the group again: the record stays for another run.
-    let given_up = owed && !untried && running;
-    if !missing.is_empty() && !given_up {
-        steps.push(Step::Await(missing)); // R10, R11
-    }
-    if !given_up {
-        steps.push(Step::Clear(clear(facts, record), patch::forget(facts.cluster))); // R12
-    }
-    Ok(steps)
-}
-
-/// R1. While a Pod or a report is awaited the hold is kept fresh; once all are back it is about to be cleared.
-fn hold(facts: &Facts<'_>, record: &Record, back: bool) -> Option<Step> {
-    if back && !record.groups.iter().any(|held| facts.cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit))
-    {
-        return None;
-    }
-    let is_stale = |object: &Value| deleted_at(object).is_none() && !is_fresh(object, facts.now);
-    let mut edits = Vec::new();
-    for held in &record.groups {
-        let stale = facts.kept_of(held).filter(|(_, object)| is_stale(object));
-        edits.extend(stale.map(|(kind, object)| patch::hold(kind, object, facts, held)));
-    }
-    (!edits.is_empty()).then_some(Step::Hold(edits))
-}
-
-/// Whether an object is held for a recovery, and nothing on it says otherwise.
-fn is_fresh(object: &Value, now: Timestamp) -> bool {
-    let stamp = Stamp::of(object);
-    stamp.is_recovery()
-        && !stamp.key
-        && annotation(object, keys::RELEASED_AT).is_none()
-        && stamp.since.is_some()
-        && stamp.age(now) < HOLD_FRESH
-}
-
-/// R12.
-fn clear(facts: &Facts<'_>, record: &Record) -> Vec<Edit> {
-    let objects = record.groups.iter().flat_map(|held| facts.kept_of(held));
-    let cleared = objects.filter_map(|(kind, object)| patch::clear(kind, object, record, facts.now));
-    let going = record.replacements.iter().filter_map(|id| facts.cluster.group(id));
-    let exchanged = going.filter_map(|group| Some((group, group.removal_timestamp.as_deref()?)));
-    let exchanged = exchanged.flat_map(|(group, removal)| {
-        let claims = facts.claims_of(&group.process_group_id).into_iter();
-        claims.filter(|claim| deleted_at(claim).is_none()).filter_map(|claim| patch::exchanged(claim, removal))
-    });
-    cleared.chain(exchanged).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::exit::Exit;
 use crate::recover::check::Refusal;
-use crate::recover::{Outdated, Unrecoverable};
+use crate::recover::presence::{SpecDrift, Unrecoverable};
 
 /// Why process groups are not, or not wholly, brought back.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,7 @@ pub(crate) enum FdbError {
          created since, and run this command again. The volume is still held",
         outdated.groups, outdated.why, outdated.field
     )]
-    Outdated { cluster: String, outdated: Outdated },
+    Outdated { cluster: String, outdated: SpecDrift },
     #[error("{cluster} not found in namespace {namespace:?}")]
     NoCluster { cluster: String, namespace: String },
     #[error(

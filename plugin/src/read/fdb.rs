@@ -6,20 +6,21 @@ use hub::{HubClient, Resource};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
+use shared::fdb::admission;
 use shared::fdb::api::FoundationDBCluster;
 use shared::kinds::{FOUNDATIONDB_CLUSTER, Kind};
 
 use crate::error::Problem;
-use crate::recover::{Facts, Kept};
+use crate::recover::facts::Facts;
 
 pub(crate) static CLAIM: Kind = Kind::namespaced("", &["v1"], "PersistentVolumeClaim", "persistentvolumeclaims");
 pub(crate) static SERVICE: Kind = Kind::namespaced("", &["v1"], "Service", "services");
 
 /// The kind of an object that a recovery holds.
-pub(crate) fn kind_of(kept: Kept) -> &'static Kind {
-    match kept {
-        Kept::Pvc => &CLAIM,
-        Kept::Service => &SERVICE,
+pub(crate) fn kind_of(kind: admission::Kind) -> &'static Kind {
+    match kind {
+        admission::Kind::Pvc => &CLAIM,
+        admission::Kind::Service => &SERVICE,
     }
 }
 

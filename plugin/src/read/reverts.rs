@@ -14,7 +14,7 @@ use view::CONCURRENCY;
 use view::target::Target;
 
 use crate::output;
-use crate::recover::object::label;
+use crate::recover::facts::label;
 
 static AUTOSCALER: Kind =
     Kind::namespaced("autoscaling", &["v2"], "HorizontalPodAutoscaler", "horizontalpodautoscalers");

@@ -1,5 +1,6 @@
 //! Whether what was asked for can be done at all: nothing is changed before this says yes.
 
+use hub::{name_of, named};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::annotation::{annotation, format, keys};
@@ -8,11 +9,10 @@ use shared::fdb::suspension::Stamp;
 use shared::text::quoted;
 
 use super::HELD_MINUTES;
-use super::facts::Facts;
-use super::object::{self, deleted_at, name, uid};
-use super::presence::{claim_is_there, is_left_excluded, lacks};
-use super::record::{Held, Record, is_listed, is_unreadable};
-use super::replace::{self, Choice, ReplaceError, Wanted};
+use super::facts::{Facts, deleted_at, uid, volume};
+use super::presence::{claim_is_there, is_left_excluded, pod_obstacle};
+use super::record::{GroupRecord, Record, is_listed, is_unreadable};
+use super::replace::{self, Choice, ReplaceError, ReplacementMode};
 
 /// What a recovery will do, before anybody was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub fn suspended<'a>(facts: &Facts<'a>) -> Vec<&'a ProcessGroup> {
 ///
 /// # Errors
 /// When one of them cannot be brought back: then none is.
-pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal, Vec<Refusal>> {
+pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &ReplacementMode) -> Result<Goal, Vec<Refusal>> {
     let name = facts.cluster.name_any();
     if let Some(since) = &facts.cluster.metadata.deletion_timestamp {
         return Err(vec![Refusal::Deleted { cluster: name, since: format::seconds(since.0) }]);
@@ -118,22 +118,23 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
         return Err(vec![Refusal::Unreadable { cluster: name, key: keys::RECOVERY }]);
     }
     let recorded = facts.record();
-    let earlier = recorded.clone().map(|record| facts.unfinished(record, ids));
-    let skipped = facts.cluster.spec.skip == Some(true) && !earlier.as_ref().is_some_and(|earlier| earlier.skipped);
+    let earlier =
+        recorded.clone().map(|record| facts.unfinished(record, &ids.iter().map(String::as_str).collect::<Vec<_>>()));
+    let skipped = facts.is_skipped() && !earlier.as_ref().is_some_and(|earlier| earlier.skipped);
     let fresh_start = Record { since: format::seconds(facts.now), ..Record::default() };
     let mut record = earlier.unwrap_or(fresh_start);
     let unfinished = record.groups.iter().map(|held| held.group.clone()).filter(|id| !ids.contains(id)).collect();
     let (mut coming, mut recovered, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
     for id in ids.iter().filter(|id| !record.has(id)) {
         if record.replacements.contains(id) {
-            let groups: Vec<&str> = record.groups.iter().map(|held| held.group.as_str()).collect();
-            refusals.push(Refusal::InExchange { id: id.clone(), groups: groups.join(", "), cluster: name.clone() });
+            let groups = record.ids().join(", ");
+            refusals.push(Refusal::InExchange { id: id.clone(), groups, cluster: name.clone() });
             continue;
         }
         match held(facts, id) {
-            Ok(Found::Coming(held)) if !coming.contains(&held) => coming.push(held),
-            Ok(Found::Coming(_)) => {}
-            Ok(Found::Recovered(at)) => recovered.push((id.clone(), at)),
+            Ok(GroupState::Coming(held)) if !coming.contains(&held) => coming.push(held),
+            Ok(GroupState::Coming(_)) => {}
+            Ok(GroupState::Recovered(at)) => recovered.push((id.clone(), at)),
             Err(refusal) => refusals.push(refusal),
         }
     }
@@ -144,7 +145,7 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
     if !skipped {
         date(facts, recorded.as_ref(), &mut coming);
         choices = replace::decide(facts, &record, ids, &coming, wanted).map_err(|error| vec![error.into()])?;
-        if *wanted != Wanted::Find {
+        if *wanted != ReplacementMode::Find {
             replace::leave_alone(facts, &record, &mut coming, &choices);
         }
     }
@@ -154,7 +155,7 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
 
 /// Dates the removals by the record of a recovery that the operator has taken back: its new mark is younger than the
 /// replacements. A group that the spec lists was removed once more, by a user.
-fn date(facts: &Facts<'_>, recorded: Option<&Record>, coming: &mut [Held]) {
+fn date(facts: &Facts<'_>, recorded: Option<&Record>, coming: &mut [GroupRecord]) {
     for held in coming.iter_mut().filter(|held| !is_listed(facts.cluster, &held.group)) {
         let before = recorded.iter().flat_map(|record| &record.groups).find(|one| one.group == held.group);
         if let Some(before) = before.filter(|before| before.claim == held.claim && held.removal.is_some()) {
@@ -163,14 +164,14 @@ fn date(facts: &Facts<'_>, recorded: Option<&Record>, coming: &mut [Held]) {
     }
 }
 
-enum Found {
+enum GroupState {
     /// Suspended, or back without the database knowing it.
-    Coming(Held),
+    Coming(GroupRecord),
     /// Brought back at this time.
     Recovered(String),
 }
 
-fn held(facts: &Facts<'_>, id: &str) -> Result<Found, Refusal> {
+fn held(facts: &Facts<'_>, id: &str) -> Result<GroupState, Refusal> {
     let Some(group) = facts.cluster.group(id) else {
         return Err(Refusal::Unknown { cluster: facts.cluster.name_any(), id: id.to_owned(), known: known(facts) });
     };
@@ -178,19 +179,22 @@ fn held(facts: &Facts<'_>, id: &str) -> Result<Found, Refusal> {
         return Err(Refusal::Stateless { id: id.to_owned(), class: group.process_class.clone() });
     }
     if group.is_marked() {
-        return state(facts, group).map(Found::Coming);
+        return state(facts, group).map(GroupState::Coming);
     }
     let Some(pod) = facts.cluster.pod_name(group) else { return Err(Refusal::OddId(id.to_owned())) };
     let claim = facts.claim_of(id, &pod);
-    let held = Held::new(group, pod, claim.map(uid).unwrap_or_default());
-    let missing = lacks(facts, &held);
+    let held = GroupRecord::new(group, pod, claim.map(uid).unwrap_or_default());
+    let missing = pod_obstacle(facts, &held);
     // A run that was interrupted before it cleared the stamps.
     let is_unfinished = claim.is_some_and(|claim| deleted_at(claim).is_none() && Stamp::of(claim).is_recovery());
     match claim.and_then(|claim| annotation(claim, keys::RECOVERED_AT)) {
-        _ if missing.is_none() && is_unfinished => Ok(Found::Coming(held)),
+        _ if missing.is_none() && is_unfinished => Ok(GroupState::Coming(held)),
         // The `include` did not run: that is what is left of the recovery.
-        Some(_) if missing.is_none() && is_still_excluded(facts, group, &held) => Ok(Found::Coming(held)),
-        Some(at) if missing.is_none() => Ok(Found::Recovered(at.to_owned())),
+        // One that the spec removes again is excluded for that.
+        Some(_) if missing.is_none() && is_left_excluded(facts, group) && claim_is_there(facts, &held).is_ok() => {
+            Ok(GroupState::Coming(held))
+        }
+        Some(at) if missing.is_none() => Ok(GroupState::Recovered(at.to_owned())),
         _ => {
             let state = missing.map_or_else(|| "its Pod runs".to_owned(), |missing| missing.what);
             Err(Refusal::NotMarked { id: id.to_owned(), state })
@@ -198,13 +202,8 @@ fn held(facts: &Facts<'_>, id: &str) -> Result<Found, Refusal> {
     }
 }
 
-/// Whether a group that is back stays excluded. One that the spec removes again is excluded for that.
-fn is_still_excluded(facts: &Facts<'_>, group: &ProcessGroup, held: &Held) -> bool {
-    is_left_excluded(facts, group) && claim_is_there(facts, held).is_ok()
-}
-
 /// A marked group, if it can be brought back.
-fn state(facts: &Facts<'_>, group: &ProcessGroup) -> Result<Held, Refusal> {
+fn state(facts: &Facts<'_>, group: &ProcessGroup) -> Result<GroupRecord, Refusal> {
     let id = group.process_group_id.clone();
     let Some(pod) = facts.cluster.pod_name(group) else { return Err(Refusal::OddId(id)) };
     let Some(claim) = facts.claim_of(&id, &pod) else {
@@ -214,14 +213,14 @@ fn state(facts: &Facts<'_>, group: &ProcessGroup) -> Result<Held, Refusal> {
         return Err(Refusal::Gone { id, since: since.unwrap_or_default() });
     };
     if let Some(since) = deleted_at(claim) {
-        let (claim_name, since, volume) = (name(claim).to_owned(), since.to_owned(), object::volume(claim));
+        let (claim_name, since, volume) = (name_of(claim).to_owned(), since.to_owned(), volume(claim));
         return Err(Refusal::Going { id, claim: claim_name, since, volume });
     }
-    if facts.pod(&pod).is_some_and(|pod| deleted_at(pod).is_none()) {
+    if named(facts.pods, &pod).is_some_and(|pod| deleted_at(pod).is_none()) {
         let excluded = if group.is_excluded() { " and excluded" } else { "" };
         return Err(Refusal::PodRuns { id, pod, excluded });
     }
-    Ok(Held::new(group, pod, uid(claim)))
+    Ok(GroupRecord::new(group, pod, uid(claim)))
 }
 
 /// `suspended groups: storage-1, storage-2`.

@@ -1,21 +1,22 @@
-//! What a recovery reads.
+//! What a recovery reads: a cluster, and its PVCs, Services and Pods as the API server sends them.
 
+use std::collections::BTreeMap;
+
+use hub::{items, name_of, named, text};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
-use shared::annotation::{annotation, keys};
-use shared::fdb::admission::Kind as Kept;
+use shared::annotation::{annotation, format, keys};
+use shared::fdb::admission::Kind;
 use shared::fdb::api::{FoundationDBCluster, ProcessGroup};
 use shared::fdb::suspension::same_moment;
 use shared::record::Format;
 
-use super::object::{self, labels_match, name};
-use super::record::{Held, Record};
+use super::record::{GroupRecord, Record};
 
 /// Everything a recovery reads. Plain data: no client.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The cluster.
     pub cluster: &'a FoundationDBCluster,
     /// `PersistentVolumeClaims` with the cluster's match labels.
     pub claims: &'a [Value],
@@ -28,35 +29,35 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
+    /// The record that another run has left.
+    pub fn record(&self) -> Option<Record> {
+        self.cluster.annotations().get(keys::RECOVERY).and_then(|text| Record::read(text).ok())
+    }
+
+    /// Whether the operator is asked to skip the cluster.
+    pub fn is_skipped(&self) -> bool {
+        self.cluster.spec.skip == Some(true)
+    }
+
     /// The claims of a group: one, unless something is wrong.
     pub fn claims_of(&self, id: &str) -> Vec<&'a Value> {
         let labels = self.cluster.group_labels();
-        let Some(label) = labels.first() else { return Vec::new() };
-        let of_group = |claim: &&Value| object::label(claim, label) == Some(id);
+        let Some(key) = labels.first() else { return Vec::new() };
+        let of_group = |claim: &&Value| label(claim, key) == Some(id);
         self.claims.iter().filter(|claim| labels_match(claim, &self.cluster.match_labels())).filter(of_group).collect()
     }
 
     /// The claim that a group's Pod mounts: the one named after the Pod if there are several.
     pub fn claim_of(&self, id: &str, pod: &str) -> Option<&'a Value> {
         let claims = self.claims_of(id);
-        let named = claims.iter().find(|claim| name(claim).strip_prefix(pod).is_some_and(|rest| rest == "-data"));
-        named.or(claims.first()).copied()
-    }
-
-    /// The Service of a group's Pod.
-    pub fn service_of(&self, pod: &str) -> Option<&'a Value> {
-        self.services.iter().find(|service| name(service) == pod)
+        let of_pod = claims.iter().find(|claim| name_of(claim).strip_prefix(pod) == Some("-data"));
+        of_pod.or(claims.first()).copied()
     }
 
     /// What is held of a group: its claims and its Service.
-    pub(super) fn kept_of(&self, held: &Held) -> impl Iterator<Item = (Kept, &'a Value)> + use<'a> {
-        let service = self.service_of(&held.pod).map(|service| (Kept::Service, service));
-        self.claims_of(&held.group).into_iter().map(|claim| (Kept::Pvc, claim)).chain(service)
-    }
-
-    /// A Pod by its name.
-    pub fn pod(&self, pod: &str) -> Option<&'a Value> {
-        self.pods.iter().find(|object| name(object) == pod)
+    pub(super) fn objects_of(&self, held: &GroupRecord) -> impl Iterator<Item = (Kind, &'a Value)> + use<'a> {
+        let service = named(self.services, &held.pod).map(|service| (Kind::Service, service));
+        self.claims_of(&held.group).into_iter().map(|claim| (Kind::Pvc, claim)).chain(service)
     }
 
     /// Whether a group goes, or is suspended, in exchange for one that was brought back.
@@ -66,9 +67,78 @@ impl<'a> Facts<'a> {
         self.record().is_some_and(|record| record.replacements.contains(id))
             || noted.any(|noted| same_moment(Some(noted), removal))
     }
+}
 
-    /// The record that another run has left.
-    pub fn record(&self) -> Option<Record> {
-        self.cluster.annotations().get(keys::RECOVERY).and_then(|text| Record::read(text).ok())
+pub fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid")
+}
+
+/// Its resourceVersion.
+pub fn version(object: &Value) -> &str {
+    text(object, "/metadata/resourceVersion")
+}
+
+/// When it was deleted, if it was: it stays while finalizers or a Pod hold it.
+pub fn deleted_at(object: &Value) -> Option<&str> {
+    Some(text(object, "/metadata/deletionTimestamp")).filter(|text| !text.is_empty())
+}
+
+pub fn created_at(object: &Value) -> Option<Timestamp> {
+    format::time(text(object, "/metadata/creationTimestamp"))
+}
+
+pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("labels")?.get(key)?.as_str()
+}
+
+/// Whether it has all of these labels.
+pub fn labels_match(object: &Value, labels: &BTreeMap<String, String>) -> bool {
+    labels.iter().all(|(key, value)| label(object, key) == Some(value))
+}
+
+/// A Pod's phase; `Pending` while it has none.
+pub fn phase(pod: &Value) -> &str {
+    Some(text(pod, "/status/phase")).filter(|phase| !phase.is_empty()).unwrap_or("Pending")
+}
+
+/// Whether one of a Pod's volumes is this claim.
+pub fn mounts(pod: &Value, claim: &str) -> bool {
+    items(pod, "/spec/volumes").any(|volume| text(volume, "/persistentVolumeClaim/claimName") == claim)
+}
+
+/// Why a Pod does not run, in the scheduler's or the kubelet's words.
+pub fn why_not_running(pod: &Value) -> Option<String> {
+    let unscheduled = items(pod, "/status/conditions").find(|condition| has(condition, "PodScheduled", "False"));
+    let unscheduled =
+        unscheduled.map(|condition| format!("{}: {}", text(condition, "/reason"), text(condition, "/message")));
+    let mut waiting = items(pod, "/status/containerStatuses").filter_map(|status| {
+        let waiting = status.pointer("/state/waiting").filter(|waiting| !text(waiting, "/reason").is_empty())?;
+        let (reason, message) = (text(waiting, "/reason"), text(waiting, "/message"));
+        Some(format!("container {}: {reason} {message}", text(status, "/name")))
+    });
+    unscheduled.or_else(|| waiting.next()).map(|why| why.trim_end_matches([' ', ':']).to_owned())
+}
+
+/// Whether a command can be run in a Pod.
+pub fn is_ready(pod: &Value) -> bool {
+    let ready = items(pod, "/status/conditions").any(|condition| has(condition, "Ready", "True"));
+    phase(pod) == "Running" && deleted_at(pod).is_none() && ready
+}
+
+fn has(condition: &Value, type_: &str, status: &str) -> bool {
+    text(condition, "/type") == type_ && text(condition, "/status") == status
+}
+
+/// Where the data of a claim that goes may still be.
+pub fn volume(claim: &Value) -> String {
+    match text(claim, "/spec/volumeName") {
+        "" => "it was bound to no volume".to_owned(),
+        volume => format!("its PersistentVolume {volume} keeps the data only if its reclaim policy is Retain"),
     }
+}
+
+/// How large a claim's volume is, as Kubernetes writes it.
+pub fn size(claim: &Value) -> &str {
+    let actual = text(claim, "/status/capacity/storage");
+    if actual.is_empty() { text(claim, "/spec/resources/requests/storage") } else { actual }
 }

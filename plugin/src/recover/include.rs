@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use shared::fdb::api::FoundationDBCluster;
 
-use super::record::{Held, Record};
+use super::record::{GroupRecord, Record};
 
 /// Classes that are excluded by their addresses besides their locality.
 const LOG_CLASSES: &[&str] = &["log", "transaction"];
@@ -47,7 +47,7 @@ pub fn left_out(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
 }
 
 /// Whether a group is excluded by its addresses, too.
-pub(super) fn by_address(cluster: &FoundationDBCluster, held: &Held) -> bool {
+pub(super) fn by_address(cluster: &FoundationDBCluster, held: &GroupRecord) -> bool {
     !uses_localities(cluster) || LOG_CLASSES.contains(&held.class.as_str())
 }
 
@@ -89,7 +89,7 @@ fn can_localities(cluster: &FoundationDBCluster) -> bool {
 }
 
 /// An address that another group has by now must not be included for this one.
-fn is_of_another(cluster: &FoundationDBCluster, held: &Held, address: &str) -> bool {
+fn is_of_another(cluster: &FoundationDBCluster, held: &GroupRecord, address: &str) -> bool {
     let others = cluster.groups().iter().filter(|group| group.process_group_id != held.group);
     others.into_iter().any(|group| group.addresses.iter().any(|other| other == address))
 }
@@ -161,8 +161,12 @@ mod tests {
     }
 
     fn record(group: &str, addresses: &[String]) -> Record {
-        let held =
-            Held { group: group.to_owned(), class: "log".to_owned(), addresses: addresses.to_vec(), ..Held::default() };
+        let held = GroupRecord {
+            group: group.to_owned(),
+            class: "log".to_owned(),
+            addresses: addresses.to_vec(),
+            ..GroupRecord::default()
+        };
         Record { groups: vec![held], ..Record::default() }
     }
 

@@ -1,44 +1,72 @@
-//! The edits, as patches. JSON patches begin with a `test` of the resourceVersion that was read: a failed one answers
-//! 422.
+//! What is written: patches, and Services for Pods that have lost their own. JSON patches begin with a `test` of the
+//! resourceVersion that was read: a failed one answers 422.
 
+use std::time::Duration;
+
+use hub::{items, name_of, named};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use shared::annotation::{annotation, format, keys};
 use shared::duration::go_string;
-use shared::fdb::admission::Kind as Kept;
+use shared::fdb::admission::Kind;
 use shared::fdb::api::{FoundationDBCluster, MISSING_POD, MISSING_PROCESSES, RESOURCES_TERMINATING};
 use shared::fdb::suspension::{Minimum, RECOVERY, STAMP, Stamp, Suspension, moment, no_annotations};
 use shared::record::Format;
 
-use super::facts::Facts;
-use super::object::{name, uid, version};
-use super::record::{Held, Record};
+use super::HOLD_FRESH;
+use super::facts::{Facts, deleted_at, label, uid, version};
+use super::presence::{Obstacle, Unrecoverable};
+use super::record::{GroupRecord, Record};
+
+/// Shortest hold for a recovery, whatever the cluster says.
+const MIN_HOLD: Duration = Duration::from_hours(1);
+/// Fields of a sibling's spec that are about the Service as such and not about that one.
+const COMMON: &[&str] =
+    &["type", "publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "internalTrafficPolicy"];
 
 /// An object to be patched, and the JSON merge patch for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edit {
-    /// What it is.
-    pub kind: Kept,
-    /// Its name.
+    pub kind: Kind,
     pub name: String,
     /// A merge patch of our annotations with the resourceVersion that was read.
     pub patch: Value,
 }
 
-/// Shortest hold for a recovery, whatever the cluster says.
-const MIN_HOLD: std::time::Duration = std::time::Duration::from_hours(1);
+/// R1: the claims and Services of all groups suspended now, for a recovery, with no release of anybody, unless they are.
+/// While a Pod or a report is awaited the hold is kept fresh; once all are back it is about to be cleared.
+pub(super) fn hold(facts: &Facts<'_>, record: &Record, back: bool) -> Vec<Edit> {
+    if back && !record.groups.iter().any(|held| held.needs_edit(facts.cluster)) {
+        return Vec::new();
+    }
+    let is_stale = |object: &Value| deleted_at(object).is_none() && !is_fresh(object, facts.now);
+    let mut edits = Vec::new();
+    for held in &record.groups {
+        let stale = facts.objects_of(held).filter(|(_, object)| is_stale(object));
+        edits.extend(stale.map(|(kind, object)| edit(kind, object, &suspension(object, facts, held))));
+    }
+    edits
+}
 
-/// R1: suspended now, for a recovery, with no release of anybody.
-pub(super) fn hold(kind: Kept, object: &Value, facts: &Facts<'_>, held: &Held) -> Edit {
+/// Whether an object is held for a recovery, and nothing on it says otherwise.
+fn is_fresh(object: &Value, now: Timestamp) -> bool {
     let stamp = Stamp::of(object);
+    stamp.is_recovery()
+        && !stamp.key
+        && annotation(object, keys::RELEASED_AT).is_none()
+        && stamp.since.is_some()
+        && stamp.age(now) < HOLD_FRESH
+}
+
+fn suspension(object: &Value, facts: &Facts<'_>, held: &GroupRecord) -> Value {
     let in_force = facts.cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
-    let minimum = stamp.window(&Minimum::of(in_force, MIN_HOLD)).map_or(MIN_HOLD, |window| window.max(MIN_HOLD));
+    let window = Stamp::of(object).window(&Minimum::of(in_force, MIN_HOLD));
     let record = Suspension {
         uid: uid(object).to_owned(),
         group: held.group.clone(),
         removal: held.removal.clone(),
-        minimum: go_string(minimum),
+        minimum: go_string(window.map_or(MIN_HOLD, |window| window.max(MIN_HOLD))),
         class: held.class.clone(),
         fault_domain: held.fault_domain.clone(),
         addresses: held.addresses.clone(),
@@ -46,49 +74,18 @@ pub(super) fn hold(kind: Kept, object: &Value, facts: &Facts<'_>, held: &Held) -
     };
     let mut annotations = record.annotations(facts.now);
     annotations[keys::RELEASE] = Value::Null;
-    edit(kind, object, &annotations)
+    annotations
 }
 
-/// R12: our stamps off; on the claim it stays written when it was brought back, also where the controller has taken the
-/// stamps off. None if there is nothing to change.
-pub(super) fn clear(kind: Kept, object: &Value, record: &Record, now: Timestamp) -> Option<Edit> {
-    let recovered = annotation(object, keys::RECOVERED_AT).and_then(format::time);
-    let is_noted = kind == Kept::Service || recovered >= format::time(&record.since);
-    if is_noted && STAMP.iter().all(|key| annotation(object, key).is_none()) {
-        return None;
-    }
-    let mut annotations = no_annotations();
-    if kind == Kept::Pvc {
-        annotations[keys::RECOVERED_AT] = format::seconds(now).into();
-    }
-    Some(edit(kind, object, &annotations))
-}
-
-/// R12: on the claim of a group that goes in exchange, which removal that is. None if it is written already.
-pub(super) fn exchanged(claim: &Value, removal: &str) -> Option<Edit> {
-    let is_written = annotation(claim, keys::EXCHANGED_AT) == Some(removal);
-    (!is_written).then(|| edit(Kept::Pvc, claim, &json!({ keys::EXCHANGED_AT: removal })))
-}
-
-/// R11: a change of the claim that wakes the operator.
-pub(super) fn wake(claim: &Value, now: Timestamp) -> Edit {
-    edit(Kept::Pvc, claim, &json!({ keys::WOKEN_AT: moment(now) }))
-}
-
-fn edit(kind: Kept, object: &Value, annotations: &Value) -> Edit {
+fn edit(kind: Kind, object: &Value, annotations: &Value) -> Edit {
     let patch = json!({ "metadata": { "resourceVersion": version(object), "annotations": annotations } });
-    Edit { kind, name: name(object).to_owned(), patch }
+    Edit { kind, name: name_of(object).to_owned(), patch }
 }
 
 /// R2: the operator is to skip the cluster, and who is brought back is written beside it.
 pub(super) fn skip(cluster: &FoundationDBCluster, record: &Record) -> Value {
     let record = Record { skipped: true, ..record.clone() };
     recorded(cluster, Some(&record), Some(true))
-}
-
-/// After R6: only the record.
-pub fn remember(cluster: &FoundationDBCluster, record: &Record) -> Value {
-    recorded(cluster, Some(record), None)
 }
 
 /// R4: the IDs out of both lists, those that go for them into the first. None if the lists are so already.
@@ -161,6 +158,60 @@ pub(super) fn status(cluster: &FoundationDBCluster, record: &Record, now: Timest
     (patch.len() > 1).then_some(Value::Array(patch))
 }
 
+/// After R6: only the record.
+pub fn remember(cluster: &FoundationDBCluster, record: &Record) -> Value {
+    recorded(cluster, Some(record), None)
+}
+
+/// R7: the Services that are missing. The operator would make them after the Pods, and cannot make the Pods without
+/// them.
+pub(super) fn services(facts: &Facts<'_>, record: &Record) -> Result<Vec<Value>, Unrecoverable> {
+    if !facts.cluster.has_services() {
+        return Ok(Vec::new());
+    }
+    let lost = record.groups.iter().filter(|held| named(facts.services, &held.pod).is_none());
+    lost.map(|held| like_its_siblings(facts, held)).collect()
+}
+
+fn like_its_siblings(facts: &Facts<'_>, held: &GroupRecord) -> Result<Value, Unrecoverable> {
+    let (ids, classes) = (facts.cluster.group_labels(), facts.cluster.class_labels());
+    let of_pod = |service: &&Value| ids.first().is_some_and(|key| label(service, key).is_some());
+    let is_other_class = |service: &&Value| classes.first().is_none_or(|key| label(service, key) != Some(&held.class));
+    let siblings = facts.services.iter().filter(of_pod).filter(|service| deleted_at(service).is_none());
+    let Some(sibling) = siblings.min_by_key(is_other_class) else {
+        return Err(Unrecoverable::NoSibling { group: held.group.clone(), service: held.pod.clone() });
+    };
+    let own = |path: &str| {
+        let mut labels = sibling.pointer(path).cloned().unwrap_or_else(|| json!({}));
+        for (keys, value) in [(&ids, &held.group), (&classes, &held.class)] {
+            for key in keys {
+                if let Some(old) = labels.get_mut(*key) {
+                    *old = json!(value);
+                }
+            }
+        }
+        labels
+    };
+    let mut spec = sibling["spec"].as_object().cloned().unwrap_or_default();
+    let is_headless = spec.get("clusterIP").and_then(Value::as_str) == Some("None");
+    spec.retain(|field, _| COMMON.contains(&field.as_str()) || field == "clusterIP" && is_headless);
+    // Of the ports, the API server has given this to the sibling alone.
+    let mut ports: Vec<Value> = items(sibling, "/spec/ports").cloned().collect();
+    ports.iter_mut().filter_map(Value::as_object_mut).for_each(|port| drop(port.remove("nodePort")));
+    spec.extend([("selector".to_owned(), own("/spec/selector")), ("ports".to_owned(), json!(ports))]);
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": held.pod,
+            "namespace": facts.cluster.namespace().unwrap_or_default(),
+            "labels": own("/metadata/labels"),
+            "ownerReferences": items(sibling, "/metadata/ownerReferences").collect::<Vec<_>>(),
+        },
+        "spec": spec,
+    }))
+}
+
 /// R9: only clusters that were not skipped are taken on, so that is what they go back to. When no group is left to
 /// recover, the record goes, too: a record without groups would not be read as one.
 pub fn resume(cluster: &FoundationDBCluster, record: &Record) -> Value {
@@ -168,7 +219,48 @@ pub fn resume(cluster: &FoundationDBCluster, record: &Record) -> Value {
     recorded(cluster, Some(&record).filter(|record| !record.groups.is_empty()), Some(false))
 }
 
-/// R12.
+/// R11: a change of the claim that wakes the operator. None if no report is awaited.
+///
+/// The operator watches the volumes of a cluster, and queues what changes during a pass for the next pass. A write to
+/// the cluster would come into a slow pass, whose status update is then refused with a conflict and retried a minute
+/// later.
+pub fn wake(facts: &Facts<'_>, missing: &[Obstacle]) -> Option<Edit> {
+    let up = missing.iter().find(|one| one.is_up)?;
+    let claim = facts.claim_of(&up.group, &up.pod)?;
+    Some(edit(Kind::Pvc, claim, &json!({ keys::WOKEN_AT: moment(facts.now) })))
+}
+
+/// R12: our stamps off; on the claims of those in exchange it is written which removal that is.
+pub(super) fn clear(facts: &Facts<'_>, record: &Record) -> Vec<Edit> {
+    let objects = record.groups.iter().flat_map(|held| facts.objects_of(held));
+    let mut edits: Vec<Edit> =
+        objects.filter_map(|(kind, object)| without_stamp(kind, object, record, facts.now)).collect();
+    for group in record.replacements.iter().filter_map(|id| facts.cluster.group(id)) {
+        let Some(removal) = group.removal_timestamp.as_deref() else { continue };
+        let is_noted = |claim: &Value| annotation(claim, keys::EXCHANGED_AT) == Some(removal);
+        let claims = facts.claims_of(&group.process_group_id).into_iter();
+        let claims = claims.filter(|claim| deleted_at(claim).is_none() && !is_noted(claim));
+        edits.extend(claims.map(|claim| edit(Kind::Pvc, claim, &json!({ keys::EXCHANGED_AT: removal }))));
+    }
+    edits
+}
+
+/// On the claim it stays written when it was brought back, also where the controller has taken the stamps off. None if
+/// there is nothing to change.
+fn without_stamp(kind: Kind, object: &Value, record: &Record, now: Timestamp) -> Option<Edit> {
+    let recovered = annotation(object, keys::RECOVERED_AT).and_then(format::time);
+    let is_noted = kind == Kind::Service || recovered >= format::time(&record.since);
+    if is_noted && STAMP.iter().all(|key| annotation(object, key).is_none()) {
+        return None;
+    }
+    let mut annotations = no_annotations();
+    if kind == Kind::Pvc {
+        annotations[keys::RECOVERED_AT] = format::seconds(now).into();
+    }
+    Some(edit(kind, object, &annotations))
+}
+
+/// R12: the record off.
 pub(super) fn forget(cluster: &FoundationDBCluster) -> Value {
     recorded(cluster, None, None)
 }

@@ -14,7 +14,7 @@ use shared::record::Format;
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// The groups that are being brought back.
-    pub groups: Vec<Held>,
+    pub groups: Vec<GroupRecord>,
     /// IDs of the groups that go for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replacements: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Record {
 /// One group that is being brought back.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub struct Held {
+pub struct GroupRecord {
     /// ID of the process group.
     pub group: String,
     /// Its class.
@@ -75,6 +75,11 @@ impl Format for Record {
 }
 
 impl Record {
+    /// IDs of its groups.
+    pub fn ids(&self) -> Vec<&str> {
+        self.groups.iter().map(|held| held.group.as_str()).collect()
+    }
+
     /// Whether a group is in it.
     pub fn has(&self, group: &str) -> bool {
         self.groups.iter().any(|held| held.group == group)
@@ -107,18 +112,16 @@ impl Record {
 
     /// This record without replacements for groups that have no record by the time that they are back: another run has
     /// recovered them, and other groups were removed in exchange.
-    pub(super) fn unless_done(&self, recorded: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
-        let mut record = self.clone();
-        let needs_edit = |held: &Held| cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit);
-        for held in &mut record.groups {
-            if !needs_edit(held) && !recorded.is_some_and(|recorded| recorded.has(&held.group)) {
+    pub(super) fn unless_done(mut self, recorded: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
+        for held in &mut self.groups {
+            if !held.needs_edit(cluster) && !recorded.is_some_and(|recorded| recorded.has(&held.group)) {
                 held.removal = None;
             }
         }
-        if !self.groups.iter().any(needs_edit) {
-            record.replacements.retain(|id| recorded.is_some_and(|recorded| recorded.replacements.contains(id)));
+        if !self.groups.iter().any(|held| held.needs_edit(cluster)) {
+            self.replacements.retain(|id| recorded.is_some_and(|recorded| recorded.replacements.contains(id)));
         }
-        record
+        self
     }
 
     /// This record, which was made of that of a run and what another one has left, with no more to go for a class than
@@ -149,9 +152,9 @@ impl Record {
         let Some(class) = record.take(group) else { return record };
         let mut going = record.going(&class, cluster);
         let left = going.len().saturating_sub(1).min(record.coming(&class));
-        for (way, id) in going.split_off(left) {
+        for (stage, id) in going.split_off(left) {
             record.replacements.retain(|one| *one != id);
-            if way == Way::Ordered && cluster.spec.skip == Some(true) {
+            if stage == RemovalStage::Ordered && cluster.spec.skip == Some(true) {
                 record.spared.push(id);
             }
         }
@@ -160,14 +163,13 @@ impl Record {
 
     /// The record without a group that no recovery tracks any more, and without its replacement, which is in
     /// `processGroupsToRemove`.
-    pub(super) fn after(&self, group: &str, cluster: &FoundationDBCluster) -> Self {
-        let mut record = self.clone();
-        let Some(class) = record.take(group) else { return record };
-        let first = record.going(&class, cluster).into_iter().next();
-        if let Some((_, id)) = first.filter(|(way, _)| *way != Way::Meant) {
-            record.replacements.retain(|one| *one != id);
+    pub(super) fn after(mut self, group: &str, cluster: &FoundationDBCluster) -> Self {
+        let Some(class) = self.take(group) else { return self };
+        let first = self.going(&class, cluster).into_iter().next();
+        if let Some((_, id)) = first.filter(|(stage, _)| *stage != RemovalStage::Planned) {
+            self.replacements.retain(|one| *one != id);
         }
-        record
+        self
     }
 
     /// Takes a group out, and says of which class it is.
@@ -190,16 +192,16 @@ impl Record {
     }
 
     /// Those of a class that go and are still there, the furthest on their way first.
-    fn going(&self, class: &str, cluster: &FoundationDBCluster) -> Vec<(Way, String)> {
+    fn going(&self, class: &str, cluster: &FoundationDBCluster) -> Vec<(RemovalStage, String)> {
         let of_class = |id: &String| {
-            let way = match cluster.group(id).filter(|group| group.process_class == class)? {
-                group if group.is_marked() && !self.has_marked(group) => Way::Begun,
-                group if group.is_marked() || is_listed(cluster, id) => Way::Ordered,
-                _ => Way::Meant,
+            let stage = match cluster.group(id).filter(|group| group.process_class == class)? {
+                group if group.is_marked() && !self.has_marked(group) => RemovalStage::Begun,
+                group if group.is_marked() || is_listed(cluster, id) => RemovalStage::Ordered,
+                _ => RemovalStage::Planned,
             };
-            Some((way, id.clone()))
+            Some((stage, id.clone()))
         };
-        let mut going: Vec<(Way, String)> = self.replacements.iter().filter_map(of_class).collect();
+        let mut going: Vec<(RemovalStage, String)> = self.replacements.iter().filter_map(of_class).collect();
         going.sort();
         going.dedup();
         going
@@ -207,9 +209,8 @@ impl Record {
 
     /// The record with what the status says by now: a group that is marked (again) has to be included (again), and its
     /// removal is the current one.
-    pub fn with_exclusions(&self, cluster: &FoundationDBCluster) -> Self {
-        let mut record = self.clone();
-        for held in &mut record.groups {
+    pub fn with_exclusions(mut self, cluster: &FoundationDBCluster) -> Self {
+        for held in &mut self.groups {
             let Some(group) = cluster.group(&held.group).filter(|group| group.needs_edit()) else { continue };
             (held.included, held.confirmed) = (false, false);
             if group.is_marked() && !same_moment(held.removal.as_deref(), group.removal_timestamp.as_deref()) {
@@ -222,7 +223,7 @@ impl Record {
                 }
             }
         }
-        record
+        self
     }
 
     /// The record after `include` ran.
@@ -233,7 +234,7 @@ impl Record {
     }
 }
 
-impl Held {
+impl GroupRecord {
     /// A group as it stands in the status.
     pub fn new(group: &ProcessGroup, pod: String, claim: &str) -> Self {
         Self {
@@ -248,6 +249,11 @@ impl Held {
         }
     }
 
+    /// Whether the status still has marks of its removal.
+    pub(super) fn needs_edit(&self, cluster: &FoundationDBCluster) -> bool {
+        cluster.group(&self.group).is_some_and(ProcessGroup::needs_edit)
+    }
+
     /// `removalTimestamp` that its replacement is younger than.
     pub fn removed_at(&self) -> Option<&str> {
         self.first_removal.as_deref().or(self.removal.as_deref())
@@ -256,13 +262,13 @@ impl Held {
 
 /// How far a group has got that goes for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum RemovalStage {
     /// The operator has marked it.
     Begun,
     /// The spec names it, or the recovery has marked it.
     Ordered,
     /// Only the record does.
-    Meant,
+    Planned,
 }
 
 /// Whether the spec tells the operator to remove a group.

@@ -9,9 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use shared::annotation::format;
 use shared::fdb::api::ProcessGroup;
 
-use super::facts::Facts;
-use super::object::{created_at, deleted_at};
-use super::record::{Held, Record, is_listed};
+use super::facts::{Facts, created_at, deleted_at};
+use super::record::{GroupRecord, Record, is_listed};
 
 /// The removal is dated by the operator's clock, a claim by the API server's: so much earlier counts where nobody else
 /// is found.
@@ -19,7 +18,7 @@ const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 /// What the user says about replacements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ReplacementMode {
     /// Find them.
     #[default]
     Find,
@@ -101,17 +100,17 @@ impl Choice {
 /// go.
 ///
 /// # Errors
-/// When what was decided is to be changed, or a named one cannot be meant, and as [`choose`].
+/// When what was decided is to be changed, a named one cannot be meant, or there would be too many and nobody can go.
 pub(super) fn decide(
     facts: &Facts<'_>,
     record: &Record,
     ids: &[String],
-    coming: &[Held],
-    wanted: &Wanted,
+    coming: &[GroupRecord],
+    wanted: &ReplacementMode,
 ) -> Result<Vec<Choice>, ReplaceError> {
     let named: &[String] = match wanted {
-        Wanted::These(ids) => ids,
-        Wanted::Find | Wanted::None => &[],
+        ReplacementMode::These(ids) => ids,
+        ReplacementMode::Find | ReplacementMode::None => &[],
     };
     let (taken, other): (Vec<&String>, Vec<&String>) = named.iter().partition(|id| record.replacements.contains(id));
     let again = record.groups.iter().filter(|held| ids.contains(&held.group)).count();
@@ -122,10 +121,10 @@ pub(super) fn decide(
     if let Some(id) = unknown.filter(|_| begins || again > 0) {
         return Err(ReplaceError::Unknown(id.clone()));
     }
-    if again > 0 && *wanted != Wanted::Find {
+    if again > 0 && *wanted != ReplacementMode::Find {
         let left_out = record.replacements.iter().any(|id| !named.contains(id));
         // Who names some of those that go means those of the groups that are requested for, which may not be all.
-        let all = *wanted == Wanted::None || again == record.groups.len();
+        let all = *wanted == ReplacementMode::None || again == record.groups.len();
         let more = !other.is_empty();
         if left_out && (all || more) || more && !begins {
             return Err(recorded(facts, record, named));
@@ -139,78 +138,80 @@ pub(super) fn decide(
     if let Some(id) = taken.first().filter(|_| again == 0) {
         return Err(ReplaceError::Taken((*id).clone()));
     }
-    let wanted = match wanted {
-        Wanted::These(_) => Wanted::These(other.into_iter().cloned().collect()),
-        Wanted::Find | Wanted::None => wanted.clone(),
-    };
-    if let Wanted::These(ids) = &wanted {
-        // Groups that only lack the `include` need no exchange.
-        let removed = |class: &str| coming.iter().any(|held| held.class == class && held.removal.is_some());
-        let group = ids.iter().filter_map(|id| facts.cluster.group(id)).find(|group| !removed(&group.process_class));
-        if let Some(group) = group {
-            let (id, class) = (group.process_group_id.clone(), group.process_class.clone());
-            return Err(ReplaceError::OtherClass { id, class });
-        }
-    }
     let all = [record.groups.as_slice(), coming].concat();
-    choose(facts, &all, &record.replacements, &wanted)
+    match wanted {
+        ReplacementMode::None => Ok(Vec::new()),
+        ReplacementMode::These(_) => these(facts, coming, &all, &other),
+        ReplacementMode::Find => find(facts, &all, &record.replacements),
+    }
 }
 
 fn recorded(facts: &Facts<'_>, record: &Record, named: &[String]) -> ReplaceError {
     let list = |ids: &[String], nobody: &str| if ids.is_empty() { nobody.to_owned() } else { ids.join(", ") };
-    let groups: Vec<&str> = record.groups.iter().map(|held| held.group.as_str()).collect();
     let listed = record.replacements.iter().any(|id| is_listed(facts.cluster, id));
     ReplaceError::Recorded {
         requested: list(named, "none"),
-        groups: groups.join(", "),
+        groups: record.ids().join(", "),
         since: record.since.clone(),
         recorded: list(&record.replacements, "nobody"),
         ordered: if listed { ", as spec.processGroupsToRemove says by now" } else { "" },
     }
 }
 
-/// Who has to go for the groups that come back, by class. `taken` are those that go already.
-///
-/// # Errors
-/// When there would be too many and nobody can go, or the named ones cannot be meant.
-pub fn choose(
+/// The choices of a user who names who goes.
+fn these(
     facts: &Facts<'_>,
-    coming: &[Held],
-    taken: &[String],
-    wanted: &Wanted,
+    coming: &[GroupRecord],
+    all: &[GroupRecord],
+    ids: &[&String],
 ) -> Result<Vec<Choice>, ReplaceError> {
-    let classes = by_class(coming);
-    match wanted {
-        Wanted::None => Ok(Vec::new()),
-        Wanted::These(ids) => named(facts, &classes, ids),
-        Wanted::Find => {
-            let removed = classes.iter().filter(|(_, groups)| groups.iter().any(|held| held.removal.is_some()));
-            let choices = removed.map(|(class, groups)| find(facts, class, groups, coming, taken));
-            choices.filter(|choice| !choice.as_ref().is_ok_and(|choice| choice.need == 0)).collect()
+    // Groups that only lack the `include` need no exchange.
+    let removed = |class: &str| coming.iter().any(|held| held.class == class && held.removal.is_some());
+    let mut groups = ids.iter().filter_map(|id| facts.cluster.group(id));
+    if let Some(group) = groups.find(|group| !removed(&group.process_class)) {
+        let (id, class) = (group.process_group_id.clone(), group.process_class.clone());
+        return Err(ReplaceError::OtherClass { id, class });
+    }
+    let mut choices: BTreeMap<&str, Choice> = BTreeMap::new();
+    for &id in ids.iter().collect::<BTreeSet<_>>() {
+        let group = facts.cluster.group(id).ok_or_else(|| ReplaceError::Unknown(id.clone()))?;
+        if group.is_marked() || all.iter().any(|held| held.group == *id) {
+            return Err(ReplaceError::Marked(id.clone()));
+        }
+        let class = group.process_class.as_str();
+        let new = || Choice { class: class.to_owned(), named: true, ..Choice::default() };
+        let choice = choices.entry(class).or_insert_with(new);
+        choice.need += 1;
+        choice.candidates.push(Candidate { group: id.clone(), created: facts.now });
+    }
+    Ok(choices.into_values().collect())
+}
+
+/// Who has to go for the groups that come back, by class. `taken` are those that go already.
+fn find(facts: &Facts<'_>, coming: &[GroupRecord], taken: &[String]) -> Result<Vec<Choice>, ReplaceError> {
+    let mut choices = Vec::new();
+    for (class, groups) in removed_by_class(coming) {
+        let Surplus { count, candidates, requested } = surplus(facts, class, &groups, coming, taken);
+        if let Some((count, total)) = requested.filter(|_| count > candidates.len()) {
+            let groups = groups.iter().map(|held| held.group.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(ReplaceError::TooMany { class: class.to_owned(), count, total, groups });
+        }
+        let need = count.min(candidates.len());
+        if need > 0 {
+            choices.push(Choice { class: class.to_owned(), need, candidates, named: false });
         }
     }
+    Ok(choices)
 }
 
-/// The class' groups that stay after the recovery: unmarked, not coming back, not going for others.
-fn staying<'a>(facts: &Facts<'a>, class: &str, coming: &[Held], taken: &[String]) -> Vec<&'a ProcessGroup> {
-    let leaves = |id: &String| taken.contains(id) || coming.iter().any(|held| held.group == *id);
-    let groups = facts.cluster.groups().iter().filter(|group| group.process_class == class && !group.is_marked());
-    let is_staying = |id: &String| !leaves(id) && !is_listed(facts.cluster, id);
-    groups.filter(|group| is_staying(&group.process_group_id)).collect()
-}
-
-/// Those of the groups whose claim was created at this time or later, the newest first. Claims tell the second alone;
-/// within one the highest ID is first, so that every run finds the same order.
-fn created_since(facts: &Facts<'_>, groups: &[&ProcessGroup], since: Option<Timestamp>) -> Vec<Candidate> {
-    let candidate = |group: &&ProcessGroup| {
-        let pod = facts.cluster.pod_name(group)?;
-        let claim = facts.claim_of(&group.process_group_id, &pod).filter(|claim| deleted_at(claim).is_none())?;
-        let created = created_at(claim)?;
-        (created >= since?).then(|| Candidate { group: group.process_group_id.clone(), created })
-    };
-    let mut candidates: Vec<Candidate> = groups.iter().filter_map(candidate).collect();
-    candidates.sort_by(|one, other| (other.created, &other.group).cmp(&(one.created, &one.group)));
-    candidates
+/// Groups by class, without classes of which none was removed.
+fn removed_by_class(groups: &[GroupRecord]) -> BTreeMap<&str, Vec<&GroupRecord>> {
+    let mut classes: BTreeMap<&str, Vec<&GroupRecord>> = BTreeMap::new();
+    for held in groups {
+        classes.entry(&held.class).or_default().push(held);
+    }
+    classes.retain(|_, groups| groups.iter().any(|held| held.removal.is_some()));
+    classes
 }
 
 /// How many groups of a class are too many once its groups are back, and which can go.
@@ -221,7 +222,13 @@ struct Surplus {
     requested: Option<(i64, i64)>,
 }
 
-fn surplus(facts: &Facts<'_>, class: &str, groups: &[&Held], coming: &[Held], taken: &[String]) -> Surplus {
+fn surplus(
+    facts: &Facts<'_>,
+    class: &str,
+    groups: &[&GroupRecord],
+    coming: &[GroupRecord],
+    taken: &[String],
+) -> Surplus {
     let removal = groups.iter().filter_map(|held| format::time(held.removed_at()?)).min();
     let staying = staying(facts, class, coming, taken);
     let since = |skew| created_since(facts, &staying, removal.and_then(|removal| removal.checked_sub(skew).ok()));
@@ -242,6 +249,28 @@ fn surplus(facts: &Facts<'_>, class: &str, groups: &[&Held], coming: &[Held], ta
     Surplus { count, candidates, requested }
 }
 
+/// The class' groups that stay after the recovery: unmarked, not coming back, not going for others.
+fn staying<'a>(facts: &Facts<'a>, class: &str, coming: &[GroupRecord], taken: &[String]) -> Vec<&'a ProcessGroup> {
+    let leaves = |id: &String| taken.contains(id) || coming.iter().any(|held| held.group == *id);
+    let groups = facts.cluster.groups().iter().filter(|group| group.process_class == class && !group.is_marked());
+    let is_staying = |id: &String| !leaves(id) && !is_listed(facts.cluster, id);
+    groups.filter(|group| is_staying(&group.process_group_id)).collect()
+}
+
+/// Those of the groups whose claim was created at this time or later, the newest first. Claims tell the second alone;
+/// within one the highest ID is first, so that every run finds the same order.
+fn created_since(facts: &Facts<'_>, groups: &[&ProcessGroup], since: Option<Timestamp>) -> Vec<Candidate> {
+    let candidate = |group: &&ProcessGroup| {
+        let pod = facts.cluster.pod_name(group)?;
+        let claim = facts.claim_of(&group.process_group_id, &pod).filter(|claim| deleted_at(claim).is_none())?;
+        let created = created_at(claim)?;
+        (created >= since?).then(|| Candidate { group: group.process_group_id.clone(), created })
+    };
+    let mut candidates: Vec<Candidate> = groups.iter().filter_map(candidate).collect();
+    candidates.sort_by(|one, other| (other.created, &other.group).cmp(&(one.created, &one.group)));
+    candidates
+}
+
 /// Whether a group is of a class. One that is gone tells it by its ID alone: `PREFIX-CLASS-NUMBER`.
 fn is_of_class(facts: &Facts<'_>, id: &str, class: &str) -> bool {
     if let Some(group) = facts.cluster.group(id) {
@@ -251,37 +280,13 @@ fn is_of_class(facts: &Facts<'_>, id: &str, class: &str) -> bool {
     before == class || before.strip_suffix(class).is_some_and(|prefix| prefix.ends_with('-'))
 }
 
-fn find(
-    facts: &Facts<'_>,
-    class: &str,
-    groups: &[&Held],
-    coming: &[Held],
-    taken: &[String],
-) -> Result<Choice, ReplaceError> {
-    let Surplus { count, candidates, requested } = surplus(facts, class, groups, coming, taken);
-    if let Some((count, total)) = requested.filter(|_| count > candidates.len()) {
-        let groups = groups.iter().map(|held| held.group.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(ReplaceError::TooMany { class: class.to_owned(), count, total, groups });
-    }
-    Ok(Choice { class: class.to_owned(), need: count.min(candidates.len()), candidates, named: false })
-}
-
-/// Groups by class.
-fn by_class(groups: &[Held]) -> BTreeMap<&str, Vec<&Held>> {
-    let mut classes: BTreeMap<&str, Vec<&Held>> = BTreeMap::new();
-    for held in groups {
-        classes.entry(&held.class).or_default().push(held);
-    }
-    classes
-}
-
 /// Marks as many of the groups that come back as would be too many with the groups that `--replacement` names: nothing
 /// goes for them.
-pub(super) fn leave_alone(facts: &Facts<'_>, record: &Record, coming: &mut [Held], choices: &[Choice]) {
+pub(super) fn leave_alone(facts: &Facts<'_>, record: &Record, coming: &mut [GroupRecord], choices: &[Choice]) {
     let all = [record.groups.as_slice(), coming].concat();
     let named = choices.iter().flat_map(Choice::newest).map(ToOwned::to_owned);
     let taken: Vec<String> = record.replacements.iter().cloned().chain(named).collect();
-    for (class, groups) in by_class(&all) {
+    for (class, groups) in removed_by_class(&all) {
         let excess = surplus(facts, class, &groups, &all, &taken).count;
         let removed = coming.iter_mut().filter(|held| held.class == class && held.removal.is_some());
         removed.take(excess).for_each(|held| held.alone = true);
@@ -293,32 +298,11 @@ impl Record {
     /// taken the group that this one would choose, and the operator may have created groups since.
     pub fn completed(&self, facts: &Facts<'_>) -> Self {
         let mut record = self.clone();
-        for (class, groups) in by_class(&self.groups) {
-            if groups.iter().any(|held| held.removal.is_some()) {
-                let found = surplus(facts, class, &groups, &self.groups, &self.replacements);
-                record.replacements.extend(found.candidates.into_iter().take(found.count).map(|one| one.group));
-            }
+        for (class, groups) in removed_by_class(&self.groups) {
+            let found = surplus(facts, class, &groups, &self.groups, &self.replacements);
+            record.replacements.extend(found.candidates.into_iter().take(found.count).map(|one| one.group));
         }
         record.replacements.sort();
         record
     }
-}
-
-fn named(facts: &Facts<'_>, classes: &BTreeMap<&str, Vec<&Held>>, ids: &[String]) -> Result<Vec<Choice>, ReplaceError> {
-    let mut choices: BTreeMap<&str, Choice> = BTreeMap::new();
-    for id in ids.iter().collect::<BTreeSet<_>>() {
-        let group = facts.cluster.group(id).ok_or_else(|| ReplaceError::Unknown(id.clone()))?;
-        let class = group.process_class.as_str();
-        if !classes.contains_key(class) {
-            return Err(ReplaceError::OtherClass { id: id.clone(), class: class.to_owned() });
-        }
-        if group.is_marked() || classes.values().flatten().any(|held| held.group == *id) {
-            return Err(ReplaceError::Marked(id.clone()));
-        }
-        let new = || Choice { class: class.to_owned(), named: true, ..Choice::default() };
-        let choice = choices.entry(class).or_insert_with(new);
-        choice.need += 1;
-        choice.candidates.push(Candidate { group: id.clone(), created: facts.now });
-    }
-    Ok(choices.into_values().collect())
 }

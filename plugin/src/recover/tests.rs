@@ -6,15 +6,16 @@ mod chaos;
 mod properties;
 mod world;
 
+use hub::name_of;
 use serde_json::json;
+use shared::annotation::keys;
 use shared::fdb::decide;
-use shared::fdb::suspension::Minimum;
+use shared::fdb::suspension::{Minimum, Stamp};
 use shared::record::Format;
 
 use self::world::*;
 use super::check::{Place, Refusal};
-use super::object::name;
-use super::replace::Wanted;
+use super::replace::ReplacementMode;
 use super::*;
 
 /// Whatever a status or a record holds, a recovery and the controller's decision come to an answer.
@@ -32,8 +33,8 @@ fn fuzz_fdb_status() {
         let (claims, services, pods) = (&world.claims, &world.services, &world.pods);
         let facts = Facts { cluster: &cluster, claims, services, pods, now: at(NOW) };
         let ids = cluster.groups().iter().map(|group| group.process_group_id.clone()).take(3).collect::<Vec<_>>();
-        if let Ok(goal) = check::check(&facts, &ids, &Wanted::Find) {
-            let _ = remaining(&facts, &goal.record, true, Done::default());
+        if let Ok(goal) = check::check(&facts, &ids, &ReplacementMode::Find) {
+            let _ = remaining(&facts, &goal.record, true, RunState::default());
         }
         let held = decide::Held {
             kind: shared::fdb::admission::Kind::Pvc,
@@ -65,21 +66,12 @@ fn fuzz_fdb_status() {
 }
 
 #[test]
-fn the_plan_is_the_recipe() {
-    let world = World::suspended();
-    let record = world.record(&["storage-1"]);
-    let recipe = ["hold", "skip", "settle", "lists", "status", "include", "verify", "resume", "await", "clear"];
-    assert_eq!(words(&world, &record, Done::default()), recipe);
-}
-
-#[test]
 fn a_run_ends_with_the_group_back_and_nothing_of_ours_left_but_when() {
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
+    let (mut world, record) = begun();
     assert_eq!(world.replacements(&record), ["storage-4"]);
     world.run(&record);
     let expected = group("storage-1", "storage");
-    let found = &world.cluster["status"]["processGroups"][1];
+    let found = &world.groups()[1];
     assert_eq!(found["processGroupConditions"], json!([]));
     for field in ["removalTimestamp", "exclusionTimestamp", "exclusionSkipped"] {
         assert_eq!(found.get(field), None, "{field}");
@@ -94,8 +86,7 @@ fn a_run_ends_with_the_group_back_and_nothing_of_ours_left_but_when() {
 
 #[test]
 fn a_second_recovery_of_the_same_group_says_that_it_is_back() {
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
+    let (mut world, record) = begun();
     world.run(&record);
     let goal = world.goal(&["storage-1"]).unwrap();
     assert_eq!(goal.recovered, [("storage-1".to_owned(), NOW.to_owned())]);
@@ -110,7 +101,7 @@ fn the_hold_is_for_a_recovery_and_takes_every_release_away() {
         keys::SUSPENSION: json!({ "v": 1, "uid": "uid-storage-1", "group": "storage-1", "removal": REMOVAL, "minimum": "2h", "why": "operator" }).to_string(),
     });
     let record = world.record(&["storage-1"]);
-    let steps = world.steps(&record, Done::default()).unwrap();
+    let steps = world.steps(&record, RunState::default()).unwrap();
     let Step::Hold(edits) = &steps[0] else { panic!("{steps:?}") };
     let annotations = &edits[0].patch["metadata"]["annotations"];
     assert_eq!(annotations[keys::SUSPENDED_AT], NOW);
@@ -118,28 +109,21 @@ fn the_hold_is_for_a_recovery_and_takes_every_release_away() {
     let held = shared::fdb::suspension::Suspension::read(annotations[keys::SUSPENSION].as_str().unwrap()).unwrap();
     assert_eq!((held.why.as_str(), held.minimum.as_str()), ("recovery", "2h0m0s"));
     assert_eq!(held.removal.as_deref(), Some(REMOVAL));
-    world.carry_out(&steps[0], &mut Done::default());
-    assert!(!words(&world, &record, Done::default()).contains(&"hold"), "a fresh one is not renewed");
+    world.carry_out(&steps[0], &mut RunState::default());
+    assert!(!words(&world, &record, RunState::default()).contains(&"hold"), "a fresh one is not renewed");
 }
 
 #[test]
 fn lists_and_status_are_edited_by_one_patch_each() {
     let mut world = World::suspended();
     world.cluster["spec"]["processGroupsToRemoveWithoutExclusion"] = json!(["storage-1"]);
-    world.cluster["status"]["processGroups"][1]["exclusionSkipped"] = json!(true);
-    let record = world.record(&["storage-1"]);
-    let steps = world.steps(&record, Done::default()).unwrap();
-    let find = |wanted: &str| steps.iter().find(|step| word(step) == wanted).unwrap();
-    insta::assert_json_snapshot!(json!([
-        match find("lists") {
-            Step::Lists(patch) => patch,
-            _ => &Value::Null,
-        },
-        match find("status") {
-            Step::Status(patch) => patch,
-            _ => &Value::Null,
-        },
-    ]));
+    world.groups()[1]["exclusionSkipped"] = json!(true);
+    let steps = world.steps(&world.record(&["storage-1"]), RunState::default()).unwrap();
+    let patches = steps.iter().filter_map(|step| match step {
+        Step::Lists(patch) | Step::Status(patch) => Some(patch),
+        _ => None,
+    });
+    insta::assert_json_snapshot!(patches.collect::<Vec<_>>());
 }
 
 /// What is changed about the suspended world, and what is left to be done.
@@ -151,40 +135,27 @@ fn what_is_done_already_is_left_out() {
         let patch = world.with(|facts| patch::skip(facts.cluster, &record.completed(facts)));
         world.patch_cluster(&patch);
     };
-    let cases: [(&str, Change, &[&str]); 4] = [
-        (
-            "nothing",
-            |_| {},
-            &["hold", "skip", "settle", "lists", "status", "include", "verify", "resume", "await", "clear"],
-        ),
-        ("skipped", recorded, &["hold", "settle", "lists", "status", "include", "verify", "resume", "await", "clear"]),
-        (
-            "without the list",
-            |world| world.cluster["spec"]["processGroupsToRemove"] = json!(["storage-4"]),
-            &["hold", "skip", "settle", "status", "include", "verify", "resume", "await", "clear"],
-        ),
-        (
-            "Services",
-            |world| {
-                world.cluster["spec"]["routing"] = json!({ "publicIPSource": "service" });
-                world.services = vec![service("log-1", "log"), service("storage-2", "storage")];
-            },
-            &["hold", "skip", "settle", "lists", "status", "include", "services", "verify", "resume", "await", "clear"],
-        ),
-    ];
-    for (what, change, expected) in cases {
-        let mut world = World::suspended();
-        let record = world.record(&["storage-1"]);
+    let unlisted: Change = |world| world.cluster["spec"]["processGroupsToRemove"] = json!(["storage-4"]);
+    let served: Change = |world| {
+        world.cluster["spec"]["routing"] = json!({ "publicIPSource": "service" });
+        world.services = vec![service("log-1", "log"), service("storage-2", "storage")];
+    };
+    for (change, expected) in [
+        ((|_| {}) as Change, "hold skip settle lists status include verify resume await clear"),
+        (recorded, "hold settle lists status include verify resume await clear"),
+        (unlisted, "hold skip settle status include verify resume await clear"),
+        (served, "hold skip settle lists status include services verify resume await clear"),
+    ] {
+        let (mut world, record) = begun();
         change(&mut world);
-        assert_eq!(words(&world, &record, Done::default()), expected, "{what}");
+        assert_eq!(words(&world, &record, RunState::default()).join(" "), expected);
     }
 }
 
 #[test]
 fn a_database_that_is_away_is_tried_twice_and_leaves_the_record() {
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
-    let (mut done, mut detail) = (Done::default(), Vec::new());
+    let (mut world, record) = begun();
+    let (mut done, mut detail) = (RunState::default(), Vec::new());
     while let Some(step) = world.steps(&record, done).unwrap().first() {
         detail.push(word(step));
         match step {
@@ -208,10 +179,10 @@ fn a_service_is_made_like_its_siblings() {
     let mut world = World::suspended();
     world.cluster["spec"]["routing"] = json!({ "publicIPSource": "service" });
     let record = world.record(&["storage-1"]);
-    let alone = world.steps(&record, Done::default());
+    let alone = world.steps(&record, RunState::default());
     assert!(matches!(alone, Err(Unrecoverable::NoSibling { .. })), "{alone:?}");
     world.services = vec![service("log-1", "log"), service("storage-2", "storage")];
-    let steps = world.steps(&record, Done::default()).unwrap();
+    let steps = world.steps(&record, RunState::default()).unwrap();
     let Some(Step::Services(made)) = steps.iter().find(|step| word(step) == "services") else { panic!("{steps:?}") };
     insta::assert_json_snapshot!(made);
 }
@@ -219,44 +190,41 @@ fn a_service_is_made_like_its_siblings() {
 #[test]
 fn what_is_included_depends_on_class_and_mode() {
     let both = json!(["10.0.0.7", "10.0.0.8"]);
-    for (class, options, version, expected) in [
-        ("storage", json!({}), "7.3.69", vec!["locality_instance_id:storage-1"]),
-        ("log", json!({}), "7.3.69", vec!["locality_instance_id:storage-1", "10.0.0.7", "10.0.0.8"]),
-        ("transaction", json!({}), "7.1.42", vec!["locality_instance_id:storage-1", "10.0.0.7", "10.0.0.8"]),
-        (
-            "storage",
-            json!({ "useLocalitiesForExclusion": false }),
-            "7.3.69",
-            vec!["locality_instance_id:storage-1", "10.0.0.7", "10.0.0.8"],
-        ),
-        ("storage", json!({}), "7.1.41", vec!["locality_instance_id:storage-1", "10.0.0.7", "10.0.0.8"]),
-        ("storage", json!({}), "7.4.0", vec!["locality_instance_id:storage-1"]),
-        ("storage", json!({}), "odd", vec!["locality_instance_id:storage-1", "10.0.0.7", "10.0.0.8"]),
+    let orders = |world: &World| {
+        let record = world.goal_with(&["storage-1"], &ReplacementMode::None).unwrap().record;
+        world.with(|facts| include::orders(facts.cluster, &record))
+    };
+    for (class, use_localities, version, has_addresses) in [
+        ("storage", None, "7.3.69", false),
+        ("log", None, "7.3.69", true),
+        ("transaction", None, "7.1.42", true),
+        ("storage", Some(false), "7.3.69", true),
+        ("storage", None, "7.1.41", true),
+        ("storage", None, "7.4.0", false),
+        ("storage", None, "odd", true),
     ] {
         let mut world = World::suspended();
         world.cluster["spec"]["version"] = json!(version);
-        world.cluster["spec"]["automationOptions"] = options;
-        world.cluster["status"]["processGroups"][1]["processClass"] = json!(class);
-        world.cluster["status"]["processGroups"][1]["addresses"] = both.clone();
-        let record = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
-        let orders = world.with(|facts| include::orders(facts.cluster, &record));
-        assert_eq!(orders, [format!("include {}", expected.join(" "))], "{class} {version}");
+        world.cluster["spec"]["automationOptions"] = json!({ "useLocalitiesForExclusion": use_localities });
+        world.groups()[1]["processClass"] = json!(class);
+        world.groups()[1]["addresses"] = both.clone();
+        let addresses = if has_addresses { " 10.0.0.7 10.0.0.8" } else { "" };
+        let expected = format!("include locality_instance_id:storage-1{addresses}");
+        assert_eq!(orders(&world), [expected], "{class} {version}");
     }
     // An address that went to another Pod is that one's affair.
     let mut world = World::suspended();
-    world.cluster["status"]["processGroups"][1]["processClass"] = json!("log");
-    world.cluster["status"]["processGroups"][1]["addresses"] = both;
-    world.cluster["status"]["processGroups"][3]["addresses"] = json!(["10.0.0.7"]);
-    let record = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
-    let orders = world.with(|facts| include::orders(facts.cluster, &record));
+    world.groups()[1]["processClass"] = json!("log");
+    world.groups()[1]["addresses"] = both;
+    world.groups()[3]["addresses"] = json!(["10.0.0.7"]);
+    let orders = orders(&world);
     assert_eq!(orders, ["include locality_instance_id:storage-1 10.0.0.8"]);
     assert_eq!(include::command(&orders)[2], orders[0]);
 }
 
 #[test]
 fn in_global_mode_the_operators_lists_forget_the_group() {
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
+    let (mut world, record) = begun();
     let clears = |world: &World| {
         let orders = world.with(|facts| include::orders(facts.cluster, &record));
         assert_eq!(orders[0], "include locality_instance_id:storage-1");
@@ -282,7 +250,7 @@ fn in_global_mode_the_operators_lists_forget_the_group() {
 
 #[test]
 fn who_goes_is_the_newest_made_since_the_removal() {
-    let who = |world: &World, wanted: &Wanted| match world.goal_with(&["storage-1"], wanted) {
+    let who = |world: &World, wanted: &ReplacementMode| match world.goal_with(&["storage-1"], wanted) {
         Ok(goal) => {
             let choices = goal.choices.iter().map(|choice| {
                 let open = if choice.is_open() { "?" } else { "" };
@@ -293,40 +261,40 @@ fn who_goes_is_the_newest_made_since_the_removal() {
         Err(refusals) => refusals[0].to_string(),
     };
     let mut world = World::suspended();
-    assert_eq!(who(&world, &Wanted::Find), "storage-4");
-    assert_eq!(who(&world, &Wanted::None), "");
-    assert_eq!(who(&world, &Wanted::These(vec!["storage-2".to_owned()])), "storage-2");
-    assert!(who(&world, &Wanted::These(vec!["storage-7".to_owned()])).contains("no process group of this ID"));
-    assert!(who(&world, &Wanted::These(vec!["storage-1".to_owned()])).contains("being removed already"));
+    assert_eq!(who(&world, &ReplacementMode::Find), "storage-4");
+    assert_eq!(who(&world, &ReplacementMode::None), "");
+    assert_eq!(who(&world, &ReplacementMode::These(vec!["storage-2".to_owned()])), "storage-2");
+    assert!(who(&world, &ReplacementMode::These(vec!["storage-7".to_owned()])).contains("no process group of this ID"));
+    assert!(who(&world, &ReplacementMode::These(vec!["storage-1".to_owned()])).contains("being removed already"));
     // One that is a little older than the removal is not meant while there is one that is younger.
     world.claims[2] = claim("storage-3", "storage", "2026-11-21T17:59:56Z");
-    assert_eq!(who(&world, &Wanted::Find), "storage-4");
+    assert_eq!(who(&world, &ReplacementMode::Find), "storage-4");
     // One more was made: the newest, and a question.
     world.count(4);
     world.fill_up("storage-5", "2026-11-21T18:10:00Z");
-    assert_eq!(who(&world, &Wanted::Find), "storage-5?");
+    assert_eq!(who(&world, &ReplacementMode::Find), "storage-5?");
     // Two were made within the same second: the order of IDs counts.
     world.fill_up("storage-0", "2026-11-21T18:10:00Z");
     world.count(5);
-    assert_eq!(who(&world, &Wanted::Find), "storage-5?");
+    assert_eq!(who(&world, &ReplacementMode::Find), "storage-5?");
     // There is room.
     world.count(6);
-    assert_eq!(who(&world, &Wanted::Find), "");
+    assert_eq!(who(&world, &ReplacementMode::Find), "");
     // The operator works the count out by itself.
     world.cluster["spec"]["processCounts"] = json!({});
-    assert_eq!(who(&world, &Wanted::Find), "storage-5?");
+    assert_eq!(who(&world, &ReplacementMode::Find), "storage-5?");
     let twice = vec!["storage-2".to_owned(), "storage-2".to_owned()];
-    assert_eq!(who(&world, &Wanted::These(twice)), "storage-2");
+    assert_eq!(who(&world, &ReplacementMode::These(twice)), "storage-2");
     // The count was lowered, and nobody was made for it.
     let mut world = World::suspended();
     world.count(3);
     world.claims[3] = claim("storage-4", "storage", "2026-11-21T17:59:52Z");
-    let refusal = who(&world, &Wanted::Find);
+    let refusal = who(&world, &ReplacementMode::Find);
     assert!(refusal.starts_with("spec.processCounts.storage is 3; with storage-1 recovered there are 4"), "{refusal}");
-    assert_eq!(who(&world, &Wanted::None), "");
+    assert_eq!(who(&world, &ReplacementMode::None), "");
     // A second's difference between two clocks is none.
     world.claims[3] = claim("storage-4", "storage", "2026-11-21T17:59:54Z");
-    assert_eq!(who(&world, &Wanted::Find), "storage-4");
+    assert_eq!(who(&world, &ReplacementMode::Find), "storage-4");
 }
 
 #[test]
@@ -362,15 +330,11 @@ fn what_cannot_be_done_is_refused_before_anything_is_changed() {
         ),
         (
             "stateless-1",
-            |world| world.cluster["status"]["processGroups"][0] = removed("stateless-1", "stateless"),
+            |world| world.groups()[0] = removed("stateless-1", "stateless"),
             "process groups of class stateless have no volume",
         ),
         ("storage-1", |world| world.cluster["spec"]["processCounts"]["storage"] = json!(2), "raise spec.processCounts"),
-        (
-            "storage-x",
-            |world| world.cluster["status"]["processGroups"][0] = removed("storage-x", "storage"),
-            "storage-x is not an ID",
-        ),
+        ("storage-x", |world| world.groups()[0] = removed("storage-x", "storage"), "storage-x is not an ID"),
         ("storage-1", |world| world.cluster["status"] = json!({}), "none of its groups is suspended"),
     ];
     for (id, change, expected) in cases {
@@ -406,12 +370,11 @@ fn what_an_interrupted_run_began_is_finished_with_the_next() {
 
 /// A world in which `storage-1` is back, and nobody has taken the record of that away.
 fn left_over() -> World {
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
+    let (mut world, record) = begun();
     world.run(&record);
     world.cluster["metadata"]["annotations"][keys::RECOVERY] = json!(record.included().text());
-    world.cluster["status"]["processGroups"][2] = removed("storage-3", "storage");
-    world.pods.retain(|pod| name(pod) != pod_of("storage-3"));
+    world.groups()[2] = removed("storage-3", "storage");
+    world.pods.retain(|pod| name_of(pod) != pod_of("storage-3"));
     world.fill_up("storage-5", "2026-11-21T18:20:00Z");
     world
 }
@@ -424,7 +387,7 @@ fn what_a_record_has_left_over_is_nobodys_business_any_more() {
     };
     let mut world = left_over();
     assert_eq!(groups(&world), ["storage-3"], "storage-1 is back");
-    world.claims.retain(|claim| !name(claim).contains("storage-1"));
+    world.claims.retain(|claim| !name_of(claim).contains("storage-1"));
     assert_eq!(groups(&world), ["storage-3"], "and its volume may go later on");
     let record = world.record(&["storage-3"]);
     world.run(&record);
@@ -438,10 +401,7 @@ fn what_a_record_has_left_over_is_nobodys_business_any_more() {
     assert!(goal.skipped && goal.choices.is_empty());
     // But the volumes are held first: what the operator does once it is over would delete those of a suspension that
     // has ended.
-    let steps = world.steps(&goal.record, Done::default()).unwrap();
-    assert!(matches!(steps.as_slice(), [Step::Hold(edits)] if !edits.is_empty()), "{steps:?}");
-    world.carry_out(&steps[0], &mut Done::default());
-    assert_eq!(world.steps(&goal.record, Done::default()), Err(Unrecoverable::ForeignSkip));
+    world.assert_held_and_no_more(&goal.record);
     for held in [true, false] {
         let text = Refusal::Skipped { place: place.clone(), held }.to_string();
         assert!(text.contains("held for 5 minutes at least") == held && text.contains("patch fdb sample"), "{text}");
@@ -449,9 +409,9 @@ fn what_a_record_has_left_over_is_nobodys_business_any_more() {
 
     // A second removal of the same group is a new case: somebody has to go for it again.
     let mut world = left_over();
-    world.cluster["status"]["processGroups"][1] = removed("storage-1", "storage");
-    world.cluster["status"]["processGroups"][1]["removalTimestamp"] = json!("2026-11-21T18:15:00Z");
-    world.pods.retain(|pod| name(pod) != pod_of("storage-1"));
+    world.groups()[1] = removed("storage-1", "storage");
+    world.groups()[1]["removalTimestamp"] = json!("2026-11-21T18:15:00Z");
+    world.pods.retain(|pod| name_of(pod) != pod_of("storage-1"));
     let goal = world.goal(&["storage-1"]).unwrap();
     assert_eq!(goal.record.groups[0].removal.as_deref(), Some("2026-11-21T18:15:00Z"));
     assert!(goal.record.replacements.is_empty(), "those of then are gone: {:?}", goal.record);
@@ -479,7 +439,7 @@ fn without_a_lost_group_the_others_come_back_and_fewer_go() {
         ..world.record(&["storage-1", "storage-2"])
     };
     world.claims.remove(1);
-    let lost = world.steps(&record, Done::default()).unwrap_err();
+    let lost = world.steps(&record, RunState::default()).unwrap_err();
     assert_eq!(lost.group(), Some("storage-2"));
     let record = world.with(|facts| record.without("storage-2", facts.cluster));
     assert_eq!(record.replacements, ["storage-3"]);
@@ -488,23 +448,27 @@ fn without_a_lost_group_the_others_come_back_and_fewer_go() {
 
 #[test]
 fn a_volume_that_goes_in_the_middle_is_reported() {
-    let world = World::suspended();
-    let record = world.record(&["storage-1"]);
-    let mut gone = world.clone();
-    gone.claims.remove(0);
-    assert!(matches!(gone.steps(&record, Done::default()), Err(Unrecoverable::NoClaim { .. })));
-    let mut other = world.clone();
-    other.claims[0]["metadata"]["uid"] = json!("new");
-    assert!(matches!(other.steps(&record, Done::default()), Err(Unrecoverable::OtherClaim { .. })));
-    let mut going = world.clone();
-    going.claims[0]["metadata"]["deletionTimestamp"] = json!(NOW);
-    assert!(matches!(going.steps(&record, Done::default()), Err(Unrecoverable::ClaimGoing { .. })));
-    let mut skipped = world;
-    skipped.cluster["spec"]["skip"] = json!(true);
-    let held = skipped.steps(&record, Done::default()).unwrap();
-    assert!(matches!(held.as_slice(), [Step::Hold(_)]), "{held:?}");
-    skipped.carry_out(&held[0], &mut Done::default());
-    assert_eq!(skipped.steps(&record, Done::default()), Err(Unrecoverable::ForeignSkip));
+    type Case = (fn(&mut World), fn(&Unrecoverable) -> bool);
+    let cases: [Case; 3] = [
+        (|world| drop(world.claims.remove(0)), |lost| matches!(lost, Unrecoverable::NoClaim { .. })),
+        (
+            |world| world.claims[0]["metadata"]["uid"] = json!("new"),
+            |lost| matches!(lost, Unrecoverable::OtherClaim { .. }),
+        ),
+        (
+            |world| world.claims[0]["metadata"]["deletionTimestamp"] = json!(NOW),
+            |lost| matches!(lost, Unrecoverable::ClaimGoing { .. }),
+        ),
+    ];
+    for (change, is_expected) in cases {
+        let (mut world, record) = begun();
+        change(&mut world);
+        let lost = world.steps(&record, RunState::default()).unwrap_err();
+        assert!(is_expected(&lost), "{lost:?}");
+    }
+    let (mut world, record) = begun();
+    world.cluster["spec"]["skip"] = json!(true);
+    world.assert_held_and_no_more(&record);
 }
 
 #[test]
@@ -524,12 +488,11 @@ fn a_pod_that_does_not_run_is_explained() {
         (json!({ "metadata": { "deletionTimestamp": NOW } }), "its old Pod is still terminating"),
         (json!({ "spec": { "volumes": [] } }), "its Pod does not mount PersistentVolumeClaim sample-storage-1-data"),
     ] {
-        let mut world = World::suspended();
-        let record = world.record(&["storage-1"]);
+        let (mut world, record) = begun();
         let mut pod = pod("storage-1", "Running");
         json_patch::merge(&mut pod, &change);
         world.pods.push(pod);
-        let missing = world.with(|facts| lacks(facts, &record.groups[0])).unwrap();
+        let missing = world.with(|facts| pod_obstacle(facts, &record.groups[0])).unwrap();
         assert_eq!(missing.what, expected);
     }
 }

@@ -205,10 +205,10 @@ mod tests {
     use shared::annotation::keys;
     use shared::kinds::CLUSTER_DEPLOYMENT;
     use shared::rollout::Share;
+    use view::target::Target;
 
     use super::*;
     use crate::cmd::rollout::canary;
-    use view::target::Target;
 
     fn outlook(name: &str, account: &str, hub: Vec<Finding>) -> Outlook {
         let object = json!({

@@ -4,21 +4,53 @@
 use std::collections::BTreeMap;
 
 use hub::HubClient;
+use hub::error::HubError;
 use kube::ResourceExt;
 use serde_json::Value;
 use shared::fdb::api::{FoundationDBCluster, ProcessGroup};
 
 use crate::cli::HubArgs;
 use crate::cli::recover::GroupArgs;
+use crate::connect::connect;
 use crate::error::{FdbError, Problem};
 use crate::read::fdb::{DatabaseSnapshot, called, clusters, read};
-use crate::recover::check::suspended;
-use crate::recover::object::labels_match;
+use crate::recover::check::{Place, suspended};
+use crate::recover::facts::labels_match;
+use crate::recover::replace::ReplacementMode;
 use crate::select::unique;
+
+/// What the user means, and the cluster as it is now.
+pub(super) struct Selected<'a> {
+    pub(super) hub: HubClient,
+    pub(super) place: Place,
+    pub(super) snapshot: DatabaseSnapshot,
+    pub(super) selection: GroupSelection<'a>,
+    pub(super) ids: Vec<String>,
+    /// Groups that a filter leaves out because they went in exchange for others.
+    pub(super) left_out: Vec<String>,
+    pub(super) replacements: ReplacementMode,
+}
+
+/// Reads the flags, and then the cluster.
+pub(super) async fn select<'a>(args: &'a GroupArgs, hub_args: &HubArgs) -> Result<Selected<'a>, Problem> {
+    let selection = selection(args, hub_args)?;
+    let replacements = replacements(&args.replacement)?;
+    let hub = connect(hub_args)?;
+    let place = cluster(&hub, &selection, args, hub_args.all_namespaces).await?;
+    let Place { namespace, name } = &place;
+    let snapshot = DatabaseSnapshot::new(&hub, namespace, name).await.map_err(|problem| match problem {
+        Problem::Hub(HubError::NoObject { .. }) => {
+            FdbError::NoCluster { cluster: called(name), namespace: namespace.clone() }.into()
+        }
+        problem => problem,
+    })?;
+    let (ids, left_out) = ids(&snapshot, &selection);
+    Ok(Selected { hub, place, snapshot, selection, ids, left_out, replacements })
+}
 
 /// How groups were named.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum GroupSelection<'a> {
+pub(super) enum GroupSelection<'a> {
     /// By ID or Pod.
     Named(&'a [String]),
     /// Every suspended one.
@@ -30,10 +62,7 @@ pub(crate) enum GroupSelection<'a> {
 }
 
 /// What the flags mean.
-///
-/// # Errors
-/// When they contradict each other.
-pub(crate) fn selection<'a>(args: &'a GroupArgs, hub: &HubArgs) -> Result<GroupSelection<'a>, FdbError> {
+fn selection<'a>(args: &'a GroupArgs, hub: &HubArgs) -> Result<GroupSelection<'a>, FdbError> {
     if hub.selector.is_some() {
         return Err(FdbError::Selector);
     }
@@ -69,55 +98,61 @@ pub(crate) fn selection<'a>(args: &'a GroupArgs, hub: &HubArgs) -> Result<GroupS
     Ok(GroupSelection::Labels(labels.collect::<Result<_, _>>()?))
 }
 
-/// The cluster that is meant: namespace and name.
-///
-/// # Errors
-/// When none is, or several are, or the hub does not answer.
-pub(crate) async fn cluster(
+/// `--replacement`.
+fn replacements(words: &[String]) -> Result<ReplacementMode, FdbError> {
+    match words {
+        [] => Ok(ReplacementMode::Find),
+        [word] if word == "none" => Ok(ReplacementMode::None),
+        words if words.iter().any(|word| word == "none") => Err(FdbError::NoneAndSome),
+        ids => Ok(ReplacementMode::These(ids.to_vec())),
+    }
+}
+
+/// The cluster that is meant.
+async fn cluster(
     hub: &HubClient,
     selection: &GroupSelection<'_>,
     args: &GroupArgs,
     everywhere: bool,
-) -> Result<(String, String), Problem> {
+) -> Result<Place, Problem> {
     if let Some(name) = &args.fdb_cluster {
-        return Ok((hub.namespace.clone(), name.clone()));
+        return Ok(Place { namespace: hub.namespace.clone(), name: name.clone() });
     }
     let GroupSelection::Named(names) = selection else { return Err(FdbError::NeedsCluster("that").into()) };
     let namespace = (!everywhere).then_some(hub.namespace.as_str());
     let all = clusters(hub, namespace, "").await?;
-    let place =
+    let searched =
         namespace.map_or_else(|| "of any namespace".to_owned(), |namespace| format!("in namespace {namespace}"));
-    owner(&all, names, &place)
+    owner(&all, names, &searched)
 }
 
 /// The one cluster of all these Pods.
-fn owner(all: &[Value], names: &[String], place: &str) -> Result<(String, String), Problem> {
-    let mut found: Vec<(String, String)> = Vec::new();
+fn owner(all: &[Value], names: &[String], searched: &str) -> Result<Place, Problem> {
     let all: Vec<FoundationDBCluster> = all.iter().map(read).collect::<Result<_, _>>()?;
+    let mut found: Vec<Place> = Vec::new();
     for name in names {
-        let owners: Vec<&FoundationDBCluster> = all.iter().filter(|cluster| by_pod(cluster, name).is_some()).collect();
-        let key = |cluster: &FoundationDBCluster| (cluster.namespace().unwrap_or_default(), cluster.name_any());
-        match owners.as_slice() {
+        let owners = all.iter().filter(|cluster| by_pod(cluster, name).is_some());
+        let place = |cluster: &FoundationDBCluster| Place {
+            namespace: cluster.namespace().unwrap_or_default(),
+            name: cluster.name_any(),
+        };
+        match owners.map(place).collect::<Vec<_>>().as_slice() {
             [] if all.iter().any(|cluster| cluster.group(name).is_some()) => {
                 return Err(FdbError::IdWithoutCluster(name.clone()).into());
             }
-            [] => return Err(FdbError::NoClusterOfPod { pod: name.clone(), place: place.to_owned() }.into()),
-            [one] if found.contains(&key(one)) => {}
-            [one] => found.push(key(one)),
-            several => {
-                let clusters = list(several.iter().map(|cluster| key(cluster)));
-                return Err(FdbError::SeveralClusters { pod: name.clone(), clusters }.into());
-            }
+            [] => return Err(FdbError::NoClusterOfPod { pod: name.clone(), place: searched.to_owned() }.into()),
+            [one] => found.push(one.clone()),
+            several => return Err(FdbError::SeveralClusters { pod: name.clone(), clusters: list(several) }.into()),
         }
     }
-    match found.as_slice() {
+    match unique(found).as_slice() {
         [one] => Ok(one.clone()),
-        _ => Err(FdbError::NotOneCluster(list(found.into_iter())).into()),
+        several => Err(FdbError::NotOneCluster(list(several)).into()),
     }
 }
 
-fn list(clusters: impl Iterator<Item = (String, String)>) -> String {
-    clusters.map(|(namespace, name)| format!("{namespace}/{name}")).collect::<Vec<_>>().join(" and ")
+fn list(clusters: &[Place]) -> String {
+    clusters.iter().map(|Place { namespace, name }| format!("{namespace}/{name}")).collect::<Vec<_>>().join(" and ")
 }
 
 /// The ID behind the name of a Pod.
@@ -128,7 +163,7 @@ fn by_pod<'a>(cluster: &'a FoundationDBCluster, pod: &str) -> Option<&'a str> {
 
 /// The IDs that are meant, and those that a filter leaves out because they went in exchange for others. A word that is
 /// no Pod's name is an ID, known or not.
-pub(crate) fn ids(observation: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> (Vec<String>, Vec<String>) {
+fn ids(observation: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> (Vec<String>, Vec<String>) {
     let facts = observation.facts();
     let those = |is: &dyn Fn(&ProcessGroup) -> bool| {
         let (out, chosen): (Vec<_>, Vec<_>) =
@@ -152,9 +187,10 @@ pub(crate) fn ids(observation: &DatabaseSnapshot, selection: &GroupSelection<'_>
     }
 }
 
-/// The message when a filter matches no group although some are suspended.
-pub(crate) fn unmatched(observation: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Option<FdbError> {
+/// The message when no group was named, or a filter matches none although some are suspended.
+pub(super) fn unmatched(observation: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Option<FdbError> {
     let filter = match selection {
+        GroupSelection::Named([]) => return Some(FdbError::Nothing),
         GroupSelection::Named(_) | GroupSelection::All => return None,
         GroupSelection::Class(class) => format!("of class {class}"),
         GroupSelection::Labels(labels) => {
@@ -223,6 +259,15 @@ mod tests {
     }
 
     #[test]
+    fn none_is_no_id() {
+        let mode = |words: &[&str]| replacements(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
+        assert_eq!(mode(&[]).unwrap(), ReplacementMode::Find);
+        assert_eq!(mode(&["none"]).unwrap(), ReplacementMode::None);
+        assert_eq!(mode(&["storage-1"]).unwrap(), ReplacementMode::These(vec!["storage-1".to_owned()]));
+        assert!(matches!(mode(&["none", "storage-1"]), Err(FdbError::NoneAndSome)));
+    }
+
+    #[test]
     fn a_pod_name_identifies_one_cluster() {
         let all = [
             cluster("x", "a", &[("dc1-storage-1", "storage"), ("dc1-cluster_controller-2", "cluster_controller")]),
@@ -232,7 +277,7 @@ mod tests {
         let answer = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
             match owner(&all, &names, "in namespace x") {
-                Ok((namespace, name)) => format!("{namespace}/{name}"),
+                Ok(Place { namespace, name }) => format!("{namespace}/{name}"),
                 Err(problem) => problem.to_string(),
             }
         };

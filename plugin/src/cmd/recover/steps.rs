@@ -1,369 +1,141 @@
-//! Executes a recovery: read the cluster, execute the first step that is left, read again.
+//! The steps that are more than a write: one function each, in their order.
 
-use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::future::select;
 use hub::error::HubError;
-use hub::{HubClient, Resource, Write};
+use hub::exec::POD;
+use hub::watch::Scope;
+use hub::{Resource, name_of};
 use serde_json::Value;
-use shared::kinds::FOUNDATIONDB_CLUSTER;
 use shared::managed_fields::{manager, owners, written_at};
 use shared::text::{quoted, sanitize};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::cmd::recover::render;
+use super::dialog;
+use super::run::{CONFLICTS, End, PAUSE, Run, Turn};
 use crate::error::{FdbError, Problem};
-use crate::output;
-use crate::read::fdb::{DatabaseSnapshot, SERVICE, kind_of, read};
+use crate::read::fdb::{DatabaseSnapshot, read};
+use crate::recover::Step;
+use crate::recover::facts::{is_ready, version};
 use crate::recover::include::{TIMEOUT, command, orders};
-use crate::recover::object::{is_ready, name};
-use crate::recover::patch::{remember, resume};
+use crate::recover::patch::{remember, resume, wake};
+use crate::recover::presence::{Obstacle, removed_again, spec_drift};
 use crate::recover::record::Record;
-use crate::recover::wake::Wakes;
-use crate::recover::{Done, Edit, Step, Unrecoverable, outdated, remaining, removed_again};
 
-/// How often a step is retried after a conflict.
-const CONFLICTS: u32 = 20;
-/// How often the status is edited: an operator that takes it back as often does so for a reason.
-const EDITS: u32 = 4;
-/// `include` is sent again after this if the operator's status still shows a group as excluded.
-const INCLUDE_AGAIN: Duration = Duration::from_secs(15);
 /// How often `spec.skip` is set again that another client has reset.
 const SKIPS: u32 = 10;
-/// Pause after a failed request; the hub may be restarting.
-pub(super) const PAUSE: Duration = Duration::from_secs(2);
+/// How often the cluster is read while the operator settles.
+const TICK: Duration = Duration::from_millis(250);
+/// After this, the status is edited even if it still changes: the edit has a precondition, and is verified later.
+const RESTLESS: Duration = Duration::from_mins(1);
+/// How often the status is edited: an operator that takes it back as often does so for a reason.
+const EDITS: u32 = 4;
 /// In how many Pods `fdbcli` is tried.
 const PODS: usize = 3;
 /// The container of the operator's Pods in which `fdbcli` is.
 const CONTAINER: &str = "foundationdb";
-
-/// Who has `spec.skip` now, if it is not us: the field manager that the API server has recorded.
-fn skip_manager(cluster: &Value, own: &str) -> String {
-    let others = owners(cluster, "/fieldsV1/f:spec/f:skip").filter(|entry| manager(entry) != own);
-    let last = others.max_by_key(|entry| written_at(entry)).map(manager).filter(|name| !name.is_empty());
-    last.map_or_else(|| "another client".to_owned(), |name| format!("field manager {}", sanitize(name)))
-}
-
-/// One recovery on its way.
-pub(crate) struct Run<'a> {
-    pub(crate) hub: &'a HubClient,
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-    /// The cluster as messages name it.
-    pub(crate) cluster: String,
-    pub(crate) record: Record,
-    /// Whether to run `include` in the database.
-    pub(crate) include: bool,
-    /// Whether to wait for the Pods.
-    pub(crate) wait: bool,
-    pub(crate) settle: Duration,
-    pub(crate) write: &'a Write,
-    /// What is going on, for the message when time is up.
-    pub(crate) state: RefCell<String>,
-    /// Whether the operator is asked to skip the cluster, as far as is known.
-    pub(crate) skipping: Cell<bool>,
-    /// What the user must run if the groups are back but `include` did not run.
-    pub(crate) owed: RefCell<Option<String>>,
-    /// The groups that go in exchange, as far as the user was told.
-    pub(crate) announced: RefCell<Vec<String>>,
-}
-
-/// How it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// All is done.
-    Recovered,
-    /// The operator is left to create the Pods.
-    Left,
-}
+/// Without events everything is read again after this.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How often the cluster is read while the operator's report is awaited.
+const POLL: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
-    /// Carries it out.
-    ///
-    /// # Errors
-    /// When it cannot be finished; what was done stays, and another run goes on from there.
-    pub(crate) async fn finish(&self) -> Result<End, Problem> {
-        let (mut done, mut conflicts, mut edits) = (Done::default(), 0, 0);
-        let mut include_failure = String::new();
-        let (mut troubled, mut record, mut lost) = (false, self.record.clone(), None);
-        let mut included_at: Option<Instant> = None;
-        let (mut skips, mut wakes, begun) = (0, Wakes::default(), Instant::now());
-        loop {
-            let observation = match self.observation().await {
-                Ok(observation) if observation.cluster.metadata.deletion_timestamp.is_none() => observation,
-                Ok(_) | Err(Problem::Hub(HubError::NoObject { .. })) => {
-                    return Err(FdbError::Deleted { cluster: self.cluster.clone() }.into());
-                }
-                Err(Problem::Hub(error)) if error.is_transient() => {
-                    self.trouble(&error, &mut troubled).await;
-                    continue;
-                }
-                Err(problem) => return Err(problem),
-            };
-            self.skipping.set(observation.cluster.spec.skip == Some(true));
-            self.announce(&observation);
-            done.included = included_at.is_some_and(|at| at.elapsed() < INCLUDE_AGAIN);
-            let steps = match remaining(&observation.facts(), &record, self.include, done) {
-                Ok(steps) => steps,
-                Err(why) => {
-                    let group = why.group().filter(|group| record.has(group)).map(ToOwned::to_owned);
-                    let error = self.unrecoverable(why);
-                    let Some(group) = group else { return Err(error.into()) };
-                    // The others come back, and the operator is not left asked to skip.
-                    record = record.without(&group, &observation.cluster);
-                    output::warning(&error.to_string());
-                    lost.get_or_insert(error);
-                    continue;
-                }
-            };
-            let Some(step) = steps.first() else {
-                return Err(self.not_included(&observation, &record, include_failure));
-            };
-            if edits > 0
-                && matches!(step, Step::Skip(_))
-                && let Some(outdated) = outdated(&observation.facts(), &record)
-            {
-                return Err(FdbError::Outdated { cluster: self.cluster.clone(), outdated }.into());
-            }
-            match step {
-                Step::Settle => {
-                    self.settled().await?;
-                    done.settled = true;
-                }
-                Step::Verify => {
-                    sleep(self.settle).await;
-                    done.verified = true;
-                    continue; // said once nothing is left to edit
-                }
-                Step::Await(_) if !self.wait && done.include_failures > 0 => {
-                    return Err(self.not_included(&observation, &record, include_failure));
-                }
-                Step::Await(missing) if !self.wait => {
-                    self.note(&format!("waiting on the operator: {}", render::missing(missing)));
-                    self.owe(&observation, &record);
-                    return Ok(End::Left);
-                }
-                Step::Await(missing) => {
-                    let pause = wakes.pause(missing, begun.elapsed());
-                    if pause == Some(Duration::ZERO) {
-                        self.wake(&observation, missing).await;
-                    } else {
-                        self.await_news(&observation, missing, pause).await;
-                    }
-                    continue;
-                }
-                Step::Include(orders, record) => match self.include(&observation, orders).await {
-                    Ok(()) => {
-                        included_at = Some(Instant::now());
-                        self.remember(record).await?;
-                    }
-                    Err(why) => {
-                        done.include_failures += 1;
-                        if done.include_failures == 1 {
-                            self.warn(&format!(
-                                "cannot include the groups in the database: {why}. The command retries when the Pods run; to do it by \
-                                 hand: {}",
-                                self.by_hand(orders)
-                            ));
-                        }
-                        include_failure = why;
-                        continue;
-                    }
-                },
-                step => match self.act(step).await {
-                    Ok(()) => {}
-                    // The next look tells what is gone.
-                    Err(HubError::Conflict { .. } | HubError::NoObject { .. }) if conflicts < CONFLICTS => {
-                        conflicts += 1;
-                        continue;
-                    }
-                    Err(HubError::Conflict { .. }) => return Err(Problem::Contended(CONFLICTS)),
-                    Err(error) if error.is_transient() => {
-                        self.trouble(&error, &mut troubled).await;
-                        continue;
-                    }
-                    Err(error) => return Err(error.into()),
-                },
-            }
-            conflicts = 0;
-            match step {
-                Step::Resume(_) if done.verified => self.say(&render::done(&Step::Verify)),
-                Step::Skip(_) => {
-                    done.settled = false;
-                    if let Some(text) = removed_again(&observation.facts()) {
-                        self.warn(&text);
-                    }
-                    skips += u32::from(observation.cluster.spec.skip != Some(true));
-                    if skips > SKIPS {
-                        let (cluster, times) = (self.cluster.clone(), SKIPS);
-                        let manager = skip_manager(&observation.object, &self.write.manager);
-                        return Err(FdbError::SkipReset { cluster, times, manager }.into());
-                    }
-                }
-                Step::Status(_) => {
-                    done.verified = false;
-                    edits += 1;
-                    if edits > EDITS {
-                        self.give_up(&record).await;
-                        return Err(FdbError::RecoveryReverted { cluster: self.cluster.clone(), times: EDITS }.into());
-                    }
-                }
-                _ => {}
-            }
-            self.say(&render::done(step));
-            if matches!(step, Step::Clear(..)) {
-                self.owe(&observation, &record);
-                return lost.map_or(Ok(End::Recovered), |lost| Err(lost.into()));
-            }
+    /// R2.
+    pub(super) async fn skip(&mut self, seen: &DatabaseSnapshot, step: &Step) -> Result<Turn, Problem> {
+        let cluster = self.cluster.clone();
+        if self.progress.edits > 0
+            && let Some(outdated) = spec_drift(&seen.facts(), &self.record)
+        {
+            return Err(FdbError::Outdated { cluster, outdated }.into());
         }
+        let Turn::Done = self.write(step).await? else { return Ok(Turn::Again) };
+        self.progress.state.settled = false;
+        if let Some(text) = removed_again(&seen.facts()) {
+            self.warn(&text);
+        }
+        self.progress.skips += u32::from(!seen.facts().is_skipped());
+        if self.progress.skips > SKIPS {
+            let manager = skip_manager(&seen.object, &self.options.write.manager);
+            return Err(FdbError::SkipReset { cluster, times: SKIPS, manager }.into());
+        }
+        Ok(Turn::Done)
     }
 
-    /// Holds the volumes and Services, and does nothing else.
-    ///
-    /// # Errors
-    /// When the API server refuses it, or a volume has gone.
-    pub(crate) async fn hold(&self) -> Result<(), Problem> {
-        for _ in 0..CONFLICTS {
-            let observation = self.observation().await?;
-            let steps = match remaining(&observation.facts(), &self.record, self.include, Done::default()) {
-                Err(Unrecoverable::ForeignSkip) => return Ok(()), // they are held
-                steps => steps.map_err(|lost| self.unrecoverable(lost))?,
-            };
-            let Some(step @ Step::Hold(_)) = steps.first() else { return Ok(()) };
-            match self.act(step).await {
-                Ok(()) => self.say(&render::done(step)),
-                Err(HubError::Conflict { .. }) => {}
+    /// R3: waits until the status has not changed for a while: the operator's pass in progress has ended.
+    pub(super) async fn settle(&mut self) -> Result<Turn, Problem> {
+        let (settle, begin) = (self.options.settle, Instant::now());
+        let (mut status, mut since) = (None, Instant::now());
+        while since.elapsed() < settle && begin.elapsed() < RESTLESS.max(settle * 3) {
+            sleep(TICK.min(settle)).await;
+            let object = match self.object().await {
+                Ok(object) => object,
+                Err(error) if error.is_transient() => continue,
+                Err(HubError::NoObject { .. }) => break, // which the next look finds, too
                 Err(error) => return Err(error.into()),
+            };
+            let found = object.get("status").cloned();
+            if found != status {
+                (status, since) = (found, Instant::now());
             }
         }
-        Err(Problem::Contended(CONFLICTS))
+        self.progress.state.settled = true;
+        Ok(Turn::Done)
     }
 
-    /// The cluster and what belongs to it, as it is now.
-    pub(super) async fn observation(&self) -> Result<DatabaseSnapshot, Problem> {
-        DatabaseSnapshot::new(self.hub, self.namespace, self.name).await
-    }
-
-    pub(super) fn unrecoverable(&self, why: Unrecoverable) -> FdbError {
-        FdbError::Unrecoverable { cluster: self.cluster.clone(), lost: Box::new(why) }
-    }
-
-    fn note(&self, text: &str) {
-        output::note(&format!("{}: {text}", self.cluster));
-    }
-
-    pub(super) fn warn(&self, text: &str) {
-        output::warning(&format!("{}: {text}", self.cluster));
-    }
-
-    pub(super) fn say(&self, text: &str) {
-        text.clone_into(&mut self.state.borrow_mut());
-        self.note(text);
-    }
-
-    /// A failure that may pass: it is reported once, and the next try waits.
-    async fn trouble(&self, error: &HubError, troubled: &mut bool) {
-        if !std::mem::replace(troubled, true) || self.hub.verbose {
-            self.note(&format!("continuing despite an error: {error}"));
+    /// R5.
+    pub(super) async fn edit_status(&mut self, step: &Step) -> Result<Turn, Problem> {
+        let Turn::Done = self.write(step).await? else { return Ok(Turn::Again) };
+        self.progress.state.verified = false;
+        self.progress.edits += 1;
+        if self.progress.edits > EDITS {
+            self.give_up().await;
+            return Err(FdbError::RecoveryReverted { cluster: self.cluster.clone(), times: EDITS }.into());
         }
-        sleep(PAUSE).await;
+        Ok(Turn::Done)
     }
 
-    /// Steps that only write.
-    async fn act(&self, step: &Step) -> Result<(), HubError> {
-        match step {
-            Step::Hold(edits) => self.edit(edits).await,
-            Step::Skip(patch) => {
-                // After an interruption or a lost answer the outcome is unknown.
-                let before = self.skipping.replace(true);
-                let answer = self.patch(patch).await;
-                if answer.as_ref().is_err_and(|error| !error.is_transient()) {
-                    self.skipping.set(before);
-                }
-                answer
-            }
-            Step::Lists(patch) => self.patch(patch).await,
-            Step::Resume(patch) => {
-                self.patch(patch).await?;
-                self.skipping.set(false);
-                Ok(())
-            }
-            Step::Status(patch) => {
-                let cluster = Resource::preferred(&FOUNDATIONDB_CLUSTER.kind);
-                self.hub.patch_status(cluster, self.namespace, self.name, patch, self.write).await.map(drop)
-            }
-            Step::Services(services) => {
-                for service in services {
-                    let kind = Resource::preferred(&SERVICE);
-                    match self.hub.create(kind, Some(self.namespace), service, self.write).await {
-                        // Another client created it in between.
-                        Ok(_) | Err(HubError::Conflict { .. }) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                Ok(())
-            }
-            Step::Clear(edits, patch) => {
-                self.edit(edits).await?;
-                self.patch(patch).await
-            }
-            Step::Settle | Step::Verify | Step::Await(_) | Step::Include(..) => Ok(()),
+    /// Lets the operator reconcile again. [`Progress::skipping`] reports a failure.
+    async fn give_up(&mut self) {
+        let Ok(seen) = self.snapshot().await else { return };
+        let record = self.record.adopting(seen.facts().record().as_ref()).with_exclusions(&seen.cluster);
+        if self.patch(&resume(&seen.cluster, &record)).await.is_ok() {
+            self.progress.skipping = false;
         }
     }
 
-    async fn patch(&self, patch: &Value) -> Result<(), HubError> {
-        let cluster = Resource::preferred(&FOUNDATIONDB_CLUSTER.kind);
-        self.hub.patch(cluster, self.namespace, self.name, patch, self.write).await.map(drop)
-    }
-
-    pub(super) async fn edit(&self, edits: &[Edit]) -> Result<(), HubError> {
-        for edit in edits {
-            let kind = kind_of(edit.kind);
-            self.hub.patch(Resource::preferred(kind), self.namespace, &edit.name, &edit.patch, self.write).await?;
+    /// R6.
+    pub(super) async fn include(
+        &mut self,
+        seen: &DatabaseSnapshot,
+        orders: &[String],
+        record: &Record,
+    ) -> Result<Turn, Problem> {
+        self.progress.doing = format!("running in the database: {}", orders.join("; "));
+        let Err(why) = self.run_in_database(seen, orders).await else {
+            self.progress.included_at = Some(Instant::now());
+            self.remember(record).await?;
+            return Ok(Turn::Done);
+        };
+        self.progress.state.include_failures += 1;
+        if self.progress.state.include_failures == 1 {
+            self.warn(&format!(
+                "cannot include the groups in the database: {why}. The command retries when the Pods run; to do it by hand: {}",
+                self.by_hand(orders)
+            ));
         }
-        Ok(())
-    }
-
-    /// Has the API server judge every write of a plan without keeping any.
-    ///
-    /// # Errors
-    /// Its refusal.
-    pub(crate) async fn rehearse(&self, steps: &[Step]) -> Result<(), Problem> {
-        for step in steps {
-            self.act(step).await?;
-        }
-        Ok(())
-    }
-
-    /// Names groups that go in exchange besides those of the plan, once the record has them.
-    fn announce(&self, observation: &DatabaseSnapshot) {
-        let recorded = observation.facts().record().map(|record| record.replacements).unwrap_or_default();
-        let mut announced = self.announced.borrow_mut();
-        let more: Vec<String> = recorded.into_iter().filter(|id| !announced.contains(id)).collect();
-        if !more.is_empty() {
-            self.note(&format!("also removed in exchange: {}", more.join(", ")));
-            announced.extend(more);
-        }
-    }
-
-    /// Lets the operator reconcile again. [`Run::skipping`] reports a failure.
-    async fn give_up(&self, record: &Record) {
-        let Ok(observation) = self.observation().await else { return };
-        let record = record.adopting(observation.facts().record().as_ref()).with_exclusions(&observation.cluster);
-        if self.patch(&resume(&observation.cluster, &record)).await.is_ok() {
-            self.skipping.set(false);
-        }
+        self.progress.include_failure = why;
+        Ok(Turn::Again)
     }
 
     /// Runs `fdbcli` in a Pod that is ready, in another one if that does not answer.
-    async fn include(&self, observation: &DatabaseSnapshot, orders: &[String]) -> Result<(), String> {
-        *self.state.borrow_mut() = format!("running in the database: {}", orders.join("; "));
+    async fn run_in_database(&self, seen: &DatabaseSnapshot, orders: &[String]) -> Result<(), String> {
         let command = command(orders);
         let limit = Duration::from_secs(u64::from(TIMEOUT) + 10);
-        let pods: Vec<&str> = observation.pods.iter().filter(|pod| is_ready(pod)).map(name).take(PODS).collect();
         let mut why = format!("the cluster has no ready Pod to run {}", command[0]);
-        for pod in pods {
-            match self.hub.exec(self.namespace, pod, CONTAINER, &command, limit).await {
+        for pod in seen.pods.iter().filter(|pod| is_ready(pod)).map(name_of).take(PODS) {
+            match self.hub.exec(&self.place.namespace, pod, CONTAINER, &command, limit).await {
                 // The database is the same from every Pod.
                 Ok(output) => {
                     return output.failure.map_or(Ok(()), |why| Err(format!("{}: {why}", last_line(&output.text))));
@@ -377,8 +149,7 @@ impl Run<'_> {
     /// Records that `include` ran. A run that is killed before repeats it.
     async fn remember(&self, record: &Record) -> Result<(), Problem> {
         for _ in 0..CONFLICTS {
-            let patch = remember(&read(&self.object().await?)?, record);
-            match self.patch(&patch).await {
+            match self.patch(&remember(&read(&self.object().await?)?, record)).await {
                 Ok(()) => return Ok(()),
                 Err(HubError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -387,25 +158,106 @@ impl Run<'_> {
         Err(Problem::Contended(CONFLICTS))
     }
 
-    /// The command for a person.
-    pub(crate) fn by_hand(&self, orders: &[String]) -> String {
-        let (namespace, orders) = (quoted(self.namespace), quoted(&orders.join("; ")));
-        format!("kubectl -n {namespace} exec POD -c {CONTAINER} -- fdbcli --exec {orders}")
+    /// R8: said once nothing is left to edit.
+    pub(super) async fn verify(&mut self) -> Turn {
+        sleep(self.options.settle).await;
+        self.progress.state.verified = true;
+        Turn::Again
+    }
+
+    /// R9.
+    pub(super) async fn resume(&mut self, step: &Step) -> Result<Turn, Problem> {
+        let Turn::Done = self.write(step).await? else { return Ok(Turn::Again) };
+        if self.progress.state.verified {
+            self.say(&dialog::done(&Step::Verify));
+        }
+        Ok(Turn::Done)
+    }
+
+    /// R10, R11.
+    pub(super) async fn wait(&mut self, seen: &DatabaseSnapshot, missing: &[Obstacle]) -> Result<Turn, Problem> {
+        if !self.options.wait {
+            if self.progress.state.include_failures > 0 {
+                return Err(self.not_included(seen));
+            }
+            self.note(&format!("waiting on the operator: {}", dialog::missing(missing)));
+            self.owe(seen);
+            return Ok(Turn::End(End::Left));
+        }
+        match self.progress.wakes.pause(missing, self.begun.elapsed()) {
+            Some(Duration::ZERO) => {
+                if let Some(edit) = wake(&seen.facts(), missing) {
+                    // Who wrote in between has woken it; after another failure the next wake-up follows.
+                    let _ = self.edit(&edit).await;
+                }
+            }
+            pause => self.await_news(seen, missing, pause.map_or(SILENCE, |pause| pause.min(SILENCE))).await,
+        }
+        Ok(Turn::Again)
+    }
+
+    /// Says what is missing if that is news, and waits for something to happen to the Pods or the cluster, or for
+    /// `limit`.
+    async fn await_news(&mut self, seen: &DatabaseSnapshot, missing: &[Obstacle], limit: Duration) {
+        let text = dialog::missing(missing);
+        if self.progress.doing != text {
+            self.say(&text);
+        }
+        let labels = seen.cluster.selector();
+        let namespace = Some(self.place.namespace.as_str());
+        let scope = Scope { namespace, labels: &labels, ..Scope::of(Resource::preferred(&POD)) };
+        let mut watcher = self.hub.watcher_from(scope, &seen.pods_version);
+        let pods = async {
+            if watcher.next().await.is_err() {
+                sleep(PAUSE).await;
+            }
+        };
+        let report = async {
+            loop {
+                sleep(POLL).await;
+                if self.object().await.is_ok_and(|object| version(&object) != version(&seen.object)) {
+                    return;
+                }
+            }
+        };
+        let _ = timeout(limit, select(pin!(pods), pin!(report))).await;
+    }
+
+    /// R12.
+    pub(super) async fn clear(&mut self, seen: &DatabaseSnapshot, step: &Step) -> Result<Turn, Problem> {
+        let Turn::Done = self.write(step).await? else { return Ok(Turn::Again) };
+        self.say(&dialog::done(step));
+        self.owe(seen);
+        self.progress.lost.take().map_or(Ok(Turn::End(End::Recovered)), |lost| Err(lost.into()))
     }
 
     /// Remembers what is left for a person when the database is left alone.
-    fn owe(&self, observation: &DatabaseSnapshot, record: &Record) {
-        let record = record.adopting(observation.facts().record().as_ref()).with_exclusions(&observation.cluster);
-        let orders = if self.include { Vec::new() } else { orders(&observation.cluster, &record) };
-        *self.owed.borrow_mut() = (!orders.is_empty()).then(|| self.by_hand(&orders));
+    fn owe(&mut self, seen: &DatabaseSnapshot) {
+        let record = self.record.adopting(seen.facts().record().as_ref()).with_exclusions(&seen.cluster);
+        let orders = if self.options.include { Vec::new() } else { orders(&seen.cluster, &record) };
+        self.progress.owed = (!orders.is_empty()).then(|| self.by_hand(&orders));
     }
 
-    fn not_included(&self, observation: &DatabaseSnapshot, record: &Record, why: String) -> Problem {
-        let mut record = record.adopting(observation.facts().record().as_ref());
+    pub(super) fn not_included(&self, seen: &DatabaseSnapshot) -> Problem {
+        let mut record = self.record.adopting(seen.facts().record().as_ref());
         record.groups.iter_mut().for_each(|held| held.included = false); // one that was is excluded again
-        let command = self.by_hand(&orders(&observation.cluster, &record));
-        FdbError::NotIncluded { cluster: self.cluster.clone(), why, command }.into()
+        let command = self.by_hand(&orders(&seen.cluster, &record));
+        FdbError::NotIncluded { cluster: self.cluster.clone(), why: self.progress.include_failure.clone(), command }
+            .into()
     }
+
+    /// The command for a person.
+    pub(super) fn by_hand(&self, orders: &[String]) -> String {
+        let (namespace, orders) = (quoted(&self.place.namespace), quoted(&orders.join("; ")));
+        format!("kubectl -n {namespace} exec POD -c {CONTAINER} -- fdbcli --exec {orders}")
+    }
+}
+
+/// Who has `spec.skip` now, if it is not us: the field manager that the API server has recorded.
+fn skip_manager(cluster: &Value, own: &str) -> String {
+    let others = owners(cluster, "/fieldsV1/f:spec/f:skip").filter(|entry| manager(entry) != own);
+    let last = others.max_by_key(|entry| written_at(entry)).map(manager).filter(|name| !name.is_empty());
+    last.map_or_else(|| "another client".to_owned(), |name| format!("field manager {}", sanitize(name)))
 }
 
 /// What a program said last, which is where the reason stands.

@@ -1,15 +1,16 @@
 //! What a refusal, or a recovery that cannot be finished, advises is done, and the recovery goes on.
 
+use hub::name_of;
 use serde_json::json;
+use shared::annotation::keys;
 
 use super::super::check::{Place, Refusal};
-use super::super::object::name;
-use super::super::replace::{ReplaceError, Wanted};
+use super::super::replace::{ReplaceError, ReplacementMode};
 use super::super::*;
 use super::world::*;
 
 /// The world after what a refusal advises, and what is asked for then.
-type Next = (World, Vec<String>, Wanted);
+type Next = (World, Vec<String>, ReplacementMode);
 
 fn word_after(text: &str, words: &str) -> String {
     let rest = text.split_once(words).unwrap_or_else(|| panic!("no {words:?} in {text}")).1;
@@ -28,13 +29,13 @@ fn ways_out(world: &World, ids: &[&str], refusal: &Refusal) -> Vec<Next> {
     let after = |change: &dyn Fn(&mut World)| {
         let mut world = world.clone();
         change(&mut world);
-        (world, ids.clone(), Wanted::Find)
+        (world, ids.clone(), ReplacementMode::Find)
     };
     match refusal {
         Refusal::Unknown { .. } => {
-            vec![(world.clone(), vec![word_after(&message, "suspended groups: ")], Wanted::Find)]
+            vec![(world.clone(), vec![word_after(&message, "suspended groups: ")], ReplacementMode::Find)]
         }
-        Refusal::PodRuns { pod, .. } => vec![after(&|world| world.pods.retain(|object| name(object) != pod))],
+        Refusal::PodRuns { pod, .. } => vec![after(&|world| world.pods.retain(|object| name_of(object) != pod))],
         Refusal::Skipped { .. } => vec![after(&|world| json_patch::merge(&mut world.cluster, &patch_of(&message)))],
         Refusal::Unreadable { .. } => {
             let key = word_after(&message, "annotation ");
@@ -46,7 +47,7 @@ fn ways_out(world: &World, ids: &[&str], refusal: &Refusal) -> Vec<Next> {
             let (class, count) = (word_after(&message, "Raise spec.processCounts."), word_after(&message, " to "));
             let raised = json!({ "spec": { "processCounts": { class: count.parse::<i64>().unwrap() } } });
             assert!(message.contains(", or pass --replacement ID"), "{message}");
-            let named = Wanted::These(vec!["storage-2".to_owned()]);
+            let named = ReplacementMode::These(vec!["storage-2".to_owned()]);
             vec![after(&|world| json_patch::merge(&mut world.cluster, &raised)), (world.clone(), ids.clone(), named)]
         }
         Refusal::Replace(ReplaceError::Recorded { .. }) => {
@@ -72,7 +73,7 @@ fn ways_out(world: &World, ids: &[&str], refusal: &Refusal) -> Vec<Next> {
 }
 
 /// The refusal of a recovery; of one that may only hold the volumes, too.
-fn refused(world: &World, ids: &[&str], wanted: &Wanted) -> Option<Refusal> {
+fn refused(world: &World, ids: &[&str], wanted: &ReplacementMode) -> Option<Refusal> {
     let place = || Place { namespace: "db".to_owned(), name: "sample".to_owned() };
     match world.goal_with(ids, wanted) {
         Ok(goal) => goal.skipped.then(|| Refusal::Skipped { place: place(), held: true }),
@@ -83,7 +84,7 @@ fn refused(world: &World, ids: &[&str], wanted: &Wanted) -> Option<Refusal> {
 /// A recovery of `storage-1` that was interrupted once it had the operator skip the cluster.
 fn interrupted(world: &mut World) {
     let record = world.record(&["storage-1"]);
-    let mut done = Done::default();
+    let mut done = RunState::default();
     for last in ["hold", "skip"] {
         let step = world.steps(&record, done).unwrap().remove(0);
         assert_eq!(word(&step), last);
@@ -94,21 +95,26 @@ fn interrupted(world: &mut World) {
 #[test]
 fn what_a_refusal_advises_works() {
     type Change = fn(&mut World);
-    let cases: [(&str, Change, Wanted, usize); 6] = [
-        ("storage-7", |_| {}, Wanted::Find, 1),
-        ("storage-1", |world| world.pods.push(pod("storage-1", "Running")), Wanted::Find, 1),
-        ("storage-1", |world| world.cluster["spec"]["skip"] = json!(true), Wanted::Find, 1),
+    let cases: [(&str, Change, ReplacementMode, usize); 6] = [
+        ("storage-7", |_| {}, ReplacementMode::Find, 1),
+        ("storage-1", |world| world.pods.push(pod("storage-1", "Running")), ReplacementMode::Find, 1),
+        ("storage-1", |world| world.cluster["spec"]["skip"] = json!(true), ReplacementMode::Find, 1),
         (
             "storage-1",
             |world| {
                 world.cluster["metadata"]["annotations"] = json!({ keys::RECOVERY: "mine" });
                 world.cluster["spec"]["skip"] = json!(true);
             },
-            Wanted::Find,
+            ReplacementMode::Find,
             1,
         ),
-        ("storage-1", |world| world.claims[3] = claim("storage-4", "storage", "2026-11-21T17:59:52Z"), Wanted::Find, 2),
-        ("storage-1", interrupted, Wanted::None, 1),
+        (
+            "storage-1",
+            |world| world.claims[3] = claim("storage-4", "storage", "2026-11-21T17:59:52Z"),
+            ReplacementMode::Find,
+            2,
+        ),
+        ("storage-1", interrupted, ReplacementMode::None, 1),
     ];
     for (id, change, wanted, ways) in cases {
         let mut world = World::suspended();
@@ -133,9 +139,9 @@ fn the_command_without_groups_finishes_what_was_begun() {
         interrupted(&mut world);
         if lost {
             world.claims.remove(0);
-            assert!(matches!(refused(&world, &["storage-1"], &Wanted::Find), Some(Refusal::Gone { .. })));
+            assert!(matches!(refused(&world, &["storage-1"], &ReplacementMode::Find), Some(Refusal::Gone { .. })));
         }
-        assert!(refused(&world, &["storage-7"], &Wanted::Find).is_some());
+        assert!(refused(&world, &["storage-7"], &ReplacementMode::Find).is_some());
         let record = world.record(&[]);
         assert_eq!(record.has("storage-1"), !lost);
         world.run(&record);
@@ -151,16 +157,16 @@ fn what_a_recovery_that_cannot_be_finished_advises_works() {
     let mut skipped = World::suspended();
     let record = skipped.record(&["storage-1"]);
     skipped.cluster["spec"]["skip"] = json!(true);
-    let hold = skipped.steps(&record, Done::default()).unwrap().remove(0);
-    skipped.carry_out(&hold, &mut Done::default());
+    let hold = skipped.steps(&record, RunState::default()).unwrap().remove(0);
+    skipped.carry_out(&hold, &mut RunState::default());
     for mut world in [alone, skipped] {
-        let lost = world.steps(&record, Done::default()).unwrap_err();
+        let lost = world.steps(&record, RunState::default()).unwrap_err();
         let message = lost.to_string();
         match lost {
             Unrecoverable::NoSibling { service: wanted, .. } => {
                 assert_eq!(word_after(&message, "create Service "), wanted);
                 world.services.push(service("storage-1", "storage"));
-                assert_eq!(name(&world.services[0]), wanted);
+                assert_eq!(name_of(&world.services[0]), wanted);
             }
             Unrecoverable::ForeignSkip => {
                 assert!(
@@ -169,7 +175,7 @@ fn what_a_recovery_that_cannot_be_finished_advises_works() {
                 );
                 let mut later = world.clone();
                 later.now = at("2026-11-21T18:36:00Z");
-                let held = later.steps(&record, Done::default()).unwrap();
+                let held = later.steps(&record, RunState::default()).unwrap();
                 assert!(matches!(held.as_slice(), [Step::Hold(_)]), "{held:?}");
                 world.cluster["spec"]["skip"] = json!(false);
             }

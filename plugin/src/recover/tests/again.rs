@@ -1,10 +1,15 @@
 //! Runs that find what an earlier one has left: fewer groups, other wishes, a database that was not told.
 
+use hub::name_of;
 use serde_json::json;
+use shared::annotation::keys;
+use shared::fdb::admission::Kind;
+use shared::fdb::suspension::Stamp;
 
 use super::super::check::{Place, Refusal};
-use super::super::object::{name, uid};
-use super::super::replace::Wanted;
+use super::super::facts::uid;
+use super::super::presence::{removed_again, spec_drift};
+use super::super::replace::ReplacementMode;
 use super::super::*;
 use super::world::*;
 
@@ -18,26 +23,13 @@ fn two() -> (World, Record) {
     (world, record)
 }
 
-/// Runs up to a step, and does that.
-fn run_until(world: &mut World, record: &Record, last: &str) {
-    let mut done = Done::default();
-    for _ in 0..20 {
-        let step = world.steps(record, done).unwrap().remove(0);
-        world.carry_out(&step, &mut done);
-        if word(&step) == last {
-            return;
-        }
-    }
-    panic!("there is no {last}");
-}
-
 fn lose(world: &mut World, id: &str) {
     world.claims.retain(|claim| uid(claim) != format!("uid-{id}"));
 }
 
 /// What a run does that finds out that a volume is lost.
 fn without(world: &World, record: &Record, id: &str) -> Record {
-    assert_eq!(world.steps(record, Done::default()).unwrap_err().group(), Some(id));
+    assert_eq!(world.steps(record, RunState::default()).unwrap_err().group(), Some(id));
     world.with(|facts| record.without(id, facts.cluster))
 }
 
@@ -45,32 +37,20 @@ fn listed(world: &World) -> &Value {
     &world.cluster["spec"]["processGroupsToRemove"]
 }
 
+/// In the middle of a run, or between two.
 #[test]
-fn as_many_go_as_come_back_when_a_volume_is_lost_in_the_middle() {
-    for last in ["skip", "lists", "status"] {
+fn as_many_go_as_come_back_when_a_volume_is_lost() {
+    for (last, by_same_run) in ["skip", "lists", "status"].into_iter().flat_map(|last| [(last, true), (last, false)]) {
         let (mut world, record) = two();
         run_until(&mut world, &record, last);
         lose(&mut world, "storage-2");
-        let record = without(&world, &record, "storage-2");
-        assert_eq!(record.replacements, ["storage-3"], "{last}");
+        let record = if by_same_run { without(&world, &record, "storage-2") } else { world.record(&["storage-1"]) };
+        let replacements = if by_same_run { record.replacements.clone() } else { world.replacements(&record) };
+        assert_eq!(replacements, ["storage-3"], "{last}");
         assert_eq!(world.run(&record).last(), Some(&"clear"));
         let ids: Vec<&str> = listed(&world).as_array().unwrap().iter().filter_map(Value::as_str).collect();
         assert!(ids.contains(&"storage-3") && !ids.contains(&"storage-4"), "{last}: {ids:?}");
         assert_eq!(world.cluster["spec"]["skip"], json!(false));
-    }
-}
-
-#[test]
-fn as_many_go_as_come_back_when_a_volume_is_lost_between_two_runs() {
-    for last in ["skip", "lists", "status"] {
-        let (mut world, record) = two();
-        run_until(&mut world, &record, last);
-        lose(&mut world, "storage-2");
-        let record = world.record(&["storage-1"]);
-        assert_eq!(world.replacements(&record), ["storage-3"], "{last}");
-        assert_eq!(world.run(&record).last(), Some(&"clear"));
-        let ids: Vec<&str> = listed(&world).as_array().unwrap().iter().filter_map(Value::as_str).collect();
-        assert!(ids.contains(&"storage-3") && !ids.contains(&"storage-4"), "{last}: {ids:?}");
     }
 }
 
@@ -93,9 +73,7 @@ fn the_one_that_stays_is_of_the_class_of_the_lost_one() {
 
 #[test]
 fn nobody_goes_when_nobody_comes_back() {
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
-    run_until(&mut world, &record, "lists");
+    let (mut world, record) = until("lists");
     assert_eq!(listed(&world), &json!(["log-9", "storage-4"]));
     lose(&mut world, "storage-1");
     let record = without(&world, &record, "storage-1");
@@ -110,7 +88,7 @@ fn one_that_the_operator_has_begun_with_is_not_taken_off_the_list() {
     let (mut world, record) = two();
     run_until(&mut world, &record, "lists");
     for group in [2, 3] {
-        world.cluster["status"]["processGroups"][group]["removalTimestamp"] = json!("2026-11-21T18:30:07Z");
+        world.groups()[group]["removalTimestamp"] = json!("2026-11-21T18:30:07Z");
     }
     lose(&mut world, "storage-2");
     let record = without(&world, &record, "storage-2");
@@ -135,12 +113,12 @@ fn two_runs_that_chose_differently_let_one_go() {
     assert_eq!(listed(&world), &json!(["log-9", "storage-4"]));
 }
 
-fn these(ids: &[&str]) -> Wanted {
-    Wanted::These(ids.iter().map(|&id| id.to_owned()).collect())
+fn these(ids: &[&str]) -> ReplacementMode {
+    ReplacementMode::These(ids.iter().map(|&id| id.to_owned()).collect())
 }
 
 /// What is answered to a wish: who goes besides those that are recorded, or why not.
-fn answer(world: &World, ids: &[&str], wanted: &Wanted) -> String {
+fn answer(world: &World, ids: &[&str], wanted: &ReplacementMode) -> String {
     match world.goal_with(ids, wanted) {
         Ok(goal) => goal.choices.iter().flat_map(replace::Choice::newest).collect::<Vec<_>>().join(" "),
         Err(refusals) => refusals[0].to_string(),
@@ -150,28 +128,26 @@ fn answer(world: &World, ids: &[&str], wanted: &Wanted) -> String {
 #[test]
 fn who_goes_is_not_decided_twice() {
     for (last, ordered) in [("skip", ""), ("lists", ", as spec.processGroupsToRemove says by now")] {
-        let mut world = World::suspended();
-        let record = world.record(&["storage-1"]);
-        run_until(&mut world, &record, last);
+        let (world, _) = until(last);
         let kept = |asked: &str| {
             format!(
                 "--replacement {asked}: the recovery of storage-1 was begun at {NOW} with storage-4 to go in exchange{ordered}. It is \
                  finished as it was begun: run this again without --replacement"
             )
         };
-        assert_eq!(answer(&world, &["storage-1"], &Wanted::None), kept("none"));
+        assert_eq!(answer(&world, &["storage-1"], &ReplacementMode::None), kept("none"));
         assert_eq!(answer(&world, &["storage-1"], &these(&["storage-2"])), kept("storage-2"));
         assert_eq!(answer(&world, &["storage-1"], &these(&["storage-2", "storage-4"])), kept("storage-2, storage-4"));
         assert!(answer(&world, &["storage-1"], &these(&["storage-7"])).contains("no process group of this ID"));
-        for same in [Wanted::Find, these(&["storage-4"])] {
+        for same in [ReplacementMode::Find, these(&["storage-4"])] {
             assert_eq!(answer(&world, &["storage-1"], &same), "");
         }
     }
     // That nobody goes is a decision, too.
     let mut world = World::suspended();
-    let record = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
+    let record = world.goal_with(&["storage-1"], &ReplacementMode::None).unwrap().record;
     run_until(&mut world, &record, "skip");
-    assert_eq!(answer(&world, &["storage-1"], &Wanted::None), "");
+    assert_eq!(answer(&world, &["storage-1"], &ReplacementMode::None), "");
     assert!(answer(&world, &["storage-1"], &these(&["storage-4"])).contains(" with nobody to go in exchange. "));
 }
 
@@ -181,7 +157,7 @@ fn for_others_that_an_interrupted_run_did_not_begin_with_it_is_decided_anew() {
     let of_first = world.goal(&["storage-1"]).unwrap().record;
     run_until(&mut world, &Record { replacements: record.replacements[1..].to_vec(), ..of_first }, "skip");
     assert_eq!(answer(&world, &["storage-2"], &these(&["storage-3"])), "storage-3");
-    assert_eq!(answer(&world, &["storage-2"], &Wanted::None), "");
+    assert_eq!(answer(&world, &["storage-2"], &ReplacementMode::None), "");
     assert!(answer(&world, &["storage-2"], &these(&["storage-4"])).contains("already removes it in exchange"));
     let both = ["storage-1", "storage-2"];
     assert_eq!(answer(&world, &both, &these(&["storage-3", "storage-4"])), "storage-3");
@@ -190,8 +166,7 @@ fn for_others_that_an_interrupted_run_did_not_begin_with_it_is_decided_anew() {
 
 /// A world in which `storage-1` has been brought back.
 fn back() -> World {
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
+    let (mut world, record) = begun();
     world.run(&record);
     world
 }
@@ -203,7 +178,7 @@ fn for_one_that_is_back_nobody_can_go() {
         answer(&world, &["storage-1"], &these(&["storage-2"])).starts_with("--replacement storage-2: no group is left")
     );
     // The same command once more, also when the one that went for it has gone.
-    for fine in [Wanted::Find, Wanted::None, these(&["storage-4"]), these(&["storage-7"])] {
+    for fine in [ReplacementMode::Find, ReplacementMode::None, these(&["storage-4"]), these(&["storage-7"])] {
         let goal = world.goal_with(&["storage-1"], &fine).unwrap();
         assert_eq!((goal.recovered.len(), goal.choices.len()), (1, 0), "{fine:?}");
     }
@@ -224,7 +199,7 @@ fn one_that_stayed_excluded_is_included_by_the_next_run() {
     let orders = world.with(|facts| include::orders(facts.cluster, &goal.record));
     assert_eq!(orders, ["include locality_instance_id:storage-1"]);
     // Nothing is done by a run that leaves the database alone, and it knows what is owed.
-    let left_alone = world.with(|facts| remaining(facts, &goal.record, false, Done::default())).unwrap();
+    let left_alone = world.with(|facts| remaining(facts, &goal.record, false, RunState::default())).unwrap();
     assert_eq!(left_alone.iter().map(word).collect::<Vec<_>>(), ["clear"]);
     let before = listed(&world).clone();
     assert_eq!(world.run(&goal.record), ["hold", "include", "await", "clear"]);
@@ -234,7 +209,7 @@ fn one_that_stayed_excluded_is_included_by_the_next_run() {
     assert_eq!(world.goal(&["storage-1"]).unwrap().recovered.len(), 1);
     // Without a Pod that runs it is no matter of the database alone.
     let mut world = excluded();
-    world.pods.retain(|pod| name(pod) != pod_of("storage-1"));
+    world.pods.retain(|pod| name_of(pod) != pod_of("storage-1"));
     let refusals = world.goal(&["storage-1"]).unwrap_err();
     assert!(matches!(refusals[0], Refusal::NotMarked { .. }), "{refusals:?}");
 }
@@ -312,13 +287,11 @@ fn a_group_that_the_operator_creates_meanwhile_goes() {
 /// F3: the operator has marked the group again, after its replacement was created.
 #[test]
 fn a_removal_is_dated_by_the_record() {
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
-    run_until(&mut world, &record, "resume");
+    let (mut world, _) = until("resume");
     // The operator marks it again, and both edits of the replacement are lost.
     world.groups()[3].as_object_mut().unwrap().remove("removalTimestamp");
-    world.cluster["status"]["processGroups"][1] = removed("storage-1", "storage");
-    world.cluster["status"]["processGroups"][1]["removalTimestamp"] = json!("2026-11-21T18:29:00Z");
+    world.groups()[1] = removed("storage-1", "storage");
+    world.groups()[1]["removalTimestamp"] = json!("2026-11-21T18:29:00Z");
     world.cluster["spec"]["processGroupsToRemove"] = json!(["log-9"]);
     let record = world.record(&["storage-1"]);
     assert_eq!(record.groups[0].removed_at(), Some(REMOVAL));
@@ -333,14 +306,14 @@ fn a_removal_is_dated_by_the_record() {
 #[test]
 fn nothing_goes_for_a_group_that_is_to_come_back_alone() {
     let mut world = World::suspended();
-    let record = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
+    let record = world.goal_with(&["storage-1"], &ReplacementMode::None).unwrap().record;
     assert!(record.groups[0].alone && world.replacements(&record).is_empty());
     world.run(&record);
     assert_eq!(listed(&world), &json!(["log-9"]));
 
     let (mut world, _) = two();
     world.count(2);
-    let alone = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
+    let alone = world.goal_with(&["storage-1"], &ReplacementMode::None).unwrap().record;
     run_until(&mut world, &alone, "skip");
     let other = world.record(&["storage-2"]);
     assert_eq!(world.replacements(&other), ["storage-4"]);
@@ -350,20 +323,18 @@ fn nothing_goes_for_a_group_that_is_to_come_back_alone() {
 /// process report shows it.
 #[test]
 fn a_group_that_is_excluded_again_is_included_again() {
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
-    run_until(&mut world, &record, "resume");
-    let detail = words(&world, &record, Done { settled: true, verified: true, ..Done::default() });
+    let (mut world, record) = until("resume");
+    let detail = words(&world, &record, RunState { settled: true, verified: true, ..RunState::default() });
     assert_eq!(detail, ["await", "clear"]);
     // The Pod runs, and the operator has not seen the process.
     world.pods.push(pod("storage-1", "Running"));
-    let missing = world.steps(&record, Done::default()).unwrap().remove(0);
+    let missing = world.steps(&record, RunState::default()).unwrap().remove(0);
     let Step::Await(missing) = missing else { panic!("{missing:?}") };
     assert!(missing[0].what.contains("does not show its process yet (MissingProcesses)"), "{missing:?}");
     // It has seen it, and that it is excluded.
     world.report(true);
-    assert_eq!(words(&world, &record, Done::default()), ["include", "await", "clear"]);
-    let included = Done { included: true, ..Done::default() };
+    assert_eq!(words(&world, &record, RunState::default()), ["include", "await", "clear"]);
+    let included = RunState { included: true, ..RunState::default() };
     assert_eq!(words(&world, &record, included), ["await", "clear"], "the operator needs a pass to see it");
     world.report(false);
     assert_eq!(words(&world, &record, included), ["clear"]);
@@ -376,14 +347,14 @@ fn one_that_cannot_start_keeps_no_other_excluded() {
     run_until(&mut world, &record, "resume");
     world.pods.push(pod("storage-1", "Running"));
     world.report(true);
-    let done = Done { settled: true, verified: true, ..Done::default() };
+    let done = RunState { settled: true, verified: true, ..RunState::default() };
     assert_eq!(words(&world, &record, done), ["include", "await", "clear"]);
     let orders = world.steps(&record, done).unwrap().remove(0);
     assert!(
         matches!(&orders, Step::Include(orders, _) if *orders == ["include locality_instance_id:storage-1"]),
         "{orders:?}"
     );
-    assert_eq!(words(&world, &record, Done { included: true, ..done }), ["await", "clear"]);
+    assert_eq!(words(&world, &record, RunState { included: true, ..done }), ["await", "clear"]);
 }
 
 /// N1: the run ended while it waited for the report, and a late pass of the operator has excluded the group again.
@@ -406,31 +377,29 @@ fn one_whose_report_is_awaited_is_finished_by_any_run() {
     world.cluster["metadata"]["annotations"] = json!({});
     let goal = world.goal(&["storage-1"]).unwrap();
     assert!(goal.record.has("storage-1") && goal.recovered.is_empty() && goal.choices.is_empty(), "{goal:?}");
-    assert_eq!(words(&world, &goal.record, Done::default())[0], "include");
+    assert_eq!(words(&world, &goal.record, RunState::default())[0], "include");
 }
 
 /// What the operator is woken with while this is left to be done.
-fn touch(world: &World, record: &Record, done: Done) -> Option<Edit> {
-    let steps = world.steps(record, Done { settled: true, verified: true, ..done }).unwrap();
+fn touch(world: &World, record: &Record, done: RunState) -> Option<Edit> {
+    let steps = world.steps(record, RunState { settled: true, verified: true, ..done }).unwrap();
     let missing = steps.into_iter().find_map(|step| match step {
         Step::Await(missing) => Some(missing),
         _ => None,
     });
-    world.with(|facts| wake::touch(facts, &missing.unwrap_or_default()))
+    world.with(|facts| patch::wake(facts, &missing.unwrap_or_default()))
 }
 
 /// N2: a pass of the operator that nothing causes may be ten minutes away.
 #[test]
 fn while_the_report_is_awaited_the_claim_stays_held_and_is_what_wakes_the_operator() {
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
-    run_until(&mut world, &record, "resume");
-    assert_eq!(touch(&world, &record, Done::default()), None, "without a Pod there is nothing to report");
+    let (mut world, record) = until("resume");
+    assert_eq!(touch(&world, &record, RunState::default()), None, "without a Pod there is nothing to report");
     world.pods.push(pod("storage-1", "Running"));
     let cluster = world.cluster.clone();
-    let edit = touch(&world, &record, Done::default()).unwrap();
-    assert_eq!((edit.kind, edit.name.as_str()), (Kept::Pvc, "sample-storage-1-data"));
-    world.edit(&[edit]);
+    let edit = touch(&world, &record, RunState::default()).unwrap();
+    assert_eq!((edit.kind, edit.name.as_str()), (Kind::Pvc, "sample-storage-1-data"));
+    world.edit(&edit);
     assert_eq!(world.cluster, cluster, "a pass in flight loses nothing");
     assert!(Stamp::of(&world.claims[0]).is_recovery());
     assert_eq!(world.claims[0]["metadata"]["annotations"][keys::WOKEN_AT], NOW);
@@ -440,8 +409,8 @@ fn while_the_report_is_awaited_the_claim_stays_held_and_is_what_wakes_the_operat
     // One that is shown as excluded is included first, and a pass has to see that.
     let world = excluded();
     let record = world.record(&["storage-1"]);
-    let included = Done { included: true, ..Done::default() };
-    assert_eq!(touch(&world, &record, Done::default()), None);
+    let included = RunState { included: true, ..RunState::default() };
+    assert_eq!(touch(&world, &record, RunState::default()), None);
     assert!(touch(&world, &record.included(), included).is_some());
 }
 
@@ -450,14 +419,14 @@ fn while_the_report_is_awaited_the_claim_stays_held_and_is_what_wakes_the_operat
 fn where_addresses_are_excluded_they_are_included_once_more_after_the_report() {
     let mut world = World::suspended();
     world.cluster["spec"]["automationOptions"] = json!({ "useLocalitiesForExclusion": false });
-    world.cluster["status"]["processGroups"][1]["addresses"] = json!(["10.0.0.7"]);
+    world.groups()[1]["addresses"] = json!(["10.0.0.7"]);
     let record = world.record(&["storage-1"]);
     run_until(&mut world, &record, "resume");
     world.pods.push(pod("storage-1", "Running"));
-    let done = Done { settled: true, verified: true, included: true, ..Done::default() };
+    let done = RunState { settled: true, verified: true, included: true, ..RunState::default() };
     assert_eq!(words(&world, &record, done), ["await", "clear"], "not before the report");
     world.report(false);
-    world.cluster["status"]["processGroups"][1]["addresses"] = json!(["10.0.0.8"]);
+    world.groups()[1]["addresses"] = json!(["10.0.0.8"]);
     // A run that ends here leaves it to any other.
     assert_eq!(world.goal(&[]).unwrap().unfinished, ["storage-1"]);
     assert_eq!(words(&world, &record, done), ["include", "clear"]);
@@ -466,23 +435,22 @@ fn where_addresses_are_excluded_they_are_included_once_more_after_the_report() {
     let step = world.steps(&record, done).unwrap().remove(0);
     let Step::Include(orders, _) = &step else { panic!("{step:?}") };
     assert_eq!(*orders, ["include locality_instance_id:storage-1 10.0.0.7 10.0.0.8"]);
-    world.carry_out(&step, &mut Done::default());
-    assert_eq!(words(&world, &record, Done::default()), ["clear"]);
+    world.carry_out(&step, &mut RunState::default());
+    assert_eq!(words(&world, &record, RunState::default()), ["clear"]);
     assert_eq!(world.goal(&[]).unwrap().unfinished, ["storage-1"], "its stamps are left");
 
     // Logs are excluded by both.
     let mut world = World::suspended();
     world.groups().push(removed("log-1", "log"));
     world.claims.push(claim("log-1", "log", "2026-11-20T10:00:00Z"));
-    let record = world.goal_with(&["log-1"], &Wanted::None).unwrap().record;
+    let record = world.goal_with(&["log-1"], &ReplacementMode::None).unwrap().record;
     let detail = world.run(&record);
     assert_eq!(detail[detail.len() - 4..], ["resume", "await", "include", "clear"]);
 }
 
 #[test]
 fn a_removal_that_a_recovery_undoes_is_named_with_the_way_to_repeat_it() {
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
+    let (mut world, record) = begun();
     let again = |world: &World| world.with(removed_again);
     assert_eq!(again(&world), None, "it is listed from the start");
     run_until(&mut world, &record, "skip");
@@ -501,9 +469,8 @@ fn a_removal_that_a_recovery_undoes_is_named_with_the_way_to_repeat_it() {
 
 #[test]
 fn a_volume_of_another_template_is_known_before_the_operator_replaces_it() {
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
-    let found = |world: &World| world.with(|facts| outdated(facts, &record)).map(|found| (found.groups, found.field));
+    let (mut world, record) = begun();
+    let found = |world: &World| world.with(|facts| spec_drift(facts, &record)).map(|found| (found.groups, found.field));
     assert_eq!(found(&world), None, "nothing is known");
     for (claim, hash) in world.claims.iter_mut().zip(["old", "old", "old", "new"]) {
         claim["metadata"]["annotations"] = json!({ "foundationdb.org/last-applied-spec": hash });
@@ -554,7 +521,7 @@ fn one_that_goes_is_marked_before_the_operator_goes_on() {
     assert_eq!(marked(&mut world), ["storage-4"]);
     // Another mark is the operator's, and it stays; one of an edit that was lost is set once more.
     world.groups()[3].as_object_mut().unwrap().remove("removalTimestamp");
-    assert_eq!(words(&world, &record, Done { settled: true, ..Done::default() })[..2], ["status", "include"]);
+    assert_eq!(words(&world, &record, RunState { settled: true, ..RunState::default() })[..2], ["status", "include"]);
     world.groups()[3]["removalTimestamp"] = json!(REMOVAL);
     world.run(&record);
     assert_eq!(world.groups()[3]["removalTimestamp"], json!(REMOVAL));
@@ -565,21 +532,20 @@ fn one_that_goes_is_marked_before_the_operator_goes_on() {
 fn what_went_in_exchange_is_known() {
     let exchanged =
         |world: &World| world.with(|facts| facts.cluster.groups().iter().filter(|one| facts.is_exchanged(one)).count());
-    let mut world = World::suspended();
-    let record = world.record(&["storage-1"]);
+    let (mut world, record) = begun();
     assert_eq!(exchanged(&world), 0);
     for last in ["resume", "clear"] {
         let mut world = world.clone();
         run_until(&mut world, &record, last);
         assert_eq!(exchanged(&world), 1, "{last}");
-        let refused = world.goal_with(&["storage-4"], &Wanted::Find).unwrap_err();
+        let refused = world.goal_with(&["storage-4"], &ReplacementMode::Find).unwrap_err();
         let goes = "storage-4 goes in exchange for storage-1, whose recovery is not finished: run this with -c sample and no group first";
         let is_so = matches!(refused.as_slice(), [one] if one.to_string().starts_with(goes));
         assert_eq!(is_so, last == "resume", "{last}: {refused:?}");
     }
     // Suspended in its turn, brought back by its name, and removed by a user.
     world.run(&record);
-    world.pods.retain(|pod| name(pod) != pod_of("storage-4"));
+    world.pods.retain(|pod| name_of(pod) != pod_of("storage-4"));
     world.count(4);
     world.now = at("2026-11-21T18:40:00Z");
     let back = world.record(&["storage-4"]);

@@ -6,20 +6,21 @@ mod operator;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hub::name_of;
 use jiff::SignedDuration;
 use serde_json::json;
-use shared::annotation::format;
+use shared::annotation::{annotation, format, keys};
 use shared::fdb::admission::Kind;
 use shared::fdb::api::{
-    GROUP_LABEL, MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_PENDING, ProcessGroupCondition,
+    GROUP_LABEL, MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_PENDING, ProcessGroup, ProcessGroupCondition,
     RESOURCES_TERMINATING,
 };
 use shared::fdb::decide;
-use shared::fdb::suspension::Minimum;
+use shared::fdb::suspension::{Minimum, Stamp};
 
 use super::super::check::Refusal;
-use super::super::object::{label, name, uid};
-use super::super::wake::Wakes;
+use super::super::facts::{label, uid};
+use super::super::presence::Wakes;
 use super::super::*;
 use super::world::*;
 
@@ -219,7 +220,7 @@ impl Sim {
         let passed = SignedDuration::from_secs(i64::try_from(self.second).unwrap());
         self.world.now = at(NOW).checked_add(passed).unwrap();
         for id in self.pods.iter().filter(|(_, started)| started.runs == self.second).map(|(id, _)| id) {
-            let pod = self.world.pods.iter_mut().find(|pod| name(pod) == pod_of(id)).unwrap();
+            let pod = self.world.pods.iter_mut().find(|pod| name_of(pod) == pod_of(id)).unwrap();
             pod["status"]["phase"] = json!("Running");
         }
         if self.second.is_multiple_of(3) {
@@ -276,7 +277,7 @@ enum Pause {
 /// A run of the plugin.
 struct Run {
     record: Record,
-    done: Done,
+    done: RunState,
     included: Option<u64>,
     wakes: Wakes,
     edits: u32,
@@ -306,7 +307,7 @@ impl Sim {
         }
         Ok(Some(Run {
             record: goal.record,
-            done: Done::default(),
+            done: RunState::default(),
             included: None,
             wakes: Wakes::default(),
             edits: 0,
@@ -353,8 +354,10 @@ impl Sim {
             Step::Await(missing) => {
                 let now = Duration::from_secs(self.second - run.began);
                 if run.wakes.pause(missing, now) == Some(Duration::ZERO) {
-                    let edits: Vec<Edit> = self.world.with(|facts| wake::touch(facts, missing)).into_iter().collect();
-                    self.world.edit(&edits);
+                    let edit = self.world.with(|facts| patch::wake(facts, missing));
+                    if let Some(edit) = edit {
+                        self.world.edit(&edit);
+                    }
                     self.dirty = true;
                 }
                 run.pause = Pause::Until(self.second + 1);

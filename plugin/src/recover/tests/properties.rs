@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::json;
+use shared::fdb::suspension::Stamp;
 
 use super::world::*;
 use super::*;
@@ -21,27 +22,27 @@ proptest! {
             world.services = vec![service("storage-2", "storage")];
         }
         if skipped {
-            world.cluster["status"]["processGroups"][1]["exclusionSkipped"] = json!(true);
+            world.groups()[1]["exclusionSkipped"] = json!(true);
         }
         let mut straight = world.clone();
         let record = straight.record(&["storage-1"]);
         straight.run(&record);
 
-        let (mut done, mut record) = (Done::default(), record);
+        let (mut done, mut record) = (RunState::default(), record);
         let mut undone = 0;
         for event in events {
             let Some(step) = world.steps(&record, done).unwrap().into_iter().next() else { break };
             match event {
                 0 => {
                     // Killed, and run again.
-                    done = Done::default();
+                    done = RunState::default();
                     record = world.record(&["storage-1"]);
                     continue;
                 }
                 1 if undone < 3 && matches!(step, Step::Verify | Step::Await(_)) => {
                     // An operator that applies its status has overwritten ours.
                     undone += 1;
-                    world.cluster["status"]["processGroups"][1]["removalTimestamp"] = json!(REMOVAL);
+                    world.groups()[1]["removalTimestamp"] = json!(REMOVAL);
                     bump(&mut world.cluster);
                     continue;
                 }
@@ -72,9 +73,8 @@ proptest! {
     /// Looking changes nothing, and the same look finds the same plan.
     #[test]
     fn the_same_facts_give_the_same_plan(settled in any::<bool>(), verified in any::<bool>(), include in any::<bool>()) {
-        let world = World::suspended();
-        let record = world.record(&["storage-1"]);
-        let done = Done { settled, verified, ..Done::default() };
+        let (world, record) = begun();
+        let done = RunState { settled, verified, ..RunState::default() };
         let plan = || world.with(|facts| remaining(facts, &record, include, done));
         prop_assert_eq!(plan(), plan());
         prop_assert_eq!(plan().unwrap().iter().any(|step| matches!(step, Step::Include(..))), include);

@@ -1,11 +1,13 @@
 //! A world of plain objects on which the steps of a plan are really carried out, patch by patch.
 
+use hub::name_of;
+use jiff::Timestamp;
 use serde_json::json;
+use shared::fdb::admission::Kind;
 use shared::fdb::api::FoundationDBCluster;
 
 use super::super::check::{self, Refusal, check};
-use super::super::object::name;
-use super::super::replace::Wanted;
+use super::super::replace::ReplacementMode;
 use super::super::*;
 
 pub(super) const REMOVAL: &str = "2026-11-21T17:59:58Z";
@@ -102,7 +104,7 @@ impl World {
     /// `storage-2` is suspended, too.
     pub(super) fn suspend_another(&mut self) {
         self.cluster["status"]["processGroups"][0] = removed("storage-2", "storage");
-        self.pods.retain(|pod| name(pod) != pod_of("storage-2"));
+        self.pods.retain(|pod| name_of(pod) != pod_of("storage-2"));
     }
 
     /// The operator has made one more storage group.
@@ -132,7 +134,7 @@ impl World {
 
     /// Two runs that take turns, each with its own record, to their ends.
     pub(super) fn run_both(&mut self, records: &[Record; 2]) {
-        let (mut done, mut ended) = ([Done::default(), Done::default()], [false, false]);
+        let (mut done, mut ended) = ([RunState::default(), RunState::default()], [false, false]);
         for run in (0..40).flat_map(|_| [0, 1]) {
             if !ended[run] {
                 let step = self.steps(&records[run], done[run]).unwrap().remove(0);
@@ -155,10 +157,10 @@ impl World {
     }
 
     pub(super) fn goal(&self, ids: &[&str]) -> Result<check::Goal, Vec<Refusal>> {
-        self.goal_with(ids, &Wanted::Find)
+        self.goal_with(ids, &ReplacementMode::Find)
     }
 
-    pub(super) fn goal_with(&self, ids: &[&str], wanted: &Wanted) -> Result<check::Goal, Vec<Refusal>> {
+    pub(super) fn goal_with(&self, ids: &[&str], wanted: &ReplacementMode) -> Result<check::Goal, Vec<Refusal>> {
         let ids: Vec<String> = ids.iter().map(|&id| id.to_owned()).collect();
         self.with(|facts| check(facts, &ids, wanted))
     }
@@ -173,8 +175,16 @@ impl World {
         self.with(|facts| record.completed(facts)).replacements
     }
 
-    pub(super) fn steps(&self, record: &Record, done: Done) -> Result<Vec<Step>, Unrecoverable> {
+    pub(super) fn steps(&self, record: &Record, done: RunState) -> Result<Vec<Step>, Unrecoverable> {
         self.with(|facts| remaining(facts, record, true, done))
+    }
+
+    /// Another client has the operator skip the cluster: a run holds the volumes, and ends.
+    pub(super) fn assert_held_and_no_more(&mut self, record: &Record) {
+        let steps = self.steps(record, RunState::default()).unwrap();
+        assert!(matches!(steps.as_slice(), [Step::Hold(edits)] if !edits.is_empty()), "{steps:?}");
+        self.carry_out(&steps[0], &mut RunState::default());
+        assert_eq!(self.steps(record, RunState::default()), Err(Unrecoverable::ForeignSkip));
     }
 
     pub(super) fn patch_cluster(&mut self, patch: &Value) {
@@ -183,23 +193,31 @@ impl World {
         bump(&mut self.cluster);
     }
 
-    pub(super) fn edit(&mut self, edits: &[Edit]) {
-        for edit in edits {
-            let objects = if edit.kind == Kept::Pvc { &mut self.claims } else { &mut self.services };
-            let object = objects.iter_mut().find(|object| name(object) == edit.name).unwrap();
-            assert_eq!(edit.patch["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
-            json_patch::merge(object, &edit.patch);
-            bump(object);
-        }
+    pub(super) fn edit(&mut self, edit: &Edit) {
+        let objects = if edit.kind == Kind::Pvc { &mut self.claims } else { &mut self.services };
+        let object = objects.iter_mut().find(|object| name_of(object) == edit.name).unwrap();
+        assert_eq!(edit.patch["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
+        json_patch::merge(object, &edit.patch);
+        bump(object);
     }
 
     /// Does a step as the plugin, the API server and the operator would.
-    pub(super) fn carry_out(&mut self, step: &Step, done: &mut Done) {
-        match step {
-            Step::Hold(edits) => self.edit(edits),
-            Step::Skip(patch) | Step::Lists(patch) | Step::Status(patch) | Step::Resume(patch) => {
-                self.patch_cluster(patch);
+    pub(super) fn carry_out(&mut self, step: &Step, done: &mut RunState) {
+        for request in step.requests() {
+            match request {
+                Request::Edit(edit) => self.edit(edit),
+                Request::Cluster(patch) | Request::Status(patch) => self.patch_cluster(patch),
+                Request::Create(service) => {
+                    let mut service = service.clone();
+                    json_patch::merge(
+                        &mut service,
+                        &json!({ "metadata": { "resourceVersion": "1", "uid": "uid-service" } }),
+                    );
+                    self.services.push(service);
+                }
             }
+        }
+        match step {
             Step::Settle => done.settled = true,
             Step::Verify => done.verified = true,
             Step::Include(_, record) => {
@@ -207,32 +225,22 @@ impl World {
                 let patch = self.with(|facts| patch::remember(facts.cluster, record));
                 self.patch_cluster(&patch);
             }
-            Step::Services(services) => {
-                for mut service in services.iter().cloned() {
-                    service["metadata"]["resourceVersion"] = json!("1");
-                    service["metadata"]["uid"] = json!("uid-service");
-                    self.services.push(service);
-                }
-            }
             Step::Await(missing) => {
                 for missing in missing {
-                    self.pods.retain(|pod| name(pod) != missing.pod);
+                    self.pods.retain(|pod| name_of(pod) != missing.pod);
                     self.pods.push(pod(&missing.group, "Running"));
                     let mut groups = self.groups().iter_mut();
                     let group = groups.find(|group| group["processGroupID"] == missing.group.as_str()).unwrap();
                     group["processGroupConditions"] = json!([]);
                 }
             }
-            Step::Clear(edits, patch) => {
-                self.edit(edits);
-                self.patch_cluster(patch);
-            }
+            _ => {}
         }
     }
 
     /// Runs to the end.
     pub(super) fn run(&mut self, record: &Record) -> Vec<&'static str> {
-        let (mut done, mut detail) = (Done::default(), Vec::new());
+        let (mut done, mut detail) = (RunState::default(), Vec::new());
         while let Some(step) = self.steps(record, done).unwrap().first() {
             detail.push(word(step));
             assert!(detail.len() < 40, "{detail:?}");
@@ -243,6 +251,33 @@ impl World {
         }
         detail
     }
+}
+
+/// The suspended world, and the record with which `storage-1` is recovered.
+pub(super) fn begun() -> (World, Record) {
+    let world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    (world, record)
+}
+
+/// The same once a step was done.
+pub(super) fn until(last: &str) -> (World, Record) {
+    let (mut world, record) = begun();
+    run_until(&mut world, &record, last);
+    (world, record)
+}
+
+/// Runs up to a step, and does that.
+pub(super) fn run_until(world: &mut World, record: &Record, last: &str) {
+    let mut done = RunState::default();
+    for _ in 0..20 {
+        let step = world.steps(record, done).unwrap().remove(0);
+        world.carry_out(&step, &mut done);
+        if word(&step) == last {
+            return;
+        }
+    }
+    panic!("there is no {last}");
 }
 
 pub(super) fn bump(object: &mut Value) {
@@ -266,6 +301,6 @@ pub(super) fn word(step: &Step) -> &'static str {
     }
 }
 
-pub(super) fn words(world: &World, record: &Record, done: Done) -> Vec<&'static str> {
+pub(super) fn words(world: &World, record: &Record, done: RunState) -> Vec<&'static str> {
     world.steps(record, done).unwrap().iter().map(word).collect()
 }

@@ -247,7 +247,7 @@ impl Sim {
         self.write(pass)?;
         for (id, removal) in taken {
             if self.pods.remove(&id).is_some() {
-                self.world.pods.retain(|pod| name(pod) != pod_of(&id));
+                self.world.pods.retain(|pod| name_of(pod) != pod_of(&id));
                 self.dirty = true;
             }
             let is_released = |claim: &Value| {

@@ -1,6 +1,9 @@
 //! The clouds of this controller. Each is one line in [`clouds!`].
 
+use std::sync::LazyLock;
+
 use cloud_common::{Platform, Process};
+use shared::admission::Settings;
 
 use crate::cloud::{Cached, Cloud};
 
@@ -38,6 +41,9 @@ clouds! {
     ibm: ibm::IbmCloud,
     openstack: openstack::OpenStack,
 }
+
+/// The rules about a sleep, as a webhook has them that serves these platforms.
+pub static RULES: LazyLock<Settings> = LazyLock::new(|| Settings::serving(PLATFORMS));
 
 #[cfg(test)]
 mod tests {

@@ -13,4 +13,4 @@ mod run;
 mod select;
 mod wait;
 
-pub use run::main;
+pub use run::run;

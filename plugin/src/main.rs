@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kubectl_hibernate::main()
+    kubectl_hibernate::run(shared::kinds::KINDS)
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use shared::kinds::KINDS;
+use shared::kinds::Kinds;
 
 use crate::cli::recover::{FdbCli, FdbCommand, Recover, RecoverArgs};
 use crate::cli::{self, Cli, Command, HubArgs};
@@ -11,8 +11,8 @@ use crate::connect::has_warned;
 use crate::error::{Exit, Problem};
 use crate::output;
 
-/// The program.
-pub fn main() -> ExitCode {
+/// The program, for these kinds.
+pub fn run(kinds: Kinds) -> ExitCode {
     // Only fails if a provider is installed already, and this is the first line of the program.
     let _ = hub::tls::provider().install_default();
     let words = std::env::args_os().collect::<Vec<_>>();
@@ -36,7 +36,7 @@ pub fn main() -> ExitCode {
     let exit = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(async {
             match &invocation {
-                Invocation::Own(cli) => cmd::run(KINDS, cli).await,
+                Invocation::Own(cli) => cmd::run(kinds, cli).await,
                 Invocation::Fdb(cli) => {
                     let FdbCommand::ProcessGroups(args) = &cli.command;
                     recover::run_as_fdb(args, &cli.hub).await

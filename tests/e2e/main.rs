@@ -47,6 +47,7 @@ mod manifests;
 mod manifests_namespace;
 mod match_conditions;
 mod openstack;
+mod other_programs;
 mod plugin_check;
 mod plugin_hive;
 mod plugin_kkp;

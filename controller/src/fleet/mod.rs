@@ -19,7 +19,7 @@ use shared::spoke::SpokeError;
 use shared::text::sanitize_to;
 use tokio::sync::Notify;
 
-use crate::cloud_registry::PLATFORMS;
+use crate::cloud_registry::RULES;
 use crate::runtime::hub::{key_of, version};
 use crate::runtime::{Follower, Guarded, Hub, Key, Object, WriteError};
 use crate::spoke::Network;
@@ -118,7 +118,7 @@ impl<K: Member> Source for Guarded<K> {
 
 impl Item {
     fn of<K: Member>(object: &Arc<Guarded<K>>) -> Option<Arc<Self>> {
-        let view = object.0.as_ref().ok()?.view(PLATFORMS);
+        let view = object.0.as_ref().ok()?.view(Some(&RULES));
         let uid = object.meta().uid.clone().unwrap_or_default();
         Some(Arc::new(Self { view, uid, version: version(&**object), object: object.clone() }))
     }

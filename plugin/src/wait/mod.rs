@@ -67,7 +67,7 @@ impl Waiting<'_> {
             Ok(Progress::Unanswered(state)) if self.request.is_some_and(|it| self.begin.elapsed() >= it.limit) => {
                 Outcome::Failed(WaitError::TimedOut { after: self.begin.elapsed(), state }.into())
             }
-            Ok(Progress::Going(state) | Progress::Unanswered(state)) => Outcome::Open(state),
+            Ok(Progress::InProgress(state) | Progress::Unanswered(state)) => Outcome::Open(state),
             Ok(Progress::Unnoticed) => Outcome::Open(UNNOTICED.to_owned()),
             Ok(Progress::Failed(why)) => self.lost(why),
             Err(error) => Outcome::Failed(error.into()),

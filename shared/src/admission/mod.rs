@@ -97,6 +97,14 @@ pub struct Settings {
     pub deleters: Vec<String>,
 }
 
+impl Settings {
+    /// Those of a webhook whose clusters on these platforms can be put to sleep.
+    pub fn serving(platforms: &[&str]) -> Self {
+        let served_platforms = platforms.iter().copied().map(str::to_owned).collect();
+        Self { served_platforms, ..Self::default() }
+    }
+}
+
 /// One row of a kind's table of rules.
 #[derive(Debug)]
 pub struct Rule<K: Object> {

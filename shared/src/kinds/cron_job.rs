@@ -23,6 +23,7 @@ use super::record::Record;
 use super::row::TargetKind;
 use super::view::{Observed, StepRecord, View};
 use super::workload::{DEPLOYMENT, STATEFUL_SET, row, written_at};
+use crate::admission::Settings;
 use crate::annotation::hold::protected;
 use crate::annotation::{annotation, format, keys};
 use crate::power::Power;
@@ -58,7 +59,7 @@ struct CronJob<'a>(&'a Value);
 
 impl Lifecycle for CronJob<'_> {
     /// `Hibernating` is what a wake starts again, `Suspended` what it leaves alone.
-    fn view(&self, _: &[&str]) -> View {
+    fn view(&self, _: Option<&Settings>) -> View {
         let object = self.0;
         let recorded = annotation(object, keys::CRON_JOB_SUSPEND).and_then(format::boolean);
         let (power, state) = match (is_suspended(object), recorded) {
@@ -79,7 +80,7 @@ impl Lifecycle for CronJob<'_> {
     fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
         use Power::{Hibernating, Running};
         let object = self.0;
-        let none = |message: &str, follows: bool| Change::None { message: message.to_owned(), follows };
+        let none = |message: &str, will_reach: bool| Change::None { message: message.to_owned(), will_reach };
         let write = |suspend: Option<bool>, record: Option<bool>, message: &str| {
             let mut annotations = reason_change(object, intent.reason);
             annotations.insert(keys::CRON_JOB_SUSPEND.to_owned(), json!(record.map(|was| was.to_string())));
@@ -188,7 +189,7 @@ mod tests {
                 let suspend = patch.pointer("/spec/suspend").map_or("-".to_owned(), Value::to_string);
                 format!("{suspend} {}", patch["metadata"]["annotations"][keys::CRON_JOB_SUSPEND])
             }
-            Ok(Change::None { message, .. } | Change::Ask { message, .. }) => message,
+            Ok(Change::None { message, .. } | Change::RequestCheck { message, .. }) => message,
             Err(error) => error.to_string(),
         }
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::record::Record;
 use super::view::View;
+use crate::admission::Settings;
 use crate::power::Power;
 
 /// Shown while no controller has started to act on a change.
@@ -38,10 +39,10 @@ pub enum Change {
         /// What to tell the user.
         message: String,
         /// Whether the target is, or will be, in the state asked for: if not, there is nothing to wait for.
-        follows: bool,
+        will_reach: bool,
     },
     /// Nothing, but the controller can be asked to check the target now.
-    Ask {
+    RequestCheck {
         /// A JSON merge patch that asks. If it is refused, nothing is lost.
         patch: Value,
         /// The time of the request, by which its answer is recognized.
@@ -78,7 +79,7 @@ pub enum Progress {
     /// It is in the state asked for.
     Reached,
     /// On its way; the text says what is being waited for.
-    Going(String),
+    InProgress(String),
     /// No controller has started yet.
     Unnoticed,
     /// The controller has not answered the request for a check; the text says what is awaited and what may be amiss.
@@ -103,9 +104,9 @@ pub enum TargetError {
 
 /// One object, read: how its kind expresses intent and reports state. Pure.
 pub trait Lifecycle: fmt::Debug + Send + Sync {
-    /// What every consumer reads of it. `served`: the platforms whose clusters the controller can put to sleep; empty if
-    /// what refuses a sleep is of no interest, as for `status`.
-    fn view(&self, served: &[&str]) -> View;
+    /// What every consumer reads of it. `rules`: the settings of the rules that may refuse its sleep; none if that is of no
+    /// interest, as for `status`.
+    fn view(&self, rules: Option<&Settings>) -> View;
 
     /// What has to be written to it.
     ///
@@ -121,7 +122,7 @@ pub trait Lifecycle: fmt::Debug + Send + Sync {
     /// Its progress.
     fn progress(&self, action: Power) -> Progress;
 
-    /// The progress of a check that was requested at this time by [`Change::Ask`]: reached once the answer and the
+    /// The progress of a check that was requested at this time by [`Change::RequestCheck`]: reached once the answer and the
     /// state after it are good.
     fn check_progress(&self, _requested: Timestamp) -> Progress {
         self.progress(Power::Running)

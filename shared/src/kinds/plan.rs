@@ -81,7 +81,7 @@ pub static BY_CHANGE: Plan = Plan { preflight: None, rules: None, sync: None, is
 
 /// What a change refuses and warns of: the sleep, or the wake of what sleeps.
 fn of_change(facts: &PlanFacts<'_>) -> HubFindings {
-    let power = match facts.target.view(&[]).desired.power {
+    let power = match facts.target.view(None).desired.power {
         Power::Hibernating => Power::Running,
         Power::Running => Power::Hibernating,
     };

@@ -180,7 +180,7 @@ impl TargetKind {
         Ok((self.read)(object)?.progress(action))
     }
 
-    /// The progress of a check that [`Change::Ask`] requested at this time.
+    /// The progress of a check that [`Change::RequestCheck`] requested at this time.
     ///
     /// # Errors
     /// When the object does not match its schema.
@@ -202,7 +202,7 @@ impl TargetKind {
     /// When the object does not match its schema.
     pub fn record(&self, object: &Value) -> Result<Record, TargetError> {
         let target = (self.read)(object)?;
-        let mut record = Record::of(&self.kind, target.view(&[]));
+        let mut record = Record::of(&self.kind, target.view(None));
         if !self.has_schedule {
             // No controller follows these annotations on such a kind.
             (record.wake_at, record.hold_awake_until, record.hold_awake_by) = (None, None, None);

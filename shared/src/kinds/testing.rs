@@ -10,6 +10,7 @@ use super::lifecycle::Lifecycle;
 use super::row::STOP_START;
 use super::view::View;
 use super::{ByDefault, Change, Column, Intent, Kind, Progress, Record, TargetError, TargetKind};
+use crate::admission::Settings;
 use crate::power::Power;
 
 /// Intent, as for every kind without a field of its own.
@@ -54,7 +55,7 @@ impl Sandbox<'_> {
 }
 
 impl Lifecycle for Sandbox<'_> {
-    fn view(&self, _: &[&str]) -> View {
+    fn view(&self, _: Option<&Settings>) -> View {
         let mut view = View::of_value(self.0, self.wanted());
         view.observed.power = match self.phase() {
             "Paused" => Some((Power::Hibernating, Timestamp::UNIX_EPOCH)),
@@ -71,7 +72,7 @@ impl Lifecycle for Sandbox<'_> {
             Power::Running => "resume requested",
         };
         if self.wanted() == intent.power {
-            return Ok(Change::None { message: "unchanged".to_owned(), follows: true });
+            return Ok(Change::None { message: "unchanged".to_owned(), will_reach: true });
         }
         let patch = json!({ "metadata": { "annotations": { POWER: intent.power } } });
         Ok(Change::Patch { patch, message: message.to_owned(), warnings: Vec::new() })
@@ -82,7 +83,7 @@ impl Lifecycle for Sandbox<'_> {
             (Power::Hibernating, Power::Running, _) => Progress::Failed("it is to run again".to_owned()),
             (Power::Running, Power::Hibernating, _) => Progress::Failed("it is to sleep again".to_owned()),
             (Power::Hibernating, _, "Paused") | (Power::Running, _, "Running") => Progress::Reached,
-            (_, _, phase) => Progress::Going(format!("phase {phase}")),
+            (_, _, phase) => Progress::InProgress(format!("phase {phase}")),
         }
     }
 

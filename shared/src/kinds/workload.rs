@@ -9,6 +9,7 @@ use super::plan::BY_CHANGE;
 use super::record::Record;
 use super::row::{ByDefault, INSTANCES, TargetKind};
 use super::view::{Observed, StepRecord, View};
+use crate::admission::Settings;
 use crate::annotation::{annotation, keys};
 use crate::managed_fields::{self, entries, manager};
 use crate::power::Power;
@@ -65,7 +66,7 @@ const NOTHING_RECORDED: &str = "unchanged (0 replicas, none recorded)";
 struct Workload<'a>(&'a Value);
 
 impl Lifecycle for Workload<'_> {
-    fn view(&self, _: &[&str]) -> View {
+    fn view(&self, _: Option<&Settings>) -> View {
         let object = self.0;
         let replicas = replicas::replicas(object);
         let (left, ready) = (left(object), number(object, "/status/readyReplicas"));
@@ -93,16 +94,16 @@ impl Lifecycle for Workload<'_> {
         let (patch, message) = match step {
             // A user who names a workload expects it to run; of all workloads, some always have 0 replicas.
             Err(ReplicasError::NothingRecorded) if intent.queried => {
-                return Ok(Change::None { message: NOTHING_RECORDED.to_owned(), follows: false });
+                return Ok(Change::None { message: NOTHING_RECORDED.to_owned(), will_reach: false });
             }
             Err(error @ (ReplicasError::Protected | ReplicasError::VolumesDeleted)) => {
                 return Err(TargetError::Refused(error.to_string()));
             }
             Err(error) => return Err(TargetError::Impossible(error.to_string())),
             Ok(Step::Unchanged) if replicas::replicas(object) == 0 && annotation(object, keys::REPLICAS).is_none() => {
-                return Ok(Change::None { message: NOTHING_RECORDED.to_owned(), follows: true });
+                return Ok(Change::None { message: NOTHING_RECORDED.to_owned(), will_reach: true });
             }
-            Ok(Step::Unchanged) => return Ok(Change::None { message: "unchanged".to_owned(), follows: true }),
+            Ok(Step::Unchanged) => return Ok(Change::None { message: "unchanged".to_owned(), will_reach: true }),
             Ok(Step::Sleep { replicas, patch }) => {
                 let dropped = dropped(object).filter(|_| recorded(object) != Some(Ok(replicas)));
                 (patch, format!("hibernated ({} recorded){}", count(replicas, "replica"), dropped.unwrap_or_default()))
@@ -137,11 +138,11 @@ impl Lifecycle for Workload<'_> {
         match action {
             Power::Hibernating => match left(object) {
                 0 => Progress::Reached,
-                left => Progress::Going(format!("{} left", count(left, "replica"))),
+                left => Progress::InProgress(format!("{} left", count(left, "replica"))),
             },
             Power::Running => match number(object, "/status/readyReplicas") {
                 ready if ready >= wanted => Progress::Reached,
-                ready => Progress::Going(format!("{ready} of {wanted} replicas ready")),
+                ready => Progress::InProgress(format!("{ready} of {wanted} replicas ready")),
             },
         }
     }
@@ -203,7 +204,9 @@ mod tests {
 
     fn detail(object: &Value, action: Power) -> String {
         match change(object, action, false) {
-            Ok(Change::Patch { message, .. } | Change::None { message, .. } | Change::Ask { message, .. }) => message,
+            Ok(Change::Patch { message, .. } | Change::None { message, .. } | Change::RequestCheck { message, .. }) => {
+                message
+            }
             Err(error) => error.to_string(),
         }
     }
@@ -252,10 +255,10 @@ mod tests {
     fn of_all_workloads_some_have_no_replicas_but_what_is_recorded_must_be_right() {
         let wake = |object: &Value| change(object, Power::Running, true);
         let message = "unchanged (0 replicas, none recorded)".to_owned();
-        assert_eq!(wake(&deployment(0, None)).unwrap(), Change::None { message, follows: false });
+        assert_eq!(wake(&deployment(0, None)).unwrap(), Change::None { message, will_reach: false });
         assert!(matches!(wake(&deployment(0, Some("3"))), Ok(Change::Patch { .. })));
         assert!(matches!(wake(&deployment(0, Some("x"))), Err(TargetError::Impossible(_))));
-        assert!(matches!(wake(&deployment(2, None)), Ok(Change::None { follows: true, .. })));
+        assert!(matches!(wake(&deployment(2, None)), Ok(Change::None { will_reach: true, .. })));
     }
 
     #[test]
@@ -276,14 +279,14 @@ mod tests {
         let seen = |replicas: u32, ready: u32| json!({ "observedGeneration": 2, "replicas": replicas, "readyReplicas": ready });
         for (object, action, expected) in [
             (workload(0, 3, seen(0, 0)), Power::Hibernating, Progress::Unnoticed),
-            (workload(0, 2, seen(3, 1)), Power::Hibernating, Progress::Going("3 replicas left".to_owned())),
+            (workload(0, 2, seen(3, 1)), Power::Hibernating, Progress::InProgress("3 replicas left".to_owned())),
             (workload(0, 2, json!({ "observedGeneration": 2 })), Power::Hibernating, Progress::Reached),
             (
                 workload(0, 2, json!({ "observedGeneration": 2, "terminatingReplicas": 1 })),
                 Power::Hibernating,
-                Progress::Going("1 replica left".to_owned()),
+                Progress::InProgress("1 replica left".to_owned()),
             ),
-            (workload(3, 2, seen(3, 1)), Power::Running, Progress::Going("1 of 3 replicas ready".to_owned())),
+            (workload(3, 2, seen(3, 1)), Power::Running, Progress::InProgress("1 of 3 replicas ready".to_owned())),
             (workload(3, 2, seen(3, 3)), Power::Running, Progress::Reached),
             (
                 workload(3, 2, seen(3, 3)),

@@ -21,7 +21,7 @@ pub fn start_patch(rollout: &PowerRollout, target: &dyn Lifecycle, view: &View, 
     let intent = Intent { power: claim.wanted, reason: spec.reason.as_deref(), end, now, queried: true, force: false };
     let mut patch = match target.change(&intent) {
         Ok(Change::Patch { patch, .. }) => patch,
-        Ok(Change::None { .. } | Change::Ask { .. }) | Err(_) => json!({}),
+        Ok(Change::None { .. } | Change::RequestCheck { .. }) | Err(_) => json!({}),
     };
     let annotations = &mut patch["metadata"]["annotations"];
     annotations[keys::ROLLOUT] = claim.text().into();
@@ -153,7 +153,7 @@ mod tests {
                 start_patch(
                     &rollout(action),
                     &cluster,
-                    &cluster.view(&[]),
+                    &cluster.view(None),
                     &mark("u", wanted, json!({})),
                     Timestamp::now(),
                 )

@@ -13,7 +13,6 @@ use shared::kinds::lifecycle::Lifecycle as _;
 use shared::kinds::view::{Power, View};
 use tokio::sync::Notify;
 
-use crate::cloud_registry::PLATFORMS;
 use crate::runtime::hub::{key_of, object_ref};
 use crate::runtime::{Follower, Guarded, Key};
 use crate::spoke::reader::is_not_there;
@@ -94,7 +93,7 @@ fn state(view: &View) -> Option<State> {
 
 /// The same of an object. One that cannot be read is not believed.
 fn read(object: &Guarded<ClusterDeployment>) -> Option<State> {
-    object.0.as_ref().map_or(Some(State::Asleep), |cluster| state(&cluster.view(PLATFORMS)))
+    object.0.as_ref().map_or(Some(State::Asleep), |cluster| state(&cluster.view(None)))
 }
 
 impl Follower<ClusterDeployment> for Sleepers {

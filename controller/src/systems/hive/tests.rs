@@ -305,7 +305,8 @@ async fn a_resume_of_a_running_cluster_has_its_machines_checked_at_once() {
     assert_eq!((power_state(&hub).as_str(), cloud.moves().len()), ("Running", 0), "nobody looks for ten minutes");
     let intent =
         Intent { power: Power::Running, reason: None, end: None, now: clock::now(), queried: false, force: false };
-    let Ok(Change::Ask { patch, requested, .. }) = CLUSTER_DEPLOYMENT.change(&hub.get(CLUSTER), &intent) else {
+    let Ok(Change::RequestCheck { patch, requested, .. }) = CLUSTER_DEPLOYMENT.change(&hub.get(CLUSTER), &intent)
+    else {
         panic!("{}", hub.get(CLUSTER))
     };
     hub.edit(CLUSTER, |cluster| json_patch::merge(cluster, &patch));

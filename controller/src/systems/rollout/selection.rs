@@ -88,6 +88,7 @@ fn is_small(spec: &PowerRolloutSpec) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use shared::admission::Settings;
     use shared::annotation::keys;
     use shared::hive::api::ClusterDeployment;
     use shared::kinds::lifecycle::Lifecycle;
@@ -130,7 +131,10 @@ mod tests {
             assert_eq!(unstamped(&rollout), None, "it may start");
             assert_eq!(left["spec"]["groups"].as_array().map(Vec::len), Some(2), "limits and approvals of groups stay");
             let members = Members::of(&rollout.spec).expect("members");
-            assert!(!members.cover(&cluster.view(&["aws"]), &NamespaceLabels::new()), "{targets}");
+            assert!(
+                !members.cover(&cluster.view(Some(&Settings::serving(&["aws"]))), &NamespaceLabels::new()),
+                "{targets}"
+            );
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
+use shared::admission::Settings;
 use shared::finding::{Finding, Severity, code};
 use shared::kinds::plan::REFUSED;
 use shared::kinds::{Intent, Record};
@@ -130,7 +131,7 @@ fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook:
     let target = &outlook.target;
     let read = (target.row.read)(&target.object).ok();
     let platform = read.as_ref().and_then(|read| read.describe(Record::default()).platform).unwrap_or_default();
-    let mut object = read.map(|read| read.view(&[&platform])).unwrap_or_default();
+    let mut object = read.map(|read| read.view(Some(&Settings::serving(&[&platform])))).unwrap_or_default();
     let blocks = |code: &str| {
         let mut hub = outlook.hub.iter().filter(|_| object.desired.power == Power::Running);
         hub.find(|finding| finding.severity == Severity::Block && finding.code == code).map(detail)

@@ -190,7 +190,7 @@ mod tests {
         let annotations = json!({ keys::PROTECTED: protected.to_string() });
         let metadata = json!({ "name": name, "namespace": "x", "annotations": annotations });
         let patch = Change::Patch { patch: json!({}), message: String::new(), warnings: Vec::new() };
-        let change = if changes { patch } else { Change::None { message: String::new(), follows: true } };
+        let change = if changes { patch } else { Change::None { message: String::new(), will_reach: true } };
         let target = Target::new(&CLUSTER_DEPLOYMENT, "v1", json!({ "metadata": metadata }));
         TargetPlan { target, change: Ok(change), preflight: None }
     }

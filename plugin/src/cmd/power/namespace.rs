@@ -82,7 +82,7 @@ mod tests {
     }
 
     fn unchanged() -> Change {
-        Change::None { message: String::new(), follows: true }
+        Change::None { message: String::new(), will_reach: true }
     }
 
     #[test]

@@ -66,11 +66,11 @@ impl<'a> Writer<'a> {
         for _ in 0..ATTEMPTS {
             let (patch, message) = match change {
                 Change::Patch { patch, message, .. } => (patch, message),
-                Change::None { message, follows } => {
-                    let done = Done { changed: false, will_reach: follows, ..Done::written(target, message) };
+                Change::None { message, will_reach } => {
+                    let done = Done { changed: false, will_reach, ..Done::written(target, message) };
                     return Ok(self.release(done).await);
                 }
-                Change::Ask { patch, requested, message } => {
+                Change::RequestCheck { patch, requested, message } => {
                     let done = Done { requested: Some(requested), ..Done::written(target, message) };
                     return Ok(self.ask(&patch, done).await);
                 }

@@ -68,15 +68,12 @@ impl Change<'_, Cluster> {
 /// Settings without flags: the platforms that Hive's own hibernation controller serves; Hive's service accounts and our
 /// controller are exempt.
 pub fn default_settings() -> Settings {
-    let served_platforms = HIVE_PLATFORMS.iter().copied().map(str::to_owned).collect();
-    Settings { exempt: exempt::identities(), served_platforms, ..Settings::default() }
+    Settings { exempt: exempt::identities(), ..Settings::serving(HIVE_PLATFORMS) }
 }
 
-/// The denial of the sleep of a cluster that runs: V1 to V8, but for holds. `served`: the platforms whose clusters can be
-/// put to sleep.
-pub fn refusal(cluster: &ClusterDeployment, served: &[&str]) -> Option<Finding<Denial>> {
-    let served_platforms = served.iter().copied().map(str::to_owned).collect();
-    sleep_denial(cluster, &Settings { served_platforms, ..Settings::default() }, judge)
+/// The denial of the sleep of a cluster that runs: V1 to V8, but for holds.
+pub fn refusal(cluster: &ClusterDeployment, settings: &Settings) -> Option<Finding<Denial>> {
+    sleep_denial(cluster, settings, judge)
 }
 
 /// Judges a change of a `ClusterDeployment` by rows V1 to V12.

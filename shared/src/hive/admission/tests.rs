@@ -190,7 +190,7 @@ fn rules_on_the_way_to_sleep() {
         assert_eq!(findings(None, &new), *expected, "{case}, on CREATE");
         // A rollout asks before it writes, of a cluster that its type can express: no hold, and the request is its own.
         let Ok(old) = serde_json::from_value::<ClusterDeployment>(old) else { continue };
-        let denials = refusal(&old, HIVE_PLATFORMS).into_iter().collect();
+        let denials = refusal(&old, &default_settings()).into_iter().collect();
         let refused = in_words(&Evaluation { denials, ..Evaluation::default() });
         let held = |finding: &&str| finding.contains("[hold-awake") || finding.contains("[requested-by]");
         let denied = expected.split("; ").find(|finding| finding.contains(" deny ") && !held(finding));

@@ -54,7 +54,7 @@ pub(super) fn change(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Change
         _ => {} // H1, H5
     }
     if !changes && annotations.is_empty() {
-        let none = || Change::None { message: unchanged(cluster, intent), follows: true };
+        let none = || Change::None { message: unchanged(cluster, intent), will_reach: true };
         return check(cluster, intent).unwrap_or_else(none); // H1
     }
     let message = message(intent, changes, scheduled);
@@ -90,7 +90,7 @@ fn check(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Option<Change> {
     }
     let requested = request_time(cluster, intent.now);
     let patch = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: format::seconds(requested) } } });
-    Some(Change::Ask {
+    Some(Change::RequestCheck {
         patch,
         requested,
         message: "already running; asked for a check of its machines, `status` shows the outcome".to_owned(),
@@ -215,7 +215,7 @@ mod tests {
         }
         match change(&typed(&cluster), &intent(action, reason, None)) {
             Change::Patch { patch, message, .. } => Some((patch, message)),
-            Change::None { .. } | Change::Ask { .. } => None,
+            Change::None { .. } | Change::RequestCheck { .. } => None,
         }
     }
 
@@ -291,7 +291,7 @@ mod tests {
             ("it sleeps", cluster("Hibernating", "True", |_| {}), named(Hibernating), false),
         ] {
             match change(&typed(&cluster), &intent) {
-                Change::Ask { patch, requested, message } => {
+                Change::RequestCheck { patch, requested, message } => {
                     assert_eq!(requested, intent.now, "{case}");
                     let asked = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: NOW } } });
                     assert_eq!((asks, patch), (true, asked), "{case}");
@@ -300,8 +300,8 @@ mod tests {
                         "already running; asked for a check of its machines, `status` shows the outcome"
                     );
                 }
-                Change::None { message, follows } => {
-                    assert_eq!((asks, message.as_str(), follows), (false, "unchanged", true), "{case}");
+                Change::None { message, will_reach } => {
+                    assert_eq!((asks, message.as_str(), will_reach), (false, "unchanged", true), "{case}");
                 }
                 Change::Patch { patch, .. } => panic!("{case}: {patch}"),
             }
@@ -390,7 +390,7 @@ mod tests {
             }
             let (patch, message) = match change(&typed(&cluster), &intent(action, None, end)) {
                 Change::Patch { patch, message, .. } => (patch, message),
-                Change::None { message, .. } | Change::Ask { message, .. } => (Value::Null, message),
+                Change::None { message, .. } | Change::RequestCheck { message, .. } => (Value::Null, message),
             };
             let annotations = patch.pointer("/metadata/annotations").cloned();
             assert_eq!((annotations, message.as_str()), (expected, detail), "{cluster} {action:?} {end:?}");

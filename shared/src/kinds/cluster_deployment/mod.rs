@@ -16,6 +16,7 @@ use super::lifecycle::{Advice, Change, Intent, Lifecycle, Progress, TargetError}
 use super::record::Record;
 use super::row::{ByDefault, Column, INSTANCES, PLATFORM, REGION, Rival, STOP_START, TargetKind};
 use super::view::View;
+use crate::admission::Settings;
 use crate::hive::api::ClusterDeployment;
 use crate::hive::config::{HIVE, HIVE_CONFIG, is_disabled};
 use crate::power::Power;
@@ -53,8 +54,8 @@ pub static CLUSTER_DEPLOYMENT: TargetKind = TargetKind {
 };
 
 impl Lifecycle for ClusterDeployment {
-    fn view(&self, served: &[&str]) -> View {
-        view::of(self, served)
+    fn view(&self, rules: Option<&Settings>) -> View {
+        view::of(self, rules)
     }
 
     fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {

@@ -35,12 +35,14 @@ pub(super) fn of(cluster: &ClusterDeployment, action: Power) -> Progress {
         return Progress::Failed(format!("the platform cannot hibernate it: {}", cluster.message(HIBERNATING))); // P4
     }
     if let Some(pause) = pause(cluster) {
-        return Progress::Going(pause.to_owned()); // P5
+        return Progress::InProgress(pause.to_owned()); // P5
     }
     match step(cluster) {
-        Some(StepRecord { failed: true, message, .. }) => Progress::Going(format!("{message}; the controller retries")), // P6
-        Some(StepRecord { message, .. }) => Progress::Going(message), // P6
-        None => Progress::Unnoticed,                                  // P7
+        Some(StepRecord { failed: true, message, .. }) => {
+            Progress::InProgress(format!("{message}; the controller retries"))
+        } // P6
+        Some(StepRecord { message, .. }) => Progress::InProgress(message), // P6
+        None => Progress::Unnoticed,                                       // P7
     }
 }
 
@@ -158,7 +160,7 @@ mod tests {
     ];
 
     fn going(text: &str) -> Progress {
-        Progress::Going(text.to_owned())
+        Progress::InProgress(text.to_owned())
     }
 
     #[test]
@@ -322,7 +324,7 @@ mod tests {
         for (annotation, part) in [(RECONCILE_PAUSE, "reconcile-pause"), (POWERSTATE_PAUSE, "powerstate-pause")] {
             let mut cluster = cluster("Hibernating", "Running", &RUNS);
             cluster.metadata.annotations = Some([(annotation.to_owned(), "true".to_owned())].into());
-            let Progress::Going(text) = of(&cluster, Power::Hibernating) else { panic!("{part}") };
+            let Progress::InProgress(text) = of(&cluster, Power::Hibernating) else { panic!("{part}") };
             assert!(text.contains(part), "{text}");
         }
         let mut new = cluster("Hibernating", "", &[]);

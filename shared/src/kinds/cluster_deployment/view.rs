@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::progress;
+use crate::admission::Settings;
 use crate::hive::api::{ClusterDeployment, Condition, FAKE_CLUSTER, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
 use crate::hive::{admission, pool};
@@ -12,14 +13,14 @@ use crate::kinds::view::{Cause, MAX_REASON, Observed, Obstacles, StepRecord, Vie
 use crate::power::Power;
 use crate::text::sanitize_to;
 
-/// Reads the object, and what refuses its sleep if there are `served` platforms.
-pub(super) fn of(cluster: &ClusterDeployment, served: &[&str]) -> View {
+/// Reads the object, and what refuses its sleep by these rules.
+pub(super) fn of(cluster: &ClusterDeployment, rules: Option<&Settings>) -> View {
     let power = cluster.desired();
     let view = View::of(&cluster.metadata, power);
     let observed = observed(cluster);
     let runs = observed.is_some_and(|(power, _)| power == Power::Running);
     let (failed, delayed) = trouble(cluster);
-    let denial = (power == Power::Running && !served.is_empty()).then(|| admission::refusal(cluster, served)).flatten();
+    let denial = rules.filter(|_| power == Power::Running).and_then(|rules| admission::refusal(cluster, rules));
     View {
         observed: Observed {
             power: observed,

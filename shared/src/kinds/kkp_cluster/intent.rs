@@ -45,7 +45,7 @@ pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
     if !requests {
         if annotations.is_empty() {
             let message = foreign.map_or("unchanged".to_owned(), |why| format!("unchanged: {why}"));
-            return Change::None { message, follows: true }; // I1
+            return Change::None { message, will_reach: true }; // I1
         }
         let patch = json!({ "metadata": { "annotations": annotations } });
         return Change::Patch { patch, message: "reason updated".to_owned(), warnings: Vec::new() }; // I1
@@ -97,7 +97,7 @@ mod tests {
         let intent = Intent { power: action, reason, end: None, now: NOW.parse().unwrap(), queried: false, force };
         match KKP_CLUSTER.change(object, &intent).unwrap() {
             Change::Patch { patch, message, .. } => Some((patch, message)),
-            Change::None { .. } | Change::Ask { .. } => None,
+            Change::None { .. } | Change::RequestCheck { .. } => None,
         }
     }
 
@@ -201,7 +201,7 @@ mod tests {
             match KKP_CLUSTER.change(&object, &intent).unwrap() {
                 Change::Patch { warnings, .. } => warnings.concat(),
                 Change::None { message, .. } => message.replace("unchanged", ""),
-                Change::Ask { .. } => panic!("nothing is asked"),
+                Change::RequestCheck { .. } => panic!("nothing is asked"),
             }
         };
         let asleep = |sleep: &str| json!({ keys::POWER_STATE: "Hibernating", keys::PAUSED_BY_SLEEP: sleep });

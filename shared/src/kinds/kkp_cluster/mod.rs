@@ -22,6 +22,7 @@ use super::plan::{HubFindings, Plan};
 use super::record::Record;
 use super::row::{ByDefault, Column, Deadlines, Elsewhere, PLATFORM, REGION, TargetKind};
 use super::view::View;
+use crate::admission::Settings;
 use crate::kkp::api::Cluster;
 use crate::kkp::keys;
 use crate::power::Power;
@@ -76,8 +77,8 @@ fn desired(cluster: &Cluster) -> Power {
 }
 
 impl Lifecycle for Cluster {
-    fn view(&self, served: &[&str]) -> View {
-        view::of(self, !served.is_empty())
+    fn view(&self, rules: Option<&Settings>) -> View {
+        view::of(self, rules)
     }
 
     fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {

@@ -85,7 +85,7 @@ pub(super) fn of(cluster: &Cluster, desired: Power, action: Power) -> Progress {
         Outcome::Asleep => Progress::Unnoticed,                 // P5
         Outcome::Failed if sleeps && reported.is_older_than_request(cluster) => Progress::Unnoticed, // P6
         Outcome::Failed if sleeps => Progress::Failed(reported.sentence()), // P6
-        Outcome::Pending | Outcome::Failed => Progress::Going(reported.sentence()), // P7
+        Outcome::Pending | Outcome::Failed => Progress::InProgress(reported.sentence()), // P7
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     use crate::kinds::kkp_cluster::tests::{cluster, stands};
 
     fn going(text: &str) -> Progress {
-        Progress::Going(text.to_owned())
+        Progress::InProgress(text.to_owned())
     }
 
     fn lost(text: &str) -> Progress {

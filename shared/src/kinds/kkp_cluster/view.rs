@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::desired;
 use super::progress::{Reported, reported};
 use super::state::{OTHERS, paused_by};
+use crate::admission::Settings;
 use crate::annotation::format;
 use crate::kinds::lifecycle::UNNOTICED;
 use crate::kinds::view::{self, MAX_REASON, Observed, Obstacles, StepRecord, View};
@@ -19,8 +20,8 @@ use crate::text::sanitize_to;
 /// The row of rules about what passes by itself: a pause, a restore, an update by KKP.
 const PASSING: &str = "K4";
 
-/// Reads the object, and what refuses its sleep if that is of interest.
-pub(super) fn of(cluster: &Cluster, judges: bool) -> View {
+/// Reads the object, and what refuses its sleep by these rules.
+pub(super) fn of(cluster: &Cluster, rules: Option<&Settings>) -> View {
     let power = desired(cluster);
     let view = View::of(&cluster.metadata, power);
     let reported = reported(cluster);
@@ -28,7 +29,7 @@ pub(super) fn of(cluster: &Cluster, judges: bool) -> View {
         Some(reported) => (reported.reason, step(reported)),
         None => (cluster.phase(), unfollowed(cluster, power)),
     };
-    let (refused, passing) = if judges { denied(cluster, power) } else { (None, None) };
+    let (refused, passing) = rules.map(|rules| denied(cluster, power, rules)).unwrap_or_default();
     View {
         observed: Observed {
             power: observed(cluster, reported.as_ref()),
@@ -75,8 +76,8 @@ fn failed(reported: &Reported<'_>) -> Option<(String, Timestamp)> {
 type Passing = Option<(Timestamp, String)>;
 
 /// The rule that refuses its sleep, or what a sleep has to wait for.
-fn denied(cluster: &Cluster, power: Power) -> (Option<String>, Passing) {
-    let Some(denial) = (power == Power::Running).then(|| admission::refusal(cluster)).flatten() else {
+fn denied(cluster: &Cluster, power: Power, rules: &Settings) -> (Option<String>, Passing) {
+    let Some(denial) = (power == Power::Running).then(|| admission::refusal(cluster, rules)).flatten() else {
         return (None, None);
     };
     let why = view::denied(&denial);

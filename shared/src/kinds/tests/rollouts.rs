@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::admission::Settings;
 use crate::annotation::keys;
 use crate::annotation::mark::{Mark, Outcome};
 use crate::kinds::testing::{POWER, SANDBOX};
@@ -45,7 +46,11 @@ impl World {
 
     /// One reconcile: plans, and writes what the controller writes. Names of the targets that start.
     fn pass(&mut self) -> Vec<String> {
-        let views: Vec<View> = self.objects.iter().map(|one| (self.row.read)(one).unwrap().view(&["aws"])).collect();
+        let views: Vec<View> = self
+            .objects
+            .iter()
+            .map(|one| (self.row.read)(one).unwrap().view(Some(&Settings::serving(&["aws"]))))
+            .collect();
         let group = |view: &View| self.members.as_ref().map_or(Some(0), |members| members.group(view.identity.uid));
         let grouped: Vec<(usize, usize)> =
             views.iter().enumerate().filter_map(|(at, view)| Some((at, group(view)?))).collect();
@@ -177,7 +182,7 @@ fn rules_of_kkp_refuse_or_wait() {
     let change = |change: Value| {
         let mut object = cluster(0);
         json_patch::merge(&mut object, &change);
-        let view = (KKP_CLUSTER.read)(&object).unwrap().view(&["aws"]);
+        let view = (KKP_CLUSTER.read)(&object).unwrap().view(Some(&Settings::serving(&["aws"])));
         (view.obstacles.refused, view.obstacles.not_asleep_before.map(|(_, why)| why), view.obstacles.waits)
     };
     let none = (None, None, None);

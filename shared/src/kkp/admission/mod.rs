@@ -79,8 +79,8 @@ impl Change<'_, Cluster> {
 }
 
 /// The rule that denies the sleep of a Cluster that runs, with its row: K1 to K6, but for holds.
-pub fn refusal(cluster: &api::Cluster) -> Option<Finding<Denial>> {
-    sleep_denial(cluster, &Settings::default(), judge)
+pub fn refusal(cluster: &api::Cluster, settings: &Settings) -> Option<Finding<Denial>> {
+    sleep_denial(cluster, settings, judge)
 }
 
 /// Judges a change of a Cluster by rows K1 to K12.

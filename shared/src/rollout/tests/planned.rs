@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::admission::Settings;
 use crate::annotation::mark::{Mark, Outcome};
 use crate::hive::api::ClusterDeployment;
 use crate::kinds::View;
@@ -133,7 +134,7 @@ impl Hub {
     }
 
     fn observed(&self) -> Vec<View> {
-        self.clusters.iter().map(|cluster| cluster.view(&["aws"])).collect()
+        self.clusters.iter().map(|cluster| cluster.view(Some(&Settings::serving(&["aws"])))).collect()
     }
 
     fn plan(&self) -> Plan {

@@ -196,7 +196,7 @@ fn selectors_and_groups_choose_by_labels_and_namespaces() {
     let members = Members::of(&rollout.spec).unwrap();
     let object = |labels: Value, namespace: &str| {
         let change = json!({ "metadata": { "labels": labels, "namespace": namespace } });
-        cluster("a", &change).view(&["aws"])
+        cluster("a", &change).view(Some(&Settings::serving(&["aws"])))
     };
     let namespaces = NamespaceLabels::from([("x".to_owned(), BTreeMap::from([("team".to_owned(), "a".to_owned())]))]);
     for (labels, namespace, covered, group) in [
@@ -212,7 +212,7 @@ fn selectors_and_groups_choose_by_labels_and_namespaces() {
 }
 
 fn domain_of(cluster: &ClusterDeployment) -> String {
-    cluster.view(&[]).obstacles.domain.unwrap_or_default()
+    cluster.view(None).obstacles.domain.unwrap_or_default()
 }
 
 #[test]

@@ -1,0 +1,106 @@
+//! The plugin with one kind more: what a kind needs that has a controller of its own and none of ours. A `Workspace`
+//! sleeps while `spec.paused` is true.
+
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::json;
+use shared::admission::Settings;
+use shared::kinds::lifecycle::Lifecycle;
+use shared::kinds::plan::BY_CHANGE;
+use shared::kinds::row::STOP_START;
+use shared::kinds::view::Observed;
+use shared::kinds::{
+    ByDefault, CLUSTER_DEPLOYMENT, Change, Intent, KINDS, Kind, Kinds, Progress, TargetError, TargetKind, View,
+};
+use shared::power::Power;
+
+static WORKSPACE: TargetKind = TargetKind {
+    kind: Kind::namespaced("test.hibernate.sh", &["v1"], "Workspace", "workspaces").with_short(&["wsp"]),
+    by_default: ByDefault::InStatus,
+    has_schedule: false,
+    has_force: false,
+    plan: Some(&BY_CHANGE),
+    deployed_field: None,
+    rival: None,
+    asleep: "paused",
+    awake: "running",
+    columns: &[],
+    warnings: |_, _| Vec::new(),
+    confirmation: None,
+    companion: None,
+    elsewhere: None,
+    in_rollouts: Some(STOP_START),
+    is_listed: |_| true,
+    read: |object| Ok(Box::new(Workspace::deserialize(object)?)),
+};
+
+#[derive(Debug, Deserialize)]
+struct Workspace {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    paused: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    phase: String,
+}
+
+impl Workspace {
+    fn desired(&self) -> Power {
+        if self.spec.paused { Power::Hibernating } else { Power::Running }
+    }
+
+    fn observed(&self) -> Option<Power> {
+        match self.status.phase.as_str() {
+            "Paused" => Some(Power::Hibernating),
+            "Active" => Some(Power::Running),
+            _ => None,
+        }
+    }
+}
+
+impl Lifecycle for Workspace {
+    fn view(&self, _: Option<&Settings>) -> View {
+        let view = View::of(&self.metadata, self.desired());
+        let power = self.observed().map(|power| (power, Timestamp::UNIX_EPOCH));
+        View { observed: Observed { power, state: self.status.phase.clone(), ..Observed::default() }, ..view }
+    }
+
+    fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        if self.desired() == intent.power {
+            return Ok(Change::None { message: "unchanged".to_owned(), will_reach: true });
+        }
+        let patch = json!({ "spec": { "paused": intent.power == Power::Hibernating } });
+        Ok(Change::Patch { patch, message: format!("{} requested", intent.power), warnings: Vec::new() })
+    }
+
+    fn progress(&self, action: Power) -> Progress {
+        if self.desired() != action {
+            return Progress::Failed("another client has changed it".to_owned());
+        }
+        if self.observed() == Some(action) {
+            Progress::Reached
+        } else {
+            Progress::InProgress(self.status.phase.clone())
+        }
+    }
+}
+
+const WITH_WORKSPACE: Kinds = Kinds { targets: &[&CLUSTER_DEPLOYMENT, &WORKSPACE], ..KINDS };
+
+fn main() -> ExitCode {
+    kubectl_hibernate::run(WITH_WORKSPACE)
+}

@@ -31,8 +31,7 @@ pub(crate) async fn apply(world: &World, below: &str, more: &[&str]) -> Result<V
 
 /// Applies objects of the overlays.
 async fn apply_objects(world: &World, objects: &[Value]) -> Result<()> {
-    let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
-    let file = write(world, &documents.join("\n---\n"))?;
+    let file = write(world, &json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string())?;
     applied(world, &["-f", &file]).await.map(drop)
 }
 

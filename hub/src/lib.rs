@@ -24,6 +24,7 @@ use kube::client::ClientBuilder;
 use kube::core::{Request, request};
 use serde_json::Value;
 use shared::kinds::Kind;
+use shared::object::name_of;
 use tower::BoxError;
 use tower::util::MapErrLayer;
 
@@ -262,26 +263,6 @@ pub fn patched(object: &Value, patch: &Value) -> Value {
         _ => json_patch::merge(&mut object, patch),
     }
     object
-}
-
-/// The name of an object.
-pub fn name_of(object: &Value) -> &str {
-    text(object, "/metadata/name")
-}
-
-/// The text at this place of an object, empty if there is none.
-pub fn text<'a>(object: &'a Value, path: &str) -> &'a str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// The items of the list at this place of an object, none if there is no list.
-pub fn items<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
-    object.pointer(path).and_then(Value::as_array).into_iter().flatten()
-}
-
-/// The object of this name.
-pub fn named<'a>(objects: &'a [Value], name: &str) -> Option<&'a Value> {
-    objects.iter().find(|object| name_of(object) == name)
 }
 
 /// Whether this is a DNS subdomain, as names of objects and namespaces are.

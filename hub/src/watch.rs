@@ -14,11 +14,12 @@ use futures::stream::{self, BoxStream, LocalBoxStream};
 use kube::api::{WatchEvent, WatchParams};
 use kube::core::Request;
 use serde_json::Value;
+use shared::object::{name_of, text};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::connection::Notice;
 use crate::error::HubError;
-use crate::{HubClient, ObjectList, Resource, answer, name_of, selector, text};
+use crate::{HubClient, ObjectList, Resource, answer, selector};
 
 /// After this long without any event a watch is taken for broken. The API server sends a bookmark about every minute.
 const SILENCE: Duration = Duration::from_secs(90);

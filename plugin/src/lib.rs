@@ -8,7 +8,6 @@ mod connect;
 mod error;
 mod output;
 mod read;
-mod recover;
 mod run;
 mod select;
 mod wait;

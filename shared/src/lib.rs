@@ -14,6 +14,7 @@ pub mod hive;
 pub mod kinds;
 pub mod kkp;
 pub mod managed_fields;
+pub mod object;
 pub mod power;
 pub mod read;
 pub mod record;

@@ -3,20 +3,25 @@
 use std::time::Duration;
 
 use hub::exec::POD;
-use hub::{HubClient, Resource, items, name_of, named, text};
+use hub::{HubClient, Resource};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shared::annotation::keys;
-use shared::fdb::api::{FoundationDBCluster, Health, MARKED_AS_EXCLUDED, ProcessGroup};
+use shared::fdb::api::{FoundationDBCluster, Health, ProcessGroup};
+use shared::fdb::recover::check::suspended;
+use shared::fdb::recover::facts::{Facts, deleted_at, size};
+use shared::fdb::recover::presence::is_left_excluded;
 use shared::fdb::suspension::{Minimum, Stamp};
 use shared::kinds::Kind;
+use shared::object::{name_of, text};
 
 use super::error::ViewError;
 use super::protection::{self, Protection};
 
-static CLAIM: Kind = Kind::namespaced("", &["v1"], "PersistentVolumeClaim", "persistentvolumeclaims");
+/// Volumes of a cluster.
+pub static CLAIM: Kind = Kind::namespaced("", &["v1"], "PersistentVolumeClaim", "persistentvolumeclaims");
 
 /// What is shown of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -88,14 +93,18 @@ impl DatabaseState {
             Protection::Unknown(why) => ("unknown", Some(why)),
         };
         let minimum = cluster.annotations().get(keys::MINIMUM_SUSPENSION);
-        let of_group = |group| {
-            let claim = suspended_claim(cluster, claims, pods, group)?;
+        let facts = Facts { cluster, claims, services: &[], pods, now: Timestamp::UNIX_EPOCH };
+        let of_group = |group: &ProcessGroup| {
+            let claim = facts.claim_of(&group.process_group_id, &cluster.pod_name(group)?)?;
             Some(SuspendedGroup::new(group, claim, minimum.map(String::as_str)))
         };
-        let suspended: Vec<SuspendedGroup> = cluster.groups().iter().filter_map(of_group).collect();
+        let suspended: Vec<SuspendedGroup> = suspended(&facts).into_iter().filter_map(of_group).collect();
         let is_unlocked = |claim: &&Value| {
-            Stamp::of(claim).key && !is_deleted(claim) && suspended.iter().all(|group| group.claim != name_of(claim))
+            let is_shown = suspended.iter().any(|group| group.claim == name_of(claim));
+            Stamp::of(claim).key && deleted_at(claim).is_none() && !is_shown
         };
+        let id = |group: &ProcessGroup| group.process_group_id.clone();
+        let recovering = facts.record().into_iter().flat_map(|record| record.groups);
         Self {
             namespace: cluster.namespace().unwrap_or_default(),
             name: cluster.name_any(),
@@ -103,10 +112,10 @@ impl DatabaseState {
             unprotected_because,
             minimum_suspension: minimum.cloned(),
             skipped: cluster.spec.skip == Some(true),
-            recovering: recovering(cluster),
+            recovering: recovering.map(|held| held.group).collect(),
             health: cluster.status.as_ref().and_then(|status| status.health.clone()),
             unlocked: claims.iter().filter(is_unlocked).map(|claim| name_of(claim).to_owned()).collect(),
-            excluded: excluded(cluster),
+            excluded: cluster.groups().iter().filter(|group| is_left_excluded(&facts, group)).map(id).collect(),
             suspended,
         }
     }
@@ -115,8 +124,6 @@ impl DatabaseState {
 impl SuspendedGroup {
     fn new(group: &ProcessGroup, claim: &Value, minimum: Option<&str>) -> Self {
         let stamp = Stamp::of(claim);
-        let capacity = text(claim, "/status/capacity/storage");
-        let size = if capacity.is_empty() { text(claim, "/spec/resources/requests/storage") } else { capacity };
         Self {
             group: group.process_group_id.clone(),
             class: group.process_class.clone(),
@@ -126,53 +133,7 @@ impl SuspendedGroup {
             released: stamp.key || stamp.is_released_for(group.removal_timestamp.as_deref()),
             why: stamp.record.map(|record| record.why).filter(|why| !why.is_empty()),
             claim: name_of(claim).to_owned(),
-            size: size.to_owned(),
+            size: size(claim).to_owned(),
         }
     }
-}
-
-/// The claim of a group that is suspended: marked, with a volume that stays, and without a Pod that runs.
-fn suspended_claim<'a>(
-    cluster: &FoundationDBCluster,
-    claims: &'a [Value],
-    pods: &[Value],
-    group: &ProcessGroup,
-) -> Option<&'a Value> {
-    let pod = cluster.pod_name(group).filter(|_| group.is_marked() && group.is_stateful())?;
-    let key = *cluster.group_labels().first()?;
-    let has = |claim: &Value, key: &str, value: &str| {
-        claim.pointer("/metadata/labels").and_then(|labels| labels.get(key)?.as_str()) == Some(value)
-    };
-    let is_of_group = |claim: &&Value| {
-        let mut labels = cluster.match_labels().into_iter();
-        has(claim, key, &group.process_group_id) && labels.all(|(key, value)| has(claim, &key, &value))
-    };
-    // The one named after the Pod if there are several.
-    let is_of_pod = |claim: &&Value| name_of(claim).strip_prefix(&pod) == Some("-data");
-    let mut of_group = claims.iter().filter(is_of_group);
-    let claim = of_group.clone().find(is_of_pod).or_else(|| of_group.next())?;
-    let runs = named(pods, &pod).is_some_and(|pod| !is_deleted(pod));
-    (!runs && !is_deleted(claim)).then_some(claim)
-}
-
-fn is_deleted(object: &Value) -> bool {
-    !text(object, "/metadata/deletionTimestamp").is_empty()
-}
-
-/// Groups that stay and are excluded, by the operator's status: a removal excludes for itself.
-fn excluded(cluster: &FoundationDBCluster) -> Vec<String> {
-    let spec = &cluster.spec;
-    let listed = [&spec.process_groups_to_remove, &spec.process_groups_to_remove_without_exclusion];
-    let is_left = |group: &&ProcessGroup| {
-        let is_listed = listed.iter().any(|ids| ids.contains(&group.process_group_id));
-        group.condition(MARKED_AS_EXCLUDED).is_some() && !group.is_marked() && !is_listed
-    };
-    cluster.groups().iter().filter(is_left).map(|group| group.process_group_id.clone()).collect()
-}
-
-/// The groups of the record that the plugin keeps of a recovery.
-fn recovering(cluster: &FoundationDBCluster) -> Vec<String> {
-    let record = cluster.annotations().get(keys::RECOVERY).and_then(|record| serde_json::from_str(record).ok());
-    let record: Value = record.unwrap_or_default();
-    items(&record, "/groups").map(|group| text(group, "/group").to_owned()).collect()
 }

@@ -20,10 +20,11 @@ use futures::stream::{self, LocalBoxStream};
 use futures::{Stream, StreamExt};
 use hub::error::HubError;
 use hub::watch::{self, Scope};
-use hub::{HubClient, Resource, name_of};
+use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::hive::api::ClusterDeployment;
 use shared::kinds::{Elsewhere, Key, Kind, ShownKind, Shows, TargetKind};
+use shared::object::name_of;
 use tokio::sync::OnceCell;
 
 use self::error::{Failure, ViewError};

@@ -1,12 +1,13 @@
 //! A `ClusterPool` with its clusters and claims.
 
 use hub::error::HubError;
-use hub::{HubClient, Resource, name_of, text};
+use hub::{HubClient, Resource};
 use serde::Serialize;
 use serde_json::Value;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::pool::{ClusterPool, is_member, wanted};
 use shared::kinds::{CLUSTER_DEPLOYMENT, Kind, Record};
+use shared::object::{name_of, text};
 use tokio::sync::OnceCell;
 
 use super::error::ViewError;

@@ -7,8 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use hub::error::HubError;
-use hub::{HubClient, Resource, name_of};
+use hub::{HubClient, Resource};
 use shared::kinds::Kind;
+use shared::object::name_of;
 use shared::text::quoted;
 
 use super::error::{Failure, ViewError};

@@ -1,10 +1,11 @@
 //! A target that was found.
 
 use hub::error::HubError;
-use hub::{HubClient, Resource, text};
+use hub::{HubClient, Resource};
 use serde::Serialize;
 use serde_json::Value;
 use shared::kinds::{Change, Confirmation, Record, TargetError, TargetKind};
+use shared::object::text;
 
 use super::companion::{self, Beside};
 

@@ -8,14 +8,14 @@ mod usage;
 use std::time::Duration;
 use std::{fmt, io};
 
-use hub::error::{ConfigError, HubError};
-use shared::kinds::TargetError;
-use view::error::ViewError;
-
 pub(crate) use self::exit::Exit;
 pub(crate) use self::recover::FdbError;
 pub(crate) use self::rollout::RolloutError;
 pub(crate) use self::usage::UsageError;
+use hub::error::{ConfigError, HubError};
+use shared::kinds::TargetError;
+use view::error::ViewError;
+
 use crate::cli::duration::elapsed;
 use crate::cli::time::TimeError;
 

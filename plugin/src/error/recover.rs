@@ -1,8 +1,9 @@
 //! What can go wrong with process groups, and which exit code that is.
 
+use shared::fdb::recover::check::Refusal;
+use shared::fdb::recover::presence::{SpecDrift, Unrecoverable};
+
 use super::exit::Exit;
-use crate::recover::check::Refusal;
-use crate::recover::presence::{SpecDrift, Unrecoverable};
 
 /// Why process groups are not, or not wholly, brought back.
 #[derive(Debug, thiserror::Error)]

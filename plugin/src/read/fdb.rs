@@ -8,12 +8,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use shared::fdb::admission;
 use shared::fdb::api::FoundationDBCluster;
+use shared::fdb::recover::facts::Facts;
 use shared::kinds::{FOUNDATIONDB_CLUSTER, Kind};
+use view::fdb::CLAIM;
 
 use crate::error::Problem;
-use crate::recover::facts::Facts;
 
-pub(crate) static CLAIM: Kind = Kind::namespaced("", &["v1"], "PersistentVolumeClaim", "persistentvolumeclaims");
 pub(crate) static SERVICE: Kind = Kind::namespaced("", &["v1"], "Service", "services");
 
 /// The kind of an object that a recovery holds.

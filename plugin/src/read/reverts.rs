@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 
 use futures::{StreamExt, stream};
 use hub::error::HubError;
-use hub::{HubClient, Resource, text};
+use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::annotation::annotation;
+use shared::fdb::recover::facts::label;
 use shared::finding::{Finding, Severity};
 use shared::kinds::Kind;
+use shared::object::text;
 use shared::text::sanitize_to;
 use view::CONCURRENCY;
 use view::target::Target;
 
 use crate::output;
-use crate::recover::facts::label;
 
 static AUTOSCALER: Kind =
     Kind::namespaced("autoscaling", &["v2"], "HorizontalPodAutoscaler", "horizontalpodautoscalers");

@@ -1,9 +1,10 @@
 //! What runs on in a namespace that sleeps as a whole, because nothing of ours scales it.
 
 use futures::future::join_all;
-use hub::{HubClient, Resource, text};
+use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::kinds::Kind;
+use shared::object::text;
 use shared::text::name_some;
 
 use crate::output;

@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use hub::HubClient;
 use hub::watch::{Event, Scope};
-use hub::{HubClient, name_of};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::kinds::{Progress, UNNOTICED};
+use shared::object::name_of;
 use shared::power::Power;
 use view::companion;
 use view::target::Target;

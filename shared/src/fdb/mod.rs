@@ -7,4 +7,5 @@
 pub mod admission;
 pub mod api;
 pub mod decide;
+pub mod recover;
 pub mod suspension;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use hub::answer::certificate;
 use hub::error::HubError;
 use hub::tls::provider;
-use hub::{items, text};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use rustls::client::WebPkiServerVerifier;
@@ -18,6 +17,7 @@ use rustls::{CertificateError, RootCertStore};
 use serde::Deserialize as _;
 use serde_json::Value;
 use shared::annotation::keys;
+use shared::object::{items, text};
 
 use super::facts::{Facts, SECRET};
 use super::finding::{CheckOutcome, CheckResult, done};

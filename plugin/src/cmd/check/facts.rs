@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hub::error::HubError;
-use hub::{HubClient, Resource, Write, items, named, text};
+use hub::{HubClient, Resource, Write};
 use hub::{is_name, is_namespace};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use shared::annotation::keys;
 use shared::hive::config::{HIVE, HIVE_CONFIG};
 use shared::kinds::workload::DEPLOYMENT;
 use shared::kinds::{CLUSTER_DEPLOYMENT, Kind, POWER_ROLLOUT};
+use shared::object::{items, named, text};
 use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 
 use super::finding::{CheckOutcome, CheckResult, done};

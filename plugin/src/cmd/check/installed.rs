@@ -1,10 +1,10 @@
 //! The checks of an installation, each over facts that were read.
 
 use hub::error::HubError;
-use hub::{items, name_of, named, text};
 use serde::Deserialize;
 use serde_json::Value;
 use shared::annotation::keys;
+use shared::object::{items, name_of, named, text};
 use shared::rollout::admission::{POLICY, policy};
 use shared::text::list;
 

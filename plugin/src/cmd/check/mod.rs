@@ -1,8 +1,6 @@
 //! `check`: whether the installation on a hub works, whether there can be one, and what its removal would lose. Only
 //! reads, and sends dry runs.
 
-use hub::items;
-
 mod certificate;
 mod facts;
 mod finding;
@@ -15,6 +13,7 @@ mod tests;
 mod uninstall;
 
 use serde_json::Value;
+use shared::object::items;
 
 use self::finding::Finding;
 use crate::cli::{CheckArgs, HubArgs, ReportOutput};

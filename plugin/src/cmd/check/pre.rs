@@ -4,12 +4,13 @@ use std::iter;
 
 use futures::future::join_all;
 use hub::error::HubError;
-use hub::{HubClient, Write, name_of, text};
+use hub::{HubClient, Write};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::config::{HIVE, HIVE_CONFIG, is_disabled};
 use shared::kinds::Kind;
 use shared::kinds::workload::DEPLOYMENT;
+use shared::object::{name_of, text};
 use shared::text::list;
 use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 use view::resolve::NAMESPACE;

@@ -1,8 +1,8 @@
 //! Where the controller may read Secrets by their names: everywhere, or in the namespaces that have a `RoleBinding`.
 
-use hub::named;
 use shared::annotation::keys;
 use shared::kinds::CLUSTER_DEPLOYMENT;
+use shared::object::named;
 use shared::text::{list, quoted};
 
 use super::facts::{Facts, OPENSHIFT, OURS, SECRETS_RIGHT};

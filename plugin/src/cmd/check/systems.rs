@@ -1,11 +1,11 @@
 //! The checks of what an installation serves: Hive, KKP, TALM.
 
-use hub::{items, text};
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::hive::api::SERVED_PLATFORMS;
 use shared::hive::config::is_disabled;
 use shared::kinds::FOUNDATIONDB_CLUSTER;
+use shared::object::{items, text};
 
 use super::facts::{Facts, OPENSHIFT};
 use super::finding::{CheckOutcome, CheckResult, done};

@@ -2,22 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub::{HubClient, items, name_of, text};
+use hub::HubClient;
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::fdb::suspension::Stamp;
 use shared::hive::api::HIVE_PLATFORMS;
 use shared::hive::config::{HIBERNATION, HIVE, HIVE_CONFIG, is_disabled};
 use shared::kinds::{CLUSTER_DEPLOYMENT, FOUNDATIONDB_CLUSTER, KKP_CLUSTER, Kind, POWER_ROLLOUT, Progress, TargetKind};
+use shared::object::{items, name_of, text};
 use shared::power::Power;
 use shared::rollout::status::RolloutPhase;
 use shared::text::{list, quoted};
+use view::fdb::CLAIM;
 use view::protection::WEBHOOKS;
 
 use super::facts::{ListAnswer, namespace, object, objects};
 use super::finding::{CheckResult, Finding, Status};
 use super::systems::stop;
-use crate::read::fdb::CLAIM;
 
 /// Objects with one loss: what would be lost, and for each object its full name and the command.
 struct Loss {

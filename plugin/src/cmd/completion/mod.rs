@@ -13,6 +13,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use futures::future::join_all;
 use hub::{HubClient, Resource};
 use kube::config::Kubeconfig;
+use shared::fdb::recover::check::suspended;
 use shared::kinds::{Kind, Kinds};
 
 use self::install::SCRIPT_NAME;
@@ -23,7 +24,6 @@ use crate::cli::{Cli, HubArgs};
 use crate::connect::connect;
 use crate::output;
 use crate::read::fdb::{DatabaseSnapshot, clusters};
-use crate::recover::check::suspended;
 
 const NO_SPACE: u8 = 2;
 const NO_FILES: u8 = 4;

@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write as _, stderr, stdin};
 
-use hub::name_of;
 use serde_json::Value;
 use shared::annotation::format;
 use shared::fdb::admission::Kind;
+use shared::fdb::recover::Step;
+use shared::fdb::recover::check::Goal;
+use shared::fdb::recover::facts::{Facts, size};
+use shared::fdb::recover::patch::Edit;
+use shared::fdb::recover::presence::Obstacle;
+use shared::fdb::recover::record::Record;
+use shared::fdb::recover::replace::Choice;
+use shared::object::name_of;
 
 use crate::error::{FdbError, Problem};
 use crate::output::age::age;
 use crate::output::{self, aligned, prompt};
-use crate::recover::Step;
-use crate::recover::check::Goal;
-use crate::recover::facts::{Facts, size};
-use crate::recover::patch::Edit;
-use crate::recover::presence::Obstacle;
-use crate::recover::record::Record;
-use crate::recover::replace::Choice;
 
 /// When a question is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,9 @@ mod steps;
 use std::time::Duration;
 
 use hub::Write;
+use shared::fdb::recover::check::{Goal, Place, Refusal, check};
+use shared::fdb::recover::presence::Unrecoverable;
+use shared::fdb::recover::{RunState, Step, remaining};
 use shared::text::quoted;
 use tokio::time::{Instant, sleep};
 
@@ -22,9 +25,6 @@ use crate::cli::{DryRun, HubArgs, Include};
 use crate::error::{Exit, FdbError, Problem, WaitError};
 use crate::output::{self, nothing_found};
 use crate::read::fdb::{DatabaseSnapshot, called};
-use crate::recover::check::{Goal, Place, Refusal, check};
-use crate::recover::presence::Unrecoverable;
-use crate::recover::{RunState, Step, remaining};
 
 /// How the recovery proceeds, under either name of the program.
 struct Options {
@@ -270,7 +270,7 @@ fn report(args: &GroupArgs, cluster: &str, seen: &DatabaseSnapshot, ids: &[&str]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recover::presence::SpecDrift;
+    use shared::fdb::recover::presence::SpecDrift;
 
     #[test]
     fn running_again_is_advised_unless_it_is_refused() {

@@ -7,6 +7,10 @@ use hub::{HubClient, Resource, Write};
 use serde_json::{Value, json};
 use shared::annotation::groups::ProcessGroups;
 use shared::annotation::keys;
+use shared::fdb::recover::check::{Place, Refusal};
+use shared::fdb::recover::include::{left_out, orders};
+use shared::fdb::recover::presence::spec_drift;
+use shared::fdb::recover::{Request, Step};
 use shared::kinds::{FOUNDATIONDB_CLUSTER, Kind};
 use shared::record::Format;
 use view::protection::{self, Protection};
@@ -16,10 +20,6 @@ use crate::error::FdbError;
 use crate::output;
 use crate::read::fdb::{DatabaseSnapshot, SERVICE, called, kind_of};
 use crate::read::rights::is_allowed;
-use crate::recover::check::{Place, Refusal};
-use crate::recover::include::{left_out, orders};
-use crate::recover::presence::spec_drift;
-use crate::recover::{Request, Step};
 use crate::select::unique;
 
 static EVENT: Kind = Kind::namespaced("", &["v1"], "Event", "events");
@@ -166,7 +166,7 @@ mod tests {
             Step::Settle,
             Step::Lists(none.clone()),
             Step::Status(none.clone()),
-            Step::Include(Vec::new(), crate::recover::record::Record::default()),
+            Step::Include(Vec::new(), shared::fdb::recover::record::Record::default()),
             Step::Services(vec![none.clone()]),
             Step::Resume(none.clone()),
             Step::Clear(Vec::new(), none),

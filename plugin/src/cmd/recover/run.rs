@@ -5,6 +5,11 @@ use std::time::Duration;
 use hub::error::HubError;
 use hub::{HubClient, Resource};
 use serde_json::Value;
+use shared::fdb::recover::check::Place;
+use shared::fdb::recover::patch::Edit;
+use shared::fdb::recover::presence::{Unrecoverable, Wakes};
+use shared::fdb::recover::record::Record;
+use shared::fdb::recover::{Request, RunState, Step, remaining};
 use shared::kinds::FOUNDATIONDB_CLUSTER;
 use tokio::time::{Instant, sleep};
 
@@ -12,11 +17,6 @@ use super::{Options, dialog};
 use crate::error::{FdbError, Problem};
 use crate::output;
 use crate::read::fdb::{DatabaseSnapshot, SERVICE, kind_of};
-use crate::recover::check::Place;
-use crate::recover::patch::Edit;
-use crate::recover::presence::{Unrecoverable, Wakes};
-use crate::recover::record::Record;
-use crate::recover::{Request, RunState, Step, remaining};
 
 /// How often a step is retried after a conflict.
 pub(super) const CONFLICTS: u32 = 20;

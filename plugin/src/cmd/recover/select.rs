@@ -8,15 +8,15 @@ use hub::error::HubError;
 use kube::ResourceExt;
 use serde_json::Value;
 use shared::fdb::api::{FoundationDBCluster, ProcessGroup};
+use shared::fdb::recover::check::{Place, suspended};
+use shared::fdb::recover::facts::labels_match;
+use shared::fdb::recover::replace::ReplacementMode;
 
 use crate::cli::HubArgs;
 use crate::cli::recover::GroupArgs;
 use crate::connect::connect;
 use crate::error::{FdbError, Problem};
 use crate::read::fdb::{DatabaseSnapshot, called, clusters, read};
-use crate::recover::check::{Place, suspended};
-use crate::recover::facts::labels_match;
-use crate::recover::replace::ReplacementMode;
 use crate::select::unique;
 
 /// What the user means, and the cluster as it is now.

@@ -4,12 +4,19 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::future::select;
+use hub::Resource;
 use hub::error::HubError;
 use hub::exec::POD;
 use hub::watch::Scope;
-use hub::{Resource, name_of};
 use serde_json::Value;
+use shared::fdb::recover::Step;
+use shared::fdb::recover::facts::{is_ready, version};
+use shared::fdb::recover::include::{TIMEOUT, command, orders};
+use shared::fdb::recover::patch::{remember, resume, wake};
+use shared::fdb::recover::presence::{Obstacle, removed_again, spec_drift};
+use shared::fdb::recover::record::Record;
 use shared::managed_fields::{manager, owners, written_at};
+use shared::object::name_of;
 use shared::text::{quoted, sanitize};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -17,12 +24,6 @@ use super::dialog;
 use super::run::{CONFLICTS, End, PAUSE, Run, Turn};
 use crate::error::{FdbError, Problem};
 use crate::read::fdb::{DatabaseSnapshot, read};
-use crate::recover::Step;
-use crate::recover::facts::{is_ready, version};
-use crate::recover::include::{TIMEOUT, command, orders};
-use crate::recover::patch::{remember, resume, wake};
-use crate::recover::presence::{Obstacle, removed_again, spec_drift};
-use crate::recover::record::Record;
 
 /// How often `spec.skip` is set again that another client has reset.
 const SKIPS: u32 = 10;

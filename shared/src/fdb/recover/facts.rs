@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use hub::{items, name_of, named, text};
+use crate::annotation::{annotation, format, keys};
+use crate::fdb::admission::Kind;
+use crate::fdb::api::{FoundationDBCluster, ProcessGroup};
+use crate::fdb::suspension::same_moment;
+use crate::object::{items, name_of, named, text};
+use crate::record::Format;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
-use shared::annotation::{annotation, format, keys};
-use shared::fdb::admission::Kind;
-use shared::fdb::api::{FoundationDBCluster, ProcessGroup};
-use shared::fdb::suspension::same_moment;
-use shared::record::Format;
 
 use super::record::{GroupRecord, Record};
 

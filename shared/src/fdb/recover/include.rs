@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use shared::fdb::api::FoundationDBCluster;
+use crate::fdb::api::FoundationDBCluster;
 
 use super::record::{GroupRecord, Record};
 
@@ -143,9 +143,9 @@ pub fn command(orders: &[String]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use crate::text::quoted;
     use proptest::prelude::*;
     use serde_json::json;
-    use shared::text::quoted;
 
     use super::*;
 

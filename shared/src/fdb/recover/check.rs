@@ -1,12 +1,12 @@
 //! Whether what was asked for can be done at all: nothing is changed before this says yes.
 
-use hub::{name_of, named};
+use crate::annotation::{annotation, format, keys};
+use crate::fdb::api::{ProcessGroup, RESOURCES_TERMINATING};
+use crate::fdb::suspension::Stamp;
+use crate::object::{name_of, named};
+use crate::text::quoted;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use shared::annotation::{annotation, format, keys};
-use shared::fdb::api::{ProcessGroup, RESOURCES_TERMINATING};
-use shared::fdb::suspension::Stamp;
-use shared::text::quoted;
 
 use super::HELD_MINUTES;
 use super::facts::{Facts, deleted_at, uid, volume};

@@ -1,8 +1,8 @@
 //! What a refusal, or a recovery that cannot be finished, advises is done, and the recovery goes on.
 
-use hub::name_of;
+use crate::annotation::keys;
+use crate::object::name_of;
 use serde_json::json;
-use shared::annotation::keys;
 
 use super::super::check::{Place, Refusal};
 use super::super::replace::{ReplaceError, ReplacementMode};

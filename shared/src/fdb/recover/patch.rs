@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use hub::{items, name_of, named};
+use crate::annotation::{annotation, format, keys};
+use crate::duration::go_string;
+use crate::fdb::admission::Kind;
+use crate::fdb::api::{FoundationDBCluster, MISSING_POD, MISSING_PROCESSES, RESOURCES_TERMINATING};
+use crate::fdb::suspension::{Minimum, RECOVERY, STAMP, Stamp, Suspension, moment, no_annotations};
+use crate::object::{items, name_of, named};
+use crate::record::Format;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use shared::annotation::{annotation, format, keys};
-use shared::duration::go_string;
-use shared::fdb::admission::Kind;
-use shared::fdb::api::{FoundationDBCluster, MISSING_POD, MISSING_PROCESSES, RESOURCES_TERMINATING};
-use shared::fdb::suspension::{Minimum, RECOVERY, STAMP, Stamp, Suspension, moment, no_annotations};
-use shared::record::Format;
 
 use super::HOLD_FRESH;
 use super::facts::{Facts, deleted_at, label, uid, version};

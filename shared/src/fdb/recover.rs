@@ -37,8 +37,8 @@ mod tests;
 
 use std::time::Duration;
 
+use crate::fdb::suspension::RECOVERY_KEEPS;
 use serde_json::Value;
-use shared::fdb::suspension::RECOVERY_KEEPS;
 
 use self::facts::Facts;
 use self::patch::Edit;

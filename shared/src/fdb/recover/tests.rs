@@ -6,12 +6,12 @@ mod chaos;
 mod properties;
 mod world;
 
-use hub::name_of;
+use crate::annotation::keys;
+use crate::fdb::decide;
+use crate::fdb::suspension::{Minimum, Stamp};
+use crate::object::name_of;
+use crate::record::Format;
 use serde_json::json;
-use shared::annotation::keys;
-use shared::fdb::decide;
-use shared::fdb::suspension::{Minimum, Stamp};
-use shared::record::Format;
 
 use self::world::*;
 use super::check::{Place, Refusal};
@@ -28,7 +28,7 @@ fn fuzz_fdb_status() {
     let seeds = [World::suspended().cluster, recorded.cluster].map(|cluster| cluster.to_string());
     let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
     ::fuzz::run("FDB status", &seeds, |bytes| {
-        let Ok(cluster) = serde_json::from_slice::<shared::fdb::api::FoundationDBCluster>(bytes) else { return false };
+        let Ok(cluster) = serde_json::from_slice::<crate::fdb::api::FoundationDBCluster>(bytes) else { return false };
         let world = World::suspended();
         let (claims, services, pods) = (&world.claims, &world.services, &world.pods);
         let facts = Facts { cluster: &cluster, claims, services, pods, now: at(NOW) };
@@ -37,7 +37,7 @@ fn fuzz_fdb_status() {
             let _ = remaining(&facts, &goal.record, true, RunState::default());
         }
         let held = decide::Held {
-            kind: shared::fdb::admission::Kind::Pvc,
+            kind: crate::fdb::admission::Kind::Pvc,
             name: String::new(),
             version: None,
             uid: String::new(),
@@ -106,7 +106,7 @@ fn the_hold_is_for_a_recovery_and_takes_every_release_away() {
     let annotations = &edits[0].patch["metadata"]["annotations"];
     assert_eq!(annotations[keys::SUSPENDED_AT], NOW);
     assert_eq!((&annotations[keys::RELEASED_AT], &annotations[keys::RELEASE]), (&Value::Null, &Value::Null));
-    let held = shared::fdb::suspension::Suspension::read(annotations[keys::SUSPENSION].as_str().unwrap()).unwrap();
+    let held = crate::fdb::suspension::Suspension::read(annotations[keys::SUSPENSION].as_str().unwrap()).unwrap();
     assert_eq!((held.why.as_str(), held.minimum.as_str()), ("recovery", "2h0m0s"));
     assert_eq!(held.removal.as_deref(), Some(REMOVAL));
     world.carry_out(&steps[0], &mut RunState::default());

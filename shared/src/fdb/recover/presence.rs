@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use hub::{name_of, named};
-use shared::annotation::annotation;
-use shared::fdb::api::{MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_FAILING, POD_PENDING, ProcessGroup};
-use shared::fdb::suspension::{Stamp, same_moment};
+use crate::annotation::annotation;
+use crate::fdb::api::{MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_FAILING, POD_PENDING, ProcessGroup};
+use crate::fdb::suspension::{Stamp, same_moment};
+use crate::object::{name_of, named};
 
 use super::HELD_MINUTES;
 use super::facts::{Facts, created_at, deleted_at, mounts, phase, uid, volume, why_not_running};

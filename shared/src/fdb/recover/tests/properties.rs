@@ -1,8 +1,8 @@
 //! Runs that are interrupted, and looks that are repeated.
 
+use crate::fdb::suspension::Stamp;
 use proptest::prelude::*;
 use serde_json::json;
-use shared::fdb::suspension::Stamp;
 
 use super::world::*;
 use super::*;

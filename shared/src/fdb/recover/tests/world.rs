@@ -1,10 +1,10 @@
 //! A world of plain objects on which the steps of a plan are really carried out, patch by patch.
 
-use hub::name_of;
+use crate::fdb::admission::Kind;
+use crate::fdb::api::FoundationDBCluster;
+use crate::object::name_of;
 use jiff::Timestamp;
 use serde_json::json;
-use shared::fdb::admission::Kind;
-use shared::fdb::api::FoundationDBCluster;
 
 use super::super::check::{self, Refusal, check};
 use super::super::replace::ReplacementMode;

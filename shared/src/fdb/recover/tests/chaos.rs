@@ -6,17 +6,17 @@ mod operator;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub::name_of;
-use jiff::SignedDuration;
-use serde_json::json;
-use shared::annotation::{annotation, format, keys};
-use shared::fdb::admission::Kind;
-use shared::fdb::api::{
+use crate::annotation::{annotation, format, keys};
+use crate::fdb::admission::Kind;
+use crate::fdb::api::{
     GROUP_LABEL, MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_PENDING, ProcessGroup, ProcessGroupCondition,
     RESOURCES_TERMINATING,
 };
-use shared::fdb::decide;
-use shared::fdb::suspension::{Minimum, Stamp};
+use crate::fdb::decide;
+use crate::fdb::suspension::{Minimum, Stamp};
+use crate::object::name_of;
+use jiff::SignedDuration;
+use serde_json::json;
 
 use super::super::check::Refusal;
 use super::super::facts::{label, uid};

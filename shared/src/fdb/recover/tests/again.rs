@@ -1,10 +1,10 @@
 //! Runs that find what an earlier one has left: fewer groups, other wishes, a database that was not told.
 
-use hub::name_of;
+use crate::annotation::keys;
+use crate::fdb::admission::Kind;
+use crate::fdb::suspension::Stamp;
+use crate::object::name_of;
 use serde_json::json;
-use shared::annotation::keys;
-use shared::fdb::admission::Kind;
-use shared::fdb::suspension::Stamp;
 
 use super::super::check::{Place, Refusal};
 use super::super::facts::uid;

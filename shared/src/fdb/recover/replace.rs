@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::annotation::format;
+use crate::fdb::api::ProcessGroup;
 use jiff::{SignedDuration, Timestamp};
-use shared::annotation::format;
-use shared::fdb::api::ProcessGroup;
 
 use super::facts::{Facts, created_at, deleted_at};
 use super::record::{GroupRecord, Record, is_listed};

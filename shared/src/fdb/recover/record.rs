@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use crate::annotation::keys;
+use crate::fdb::api::{FoundationDBCluster, ProcessGroup, RESOURCES_TERMINATING};
+use crate::fdb::suspension::same_moment;
+use crate::record::Format;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
-use shared::annotation::keys;
-use shared::fdb::api::{FoundationDBCluster, ProcessGroup, RESOURCES_TERMINATING};
-use shared::fdb::suspension::same_moment;
-use shared::record::Format;
 
 /// The annotation [`keys::RECOVERY`], compact JSON.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]

@@ -30,7 +30,7 @@ use fair::{Charge, Held, Kept};
 /// Ready already.
 const AFTER_WAKE: SignedDuration = SignedDuration::from_mins(10);
 
-/// The most that counts of the time between two answers: nothing is known of the API server in between.
+/// The longest gap between two answers that counts as uptime: between answers the state of the API server is unknown.
 const STEP: SignedDuration = SignedDuration::from_secs(40);
 
 /// Where kubelets keep their Leases.
@@ -104,7 +104,7 @@ pub struct Pass {
     pub news: Vec<News>,
     /// Kubelet requests that are still pending after this pass.
     pub pending: usize,
-    /// For each Node for which two keys ask, as a request says anew: who they are.
+    /// One line for each Node that two keys request, if a new verdict says so: the requests of both.
     pub rivals: Vec<String>,
     /// When another pass may do what this one could not.
     pub again: Option<Duration>,
@@ -176,8 +176,8 @@ impl Approver {
         Self { target: target.into(), window, limits, approved, joined: Joined::default(), reported, charge: None }
     }
 
-    /// Since when which machines of the cluster run, by their names in lower case: a kubelet without one cannot show
-    /// itself, and does not ask.
+    /// Sets since when each machine of the cluster has run, by lowercase name. Without a running machine there is no
+    /// kubelet to request a certificate.
     pub fn machines_run(&mut self, since: HashMap<String, Timestamp>) {
         self.joined.run_since = since;
     }
@@ -312,8 +312,8 @@ impl Approver {
     }
 }
 
-/// Which requests of a list are taken: of one requester only so many. What can no longer be approved has no part in what
-/// can be.
+/// Which requests of a list are kept: a limited number per requester. Requests that can no longer be approved have a limit
+/// of their own.
 fn wanted(window: Window, now: Timestamp) -> impl FnMut(&CertificateRequest) -> bool {
     let mut taken: HashMap<(u64, bool), usize> = HashMap::new();
     let requester = RandomState::new(); // names are a stranger's, and not kept
@@ -339,8 +339,8 @@ fn two_keys(node: &str, pending: &[Decision], approved: &Approvals) -> String {
     format!("two keys ask for Node {node}: {names}; see docs/certificates.md#two-keys")
 }
 
-/// The audit log: one line per request and outcome, however many passes see it. Requests of which there is no room to
-/// remember it are left out, unless they were approved.
+/// The audit log: one line per request and outcome, however many passes see it. When there is no memory to remember a
+/// request, it is logged only if it was approved.
 fn report(
     target: &str,
     reported: &mut HashMap<String, (&'static str, &'static str)>,

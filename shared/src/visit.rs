@@ -1,5 +1,5 @@
-//! Frames of serde visitors: a text, a list, read piece by piece. Nothing is held but what is kept, and what is
-//! skipped is never built: whoever charges what is built, as the reader of spokes does, charges no more than that.
+//! Serde visitors that read a string or a list piece by piece. Only what is kept is allocated, so a reader that charges
+//! for allocations, as that of spokes does, charges for no more.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
-/// A text that is looked at where it is.
+/// A string that is read in place.
 pub(crate) struct Text<F> {
     what: &'static str,
     read: F,

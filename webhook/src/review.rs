@@ -1,7 +1,7 @@
 //! The `AdmissionReview` of `admission.k8s.io/v1` as it arrives and as it is answered.
 //!
-//! What stands before the two objects tells their kind, and by which rules they are judged. They are read afterwards, as
-//! what they are ([`shared::admission::Objects`]).
+//! The part before the two objects says which kind they are and which rules apply. The objects are read afterwards, by
+//! kind ([`shared::admission::Objects`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ pub struct Request<'a> {
 /// The user of a request.
 #[derive(Debug, Deserialize)]
 pub struct UserInfo<'a> {
-    /// Name. A longer one is cut: what is under `failurePolicy: Ignore` would pass if it were refused.
+    /// Name, truncated if longer: under `failurePolicy: Ignore` a refused review would let the request through.
     #[serde(borrow, default)]
     username: Cow<'a, str>,
     /// Groups: any number of them, so they are searched and never kept.
@@ -176,8 +176,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A review up to its objects, which an API server writes behind everything else that counts. None if they stand
-/// elsewhere.
+/// The review without its objects, which an API server writes last. `None` if they are elsewhere.
 pub fn head(body: &str) -> Option<String> {
     let head = body.get(..body.find("\"object\":")?)?.trim_end().strip_suffix(',')?;
     Some(format!("{head}}}}}"))
@@ -205,7 +204,7 @@ impl<'a> From<Response<'a>> for Review<'a> {
     }
 }
 
-/// What the API server gets to know.
+/// The answer to the API server.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Response<'a> {

@@ -54,12 +54,12 @@ pub(crate) async fn list_project(account: &Account, priority: Priority) -> Resul
     let images = format!("/images?owner={id}&limit=100");
     let of_network = async {
         let ports = pages::<Ports>(account, priority, Service::Network, &ports).await?;
-        // Neutron has proven who it is now: a 404 is its own word.
+        // The ports came from Neutron, so a 404 here is Neutron's own.
         Ok((ports, floating_ips(account, priority, &ips).await?))
     };
     let (surroundings, servers, groups, (ports, floating_ips), images) = futures::try_join!(
         surroundings(account, priority),
-        // With a limit, Nova leaves out servers of a part of it that does not answer.
+        // With a limit, Nova omits the servers of a cell that does not answer.
         pages::<Servers>(account, priority, Service::Compute, "/servers/detail"),
         groups(account, priority),
         of_network,
@@ -125,7 +125,7 @@ impl<T: HasMarker> List<T> {
         Ok(())
     }
 
-    /// The list, each ID once: what is made for each of many entries of one ID would not be charged.
+    /// The list without duplicate IDs: what is built for each duplicate would not be charged.
     fn into(mut self, charges: &mut Vec<Charge>) -> Vec<T> {
         self.all.sort_by(|a, b| a.marker().cmp(b.marker()));
         self.all.dedup_by(|a, b| a.marker() == b.marker());

@@ -1,4 +1,4 @@
-//! Names by which things of a cluster are found, and the word of the services themselves.
+//! Names that identify what belongs to a cluster, and the header that only OpenStack's services set.
 
 use crate::wire;
 
@@ -18,8 +18,8 @@ pub(crate) fn image_name(machine: &str, cycle: &str) -> String {
     format!("{machine}-{cycle}").chars().take(255).collect()
 }
 
-/// Whether a server is a cluster's: the installer gives it metadata and tag, and the first of them says whose it is. It is
-/// of one cluster alone, so that what is made of a list for all clusters is no larger than the list.
+/// Whether a server belongs to a cluster. The installer sets metadata and a tag; if both are present, the metadata decides.
+/// A server belongs to one cluster only, so the lists made for all clusters are together no larger than this one.
 pub(crate) fn is_of(server: &wire::Server, infra_id: &str) -> bool {
     let of_tag = |tag: &'_ String| tag.strip_prefix(CLUSTER)?.strip_prefix('=').map(|of| of == infra_id);
     let by_metadata = server.metadata.get(CLUSTER).map(|of| of == infra_id);

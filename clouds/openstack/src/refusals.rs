@@ -1,5 +1,5 @@
-//! Sleeps by shelving that some server does not join, because Nova refuses. As in a sleep by snapshots, all servers run
-//! again after a while, and the next sleep waits.
+//! Sleeps by shelving in which Nova refuses some server. As in a sleep by snapshots, after a while all servers are started
+//! again, and the next sleep is delayed.
 //!
 //! There is no record of such a sleep: what a restart forgets is tried once more, and refused again.
 
@@ -30,14 +30,14 @@ impl StuckSleep {
 }
 
 impl Refusals {
-    /// Why a sleep was given up: all servers are to run, until the next one begins.
+    /// Why a sleep was given up. All servers should run until the next sleep begins.
     pub(crate) fn given_up(&self, infra_id: &str, now: Instant) -> Option<Refusal> {
         let all = self.0.lock();
         let sleep = all.get(infra_id).filter(|sleep| sleep.is_given_up)?;
         (now < sleep.since + sleep.delay()).then(|| sleep.refusal.clone())
     }
 
-    /// What a pass was refused while other servers sleep. Refused once it is no reason to give up: the next pass tries
+    /// Notes what was refused in a pass while other servers sleep. One refusal is no reason to give up: the next pass tries
     /// again, however late it comes.
     pub(crate) fn note(&self, infra_id: &str, refused: &[Refusal], now: Instant) {
         let Some(first) = refused.first() else { return };

@@ -19,7 +19,7 @@ use crate::wait::answer::follow;
 /// How long an answer is waited for before a change. A controller reads the user cluster for it, which takes a few
 /// seconds.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-/// After this long the user reads what is waited for.
+/// After this long, a line says what the plugin waits for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a request for a preflight came to.

@@ -19,15 +19,15 @@ pub const HOLD_AWAKE_UNTIL: &str = "hibernate.sh/hold-awake-until";
 pub const HOLD_AWAKE_BY: &str = "hibernate.sh/hold-awake-by";
 /// When the controller is to wake the target, RFC 3339.
 pub const WAKE_AT: &str = "hibernate.sh/wake-at";
-/// When a fresh look at everything that would block or slow a sleep or a wake was asked for, RFC 3339. Answered by the
-/// controller in the condition [`crate::hive::preflight::PREFLIGHT`].
+/// When a preflight was requested, a check of everything that would block or slow a sleep or a wake, RFC 3339. Answered
+/// by the controller in the condition [`crate::hive::preflight::PREFLIGHT`].
 pub const PREFLIGHT_REQUESTED_AT: &str = "hibernate.sh/preflight-requested-at";
 /// `"true"`: the target must not be put to sleep.
 pub const PROTECTED: &str = "hibernate.sh/protected";
 /// How a cluster on OpenStack sleeps, `snapshot` or `shelve`. A change counts from its next sleep.
 pub const OPENSTACK_MODE: &str = "hibernate.sh/openstack-mode";
 
-/// `"true"`: accepts what a sleep would be refused for, as far as a force can override that.
+/// `"true"`: accepts what would otherwise refuse a sleep, where a force can override it.
 pub const FORCE: &str = "hibernate.sh/force";
 
 /// The rollout that works on the target, or has: see [`super::mark::Mark`]. Written by the controller
@@ -47,7 +47,7 @@ pub const RELEASED_AT: &str = "hibernate.sh/released-at";
 /// When the operator was last woken by touching this object, RFC 3339: by the controller, which has released it, or by
 /// a recovery.
 pub const WOKEN_AT: &str = "hibernate.sh/woken-at";
-/// On a PVC or Service, with its own UID: a human's key to delete it now.
+/// On a PVC or Service, with its own UID as the value: a user's permission to delete it now.
 pub const RELEASE: &str = "hibernate.sh/release";
 /// On a `FoundationDBCluster`, while the plugin brings process groups back: its record of them.
 pub const RECOVERY: &str = "hibernate.sh/recovery";
@@ -76,8 +76,8 @@ pub const WEBHOOK: &str = "hibernate-webhook";
 /// The namespace in which the manifests install webhook and controller.
 pub const NAMESPACE: &str = "hibernate-system";
 
-/// Every annotation of ours on a target that rules judge, for "an annotation of ours changed". A user may set them, but
-/// for [`ROLLOUT`].
+/// Every annotation of ours on a target that rules judge, for "an annotation of ours changed". Users may set all of them
+/// except [`ROLLOUT`].
 pub const TARGET_ANNOTATIONS: &[&str] = &[
     REQUESTED_BY,
     REQUESTED_AT,

@@ -1,7 +1,7 @@
 //! What a sleep changed, in a `ConfigMap` of the cluster's namespace: written before the first destructive act.
 //!
 //! Other accounts may write that `ConfigMap`, too. The record names the Cluster that it belongs to, and how far a sleep
-//! has come is what our condition on that Cluster says (the controller's `decide::standing`). A recorded count is never replaced by a
+//! has come is what our condition on that Cluster says (`decide::standing`). A recorded count is never replaced by a
 //! lower one: whoever records twice sees what the first time left behind.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -197,9 +197,9 @@ fn lasted(since: &str, now: Timestamp) -> Option<Duration> {
     Duration::try_from(now - format::time(since)?).ok()
 }
 
-/// Whether a cluster is paused, and by a sleep of ours: with our reason, and with the name of the sleep of this record.
-/// Without a record, and with one that was made again, the UID of the Cluster is all there is to compare. A sleep whose
-/// pause another client has ended does not pause it again.
+/// Whether a sleep of ours paused the cluster: the pause has our reason and names the sleep of this record. Without a
+/// record, or with a rebuilt one, only the UID of the Cluster can be compared. False once another client has ended the
+/// pause of this sleep.
 ///
 /// A record that was restored with its Cluster and corrected since has another UID than the name, and the same time.
 pub fn is_paused_by_us(cluster: &Cluster, record: Option<&Record>) -> bool {
@@ -214,8 +214,8 @@ pub fn is_paused_by_us(cluster: &Cluster, record: Option<&Record>) -> bool {
 /// The reason of our condition on a Cluster with such a pause.
 pub const PAUSE_FOREIGN: &str = "PauseForeign";
 
-/// What is said of a pause with our reason that is of no sleep of this Cluster, which is made like a sleeping one, or
-/// restored from a backup, and the way out of each.
+/// The message about a pause with our reason that belongs to no sleep of this Cluster: it was created from the spec of a
+/// sleeping Cluster, or restored from a backup. It has the way out of each.
 pub fn foreign_pause(cluster: &Cluster) -> Option<String> {
     let is_ours = named_sleep(cluster).is_some_and(|(uid, _)| uid.is_empty() || uid == cluster.uid());
     if is_ours || !cluster.spec.pause || !has_our_reason(cluster) {

@@ -21,8 +21,8 @@ const MAX_ASKED: usize = 10_000;
 /// Some hundred Subscriptions of a policy: a hundred of the longest names that Kubernetes allows.
 const CONTENT: Limits = Limits { text: 253, ..Limits::OBJECT };
 
-/// Each cluster under way is in the Placement of its policy, and what that installs is approved. On a cluster that
-/// sleeps nothing is: its action would be carried out when it wakes, whenever that is.
+/// Puts each cluster under way into the Placement of its policy, and approves what the policy installs. Nothing is approved
+/// on a sleeping cluster: the action would run whenever the cluster wakes.
 pub(super) fn enforce(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]) {
     let mut at: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for (name, one) in &plan.status.status.current_batch_remediation_progress {
@@ -57,8 +57,8 @@ pub(super) fn subscriptions(content: &str) -> Vec<Subscription> {
     read::text(content, &CONTENT).map(|read| read.value).unwrap_or_default()
 }
 
-/// What the Subscriptions of the policy that a cluster is at call for. Names of the views of
-/// Subscriptions are added to `names`, which is `status.safeResourceNames`.
+/// The views and approvals that the Subscriptions of a cluster's current policy need. Names of the views are added to
+/// `names`, which is `status.safeResourceNames`.
 pub(super) fn approve<'a>(
     upgrade: &ClusterGroupUpgrade,
     cluster: &str,
@@ -72,7 +72,7 @@ pub(super) fn approve<'a>(
         let known = views.get(&(cluster.to_owned(), name.to_owned()));
         match known {
             Some(known) if known.scope == scope => return known.answer.clone(),
-            // Another upgrade's, which asks for an object of the same name: it comes first.
+            // A view of another upgrade, of the same name and for another object: that upgrade goes first.
             Some(known) if known.upgrade != own => {}
             _ => acts.push(Act::View(ViewRequest {
                 cluster: cluster.to_owned(),

@@ -18,6 +18,7 @@ use shared::cloud::{
     CloudError, CloudEvent, ClusterRef, Driver as CloudDriver, Instance, InstanceState, Lifecycle, Listing, Outcome,
     Priority, Profile, Target, Verb,
 };
+use shared::power::Power;
 use shared::text::name_some;
 
 use crate::attributes::unmovable;
@@ -135,6 +136,9 @@ impl Modes {
     async fn shelved(&self, target: &Target, verb: Option<Verb>) -> Result<Option<Vec<Server>>, CloudError> {
         let (project, infra_id) = (self.planner.cloud().account.last()?, &target.cluster.infra_id);
         let own: Vec<&Server> = project.servers.iter().filter(|server| is_of(server, infra_id)).collect();
+        if target.cluster.desired == Power::Running || own.iter().all(|server| is_shelved(server)) {
+            self.planner.cloud().refusals.forget(infra_id);
+        }
         let is_its = may_shelve(self.mode, verb, &own);
         let has_copy = |image: &Image| image.hibernate_record.as_ref().is_some_and(|copy| !copy.is_empty());
         if !is_its || project.images_of(infra_id).any(has_copy) {
@@ -190,7 +194,7 @@ impl Modes {
             Some(_) => state(server).0 != InstanceState::Running,
             None => ids.contains(&server.name) && !refused.contains_key(&*server.name),
         };
-        let asked = servers.iter().filter(is_asked).take(MAX_REQUESTS);
+        let asked: Vec<&Server> = servers.iter().filter(is_asked).take(MAX_REQUESTS).collect();
         let mut outcome = Outcome { refused: given_up.iter().cloned().collect(), ..Outcome::default() };
         let has_begun = servers.iter().any(is_shelved);
         for (name, why) in refused.clone() {
@@ -200,8 +204,13 @@ impl Modes {
         if !refused.is_empty() && !has_begun {
             return Ok(outcome);
         }
-        let calls: Vec<_> =
-            asked.map(|server| async move { (server, self.move_one(infra_id, server, verb).await) }.boxed()).collect();
+        if verb == Verb::Stop && !has_begun && !asked.is_empty() {
+            refusals.begin(infra_id, begun);
+        }
+        let calls: Vec<_> = asked
+            .into_iter()
+            .map(|server| async move { (server, self.move_one(infra_id, server, verb).await) }.boxed())
+            .collect();
         let mut answers = stream::iter(calls).buffered(AT_ONCE);
         let state = if verb == Verb::Stop { InstanceState::Stopping } else { InstanceState::Pending };
         while let Some((server, answer)) = answers.next().await {
@@ -216,7 +225,7 @@ impl Modes {
         }
         // While every server runs, another try costs no capacity.
         if verb == Verb::Stop && (has_begun || !outcome.moved.is_empty()) {
-            refusals.note(infra_id, &outcome.refused, begun);
+            refusals.note(infra_id, ids, &outcome.refused, begun);
         }
         Ok(outcome)
     }

@@ -1,7 +1,9 @@
 //! Sleeps by shelving in which Nova refuses some server. As in a sleep by snapshots, after a while all servers are started
 //! again, and the next sleep is delayed.
 //!
-//! There is no record of such a sleep: what a restart forgets is tried once more, and refused again.
+//! There is no record of such a sleep. Servers are started again only by the process that has begun the sleep, and only
+//! until all of them sleep: what a sleeping cluster refuses later, such as a server that another client has started,
+//! wakes nothing.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -10,53 +12,62 @@ use cloud_recreate::{MAX_BACKOFF_FACTOR, SLEEP_RETRY_DELAY, STUCK_TIMEOUT};
 use parking_lot::Mutex;
 use shared::cloud::Refusal;
 
-/// The sleeps in trouble, by the infraIDs of their clusters.
+/// The sleeps that this process has begun, by the infraIDs of their clusters.
 #[derive(Default)]
-pub(crate) struct Refusals(Mutex<HashMap<String, StuckSleep>>);
+pub(crate) struct Refusals(Mutex<HashMap<String, SleepAttempt>>);
 
-struct StuckSleep {
-    refusal: Refusal,
-    /// Since when it is refused, or given up.
+struct SleepAttempt {
+    /// What holds it up.
+    refusal: Option<Refusal>,
+    /// When it began; since when it is refused, or given up.
     since: Instant,
     is_given_up: bool,
     /// How many sleeps in a row were given up.
     number: u32,
 }
 
-impl StuckSleep {
+impl SleepAttempt {
     fn delay(&self) -> std::time::Duration {
         SLEEP_RETRY_DELAY * self.number.clamp(1, MAX_BACKOFF_FACTOR)
     }
 }
 
 impl Refusals {
+    /// Notes that the first servers of a sleep are about to be shelved.
+    pub(crate) fn begin(&self, infra_id: &str, now: Instant) {
+        let mut all = self.0.lock();
+        all.retain(|_, sleep| now < sleep.since + 2 * SLEEP_RETRY_DELAY * MAX_BACKOFF_FACTOR);
+        let number = all.get(infra_id).map_or(0, |sleep| sleep.number);
+        all.insert(infra_id.to_owned(), SleepAttempt { refusal: None, since: now, is_given_up: false, number });
+    }
+
     /// Why a sleep was given up. All servers should run until the next sleep begins.
     pub(crate) fn given_up(&self, infra_id: &str, now: Instant) -> Option<Refusal> {
         let all = self.0.lock();
         let sleep = all.get(infra_id).filter(|sleep| sleep.is_given_up)?;
-        (now < sleep.since + sleep.delay()).then(|| sleep.refusal.clone())
+        sleep.refusal.clone().filter(|_| now < sleep.since + sleep.delay())
     }
 
-    /// Notes what was refused in a pass while other servers sleep. One refusal is no reason to give up: the next pass tries
-    /// again, however late it comes.
-    pub(crate) fn note(&self, infra_id: &str, refused: &[Refusal], now: Instant) {
-        let Some(first) = refused.first() else { return };
+    /// Notes what was refused in a pass that tried these servers while others sleep. One refusal is no reason to give up:
+    /// the next pass tries again, however late it comes.
+    pub(crate) fn note(&self, infra_id: &str, tried: &[String], refused: &[Refusal], now: Instant) {
         let mut all = self.0.lock();
-        all.retain(|_, sleep| now < sleep.since + 2 * SLEEP_RETRY_DELAY * MAX_BACKOFF_FACTOR);
-        let number = match all.get_mut(infra_id) {
-            Some(sleep) if !sleep.is_given_up && refused.iter().any(|refusal| refusal.id == sleep.refusal.id) => {
-                if now >= sleep.since + STUCK_TIMEOUT {
-                    (sleep.is_given_up, sleep.since, sleep.number) = (true, now, sleep.number.saturating_add(1));
-                }
-                return;
+        let Some(sleep) = all.get_mut(infra_id) else { return };
+        let before = sleep.refusal.as_ref().map(|refusal| refusal.id.as_str());
+        let is_same = before.is_some_and(|id| refused.iter().any(|refusal| refusal.id == id));
+        match refused.first() {
+            Some(_) if is_same && !sleep.is_given_up && now >= sleep.since + STUCK_TIMEOUT => {
+                (sleep.is_given_up, sleep.since, sleep.number) = (true, now, sleep.number.saturating_add(1));
             }
-            sleep => sleep.map_or(0, |sleep| sleep.number),
-        };
-        let sleep = StuckSleep { refusal: first.clone(), since: now, is_given_up: false, number };
-        all.insert(infra_id.to_owned(), sleep);
+            Some(_) if is_same && !sleep.is_given_up => {}
+            Some(first) => (sleep.refusal, sleep.since, sleep.is_given_up) = (Some(first.clone()), now, false),
+            // Nova has accepted what it refused before.
+            None if before.is_some_and(|id| tried.iter().any(|one| one == id)) => sleep.refusal = None,
+            None => {}
+        }
     }
 
-    /// The cluster is to wake.
+    /// The cluster sleeps, or is to wake.
     pub(crate) fn forget(&self, infra_id: &str) {
         self.0.lock().remove(infra_id);
     }
@@ -79,13 +90,14 @@ mod tests {
     fn a_sleep_that_a_server_refuses_for_a_minute_is_given_up_and_tried_again_later_each_time() {
         let (refusals, mut now) = (Refusals::default(), Instant::now());
         for minutes in [10, 20, 30, 40, 50, 50] {
+            refusals.begin("demo", now);
             for seconds in [0, 30, 29] {
                 now += Duration::from_secs(seconds);
-                refusals.note("demo", &[refusal("a")], now);
+                refusals.note("demo", &[], &[refusal("a")], now);
                 assert_eq!(refusals.given_up("demo", now), None, "{minutes} after {seconds}");
             }
             now += Duration::from_secs(1);
-            refusals.note("demo", &[refusal("b"), refusal("a")], now);
+            refusals.note("demo", &[], &[refusal("b"), refusal("a")], now);
             let (last, end) = (Duration::from_secs(60 * minutes - 1), now + Duration::from_mins(minutes));
             assert_eq!(refusals.given_up("demo", now + last), Some(refusal("a")), "{minutes}");
             assert_eq!(refusals.given_up("other", now), None);
@@ -93,8 +105,9 @@ mod tests {
             now = end;
         }
         refusals.forget("demo");
-        refusals.note("demo", &[refusal("a")], now);
-        refusals.note("demo", &[refusal("a")], now + STUCK_TIMEOUT);
+        refusals.begin("demo", now);
+        refusals.note("demo", &[], &[refusal("a")], now);
+        refusals.note("demo", &[], &[refusal("a")], now + STUCK_TIMEOUT);
         let end = now + STUCK_TIMEOUT + Duration::from_mins(10);
         assert_eq!(refusals.given_up("demo", end), None, "a wake forgets the earlier ones");
     }
@@ -102,10 +115,32 @@ mod tests {
     #[test]
     fn a_server_that_was_refused_once_or_in_turn_with_others_ends_no_sleep() {
         let (refusals, now) = (Refusals::default(), Instant::now());
-        refusals.note("demo", &[refusal("a")], now);
-        for (minutes, all) in [(1, vec![]), (2, vec![refusal("b")]), (4, vec![refusal("c"), refusal("a")])] {
-            refusals.note("demo", &all, now + Duration::from_mins(minutes));
+        let tried = ["a".to_owned()];
+        refusals.begin("demo", now);
+        refusals.note("demo", &tried, &[refusal("a")], now);
+        for (minutes, tried, all) in [
+            (1, &tried[..], vec![]), // accepted at the second try
+            (2, &tried[..], vec![refusal("a")]),
+            (3, &[][..], vec![refusal("b")]),
+            (5, &[][..], vec![refusal("c"), refusal("a")]),
+        ] {
+            refusals.note("demo", tried, &all, now + Duration::from_mins(minutes));
             assert_eq!(refusals.given_up("demo", now + Duration::from_mins(minutes)), None, "{minutes}");
+        }
+    }
+
+    /// Another client has started a server of a sleeping cluster and locked it; or another process began the sleep.
+    #[test]
+    fn nothing_ends_a_sleep_that_is_complete_or_of_another_process() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        refusals.begin("demo", now);
+        refusals.note("demo", &[], &[refusal("a")], now);
+        refusals.forget("demo"); // all sleep
+        for cluster in ["demo", "of-another"] {
+            for minutes in 0..5 {
+                refusals.note(cluster, &[], &[refusal("a")], now + Duration::from_mins(minutes));
+            }
+            assert_eq!(refusals.given_up(cluster, now + Duration::from_mins(5)), None, "{cluster}");
         }
     }
 }

@@ -118,10 +118,13 @@ async fn outlook(
     (autoscalers, upgrades): (&[Value], &OnceCell<Upgrades>),
 ) -> Result<Outlook, Problem> {
     let Some(plan) = target.row.plan else { return Err(UsageError::NothingToPlan(target.full_name()).into()) };
-    let mut unanswered = None;
+    let (mut unanswered, mut answer) = (None, None);
     if let Some(preflight) = plan.preflight.filter(|_| args.fresh) {
         match fresh(hub, args, &target, preflight).await? {
-            Ok(object) => target.object = object,
+            Ok((object, briefing)) => {
+                target = Target::new(target.row, target.resource.version, object).complete(hub).await;
+                answer = Some(briefing);
+            }
             Err(error) => unanswered = Some(error.into()),
         }
     }
@@ -140,6 +143,8 @@ async fn outlook(
     }
     findings.sort();
     let last = plan.preflight.map(|preflight| preflight.last(&target.object, end)).transpose()?;
+    // The last request may be another client's, and not answered yet.
+    let last = last.map(|last| last.or(answer));
     Ok(Outlook {
         desired: record.desired,
         observed: record.observed,
@@ -152,17 +157,17 @@ async fn outlook(
     })
 }
 
-/// Requests a preflight and waits. Returns the object with the answer, or why there is none.
+/// Requests a preflight and waits. Returns the object with the answer, and the answer, or why there is none.
 async fn fresh(
     hub: &HubClient,
     args: &PlanArgs,
     target: &Target,
     preflight: &'static dyn Preflight,
-) -> Result<Result<Value, WaitError>, Problem> {
+) -> Result<Result<(Value, Briefing), WaitError>, Problem> {
     let write = Write { dry_run: false, manager: args.field_manager.clone() };
     let limit = args.timeout.0;
     Ok(match preflight::ask(hub, target, preflight, Timestamp::now(), &write, limit).await? {
-        Outcome::Answered { object, .. } => Ok(object),
+        Outcome::Answered { object, briefing } => Ok((object, briefing)),
         Outcome::Silent => {
             Err(WaitError::TimedOut { after: limit.unwrap_or_default(), state: preflight.silence(&target.object) })
         }

@@ -136,9 +136,6 @@ impl Modes {
     async fn shelved(&self, target: &Target, verb: Option<Verb>) -> Result<Option<Vec<Server>>, CloudError> {
         let (project, infra_id) = (self.planner.cloud().account.last()?, &target.cluster.infra_id);
         let own: Vec<&Server> = project.servers.iter().filter(|server| is_of(server, infra_id)).collect();
-        if target.cluster.desired == Power::Running || own.iter().all(|server| is_shelved(server)) {
-            self.planner.cloud().refusals.forget(infra_id);
-        }
         let is_its = may_shelve(self.mode, verb, &own);
         let has_copy = |image: &Image| image.hibernate_record.as_ref().is_some_and(|copy| !copy.is_empty());
         if !is_its || project.images_of(infra_id).any(has_copy) {
@@ -248,6 +245,10 @@ impl CloudDriver for Modes {
         async move {
             let found = self.planner.list(target, priority).await?;
             let shelved = self.shelved(target, None).await?;
+            let is_asleep = shelved.as_ref().is_some_and(|servers| servers.iter().all(is_shelved));
+            if is_asleep || target.cluster.desired == Power::Running {
+                self.planner.cloud().refusals.forget(&target.cluster.infra_id);
+            }
             Ok(shelved.map_or(found, |servers| listing(&target.cluster.infra_id, &servers, Timestamp::now())))
         }
         .boxed()

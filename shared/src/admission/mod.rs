@@ -146,19 +146,19 @@ const NOBODY: &str = "plan";
 /// What the rules say of a sleep of this object, if a person requested it now. `None` if it does not match its schema. They
 /// read it as they read an object of a request.
 pub fn sleep_trial<K: Target>(
-    object: &Value,
+    mut object: Value,
     settings: &Settings,
     now: Timestamp,
     judge: fn(&Change<'_, K>) -> Evaluation,
 ) -> Option<Evaluation> {
     let user = User { username: NOBODY.to_owned() };
-    let (mut awake, mut asleep) = (object.clone(), object.clone());
-    set(&mut awake, K::INTENT_PATH, None);
-    set(&mut asleep, K::INTENT_PATH, Some(&Power::Hibernating.to_string()));
-    set(&mut asleep, &["metadata", "annotations", keys::REQUESTED_BY], Some(NOBODY));
+    set(&mut object, K::INTENT_PATH, None);
+    let awake = K::deserialize(&object).ok()?;
+    set(&mut object, K::INTENT_PATH, Some(&Power::Hibernating.to_string()));
+    set(&mut object, &["metadata", "annotations", keys::REQUESTED_BY], Some(NOBODY));
     Some(judge(&Change {
-        old: Some(K::deserialize(awake).ok()?),
-        new: K::deserialize(asleep).ok()?,
+        old: Some(awake),
+        new: K::deserialize(&object).ok()?,
         user: &user,
         field_manager: "",
         now,
@@ -178,7 +178,7 @@ pub fn sleep_denial<K: Target>(
         set(&mut object, &["metadata", "annotations", key], None);
     }
     // No rule denies for what an object already says about time.
-    sleep_trial(&object, settings, Timestamp::UNIX_EPOCH, judge)?.denials.into_iter().next()
+    sleep_trial(object, settings, Timestamp::UNIX_EPOCH, judge)?.denials.into_iter().next()
 }
 
 /// Sets a field, or removes it. What stands in its way is replaced.

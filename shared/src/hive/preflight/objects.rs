@@ -44,7 +44,7 @@ pub fn of_controller(cluster: &ClusterDeployment, end: Option<Timestamp>) -> (Ve
 
 /// The webhook's verdict on a sleep now: its own rules, by its own code, with its default settings.
 fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
-    let Some(evaluation) = sleep_trial(object, &default_settings(), now, judge) else {
+    let Some(evaluation) = sleep_trial(object.clone(), &default_settings(), now, judge) else {
         return vec![Finding::block("Unreadable", "the object does not match its schema")];
     };
     let denials = evaluation.denials.iter().map(|denial| Finding::block(denial.row, denial.detail.to_string()));

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::record::Record;
 use super::view::View;
 use crate::admission::Settings;
+use crate::finding::Finding;
 use crate::power::Power;
 
 /// Shown while no controller has started to act on a change.
@@ -88,6 +89,31 @@ pub enum Progress {
     Failed(String),
 }
 
+/// Code of a refusal that is none of our rules.
+pub const REFUSED: &str = "Refused";
+/// Code of what the change itself warns of.
+const WARNED: &str = "Change";
+
+/// What `plan` knows of an object besides what was read of it.
+#[derive(Clone, Copy, Debug)]
+pub struct HubFacts<'a> {
+    /// The object.
+    pub object: &'a Value,
+    /// Whether what it gets from the hub has been applied; `None` if that is unknown.
+    pub is_synced: Option<bool>,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+/// What the hub's objects show of a sleep, or of a wake.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct HubFindings {
+    /// What the rules say of a sleep: an answer of the hub to a dry run may change it.
+    pub judged: Vec<Finding>,
+    /// The rest.
+    pub others: Vec<Finding>,
+}
+
 /// Why an object cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
@@ -117,6 +143,22 @@ pub trait Lifecycle: fmt::Debug + Send + Sync {
     /// What others do about a change that this patch makes.
     fn advice(&self, _intent: &Intent<'_>, _patch: &Value) -> Advice {
         Advice::default()
+    }
+
+    /// What the hub's objects show before its sleep is requested, or its wake if it sleeps: what the change refuses and
+    /// warns of, unless the kind has rules of its own.
+    fn findings(&self, facts: HubFacts<'_>) -> HubFindings {
+        let power = match self.view(None).desired.power {
+            Power::Hibernating => Power::Running,
+            Power::Running => Power::Hibernating,
+        };
+        let intent = Intent { power, reason: None, end: None, now: facts.now, queried: true, force: false };
+        let judged = match self.change(&intent) {
+            Err(error) => vec![Finding::block(REFUSED, error.to_string())],
+            Ok(Change::Patch { warnings, .. }) => warnings.iter().map(|text| Finding::warn(WARNED, text)).collect(),
+            Ok(_) => Vec::new(),
+        };
+        HubFindings { judged, others: Vec::new() }
     }
 
     /// Its progress.

@@ -22,7 +22,8 @@ use shared::cgu::wire::UpgradeObject;
 use shared::finding::{Finding, Severity};
 use shared::kinds::Kinds;
 use shared::kinds::confirmation::{Briefing, Preflight};
-use shared::kinds::plan::{HubFindings, Plan, PlanFacts};
+use shared::kinds::lifecycle::{HubFacts, HubFindings};
+use shared::kinds::plan::Plan;
 use shared::power::Power;
 use tokio::sync::OnceCell;
 use view::CONCURRENCY;
@@ -130,11 +131,9 @@ async fn outlook(
     }
     let (is_synced, verdict) =
         join(sync_object(hub, plan, &target), verdict::ask(hub, &args.field_manager, &target, end)).await;
-    let now = Timestamp::now();
-    let (record, read) = (target.record()?, (target.row.read)(&target.object)?);
-    let facts = PlanFacts { object: &target.object, target: &*read, is_synced, now };
-    let HubFindings { mut judged, others } = (plan.findings)(&facts);
-    drop(read);
+    let record = target.record()?;
+    let facts = HubFacts { object: &target.object, is_synced, now: Timestamp::now() };
+    let HubFindings { mut judged, others } = (target.row.read)(&target.object)?.findings(facts);
     judged.extend(reverts::of(&target, autoscalers));
     let mut findings = verdict::weigh(plan.rules.as_ref(), judged, verdict.as_ref());
     findings.extend(others);
@@ -177,19 +176,16 @@ async fn fresh(
 }
 
 fn not_checked() -> Vec<Finding> {
-    vec![Finding::new(Severity::Info, "NotChecked", "hibernate-controller has made no preflight yet: use --fresh")]
+    vec![Finding::info("NotChecked", "hibernate-controller has made no preflight yet: use --fresh")]
 }
 
 /// A refusal that a force accepts blocks as well: the user has to decide.
 fn of_preflight(last: Briefing) -> Vec<Finding> {
     let found = last.findings.into_iter().map(|found| match found.severity {
-        Severity::Forceable => {
-            Finding::new(Severity::Block, &found.code, format!("{} (--force accepts this)", found.sentence))
-        }
+        Severity::Forceable => Finding::block(&found.code, format!("{} (--force accepts this)", found.sentence)),
         _ => found,
     });
-    let consequences =
-        last.consequences.iter().map(|sentence| Finding::new(Severity::Info, "Consequence", sentence.as_str()));
+    let consequences = last.consequences.iter().map(|sentence| Finding::info("Consequence", sentence));
     found.chain(consequences).collect()
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 use shared::admission::Settings;
 use shared::finding::{Finding, Severity, code};
-use shared::kinds::plan::REFUSED;
+use shared::kinds::lifecycle::REFUSED;
 use shared::kinds::{Intent, Record};
 use shared::power::Power;
 use shared::rollout::api::{TargetName, Targets};

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use shared::admission::Denial;
 use shared::finding::{Finding, Severity};
-use shared::kinds::plan::{REFUSED, RuleTable};
+use shared::kinds::lifecycle::REFUSED;
+use shared::kinds::plan::RuleTable;
 use view::target::Target;
 
 /// The answer to the dry run, and the hub's warnings.

@@ -11,21 +11,21 @@ use crate::hive::admission::{default_settings, judge};
 use crate::hive::api::{ClusterDeployment, ClusterPoolReference, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, reason};
 use crate::hive::pool::deciding;
-use crate::kinds::plan::HubFindings;
+use crate::kinds::lifecycle::{HubFacts, HubFindings};
 use crate::power::Power;
 
 /// For how long after its installation a cluster waits for its sync sets before it goes to sleep
 /// (docs/reference/hive.md, row 12a).
 const SYNC_SETS_GRACE: SignedDuration = SignedDuration::from_mins(10);
 
-/// Findings from the objects on the hub. `synced` is whether the sync sets have been applied, if known.
-pub fn of_hub(object: &Value, cluster: &ClusterDeployment, synced: Option<bool>, now: Timestamp) -> HubFindings {
+/// Findings from the objects on the hub.
+pub fn of_hub(cluster: &ClusterDeployment, HubFacts { object, is_synced, now }: HubFacts<'_>) -> HubFindings {
     let (judged, mut others) = match cluster.desired() {
         Power::Running => (of_rules(object, now), Vec::new()),
         Power::Hibernating => (Vec::new(), of_wake(cluster)),
     };
     others.extend(unsupported(cluster));
-    others.extend(sync_sets(cluster, synced, now));
+    others.extend(sync_sets(cluster, is_synced, now));
     others.extend(schedule(cluster, now));
     others.extend(billed(cluster.spec.platform.name()));
     HubFindings { judged, others }
@@ -153,7 +153,8 @@ mod tests {
     fn hub(change: &Value, synced: Option<bool>) -> Vec<String> {
         let object = object(change);
         let cluster = serde_json::from_value(object.clone()).unwrap();
-        let HubFindings { judged, others } = of_hub(&object, &cluster, synced, NOW.parse().unwrap());
+        let facts = HubFacts { object: &object, is_synced: synced, now: NOW.parse().unwrap() };
+        let HubFindings { judged, others } = of_hub(&cluster, facts);
         let mut findings = [judged, others].concat();
         findings.sort();
         findings.into_iter().map(|finding| format!("{} {}", finding.severity, finding.code)).collect()

@@ -12,13 +12,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::kind::Kind;
-use super::lifecycle::{Advice, Change, Intent, Lifecycle, Progress, TargetError};
+use super::lifecycle::{Advice, Change, HubFacts, HubFindings, Intent, Lifecycle, Progress, TargetError};
 use super::record::Record;
 use super::row::{ByDefault, Column, INSTANCES, PLATFORM, REGION, Rival, STOP_START, TargetKind};
 use super::view::View;
 use crate::admission::Settings;
 use crate::hive::api::ClusterDeployment;
 use crate::hive::config::{HIVE, HIVE_CONFIG, is_disabled};
+use crate::hive::preflight::objects;
 use crate::power::Power;
 
 /// The row.
@@ -60,6 +61,10 @@ impl Lifecycle for ClusterDeployment {
 
     fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
         Ok(intent::change(self, intent))
+    }
+
+    fn findings(&self, facts: HubFacts<'_>) -> HubFindings {
+        objects::of_hub(self, facts)
     }
 
     fn progress(&self, action: Power) -> Progress {

@@ -11,7 +11,7 @@ use crate::hive::preflight::{answers, is_left_alone, objects, request_time, unan
 use crate::kinds::confirmation::{Briefing, Preflight, Request};
 use crate::kinds::kind::Kind;
 use crate::kinds::lifecycle::TargetError;
-use crate::kinds::plan::{HubFindings, Plan, PlanFacts, RuleTable, SyncObject};
+use crate::kinds::plan::{Plan, RuleTable, SyncObject};
 
 pub(super) static PLAN: Plan = Plan {
     preflight: Some(&Checks),
@@ -25,13 +25,7 @@ pub(super) static PLAN: Plan = Plan {
         is_applied: |object| object.pointer("/status/firstSuccessTime").is_some_and(Value::is_string),
     }),
     is_upgraded: true,
-    findings: of_hub,
 };
-
-fn of_hub(facts: &PlanFacts<'_>) -> HubFindings {
-    let Ok(cluster) = ClusterDeployment::deserialize(facts.object) else { return HubFindings::default() };
-    objects::of_hub(facts.object, &cluster, facts.is_synced, facts.now)
-}
 
 /// The controller's check of the cloud and of the cluster.
 #[derive(Debug)]

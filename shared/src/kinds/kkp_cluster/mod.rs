@@ -17,8 +17,8 @@ use self::companion::RecordConfigMap;
 use self::confirmation::Dehydration;
 use self::state::{certificates, more, warnings};
 use super::kind::Kind;
-use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
-use super::plan::{HubFindings, Plan};
+use super::lifecycle::{Change, HubFacts, HubFindings, Intent, Lifecycle, Progress, TargetError};
+use super::plan::Plan;
 use super::record::Record;
 use super::row::{ByDefault, Column, Deadlines, Elsewhere, PLATFORM, REGION, TargetKind};
 use super::view::View;
@@ -33,13 +33,7 @@ pub static KKP_CLUSTER: TargetKind = TargetKind {
     by_default: ByDefault::InStatus,
     has_schedule: false,
     has_force: true,
-    plan: Some(&Plan {
-        preflight: Some(&Dehydration),
-        rules: None,
-        sync: None,
-        is_upgraded: false,
-        findings: |_| HubFindings::default(), // the controller's preflight judges the rules, too
-    }),
+    plan: Some(&Plan { preflight: Some(&Dehydration), rules: None, sync: None, is_upgraded: false }),
     deployed_field: None,
     rival: None,
     asleep: "dehydrated",
@@ -83,6 +77,11 @@ impl Lifecycle for Cluster {
 
     fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
         Ok(intent::change(self, intent))
+    }
+
+    /// None: the controller's preflight judges the rules, too.
+    fn findings(&self, _: HubFacts<'_>) -> HubFindings {
+        HubFindings::default()
     }
 
     fn progress(&self, action: Power) -> Progress {

@@ -63,7 +63,7 @@ e2e: prepare ## Run the end-to-end tests whose names contain a word: make e2e TE
 	@bash tests/run.sh e2e -- $(TEST)
 
 unit: need-cargo ## Run the tests that need no world
-	@bash tests/run.sh unit
+	@bash tests/run.sh unit doc
 
 fuzz: need-cargo ## Feed mutated inputs to what reads untrusted input, each target for so long: make fuzz SECONDS=60, or INPUTS=1000000
 	@FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(INPUTS),FUZZ_INPUTS=$(INPUTS)) bash tests/run.sh fuzz

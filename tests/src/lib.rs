@@ -20,6 +20,8 @@ pub mod apply;
 pub mod bench;
 pub mod check;
 #[cfg(test)]
+mod ci;
+#[cfg(test)]
 mod circles;
 #[cfg(test)]
 mod citations;

@@ -65,7 +65,8 @@ fn a_flaky_test_fails_the_run_unless_it_is_quarantined() {
 
 #[test]
 fn each_quarantined_test_exists_and_has_a_cause() {
-    let sources: String = ["tests/e2e", "tests/testbed/tests"].iter().map(|folder| read(&root().join(folder))).collect();
+    let sources: String =
+        ["tests/e2e", "tests/testbed/tests"].iter().map(|folder| read(&root().join(folder))).collect();
     let list = fs::read_to_string(root().join(LIST)).unwrap();
     for line in list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (test, cause) = line.split_once(' ').unwrap_or((line, ""));

@@ -95,7 +95,7 @@ impl<K: Object> Kind<K> {
         let (hub, watched) = (self.term.hub.clone(), self.reader.clone());
         let handle = Handle { hub, system: S::NAME, watched, triggers: sender };
         let system = system(handle.clone());
-        self.settings.get_or_insert(system.settings());
+        self.settings.get_or_insert(S::SETTINGS);
         self.begins(S::NAME);
         let reconciler = Arc::new(Reconciler::new(system, handle));
         self.runs.push(reconciler.clone().run(triggers).boxed());

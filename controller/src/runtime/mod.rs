@@ -73,12 +73,16 @@ pub trait System: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// What Events of this system are about.
     const ACTION: &'static str;
-
     /// Limits and times.
-    fn settings(&self) -> Settings;
+    const SETTINGS: Settings;
 
     /// The hub, through which everything is written.
     fn hub(&self) -> &Hub;
+
+    /// Targets of one tenant that are reconciled at once, where a flag sets it.
+    fn concurrency(&self) -> u16 {
+        Self::SETTINGS.concurrency
+    }
 
     /// Whose share of the capacity its work takes: that of the object's namespace, and of a kind without namespaces its
     /// own.

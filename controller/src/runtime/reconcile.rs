@@ -22,8 +22,7 @@ use super::schedule::Schedule;
 use super::slot::{self, Slots};
 use super::target::{Held, Slot, Target, Targets, fingerprint};
 use super::{
-    Acted, Class, Done, Follower, Guarded, Handle, Key, Observed, ReconcileError, Reconciled, Settings, System,
-    WriteError,
+    Acted, Class, Done, Follower, Guarded, Handle, Key, Observed, ReconcileError, Reconciled, System, WriteError,
 };
 
 /// When to reconcile again while the claim to lead does not hold. If another controller leads, this term ends; if this
@@ -45,17 +44,15 @@ const UNREADABLE: &str = "Unreadable";
 pub(super) struct Reconciler<S: System> {
     system: S,
     handle: Handle<S::Object>,
-    settings: Settings,
     slots: Slots,
     targets: Targets<S>,
 }
 
 impl<S: System> Reconciler<S> {
     pub(super) fn new(system: S, handle: Handle<S::Object>) -> Self {
-        let settings = system.settings();
         handle.hub.metrics.queue.begin(S::NAME);
-        let slots = Slots::new(settings.concurrency);
-        Self { system, handle, settings, slots, targets: Targets::default() }
+        let slots = Slots::new(system.concurrency());
+        Self { system, handle, slots, targets: Targets::default() }
     }
 
     /// Reconciles until it is dropped.
@@ -162,7 +159,7 @@ impl<S: System> Reconciler<S> {
             return Err(ReconcileError::not_leader());
         }
         let name = full_name(object);
-        let timeout = self.settings.timeout;
+        let timeout = S::SETTINGS.timeout;
         // Boxed: thousands of reconciles may wait at once, and what is rarely needed of one is large.
         let pass = place.within(timeout, Box::pin(self.pass(object, &mut slot.target)));
         let contained = self.handle.panics().contain("the reconcile of a target", &name, pass).await;
@@ -218,7 +215,7 @@ impl<S: System> Reconciler<S> {
             Class::Conflict => {
                 debug!(system = S::NAME, cluster, "another client wrote first");
                 // The watch may be late with what it wrote.
-                Some(some(&self.settings.conflict) * 2_u32.pow(slot.conflicts.saturating_sub(1).min(4)))
+                Some(some(&S::SETTINGS.conflict) * 2_u32.pow(slot.conflicts.saturating_sub(1).min(4)))
             }
             Class::Outdated => {
                 info!(system = S::NAME, cluster, error = sanitize_chain(error), "will reconcile again");
@@ -232,7 +229,7 @@ impl<S: System> Reconciler<S> {
                 if let Some(left_out) = self.handle.hub.warnings.due(S::NAME, &cluster) {
                     warn!(system = S::NAME, cluster, error = sanitize_chain(error), left_out, "will reconcile again");
                 }
-                Some(some(&self.settings.retry))
+                Some(some(&S::SETTINGS.retry))
             }
             Class::Refused | Class::Panicked => Some(self.hold(object, slot, error).await),
         }

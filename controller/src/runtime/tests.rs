@@ -50,11 +50,14 @@ impl System for Puppet {
     type Plan = String;
     const NAME: &'static str = "puppet";
     const ACTION: &'static str = "Play";
-
-    fn settings(&self) -> Settings {
-        let (page_size, concurrency, timeout) = (10, 4, Duration::from_secs(30));
-        Settings { page_size, concurrency, timeout, optional: true, conflict: 100..101, retry: 2_000..2_001 }
-    }
+    const SETTINGS: Settings = Settings {
+        page_size: 10,
+        concurrency: 4,
+        timeout: Duration::from_secs(30),
+        optional: true,
+        conflict: 100..101,
+        retry: 2_000..2_001,
+    };
 
     fn hub(&self) -> &Hub {
         &self.handle.hub

@@ -110,10 +110,8 @@ impl System for Upgrades {
 
     const NAME: &'static str = "cgu";
     const ACTION: &'static str = "ClusterGroupUpgrade";
-
-    fn settings(&self) -> Settings {
-        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::QUICK }
-    }
+    const SETTINGS: Settings =
+        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::QUICK };
 
     fn hub(&self) -> &Hub {
         &self.handle.hub

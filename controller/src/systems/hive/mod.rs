@@ -134,10 +134,10 @@ impl System for Hive {
 
     const NAME: &'static str = "hive";
     const ACTION: &'static str = report::ACTION;
+    const SETTINGS: Settings = Settings { page_size: PAGE_SIZE, timeout: RECONCILE_TIMEOUT, ..Settings::OWN };
 
-    fn settings(&self) -> Settings {
-        let concurrency = self.concurrency;
-        Settings { page_size: PAGE_SIZE, concurrency, timeout: RECONCILE_TIMEOUT, ..Settings::OWN }
+    fn concurrency(&self) -> u16 {
+        self.concurrency
     }
 
     fn hub(&self) -> &Hub {

@@ -149,10 +149,8 @@ impl System for Kkp {
 
     const NAME: &'static str = "kkp";
     const ACTION: &'static str = ACTION;
-
-    fn settings(&self) -> Settings {
-        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::SLOW }
-    }
+    const SETTINGS: Settings =
+        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::SLOW };
 
     fn hub(&self) -> &Hub {
         &self.handle.hub

@@ -61,10 +61,8 @@ impl System for Reachability {
 
     const NAME: &'static str = "reachability";
     const ACTION: &'static str = "Reachability";
-
-    fn settings(&self) -> Settings {
-        Settings { concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, retry: 5_000..10_000, ..Settings::OWN }
-    }
+    const SETTINGS: Settings =
+        Settings { concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, retry: 5_000..10_000, ..Settings::OWN };
 
     fn hub(&self) -> &Hub {
         &self.handle.hub

@@ -192,10 +192,8 @@ impl System for Rollouts {
 
     const NAME: &'static str = "rollout";
     const ACTION: &'static str = ACTION;
-
-    fn settings(&self) -> Settings {
-        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::QUICK }
-    }
+    const SETTINGS: Settings =
+        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::QUICK };
 
     fn hub(&self) -> &Hub {
         &self.handle.hub

@@ -4,7 +4,7 @@
 //! the cluster to sleep.
 
 use super::{Change, Fault, Target, Verdict, annotation_field};
-use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
+use crate::annotation::{Hold, NAMELESS, hold, protected};
 use crate::annotation::{format, keys};
 
 /// Denies the sleep of a cluster that is being deleted.

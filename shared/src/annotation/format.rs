@@ -1,10 +1,10 @@
-//! How the values of our annotations are written. Who reads an annotation of ours reads it with these.
+//! The formats of our annotations' values. Every reader of an annotation of ours uses these.
 
 use jiff::Timestamp;
 
 /// Reads an RFC 3339 time: `2026-11-21T18:00:00Z`, `2026-11-21T18:00:00.5+01:00`.
 ///
-/// Stricter than the parser behind it, which also takes forms that other readers of our annotations do not.
+/// Stricter than jiff, which also takes forms that other readers of our annotations do not.
 pub fn time(text: &str) -> Option<Timestamp> {
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     let rest = shape.strip_prefix("0000-00-00T00:00:00")?;
@@ -16,7 +16,7 @@ pub fn time(text: &str) -> Option<Timestamp> {
     (time.as_second() >= YEAR_0).then_some(time)
 }
 
-/// Seconds of `0000-01-01T00:00:00Z`: an offset can lead to the year before, which no annotation can hold.
+/// Seconds of `0000-01-01T00:00:00Z`: an offset could lead to the year before, which RFC 3339 cannot write.
 const YEAR_0: i64 = -62_167_219_200;
 
 /// Writes a time as our annotations hold it: RFC 3339, UTC, whole seconds.

@@ -9,15 +9,14 @@ use serde::{Deserialize, Serialize};
 use super::keys;
 use crate::record::{Format, is_zero};
 
-/// Most groups that are named: more than fit.
+/// More groups than fit.
 const MAX_GROUPS: usize = 1000;
 
 /// The process groups that an Event is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ProcessGroups {
-    /// IDs of process groups.
     groups: Vec<String>,
-    /// How many more there are than fit.
+    /// How many did not fit.
     #[serde(default, skip_serializing_if = "is_zero")]
     more: usize,
 }
@@ -32,14 +31,14 @@ impl Format for ProcessGroups {
 }
 
 impl ProcessGroups {
-    /// The groups with these IDs; those that do not fit are counted once it is written.
+    /// `ids`: of process groups. Those that do not fit are counted when the value is written.
     pub fn new<'a>(ids: impl IntoIterator<Item = &'a str>) -> Self {
         let mut ids = ids.into_iter();
         let groups = ids.by_ref().take(MAX_GROUPS).map(str::to_owned).collect();
         Self { groups, more: ids.count() }
     }
 
-    /// Whether this group is named. It may be one of those that did not fit.
+    /// Whether this group is listed. It may also be one of those that did not fit.
     pub fn has(&self, id: &str) -> bool {
         self.groups.iter().any(|group| group == id)
     }

@@ -1,13 +1,13 @@
-//! Every name of ours on objects of others: annotations, labels, field managers.
+//! Our names on other systems' objects: annotations, labels, field managers.
 
 /// The API group of everything that is ours.
 pub const GROUP: &str = "hibernate.sh";
 
-/// Who asked for the current power state. Stamped by the mutating webhook from the request's user, never by a client.
+/// Who requested the current power state. Stamped by the mutating webhook from the request's user, never by a client.
 pub const REQUESTED_BY: &str = "hibernate.sh/requested-by";
-/// When the current power state was asked for, RFC 3339. Stamped by the mutating webhook.
+/// When the current power state was requested, RFC 3339. Stamped by the mutating webhook.
 pub const REQUESTED_AT: &str = "hibernate.sh/requested-at";
-/// Why the current power state was asked for: free text of the user.
+/// Why the current power state was requested: free text of the user.
 pub const REASON: &str = "hibernate.sh/reason";
 /// How many replicas a workload had before it was put to sleep, a positive integer.
 pub const REPLICAS: &str = "hibernate.sh/replicas";
@@ -30,30 +30,28 @@ pub const OPENSTACK_MODE: &str = "hibernate.sh/openstack-mode";
 /// `"true"`: accepts what would otherwise refuse a sleep, where a force can override it.
 pub const FORCE: &str = "hibernate.sh/force";
 
-/// The rollout that works on the target, or has: see [`super::mark::Mark`]. Written by the controller
-/// alone.
+/// The rollout that works on the target, or did last: see [`super::mark::Mark`]. Written by the controller alone.
 pub const ROLLOUT: &str = "hibernate.sh/rollout";
 
 /// On a `FoundationDBCluster`: how long a removed process group's volume is kept at least, a duration such as `2h`. `0`
 /// is off.
 pub const MINIMUM_SUSPENSION: &str = "hibernate.sh/minimum-suspension";
-/// On a PVC or Service of a removed process group: since when it is held, RFC 3339. Written by the controller, and by
-/// the plugin while it recovers the group.
+/// On a PVC or Service of a removed process group: since when it is held, RFC 3339. Written by the controller, and by the
+/// plugin while it recovers the group.
 pub const SUSPENDED_AT: &str = "hibernate.sh/suspended-at";
 /// Beside [`SUSPENDED_AT`]: what is held and why, see [`crate::fdb::suspension::Suspension`].
 pub const SUSPENSION: &str = "hibernate.sh/suspension";
-/// When the controller let a held object go, RFC 3339. Counts only for the removal that [`SUSPENSION`] names.
+/// When the controller released a held object, RFC 3339. Counts only for the removal that [`SUSPENSION`] names.
 pub const RELEASED_AT: &str = "hibernate.sh/released-at";
-/// When the operator was last woken by touching this object, RFC 3339: by the controller, which has released it, or by
-/// a recovery.
+/// When the controller, after a release, or a recovery last touched this object to trigger the operator, RFC 3339.
 pub const WOKEN_AT: &str = "hibernate.sh/woken-at";
 /// On a PVC or Service, with its own UID as the value: a user's permission to delete it now.
 pub const RELEASE: &str = "hibernate.sh/release";
-/// On a `FoundationDBCluster`, while the plugin brings process groups back: its record of them.
+/// On a `FoundationDBCluster`, while the plugin recovers process groups: its record of them.
 pub const RECOVERY: &str = "hibernate.sh/recovery";
-/// On a PVC: when its process group was last brought back, RFC 3339. Written by the plugin.
+/// On a PVC: when its process group was last recovered, RFC 3339. Written by the plugin.
 pub const RECOVERED_AT: &str = "hibernate.sh/recovered-at";
-/// On a PVC whose process group went in exchange for one that was brought back: the `removalTimestamp` of that removal.
+/// On a PVC whose process group was removed in exchange for a recovered one: the `removalTimestamp` of that removal.
 /// Written by the plugin.
 pub const EXCHANGED_AT: &str = "hibernate.sh/exchanged-at";
 
@@ -76,8 +74,7 @@ pub const WEBHOOK: &str = "hibernate-webhook";
 /// The namespace in which the manifests install webhook and controller.
 pub const NAMESPACE: &str = "hibernate-system";
 
-/// Every annotation of ours on a target that rules judge, for "an annotation of ours changed". Users may set all of them
-/// except [`ROLLOUT`].
+/// Our annotations on a target that admission rules judge. Users may set all of them except [`ROLLOUT`].
 pub const TARGET_ANNOTATIONS: &[&str] = &[
     REQUESTED_BY,
     REQUESTED_AT,

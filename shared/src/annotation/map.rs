@@ -1,4 +1,4 @@
-//! Annotations of an object; parsing keeps only those that we read.
+//! Annotations of an object under admission; parsing keeps only those that rules read.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::hive::api as hive;
 use crate::kkp;
 use crate::read::lenient;
 
-/// Whether an annotation is of our group. Those of others that are read are short.
+/// Whether an annotation is in our group.
 pub fn is_ours(key: &str) -> bool {
     key.strip_prefix(keys::GROUP).is_some_and(|rest| rest.starts_with('/'))
 }
@@ -39,7 +39,7 @@ pub(crate) fn is_judged(key: &str) -> bool {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Annotations(Option<BTreeMap<String, Value>>);
 
-/// A text. One that cannot be read is as good as absent, and listed by the key of its annotation.
+/// One that cannot be read counts as absent, and is listed by its key among the unread fields.
 #[derive(Clone, Debug, Deserialize)]
 struct Value(#[serde(deserialize_with = "lenient")] Option<String>);
 
@@ -51,7 +51,7 @@ impl Annotations {
         self.0.as_ref()?.get(key)?.0.as_deref()
     }
 
-    /// Whether the object has a map of annotations at all, be it an empty one: a JSON patch must create it otherwise.
+    /// Whether the object has a map of annotations, even an empty one: otherwise a JSON patch has to create it.
     pub fn present(&self) -> bool {
         self.0.is_some()
     }

@@ -1,7 +1,7 @@
 //! Annotation [`keys::ROLLOUT`] on a target: the claim of a rollout, and once that has ended, its record.
 //!
-//! A rollout owns a target from its claim to its record, and nothing else. Tenants may edit the annotation: a reader
-//! takes it for what a rollout says of itself, never for a right.
+//! A rollout owns a target from its claim to its record, and nothing else. Tenants may edit the annotation: it informs a
+//! reader, and grants nothing.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use crate::power::Power;
 use crate::record::Format;
 use crate::text::sanitize_to;
 
-/// Longest reason of a record in characters.
+/// Characters of the reason of a record.
 const MAX_REASON: usize = 200;
 
 /// What a rollout is for.
@@ -30,32 +30,30 @@ pub enum Action {
     Restore,
 }
 
-/// What a rollout says of a target.
+/// The claim of a rollout on a target, or its record.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mark {
     /// Name of the rollout, for people.
     #[serde(rename = "by")]
     pub name: String,
-    /// UID of the rollout.
     pub uid: String,
-    /// What it is for.
     pub action: Action,
     /// Index of its group. A target that stands in for a canary stays in that group.
     pub group: u32,
-    /// Which attempt this is: how often `retryFailed` had been raised when it began.
+    /// The value of `retryFailed` when this attempt started.
     pub attempt: u32,
-    /// The state that was asked for before.
+    /// The desired state before.
     pub before: Power,
-    /// The state that this rollout asked for.
+    /// The state that this rollout requests.
     pub wanted: Power,
     /// When it claimed the target, RFC 3339.
     #[serde(rename = "at")]
     pub since: String,
-    /// Until when its start holds the target awake, RFC 3339. A Restore ends this hold and no other.
+    /// Until when this rollout holds the target awake, RFC 3339. A Restore ends this hold and no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_until: Option<String>,
-    /// The `wake-at` that its start removed or gave back, RFC 3339. A Restore gives it back.
+    /// The `wake-at` that this rollout removed or restored, RFC 3339. A Restore restores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<String>,
     /// How it ended. Until then this is a claim.
@@ -66,30 +64,27 @@ pub struct Mark {
 /// How the work on a target ended.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Ended {
-    /// In one word.
     pub result: Outcome,
     /// Why, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// When, RFC 3339.
     pub at: String,
-    /// Of a failure: since when it had failed, RFC 3339. Accepting failures counts from here.
+    /// Since when a failed target had failed, RFC 3339. Accepting failures counts from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
-/// How the work on a target ended, in one word. Users see it: it is never renamed.
+/// How the work on a target ended. Users see the word: it is never renamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, strum::Display, strum::EnumIter)]
 pub enum Outcome {
     /// It reached its state, and held it.
     Succeeded,
-    /// It failed.
     Failed,
-    /// Its deadline passed.
     TimeOut,
-    /// A person or a newer rollout asked for something else.
+    /// A person or a newer rollout requested another state.
     Overridden,
-    /// The rollout was deleted before, or had started before the target was created.
+    /// The rollout was deleted, or the target is newer than its start.
     Abandoned,
 }
 
@@ -108,23 +103,22 @@ impl Format for Mark {
 }
 
 impl Mark {
-    /// Reads the annotation. `None` if it is too long, of another version or no such value.
+    /// `None` if the value is too long, of another version or malformed.
     pub fn parse(text: &str) -> Option<Self> {
         Self::read(text).ok()
     }
 
-    /// Writes the annotation.
     pub fn text(&self) -> String {
         Format::text(self)
     }
 
-    /// The record of this claim. A record stays as it is.
+    /// Ends this claim. A record stays as it is.
     pub fn end(&self, result: Outcome, reason: &str, now: Timestamp) -> Self {
         let ended = Ended { result, reason: sanitize_to(reason, MAX_REASON), at: format::seconds(now), failed: None };
         Self { ended: self.ended.clone().or(Some(ended)), ..self.clone() }
     }
 
-    /// The same record, of a target that had failed since then.
+    /// Adds since when the target had failed.
     pub fn failed_at(mut self, since: Option<Timestamp>) -> Self {
         if let Some(ended) = &mut self.ended {
             ended.failed = ended.failed.take().or_else(|| since.map(format::seconds));
@@ -132,17 +126,15 @@ impl Mark {
         self
     }
 
-    /// Until when its start holds the target awake.
     pub fn hold(&self) -> Option<Timestamp> {
         format::time(self.held_until.as_deref()?)
     }
 
-    /// The `wake-at` that its start removed or gave back.
     pub fn removed_wake(&self) -> Option<Timestamp> {
         format::time(self.wake_at.as_deref()?)
     }
 
-    /// Whether a rollout with this UID works on the target.
+    /// Whether the rollout with this UID works on the target.
     pub fn is_claim_of(&self, uid: &str) -> bool {
         self.uid == uid && self.ended.is_none()
     }

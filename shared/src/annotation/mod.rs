@@ -1,13 +1,46 @@
-//! Every annotation of ours: its key, and how its value is written and read.
+//! Our annotations: each key, how its value is written and read, and what keeps a target awake.
 //!
 //! Annotations are untrusted text. Parsing is bounded, and distinguishes a malformed value from a missing one.
 
 pub mod format;
 pub mod groups;
-pub mod hold;
 pub mod keys;
 mod map;
 pub mod mark;
 
-pub(crate) use map::is_judged;
-pub use map::{Annotations, annotation, is_ours};
+use jiff::Timestamp;
+
+pub(crate) use self::map::is_judged;
+pub use self::map::{Annotations, annotation, is_ours};
+
+/// Stands for whoever holds a target awake without a name.
+pub const NAMELESS: &str = "an unknown user";
+
+/// A request that a target stay awake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold<'a> {
+    /// Or one that has expired: at the second it names, it does not count any more.
+    None,
+    /// Stays awake until then.
+    Until { until: Timestamp, by: Option<&'a str> },
+    /// An end that cannot be parsed. Counts as a hold: staying awake is the safe side.
+    Malformed { text: &'a str, by: Option<&'a str> },
+}
+
+/// The hold of a target. `annotation` reads an annotation of it.
+pub fn hold<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp) -> Hold<'a> {
+    let Some(text) = annotation(keys::HOLD_AWAKE_UNTIL) else {
+        return Hold::None;
+    };
+    let by = annotation(keys::HOLD_AWAKE_BY).filter(|by| !by.is_empty());
+    match format::time(text) {
+        None => Hold::Malformed { text, by },
+        Some(until) if until <= now => Hold::None,
+        Some(until) => Hold::Until { until, by },
+    }
+}
+
+/// Whether this value of [`keys::PROTECTED`] protects a target. A malformed one does: staying awake is the safe side.
+pub fn protected(value: Option<&str>) -> bool {
+    value.is_some_and(|text| format::boolean(text) != Some(false))
+}

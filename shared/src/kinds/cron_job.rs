@@ -24,7 +24,7 @@ use super::row::TargetKind;
 use super::view::{Observed, StepRecord, View};
 use super::workload::{DEPLOYMENT, STATEFUL_SET, row, written_at};
 use crate::admission::Settings;
-use crate::annotation::hold::protected;
+use crate::annotation::protected;
 use crate::annotation::{annotation, format, keys};
 use crate::power::Power;
 use crate::text::sanitize_to;

@@ -11,7 +11,7 @@ use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::plan::Plan;
 use super::record::{Instances, Record};
-use crate::annotation::hold::protected;
+use crate::annotation::protected;
 use crate::annotation::{annotation, keys};
 use crate::power::Power;
 

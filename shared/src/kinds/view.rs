@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::admission::{Denial, Finding};
-use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
 use crate::annotation::mark::Mark;
+use crate::annotation::{Hold, NAMELESS, hold, protected};
 use crate::annotation::{format, keys};
 pub use crate::power::Power;
 use crate::text::sanitize_to;

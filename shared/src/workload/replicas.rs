@@ -17,7 +17,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::annotation::hold::protected;
+use crate::annotation::protected;
 use crate::annotation::{annotation, format, keys};
 
 /// `whenScaled` of a `StatefulSet` whose volume claims go with its replicas.

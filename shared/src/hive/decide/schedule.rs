@@ -9,7 +9,7 @@ use super::facts::Facts;
 use super::gate::{gate, sync_sets};
 use super::plan::{Action, Need, Notice, Plan};
 use super::wake;
-use crate::annotation::hold::{Hold, hold, protected};
+use crate::annotation::{Hold, hold, protected};
 use crate::annotation::{format, keys};
 use crate::duration::{go_string, parse_positive};
 use crate::hive::api::{ClusterDeployment, FAKE_CLUSTER};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::control_plane::Replicas;
-use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
+use crate::annotation::{Hold, NAMELESS, hold, protected};
 use crate::annotation::{format, keys as common};
 use crate::finding::Finding;
 use crate::kkp::api::{Cluster, Request};

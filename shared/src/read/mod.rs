@@ -1,8 +1,9 @@
-//! The only reader of what comes from outside: objects of the hub, answers of spokes and clouds, requests, files of tenants.
+//! The only reader of untrusted input: objects of the hub, answers of spokes and clouds, requests, files of tenants.
 //!
-//! One parser builds our own types in one pass, and counts what they keep. What bounds an input is what builds it: a value
-//! that would keep more than its limit is refused, whatever its type; what no type asks for is skipped without being built.
+//! One pass builds our own types and counts what they keep. A value that would keep more than its limit is refused, whatever
+//! its type; a field that no type has is skipped without being built.
 
+mod budget;
 mod meter;
 mod pick;
 pub mod yaml;
@@ -16,36 +17,38 @@ use serde::{Deserialize, Deserializer};
 
 pub use self::pick::pick;
 
-use self::meter::{Budget, Seed};
+use self::budget::Budget;
+use self::meter::CountingSeed;
 use crate::annotation::is_ours;
 
-/// How much is kept.
+/// Limits in bytes of what is kept of an input.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of all that is kept.
+    /// In all.
     pub kept: usize,
-    /// Bytes of one text that is kept.
+    /// One text.
     pub text: usize,
-    /// The same of an annotation.
+    /// One annotation.
     pub annotation: usize,
-    /// Bytes up to which an annotation of others is kept: those that are read are short, and any may be a sign to reconcile.
+    /// An annotation of others; a longer one is skipped. Those that we read are short, and a change of any other may be a
+    /// request to reconcile.
     pub brief: usize,
-    /// Whether a member of this name, inside of a member of that name, is skipped.
+    /// Whether the member `name` of the member `inside` is skipped.
     pub skips: fn(inside: &str, name: &str) -> bool,
 }
 
 impl Limits {
-    /// An object of the hub. Longer annotations of others, and what the API server notes of its managers, are skipped.
+    /// An object of the hub. Longer annotations of others and `managedFields` are skipped.
     pub const OBJECT: Self =
         Self { kept: 64 << 10, text: 64 << 10, annotation: 16 << 10, brief: 512, skips: is_of_others };
 
     /// An object that names thousands of others, such as the members of a fleet.
     pub const FLEET: Self = Self { kept: 2 << 20, text: 1 << 20, ..Self::OBJECT };
-    /// A Secret or a `ConfigMap`: they are read one by one.
+    /// A Secret or a `ConfigMap`, which are read one by one.
     pub const DATA: Self = Self { kept: 3 << 20, text: 2 << 20, ..Self::OBJECT };
 
-    /// An answer of so many bytes: it keeps no more than its text has. With the text, and what a list has while it grows,
-    /// it takes at most four times as much.
+    /// An answer of so many bytes, which keeps no more than its text has. With the text and the spare room of growing lists
+    /// it takes at most four times as much memory.
     pub fn answer(bytes: usize) -> Self {
         Self { kept: (128 << 10) + bytes, text: 64 << 10, annotation: 64 << 10, brief: 0, skips: |_, _| false }
     }
@@ -55,34 +58,30 @@ fn is_of_others(inside: &str, name: &str) -> bool {
     name == "managedFields" || inside == "annotations" && !is_ours(name)
 }
 
-/// A type that is read from outside. Each stands in the test of all readers.
+/// A type that is read from untrusted input. Each is in the test of all readers.
 pub trait Foreign: DeserializeOwned {
-    /// How much of it is kept.
     const LIMITS: Limits = Limits::OBJECT;
 
-    /// Bytes that it keeps besides, of what it reads by a reader of its own.
+    /// Bytes that its fields with a reader of their own keep besides.
     fn besides(&self) -> usize {
         0
     }
 }
 
-/// What was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read<T> {
-    /// The value.
     pub value: T,
-    /// Bytes that it keeps, itself included: at least as many as it takes.
+    /// Upper bound of the memory of the value, itself included.
     pub kept: usize,
-    /// Fields that hold a default, because they could not be read.
+    /// Fields that hold a default because they could not be read.
     pub fields: Vec<Field>,
 }
 
 /// A field that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The names that lead to it.
     pub path: Vec<String>,
-    /// Why, sanitized.
+    /// Sanitized.
     pub why: String,
 }
 
@@ -91,36 +90,28 @@ pub struct Field {
 #[error("{0}")]
 pub struct ReadError(pub String);
 
-/// Reads a value from JSON.
-///
-/// # Errors
-/// When it is malformed, does not fit the type, or would keep more than the limits allow.
+/// Reads JSON. A value that would keep more than the limits is an error.
 pub fn json<'de, T: Deserialize<'de>>(text: &'de [u8], limits: &Limits) -> Result<Read<T>, ReadError> {
     json_charged(text, limits, &mut |_| true)
 }
 
-/// The same, and charges what is kept, in bytes, before it is built: `charge` says whether there is room.
-///
-/// # Errors
-/// Also when there is none.
+/// Reads JSON, and charges what is kept, in bytes, before it is built. `charge` returns whether there is room; without it
+/// the value is an error.
 pub fn json_charged<'de, T: Deserialize<'de>>(
     text: &'de [u8],
     limits: &Limits,
     charge: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Read<T>, ReadError> {
     let text = std::str::from_utf8(text).map_err(|error| ReadError(error.to_string()))?;
-    parsed(text, limits, charge)
+    parse(text, limits, charge)
 }
 
-/// The same of what is known to be UTF-8.
-///
-/// # Errors
-/// As [`json`].
+/// Reads JSON that is UTF-8 already.
 pub fn text<'de, T: Deserialize<'de>>(text: &'de str, limits: &Limits) -> Result<Read<T>, ReadError> {
-    parsed(text, limits, &mut |_| true)
+    parse(text, limits, &mut |_| true)
 }
 
-fn parsed<'de, T: Deserialize<'de>>(
+fn parse<'de, T: Deserialize<'de>>(
     text: &'de str,
     limits: &Limits,
     charge: &mut dyn FnMut(usize) -> bool,
@@ -130,17 +121,16 @@ fn parsed<'de, T: Deserialize<'de>>(
     let own = budget.borrow_mut().keep(size_of::<T>());
     let built = own
         .map_err(serde::de::Error::custom)
-        .and_then(|()| Seed { seed: PhantomData::<T>, budget: &budget }.deserialize(&mut parser))
+        .and_then(|()| CountingSeed { seed: PhantomData::<T>, budget: &budget }.deserialize(&mut parser))
         .and_then(|value| parser.end().map(|()| value));
     let Budget { kept, fields, misfit, fatal, .. } = budget.into_inner();
     match built {
         Ok(value) => Ok(Read { value, kept, fields }),
-        Err(error) => Err(ReadError(located(fatal.or(misfit), &error))),
+        Err(error) => Err(ReadError(with_position(fatal.or(misfit), &error))),
     }
 }
 
-/// Why, and where.
-fn located(why: Option<String>, error: &serde_json::Error) -> String {
+fn with_position(why: Option<String>, error: &serde_json::Error) -> String {
     let text = crate::text::sanitize_to(error, 300);
     match why {
         // A text that is quoted may have the position cut off.
@@ -150,17 +140,14 @@ fn located(why: Option<String>, error: &serde_json::Error) -> String {
     }
 }
 
-/// Reads a field that may be anything. One that does not fit has its default, and is listed if [`json`] reads it; any other
-/// parser stops there.
-///
-/// # Errors
-/// Never: the parser goes on behind the value, or fails there.
+/// Reads a field that may hold anything. One that does not fit gets its default, and is listed if [`json`] reads it. With
+/// another parser reading ends there.
 pub fn lenient<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     Ok(T::deserialize(deserializer).unwrap_or_default())
 }
 
-/// Declares types of which every field may be missing, or anything: that one has its default. Fields behind the semicolon
-/// are texts, of any parser.
+/// Declares types of which every field may be missing or malformed: it gets its default. Fields behind the semicolon are
+/// texts, with any parser.
 macro_rules! lenient_types {
     ($($(#[$doc:meta])* $name:ident {
         $($(#[$of_field:meta])* $field:ident: $type:ty,)*
@@ -177,10 +164,7 @@ macro_rules! lenient_types {
 }
 pub(crate) use lenient_types;
 
-/// Reads a text, by any parser; anything else is an empty one.
-///
-/// # Errors
-/// When the value is malformed.
+/// Reads a text with any parser. Anything else becomes an empty one.
 pub fn any_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     deserializer.deserialize_any(AnyText)
 }

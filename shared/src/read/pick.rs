@@ -1,4 +1,4 @@
-//! Parts of a text that is JSON, as they are written.
+//! Picks parts of JSON text as they are written.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The values at these paths, in one pass. Of a name that is given twice the last counts, as in Go; what is no JSON has
-/// none.
+/// The values at these paths, in one pass. The last of two members with one name counts, as in Go. Malformed JSON has no
+/// values.
 pub fn pick<'t>(text: &'t str, paths: &[&[String]]) -> Vec<Option<&'t str>> {
     let mut found = vec![None; paths.len()];
     let wanted = paths.iter().copied().enumerate().collect();
@@ -16,7 +16,7 @@ pub fn pick<'t>(text: &'t str, paths: &[&[String]]) -> Vec<Option<&'t str>> {
 }
 
 struct Pick<'p, 't, 'f> {
-    /// Which path, and what is left of it.
+    /// The index of a path, and the rest of it.
     wanted: Vec<(usize, &'p [String])>,
     found: &'f mut Vec<Option<&'t str>>,
 }

@@ -1,4 +1,4 @@
-//! The only reader of YAML: kubeconfigs, `clouds.yaml`, templates of policies. All of it belongs to tenants.
+//! The only reader of YAML: kubeconfigs, `clouds.yaml`, templates of policies. Tenants write all of it.
 
 use serde::de::DeserializeOwned;
 use serde_saphyr::Error;
@@ -6,38 +6,29 @@ use serde_saphyr::budget::BudgetBreach;
 
 use crate::text::first_line;
 
-/// Real documents have a key, a value or a list for 15 bytes or more.
-const BYTES_OF_NODE: usize = 12;
+/// Real documents have one key, value or list per 15 bytes or more.
+const BYTES_PER_NODE: usize = 12;
 
-/// Levels of a document.
 const MAX_DEPTH: usize = 32;
 
-/// Why a document was not read. Only [`YamlError::Malformed`] may quote it.
+/// Only [`YamlError::Malformed`] may quote the document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {
-    /// It has more bytes than a document of its kind.
+    /// Sizes in bytes.
     #[error("is refused: it has {found} bytes, more than {} KiB", .most >> 10)]
-    TooLarge {
-        /// Its bytes.
-        found: usize,
-        /// The limit in bytes.
-        most: usize,
-    },
-    /// Few bytes of such a document could become many.
+    TooLarge { found: usize, most: usize },
+    /// A few bytes of it could become many.
     #[error("is refused: it has YAML anchors or aliases")]
     Aliases,
-    /// It has more of them than a document of its kind.
+    /// More than real documents of this size in bytes have.
     #[error("is refused: it has more keys and values than a file of {} KiB", .0 >> 10)]
     TooMany(usize),
-    /// It is not one document of the form that is expected, in a sanitized line.
+    /// A sanitized line.
     #[error("is malformed: {0}")]
     Malformed(String),
 }
 
-/// Reads one document of at most so many bytes: without anchors, aliases, merge keys and tags of its own.
-///
-/// # Errors
-/// When it is of another form.
+/// Reads one document of at most so many bytes. Anchors, aliases, merge keys and custom tags are refused.
 pub fn read<T: DeserializeOwned>(text: &str, most: usize) -> Result<T, YamlError> {
     if text.len() > most {
         return Err(YamlError::TooLarge { found: text.len(), most });
@@ -49,7 +40,7 @@ pub fn read<T: DeserializeOwned>(text: &str, most: usize) -> Result<T, YamlError
             max_merge_keys: 0,
             max_documents: 1,
             max_depth: MAX_DEPTH,
-            max_nodes: 100 + most / BYTES_OF_NODE,
+            max_nodes: 100 + most / BYTES_PER_NODE,
         },
         reject_unsupported_tags: true,
         with_snippet: false,

@@ -1,21 +1,17 @@
-//! Durations as Go writes them (`1h30m`, `1.5h`, `300ms`): what `spec.hibernateAfter` holds and what Hive's messages
-//! print.
+//! Durations as Go writes them (`1h30m`, `1.5h`, `300ms`), in `spec.hibernateAfter` and in Hive's messages.
 
 use std::time::Duration;
 
-/// Why a text is not a duration that Go's `time.ParseDuration` and Hive would take.
+/// Why Go's `time.ParseDuration` or Hive would not accept a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Not of the form number-unit, number-unit...
     #[error("{0:?} is not a duration: write numbers with units (ns, us, µs, ms, s, m, h), such as 8h or 1h30m")]
     Syntax(String),
     /// Longer than Go's 64-bit nanoseconds, about 292 years.
     #[error("{0:?} is too long: the longest duration is 2562047h47m16s")]
     TooLong(String),
-    /// Zero or less.
     #[error("{0:?} is not positive: write a duration longer than nothing, such as 8h")]
     NotPositive(String),
-    /// Less than zero.
     #[error("{0:?} is negative: write 0 or a duration such as 8h")]
     Negative(String),
 }
@@ -32,9 +28,6 @@ const UNITS: &[(&str, u64)] = &[
 ];
 
 /// Reads a positive Go duration.
-///
-/// # Errors
-/// When the text is not a duration, is zero or negative, or exceeds Go's range.
 pub fn parse_positive(text: &str) -> Result<Duration, DurationError> {
     match parse(text)? {
         duration if duration.is_zero() || text.starts_with('-') => Err(DurationError::NotPositive(text.to_owned())),
@@ -43,9 +36,6 @@ pub fn parse_positive(text: &str) -> Result<Duration, DurationError> {
 }
 
 /// Reads a Go duration that may be zero.
-///
-/// # Errors
-/// When the text is not a duration, is negative, or exceeds Go's range.
 pub fn parse_unsigned(text: &str) -> Result<Duration, DurationError> {
     match parse(text)? {
         duration if !duration.is_zero() && text.starts_with('-') => Err(DurationError::Negative(text.to_owned())),
@@ -53,7 +43,7 @@ pub fn parse_unsigned(text: &str) -> Result<Duration, DurationError> {
     }
 }
 
-/// Reads the magnitude of a Go duration; a sign is skipped.
+/// Reads a Go duration without its sign.
 fn parse(text: &str) -> Result<Duration, DurationError> {
     let syntax = || DurationError::Syntax(text.to_owned());
     let too_long = || DurationError::TooLong(text.to_owned());
@@ -90,14 +80,14 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// `.fraction` of a unit, in nanoseconds, cut off as Go does.
+/// `.fraction` of a unit in nanoseconds, truncated as Go does.
 fn fraction_of(fraction: &str, unit: u64) -> u128 {
     let digits = fraction.bytes().take(18).map(|digit| u128::from(digit - b'0'));
     let (number, scale) = digits.fold((0, 1), |(number, scale), digit| (10 * number + digit, 10 * scale));
     number * u128::from(unit) / scale
 }
 
-/// The message of a transition that takes longer than its limit.
+/// The message of a transition that exceeds its limit.
 pub fn overdue(limit: Duration, message: &str) -> String {
     format!("for more than {}: {message}", go_string(limit))
 }

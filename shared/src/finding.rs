@@ -1,5 +1,5 @@
-//! What stands for or against a sleep or a wake: the controller writes one finding a line into a condition, for people,
-//! and all of them as data, for programs.
+//! Findings about a sleep or a wake. The controller writes them into a condition, one per line for people, and all of them as
+//! data for programs.
 
 use std::fmt;
 
@@ -9,24 +9,22 @@ use serde::{Deserialize, Serialize};
 use crate::annotation::format;
 use crate::text::is_unsafe;
 
-/// How grave a finding is; the most severe first.
+/// The most severe comes first.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::EnumString, strum::IntoStaticStr,
 )]
 #[strum(serialize_all = "lowercase")]
 pub enum Severity {
-    /// The sleep or the wake will not happen.
+    /// The sleep or wake will not happen.
     Block,
     /// The sleep will not happen unless the user forces it.
     Forceable,
     /// It will take longer, or lose something.
     Warn,
-    /// Good to know.
     Info,
 }
 
 impl Severity {
-    /// Whether a finding of this severity refuses a sleep.
     pub fn refuses(self, forced: bool) -> bool {
         match self {
             Self::Block => true,
@@ -36,35 +34,33 @@ impl Severity {
     }
 }
 
-/// The codes of findings of clusters of Hive. Scripts may match them: they are never renamed.
+/// Codes of findings about clusters of Hive. Scripts match them: they are never renamed.
 pub mod code {
     /// Credentials for the cloud are missing or refused; or they work.
     pub const CREDENTIALS: &str = "Credentials";
-    /// No instance was found.
     pub const NO_INSTANCES: &str = "NoInstances";
-    /// The cloud could not be asked.
+    /// The cloud did not answer.
     pub const CLOUD_NOT_ASKED: &str = "CloudNotAsked";
     /// Instances that a stop destroys.
     pub const SPOT_INSTANCES: &str = "SpotInstances";
-    /// What the cloud does not report in advance.
+    /// Protection from stops, which the cloud does not report in advance.
     pub const STOP_PROTECTION: &str = "StopProtection";
-    /// Instances that a sleep deletes and a wake makes again.
+    /// Instances that a sleep deletes and a wake recreates.
     pub const RECREATED: &str = "Recreated";
-    /// How a sleep goes on a cloud that shelves its machines.
+    /// How a cloud sleeps that shelves its machines.
     pub const SHELVED: &str = "Shelved";
-    /// An instance that could not be made again as it is.
+    /// An instance that could not be recreated as it is.
     pub const CANNOT_SLEEP: &str = "CannotSleep";
-    /// The cluster's API server was not asked, because it is not awake.
+    /// The cluster's API server was not queried because the cluster is not awake.
     pub const SPOKE_NOT_AWAKE: &str = "SpokeNotAwake";
-    /// The cluster's API server could not be asked.
+    /// The cluster's API server did not answer.
     pub const SPOKE_NOT_ASKED: &str = "SpokeNotAsked";
-    /// The cluster's version is changing.
     pub const UPGRADE_IN_PROGRESS: &str = "UpgradeInProgress";
     /// When the first certificate expires.
     pub const CERTIFICATE_EXPIRES: &str = "CertificateExpires";
     /// Undecided certificate requests.
     pub const PENDING_REQUESTS: &str = "PendingRequests";
-    /// Webhooks in the cluster that its own start would have to call.
+    /// Webhooks in the cluster that block its own start.
     pub const WEBHOOKS_ON_WAKE: &str = "WebhooksOnWake";
     /// Disruption budgets that allow none.
     pub const DISRUPTION_BUDGETS: &str = "DisruptionBudgets";
@@ -73,34 +69,32 @@ pub mod code {
     /// Findings that did not fit.
     pub const LEFT_OUT: &str = "LeftOut";
 
-    /// Those that a list of the instances ends in if it fails or finds none.
+    /// The outcome of a list of the instances that fails or finds none.
     pub const OF_LIST: &[&str] = &[CREDENTIALS, NO_INSTANCES, CLOUD_NOT_ASKED];
-    /// Those that only the cluster's own API server can answer for.
+    /// Only the cluster's own API server can tell.
     pub const OF_SPOKE: &[&str] =
         &[UPGRADE_IN_PROGRESS, CERTIFICATE_EXPIRES, PENDING_REQUESTS, WEBHOOKS_ON_WAKE, DISRUPTION_BUDGETS, NOT_READ];
-    /// Those that report that something could not be checked.
+    /// Something could not be checked.
     pub const UNSEEN: &[&str] = &[CLOUD_NOT_ASKED, SPOKE_NOT_ASKED, NOT_READ];
 }
 
-/// Longest sentence in characters.
 const MAX_SENTENCE_CHARS: usize = 600;
 
-/// One thing that would block or slow a sleep or a wake, or is good to know before it.
+/// Something that would block or slow a sleep or a wake, or is good to know before it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(from = "Data", into = "Data")]
 pub struct Finding {
-    /// How grave.
     pub severity: Severity,
     /// One word, for scripts: never renamed. See [`code`].
     pub code: String,
-    /// One sentence, on one line.
+    /// On one line.
     pub sentence: String,
-    /// When what it is about ends: the certificate of [`code::CERTIFICATE_EXPIRES`].
+    /// When the certificate of [`code::CERTIFICATE_EXPIRES`] expires.
     pub ends: Option<Timestamp>,
 }
 
 impl Finding {
-    /// A finding. What does not fit on a line is made to.
+    /// `sentence` is put on one line.
     pub fn new(severity: Severity, code: &str, sentence: impl AsRef<str>) -> Self {
         let code: String = code.chars().filter(char::is_ascii_alphanumeric).collect();
         let sentence = sentence.as_ref().split(|c: char| c.is_whitespace() || is_unsafe(c));
@@ -114,24 +108,20 @@ impl Finding {
         }
     }
 
-    /// What will not happen.
     pub fn block(code: &str, sentence: impl AsRef<str>) -> Self {
         Self::new(Severity::Block, code, sentence)
     }
 
-    /// What takes longer, or is lost.
     pub fn warn(code: &str, sentence: impl AsRef<str>) -> Self {
         Self::new(Severity::Warn, code, sentence)
     }
 
-    /// What is good to know.
     pub fn info(code: &str, sentence: impl AsRef<str>) -> Self {
         Self::new(Severity::Info, code, sentence)
     }
 }
 
-/// A finding as data. It is sanitized like one that is parsed from text: any client that may write the status can write
-/// it.
+/// A finding as data. Anyone who may write the status can write it, so it is sanitized when it is read.
 #[derive(Deserialize, Serialize)]
 struct Data {
     severity: String,
@@ -149,7 +139,7 @@ impl From<Finding> for Data {
 
 impl From<Data> for Finding {
     fn from(data: Data) -> Self {
-        // What cannot be read refuses.
+        // An unknown severity blocks.
         let severity = data.severity.parse().unwrap_or(Severity::Block);
         let ends = data.ends.as_deref().and_then(format::time);
         Self { ends, ..Self::new(severity, &data.code, data.sentence) }

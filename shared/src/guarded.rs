@@ -1,4 +1,4 @@
-//! Objects of the hub. Tenants write them: each one passes the reader, and one that cannot be read spoils no list.
+//! Objects of the hub. Tenants write them: each is read within limits, and one that cannot be read does not spoil a list.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -43,24 +43,22 @@ foreign! {
     ValidatingAdmissionPolicyBinding: OBJECT,
 }
 
-/// An object, or what of it could be read, and the bytes that it keeps. It needs its text: an event of a watch has its `type` before its `object`, as
-/// every API server writes it.
+/// An object, or its identity and why it cannot be read; and the bytes that it keeps. Reading needs the raw text: an event of
+/// a watch must have its `type` before its `object`, as every API server writes it.
 #[derive(Clone, Debug)]
 pub struct Guarded<K>(pub Result<K, Unreadable>, pub usize);
 
-/// What could be read of an object, and why not all of it.
+/// An object that cannot be read.
 #[derive(Clone, Debug)]
 pub struct Unreadable {
-    /// Why.
     pub error: String,
-    /// Who it is.
+    /// Name, namespace, UID and resourceVersion.
     pub metadata: ObjectMeta,
 }
 
-/// Who an object is, and nothing else: also a kind of which nothing else is asked for.
+/// The metadata of an object, and nothing else.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Named<K = ()> {
-    /// Its metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
     #[serde(skip)]
@@ -69,9 +67,9 @@ pub struct Named<K = ()> {
 
 impl<K> Foreign for Named<K> {}
 
-/// What names an object, however large all else of it is.
+/// The identity of an object, however large the rest of it is.
 #[derive(Deserialize)]
-struct Identified {
+struct Identifiable {
     metadata: Identity,
 }
 
@@ -84,9 +82,9 @@ struct Identity {
     resource_version: Option<String>,
 }
 
-impl Foreign for Identified {}
+impl Foreign for Identifiable {}
 
-/// Declares kinds of the hub: where they are served, and what is read of them besides their metadata. Any of it may be
+/// Declares kinds of the hub: where they are served, and the fields that are read besides the metadata. Any field may be
 /// absent.
 #[macro_export]
 macro_rules! hub_kinds {
@@ -97,7 +95,6 @@ macro_rules! hub_kinds {
         #[derive(Clone, Debug, Default, serde::Deserialize)]
         #[serde(default, rename_all = "camelCase")]
         pub struct $name {
-            /// Its metadata.
             pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
             $($(#[$of_field])* pub $field: $type,)*
         }
@@ -156,14 +153,15 @@ impl<'de, K: Foreign> Deserialize<'de> for Guarded<K> {
             }
             Err(error) => (error.to_string(), text),
         };
-        let found = read::json::<Identified>(text.get().as_bytes(), &Identified::LIMITS).map_err(D::Error::custom)?;
+        let found =
+            read::json::<Identifiable>(text.get().as_bytes(), &Identifiable::LIMITS).map_err(D::Error::custom)?;
         let Identity { name, namespace, uid, resource_version } = found.value.metadata;
         let metadata = ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
         Ok(Self(Err(Unreadable { error, metadata }), found.kept))
     }
 }
 
-/// Who an object is, and nothing else of it.
+/// The metadata that identifies an object.
 pub fn identity(meta: &ObjectMeta) -> ObjectMeta {
     ObjectMeta {
         name: meta.name.clone(),
@@ -175,15 +173,11 @@ pub fn identity(meta: &ObjectMeta) -> ObjectMeta {
 }
 
 impl<K> Guarded<K> {
-    /// The object, if it could be read to its end.
     pub fn ok(self) -> Option<K> {
         self.0.ok()
     }
 
-    /// The object.
-    ///
-    /// # Errors
-    /// Why it cannot be read.
+    /// The object, or why it cannot be read.
     pub fn read(self) -> Result<K, serde_json::Error> {
         self.0.map_err(|unreadable| serde_json::Error::custom(unreadable.error))
     }

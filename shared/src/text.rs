@@ -1,21 +1,21 @@
-//! Text from outside: spokes, clouds, annotations, users. It is sanitized before it reaches a condition, an Event, a
-//! log line, a metric or a terminal.
+//! Untrusted text, from spokes, clouds, annotations and users: it is sanitized before it reaches a condition, an Event, a log
+//! line, a metric or a terminal.
 
 use std::error::Error;
 use std::fmt::{self, Write};
 
-/// Characters that are kept of one text from outside.
+/// Characters of a sanitized text.
 pub const MAX_CHARS: usize = 512;
 
-/// Characters that are kept of a word for a shell.
+/// Characters of a word for a shell.
 const MAX_WORD_CHARS: usize = 64 * 1024;
 
-/// Sanitizes text from outside: one line without control or bidi characters, at most [`MAX_CHARS`] characters.
+/// Sanitizes untrusted text: one line without control or bidi characters, at most [`MAX_CHARS`] characters.
 pub fn sanitize(text: &(impl fmt::Display + ?Sized)) -> String {
     sanitize_to(text, MAX_CHARS)
 }
 
-/// The same, with another limit in characters. What is beyond the limit is never held in memory.
+/// [`sanitize`] with another limit in characters. Text beyond the limit is never held in memory.
 pub fn sanitize_to(text: &(impl fmt::Display + ?Sized), max_chars: usize) -> String {
     let mut bounded = Bounded { text: String::new(), left: max_chars };
     let _ = write!(bounded, "{text}"); // fails once the limit is reached
@@ -29,21 +29,20 @@ pub fn sanitize_chain(error: &(dyn Error + '_)) -> String {
     sanitize(&Chain(error))
 }
 
-/// The first line of an error, which may quote text from outside, sanitized.
+/// The first line of an error, sanitized: it may quote untrusted text.
 pub fn first_line(error: &(impl fmt::Display + ?Sized)) -> String {
     sanitize(error.to_string().lines().next().unwrap_or_default())
 }
 
-/// A word of a command that a person pastes into a shell: sanitized, and quoted where a shell would read more than a
-/// word.
+/// A word of a command that a person pastes into a shell: sanitized, and quoted where needed.
 pub fn quoted(word: &str) -> String {
     let word = sanitize_to(word, MAX_WORD_CHARS);
     shlex::try_quote(&word).map_or_else(|_| "''".to_owned(), std::borrow::Cow::into_owned) // fails at NUL, which is gone
 }
 
-/// Whether a terminal or a reader could take this character for something else than text: control characters, line and
-/// paragraph separators, marks that change the direction, and what shows nothing: Unicode's
-/// `Default_Ignorable_Code_Point`, annotation marks, and blanks that are no spaces (U+2800, U+1D159).
+/// Whether this character could mislead a terminal or a reader: control characters, line and paragraph separators, marks
+/// that change the direction, and invisible ones: Unicode's `Default_Ignorable_Code_Point`, annotation marks, and blanks
+/// that are no spaces (U+2800, U+1D159).
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -52,7 +51,7 @@ pub fn is_unsafe(c: char) -> bool {
             | '\u{1bca0}'..='\u{1bca3}' | '\u{1d159}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// `a, b, c and 4 more`: names for people, at most `most` of them.
+/// `a, b, c and 4 more`: at most `most` names.
 pub fn name_some(names: impl IntoIterator<Item: fmt::Display>, most: usize) -> String {
     let mut names = names.into_iter();
     let shown: Vec<String> = names.by_ref().take(most).map(|name| name.to_string()).collect();
@@ -62,7 +61,7 @@ pub fn name_some(names: impl IntoIterator<Item: fmt::Display>, most: usize) -> S
     }
 }
 
-/// The same, with as many names as a sentence about one of many things takes.
+/// At most five names, for a sentence about one of many things.
 pub fn list(names: impl IntoIterator<Item: fmt::Display>) -> String {
     name_some(names, 5)
 }
@@ -72,7 +71,7 @@ pub fn count<N: Copy + fmt::Display + PartialEq + From<u8>>(number: N, what: &st
     format!("{number} {what}{}", if number == N::from(1) { "" } else { "s" })
 }
 
-/// `and 4 more`; none of none.
+/// `and 4 more`; `None` if nothing is left.
 pub fn and_more(left: usize) -> Option<String> {
     (left > 0).then(|| format!("and {left} more"))
 }

@@ -1,5 +1,4 @@
-//! Serde visitors that read a string or a list piece by piece. Only what is kept is allocated, so a reader that charges
-//! for allocations, as that of spokes does, charges for no more.
+//! Serde visitors that read a string in place, or a list entry by entry: only what is kept is allocated and charged.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,13 +6,12 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
-/// A string that is read in place.
 pub(crate) struct Text<F> {
     what: &'static str,
     read: F,
 }
 
-/// Reads a text, without copying it. `what` it has to be, for the error.
+/// Reads a text without copying it. `what` is expected, for the error.
 pub(crate) fn text<T, F: FnOnce(&str) -> Result<T, String>>(what: &'static str, read: F) -> Text<F> {
     Text { what, read }
 }
@@ -30,17 +28,14 @@ impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Text<F> {
     }
 }
 
-/// Reads a text of at most so many bytes.
-///
-/// # Errors
-/// When it is no text, or longer.
+/// Reads a text of at most so many bytes; a longer one is an error.
 pub(crate) fn short<'de, D: Deserializer<'de>>(deserializer: D, most: usize) -> Result<String, D::Error> {
     deserializer.deserialize_str(text("a string", |text| {
         if text.len() > most { Err(format!("must be a string of at most {most} bytes")) } else { Ok(text.to_owned()) }
     }))
 }
 
-/// Reads a list of which only something is kept: each entry is taken into it. Null is the default.
+/// Folds the entries of a list into a value. Null gives the default.
 pub(crate) fn fold<'de, T, A, D>(deserializer: D, take: impl FnMut(&mut A, T)) -> Result<A, D::Error>
 where
     T: Deserialize<'de>,
@@ -73,7 +68,7 @@ impl<'de, T: Deserialize<'de>, A: Default, F: FnMut(&mut A, T)> Visitor<'de> for
     }
 }
 
-/// Reads an entry. As a seed without a value it is not counted as one that is kept.
+/// Reads an entry. A seed without a value is not counted as kept.
 impl<'de, T: Deserialize<'de>, A, F: FnMut(&mut A, T)> DeserializeSeed<'de> for &mut List<T, A, F> {
     type Value = ();
 

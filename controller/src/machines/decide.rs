@@ -78,7 +78,7 @@ pub fn to_rename<'a>(machines: &'a [Machine], existing: &'a Inventory) -> Vec<Re
 #[cfg(test)]
 mod tests {
     use shared::cloud::{Instance, Listing, Profile, Spot};
-    use shared::spoke::fields::Few;
+    use shared::spoke::fields::KnownKeys;
 
     use super::*;
 
@@ -93,7 +93,7 @@ mod tests {
     fn machine(instance: Option<&str>, phase: Option<&str>) -> Machine {
         let mut machine = Machine::default();
         machine.spec.provider_id = instance.map(|id| format!("aws:///us-east-1a/{id}"));
-        machine.metadata.labels = Few::from_iter([(INTERRUPTIBLE, String::new())]);
+        machine.metadata.labels = KnownKeys::from_iter([(INTERRUPTIBLE, String::new())]);
         machine.metadata.creation_timestamp = Some(at(-100_000));
         machine.status.phase = phase.map(str::to_owned);
         machine
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn only_what_lost_its_instance_is_replaced() {
         use InstanceState::{Running, ShuttingDown, Terminated};
-        let on_demand = with(machine(Some("i-gone"), Some("Running")), |m| m.metadata.labels = Few::default());
+        let on_demand = with(machine(Some("i-gone"), Some("Running")), |m| m.metadata.labels = KnownKeys::default());
         let being_deleted =
             with(machine(Some("i-gone"), Some("Running")), |m| m.metadata.deletion_timestamp = Some(at(1)));
         let new = |m: &mut Machine| m.metadata.creation_timestamp = Some(at(5));

@@ -1,5 +1,5 @@
 //! The envelope of every record, claim and stamp of ours, and of the data in our conditions and Events: compact JSON,
-//! `{"v":1,"uid":"...","at":"...","by":"...",...}`. A field that the place implies is left out.
+//! `{"v":1,"uid":"...","at":"...","by":"...",...}`. A field that its place implies is left out.
 //!
 //! | format | stands in | `uid` | `at` | `by` |
 //! |---|---|---|---|---|
@@ -9,8 +9,8 @@
 //! | the plugin's record of a recovery | annotation of its cluster | | when it began | |
 //! | [`Data`](crate::hive::data::Data), [`kkp::data`](crate::kkp::data), [`ProcessGroups`](crate::annotation::groups::ProcessGroups) | condition, Event | | | |
 //!
-//! Other accounts can write there, too, and objects are copied and restored with what stands on them: who believes a
-//! record compares its UID. The members of a rollout ([`crate::rollout::snapshot`]) are too many for JSON.
+//! Others can write there, too, and objects are copied and restored with their annotations: a reader compares the UID. The
+//! members of a rollout ([`crate::rollout::snapshot`]) are too many for JSON.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -18,25 +18,21 @@ use serde::{Deserialize, Serialize};
 use crate::annotation::format;
 use crate::read::{self, Limits};
 
-/// The version that this code writes, and the only one that it reads.
 const VERSION: u32 = 1;
-/// Longest name of an object in bytes; UIDs are shorter.
+/// Kubernetes' limit for names in bytes; UIDs are shorter.
 const MAX_NAME: usize = 253;
 
-/// Why a record cannot be used. What it is about stays as it is until a person, or the right version of the controller,
-/// helps.
+/// Why a record cannot be used. Its object is left alone until a person, or the right version of the controller, helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// Longer than so many bytes, the most that is written.
+    /// Longer than the limit, in bytes.
     #[error("it has more than {} KiB", .0 >> 10)]
     TooLong(usize),
-    /// Of another version.
     #[error("it has version {0}, and this release reads version {VERSION}: another release of the controller wrote it")]
     Version(u32),
-    /// Malformed.
     #[error("it is malformed")]
     Unreadable,
-    /// It is read again once others give memory back.
+    /// Retried once memory is released.
     #[error("there is no memory for it")]
     NoRoom,
 }
@@ -51,39 +47,31 @@ struct Envelope {
 }
 
 #[derive(Serialize)]
-struct Written<'a, T> {
+struct Versioned<'a, T> {
     v: u32,
     #[serde(flatten)]
     body: &'a T,
 }
 
-/// A format in the envelope, with the fields of that among its own.
+/// A format with the fields of the envelope among its own.
 pub trait Format: Clone + Serialize + DeserializeOwned {
-    /// Longest text in bytes.
     const MAX_BYTES: usize;
 
-    /// What is believed of a value that was read: text is sanitized, and what has another form is none.
+    /// Validates and sanitizes a value that was read.
     fn checked(self) -> Option<Self> {
         Some(self)
     }
 
-    /// Reads a value.
-    ///
-    /// # Errors
-    /// When it is not one of this format and version.
     fn read(text: &str) -> Result<Self, RecordError> {
         Self::read_charged(text, &mut |_| true)
     }
 
-    /// The same, and charges what is kept, in bytes: `charge` says whether there is room.
-    ///
-    /// # Errors
-    /// Also when there is none.
+    /// Charges what is kept, in bytes: `charge` returns whether there is room.
     fn read_charged(text: &str, charge: &mut dyn FnMut(usize) -> bool) -> Result<Self, RecordError> {
         if text.len() > Self::MAX_BYTES {
             return Err(RecordError::TooLong(Self::MAX_BYTES));
         }
-        // What we write takes less: `a_record_as_long_as_its_secret_is_read` measures it.
+        // What we write takes less: the test `a_record_as_long_as_its_secret_is_read` measures it.
         let kept = (64 << 10) + 12 * Self::MAX_BYTES;
         let limits = Limits { kept, text: Self::MAX_BYTES, annotation: Self::MAX_BYTES, ..Limits::answer(0) };
         let envelope = read::text::<Envelope>(text, &limits).map_err(|_| RecordError::Unreadable)?.value;
@@ -101,12 +89,12 @@ pub trait Format: Clone + Serialize + DeserializeOwned {
         body.ok_or(if has_room { RecordError::Unreadable } else { RecordError::NoRoom })
     }
 
-    /// Removes the part that a text which is too long can do without best. Whether there was one.
+    /// Removes the least important part of a value that is too long. Returns whether there was one.
     fn cut(&mut self) -> bool {
         false
     }
 
-    /// Writes a value, without the parts that make it too long.
+    /// Writes the value, and cuts it down to [`Self::MAX_BYTES`] if it can.
     fn text(&self) -> String {
         let mut text = write(self);
         if text.len() > Self::MAX_BYTES {
@@ -118,10 +106,7 @@ pub trait Format: Clone + Serialize + DeserializeOwned {
         text
     }
 
-    /// Writes a value that has no part to spare.
-    ///
-    /// # Errors
-    /// When it would be too long.
+    /// Writes a value that must not be too long.
     fn bounded_text(&self) -> Result<String, RecordError> {
         let text = self.text();
         if text.len() > Self::MAX_BYTES { Err(RecordError::TooLong(Self::MAX_BYTES)) } else { Ok(text) }
@@ -130,16 +115,15 @@ pub trait Format: Clone + Serialize + DeserializeOwned {
 
 fn write(body: &impl Serialize) -> String {
     // Maps with string keys, strings and numbers always serialize.
-    serde_json::to_string(&Written { v: VERSION, body }).unwrap_or_default()
+    serde_json::to_string(&Versioned { v: VERSION, body }).unwrap_or_default()
 }
 
-/// Whether a text has only the characters of names and UIDs of objects: both become parts of requests.
+/// Whether a text has only the characters of names and UIDs, which become parts of requests.
 fn is_name(text: &str) -> bool {
     let is_known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     text.len() <= MAX_NAME && text.chars().all(is_known) && !text.contains("..")
 }
 
-/// Whether there is nothing to write.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub(crate) fn is_zero(count: &usize) -> bool {
     *count == 0

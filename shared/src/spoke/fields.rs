@@ -1,5 +1,5 @@
-//! Fields of the objects of a spoke that a rule of their own reads: labels and annotations with known keys, and lists of
-//! which one conclusion is kept.
+//! Fields of a spoke's objects that need their own reader: labels and annotations with known keys, and lists that are
+//! reduced to one value.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub const OWNED_BY: &str = "machine-controller/owned-by";
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Label of a bootstrap token with the namespace and the name of its `MachineDeployment`.
 pub const TOKEN_OF: &str = "machinedeployment.k8s.io/name";
-/// Annotation by which OpenShift says until when the certificate in a Secret is valid: no certificate has to be read.
+/// Annotation of a Secret of OpenShift: when its certificate expires, so that no certificate has to be read.
 pub const NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
 /// Label of Machines on spot instances; its value is empty.
 pub const INTERRUPTIBLE: &str = "machine.openshift.io/interruptible-instance";
@@ -29,7 +29,7 @@ pub const MACHINE_ROLE: &str = "machine.openshift.io/cluster-api-machine-role";
 /// Node's creation it sets them itself.
 pub const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
-/// The labels and annotations that are read. Others are skipped.
+/// Other labels and annotations are skipped.
 const KEYS: &[&str] = &[
     OWNED_BY,
     MIRROR,
@@ -48,40 +48,37 @@ const KEYS: &[&str] = &[
     keys::DEHYDRATED_REPLICAS,
 ];
 
-/// The labels or annotations of one object, as far as they are read.
+/// The labels or annotations of one object whose keys are in [`KEYS`].
 #[derive(Clone, Debug, Default)]
-pub struct Few(Vec<(&'static str, String)>);
+pub struct KnownKeys(Vec<(&'static str, String)>);
 
-impl Few {
-    /// The value of one, if the object has it.
+impl KnownKeys {
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(found, _)| *found == key).map(|(_, value)| value.as_str())
     }
 
-    /// Whether the object has one.
     pub fn contains_key(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 }
 
-impl<'a> FromIterator<(&'a str, String)> for Few {
+impl<'a> FromIterator<(&'a str, String)> for KnownKeys {
     fn from_iter<I: IntoIterator<Item = (&'a str, String)>>(all: I) -> Self {
-        let known = |(key, value): (&str, String)| Some((known(key)?, value));
-        Self(all.into_iter().filter_map(known).collect())
+        Self(all.into_iter().filter_map(|(key, value)| Some((known_key(key)?, value))).collect())
     }
 }
 
-fn known(key: &str) -> Option<&'static str> {
+fn known_key(key: &str) -> Option<&'static str> {
     KEYS.iter().find(|known| **known == key).copied()
 }
 
-impl<'de> Deserialize<'de> for Few {
+impl<'de> Deserialize<'de> for KnownKeys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Self::default())
     }
 }
 
-impl<'de> Visitor<'de> for Few {
+impl<'de> Visitor<'de> for KnownKeys {
     type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,7 +90,7 @@ impl<'de> Visitor<'de> for Few {
     }
 
     fn visit_map<M: MapAccess<'de>>(mut self, mut map: M) -> Result<Self, M::Error> {
-        while let Some(Known(key)) = map.next_key()? {
+        while let Some(KnownKey(key)) = map.next_key()? {
             match key {
                 Some(key) if self.contains_key(key) => return Err(M::Error::duplicate_field(key)),
                 Some(key) => self.0.push((key, map.next_value::<Value>()?.0)),
@@ -104,23 +101,23 @@ impl<'de> Visitor<'de> for Few {
     }
 }
 
-/// A value; empty if it is too long.
+/// Empty if it is too long.
 #[derive(Deserialize)]
 struct Value(#[serde(deserialize_with = "lenient")] String);
 
-/// A key, if it is one of those that are read.
-struct Known(Option<&'static str>);
+/// `None` for a key that is not in [`KEYS`].
+struct KnownKey(Option<&'static str>);
 
-impl<'de> Deserialize<'de> for Known {
+impl<'de> Deserialize<'de> for KnownKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_identifier(text("a key", |key| Ok(Self(known(key)))))
+        deserializer.deserialize_identifier(text("a key", |key| Ok(Self(known_key(key)))))
     }
 }
 
 /// Longest name that Kubernetes allows.
 const MAX_NAME: usize = 253;
 
-/// A name, a UID or a version: they are kept in many a place.
+/// A name, a UID or a version.
 pub(super) fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     visit::short(deserializer, MAX_NAME)
 }
@@ -143,19 +140,14 @@ pub(super) fn status_written<'de, D: Deserializer<'de>>(deserializer: D) -> Resu
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Condition {
-    /// Its type.
     #[serde(rename = "type", deserialize_with = "lenient")]
     pub type_: String,
-    /// `True`, `False` or `Unknown`.
     #[serde(deserialize_with = "lenient")]
     pub status: String,
-    /// When it was last confirmed.
     pub last_heartbeat_time: Option<Timestamp>,
-    /// When it was last written.
     pub last_update_time: Option<Timestamp>,
 }
 
-/// The condition Ready.
 pub(super) fn ready<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Condition>, D::Error> {
     fold(deserializer, |ready: &mut Option<Condition>, one: Condition| {
         if one.type_ == "Ready" && ready.is_none() {
@@ -193,7 +185,7 @@ pub(super) fn tolerates_cordon<'de, D: Deserializer<'de>>(deserializer: D) -> Re
     })
 }
 
-/// Whether a Pod has a claim.
+/// Whether a Pod mounts a claim, or one is made for it.
 pub(super) fn has_claim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
@@ -207,11 +199,10 @@ pub(super) fn has_claim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bo
     })
 }
 
-/// Last words of the labels whose value is one Node: `kubernetes.io/hostname`, and the topologies of drivers with disks
-/// of Nodes.
+/// Last part of the labels whose value is one Node: `kubernetes.io/hostname`, and the topologies of drivers of local disks.
 const OF_ONE_NODE: &[&str] = &["hostname", "host", "node", "nodename", "node-name", "nodeid", "node-id"];
 
-/// Whether the affinity of a volume names its Nodes: each of its terms does, by label or by field.
+/// Whether the affinity of a volume names Nodes: each of its terms does, by label or by field.
 pub(super) fn names_nodes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]

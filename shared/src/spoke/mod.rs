@@ -1,54 +1,46 @@
-//! What is seen of a spoke while its API server answers: Nodes, operators, Machines and certificate requests.
+//! Observations of a spoke while its API server answers: Nodes, operators, Machines and certificate requests.
 //!
-//! This module depends on neither the system that manages the spoke nor the cloud it runs on.
+//! Independent of the system that manages the spoke and of the cloud that it runs on.
 
 pub mod fields;
 pub mod kinds;
 
 use jiff::Timestamp;
 
-/// What the spoke's API server said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spoke {
-    /// All Nodes.
     pub nodes: Vec<NodeObservation>,
-    /// All ClusterOperators.
     pub operators: Vec<OperatorObservation>,
-    /// Since when all of them have been well, without a break.
+    /// Since when all operators have been well, without a break.
     pub operators_well_since: Option<Timestamp>,
 }
 
-/// One Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeObservation {
-    /// Its name.
     pub name: String,
     /// ID of its instance, from `spec.providerID`.
     pub instance: Option<String>,
-    /// Condition Ready is True.
     pub ready: bool,
     /// The newest of its Lease's renewTime and its Ready condition's heartbeat, on the kubelet's clock.
     pub sign_of_life: Option<Timestamp>,
-    /// Whether Lease or heartbeat changed since this process's first list in this wake.
+    /// Whether Lease or heartbeat have changed since this process's first list in this wake.
     pub moved: bool,
 }
 
-/// One ClusterOperator: the conditions, by type and status, that make it unwell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorObservation {
-    /// Its name.
     pub name: String,
-    /// Such as `Progressing=True`; empty when it is well.
+    /// The conditions that make it unwell, such as `Progressing=True`.
     pub unwell: Vec<String>,
-    /// Whether it keeps a Lease, by which it can prove that it is alive.
+    /// Whether it renews a Lease, by which it can prove that it is alive.
     pub leased: bool,
-    /// The newest of its Leases' renewals and of the writes of its status.
+    /// The newest of its Leases' renewals and its status writes.
     pub sign_of_life: Option<Timestamp>,
-    /// Whether a Lease of it changed since this process's first list in this wake.
+    /// Whether one of its Leases has changed since this process's first list in this wake.
     pub moved: bool,
 }
 
-/// Why the spoke could not be asked.
+/// Why the spoke could not be observed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpokeError {
     /// Its kubeconfig is missing, malformed, or asks for what this process will not do.
@@ -62,13 +54,12 @@ pub enum SpokeError {
     Failed(String),
 }
 
-/// What the spoke's `ClusterVersion` says.
+/// The upgrade of a spoke, by its `ClusterVersion`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upgrade {
-    /// No upgrade is going on.
     Idle,
-    /// An upgrade is going on, in the spoke's words.
+    /// In the spoke's words.
     Progressing(String),
-    /// The spoke could not be asked.
+    /// The spoke could not be observed.
     Unknown,
 }

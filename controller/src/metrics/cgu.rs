@@ -1,6 +1,5 @@
 //! `ClusterGroupUpgrades` by state, and whether TALM works on them.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -8,21 +7,17 @@ use server::metrics::Declare as _;
 use shared::cgu::phase::UpgradePhase;
 use strum::VariantArray as _;
 
-/// Label of upgrades.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InState {
-    state: String,
-}
+use super::Label;
 
-/// Upgrades, also those that TALM works on.
+/// Also of upgrades that TALM works on.
 pub struct CguMetrics {
-    upgrades: Family<InState, Gauge>,
+    upgrades: Family<[Label<String>; 1], Gauge>,
     /// 1 while TALM renews its Lease.
     pub talm_active: Gauge,
 }
 
 impl CguMetrics {
-    /// Registers them in a registry with our prefix.
+    /// `registry` has our prefix.
     pub fn new(registry: &mut Registry) -> Self {
         Self {
             upgrades: registry.add("cgus", "ClusterGroupUpgrades in each state"),
@@ -30,16 +25,14 @@ impl CguMetrics {
         }
     }
 
-    /// Shows how many upgrades are in each state.
-    pub fn show(&self, upgrades: &[UpgradePhase]) {
+    pub fn set(&self, upgrades: &[UpgradePhase]) {
         for phase in UpgradePhase::VARIANTS {
             let count = upgrades.iter().filter(|one| *one == phase).count();
-            let gauge = self.upgrades.get_or_create_owned(&InState { state: phase.to_string() });
+            let gauge = self.upgrades.get_or_create_owned(&[("state", phase.to_string())]);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 
-    /// Leadership was lost.
     pub fn forget_all(&self) {
         self.upgrades.clear();
         self.talm_active.set(0);
@@ -53,11 +46,10 @@ mod tests {
     #[test]
     fn each_state_is_shown() {
         let metrics = CguMetrics::new(&mut Registry::default());
-        let found =
-            |phase: UpgradePhase| metrics.upgrades.get_or_create_owned(&InState { state: phase.to_string() }).get();
-        metrics.show(&[UpgradePhase::UpgradeNotStarted, UpgradePhase::UpgradeNotStarted]);
+        let found = |phase: UpgradePhase| metrics.upgrades.get_or_create_owned(&[("state", phase.to_string())]).get();
+        metrics.set(&[UpgradePhase::UpgradeNotStarted, UpgradePhase::UpgradeNotStarted]);
         assert_eq!((found(UpgradePhase::UpgradeNotStarted), found(UpgradePhase::UpgradeNotCompleted)), (2, 0));
-        metrics.show(&[UpgradePhase::UpgradeNotCompleted]);
+        metrics.set(&[UpgradePhase::UpgradeNotCompleted]);
         assert_eq!((found(UpgradePhase::UpgradeNotStarted), found(UpgradePhase::UpgradeNotCompleted)), (0, 1));
     }
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -24,152 +23,65 @@ use tokio::time::Instant;
 
 use self::cgu::CguMetrics;
 use self::fdb::FdbMetrics;
-use self::hive::{AwsCall, HiveMetrics, Reconcile};
+use self::hive::HiveMetrics;
 use self::queue::Queue;
 use self::rollout::RolloutMetrics;
 use crate::runtime::{Key, hash};
 
-/// Everything that is counted.
+/// One label of a metric: its name and value.
+type Label<V = &'static str> = (&'static str, V);
+
 pub struct Metrics {
     registry: Registry,
     /// 1 while this controller leads.
     pub leader: Gauge,
-    /// Reconciles, by system and outcome.
-    pub reconciles: Family<Reconciled, Counter>,
-    /// How long a reconcile takes, from its first request to its last.
-    pub reconcile_seconds: Histogram,
-    /// Power states reached, by name.
-    pub transitions: Family<Transition, Counter>,
-    /// Calls to clouds.
-    pub cloud_calls: Family<CloudCall, Counter>,
-    /// Events that carry information not in a status, by reason.
-    pub notices: Family<Noticed, Counter>,
-    /// Verdicts on kubelet certificate requests, by kind, verdict and reason.
-    pub requests: Family<Request, Counter>,
-    /// Times that an API server was asked whether it can be reached.
-    pub probes: Family<Probe, Counter>,
-    /// Reconciles that are to come.
+    reconciles: Family<[Label; 2], Counter>,
+    reconcile_seconds: Histogram,
+    transitions: Family<[Label; 2], Counter>,
+    cloud_calls: Family<[Label; 3], Counter>,
+    notices: Family<[Label; 2], Counter>,
+    requests: Family<[Label; 3], Counter>,
+    probes: Family<[Label; 1], Counter>,
     pub queue: Queue,
-    panics: Family<Of, Counter>,
-    refused: Family<Of, Counter>,
-    kinds: Family<Served, Gauge>,
-    counted: Mutex<HashMap<u64, Counted>>,
-    queue_depth: Family<Of, Gauge>,
-    targets: Family<InState, Gauge>,
-    asleep: Family<AsleepFor, Gauge>,
-    step_seconds: Family<InState, Histogram, fn() -> Histogram>,
+    panics: Family<[Label; 1], Counter>,
+    refused: Family<[Label; 1], Counter>,
+    kinds: Family<[Label<String>; 2], Gauge>,
+    counted: Mutex<HashMap<u64, CountedTarget>>,
+    queue_depth: Family<[Label; 1], Gauge>,
+    targets: Family<[Label; 2], Gauge>,
+    asleep: Family<[Label; 2], Gauge>,
+    step_seconds: Family<[Label; 2], Histogram, fn() -> Histogram>,
     hive: HiveMetrics,
-    /// What is held of FoundationDB clusters.
     pub fdb: FdbMetrics,
-    /// Rollouts and their targets.
     pub rollouts: RolloutMetrics,
-    /// `ClusterGroupUpgrades`.
     pub upgrades: CguMetrics,
 }
 
-/// Label of what is counted by system alone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Of {
-    system: &'static str,
-}
-
-/// Labels of the kinds that are served, or not.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Served {
-    system: &'static str,
-    kind: String,
-}
-
-/// Labels of [`Metrics::reconciles`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Reconciled {
-    /// `hive` or `fdb`.
-    pub system: &'static str,
-    /// `unchanged`, `changed` or the reason of an error.
-    pub outcome: &'static str,
-}
-
-/// Labels of [`Metrics::transitions`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Transition {
-    /// `hive`.
-    pub system: &'static str,
-    /// The new power state.
-    pub to: &'static str,
-}
-
-/// Labels of [`Metrics::cloud_calls`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct CloudCall {
-    /// Platform.
-    pub cloud: &'static str,
-    /// `list`, `start`, `stop`, `terminate` or `settle`.
-    pub call: &'static str,
-    /// `ok` or the kind of the failure.
-    pub result: &'static str,
-}
-
-/// Labels of [`Metrics::requests`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Request {
-    /// `client`, `serving` or `other`.
-    pub kind: &'static str,
-    /// `approve` or `leave`.
-    pub verdict: &'static str,
-    /// Why.
-    pub reason: &'static str,
-}
-
-/// Labels of [`Metrics::probes`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Probe {
-    /// `ok` or `failed`.
-    pub result: &'static str,
-}
-
-/// Labels of the number of targets and of the time per step.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InState {
-    system: &'static str,
-    state: &'static str,
-}
-
-/// Labels of the number of long sleepers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AsleepFor {
-    system: &'static str,
-    /// At least so many days.
-    days: u16,
-}
-
-/// Bucket bounds in days of sleep: the certificates of a kubelet expire after 30, those of its signer after 60.
-pub const DAYS: [u16; 6] = [1, 7, 14, 21, 30, 60];
+/// Bucket bounds in days of sleep, and their labels: the certificates of a kubelet expire after 30, those of its signer
+/// after 60.
+const DAYS: [(i64, &str); 6] = [(1, "1"), (7, "7"), (14, "14"), (21, "21"), (30, "30"), (60, "60")];
 
 /// How a target is counted.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct CountedTarget {
     state: &'static str,
     since: Instant,
     /// How many of [`DAYS`] it has slept for.
     days: usize,
 }
 
+/// The labels of targets of Hive in a power state.
+fn in_state(state: &'static str) -> [Label; 2] {
+    [("system", "hive"), ("state", state)]
+}
+
 /// A power state as a label: one of Hive's, `none` or `other`.
-pub fn state(power_state: &str) -> &'static str {
+fn state(power_state: &str) -> &'static str {
     match POWER_STATES.iter().find(|known| **known == power_state) {
         Some(known) => known,
         None if power_state.is_empty() => "none",
         None => "other",
     }
-}
-
-/// Labels of [`Metrics::notices`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Noticed {
-    /// `hive` or `fdb`.
-    pub system: &'static str,
-    /// Why.
-    pub reason: &'static str,
 }
 
 impl Default for Metrics {
@@ -212,77 +124,100 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A reconcile has ended.
+    /// Counts a reconcile that has ended: `unchanged`, `changed` or the reason of an error.
     pub fn reconciled(&self, system: &'static str, outcome: &'static str, took: Duration) {
-        self.reconciles.get_or_create(&Reconciled { system, outcome }).inc();
+        self.reconciles.get_or_create(&[("system", system), ("outcome", outcome)]).inc();
         self.reconcile_seconds.observe(took.as_secs_f64());
     }
 
-    /// The same, as Hive counts it.
+    /// Counts it once more, under Hive's name.
     pub fn reconciled_as_hive(&self, outcome: &'static str, took: Duration) {
-        let reconcile = Reconcile { controller: "hibernation", outcome };
-        self.hive.reconciled.get_or_create(&reconcile).observe(took.as_secs_f64());
+        self.hive.reconciled(outcome, took);
     }
 
-    /// Work for a system has panicked.
     pub fn panicked(&self, system: &'static str) {
-        self.panics.get_or_create(&Of { system }).inc();
+        self.panics.get_or_create(&[("system", system)]).inc();
     }
 
-    /// The API server has refused what a system writes.
+    /// Counts a write that the API server refuses.
     pub fn refused(&self, system: &'static str) {
-        self.refused.get_or_create(&Of { system }).inc();
+        self.refused.get_or_create(&[("system", system)]).inc();
     }
 
     /// Whether the hub serves the kind that a system works on.
     pub fn kind_served(&self, system: &'static str, kind: &str, served: bool) {
-        self.kinds.get_or_create(&Served { system, kind: kind.to_owned() }).set(served.into());
+        self.kinds.get_or_create(&[("system", system.to_owned()), ("kind", kind.to_owned())]).set(served.into());
     }
 
-    /// A call to a cloud has ended; `function` is the API's own name of it, if Hive counts calls to this cloud.
-    pub fn called(&self, call: &CloudCall, function: Option<&'static str>) {
+    /// Counts a call to a cloud; `function` is the API's own name of it, if Hive counts calls to this cloud.
+    pub fn called(
+        &self,
+        cloud: &'static str,
+        call: &'static str,
+        result: &'static str,
+        function: Option<&'static str>,
+    ) {
         if let Some(function) = function {
-            self.hive.aws_calls.get_or_create(&AwsCall { function }).inc();
+            self.hive.called(function);
         }
-        self.cloud_calls.get_or_create(call).inc();
+        self.cloud_calls.get_or_create(&[("cloud", cloud), ("call", call), ("result", result)]).inc();
+    }
+
+    /// Counts an Event that says what is in no status.
+    pub fn noticed(&self, system: &'static str, reason: &'static str) {
+        self.notices.get_or_create(&[("system", system), ("reason", reason)]).inc();
+    }
+
+    /// Counts verdicts on kubelet certificate requests.
+    pub fn judged(&self, kind: &'static str, verdict: &'static str, reason: &'static str, count: u64) {
+        self.requests.get_or_create(&[("kind", kind), ("verdict", verdict), ("reason", reason)]).inc_by(count);
+    }
+
+    /// Counts a probe of an API server.
+    pub fn probed(&self, is_reachable: bool) {
+        self.probes.get_or_create(&[("result", if is_reachable { "ok" } else { "failed" })]).inc();
+    }
+
+    /// Counts a ClusterDeployment that has changed its power state, for Hive's metrics, too.
+    pub fn transitioned(&self, before: &ClusterDeployment, after: &ClusterDeployment) {
+        self.transitions.get_or_create(&[("system", "hive"), ("to", state(after.power_state()))]).inc();
+        self.hive.transition(before, after);
     }
 
     /// Counts a target by its power state, and by how long it has slept.
     pub fn count(&self, target: &Key, power_state: &str, asleep: Option<SignedDuration>) {
         let state = state(power_state);
         let slept = asleep.map_or(0, |asleep| asleep.as_hours() / 24);
-        let days = DAYS.iter().filter(|days| i64::from(**days) <= slept).count();
+        let days = DAYS.iter().filter(|(days, _)| *days <= slept).count();
         let mut all = self.counted.lock();
         let before = all.get(&hash(target)).copied();
         let since = match before {
             Some(before) if before.state == state && before.days == days => return,
             Some(before) if before.state == state => before.since,
             Some(before) => {
-                let label = InState { system: "hive", state: before.state };
-                self.step_seconds.get_or_create(&label).observe(before.since.elapsed().as_secs_f64());
+                let step = self.step_seconds.get_or_create(&in_state(before.state));
+                step.observe(before.since.elapsed().as_secs_f64());
                 Instant::now()
             }
             None => Instant::now(),
         };
-        self.take_off(before);
-        self.targets.get_or_create(&InState { system: "hive", state }).inc();
-        for days in &DAYS[..days] {
-            self.asleep.get_or_create(&AsleepFor { system: "hive", days: *days }).inc();
-        }
-        all.insert(hash(target), Counted { state, since, days });
+        self.add(before, -1);
+        let counted = CountedTarget { state, since, days };
+        self.add(Some(counted), 1);
+        all.insert(hash(target), counted);
     }
 
-    /// A target is gone.
+    /// Stops counting a target that is gone.
     pub fn forget(&self, target: &Key) {
         let before = self.counted.lock().remove(&hash(target));
-        self.take_off(before);
+        self.add(before, -1);
     }
 
-    fn take_off(&self, counted: Option<Counted>) {
-        let Some(Counted { state, days, .. }) = counted else { return };
-        self.targets.get_or_create(&InState { system: "hive", state }).dec();
-        for days in &DAYS[..days] {
-            self.asleep.get_or_create(&AsleepFor { system: "hive", days: *days }).dec();
+    fn add(&self, counted: Option<CountedTarget>, sign: i64) {
+        let Some(CountedTarget { state, days, .. }) = counted else { return };
+        self.targets.get_or_create(&in_state(state)).inc_by(sign);
+        for (_, label) in &DAYS[..days] {
+            self.asleep.get_or_create(&[("system", "hive"), ("days", *label)]).inc_by(sign);
         }
     }
 
@@ -297,15 +232,10 @@ impl Metrics {
         self.upgrades.forget_all();
     }
 
-    /// Counts a power state that was reached as Hive counts it.
-    pub fn as_hive_counts(&self, before: &ClusterDeployment, after: &ClusterDeployment) {
-        self.hive.transition(before, after);
-    }
-
-    /// All metrics as Prometheus reads them.
+    /// All metrics in the format that Prometheus scrapes.
     pub fn text(&self) -> String {
         for (system, waiting) in self.queue.depth(Instant::now()) {
-            self.queue_depth.get_or_create(&Of { system }).set(waiting);
+            self.queue_depth.get_or_create(&[("system", system)]).set(waiting);
         }
         text(&self.registry)
     }

@@ -1,4 +1,4 @@
-//! How many reconciles are due and have not begun.
+//! The depth of the reconcile queues.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -8,38 +8,36 @@ use tokio::time::Instant;
 
 use crate::runtime::hash;
 
-/// When each target of each system is to be reconciled. kube's runner keeps its queue to itself, so this one is kept
-/// beside it, by hashes.
+/// When each target of each system is due, by the hash of its key.
 #[derive(Debug, Default)]
 pub struct Queue {
     due: Mutex<BTreeMap<&'static str, HashMap<u64, Instant>>>,
 }
 
 impl Queue {
-    /// A system has a queue from here on, even if it is empty.
+    /// Shows the queue of a system even while it is empty.
     pub fn begin(&self, system: &'static str) {
         self.due.lock().entry(system).or_default();
     }
 
-    /// A reconcile is due at this moment, unless one is sooner.
+    /// A reconcile is due then, unless one is due sooner.
     pub fn add(&self, system: &'static str, target: &impl Hash, at: Instant) {
         let mut due = self.due.lock();
         due.entry(system).or_default().entry(hash(target)).and_modify(|due| *due = at.min(*due)).or_insert(at);
     }
 
-    /// A reconcile has begun, or none is needed any more.
+    /// A reconcile has started, or is not needed any more.
     pub fn take(&self, system: &'static str, target: &impl Hash) {
         if let Some(due) = self.due.lock().get_mut(system) {
             due.remove(&hash(target));
         }
     }
 
-    /// Nothing is to be reconciled.
     pub fn clear(&self) {
         self.due.lock().values_mut().for_each(HashMap::clear);
     }
 
-    /// Reconciles of each system that are due now.
+    /// Reconciles that are due and have not started, by system.
     pub fn depth(&self, now: Instant) -> BTreeMap<&'static str, i64> {
         let count = |due: &HashMap<u64, Instant>| due.values().filter(|at| **at <= now).count();
         self.due.lock().iter().map(|(system, due)| (*system, i64::try_from(count(due)).unwrap_or(i64::MAX))).collect()

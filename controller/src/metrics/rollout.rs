@@ -1,41 +1,28 @@
-//! Rollouts by phase, and the targets of those that are under way by state.
+//! Rollouts by phase, and the targets of those in progress by state.
 
 use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use server::metrics::Declare as _;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 
+use super::Label;
 use crate::runtime::Key;
 
-/// Label of rollouts.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InPhase {
-    phase: String,
-}
+/// The phase of a rollout, and its targets by state.
+type CountedRollout = (RolloutPhase, BTreeMap<String, u32>);
 
-/// Label of targets.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InState {
-    state: String,
-}
-
-/// How a rollout is counted.
-type Counted = (RolloutPhase, BTreeMap<String, u32>);
-
-/// Rollouts and their targets.
 pub struct RolloutMetrics {
-    rollouts: Family<InPhase, Gauge>,
-    targets: Family<InState, Gauge>,
-    counted: Mutex<HashMap<Key, Counted>>,
+    rollouts: Family<[Label<String>; 1], Gauge>,
+    targets: Family<[Label<String>; 1], Gauge>,
+    counted: Mutex<HashMap<Key, CountedRollout>>,
 }
 
 impl RolloutMetrics {
-    /// Registers them in a registry with our prefix.
+    /// `registry` has our prefix.
     pub fn new(registry: &mut Registry) -> Self {
         let targets = "Targets of the PowerRollouts that are not over, in each state";
         Self {
@@ -45,7 +32,6 @@ impl RolloutMetrics {
         }
     }
 
-    /// Counts a rollout by its status.
     pub fn count(&self, rollout: &Key, status: &PowerRolloutStatus) {
         let Some(phase) = status.phase else { return };
         let targets = if phase.is_over() { BTreeMap::new() } else { status.counts.clone() };
@@ -55,24 +41,22 @@ impl RolloutMetrics {
         self.add(Some((phase, targets)), 1);
     }
 
-    /// A rollout is gone.
     pub fn forget(&self, rollout: &Key) {
         let before = self.counted.lock().remove(rollout);
         self.add(before, -1);
     }
 
-    /// Leadership was lost.
     pub fn forget_all(&self) {
         self.counted.lock().clear();
         self.rollouts.clear();
         self.targets.clear();
     }
 
-    fn add(&self, counted: Option<Counted>, sign: i64) {
+    fn add(&self, counted: Option<CountedRollout>, sign: i64) {
         let Some((phase, targets)) = counted else { return };
-        self.rollouts.get_or_create(&InPhase { phase: phase.to_string() }).inc_by(sign);
+        self.rollouts.get_or_create(&[("phase", phase.to_string())]).inc_by(sign);
         for (state, count) in targets {
-            self.targets.get_or_create(&InState { state }).inc_by(sign * i64::from(count));
+            self.targets.get_or_create(&[("state", state)]).inc_by(sign * i64::from(count));
         }
     }
 }
@@ -91,8 +75,8 @@ mod tests {
         };
         let key = (String::new(), "night".to_owned());
         let found = |phase: RolloutPhase| {
-            let rollouts = metrics.rollouts.get_or_create(&InPhase { phase: phase.to_string() }).get();
-            (rollouts, metrics.targets.get_or_create(&InState { state: "Pending".to_owned() }).get())
+            let rollouts = metrics.rollouts.get_or_create(&[("phase", phase.to_string())]).get();
+            (rollouts, metrics.targets.get_or_create(&[("state", "Pending".to_owned())]).get())
         };
         metrics.count(&key, &status(RolloutPhase::Progressing, 5));
         metrics.count(&key, &status(RolloutPhase::Progressing, 3));

@@ -20,7 +20,7 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
     metrics.reconciled("hive", "changed", Duration::from_secs(1));
     metrics.reconciled_as_hive("changed", Duration::from_secs(1));
     metrics.queue.begin("hive");
-    metrics.called(&CloudCall { cloud: "aws", call: "list", result: "ok" }, Some("DescribeInstances"));
+    metrics.called("aws", "list", "ok", Some("DescribeInstances"));
     let target = ("ns".to_owned(), "demo".to_owned());
     metrics.count(&target, "Stopping", None);
     metrics.count(&target, "Hibernating", Some(SignedDuration::from_hours(24)));
@@ -33,12 +33,10 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
     metrics.panicked("hive");
     metrics.refused("hive");
     metrics.kind_served("hive", "clusterdeployments.hive.openshift.io", true);
-    metrics.transitions.get_or_create(&Transition { system: "hive", to: "Stopping" }).inc();
-    metrics.notices.get_or_create(&Noticed { system: "hive", reason: "Any" }).inc();
-    metrics.requests.get_or_create(&Request { kind: "client", verdict: "approve", reason: "any" }).inc();
-    metrics.probes.get_or_create(&Probe { result: "ok" }).inc();
-    let cluster = fdb::Suspended::of(&("db".to_owned(), "prod".to_owned()));
-    metrics.fdb.holds(&cluster, &fdb::Holdings::default());
+    metrics.noticed("hive", "Any");
+    metrics.judged("client", "approve", "any", 1);
+    metrics.probed(true);
+    metrics.fdb.set(&target, &fdb::Holdings::default());
     let condition = |type_: &str| Condition {
         type_: type_.to_owned(),
         last_transition_time: Some(Time(jiff::Timestamp::now())),
@@ -52,8 +50,8 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
         }),
         ..ClusterDeployment::default()
     };
-    metrics.as_hive_counts(&cluster("Stopping"), &cluster("Hibernating"));
-    metrics.as_hive_counts(&cluster("WaitingForNodes"), &cluster("Running"));
+    metrics.transitioned(&cluster("Stopping"), &cluster("Hibernating"));
+    metrics.transitioned(&cluster("WaitingForNodes"), &cluster("Running"));
 
     let mut served: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in metrics.text().lines().filter(|line| !line.starts_with('#')) {
@@ -88,14 +86,14 @@ fn expressions() -> Vec<(String, String, String)> {
     found
 }
 
-/// What an expression speaks of.
+/// The metrics and labels of an expression.
 #[derive(Default)]
-struct Spoken {
+struct MetricRefs {
     selectors: Vec<VectorSelector>,
     grouped: BTreeSet<String>,
 }
 
-impl ExprVisitor for Spoken {
+impl ExprVisitor for MetricRefs {
     type Error = Infallible;
 
     fn pre_visit(&mut self, expr: &Expr) -> Result<bool, Infallible> {
@@ -171,11 +169,11 @@ fn alerts_and_dashboard_ask_for_what_is_served() {
                 continue;
             }
         };
-        let mut spoken = Spoken::default();
-        let _ = walk_expr(&mut spoken, &parsed);
-        assert!(!spoken.selectors.is_empty(), "{place} speaks of no metric");
+        let mut refs = MetricRefs::default();
+        let _ = walk_expr(&mut refs, &parsed);
+        assert!(!refs.selectors.is_empty(), "{place} names no metric");
         let mut labels = BTreeSet::new();
-        for selector in &spoken.selectors {
+        for selector in &refs.selectors {
             let name = selector.name.clone().unwrap_or_default();
             let Some(has) = served.get(&name) else {
                 wrong.push(format!("{place}: no metric {name}"));
@@ -191,8 +189,8 @@ fn alerts_and_dashboard_ask_for_what_is_served() {
                 }
             }
         }
-        wrong.extend(spoken.grouped.difference(&labels).map(|label| format!("{place}: no label {label}")));
-        let named = placeholders(texts).into_iter().filter(|name| !spoken.grouped.contains(*name));
+        wrong.extend(refs.grouped.difference(&labels).map(|label| format!("{place}: no label {label}")));
+        let named = placeholders(texts).into_iter().filter(|name| !refs.grouped.contains(*name));
         wrong.extend(named.map(|name| format!("{place}: its text names {name}, which is summed away")));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

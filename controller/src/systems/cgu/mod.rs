@@ -40,7 +40,6 @@ use self::index::{GovernanceIndex, has_started, trigger};
 use self::sleepers::Sleepers;
 use self::talm::Talm;
 use self::views::Recent;
-use crate::metrics::Noticed;
 use crate::runtime::events::Details;
 use crate::runtime::hub::key_of;
 use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock};
@@ -222,7 +221,7 @@ impl System for Upgrades {
                 let all = self.handle.objects();
                 let phases: Vec<UpgradePhase> = all.iter().filter_map(|one| one.0.as_ref().ok().map(of)).collect();
                 let metrics = &self.hub().metrics.upgrades;
-                metrics.show(&phases);
+                metrics.set(&phases);
                 metrics.talm_active.set(i64::from(self.talm.standby().is_some_and(|(_, is_active)| is_active)));
                 tokio::time::sleep(METRICS_INTERVAL).await;
             }
@@ -278,7 +277,7 @@ impl Upgrades {
         let (namespace, name) = (about.namespace.as_deref(), about.name.as_deref().unwrap_or_default());
         let name = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
         info!(object = name, reason = what.1, "{note}");
-        self.hub().metrics.notices.get_or_create(&Noticed { system: Self::NAME, reason: what.1 }).inc();
+        self.hub().metrics.noticed(Self::NAME, what.1);
         self.hub().events.publish_annotated(about, &name, kind, what, note, details).await
     }
 

@@ -19,7 +19,7 @@ use shared::fdb::decide::{Facts, Plan, Turn, concerns, decide};
 use shared::fdb::suspension::Minimum;
 use tokio::time::Instant;
 
-use crate::metrics::fdb::{Holdings, Suspended};
+use crate::metrics::fdb::Holdings;
 use crate::runtime::hub::key_of;
 use crate::runtime::{Acted, Done, Handle, Hub, Key, Observed, Reconciled, Settings, System, Target, clock};
 
@@ -141,12 +141,12 @@ impl System for Fdb {
         target.state.holds = holds;
         let Plan { held: groups, held_bytes: bytes, waiting, released: undeleted, .. } = plan;
         let holdings = Holdings { groups, bytes, waiting, undeleted };
-        self.hub().metrics.fdb.holds(&Suspended::of(&key_of(facts.cluster)), &holdings);
+        self.hub().metrics.fdb.set(&key_of(facts.cluster), &holdings);
         let next = plan.next.map_or(HELD_PERIOD, |next| next.min(HELD_PERIOD));
         Ok(Done { requeue: holds.then_some(next), changed })
     }
 
     fn forget(&self, key: &Key) {
-        self.hub().metrics.fdb.forget(&Suspended::of(key));
+        self.hub().metrics.fdb.forget(key);
     }
 }

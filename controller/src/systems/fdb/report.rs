@@ -13,7 +13,6 @@ use shared::text::name_some;
 use tracing::info;
 
 use super::{ACTION, Fdb};
-use crate::metrics::Noticed;
 use crate::runtime::System;
 use crate::runtime::events::Details;
 use crate::runtime::hub::full_name;
@@ -37,7 +36,7 @@ pub async fn done(fdb: &Fdb, facts: &Facts<'_>, plan: &Plan, written: &[Action])
         let until = until.map(|until| format!(" until {until} at least")).unwrap_or_default();
         let note = format!("{}{until}: {text}", name_some(&groups, NAMED));
         info!(cluster = name, reason, held = plan.held, waiting = plan.waiting, "{note}");
-        fdb.hub().metrics.notices.get_or_create(&Noticed { system: "fdb", reason }).inc();
+        fdb.hub().metrics.noticed("fdb", reason);
         let (events, what) = (&fdb.hub().events, (ACTION, *reason));
         if *reason != RELEASED {
             events.publish(&target, &name, *type_, what, &note).await;

@@ -18,7 +18,6 @@ use tracing::warn;
 
 use super::{Hive, report};
 use crate::csr::{Approver, SOON};
-use crate::metrics::Request;
 use crate::runtime::hub::full_name;
 use crate::runtime::{Hub, System, clock};
 use crate::spoke::reader::SpokeClient;
@@ -91,7 +90,7 @@ impl CsrApproval {
         };
         self.unread.send_replace(None);
         for ((kind, verdict, reason), count) in pass.counts() {
-            self.hub.metrics.requests.get_or_create(&Request { kind, verdict, reason }).inc_by(count);
+            self.hub.metrics.judged(kind, verdict, reason, count);
         }
         let events = [
             (EventType::Normal, "CertificatesApproved", pass.approvals()),

@@ -15,7 +15,7 @@ use shared::hive::api::{ClusterDeployment, LocalReference};
 use crate::cloud::{Cloud, read_all, versions};
 use crate::cloud_registry::{CloudFlags, PLATFORMS, api_call, clouds};
 use crate::ledger::SecretLedger;
-use crate::metrics::{CloudCall, Metrics};
+use crate::metrics::Metrics;
 use crate::runtime::Hub;
 
 /// The platform of a cluster that we serve, for labels of metrics.
@@ -28,7 +28,7 @@ fn platform(cluster: &ClusterDeployment) -> &'static str {
 pub fn called<T>(metrics: &Metrics, cluster: &ClusterDeployment, call: &'static str, result: &Result<T, CloudError>) {
     let cloud = platform(cluster);
     let result = result.as_ref().map_or_else(|error| error.kind.into(), |_| "ok");
-    metrics.called(&CloudCall { cloud, call, result }, api_call(cloud, call));
+    metrics.called(cloud, call, result, api_call(cloud, call));
 }
 
 /// Finds drivers, and keeps watch on their credentials: what reconciles ask, so that tests can answer without a cloud.

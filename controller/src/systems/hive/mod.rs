@@ -30,7 +30,6 @@ use self::drivers::CloudAccess;
 pub use self::drivers::Drivers;
 pub use self::ownership::Ownership;
 use self::state::TargetState;
-use crate::metrics::Noticed;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{
     Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Reconciled, Settings, System, clock,
@@ -283,7 +282,7 @@ async fn record(
 async fn notice(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, notice: Option<&Notice>) {
     let reason = notice.map(|notice| notice.reason);
     if let Some(notice) = notice.filter(|_| state.noticed != reason) {
-        hive.hub().metrics.notices.get_or_create(&Noticed { system: "hive", reason: notice.reason }).inc();
+        hive.hub().metrics.noticed("hive", notice.reason);
         report::notice(hive, cluster, notice).await;
     }
     state.noticed = reason;

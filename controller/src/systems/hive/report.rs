@@ -9,7 +9,6 @@ use shared::text::sanitize;
 use tracing::{info, warn};
 
 use super::Hive;
-use crate::metrics::{self, Transition};
 use crate::runtime::System;
 use crate::runtime::hub::full_name;
 
@@ -24,9 +23,7 @@ pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &Cluster
     info!(cluster = full_name(after), from, to, says = message, progress, "status written");
     let failed = reason::is_failure(to);
     if from != to {
-        let label = Transition { system: "hive", to: metrics::state(to) };
-        hive.hub().metrics.transitions.get_or_create(&label).inc();
-        hive.hub().metrics.as_hive_counts(before, after);
+        hive.hub().metrics.transitioned(before, after);
     }
     if from != to || (failed && word != speaks(before)) {
         let type_ = if failed { EventType::Warning } else { EventType::Normal };

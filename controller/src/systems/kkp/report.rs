@@ -15,7 +15,6 @@ use tracing::info;
 
 use super::store::cluster_not_written;
 use super::{ACTION, Kkp, Observation};
-use crate::metrics::Noticed;
 use crate::runtime::{Done, Reconciled, System, Target};
 
 /// Bytes of a condition's message.
@@ -77,7 +76,7 @@ async fn announce(kkp: &Kkp, cluster: &Cluster, phase: Phase, plan: &Plan) {
 async fn publish(kkp: &Kkp, cluster: &Cluster, kind: EventType, reason: &'static str, note: &str) {
     let name = cluster.name_any();
     info!(cluster = name, reason, "{note}");
-    kkp.hub().metrics.notices.get_or_create(&Noticed { system: "kkp", reason }).inc();
+    kkp.hub().metrics.noticed("kkp", reason);
     kkp.hub().events.publish(&cluster.object_ref(&()), &name, kind, (ACTION, reason), note).await;
 }
 

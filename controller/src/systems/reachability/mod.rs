@@ -15,7 +15,6 @@ use shared::spoke::SpokeError;
 use tracing::info;
 
 use self::decide::{Answer, Facts, LastAttempt, Plan, Url, decide, needs};
-use crate::metrics::Probe;
 use crate::runtime::hub::full_name;
 use crate::runtime::{Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock, slot};
 use crate::spoke::{self, Network, Route, kubeconfig};
@@ -81,8 +80,7 @@ impl System for Reachability {
                 return Ok(Observed::Rest(Some(Duration::from_millis(rand::random_range(2_000..10_000)))));
             }
             let answer = probe(self, cluster, ask.url).await?;
-            let result = if answer.is_ok() { "ok" } else { "failed" };
-            self.hub().metrics.probes.get_or_create(&Probe { result }).inc();
+            self.hub().metrics.probed(answer.is_ok());
             facts.answered(ask.url, answer, clock::now());
             state.tried = facts.tried;
         }

@@ -34,7 +34,6 @@ pub mod workload {
 /// TALM's `ClusterGroupUpgrade`: policies enforced over a fleet, batch by batch. Rows and sections are those of
 /// docs/reference/talm.md. The strings are TALM's: other software parses them.
 pub mod cgu {
-    pub mod act;
     pub mod api;
     pub mod blockers;
     pub mod conditions;

@@ -4,23 +4,23 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::api::Reference;
 
-/// Upgrades that are followed until a cycle is found.
-const MAX_FOLLOWED: usize = 1_000;
+/// Upgrades that the search for a cycle visits at most.
+const MAX_VISITED: usize = 1_000;
 
-/// The shortest way from an upgrade over those that block it back to itself: its own name is first and last. Empty if
-/// there is none. `blockers`: what blocks an upgrade.
+/// The shortest path from an upgrade over those that block it back to itself, its own name first and last. Empty if there
+/// is none.
 pub fn cycle(own: &Reference, blockers: impl Fn(&Reference) -> Vec<Reference>) -> Vec<Reference> {
     let mut came_from: BTreeMap<Reference, Reference> = BTreeMap::new();
     let mut open = VecDeque::from([own.clone()]);
-    while let Some(at) = open.pop_front().filter(|_| came_from.len() < MAX_FOLLOWED) {
+    while let Some(at) = open.pop_front().filter(|_| came_from.len() < MAX_VISITED) {
         for next in blockers(&at) {
             if next == *own {
-                let mut way = vec![own.clone(), at];
-                while let Some(before) = way.last().filter(|last| *last != own).and_then(|last| came_from.get(last)) {
-                    way.push(before.clone());
+                let mut path = vec![own.clone(), at];
+                while let Some(before) = path.last().filter(|last| *last != own).and_then(|last| came_from.get(last)) {
+                    path.push(before.clone());
                 }
-                way.reverse();
-                return way;
+                path.reverse();
+                return path;
             }
             if !came_from.contains_key(&next) {
                 came_from.insert(next.clone(), at.clone());

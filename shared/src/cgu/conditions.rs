@@ -5,34 +5,28 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::text::sanitize_to;
 
-/// Whether the clusters could be selected.
 pub const CLUSTERS_SELECTED: &str = "ClustersSelected";
-/// Whether the policies can be enforced.
 pub const VALIDATED: &str = "Validated";
-/// Whether it is known what is pulled.
 pub const PRECACHE_SPEC_VALID: &str = "PrecacheSpecValid";
-/// Whether it was pulled, in TALM's spelling.
+/// TALM's spelling.
 pub const PRECACHING_SUCCEEDED: &str = "PrecachingSuceeded";
-/// Whether it is under way.
 pub const PROGRESSING: &str = "Progressing";
-/// How it ended.
 pub const SUCCEEDED: &str = "Succeeded";
 
-/// The condition of this type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Most characters of a message: the schema allows 32,768. Specs name clusters and policies as long as they like.
+/// Characters of a message: the schema allows 32,768, and a spec may list any number of clusters and policies.
 const MAX_MESSAGE: usize = 32_000;
 
-/// A message as a condition holds it: sanitized, and cut. The blank that ends some of TALM's messages stays.
+/// A message as a condition holds it: sanitized and truncated. The blank that ends some of TALM's messages stays.
 pub fn message(text: &str) -> String {
     let end = if text.ends_with(' ') { " " } else { "" };
     sanitize_to(text, MAX_MESSAGE) + end
 }
 
-/// Sets a condition. One whose status changes becomes the last: kubectl shows the last one (section 1).
+/// Sets a condition. One whose status changes moves to the end: kubectl shows the last one (section 1).
 pub fn set(conditions: &mut Vec<Condition>, now: Timestamp, type_: &str, status: &str, reason: &str, text: &str) {
     let message = message(text);
     let at = conditions.iter().position(|condition| condition.type_ == type_);

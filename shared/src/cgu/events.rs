@@ -4,69 +4,62 @@ use std::collections::BTreeMap;
 
 use crate::text::{name_some, sanitize_to};
 
-/// Bytes of all annotations of an object, as Kubernetes limits them.
+/// Kubernetes' limit for all annotations of an object, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
-/// Names that a note holds.
+/// Names in a note.
 const MAX_NAMES: usize = 20;
 const PREFIX: &str = "cgu.openshift.io/";
 
-/// Something that an upgrade tells programs. `clusters`: how many the plan has.
+/// An Event, as programs read it. `clusters` counts those of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields are named as the annotations that hold them")]
 pub enum Event {
-    /// Its first reconcile.
+    /// At its first reconcile.
     Created,
-    /// It starts: so many clusters in so many batches.
+    /// It starts, with so many batches.
     Started { clusters: usize, batches: usize },
     /// All of its clusters comply.
     Succeeded { clusters: usize },
-    /// Its time was over for these, or it failed.
+    /// It timed out for these clusters, or failed.
     TimedOut { timed_out: Vec<String>, clusters: usize },
     /// A batch starts.
     BatchStarted { batch: i64, names: Vec<String>, clusters: usize },
     /// Each cluster of a batch complies.
     BatchSucceeded { batch: i64, names: Vec<String>, clusters: usize },
-    /// The time of a batch was over for these.
+    /// A batch of this size timed out for these clusters.
     BatchTimedOut { batch: i64, timed_out: Vec<String>, size: usize, clusters: usize },
-    /// A cluster starts.
+    /// One cluster starts.
     ClusterStarted(String),
     /// A cluster complies with every policy.
     ClusterSucceeded(String),
     /// Clusters cannot be selected.
     MissingClusters(Vec<String>),
-    /// Policies cannot be enforced: `missing-policies`, `invalid-policies` or `ambiguous-policies`.
+    /// Policies cannot be enforced: `missing-policies`, `invalid-policies` or `ambiguous-policies`, and their names.
     Policies(&'static str, Vec<String>),
     /// These clusters of a batch sleep.
     Asleep { batch: i64, names: Vec<String> },
-    /// These upgrades wait for each other.
+    /// Upgrades wait for each other, as [`super::blockers::arrows`] writes them.
     Cycle(String),
-    /// This field asks for what is left to TALM.
+    /// Only TALM serves this field.
     NotServed(&'static str),
 }
 
-/// The text of an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventText {
-    /// It is a Warning.
-    pub warns: bool,
+    pub is_warning: bool,
     /// `CguStarted`, ...
     pub reason: &'static str,
     /// `RemediationInBatchStarted`, ...
     pub action: &'static str,
-    /// For people.
     pub note: String,
-    /// For programs.
     pub annotations: BTreeMap<String, String>,
 }
 
 impl Event {
-    /// The Event of the upgrade of this name.
     pub fn render(&self, upgrade: &str) -> EventText {
-        let (warns, reason, action) = self.kind();
-        EventText { warns, reason, action, note: self.note(upgrade), annotations: self.annotations() }
+        let (is_warning, reason, action) = self.kind();
+        EventText { is_warning, reason, action, note: self.note(upgrade), annotations: self.annotations() }
     }
 
-    /// Whether it is a Warning, its reason and its action.
     const fn kind(&self) -> (bool, &'static str, &'static str) {
         match self {
             Self::Created => (false, "CguCreated", "BuildingRemediationPlan"),
@@ -150,10 +143,10 @@ impl Event {
             Self::Cycle(_) | Self::NotServed(_) => Vec::new(),
         };
         let text = |value: String| sanitize_to(&value, MAX_ANNOTATIONS);
-        bounded(pairs.into_iter().map(|(key, value)| (format!("{PREFIX}{key}"), text(value))).collect())
+        fit(pairs.into_iter().map(|(key, value)| (format!("{PREFIX}{key}"), text(value))).collect())
     }
 
-    /// The cluster that it is about.
+    /// The cluster that it is about, if it is about one.
     pub fn cluster(&self) -> Option<&str> {
         match self {
             Self::ClusterStarted(name) | Self::ClusterSucceeded(name) => Some(name),
@@ -162,13 +155,12 @@ impl Event {
     }
 }
 
-/// What the condition and the Event say of a field that is left to TALM.
 pub(super) fn not_served_message(field: &str) -> String {
     format!("{field} is not served by hibernate-controller: remove it, or let TALM run")
 }
 
-/// Cuts the longest list at a name, so that all annotations fit, and says which it was.
-fn bounded(mut annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
+/// Cuts the longest list at a name, so that all annotations fit, and names its key in an annotation.
+fn fit(mut annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let size = |all: &BTreeMap<String, String>| all.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
     if size(&annotations) <= MAX_ANNOTATIONS {
         return annotations;
@@ -224,8 +216,8 @@ Warning CguValidationFailure/RemediationOnHoldDueToValidationFailure: ClusterGro
 Warning CguValidationFailure/RemediationOnHoldDueToValidationFailure: ClusterGroupUpgrade u: validation failure (missing policies): p [missing-policies=p]
 Warning CguValidationFailure/RemediationOnHoldDueToValidationFailure: ClusterGroupUpgrade u: validation failure (ambiguous policies): p,q [ambiguous-policies=p,q]";
         let found = events.map(|event| {
-            let EventText { warns, reason, action, note, annotations } = event.render("u");
-            let kind = if warns { "Warning" } else { "Normal" };
+            let EventText { is_warning, reason, action, note, annotations } = event.render("u");
+            let kind = if is_warning { "Warning" } else { "Normal" };
             let pairs = annotations.iter().map(|(key, value)| format!("{}={value}", key.strip_prefix(PREFIX).unwrap()));
             format!("{kind} {reason}/{action}: {note} [{}]", pairs.collect::<Vec<_>>().join(" "))
         });

@@ -1,4 +1,4 @@
-//! What is known of governance on the hub: an entry for each object that upgrades read.
+//! Governance on the hub: one small entry for each object that upgrades read.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -42,7 +42,7 @@ impl<K: Clone + Ord, E: Clone> DerefMut for Index<K, E> {
 }
 
 impl<K: Clone + Ord, E: Clone + PartialEq> Index<K, E> {
-    /// Sets or removes an entry. What was there before, if that changes it.
+    /// Sets or removes an entry. Returns the entry before, if that is a change.
     pub fn set(&mut self, key: K, entry: Option<E>) -> Option<Option<E>> {
         if self.get(&key) == entry.as_ref() {
             return None;
@@ -54,29 +54,26 @@ impl<K: Clone + Ord, E: Clone + PartialEq> Index<K, E> {
     }
 }
 
-/// What is known at one moment.
+/// All entries, at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Governance {
-    /// Clusters by name.
     pub clusters: Index<String, ManagedCluster>,
-    /// Root policies.
     pub roots: Index<Reference, Arc<Policy>>,
     /// Child policies by cluster and root.
-    pub children: Index<String, BTreeMap<Reference, Child>>,
-    /// Placements of upgrades.
+    pub children: Index<(String, Reference), Child>,
+    /// Placements that belong to upgrades.
     pub placements: Index<Key, Placement>,
-    /// Views of upgrades, by cluster and name.
+    /// Views that belong to upgrades, by cluster and name.
     pub views: Index<Key, View>,
-    /// Settings of pulls: `PreCachingConfigs`.
     pub configs: Index<Key, PreCachingConfigSpec>,
-    /// The same in `ConfigMaps` of overrides: their data.
+    /// Data of the `ConfigMaps` of overrides.
     pub overrides: Index<Key, BTreeMap<String, String>>,
     /// UIDs of `ImageBasedGroupUpgrades`.
     pub image_based: Index<Key, String>,
+    /// Whether the definition of upgrades, by its name, has `status.placements`.
+    pub definitions: Index<String, bool>,
     /// The hub does not serve views.
     pub has_no_views: bool,
-    /// The definition of upgrades has no `status.placements`: it is of a TALM before 5.0.
-    pub is_old: bool,
 }
 
 impl Governance {
@@ -93,6 +90,17 @@ impl Governance {
         })
     }
 
+    /// Child policies of a cluster.
+    pub fn children_of(&self, cluster: &str) -> impl Iterator<Item = &Child> {
+        let all = self.children.range((cluster.to_owned(), Reference::default())..);
+        all.take_while(move |((of, _), _)| of == cluster).map(|(_, child)| child)
+    }
+
+    /// Whether a TALM before 5.0 has defined upgrades: the hub would drop `status.placements`.
+    pub fn is_old(&self) -> bool {
+        self.definitions.values().any(|has_placements| !has_placements)
+    }
+
     /// The clusters that a Placement selects; `None` if it does not exist.
     pub fn selected(&self, names: &Names) -> Option<&[String]> {
         let placement = self.placements.get(&(names.namespace.clone(), names.actual.clone()))?;
@@ -100,28 +108,27 @@ impl Governance {
     }
 }
 
-/// What is kept of a Placement of an upgrade.
+/// The entry of a Placement that belongs to an upgrade.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// Its upgrade.
     pub upgrade: Reference,
-    /// Clusters that it selects.
+    /// The clusters that it selects.
     pub clusters: Vec<String>,
     /// Why it selects nothing.
     pub unsatisfied: Option<String>,
-    /// Its version: etcd's revision.
+    /// Its resourceVersion, as etcd counts.
     pub version: Option<u64>,
 }
 
 impl PartialEq for Placement {
-    /// The version does not count: a newer one with the same selection is not news.
+    /// Without the version: a newer one with the same selection is no change.
     fn eq(&self, other: &Self) -> bool {
         (&self.upgrade, &self.clusters, &self.unsatisfied) == (&other.upgrade, &other.clusters, &other.unsatisfied)
     }
 }
 
 impl Placement {
-    /// Reads a Placement; `None` for one that is no upgrade's.
+    /// `None` if it does not belong to an upgrade.
     pub fn read(object: &PlacementObject) -> Option<Self> {
         let label = |key: &str| object.labels().get(key).cloned();
         let is_void = |one: &Condition| {

@@ -1,43 +1,39 @@
-//! Objects of an upgrade on the hub, and their names: the Placement and `PlacementBinding` that enforce a policy on
-//! some clusters (section 4), views and actions (section 9.4).
+//! The objects that an upgrade creates on the hub, and their names: the Placement and `PlacementBinding` that enforce a
+//! policy on some clusters (section 4), views and actions (section 9.4).
 
 use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::act::Approval;
 use super::api::{ClusterGroupUpgrade, Reference};
-use super::view::ViewRequest;
+use super::view::{InstallPlan, ViewRequest};
 use super::wire::{UPGRADE, UPGRADE_NAMESPACE};
 
-/// Annotation of an upgrade: the end of the names of its objects.
+/// Annotation of an upgrade: the suffix of the names of its objects.
 pub const NAME_SUFFIX: &str = "cluster-group-upgrades-operator/name-suffix";
 /// Annotation of an object: its name before it was made short and unique.
 const DESIRED_NAME: &str = "cluster-group-upgrades-operator/rname";
 /// Open Cluster Management's name of the hub as a cluster of its own: an action there would change the hub.
 pub const LOCAL_CLUSTER: &str = "local-cluster";
-/// Longest name of an object, in bytes, with its namespace.
+/// Limit for name and namespace of an object together, in bytes.
 const MAX_NAME: usize = 253;
-/// Longest value of a label.
 const MAX_LABEL: usize = 63;
-/// Characters of the upgrade's UID at the end of a name.
+/// Characters of the upgrade's UID in a suffix.
 const SUFFIX: usize = 5;
 
 /// Name and namespace of the Placement and the `PlacementBinding` for a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// The namespace of the policy.
     pub namespace: String,
-    /// What the name is made of.
+    /// The name before it is shortened and made unique.
     pub desired: String,
-    /// The name.
     pub actual: String,
 }
 
 impl Names {
-    /// Those for a policy. The status holds the names that were given before, by us or by TALM. A new one ends in the
-    /// upgrade's UID instead of TALM's random characters: after a crash it is the same one again.
+    /// The names for a policy. The status holds those that we or TALM have chosen before. A new one ends in the upgrade's
+    /// UID, not in random characters as TALM's does: after a crash it is the same again.
     pub fn of(upgrade: &ClusterGroupUpgrade, policy: &Reference) -> Self {
         let desired = format!("{}-{}-placement", upgrade.name_any(), policy.name).to_lowercase();
         let known = upgrade.status.as_ref().map(|status| &status.safe_resource_names);
@@ -66,15 +62,14 @@ impl Names {
     }
 }
 
-/// The end of the names of an upgrade's objects.
 fn suffix(upgrade: &ClusterGroupUpgrade) -> String {
     let given = upgrade.annotations().get(NAME_SUFFIX).filter(|one| !one.is_empty());
     let uid = || upgrade.uid().unwrap_or_default().chars().take(SUFFIX).collect();
     given.cloned().unwrap_or_else(uid)
 }
 
-/// The view of a Subscription: its desired name and its name, which is the same on every cluster. `known`: names that
-/// were given before.
+/// Desired and actual name of the view of a Subscription, the same on every cluster. `known`: names that were chosen
+/// before.
 pub fn view_name(
     upgrade: &ClusterGroupUpgrade,
     known: &BTreeMap<String, String>,
@@ -87,7 +82,7 @@ pub fn view_name(
     (desired, actual)
 }
 
-/// A `ManagedClusterView` in the namespace of its cluster.
+/// A `ManagedClusterView`, which is in the namespace of its cluster.
 pub fn view(upgrade: &ClusterGroupUpgrade, request: &ViewRequest) -> Value {
     json!({
         "apiVersion": "view.open-cluster-management.io/v1beta1",
@@ -103,7 +98,7 @@ pub fn view(upgrade: &ClusterGroupUpgrade, request: &ViewRequest) -> Value {
 }
 
 /// Value of label [`UPGRADE`] of an action: namespace and name of its upgrade, as TALM has it. Where that is too long
-/// for a label, it is cut and ends as the names of the upgrade's objects do.
+/// for a label, it is cut and gets the suffix of the upgrade's objects.
 pub fn action_label(upgrade: &ClusterGroupUpgrade) -> String {
     let Reference { name, namespace } = Reference::to(upgrade);
     let label = format!("{namespace}-{name}");
@@ -115,7 +110,6 @@ pub fn action_label(upgrade: &ClusterGroupUpgrade) -> String {
     format!("{}-{suffix}", base.trim_end_matches(['.', '-']))
 }
 
-/// A `ManagedClusterAction` of this name on a cluster.
 pub fn action(upgrade: &ClusterGroupUpgrade, (cluster, name): (&str, &str), spec: &Value) -> Value {
     json!({
         "apiVersion": "action.open-cluster-management.io/v1beta1",
@@ -125,7 +119,16 @@ pub fn action(upgrade: &ClusterGroupUpgrade, (cluster, name): (&str, &str), spec
     })
 }
 
-/// An action that approves an `InstallPlan`.
+/// The approval of an `InstallPlan` on a cluster, in this namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approval {
+    pub cluster: String,
+    pub name: String,
+    pub namespace: String,
+    pub plan: InstallPlan,
+}
+
+/// The action that carries out an approval.
 pub fn approval(upgrade: &ClusterGroupUpgrade, approval: &Approval) -> Value {
     let template = json!({
         "apiVersion": "operators.coreos.com/v1alpha1",
@@ -137,14 +140,14 @@ pub fn approval(upgrade: &ClusterGroupUpgrade, approval: &Approval) -> Value {
     action(upgrade, (&approval.cluster, &approval.name), &json!({ "actionType": "Update", "kube": kube }))
 }
 
-/// A name that fits, with this end.
+/// A name with this suffix that fits into the limit.
 fn safe(desired: &str, namespace: &str, suffix: &str) -> String {
     let room = MAX_NAME.saturating_sub(suffix.len() + namespace.len() + 1);
     let base: String = desired.chars().take(room).collect();
     format!("{}-{suffix}", base.trim_end_matches(|last: char| !last.is_ascii_alphanumeric() && last != '-'))
 }
 
-/// A Placement that selects these clusters by their label `name`, also those that are not available.
+/// A Placement that selects these clusters by their label `name`, available or not.
 pub fn placement(upgrade: &ClusterGroupUpgrade, policy: &Reference, names: &Names, clusters: &[String]) -> Value {
     let mut metadata = names.metadata(upgrade);
     metadata["labels"]["openshift-cluster-group-upgrades/forPolicy"] = json!(policy.name);
@@ -155,14 +158,14 @@ pub fn placement(upgrade: &ClusterGroupUpgrade, policy: &Reference, names: &Name
         "kind": "Placement",
         "metadata": metadata,
         "spec": {
-            "predicates": [{ "requiredClusterSelector": { "labelSelector": { "matchExpressions": [selected(clusters)] } } }],
+            "predicates": [{ "requiredClusterSelector": { "labelSelector": { "matchExpressions": [match_names(clusters)] } } }],
             "tolerations": [tolerate("unavailable"), tolerate("unreachable")],
         },
     })
 }
 
-/// The expression that selects these clusters; without `values` where there are none, as TALM writes it (row 48).
-pub fn selected(clusters: &[String]) -> Value {
+/// The expression that selects these clusters; without `values` if there are none, as TALM writes it (row 48).
+pub fn match_names(clusters: &[String]) -> Value {
     let mut expression = json!({ "key": "name", "operator": "In" });
     if !clusters.is_empty() {
         expression["values"] = json!(clusters);
@@ -170,7 +173,7 @@ pub fn selected(clusters: &[String]) -> Value {
     expression
 }
 
-/// A binding that enforces the policy on the clusters of the Placement of this name.
+/// The binding that enforces a policy on the clusters of its Placement.
 pub fn binding(upgrade: &ClusterGroupUpgrade, policy: &Reference, names: &Names) -> Value {
     json!({
         "apiVersion": "policy.open-cluster-management.io/v1",

@@ -1,25 +1,21 @@
-//! The five states that TALM's documentation speaks of, from the conditions that it writes (section 1.4).
+//! The five states of TALM's documentation, from the conditions that it writes (section 1.4).
 
 use super::api::ClusterGroupUpgradeStatus;
 use super::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
 
-/// Where an upgrade is, in one word.
+/// The state of an upgrade in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::VariantArray)]
 pub enum UpgradePhase {
     /// It is not enabled, or no controller has reconciled it.
     UpgradeNotStarted,
     /// It is not valid, blocked, or has failed.
     UpgradeCannotStart,
-    /// It is under way.
     UpgradeNotCompleted,
-    /// Its time was over.
     UpgradeTimedOut,
-    /// Every cluster complies.
     UpgradeCompleted,
 }
 
 impl UpgradePhase {
-    /// The phase that the conditions say.
     pub fn of(status: &ClusterGroupUpgradeStatus) -> Self {
         let found = |type_| status.condition(type_).map(|one| (one.status.as_str(), one.reason.as_str()));
         match (found(SUCCEEDED), found(PROGRESSING)) {
@@ -32,7 +28,7 @@ impl UpgradePhase {
         }
     }
 
-    /// The message of the condition that says it.
+    /// The message of the condition that decides the phase.
     pub fn message(self, status: &ClusterGroupUpgradeStatus) -> Option<&str> {
         let wrong = |type_| status.condition(type_).filter(|one| one.status == "False");
         let first = wrong(CLUSTERS_SELECTED).or_else(|| wrong(VALIDATED));

@@ -1,23 +1,21 @@
-//! The clusters of an upgrade in batches (section 3).
+//! Divides the clusters of an upgrade into batches (section 3).
 
 use std::collections::BTreeSet;
 
-/// The order in which clusters are upgraded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batches<'a> {
-    /// Clusters that need work: a batch of its own for each canary, then batches of so many.
+    /// Clusters that need work: a batch for each canary, then batches of the given size.
     pub plan: Vec<Vec<&'a str>>,
-    /// The others, each once: canaries first.
+    /// The other clusters, canaries first.
     pub compliant: Vec<&'a str>,
 }
 
-/// How many clusters a batch has, of so many that are selected.
+/// Clusters per batch. `max` is `maxConcurrency`: 0 or less means all.
 pub fn concurrency(max: i64, selected: usize) -> usize {
     usize::try_from(max).ok().filter(|max| (1..selected).contains(max)).unwrap_or(selected)
 }
 
-/// The batches of these clusters, which are in order and each once. A canary that is named twice goes twice, as with
-/// TALM.
+/// The batches of these clusters, which are distinct. A canary that is listed twice gets two batches, as with TALM.
 pub fn batches<'a>(
     clusters: &[&'a str],
     canaries: &[&'a str],

@@ -1,7 +1,7 @@
 //! What an upgrade reads of policies (section 4): structure, order and compliance.
 //!
-//! A [`Policy`] is what is kept of a root policy, and a [`Child`] of its copy for a cluster: a hub has tens of
-//! thousands of them.
+//! A hub has tens of thousands of policies: a [`Policy`] is the small entry of a root policy, and a [`Child`] that of its
+//! copy for a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,29 +16,27 @@ use super::wire::{Compliance, PolicyObject};
 
 /// Label of a child policy.
 pub const ROOT_POLICY: &str = "policy.open-cluster-management.io/root-policy";
-/// Annotation: seconds for which a cluster complies before it goes on to the next policy.
+/// Annotation: seconds that a cluster has to comply before it goes on to the next policy.
 pub const SOAK_SECONDS: &str = "ran.openshift.io/soak-seconds";
 
-/// Annotation: when the policy's turn is, on a cluster that joins.
+/// Annotation: the position of a policy in the first upgrade of a cluster.
 pub const DEPLOY_WAVE: &str = "ran.openshift.io/ztp-deploy-wave";
 
-/// What is kept of a root policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// It enforces by itself: no upgrade is needed (9.1).
+    /// It enforces by itself, without an upgrade (9.1).
     pub enforced: bool,
-    /// Its objects; `None`: it cannot be used.
+    /// `None`: an upgrade cannot use it.
     pub templates: Option<Templates>,
-    /// Policies that have to come first.
+    /// Policies that have to come before.
     pub dependencies: Vec<Reference>,
-    /// How long a cluster complies before it goes on. `None`: no time, or not a number.
+    /// From [`SOAK_SECONDS`]; `None` also if that is not a number.
     pub soak: Option<Duration>,
     /// Compliance by cluster; `None` while there is no status.
     pub compliance: Option<BTreeMap<String, Compliance>>,
 }
 
 impl Policy {
-    /// Reads a root policy.
     pub fn read(object: &PolicyObject) -> Self {
         let PolicyObject { spec, status, .. } = object;
         let soak = object.annotations().get(SOAK_SECONDS).and_then(|text| text.parse().ok());
@@ -53,35 +51,33 @@ impl Policy {
         }
     }
 
-    /// Whether a cluster complies. Without a status no cluster does; an unknown value is as no entry.
-    pub fn of(&self, cluster: &str) -> Compliance {
+    /// Compliance of a cluster. Without a status no cluster complies; an unknown value counts as no entry.
+    pub fn compliance_of(&self, cluster: &str) -> Compliance {
         self.compliance
             .as_ref()
             .map_or(Compliance::NonCompliant, |all| all.get(cluster).copied().unwrap_or(Compliance::NotMatched))
     }
 
-    /// When a cluster that complies since then has done so for long enough.
-    pub fn soaked_at(&self, since: Timestamp) -> Option<Timestamp> {
+    /// When the soak of a cluster that complies since then ends.
+    pub fn soak_end(&self, since: Timestamp) -> Option<Timestamp> {
         let soak = SignedDuration::try_from(self.soak?).unwrap_or(SignedDuration::MAX);
         Some(since.checked_add(soak).unwrap_or(Timestamp::MAX))
     }
 }
 
-/// What is kept of a child policy: the copy of a root for one cluster, in the cluster's namespace.
+/// A child policy: the copy of a root policy in the namespace of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Child {
-    /// Its root, by the child's name `NAMESPACE.NAME`.
+    /// From the child's name, `NAMESPACE.NAME`.
     pub root: Reference,
-    /// A template of the hub could not be resolved: it stands in the text.
+    /// It holds a hub template that could not be resolved.
     pub is_unresolved: bool,
-    /// When the policy's turn is, on a cluster that joins.
     pub wave: Wave,
 }
 
-/// When a policy's turn is, among those of a cluster that joins.
+/// The value of [`DEPLOY_WAVE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wave {
-    /// It has none.
     None,
     /// Lower ones come first.
     At(i64),
@@ -90,13 +86,13 @@ pub enum Wave {
 }
 
 impl Child {
-    /// The root of a child policy of this name.
+    /// The root policy of a child with this name.
     pub fn root(name: &str) -> Option<Reference> {
         let (namespace, name) = name.split_once('.')?;
         Some(Reference { name: name.to_owned(), namespace: namespace.to_owned() })
     }
 
-    /// Reads a child policy; `None` for any other policy.
+    /// `None` if it is not a child policy.
     pub fn read(object: &PolicyObject) -> Option<Self> {
         let root = Self::root(&object.name_any()).filter(|_| object.labels().contains_key(ROOT_POLICY))?;
         let wave = object.annotations().get(DEPLOY_WAVE);
@@ -108,16 +104,15 @@ impl Child {
 /// The policies of an upgrade, in its order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policies {
-    /// To be enforced.
     pub for_upgrade: Vec<Reference>,
-    /// Each selected cluster complies with them.
+    /// Every selected cluster complies with these already.
     pub compliant: Vec<Reference>,
 }
 
-/// Reason of condition Validated: a name of policies in several namespaces.
+/// Reason of condition Validated: policies of one name in several namespaces.
 pub const AMBIGUOUS: &str = "AmbiguousManagedPoliciesNames";
 
-/// Why an upgrade cannot start (rows 6 and 8), in TALM's words where it has some.
+/// Why the policies of an upgrade cannot be enforced (rows 6 and 8), in TALM's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// No child of any selected cluster, or no root.
@@ -126,13 +121,11 @@ pub enum PolicyError {
     /// It has no [`Templates`], or a template of the hub could not be resolved.
     #[error("Invalid managed policies: [{}] ", .0.join(" "))]
     Invalid(Vec<String>),
-    /// In several namespaces.
     #[error("Managed policy name should be unique, but was found in multiple namespaces: {} ", serde_json::json!(.0))]
     Ambiguous(BTreeMap<String, BTreeSet<String>>),
-    /// One depends on a later one.
+    /// The first depends on the second, which comes later.
     #[error("Managed Policy {0} depends on {1}, which is to be remediated later")]
     Order(String, String),
-    /// More than [`MAX_POLICIES`].
     #[error(
         "managedPolicies names {0} policies, and {MAX_POLICIES} is the most: divide them among several ClusterGroupUpgrades"
     )]
@@ -151,12 +144,9 @@ impl PolicyError {
     }
 }
 
-/// Finds the policies of an upgrade. `children`: of all selected clusters. Roots that enforce by themselves are left
-/// out; a child that is enforced by another upgrade is not (9.1). `complies`: every selected cluster does.
-///
-/// # Errors
-/// When one is missing, invalid, in several namespaces or in the wrong order, or there are too many. Ambiguous names
-/// count even if the upgrade does not list them, as with TALM.
+/// Finds the policies of an upgrade among the child policies of all selected clusters. `complies`: whether all of these
+/// clusters comply with a policy. A root policy that enforces by itself is left out; a child that another upgrade
+/// enforces is not (9.1). Ambiguous names are an error even if the upgrade does not list them, as with TALM.
 pub fn find<'a>(
     listed: &[String],
     children: impl IntoIterator<Item = &'a Child>,
@@ -199,19 +189,19 @@ pub fn find<'a>(
             }
         }
     }
-    // TALM's order: what is invalid hides what is missing.
+    // As with TALM, invalid policies hide missing ones.
     if !invalid.is_empty() {
         return Err(PolicyError::Invalid(invalid));
     }
     if !missing.is_empty() {
         return Err(PolicyError::Missing(missing));
     }
-    in_order(&found.for_upgrade, roots)?;
+    check_order(&found.for_upgrade, roots)?;
     Ok(found)
 }
 
 /// Row 8: no policy depends on a later one.
-fn in_order(policies: &[Reference], roots: &BTreeMap<Reference, Arc<Policy>>) -> Result<(), PolicyError> {
+fn check_order(policies: &[Reference], roots: &BTreeMap<Reference, Arc<Policy>>) -> Result<(), PolicyError> {
     let places: BTreeMap<&Reference, usize> = policies.iter().zip(0..).collect();
     for (root, at) in policies.iter().zip(0..) {
         let is_later = |one: &&Reference| places.get(one).is_some_and(|place| *place > at);

@@ -1,4 +1,4 @@
-//! Which clusters an upgrade is for (section 3 and row 4).
+//! Selects the clusters of an upgrade (section 3 and row 4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,25 +10,22 @@ use super::wire::{Condition, ManagedClusterObject};
 use crate::rollout::selector;
 use crate::text::sanitize;
 
-/// Most clusters of one upgrade: its status holds each by name.
+/// Limit for one upgrade: its status holds each cluster by name.
 pub const MAX_CLUSTERS: usize = 5_000;
 
-/// Most requirements of all selectors of one upgrade: each is compared with each cluster.
+/// Limit for all selectors of one upgrade: each requirement is compared with each cluster.
 const MAX_REQUIREMENTS: usize = 1_000;
 
-/// What is kept of a `ManagedCluster`.
+/// The entry of a `ManagedCluster`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManagedCluster {
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its UID.
     pub uid: String,
-    /// It is available, and is not being deleted.
+    /// Also false while it is being deleted.
     pub is_available: bool,
 }
 
 impl ManagedCluster {
-    /// Reads a cluster.
     pub fn read(object: &ManagedClusterObject) -> Self {
         let is_available = |one: &Condition| one.type_ == "ManagedClusterConditionAvailable" && one.status == "True";
         Self {
@@ -42,30 +39,24 @@ impl ManagedCluster {
 /// Why clusters cannot be selected, in TALM's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
-    /// Neither names nor a selector.
-    #[error("cannot obtain all the details about the clusters in the CR: no cluster specified for remediation")]
+    /// There are neither names nor a selector.
+    #[error("cannot obtain all the details about the clusters in the CR: no cluster precaching_spec for remediation")]
     Nothing,
-    /// Not a selector.
+    /// A selector is malformed.
     #[error("cannot obtain all the details about the clusters in the CR: {0}")]
     Selector(String),
-    /// These are not known, or are being deleted.
     #[error("cluster {} is not a ManagedCluster", sanitize(.0.first().map_or("", String::as_str)))]
     Unknown(Vec<String>),
-    /// Not among the selected.
     #[error("canary cluster {} is not in the list of clusters", sanitize(.0))]
     Canary(String),
-    /// More than [`MAX_CLUSTERS`].
     #[error(
         "{0} clusters are selected, and {MAX_CLUSTERS} is the most: divide them among several ClusterGroupUpgrades"
     )]
     TooMany(usize),
 }
 
-/// The names of its clusters: those that it names, in its order, then those that a selector matches, from A to Z. Each
-/// is there once. `known`: all `ManagedCluster`s by name.
-///
-/// # Errors
-/// When there is no selector, a selector or a canary is wrong, or a cluster is not known.
+/// The distinct names of its clusters: those that it lists, in its order, then those that a selector matches, from A to
+/// Z. `known`: all `ManagedCluster`s by name.
 pub fn select<'a>(
     spec: &'a ClusterGroupUpgradeSpec,
     known: &'a BTreeMap<String, ManagedCluster>,
@@ -83,8 +74,8 @@ pub fn select<'a>(
         return Err(SelectError::Selector(found));
     }
     let compiled = spec.cluster_label_selectors.iter().zip(0..).map(|(one, index)| {
-        let refused = |error| SelectError::Selector(format!("clusterLabelSelectors[{index}]: {}", sanitize(&error)));
-        selector::compile(one).map_err(refused)
+        let malformed = |error| SelectError::Selector(format!("clusterLabelSelectors[{index}]: {}", sanitize(&error)));
+        selector::compile(one).map_err(malformed)
     });
     let compiled = compiled.collect::<Result<Vec<_>, _>>()?;
     let matches = |labels: &BTreeMap<String, String>| {
@@ -191,7 +182,7 @@ mod tests {
         let canaries = json!({ "maxConcurrency": 1, "canaries": ["spoke1", "spoke2"] });
         let expression = json!([{ "matchExpressions": [{ "key": "a", "operator": "Sometimes" }] }]);
         for (spec, expected) in [
-            (json!({}), "no cluster specified for remediation"),
+            (json!({}), "no cluster precaching_spec for remediation"),
             (json!({ "clusters": ["spoke1", "spoke7"] }), "cluster spoke7 is not a ManagedCluster"),
             (
                 json!({ "clusters": ["spoke1"], "remediationStrategy": canaries }),

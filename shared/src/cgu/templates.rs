@@ -8,9 +8,9 @@ use super::version::{PLACEHOLDER, Release};
 use crate::read::{self, Limits, any_text, lenient_types};
 use crate::visit::fold;
 
-/// Bytes of one `object-templates-raw`.
+/// Limit for one `object-templates-raw`, in bytes.
 const MAX_RAW: usize = 1 << 20;
-/// Most objects of a kind in a policy that an upgrade can enforce: there is a view of each Subscription on each cluster.
+/// Objects of a kind that a policy may have: there is a view of each Subscription on each cluster.
 const MAX_OBJECTS: usize = 100;
 
 /// What an upgrade needs of a policy's objects.
@@ -18,9 +18,9 @@ const MAX_OBJECTS: usize = 100;
 pub struct Templates {
     /// One of them has a status: the policy waits for something, and is never skipped.
     pub has_status: bool,
-    /// Subscriptions, whose `InstallPlan`s are approved.
+    /// Their `InstallPlan`s are approved.
     pub subscriptions: Vec<Subscription>,
-    /// Releases of `ClusterVersion`s.
+    /// From `ClusterVersion`s.
     pub releases: Vec<Release>,
     /// `PACKAGE:CHANNEL` of the Subscriptions.
     pub packages: Vec<String>,
@@ -32,18 +32,13 @@ pub struct Templates {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Subscription {
-    /// `Subscription`.
     pub kind: String,
-    /// Its name on the cluster.
     pub name: String,
-    /// Group and version.
     pub api_version: String,
-    /// Its namespace on the cluster.
     pub namespace: String,
 }
 
 impl Templates {
-    /// Adds an object.
     fn add(&mut self, object: TemplateObject, must_not_exist: bool) {
         self.has_status |= object.status.is_some();
         if must_not_exist {
@@ -66,8 +61,7 @@ impl Templates {
         }
     }
 
-    /// Adds those of another template.
-    fn and(mut self, other: Self) -> Self {
+    fn merge(mut self, other: Self) -> Self {
         self.has_status |= other.has_status;
         add(&mut self.subscriptions, other.subscriptions);
         add(&mut self.releases, other.releases);
@@ -76,13 +70,13 @@ impl Templates {
         self
     }
 
-    /// Whether there are no more than an upgrade can enforce.
-    fn is_few(&self) -> bool {
+    /// Whether an upgrade can enforce a policy with so many objects.
+    fn is_within_limits(&self) -> bool {
         let counts = [self.subscriptions.len(), self.releases.len(), self.packages.len(), self.indexes.len()];
         counts.into_iter().all(|count| count <= MAX_OBJECTS)
     }
 
-    /// Bytes that it takes, at most.
+    /// Upper bound of the memory that it takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let of_subscriptions =
             self.subscriptions.iter().flat_map(|one| [&one.kind, &one.name, &one.api_version, &one.namespace]);
@@ -93,45 +87,36 @@ impl Templates {
     }
 }
 
-/// The release that a `ClusterVersion` of this spec asks for.
 fn release(ObjectSpec { upstream, channel, desired_update, .. }: ObjectSpec) -> Release {
     Release { upstream, channel, version: desired_update.version, image: desired_update.image }
 }
 
-/// Adds to a list. One too many stays, which shows that there are more.
+/// Adds to a list up to one more than the limit, which shows that it is exceeded.
 fn add<T>(all: &mut Vec<T>, more: impl IntoIterator<Item = T>) {
     let room = (MAX_OBJECTS + 1).saturating_sub(all.len());
     all.extend(more.into_iter().take(room));
 }
 
 lenient_types! {
-    /// A name.
+    /// Name and namespace of an object.
     Name {
         ;
-        /// The name.
         name,
-        /// The namespace.
         namespace,
     }
 
-    /// An object of a policy, of any kind: what an upgrade reads of it.
+    /// An object in a policy, of any kind.
     TemplateObject {
-        /// Name and namespace.
         metadata: Name,
-        /// Whether it has a status.
         status: Option<IgnoredAny>,
-        /// What it is to be.
         spec: Option<ObjectSpec>,
         ;
-        /// Its kind.
         kind,
-        /// Group and version.
         api_version,
     }
 
     /// The spec of such an object: a Subscription, a `CatalogSource` or a `ClusterVersion`.
     ObjectSpec {
-        /// The release.
         desired_update: DesiredUpdate,
         ;
         /// Package of a Subscription.
@@ -147,24 +132,22 @@ lenient_types! {
     /// The release of a `ClusterVersion`.
     DesiredUpdate {
         ;
-        /// Its version.
         version,
-        /// Its image.
         image,
     }
 }
 
-/// What is kept of a policy's templates.
+/// The templates of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyTemplates {
-    /// Its objects; `None`: one of the templates cannot be used, or there is none.
+    /// `None`: one of the templates cannot be used, or there is none.
     pub usable: Option<Templates>,
-    /// A template of the hub could not be resolved: it stands in the text.
+    /// A hub template could not be resolved, so its text is still there.
     pub is_unresolved: bool,
 }
 
-/// Each template has metadata and a spec with one list of objects, plain or as text. Its text is gone when the next one is
-/// read.
+/// Each template has metadata and a spec with one list of objects, plain or as text. Templates are read one by one: the
+/// text of only one is in memory.
 pub(super) fn policy_templates<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PolicyTemplates, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -180,8 +163,8 @@ pub(super) fn policy_templates<'de, D: Deserializer<'de>>(deserializer: D) -> Re
         all.is_unresolved |= text.contains("{{hub");
         let read = read::json::<TemplateDefinition>(text.as_bytes(), &Limits::FLEET);
         let objects = read.ok().and_then(|read| read.value.objects());
-        let both = all.usable.take().zip(objects).map(|(known, objects)| known.and(objects));
-        all.usable = both.filter(Templates::is_few);
+        let both = all.usable.take().zip(objects).map(|(known, objects)| known.merge(objects));
+        all.usable = both.filter(Templates::is_within_limits);
     };
     Ok(fold(deserializer, take)?.unwrap_or_default())
 }
@@ -215,7 +198,7 @@ impl TemplateDefinition {
     }
 }
 
-/// What is kept of the objects of a template, and whether one of them has no definition.
+/// The objects of a template, and whether one of them has no definition.
 struct ObjectTemplates(Templates, bool);
 
 impl<'de> Deserialize<'de> for ObjectTemplates {
@@ -231,7 +214,7 @@ impl<'de> Deserialize<'de> for ObjectTemplates {
 
         let take = |(all, lacks): &mut (Templates, bool), Template { compliance_type, definition }: Template| {
             *lacks |= definition.is_none();
-            // One that must not exist is neither a Subscription to watch nor a release (9.4).
+            // An object that must not exist is neither a Subscription to watch nor a release (9.4).
             all.add(definition.unwrap_or_default(), compliance_type == "mustnothave");
         };
         let (found, lacks) = fold(deserializer, take)?;
@@ -239,8 +222,8 @@ impl<'de> Deserialize<'de> for ObjectTemplates {
     }
 }
 
-/// `object-templates-raw` as YAML: a value from a template (`{{ .a }}`, `{{ $a }}`) becomes a word, any other template
-/// goes.
+/// `object-templates-raw` as YAML: a template that gives a value (`{{ .a }}`, `{{ $a }}`) becomes a word, any other is
+/// removed.
 pub(super) fn without_templates(raw: &str) -> String {
     let (mut plain, mut rest) = (String::with_capacity(raw.len()), raw);
     while let Some((before, after)) = rest.split_once("{{")

@@ -1,4 +1,4 @@
-//! What a `ClusterGroupUpgrade` of TALM says about clusters.
+//! Which clusters a `ClusterGroupUpgrade` is upgrading, for consumers that let those clusters alone.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use kube::ResourceExt;
 use super::wire::{UpgradeObject, UpgradeStatus};
 use crate::text::sanitize_to;
 
-/// Longest name of an upgrade in a reason, in characters.
+/// Characters of an upgrade's name in a reason.
 const MAX_NAME: usize = 100;
 
-/// The clusters that this upgrade works on, each with what to say of that.
+/// The clusters that this upgrade works on, each with a sentence that says so.
 pub fn upgrading(upgrade: &UpgradeObject) -> Vec<(String, String)> {
     let (namespace, name) = (upgrade.namespace().unwrap_or_default(), upgrade.name_any());
     let name = sanitize_to(&format!("{namespace}/{name}"), MAX_NAME);
@@ -18,7 +18,7 @@ pub fn upgrading(upgrade: &UpgradeObject) -> Vec<(String, String)> {
     active_clusters(&upgrade.status).map(|cluster| (cluster.clone(), detail.clone())).collect()
 }
 
-/// The clusters of an upgrade that is under way, without those that it has completed.
+/// Clusters of an upgrade in progress that it has not ended.
 fn active_clusters(status: &UpgradeStatus) -> impl Iterator<Item = &String> {
     let active = status.conditions.iter().any(|one| one.type_ == "Progressing" && one.status == "True");
     let done = status.clusters.iter().filter(|one| matches!(one.state.as_str(), "complete" | "timedout"));

@@ -1,18 +1,16 @@
-//! The release that policies ask for by a `ClusterVersion` (row 7).
+//! The release that the `ClusterVersion`s of policies name (row 7).
 
-/// What stands for a value that a template of `object-templates-raw` gives.
+/// Replaces a value that a template of `object-templates-raw` gives.
 pub(super) const PLACEHOLDER: &str = "placeholder";
 
-/// A `ClusterVersion` in a policy. What it leaves out is empty.
+/// A `ClusterVersion` in a policy. A missing field is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
     /// URL of the update graph.
     pub upstream: String,
-    /// Channel of the graph.
     pub channel: String,
-    /// Version in the channel.
     pub version: String,
-    /// Image of the release: nothing has to be looked up.
+    /// Makes a look-up in the graph unnecessary.
     pub image: String,
 }
 
@@ -22,7 +20,7 @@ pub enum ReleaseError {
     /// A value comes from a template of `object-templates-raw`.
     #[error("templating cluster version fields not supported")]
     Templating,
-    /// Two policies say different things.
+    /// Two policies differ in this field.
     #[error("platform image defined more then once with conflicting {0} values")]
     Conflict(&'static str),
     /// Neither an image nor all that is needed to look one up.
@@ -44,10 +42,7 @@ impl Release {
     }
 }
 
-/// The one release that all of them ask for; `None` if there is no `ClusterVersion`.
-///
-/// # Errors
-/// When it is in conflict or incomplete.
+/// The one release that all of them name; `None` if there is no `ClusterVersion`.
 pub fn release<'a>(
     found: impl IntoIterator<Item = &'a Release>,
     precaching: bool,

@@ -1,6 +1,7 @@
-//! `ManagedClusterView`s: how an object on a cluster is read through the hub (sections 9.4 and 9.5).
+//! `ManagedClusterView`s, by which the hub reads an object on a cluster (sections 9.4 and 9.5).
 //!
-//! The result of a view is the cluster's text: what is kept of it is bounded, and becomes JSON only as values.
+//! The cluster writes the result of a view, so it is untrusted: what is kept of it is bounded, and our own objects hold it
+//! only as JSON values.
 
 use std::collections::BTreeMap;
 
@@ -10,45 +11,37 @@ use kube::ResourceExt;
 use super::api::Reference;
 use super::wire::{AnyText, ResultStatus, Scope, UPGRADE, UPGRADE_NAMESPACE, ViewObject, ViewResult, ViewStatus};
 
-/// Longest name of an object, and of a version of one.
+/// Limit for the name and the resourceVersion of an object.
 const MAX_NAME: usize = 253;
-/// Most `ClusterServiceVersion`s of an `InstallPlan`: one that has more is not approved.
+/// An `InstallPlan` with more `ClusterServiceVersion`s is not approved.
 const MAX_VERSIONS: usize = 100;
-/// `InstallPlan`s are asked for without their group, as TALM does.
+/// Without its group, as TALM requests it.
 pub const INSTALL_PLAN: &str = "InstallPlan";
-/// Jobs are asked for by their plural.
 pub const JOB: &str = "jobs";
 
 /// Views by cluster and name.
 pub type Views = BTreeMap<(String, String), View>;
 
-/// A view that is missing, or asks for another object.
+/// A view to create, or to change because it requests another object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewRequest {
-    /// The cluster.
     pub cluster: String,
-    /// Name of the view.
     pub name: String,
-    /// The name before it was made short and unique.
+    /// The name before it was shortened and made unique.
     pub desired: String,
-    /// What it asks for.
     pub scope: Scope,
-    /// The name is an upgrade's: a view that has it, without the labels of one, is TALM's.
+    /// Only upgrades use this name: an existing view without labels is TALM's, and is taken over.
     pub adopts: bool,
 }
 
-/// What is kept of a `ManagedClusterView`.
+/// The entry of a `ManagedClusterView`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Its upgrade, by its labels.
+    /// From its labels.
     pub upgrade: Reference,
-    /// When it was created.
     pub created: Timestamp,
-    /// What it asks for.
     pub scope: Scope,
-    /// Whether the cluster has the object.
     pub presence: Presence,
-    /// What its result calls for.
     pub answer: Answer,
 }
 
@@ -57,51 +50,44 @@ pub struct View {
 pub enum Presence {
     /// The cluster has not answered.
     Unknown,
-    /// It has.
     Present,
-    /// It has not.
     Absent,
     /// The cluster cannot tell.
     Failed,
 }
 
-/// What the result of a view calls for.
+/// What the result of a view says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// There is none yet, or it calls for nothing.
+    /// There is no result, or nothing to do about it.
     Nothing,
     /// The Subscription waits for this `InstallPlan`.
     Pending(String),
     /// The `InstallPlan` waits for approval.
     Unapproved(InstallPlan),
-    /// Where the Job is.
     Job(Job),
 }
 
-/// What an approval needs of an `InstallPlan`.
+/// The parts of an `InstallPlan` that its approval repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstallPlan {
-    /// The version that is approved: a later one is not.
+    /// A later version is not approved.
     pub resource_version: String,
-    /// What it installs.
+    /// The `ClusterServiceVersion`s that it installs.
     pub versions: Vec<String>,
 }
 
-/// Where a Job is.
+/// The state of a Job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// It runs.
     Active,
-    /// It has succeeded.
     Succeeded,
-    /// Its time was over.
     DeadlineExceeded,
-    /// It has failed.
     BackoffLimitExceeded,
 }
 
 impl View {
-    /// Reads a view; `None` for one that is no upgrade's.
+    /// `None` if it does not belong to an upgrade.
     pub fn read(object: &ViewObject) -> Option<Self> {
         let labels = object.labels();
         let upgrade = Reference {
@@ -164,7 +150,7 @@ fn job(status: &ResultStatus) -> Option<Answer> {
     Some(Answer::Job(job))
 }
 
-/// Whether a cluster's text can name an object of ours on the hub.
+/// Whether text of a cluster is safe as the name of an object on the hub.
 fn is_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_inner = |byte: u8| is_plain(byte) || byte == b'-' || byte == b'.';

@@ -1,5 +1,5 @@
-//! What is read of the hub's objects of governance. Owners of policies and agents of managed clusters write them: only
-//! what an upgrade needs is built, and a field of another form is absent.
+//! The hub's governance objects, as they are read. Owners of policies and agents of managed clusters write them: only the
+//! fields that an upgrade needs are built, and a field of another form counts as absent.
 
 use std::collections::BTreeMap;
 
@@ -13,33 +13,26 @@ use crate::hub_kinds;
 use crate::read::{any_text, lenient, lenient_types};
 use crate::visit::fold;
 
-/// Label of an object: name of its upgrade.
+/// Label of an object: the name of its upgrade.
 pub const UPGRADE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgrade";
-/// Label of an object: namespace of its upgrade.
+/// Label of an object: the namespace of its upgrade.
 pub const UPGRADE_NAMESPACE: &str = "openshift-cluster-group-upgrades/clusterGroupUpgradeNamespace";
 
 hub_kinds! {
-    /// A `ManagedCluster`.
     ManagedClusterObject: ClusterResourceScope =
         "cluster.open-cluster-management.io", "v1", "ManagedCluster", "managedclusters"; OBJECT {
-        /// Its conditions.
         status: Status,
     }
 
     /// A policy: a root, or its copy for a cluster.
-    PolicyObject: NamespaceResourceScope = "policy.open-cluster-management.io", "v1", "Policy", "policies"; FLEET + of_templates {
-        /// What it is to be.
+    PolicyObject: NamespaceResourceScope = "policy.open-cluster-management.io", "v1", "Policy", "policies"; FLEET + template_bytes {
         spec: PolicySpec,
-        /// Which clusters comply.
         status: PolicyStatus,
     }
 
-    /// A Placement.
     PlacementObject: NamespaceResourceScope =
         "cluster.open-cluster-management.io", "v1beta1", "Placement", "placements"; FLEET {
-        /// What it selects.
         spec: PlacementSpec,
-        /// Its conditions.
         status: Status,
     }
 
@@ -51,19 +44,14 @@ hub_kinds! {
     ActionObject: NamespaceResourceScope =
         "action.open-cluster-management.io", "v1beta1", "ManagedClusterAction", "managedclusteractions"; OBJECT {}
 
-    /// A `ManagedClusterView`.
     ViewObject: NamespaceResourceScope =
         "view.open-cluster-management.io", "v1beta1", "ManagedClusterView", "managedclusterviews"; OBJECT {
-        /// What it asks for.
         spec: ViewSpec,
-        /// What the cluster has answered.
         status: ViewStatus,
     }
 
-    /// A `PreCachingConfig`.
     PreCachingConfigObject: NamespaceResourceScope =
         "ran.openshift.io", "v1alpha1", "PreCachingConfig", "precachingconfigs"; OBJECT {
-        /// Settings of pulls.
         spec: PreCachingConfigSpec,
     }
 
@@ -71,142 +59,106 @@ hub_kinds! {
     ImageBasedGroupUpgrade: NamespaceResourceScope =
         "lcm.openshift.io", "v1alpha1", "ImageBasedGroupUpgrade", "imagebasedgroupupgrades"; OBJECT {}
 
-    /// The definition of a kind.
     Definition: ClusterResourceScope =
         "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"; OBJECT {
-        /// Its versions.
         spec: DefinitionSpec,
     }
 
-    /// An upgrade, of which only the clusters are read that it works on.
+    /// An upgrade, for those that only need the clusters that it works on.
     UpgradeObject: NamespaceResourceScope =
         "ran.openshift.io", "v1alpha1", "ClusterGroupUpgrade", "clustergroupupgrades"; FLEET {
-        /// How far it is.
         status: UpgradeStatus,
     }
 }
 
 lenient_types! {
-    /// Conditions of an object.
     Status {
-        /// All of them.
         conditions: Option<Vec<Condition>>,
     }
 
-    /// A condition of any object.
     Condition {
         ;
-        /// Its type.
         #[serde(rename = "type")]
         type_,
-        /// `True`, `False` or `Unknown`.
         status,
-        /// One word why.
         reason,
-        /// One sentence why.
         message,
     }
 
-    /// What an upgrade works on.
     UpgradeStatus {
-        /// Its conditions.
         conditions: Vec<Condition>,
-        /// What became of its clusters.
         clusters: Vec<UpgradedCluster>,
-        /// Its clusters, batch by batch.
         remediation_plan: Vec<Vec<String>>,
     }
 
-    /// What became of a cluster.
     UpgradedCluster {
         ;
-        /// Its name.
         name,
         /// `complete` or `timedout`.
         state,
     }
 
-    /// What a Placement selects.
     PlacementSpec {
         /// The first one selects.
         predicates: Vec<Predicate>,
     }
 
-    /// A condition of a Placement.
     Predicate {
-        /// Which clusters it is for.
         required_cluster_selector: ClusterSelector,
     }
 
-    /// A selector of clusters.
     ClusterSelector {
-        /// By their labels.
         label_selector: LabelSelector,
     }
 
-    /// A selector by labels.
     LabelSelector {
         /// The first one selects, by the label `name`.
         match_expressions: Vec<Expression>,
     }
 
-    /// An expression of a selector.
     Expression {
         /// Names of clusters.
         values: Vec<String>,
     }
 
-    /// What a `ManagedClusterView` asks for.
     ViewSpec {
-        /// The object.
         scope: Scope,
     }
 
-    /// What a cluster has answered: its agent writes what it likes.
+    /// The answer of a cluster, whose agent may write anything.
     ViewStatus {
-        /// Its conditions.
         conditions: Option<Vec<Condition>>,
-        /// The object that was asked for.
         result: ViewResult,
     }
 
-    /// The object that a view asks for: a Subscription, an `InstallPlan` or a Job.
+    /// The object that a view requests: a Subscription, an `InstallPlan` or a Job.
     ViewResult {
-        /// Its metadata.
         metadata: Version,
-        /// Of an `InstallPlan`: what it installs.
         spec: InstallPlanSpec,
-        /// How far it is.
         status: ResultStatus,
     }
 
-    /// The version of an object.
     Version {
         ;
-        /// Of etcd.
         resource_version,
     }
 
-    /// What an `InstallPlan` installs.
     InstallPlanSpec {
-        /// Whether it is approved.
         approved: bool,
-        /// What it installs; empty texts for what are none.
+        /// What it installs; an entry that is no text is empty.
         cluster_service_version_names: Vec<AnyText>,
         ;
         /// `Manual` or `Automatic`.
         approval,
     }
 
-    /// How far a Subscription or a Job is.
+    /// The status of a Subscription or a Job.
     ResultStatus {
-        /// Its `InstallPlan`.
         installplan: Name,
-        /// Pods of a Job that run.
+        /// Running Pods of a Job.
         active: u64,
         /// Pods of a Job that have succeeded.
         succeeded: u64,
-        /// Conditions of a Job.
         conditions: Vec<Condition>,
         ;
         /// Of a Subscription.
@@ -230,7 +182,6 @@ impl PlacementSpec {
     }
 }
 
-/// What a definition is to be.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DefinitionSpec {
@@ -259,18 +210,15 @@ fn has_placements<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D:
     fold(deserializer, take)
 }
 
-/// The object that a view asks for.
+/// The object that a view requests.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Scope {
-    /// Its kind, with its group where that is needed.
     pub resource: String,
-    /// Its name.
     pub name: String,
-    /// Its namespace.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// How often the cluster reads it again, in seconds.
+    /// How often the cluster refreshes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub update_interval_seconds: Option<u64>,
 }
@@ -280,32 +228,29 @@ pub struct Scope {
 #[serde(transparent)]
 pub struct AnyText(#[serde(deserialize_with = "any_text")] pub String);
 
-/// What a policy is to be.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PolicySpec {
     /// `inform` or `enforce`.
     #[serde(deserialize_with = "any_text")]
     pub remediation_action: String,
-    /// What has to come first.
+    /// Policies that have to come before.
     #[serde(deserialize_with = "lenient")]
     pub dependencies: Vec<Name>,
-    /// Its objects.
     #[serde(rename = "policy-templates", deserialize_with = "policy_templates")]
     pub templates: PolicyTemplates,
 }
 
-/// Bytes that are kept of a policy's templates, which readers of their own read.
-fn of_templates(policy: &PolicyObject) -> usize {
+/// Bytes of a policy's templates, which have their own reader.
+fn template_bytes(policy: &PolicyObject) -> usize {
     policy.spec.templates.usable.as_ref().map_or(0, Templates::bytes)
 }
 
 /// Whether a cluster complies with a policy.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 pub enum Compliance {
-    /// It does.
     Compliant,
-    /// It does not, or that is not known yet.
+    /// Or not known yet.
     #[serde(alias = "Pending")]
     NonCompliant,
     /// The policy is not for this cluster.
@@ -313,7 +258,6 @@ pub enum Compliance {
     NotMatched,
 }
 
-/// Which clusters comply with a policy.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PolicyStatus {
@@ -336,13 +280,13 @@ fn compliance<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTree
         let compliance = compliant.unwrap_or(Compliance::NonCompliant);
         clustername.map(|name| (name, compliance)).filter(|_| compliance != Compliance::NotMatched)
     };
-    // A list without entries is a status; null is none. Of a cluster the first entry counts.
+    // An empty list is a status, null is none. The first entry of a cluster counts.
     let entries = Option::<Vec<Entry>>::deserialize(deserializer)?;
     Ok(entries.map(|all| all.into_iter().rev().filter_map(known).collect()))
 }
 
 /// Reads an object as the controller does.
 #[cfg(test)]
-pub(super) fn of<K: crate::read::Foreign>(object: &serde_json::Value) -> K {
+pub(super) fn parse<K: crate::read::Foreign>(object: &serde_json::Value) -> K {
     crate::read::json(object.to_string().as_bytes(), &K::LIMITS).unwrap().value
 }

@@ -1,16 +1,15 @@
-//! The first upgrade of a cluster that joins the hub, `ztp-install/NAME`: it enforces the policies of the cluster in
-//! the order of their waves (section 4).
+//! The first upgrade of a cluster that joins the hub, `ztp-install/NAME`: it enforces the policies of the cluster in the
+//! order of their waves (section 4).
 
 use serde_json::{Value, json};
 
 use super::api::{DEFAULT_TIMEOUT, Reference};
 use super::policy::{Child, Wave};
 
-/// Namespace of these upgrades.
 pub const NAMESPACE: &str = "ztp-install";
-/// Label of a cluster that has its policies: no upgrade is created for it.
+/// Label of a cluster that has completed its first upgrade.
 pub const DONE: &str = "ztp-done";
-/// Label of a cluster that asks for TALM's accelerated installation, which is not served.
+/// Label of a cluster that requests TALM's accelerated installation, which is not served.
 pub const ACCELERATED: &str = "accelerated-ztp";
 /// Label of a cluster whose first upgrade runs.
 const RUNNING: &str = "ztp-running";
@@ -19,11 +18,8 @@ const RUNNING: &str = "ztp-running";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongWave(pub Reference);
 
-/// The upgrade of a cluster with these child policies. Policies without a wave, and those that enforce by themselves,
-/// are left out.
-///
-/// # Errors
-/// When a wave is not an integer.
+/// The upgrade of a cluster with these child policies. Policies without a wave, and those that enforce by themselves, are
+/// left out.
 pub fn upgrade<'a>(
     cluster: &str,
     uid: &str,

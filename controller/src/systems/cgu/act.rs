@@ -1,4 +1,4 @@
-//! Carries out what was decided: Placements, bindings, labels. Everything can be done twice.
+//! Carries out the acts of a plan: Placements, bindings, labels. Everything can be done twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,9 +7,8 @@ use futures::stream::{self, StreamExt};
 use kube::Api;
 use kube::api::Patch;
 use serde_json::json;
-use shared::cgu::act::Act;
 use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference};
-use shared::cgu::decide::Facts;
+use shared::cgu::decide::{Act, Facts};
 use shared::cgu::objects::{self, Names};
 use shared::cgu::wire::{BindingObject, ManagedClusterObject, PlacementObject, UPGRADE, UPGRADE_NAMESPACE};
 use shared::guarded::Named;
@@ -20,24 +19,24 @@ use super::{Upgrades, views};
 use crate::runtime::hub::{as_controller, key_of};
 use crate::runtime::{Guarded, ReconcileError, Reconciled, System};
 
-/// Clusters that are written at once.
+/// Requests in flight.
 const CONCURRENT: usize = 16;
-/// Acts whose futures are there at once: each takes several times the memory of its act.
-const AT_ONCE: usize = 32 * CONCURRENT;
+/// Acts per chunk: the future of an act takes several times its memory.
+const CHUNK: usize = 32 * CONCURRENT;
 
-/// Does everything. Views and actions go before new ones are created, and Placements are written in order.
-pub(super) async fn carry_out(upgrades: &Upgrades, facts: &Facts<'_>, acts: &[Act]) -> Reconciled<()> {
+/// Old views and actions are deleted before new ones are created, and Placements are written in order.
+pub(super) async fn execute(upgrades: &Upgrades, facts: &Facts<'_>, acts: &[Act]) -> Reconciled<()> {
     let phase = |act: &Act| match act {
-        Act::Forget(..) => 0,
+        Act::DeleteViews(..) => 0,
         Act::Prepare(_) | Act::Bind(_) | Act::Enforce(..) | Act::Release | Act::DeleteObjects => 1,
-        Act::Change(..) | Act::View(_) | Act::Approve(_) | Act::Pull(_) => 2,
+        Act::UpdateCluster(..) | Act::View(_) | Act::Approve(_) | Act::Pull(_) => 2,
     };
     for (number, concurrent) in [(0, CONCURRENT), (1, 1), (2, CONCURRENT)] {
         let of_phase: Vec<&Act> = acts.iter().filter(|act| phase(act) == number).collect();
         let mut done = Ok(());
-        for some in of_phase.chunks(AT_ONCE) {
-            let futures: Vec<_> = some.iter().map(|act| carry_out_one(upgrades, facts, act).boxed()).collect();
-            // One that fails holds up no other.
+        for some in of_phase.chunks(CHUNK) {
+            let futures: Vec<_> = some.iter().map(|act| execute_one(upgrades, facts, act).boxed()).collect();
+            // A failure holds up no other act.
             let ended: Vec<_> = stream::iter(futures).buffered(concurrent).collect().await;
             done = done.and(ended.into_iter().collect());
         }
@@ -46,24 +45,24 @@ pub(super) async fn carry_out(upgrades: &Upgrades, facts: &Facts<'_>, acts: &[Ac
     Ok(())
 }
 
-async fn carry_out_one(upgrades: &Upgrades, facts: &Facts<'_>, act: &Act) -> Reconciled<()> {
+async fn execute_one(upgrades: &Upgrades, facts: &Facts<'_>, act: &Act) -> Reconciled<()> {
     match act {
         Act::Prepare(policy) => prepare(upgrades, facts, policy).await,
-        // That of a Placement that is not known yet was created right now.
+        // The Placement is not known yet: `prepare` has bound it a moment ago.
         Act::Bind(policy) if facts.governance.selected(&Names::of(facts.upgrade, policy)).is_none() => Ok(()),
         Act::Bind(policy) => bind(upgrades, facts, policy).await,
         Act::Enforce(policy, clusters) => enforce(upgrades, facts, policy, clusters).await,
         Act::Release => release(upgrades, facts).await,
         Act::DeleteObjects => delete_objects(upgrades, facts).await,
-        Act::Change(cluster, is_complete) => change(upgrades, facts, cluster, *is_complete).await,
-        Act::Forget(cluster, has_actions) => views::forget(upgrades, facts, cluster, *has_actions).await,
+        Act::UpdateCluster(cluster, is_complete) => update_cluster(upgrades, facts, cluster, *is_complete).await,
+        Act::DeleteViews(cluster, has_actions) => views::delete_views(upgrades, facts, cluster, *has_actions).await,
         Act::View(request) => views::request(upgrades, facts, request).await,
-        Act::Approve(approval) => views::act(upgrades, &objects::approval(facts.upgrade, approval)).await,
+        Act::Approve(approval) => views::create_action(upgrades, &objects::approval(facts.upgrade, approval)).await,
         Act::Pull(pull) => views::pull(upgrades, facts, pull).await,
     }
 }
 
-/// A Placement that selects nothing, and its binding. The binding comes first: once the Placement is known, so is that.
+/// Creates an empty Placement and its binding. The binding comes first: a Placement that is known has one.
 async fn prepare(upgrades: &Upgrades, facts: &Facts<'_>, policy: &Reference) -> Reconciled<()> {
     let names = Names::of(facts.upgrade, policy);
     match facts.governance.selected(&names) {
@@ -80,17 +79,16 @@ async fn prepare(upgrades: &Upgrades, facts: &Facts<'_>, policy: &Reference) -> 
     }
 }
 
-/// Binds a Placement, unless it is bound.
 async fn bind(upgrades: &Upgrades, facts: &Facts<'_>, policy: &Reference) -> Reconciled<()> {
     let names = Names::of(facts.upgrade, policy);
     let binding = objects::binding(facts.upgrade, policy, &names);
     create::<BindingObject>(upgrades, &binding).await.map(drop)
 }
 
-/// Lets a Placement select exactly these clusters.
+/// Makes a Placement select exactly these clusters.
 async fn select(upgrades: &Upgrades, names: &Names, clusters: &[String]) -> Reconciled<()> {
     lead(upgrades)?;
-    let selector = json!({ "labelSelector": { "matchExpressions": [objects::selected(clusters)] } });
+    let selector = json!({ "labelSelector": { "matchExpressions": [objects::match_names(clusters)] } });
     let patch = json!({ "spec": { "predicates": [{ "requiredClusterSelector": selector }] } });
     let api: Api<Guarded<PlacementObject>> = Api::namespaced(upgrades.hub().client.clone(), &names.namespace);
     let written = api.patch(&names.actual, &as_controller(), &Patch::Merge(&patch)).await;
@@ -100,11 +98,11 @@ async fn select(upgrades: &Upgrades, names: &Names, clusters: &[String]) -> Reco
     Ok(())
 }
 
-/// Adds clusters to a Placement; those that it selects stay.
+/// Adds clusters to a Placement.
 async fn enforce(upgrades: &Upgrades, facts: &Facts<'_>, policy: &Reference, clusters: &[String]) -> Reconciled<()> {
     let names = Names::of(facts.upgrade, policy);
     let Some(known) = facts.governance.selected(&names) else {
-        // Another client has deleted it.
+        // Another client has deleted the Placement.
         prepare(upgrades, facts, policy).await?;
         return select(upgrades, &names, clusters).await;
     };
@@ -134,7 +132,7 @@ async fn delete_objects(upgrades: &Upgrades, facts: &Facts<'_>) -> Reconciled<()
     let upgrade = facts.upgrade;
     let Reference { name, namespace } = Reference::to(upgrade);
     let labels = format!("{UPGRADE}={name},{UPGRADE_NAMESPACE}={namespace}");
-    // Of policies that the upgrade no longer lists, too: their names stay in the status.
+    // Also of policies that the upgrade no longer lists: their names stay in the status.
     let names = upgrade.status.iter().flat_map(|status| status.safe_resource_names.keys());
     let known = names.filter_map(|key| key.split_once('/')).map(|(namespace, _)| namespace.to_owned());
     let namespaces: BTreeSet<String> = placements(upgrade)
@@ -150,8 +148,8 @@ async fn delete_objects(upgrades: &Upgrades, facts: &Facts<'_>) -> Reconciled<()
     Ok(())
 }
 
-/// Labels and annotations of a cluster. One that does not exist any more is left out, as with TALM.
-async fn change(upgrades: &Upgrades, facts: &Facts<'_>, cluster: &str, is_complete: bool) -> Reconciled<()> {
+/// Writes labels and annotations of a cluster. One that does not exist any more is skipped, as with TALM.
+async fn update_cluster(upgrades: &Upgrades, facts: &Facts<'_>, cluster: &str, is_complete: bool) -> Reconciled<()> {
     let Some(actions) = facts.upgrade.spec.actions.of(is_complete) else { return Ok(()) };
     let set = |(key, value)| (key, Some(value));
     let mut labels: BTreeMap<&String, Option<&String>> = actions.add_cluster_labels.iter().map(set).collect();

@@ -1,4 +1,4 @@
-//! Writes to objects of governance. An object that exists already is an earlier try.
+//! Writes to governance objects. One that exists already was created by an earlier attempt.
 
 use std::fmt::Debug;
 
@@ -16,7 +16,6 @@ use super::Upgrades;
 use crate::runtime::hub::as_controller;
 use crate::runtime::{Guarded, Hub, Key, ReconcileError, Reconciled, System as _};
 
-/// A kind whose objects are in namespaces.
 pub(super) trait Namespaced: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug {}
 
 impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug> Namespaced for K {}
@@ -37,7 +36,7 @@ pub(super) fn lead(upgrades: &Upgrades) -> Reconciled<()> {
     upgrades.hub().lead().map_err(ReconcileError::write("governance"))
 }
 
-/// Posts an object. Of the answer `T` is read.
+/// Posts an object, and reads the answer as a `T`.
 pub(super) async fn post<K: Resource<DynamicType = ()>, T: DeserializeOwned>(
     hub: &Hub,
     namespace: Option<&str>,
@@ -48,7 +47,7 @@ pub(super) async fn post<K: Resource<DynamicType = ()>, T: DeserializeOwned>(
     hub.client.request(request.map_err(kube::Error::BuildRequest)?).await
 }
 
-/// Creates an object. `None`: one of its name is there already, or the namespace or the kind is not.
+/// `None`: an object of its name exists already, or its namespace or kind does not.
 pub(super) async fn create<K: Foreign + Resource<DynamicType = ()>>(
     upgrades: &Upgrades,
     object: &Value,
@@ -59,7 +58,7 @@ pub(super) async fn create<K: Foreign + Resource<DynamicType = ()>>(
     match post::<K, Guarded<K>>(upgrades.hub(), Some(text("namespace")), object).await {
         Ok(written) => Ok(Some(written)),
         Err(kube::Error::Api(status)) if status.is_already_exists() || is_gone(&K::kind(&()), &status) => Ok(None),
-        // Not as a lost race, which is tried again at once.
+        // A 404 on a write would count as a lost race, which is retried at once.
         Err(error) if matches!(&error, kube::Error::Api(status) if status.is_not_found()) => {
             Err(ReconcileError::read("the namespace or the kind of what is created")(error))
         }
@@ -67,15 +66,15 @@ pub(super) async fn create<K: Foreign + Resource<DynamicType = ()>>(
     }
 }
 
-/// Whether the namespace of a cluster is gone, or about to be, or the hub does not serve views and actions: that
-/// holds up no other cluster.
+/// Whether the namespace of a cluster is gone or terminating, or the hub does not serve views and actions. That must not
+/// hold up other clusters.
 fn is_gone(kind: &str, status: &Status) -> bool {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     let is_terminating = causes.any(|cause| cause.reason == "NamespaceTerminating");
     matches!(kind, "ManagedClusterView" | "ManagedClusterAction") && (is_terminating || status.is_not_found())
 }
 
-/// Deletes an object of a cluster, if it is there.
+/// Deletes an object of a cluster, if it exists.
 pub(super) async fn delete<K: Namespaced>(upgrades: &Upgrades, cluster: &str, name: &str) -> Reconciled<()> {
     lead(upgrades)?;
     let api: Api<Guarded<Named<K>>> = Api::namespaced(upgrades.hub().client.clone(), cluster);
@@ -91,7 +90,7 @@ pub(super) async fn delete_all<K: Namespaced>(upgrades: &Upgrades, namespace: &s
     unless_absent(deleted, || format!("{} of namespace {namespace}", K::plural(&()))).map(drop)
 }
 
-/// The answer to a write; `None` if what it is about is not there.
+/// The answer to a write; `None` if its object does not exist.
 pub(super) fn unless_absent<T>(answer: kube::Result<T>, what: impl FnOnce() -> String) -> Reconciled<Option<T>> {
     match answer {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),

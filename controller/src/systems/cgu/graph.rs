@@ -1,5 +1,5 @@
-//! Images of releases, from update graphs (row 7). Policies name the graph: only origins that the administrator has
-//! allowed are asked, and what they answer is bounded.
+//! Images of releases, from update graphs (row 7). Policies name the graph: only origins that the administrator allows are
+//! contacted, and their answers are bounded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,18 +18,15 @@ use tokio::time::Instant;
 
 use crate::runtime::slot;
 
-/// How long a graph may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Most bytes of a graph.
 const MAX_BYTES: usize = 1 << 20;
-/// How long an image is kept, and why there is none.
+/// How long an image is cached, and how long a failure.
 const TTL: [Duration; 2] = [Duration::from_mins(10), Duration::from_mins(1)];
-/// Most releases that are kept.
+/// Limit of the cache.
 const MAX_RELEASES: usize = 1_000;
-/// Longest reference of an image.
+/// Bytes of a reference of an image.
 const MAX_IMAGE: usize = 512;
 
-/// Images by release.
 pub struct Graphs {
     origins: Vec<Uri>,
     cache: Mutex<BTreeMap<Release, (Instant, Image)>>,
@@ -51,27 +48,27 @@ struct Node {
 }
 
 impl Graphs {
-    /// Asks graphs of these origins.
+    /// `origins`: those that may be contacted.
     pub fn new(origins: Vec<Uri>) -> Self {
         Self { origins, cache: Mutex::default() }
     }
 
-    /// Everything that is known.
+    /// All releases in the cache.
     pub(super) fn images(&self) -> BTreeMap<Release, Image> {
         let mut cache = self.cache.lock();
         cache.retain(|_, (at, found)| at.elapsed() < TTL[usize::from(found.is_err())]);
         cache.iter().map(|(release, (_, found))| (release.clone(), found.clone())).collect()
     }
 
-    /// Looks a release up, unless it is known.
+    /// Looks a release up, unless it is cached.
     pub(super) async fn look_up(&self, release: &Release) {
         if self.images().contains_key(release) {
             return;
         }
         let url = format!("{}?channel={}", release.upstream, release.channel);
-        let asked = slot::outside(tokio::time::timeout(TIMEOUT, self.request(release, &url))).await;
-        let late = |_| Err(format!("unable to request update graph on url {url}: no answer within {TIMEOUT:?}"));
-        let found = asked.unwrap_or_else(late).map_err(|error| sanitize(&error));
+        let response = slot::outside(tokio::time::timeout(TIMEOUT, self.request(release, &url))).await;
+        let timed_out = |_| Err(format!("unable to request update graph on url {url}: no answer within {TIMEOUT:?}"));
+        let found = response.unwrap_or_else(timed_out).map_err(|error| sanitize(&error));
         let mut cache = self.cache.lock();
         if cache.len() >= MAX_RELEASES {
             cache.clear();
@@ -94,7 +91,7 @@ impl Graphs {
         (config.connect_timeout, config.read_timeout) = (Some(TIMEOUT), Some(TIMEOUT));
         let client = Client::try_from(config).map_err(|error| failed(&first_line(&error)))?;
         let answer = client.send(request).await.map_err(|error| failed(&first_line(&error)))?;
-        // Redirects are not followed: they lead to other origins.
+        // Redirects are not followed: they may lead to other origins.
         if answer.status() != http::StatusCode::OK {
             return Err(format!("error response from update graph url {url}: {}", answer.status().as_u16()));
         }

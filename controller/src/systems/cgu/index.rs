@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::reflector::Store;
@@ -13,7 +14,7 @@ use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference
 use shared::cgu::conditions::{PROGRESSING, SUCCEEDED, VALIDATED};
 use shared::cgu::governance::{Governance, Index, Placement};
 use shared::cgu::policy::{AMBIGUOUS, Child, Policy, ROOT_POLICY};
-use shared::cgu::precache::spec::{OVERRIDDEN, OVERRIDES, PreCachingConfigSpec};
+use shared::cgu::precache::spec::{OVERRIDE_KEYS, OVERRIDES, PreCachingConfigSpec};
 use shared::cgu::select::ManagedCluster;
 use shared::cgu::view::View;
 use shared::cgu::wire::{
@@ -33,53 +34,50 @@ use crate::spoke::reader::is_not_there;
 
 /// Policies of one page of the first list: some kilobytes each, and 100 for a root over a large fleet.
 const PAGE_SIZE: u32 = 100;
-/// Longest text of an override, in bytes.
-const MAX_TEXT: usize = 64 << 10;
-/// Kinds that have to be listed before anything is decided.
-const KINDS: usize = 8;
-/// Kinds that only some upgrades need.
-const OPTIONAL: [&str; 3] = ["PreCachingConfig", "ConfigMap", "ManagedClusterView"];
+/// Longest value of an override, in bytes.
+const MAX_OVERRIDE: usize = 64 << 10;
+/// All of them have to be listed before anything is decided.
+const SOURCES: usize = 9;
 
-/// What is known of governance in one term of leadership.
+/// Governance in one term of leadership.
 #[derive(Default)]
 pub struct GovernanceIndex {
     state: Mutex<State>,
-    /// Upgrades that have changed: those that they block are reconciled.
+    /// Upgrades that have changed: those that wait for them are reconciled.
     changed: Mutex<BTreeSet<Key>>,
     changes: Notify,
-    /// A cluster may have no first upgrade.
-    pub(super) joined: Notify,
+    /// A cluster may need its first upgrade.
+    pub(super) new_clusters: Notify,
 }
 
 #[derive(Default)]
 struct State {
     governance: Governance,
-    /// Kinds whose first list is complete.
-    listed: BTreeSet<String>,
+    /// Sources whose first list is complete, and whether the hub serves their kind.
+    listed: BTreeMap<&'static str, bool>,
 }
 
-/// A kind of object, and what is kept of it.
-pub(super) struct Source<K, E> {
-    /// What is kept of an object.
+/// A kind that upgrades read. Each object becomes one entry of an index of [`Governance`].
+pub(super) struct Source<K, I, E> {
+    pub(super) name: &'static str,
     pub(super) entry: fn(&Guarded<K>) -> Option<E>,
-    /// Drops every entry: a list begins.
-    clear: fn(&mut Governance),
-    /// Sets or removes an entry. Whom that affects.
-    set: fn(&mut Governance, Key, Option<E>) -> Vec<Affected>,
+    key: fn(Key) -> Option<I>,
+    index: fn(&mut Governance) -> &mut Index<I, E>,
+    /// The upgrades that a change affects, by the entry before and after it.
+    affected: fn(&I, Option<&E>, Option<&E>) -> Vec<Affected>,
+    /// Whether an entry is older than the one that is known.
+    is_stale: fn(&E, &E) -> bool,
 }
 
-/// Upgrades that a change affects.
+/// The upgrades that a change affects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Affected {
-    /// Clusters that have no first upgrade yet.
-    Joined,
-    /// All upgrades.
+    /// Clusters that may need their first upgrade.
+    NewClusters,
     All,
     /// Upgrades that list a policy of this name.
     Policy(String),
-    /// Upgrades that have not started.
-    Waiting,
-    /// One upgrade.
+    NotStarted,
     Upgrade(Reference),
     /// Upgrades with this cluster in their current batch, or that pull images on it.
     Batch(String),
@@ -87,84 +85,114 @@ pub(super) enum Affected {
     Pull,
 }
 
-pub(super) const CLUSTERS: Source<ManagedClusterObject, ManagedCluster> = Source {
-    entry: |object| Some(ManagedCluster::read(&content(object))),
-    clear: |known| known.clusters = Index::default(),
-    set: |known, (_, name), cluster| {
-        // A heartbeat changes nothing.
-        let Some(old) = known.clusters.set(name.clone(), cluster) else { return Vec::new() };
-        let new = known.clusters.get(&name);
-        let waiting = (old.as_ref().map(|one| &one.labels) != new.map(|one| &one.labels)).then_some(Affected::Waiting);
-        let is_batch = old.map(|one| one.is_available) != new.map(|one| one.is_available);
-        let batch = is_batch.then_some(Affected::Batch(name));
-        [Some(Affected::Joined), waiting, batch].into_iter().flatten().collect()
-    },
-};
-
-pub(super) const POLICIES: Source<PolicyObject, PolicyEntry> = Source {
-    entry: |object| PolicyEntry::read(&content(object)),
-    clear: |known| (known.roots, known.children) = Default::default(),
-    set: set_policy,
-};
-
-pub(super) const PLACEMENTS: Source<PlacementObject, Placement> = Source {
-    entry: |object| Placement::read(&content(object)),
-    clear: |known| known.placements = Index::default(),
-    set: |known, key, new| {
-        let old = known.placements.get(&key);
-        // What we have written is newer than what the watch brings.
-        if new.as_ref().zip(old).is_some_and(|(new, old)| old.version > new.version) {
-            return Vec::new();
+pub(super) const CLUSTERS: Source<ManagedClusterObject, String, ManagedCluster> = Source::new(
+    "ManagedCluster",
+    |object| Some(ManagedCluster::read(&content(object))),
+    |(_, name)| Some(name),
+    |known| &mut known.clusters,
+    |name, old, new| {
+        let mut affected = vec![Affected::NewClusters];
+        if old.map(|one| &one.labels) != new.map(|one| &one.labels) {
+            affected.push(Affected::NotStarted);
         }
-        let upgrade = new.as_ref().or(old).map(|one| Affected::Upgrade(one.upgrade.clone()));
-        known.placements.set(key, new).and(upgrade).into_iter().collect()
+        if old.map(|one| one.is_available) != new.map(|one| one.is_available) {
+            affected.push(Affected::Batch(name.clone()));
+        }
+        affected
     },
+);
+pub(super) const ROOTS: Source<PolicyObject, Reference, Arc<Policy>> = Source::new(
+    "Policy",
+    |object| (!object.labels().contains_key(ROOT_POLICY)).then(|| Arc::new(Policy::read(&content(object)))),
+    |(namespace, name)| Some(Reference { name, namespace }),
+    |known| &mut known.roots,
+    |root, _, _| vec![Affected::Policy(root.name.clone())],
+);
+pub(super) const CHILDREN: Source<PolicyObject, (String, Reference), Child> = Source::new(
+    "child Policy",
+    |object| Child::read(&content(object)),
+    |(cluster, name)| Some((cluster, Child::root(&name)?)),
+    |known| &mut known.children,
+    |(_, root), _, _| vec![Affected::Policy(root.name.clone())],
+);
+pub(super) const PLACEMENTS: Source<PlacementObject, Key, Placement> = Source {
+    // The answer to our write is newer than what the watch still brings.
+    is_stale: |new, known| known.version > new.version,
+    ..Source::new(
+        "Placement",
+        |object| Placement::read(&content(object)),
+        Some,
+        |known| &mut known.placements,
+        |_, old, new| new.or(old).map(|one| Affected::Upgrade(one.upgrade.clone())).into_iter().collect(),
+    )
 };
-
-pub(super) const VIEWS: Source<ViewObject, View> = Source {
-    entry: |object| View::read(&content(object)),
-    clear: |known| known.views = Index::default(),
-    set: |known, key, view| {
-        let cluster = key.0.clone();
-        known.views.set(key, view).map(|_| Affected::Batch(cluster)).into_iter().collect()
-    },
-};
-
-/// Settings of pulls. One that cannot be read is as none.
-pub(super) const CONFIGS: Source<PreCachingConfigObject, PreCachingConfigSpec> = Source {
-    entry: |object| object.0.as_ref().ok().map(|one| one.spec.clone()),
-    clear: |known| known.configs = Index::default(),
-    set: |known, key, config| known.configs.set(key, config).map(|_| Affected::Pull).into_iter().collect(),
-};
-
-pub(super) const MAPS: Source<ConfigMap, BTreeMap<String, String>> = Source {
-    entry: |object| {
+pub(super) const VIEWS: Source<ViewObject, Key, View> = Source::new(
+    "ManagedClusterView",
+    |object| View::read(&content(object)),
+    Some,
+    |known| &mut known.views,
+    |(cluster, _), _, _| vec![Affected::Batch(cluster.clone())],
+);
+/// One that cannot be read counts as missing.
+pub(super) const CONFIGS: Source<PreCachingConfigObject, Key, PreCachingConfigSpec> = Source::new(
+    "PreCachingConfig",
+    |object| object.0.as_ref().ok().map(|one| one.spec.clone()),
+    Some,
+    |known| &mut known.configs,
+    |_, _, _| vec![Affected::Pull],
+);
+pub(super) const OVERRIDE_MAPS: Source<ConfigMap, Key, BTreeMap<String, String>> = Source::new(
+    "ConfigMap",
+    |object| {
         let mut data = object.0.as_ref().ok()?.data.clone().unwrap_or_default();
-        data.retain(|key, text| OVERRIDDEN.contains(&key.as_str()) && text.len() <= MAX_TEXT);
+        data.retain(|key, text| OVERRIDE_KEYS.contains(&key.as_str()) && text.len() <= MAX_OVERRIDE);
         Some(data)
     },
-    clear: |known| known.overrides = Index::default(),
-    set: |known, key, data| known.overrides.set(key, data).map(|_| Affected::Pull).into_iter().collect(),
-};
+    Some,
+    |known| &mut known.overrides,
+    |_, _, _| vec![Affected::Pull],
+);
+pub(super) const IMAGE_BASED: Source<ImageBasedGroupUpgrade, Key, String> = Source::new(
+    "ImageBasedGroupUpgrade",
+    |object| object.meta().uid.clone(),
+    Some,
+    |known| &mut known.image_based,
+    |_, _, _| vec![Affected::NewClusters],
+);
+pub(super) const DEFINITION: Source<Definition, String, bool> = Source::new(
+    "CustomResourceDefinition",
+    |object| Some(content(object).spec.has_placements),
+    |(_, name)| Some(name),
+    |known| &mut known.definitions,
+    |_, _, _| vec![Affected::NewClusters, Affected::All],
+);
+/// A hub may not serve these: an upgrade that needs one says so.
+const OPTIONAL: [&str; 3] = [VIEWS.name, CONFIGS.name, OVERRIDE_MAPS.name];
 
-pub(super) const IMAGE_BASED: Source<ImageBasedGroupUpgrade, String> = Source {
-    entry: |object| object.meta().uid.clone(),
-    clear: |known| known.image_based = Index::default(),
-    set: |known, key, uid| known.image_based.set(key, uid).map(|_| Affected::Joined).into_iter().collect(),
-};
+impl<K, I: Clone + Ord, E: Clone + PartialEq> Source<K, I, E> {
+    const fn new(
+        name: &'static str,
+        entry: fn(&Guarded<K>) -> Option<E>,
+        key: fn(Key) -> Option<I>,
+        index: fn(&mut Governance) -> &mut Index<I, E>,
+        affected: fn(&I, Option<&E>, Option<&E>) -> Vec<Affected>,
+    ) -> Self {
+        Self { name, entry, key, index, affected, is_stale: |_, _| false }
+    }
 
-/// Before TALM 5.0 the definition had no `status.placements`: the hub would drop what is written there.
-pub(super) const DEFINITION: Source<Definition, bool> = Source {
-    entry: |object| Some(content(object).spec.has_placements),
-    clear: |known| known.is_old = false,
-    set: |known, _, has_placements| {
-        let is_old = has_placements.map_or(known.is_old, |has_placements| !has_placements);
-        let was_old = std::mem::replace(&mut known.is_old, is_old);
-        if is_old == was_old { Vec::new() } else { vec![Affected::Joined, Affected::All] }
-    },
-};
+    /// Sets or removes an entry, and returns what that affects.
+    fn set(&self, governance: &mut Governance, key: Key, entry: Option<E>) -> Vec<Affected> {
+        let Some(key) = (self.key)(key) else { return Vec::new() };
+        let index = (self.index)(governance);
+        if entry.as_ref().zip(index.get(&key)).is_some_and(|(new, known)| (self.is_stale)(new, known)) {
+            return Vec::new();
+        }
+        let Some(old) = index.set(key.clone(), entry) else { return Vec::new() };
+        (self.affected)(&key, old.as_ref(), index.get(&key))
+    }
+}
 
-/// An object. One that cannot be read is as one with nothing but its name.
+/// An object. One that cannot be read has nothing but its metadata.
 fn content<K: Resource + Clone + Default>(object: &Guarded<K>) -> Cow<'_, K> {
     match &object.0 {
         Ok(object) => Cow::Borrowed(object),
@@ -176,75 +204,47 @@ fn content<K: Resource + Clone + Default>(object: &Guarded<K>) -> Cow<'_, K> {
     }
 }
 
-/// What is kept of a policy.
-pub(super) enum PolicyEntry {
-    Root(Policy),
-    Child(Child),
-}
-
-impl PolicyEntry {
-    /// `None` for a child whose name says no root.
-    fn read(object: &PolicyObject) -> Option<Self> {
-        let root = || (!object.labels().contains_key(ROOT_POLICY)).then(|| Self::Root(Policy::read(object)));
-        Child::read(object).map(Self::Child).or_else(root)
-    }
-}
-
-fn set_policy(known: &mut Governance, (namespace, name): Key, policy: Option<PolicyEntry>) -> Vec<Affected> {
-    let (root, child) = match policy {
-        Some(PolicyEntry::Root(policy)) => (Some(policy.into()), None),
-        Some(PolicyEntry::Child(child)) => (None, Some(child)),
-        None => (None, None),
-    };
-    let reference = Reference { name: name.clone(), namespace: namespace.clone() };
-    let mut affected = known.roots.set(reference, root).map(|_| name.clone());
-    if let Some(root) = Child::root(&name)
-        && known.children.get(&namespace).and_then(|all| all.get(&root)) != child.as_ref()
-    {
-        affected = Some(root.name.clone());
-        let all = known.children.entry(namespace).or_default();
-        match child {
-            Some(child) => drop(all.insert(root, child)),
-            None => drop(all.remove(&root)),
-        }
-    }
-    affected.map(Affected::Policy).into_iter().collect()
-}
-
 impl GovernanceIndex {
-    /// What is known; `None` until every kind is listed.
+    /// `None` until everything is listed.
     pub(super) fn snapshot(&self) -> Option<Governance> {
         let state = self.state.lock();
-        (state.listed.len() == KINDS).then(|| state.governance.clone())
+        let has_no_views = state.listed.get(VIEWS.name) == Some(&false);
+        (state.listed.len() == SOURCES).then(|| Governance { has_no_views, ..state.governance.clone() })
     }
 
-    /// Keeps what a write has returned, or that an object is deleted: no decision is made on an older one.
-    pub(super) fn record<K, E>(&self, source: &Source<K, E>, key: Key, object: Option<&Guarded<K>>) {
-        (source.set)(&mut self.state.lock().governance, key, object.and_then(source.entry));
+    /// Keeps the answer to a write, or that an object is deleted: the next decision may come before the watch.
+    pub(super) fn record<K, I: Clone + Ord, E: Clone + PartialEq>(
+        &self,
+        source: &Source<K, I, E>,
+        key: Key,
+        object: Option<&Guarded<K>>,
+    ) {
+        source.set(&mut self.state.lock().governance, key, object.and_then(source.entry));
     }
 
     /// Watches everything until it is dropped.
     pub(super) async fn follow(&self, handle: &Handle<ClusterGroupUpgrade>) {
         let all = || watcher::Config::default().page_size(PAGE_SIZE);
-        let ours = || all().labels(UPGRADE);
-        let named = |name: &str| all().fields(&format!("metadata.name={name}"));
+        let of_upgrades = || all().labels(UPGRADE);
+        let by_name = |name: &str| all().fields(&format!("metadata.name={name}"));
         tokio::join!(
             self.watch(handle, &CLUSTERS, all()),
-            self.watch(handle, &POLICIES, all()),
-            self.watch(handle, &PLACEMENTS, ours()),
-            self.watch(handle, &VIEWS, ours()),
+            self.watch(handle, &ROOTS, all().labels(&format!("!{ROOT_POLICY}"))),
+            self.watch(handle, &CHILDREN, all().labels(ROOT_POLICY)),
+            self.watch(handle, &PLACEMENTS, of_upgrades()),
+            self.watch(handle, &VIEWS, of_upgrades()),
             self.watch(handle, &CONFIGS, all()),
-            self.watch(handle, &MAPS, named(OVERRIDES)),
-            self.watch(handle, &DEFINITION, named("clustergroupupgrades.ran.openshift.io")),
+            self.watch(handle, &OVERRIDE_MAPS, by_name(OVERRIDES)),
+            self.watch(handle, &DEFINITION, by_name("clustergroupupgrades.ran.openshift.io")),
             self.watch(handle, &IMAGE_BASED, all()),
             self.trigger_blocked(handle),
         );
     }
 
-    async fn watch<K: Object, E>(
+    async fn watch<K: Object, I: Clone + Ord, E: Clone + PartialEq>(
         &self,
         handle: &Handle<ClusterGroupUpgrade>,
-        source: &Source<K, E>,
+        source: &Source<K, I, E>,
         config: watcher::Config,
     ) {
         let api: Api<Guarded<K>> = Api::all(handle.hub.watches.clone());
@@ -253,38 +253,36 @@ impl GovernanceIndex {
         index::follow((api, &handle.hub.memory), config, backoff, source.entry, change).await;
     }
 
-    /// Keeps what a watch has brought, and triggers whom it affects.
-    pub(super) fn apply<K: Resource<DynamicType = ()>, E>(
+    /// Takes over what a watch brings, and triggers the upgrades that it affects.
+    pub(super) fn apply<K, I: Clone + Ord, E: Clone + PartialEq>(
         &self,
         handle: &Handle<ClusterGroupUpgrade>,
-        source: &Source<K, E>,
+        source: &Source<K, I, E>,
         change: Change<Option<E>>,
     ) {
         let mut state = self.state.lock();
-        // Once a list is complete, each upgrade is decided again.
-        let mut affected =
-            if state.completes_list::<K, _>(&change) { vec![Affected::Joined, Affected::All] } else { Vec::new() };
-        let known = &mut state.governance;
+        let completes_list = state.completes_list(source.name, &change);
+        // Whatever happened between two lists is unknown: everything is decided again.
+        let mut affected = if completes_list { vec![Affected::NewClusters, Affected::All] } else { Vec::new() };
+        let governance = &mut state.governance;
         match change {
             Change::Listed(all) => {
-                (source.clear)(known);
+                *(source.index)(governance) = Index::default();
                 for (key, entry) in all {
-                    (source.set)(known, key, entry);
+                    source.set(governance, key, entry);
                 }
             }
-            Change::Set(key, entry) => affected.extend((source.set)(known, key, entry)),
-            Change::Gone(key) => affected.extend((source.set)(known, key, None)),
+            Change::Set(key, entry) => affected.extend(source.set(governance, key, entry)),
+            Change::Gone(key) => affected.extend(source.set(governance, key, None)),
             Change::Failed(_) => {}
         }
         drop(state);
-        for one in affected {
-            self.trigger_affected(handle, one);
-        }
+        affected.into_iter().for_each(|one| self.trigger_affected(handle, one));
     }
 
     fn trigger_affected(&self, handle: &Handle<ClusterGroupUpgrade>, affected: Affected) {
         match affected {
-            Affected::Joined => self.joined.notify_one(),
+            Affected::NewClusters => self.new_clusters.notify_one(),
             Affected::All => trigger(handle, |_| true),
             Affected::Upgrade(Reference { name, namespace }) => handle.trigger((namespace, name)),
             Affected::Batch(cluster) => trigger(handle, |upgrade| {
@@ -300,7 +298,7 @@ impl GovernanceIndex {
                 let is_ambiguous = validated.is_some_and(|found| found.reason == AMBIGUOUS);
                 is_ambiguous || upgrade.spec.managed_policies.contains(&name)
             }),
-            Affected::Waiting => trigger(handle, |upgrade| !has_started(upgrade)),
+            Affected::NotStarted => trigger(handle, |upgrade| !has_started(upgrade)),
         }
     }
 
@@ -317,26 +315,22 @@ impl GovernanceIndex {
 }
 
 impl State {
-    /// Whether a change completes a list of a kind. A missing optional kind counts as an empty list: an upgrade that
-    /// needs it says so. None needs the kind that is only warned of.
-    fn completes_list<K: Resource<DynamicType = ()>, E>(&mut self, change: &Change<E>) -> bool {
-        let kind = K::kind(&());
-        let is_view = kind == ViewObject::kind(&());
+    /// Whether a change completes a list. A kind that the hub need not serve counts as an empty list if it is missing, and
+    /// one that only an Event is about, whatever the error.
+    fn completes_list<E>(&mut self, source: &'static str, change: &Change<E>) -> bool {
         match change {
             Change::Listed(_) => {
-                self.governance.has_no_views &= !is_view;
-                self.listed.insert(kind.into_owned());
+                self.listed.insert(source, true);
                 true
             }
             Change::Failed(watcher::Error::InitialListFailed(error))
-                if kind == ImageBasedGroupUpgrade::kind(&()) || is_not_there(error) && OPTIONAL.contains(&&*kind) =>
+                if source == IMAGE_BASED.name || is_not_there(error) && OPTIONAL.contains(&source) =>
             {
-                self.governance.has_no_views |= is_view;
-                self.listed.insert(kind.into_owned())
+                self.listed.insert(source, false).is_none()
             }
-            Change::Failed(watcher::Error::InitialListFailed(error)) if !self.listed.contains(&*kind) => {
+            Change::Failed(watcher::Error::InitialListFailed(error)) if !self.listed.contains_key(source) => {
                 let error = sanitize_chain(error);
-                warn!(error, kind = &*kind, "cannot list what upgrades need: none of them is reconciled");
+                warn!(error, kind = source, "cannot list what upgrades need: none of them is reconciled");
                 false
             }
             _ => false,
@@ -345,21 +339,21 @@ impl State {
 }
 
 impl Follower<ClusterGroupUpgrade> for GovernanceIndex {
-    /// One of namespace `ztp-install` may be gone.
+    /// A first upgrade may have been deleted meanwhile.
     fn listed(&self, _: &Store<Guarded<ClusterGroupUpgrade>>) {
-        self.joined.notify_one();
+        self.new_clusters.notify_one();
     }
 
     fn changed(&self, key: &Key) {
         self.changed.lock().insert(key.clone());
         self.changes.notify_one();
         if key.0 == NAMESPACE {
-            self.joined.notify_one();
+            self.new_clusters.notify_one();
         }
     }
 }
 
-/// Triggers the upgrades that are not over for good.
+/// Triggers upgrades, but for those that have succeeded: that is final.
 pub(super) fn trigger(handle: &Handle<ClusterGroupUpgrade>, is_affected: impl Fn(&ClusterGroupUpgrade) -> bool) {
     for object in handle.objects() {
         let Ok(upgrade) = &object.0 else { continue };

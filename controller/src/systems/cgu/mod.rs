@@ -1,7 +1,6 @@
-//! TALM's `ClusterGroupUpgrades`, for hubs where TALM does not run: what `shared::cgu` decides is carried out here.
+//! TALM's `ClusterGroupUpgrades`, for hubs where TALM does not run: observes and acts for `shared::cgu::decide`.
 //!
-//! All state is in TALM's own status: a new leader goes on from it, and so does TALM. Policies, clusters and Placements
-//! are kept as one small entry each.
+//! All state is in TALM's own status: a new leader goes on from it, and so does TALM.
 
 mod act;
 mod api;
@@ -39,7 +38,7 @@ use self::graph::Graphs;
 use self::index::{GovernanceIndex, has_started, trigger};
 use self::sleepers::Sleepers;
 use self::talm::Talm;
-use self::views::Recent;
+use self::views::RecentActs;
 use crate::runtime::events::Details;
 use crate::runtime::hub::key_of;
 use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock};
@@ -48,16 +47,14 @@ use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Reconci
 const PAGE_SIZE: u32 = 10;
 /// Upgrades of one namespace that are reconciled at once.
 const CONCURRENCY: u16 = 8;
-/// Events that are written at once: a batch of a hundred clusters begins with a hundred.
+/// Event writes in flight: a batch of a hundred clusters starts with a hundred Events.
 const EVENTS_AT_ONCE: usize = 16;
-/// How long a reconcile may take: a write for each of some thousand clusters.
+/// Enough for a write to each of some thousand clusters.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(5);
-/// How often the metrics are set.
 const METRICS_INTERVAL: Duration = Duration::from_secs(5);
-/// Until the lists are complete, an upgrade waits; the last of them calls for its reconcile.
-const UNLISTED: Duration = Duration::from_secs(5);
+/// Requeue while lists are incomplete; the last list triggers a reconcile sooner.
+const UNLISTED_RETRY: Duration = Duration::from_secs(5);
 
-/// The system.
 pub struct Upgrades {
     handle: Handle<ClusterGroupUpgrade>,
     index: Arc<GovernanceIndex>,
@@ -66,20 +63,17 @@ pub struct Upgrades {
     talm: Arc<Talm>,
 }
 
-/// What the administrator has set.
+/// What the administrator sets by flags.
 pub struct CguSettings {
     /// A cluster that has run for less than this counts as asleep.
     pub settle: Duration,
-    /// Namespace of TALM's Lease.
     pub talm_namespace: String,
-    /// The image that pulls images; none: that is not served.
+    /// The image that pulls other images. Without it `preCaching` is not served.
     pub precache_image: Option<String>,
-    /// Where the images of releases are looked up.
     pub graphs: Graphs,
 }
 
 impl Upgrades {
-    /// Works on the upgrades of this watch, unless TALM does.
     pub fn new(
         handle: Handle<ClusterGroupUpgrade>,
         index: Arc<GovernanceIndex>,
@@ -91,13 +85,12 @@ impl Upgrades {
     }
 }
 
-/// What is remembered of an upgrade between two reconciles.
 #[derive(Default)]
 pub struct TargetState {
-    /// Why it was left alone, which an Event says once.
-    left_alone: Option<&'static str>,
-    recent: Recent,
-    /// An Event says once that the hub serves no views.
+    /// Why it is skipped, which an Event says once.
+    skip_reason: Option<&'static str>,
+    recent: RecentActs,
+    /// An Event has said that the hub serves no views.
     warned_of_views: bool,
 }
 
@@ -123,22 +116,22 @@ impl System for Upgrades {
     ) -> Reconciled<Observed<Facts<'a>>> {
         if let Some((left, is_active)) = self.talm.standby() {
             if is_active {
-                self.leave_alone(upgrade, "TalmActive", target).await;
+                self.skip(upgrade, "TalmActive", target).await;
             }
             return Ok(Observed::Rest(Some(left)));
         }
-        // Deletion goes on in every state.
+        // An upgrade that is skipped can still be deleted.
         let is_deleted = upgrade.metadata.deletion_timestamp.is_some();
-        if !is_deleted && is_of_placement_rules(upgrade) {
-            self.leave_alone(upgrade, "PlacementRules", target).await;
+        if !is_deleted && uses_placement_rules(upgrade) {
+            self.skip(upgrade, "PlacementRules", target).await;
             return Ok(Observed::Rest(None));
         }
-        let Some(governance) = self.index.snapshot() else { return Ok(Observed::Rest(Some(UNLISTED))) };
-        if !is_deleted && governance.is_old {
-            self.leave_alone(upgrade, "OldDefinition", target).await;
+        let Some(governance) = self.index.snapshot() else { return Ok(Observed::Rest(Some(UNLISTED_RETRY))) };
+        if !is_deleted && governance.is_old() {
+            self.skip(upgrade, "OldDefinition", target).await;
             return Ok(Observed::Rest(None));
         }
-        target.state.left_alone = None;
+        target.state.skip_reason = None;
         let installs = upgrade.status.as_ref().is_some_and(|status| !status.managed_policies_content.is_empty());
         let needs_views = (installs || upgrade.spec.pre_caching) && !is_over(upgrade);
         if needs_views && governance.has_no_views && !target.state.warned_of_views {
@@ -147,14 +140,15 @@ impl System for Upgrades {
             target.state.warned_of_views = self.publish_note(&about, EventType::Warning, "NotServed", note).await;
         }
         let now = clock::now();
-        let Some((asleep, settled)) = self.sleepers.asleep(now, self.settings.settle) else {
-            return Ok(Observed::Rest(Some(UNLISTED)));
+        let Some((asleep, settles_at)) = self.sleepers.asleep(now, self.settings.settle) else {
+            return Ok(Observed::Rest(Some(UNLISTED_RETRY)));
         };
         let releases = if upgrade.spec.pre_caching { self.settings.graphs.images() } else { BTreeMap::new() };
-        // Nothing reads them once it has started.
+        // Only an upgrade that has not started waits for others.
         let (blockers, cycle) = if has_started(upgrade) { Default::default() } else { self.blockers(upgrade) };
         let pull_image = self.settings.precache_image.clone();
-        Ok(Observed::Facts(Facts { now, upgrade, governance, blockers, cycle, asleep, settled, pull_image, releases }))
+        let facts = Facts { now, upgrade, governance, blockers, cycle, asleep, settles_at, pull_image, releases };
+        Ok(Observed::Facts(facts))
     }
 
     fn decide(&self, facts: &Facts<'_>) -> Plan {
@@ -168,9 +162,9 @@ impl System for Upgrades {
             *plan = decide(facts);
         }
         plan.acts.retain(|act| !target.state.recent.repeats(act));
-        let begun = Instant::now();
-        act::carry_out(self, facts, &plan.acts).await?;
-        target.state.recent.extend(&plan.acts, begun);
+        let started = Instant::now();
+        act::execute(self, facts, &plan.acts).await?;
+        target.state.recent.extend(&plan.acts, started);
         Ok(Acted::Nothing)
     }
 
@@ -194,7 +188,7 @@ impl System for Upgrades {
         }
         let events = stream::iter(&plan.events);
         events.for_each_concurrent(EVENTS_AT_ONCE, |event| self.publish(upgrade, event)).await;
-        let next = [plan.next, facts.settled].into_iter().flatten().min();
+        let next = [plan.next, facts.settles_at].into_iter().flatten().min();
         let requeue = next.map(|next| timeline::age(clock::now(), next));
         Ok(Done { requeue, changed })
     }
@@ -203,7 +197,7 @@ impl System for Upgrades {
         self.handle.listed().await;
         let takeovers = async {
             loop {
-                self.talm.gone.notified().await;
+                self.talm.released.notified().await;
                 self.handle.objects().iter().for_each(|upgrade| self.handle.trigger(key_of(&**upgrade)));
             }
         };
@@ -238,10 +232,10 @@ impl System for Upgrades {
 }
 
 impl Upgrades {
-    /// The upgrades that block this one, and the way over them back to it.
+    /// The upgrades that block this one, and the cycle that they form with it.
     fn blockers(&self, upgrade: &ClusterGroupUpgrade) -> (Blockers, Vec<Reference>) {
         let newest = |blocker: &Reference| self.handle.newest((blocker.namespace.clone(), blocker.name.clone()));
-        // One that has started waits no more.
+        // One that has started does not wait any more.
         let of = |blocker: &Reference| {
             let found = newest(blocker);
             let waits = found.as_ref().and_then(|found| found.0.as_ref().ok()).filter(|found| !has_started(found));
@@ -254,14 +248,14 @@ impl Upgrades {
 
     async fn publish(&self, upgrade: &ClusterGroupUpgrade, event: &Event) {
         let text = event.render(&upgrade.name_any());
-        let kind = if text.warns { EventType::Warning } else { EventType::Normal };
+        let kind = if text.is_warning { EventType::Warning } else { EventType::Normal };
         let cluster = event.cluster().map(|name| (String::new(), name.to_owned()));
         let related = cluster.map(|key| reference::<ManagedClusterObject>(key, None));
         let details = Details { annotations: text.annotations, related, controller: Some("ClusterGroupUpgrade") };
         self.publish_about(&upgrade.object_ref(&()), kind, (text.action, text.reason), &text.note, details).await;
     }
 
-    /// Publishes an Event of our own about an upgrade. Whether it is written.
+    /// Publishes an Event that TALM does not have. Returns whether it was written.
     async fn publish_note(&self, about: &ObjectReference, kind: EventType, reason: &'static str, note: &str) -> bool {
         self.publish_about(about, kind, (Self::ACTION, reason), note, Details::default()).await
     }
@@ -281,9 +275,9 @@ impl Upgrades {
         self.hub().events.publish_annotated(about, &name, kind, what, note, details).await
     }
 
-    /// Says why nothing is done with an upgrade: once, and again if the Event could not be written.
-    async fn leave_alone(&self, upgrade: &ClusterGroupUpgrade, reason: &'static str, target: &mut Target<Self>) {
-        if target.state.left_alone == Some(reason) || is_over(upgrade) {
+    /// Says in an Event why an upgrade is skipped: once, and again if the Event could not be written.
+    async fn skip(&self, upgrade: &ClusterGroupUpgrade, reason: &'static str, target: &mut Target<Self>) {
+        if target.state.skip_reason == Some(reason) || is_over(upgrade) {
             return;
         }
         let note = match reason {
@@ -298,13 +292,13 @@ impl Upgrades {
             }
         };
         if self.publish_note(&upgrade.object_ref(&()), EventType::Normal, reason, note).await {
-            target.state.left_alone = Some(reason);
+            target.state.skip_reason = Some(reason);
         }
     }
 }
 
-/// Under way with policies and without Placements: a TALM that writes `PlacementRules` has begun it.
-fn is_of_placement_rules(upgrade: &ClusterGroupUpgrade) -> bool {
+/// In progress with policies but without Placements: a TALM that writes `PlacementRules` has started it.
+fn uses_placement_rules(upgrade: &ClusterGroupUpgrade) -> bool {
     upgrade.status.as_ref().is_some_and(|status| {
         status.is(PROGRESSING, "True")
             && !status.managed_policies_for_upgrade.is_empty()
@@ -312,7 +306,7 @@ fn is_of_placement_rules(upgrade: &ClusterGroupUpgrade) -> bool {
     })
 }
 
-/// It has ended, and everything that follows an end was done.
+/// Whether it has ended, including the cleanup.
 fn is_over(upgrade: &ClusterGroupUpgrade) -> bool {
     upgrade.status.as_ref().is_some_and(|status| status.status.completed_at.is_some())
 }

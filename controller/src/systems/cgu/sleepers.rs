@@ -1,5 +1,5 @@
-//! Clusters that sleep, as their `ClusterDeployment` of the same name and namespace says: what such a cluster has last
-//! reported says nothing about it.
+//! Clusters that sleep, by the `ClusterDeployment` whose name and namespace are the cluster's: the last compliance report
+//! of such a cluster does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,12 +17,11 @@ use crate::runtime::hub::{key_of, object_ref};
 use crate::runtime::{Follower, Guarded, Key};
 use crate::spoke::reader::is_not_there;
 
-/// Whether a cluster can be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It sleeps, is about to, or wakes.
+    /// Or about to be, or waking.
     Asleep,
-    /// It runs since then.
+    /// Running since then.
     Running(Timestamp),
 }
 
@@ -30,13 +29,12 @@ enum State {
 #[derive(Default)]
 pub struct Sleepers {
     known: Mutex<ClusterStates>,
-    /// Something is new.
     pub(super) changes: Notify,
 }
 
 #[derive(Default)]
 struct ClusterStates {
-    /// The watch's store, once its list was complete.
+    /// The watch's store, once its list is complete.
     store: Option<Store<Guarded<ClusterDeployment>>>,
     /// The hub has no `ClusterDeployments`.
     has_no_kind: bool,
@@ -45,7 +43,7 @@ struct ClusterStates {
 
 impl Sleepers {
     /// Clusters that sleep or have run for less than `settle`, and when the next of them has run for that long. `None`
-    /// until they are listed: until then no report counts.
+    /// until they are listed.
     pub(super) fn asleep(&self, now: Timestamp, settle: Duration) -> Option<(BTreeSet<String>, Option<Timestamp>)> {
         let settle = SignedDuration::try_from(settle).unwrap_or(SignedDuration::MAX);
         let (mut names, mut next) = (BTreeSet::new(), None::<Timestamp>);
@@ -68,18 +66,18 @@ impl Sleepers {
 
     fn set(&self, name: &str, state: Option<State>) {
         let mut known = self.known.lock();
-        let is_news = match state {
+        let has_changed = match state {
             Some(state) => known.states.insert(name.to_owned(), state) != Some(state),
             None => known.states.remove(name).is_some(),
         };
         drop(known);
-        if is_news {
+        if has_changed {
             self.changes.notify_one();
         }
     }
 }
 
-/// What a cluster's object says; `None` without a reported state.
+/// `None` for a cluster without a reported state.
 fn state(view: &View) -> Option<State> {
     if view.desired.power != Power::Running {
         return Some(State::Asleep);
@@ -91,13 +89,13 @@ fn state(view: &View) -> Option<State> {
     }
 }
 
-/// The same of an object. One that cannot be read is not believed.
+/// A cluster whose object cannot be read counts as asleep.
 fn read(object: &Guarded<ClusterDeployment>) -> Option<State> {
     object.0.as_ref().map_or(Some(State::Asleep), |cluster| state(&cluster.view(None)))
 }
 
 impl Follower<ClusterDeployment> for Sleepers {
-    /// All at once: no report of a sleeping cluster counts between two lists.
+    /// Replaces all states at once: in between, reports of sleeping clusters would count.
     fn listed(&self, objects: &Store<Guarded<ClusterDeployment>>) {
         let all = objects.state();
         let of_clusters =

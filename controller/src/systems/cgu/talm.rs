@@ -1,4 +1,4 @@
-//! Whether TALM runs: either it works on upgrades, or we do.
+//! Detects a running TALM by its Lease: either TALM works on upgrades, or we do.
 
 use std::time::Duration;
 
@@ -15,51 +15,48 @@ use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
 use crate::runtime::{Guarded, Hub};
 
-/// Name of TALM's Lease.
 const LEASE: &str = "9a2365a3.openshift.io";
 /// TALM is gone once it has not renewed its Lease for this long.
-const GONE: Duration = Duration::from_mins(1);
-/// Until it is known whether there is a Lease, nothing is written.
-const UNKNOWN: Duration = Duration::from_secs(1);
+const LEASE_TIMEOUT: Duration = Duration::from_mins(1);
+/// Requeue until the Lease is listed; nothing is written before.
+const UNLISTED_RETRY: Duration = Duration::from_secs(1);
 
-/// What is known of TALM's Lease. Its times are TALM's clock: only changes count.
+/// The state of TALM's Lease. Its times come from TALM's clock, so only changes count.
 pub(super) struct Talm {
     namespace: String,
     lease: Mutex<LeaseState>,
-    /// TALM has given up its Lease.
-    pub(super) gone: Notify,
+    /// TALM has released its Lease.
+    pub(super) released: Notify,
 }
 
 enum LeaseState {
-    /// It has not been listed.
     Unlisted,
-    /// There is none, or it was given up.
+    /// There is none, or nobody holds it.
     Absent,
-    /// It was renewed, or first seen, at this moment.
+    /// When it was last renewed or first seen, by our clock, and its [`renewal`].
     Renewed(Instant, String),
 }
 
 impl Talm {
     pub(super) fn new(namespace: String) -> Self {
-        Self { namespace, lease: Mutex::new(LeaseState::Unlisted), gone: Notify::new() }
+        Self { namespace, lease: Mutex::new(LeaseState::Unlisted), released: Notify::new() }
     }
 
-    /// How long nothing may be written, and whether that is because TALM runs; `None` if it does not.
+    /// How long nothing may be written, and whether that is because TALM runs. `None` if it does not run.
     pub(super) fn standby(&self) -> Option<(Duration, bool)> {
         match &*self.lease.lock() {
-            LeaseState::Unlisted => Some((UNKNOWN, false)),
+            LeaseState::Unlisted => Some((UNLISTED_RETRY, false)),
             LeaseState::Absent => None,
             LeaseState::Renewed(at, _) => {
-                Some(GONE.saturating_sub(at.elapsed())).filter(|left| !left.is_zero()).map(|left| (left, true))
+                Some(LEASE_TIMEOUT.saturating_sub(at.elapsed())).filter(|left| !left.is_zero()).map(|left| (left, true))
             }
         }
     }
 
-    /// Waits until TALM does not run.
     pub(super) async fn until_gone(&self) {
         while let Some((left, _)) = self.standby() {
-            // It may give up its Lease before.
-            tokio::time::sleep(left.min(UNKNOWN)).await;
+            // TALM may release its Lease before.
+            tokio::time::sleep(left.min(UNLISTED_RETRY)).await;
         }
     }
 
@@ -68,10 +65,10 @@ impl Talm {
         let api: Api<Guarded<Lease>> = Api::namespaced(hub.watches.clone(), &self.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
         let entry = |lease: &Guarded<Lease>| lease.0.as_ref().ok().and_then(renewal);
-        index::follow((api, &hub.memory), config, WatchBackoff::of_hub(), entry, |change| self.take(change)).await;
+        index::follow((api, &hub.memory), config, WatchBackoff::of_hub(), entry, |change| self.apply(change)).await;
     }
 
-    pub(super) fn take(&self, change: Change<Option<String>>) {
+    pub(super) fn apply(&self, change: Change<Option<String>>) {
         let found = match change {
             Change::Listed(all) => all.into_values().next().flatten(),
             Change::Set(_, renewal) => renewal,
@@ -95,7 +92,7 @@ impl Talm {
             }
             (None, _) => {
                 *lease = LeaseState::Absent;
-                self.gone.notify_one();
+                self.released.notify_one();
             }
         }
     }
@@ -121,20 +118,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn talm_runs_while_its_lease_changes() {
         let talm = Talm::new("ns".to_owned());
-        assert_eq!(talm.standby(), Some((UNKNOWN, false)), "not listed");
-        talm.take(Change::Listed(HashMap::new()));
+        assert_eq!(talm.standby(), Some((UNLISTED_RETRY, false)), "not listed");
+        talm.apply(Change::Listed(HashMap::new()));
         assert_eq!(talm.standby(), None, "no Lease");
-        talm.take(set(Some("a 1")));
-        assert_eq!(talm.standby(), Some((GONE, true)));
+        talm.apply(set(Some("a 1")));
+        assert_eq!(talm.standby(), Some((LEASE_TIMEOUT, true)));
         tokio::time::advance(Duration::from_secs(40)).await;
-        talm.take(set(Some("a 1")));
+        talm.apply(set(Some("a 1")));
         assert_eq!(talm.standby(), Some((Duration::from_secs(20), true)), "not renewed");
-        talm.take(set(Some("a 2")));
-        assert_eq!(talm.standby(), Some((GONE, true)));
-        tokio::time::advance(GONE).await;
+        talm.apply(set(Some("a 2")));
+        assert_eq!(talm.standby(), Some((LEASE_TIMEOUT, true)));
+        tokio::time::advance(LEASE_TIMEOUT).await;
         assert_eq!(talm.standby(), None, "gone");
-        talm.take(set(Some("b 3")));
-        talm.take(set(None));
+        talm.apply(set(Some("b 3")));
+        talm.apply(set(None));
         assert_eq!(talm.standby(), None, "given up");
     }
 }

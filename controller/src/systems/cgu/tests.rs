@@ -91,7 +91,7 @@ impl Process {
         let (mut kept, known) = (None, index.clone());
         let kind = hub.term().watch().with(|handle| {
             let upgrades = Upgrades::new(handle.clone(), known, sleepers, Arc::new(settings));
-            upgrades.talm.take(Change::Listed(HashMap::new()));
+            upgrades.talm.apply(Change::Listed(HashMap::new()));
             kept = Some((handle, upgrades.talm.clone()));
             upgrades
         });
@@ -115,7 +115,7 @@ impl Process {
 
     fn lease(&self, renewal: Option<usize>) {
         let renewal = renewal.map(|renewal| renewal.to_string());
-        self.talm.take(Change::Set((String::new(), String::new()), renewal));
+        self.talm.apply(Change::Set((String::new(), String::new()), renewal));
     }
 }
 
@@ -151,14 +151,15 @@ struct Watched {
 
 impl Watched {
     /// Everything at first, then what has changed.
-    fn show_kind<K: Object, E>(
+    fn show_kind<K: Object, I: Clone + Ord, E: Clone + PartialEq>(
         &mut self,
         (hub, below): (&MemoryHub, &'static str),
         (index, handle): (&GovernanceIndex, &Handle<ClusterGroupUpgrade>),
-        source: &Source<K, E>,
+        source: &Source<K, I, E>,
     ) {
         let (now, apply) = (objects::<Guarded<K>>(hub, below), |change| index.apply(handle, source, change));
-        let Some(before) = self.objects.insert(below, now.iter().map(|(object, _)| object.clone()).collect()) else {
+        let Some(before) = self.objects.insert(source.name, now.iter().map(|(object, _)| object.clone()).collect())
+        else {
             return apply(Change::Listed(now.iter().map(|(_, one)| (key_of(one), (source.entry)(one))).collect()));
         };
         let key = |one: &Value| key_of(&serde_json::from_value::<Named<ConfigMap>>(one.clone()).unwrap());
@@ -171,13 +172,14 @@ impl Watched {
     fn show(&mut self, hub: &MemoryHub, index: &GovernanceIndex, handle: &Handle<ClusterGroupUpgrade>) {
         let is_first = self.objects.is_empty();
         self.show_kind((hub, CLUSTERS), (index, handle), &index::CLUSTERS);
-        self.show_kind((hub, POLICIES), (index, handle), &index::POLICIES);
+        self.show_kind((hub, POLICIES), (index, handle), &index::ROOTS);
+        self.show_kind((hub, POLICIES), (index, handle), &index::CHILDREN);
         self.show_kind((hub, PLACEMENTS), (index, handle), &index::PLACEMENTS);
         if is_first {
             index.apply(handle, &index::VIEWS, Change::Listed(HashMap::new()));
             index.apply(handle, &index::IMAGE_BASED, Change::Listed(HashMap::new()));
             index.apply(handle, &index::CONFIGS, Change::Listed(HashMap::new()));
-            index.apply(handle, &index::MAPS, Change::Listed(HashMap::new()));
+            index.apply(handle, &index::OVERRIDE_MAPS, Change::Listed(HashMap::new()));
         }
         let (is_old, definition) = (hub.get(OLD).is_object(), |change| index.apply(handle, &index::DEFINITION, change));
         match self.is_old.replace(is_old) {

@@ -6,9 +6,8 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::Patch;
 use serde_json::{Value, json};
-use shared::cgu::act::{Act, Pull};
 use shared::cgu::api::Reference;
-use shared::cgu::decide::Facts;
+use shared::cgu::decide::{Act, Facts, Pull};
 use shared::cgu::objects;
 use shared::cgu::precache::workload::Step;
 use shared::cgu::view::ViewRequest;
@@ -21,29 +20,26 @@ use super::index::VIEWS;
 use crate::runtime::hub::{as_controller, key_of};
 use crate::runtime::{Guarded, Reconciled, System as _, hash};
 
-/// Until something is asked again: a little less than [`APPROVE_AGAIN`](shared::cgu::act::APPROVE_AGAIN), when it is
-/// decided again.
-const RECENT: Duration = Duration::from_secs(55);
+/// A little less than [`APPROVAL_RETRY`](shared::cgu::decide::APPROVAL_RETRY), when an act is decided again.
+const REPEAT_AFTER: Duration = Duration::from_secs(55);
 
-/// What was asked of clusters a moment ago: their views show what came of it only when they are read again.
+/// Acts of the last minute: views show their effect only once they are refreshed, and until then they are decided again.
 #[derive(Default)]
-pub(super) struct Recent(HashMap<(String, String), (u64, Instant)>);
+pub(super) struct RecentActs(HashMap<(String, String), (u64, Instant)>);
 
-impl Recent {
-    /// Whether an act repeats a recent one.
+impl RecentActs {
     pub(super) fn repeats(&self, act: &Act) -> bool {
         let Some((key, what)) = repeatable(act) else { return false };
-        self.0.get(&key).is_some_and(|(known, at)| *known == what && at.elapsed() < RECENT)
+        self.0.get(&key).is_some_and(|(known, at)| *known == what && at.elapsed() < REPEAT_AFTER)
     }
 
-    /// Keeps what was asked at this moment.
     pub(super) fn extend(&mut self, acts: &[Act], at: Instant) {
-        self.0.retain(|_, (_, at)| at.elapsed() < RECENT);
+        self.0.retain(|_, (_, at)| at.elapsed() < REPEAT_AFTER);
         self.0.extend(acts.iter().filter_map(repeatable).map(|(key, what)| (key, (what, at))));
     }
 }
 
-/// About which object of which cluster an act is, and what it does, if it may be repeated.
+/// Cluster, object and effect of an act that is decided again until it takes effect.
 fn repeatable(act: &Act) -> Option<((String, String), u64)> {
     match act {
         Act::Approve(one) => Some(((one.cluster.clone(), one.name.clone()), hash(&one.plan.resource_version))),
@@ -54,17 +50,17 @@ fn repeatable(act: &Act) -> Option<((String, String), u64)> {
     }
 }
 
-/// Creates a view, or lets it ask for another object. Another client's view of the name is not ours to change: the
-/// cluster waits until it is gone.
+/// Creates a view, or changes the object that it requests. Another client's view of this name is not changed: the cluster
+/// waits until it is gone.
 pub(super) async fn request(upgrades: &Upgrades, facts: &Facts<'_>, request: &ViewRequest) -> Reconciled<()> {
     let view = objects::view(facts.upgrade, request);
     let patch = json!({ "metadata": { "labels": view["metadata"]["labels"] }, "spec": view["spec"] });
     let written = create(upgrades, &view).await?;
     let is_known = facts.governance.views.contains_key(&(request.cluster.clone(), request.name.clone()));
     let written = match written {
-        // TALM creates some without the labels that are watched.
+        // TALM creates some without the labels by which we watch.
         None if is_known || request.adopts => {
-            // Its answer holds the last result, which is the cluster's.
+            // The answer holds the last result, which is untrusted.
             let api: Api<Guarded<ViewObject>> = Api::namespaced(upgrades.hub().client.clone(), &request.cluster);
             let patched = api.patch(&request.name, &as_controller(), &Patch::Merge(&patch)).await;
             unless_absent(patched, || format!("ManagedClusterView {}/{}", request.cluster, request.name))?
@@ -77,7 +73,6 @@ pub(super) async fn request(upgrades: &Upgrades, facts: &Facts<'_>, request: &Vi
     Ok(())
 }
 
-/// Carries out the steps of a pull of images, one after the other.
 pub(super) async fn pull(upgrades: &Upgrades, facts: &Facts<'_>, pull: &Pull) -> Reconciled<()> {
     for step in &pull.steps {
         match step {
@@ -88,25 +83,28 @@ pub(super) async fn pull(upgrades: &Upgrades, facts: &Facts<'_>, pull: &Pull) ->
             Step::DeleteAction(name) => delete::<ActionObject>(upgrades, &pull.cluster, name).await?,
             Step::View(view) => request(upgrades, facts, view).await?,
             Step::Act(name, spec) => {
-                act(upgrades, &objects::action(facts.upgrade, (&pull.cluster, name), spec)).await?;
+                create_action(upgrades, &objects::action(facts.upgrade, (&pull.cluster, name), spec)).await?;
             }
         }
     }
     Ok(())
 }
 
-/// Creates an action. One of its name is an earlier try. None changes the hub itself: the policy of our account would
-/// refuse it.
-pub(super) async fn act(upgrades: &Upgrades, action: &Value) -> Reconciled<()> {
+/// Creates an action, but none on the hub itself: the policy that confines our account would refuse it.
+pub(super) async fn create_action(upgrades: &Upgrades, action: &Value) -> Reconciled<()> {
     if action["metadata"]["namespace"] == objects::LOCAL_CLUSTER {
         return Ok(());
     }
     create::<ActionObject>(upgrades, action).await.map(drop)
 }
 
-/// Deletes the views of a cluster, and its actions: one that is left over would be carried out whenever the cluster
-/// wakes.
-pub(super) async fn forget(upgrades: &Upgrades, facts: &Facts<'_>, cluster: &str, has_actions: bool) -> Reconciled<()> {
+/// Deletes the views of a cluster, and its actions: one that stays would be carried out whenever the cluster wakes.
+pub(super) async fn delete_views(
+    upgrades: &Upgrades,
+    facts: &Facts<'_>,
+    cluster: &str,
+    has_actions: bool,
+) -> Reconciled<()> {
     let upgrade = facts.upgrade;
     let own = Reference::to(upgrade);
     let all = facts.governance.views.range((cluster.to_owned(), String::new())..);

@@ -1,6 +1,6 @@
-//! Creates the first upgrade of each cluster that joins the hub, and names what only TALM serves.
+//! Creates the first upgrade of each cluster that joins the hub, and warns of objects that only TALM serves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
@@ -20,31 +20,31 @@ use super::Upgrades;
 use super::api::{post, reference};
 use crate::runtime::{Key, System};
 
-/// Upgrades that are created at once.
+/// Requests in flight.
 const CONCURRENT: usize = 16;
-/// Until an upgrade that could not be created is tried again: at first, and at most.
-const SOON: Duration = Duration::from_secs(1);
-const AGAIN: Duration = Duration::from_mins(1);
+/// Backoff after an upgrade could not be created.
+const MIN_RETRY: Duration = Duration::from_secs(1);
+const MAX_RETRY: Duration = Duration::from_mins(1);
 
 /// Creates upgrades until it is dropped.
 pub(super) async fn follow(upgrades: &Upgrades) {
     let mut warned = BTreeSet::new();
-    let (mut is_complete, mut pause) = (true, SOON);
+    let (mut is_complete, mut pause) = (true, MIN_RETRY);
     loop {
         if is_complete {
-            pause = SOON;
-            upgrades.index.joined.notified().await;
+            pause = MIN_RETRY;
+            upgrades.index.new_clusters.notified().await;
         } else {
             tokio::time::sleep(pause).await;
-            pause = (2 * pause).min(AGAIN);
+            pause = (2 * pause).min(MAX_RETRY);
         }
         upgrades.talm.until_gone().await;
-        is_complete = pass(upgrades, &mut warned).await;
+        is_complete = create_missing(upgrades, &mut warned).await;
     }
 }
 
-/// Creates what is missing. Whether all of it exists now.
-async fn pass(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
+/// Creates the missing upgrades. Returns whether all of them exist now.
+async fn create_missing(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
     let Some(known) = upgrades.index.snapshot() else { return true };
     let is_enforced = |root: &_| known.roots.get(root).is_some_and(|policy| policy.enforced);
     let (mut objects, mut is_complete) = (Vec::new(), true);
@@ -59,8 +59,7 @@ async fn pass(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
         if !cluster.is_available || is_done || has_upgrade {
             continue;
         }
-        let children = known.children.get(name).into_iter().flat_map(BTreeMap::values);
-        match upgrade(name, &cluster.uid, children, is_enforced) {
+        match upgrade(name, &cluster.uid, known.children_of(name), is_enforced) {
             Ok(object) => objects.push((name.clone(), object)),
             Err(WrongWave(root)) => {
                 is_complete = false;

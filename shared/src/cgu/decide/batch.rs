@@ -1,4 +1,4 @@
-//! Rows 18 to 23: the current batch. What the other rows change in a plan, too, is at the end.
+//! Rows 18 to 23: the current batch. The methods of `Facts` and `Plan` that the other rows use are at the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,9 +6,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::enforce::{UNDER_WAY, enforce};
-use super::{Facts, Plan};
-use crate::cgu::act::Act;
+use super::enforce::{IN_PROGRESS, enforce};
+use super::{Act, Facts, Plan};
 use crate::cgu::api::{
     COMPLETE, ClusterGroupUpgradeStatus, ClusterProgress, ClusterState, PolicyStatus, Reference, TIMED_OUT,
 };
@@ -17,25 +16,22 @@ use crate::cgu::events::Event;
 use crate::cgu::policy::PolicyError;
 use crate::cgu::wire::Compliance;
 
-/// Message of an upgrade under way.
-pub(super) const IN_PROGRESS: &str = "Remediating non-compliant policies";
-/// Message of an upgrade whose time is over.
+pub(super) const REMEDIATING: &str = "Remediating non-compliant policies";
 const TOO_LONG: &str = "Policy remediation took too long";
-/// Message of an upgrade that has succeeded.
 pub(super) const COMPLIANT: &str = "All clusters are compliant with all the managed policies";
 
 const NOT_STARTED: &str = "NotStarted";
 pub(super) const COMPLETED: &str = "Completed";
 
-pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
+pub(super) fn run(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let (now, strategy) = (facts.now, &facts.upgrade.spec.remediation_strategy);
     // Row 18
     if plan.status.status.current_batch == 0 {
         plan.status.status.current_batch = 1;
     }
-    let begun = begin(facts, &mut plan);
+    let batch_started = begin(facts, &mut plan);
     let started = plan.status.status.started_at.get_or_insert(Time(now)).0;
-    // Row 19, before anything else is looked at
+    // Row 19, before anything else
     let deadline = deadline(strategy.timeout, started);
     let policies = plan.status.policies();
     if now > deadline {
@@ -49,7 +45,7 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     }
     if is_complete(&plan) && !was_complete {
         let (batch, names) = (plan.status.status.current_batch, sorted(plan.batch().to_vec()));
-        plan.events.push(Event::BatchSucceeded { batch, names, clusters: plan.planned() });
+        plan.events.push(Event::BatchSucceeded { batch, names, clusters: plan.cluster_count() });
     }
     let batches = plan.status.remediation_plan.len();
     let is_last = usize::try_from(plan.status.status.current_batch).is_ok_and(|current| current >= batches);
@@ -74,11 +70,11 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
             report_placement(facts, &mut plan);
         }
         // Row 22
-        let limit = batch_limit(strategy.timeout, batches, plan.status.status.current_batch, started, begun);
+        let limit = batch_limit(strategy.timeout, batches, plan.status.status.current_batch, started, batch_started);
         let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
-        let end = begun.checked_add(limit).unwrap_or(Timestamp::MAX);
+        let end = batch_started.checked_add(limit).unwrap_or(Timestamp::MAX);
         if now > end {
-            return batch_over(facts, plan, &policies);
+            return time_out_batch(facts, plan, &policies);
         }
         plan.wake_at(after(end));
     }
@@ -86,10 +82,10 @@ pub(super) fn go_on(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     plan
 }
 
-/// Row 18: the batch starts, unless it has. When it has.
+/// Row 18: starts the batch, unless it has started. Returns when it did.
 fn begin(facts: &Facts<'_>, plan: &mut Plan) -> Timestamp {
-    if let Some(begun) = &plan.status.status.current_batch_started_at {
-        return begun.0;
+    if let Some(at) = &plan.status.status.current_batch_started_at {
+        return at.0;
     }
     let names = plan.batch().to_vec();
     plan.status.status.current_batch_remediation_progress =
@@ -97,7 +93,7 @@ fn begin(facts: &Facts<'_>, plan: &mut Plan) -> Timestamp {
     plan.status.status.current_batch_started_at = Some(Time(facts.now));
     let (batch, names) = (plan.status.status.current_batch, sorted(names));
     let asleep: Vec<String> = names.iter().filter(|name| facts.asleep.contains(*name)).cloned().collect();
-    plan.events.push(Event::BatchStarted { batch, names, clusters: plan.planned() });
+    plan.events.push(Event::BatchStarted { batch, names, clusters: plan.cluster_count() });
     if !asleep.is_empty() {
         plan.events.push(Event::Asleep { batch, names: asleep });
     }
@@ -113,28 +109,28 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// When the time of the whole upgrade is over.
+/// When the whole upgrade times out.
 fn deadline(minutes: i64, started: Timestamp) -> Timestamp {
     let timeout = SignedDuration::from_secs(minutes.saturating_mul(60));
     started.checked_add(timeout).unwrap_or(if minutes < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
 
-/// The moment at which a limit is exceeded: it is not while it is reached.
+/// The moment at which a limit is exceeded, not only reached.
 fn after(limit: Timestamp) -> Timestamp {
     limit.checked_add(SignedDuration::from_millis(1)).unwrap_or(limit)
 }
 
-/// Records clusters under way in the current batch as timed out. One that has not started is not recorded (row 42).
+/// Records the clusters in progress as timed out. One that has not started is not recorded (row 42).
 fn time_out(plan: &mut Plan, policies: &[Reference]) {
     let batch = plan.batch().to_vec();
     let progress = plan.status.status.current_batch_remediation_progress.clone();
     let mut timed_out = Vec::new();
     for name in &batch {
-        let found = progress.get(name);
-        if found.is_some_and(|one| one.state != UNDER_WAY) {
+        let progress = progress.get(name);
+        if progress.is_some_and(|one| one.state != IN_PROGRESS) {
             continue;
         }
-        let index = found.and_then(|one| one.policy_index).and_then(|index| usize::try_from(index).ok());
+        let index = progress.and_then(|one| one.policy_index).and_then(|index| usize::try_from(index).ok());
         let policy = index.and_then(|index| policies.get(index));
         plan.record(ClusterState {
             name: name.clone(),
@@ -143,12 +139,17 @@ fn time_out(plan: &mut Plan, policies: &[Reference]) {
                 .map(|policy| PolicyStatus { name: policy.name.clone(), status: "NonCompliant".to_owned() }),
             ..ClusterState::default()
         });
-        plan.acts.push(Act::Forget(name.clone(), true));
+        plan.acts.push(Act::DeleteViews(name.clone(), true));
         timed_out.push(name.clone());
     }
     if !timed_out.is_empty() {
         let (batch, size) = (plan.status.status.current_batch, batch.len());
-        plan.events.push(Event::BatchTimedOut { batch, timed_out: sorted(timed_out), size, clusters: plan.planned() });
+        plan.events.push(Event::BatchTimedOut {
+            batch,
+            timed_out: sorted(timed_out),
+            size,
+            clusters: plan.cluster_count(),
+        });
     }
 }
 
@@ -157,15 +158,15 @@ fn is_complete(plan: &Plan) -> bool {
     plan.batch().iter().all(|name| progress.get(name).is_some_and(|one| one.state == COMPLETED))
 }
 
-/// Takes a cluster to the first policy that it does not comply with, or complies with for too short.
+/// Advances a cluster to the first policy that it does not comply with, or that has to soak longer.
 fn advance(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference], cluster: &str) {
     let known = plan.status.status.current_batch_remediation_progress.remove(cluster);
     let mut progress = known.unwrap_or_else(not_started);
     if progress.state == NOT_STARTED {
-        (progress.state, progress.policy_index) = (UNDER_WAY.to_owned(), Some(0));
+        (progress.state, progress.policy_index) = (IN_PROGRESS.to_owned(), Some(0));
         plan.events.push(Event::ClusterStarted(cluster.to_owned()));
     }
-    if progress.state == UNDER_WAY {
+    if progress.state == IN_PROGRESS {
         let first = usize::try_from(progress.policy_index.unwrap_or(0)).unwrap_or(0);
         let mut index = first;
         while let Some(policy) = policies.get(index) {
@@ -175,9 +176,9 @@ fn advance(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference], cluster: 
                 break;
             }
             if compliance == Compliance::Compliant
-                && let Some(soaked) = soak(facts, policy, &mut progress)
+                && let Some(end) = soak(facts, policy, &mut progress)
             {
-                plan.wake_at(after(soaked));
+                plan.wake_at(after(end));
                 break;
             }
             index += 1;
@@ -187,17 +188,17 @@ fn advance(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference], cluster: 
             (progress.state, progress.policy_index) = (COMPLETED.to_owned(), None);
             plan.events.push(Event::ClusterSucceeded(cluster.to_owned()));
             plan.complete(facts, cluster);
-            plan.acts.push(Act::Forget(cluster.to_owned(), false));
+            plan.acts.push(Act::DeleteViews(cluster.to_owned(), false));
         }
     }
     plan.status.status.current_batch_remediation_progress.insert(cluster.to_owned(), progress);
 }
 
-/// When a cluster that complies has done so for long enough; `None` if it has.
+/// When the soak of a cluster that complies ends; `None` if it has ended.
 fn soak(facts: &Facts<'_>, policy: &Reference, progress: &mut ClusterProgress) -> Option<Timestamp> {
     let root = facts.governance.roots.get(policy)?;
     let since = progress.first_compliant_at.as_ref().map_or(facts.now, |at| at.0);
-    let end = root.soaked_at(since)?;
+    let end = root.soak_end(since)?;
     if progress.first_compliant_at.is_some() && facts.now > end {
         progress.first_compliant_at = None;
         return None;
@@ -206,53 +207,54 @@ fn soak(facts: &Facts<'_>, policy: &Reference, progress: &mut ClusterProgress) -
     Some(end)
 }
 
-/// Policies that were deleted since the start are named, in the condition and once in an Event: clusters that come to
-/// them wait. Whether there are any.
+/// Names policies that were deleted since the start, in the condition and once in an Event: clusters wait at them.
+/// Returns whether there are any.
 fn report_missing(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]) -> bool {
     let is_gone = |policy: &&Reference| !facts.governance.roots.contains_key(*policy);
     let names: Vec<String> = policies.iter().filter(is_gone).map(|policy| policy.name.clone()).collect();
-    let message = format!("{IN_PROGRESS}. {}", PolicyError::Missing(names.clone()));
+    let message = format!("{REMEDIATING}. {}", PolicyError::Missing(names.clone()));
     if names.is_empty() {
-        // Back again.
+        // They are back.
         let (begin, _) = message.split_at(message.len().saturating_sub(2));
         if plan.status.condition(PROGRESSING).is_some_and(|known| known.message.starts_with(begin)) {
-            plan.condition(facts.now, PROGRESSING, "True", "InProgress", IN_PROGRESS);
+            plan.condition(facts.now, PROGRESSING, "True", "InProgress", REMEDIATING);
         }
         return false;
     }
-    if plan.is_news(PROGRESSING, &message) {
+    if plan.is_new_message(PROGRESSING, &message) {
         plan.events.push(Event::Policies("missing-policies", names));
     }
     plan.condition(facts.now, PROGRESSING, "True", "InProgress", &message);
     true
 }
 
-/// A Placement that selects nothing for want of a `ManagedClusterSetBinding` is named.
+/// Names a Placement that selects nothing for want of a `ManagedClusterSetBinding`.
 fn report_placement(facts: &Facts<'_>, plan: &mut Plan) {
     match facts.governance.unsatisfied_placement(facts.upgrade) {
         Some(why) => plan.condition(facts.now, PROGRESSING, "True", "WaitingForPlacement", &why),
-        None => plan.condition(facts.now, PROGRESSING, "True", "InProgress", IN_PROGRESS),
+        None => plan.condition(facts.now, PROGRESSING, "True", "InProgress", REMEDIATING),
     }
 }
 
-/// How long the current batch may take from its start: what is left of the upgrade's time, divided among the batches
-/// that are left (section 3). Time that a batch does not use is there for the next ones.
+/// How long the current batch may take: the time that the upgrade has left, divided by the batches that are left
+/// (section 3). Time that a batch does not use goes to the next ones.
 pub(super) fn batch_limit(
     minutes: i64,
     batches: usize,
     current: i64,
     started: Timestamp,
-    begun: Timestamp,
+    batch_started: Timestamp,
 ) -> Duration {
     let timeout = SignedDuration::from_secs(minutes.saturating_mul(60));
-    let left = Duration::try_from(timeout.saturating_sub(begun.duration_since(started))).unwrap_or(Duration::ZERO);
+    let left =
+        Duration::try_from(timeout.saturating_sub(batch_started.duration_since(started))).unwrap_or(Duration::ZERO);
     let ended = usize::try_from(current.saturating_sub(1)).unwrap_or(0);
     left / u32::try_from(batches.saturating_sub(ended).max(1)).unwrap_or(u32::MAX)
 }
 
-/// Row 22: the time of the batch is over.
-fn batch_over(facts: &Facts<'_>, mut plan: Plan, policies: &[Reference]) -> Plan {
-    // An action would be carried out whenever its cluster wakes.
+/// Row 22.
+fn time_out_batch(facts: &Facts<'_>, mut plan: Plan, policies: &[Reference]) -> Plan {
+    // An action is carried out whenever its cluster wakes, however late.
     plan.acts.retain(|act| !matches!(act, Act::View(_) | Act::Approve(_)));
     let spec = &facts.upgrade.spec;
     let is_canary = matches!(plan.batch(), [only] if spec.remediation_strategy.canaries.contains(only));
@@ -271,21 +273,21 @@ fn batch_over(facts: &Facts<'_>, mut plan: Plan, policies: &[Reference]) -> Plan
     plan
 }
 
-/// The next batch, which has not started.
+/// Moves on to the next batch, without starting it.
 fn next_batch(plan: &mut Plan) {
     plan.status.status.current_batch_started_at = None;
     plan.status.status.current_batch += 1;
 }
 
 impl Facts<'_> {
-    /// Whether a cluster complies with a policy. The last report of a cluster that sleeps does not count.
+    /// Whether a cluster complies with a policy. The last report of a sleeping cluster does not count.
     pub(super) fn compliance(&self, policy: &Reference, cluster: &str) -> Compliance {
-        let found = self.reported(policy, cluster);
+        let found = self.last_report(policy, cluster);
         if found == Compliance::Compliant && self.asleep.contains(cluster) { Compliance::NonCompliant } else { found }
     }
 
-    fn reported(&self, policy: &Reference, cluster: &str) -> Compliance {
-        self.governance.roots.get(policy).map_or(Compliance::NonCompliant, |policy| policy.of(cluster))
+    fn last_report(&self, policy: &Reference, cluster: &str) -> Compliance {
+        self.governance.roots.get(policy).map_or(Compliance::NonCompliant, |policy| policy.compliance_of(cluster))
     }
 
     /// Whether no policy finds one of these clusters non-compliant.
@@ -301,8 +303,8 @@ impl Facts<'_> {
         })
     }
 
-    /// What each policy says of a cluster. Of one that the upgrade has recorded as complete the last report counts,
-    /// whether it sleeps by now or not.
+    /// Compliance of a cluster with each policy. A cluster that this upgrade has completed may sleep: its last report
+    /// counts.
     pub(super) fn verdicts<'p>(
         &self,
         policies: &'p [Reference],
@@ -311,13 +313,13 @@ impl Facts<'_> {
     ) -> impl Iterator<Item = (&'p Reference, Compliance)> {
         let is_complete = record.is_some_and(|one| one.state == COMPLETE);
         policies.iter().map(move |policy| {
-            let found = if is_complete { self.reported(policy, cluster) } else { self.compliance(policy, cluster) };
+            let found = if is_complete { self.last_report(policy, cluster) } else { self.compliance(policy, cluster) };
             (policy, found)
         })
     }
 }
 
-/// The clusters that have ended, by name.
+/// Clusters that have ended, by name.
 pub(super) fn records(status: &ClusterGroupUpgradeStatus) -> BTreeMap<&String, &ClusterState> {
     status.clusters.iter().map(|one| (&one.name, one)).collect()
 }
@@ -327,29 +329,30 @@ impl Plan {
         conditions::set(&mut self.status.conditions, now, type_, status, reason, message);
     }
 
-    /// Whether a condition does not have this message yet: then an Event says it.
-    pub(super) fn is_news(&self, type_: &str, message: &str) -> bool {
+    /// Whether the condition does not have this message yet, so that an Event is due.
+    pub(super) fn is_new_message(&self, type_: &str, message: &str) -> bool {
         self.status.condition(type_).is_none_or(|known| known.message != conditions::message(message))
     }
 
-    /// Both conditions of an end.
+    /// Sets both conditions of an end.
     pub(super) fn end(&mut self, now: Timestamp, reasons: (&str, &str), status: &str, messages: (&str, &str)) {
         self.condition(now, PROGRESSING, "False", reasons.0, messages.0);
         self.condition(now, SUCCEEDED, status, reasons.1, messages.1);
     }
 
-    /// A cluster complies with every policy: its labels and annotations, and its record.
+    /// Labels and records a cluster that complies with every policy.
     pub(super) fn complete(&mut self, facts: &Facts<'_>, cluster: &str) {
-        self.change(facts, cluster, true);
+        self.update_cluster(facts, cluster, true);
         self.record(ClusterState { name: cluster.to_owned(), state: COMPLETE.to_owned(), ..ClusterState::default() });
     }
 
-    pub(super) fn change(&mut self, facts: &Facts<'_>, cluster: &str, is_complete: bool) {
-        let change = facts.upgrade.spec.actions.of(is_complete).map(|_| Act::Change(cluster.to_owned(), is_complete));
+    pub(super) fn update_cluster(&mut self, facts: &Facts<'_>, cluster: &str, is_complete: bool) {
+        let change =
+            facts.upgrade.spec.actions.of(is_complete).map(|_| Act::UpdateCluster(cluster.to_owned(), is_complete));
         self.acts.extend(change);
     }
 
-    /// A cluster has ended. It is there once.
+    /// Records how a cluster has ended, once.
     fn record(&mut self, state: ClusterState) {
         match self.status.clusters.iter_mut().find(|known| known.name == state.name) {
             Some(known) => *known = state,
@@ -357,11 +360,11 @@ impl Plan {
         }
     }
 
-    pub(super) fn planned(&self) -> usize {
+    pub(super) fn cluster_count(&self) -> usize {
         self.status.remediation_plan.iter().map(Vec::len).sum()
     }
 
-    /// The clusters of the current batch.
+    /// Clusters of the current batch.
     pub(super) fn batch(&self) -> &[String] {
         let index = usize::try_from(self.status.status.current_batch - 1).ok();
         index.and_then(|index| self.status.remediation_plan.get(index)).map_or(&[], Vec::as_slice)

@@ -1,25 +1,24 @@
-//! Rows 1 and 3: what is left of an upgrade that has ended or is deleted, and a late completion.
+//! Rows 1 and 3: cleanup after an upgrade that has ended or is deleted, and late completion.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::batch::{COMPLETED, COMPLIANT, records};
 use super::precache::abandon;
-use super::{Facts, LATE_COMPLETION, Plan};
-use crate::cgu::act::Act;
+use super::{Act, Facts, LATE_COMPLETION, Plan};
 use crate::cgu::api::{COMPLETE, ClusterGroupUpgradeStatus, TIMED_OUT};
 use crate::cgu::conditions::SUCCEEDED;
 use crate::cgu::events::Event;
 use crate::cgu::wire::Compliance;
 
-/// How long after a time-out compliance is watched.
-const LATE: SignedDuration = SignedDuration::from_hours(24);
+/// How long after a timeout compliance still completes the upgrade.
+const LATE_COMPLETION_WINDOW: SignedDuration = SignedDuration::from_hours(24);
 
-/// Row 1: its objects go, and the finalizer.
-pub(super) fn deleted(facts: &Facts<'_>, mut plan: Plan) -> Plan {
+/// Row 1.
+pub(super) fn delete(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let is_over = plan.status.status.completed_at.is_some();
     if facts.upgrade.spec.enable && !is_over {
-        forget_open(&mut plan);
+        delete_open_views(&mut plan);
     }
     if !is_over || !facts.deletes_objects() {
         plan.acts.push(Act::DeleteObjects);
@@ -30,10 +29,10 @@ pub(super) fn deleted(facts: &Facts<'_>, mut plan: Plan) -> Plan {
 }
 
 /// Row 3, once; then a late completion.
-pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
+pub(super) fn finish(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let has_succeeded = plan.status.is(SUCCEEDED, "True");
     let Some(completed) = plan.status.status.completed_at.as_ref().map(|at| at.0) else {
-        forget_open(&mut plan);
+        delete_open_views(&mut plan);
         if facts.deletes_objects() {
             plan.acts.push(Act::DeleteObjects);
             abandon(&mut plan);
@@ -41,8 +40,8 @@ pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
             plan.status.placement_bindings.clear();
             plan.status.safe_resource_names.clear();
         }
-        let clusters = plan.planned();
-        plan.events.push(if has_succeeded { Event::Succeeded { clusters } } else { timed_out(&plan) });
+        let clusters = plan.cluster_count();
+        plan.events.push(if has_succeeded { Event::Succeeded { clusters } } else { timeout_event(&plan) });
         let progress = &mut plan.status.status;
         (progress.current_batch, progress.current_batch_started_at) = (0, None);
         progress.current_batch_remediation_progress.clear();
@@ -50,33 +49,32 @@ pub(super) fn ended(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         return plan;
     };
     let is_timed_out = plan.status.condition(SUCCEEDED).is_some_and(|end| end.reason == "TimedOut");
-    let end = completed.checked_add(LATE).unwrap_or(completed);
+    let end = completed.checked_add(LATE_COMPLETION_WINDOW).unwrap_or(completed);
     if !is_timed_out || facts.now > end || facts.annotation(LATE_COMPLETION) == Some("false") {
         return plan;
     }
     if facts.comply_late(&plan.status) {
-        let recorded = records(&plan.status);
-        let is_complete = |name: &&String| recorded.get(name).is_some_and(|one| one.state == COMPLETE);
-        let planned = plan.status.remediation_plan.iter().flatten();
-        let late: Vec<String> = planned.filter(|name| !is_complete(name)).cloned().collect();
+        let records = records(&plan.status);
+        let is_complete = |name: &&String| records.get(name).is_some_and(|one| one.state == COMPLETE);
+        let clusters = plan.status.remediation_plan.iter().flatten();
+        let late: Vec<String> = clusters.filter(|name| !is_complete(name)).cloned().collect();
         for name in late {
             plan.complete(facts, &name);
         }
         plan.end(facts.now, ("Completed", "Completed"), "True", (COMPLIANT, COMPLIANT));
-        plan.events.push(Event::Succeeded { clusters: plan.planned() });
+        plan.events.push(Event::Succeeded { clusters: plan.cluster_count() });
     }
     plan
 }
 
 impl Facts<'_> {
-    /// Whether its Placements and bindings go at its end.
     fn deletes_objects(&self) -> bool {
         self.upgrade.spec.actions.after_completion.as_ref().is_none_or(|after| after.delete_objects)
     }
 
-    /// Whether no policy finds a cluster of the plan non-compliant, and each one that is not recorded as complete is
-    /// listed as compliant: by the policy at which it timed out, or by any if it had not begun. One that no policy lists
-    /// any more has never complied.
+    /// Whether no policy finds a cluster of the plan non-compliant, and each cluster that is not recorded as complete is
+    /// listed as compliant: by the policy at which it timed out, or by any if it had not started. A cluster that no
+    /// policy lists any more has never complied.
     fn comply_late(&self, status: &ClusterGroupUpgradeStatus) -> bool {
         let (policies, records) = (status.policies(), records(status));
         status.remediation_plan.iter().flatten().all(|name| {
@@ -93,19 +91,19 @@ impl Facts<'_> {
     }
 }
 
-/// Views and actions go of clusters of the current batch that are not complete.
-fn forget_open(plan: &mut Plan) {
+/// Deletes views and actions of the clusters of the current batch that are not complete.
+fn delete_open_views(plan: &mut Plan) {
     let batch = match plan.status.status.current_batch {
         0 => plan.status.remediation_plan.first().map_or(&[][..], Vec::as_slice),
         _ => plan.batch(),
     };
     let progress = &plan.status.status.current_batch_remediation_progress;
     let open = |name: &&String| progress.get(*name).is_none_or(|one| one.state != COMPLETED);
-    let forgotten: Vec<Act> = batch.iter().filter(open).map(|name| Act::Forget(name.clone(), true)).collect();
-    plan.acts.extend(forgotten);
+    let deletions: Vec<Act> = batch.iter().filter(open).map(|name| Act::DeleteViews(name.clone(), true)).collect();
+    plan.acts.extend(deletions);
 }
 
-fn timed_out(plan: &Plan) -> Event {
+fn timeout_event(plan: &Plan) -> Event {
     let clusters = plan.status.clusters.iter().filter(|one| one.state == TIMED_OUT);
-    Event::TimedOut { timed_out: clusters.map(|one| one.name.clone()).collect(), clusters: plan.planned() }
+    Event::TimedOut { timed_out: clusters.map(|one| one.name.clone()).collect(), clusters: plan.cluster_count() }
 }

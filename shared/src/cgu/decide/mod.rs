@@ -1,8 +1,7 @@
-//! What an upgrade does next: rows 1 to 23 of section 2.
+//! Decides the next step of an upgrade: rows 1 to 23 of section 2.
 //!
-//! [`decide`] is total and deterministic. It takes one step, such as a batch that ends: the status that it writes brings
-//! the next reconcile. What a step does to other objects comes before its status and can be done twice; its Events come
-//! after it.
+//! [`decide`] is total and deterministic. It takes one step, such as the end of a batch; the status write triggers the
+//! next reconcile. A crash between acts and status repeats the acts, so each can be done twice. Events come last.
 
 mod batch;
 mod end;
@@ -15,61 +14,59 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use super::act::Act;
 use super::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference};
 use super::conditions::{PROGRESSING, SUCCEEDED};
 use super::events::Event;
 use super::governance::Governance;
+use super::objects::Approval;
+use super::precache::workload::Step;
 use super::version::Release;
+use super::view::ViewRequest;
 use crate::guarded::Guarded;
 
-/// Finalizer of an upgrade.
 pub const FINALIZER: &str = "ran.openshift.io/cleanup-finalizer";
 /// Annotation: `partial` lets an upgrade start after blockers that have failed.
 pub const COMPLETION_MODE: &str = "ran.openshift.io/blocking-cgu-completion-mode";
 /// Annotation: `true`, with `partial`, drops clusters that a blocker has not completed.
 pub const CLUSTER_FILTERING: &str = "ran.openshift.io/blocking-cgu-cluster-filtering";
-/// Annotation: `false` makes a time-out final.
+/// Annotation: `false` makes a timeout final.
 pub const LATE_COMPLETION: &str = "hibernate.sh/late-completion";
+/// An action that has not taken effect on its cluster by then is created again.
+pub const APPROVAL_RETRY: SignedDuration = SignedDuration::from_mins(1);
 
-/// Upgrades that block one.
+/// The upgrades that block this one, as far as they exist.
 pub type Blockers = BTreeMap<Reference, Arc<Guarded<ClusterGroupUpgrade>>>;
 
-/// Everything that a decision looks at.
+/// Everything that a decision reads.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
-    /// The time.
     pub now: Timestamp,
-    /// The upgrade.
     pub upgrade: &'a ClusterGroupUpgrade,
-    /// Clusters, policies, Placements, views and settings of pulls.
     pub governance: Governance,
-    /// Upgrades that block it, as far as they exist.
     pub blockers: Blockers,
-    /// Upgrades that wait for each other, the upgrade first and last; empty if none does.
+    /// Upgrades that wait for each other, this one first and last; empty if there is no cycle.
     pub cycle: Vec<Reference>,
-    /// Clusters that sleep, or have not run for long enough: what they comply with is not known.
+    /// Clusters that sleep, or have not run for long enough: their last compliance report does not count.
     pub asleep: BTreeSet<String>,
     /// When the next of them has run for long enough.
-    pub settled: Option<Timestamp>,
-    /// The image that pulls images; none: no pull is served.
+    pub settles_at: Option<Timestamp>,
+    /// The image that pulls other images. Without it `preCaching` is not served.
     pub pull_image: Option<String>,
-    /// Images of releases that were looked up, or why there is none.
+    /// Images of the releases that were looked up, or why there is none.
     pub releases: BTreeMap<Release, Result<String, String>>,
 }
 
-/// Everything that is to be done, in this order.
+/// Everything to do, in this order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Whether the finalizer is added (true) or removed.
+    /// Adds (true) or removes the finalizer.
     pub finalizer: Option<bool>,
-    /// What happens to other objects.
     pub acts: Vec<Act>,
-    /// The status after it.
+    /// The status once all acts are done.
     pub status: ClusterGroupUpgradeStatus,
-    /// What is published once the status is written.
+    /// Published once the status is written.
     pub events: Vec<Event>,
     /// When the next limit expires, if nothing changes before.
     pub next: Option<Timestamp>,
@@ -77,7 +74,38 @@ pub struct Plan {
     pub lookup: Option<Release>,
 }
 
-/// What an upgrade does next.
+/// A change to other objects. Each can be done twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Creates the Placement of a policy, which selects nothing, and its binding.
+    Prepare(Reference),
+    /// Creates the binding again if it is gone: bindings are not watched.
+    Bind(Reference),
+    /// Adds clusters to the Placement of a policy.
+    Enforce(Reference, Vec<String>),
+    /// Empties every Placement of the upgrade.
+    Release,
+    /// Writes labels and annotations of a `ManagedCluster`: those of the start, or (true) of its completion.
+    UpdateCluster(String, bool),
+    View(ViewRequest),
+    Approve(Approval),
+    Pull(Pull),
+    /// Deletes the views of a cluster, and (true) its actions.
+    DeleteViews(String, bool),
+    /// Deletes Placements and bindings.
+    DeleteObjects,
+}
+
+/// A step of a pull of images: writes to the views and actions of a cluster, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pull {
+    pub cluster: String,
+    pub steps: Vec<Step>,
+    /// The cluster may not have carried them out yet: they are not repeated within [`APPROVAL_RETRY`].
+    pub repeats: bool,
+}
+
+/// The next step of an upgrade.
 pub fn decide(facts: &Facts<'_>) -> Plan {
     let metadata = &facts.upgrade.metadata;
     let has_finalizer = metadata.finalizers.iter().flatten().any(|one| one == FINALIZER);
@@ -85,7 +113,7 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     let plan = Plan { status, ..Plan::default() };
     // Row 1
     if metadata.deletion_timestamp.is_some() {
-        return if has_finalizer { end::deleted(facts, plan) } else { plan };
+        return if has_finalizer { end::delete(facts, plan) } else { plan };
     }
     // Row 2
     if !has_finalizer {
@@ -93,13 +121,13 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     }
     // Row 3
     if plan.status.condition(SUCCEEDED).is_some() {
-        return end::ended(facts, plan);
+        return end::finish(facts, plan);
     }
     match plan.status.condition(PROGRESSING).map(|condition| condition.status.as_str()) {
         // Rows 4 to 17
         None | Some("False") => start::start(facts, plan),
         // Rows 18 to 23
-        Some(_) => batch::go_on(facts, plan),
+        Some(_) => batch::run(facts, plan),
     }
 }
 

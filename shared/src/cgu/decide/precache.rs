@@ -1,11 +1,10 @@
-//! Rows 10 and 11: images are pulled before an upgrade starts (section 9.5).
+//! Rows 10 and 11: pulls images before an upgrade starts (section 9.5).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Facts, Plan};
-use crate::cgu::act::{APPROVE_AGAIN, Act, Pull};
+use super::{APPROVAL_RETRY, Act, Facts, Plan, Pull};
 use crate::cgu::api::{Precaching, PrecachingSpec, Reference};
 use crate::cgu::conditions::{PRECACHE_SPEC_VALID, PRECACHING_SUCCEEDED};
 use crate::cgu::objects::LOCAL_CLUSTER;
@@ -15,61 +14,55 @@ use crate::cgu::precache::workload::{DEPENDENCIES, JOB_VIEW, NAMESPACE_VIEW, Ste
 use crate::cgu::templates::Templates;
 use crate::cgu::view::{Answer, Job, Presence, View, Views};
 
-/// Message of an upgrade that has no cluster left.
 const FAILED: &str = "No clusters available for remediation (Precaching failed)";
 
-/// Bytes of the writes to all clusters that are planned at once, and those of each besides what is pulled.
-const MAX_WRITTEN: usize = 64 << 20;
-const BESIDE: usize = 48 << 10;
+/// Bytes of the writes that one plan holds for all clusters. What is pulled may be as large as an object, and is written to
+/// each cluster; the overhead of a cluster comes on top.
+const MAX_WRITE_BYTES: usize = 64 << 20;
+const WRITE_OVERHEAD: usize = 48 << 10;
 
-/// How long a cluster may take for the first result of a view, before it counts as out of reach.
-const FIRST_RESULT: SignedDuration = SignedDuration::from_secs(30);
+/// A cluster that has not answered a view by then counts as out of reach.
+const FIRST_RESULT_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 
-/// How long after its deadline the end of a Job is waited for: its view may not be read any more.
-const JOB_ENDS: SignedDuration = SignedDuration::from_mins(10);
+/// How long after its deadline a Job may still report: its view may not be refreshed any more.
+const JOB_GRACE: SignedDuration = SignedDuration::from_mins(10);
 
-/// Where a cluster is, in TALM's words.
+/// The state of a cluster, in TALM's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString)]
 pub(super) enum State {
-    /// Nothing was done.
     NotStarted,
-    /// What an earlier pull has left is removed.
+    /// The leftovers of an earlier pull are removed.
     PreparingToStart,
-    /// What the Job needs is created, then the Job.
+    /// The Job's dependencies are created, then the Job.
     Starting,
-    /// The Job runs.
     Active,
-    /// The images are there.
     Succeeded,
-    /// The Job's time was over.
     PrecacheTimeout,
     /// The Job has failed, or the cluster is out of reach.
     UnrecoverableError,
 }
 
 impl State {
-    /// Whether it stays.
     pub(super) const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::PrecacheTimeout | Self::UnrecoverableError)
     }
 }
 
-/// How the pull stands.
 pub(super) enum Outcome<'a> {
-    /// It is not over, or cannot start.
-    Open,
+    /// It goes on, or cannot start.
+    Pending,
     /// These clusters have the images.
     Done(BTreeSet<&'a str>),
     /// Why the upgrade cannot start.
     Failed(String),
 }
 
-/// Whether what is pulled is known already.
-pub(super) fn is_specified(plan: &Plan) -> bool {
+/// Whether an earlier reconcile has determined what to pull.
+pub(super) fn has_precaching_spec(plan: &Plan) -> bool {
     plan.status.is(PRECACHE_SPEC_VALID, "True")
 }
 
-/// Takes each of these clusters one step further. `image` pulls.
+/// Takes each cluster one step further. `image` runs the pull.
 pub(super) fn pull<'a>(
     facts: &Facts<'_>,
     plan: &mut Plan,
@@ -78,13 +71,13 @@ pub(super) fn pull<'a>(
     (image, platform_image): (&str, String),
 ) -> Outcome<'a> {
     let now = facts.now;
-    let Some(pulled) = specified(facts, plan, policies, platform_image) else { return Outcome::Open };
+    let Some(spec) = precaching_spec(facts, plan, policies, platform_image) else { return Outcome::Pending };
     let is_over = |plan: &Plan| plan.status.is(PRECACHING_SUCCEEDED, "True");
     let mut states: BTreeMap<&str, State> = clusters.iter().map(|name| (*name, state(plan, name))).collect();
     let (was_over, mut is_written) = (is_over(plan), true);
-    let mut room = (MAX_WRITTEN / (BESIDE + serde_json::json!(pulled).to_string().len())).max(1);
+    let mut room = (MAX_WRITE_BYTES / (WRITE_OVERHEAD + serde_json::json!(spec).to_string().len())).max(1);
     for (name, state) in &mut states {
-        // Once it is over, only what is left of it goes.
+        // Once it is over, only leftovers are removed.
         if was_over && *state != State::Succeeded {
             continue;
         }
@@ -95,7 +88,7 @@ pub(super) fn pull<'a>(
         }
         let workload = Workload {
             cluster: name,
-            spec: &pulled,
+            spec: &spec,
             image,
             timeout: facts.upgrade.spec.remediation_strategy.timeout,
             clusters: clusters.len(),
@@ -105,7 +98,7 @@ pub(super) fn pull<'a>(
         let step = next(*state, &workload, &facts.governance.views, now);
         is_written &= *state == step.state;
         *state = step.state;
-        let again = (step.repeats && !state.is_final()).then(|| now.checked_add(APPROVE_AGAIN).unwrap_or(now));
+        let again = (step.repeats && !state.is_final()).then(|| now.checked_add(APPROVAL_RETRY).unwrap_or(now));
         [step.at, again].into_iter().flatten().for_each(|at| plan.wake_at(at));
         if !step.steps.is_empty() {
             room -= 1;
@@ -117,17 +110,17 @@ pub(super) fn pull<'a>(
         known.extend(states.iter().map(|(name, state)| ((*name).to_owned(), state.to_string())));
         summarize(facts, plan, states.values());
     }
-    // What is left of a pull goes after its end is written.
+    // Leftovers are removed once the end is written.
     if !is_written {
-        return Outcome::Open;
+        return Outcome::Pending;
     }
     let succeeded: BTreeSet<&str> =
         states.iter().filter(|(_, state)| **state == State::Succeeded).map(|(name, _)| *name).collect();
     let has_all_failed = states.values().all(|state| state.is_final() && *state != State::Succeeded);
     match is_over(plan) {
-        // TALM reconciles it indefinitely.
+        // TALM reconciles such an upgrade forever.
         false if has_all_failed && facts.upgrade.spec.enable => Outcome::Failed(FAILED.to_owned()),
-        false => Outcome::Open,
+        false => Outcome::Pending,
         true if succeeded.is_empty() => Outcome::Failed(FAILED.to_owned()),
         true => {
             let canaries = &facts.upgrade.spec.remediation_strategy.canaries;
@@ -140,14 +133,14 @@ pub(super) fn pull<'a>(
     }
 }
 
-/// What is pulled, and the condition that says so.
-fn specified(
+/// Determines what to pull, once, and says so in a condition.
+fn precaching_spec(
     facts: &Facts<'_>,
     plan: &mut Plan,
     policies: &Policies,
     platform_image: String,
 ) -> Option<PrecachingSpec> {
-    if is_specified(plan)
+    if has_precaching_spec(plan)
         && let Some(known) = plan.status.precaching.as_ref().and_then(|known| known.spec.clone())
     {
         return Some(known);
@@ -162,17 +155,17 @@ fn specified(
     let overrides = overrides.get(&(namespace, OVERRIDES.to_owned()));
     // Catalogs may be in policies that every cluster complies with.
     let all = policies.for_upgrade.iter().chain(&policies.compliant);
-    let found = spec(templates(facts, all), config.as_ref(), configs, overrides, platform_image);
+    let result = spec(templates(facts, all), config.as_ref(), configs, overrides, platform_image);
     let status = plan
         .status
         .precaching
         .get_or_insert_with(|| Precaching { spec: Some(PrecachingSpec::default()), ..Precaching::default() });
-    match found {
-        Ok(found) => {
-            status.spec = Some(found.clone());
+    match result {
+        Ok(spec) => {
+            status.spec = Some(spec.clone());
             let message = "Precaching spec is valid and consistent";
             plan.condition(facts.now, PRECACHE_SPEC_VALID, "True", "PrecacheSpecIsWellFormed", message);
-            Some(found)
+            Some(spec)
         }
         Err(error) => {
             let message = format!("Precaching spec is incomplete: {error}");
@@ -182,7 +175,6 @@ fn specified(
     }
 }
 
-/// Objects of these policies.
 pub(super) fn templates<'a>(
     facts: &'a Facts<'_>,
     policies: impl Iterator<Item = &'a Reference>,
@@ -195,28 +187,25 @@ fn state(plan: &Plan, cluster: &str) -> State {
     known.and_then(|state| state.parse().ok()).unwrap_or(State::NotStarted)
 }
 
-/// What happens next on a cluster.
+/// The next step on a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Next {
-    /// Where it is then.
     pub(super) state: State,
-    /// What is done before.
     pub(super) steps: Vec<Step>,
-    /// The steps may be repeated, and are once a minute: the cluster carries them out in its own time.
+    /// The steps are repeated once a minute until they take effect: the cluster carries them out in its own time.
     repeats: bool,
-    /// When to reconcile again, unless a view changes before.
     at: Option<Timestamp>,
 }
 
-/// What happens next on a cluster. It is total.
+/// The table of section 9.5. It is total.
 pub(super) fn next(current: State, workload: &Workload<'_>, views: &Views, now: Timestamp) -> Next {
     let view = |name: &str| views.get(&(workload.cluster.to_owned(), name.to_owned()));
     let to = |state, steps| Next { state, steps, repeats: false, at: None };
     let repeated = |steps| Next { state: current, steps, repeats: true, at: None };
     let failed = || to(if workload.is_enabled { State::UnrecoverableError } else { current }, Vec::new());
     // A view without a result: it may come, unless the cluster is out of reach.
-    let unanswered = |view: &View| {
-        let end = view.created.checked_add(FIRST_RESULT).unwrap_or(Timestamp::MAX);
+    let wait_for_answer = |view: &View| {
+        let end = view.created.checked_add(FIRST_RESULT_TIMEOUT).unwrap_or(Timestamp::MAX);
         if now >= end || !workload.is_available {
             return failed();
         }
@@ -229,7 +218,7 @@ pub(super) fn next(current: State, workload: &Workload<'_>, views: &Views, now: 
         State::PreparingToStart => match view(NAMESPACE_VIEW) {
             None => repeated(vec![workload.view(NAMESPACE_VIEW)]),
             Some(view) => match view.presence {
-                Presence::Unknown => unanswered(view),
+                Presence::Unknown => wait_for_answer(view),
                 Presence::Present => to(current, Vec::new()),
                 Presence::Absent => to(State::Starting, Vec::new()),
                 Presence::Failed => failed(),
@@ -242,7 +231,7 @@ pub(super) fn next(current: State, workload: &Workload<'_>, views: &Views, now: 
             }
             for view in dependencies.into_iter().flatten() {
                 match view.presence {
-                    Presence::Unknown => return unanswered(view),
+                    Presence::Unknown => return wait_for_answer(view),
                     Presence::Failed => return failed(),
                     Presence::Present | Presence::Absent => {}
                 }
@@ -250,45 +239,45 @@ pub(super) fn next(current: State, workload: &Workload<'_>, views: &Views, now: 
             match view(JOB_VIEW) {
                 None => repeated(vec![workload.view(JOB_VIEW)]),
                 Some(view) => match view.presence {
-                    Presence::Unknown => unanswered(view),
+                    Presence::Unknown => wait_for_answer(view),
                     Presence::Absent => repeated(workload.start()),
                     Presence::Present | Presence::Failed => job(view, current, workload, now).unwrap_or_else(failed),
                 },
             }
         }
         State::Active => match view(JOB_VIEW) {
-            // TALM's has no labels, and is not known.
+            // TALM's own view has no labels, so the watch does not bring it.
             None => repeated(vec![workload.view(JOB_VIEW)]),
-            Some(view) if view.presence == Presence::Unknown => unanswered(view),
+            Some(view) if view.presence == Presence::Unknown => wait_for_answer(view),
             Some(view) => job(view, current, workload, now).unwrap_or_else(failed),
         },
-        // Only once the state is written: without the view of the Job it cannot be observed again.
+        // Only once the state is written: without the view of the Job it could not be observed again.
         State::Succeeded if view(JOB_VIEW).is_some() => repeated(Workload::clean()),
         State::Succeeded | State::PrecacheTimeout | State::UnrecoverableError => to(current, Vec::new()),
     }
 }
 
-/// What the Job's state leads to; `None`: an error. The last result of a cluster that is not available says nothing, and
-/// a Job without a state has just begun, or is about to end.
+/// The step that the Job's state leads to; `None`: an error. The last result of a cluster that is not available does not
+/// count, and a Job without a state has just started, or is about to end.
 fn job(view: &View, current: State, workload: &Workload<'_>, now: Timestamp) -> Option<Next> {
-    let limit = SignedDuration::from_mins(workload.timeout.max(0)).saturating_add(JOB_ENDS);
+    let limit = SignedDuration::from_mins(workload.timeout.max(0)).saturating_add(JOB_GRACE);
     let is_late = view.created.checked_add(limit).is_ok_and(|end| now > end);
     let unavailable = current == State::Active && !workload.is_available;
     let (state, steps) = match view.answer {
         Answer::Job(Job::Succeeded) => (State::Succeeded, Vec::new()),
-        Answer::Job(Job::DeadlineExceeded) => (State::PrecacheTimeout, Workload::forget_dependencies()),
-        Answer::Job(Job::BackoffLimitExceeded) => (State::UnrecoverableError, Workload::forget_dependencies()),
+        Answer::Job(Job::DeadlineExceeded) => (State::PrecacheTimeout, Workload::delete_dependency_views()),
+        Answer::Job(Job::BackoffLimitExceeded) => (State::UnrecoverableError, Workload::delete_dependency_views()),
         _ if is_late || unavailable || view.presence == Presence::Absent || view.presence == Presence::Failed => {
             return None;
         }
-        Answer::Job(Job::Active) if current != State::Active => (State::Active, Workload::forget_dependencies()),
+        Answer::Job(Job::Active) if current != State::Active => (State::Active, Workload::delete_dependency_views()),
         _ => (current, Vec::new()),
     };
-    let at = (!state.is_final()).then(|| now.checked_add(FIRST_RESULT).unwrap_or(now));
+    let at = (!state.is_final()).then(|| now.checked_add(FIRST_RESULT_TIMEOUT).unwrap_or(now));
     Some(Next { state, steps, repeats: false, at })
 }
 
-/// The condition that says how many clusters are done.
+/// Sets the condition that counts the clusters.
 fn summarize<'a>(facts: &Facts<'_>, plan: &mut Plan, states: impl Iterator<Item = &'a State>) {
     let (mut all, mut succeeded, mut failed) = (0, 0, 0);
     for state in states {
@@ -308,7 +297,7 @@ fn summarize<'a>(facts: &Facts<'_>, plan: &mut Plan, states: impl Iterator<Item 
     plan.condition(facts.now, PRECACHING_SUCCEEDED, status, reason, &message);
 }
 
-/// What is left of pulls that have not succeeded goes with the upgrade.
+/// Removes the leftovers of pulls that have not succeeded.
 pub(super) fn abandon(plan: &mut Plan) {
     let known = plan.status.precaching.iter().flat_map(|known| &known.status);
     let open = known.filter(|(_, state)| **state != State::Succeeded.to_string()).map(|(name, _)| name.clone());

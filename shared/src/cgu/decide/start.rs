@@ -1,14 +1,13 @@
-//! Rows 4 to 17: what has to be right before an upgrade starts, and its start.
+//! Rows 4 to 17: validates an upgrade, prepares it, and starts it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::batch::{COMPLIANT, IN_PROGRESS};
-use super::precache::{Outcome, is_specified, pull, templates};
-use super::{CLUSTER_FILTERING, COMPLETION_MODE, Facts, Plan};
-use crate::cgu::act::Act;
+use super::batch::{COMPLIANT, REMEDIATING};
+use super::precache::{Outcome, has_precaching_spec, pull, templates};
+use super::{Act, CLUSTER_FILTERING, COMPLETION_MODE, Facts, Plan};
 use crate::cgu::api::{COMPLETE, ClusterGroupUpgradeStatus, PolicyReference, Reference};
 use crate::cgu::blockers::arrows;
 use crate::cgu::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
@@ -20,14 +19,13 @@ use crate::cgu::select::{SelectError, select};
 use crate::cgu::version::release;
 use crate::cgu::wire::Compliance;
 
-/// When the image of a release is looked up again that could not be found.
-const LOOK_UP_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+/// Delay until the image of a release is looked up again after a failure.
+const LOOKUP_RETRY: SignedDuration = SignedDuration::from_mins(1);
 
-/// What an upgrade is about to do.
 struct Selection<'a> {
     clusters: Vec<&'a str>,
     canaries: Vec<&'a str>,
-    /// Clusters of a batch.
+    /// Clusters per batch.
     size: usize,
     policies: Policies,
     batches: Batches<'a>,
@@ -51,14 +49,14 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     }
     // Row 9
     plan.condition(now, VALIDATED, "True", "ValidationCompleted", "Completed validation");
-    plan.status.remediation_plan = owned(&batches.plan);
+    plan.status.remediation_plan = to_owned_plan(&batches.plan);
     prepare(facts, &mut plan, policies);
     // Rows 10 and 11
     let mut working: BTreeSet<&str> = batches.plan.iter().flatten().copied().collect();
-    if let Some(pulling) = facts.pull_image.as_deref().filter(|_| pulls) {
+    if let Some(pull_image) = facts.pull_image.as_deref().filter(|_| pulls) {
         let clusters: Vec<&str> = working.iter().copied().collect();
-        match pull(facts, &mut plan, policies, &clusters, (pulling, image)) {
-            Outcome::Open => return plan,
+        match pull(facts, &mut plan, policies, &clusters, (pull_image, image)) {
+            Outcome::Pending => return plan,
             Outcome::Done(succeeded) => working = succeeded,
             Outcome::Failed(message) => {
                 plan.end(now, ("Completed", "Failed"), "False", (&message, &message));
@@ -72,8 +70,8 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         return plan;
     }
     // Row 14
-    if let Some((reason, message)) = blocked(facts) {
-        if !facts.cycle.is_empty() && plan.is_news(PROGRESSING, &message) {
+    if let Some((reason, message)) = blocking_reason(facts) {
+        if !facts.cycle.is_empty() && plan.is_new_message(PROGRESSING, &message) {
             plan.events.push(Event::Cycle(arrows(&facts.cycle)));
         }
         plan.condition(now, PROGRESSING, "False", reason, &message);
@@ -98,7 +96,7 @@ fn select_and_validate<'a>(facts: &'a Facts<'_>, plan: &mut Plan) -> Option<Sele
     plan.condition(facts.now, type_, "True", "ClusterSelectionCompleted", message);
     let size = concurrency(spec.remediation_strategy.max_concurrency, clusters.len());
     plan.status.computed_max_concurrency = i64::try_from(size).ok().filter(|size| *size > 0);
-    let children = clusters.iter().filter_map(|name| facts.governance.children.get(*name)).flat_map(BTreeMap::values);
+    let children = clusters.iter().flat_map(|name| facts.governance.children_of(name));
     let complies =
         |policy: &Reference| clusters.iter().all(|name| facts.compliance(policy, name) == Compliance::Compliant);
     let policies = match find(&spec.managed_policies, children, &facts.governance.roots, complies) {
@@ -120,7 +118,7 @@ fn select_and_validate<'a>(facts: &'a Facts<'_>, plan: &mut Plan) -> Option<Sele
     Some(Selection { clusters, canaries, size, policies, batches })
 }
 
-/// Rows 16 and 17: the upgrade starts with those of these clusters that are left.
+/// Rows 16 and 17: starts the upgrade with the clusters that survive filtering.
 fn launch(facts: &Facts<'_>, mut plan: Plan, selection: &Selection<'_>, working: &BTreeSet<&str>) -> Plan {
     let survivors = survivors(facts, working);
     if survivors.is_empty() && !working.is_empty() {
@@ -131,29 +129,29 @@ fn launch(facts: &Facts<'_>, mut plan: Plan, selection: &Selection<'_>, working:
     }
     let Selection { clusters, canaries, size, policies, batches: first } = selection;
     let last = batches(clusters, canaries, *size, |name| survivors.contains(name));
-    plan.status.remediation_plan = owned(&last.plan);
+    plan.status.remediation_plan = to_owned_plan(&last.plan);
     plan.status.status.started_at = Some(Time(facts.now));
-    plan.events.push(Event::Started { clusters: plan.planned(), batches: last.plan.len() });
+    plan.events.push(Event::Started { clusters: plan.cluster_count(), batches: last.plan.len() });
     for cluster in &first.compliant {
         plan.complete(facts, cluster);
     }
     for cluster in last.plan.iter().flatten() {
-        plan.change(facts, cluster, false);
+        plan.update_cluster(facts, cluster, false);
     }
     if last.plan.is_empty() {
-        let already = "All clusters already compliant with the specified managed policies";
+        let already = "All clusters already compliant with the precaching_spec managed policies";
         plan.end(facts.now, ("Completed", "Completed"), "True", (COMPLIANT, already));
     } else {
         plan.acts.extend(policies.for_upgrade.iter().cloned().map(Act::Bind));
-        plan.condition(facts.now, PROGRESSING, "True", "InProgress", IN_PROGRESS);
+        plan.condition(facts.now, PROGRESSING, "True", "InProgress", REMEDIATING);
     }
     plan
 }
 
-/// Row 7: the image of the release that policies ask for, empty without one. Only a pull needs it, and only until it is
-/// known what is pulled: a version is looked up then.
+/// Row 7: the image of the release in the policies, empty without one. It is looked up only for a pull, and only until the
+/// precaching spec is known.
 fn platform_image(facts: &Facts<'_>, plan: &mut Plan, policies: &Policies, pulls: bool) -> Result<String, String> {
-    let needed = pulls && !is_specified(plan);
+    let needed = pulls && !has_precaching_spec(plan);
     let all = policies.for_upgrade.iter().chain(policies.compliant.iter().filter(|_| needed));
     let found =
         release(templates(facts, all).flat_map(|templates| &templates.releases), facts.upgrade.spec.pre_caching);
@@ -164,7 +162,7 @@ fn platform_image(facts: &Facts<'_>, plan: &mut Plan, policies: &Policies, pulls
     match facts.releases.get(&release) {
         Some(Ok(image)) => return Ok(image.clone()),
         Some(Err(error)) => {
-            plan.wake_at(facts.now.checked_add(LOOK_UP_AGAIN).unwrap_or(facts.now));
+            plan.wake_at(facts.now.checked_add(LOOKUP_RETRY).unwrap_or(facts.now));
             return Err(error.clone());
         }
         None => plan.lookup = Some(release),
@@ -172,11 +170,11 @@ fn platform_image(facts: &Facts<'_>, plan: &mut Plan, policies: &Policies, pulls
     Ok(String::new())
 }
 
-fn owned(plan: &[Vec<&str>]) -> Vec<Vec<String>> {
+fn to_owned_plan(plan: &[Vec<&str>]) -> Vec<Vec<String>> {
     plan.iter().map(|batch| batch.iter().map(ToString::to_string).collect()).collect()
 }
 
-/// Says why an upgrade cannot start: in a condition, and once in an Event.
+/// Says why an upgrade cannot start, in a condition and once in an Event.
 fn refuse<T>(
     facts: &Facts<'_>,
     plan: &mut Plan,
@@ -184,14 +182,13 @@ fn refuse<T>(
     (reason, message): (&str, &str),
     event: Option<Event>,
 ) -> Option<T> {
-    if plan.is_news(type_, message) {
+    if plan.is_new_message(type_, message) {
         plan.events.extend(event);
     }
     plan.condition(facts.now, type_, "False", reason, message);
     None
 }
 
-/// The Event of policies that cannot be enforced.
 fn policy_event(error: &PolicyError) -> Option<Event> {
     let (what, names) = match error {
         PolicyError::Missing(names) => ("missing-policies", names.clone()),
@@ -202,7 +199,7 @@ fn policy_event(error: &PolicyError) -> Option<Event> {
     Some(Event::Policies(what, names))
 }
 
-/// A field that asks for what is left to TALM, on an upgrade with something to do.
+/// A field that only TALM serves, on an upgrade that has something to do.
 fn not_served(facts: &Facts<'_>, plan: &[Vec<&str>]) -> Option<&'static str> {
     let spec = &facts.upgrade.spec;
     let fields = [
@@ -210,13 +207,13 @@ fn not_served(facts: &Facts<'_>, plan: &[Vec<&str>]) -> Option<&'static str> {
         ("spec.backup", spec.backup && !plan.is_empty()),
         ("spec.preCaching", spec.pre_caching && !plan.is_empty() && facts.pull_image.is_none()),
     ];
-    fields.into_iter().find(|(_, is_asked)| *is_asked).map(|(field, _)| field)
+    fields.into_iter().find(|(_, is_set)| *is_set).map(|(field, _)| field)
 }
 
-/// Row 9: a Placement for each policy, which selects nothing yet, and what the status says of the policies.
+/// Row 9: an empty Placement for each policy, and the policies in the status.
 fn prepare(facts: &Facts<'_>, plan: &mut Plan, policies: &Policies) {
     let status = &mut plan.status;
-    // Lists that would become empty stay as they were (row 46).
+    // A list that would become empty stays as it was (row 46).
     if !policies.for_upgrade.is_empty() {
         let reference = |one: &Reference| PolicyReference { name: one.name.clone(), namespace: one.namespace.clone() };
         status.managed_policies_for_upgrade = policies.for_upgrade.iter().map(reference).collect();
@@ -246,7 +243,7 @@ fn is_partial(facts: &Facts<'_>) -> bool {
 }
 
 /// Row 14: reason and message of an upgrade that waits for others.
-fn blocked(facts: &Facts<'_>) -> Option<(&'static str, String)> {
+fn blocking_reason(facts: &Facts<'_>) -> Option<(&'static str, String)> {
     let is_over = |status: &ClusterGroupUpgradeStatus| {
         status.condition(SUCCEEDED).is_some_and(|end| is_partial(facts) || end.status == "True")
     };
@@ -268,7 +265,7 @@ fn blocked(facts: &Facts<'_>) -> Option<(&'static str, String)> {
     (!open.is_empty()).then_some(("IncompleteBlockingCR", message))
 }
 
-/// Row 16: clusters that every blocker has completed, if the upgrade asks for that; else all.
+/// Row 16: the clusters that every blocker has completed, if the upgrade filters; else all.
 fn survivors<'a>(facts: &Facts<'_>, working: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
     if !is_partial(facts) || facts.annotation(CLUSTER_FILTERING) != Some("true") {
         return working.clone();

@@ -11,7 +11,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cgu::act::{APPROVE_AGAIN, Approval};
 use crate::cgu::api::{ClusterGroupUpgradeSpec, ClusterState, status_patch};
 use crate::cgu::conditions;
 use crate::cgu::policy::{Child, Policy, ROOT_POLICY};
@@ -19,7 +18,7 @@ use crate::cgu::precache::spec::PreCachingConfigSpec;
 use crate::cgu::precache::workload::Step;
 use crate::cgu::select::ManagedCluster;
 use crate::cgu::view::{Answer, InstallPlan, Job, Presence, View, Views};
-use crate::cgu::wire::{Compliance, of};
+use crate::cgu::wire::{Compliance, parse};
 
 /// What an upgrade sees and changes.
 #[derive(Clone, Default)]
@@ -85,11 +84,11 @@ impl Hub {
                 all.map(|(cluster, one)| (cluster.to_owned(), one)).collect();
             for cluster in compliance.keys() {
                 let metadata = json!({ "name": format!("default.{name}"), "labels": { ROOT_POLICY: "" } });
-                let child = Child::read(&of(&json!({ "metadata": metadata }))).unwrap();
-                hub.known.children.entry(cluster.clone()).or_default().insert(child.root.clone(), child);
+                let child = Child::read(&parse(&json!({ "metadata": metadata }))).unwrap();
+                hub.known.children.insert((cluster.clone(), child.root.clone()), child);
             }
             let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": [] } } }]);
-            let mut root = Policy::read(&of(&json!({ "spec": { "policy-templates": template } })));
+            let mut root = Policy::read(&parse(&json!({ "spec": { "policy-templates": template } })));
             root.compliance = Some(compliance);
             hub.known.roots.insert(policy(name), Arc::new(root));
         }
@@ -104,7 +103,7 @@ impl Hub {
             blockers: self.blockers.clone(),
             cycle: self.cycle.clone(),
             asleep: self.asleep.clone(),
-            settled: None,
+            settles_at: None,
             pull_image: self.image.map(str::to_owned),
             releases: self.releases.clone(),
         }
@@ -148,7 +147,7 @@ impl Hub {
                 self.placements.get_mut(policy).expect("a Placement").extend(names.iter().cloned());
             }
             Act::Release => self.placements.values_mut().for_each(BTreeSet::clear),
-            Act::Change(cluster, is_complete) => {
+            Act::UpdateCluster(cluster, is_complete) => {
                 let actions = self.upgrade.spec.actions.of(*is_complete).expect("labels");
                 let labels = &mut self.known.clusters.get_mut(cluster).expect("a cluster").labels;
                 labels.extend(actions.add_cluster_labels.clone());
@@ -173,7 +172,7 @@ impl Hub {
                 self.known.views.insert(key, view);
             }
             Act::Approve(approval) => self.approved.push(approval.clone()),
-            Act::Forget(cluster, _) => self.known.views.retain(|(of, _), _| of != cluster),
+            Act::DeleteViews(cluster, _) => self.known.views.retain(|(of, _), _| of != cluster),
             Act::DeleteObjects => self.placements.clear(),
         }
     }

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cgu::templates::without_templates;
-use crate::cgu::wire::of;
+use crate::cgu::wire::parse;
 use crate::guarded::Guarded;
 
 /// A root policy with these objects and this compliance.
@@ -23,7 +23,7 @@ fn root(objects: &Value, compliance: &[(&str, Option<&str>)]) -> Value {
 }
 
 fn read(object: &Value) -> Policy {
-    Policy::read(&of(object))
+    Policy::read(&parse(object))
 }
 
 fn object(kind: &str) -> Value {
@@ -53,11 +53,11 @@ fn compliance_is_read_as_talm_reads_it() {
         ("5", Compliance::NotMatched),
         ("6", Compliance::NotMatched),
     ] {
-        assert_eq!(policy.of(cluster), expected, "cluster {cluster}");
+        assert_eq!(policy.compliance_of(cluster), expected, "cluster {cluster}");
     }
     let mut silent = root(&object("Namespace"), &[]);
     silent["status"] = Value::Null;
-    assert_eq!(read(&silent).of("6"), Compliance::NonCompliant, "no status");
+    assert_eq!(read(&silent).compliance_of("6"), Compliance::NonCompliant, "no status");
 }
 
 #[test]
@@ -148,14 +148,14 @@ fn a_soak_is_a_whole_number_of_seconds() {
     {
         let mut policy = root(&object("Namespace"), &[]);
         policy["metadata"] = json!({ "annotations": { SOAK_SECONDS: annotation } });
-        let end = annotation.and_then(|_| read(&policy).soaked_at(since));
+        let end = annotation.and_then(|_| read(&policy).soak_end(since));
         assert_eq!(end.map(Timestamp::as_second), expected, "{annotation:?}");
     }
 }
 
 fn child(namespace: &str, name: &str) -> Child {
     let name = format!("{namespace}.{name}");
-    Child::read(&of(&json!({ "metadata": { "name": name, "labels": { ROOT_POLICY: name } } }))).unwrap()
+    Child::read(&parse(&json!({ "metadata": { "name": name, "labels": { ROOT_POLICY: name } } }))).unwrap()
 }
 
 fn reference(name: &str) -> Reference {
@@ -183,7 +183,8 @@ fn policies_are_found_by_their_children_and_roots() {
     let mut children: Vec<Child> = all.iter().map(|name| child("ns", name)).collect();
     let find = |listed: &[&str], children: &[Child], clusters: &[&str]| {
         let listed: Vec<String> = listed.iter().map(ToString::to_string).collect();
-        let complies = |root: &Reference| clusters.iter().all(|name| roots[root].of(name) == Compliance::Compliant);
+        let complies =
+            |root: &Reference| clusters.iter().all(|name| roots[root].compliance_of(name) == Compliance::Compliant);
         find(&listed, children, &roots, complies).map_err(|error| (error.reason(), error.to_string()))
     };
     let found = find(&["b", "a", "enforced"], &children, &["1", "2"]).unwrap();
@@ -221,7 +222,7 @@ fn policies_are_found_by_their_children_and_roots() {
 fn a_child_is_a_policy_with_the_label() {
     let read = |name: &str, labels: Value| {
         let annotations = json!({ DEPLOY_WAVE: "-2" });
-        Child::read(&of(&json!({
+        Child::read(&parse(&json!({
             "metadata": { "name": name, "labels": labels, "annotations": annotations },
             "spec": { "policy-templates": [{ "objectDefinition": { "a": ["{{hub fromConfigMap hub}}"] } }] },
         })))

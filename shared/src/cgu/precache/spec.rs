@@ -13,7 +13,7 @@ use super::super::templates::Templates;
 /// Name of the `ConfigMap` of overrides, in the namespace of an upgrade. Deprecated by TALM.
 pub const OVERRIDES: &str = "cluster-group-upgrade-overrides";
 /// Keys that are read of it.
-pub const OVERRIDDEN: [&str; 3] =
+pub const OVERRIDE_KEYS: [&str; 3] =
     ["operators.packagesAndChannels", "excludePrecachePatterns", "precache.spaceRequired"];
 /// Free space that is needed unless a setting says otherwise.
 const SPACE: &str = "35 GiB";

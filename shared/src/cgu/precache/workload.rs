@@ -1,4 +1,4 @@
-//! What is created on a cluster to pull images, as TALM creates it: names, payloads and the views that follow them.
+//! The objects that pull images on a cluster, as TALM creates them: names, payloads and the views that follow them.
 
 use serde_json::{Value, json};
 
@@ -6,14 +6,11 @@ use super::super::api::PrecachingSpec;
 use super::super::view::{JOB, ViewRequest};
 use super::super::wire::Scope;
 
-/// View of the namespace.
 pub const NAMESPACE_VIEW: &str = "view-precache-namespace";
-/// View of the Job.
 pub const JOB_VIEW: &str = "view-precache-job";
-/// Views of what the Job needs.
+/// Views of the Job's dependencies.
 pub const DEPENDENCIES: [&str; 3] =
     ["view-precache-spec-configmap", "view-precache-service-acct", "view-precache-cluster-role-binding"];
-/// Actions that create something.
 const CREATIONS: [&str; 5] = [
     "precache-ns-create",
     "precache-sa-create",
@@ -30,7 +27,7 @@ const SPEC: &str = "pre-cache-spec";
 const REMOVALS: [[&str; 3]; 2] =
     [["precache-ns-delete", "namespace", NAMESPACE], ["precache-crb-delete", "clusterrolebinding", BINDING]];
 
-/// Directories and files of the node that the Job sees, read-only or not, in TALM's order.
+/// Paths of the node that the Job mounts, read-only or not, in TALM's order.
 const HOST: &str = "/etc/containers:ro /etc/pki/ca-trust:ro /etc/resolv.conf:ro /lib64:ro /proc:ro /run:rw /tmp:rw \
                     /usr/bin:ro /usr/lib:ro /usr/lib64:ro /usr/libexec:ro /usr/share/containers:ro /var/lib/cni:ro \
                     /var/lib/containers:rw /var/lib/kubelet:ro /var/tmp:rw";
@@ -38,36 +35,30 @@ const HOST: &str = "/etc/containers:ro /etc/pki/ca-trust:ro /etc/resolv.conf:ro 
 /// A write to the views and actions of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A view goes.
     DeleteView(&'static str),
-    /// An action goes.
     DeleteAction(&'static str),
-    /// An action of this name and spec.
+    /// Creates an action of this name and spec.
     Act(&'static str, Value),
-    /// A view.
     View(ViewRequest),
 }
 
 /// The pull of an upgrade on a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload<'a> {
-    /// The cluster.
     pub cluster: &'a str,
-    /// What is pulled.
     pub spec: &'a PrecachingSpec,
-    /// The image that pulls.
+    /// The image that runs the pull.
     pub image: &'a str,
     /// Minutes that the Job may take.
     pub timeout: i64,
-    /// Clusters that pull, which share the hub: their views are read the less often.
+    /// Clusters that pull at once: the more there are, the less often the hub refreshes their views.
     pub clusters: usize,
-    /// Its `ManagedCluster` is available.
     pub is_available: bool,
-    /// The upgrade is enabled: an error is final.
+    /// An error is final once the upgrade is enabled.
     pub is_enabled: bool,
 }
 
-/// Specs of all actions of a pull, of whatever images: what a policy of the hub admits.
+/// Specs of all actions that a pull may create: the policy of the hub admits these.
 pub fn actions() -> Vec<Value> {
     let spec = &PrecachingSpec::default();
     let (is_available, is_enabled) = (true, true);
@@ -77,19 +68,19 @@ pub fn actions() -> Vec<Value> {
 }
 
 impl Workload<'_> {
-    /// Removes what an earlier pull has left.
+    /// Removes the leftovers of an earlier pull.
     pub(in crate::cgu) fn prepare(&self) -> Vec<Step> {
         Self::abandon().into_iter().chain([self.view(NAMESPACE_VIEW)]).collect()
     }
 
-    /// Removes everything, the view of the Job last. An action that was carried out stays for a minute: it would keep
-    /// the new one from being created.
+    /// Removes everything, the view of the Job last. An action stays for a minute after it was carried out, and its name
+    /// would keep the new one from being created: it is deleted first.
     pub(in crate::cgu) fn clean() -> Vec<Step> {
         let removals = REMOVALS.into_iter().flat_map(|[name, resource, object]| {
             let spec = json!({ "actionType": "Delete", "kube": { "resource": resource, "name": object } });
             [Step::DeleteAction(name), Step::Act(name, spec)]
         });
-        removals.chain(Self::forget_dependencies()).chain([Step::DeleteView(JOB_VIEW)]).collect()
+        removals.chain(Self::delete_dependency_views()).chain([Step::DeleteView(JOB_VIEW)]).collect()
     }
 
     /// Removes everything of a pull that has not succeeded.
@@ -97,21 +88,20 @@ impl Workload<'_> {
         CREATIONS.into_iter().map(Step::DeleteAction).chain(Self::clean()).collect()
     }
 
-    /// Creates what the Job needs. `is_again`: earlier views have shown that something is missing, and new ones are
-    /// read at once.
+    /// Creates the Job's dependencies. `is_again`: views exist that show something missing; new ones are refreshed at
+    /// once.
     pub(in crate::cgu) fn dependencies(&self, is_again: bool) -> Vec<Step> {
         let gone = DEPENDENCIES.map(Step::DeleteView).into_iter().filter(|_| is_again);
         let acts = CREATIONS.into_iter().filter(|name| *name != "precache-job-create").map(|name| self.act(name));
         gone.chain(acts).chain(DEPENDENCIES.map(|name| self.view(name))).collect()
     }
 
-    /// Creates the Job, and a view of it that is read at once.
+    /// Creates the Job, and a new view of it, which is refreshed at once.
     pub(in crate::cgu) fn start(&self) -> Vec<Step> {
         vec![Step::DeleteView(JOB_VIEW), self.act("precache-job-create"), self.view(JOB_VIEW)]
     }
 
-    /// Removes the views of what the Job needs.
-    pub(in crate::cgu) fn forget_dependencies() -> Vec<Step> {
+    pub(in crate::cgu) fn delete_dependency_views() -> Vec<Step> {
         DEPENDENCIES.into_iter().chain([NAMESPACE_VIEW]).map(Step::DeleteView).collect()
     }
 
@@ -124,7 +114,7 @@ impl Workload<'_> {
             _ => ("namespaces", NAMESPACE, ""),
         };
         let seconds = u64::try_from(self.clusters).unwrap_or(u64::MAX).saturating_mul(6).clamp(30, 300);
-        // As with TALM, whose view of the namespace does not say.
+        // TALM's view of the namespace sets no interval.
         let seconds = Some(if name == NAMESPACE_VIEW { 0 } else { seconds });
         Step::View(ViewRequest {
             cluster: self.cluster.to_owned(),
@@ -248,7 +238,6 @@ impl Workload<'_> {
     }
 }
 
-/// An object in the namespace.
 fn object(version: &str, kind: &str, name: &str) -> Value {
     json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "namespace": NAMESPACE } })
 }

@@ -1,13 +1,14 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cgu::wire::of;
+use crate::cgu::wire::parse;
 
 pub(in crate::cgu) fn view(scope: &Value, reason: &str, result: &Value) -> View {
     let labels = json!({ UPGRADE: "cgu", UPGRADE_NAMESPACE: "ns" });
     let condition = json!({ "type": "Processing", "status": "True", "reason": reason });
     let status = json!({ "conditions": [condition], "result": result });
-    View::read(&of(&json!({ "metadata": { "labels": labels }, "spec": { "scope": scope }, "status": status }))).unwrap()
+    View::read(&parse(&json!({ "metadata": { "labels": labels }, "spec": { "scope": scope }, "status": status })))
+        .unwrap()
 }
 
 pub(in crate::cgu) const ANSWERED: &str = "GetResourceProcessing";
@@ -58,7 +59,7 @@ fn a_result_counts_only_where_it_calls_for_an_approval() {
     ] {
         assert_eq!(view(&plan, ANSWERED, &result).answer, expected, "{result}");
     }
-    assert_eq!(View::read(&of(&json!({}))), None, "another client's");
+    assert_eq!(View::read(&parse(&json!({}))), None, "another client's");
 }
 
 /// `checkViewProcessing` and `getJobStatus` of section 9.5.
@@ -67,7 +68,7 @@ fn a_cluster_says_whether_it_has_an_object_and_where_a_job_is() {
     let found = |status: Value| {
         let metadata = json!({ "labels": { UPGRADE: "cgu" } });
         let object = json!({ "metadata": metadata, "spec": { "scope": { "resource": JOB } }, "status": status });
-        let view = View::read(&of(&object)).unwrap();
+        let view = View::read(&parse(&object)).unwrap();
         (view.presence, view.answer)
     };
     let processing = |status: &str, message: &str, result: Value| {

@@ -23,18 +23,18 @@ fn subscription(name: &str, namespace: &str) -> Subscription {
     }
 }
 
-/// What is called for: `view NAME of RESOURCE NAMESPACE/NAME`, or `approve NAMESPACE/NAME`.
-fn called_for(all: &[Subscription], views: &[(&str, View)]) -> Vec<String> {
+/// The acts: `view NAME of RESOURCE NAMESPACE/NAME`, or `approve NAMESPACE/NAME`.
+fn acts_for(all: &[Subscription], views: &[(&str, View)]) -> Vec<String> {
     let views = views.iter().map(|(name, view)| (("spoke1".to_owned(), (*name).to_owned()), view.clone())).collect();
     let acts = approve(&upgrade(), "spoke1", all, &views, &mut BTreeMap::new());
-    let shown = |act: Act| match act {
+    let text = |act: Act| match act {
         Act::View(ViewRequest { name, scope, .. }) => {
             format!("view {name} of {} {}/{}", scope.resource, scope.namespace, scope.name)
         }
         Act::Approve(Approval { name, namespace, .. }) => format!("approve {namespace}/{name}"),
         other => format!("{other:?}"),
     };
-    acts.into_iter().map(shown).collect()
+    acts.into_iter().map(text).collect()
 }
 
 /// Whoever may write the status writes it.
@@ -49,7 +49,7 @@ fn what_a_status_holds_is_few_subscriptions() {
     assert_eq!(subscriptions(&format!("[{}{{}}]", "{},".repeat(349_000))), [], "1 MiB");
     assert_eq!(subscriptions(&json!([{ "kind": "x".repeat(254) }]).to_string()), []);
     let alike = vec![subscription("a", "o"); 300];
-    assert_eq!(called_for(&alike, &[]).len(), 2, "one view of each name");
+    assert_eq!(acts_for(&alike, &[]).len(), 2, "one view of each name");
 }
 
 #[test]
@@ -68,35 +68,35 @@ fn a_plan_is_read_before_it_is_approved() {
     let view_b = "cgu-ns-subscription-b-abcde";
     let (a, b) = (subscription("a", "o"), subscription("b", "o"));
     let first = format!("view {view_a} of Subscription.operators.coreos.com o/a");
-    assert_eq!(called_for(std::slice::from_ref(&a), &[]), [first]);
+    assert_eq!(acts_for(std::slice::from_ref(&a), &[]), [first]);
     let one = [(view_a, of_subscription("a", "plan"))];
-    assert_eq!(called_for(std::slice::from_ref(&a), &one), ["view plan of InstallPlan o/plan"]);
+    assert_eq!(acts_for(std::slice::from_ref(&a), &one), ["view plan of InstallPlan o/plan"]);
     let two = [one[0].clone(), ("plan", of_plan("o", "plan"))];
-    assert_eq!(called_for(std::slice::from_ref(&a), &two), ["approve o/plan"]);
+    assert_eq!(acts_for(std::slice::from_ref(&a), &two), ["approve o/plan"]);
     let other = subscription("a", "elsewhere");
     assert_eq!(
-        called_for(std::slice::from_ref(&other), &two),
+        acts_for(std::slice::from_ref(&other), &two),
         [format!("view {view_a} of Subscription.operators.coreos.com elsewhere/a")],
         "a view that asks for another object is changed"
     );
     let same = [a.clone(), other.clone()];
     let renamed = "view cgu-ns-subscription-a-elsewhere-abcde of Subscription.operators.coreos.com elsewhere/a";
-    assert_eq!(called_for(&same, &two), [renamed, "approve o/plan"], "one name in two namespaces");
+    assert_eq!(acts_for(&same, &two), [renamed, "approve o/plan"], "one name in two namespaces");
     let reserved = [(view_a, of_subscription("a", "view-precache-job"))];
-    assert_eq!(called_for(std::slice::from_ref(&a), &reserved), [""; 0], "a name of TALM's own views");
+    assert_eq!(acts_for(std::slice::from_ref(&a), &reserved), [""; 0], "a name of TALM's own views");
     let taken = [(view_a, of_subscription("a", view_a))];
-    assert_eq!(called_for(std::slice::from_ref(&a), &taken), [""; 0], "the name of another view");
+    assert_eq!(acts_for(std::slice::from_ref(&a), &taken), [""; 0], "the name of another view");
     let shared = [two[0].clone(), two[1].clone(), (view_b, of_subscription("b", "plan"))];
-    assert_eq!(called_for(&[a.clone(), b], &shared), ["approve o/plan"], "one plan of two Subscriptions");
+    assert_eq!(acts_for(&[a.clone(), b], &shared), ["approve o/plan"], "one plan of two Subscriptions");
     let elsewhere = [one[0].clone(), ("plan", of_plan("elsewhere", "plan"))];
-    assert_eq!(called_for(std::slice::from_ref(&a), &elsewhere), ["view plan of InstallPlan o/plan"]);
+    assert_eq!(acts_for(std::slice::from_ref(&a), &elsewhere), ["view plan of InstallPlan o/plan"]);
     let mut theirs = of_plan("elsewhere", "plan");
     theirs.upgrade.name = "other".to_owned();
     assert_eq!(
-        called_for(std::slice::from_ref(&a), &[one[0].clone(), ("plan", theirs.clone())]),
+        acts_for(std::slice::from_ref(&a), &[one[0].clone(), ("plan", theirs.clone())]),
         [""; 0],
         "another upgrade's"
     );
     theirs.scope.namespace = "o".to_owned();
-    assert_eq!(called_for(&[a], &[one[0].clone(), ("plan", theirs)]), ["approve o/plan"], "what it shows counts");
+    assert_eq!(acts_for(&[a], &[one[0].clone(), ("plan", theirs)]), ["approve o/plan"], "what it shows counts");
 }

@@ -62,7 +62,7 @@ fn upgrade_starts_complete() {
     assert_eq!(hub.status().managed_policies_compliant_before_upgrade, ["policy1", "policy2"]);
     hub.spec(|spec| spec.enable = true);
     assert_eq!((hub.condition(SUCCEEDED), hub.labels("spoke6")), ("True/Completed".to_owned(), vec!["ztp-done"]));
-    assert_eq!(hub.message(SUCCEEDED), "All clusters already compliant with the specified managed policies");
+    assert_eq!(hub.message(SUCCEEDED), "All clusters already compliant with the precaching_spec managed policies");
 }
 
 /// blocking-mechanisms: a is blocked by c; its compliant canary waits, too.
@@ -198,7 +198,8 @@ fn subscribing(strategy: &Value) -> Hub {
     };
     let templates = json!([subscription("logging"), subscription("ptp")]);
     let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": templates } } }]);
-    hub.root("policy5").templates = Policy::read(&of(&json!({ "spec": { "policy-templates": template } }))).templates;
+    hub.root("policy5").templates =
+        Policy::read(&parse(&json!({ "spec": { "policy-templates": template } }))).templates;
     hub.settle();
     hub
 }
@@ -242,7 +243,7 @@ fn views_are_asked_for_in_parts() {
     hub.known.views.clear();
     let plan = hub.plan();
     assert_eq!(plan.acts.iter().filter(|act| matches!(act, Act::View(_))).count(), 10_000);
-    assert_eq!(plan.next, hub.now.checked_add(APPROVE_AGAIN).ok());
+    assert_eq!(plan.next, hub.now.checked_add(APPROVAL_RETRY).ok());
 }
 
 /// operator-upgrade: views of Subscriptions, then of `InstallPlan`s, then approvals; they go with a cluster that is
@@ -270,7 +271,7 @@ fn operator_upgrade() {
     assert_eq!(hub.approved, []);
     let plan = InstallPlan { resource_version: "1532546".to_owned(), versions: vec!["ptp.v4".to_owned()] };
     answers(&mut hub, "spoke1", "install-aaaa4", Answer::Unapproved(plan.clone()));
-    assert_eq!(hub.plan().next, hub.now.checked_add(APPROVE_AGAIN).ok(), "until the view shows it");
+    assert_eq!(hub.plan().next, hub.now.checked_add(APPROVAL_RETRY).ok(), "until the view shows it");
     hub.settle();
     let [cluster, name, namespace] = ["spoke1", "install-aaaa4", "openshift-ptp"].map(str::to_owned);
     assert_eq!(hub.approved[0], Approval { cluster, name, namespace, plan });
@@ -306,7 +307,7 @@ fn pulling(strategy: &Value) -> Hub {
         ("policy3", object("Subscription", json!({ "name": "ptp-operator", "channel": "4.9" }))),
     ] {
         let template = json!([{ "objectDefinition": { "metadata": {}, "spec": { "object-templates": [object] } } }]);
-        hub.root(name).templates = Policy::read(&of(&json!({ "spec": { "policy-templates": template } }))).templates;
+        hub.root(name).templates = Policy::read(&parse(&json!({ "spec": { "policy-templates": template } }))).templates;
     }
     hub.image = Some("image");
     hub.known.clusters.values_mut().for_each(|cluster| cluster.is_available = true);

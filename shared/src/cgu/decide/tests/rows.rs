@@ -22,7 +22,7 @@ fn what_is_deleted_leaves_nothing_behind() {
     hub.comply(&[("spoke1", "policy1")]);
     hub.upgrade.metadata.deletion_timestamp = Some(Time(hub.now));
     let acts = hub.plan().acts;
-    assert_eq!(acts, [Act::Forget("spoke2".to_owned(), true), Act::DeleteObjects]);
+    assert_eq!(acts, [Act::DeleteViews("spoke2".to_owned(), true), Act::DeleteObjects]);
     hub.settle();
     assert!(hub.is_gone && hub.placements.is_empty());
     assert_eq!(hub.labels("spoke2"), ["ztp-running"], "as TALM");
@@ -257,20 +257,6 @@ fn a_cluster_that_sleeps_is_never_complete() {
     hub.asleep.clear();
     hub.settle();
     assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.labels("spoke6")), ("True/Completed", vec!["ztp-done"]));
-}
-
-/// Row 9: bindings are not watched, and one that was deleted while the upgrade waited would enforce nothing.
-#[test]
-fn what_starts_is_bound() {
-    let mut spec = three(&json!({ "maxConcurrency": 2 }));
-    spec["enable"] = json!(false);
-    let mut hub = started(spec);
-    let binds = |hub: &Hub| hub.plan().acts.into_iter().filter(|act| matches!(act, Act::Bind(_))).count();
-    assert_eq!((hub.condition(PROGRESSING).as_str(), binds(&hub)), ("False/NotEnabled", 0));
-    hub.upgrade.spec.enable = true;
-    assert_eq!(binds(&hub), 1);
-    hub.settle();
-    assert_eq!((hub.condition(PROGRESSING).as_str(), binds(&hub)), ("True/InProgress", 0));
 }
 
 /// Row 23: a cluster that this upgrade has completed may sleep.

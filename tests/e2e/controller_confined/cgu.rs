@@ -2,9 +2,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use shared::cgu::act::Approval;
 use shared::cgu::api::{ClusterGroupUpgrade, Reference};
-use shared::cgu::objects::{self, Names};
+use shared::cgu::objects::{self, Approval, Names};
 use shared::cgu::precache::workload;
 use shared::cgu::view::{InstallPlan, ViewRequest};
 use shared::cgu::wire::{Scope, UPGRADE};

@@ -5,8 +5,6 @@
 
 mod arrows;
 mod store;
-#[cfg(test)]
-mod tests;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};

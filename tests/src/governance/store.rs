@@ -101,16 +101,3 @@ impl Stores {
         View(self.0.iter().map(|(kind, store)| (*kind, store.state().iter().filter_map(object).collect())).collect())
     }
 }
-
-#[cfg(test)]
-impl View {
-    /// Objects that a test makes up.
-    pub(super) fn made(objects: &[(Kind, Value)]) -> Self {
-        let mut view: BTreeMap<Kind, Objects> = Kind::ALL.iter().map(|kind| (*kind, Objects::new())).collect();
-        for (kind, object) in objects {
-            let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-            view.entry(*kind).or_default().insert((text("namespace"), text("name")), object.clone());
-        }
-        Self(view)
-    }
-}

@@ -4,7 +4,6 @@
 //! they say. A mutating rule answers [`Edits`] of annotations instead. The webhook's table is the only place that knows
 //! which resource is judged by which rules.
 
-mod exempt;
 pub mod form;
 mod object;
 pub mod policy;
@@ -14,7 +13,6 @@ pub mod stamp;
 pub(crate) mod testing;
 mod unread;
 mod verdict;
-mod written;
 
 use std::time::Duration;
 
@@ -24,12 +22,11 @@ use serde_json::{Map, Value};
 
 use crate::annotation::keys;
 use crate::power::Power;
+use crate::visit::fold;
 
-pub use exempt::{Exempt, has_any};
 pub use object::{Exempts, Meta, Object, Target, metadata};
-pub use unread::{MAX_TEXT_BYTES, Objects, UNREADABLE, Unread, UnreadFields};
+pub use unread::{MAX_TEXT_BYTES, Objects, UNREADABLE, Unread, UnreadFields, Written};
 pub use verdict::{Denial, Edit, Edits, Evaluation, Fault, Finding, LONGEST_WARNING, Verdict, shortened};
-pub use written::Written;
 
 /// One write that is asked for: an object is created, or replaced by a new version of itself.
 #[derive(Clone, Debug)]
@@ -82,6 +79,30 @@ impl<K: Object> Change<'_, K> {
 pub struct User {
     /// Name, such as `alice` or `system:serviceaccount:hive:hive-controllers`.
     pub username: String,
+}
+
+/// Identities that are never denied: what would have been a denial becomes a warning and an audit annotation.
+///
+/// The same list keeps them out of the entry under `failurePolicy: Fail`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exempt {
+    /// User names.
+    pub users: Vec<String>,
+    /// Group names.
+    pub groups: Vec<String>,
+}
+
+impl Exempt {
+    /// Whether this user, or one of the groups in this list, is one of them.
+    pub fn covers(&self, user: &User, groups: Option<&str>) -> bool {
+        self.users.contains(&user.username) || groups.is_some_and(|groups| has_any(groups, &self.groups))
+    }
+}
+
+/// Whether a list of texts has one of these in it. The list is read to its end, and nothing of it is kept.
+pub fn has_any(list: &str, wanted: &[impl AsRef<str>]) -> bool {
+    let take = |found: &mut bool, one: String| *found |= wanted.iter().any(|wanted| wanted.as_ref() == one);
+    fold(&mut serde_json::Deserializer::from_str(list), take).unwrap_or_default()
 }
 
 /// What the operator of the webhook decides.
@@ -197,4 +218,19 @@ fn set(object: &mut Value, path: &[&str], value: Option<&str>) {
         }
     }
     parent[*name] = value.into();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_of_a_long_list_is_found_wherever_it_stands() {
+        let wanted = ["hive".to_owned()];
+        let of = |list: &str| has_any(list, &wanted);
+        let others = vec!["\"other\""; 500_000].join(",");
+        assert!(of(&format!("[{others},\"h\\u0069ve\"]")) && of(&format!("[\"hive\",{others}]")));
+        assert!(!of(&format!("[{others}]")) && !of("[]") && !of("null") && !of("{\"hive\":1}") && !of("\"hive\""));
+        assert!(!of("[\"hive\",7]"), "no list of texts");
+    }
 }

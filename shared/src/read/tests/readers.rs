@@ -263,7 +263,7 @@ const OTHER_WAYS: &[(&str, &str)] = &[
     ("webhook/src/patch.rs", "patches, which are written"),
     ("shared/src/rollout/admission/rules.rs", "the beginning of a text that the reader has bounded"),
     ("shared/src/hive/preflight/objects.rs", "objects of the plugin, which is the user's own process"),
-    ("shared/src/admission/exempt.rs", "groups, which are searched and not kept"),
+    ("shared/src/admission/mod.rs", "groups, which are searched and not kept"),
     ("webhook/src/review.rs", "a uid, of a part that the reader has picked"),
     ("controller/src/runtime/hub.rs", "patches, which are written"),
     ("controller/src/csr.rs", "patches, which are written"),

@@ -184,7 +184,7 @@ pub struct AssumeRole {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 pub struct LocalReference {
     /// Name; upstream allows it to be empty, which names nothing.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub name: String,
 }
 

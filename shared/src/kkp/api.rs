@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::keys;
 use crate::annotation::format;
 use crate::power::Power;
+use crate::read::lenient;
 
 /// What a user cluster is to be.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -81,7 +82,7 @@ pub struct ClusterStatus {
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct Encryption {
     /// `Pending`, `EncryptionNeeded`, `Active` or `Failed`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
 }
 

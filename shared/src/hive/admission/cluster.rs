@@ -1,4 +1,10 @@
 //! A `ClusterDeployment` as the rules see it.
+//!
+//! [`api::ClusterDeployment`](crate::hive::api::ClusterDeployment) cannot be that type. It has what Hive's definition
+//! requires, which the CRD is generated from, so that an object without an infraID fails as a whole; rows V1 and V5 judge
+//! such objects. It keeps all metadata, all conditions and each platform's settings, which each write would pay for. And
+//! it has parsed times, where an unreadable one must be named by its path. What can be lenient without a change of the
+//! definition is shared: a field with a default is not a required one.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +14,12 @@ use serde::de::IgnoredAny;
 
 use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, annotation_field, metadata};
 use crate::annotation::{format, keys};
+use crate::hive::api::LocalReference;
 use crate::hive::pool::decides;
 use crate::power::Power;
 use crate::read::{lenient, lenient_types};
 
-/// What the rules read of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
-/// [`super::super::api::ClusterDeployment`] cannot express. Its parts are boxed: a parser moves what it makes through many
-/// hands.
+/// What the rules read of a `ClusterDeployment`. Its parts are boxed: a parser moves what it makes through many hands.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Cluster {
     /// Metadata.
@@ -22,62 +27,56 @@ pub struct Cluster {
     pub metadata: Meta,
     /// Desired state.
     #[serde(default, deserialize_with = "lenient")]
-    pub spec: Option<Box<Spec>>,
+    pub spec: Box<Spec>,
     /// Observed state.
     #[serde(default, deserialize_with = "lenient")]
-    pub status: Option<Box<Status>>,
+    pub status: Box<Status>,
 }
 
 lenient_types! {
-    /// `spec`.
+    /// `spec`. A text that is absent is empty.
     Spec {
         /// What the user wants, as it is written.
-        power_state: Option<String>,
+        power_state: String,
         /// Go duration, as it is written.
         hibernate_after: Option<String>,
         /// Whether the cluster has been installed.
         installed: Option<bool>,
         /// Member names of the platform; the one that is not null is the cluster's.
-        platform: Option<BTreeMap<String, Option<IgnoredAny>>>,
+        platform: BTreeMap<String, Option<IgnoredAny>>,
         /// Identity of the installed cluster.
         cluster_metadata: Option<ClusterMetadata>,
         /// The pool that the cluster came from.
-        cluster_pool_ref: Option<PoolReference>,
+        cluster_pool_ref: PoolReference,
     }
 
     /// `spec.clusterMetadata`.
     ClusterMetadata {
         /// Tag and prefix of everything that the cluster has in its cloud.
         #[serde(rename = "infraID")]
-        infra_id: Option<String>,
+        infra_id: String,
         /// Secret with the admin kubeconfig.
-        admin_kubeconfig_secret_ref: Option<Reference>,
+        admin_kubeconfig_secret_ref: LocalReference,
         /// Identity in the cloud.
-        platform: Option<PlatformMetadata>,
-    }
-
-    /// The name of an object in the same namespace.
-    Reference {
-        /// Its name.
-        name: Option<String>,
+        platform: PlatformMetadata,
     }
 
     /// `spec.clusterMetadata.platform`.
     PlatformMetadata {
         /// Azure's part.
-        azure: Option<AzureMetadata>,
+        azure: AzureMetadata,
     }
 
     /// `spec.clusterMetadata.platform.azure`.
     AzureMetadata {
         /// Resource group that the machines are in.
-        resource_group_name: Option<String>,
+        resource_group_name: String,
     }
 
     /// `spec.clusterPoolRef`.
     PoolReference {
         /// Name of the pool.
-        pool_name: Option<String>,
+        pool_name: String,
         /// Who claimed the cluster.
         claim_name: Option<String>,
         /// When it was claimed.
@@ -87,15 +86,15 @@ lenient_types! {
     /// `status`.
     Status {
         /// When the installation was done.
-        installed_timestamp: Option<String>,
+        installed_timestamp: String,
         /// Copy of the cluster's own `ClusterVersion` status, if the hub is configured to keep one.
-        cluster_version_status: Option<ClusterVersionStatus>,
+        cluster_version_status: ClusterVersionStatus,
     }
 
     /// `status.clusterVersionStatus`.
     ClusterVersionStatus {
         /// `Available`, `Progressing`, `Failing` and others.
-        conditions: Option<Vec<Condition>>,
+        conditions: Vec<Condition>,
     }
 }
 
@@ -140,58 +139,40 @@ impl Target for Cluster {
     }
 
     fn wants_awake(&self) -> bool {
-        matches!(self.power_state(), "" | "Running")
+        matches!(self.spec.power_state.as_str(), "" | "Running")
     }
 }
 
 impl Cluster {
-    /// `spec.powerState`, empty if absent.
-    pub fn power_state(&self) -> &str {
-        self.spec.as_ref().and_then(|spec| spec.power_state.as_deref()).unwrap_or_default()
-    }
-
     /// What the user wants.
     pub fn desired(&self) -> Power {
-        self.power_state().parse().unwrap_or_default()
-    }
-
-    /// `spec.hibernateAfter`.
-    pub fn hibernate_after(&self) -> Option<&str> {
-        self.spec.as_ref()?.hibernate_after.as_deref()
+        self.spec.power_state.parse().unwrap_or_default()
     }
 
     /// Whether the cluster has been installed.
     pub fn installed(&self) -> bool {
-        self.spec.as_ref().and_then(|spec| spec.installed).unwrap_or_default()
+        self.spec.installed == Some(true)
     }
 
     /// Name of the platform, empty if none is given.
     pub fn platform(&self) -> &str {
-        let members = self.spec.as_ref().and_then(|spec| spec.platform.as_ref());
-        members.and_then(|members| members.iter().find(|(_, value)| value.is_some())).map_or("", |(name, _)| name)
-    }
-
-    /// Identity of the installed cluster.
-    pub fn identity(&self) -> Option<&ClusterMetadata> {
-        self.spec.as_ref()?.cluster_metadata.as_ref()
+        self.spec.platform.iter().find(|(_, value)| value.is_some()).map_or("", |(name, _)| name)
     }
 
     /// Name of the pool that still decides about this cluster: it is unclaimed.
     pub fn unclaimed_pool(&self) -> Option<&str> {
-        let pool = self.spec.as_ref()?.cluster_pool_ref.as_ref()?;
-        let (claim, has_time) = (pool.claim_name.as_deref(), pool.claimed_timestamp.is_some());
-        pool.pool_name.as_deref().filter(|name| decides(name, claim, has_time))
+        let PoolReference { pool_name, claim_name, claimed_timestamp } = &self.spec.cluster_pool_ref;
+        decides(pool_name, claim_name.as_deref(), claimed_timestamp.is_some()).then_some(pool_name)
     }
 
     /// When the installation was done.
     pub fn installed_at(&self) -> Option<Timestamp> {
-        format::time(self.status.as_ref()?.installed_timestamp.as_ref()?)
+        format::time(&self.status.installed_timestamp)
     }
 
     /// Whether the cluster is being upgraded, as far as the hub knows.
     pub fn upgrading(&self) -> bool {
-        let version = self.status.as_ref().and_then(|status| status.cluster_version_status.as_ref());
-        let conditions = version.and_then(|version| version.conditions.as_deref()).unwrap_or_default();
-        conditions.iter().any(|condition| condition.type_ == "Progressing" && condition.status == "True")
+        let mut conditions = self.status.cluster_version_status.conditions.iter();
+        conditions.any(|condition| condition.type_ == "Progressing" && condition.status == "True")
     }
 }

@@ -45,13 +45,13 @@ use crate::hive::exempt;
 impl Change<'_, Cluster> {
     /// Whether this request sets or alters `spec.powerState`.
     pub fn alters_power_state(&self) -> bool {
-        self.old.as_ref().is_none_or(|old| old.power_state() != self.new.power_state())
+        self.old.as_ref().is_none_or(|old| old.spec.power_state != self.new.spec.power_state)
     }
 
     /// `spec.hibernateAfter`, if this request sets or alters it.
     pub fn new_hibernate_after(&self) -> Option<&str> {
-        let before = self.old.as_ref().and_then(Cluster::hibernate_after);
-        self.new.hibernate_after().filter(|after| before != Some(after))
+        let before = self.old.as_ref().and_then(|old| old.spec.hibernate_after.as_deref());
+        self.new.spec.hibernate_after.as_deref().filter(|after| before != Some(after))
     }
 
     /// Whether there is anything in this request for us to judge: everything else that happens to a cluster is not our

@@ -53,7 +53,7 @@ pub const RULES: &[Rule<Cluster>] = &[
 
 /// V1
 fn state_exists(change: &Change<'_, Cluster>) -> Verdict {
-    match change.new.power_state() {
+    match change.new.spec.power_state.as_str() {
         "" | "Running" | "Hibernating" => Verdict::Allow,
         _ if !change.alters_power_state() => Verdict::Allow,
         other => Verdict::deny(
@@ -81,11 +81,8 @@ fn platform_is_served(change: &Change<'_, Cluster>) -> Verdict {
 
 /// V4. What is not installed yet has no resource group to name; without any metadata V5 speaks.
 fn azure_has_a_resource_group(change: &Change<'_, Cluster>) -> Verdict {
-    let Some(identity) = change.new.identity() else {
-        return Verdict::Allow;
-    };
-    let group = identity.platform.as_ref().and_then(|platform| platform.azure.as_ref()?.resource_group_name.as_ref());
-    let is_missing = change.new.platform() == "azure" && group.is_none_or(String::is_empty);
+    let Some(identity) = &change.new.spec.cluster_metadata else { return Verdict::Allow };
+    let is_missing = change.new.platform() == "azure" && identity.platform.azure.resource_group_name.is_empty();
     let field = "spec.clusterMetadata.platform.azure.resourceGroupName";
     let message = "missing: without the name of the resource group the cluster's machines on Azure cannot be found";
     Verdict::deny(Fault::Required, field, message).when(change.goes_to_sleep() && change.new.installed() && is_missing)
@@ -96,15 +93,12 @@ fn has_an_identity(change: &Change<'_, Cluster>) -> Verdict {
     if !change.goes_to_sleep() || !change.new.installed() {
         return Verdict::Allow;
     }
-    let filled = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-    let (field, why) = match change.new.identity() {
+    let (field, why) = match &change.new.spec.cluster_metadata {
         None => ("spec.clusterMetadata", "its machines cannot be found"),
-        Some(identity) if !filled(&identity.infra_id) => {
+        Some(identity) if identity.infra_id.is_empty() => {
             ("spec.clusterMetadata.infraID", "the cluster's machines cannot be found")
         }
-        Some(identity) if identity.admin_kubeconfig_secret_ref.as_ref().is_some_and(|secret| filled(&secret.name)) => {
-            return Verdict::Allow;
-        }
+        Some(identity) if !identity.admin_kubeconfig_secret_ref.name.is_empty() => return Verdict::Allow,
         Some(_) => (
             "spec.clusterMetadata.adminKubeconfigSecretRef.name",
             "the controller cannot verify that the cluster is running",

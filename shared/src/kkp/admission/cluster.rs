@@ -1,11 +1,17 @@
 //! A Cluster as the rules see it.
+//!
+//! [`api::Cluster`](crate::kkp::api::Cluster) cannot be that type. It has what KKP's definition requires, such as the
+//! version of KKP in each condition, and fails as a whole without it; rows K4 and K7 judge such objects. It keeps all
+//! metadata, all conditions and usage, which each write of KKP's would pay for. What can be lenient without a change of
+//! the definition is shared.
 
 use serde::Deserialize;
 
 use super::HIBERNATING;
 use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, Unread, metadata};
+use crate::kkp::api::Encryption;
+use crate::kkp::keys;
 use crate::kkp::phase::Phase;
-use crate::kkp::{api, keys};
 use crate::read::{lenient, lenient_types};
 
 /// What the rules read of a Cluster.
@@ -16,57 +22,51 @@ pub struct Cluster {
     pub metadata: Meta,
     /// Desired state.
     #[serde(default, deserialize_with = "lenient")]
-    pub spec: Option<Spec>,
+    pub spec: Spec,
     /// Observed state.
     #[serde(default, deserialize_with = "lenient")]
-    pub status: Option<Status>,
+    pub status: Status,
 }
 
 lenient_types! {
-    /// `spec`.
+    /// `spec`. A text that is absent is empty.
     Spec {
         /// Whether KKP leaves the cluster alone.
         pause: Option<bool>,
         /// Why, in words.
-        pause_reason: Option<String>,
+        pause_reason: String,
         /// Kubernetes version.
-        version: Option<String>,
+        version: String,
         /// The cloud.
-        cloud: Option<Cloud>,
+        cloud: Cloud,
     }
 
     /// `spec.cloud`.
     Cloud {
         /// The datacenter.
-        dc: Option<String>,
+        dc: String,
         /// Provider, such as `aws`.
-        provider_name: Option<String>,
+        provider_name: String,
     }
 
     /// `status`.
     Status {
         /// `Creating`, `Updating`, `Running` or `Terminating`.
-        phase: Option<String>,
+        phase: String,
         /// Conditions by type.
-        conditions: Option<Conditions>,
+        conditions: Conditions,
         /// Encryption at rest.
-        encryption: Option<Encryption>,
-    }
-
-    /// `status.encryption`.
-    Encryption {
-        /// How far KKP has come with it.
-        phase: Option<String>,
+        encryption: Encryption,
     }
 
     /// The conditions that the rules read.
     Conditions {
         /// KKP has applied everything.
         #[serde(rename = "SeedResourcesUpToDate")]
-        up_to_date: Option<Condition>,
+        up_to_date: Condition,
         /// Ours.
         #[serde(rename = "ClusterDehydrated")]
-        dehydrated: Option<Condition>,
+        dehydrated: Condition,
     }
 
     /// A condition.
@@ -74,12 +74,12 @@ lenient_types! {
         /// `True`, `False` or `Unknown`.
         status: String,
         /// One word.
-        reason: Option<String>,
+        reason: String,
     }
 }
 
-/// Groups whose members are [`deleters`](crate::admission::Settings::deleters) by default: KKP's own service accounts. A refusal would stop KKP's
-/// deletion of a project.
+/// Groups whose members are [`deleters`](crate::admission::Settings::deleters) by default: KKP's own service accounts. A
+/// refusal would stop KKP's deletion of a project.
 pub const DELETERS: &[&str] = &["system:serviceaccounts:kubermatic"];
 
 impl Object for Cluster {
@@ -116,43 +116,20 @@ impl Target for Cluster {
 }
 
 impl Cluster {
-    /// `spec.pause`.
+    /// Whether KKP leaves the cluster alone.
     pub fn paused(&self) -> bool {
-        self.spec.as_ref().and_then(|spec| spec.pause).unwrap_or_default()
-    }
-
-    /// `spec.cloud.providerName`.
-    pub fn provider(&self) -> &str {
-        let cloud = self.spec.as_ref().and_then(|spec| spec.cloud.as_ref());
-        cloud.and_then(|cloud| cloud.provider_name.as_deref()).unwrap_or_default()
+        self.spec.pause == Some(true)
     }
 
     /// What KKP applies only to a cluster that is not paused: version, provider and datacenter.
-    pub fn applied_at_the_wake(&self) -> (Option<&str>, Option<&str>, Option<&str>) {
-        let spec = self.spec.as_ref();
-        let cloud = spec.and_then(|spec| spec.cloud.as_ref());
-        let (provider, dc) = (cloud.map(|cloud| &cloud.provider_name), cloud.map(|cloud| &cloud.dc));
-        (
-            spec.and_then(|spec| spec.version.as_deref()),
-            provider.and_then(Option::as_deref),
-            dc.and_then(Option::as_deref),
-        )
-    }
-
-    /// `status.phase`.
-    pub fn phase(&self) -> &str {
-        self.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    pub fn applied_at_the_wake(&self) -> [&str; 3] {
+        let Spec { version, cloud: Cloud { dc, provider_name }, .. } = &self.spec;
+        [version, provider_name, dc]
     }
 
     /// Why it must not sleep while KKP applies encryption at rest.
     pub fn encryption_under_way(&self) -> Option<String> {
-        api::Encryption::under_way(self.status.as_ref()?.encryption.as_ref()?.phase.as_deref())
-    }
-
-    /// Whether KKP has applied everything.
-    pub fn is_up_to_date(&self) -> bool {
-        let conditions = self.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions.and_then(|all| all.up_to_date.as_ref()).is_some_and(|condition| condition.status == "True")
+        Encryption::under_way(self.status.encryption.phase.as_deref())
     }
 
     /// Whether the control plane is paused by us, or about to be.
@@ -161,10 +138,8 @@ impl Cluster {
     /// effect without the intent to sleep. The pause with our reason says so, too, for a Cluster whose status was lost,
     /// such as a restored one. In a phase of the wake the control plane runs, or starts, whatever the pause says.
     pub fn is_asleep(&self) -> bool {
-        let conditions = self.status.as_ref().and_then(|status| status.conditions.as_ref());
-        let condition = conditions.and_then(|all| all.dehydrated.as_ref());
-        condition.is_some_and(Condition::says_asleep)
-            || self.paused_by_us() && !condition.is_some_and(Condition::says_waking)
+        let condition = &self.status.conditions.dehydrated;
+        condition.says_asleep() || self.paused_by_us() && !condition.says_waking()
     }
 
     /// Whether such a cluster may be paused by us for all that can be read of it.
@@ -181,15 +156,14 @@ impl Cluster {
     /// Whether the pause is of a sleep of ours, in a sleep or in a wake. Of which one is the controller's to compare:
     /// the Cluster may be a restored one, which is dehydrated, too.
     pub fn paused_by_us(&self) -> bool {
-        let reason = self.spec.as_ref().and_then(|spec| spec.pause_reason.as_deref());
-        let has_our_reason = reason.is_some_and(|reason| reason.starts_with(keys::PAUSED_BY_US));
+        let has_our_reason = self.spec.pause_reason.starts_with(keys::PAUSED_BY_US);
         self.paused() && has_our_reason && self.metadata.annotations.get(keys::PAUSED_BY_SLEEP).is_some()
     }
 }
 
 impl Condition {
     fn phase(&self) -> Option<Phase> {
-        self.reason.as_deref()?.parse().ok()
+        self.reason.parse().ok()
     }
 
     /// Whether [`keys::DEHYDRATED`] says so: by its phase, or by its status, which stays `True` while the record cannot

@@ -2,7 +2,7 @@
 //! about all of them and stands in [`super::judge`], K13 in [`super::judge_deletion`].
 
 use super::HIBERNATING;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Status};
 use crate::admission::{Change, Fault, Rule, Verdict, annotation_field, form, protection, stamp};
 use crate::annotation::{format, keys as common};
 use crate::kkp::api::Encryption;
@@ -59,7 +59,7 @@ fn forbid(is_forbidden: bool, field: impl Into<String>, message: impl Into<Strin
 
 /// K3
 fn has_machines(change: &Change<'_, Cluster>) -> Verdict {
-    match change.new.provider() {
+    match change.new.spec.cloud.provider_name.as_str() {
         _ if !change.goes_to_sleep() => Verdict::Allow,
         provider @ ("bringyourown" | "edge") => Verdict::deny(
             Fault::Forbidden,
@@ -91,13 +91,13 @@ fn no_restore(change: &Change<'_, Cluster>) -> Verdict {
 
 /// K4. A new object has no status yet: the controller's preflight waits for KKP.
 fn runs(change: &Change<'_, Cluster>) -> Verdict {
-    let phase = change.new.phase();
+    let Status { phase, conditions, .. } = &change.new.status;
     let is_judged = change.goes_to_sleep() && change.old.is_some() && !is_under_way(&change.new);
     if is_judged && phase != "Running" {
         return forbid(true, "status.phase", format!("found {phase:?}, must be \"Running\""));
     }
     forbid(
-        is_judged && !change.new.is_up_to_date(),
+        is_judged && conditions.up_to_date.status != "True",
         "status.conditions.SeedResourcesUpToDate",
         "not True: KKP still applies changes, and a pause now would block its updates of other clusters",
     )

@@ -7,6 +7,7 @@
 //!
 //! `make e2e TEST=hive_aws` runs the tests whose names contain a word.
 
+mod corpus;
 mod fdb_guard;
 mod hive_common;
 mod match_writes;

@@ -1,287 +1,225 @@
-//! Writes, each with the entries of the webhook configurations that it must reach, and what is there before.
+//! The corpora of admission on a hub: what is stored before, and each write with the entries of the webhook that it must
+//! reach.
 
-pub mod fdb;
-pub mod kkp;
-pub mod rollouts;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kube::api::ApiResource;
+use anyhow::{Context as _, Result};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
+use kube::{Api, Client};
 use serde_json::{Value, json};
+use testbed::{World, apply, kubeconfig};
 
-pub const INTO_SLEEP: &str = "into-sleep.hibernate.sh";
-pub const HIVE: &str = "hive.hibernate.sh";
-const STAMP: &str = "stamp.hibernate.sh";
-const REPLICAS: &str = "replicas.hibernate.sh";
-const SUSPEND: &str = "suspend.hibernate.sh";
-const FDB: &str = "fdb.hibernate.sh";
+pub use crate::corpus::{Case, Corpus, Verb, applied, corpus, merge};
 
-/// A write, and the entries that it must reach.
-pub struct Write {
-    pub what: &'static str,
-    pub user: &'static str,
-    pub kind: &'static Kind,
-    /// Empty for a kind without namespaces.
-    pub namespace: &'static str,
-    pub verb: Verb,
-    pub reaches: &'static [&'static str],
-}
+pub const HIVE: &str = include_str!("../corpus/hive.yaml");
+pub const KKP: &str = include_str!("../corpus/kkp.yaml");
+const FDB: &str = include_str!("../corpus/fdb.yaml");
+const ROLLOUTS: &str = include_str!("../corpus/rollouts.yaml");
+const REPLICAS: &str = "replicas";
+const GROUP: &str = "apps.foundationdb.org/v1beta2";
 
-/// What is done: to which object, with which patch.
-pub enum Verb {
-    Create(Value),
-    Patch(&'static str, Value),
-    PatchScale(&'static str, Value),
-    PatchStatus(&'static str, Value),
-    Delete(&'static str),
-    /// What has these labels.
-    DeleteCollection(&'static str),
-}
-
-/// Group, version, kind.
-pub struct Kind(pub &'static str, pub &'static str, pub &'static str);
-
-const CLUSTER: Kind = Kind("hive.openshift.io", "v1", "ClusterDeployment");
-const DEPLOYMENT: Kind = Kind("apps", "v1", "Deployment");
-const STATEFUL_SET: Kind = Kind("apps", "v1", "StatefulSet");
-const CAPI: Kind = Kind("cluster.x-k8s.io", "v1beta1", "MachineDeployment");
-const MACHINE_CONTROLLER: Kind = Kind("cluster.k8s.io", "v1alpha1", "MachineDeployment");
-
-impl Kind {
-    pub fn resource(&self) -> ApiResource {
-        ApiResource::from_gvk(&GroupVersionKind::gvk(self.0, self.1, self.2))
-    }
-
-    fn object(&self, namespace: &str, name: &str, fields: &Value) -> Value {
-        let api_version = format!("{}/{}", self.0, self.1);
-        let api_version = api_version.trim_start_matches('/');
-        let mut object =
-            json!({"apiVersion": api_version, "kind": self.2, "metadata": {"name": name, "namespace": namespace}});
-        merge(&mut object, fields);
-        object
-    }
-}
-
-pub fn merge(into: &mut Value, from: &Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            from.iter().for_each(|(key, value)| merge(into.entry(key.clone()).or_insert(Value::Null), value));
+/// The cases of a corpus that an API server can be asked. Each stored object has a name of its own.
+pub fn sent(text: &str) -> Corpus {
+    let mut corpus = corpus(text);
+    corpus.cases.retain(|case| case.reaches.is_some());
+    let mut numbers = BTreeMap::new();
+    for case in &mut corpus.cases {
+        if let Some(name) = corpus.users.get(&case.user) {
+            case.user.clone_from(name);
         }
-        (into, from) => *into = from.clone(),
+        let next = numbers.len();
+        let metadata = &mut case.stored["metadata"];
+        if case.with != json!({}) {
+            let number = numbers.entry((case.of.clone(), case.with.to_string())).or_insert(next);
+            metadata["name"] = format!("{}-{number}", metadata["name"].as_str().unwrap_or_default()).into();
+        }
+        metadata.as_object_mut().map(|metadata| metadata.remove("uid"));
+    }
+    corpus
+}
+
+/// All of them, and those of workloads.
+pub fn writes() -> Vec<Case> {
+    [HIVE, KKP, FDB, ROLLOUTS].into_iter().flat_map(|text| sent(text).cases).chain(workloads()).collect()
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
+    let version = text(object, "/apiVersion");
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text(object, "/kind")));
+    match text(object, "/metadata/namespace") {
+        "" => Api::all_with(client.clone(), &resource),
+        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
     }
 }
 
-fn cluster(fields: &Value) -> Value {
-    let mut cluster = json!({"spec": {"baseDomain": "example.com", "clusterName": "demo", "platform": {"aws": {"region": "us-east-1"}}}});
-    merge(&mut cluster, fields);
-    cluster
+/// Owners are those of this name that exist: the garbage collector deletes what has an owner of a kind that it knows and
+/// does not find.
+async fn own(hub: &Client, object: &mut Value) -> Result<()> {
+    let namespace = text(object, "/metadata/namespace").to_owned();
+    for owner in object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
+        if owner["name"] == "prod" {
+            let metadata = json!({ "namespace": namespace });
+            let databases =
+                api(hub, &json!({ "apiVersion": GROUP, "kind": "FoundationDBCluster", "metadata": metadata }));
+            owner["uid"] = databases.get("prod").await?.metadata.uid.into();
+        }
+    }
+    Ok(())
 }
 
-fn workload(replicas: Option<u32>, recorded: bool) -> Value {
-    let pod =
-        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "web"}]}});
-    let mut object = json!({"spec": {"selector": {"matchLabels": {"app": "web"}}, "template": pod, "serviceName": "web", "clusterName": "demo"}});
-    if let Some(replicas) = replicas {
-        object["spec"]["replicas"] = replicas.into();
+/// Stores what the cases change, with its status.
+pub async fn store(hub: &Client, cases: &[Case]) -> Result<()> {
+    let namespaces: BTreeSet<_> = cases.iter().map(|case| text(&case.stored, "/metadata/namespace")).collect();
+    let namespaces: Vec<_> = namespaces.into_iter().filter(|name| !name.is_empty()).map(namespace).collect();
+    apply::all(hub, &namespaces).await?;
+    let mut objects: Vec<&Value> = Vec::new();
+    for case in cases.iter().filter(|case| case.verb != Verb::Create) {
+        if !objects.contains(&&case.stored) {
+            objects.push(&case.stored);
+        }
     }
-    if recorded {
-        object["metadata"]["annotations"]["hibernate.sh/replicas"] = "3".into();
+    objects.sort_by_key(|object| object["kind"] != "FoundationDBCluster");
+    for stored in objects {
+        let (name, api) = (text(stored, "/metadata/name"), api(hub, stored));
+        let patch = json!({ "status": null, "metadata": { "deletionTimestamp": null } });
+        let mut object = applied(stored, &patch);
+        own(hub, &mut object).await?;
+        apply::all(hub, &[object]).await?;
+        if let Some(status) = stored.get("status") {
+            let patch = Patch::Merge(json!({ "status": status }));
+            api.patch_status(name, &PatchParams::default(), &patch)
+                .await
+                .with_context(|| format!("status of {name}"))?;
+        }
+        if stored.pointer("/metadata/deletionTimestamp").is_some() {
+            api.delete(name, &DeleteParams::default()).await?;
+        }
     }
-    object
+    Ok(())
 }
 
-/// What is there before.
-pub fn stored() -> Vec<Value> {
-    let namespace = |name: &str, labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
-    let mut objects = vec![
-        namespace("clusters", json!({})),
-        namespace("recorded", json!({"hibernate.sh/record-replicas": "true"})),
-        namespace("plain", json!({})),
-        CLUSTER.object("clusters", "bare", &cluster(&json!({}))),
-        CLUSTER.object("clusters", "running", &cluster(&json!({"spec": {"powerState": "Running"}}))),
-        CLUSTER.object("clusters", "asleep", &cluster(&json!({"spec": {"powerState": "Hibernating", "hibernateAfter": "8h"}, "metadata": {"annotations": {"hibernate.sh/reason": "weekend", "example.com/x": "1"}}}))),
-        CLUSTER.object("clusters", "stamped", &cluster(&json!({"spec": {"powerState": "Hibernating"}, "metadata": {"annotations": {"hibernate.sh/requested-by": "bob", "hibernate.sh/rollout": "{}"}}}))),
-    ];
-    for namespace in ["recorded", "plain", "kube-system"] {
-        for kind in [&DEPLOYMENT, &STATEFUL_SET, &CAPI, &MACHINE_CONTROLLER] {
-            let mut three = workload(Some(3), false);
-            let mut none = workload(Some(0), true);
-            let mut absent = workload(None, false);
-            let foreign: &[&str] = match kind.2 {
-                "Deployment" => &["serviceName", "clusterName"],
-                "StatefulSet" => &["clusterName"],
-                _ => &[],
-            };
-            for spec in [&mut three, &mut none, &mut absent].into_iter().filter_map(|o| o["spec"].as_object_mut()) {
-                spec.retain(|field, _| !foreign.contains(&field.as_str()));
+fn namespace(name: &str) -> Value {
+    let is_recorded = ["recorded", "kube-system"].contains(&name);
+    let labels = if is_recorded { json!({ "hibernate.sh/record-replicas": "true" }) } else { json!({}) };
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
+}
+
+/// The hub's clients, by user.
+pub async fn clients(world: &World, cases: &[Case]) -> Result<BTreeMap<String, Client>> {
+    let mut clients = BTreeMap::new();
+    for case in cases {
+        let user = case.user.as_str();
+        if clients.contains_key(user) {
+            continue;
+        }
+        let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+        let client = match account {
+            // Whoever writes a rollout is who its stamp names.
+            None => world.hub().await?,
+            Some((namespace, _)) => {
+                let groups = ["system:masters", &format!("system:serviceaccounts:{namespace}")];
+                kubeconfig::client_as(&world.file().hub.kubeconfig, user, &groups).await?
             }
-            objects.push(kind.object(namespace, "three", &three));
-            objects.push(kind.object(namespace, "none", &none));
-            objects.push(kind.object(namespace, "absent", &absent));
+        };
+        clients.insert(user.to_owned(), client);
+    }
+    Ok(clients)
+}
+
+/// Sends a write as a dry run.
+pub async fn send(client: &Client, case: &Case) -> kube::Result<()> {
+    let (api, name) = (api(client, &case.stored), text(&case.stored, "/metadata/name"));
+    let params = PatchParams { dry_run: true, ..PatchParams::default() };
+    let (patch, deletion) = (Patch::Merge(&case.write), DeleteParams::default().dry_run());
+    match case.verb {
+        Verb::Create => {
+            let new = applied(&case.written(), &json!({ "metadata": { "name": "new" } }));
+            let object = serde_json::from_value(new).map_err(kube::Error::SerdeError)?;
+            api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await.map(drop)
+        }
+        Verb::Update | Verb::Both => api.patch(name, &params, &patch).await.map(drop),
+        Verb::Status => api.patch_status(name, &params, &patch).await.map(drop),
+        Verb::Scale => api.patch_scale(name, &params, &patch).await.map(drop),
+        Verb::Delete => api.delete(name, &deletion).await.map(drop),
+        Verb::DeleteCollection => {
+            let labels = case.write.as_str().unwrap_or_default();
+            api.delete_collection(&deletion, &ListParams::default().labels(labels)).await.map(drop)
         }
     }
-    objects.extend(fdb::stored());
-    objects.extend(kkp::stored());
-    objects.extend(rollouts::stored());
-    objects
 }
 
-/// All of them.
-pub fn writes() -> Vec<Write> {
-    let cluster_write =
-        |what, user, verb, reaches| Write { what, user, kind: &CLUSTER, namespace: "clusters", verb, reaches };
-    let (update, create) = (
-        move |what, name, body, reaches| cluster_write(what, "admin", Verb::Patch(name, body), reaches),
-        move |what, body: Value, reaches| {
-            cluster_write(what, "admin", Verb::Create(CLUSTER.object("clusters", "new", &cluster(&body))), reaches)
-        },
-    );
-    let sleep = json!({"spec": {"powerState": "Hibernating"}});
-    let label = json!({"metadata": {"labels": {"a": "b"}}});
-    let mut writes = vec![
-        create("a bare cluster is created", json!({}), &[HIVE]),
-        create("a running cluster is created", json!({"spec": {"powerState": "Running"}}), &[HIVE, STAMP]),
-        create("a sleeping cluster is created", sleep.clone(), &[INTO_SLEEP, STAMP]),
-        update("a bare cluster gets a label", "bare", label.clone(), &[]),
-        update(
-            "a bare cluster gets an annotation of others",
-            "bare",
-            json!({"metadata": {"annotations": {"example.com/x": "1"}}}),
-            &[],
-        ),
-        update(
-            "a bare cluster gets an annotation of ours",
-            "bare",
-            json!({"metadata": {"annotations": {"hibernate.sh/protected": "true"}}}),
-            &[HIVE],
-        ),
-        update(
-            "a bare cluster is held awake",
-            "bare",
-            json!({"metadata": {"annotations": {"hibernate.sh/hold-awake-until": "2126-01-01T00:00:00Z"}}}),
-            &[HIVE, STAMP],
-        ),
-        create(
-            "a cluster is created that is held awake",
-            json!({"metadata": {"annotations": {"hibernate.sh/hold-awake-until": "2126-01-01T00:00:00Z"}}}),
-            &[HIVE, STAMP],
-        ),
-        update(
-            "a bare cluster gets a claim",
-            "bare",
-            json!({"metadata": {"annotations": {"hibernate.sh/rollout": "{}"}}}),
-            &[HIVE],
-        ),
-        update("a bare cluster is put to sleep", "bare", sleep.clone(), &[INTO_SLEEP, STAMP]),
-        update(
-            "a bare cluster is said to be running",
-            "bare",
-            json!({"spec": {"powerState": "Running"}}),
-            &[HIVE, STAMP],
-        ),
-        update("a bare cluster is said to be empty", "bare", json!({"spec": {"powerState": ""}}), &[]),
-        update("a bare cluster gets a deadline", "bare", json!({"spec": {"hibernateAfter": "1h"}}), &[HIVE]),
-        update("a bare cluster gets other fields", "bare", json!({"spec": {"installed": true}}), &[]),
-        update("a running cluster is put to sleep", "running", sleep.clone(), &[INTO_SLEEP, STAMP]),
-        update("a sleeping cluster is put to sleep", "asleep", sleep.clone(), &[]),
-        update("a sleeping cluster is woken", "asleep", json!({"spec": {"powerState": "Running"}}), &[HIVE, STAMP]),
-        update(
-            "a sleeping cluster is woken by removal",
-            "asleep",
-            json!({"spec": {"powerState": null}}),
-            &[HIVE, STAMP],
-        ),
-        update(
-            "a sleeping cluster loses its stamp",
-            "stamped",
-            json!({"metadata": {"annotations": {"hibernate.sh/requested-by": null}}}),
-            &[HIVE, STAMP],
-        ),
-        update(
-            "a sleeping cluster gets another stamp",
-            "stamped",
-            json!({"metadata": {"annotations": {"hibernate.sh/requested-by": "mallory"}}}),
-            &[HIVE],
-        ),
-        update(
-            "a claim is dropped",
-            "stamped",
-            json!({"metadata": {"annotations": {"hibernate.sh/rollout": null}}}),
-            &[HIVE, STAMP],
-        ),
-        update("a sleeping cluster gets a label", "asleep", label.clone(), &[]),
-        update("a sleeping cluster loses its deadline", "asleep", json!({"spec": {"hibernateAfter": null}}), &[HIVE]),
-        update(
-            "a sleeping cluster loses all annotations",
-            "asleep",
-            json!({"metadata": {"annotations": null}}),
-            &[HIVE],
-        ),
-        update(
-            "a sleeping cluster loses annotations of others",
-            "asleep",
-            json!({"metadata": {"annotations": {"example.com/x": null}}}),
-            &[],
-        ),
-        update(
-            "the controller's own annotation",
-            "asleep",
-            json!({"metadata": {"annotations": {"hibernate.sh/something-else": "x"}}}),
-            &[],
-        ),
-        cluster_write(
-            "status is written",
-            "admin",
-            Verb::PatchStatus("running", json!({"status": {"powerState": "Hibernating"}})),
-            &[],
-        ),
-        cluster_write(
-            "Hive puts a cluster to sleep",
-            "hive-controllers",
-            Verb::Patch("bare", sleep.clone()),
-            &[HIVE, STAMP],
-        ),
-        cluster_write(
-            "Hive creates a sleeping cluster",
-            "hive-controllers",
-            Verb::Create(CLUSTER.object("clusters", "new", &cluster(&sleep))),
-            &[HIVE, STAMP],
-        ),
-        cluster_write("Hive labels a cluster", "hive-controllers", Verb::Patch("bare", label), &[]),
+/// Writes of each kind of workload.
+fn workloads() -> Vec<Case> {
+    let kinds: [(&str, &str, &[&str]); 4] = [
+        ("apps/v1", "Deployment", &[]),
+        ("apps/v1", "StatefulSet", &["serviceName"]),
+        ("cluster.x-k8s.io/v1beta1", "MachineDeployment", &["serviceName", "clusterName"]),
+        ("cluster.k8s.io/v1alpha1", "MachineDeployment", &["serviceName", "clusterName"]),
     ];
-    for kind in [&DEPLOYMENT, &STATEFUL_SET, &CAPI, &MACHINE_CONTROLLER] {
-        writes.extend(workload_writes(kind));
-    }
-    writes.extend(fdb::writes());
-    writes.extend(kkp::writes());
-    writes.extend(rollouts::writes());
-    writes
+    kinds.into_iter().flat_map(|(version, kind, more)| workload_writes(version, kind, more)).collect()
 }
 
-fn workload_writes(kind: &'static Kind) -> Vec<Write> {
-    let write = move |what, namespace, verb, reaches| Write { what, user: "admin", kind, namespace, verb, reaches };
-    let direct = move |what, name, body, reaches| write(what, "recorded", Verb::Patch(name, body), reaches);
-    let scale = move |what, name, replicas: u32, reaches| {
-        write(what, "recorded", Verb::PatchScale(name, json!({"spec": {"replicas": replicas}})), reaches)
+fn workload_writes(version: &str, kind: &str, more: &[&str]) -> Vec<Case> {
+    let labels = json!({ "app": "web" });
+    let pod =
+        json!({ "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "web", "image": "web" }] } });
+    let stored = |namespace: &str, name: &str| {
+        let mut object = json!({
+            "apiVersion": version, "kind": kind, "metadata": { "name": name, "namespace": namespace },
+            "spec": { "selector": { "matchLabels": labels }, "template": pod },
+        });
+        more.iter().for_each(|field| object["spec"][*field] = "web".into());
+        match name {
+            "three" => object["spec"]["replicas"] = 3.into(),
+            "none" => merge(
+                &mut object,
+                &json!({ "spec": { "replicas": 0 }, "metadata": { "annotations": { "hibernate.sh/replicas": "3" } } }),
+            ),
+            _ => {}
+        }
+        object
     };
-    let to = |replicas: u32| json!({"spec": {"replicas": replicas}});
-    let record = |value: Value| json!({"metadata": {"annotations": {"hibernate.sh/replicas": value}}});
+    let write = |what: &str, namespace: &str, verb, name: &str, write: Value, reaches: bool| Case {
+        name: format!("{version} {kind}: {what}"),
+        user: "alice".to_owned(),
+        stored: stored(namespace, name),
+        reaches: Some(if reaches { REPLICAS } else { "" }.to_owned()),
+        verb,
+        write,
+        ..Case::default()
+    };
+    let direct = |what: &str, name: &str, body, reaches| write(what, "recorded", Verb::Update, name, body, reaches);
+    let to = |replicas: u32| json!({ "spec": { "replicas": replicas } });
+    let scale = |what: &str, name: &str, count, reaches| write(what, "recorded", Verb::Scale, name, to(count), reaches);
+    let record = |value: Value| json!({ "metadata": { "annotations": { "hibernate.sh/replicas": value } } });
     vec![
-        direct("3 to 0", "three", to(0), &[REPLICAS]),
-        direct("3 to 5", "three", to(5), &[]),
-        direct("0 to 3", "none", to(3), &[REPLICAS]),
-        direct("absent to 0", "absent", to(0), &[REPLICAS]),
-        direct("absent to 2", "absent", to(2), &[]),
-        direct("a rollout", "three", json!({"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}), &[]),
-        direct("a record while awake", "three", record("7".into()), &[]),
-        direct("a record while asleep", "none", record("7".into()), &[REPLICAS]),
-        direct("no record while asleep", "none", record(Value::Null), &[REPLICAS]),
-        direct("a label while asleep", "none", json!({"metadata": {"labels": {"a": "b"}}}), &[]),
-        scale("scale 3 to 0", "three", 0, &[REPLICAS]),
-        scale("scale 3 to 5", "three", 5, &[]),
-        scale("scale 0 to 3", "none", 3, &[REPLICAS]),
-        scale("scale 0 to 0", "none", 0, &[]),
-        write("elsewhere", "plain", Verb::Patch("three", to(0)), &[]),
-        write("scale elsewhere", "plain", Verb::PatchScale("three", to(0)), &[]),
-        write("in kube-system, whatever its labels", "kube-system", Verb::Patch("three", to(0)), &[]),
+        direct("3 to 0", "three", to(0), true),
+        direct("3 to 5", "three", to(5), false),
+        direct("0 to 3", "none", to(3), true),
+        direct("absent to 0", "absent", to(0), true),
+        direct("absent to 2", "absent", to(2), false),
+        direct(
+            "a rollout",
+            "three",
+            json!({ "spec": { "template": { "metadata": { "annotations": { "a": "b" } } } } }),
+            false,
+        ),
+        direct("a record while awake", "three", record("7".into()), false),
+        direct("a record while asleep", "none", record("7".into()), true),
+        direct("no record while asleep", "none", record(Value::Null), true),
+        direct("a label while asleep", "none", json!({ "metadata": { "labels": { "a": "b" } } }), false),
+        scale("scale 3 to 0", "three", 0, true),
+        scale("scale 3 to 5", "three", 5, false),
+        scale("scale 0 to 3", "none", 3, true),
+        scale("scale 0 to 0", "none", 0, false),
+        write("elsewhere", "plain", Verb::Update, "three", to(0), false),
+        write("scale elsewhere", "plain", Verb::Scale, "three", to(0), false),
+        write("in kube-system, whatever its labels", "kube-system", Verb::Update, "three", to(0), false),
     ]
 }

@@ -1,6 +1,6 @@
-//! The policy says what the rules say: one corpus of writes through the `ValidatingAdmissionPolicy`, through the
-//! webhook on the same API server, and through the pure rules, compared write by write for the rows that the policy
-//! has.
+//! The policy says what the rules say: thousands of writes, and those of tests/corpus/hive.yaml, through the
+//! `ValidatingAdmissionPolicy`, through the webhook on the same API server, and through the pure rules, compared write by
+//! write for the rows that the policy has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,7 +22,9 @@ use testbed::options::{Options, Program};
 use testbed::supervisor::programs::Start;
 use testbed::{World, apply, eventually};
 
-/// The same corpus on every run.
+use crate::match_writes::{self, Verb, applied, sent};
+
+/// The same writes on every run.
 const SEED: u64 = 20_261_121;
 /// Stored clusters, each of them changed this many times, and clusters that are created.
 const STORED: usize = 80;
@@ -37,7 +39,7 @@ const ROWS: [&str; 7] = ["V3", "V5", "V6", "V8", "V9", "V10", UNREADABLE];
 
 type Rows = BTreeSet<&'static str>;
 
-/// A cluster as the corpus makes it. `None` is an absent field.
+/// A cluster as it is drawn. `None` is an absent field.
 #[derive(Clone, Debug)]
 struct Draft {
     power: Option<&'static str>,
@@ -186,6 +188,33 @@ struct Corpus {
     cases: Vec<Case>,
 }
 
+/// The writes that all runners of admission share, in our namespace.
+async fn shared_cases(hub: &Client, clusters: &Api<DynamicObject>) -> Result<Vec<Case>> {
+    let mut shared = sent(match_writes::HIVE).cases;
+    for case in &mut shared {
+        case.stored["metadata"]["namespace"] = NAMESPACE.into();
+    }
+    match_writes::store(hub, &shared).await?;
+    let mut cases = Vec::new();
+    for case in &shared {
+        let exempt = case.user == HIVE;
+        let name = case.stored["metadata"]["name"].as_str().context("a name")?;
+        match case.verb {
+            Verb::Update => {
+                let old = clusters.get(name).await?;
+                let new = serde_json::from_value(applied(&json!(old), &case.write))?;
+                cases.push(Case { old: Some(old), new, exempt });
+            }
+            Verb::Create => {
+                let new = applied(&case.written(), &json!({ "metadata": { "name": format!("new-{name}") } }));
+                cases.push(Case { old: None, new: serde_json::from_value(new)?, exempt });
+            }
+            _ => {}
+        }
+    }
+    Ok(cases)
+}
+
 fn clusters(client: Client) -> Api<DynamicObject> {
     Api::namespaced_with(client, NAMESPACE, &ApiResource::erase::<ClusterDeployment>(&()))
 }
@@ -228,6 +257,7 @@ impl Corpus {
             let new = object(&format!("new-{number}"), &Draft::new(&mut random));
             cases.push(Case { old: None, new, exempt: random.random_bool(0.1) });
         }
+        cases.extend(shared_cases(&world.hub().await?, &clusters).await?);
         Ok(Self { clusters, as_hive, cases })
     }
 

@@ -4,6 +4,9 @@
 //! they say. A mutating rule answers [`Edits`] of annotations instead. The webhook's table is the only place that knows
 //! which resource is judged by which rules.
 
+#[cfg(test)]
+#[path = "../../../tests/e2e/corpus.rs"]
+pub(crate) mod corpus;
 pub mod form;
 mod object;
 pub mod policy;

@@ -1,10 +1,158 @@
-//! For tests: a person who does what denials say, read from their words.
+//! For tests: the runner of a corpus, and a person who does what denials say, read from their words.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Denial, Fault, Objects, Unread};
+use super::corpus::{Case, Corpus, Verb, applied};
+use super::{Change, Denial, Edits, Evaluation, Fault, Object, Objects, Rule, Settings, Unread, User, Verdict};
+
+/// A kind, and the cases that judge it.
+pub(crate) struct Bench<K: Object> {
+    pub(crate) corpus: Corpus,
+    pub(crate) settings: Settings,
+    pub(crate) judge: fn(&Change<'_, K>) -> Evaluation,
+    pub(crate) stamp: fn(&Change<'_, K>) -> Edits,
+}
+
+/// A patch of annotations.
+fn patch(edits: &Edits) -> Value {
+    let mut patch = json!({});
+    for edit in &edits.annotations {
+        patch["metadata"]["annotations"][edit.key] = json!(edit.value);
+    }
+    patch
+}
+
+/// `V6 deny /protected`, `V4 deny spec.platform` or `V2 warn` for each finding.
+pub(crate) fn findings(evaluation: &Evaluation) -> String {
+    let denials = evaluation.denials.iter().map(|denial| {
+        let field = &denial.detail.field;
+        let key = field.strip_prefix("metadata.annotations[").and_then(|key| key.strip_suffix(']'));
+        let field = key.map_or(field.as_str(), |key| key.strip_prefix("hibernate.sh").unwrap_or(key));
+        format!("{} deny {field}", denial.row)
+    });
+    denials
+        .chain(evaluation.warnings.iter().map(|warning| format!("{} warn", warning.row)))
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// Compares what is said of a case.
+pub(crate) fn says(case: &Case, stamp: &[String], evaluation: &Evaluation) {
+    let of_stamp = stamp.iter().map(|_| "stamp warn".to_owned());
+    let found: Vec<_> = of_stamp.chain(Some(findings(evaluation)).filter(|found| !found.is_empty())).collect();
+    let denials = evaluation.denials.iter().map(|denial| denial.detail.to_string());
+    let words: Vec<_> = denials.chain(evaluation.warnings.iter().map(|warning| warning.detail.clone())).collect();
+    let Case { name, user, verb, .. } = case;
+    assert_eq!(found.join("; "), case.says.as_deref().unwrap_or_default(), "{name} ({user}, {verb:?}): {words:?}");
+    let wanted = case.words.as_deref().unwrap_or_default();
+    assert!(wanted.is_empty() || words.iter().any(|words| words.contains(wanted)), "{name}: {words:?}");
+    let is_reached = case.reaches.as_ref().is_none_or(|entries| !entries.is_empty());
+    assert!(is_reached || found.is_empty(), "{name}: no entry takes what is judged");
+}
+
+impl<K: Object + Clone> Bench<K> {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.corpus.now.parse().unwrap()
+    }
+
+    /// Asks about a change as the webhook reads it.
+    pub(crate) fn ask<T>(
+        &self,
+        (user, manager): (&str, &str),
+        old: Option<&Value>,
+        new: &Value,
+        ask: impl FnOnce(&Change<'_, K>) -> T,
+    ) -> T {
+        let review = json!({ "request": { "object": new, "oldObject": old } }).to_string();
+        let Objects { object, old_object, unread, .. } = Objects::read(&review).unwrap();
+        ask(&Change {
+            old: old_object,
+            new: object.unwrap(),
+            user: &User { username: self.corpus.users.get(user).map_or(user, String::as_str).to_owned() },
+            field_manager: manager,
+            now: self.now(),
+            settings: &self.settings,
+            unread,
+        })
+    }
+
+    pub(crate) fn judged(&self, user: &str, old: Option<&Value>, new: &Value) -> Evaluation {
+        self.ask((user, ""), old, new, self.judge)
+    }
+
+    /// The object as the mutating webhook leaves it.
+    pub(crate) fn stamped(&self, by: (&str, &str), old: Option<&Value>, new: &Value) -> Value {
+        applied(new, &patch(&self.ask(by, old, new, self.stamp)))
+    }
+
+    /// What alice is denied after the stamp, at this time.
+    pub(crate) fn denials(&self, old: &Value, new: &Value, now: &str) -> Vec<Denial> {
+        let (stamped, now) = (self.stamped(("alice", ""), Some(old), new), now.parse::<Timestamp>().unwrap());
+        let judged =
+            self.ask(("alice", ""), Some(old), &stamped, |change| (self.judge)(&Change { now, ..change.clone() }));
+        judged.denials.into_iter().map(|denial| denial.detail).collect()
+    }
+
+    /// A case of the corpus that creates or updates, and what holds of all: what is stored already blocks nothing.
+    pub(crate) fn check(&self, case: &Case) {
+        let (by, name) = ((case.user.as_str(), case.manager.as_str()), &case.name);
+        for (old, new) in case.changes() {
+            let edits = self.ask(by, old, &new, self.stamp);
+            if !case.stamps.is_null() {
+                assert_eq!(patch(&edits), case.stamps, "{name}");
+            }
+            let (new, warnings) =
+                if case.unstamped { (new, &[][..]) } else { (applied(&new, &patch(&edits)), &edits.warnings[..]) };
+            if case.says.is_some() {
+                says(case, warnings, &self.ask(by, old, &new, self.judge));
+            }
+            let touched =
+                applied(&new, &json!({ "metadata": { "annotations": { "hibernate.sh/reason": "touched" } } }));
+            assert_eq!(findings(&self.ask(by, Some(&new), &touched, self.judge)), "", "{name} is there before");
+            if case.undo {
+                assert_eq!(findings(&self.ask(by, Some(&new), &case.stored, self.judge)), "", "{name} is undone");
+            }
+        }
+    }
+
+    /// Alice does what she is advised in each case that she is denied, and is accepted. `facts` are rows, fields or names of
+    /// cases without advice. What is left are the rows of rules that no case reaches.
+    pub(crate) fn advice(&self, rules: &[Rule<K>], sound: Value, facts: &[&str]) -> Vec<&'static str> {
+        let denials = |old: &Value, new: &Value, now: &str| self.denials(old, new, now);
+        let person = Person { denials: &denials, sound, now: &self.corpus.now };
+        let mut silent: Vec<_> = rules.iter().collect();
+        for case in &self.corpus.cases {
+            let says = case.says.as_deref().unwrap_or_default();
+            let has_advice = !facts.iter().any(|fact| says.contains(fact) || case.name.contains(fact));
+            if !says.contains(" deny ") || !has_advice || case.unstamped || case.user != "alice" {
+                continue;
+            }
+            let Some((Some(old), new)) = case.changes().into_iter().next() else { continue };
+            let mut request = Vec::new();
+            leaves(&case.write, "", &mut request);
+            person.requests(old, &request);
+            let new = self.stamped(("alice", ""), Some(old), &new);
+            silent.retain(|rule| self.ask(("alice", ""), Some(old), &new, rule.judge) == Verdict::Allow);
+        }
+        silent.into_iter().map(|rule| rule.row).collect()
+    }
+
+    pub(crate) fn cases(&self, verbs: &[Verb]) -> impl Iterator<Item = &Case> {
+        self.corpus.cases.iter().filter(|case| verbs.contains(&case.verb))
+    }
+}
+
+/// Each field that a patch sets or removes.
+fn leaves(patch: &Value, at: &str, into: &mut Vec<Edit>) {
+    match patch.as_object().filter(|members| !members.is_empty()) {
+        Some(members) => {
+            members.iter().for_each(|(name, value)| leaves(value, &format!("{at}/{}", name.replace('/', "~1")), into));
+        }
+        None => into.push((at.to_owned(), patch.clone())),
+    }
+}
 
 /// A field, as a JSON pointer, and the value that it is set to; null removes it.
 pub(crate) type Edit = (String, Value);

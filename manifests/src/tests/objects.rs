@@ -151,7 +151,7 @@ const OTHERS: [&str; 3] = ["", "monitoring", "webhook-certificate"];
 #[test]
 fn every_key_of_ours_is_one_of_the_code() {
     let code = include_str!("../../../shared/src/annotation/keys.rs").to_owned()
-        + include_str!("../../../shared/src/kkp/keys.rs");
+        + include_str!("../../../shared/src/kkp/mod.rs");
     let mut found = 0;
     for path in ["base", "components", "overlays", "namespace"].iter().flat_map(|folder| files(folder.as_ref())) {
         let text = std::fs::read_to_string(&path).unwrap();

@@ -7,7 +7,6 @@
 //! `HibernationData` holds the same as data; `lastProbeTime` says when it was found, and a request is answered once
 //! that is not older than the request.
 
-mod facts;
 pub mod objects;
 mod rules;
 #[cfg(test)]
@@ -20,8 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-pub use self::facts::{Certificate, Part, SpokeObservation, SpokePreflight, VersionObservation};
-pub use self::rules::{answer, within};
+pub use self::rules::{Certificate, Part, SpokeObservation, SpokePreflight, VersionObservation, answer, within};
 pub use self::webhooks::{Resources, WebhookObservation};
 use super::api::{ClusterDeployment, Condition, RECONCILE_PAUSE};
 use super::conditions::{READY, Word, age};

@@ -9,8 +9,8 @@ use crate::kinds::lifecycle::{Change, Intent};
 use crate::kkp::api::Cluster;
 use crate::kkp::data::State;
 use crate::kkp::keys;
+use crate::kkp::pause::{PAUSE_FOREIGN, foreign_pause};
 use crate::kkp::phase::Phase;
-use crate::kkp::record::{PAUSE_FOREIGN, foreign_pause};
 use crate::power::Power;
 
 /// | # | wanted | seen | patch |

@@ -7,8 +7,8 @@ use crate::kinds::lifecycle::Progress;
 use crate::kkp::api::{Cluster, Condition};
 use crate::kkp::data::{Outcome, State};
 use crate::kkp::keys;
+use crate::kkp::pause::foreign_pause;
 use crate::kkp::phase::Phase;
-use crate::kkp::record::foreign_pause;
 use crate::power::Power;
 
 /// What our condition reports.

@@ -7,7 +7,8 @@ use crate::annotation::format;
 use crate::kinds::record::Record;
 use crate::kkp::api::Cluster;
 use crate::kkp::keys;
-use crate::kkp::record::{self, is_paused_by_us};
+use crate::kkp::pause::is_paused_by_us;
+use crate::kkp::record;
 
 /// How long before the first certificate expires `status` warns.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(14 * 24);

@@ -11,8 +11,10 @@ use crate::annotation::{format, keys as common};
 use crate::finding::Finding;
 use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
-use crate::kkp::phase::Limits;
-use crate::kkp::record::{Machines, Numbers, Record, is_paused_by_us};
+use crate::kkp::pause::{is_paused_by_us, is_unpaused_by_others};
+use crate::kkp::phase::{Limits, Phase};
+use crate::kkp::record::{Machines, Numbers, Record};
+use crate::power::Power;
 use crate::record::RecordError;
 
 /// Everything that is known of a cluster.
@@ -54,6 +56,11 @@ impl<'a> Facts<'a> {
         is_paused_by_us(self.cluster, self.record)
     }
 
+    /// [`effective`] for this record.
+    pub(super) fn desired(&self, record: Option<&Record>) -> Power {
+        effective(self.cluster, record, self.request, self.now)
+    }
+
     /// Whether another client has paused the cluster. An `EtcdRestore` ends its pause by itself.
     pub(super) fn is_paused_by_others(&self) -> bool {
         self.cluster.spec.pause && !self.is_paused_by_us() && !self.is_restored()
@@ -88,6 +95,34 @@ impl<'a> Facts<'a> {
     pub(super) fn overdue(&self) -> Option<Duration> {
         self.record.and_then(|record| self.limits.exceeded(record.phase, self.in_phase()))
     }
+}
+
+/// The state that is reconciled: as requested, but for a cluster that is kept awake. What a sleep of that has begun is
+/// undone; one that sleeps already stays asleep.
+pub fn effective(cluster: &Cluster, record: Option<&Record>, request: Request, now: Timestamp) -> Power {
+    let is_undone =
+        record.is_some_and(|record| record.phase != Phase::Dehydrated) && kept_awake(cluster, now).is_some();
+    if is_undone { Power::Running } else { requested(cluster, record, request) }
+}
+
+/// As requested, unless another client has ended our pause, or the cluster is being deleted. KKP deletes nothing of a
+/// cluster whose API server is down (row 20).
+fn requested(cluster: &Cluster, record: Option<&Record>, request: Request) -> Power {
+    let is_deleted = cluster.metadata.deletion_timestamp.is_some();
+    let is_woken = |record: &Record| {
+        let woken = record.woken.as_deref().and_then(format::time);
+        is_unpaused_by_others(cluster, record) || woken.is_some_and(|woken| request.at.is_none_or(|at| at <= woken))
+    };
+    if is_deleted || record.is_some_and(is_woken) { Power::Running } else { request.desired }
+}
+
+/// Whether the Cluster still requests a sleep that is void: another client has woken the cluster since, or a newer
+/// request is on the record.
+pub(super) fn is_overruled(facts: &Facts<'_>) -> bool {
+    let on_cluster = Request::of(|key| facts.cluster.annotation(key));
+    on_cluster.is_some_and(|request| request.desired == Power::Hibernating)
+        && !facts.is_deleted()
+        && requested(facts.cluster, facts.record, facts.request) == Power::Running
 }
 
 /// What keeps a cluster awake, whatever is requested: its protection, or a hold. The webhook refuses the request; it

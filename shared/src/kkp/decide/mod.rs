@@ -16,7 +16,6 @@
 pub mod control_plane;
 mod drain;
 mod facts;
-mod intent;
 mod plan;
 pub mod preflight;
 mod rebuild;
@@ -32,13 +31,15 @@ use std::time::Duration;
 
 use crate::annotation::format;
 use crate::kkp::data::Outcome;
+use crate::kkp::pause::is_unpaused_by_others;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::Record;
 use crate::power::Power;
 
-pub use facts::{CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod, Quota, Stage, kept_awake};
-pub use intent::effective;
-use intent::{is_overruled, is_unpaused_by_others};
+use facts::is_overruled;
+pub use facts::{
+    CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod, Quota, Stage, effective, kept_awake,
+};
 pub use plan::{Action, Plan, Report};
 use plan::{LACKING_POLL, QUEUE_POLL, QUEUED, Row, ending};
 pub use standing::{Standing, phase, standing};

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::facts::{Facts, LostPod};
-use super::intent::is_overruled;
+use super::facts::{Facts, LostPod, is_overruled};
 use crate::duration;
 use crate::kkp::data::{Outcome, State};
 use crate::kkp::phase::Phase;

@@ -11,8 +11,9 @@ use super::plan::{Plan, Report};
 use crate::kkp::api::Cluster;
 use crate::kkp::data::{Outcome, State};
 use crate::kkp::keys::{DEHYDRATED, PAUSED_BY_SLEEP};
+use crate::kkp::pause::{PAUSE_FOREIGN, foreign_pause, is_paused_by_us};
 use crate::kkp::phase::Phase;
-use crate::kkp::record::{PAUSE_FOREIGN, Record, foreign_pause, is_paused_by_us};
+use crate::kkp::record::Record;
 use crate::record::RecordError;
 
 /// The reason of the condition while a record is missed and cannot be rebuilt.

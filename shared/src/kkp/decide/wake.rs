@@ -28,8 +28,9 @@ use super::control_plane::{Replicas, is_needed};
 use super::facts::{Facts, MachineDeployment, Machinery};
 use super::plan::{Action, NEW_FOR, Plan, Row, SLOW, Warning, ending, user_is_silent};
 use crate::kkp::keys;
+use crate::kkp::pause::{has_leftover, is_annotated};
 use crate::kkp::phase::Phase;
-use crate::kkp::record::{Machines, Record, Workload, has_our_reason};
+use crate::kkp::record::{Machines, Record, Workload};
 use crate::power::Power;
 use crate::text::list;
 
@@ -92,14 +93,8 @@ fn goes_on_regardless(facts: &Facts<'_>) -> bool {
 /// theirs to end. When they have ended ours, what it has left goes the same way: a later pause without a reason would
 /// pass for ours.
 fn unpause(facts: &Facts<'_>) -> Option<Action> {
-    let is_left = !facts.cluster.spec.pause && (has_our_reason(facts.cluster) || is_noted(facts));
-    ((facts.is_paused_by_us() || is_left) && !facts.is_deleted()).then_some(Action::Unpause)
-}
-
-/// Whether the Cluster carries what was written with a pause of ours.
-fn is_noted(facts: &Facts<'_>) -> bool {
-    let keys = [keys::CERTIFICATES_EXPIRE_AT, keys::PAUSED_BY_SLEEP];
-    keys.into_iter().any(|key| facts.cluster.annotation(key).is_some())
+    let has_pause = facts.is_paused_by_us() || has_leftover(facts.cluster);
+    (has_pause && !facts.is_deleted()).then_some(Action::Unpause)
 }
 
 /// Counts that are lower than before the sleep, of etcd or of the rest.
@@ -297,7 +292,7 @@ fn end(facts: &Facts<'_>, record: &Record, user: &Machinery) -> Plan {
     actions.push(Action::TouchBackups);
     actions.extend(unpause(facts));
     // Without the record it would pass for ours.
-    actions.extend((facts.is_paused_by_others() && is_noted(facts)).then_some(Action::Disown));
+    actions.extend((facts.is_paused_by_others() && is_annotated(facts.cluster)).then_some(Action::Disown));
     let warning = facts.is_paused_by_others().then(|| {
         let why = facts.cluster.pause_reason();
         let note = format!("the cluster is awake, and another client has paused it ({why}): KKP does not manage it until spec.pause is false");

@@ -16,8 +16,9 @@ use super::world::{UID, World, confirm, up_to_date, workload};
 use crate::annotation::keys as common;
 use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
+use crate::kkp::pause::is_paused_by_us;
 use crate::kkp::phase::Limits;
-use crate::kkp::record::{Machines, Numbers, Record, is_paused_by_us};
+use crate::kkp::record::{Machines, Numbers, Record};
 use crate::power::Power;
 
 const NOW: &str = "2026-11-22T18:00:00Z";

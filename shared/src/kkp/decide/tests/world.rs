@@ -11,8 +11,9 @@ use super::super::*;
 use crate::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Condition, Request};
 use crate::kkp::data::STATE;
 use crate::kkp::keys;
+use crate::kkp::pause::is_paused_by_us;
 use crate::kkp::phase::Limits;
-use crate::kkp::record::{Numbers, Record, Workload, WorkloadKind, is_paused_by_us};
+use crate::kkp::record::{Numbers, Record, Workload, WorkloadKind};
 use crate::power::Power;
 use crate::record::Format;
 

@@ -8,14 +8,12 @@
 
 use std::time::Duration;
 
+use super::api::{ClusterDeployment, FAKE_CLUSTER, RECONCILE_PAUSE, url_override};
+use super::conditions::{ACTIVE_OVERRIDE, HIBERNATING, PROGRESS, READY, UNREACHABLE, Word, age, reason as power};
+use super::decide::resume_started;
+use super::edit;
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::hive::api::{ClusterDeployment, FAKE_CLUSTER, RECONCILE_PAUSE, url_override};
-use shared::hive::conditions::{
-    ACTIVE_OVERRIDE, HIBERNATING, PROGRESS, READY, UNREACHABLE, Word, age, reason as power,
-};
-use shared::hive::decide::resume_started;
-use shared::hive::edit;
 
 /// The reasons of both conditions.
 pub mod reason {
@@ -95,13 +93,13 @@ pub struct Ask {
     pub urgent: bool,
 }
 
-/// What is to be written, and when to reconcile again if nothing changes before.
+/// What is to be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Conditions, by type.
     pub words: Vec<(&'static str, Word)>,
-    /// When to reconcile again.
-    pub again: Option<Duration>,
+    /// When to reconcile again, unless something changes before.
+    pub requeue: Option<Duration>,
     /// Whether `lastProbeTime` of `Unreachable` moves even if it says what it said.
     refresh: bool,
 }
@@ -256,29 +254,29 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
             write(missing.map(|type_| (type_, Word::initialized())).collect())
         }
         State::Asleep => write(vec![(UNREACHABLE, Word::new("True", reason::ASLEEP, ASLEEP))]),
-        State::Waking(left) => Plan { again: Some(left), ..Plan::default() },
+        State::Waking(left) => Plan { requeue: Some(left), ..Plan::default() },
         State::Awake if facts.cluster.annotation_is_true(FAKE_CLUSTER) => write(vec![(UNREACHABLE, reached())]),
         State::Awake => awake(facts),
     }
 }
 
 fn awake(facts: &Facts<'_>) -> Plan {
-    let again = backoff(facts.tried.map_or(1, |tried| tried.failures));
-    let (unreachable, active, again) = match (&facts.primary, &facts.initial) {
-        (None, _) => return Plan { again: Some(facts.wait()), ..Plan::default() },
+    let retry = backoff(facts.tried.map_or(1, |tried| tried.failures));
+    let (unreachable, active, requeue) = match (&facts.primary, &facts.initial) {
+        (None, _) => return Plan { requeue: Some(facts.wait()), ..Plan::default() },
         (Some(Ok(())), _) => (Some(reached()), Word::new("True", reason::REACHABLE, REACHABLE), facts.period()),
-        (Some(Err(primary)), Some(Ok(()))) => (Some(reached()), failed("False", primary), again),
-        (Some(Err(primary)), Some(Err(initial))) => (Some(failed("True", initial)), failed("False", primary), again),
+        (Some(Err(primary)), Some(Ok(()))) => (Some(reached()), failed("False", primary), retry),
+        (Some(Err(primary)), Some(Err(initial))) => (Some(failed("True", initial)), failed("False", primary), retry),
         // With an override, the initial URL was asked not long ago, and answered.
         (Some(Err(primary)), None) => {
-            ((!facts.has_override()).then(|| failed("True", primary)), failed("False", primary), again)
+            ((!facts.has_override()).then(|| failed("True", primary)), failed("False", primary), retry)
         }
     };
     let words = unreachable.map(|word| (UNREACHABLE, word)).into_iter();
     let active = facts.has_override().then_some((ACTIVE_OVERRIDE, active));
     Plan {
         words: words.chain(active).collect(),
-        again: Some(again),
+        requeue: Some(requeue),
         refresh: facts.fresh().is_none() && [&facts.primary, &facts.initial].into_iter().flatten().any(Result::is_ok),
     }
 }

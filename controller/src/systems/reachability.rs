@@ -1,20 +1,18 @@
-//! Whether the API servers of clusters are reachable: probed periodically, reported in two conditions. [`decide`] judges
-//! the answers.
+//! Probes the API servers of clusters periodically, and reports in two conditions whether they are reachable. [`decide`]
+//! judges the answers.
 //!
 //! It works on Hive's watch with a queue of its own, so that an API server that does not answer never holds up a power
 //! state.
-
-mod decide;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use shared::hive::api::{ClusterDeployment, ip_override, url_override};
 use shared::hive::conditions::UNREACHABLE;
+use shared::hive::reachability::{Answer, Facts, LastAttempt, Plan, Url, decide, needs};
 use shared::spoke::SpokeError;
 use tracing::info;
 
-use self::decide::{Answer, Facts, LastAttempt, Plan, Url, decide, needs};
 use crate::runtime::hub::full_name;
 use crate::runtime::{Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock, slot};
 use crate::spoke::{self, Network, Route, kubeconfig};
@@ -94,8 +92,8 @@ impl System for Reachability {
     async fn report(&self, facts: Self::Facts<'_>, plan: Plan, target: &mut Target<Self>) -> Reconciled<Done> {
         let cluster = facts.cluster;
         // Later, never sooner: before its time a reconcile finds nothing to do.
-        let jittered = |again: Duration| again.mul_f64(rand::random_range(1.0..1.1)) + Duration::from_millis(20);
-        let requeue = plan.again.map(jittered);
+        let jittered = |pause: Duration| pause.mul_f64(rand::random_range(1.0..1.1)) + Duration::from_millis(20);
+        let requeue = plan.requeue.map(jittered);
         let Some(patch) = plan.patch(cluster, facts.now) else { return Ok(Done { requeue, changed: false }) };
         let written = self.hub().patch_status(cluster, patch).await.map_err(ReconcileError::status)?;
         target.wrote(&written);

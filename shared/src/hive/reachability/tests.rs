@@ -4,11 +4,11 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 use serde_json::json;
-use shared::hive::api::{
-    ClusterDeploymentSpec, ClusterDeploymentStatus, ClusterMetadata, Condition, ControlPlaneConfig,
-};
 
 use super::*;
+use crate::hive::api::{
+    ClusterDeploymentSpec, ClusterDeploymentStatus, ClusterMetadata, Condition, ControlPlaneConfig,
+};
 
 const NOW: i64 = 1_800_000_000;
 const MINUTE: i64 = 60;
@@ -149,7 +149,7 @@ fn the_table_without_an_override() {
         let (found, plan) = observation(&mut facts, answer, &Ok(()));
         let after = after(cluster, &plan);
         assert_eq!(
-            (found.as_slice(), says(&after, UNREACHABLE).as_str(), plan.again),
+            (found.as_slice(), says(&after, UNREACHABLE).as_str(), plan.requeue),
             (*asked, *result, *again),
             "{name}"
         );
@@ -197,7 +197,7 @@ fn the_table_with_an_override() {
         let after = after(cluster, &plan);
         let detail = (says(&after, UNREACHABLE), says(&after, ACTIVE_OVERRIDE));
         assert_eq!((found.as_slice(), detail.0.as_str(), detail.1.as_str()), (*asked, *unreachable, *active), "{name}");
-        let slow = plan.again.unwrap() > Duration::from_mins(5);
+        let slow = plan.requeue.unwrap() > Duration::from_mins(5);
         assert_eq!(slow, *active == ON, "{name}: on the secondary the primary is tried again soon");
     }
 }
@@ -247,7 +247,7 @@ fn sleep_and_wake() {
         let urgent = needs(&facts).map(|ask| ask.urgent);
         let (found, plan) = observation(&mut facts, answer, &Ok(()));
         let detail = says(&after(cluster, &plan), UNREACHABLE);
-        assert_eq!((found.as_slice(), detail.as_str(), plan.again), (*asked, *result, *again), "{name}");
+        assert_eq!((found.as_slice(), detail.as_str(), plan.requeue), (*asked, *result, *again), "{name}");
         let waited_for =
             name.contains("first answer") || name.starts_with("is awake") || name.starts_with("woke after");
         assert!(!waited_for || urgent == Some(true), "{name}: somebody waits");
@@ -345,7 +345,7 @@ proptest! {
             tried = facts.tried;
             prop_assert!(round < 2 || asked.is_empty(), "asked in round {round}: {asked:?} of {found:?}");
             prop_assert!(round < 2 || plan.patch(&found, at(0)).is_none(), "written in round {round}: {plan:?}");
-            prop_assert!(round < 2 || plan.again.is_none_or(|again| again >= Duration::from_secs(1)), "hot: {plan:?}");
+            prop_assert!(round < 2 || plan.requeue.is_none_or(|again| again >= Duration::from_secs(1)), "hot: {plan:?}");
             found = after(&found, &plan);
         }
     }

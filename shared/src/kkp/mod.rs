@@ -63,7 +63,8 @@ pub mod keys {
     pub const RECORD: (&str, &str) = ("hibernate-record", "record.json");
     /// The condition on the Cluster.
     pub const DEHYDRATED: &str = "ClusterDehydrated";
-    /// The condition on the Cluster once a wake is complete: since when it is awake. It goes with the next sleep.
+    /// The condition on the Cluster once a wake is complete: since when it is awake. It goes once the next sleep is past its
+    /// preflight.
     pub const AWAKE: &str = "ClusterHydrated";
 
     /// On a Node: machine-controller deletes its Machine without evicting Pods (rows 54, 56).

@@ -83,15 +83,18 @@ async fn publish(kkp: &Kkp, cluster: &Cluster, kind: EventType, reason: &'static
 /// A condition as it is to be; `None` if there is to be none.
 type Wanted = (&'static str, Option<Condition>);
 
-/// The condition about a sleep, and the same for programs. One names the other by its time, so they never differ. Once
-/// both go, another one says since when the cluster is awake.
+/// The condition about a sleep, and the same for programs. One names the other by its time, so they never differ.
+/// Another one says since when the cluster is awake, until the next sleep is past its preflight: it may be withdrawn.
 fn about(cluster: &Cluster, plan: &Plan, now: Timestamp) -> Vec<Wanted> {
     let (report, lacks) = (plan.report.as_ref(), plan.lacks.as_deref());
     let words = report.map(|report| stamped(cluster, keys::DEHYDRATED, condition(report), now));
     let state = report.zip(words.as_ref()).map(|(report, words)| report.state.condition(&words.last_heartbeat_time));
     let state = state.map(|state| stamped(cluster, STATE, state, now));
     let old = cluster.condition(keys::AWAKE);
-    let is_awake = report.is_none() && (old.is_some() || cluster.condition(keys::DEHYDRATED).is_some());
+    let is_awake = match report {
+        None => old.is_some() || cluster.condition(keys::DEHYDRATED).is_some(),
+        Some(report) => old.is_some() && report.state.phase == Some(Phase::Preflight),
+    };
     let message = lacks.filter(|lacks| !lacks.is_empty()).map(|lacks| sanitize_to(lacks, MAX_MESSAGE));
     let is_said = is_awake || message.is_some();
     let woken =
@@ -182,7 +185,8 @@ mod tests {
         Some(awake.message.unwrap_or_default())
     }
 
-    /// It is said as the wake ends, stays while nobody looks, and goes once all is ready, or with the next sleep.
+    /// It is said as the wake ends, stays while nobody looks, and goes once all is ready, or once the next sleep has
+    /// begun.
     #[test]
     fn what_a_wake_leaves_unready_is_said_until_it_is_ready() {
         let mut cluster = Cluster::new("abc", ClusterSpec::default());
@@ -200,7 +204,14 @@ mod tests {
         {
             assert_eq!(lacking(&cluster, None, lacks), expected, "{lacks:?}");
         }
-        assert_eq!(lacking(&cluster, report(), None), None, "the next sleep");
+        let asked = |lacks| lacking(&cluster, Some(Report::of(Phase::Preflight, "refused")), lacks);
+        assert_eq!(
+            (asked(None).as_deref(), asked(Some(""))),
+            (Some("etcd (2 of 3)"), Some(String::new())),
+            "awake so far"
+        );
+        let begun = Some(Report::of(Phase::Draining, ""));
+        assert_eq!(lacking(&cluster, begun, None), None, "the next sleep");
     }
 
     fn applied(cluster: &Cluster, report: Option<&Report>, now: &str) -> Option<Cluster> {

@@ -76,9 +76,14 @@ fn wakes_without_record(facts: &Facts<'_>, phase: Phase) -> bool {
     !phase.is_of_sleep() || facts.desired(Some(&record)) == Power::Running
 }
 
+/// What the last wake left unready and still is; `None` if there was nothing, or it was not read.
+fn still_lacks(facts: &Facts<'_>) -> Option<String> {
+    facts.cluster.lacks().filter(|_| !facts.control_plane.is_empty()).map(|_| wake::lacks(facts))
+}
+
 /// Desired state is awake. Observes what the last wake left unready until it is ready.
 fn awake(facts: &Facts<'_>) -> Plan {
-    let lacks = Some(wake::lacks(facts)).filter(|_| facts.cluster.lacks().is_some() && !facts.control_plane.is_empty());
+    let lacks = still_lacks(facts);
     Plan { requeue: lacks.as_ref().filter(|lacks| !lacks.is_empty()).map(|_| LACKING_POLL), lacks, ..Plan::default() }
 }
 
@@ -91,7 +96,10 @@ fn before(facts: &Facts<'_>, has_record: bool) -> Plan {
             let record = Record::begin(facts.cluster.uid(), facts.now);
             let facts = &Facts { record: Some(&record), ..facts.clone() };
             let plan = first(facts, &record, &[sleep::rows(Phase::Preflight)]);
-            Plan { ends: has_record && plan.record.is_none(), ..plan }
+            match plan.record {
+                None => Plan { ends: has_record, lacks: still_lacks(facts), ..plan },
+                Some(_) => plan,
+            }
         }
     }
 }

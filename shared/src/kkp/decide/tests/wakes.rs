@@ -95,6 +95,15 @@ fn what_a_wake_has_left_unready_is_looked_at_until_it_is_ready() {
     case.cluster.status.as_mut().unwrap().conditions.insert(keys::AWAKE.to_owned(), awake);
     let plan = case.plan();
     assert_eq!((plan.lacks.as_deref(), plan.requeue), (Some("etcd (2 of 3)"), Some(Duration::from_mins(1))));
+    // A sleep that is refused may be withdrawn.
+    (case.desired, case.may_begin) = (Power::Hibernating, false);
+    assert_eq!(case.plan().lacks.as_deref(), Some("etcd (2 of 3)"));
+    (case.may_begin, case.machinery) = (true, Some(Machinery::default()));
+    confirm(&mut case.cluster, Some(Phase::Preflight));
+    let begins = case.plan();
+    assert!(begins.record.is_some() && begins.lacks.is_none(), "{begins:?}");
+    confirm(&mut case.cluster, None);
+    (case.desired, case.machinery) = (Power::Running, None);
     case.control_plane[1].ready = 3;
     let plan = case.plan();
     assert_eq!((plan.lacks.as_deref(), plan.requeue), (Some(""), None));

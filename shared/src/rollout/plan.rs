@@ -83,7 +83,7 @@ pub struct Plan {
     /// The status.
     pub status: PowerRolloutStatus,
     /// When to plan again, if nothing changes before.
-    pub next: Option<Timestamp>,
+    pub requeue_at: Option<Timestamp>,
 }
 
 /// Whether a rollout is over and stays so.
@@ -158,11 +158,11 @@ pub fn plan(input: &Input<'_>) -> Plan {
     let ended_now = decision.ended.iter().copied().map(end(None));
     let timed_out = decision.timed_out.iter().copied().map(end(Some(deadline(spec))));
     let ends = ended_now.chain(timed_out).filter_map(|(at, late)| ended(&rows[at], late, now)).collect();
-    let next = next(input, &decision, &rows, starts_now);
+    let requeue_at = requeue_at(input, &decision, &rows, starts_now);
     let (stop, blocked) = (stop.as_ref(), input.queued.or(input.blocked));
     let facts = report::Facts { rollout, rows: &rows, decision: &decision, window: &window, stop, blocked, now };
     report::fill(&mut status, &facts);
-    Plan { snapshot, starts, ends, status, next }
+    Plan { snapshot, starts, ends, status, requeue_at }
 }
 
 pub(super) fn context<'a>(
@@ -387,7 +387,7 @@ fn ended(row: &Row<'_>, late: Option<Duration>, now: Timestamp) -> Option<(usize
     Some((row.index, mark.end(result, &reason, now).failed_at(failed)))
 }
 
-fn next(input: &Input<'_>, decision: &Decision<'_>, rows: &[Row<'_>], starts_now: bool) -> Option<Timestamp> {
+fn requeue_at(input: &Input<'_>, decision: &Decision<'_>, rows: &[Row<'_>], starts_now: bool) -> Option<Timestamp> {
     let (spec, now) = (&input.rollout.spec, input.now);
     let soon = |after: Duration| now.checked_add(after).ok();
     let uid = input.rollout.uid().unwrap_or_default();

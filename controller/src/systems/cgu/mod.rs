@@ -188,8 +188,8 @@ impl System for Upgrades {
         }
         let events = stream::iter(&plan.events);
         events.for_each_concurrent(EVENTS_AT_ONCE, |event| self.publish(upgrade, event)).await;
-        let next = [plan.next, facts.settles_at].into_iter().flatten().min();
-        let requeue = next.map(|next| timeline::age(clock::now(), next));
+        let requeue_at = [plan.requeue_at, facts.settles_at].into_iter().flatten().min();
+        let requeue = requeue_at.map(|at| timeline::age(clock::now(), at));
         Ok(Done { requeue, changed })
     }
 

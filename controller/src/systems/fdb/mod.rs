@@ -137,13 +137,13 @@ impl System for Fdb {
             return Err(error);
         }
         let changed = !plan.actions.is_empty();
-        let holds = plan.held + plan.waiting + plan.released > 0 || plan.next.is_some() || changed;
+        let holds = plan.held + plan.waiting + plan.released > 0 || plan.requeue.is_some() || changed;
         target.state.holds = holds;
         let Plan { held: groups, held_bytes: bytes, waiting, released: undeleted, .. } = plan;
         let holdings = Holdings { groups, bytes, waiting, undeleted };
         self.hub().metrics.fdb.set(&key_of(facts.cluster), &holdings);
-        let next = plan.next.map_or(HELD_PERIOD, |next| next.min(HELD_PERIOD));
-        Ok(Done { requeue: holds.then_some(next), changed })
+        let requeue = plan.requeue.map_or(HELD_PERIOD, |pause| pause.min(HELD_PERIOD));
+        Ok(Done { requeue: holds.then_some(requeue), changed })
     }
 
     fn forget(&self, key: &Key) {

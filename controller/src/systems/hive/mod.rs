@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::HIBERNATING;
-use shared::hive::decide::{self, Facts, Notice, Plan, Recheck, SyncSetState};
+use shared::hive::decide::{self, Facts, Notice, Plan, Requeue, SyncSetState};
 use shared::hive::identity::Older;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -183,8 +183,8 @@ impl System for Hive {
 
     /// The report keeps the words of the first decision about the actions.
     fn decide_again(&self, observation: &Observation<'_>, first: Plan) -> Plan {
-        let Plan { status, recheck, due, watch, .. } = self.decide(observation);
-        Plan { status, recheck, due, watch, ..first }
+        let Plan { status, requeue, due, watch, .. } = self.decide(observation);
+        Plan { status, requeue, due, watch, ..first }
     }
 
     async fn report(&self, observation: Self::Facts<'_>, plan: Plan, target: &mut Target) -> Reconciled<Done> {
@@ -266,7 +266,7 @@ async fn record(
         target.state.names_held_back = false;
         return Ok(None);
     };
-    let soon = matches!(plan.recheck, Recheck::After(pause) if pause <= WRITE_LATER);
+    let soon = matches!(plan.requeue, Requeue::After(pause) if pause <= WRITE_LATER);
     let names = soon && plan.status.as_ref().is_some_and(|status| status.only_names_machines(cluster));
     target.state.names_held_back = names && !target.state.names_held_back;
     if target.state.names_held_back {
@@ -300,12 +300,12 @@ fn settle(
     plan: &Plan,
 ) -> Option<Duration> {
     let (elapsed, steady) = (hive.hub().began.elapsed(), hive.settings.steady);
-    let pause = match plan.recheck {
-        Recheck::OnChange => None,
-        Recheck::After(pause) if pause == steady => Some(in_step(elapsed, Duration::ZERO, steady)),
-        Recheck::After(pause) if pause < STEP => Some(pause),
-        Recheck::After(pause) => Some(in_step(elapsed, pause.saturating_sub(RECONCILE_TAKES), STEP)),
-        Recheck::Retry(pause) => Some(in_step(elapsed, pause, STEP)),
+    let pause = match plan.requeue {
+        Requeue::OnChange => None,
+        Requeue::After(pause) if pause == steady => Some(in_step(elapsed, Duration::ZERO, steady)),
+        Requeue::After(pause) if pause < STEP => Some(pause),
+        Requeue::After(pause) => Some(in_step(elapsed, pause.saturating_sub(RECONCILE_TAKES), STEP)),
+        Requeue::Retry(pause) => Some(in_step(elapsed, pause, STEP)),
     };
     let due = plan.due.map(|due| due + Duration::from_millis(50));
     let later = plan.status.as_ref().is_some_and(|status| status.defers_progress(cluster)).then_some(WRITE_LATER);

@@ -301,7 +301,7 @@ impl System for Rollouts {
         let Observation { rollout, acted, left, failed, now, .. } = observation;
         let is_left = !plan.starts.is_empty() || !plan.ends.is_empty();
         let more = left || (acted && is_left);
-        let due = plan.next.map(|next| timeline::age(now, next));
+        let due = plan.requeue_at.map(|at| timeline::age(now, at));
         let (mut written, later) = report::write(self, rollout, plan.status, &mut target.state).await?;
         if let Some(written) = &mut written {
             trim(written);

@@ -371,6 +371,6 @@ impl Plan {
     }
 
     pub(super) fn wake_at(&mut self, at: Timestamp) {
-        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        self.requeue_at = Some(self.requeue_at.map_or(at, |soonest| soonest.min(at)));
     }
 }

@@ -69,7 +69,7 @@ pub struct Plan {
     /// Published once the status is written.
     pub events: Vec<Event>,
     /// When the next limit expires, if nothing changes before.
-    pub next: Option<Timestamp>,
+    pub requeue_at: Option<Timestamp>,
     /// The release whose image has to be looked up before anything else is decided.
     pub lookup: Option<Release>,
 }

@@ -216,7 +216,7 @@ impl Hub {
 
     /// The next limit is exceeded, and whatever follows.
     fn at_limit(&mut self) {
-        self.now = self.plan().next.unwrap();
+        self.now = self.plan().requeue_at.unwrap();
         self.settle();
     }
 

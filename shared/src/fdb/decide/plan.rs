@@ -51,7 +51,7 @@ pub struct Plan {
     /// Whose turn it is after these actions.
     pub turn: Option<Turn>,
     /// When to reconcile again if nothing changes; `None` if nothing is left to wait for.
-    pub next: Option<Duration>,
+    pub requeue: Option<Duration>,
     /// Process groups that are held, those that are stamped by this plan included.
     pub held: usize,
     /// Bytes of their volumes.
@@ -70,7 +70,7 @@ impl Plan {
     pub(super) fn again_in(&mut self, pause: Duration) {
         // The shortest requeue: rounded times would cause a hot loop.
         let pause = pause.max(Duration::from_millis(100));
-        self.next = Some(self.next.map_or(pause, |next| next.min(pause)));
+        self.requeue = Some(self.requeue.map_or(pause, |soonest| soonest.min(pause)));
     }
 
     pub(super) fn again_at(&mut self, at: Timestamp, now: Timestamp) {

@@ -171,7 +171,7 @@ fn a_group_whose_pod_is_there_is_left_alone_until_it_goes() {
     let (cluster, objects) = (cluster(1, 1, &json!({})), [held(0)]);
     let mut pods = [Pod { group: "storage-0".to_owned(), deleting: false }];
     let plan = decide(&Facts { pods: pods.to_vec(), ..facts(&cluster, &objects, at(0)) });
-    assert_eq!((plan.actions.len(), plan.next), (0, Some(POD_POLL_INTERVAL)));
+    assert_eq!((plan.actions.len(), plan.requeue), (0, Some(POD_POLL_INTERVAL)));
     pods[0].deleting = true;
     let plan = decide(&Facts { pods: pods.to_vec(), ..facts(&cluster, &objects, at(0)) });
     assert_eq!((plan.actions.len(), plan.held, plan.held_bytes), (1, 1, 1 << 30));
@@ -238,7 +238,7 @@ fn a_minimum_that_cannot_be_read_holds_until_it_can() {
     let plan = decide(&Facts { minimum: minimum.clone(), ..facts(&cluster, &objects, at(60)) });
     carry_out(&plan, &mut objects, at(60));
     let plan = decide(&Facts { minimum, ..facts(&cluster, &objects, at(60)) });
-    assert_eq!((plan.actions, plan.next), (vec![], Some(Duration::from_mins(119))), "a longer one counts for all");
+    assert_eq!((plan.actions, plan.requeue), (vec![], Some(Duration::from_mins(119))), "a longer one counts for all");
 }
 
 #[test]
@@ -436,6 +436,6 @@ proptest! {
             let age = object.stamp.age(at(0));
             prop_assert!(age >= object.stamp.window(&minimum).unwrap() && age >= Duration::from_mins(minutes));
         }
-        prop_assert!(plan.next.is_none_or(|next| next >= Duration::from_millis(100)), "no loop without a pause");
+        prop_assert!(plan.requeue.is_none_or(|next| next >= Duration::from_millis(100)), "no loop without a pause");
     }
 }

@@ -87,7 +87,7 @@ impl Facts<'_> {
                 (status, wait)
             }
         };
-        Err(Box::new(Plan::report(status).again(wait)))
+        Err(Box::new(Plan::report(status).requeued(wait)))
     }
 
     /// Whether single machines were refused when `verb` was tried last.

@@ -22,7 +22,7 @@ const CLUSTER_SYNC_TIMEOUT: Duration = Duration::from_mins(1);
 /// Row 9: a plan that waits, if no transition may begin yet.
 pub(super) fn gate(facts: &Facts<'_>) -> Option<Plan> {
     let since = match facts.sync {
-        SyncSetState::NotListed => return Some(Plan::default().again(Duration::from_secs(1))),
+        SyncSetState::NotListed => return Some(Plan::default().requeued(Duration::from_secs(1))),
         SyncSetState::Missing(since) => since,
         SyncSetState::NoSuchKind | SyncSetState::NotApplied | SyncSetState::Applied => return None,
     };
@@ -30,7 +30,7 @@ pub(super) fn gate(facts: &Facts<'_>) -> Option<Plan> {
     let left = missed.max(grace(facts));
     let message = "the ClusterSync is missing or cannot be listed: cannot tell whether the SyncSets were applied";
     let waiting = PowerStatus::default().awaiting("ClusterSync", message);
-    (!left.is_zero()).then(|| Plan::report(waiting).again(left.min(Duration::from_secs(10))))
+    (!left.is_zero()).then(|| Plan::report(waiting).requeued(left.min(Duration::from_secs(10))))
 }
 
 /// This report, once a transition may begin.
@@ -68,7 +68,7 @@ pub(super) fn identity_taken(facts: &Facts<'_>) -> Option<Plan> {
         Power::Hibernating => PowerStatus::failed_to_stop(&failure),
         Power::Running => PowerStatus::failed_to_start(&failure),
     };
-    Some(Plan::report(status.awaiting(IDENTITY_TAKEN, message)).again(facts.settings.steady))
+    Some(Plan::report(status.awaiting(IDENTITY_TAKEN, message)).requeued(facts.settings.steady))
 }
 
 fn grace(facts: &Facts<'_>) -> Duration {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::facts::{Facts, resume_started, sleep_started};
-use super::plan::{Notice, Plan, Recheck};
+use super::plan::{Notice, Plan, Requeue};
 use crate::cloud::InstanceState::Halted;
 use crate::cloud::Limits;
 use crate::duration;
@@ -45,10 +45,10 @@ fn overdue(mut plan: Plan, since: Option<Duration>, limit: Duration, what: &'sta
     awaited.message = duration::overdue(limit, &awaited.message);
     // What the plan noticed before was published before it became overdue.
     plan.notice = Some(Notice::warning(what, format!("waiting {}", awaited.message)));
-    plan.recheck = match plan.recheck {
-        Recheck::OnChange => Recheck::OnChange,
-        Recheck::After(pause) => Recheck::After(pause.max(least)),
-        Recheck::Retry(pause) => Recheck::Retry(pause.max(least)),
+    plan.requeue = match plan.requeue {
+        Requeue::OnChange => Requeue::OnChange,
+        Requeue::After(pause) => Requeue::After(pause.max(least)),
+        Requeue::Retry(pause) => Requeue::Retry(pause.max(least)),
     };
     plan
 }

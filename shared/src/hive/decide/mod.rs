@@ -1,7 +1,7 @@
 //! From what was found to what is to be done: the table of docs/reference/hive.md, section 1.1, row by row.
 //!
 //! [`decide`] is total, deterministic and idempotent. The controller asks [`needs`] what to observe, fills in the
-//! [`Facts`], runs the [`Plan`]'s actions in order, writes its status if that differs, and requeues after `recheck`.
+//! [`Facts`], runs the [`Plan`]'s actions in order, writes its status if that differs, and requeues it.
 
 mod facts;
 mod gate;
@@ -20,7 +20,7 @@ use crate::hive::api::{FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE
 use crate::hive::conditions::{HIBERNATING, PowerStatus, reason};
 use crate::power::Power;
 pub use facts::{Facts, LastAttempt, Settings, SyncSetState, resume_started, slept};
-pub use plan::{Action, Need, Notice, Plan, Recheck, Watch};
+pub use plan::{Action, Need, Notice, Plan, Requeue, Watch};
 
 /// What the first row of the table that matches calls for.
 enum Stage {
@@ -55,11 +55,11 @@ impl Stage {
             (false, _) => Self::report(PowerStatus::unsupported("Unsupported platform: no actuator to handle it")),
             // Row 8.
             _ if cluster.reason(HIBERNATING) == reason::UNSUPPORTED => {
-                Self::planned(Plan::report(PowerStatus::hibernation_capable()).again(Duration::ZERO))
+                Self::planned(Plan::report(PowerStatus::hibernation_capable()).requeued(Duration::ZERO))
             }
             // Row 10.
             _ if cluster.reason(HIBERNATING) == reason::SYNC_SETS_NOT_APPLIED && sync_sets_applied => {
-                Self::planned(Plan::report(PowerStatus::sync_sets_applied()).again(Duration::ZERO))
+                Self::planned(Plan::report(PowerStatus::sync_sets_applied()).requeued(Duration::ZERO))
             }
             // Ours: the machines are another object's.
             _ if let Some(plan) = gate::identity_taken(facts) => Self::planned(plan),

@@ -17,8 +17,8 @@ pub struct Plan {
     /// An Event to publish once.
     pub notice: Option<Notice>,
     /// When to reconcile again.
-    pub recheck: Recheck,
-    /// Reconcile after this time at the latest, whatever `recheck` says.
+    pub requeue: Requeue,
+    /// Reconcile after this time at the latest, whatever `requeue` says.
     pub due: Option<Duration>,
     /// What to watch of the spoke until the next reconcile.
     pub watch: Watch,
@@ -56,7 +56,7 @@ pub enum Action {
 
 /// When to reconcile again without a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Recheck {
+pub enum Requeue {
     /// When the object changes.
     #[default]
     OnChange,
@@ -119,15 +119,15 @@ impl Plan {
         Self { status: Some(status), ..Self::default() }
     }
 
-    pub(super) fn again(self, after: Duration) -> Self {
-        Self { recheck: Recheck::After(after), ..self }
+    pub(super) fn requeued(self, after: Duration) -> Self {
+        Self { requeue: Requeue::After(after), ..self }
     }
 
     /// Reconciles after this time, or retries if the last attempt is backing off.
-    pub(super) fn again_or_retry(self, after: Duration, held_back: Option<Duration>) -> Self {
+    pub(super) fn requeued_or_retry(self, after: Duration, held_back: Option<Duration>) -> Self {
         match held_back {
-            Some(left) => Self { recheck: Recheck::Retry(left), ..self },
-            None => self.again(after),
+            Some(left) => Self { requeue: Requeue::Retry(left), ..self },
+            None => self.requeued(after),
         }
     }
 
@@ -140,8 +140,8 @@ impl Plan {
     pub(super) fn settling(self, is_reported: bool, machines: &Inventory) -> Self {
         match (machines.owed, is_reported) {
             (false, _) => self,
-            (true, false) => self.again(Duration::ZERO),
-            (true, true) => self.acting(Action::Settle).again(OWED),
+            (true, false) => self.requeued(Duration::ZERO),
+            (true, true) => self.acting(Action::Settle).requeued(OWED),
         }
     }
 

@@ -61,7 +61,7 @@ pub(super) fn wake_up(facts: &Facts<'_>) -> Plan {
     let because = format!("wake-at {at} is reached");
     Plan { notice: Some(Notice::normal("WakeAtReached", because.clone())), ..Plan::default() }
         .acting(Action::SetPowerState(Power::Running, because))
-        .again(Duration::ZERO)
+        .requeued(Duration::ZERO)
 }
 
 /// Row 11: how `hibernateAfter` stands.
@@ -134,7 +134,7 @@ pub(super) fn sleep_now(facts: &Facts<'_>) -> Plan {
     let because = format!("hibernateAfter {} has passed", go_string(after.unwrap_or_default()));
     Plan { notice: Some(Notice::normal("HibernateAfterExpired", because.clone())), ..Plan::default() }
         .acting(Action::SetPowerState(Power::Hibernating, because))
-        .again(Duration::ZERO)
+        .requeued(Duration::ZERO)
 }
 
 fn is_fake(facts: &Facts<'_>) -> bool {

@@ -53,7 +53,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     let plan = match &notice {
         Some(notice) if !begins && !facts.settings.stops_drift => {
             let status = PowerStatus::stopped().done(DRIFT, notice.message.clone());
-            Plan::report(status).again(facts.settings.steady)
+            Plan::report(status).requeued(facts.settings.steady)
         }
         _ => stop(facts, machines),
     };
@@ -78,7 +78,7 @@ fn cannot_sleep(facts: &Facts<'_>, machines: &Inventory) -> Option<Plan> {
         return None;
     }
     let names = name_some(&found, 10);
-    Some(Plan::report(PowerStatus::failed_to_stop(&names).awaiting("CannotSleep", names)).again(OBSTACLE))
+    Some(Plan::report(PowerStatus::failed_to_stop(&names).awaiting("CannotSleep", names)).requeued(OBSTACLE))
 }
 
 /// Whether only machines are left of which the cloud does not say whether they run, and no stop of theirs has shown for
@@ -113,7 +113,7 @@ fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
         status.done(reason::HIBERNATING, result).counting(Unit::Instances, unknown.len(), machines.instances.len())
     };
     let notice = (!unknown.is_empty()).then(|| Notice::warning("MachineUnusable", left));
-    let plan = Plan::report(status).again(facts.settings.steady).settling(is_asleep, machines);
+    let plan = Plan::report(status).requeued(facts.settings.steady).settling(is_asleep, machines);
     Plan { notice, ..plan }
 }
 
@@ -147,7 +147,7 @@ fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let what = failure.as_ref().and_then(|error| reason::delay(error.kind)).unwrap_or("MachinesToStop");
     let status = status.awaiting(what, waiting(machines));
     let status = status.counting(Unit::Instances, left.len(), machines.instances.len());
-    let plan = Plan::report(status).again_or_retry(poll(since), held_back);
+    let plan = Plan::report(status).requeued_or_retry(poll(since), held_back);
     match verb {
         _ if held_back.is_some() => plan,
         Verb::Terminate => plan.moving(verb, [lost, vec![]]),

@@ -284,7 +284,7 @@ fn into_sleep() {
 fn a_failed_stop_names_the_machine_and_waits_before_the_next() {
     let cluster = asleep(("False", reason::STOPPING));
     let plan = decide(&facts(&cluster).machines_are(&[Running, Stopped]).failed(Verb::Stop, 2));
-    assert_eq!((plan.actions.as_slice(), plan.recheck), ([].as_slice(), Recheck::Retry(Duration::from_secs(3))));
+    assert_eq!((plan.actions.as_slice(), plan.requeue), ([].as_slice(), Requeue::Retry(Duration::from_secs(3))));
     assert_eq!(
         message(&plan),
         "Failed to stop machines: i-0: OperationNotPermitted: protected (more detail may be available in the logs)"
@@ -359,7 +359,7 @@ fn out_of_sleep_nodes_pause_operators() {
     }
     let plan = decide(&facts(&pausing).machines_are(&running).nodes_are(AWAKE, &[]));
     assert_eq!(message(&plan), "Pausing 2m0s for ClusterOperators to settle (step 3/4)");
-    assert_eq!(plan.recheck, Recheck::After(Duration::from_secs(2)), "signs of life end it before its time");
+    assert_eq!(plan.requeue, Requeue::After(Duration::from_secs(2)), "signs of life end it before its time");
 }
 
 #[test]

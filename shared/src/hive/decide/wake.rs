@@ -103,7 +103,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
             start(facts, machines, waiting)
         }
         step => match &facts.spoke {
-            None => Plan::default().again(Duration::ZERO),
+            None => Plan::default().requeued(Duration::ZERO),
             Some(Err(error)) => unreachable_spoke(facts, error),
             Some(Ok(spoke)) => nodes(facts, machines, spoke, step),
         },
@@ -181,7 +181,7 @@ fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
     let begins = matches!(Step::of(facts), Step::Begin | Step::Awake);
     let since = if begins { Duration::ZERO } else { since_start(facts) };
     let pause = if left.is_empty() { Duration::ZERO } else { poll(since) };
-    let plan = Plan::report(status).again_or_retry(pause, held_back);
+    let plan = Plan::report(status).requeued_or_retry(pause, held_back);
     match held_back {
         // Without room for any machine of the control plane, or the right to start one, workers would only be billed.
         None if facts.was_refused(Verb::Start) && !(no_room && machines.all_of(Stopped, |i| i.control_plane)) => {
@@ -200,7 +200,7 @@ fn unreachable_spoke(facts: &Facts<'_>, error: &SpokeError) -> Plan {
         SpokeError::Unreachable(_) => "ApiServer",
         SpokeError::Failed(_) => "ApiServerFailing",
     };
-    Plan::report(PowerStatus::waiting_for_nodes().awaiting(what, error.to_string())).again(poll(since_start(facts)))
+    Plan::report(PowerStatus::waiting_for_nodes().awaiting(what, error.to_string())).requeued(poll(since_start(facts)))
 }
 
 /// Section 1.3, checkClusterRunning 4 and 5.
@@ -216,7 +216,7 @@ fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> 
         };
         let status = PowerStatus::waiting_for_nodes().awaiting("Nodes", names);
         let waiting = Plan::report(status.counting(Unit::Nodes, asleep.len(), spoke.nodes.len()));
-        return Plan { replace_spot: true, ..waiting.again(poll(since_start(facts))) };
+        return Plan { replace_spot: true, ..waiting.requeued(poll(since_start(facts))) };
     }
     let without =
         format!("ignored by the wake, because no instance of the cluster backs them: {}", name_nodes(&unknown));
@@ -256,7 +256,7 @@ fn operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step)
     let provable = silent.iter().all(|operator| operator.leased) && step != Step::Pause;
     let status = if provable { PowerStatus::waiting_for_operators() } else { PowerStatus::pausing(pause) };
     let status = status.awaiting("SignsOfLife", names).counting(Unit::Operators, count, all);
-    Plan::report(status).again(left.min(poll(since_start(facts))))
+    Plan::report(status).requeued(left.min(poll(since_start(facts))))
 }
 
 fn await_healthy_operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke) -> Plan {
@@ -275,7 +275,7 @@ fn await_healthy_operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spok
     let (count, all) = (unwell.len(), spoke.operators.len());
     let names = format!("{count} of {all} cluster operators are not ready: {}", list(&unwell));
     let status = status.awaiting("ClusterOperators", names).counting(Unit::Operators, count, all);
-    Plan::report(status).again(poll(since_start(facts)))
+    Plan::report(status).requeued(poll(since_start(facts)))
 }
 
 /// A sign of life is believed if it is from this wake: what etcd holds may be from before the sleep.
@@ -293,7 +293,7 @@ fn awake(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let count = machines.instances.len();
     let status = PowerStatus::running().done(reason::RUNNING, format!("{count} instances running"));
     let status = status.counting(Unit::Instances, 0, count);
-    Plan::report(status).again(facts.settings.steady).settling(facts.cluster.is_true(READY), machines)
+    Plan::report(status).requeued(facts.settings.steady).settling(facts.cluster.is_true(READY), machines)
 }
 
 /// Ready is believed only with a sign of life from after the node's start: what etcd holds may be from before the

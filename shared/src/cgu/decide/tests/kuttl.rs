@@ -121,7 +121,7 @@ fn upgrade_partial_batch_timeout() {
     assert_eq!((hub.progress("spoke1").as_str(), hub.progress("spoke4").as_str()), ("InProgress 1", "InProgress 0"));
     hub.comply(&[("spoke1", "policy2")]);
     assert_eq!((hub.progress("spoke1").as_str(), hub.selected("policy2")), ("Completed -", vec!["spoke1"]));
-    let limit = hub.plan().next.unwrap();
+    let limit = hub.plan().requeue_at.unwrap();
     hub.now = limit;
     hub.settle();
     assert_eq!(hub.records(), ["spoke1 complete", "spoke4 timedout"]);
@@ -170,7 +170,7 @@ fn soaking() {
     hub.comply(&[("spoke1", "policy1")]);
     assert_eq!(hub.progress("spoke1"), "InProgress 0");
     let since = hub.status().status.current_batch_remediation_progress["spoke1"].first_compliant_at.clone().unwrap();
-    assert_eq!((since.0, hub.plan().next.unwrap().duration_since(hub.now).as_secs()), (hub.now, 5));
+    assert_eq!((since.0, hub.plan().requeue_at.unwrap().duration_since(hub.now).as_secs()), (hub.now, 5));
     hub.later(3);
     hub.set("spoke1", "policy1", Compliance::NonCompliant);
     hub.settle();
@@ -243,7 +243,7 @@ fn views_are_asked_for_in_parts() {
     hub.known.views.clear();
     let plan = hub.plan();
     assert_eq!(plan.acts.iter().filter(|act| matches!(act, Act::View(_))).count(), 10_000);
-    assert_eq!(plan.next, hub.now.checked_add(APPROVAL_RETRY).ok());
+    assert_eq!(plan.requeue_at, hub.now.checked_add(APPROVAL_RETRY).ok());
 }
 
 /// operator-upgrade: views of Subscriptions, then of `InstallPlan`s, then approvals; they go with a cluster that is
@@ -271,7 +271,7 @@ fn operator_upgrade() {
     assert_eq!(hub.approved, []);
     let plan = InstallPlan { resource_version: "1532546".to_owned(), versions: vec!["ptp.v4".to_owned()] };
     answers(&mut hub, "spoke1", "install-aaaa4", Answer::Unapproved(plan.clone()));
-    assert_eq!(hub.plan().next, hub.now.checked_add(APPROVAL_RETRY).ok(), "until the view shows it");
+    assert_eq!(plan.requeue_at, hub.now.checked_add(APPROVAL_RETRY).ok());
     hub.settle();
     let [cluster, name, namespace] = ["spoke1", "install-aaaa4", "openshift-ptp"].map(str::to_owned);
     assert_eq!(hub.approved[0], Approval { cluster, name, namespace, plan });
@@ -360,7 +360,10 @@ fn a_large_pull_goes_to_a_few_clusters_at_once() {
     hub.upgrade.spec.pre_caching_config_ref = Some(reference);
     hub.step();
     let plan = hub.plan();
-    assert_eq!((plan.acts.iter().filter(|act| matches!(act, Act::Pull(_))).count(), plan.next), (2, Some(hub.now)));
+    assert_eq!(
+        (plan.acts.iter().filter(|act| matches!(act, Act::Pull(_))).count(), plan.requeue_at),
+        (2, Some(hub.now))
+    );
 }
 
 /// pre-caching-complete, and how an upgrade goes on from there.

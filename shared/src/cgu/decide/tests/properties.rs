@@ -66,7 +66,7 @@ proptest! {
             watch(&mut hub)?;
         }
         for _ in 0..20 {
-            let Some(next) = hub.plan().next else { break };
+            let Some(next) = hub.plan().requeue_at else { break };
             hub.now = hub.now.max(next);
             watch(&mut hub)?;
         }
@@ -110,7 +110,7 @@ proptest! {
                     let compliance = if complies { Compliance::Compliant } else { Compliance::NonCompliant };
                     one.set(NAMES[cluster], POLICIES[index], compliance);
                     one.later(seconds);
-                } else if let Some(next) = one.plan().next {
+                } else if let Some(next) = one.plan().requeue_at {
                     one.now = one.now.max(next);
                 }
             }

@@ -153,7 +153,7 @@ fn a_batch_whose_time_is_over_ends_or_goes_on() {
     ] {
         let mut hub = Hub::new(spec, ONE);
         hub.spec(|spec| action.clone_into(&mut spec.batch_timeout_action));
-        assert_eq!(hub.plan().next.unwrap().duration_since(hub.now).as_secs(), 180, "a third of nine minutes");
+        assert_eq!(hub.plan().requeue_at.unwrap().duration_since(hub.now).as_secs(), 180, "a third of nine minutes");
         hub.later(180);
         assert_eq!(hub.records(), [""; 0], "the limit is not exceeded");
         hub.at_limit();

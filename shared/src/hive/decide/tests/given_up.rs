@@ -45,8 +45,8 @@ fn starts_that_the_cloud_gives_up_are_ever_further_apart() {
             ..facts(&cluster).listed(machines(seconds_ago, Some(WHY)))
         };
         let plan = decide(&found(pause - 1));
-        let retry = Recheck::Retry(Duration::from_secs(1));
-        assert_eq!((says(&plan).2, plan.actions.len(), plan.recheck), (FAILED, 0, retry), "{failures}");
+        let retry = Requeue::Retry(Duration::from_secs(1));
+        assert_eq!((says(&plan).2, plan.actions.len(), plan.requeue), (FAILED, 0, retry), "{failures}");
         assert_eq!(decide(&found(pause)).actions, [start(&["i-0"])], "{failures}");
     }
 }

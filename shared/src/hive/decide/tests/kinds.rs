@@ -152,7 +152,7 @@ fn a_cloud_without_room_is_named() {
     let failure = CloudError { kind: CloudErrorKind::Capacity, message };
     facts.tried = Some(attempt(Verb::Start, 1, Some(failure), 1));
     let plan = decide(&facts);
-    assert_eq!((says(&plan).2, plan.recheck), ("FailedToStartMachines", Recheck::Retry(Duration::from_secs(4))));
+    assert_eq!((says(&plan).2, plan.requeue), ("FailedToStartMachines", Requeue::Retry(Duration::from_secs(4))));
     assert!(message_of(&plan).contains("InsufficientInstanceCapacity: none left"));
     assert_eq!(plan.status.unwrap().progress.unwrap().reason, "Capacity");
 }

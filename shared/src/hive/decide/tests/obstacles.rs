@@ -16,7 +16,7 @@ fn no_machine_is_stopped_while_one_cannot_be() {
         let plan = decide(&facts(cluster).listed(with_obstacle()));
         assert_eq!((says(&plan).0, plan.actions.as_slice()), (reason::FAILED_TO_STOP, [].as_slice()));
         assert!(message(&plan).starts_with("Failed to stop machines: i-0: it has an ephemeral OS disk (more"));
-        assert_eq!(plan.recheck, Recheck::After(Duration::from_mins(1)));
+        assert_eq!(plan.requeue, Requeue::After(Duration::from_mins(1)));
         let awaited = plan.status.unwrap().progress.unwrap();
         let expected = ("CannotSleep", "i-0: it has an ephemeral OS disk");
         assert_eq!((awaited.reason, awaited.message.as_str()), expected, "not what was awaited before");

@@ -104,11 +104,11 @@ fn what_a_transition_leaves_behind_is_removed_once_its_end_is_on_the_object() {
     let running = || vec![Instance::new("m-0", Running)];
     let (reached, noted) = (waking(("False", "WaitingForClusterOperators")), waking(("True", reason::RUNNING)));
     let plan = decide(&owed(&reached, running()).nodes_are(AWAKE, &[]));
-    assert_eq!((says(&plan).2, plan.actions.len(), plan.recheck), (reason::RUNNING, 0, Recheck::After(Duration::ZERO)));
+    assert_eq!((says(&plan).2, plan.actions.len(), plan.requeue), (reason::RUNNING, 0, Requeue::After(Duration::ZERO)));
     let plan = decide(&owed(&noted, running()));
-    assert_eq!((plan.actions, plan.recheck), (vec![Action::Settle], Recheck::After(OWED)));
+    assert_eq!((plan.actions, plan.requeue), (vec![Action::Settle], Requeue::After(OWED)));
     let plan = decide(&recreated(&noted, running()));
-    assert_eq!((plan.actions, plan.recheck), (vec![], Recheck::After(Settings::default().steady)), "nothing is owed");
+    assert_eq!((plan.actions, plan.requeue), (vec![], Requeue::After(Settings::default().steady)), "nothing is owed");
 
     let (reached, noted) = (asleep(("False", reason::STOPPING)), asleep(("True", reason::HIBERNATING)));
     assert_eq!(decide(&owed(&reached, vec![recorded("m-0")])).actions, []);
@@ -142,7 +142,7 @@ fn a_call_that_the_cloud_gave_up_is_told_and_repeated_after_a_while() {
     };
     let tried = |seconds_ago: i64| attempt(Verb::Start, seconds_ago, None, 0);
     let plan = decide(&Facts { tried: Some(tried(2)), ..facts(&cluster).found(Lifecycle::Recreate, listing()) });
-    assert_eq!((plan.actions.len(), plan.recheck), (0, Recheck::Retry(Duration::from_secs(3))));
+    assert_eq!((plan.actions.len(), plan.requeue), (0, Requeue::Retry(Duration::from_secs(3))));
     assert_eq!(
         message(&plan),
         "Failed to start machines: m-0: NoValidHost: full (more detail may be available in the logs)"

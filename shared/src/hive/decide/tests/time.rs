@@ -288,7 +288,7 @@ fn what_takes_too_long_is_told_and_tried_slowly() {
         let noted = [&stopping, &waking].map(|cluster| {
             let plan = decide(&facts(cluster).machines_are(&[crate::cloud::InstanceState::Stopping, Stopped, Running]));
             let awaited = plan.status.unwrap().progress.unwrap();
-            let slow = plan.recheck == Recheck::After(Duration::from_mins(1));
+            let slow = plan.requeue == Requeue::After(Duration::from_mins(1));
             let warned = plan.notice.is_some_and(|notice| notice.warning && notice.reason.ends_with("TakesTooLong"));
             assert_eq!(warned, slow);
             assert_eq!(warned, awaited.message.starts_with("for more than "), "{awaited:?}");

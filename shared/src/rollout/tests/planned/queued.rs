@@ -15,7 +15,7 @@ fn a_rollout_waits_for_its_turn_and_can_be_ended_before() {
     let reasons: Vec<&str> = status.conditions.iter().map(|condition| condition.reason.as_str()).collect();
     assert_eq!((hub.phase(), hub.message().as_str()), (RolloutPhase::Waiting, WHY));
     assert_eq!((reasons, status.started_at, hub.snapshot.clone()), (vec!["TooManyRollouts"; 2], None, None));
-    assert_eq!(hub.plan().next, Some(hub.now + SignedDuration::from_secs(30)), "it looks for its turn");
+    assert_eq!(hub.plan().requeue_at, Some(hub.now + SignedDuration::from_secs(30)), "it looks for its turn");
     for (abort, seconds, phase, message) in [
         (true, 0, RolloutPhase::Aborted, "0 of 0 targets are in their state"),
         (false, 7_200, RolloutPhase::Finished, "notAfter has passed: ann has 50 unfinished rollouts"),

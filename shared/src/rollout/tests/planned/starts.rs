@@ -160,14 +160,14 @@ fn nothing_starts_before_its_time_without_the_policy_or_with_an_empty_group() {
         assert!(hub.settle().is_empty(), "{spec}");
         assert_eq!(hub.phase(), phase, "{spec}");
         assert!(hub.message().starts_with(message), "{}", hub.message());
-        assert!(hub.plan().next.is_some_and(|next| next > hub.now));
+        assert!(hub.plan().requeue_at.is_some_and(|next| next > hub.now));
     }
     let mut hub = Hub::of(&json!({}), &[]);
     hub.settle();
     assert_eq!((hub.phase(), hub.message().starts_with("selects no targets")), (RolloutPhase::Waiting, true));
     let mut hub = Hub::of(&json!({ "notBefore": "2026-11-24T13:00:00Z" }), &["a"]);
     hub.settle();
-    assert_eq!(hub.plan().next, Some("2026-11-24T13:00:00Z".parse().unwrap()));
+    assert_eq!(hub.plan().requeue_at, Some("2026-11-24T13:00:00Z".parse().unwrap()));
     hub.later(3_600);
     assert_eq!(hub.settle(), ["a"]);
 }

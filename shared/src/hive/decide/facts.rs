@@ -51,12 +51,12 @@ pub struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Time since a moment, zero if it is in the future.
     /// The instances, if they could be listed.
     pub(super) fn inventory(&self) -> Option<&Inventory> {
         self.machines.as_ref()?.as_ref().ok()
     }
 
+    /// Time since a moment, zero if it is in the future.
     pub(super) fn age(&self, then: Timestamp) -> Duration {
         age(then, self.now)
     }

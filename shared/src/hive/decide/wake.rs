@@ -66,6 +66,17 @@ impl Step {
     }
 }
 
+/// A wake, with what its rows read of the conditions.
+struct Wake<'a> {
+    facts: &'a Facts<'a>,
+    machines: &'a Inventory,
+    step: Step,
+    /// When it began.
+    began: Option<Timestamp>,
+    /// How long ago that was.
+    lasted: Duration,
+}
+
 pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
     let step = Step::of(facts);
     match &facts.machines {
@@ -76,8 +87,9 @@ pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
         }
         // The nodes and operators of a steady cluster are not read; the first pass of a wake reports, the next one asks
         // the spoke.
-        Some(Ok(machines)) if run(facts, machines) && !matches!(step, Step::Awake | Step::Begin) => {
-            facts.spoke.is_none().then_some(Need::Spoke)
+        Some(Ok(machines)) if !matches!(step, Step::Awake | Step::Begin) => {
+            let asks = facts.spoke.is_none() && Wake::of(facts, machines, step).machines_run();
+            asks.then_some(Need::Spoke)
         }
         Some(_) => None,
     }
@@ -92,20 +104,18 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
         Ok(machines) => machines,
         Err(plan) => return Plan { watch: Watch::Kept, ..*plan },
     };
+    let wake = Wake::of(facts, machines, step);
     let plan = match step {
-        Step::Awake if stays_awake(facts, machines) => awake(facts, machines),
+        Step::Awake if wake.stays_awake() => wake.awake(),
         Step::Begin => {
             let notice = missing_cluster_sync(facts);
-            Plan { notice, ..start(facts, machines, PowerStatus::starting()) }
+            Plan { notice, ..wake.start(PowerStatus::starting()) }
         }
-        _ if !run(facts, machines) => {
-            let waiting = PowerStatus::waiting_for_machines(&machines.not_in_state(&[Running]));
-            start(facts, machines, waiting)
-        }
-        step => match &facts.spoke {
+        _ if !wake.machines_run() => wake.start(PowerStatus::waiting_for_machines(&machines.not_in_state(&[Running]))),
+        _ => match &facts.spoke {
             None => Plan::default().requeued(Duration::ZERO),
-            Some(Err(error)) => unreachable_spoke(facts, error),
-            Some(Ok(spoke)) => nodes(facts, machines, spoke, step),
+            Some(Err(error)) => wake.unreachable_spoke(error),
+            Some(Ok(spoke)) => wake.nodes(spoke),
         },
     };
     // The Nodes are often ready a moment after the instances run: the delay saves a write that is obsolete immediately.
@@ -116,36 +126,206 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     // As soon as the spoke answers: a health check may delete a Machine that the machine API has given up.
     let is_renamed = |instance: &Instance| instance.provider_id.is_some();
     let name_machines = matches!(facts.spoke, Some(Ok(_))) && machines.instances.iter().any(is_renamed);
-    Plan { watch: watch(facts, machines, step), name_machines, ..plan }
+    Plan { watch: wake.watch(), name_machines, ..plan }
 }
 
-/// A machine that an autoscaler creates or removes does not change the state of a cluster that is awake; one that was
-/// started here is awaited, and one that its driver has to move is moved.
-fn stays_awake(facts: &Facts<'_>, machines: &Inventory) -> bool {
-    !machines.instances.iter().any(|i| i.due)
-        && machines.in_state(&[Stopped, Stopping, Halted]).is_empty()
-        && (run(facts, machines) || !has_started(facts))
+impl<'a> Wake<'a> {
+    fn of(facts: &'a Facts<'a>, machines: &'a Inventory, step: Step) -> Self {
+        let began = resume_started(facts.cluster);
+        let lasted = began.map_or(Duration::ZERO, |then| facts.age(then));
+        Self { facts, machines, step, began, lasted }
+    }
+
+    /// A machine that an autoscaler creates or removes does not change the state of a cluster that is awake; one that
+    /// was started here is awaited, and one that its driver has to move is moved.
+    fn stays_awake(&self) -> bool {
+        !self.machines.instances.iter().any(|i| i.due)
+            && self.machines.in_state(&[Stopped, Stopping, Halted]).is_empty()
+            && (self.machines_run() || !has_started(self.facts))
+    }
+
+    /// Whether all machines run. A machine of unknown state delays a wake for a bounded time.
+    fn machines_run(&self) -> bool {
+        self.machines.all(Running)
+            || (self.machines.all_known_run() && self.lasted.min(self.facts.unknown_for) > UNKNOWN_TIMEOUT)
+    }
+
+    /// The watch of the spoke starts as soon as its machines run.
+    fn watch(&self) -> Watch {
+        let ready = self.facts.cluster.true_since(READY);
+        match self.step {
+            Step::Awake if ready.is_some_and(|since| self.facts.age(since) < CSR_APPROVAL_PERIOD) => {
+                Watch::Certificates
+            }
+            Step::Machines | Step::Nodes | Step::Pause | Step::Operators if may_answer(self.machines) => {
+                Watch::Everything
+            }
+            _ => Watch::Nothing,
+        }
+    }
+
+    /// Starts what is stopped, the control plane first. What is still stopping is left out: the cloud refuses it, and a
+    /// later reconcile starts it.
+    fn start(&self, status: PowerStatus) -> Plan {
+        let control_plane = self.machines.to_start(|i| i.control_plane);
+        let workers = self.machines.to_start(|i| !i.control_plane);
+        let none_stopped = control_plane.is_empty() && workers.is_empty();
+        let left = self.machines.named_not_in(Running);
+        let (failure, held_back) = self.facts.failure(Verb::Start);
+        let was_refused = self.facts.was_refused(Verb::Start);
+        let failure = failure.filter(|_| !none_stopped).or_else(|| self.facts.still_given_up(self.machines));
+        let status = match &failure {
+            Some(error) => PowerStatus::failed_to_start(&error.message),
+            None => status,
+        };
+        let (count, all) = (left.len(), self.machines.instances.len());
+        let waiting = format!("{count} of {all} instances are not running: {}", name_some(&left, 10));
+        let no_room = failure.as_ref().is_some_and(|error| {
+            use CloudErrorKind::{Capacity, Denied, Unavailable};
+            matches!(error.kind, Capacity | Denied | Unavailable)
+        });
+        let what = failure.as_ref().and_then(|error| reason::delay(error.kind)).unwrap_or("Machines");
+        let status =
+            if left.is_empty() { status } else { status.awaiting(what, waiting).counting(Unit::Instances, count, all) };
+
+        let begins = matches!(self.step, Step::Begin | Step::Awake);
+        let since = if begins { Duration::ZERO } else { self.lasted };
+        let pause = if left.is_empty() { Duration::ZERO } else { poll(since) };
+        let plan = Plan::report(status).requeued_or_retry(pause, held_back);
+        match held_back {
+            // Without room for any machine of the control plane, or the right to start one, workers would only be billed.
+            None if was_refused && !(no_room && self.machines.all_of(Stopped, |i| i.control_plane)) => {
+                let moved =
+                    self.machines.instances.iter().any(|i| !i.control_plane && matches!(i.state, Pending | Running));
+                plan.moving(Verb::Start, [with_others(control_plane, workers, moved), vec![]])
+            }
+            None => plan.moving(Verb::Start, [control_plane, workers]),
+            Some(_) => plan,
+        }
+    }
+
+    /// Section 1.3, checkClusterRunning 2: the machines run, the API server does not answer yet.
+    fn unreachable_spoke(&self, error: &SpokeError) -> Plan {
+        let what = match error {
+            SpokeError::Kubeconfig(_) => "KubeconfigRefused",
+            SpokeError::Unreachable(_) => "ApiServer",
+            SpokeError::Failed(_) => "ApiServerFailing",
+        };
+        Plan::report(PowerStatus::waiting_for_nodes().awaiting(what, error.to_string())).requeued(poll(self.lasted))
+    }
+
+    /// Section 1.3, checkClusterRunning 4 and 5.
+    fn nodes(&self, spoke: &Spoke) -> Plan {
+        let asleep: Vec<&NodeObservation> = spoke.nodes.iter().filter(|node| !self.is_awake(node)).collect();
+        let (unknown, asleep): (Vec<_>, Vec<_>) =
+            asleep.into_iter().partition(|node| usable(self.machines, node).is_none() && self.lasted > UNKNOWN_TIMEOUT);
+        let all_unknown = unknown.len() == spoke.nodes.len();
+        if !asleep.is_empty() || all_unknown {
+            let names = match asleep.len() {
+                0 => "no Node of the cluster is backed by an instance".to_owned(),
+                n => format!("{n} of {} nodes are not ready: {}", spoke.nodes.len(), name_nodes(&asleep)),
+            };
+            let status = PowerStatus::waiting_for_nodes().awaiting("Nodes", names);
+            let waiting = Plan::report(status.counting(Unit::Nodes, asleep.len(), spoke.nodes.len()));
+            return Plan { replace_spot: true, ..waiting.requeued(poll(self.lasted)) };
+        }
+        let without =
+            format!("ignored by the wake, because no instance of the cluster backs them: {}", name_nodes(&unknown));
+        let notice = (!unknown.is_empty()).then(|| Notice::warning("NodesWithoutMachines", without));
+        let notice = unusable(self.machines).or(notice).or_else(|| old_names(self.machines, spoke));
+        let plan = if self.facts.cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) {
+            self.awake()
+        } else {
+            self.operators(spoke)
+        };
+        Plan { notice, ..plan }
+    }
+
+    /// Section 1.3, checkClusterRunning 5. Hive lets two minutes pass before it believes what operators say, because
+    /// what they say may be from before the sleep. An operator that has renewed its Lease or written its status since
+    /// the wake began is believed at once; those that keep no Lease get Hive's pause.
+    fn operators(&self, spoke: &Spoke) -> Plan {
+        let silent: Vec<&OperatorObservation> =
+            spoke.operators.iter().filter(|operator| !self.is_alive(operator)).collect();
+        let pause = self.facts.settings.operator_pause;
+        let left = match self.step {
+            // Who cannot prove anything was given the pause before this step.
+            Step::Operators if silent.iter().any(|operator| !operator.leased) => Duration::ZERO,
+            Step::Pause | Step::Operators => pause.checked_sub(self.paused_for()).unwrap_or_default(),
+            _ => pause,
+        };
+        if silent.is_empty() || left.is_zero() {
+            return self.await_healthy_operators(spoke);
+        }
+        let (count, all) = (silent.len(), spoke.operators.len());
+        let names = name_some(silent.iter().map(|operator| &operator.name), 10);
+        let names =
+            format!("{count} of {all} cluster operators have given no sign of life since the wake began: {names}");
+        let provable = silent.iter().all(|operator| operator.leased) && self.step != Step::Pause;
+        let status = if provable { PowerStatus::waiting_for_operators() } else { PowerStatus::pausing(pause) };
+        let status = status.awaiting("SignsOfLife", names).counting(Unit::Operators, count, all);
+        Plan::report(status).requeued(left.min(poll(self.lasted)))
+    }
+
+    fn await_healthy_operators(&self, spoke: &Spoke) -> Plan {
+        let unwell = spoke.operators.iter().filter(|operator| !operator.unwell.is_empty());
+        let unwell: Vec<String> = unwell.map(|o| format!("{} ({})", o.name, o.unwell.join(", "))).collect();
+        let settled = spoke.operators_well_since.map_or(Duration::ZERO, |since| self.facts.age(since));
+        let left = self.facts.settings.operator_settle.checked_sub(settled).unwrap_or_default();
+        if unwell.is_empty() && (left.is_zero() || spoke.operators.is_empty()) {
+            return self.awake();
+        }
+        let status = PowerStatus::waiting_for_operators();
+        if unwell.is_empty() {
+            let names = "all cluster operators are ready; waiting for them to stay ready";
+            return Plan::report(status.awaiting("ClusterOperators", names)).by(left);
+        }
+        let (count, all) = (unwell.len(), spoke.operators.len());
+        let names = format!("{count} of {all} cluster operators are not ready: {}", list(&unwell));
+        let status = status.awaiting("ClusterOperators", names).counting(Unit::Operators, count, all);
+        Plan::report(status).requeued(poll(self.lasted))
+    }
+
+    /// A sign of life is believed if it is from this wake: what etcd holds may be from before the sleep.
+    fn is_alive(&self, operator: &OperatorObservation) -> bool {
+        let trusted = operator.sign_of_life.filter(|sign| self.is_trusted(*sign));
+        operator.moved || trusted.zip(self.began).is_some_and(|(sign, started)| sign > started)
+    }
+
+    /// A clock that is far ahead proves nothing.
+    fn is_trusted(&self, sign: Timestamp) -> bool {
+        age(self.facts.now, sign) <= MAX_CLOCK_SKEW
+    }
+
+    fn awake(&self) -> Plan {
+        let count = self.machines.instances.len();
+        let status = PowerStatus::running().done(reason::RUNNING, format!("{count} instances running"));
+        let status = status.counting(Unit::Instances, 0, count);
+        Plan::report(status)
+            .requeued(self.facts.settings.steady)
+            .settling(self.facts.cluster.is_true(READY), self.machines)
+    }
+
+    /// Ready is believed only with a sign of life from after the node's start: what etcd holds may be from before the
+    /// sleep.
+    fn is_awake(&self, node: &NodeObservation) -> bool {
+        let launched = instance_of(self.machines, node).and_then(|instance| instance.launched_at);
+        let started = self.began.max(launched);
+        let trusted = node.sign_of_life.filter(|sign| self.is_trusted(*sign));
+        node.ready && (node.moved || trusted.zip(started).is_some_and(|(sign, started)| sign > started))
+    }
+
+    fn paused_for(&self) -> Duration {
+        // A pause that has yet to begin was written by a clock that was set back since.
+        let paused = self.facts.cluster.probed_at(READY).filter(|then| *then <= self.facts.now);
+        paused.map_or(Duration::MAX, |then| self.facts.age(then))
+    }
 }
 
 /// Whether machines were started since the cluster has been awake: an accepted start is no outcome.
 fn has_started(facts: &Facts<'_>) -> bool {
     let started = facts.tried.as_ref().filter(|tried| tried.verb == Verb::Start);
     started.zip(facts.cluster.changed_at(READY)).is_some_and(|(started, since)| started.at >= since)
-}
-
-/// Whether all machines run. A machine of unknown state delays a wake for a bounded time.
-fn run(facts: &Facts<'_>, machines: &Inventory) -> bool {
-    machines.all(Running) || (machines.all_known_run() && since_start(facts).min(facts.unknown_for) > UNKNOWN_TIMEOUT)
-}
-
-/// The watch of the spoke starts as soon as its machines run.
-fn watch(facts: &Facts<'_>, machines: &Inventory, step: Step) -> Watch {
-    let ready = facts.cluster.true_since(READY);
-    match step {
-        Step::Awake if ready.is_some_and(|since| facts.age(since) < CSR_APPROVAL_PERIOD) => Watch::Certificates,
-        Step::Machines | Step::Nodes | Step::Pause | Step::Operators if may_answer(machines) => Watch::Everything,
-        _ => Watch::Nothing,
-    }
 }
 
 /// Whether enough of the control plane runs for its API server to answer.
@@ -155,154 +335,8 @@ fn may_answer(machines: &Inventory) -> bool {
     machines.all(Running) || 2 * up > all
 }
 
-/// Starts what is stopped, the control plane first. What is still stopping is left out: the cloud refuses it, and its
-/// time comes.
-fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
-    let control_plane = machines.to_start(|i| i.control_plane);
-    let workers = machines.to_start(|i| !i.control_plane);
-    let none_stopped = control_plane.is_empty() && workers.is_empty();
-    let left = machines.named_not_in(Running);
-    let (failure, held_back) = facts.failure(Verb::Start);
-    let failure = failure.filter(|_| !none_stopped).or_else(|| facts.still_given_up(machines));
-    let status = match &failure {
-        Some(error) => PowerStatus::failed_to_start(&error.message),
-        None => status,
-    };
-    let (count, all) = (left.len(), machines.instances.len());
-    let waiting = format!("{count} of {all} instances are not running: {}", name_some(&left, 10));
-    let no_room = failure.as_ref().is_some_and(|error| {
-        use CloudErrorKind::{Capacity, Denied, Unavailable};
-        matches!(error.kind, Capacity | Denied | Unavailable)
-    });
-    let what = failure.as_ref().and_then(|error| reason::delay(error.kind)).unwrap_or("Machines");
-    let status =
-        if left.is_empty() { status } else { status.awaiting(what, waiting).counting(Unit::Instances, count, all) };
-
-    let begins = matches!(Step::of(facts), Step::Begin | Step::Awake);
-    let since = if begins { Duration::ZERO } else { since_start(facts) };
-    let pause = if left.is_empty() { Duration::ZERO } else { poll(since) };
-    let plan = Plan::report(status).requeued_or_retry(pause, held_back);
-    match held_back {
-        // Without room for any machine of the control plane, or the right to start one, workers would only be billed.
-        None if facts.was_refused(Verb::Start) && !(no_room && machines.all_of(Stopped, |i| i.control_plane)) => {
-            let moved = machines.instances.iter().any(|i| !i.control_plane && matches!(i.state, Pending | Running));
-            plan.moving(Verb::Start, [with_others(control_plane, workers, moved), vec![]])
-        }
-        None => plan.moving(Verb::Start, [control_plane, workers]),
-        Some(_) => plan,
-    }
-}
-
-/// Section 1.3, checkClusterRunning 2: the machines run, the API server does not answer yet.
-fn unreachable_spoke(facts: &Facts<'_>, error: &SpokeError) -> Plan {
-    let what = match error {
-        SpokeError::Kubeconfig(_) => "KubeconfigRefused",
-        SpokeError::Unreachable(_) => "ApiServer",
-        SpokeError::Failed(_) => "ApiServerFailing",
-    };
-    Plan::report(PowerStatus::waiting_for_nodes().awaiting(what, error.to_string())).requeued(poll(since_start(facts)))
-}
-
-/// Section 1.3, checkClusterRunning 4 and 5.
-fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> Plan {
-    let asleep: Vec<&NodeObservation> = spoke.nodes.iter().filter(|node| !is_awake(facts, machines, node)).collect();
-    let (unknown, asleep): (Vec<_>, Vec<_>) =
-        asleep.into_iter().partition(|node| usable(machines, node).is_none() && since_start(facts) > UNKNOWN_TIMEOUT);
-    let all_unknown = unknown.len() == spoke.nodes.len();
-    if !asleep.is_empty() || all_unknown {
-        let names = match asleep.len() {
-            0 => "no Node of the cluster is backed by an instance".to_owned(),
-            n => format!("{n} of {} nodes are not ready: {}", spoke.nodes.len(), name_nodes(&asleep)),
-        };
-        let status = PowerStatus::waiting_for_nodes().awaiting("Nodes", names);
-        let waiting = Plan::report(status.counting(Unit::Nodes, asleep.len(), spoke.nodes.len()));
-        return Plan { replace_spot: true, ..waiting.requeued(poll(since_start(facts))) };
-    }
-    let without =
-        format!("ignored by the wake, because no instance of the cluster backs them: {}", name_nodes(&unknown));
-    let notice = (!unknown.is_empty()).then(|| Notice::warning("NodesWithoutMachines", without));
-    let notice = unusable(machines).or(notice).or_else(|| old_names(machines, spoke));
-    let plan = if facts.cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) {
-        awake(facts, machines)
-    } else {
-        operators(facts, machines, spoke, step)
-    };
-    Plan { notice, ..plan }
-}
-
 fn name_nodes(nodes: &[&NodeObservation]) -> String {
     name_some(nodes.iter().map(|node| &node.name), 10)
-}
-
-/// Section 1.3, checkClusterRunning 5. Hive lets two minutes pass before it believes what operators say, because what
-/// they say may be from before the sleep. An operator that has renewed its Lease or written its status since the wake
-/// began is believed at once; those that keep no Lease get Hive's pause.
-fn operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> Plan {
-    let silent: Vec<&OperatorObservation> =
-        spoke.operators.iter().filter(|operator| !is_alive(facts, operator)).collect();
-    let pause = facts.settings.operator_pause;
-    let left = match step {
-        // Who cannot prove anything was given the pause before this step.
-        Step::Operators if silent.iter().any(|operator| !operator.leased) => Duration::ZERO,
-        Step::Pause | Step::Operators => pause.checked_sub(paused_for(facts)).unwrap_or_default(),
-        _ => pause,
-    };
-    if silent.is_empty() || left.is_zero() {
-        return await_healthy_operators(facts, machines, spoke);
-    }
-    let (count, all) = (silent.len(), spoke.operators.len());
-    let names = name_some(silent.iter().map(|operator| &operator.name), 10);
-    let names = format!("{count} of {all} cluster operators have given no sign of life since the wake began: {names}");
-    let provable = silent.iter().all(|operator| operator.leased) && step != Step::Pause;
-    let status = if provable { PowerStatus::waiting_for_operators() } else { PowerStatus::pausing(pause) };
-    let status = status.awaiting("SignsOfLife", names).counting(Unit::Operators, count, all);
-    Plan::report(status).requeued(left.min(poll(since_start(facts))))
-}
-
-fn await_healthy_operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke) -> Plan {
-    let unwell = spoke.operators.iter().filter(|operator| !operator.unwell.is_empty());
-    let unwell: Vec<String> = unwell.map(|o| format!("{} ({})", o.name, o.unwell.join(", "))).collect();
-    let settled = spoke.operators_well_since.map_or(Duration::ZERO, |since| facts.age(since));
-    let left = facts.settings.operator_settle.checked_sub(settled).unwrap_or_default();
-    if unwell.is_empty() && (left.is_zero() || spoke.operators.is_empty()) {
-        return awake(facts, machines);
-    }
-    let status = PowerStatus::waiting_for_operators();
-    if unwell.is_empty() {
-        let names = "all cluster operators are ready; waiting for them to stay ready";
-        return Plan::report(status.awaiting("ClusterOperators", names)).by(left);
-    }
-    let (count, all) = (unwell.len(), spoke.operators.len());
-    let names = format!("{count} of {all} cluster operators are not ready: {}", list(&unwell));
-    let status = status.awaiting("ClusterOperators", names).counting(Unit::Operators, count, all);
-    Plan::report(status).requeued(poll(since_start(facts)))
-}
-
-/// A sign of life is believed if it is from this wake: what etcd holds may be from before the sleep.
-fn is_alive(facts: &Facts<'_>, operator: &OperatorObservation) -> bool {
-    let trusted = operator.sign_of_life.filter(|sign| is_trusted(facts, *sign));
-    operator.moved || trusted.zip(resume_started(facts.cluster)).is_some_and(|(sign, started)| sign > started)
-}
-
-/// A clock that is far ahead proves nothing.
-fn is_trusted(facts: &Facts<'_>, sign: Timestamp) -> bool {
-    age(facts.now, sign) <= MAX_CLOCK_SKEW
-}
-
-fn awake(facts: &Facts<'_>, machines: &Inventory) -> Plan {
-    let count = machines.instances.len();
-    let status = PowerStatus::running().done(reason::RUNNING, format!("{count} instances running"));
-    let status = status.counting(Unit::Instances, 0, count);
-    Plan::report(status).requeued(facts.settings.steady).settling(facts.cluster.is_true(READY), machines)
-}
-
-/// Ready is believed only with a sign of life from after the node's start: what etcd holds may be from before the
-/// sleep.
-fn is_awake(facts: &Facts<'_>, machines: &Inventory, node: &NodeObservation) -> bool {
-    let launched = instance_of(machines, node).and_then(|instance| instance.launched_at);
-    let started = resume_started(facts.cluster).max(launched);
-    let trusted = node.sign_of_life.filter(|sign| is_trusted(facts, *sign));
-    node.ready && (node.moved || trusted.zip(started).is_some_and(|(sign, started)| sign > started))
 }
 
 fn instance_of<'a>(machines: &'a Inventory, node: &NodeObservation) -> Option<&'a Instance> {
@@ -335,14 +369,4 @@ fn old_names(machines: &Inventory, spoke: &Spoke) -> Option<Notice> {
         name_some(&names, 10)
     );
     (!names.is_empty()).then(|| Notice::normal("NodesNameOldServers", message))
-}
-
-fn since_start(facts: &Facts<'_>) -> Duration {
-    resume_started(facts.cluster).map_or(Duration::ZERO, |then| facts.age(then))
-}
-
-fn paused_for(facts: &Facts<'_>) -> Duration {
-    // A pause that has yet to begin was written by a clock that was set back since.
-    let paused = facts.cluster.probed_at(READY).filter(|then| *then <= facts.now);
-    paused.map_or(Duration::MAX, |then| facts.age(then))
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -13,9 +14,12 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use parking_lot::Mutex;
 use shared::text::{sanitize_chain, sanitize_to};
+use tokio::time::Instant;
 use tracing::warn;
 
+use super::backoff::{REFUSED_BACKOFF, Streak};
 use super::hash;
+use crate::metrics::Metrics;
 
 /// Recorders kept at a time, one for each text.
 const MAX_RECORDERS: usize = 1_000;
@@ -50,7 +54,7 @@ impl Events {
         Self { client, reporter, recorders: Arc::default() }
     }
 
-    /// Writes an Event about an action of ours. An Event that cannot be written is logged.
+    /// Writes an Event about an action of ours. An Event that cannot be written is logged. Whether it is written.
     pub async fn publish(
         &self,
         target: &ObjectReference,
@@ -58,17 +62,15 @@ impl Events {
         type_: EventType,
         (action, reason): (&str, &str),
         note: &str,
-    ) {
+    ) -> bool {
         if reason.is_empty() {
-            return;
+            return true;
         }
         let note = cut(note);
         let recorder = self.recorder(&(&target.uid, name, reason, &note));
         let event =
             Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
-        if let Err(error) = recorder.publish(&event, target).await {
-            warn!(cluster = name, error = sanitize_chain(&error), "event not written");
-        }
+        is_written(name, recorder.publish(&event, target).await)
     }
 
     /// The same with what kube's recorder does not write. These Events are not repeated: each is an object of its own.
@@ -104,11 +106,7 @@ impl Events {
             ..EventObject::default()
         };
         let events: Api<EventObject> = Api::namespaced(self.client.clone(), &namespace);
-        let written = events.create(&PostParams::default(), &event).await;
-        if let Err(error) = &written {
-            warn!(cluster = name, error = sanitize_chain(error), "event not written");
-        }
-        written.is_ok()
+        is_written(name, events.create(&PostParams::default(), &event).await)
     }
 
     fn recorder(&self, text: &impl Hash) -> Recorder {
@@ -118,6 +116,44 @@ impl Events {
             recorders.clear();
         }
         recorders.entry(hash(text)).or_insert_with(new).clone()
+    }
+}
+
+fn is_written<T>(name: &str, result: kube::Result<T>) -> bool {
+    result.inspect_err(|error| warn!(cluster = name, error = sanitize_chain(error), "event not written")).is_ok()
+}
+
+/// An Event that is published once for each reason. While it cannot be written it is tried again, with backoff.
+#[derive(Debug, Default)]
+pub struct EventOnce {
+    reason: Option<&'static str>,
+    failures: Streak,
+    /// When it is due again; `None` once it is written.
+    retry_at: Option<Instant>,
+}
+
+impl EventOnce {
+    /// Publishes an Event and counts it, unless the last one had this reason and is written or not due yet.
+    pub async fn publish(
+        &mut self,
+        metrics: &Metrics,
+        system: &'static str,
+        reason: &'static str,
+        publish: impl Future<Output = bool>,
+    ) {
+        if self.reason != Some(reason) {
+            *self = Self { reason: Some(reason), ..Self::default() };
+            metrics.noticed(system, reason);
+        } else if self.retry_in() != Some(Duration::ZERO) {
+            return;
+        }
+        let is_written = publish.await;
+        self.retry_at = (!is_written).then(|| Instant::now() + self.failures.next(REFUSED_BACKOFF));
+    }
+
+    /// How soon the next try is due.
+    pub fn retry_in(&self) -> Option<Duration> {
+        self.retry_at.map(|at| at.saturating_duration_since(Instant::now()))
     }
 }
 

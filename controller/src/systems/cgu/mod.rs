@@ -39,7 +39,7 @@ use self::index::{GovernanceIndex, has_started, trigger};
 use self::sleepers::Sleepers;
 use self::talm::Talm;
 use self::views::RecentActs;
-use crate::runtime::events::Details;
+use crate::runtime::events::{Details, EventOnce};
 use crate::runtime::hub::key_of;
 use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock};
 
@@ -87,11 +87,11 @@ impl Upgrades {
 
 #[derive(Default)]
 pub struct TargetState {
-    /// Why it is skipped, which an Event says once.
-    skip_reason: Option<&'static str>,
+    /// Why it is skipped.
+    skipped: EventOnce,
     recent: RecentActs,
-    /// An Event has said that the hub serves no views.
-    warned_of_views: bool,
+    /// The hub serves no views.
+    no_views: EventOnce,
 }
 
 impl System for Upgrades {
@@ -118,26 +118,29 @@ impl System for Upgrades {
             if is_active {
                 self.skip(upgrade, "TalmActive", target).await;
             }
-            return Ok(Observed::Rest(Some(left)));
+            let retry = target.state.skipped.retry_in();
+            return Ok(Observed::Rest(Some(retry.map_or(left, |retry| retry.min(left)))));
         }
         // An upgrade that is skipped can still be deleted.
         let is_deleted = upgrade.metadata.deletion_timestamp.is_some();
         if !is_deleted && uses_placement_rules(upgrade) {
             self.skip(upgrade, "PlacementRules", target).await;
-            return Ok(Observed::Rest(None));
+            return Ok(Observed::Rest(target.state.skipped.retry_in()));
         }
         let Some(governance) = self.index.snapshot() else { return Ok(Observed::Rest(Some(UNLISTED_RETRY))) };
         if !is_deleted && governance.is_old() {
             self.skip(upgrade, "OldDefinition", target).await;
-            return Ok(Observed::Rest(None));
+            return Ok(Observed::Rest(target.state.skipped.retry_in()));
         }
-        target.state.skip_reason = None;
+        target.state.skipped = EventOnce::default();
         let installs = upgrade.status.as_ref().is_some_and(|status| !status.managed_policies_content.is_empty());
         let needs_views = (installs || upgrade.spec.pre_caching) && !is_over(upgrade);
-        if needs_views && governance.has_no_views && !target.state.warned_of_views {
+        if needs_views && governance.has_no_views {
             let note = "the hub does not serve ManagedClusterViews: no InstallPlan is approved, and no image is pulled";
             let about = upgrade.object_ref(&());
-            target.state.warned_of_views = self.publish_note(&about, EventType::Warning, "NotServed", note).await;
+            self.publish_once(&mut target.state.no_views, &about, EventType::Warning, "NotServed", note).await;
+        } else {
+            target.state.no_views = EventOnce::default();
         }
         let now = clock::now();
         let Some((asleep, settles_at)) = self.sleepers.asleep(now, self.settings.settle) else {
@@ -190,7 +193,7 @@ impl System for Upgrades {
         events.for_each_concurrent(EVENTS_AT_ONCE, |event| self.publish(upgrade, event)).await;
         let requeue_at = [plan.requeue_at, facts.settles_at].into_iter().flatten().min();
         let requeue = requeue_at.map(|at| timeline::age(clock::now(), at));
-        Ok(Done { requeue, changed })
+        Ok(Done { requeue: requeue.into_iter().chain(target.state.no_views.retry_in()).min(), changed })
     }
 
     async fn follow(&self) {
@@ -252,12 +255,22 @@ impl Upgrades {
         let cluster = event.cluster().map(|name| (String::new(), name.to_owned()));
         let related = cluster.map(|key| reference::<ManagedClusterObject>(key, None));
         let details = Details { annotations: text.annotations, related, controller: Some("ClusterGroupUpgrade") };
-        self.publish_about(&upgrade.object_ref(&()), kind, (text.action, text.reason), &text.note, details).await;
+        let what = (text.action, text.reason);
+        self.hub().metrics.noticed(Self::NAME, text.reason);
+        self.publish_about(&upgrade.object_ref(&()), kind, what, &text.note, details).await;
     }
 
-    /// Publishes an Event that TALM does not have. Returns whether it was written.
-    async fn publish_note(&self, about: &ObjectReference, kind: EventType, reason: &'static str, note: &str) -> bool {
-        self.publish_about(about, kind, (Self::ACTION, reason), note, Details::default()).await
+    /// Publishes an Event that TALM does not have, once.
+    async fn publish_once(
+        &self,
+        once: &mut EventOnce,
+        about: &ObjectReference,
+        kind: EventType,
+        reason: &'static str,
+        note: &str,
+    ) {
+        let published = self.publish_about(about, kind, (Self::ACTION, reason), note, Details::default());
+        once.publish(&self.hub().metrics, Self::NAME, reason, published).await;
     }
 
     async fn publish_about(
@@ -271,13 +284,13 @@ impl Upgrades {
         let (namespace, name) = (about.namespace.as_deref(), about.name.as_deref().unwrap_or_default());
         let name = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
         info!(object = name, reason = what.1, "{note}");
-        self.hub().metrics.noticed(Self::NAME, what.1);
         self.hub().events.publish_annotated(about, &name, kind, what, note, details).await
     }
 
-    /// Says in an Event why an upgrade is skipped: once, and again if the Event could not be written.
+    /// Publishes once why an upgrade is skipped.
     async fn skip(&self, upgrade: &ClusterGroupUpgrade, reason: &'static str, target: &mut Target<Self>) {
-        if target.state.skip_reason == Some(reason) || is_over(upgrade) {
+        if is_over(upgrade) {
+            target.state.skipped = EventOnce::default();
             return;
         }
         let note = match reason {
@@ -291,9 +304,8 @@ impl Upgrades {
                  create it again"
             }
         };
-        if self.publish_note(&upgrade.object_ref(&()), EventType::Normal, reason, note).await {
-            target.state.skip_reason = Some(reason);
-        }
+        let about = upgrade.object_ref(&());
+        self.publish_once(&mut target.state.skipped, &about, EventType::Normal, reason, note).await;
     }
 }
 

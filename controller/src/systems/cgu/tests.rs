@@ -294,12 +294,19 @@ async fn an_event_that_could_not_be_written_is_written_later() {
     let hub = hub();
     let process = Process::start(&hub);
     process.lease(Some(0));
-    hub.inject(|_, path, _| path.contains("/events").then_some(503));
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count = tries.clone();
+    hub.inject(move |_, path, _| {
+        count.fetch_add(usize::from(path.contains("/events")), Ordering::Relaxed);
+        path.contains("/events").then_some(503)
+    });
     for renewal in 1..20 {
         sleep(Duration::from_secs(30)).await;
         process.lease(Some(renewal));
         if renewal == 10 {
             assert_eq!(hub.events(), []);
+            let tries = tries.load(Ordering::Relaxed);
+            assert!((5..=9).contains(&tries), "{tries} tries in 5 minutes");
             hub.heal();
         }
     }

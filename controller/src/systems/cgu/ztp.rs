@@ -1,6 +1,6 @@
 //! Creates the first upgrade of each cluster that joins the hub, and warns of objects that only TALM serves.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use super::Upgrades;
 use super::api::{post, reference};
+use crate::runtime::events::EventOnce;
 use crate::runtime::{Key, System};
 
 /// Requests in flight.
@@ -28,7 +29,7 @@ const MAX_RETRY: Duration = Duration::from_mins(1);
 
 /// Creates upgrades until it is dropped.
 pub(super) async fn follow(upgrades: &Upgrades) {
-    let mut warned = BTreeSet::new();
+    let mut warned = BTreeMap::new();
     let (mut is_complete, mut pause) = (true, MIN_RETRY);
     loop {
         if is_complete {
@@ -44,7 +45,7 @@ pub(super) async fn follow(upgrades: &Upgrades) {
 }
 
 /// Creates the missing upgrades. Returns whether all of them exist now.
-async fn create_missing(upgrades: &Upgrades, warned: &mut BTreeSet<String>) -> bool {
+async fn create_missing(upgrades: &Upgrades, warned: &mut BTreeMap<String, EventOnce>) -> bool {
     let Some(known) = upgrades.index.snapshot() else { return true };
     let is_enforced = |root: &_| known.roots.get(root).is_some_and(|policy| policy.enforced);
     let (mut objects, mut is_complete) = (Vec::new(), true);
@@ -104,18 +105,14 @@ async fn create(upgrades: &Upgrades, object: &Value) -> kube::Result<()> {
     first().await.map(drop)
 }
 
-/// Publishes a Warning about an object that is not ours: once, and again if it could not be written.
+/// Publishes a Warning about an object that is not ours, once for each `id`.
 async fn warn_once<K: Resource<DynamicType = ()>>(
     upgrades: &Upgrades,
-    warned: &mut BTreeSet<String>,
+    warned: &mut BTreeMap<String, EventOnce>,
     id: String,
     (key, uid): (Key, &str),
     (reason, note): (&'static str, &str),
 ) {
-    if warned.contains(&id) {
-        return;
-    }
-    if upgrades.publish_note(&reference::<K>(key, Some(uid)), EventType::Warning, reason, note).await {
-        warned.insert(id);
-    }
+    let about = reference::<K>(key, Some(uid));
+    upgrades.publish_once(warned.entry(id).or_default(), &about, EventType::Warning, reason, note).await;
 }

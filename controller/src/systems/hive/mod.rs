@@ -30,6 +30,7 @@ use self::drivers::CloudAccess;
 pub use self::drivers::Drivers;
 pub use self::ownership::Ownership;
 use self::state::TargetState;
+use crate::runtime::events::EventOnce;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{
     Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Reconciled, Settings, System, clock,
@@ -164,7 +165,7 @@ impl System for Hive {
         }
         if let Some(left) = state.conflicts.left_alone(cluster, Instant::now()) {
             Box::pin(notice(self, cluster, state, Some(&Notice::another_controller()))).await;
-            return Ok(Observed::Rest(Some(left)));
+            return Ok(Observed::Rest(Some(state.notice.retry_in().map_or(left, |retry| retry.min(left)))));
         }
         let facts = observe::facts(self, cluster, sync, older, state).await;
         Ok(Observed::Facts(Observation { facts, written: None, acted: false }))
@@ -278,14 +279,14 @@ async fn record(
     Ok(Some(written))
 }
 
-/// Says once what the status cannot say.
+/// Publishes once what the status cannot show.
 async fn notice(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, notice: Option<&Notice>) {
-    let reason = notice.map(|notice| notice.reason);
-    if let Some(notice) = notice.filter(|_| state.noticed != reason) {
-        hive.hub().metrics.noticed("hive", notice.reason);
-        report::notice(hive, cluster, notice).await;
-    }
-    state.noticed = reason;
+    let Some(notice) = notice else {
+        state.notice = EventOnce::default();
+        return;
+    };
+    let published = report::notice(hive, cluster, notice);
+    state.notice.publish(&hive.hub().metrics, Hive::NAME, notice.reason, published).await;
 }
 
 /// Remembers how long the object needs no reconcile as it stands.
@@ -311,7 +312,7 @@ fn settle(
     let later = plan.status.as_ref().is_some_and(|status| status.defers_progress(cluster)).then_some(WRITE_LATER);
     let unsure = state.is_unsure().then_some(UNSURE_PERIOD);
     let preflight = preflight::due_in(cluster, state).filter(|left| !left.is_zero());
-    let pause = [pause, due, later, unsure, preflight].into_iter().flatten().min()?;
+    let pause = [pause, due, later, unsure, preflight, state.notice.retry_in()].into_iter().flatten().min()?;
     state.rest(cluster, facts.sync, facts.identity_taken.as_ref(), pause);
     Some(state.until_next(pause))
 }

@@ -31,12 +31,12 @@ pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &Cluster
     }
 }
 
-/// Tells what the status cannot.
-pub async fn notice(hive: &Hive, cluster: &ClusterDeployment, notice: &Notice) {
+/// Tells what the status cannot. Whether the Event is written.
+pub async fn notice(hive: &Hive, cluster: &ClusterDeployment, notice: &Notice) -> bool {
     let Notice { warning, reason, message } = notice;
     warn!(cluster = full_name(cluster), reason, says = sanitize(message), "notice");
     let type_ = if *warning { EventType::Warning } else { EventType::Normal };
-    hive.hub().events.publish(&cluster.object_ref(&()), &full_name(cluster), type_, (ACTION, reason), message).await;
+    hive.hub().events.publish(&cluster.object_ref(&()), &full_name(cluster), type_, (ACTION, reason), message).await
 }
 
 /// Of the two conditions, the one that does not point to the other.

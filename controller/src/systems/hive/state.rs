@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::conflict_detector::ConflictDetector;
 use super::csr_approval::CsrApproval;
 use crate::runtime;
+use crate::runtime::events::EventOnce;
 use crate::runtime::marks::Mark;
 use crate::spoke::SpokeWatch;
 use crate::spoke::reader::SpokeClient;
@@ -93,8 +94,8 @@ pub struct TargetState {
     pub preflight: Option<(Instant, Option<Unwritten>)>,
     /// Whether the last status was held back because it only named other machines.
     pub names_held_back: bool,
-    /// The reason of the last notice, so that it is given once.
-    pub noticed: Option<&'static str>,
+    /// The last notice.
+    pub notice: EventOnce,
 }
 
 impl TargetState {

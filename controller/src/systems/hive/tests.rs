@@ -370,6 +370,28 @@ async fn another_controller_is_noticed_left_alone_for_ten_minutes_and_tried_agai
     work.abort();
 }
 
+/// As by an admission webhook of others.
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_refused_is_tried_again_less_and_less_often_until_it_is_written() {
+    let annotations = json!({ shared::annotation::keys::WAKE_AT: "2025-01-01T00:00:00Z" });
+    let (hub, work) = asleep_with(&Arc::new(Cloud::default()), &annotations);
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count = tries.clone();
+    hub.inject(move |_, path, event| {
+        let is_notice = path.contains("/events") && event["reason"] == "WakeAtIgnored";
+        count.fetch_add(usize::from(is_notice), Ordering::Relaxed);
+        is_notice.then_some(403)
+    });
+    sleep(Duration::from_mins(20)).await;
+    let tries = tries.load(Ordering::Relaxed);
+    assert!((8..=12).contains(&tries), "{tries} tries in 20 minutes");
+    hub.heal();
+    sleep(Duration::from_mins(20)).await;
+    let written = hub.events().into_iter().filter(|(reason, _)| reason == "WakeAtIgnored").count();
+    assert_eq!(written, 1, "{:?}", hub.events());
+    work.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_status_that_the_schema_refuses_is_told_and_backed_off() {
     let cloud = Arc::new(Cloud::default());

@@ -56,8 +56,8 @@ impl<K> Object for K where
 
 /// The work on the targets of one kind.
 ///
-/// One reconcile is `observe`, `decide`, `remember`, `act`, `decide_again` if acting has changed the facts, and
-/// `report`. An error ends it early; [`ReconcileError::class`] says how soon the next one follows.
+/// One reconcile is `observe`, `decide`, `remember`, `act`, `decide_again` if acting has changed the facts, `report`, and
+/// `act_after_report`. An error ends it early; [`ReconcileError::class`] says how soon the next one follows.
 pub trait System: Send + Sync + Sized + 'static {
     /// The kind of object that is a target.
     type Object: Object;
@@ -125,10 +125,23 @@ pub trait System: Send + Sync + Sized + 'static {
     /// Writes the status and Events of the plan, and returns when to reconcile again.
     fn report(
         &self,
-        facts: Self::Facts<'_>,
-        plan: Self::Plan,
+        facts: &mut Self::Facts<'_>,
+        plan: &mut Self::Plan,
         target: &mut Target<Self>,
     ) -> impl Future<Output = Reconciled<Done>> + Send;
+
+    /// Carries out the actions that must not hold up the report, such as calls to a tenant's API server. `reported` is
+    /// how the report has ended.
+    fn act_after_report(
+        &self,
+        facts: &mut Self::Facts<'_>,
+        plan: &Self::Plan,
+        reported: Done,
+        target: &mut Target<Self>,
+    ) -> impl Future<Output = Reconciled<Done>> + Send {
+        let _ = (facts, plan, target);
+        std::future::ready(Ok(reported))
+    }
 
     /// A reconcile has failed: what the state says may be out of date.
     fn failed(&self, state: &mut Self::State, class: Class) {

@@ -171,7 +171,7 @@ impl<S: System> Reconciler<S> {
         })
     }
 
-    /// Observe, decide, act, report.
+    /// Observe, decide, act, report, act.
     async fn pass(&self, watched: &S::Object, target: &mut Target<S>) -> Reconciled<Done> {
         let newer = target.newer_than(watched);
         let object = newer.as_deref().unwrap_or(watched);
@@ -186,7 +186,8 @@ impl<S: System> Reconciler<S> {
             plan = self.system.decide_again(&facts, plan);
         }
         slot::ensure().await;
-        self.system.report(facts, plan, target).await
+        let reported = self.system.report(&mut facts, &mut plan, target).await?;
+        self.system.act_after_report(&mut facts, &plan, reported, target).await
     }
 
     /// After a failure: what is kept, reported and waited for.

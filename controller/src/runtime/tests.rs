@@ -116,7 +116,7 @@ impl System for Puppet {
         format!("{first} again")
     }
 
-    async fn report(&self, _: Self::Facts<'_>, plan: String, _: &mut Target<Self>) -> Reconciled<Done> {
+    async fn report(&self, _: &mut Self::Facts<'_>, plan: &mut String, _: &mut Target<Self>) -> Reconciled<Done> {
         let requeue = plan.strip_prefix("every ").and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
         Ok(Done { requeue, changed: plan.ends_with(" again") })
     }

@@ -52,7 +52,7 @@ impl System for Warden {
         Ok(Acted::Changed)
     }
 
-    async fn report(&self, object: Self::Facts<'_>, _: bool, target: &mut Target<Self>) -> Reconciled<Done> {
+    async fn report(&self, object: &mut Self::Facts<'_>, _: &mut bool, target: &mut Target<Self>) -> Reconciled<Done> {
         let key = hub::key_of(object);
         assert_eq!(key, (String::new(), "only".to_owned()));
         assert!(self.0.newest(key.clone()).is_some(), "the store finds it by its key");

@@ -130,16 +130,20 @@ impl System for Fdb {
         Ok(Acted::Nothing)
     }
 
-    async fn report(&self, observation: Self::Facts<'_>, plan: Plan, target: &mut Target<Self>) -> Reconciled<Done> {
-        let Observation { facts, done } = observation;
-        report::done(self, &facts, &plan, &done.written).await;
-        if let Some(error) = done.failure {
+    async fn report(
+        &self,
+        Observation { facts, done }: &mut Self::Facts<'_>,
+        plan: &mut Plan,
+        target: &mut Target<Self>,
+    ) -> Reconciled<Done> {
+        report::done(self, facts, plan, &done.written).await;
+        if let Some(error) = done.failure.take() {
             return Err(error);
         }
         let changed = !plan.actions.is_empty();
         let holds = plan.held + plan.waiting + plan.released > 0 || plan.requeue.is_some() || changed;
         target.state.holds = holds;
-        let Plan { held: groups, held_bytes: bytes, waiting, released: undeleted, .. } = plan;
+        let Plan { held: groups, held_bytes: bytes, waiting, released: undeleted, .. } = *plan;
         let holdings = Holdings { groups, bytes, waiting, undeleted };
         self.hub().metrics.fdb.set(&key_of(facts.cluster), &holdings);
         let requeue = plan.requeue.map_or(HELD_PERIOD, |pause| pause.min(HELD_PERIOD));

@@ -1,4 +1,5 @@
-//! Runs the actions of a plan, in order. An action never decides; what came of it becomes a fact.
+//! Runs the actions of a plan, in order: those on machines, and once the status is written those on the spoke. An action
+//! never decides; what came of it becomes a fact.
 
 use std::time::Duration;
 
@@ -8,13 +9,13 @@ use shared::annotation::keys;
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal, Verb};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::READY;
-use shared::hive::decide::{Action, Facts, LastAttempt};
+use shared::hive::decide::{Action, Facts, LastAttempt, Plan};
 use shared::power::Power;
 use shared::text::sanitize;
 use tracing::{info, warn};
 
 use super::drivers::called;
-use super::{Hive, Target, spokes};
+use super::{Hive, Target, preflight, spokes};
 use crate::runtime::hub::full_name;
 use crate::runtime::{Class, ReconcileError, Reconciled, System, clock};
 
@@ -23,7 +24,7 @@ const WANTED_PERIOD: Duration = Duration::from_millis(200);
 
 /// Runs actions, in order, and writes their outcome into the facts. Returns the object if an action wrote it.
 ///
-/// An action that moves no machine ends the row: what comes after it must follow it.
+/// An action that moves no machine ends the sequence: what comes after it must follow it.
 pub async fn run(
     hive: &Hive,
     facts: &mut Facts<'_>,
@@ -53,6 +54,41 @@ pub async fn run(
         }
     }
     Ok(written)
+}
+
+/// Carries out what follows the status. Returns the object if it was written once more.
+///
+/// The status comes first: no API server of a tenant holds it up, and it says what was found before anything is changed
+/// at the spoke. The answer of a preflight is a condition of the same object, so it is written over that version. The
+/// connection is kept or closed before it is written through.
+///
+/// # Errors
+/// When the answer of a preflight could not be written. A spoke that is silent or refuses is logged: the next reconcile
+/// tries again.
+pub async fn after_report(
+    hive: &Hive,
+    facts: &Facts<'_>,
+    cluster: &ClusterDeployment,
+    target: &mut Target,
+    plan: &Plan,
+) -> Reconciled<Option<ClusterDeployment>> {
+    let machines = facts.machines.as_ref();
+    let answered =
+        if plan.preflight { preflight::answer(hive, cluster, machines, &mut target.state).await? } else { None };
+    if let Some(answered) = &answered {
+        target.wrote(answered);
+    }
+    let (cluster, state) = (answered.as_ref().unwrap_or(cluster), &mut target.state);
+    spokes::keep(hive, facts, cluster, state, plan.watch).await;
+    if let Some(Ok(machines)) = machines {
+        if plan.replace_spot {
+            spokes::replace_spot(hive, cluster, state, machines).await;
+        }
+        if plan.name_machines {
+            spokes::name_machines(hive, cluster, state, machines).await;
+        }
+    }
+    Ok(answered)
 }
 
 /// The desired state has changed since the decision, or the machines are those of another object.
@@ -124,9 +160,9 @@ async fn move_machines(
             if let Some(Ok(machines)) = &mut facts.machines {
                 machines.moved(&outcome.moved);
             }
-            let stuck = outcome.moved.is_empty() && !outcome.refused.is_empty();
+            let all_refused = outcome.moved.is_empty() && !outcome.refused.is_empty();
             moves.refused.extend(outcome.refused);
-            !stuck
+            !all_refused
         }
         Err(error) if error.kind == CloudErrorKind::NotLeader => return Err(ReconcileError::not_leader()),
         Err(error) => {

@@ -188,30 +188,38 @@ impl System for Hive {
         Plan { status, requeue, due, watch, ..first }
     }
 
-    async fn report(&self, observation: Self::Facts<'_>, plan: Plan, target: &mut Target) -> Reconciled<Done> {
-        let Observation { facts, written, acted } = observation;
-        let before = facts.cluster;
-        notice(self, before, &mut target.state, plan.notice.as_ref()).await;
-        let reported = record(self, &facts, written.as_ref().unwrap_or(before), target, &plan).await?;
-        let mut written = reported.or(written);
-        target.state.conflicts.wrote(written.as_ref().unwrap_or(before));
-        let cluster = written.as_ref().unwrap_or(before);
-        let answered = preflight::answer(self, cluster, facts.machines.as_ref(), &mut target.state).await?;
-        if let Some(answered) = &answered {
-            target.wrote(answered);
+    async fn report(
+        &self,
+        Observation { facts, written, acted }: &mut Self::Facts<'_>,
+        plan: &mut Plan,
+        target: &mut Target,
+    ) -> Reconciled<Done> {
+        notice(self, facts.cluster, &mut target.state, plan.notice.as_ref()).await;
+        if let Some(status) = record(self, facts, written.as_ref().unwrap_or(facts.cluster), target, plan).await? {
+            *written = Some(status);
         }
-        written = answered.or(written);
-        let (cluster, state) = (written.as_ref().unwrap_or(before), &mut target.state);
-        // The status does not wait for a tenant's API server.
-        spokes::carry_out(self, &facts, cluster, state, &plan).await;
-        let requeue = settle(self, state, cluster, &facts, &plan);
-        if before.metadata.deletion_timestamp.is_some() {
+        target.state.conflicts.wrote(written.as_ref().unwrap_or(facts.cluster));
+        Ok(Done { requeue: None, changed: written.is_some() || *acted })
+    }
+
+    async fn act_after_report(
+        &self,
+        Observation { facts, written, .. }: &mut Self::Facts<'_>,
+        plan: &Plan,
+        reported: Done,
+        target: &mut Target,
+    ) -> Reconciled<Done> {
+        let before = written.as_ref().unwrap_or(facts.cluster);
+        let answered = act::after_report(self, facts, before, target, plan).await?;
+        let cluster = answered.as_ref().unwrap_or(before);
+        let requeue = settle(self, &mut target.state, cluster, facts, plan);
+        if cluster.metadata.deletion_timestamp.is_some() {
             target.state = TargetState::default();
-            self.forget(&key_of(before));
+            self.forget(&key_of(cluster));
         } else {
             count(self, cluster);
         }
-        Ok(Done { requeue, changed: written.is_some() || acted })
+        Ok(Done { requeue, changed: reported.changed || answered.is_some() })
     }
 
     fn failed(&self, state: &mut TargetState, class: Class) {
@@ -311,8 +319,7 @@ fn settle(
     let due = plan.due.map(|due| due + Duration::from_millis(50));
     let later = plan.status.as_ref().is_some_and(|status| status.defers_progress(cluster)).then_some(WRITE_LATER);
     let unsure = state.is_unsure().then_some(UNSURE_PERIOD);
-    let preflight = preflight::due_in(cluster, state).filter(|left| !left.is_zero());
-    let pause = [pause, due, later, unsure, preflight, state.notice.retry_in()].into_iter().flatten().min()?;
+    let pause = [pause, due, later, unsure, state.notice.retry_in()].into_iter().flatten().min()?;
     state.rest(cluster, facts.sync, facts.identity_taken.as_ref(), pause);
     Some(state.until_next(pause))
 }

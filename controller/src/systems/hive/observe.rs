@@ -35,6 +35,7 @@ pub async fn facts<'a>(
         spoke: None,
         connected_for: None,
         upgrade: None,
+        preflight_age: state.preflight_age(),
         settings: hive.settings,
         now: clock::now(),
     };

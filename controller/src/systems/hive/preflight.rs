@@ -17,7 +17,6 @@ use tracing::info;
 
 use super::state::TargetState;
 use super::{Hive, spokes};
-use crate::cloud_registry::PLATFORMS;
 use crate::runtime::hub::full_name;
 use crate::runtime::{ReconcileError, Reconciled, System, clock, slot};
 use crate::spoke::csr::settled;
@@ -32,7 +31,7 @@ const DEADLINE: Duration = Duration::from_secs(8);
 /// certificates.
 const SIGNERS: [&str; 2] = ["openshift-kube-apiserver-operator", "openshift-kube-controller-manager-operator"];
 
-/// Runs the preflight if it is due or requested, and writes the answer. Returns the object if it was written.
+/// Runs the preflight and writes the answer. Returns the object if it was written.
 ///
 /// # Errors
 /// When the answer could not be written. The request still stands, so the next reconcile answers it.
@@ -42,21 +41,15 @@ pub async fn answer(
     machines: Option<&Result<Inventory, CloudError>>,
     state: &mut TargetState,
 ) -> Reconciled<Option<ClusterDeployment>> {
-    let served = PLATFORMS.contains(&cluster.spec.platform.name());
-    // An answer that another client's write came before is not asked for again.
-    let unwritten = state.preflight.as_mut().and_then(|(at, spoke)| Some((*at, spoke.take()?)));
-    let unwritten = unwritten.filter(|(at, _)| at.elapsed() < preflight::AGAIN);
-    if !served || unwritten.is_none() && due_in(cluster, state) != Some(Duration::ZERO) {
-        return Ok(None);
-    }
-    let (started_at, (spoke, held)) = if let Some(unwritten) = unwritten {
-        unwritten
-    } else {
-        let started_at = Clock::now();
-        state.preflight = Some((started_at, None));
-        let awake = preflight::is_awake(cluster);
-        let result = if awake { ask(hive, cluster).await } else { (SpokePreflight::NotAwake, Vec::new()) };
-        (started_at, result)
+    // What could not be written because another client wrote first is not asked for again.
+    let unwritten = state.preflight.take().filter(|(at, _)| at.elapsed() < preflight::AGAIN);
+    let (started_at, unwritten) = unwritten.and_then(|(at, spoke)| Some((at, spoke?))).unzip();
+    let started_at = started_at.unwrap_or_else(Clock::now);
+    state.preflight = Some((started_at, None));
+    let (spoke, held) = match unwritten {
+        Some(unwritten) => unwritten,
+        None if preflight::is_awake(cluster) => ask(hive, cluster).await,
+        None => (SpokePreflight::NotAwake, Vec::new()),
     };
     let now = clock::now();
     let previous = preflight::findings(cluster).zip(preflight::found_at(cluster));
@@ -68,12 +61,6 @@ pub async fn answer(
     })?;
     info!(cluster = full_name(cluster), status = answer.status, reason = answer.reason, "preflight");
     Ok(Some(written))
-}
-
-/// When the preflight is due: one that is asked for too soon waits.
-pub fn due_in(cluster: &ClusterDeployment, state: &TargetState) -> Option<Duration> {
-    let last = state.preflight.as_ref().map(|(at, _)| at.elapsed());
-    preflight::due_in(cluster, last, clock::now())
 }
 
 /// Connects to the spoke with its administrator kubeconfig, and reads what the preflight needs.

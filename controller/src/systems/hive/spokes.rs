@@ -6,7 +6,7 @@ use std::time::Duration;
 use shared::cloud::Inventory;
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS, ip_override, url_override};
 use shared::hive::conditions::{ACTIVE_OVERRIDE, READY};
-use shared::hive::decide::{Facts, Notice, Plan, Watch, resume_started};
+use shared::hive::decide::{Facts, Notice, Watch, resume_started};
 use shared::spoke::{Spoke, SpokeError, Upgrade};
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
@@ -47,26 +47,8 @@ pub async fn observe(hive: &Hive, cluster: &ClusterDeployment, state: &mut Targe
     found
 }
 
-/// Carries out what the plan wants of the spoke.
-pub async fn carry_out(
-    hive: &Hive,
-    facts: &Facts<'_>,
-    cluster: &ClusterDeployment,
-    state: &mut TargetState,
-    plan: &Plan,
-) {
-    keep(hive, facts, cluster, state, plan.watch).await;
-    let Some(Ok(machines)) = &facts.machines else { return };
-    if plan.replace_spot {
-        replace_spot(hive, cluster, state, machines).await;
-    }
-    if plan.name_machines {
-        name_machines(hive, cluster, state, machines).await;
-    }
-}
-
 /// Keeps of the connection what is to be watched.
-async fn keep(hive: &Hive, facts: &Facts<'_>, cluster: &ClusterDeployment, state: &mut TargetState, watch: Watch) {
+pub async fn keep(hive: &Hive, facts: &Facts<'_>, cluster: &ClusterDeployment, state: &mut TargetState, watch: Watch) {
     let scope = match watch {
         Watch::Nothing => {
             state.spoke = None;
@@ -136,7 +118,7 @@ async fn open(
 }
 
 /// Makes spot Machines anew that have lost their instances with the sleep.
-async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, existing: &Inventory) {
+pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, existing: &Inventory) {
     let Some(connection) = state.spoke.as_mut().filter(|c| c.spot.is_none_or(|at| at.elapsed() > SPOT_PERIOD)) else {
         return;
     };
@@ -144,7 +126,9 @@ async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut Targ
     connection.spot = Some(Instant::now());
     match machines::replace(&connection.client, existing, since, || hive.hub().claim.holds()).await {
         Ok(replaced) if replaced.is_empty() => {}
-        Ok(replaced) => report::notice(hive, cluster, &Notice::spot_replaced(&replaced)).await,
+        Ok(replaced) => {
+            report::notice(hive, cluster, &Notice::spot_replaced(&replaced)).await;
+        }
         Err(error) => {
             let name = full_name(cluster);
             if let Some(left_out) = hive.hub().warnings.due("spot Machines", &name) {
@@ -155,7 +139,7 @@ async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut Targ
 }
 
 /// Gives Machines the names of the instances that were made in place of theirs.
-async fn name_machines(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, existing: &Inventory) {
+pub async fn name_machines(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, existing: &Inventory) {
     let Some(connection) = state.spoke.as_mut().filter(|c| c.renamed.is_none_or(|at| at.elapsed() > RENAME_PERIOD))
     else {
         return;

@@ -89,8 +89,7 @@ pub struct TargetState {
     pub conflicts: ConflictDetector,
     /// The version of the Secret whose credentials the cloud refused, until it accepts some.
     refused: Option<String>,
-    /// When the spoke was last asked what could stand in the way of a sleep, and what it said if that was not written
-    /// yet.
+    /// When the last preflight began, and what the spoke said if that is not written yet.
     pub preflight: Option<(Instant, Option<Unwritten>)>,
     /// Whether the last status was held back because it only named other machines.
     pub names_held_back: bool,
@@ -167,6 +166,11 @@ impl TargetState {
         if !failure.is_some_and(|failure| lacks_rights(failure.kind)) {
             self.refused = None;
         }
+    }
+
+    /// How long ago the last preflight began, if its answer is written.
+    pub fn preflight_age(&self) -> Option<Duration> {
+        self.preflight.as_ref().filter(|(_, unwritten)| unwritten.is_none()).map(|(at, _)| at.elapsed())
     }
 
     /// The version of the Secret that was refused last.

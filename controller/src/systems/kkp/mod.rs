@@ -209,8 +209,13 @@ impl System for Kkp {
         Err(error)
     }
 
-    async fn report(&self, observation: Self::Facts<'_>, plan: Plan, target: &mut Target<Self>) -> Reconciled<Done> {
-        report::report(self, &observation, &plan, target).await
+    async fn report(
+        &self,
+        observation: &mut Self::Facts<'_>,
+        plan: &mut Plan,
+        target: &mut Target<Self>,
+    ) -> Reconciled<Done> {
+        report::report(self, observation, plan, target).await
     }
 
     fn forget(&self, key: &Key) {

@@ -297,12 +297,18 @@ impl System for Rollouts {
         Ok(Acted::Changed)
     }
 
-    async fn report(&self, observation: Self::Facts<'_>, plan: Plan, target: &mut Target<Self>) -> Reconciled<Done> {
-        let Observation { rollout, acted, left, failed, now, .. } = observation;
+    async fn report(
+        &self,
+        observation: &mut Self::Facts<'_>,
+        plan: &mut Plan,
+        target: &mut Target<Self>,
+    ) -> Reconciled<Done> {
+        let Observation { rollout, acted, left, now, .. } = *observation;
         let is_left = !plan.starts.is_empty() || !plan.ends.is_empty();
         let more = left || (acted && is_left);
         let due = plan.requeue_at.map(|at| timeline::age(now, at));
-        let (mut written, later) = report::write(self, rollout, plan.status, &mut target.state).await?;
+        let status = std::mem::take(&mut plan.status);
+        let (mut written, later) = report::write(self, rollout, status, &mut target.state).await?;
         if let Some(written) = &mut written {
             trim(written);
             target.wrote(written);
@@ -311,7 +317,7 @@ impl System for Rollouts {
             target.state.selection.cache_result(due);
         }
         // The status says first what has come of the others.
-        if let Some(error) = failed {
+        if let Some(error) = observation.failed.take() {
             return Err(error);
         }
         Ok(Done { requeue: requeue(more, due, later), changed: acted || written.is_some() })

@@ -44,6 +44,8 @@ pub struct Facts<'a> {
     pub connected_for: Option<Duration>,
     /// Whether the spoke is being upgraded. `None` while nobody has asked.
     pub upgrade: Option<Upgrade>,
+    /// How long ago this process last looked for what could stand in the way of a sleep.
+    pub preflight_age: Option<Duration>,
     /// How this controller is set up.
     pub settings: Settings,
     /// The time of the observation.

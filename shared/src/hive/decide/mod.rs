@@ -18,6 +18,7 @@ use std::time::Duration;
 use self::schedule::Expiry;
 use crate::hive::api::{FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, reason};
+use crate::hive::preflight;
 use crate::power::Power;
 pub use facts::{Facts, LastAttempt, Settings, SyncSetState, resume_started, slept};
 pub use plan::{Action, Need, Notice, Plan, Requeue, Watch};
@@ -116,7 +117,16 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     };
     let event = facts.inventory().and_then(|machines| machines.event.as_ref());
     let notice = plan.notice.or_else(|| event.map(|event| Notice::warning(event.reason, event.message.clone())));
-    with_due(Plan { notice, ..plan }, facts)
+    with_preflight(with_due(Plan { notice, ..plan }, facts), facts)
+}
+
+/// Adds a preflight that is due, or the time of one.
+fn with_preflight(plan: Plan, facts: &Facts<'_>) -> Plan {
+    match preflight::due_in(facts.cluster, facts.preflight_age, facts.now).filter(|_| facts.served) {
+        Some(Duration::ZERO) => Plan { preflight: true, ..plan },
+        Some(left) => plan.by(left),
+        None => plan,
+    }
 }
 
 /// Adds the times that the user has set.

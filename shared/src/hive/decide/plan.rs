@@ -7,10 +7,10 @@ use crate::hive::conditions::PowerStatus;
 use crate::power::Power;
 use crate::text::name_some;
 
-/// What to do about a cluster.
+/// What to do about a cluster, in this order: the actions, the status, and the rest, which is the spoke's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Actions in order, before the status write. An action that moves no instance ends the sequence.
+    /// Actions in order. An action that moves no instance ends the sequence.
     pub actions: Vec<Action>,
     /// What to report; `None` leaves the status alone.
     pub status: Option<PowerStatus>,
@@ -20,6 +20,8 @@ pub struct Plan {
     pub requeue: Requeue,
     /// Reconcile after this time at the latest, whatever `requeue` says.
     pub due: Option<Duration>,
+    /// Whether to look for what could stand in the way of a sleep, and to write what was found.
+    pub preflight: bool,
     /// What to watch of the spoke until the next reconcile.
     pub watch: Watch,
     /// Whether to replace spot Machines whose instances are gone. Only while a waking cluster waits for Nodes.

@@ -113,6 +113,7 @@ fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
         served: true,
         sync: SyncSetState::Applied,
         identity_taken: None,
+        preflight_age: Some(Duration::ZERO),
         machines: None,
         unknown_for: Duration::MAX,
         tried: None,

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::annotation::keys;
+use crate::annotation::{format, keys};
 use crate::cloud::InstanceState::{Running, Stopped};
 use crate::hive::api::{ClusterPoolReference, OtherPlatform};
 use crate::hive::conditions::PROGRESS;
@@ -46,6 +46,26 @@ fn decided(cluster: &ClusterDeployment, sync: SyncSetState, upgrade: Option<Upgr
 
 fn sets(to: Power, because: &str) -> Vec<Action> {
     vec![Action::SetPowerState(to, because.into())]
+}
+
+#[test]
+fn a_preflight_is_planned_when_it_is_due_of_clusters_that_are_served() {
+    let (awake, now) = (awake_since(HOUR), format::seconds(at(0)));
+    let requested = annotated(awake.clone(), keys::PREFLIGHT_REQUESTED_AT, &now);
+    let paused = annotated(requested.clone(), RECONCILE_PAUSE, "true");
+    for (cluster, seconds_ago, served, expected) in [
+        (&awake, None, true, Some(0)),
+        (&awake, None, false, None),
+        (&awake, Some(60), true, None),
+        (&requested, Some(60), true, Some(0)),
+        (&requested, Some(5), true, Some(10)),
+        (&paused, None, true, None),
+    ] {
+        let preflight_age = seconds_ago.map(Duration::from_secs);
+        let plan = decide(&Facts { preflight_age, served, ..facts(cluster).machines_are(&[Running]) });
+        let due = plan.due.map(|due| due.as_secs()).or(plan.preflight.then_some(0));
+        assert_eq!(due, expected, "{seconds_ago:?} {served}: {plan:?}");
+    }
 }
 
 #[test]

@@ -1,18 +1,16 @@
-//! Mends a woken cluster's Machines: spot Machines are made anew, and those whose instances were made anew are given
-//! their names. Which ones, is judged in [`decide`].
-
-mod decide;
+//! Repairs the Machines of a woken cluster: replaces spot Machines that lost their instances, and writes the IDs of new
+//! instances into the others. Which ones, is decided in [`shared::hive::machines`].
 
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
 use serde_json::json;
 use shared::cloud::Inventory;
+use shared::hive::machines::{EXCLUDE_NODE_DRAINING, Rename, to_rename, to_replace};
 use shared::spoke::fields::INTERRUPTIBLE;
 use shared::spoke::kinds::{MACHINE_NAMESPACE, Machine};
 use shared::text::sanitize;
 use tracing::info;
 
-use self::decide::{EXCLUDE_NODE_DRAINING, Rename, to_rename, to_replace};
 use crate::runtime::hub::as_controller;
 use crate::runtime::{Moved, ReconcileError, classify};
 use crate::spoke::reader::{SpokeClient, is_not_there};

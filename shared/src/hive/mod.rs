@@ -7,6 +7,7 @@ pub mod data;
 pub mod decide;
 pub mod edit;
 pub mod identity;
+pub mod machines;
 pub mod pool;
 pub mod preflight;
 pub mod reachability;

@@ -6,10 +6,10 @@
 //! replaced only during a wake, only if it is older than the wake, and only if the cloud does not have its instance any
 //! more.
 
+use crate::cloud::{Instance, InstanceState, Inventory, ProviderIds};
+use crate::spoke::fields::INTERRUPTIBLE;
+use crate::spoke::kinds::Machine;
 use jiff::Timestamp;
-use shared::cloud::{Instance, InstanceState, Inventory, ProviderIds};
-use shared::spoke::fields::INTERRUPTIBLE;
-use shared::spoke::kinds::Machine;
 
 /// Annotation: a Machine that is deleted is not drained first. There is no kubelet left that could do it.
 pub const EXCLUDE_NODE_DRAINING: &str = "machine.openshift.io/exclude-node-draining";
@@ -77,8 +77,8 @@ pub fn to_rename<'a>(machines: &'a [Machine], existing: &'a Inventory) -> Vec<Re
 
 #[cfg(test)]
 mod tests {
-    use shared::cloud::{Instance, Listing, Profile, Spot};
-    use shared::spoke::fields::KnownKeys;
+    use crate::cloud::{Instance, Listing, Profile, Spot};
+    use crate::spoke::fields::KnownKeys;
 
     use super::*;
 

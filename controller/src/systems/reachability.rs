@@ -89,12 +89,7 @@ impl System for Reachability {
         decide(facts)
     }
 
-    async fn report(
-        &self,
-        facts: &mut Self::Facts<'_>,
-        plan: &mut Plan,
-        target: &mut Target<Self>,
-    ) -> Reconciled<Done> {
+    async fn report(&self, facts: &mut Facts<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
         let cluster = facts.cluster;
         // Later, never sooner: before its time a reconcile finds nothing to do.
         let jittered = |pause: Duration| pause.mul_f64(rand::random_range(1.0..1.1)) + Duration::from_millis(20);

@@ -171,12 +171,7 @@ impl System for Upgrades {
         Ok(Acted::Nothing)
     }
 
-    async fn report(
-        &self,
-        facts: &mut Self::Facts<'_>,
-        plan: &mut Plan,
-        target: &mut Target<Self>,
-    ) -> Reconciled<Done> {
+    async fn report(&self, facts: &mut Facts<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
         let upgrade = facts.upgrade;
         let none = ClusterGroupUpgradeStatus::default();
         let patch = status_patch(upgrade.status.as_ref().unwrap_or(&none), &plan.status);

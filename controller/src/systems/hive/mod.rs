@@ -188,12 +188,8 @@ impl System for Hive {
         Plan { status, requeue, due, watch, ..first }
     }
 
-    async fn report(
-        &self,
-        Observation { facts, written, acted }: &mut Self::Facts<'_>,
-        plan: &mut Plan,
-        target: &mut Target,
-    ) -> Reconciled<Done> {
+    async fn report(&self, seen: &mut Observation<'_>, plan: &mut Plan, target: &mut Target) -> Reconciled<Done> {
+        let Observation { facts, written, acted } = seen;
         notice(self, facts.cluster, &mut target.state, plan.notice.as_ref()).await;
         if let Some(status) = record(self, facts, written.as_ref().unwrap_or(facts.cluster), target, plan).await? {
             *written = Some(status);
@@ -204,7 +200,7 @@ impl System for Hive {
 
     async fn act_after_report(
         &self,
-        Observation { facts, written, .. }: &mut Self::Facts<'_>,
+        Observation { facts, written, .. }: &mut Observation<'_>,
         plan: &Plan,
         reported: Done,
         target: &mut Target,

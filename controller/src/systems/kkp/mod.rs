@@ -209,13 +209,8 @@ impl System for Kkp {
         Err(error)
     }
 
-    async fn report(
-        &self,
-        observation: &mut Self::Facts<'_>,
-        plan: &mut Plan,
-        target: &mut Target<Self>,
-    ) -> Reconciled<Done> {
-        report::report(self, observation, plan, target).await
+    async fn report(&self, seen: &mut Observation<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
+        report::report(self, seen, plan, target).await
     }
 
     fn forget(&self, key: &Key) {

@@ -297,13 +297,8 @@ impl System for Rollouts {
         Ok(Acted::Changed)
     }
 
-    async fn report(
-        &self,
-        observation: &mut Self::Facts<'_>,
-        plan: &mut Plan,
-        target: &mut Target<Self>,
-    ) -> Reconciled<Done> {
-        let Observation { rollout, acted, left, now, .. } = *observation;
+    async fn report(&self, seen: &mut Observation<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
+        let Observation { rollout, acted, left, now, .. } = *seen;
         let is_left = !plan.starts.is_empty() || !plan.ends.is_empty();
         let more = left || (acted && is_left);
         let due = plan.requeue_at.map(|at| timeline::age(now, at));
@@ -317,7 +312,7 @@ impl System for Rollouts {
             target.state.selection.cache_result(due);
         }
         // The status says first what has come of the others.
-        if let Some(error) = observation.failed.take() {
+        if let Some(error) = seen.failed.take() {
             return Err(error);
         }
         Ok(Done { requeue: requeue(more, due, later), changed: acted || written.is_some() })

@@ -13,15 +13,30 @@ pub mod guarded;
 pub mod hive;
 pub mod kinds;
 pub mod kkp;
-pub mod managed_fields;
 pub mod object;
-pub mod power;
 pub mod read;
 pub mod record;
 pub mod rollout;
 pub mod spoke;
 pub mod text;
 mod visit;
+
+/// The power state of a target: the one pair that intents, records, rollouts and every system share.
+pub mod power {
+    use serde::{Deserialize, Serialize};
+
+    /// A power state, desired or observed.
+    #[derive(
+        Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, strum::Display, strum::EnumString,
+    )]
+    pub enum Power {
+        /// Awake. What no field says is awake.
+        #[default]
+        Running,
+        /// Asleep.
+        Hibernating,
+    }
+}
 
 /// Workloads: objects whose size is `spec.replicas` and whose sleep is 0 replicas with the former count in an
 /// annotation.

@@ -5,13 +5,11 @@
 //! which kind it has before it, so a new kind is one module and one line in [`KINDS`]. Nothing here performs I/O.
 
 pub mod cluster_deployment;
-pub mod companion;
 pub mod confirmation;
 pub mod cron_job;
 pub mod kind;
 pub mod kkp_cluster;
 pub mod lifecycle;
-pub mod plan;
 pub mod record;
 pub mod row;
 pub mod shown;
@@ -20,14 +18,13 @@ pub mod view;
 pub mod workload;
 
 pub use self::cluster_deployment::CLUSTER_DEPLOYMENT;
-pub use self::companion::Companion;
 pub use self::confirmation::{Briefing, Confirmation};
 pub use self::cron_job::CRON_JOB;
 pub use self::kind::{Kind, Scope};
 pub use self::kkp_cluster::KKP_CLUSTER;
 pub use self::lifecycle::{Advice, Change, Intent, Progress, TargetError, UNNOTICED};
 pub use self::record::{Instances, Key, Record};
-pub use self::row::{ByDefault, Column, Elsewhere, Rival, ShownKind, Shows, TargetKind, is_protected};
+pub use self::row::{ByDefault, Column, Companion, Elsewhere, Rival, ShownKind, Shows, TargetKind, is_protected};
 pub use self::shown::{CLUSTER_GROUP_UPGRADE, CLUSTER_POOL, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT};
 pub use self::view::{StepRecord, Uid, View};
 

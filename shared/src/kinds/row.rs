@@ -1,15 +1,14 @@
 //! The rows of the table: one for each kind that sleeps, one for each kind that is only shown.
 
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::companion::Companion;
-use super::confirmation::Confirmation;
+use super::confirmation::{Confirmation, Preflight};
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
-use super::plan::Plan;
 use super::record::{Instances, Record};
 use crate::annotation::protected;
 use crate::annotation::{annotation, keys};
@@ -67,6 +66,69 @@ pub struct Deadlines {
 
 /// Of a cluster whose machines stop and start.
 pub const STOP_START: Deadlines = Deadlines { sleep: Duration::from_mins(15), wake: Duration::from_mins(30) };
+
+/// How `plan` judges the objects of a kind, besides what their reader finds ([`Lifecycle::findings`]).
+#[derive(Debug)]
+pub struct Plan {
+    /// The controller's preflight; none if no controller makes one.
+    pub preflight: Option<&'static dyn Preflight>,
+    /// The rules of the webhook about the kind; none if it has none.
+    pub rules: Option<RuleTable>,
+    /// The object that says whether what a cluster gets from the hub has been applied.
+    pub sync: Option<SyncObject>,
+    /// Whether `ClusterGroupUpgrades` name objects of the kind.
+    pub is_upgraded: bool,
+}
+
+/// The rules of the webhook about a kind.
+#[derive(Debug)]
+pub struct RuleTable {
+    /// Whether the table has a row of this name.
+    pub has: fn(&str) -> bool,
+    /// Row and field of the rule that depends on the settings of the webhook.
+    pub by_settings: (&'static str, &'static str),
+}
+
+/// An object with the name of a target.
+#[derive(Debug)]
+pub struct SyncObject {
+    /// Its kind.
+    pub kind: Kind,
+    /// Whether it says that everything has been applied.
+    pub is_applied: fn(&Value) -> bool,
+}
+
+/// A kind of which nothing is known but what its own change refuses and warns of.
+pub static BY_CHANGE: Plan = Plan { preflight: None, rules: None, sync: None, is_upgraded: false };
+
+/// The object beside a target that holds the record of a long operation. It also takes a request to wake that the target's
+/// own system refuses to store. Pure: objects in, data out.
+pub trait Companion: fmt::Debug + Sync {
+    /// Its kind.
+    fn kind(&self) -> &'static Kind;
+
+    /// Its namespace and name.
+    fn place(&self, target: &Value) -> (String, String);
+
+    /// Whether the target shows that there may be one.
+    fn is_expected(&self, target: &Value) -> bool;
+
+    /// Puts the request on the companion in place of the target's own, if it is newer.
+    fn overlay(&self, target: &mut Value, companion: &Value);
+
+    /// Adds what the companion holds to what `status` shows; `None` if there is no companion.
+    fn describe(&self, target: &Value, companion: Option<&Value>, record: Record) -> Record;
+
+    /// Whether an admission webhook belongs to the target's own system. Such a webhook judges the whole object: its
+    /// refusal says nothing about the request.
+    fn is_webhook_of_system(&self, name: &str) -> bool;
+
+    /// The JSON merge patch that requests on the companion what the target cannot store.
+    ///
+    /// # Errors
+    /// When no controller could read the request there, or when the target itself must change.
+    fn request(&self, target: &Value, companion: &Value, intent: &Intent<'_>) -> Result<Value, TargetError>;
+}
 
 /// Which commands select a kind without a TYPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,12 @@ use serde_json::Value;
 
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
-use super::plan::BY_CHANGE;
 use super::record::Record;
-use super::row::{ByDefault, INSTANCES, TargetKind};
+use super::row::{BY_CHANGE, ByDefault, INSTANCES, TargetKind};
 use super::view::{Observed, StepRecord, View};
 use crate::admission::Settings;
 use crate::annotation::{annotation, keys};
-use crate::managed_fields::{self, entries, manager};
+use crate::object::managed_fields::{self, entries, manager};
 use crate::power::Power;
 use crate::text::{count, sanitize_to};
 use crate::workload::ownership;

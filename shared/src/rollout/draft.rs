@@ -5,14 +5,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::core::ObjectMeta;
 
 use super::api::{PowerRollout, PowerRolloutSpec, RolloutReference, Targets};
+use super::members::NAMESPACE_NAME;
 use crate::annotation::mark::Action;
 use crate::kinds::{Intent, Kind};
 use crate::power::Power;
 
 /// Most targets by name.
 pub const MAX_NAMES: usize = 1_000;
-/// Label of every namespace: its name.
-const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// Letters and digits of a name's random end: those that form no words and look like no others, as Kubernetes has them.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Length of a name's random end.

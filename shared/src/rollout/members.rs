@@ -6,15 +6,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
 
 use super::api::{PowerRolloutSpec, TargetName};
+use super::member::{State, Target};
 use super::report::{MAX_LISTED, MAX_NAME};
 use super::selector::compile;
 use super::status::NotFound;
-use super::target::{State, Target};
 use crate::kinds::View;
 use crate::text::sanitize_to;
 
 /// The label that every namespace has, with its name.
-const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// Labels of namespaces, by name.
 pub type NamespaceLabels = BTreeMap<String, BTreeMap<String, String>>;

@@ -11,14 +11,11 @@ pub mod member;
 mod members;
 pub mod plan;
 pub mod report;
-mod row;
 pub mod selector;
 mod share;
 pub mod snapshot;
 pub mod start;
 pub mod status;
-mod strategy;
-mod target;
 #[cfg(test)]
 mod tests;
 pub mod timeline;
@@ -26,11 +23,10 @@ mod window;
 
 use jiff::Timestamp;
 
+pub use member::{State, Target};
 pub use members::{Members, NamespaceLabels, needs_namespaces, place};
 pub use share::{Share, ShareError};
-pub use strategy::{Group, Window};
-pub use target::{Cause, State, Target};
-pub use window::decide;
+pub use window::{Group, Window, decide};
 
 /// What is to be done. Targets are named by their index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

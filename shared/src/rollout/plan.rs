@@ -10,13 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::api::{PowerRollout, PowerRolloutSpec};
-use super::member::{self, Facts, Member, MemberState};
+use super::member::{self, Facts, Member, MemberState, State, Target};
 use super::members::{not_found, place};
-use super::row::{Row, Stop};
+use super::report::{Row, Stop};
 use super::share::Share;
 use super::snapshot::Snapshot;
 use super::status::{Accepted, GroupStatus, Halt, PowerRolloutStatus, RolloutPhase};
-use super::target::{State, Target};
 use super::{Decision, Group, Window, decide, report, timeline};
 use crate::annotation::format;
 use crate::annotation::mark::{Action, Mark, Outcome};

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::api::{PowerRollout, PowerRolloutSpec};
-use super::member::MemberState;
-use super::row::{Row, Stop};
+use super::member::{Member, MemberState};
 use super::status::{NotFound, PowerRolloutStatus, RolloutPhase, TargetStatus};
 use super::{Decision, Window, timeline};
 use crate::annotation::format;
+use crate::kinds::View;
 use crate::text::{and_more, name_some, sanitize_to};
 
 /// Most targets that a status lists.
@@ -36,6 +36,45 @@ const TOO_MANY_ROLLOUTS: &str = "TooManyRollouts";
 
 /// Label of members that are gone.
 pub const REMOVED: &str = "Removed";
+
+/// A member, as the plan needs it more than once.
+pub(super) struct Row<'a> {
+    pub(super) index: usize,
+    pub(super) object: &'a View,
+    pub(super) member: Member,
+    pub(super) native: usize,
+    pub(super) domain: Option<&'a str>,
+    pub(super) checking: bool,
+}
+
+impl Row<'_> {
+    /// Whether a rollout with this UID works on it.
+    pub(super) fn is_claimed(&self, uid: &str) -> bool {
+        self.object.desired.mark.as_ref().is_some_and(|mark| mark.is_claim_of(uid))
+    }
+}
+
+/// Why nothing starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    Aborted,
+    Late,
+    Queued(String),
+    TooMany {
+        found: usize,
+    },
+    Empty {
+        group: String,
+    },
+    Nothing,
+    /// Nothing but names, and no object has one of them.
+    NotFound,
+    Halted(String),
+    Paused,
+    Early,
+    WakeAtPassed,
+    Blocked(String),
+}
 
 /// What a status depends on.
 pub(super) struct Facts<'a> {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::replicas::replicas;
 use crate::annotation::{format, keys};
-use crate::managed_fields::{entries, manager, owners, written_at};
+use crate::object::managed_fields::{entries, manager, owners, written_at};
 use crate::text::sanitize_to;
 
 /// What a sleep changes, as an entry of a field manager names it.

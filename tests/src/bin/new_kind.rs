@@ -9,8 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 use shared::admission::Settings;
 use shared::kinds::lifecycle::Lifecycle;
-use shared::kinds::plan::BY_CHANGE;
-use shared::kinds::row::STOP_START;
+use shared::kinds::row::{BY_CHANGE, STOP_START};
 use shared::kinds::view::Observed;
 use shared::kinds::{
     ByDefault, CLUSTER_DEPLOYMENT, Change, Intent, KINDS, Kind, Kinds, Progress, TargetError, TargetKind, View,

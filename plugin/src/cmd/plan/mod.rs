@@ -23,7 +23,7 @@ use shared::finding::{Finding, Severity};
 use shared::kinds::Kinds;
 use shared::kinds::confirmation::{Briefing, Preflight};
 use shared::kinds::lifecycle::{HubFacts, HubFindings};
-use shared::kinds::plan::Plan;
+use shared::kinds::row::Plan;
 use shared::power::Power;
 use tokio::sync::OnceCell;
 use view::CONCURRENCY;

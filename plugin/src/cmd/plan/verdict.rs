@@ -9,7 +9,7 @@ use serde_json::Value;
 use shared::admission::Denial;
 use shared::finding::{Finding, Severity};
 use shared::kinds::lifecycle::REFUSED;
-use shared::kinds::plan::RuleTable;
+use shared::kinds::row::RuleTable;
 use view::target::Target;
 
 /// The answer to the dry run, and the hub's warnings.

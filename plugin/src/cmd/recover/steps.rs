@@ -15,7 +15,7 @@ use shared::fdb::recover::include::{TIMEOUT, command, orders};
 use shared::fdb::recover::patch::{remember, resume, wake};
 use shared::fdb::recover::presence::{Obstacle, removed_again, spec_drift};
 use shared::fdb::recover::record::Record;
-use shared::managed_fields::{manager, owners, written_at};
+use shared::object::managed_fields::{manager, owners, written_at};
 use shared::object::name_of;
 use shared::text::{quoted, sanitize};
 use tokio::time::{Instant, sleep, timeout};

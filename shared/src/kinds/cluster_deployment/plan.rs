@@ -11,7 +11,7 @@ use crate::hive::preflight::{answers, is_left_alone, objects, request_time, unan
 use crate::kinds::confirmation::{Briefing, Preflight, Request};
 use crate::kinds::kind::Kind;
 use crate::kinds::lifecycle::TargetError;
-use crate::kinds::plan::{Plan, RuleTable, SyncObject};
+use crate::kinds::row::{Plan, RuleTable, SyncObject};
 
 pub(super) static PLAN: Plan = Plan {
     preflight: Some(&Checks),

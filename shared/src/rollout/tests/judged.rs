@@ -3,8 +3,8 @@
 use super::*;
 use crate::annotation::mark::tests::claim;
 use crate::annotation::mark::{Action, Mark, Outcome};
+use crate::kinds::view::Cause;
 use crate::power::Power;
-use crate::rollout::Cause;
 use crate::rollout::member::{Facts, Member, MemberState, Rollout, judge};
 
 const OURS: &str = "ours";

@@ -8,7 +8,7 @@ use proptest::prelude::{Just, prop, prop_assert, prop_oneof, proptest};
 use proptest::strategy::Strategy as Generator;
 
 use super::*;
-use crate::rollout::Cause;
+use crate::kinds::view::Cause;
 
 const DEADLINE: i64 = 600;
 

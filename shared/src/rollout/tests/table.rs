@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::rollout::{Cause, place};
+use crate::kinds::view::Cause;
+use crate::rollout::place;
 
 fn one_group() -> Vec<Group> {
     vec![Group::default()]

@@ -163,50 +163,49 @@ impl Item {
     }
 }
 
-/// Everything that one watch has brought.
-#[derive(Debug)]
-struct Known<K: Member> {
-    /// The watch's store, once its list was complete.
-    objects: Option<Store<Guarded<K>>>,
-    items: HashMap<Key, Arc<Item>>,
-}
-
 /// The objects of one kind in one term of leadership.
 #[derive(Debug)]
 pub struct Watched<K: Member> {
-    known: Mutex<Known<K>>,
+    /// The watch's store, once its list was complete.
+    objects: Mutex<Option<Store<Guarded<K>>>>,
+    /// What was read of them.
+    items: Mutex<HashMap<Key, Arc<Item>>>,
+    /// What writes have returned since.
+    written: Mutex<HashMap<Key, Arc<Item>>>,
     changes: Notify,
 }
 
 impl<K: Member> Default for Watched<K> {
     fn default() -> Self {
-        let known = Known { objects: None, items: HashMap::new() };
-        Self { known: Mutex::new(known), changes: Notify::new() }
+        let (items, written) = (Mutex::default(), Mutex::default());
+        Self { objects: Mutex::new(None), items, written, changes: Notify::new() }
     }
 }
 
 impl<K: Member> Fleet for Watched<K> {
     fn items(&self) -> Option<Vec<Arc<Item>>> {
-        let known = &mut *self.known.lock();
-        let objects = known.objects.as_ref()?.state();
-        let mut items = HashMap::with_capacity(objects.len());
+        // To read thousands of objects takes a second: the first rollout that asks does it for all, and no write waits.
+        let mut items = self.items.lock();
+        items.extend(self.written.lock().drain());
+        let objects = self.objects.lock().as_ref()?.state();
+        let mut current = HashMap::with_capacity(objects.len());
         for object in &objects {
             let key = key_of(&**object);
-            let kept = known.items.remove(&key).filter(|item| {
+            let kept = items.remove(&key).filter(|item| {
                 // What was written here is newer until the watch has caught up. Then the watch's object takes its place:
                 // two of each would double the memory of a fleet.
                 let is_of_watch = std::ptr::addr_eq(Arc::as_ptr(&item.object), Arc::as_ptr(object));
                 let is_same = object.meta().uid.as_deref().unwrap_or_default() == item.uid;
                 is_of_watch || is_same && item.version > version(&**object)
             });
-            items.extend(kept.or_else(|| Item::of(object)).map(|item| (key, item)));
+            current.extend(kept.or_else(|| Item::of(object)).map(|item| (key, item)));
         }
-        known.items = items;
-        Some(known.items.values().cloned().collect())
+        *items = current;
+        Some(items.values().cloned().collect())
     }
 
     fn keep(&self, item: Arc<Item>) {
-        self.known.lock().items.insert(item.key(), item);
+        self.written.lock().insert(item.key(), item);
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
@@ -216,7 +215,7 @@ impl<K: Member> Fleet for Watched<K> {
 
 impl<K: Member> Follower<K> for Watched<K> {
     fn listed(&self, objects: &Store<Guarded<K>>) {
-        self.known.lock().objects = Some(objects.clone());
+        *self.objects.lock() = Some(objects.clone());
         self.changes.notify_one();
     }
 
@@ -270,7 +269,9 @@ mod tests {
         let is_of_watch = |item: &Item| std::ptr::addr_eq(Arc::as_ptr(&item.object), Arc::as_ptr(&objects.state()[0]));
         let first = only();
         assert!(is_of_watch(&first) && Arc::ptr_eq(&first, &only()), "read once for each version");
-        fleet.keep(Item::of(&Arc::new(object("2"))).unwrap());
+        let reads = fleet.items.lock();
+        fleet.keep(Item::of(&Arc::new(object("2"))).unwrap()); // does not wait
+        drop(reads);
         assert_eq!((only().version, is_of_watch(&only())), (Some(2), false), "newer than the watch");
         writer.apply_watcher_event(&watcher::Event::Apply(object("2")));
         assert_eq!((only().version, is_of_watch(&only())), (Some(2), true), "the watch has caught up");

@@ -22,7 +22,8 @@ mod systems {
     pub mod rollout;
 }
 
-pub use run::main;
+pub use fleet::{Member, MemberKind};
+pub use run::run;
 
 /// What tests of other crates run without the controller around it.
 pub mod parts {

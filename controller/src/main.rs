@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    hibernate_controller::main()
+    hibernate_controller::run(shared::kinds::KINDS, Vec::new())
 }

@@ -13,7 +13,7 @@ use kube::{Api, Client, Config};
 use server::{Warnings, log};
 use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
-use shared::kinds::{CLUSTER_DEPLOYMENT, KKP_CLUSTER};
+use shared::kinds::{CLUSTER_DEPLOYMENT, KKP_CLUSTER, Kinds};
 use shared::kkp::api::Cluster;
 use shared::text::sanitize_chain;
 use tokio::runtime::Runtime;
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::args::Args;
-use crate::fleet::{FleetKind, Watched};
+use crate::fleet::{FleetKind, MemberKind, Watched};
 use crate::metrics::Metrics;
 use crate::runtime::events::Events;
 use crate::runtime::kind::Group;
@@ -61,14 +61,14 @@ enum Failure {
     Signals(#[source] std::io::Error),
 }
 
-/// The program.
-pub fn main() -> ExitCode {
+/// The program, for these kinds: `members` are watched besides those that its own systems work on.
+pub fn run(kinds: Kinds, members: Vec<MemberKind>) -> ExitCode {
     // Before any TLS: two crypto providers in one process panic.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = Args::parse();
     log::init(args.log_format, false, LOGGED);
     panics::install_hook();
-    match start(args) {
+    match start(args, kinds, members) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             error!(error = sanitize_chain(&failure), "fatal error");
@@ -77,9 +77,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn start(args: Args) -> Result<(), Failure> {
+fn start(args: Args, kinds: Kinds, members: Vec<MemberKind>) -> Result<(), Failure> {
     let spokes = Threads::runtime().map_err(Failure::Threads)?;
-    let ended = Runtime::new().map_err(Failure::Threads)?.block_on(run(args, Threads::from(&spokes)));
+    let ended = Runtime::new().map_err(Failure::Threads)?.block_on(serve(args, kinds, members, Threads::from(&spokes)));
     spokes.shutdown_background(); // a lookup of a name may last
     ended
 }
@@ -87,7 +87,7 @@ fn start(args: Args) -> Result<(), Failure> {
 /// kube's client logs the whole text of an answer that it cannot read, and spokes are untrusted.
 const LOGGED: &str = "info,kube=warn,kube_client::client=error";
 
-async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
+async fn serve(args: Args, kinds: Kinds, members: Vec<MemberKind>, threads: Threads) -> Result<(), Failure> {
     let times = Times { lease: args.lease_duration, deadline: args.renew_deadline, retry: args.retry_period };
     if !times.are_ordered() {
         return Err(Failure::Times);
@@ -120,16 +120,17 @@ async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
     let (listen, network, cgu) = (args.listen, args.network(threads), args.cgu_settings());
     let served = admin_server::serve(listen, metrics.clone(), readiness.clone());
     let memory = Memory::new(Sizes::OBJECTS);
-    let process = Process { args, identity, network, cgu, client, watches, memory, metrics, marks };
+    let process = Process { args, kinds, members, identity, network, cgu, client, watches, memory, metrics, marks };
     let work = async {
         loop {
             election.win().await;
             process.metrics.leader.set(1);
-            let (hub, shared) = (process.hub(election.claim()), Shared::default());
-            let term = Term { hub, readiness: readiness.clone() };
-            let kinds = kinds(&process, &shared, &term);
+            let term = Term { hub: process.hub(election.claim()), readiness: readiness.clone() };
+            let (members, watches): (Vec<_>, Vec<_>) = process.members.iter().map(|kind| kind.watch(&term)).unzip();
+            let shared = Shared { members, ..Shared::default() };
+            let watches = [groups(&process, &shared, &term), watches].into_iter().flatten().collect::<Vec<_>>();
             tokio::select! {
-                () = runtime::run(&kinds, &term.hub) => {}
+                () = runtime::run(&watches, &term.hub) => {}
                 () = election.keep() => {}
             }
             process.metrics.leader.set(0);
@@ -150,6 +151,8 @@ async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
 /// What lasts as long as the process.
 struct Process {
     args: Args,
+    kinds: Kinds,
+    members: Vec<MemberKind>,
     identity: String,
     network: Network,
     cgu: Arc<CguSettings>,
@@ -167,10 +170,12 @@ struct Shared {
     clusters: Arc<Watched<ClusterDeployment>>,
     user_clusters: Arc<Watched<Cluster>>,
     sleepers: Arc<Sleepers>,
+    /// Kinds that only rollouts work on.
+    members: Vec<FleetKind>,
 }
 
-/// Every kind that this controller watches, with the systems that work on it.
-fn kinds<'a>(process: &'a Process, shared: &'a Shared, term: &'a Term) -> Vec<Group<'a>> {
+/// Every kind that a system of this controller works on, with these systems.
+fn groups<'a>(process: &'a Process, shared: &'a Shared, term: &'a Term) -> Vec<Group<'a>> {
     let Process { args, network, .. } = process;
     let hive = move || {
         let (drivers, ownership) = (process.drivers(&term.hub), shared.ownership.clone());
@@ -186,9 +191,10 @@ fn kinds<'a>(process: &'a Process, shared: &'a Shared, term: &'a Term) -> Vec<Gr
         hive.followed_by(shared.ownership.clone())
     };
     let rollouts = move || {
-        let (kinds, turns) = (fleet(args, shared), Arc::new(Turns::new(args.max_rollouts_per_requester)));
+        let (watched, turns) = (fleets(args, shared), Arc::new(Turns::new(args.max_rollouts_per_requester)));
         let (network, namespace, queue) = (network.clone(), args.namespace.clone(), turns.clone());
-        let rollouts = term.watch().with(|handle| Rollouts::new(handle, kinds, network, namespace, queue));
+        let new = |handle| Rollouts::new(handle, process.kinds, watched, network, namespace, queue);
+        let rollouts = term.watch().with(new);
         rollouts.followed_by(turns).trimmed_by(trim)
     };
     let fdb = move || term.watch().with(|handle| Fdb::new(handle, args.fdb_minimum_suspension));
@@ -205,12 +211,12 @@ fn kinds<'a>(process: &'a Process, shared: &'a Shared, term: &'a Term) -> Vec<Gr
     [group(hive), group(rollouts), group(fdb)].into_iter().chain(on_request.into_iter().flatten()).collect()
 }
 
-/// The kinds whose objects rollouts start, one line each.
-fn fleet(args: &Args, shared: &Shared) -> Vec<FleetKind> {
+/// The kinds whose objects rollouts start.
+fn fleets(args: &Args, shared: &Shared) -> Vec<FleetKind> {
     let hive = FleetKind::of(&CLUSTER_DEPLOYMENT, shared.clusters.clone());
     let hive = FleetKind { domain: shared.ownership.clone().domains(), upgrades: true, ..hive };
     let kkp = args.kkp.then(|| FleetKind::of(&KKP_CLUSTER, shared.user_clusters.clone()));
-    [hive].into_iter().chain(kkp).collect()
+    [hive].into_iter().chain(kkp).chain(shared.members.iter().cloned()).collect()
 }
 
 impl Process {

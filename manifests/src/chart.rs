@@ -10,9 +10,10 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use serde_saphyr::SerializeError;
 use shared::annotation::keys::{CONTROLLER, NAMESPACE, WEBHOOK};
+use shared::kinds::Kinds;
 
 use crate::files::{self, objects};
-use crate::{generated, yaml};
+use crate::generated;
 
 /// Name of the entry that guards volumes of `FoundationDBClusters`.
 pub(crate) const SUSPEND: &str = "suspend.hibernate.sh";
@@ -63,13 +64,13 @@ const BLOCKS: [(&str, &str); 6] = [
 const INSTALLED: &str = "not .Values.policyOnly";
 
 /// Every template: file and text.
-pub(crate) fn templates() -> Result<Vec<(String, String)>, SerializeError> {
+pub(crate) fn templates(kinds: Kinds) -> Result<Vec<(String, String)>, SerializeError> {
     let installed = || INSTALLED.to_owned();
     let component = |name: &str| format!("and (not .Values.policyOnly) .Values.components.{name}");
     let files = [
-        ("crds", ".Values.crds.install".to_owned(), kept(generated::rollout_definitions())),
+        ("crds", ".Values.crds.install".to_owned(), kept(generated::rollout_definitions(kinds))),
         ("crds-cgu", ".Values.crds.cgu".to_owned(), kept(generated::cgu_definitions())),
-        ("rollouts", installed(), [generated::rollout_policy(), objects(&[files::ROLLOUT_ROLES])].concat()),
+        ("rollouts", installed(), [generated::rollout_policy(kinds), objects(&[files::ROLLOUT_ROLES])].concat()),
         ("controller-rbac", installed(), objects(&[files::CONTROLLER_RBAC, files::CONTROLLER_POLICY])),
         ("controller", installed(), deployed(files::CONTROLLER, CONTROLLER, "controller")),
         ("webhook-rbac", installed(), objects(&[files::WEBHOOK_RBAC])),
@@ -94,13 +95,13 @@ pub(crate) fn templates() -> Result<Vec<(String, String)>, SerializeError> {
 
 /// A file that is there under a condition.
 fn document(when: &str, text: &str) -> String {
-    format!("{}{{{{- if {when} }}}}\n{text}{{{{- end }}}}\n", yaml::HEADER)
+    format!("{}{{{{- if {when} }}}}\n{text}{{{{- end }}}}\n", generated::HEADER)
 }
 
 /// Objects as a template.
 fn text(objects: &[Value]) -> Result<String, SerializeError> {
     let mut text = String::new();
-    for line in yaml::documents(objects)?.replace(NAMESPACE, "@{.Release.Namespace}").lines() {
+    for line in generated::documents(objects)?.replace(NAMESPACE, "@{.Release.Namespace}").lines() {
         let named = line.rsplit_once("\"@{").and_then(|(_, name)| name.strip_suffix("}\""));
         match BLOCKS.iter().find(|(name, _)| named == Some(*name)) {
             Some((_, block)) => text += block,

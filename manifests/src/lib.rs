@@ -14,19 +14,20 @@ mod files;
 mod generated;
 #[cfg(test)]
 mod tests;
-pub mod tree;
-mod yaml;
+mod tree;
 
 use files::objects;
 use serde_json::{Value, json};
+use shared::kinds::KINDS;
 
 pub use generated::cgu_definitions;
+pub use tree::run;
 
 /// The definition of rollouts with the policy and the roles for them; what runs in our namespace and what it may do:
 /// namespace, RBAC, the policy that confines the controller, Deployments, Services, disruption budgets, network
 /// policies. In an order in which they can be created, as in every function here.
 pub fn base() -> Vec<Value> {
-    let (definitions, policy) = (generated::rollout_definitions(), generated::rollout_policy());
+    let (definitions, policy) = (generated::rollout_definitions(KINDS), generated::rollout_policy(KINDS));
     let files = [
         files::ROLLOUT_ROLES,
         files::NAMESPACE,

@@ -4,13 +4,47 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::{fs, io};
 
-use crate::{chart, generated, yaml};
+use clap::Parser;
+use shared::kinds::Kinds;
+
+use crate::{chart, generated};
+
+/// Write the generated part of manifests/.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Write nothing; fail when a file differs from what would be written
+    #[arg(long)]
+    check: bool,
+    /// Folder to write into or to compare with
+    #[arg(long, default_value = "manifests")]
+    folder: PathBuf,
+}
+
+/// The program `hibernate-manifests`, for these kinds.
+pub fn run(kinds: Kinds) -> ExitCode {
+    let Arguments { check, folder } = Arguments::parse();
+    let done = if check { stale(kinds, &folder) } else { write(kinds, &folder).map(|()| Vec::new()) };
+    match done {
+        Ok(stale) => {
+            for name in &stale {
+                eprintln!("error: {name} is stale: run `cargo run --release -p hibernate-manifests`");
+            }
+            if stale.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("error: {}", shared::text::sanitize_chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// Why the files could not be made, written or compared.
 #[derive(Debug, thiserror::Error)]
-pub enum TreeError {
+enum TreeError {
     /// An object has no form in YAML. This cannot happen with what this crate makes.
     #[error("write {path} as YAML")]
     Render {
@@ -35,13 +69,10 @@ pub enum TreeError {
 const CHART: &str = "../charts/hibernate/templates";
 
 /// Every generated file: path within `manifests/` and text.
-///
-/// # Errors
-/// When an object has no form in YAML.
-pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
+fn files(kinds: Kinds) -> Result<BTreeMap<String, String>, TreeError> {
     let tree = [
-        ("base/crds.yaml", generated::rollout_definitions()),
-        ("base/rollout-policy.yaml", generated::rollout_policy()),
+        ("base/crds.yaml", generated::rollout_definitions(kinds)),
+        ("base/rollout-policy.yaml", generated::rollout_policy(kinds)),
         ("overlays/cgu-crds/crds.yaml", generated::cgu_definitions()),
     ];
     let render = |path: &str| {
@@ -50,20 +81,17 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
     };
     let mut files = BTreeMap::new();
     for (path, objects) in tree {
-        files.insert(path.to_owned(), yaml::file(&objects).map_err(render(path))?);
+        files.insert(path.to_owned(), generated::file(&objects).map_err(render(path))?);
     }
-    for (name, text) in chart::templates().map_err(render(CHART))? {
+    for (name, text) in chart::templates(kinds).map_err(render(CHART))? {
         files.insert(format!("{CHART}/{name}"), text);
     }
     Ok(files)
 }
 
 /// Writes every generated file below `folder`.
-///
-/// # Errors
-/// When a file cannot be made or written.
-pub fn write(folder: &Path) -> Result<(), TreeError> {
-    for (name, text) in files()? {
+fn write(kinds: Kinds, folder: &Path) -> Result<(), TreeError> {
+    for (name, text) in files(kinds)? {
         let path = folder.join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(io_error("create folder", parent))?;
@@ -74,12 +102,9 @@ pub fn write(folder: &Path) -> Result<(), TreeError> {
 }
 
 /// Files below `folder` that are missing or hold another text than they should.
-///
-/// # Errors
-/// When a file cannot be made, or is there and cannot be read.
-pub fn stale(folder: &Path) -> Result<Vec<String>, TreeError> {
+fn stale(kinds: Kinds, folder: &Path) -> Result<Vec<String>, TreeError> {
     let mut stale = Vec::new();
-    for (name, text) in files()? {
+    for (name, text) in files(kinds)? {
         let path = folder.join(&name);
         let committed = match fs::read_to_string(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -99,11 +124,13 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Tree
 
 #[cfg(test)]
 mod tests {
+    use shared::kinds::KINDS;
+
     use super::*;
 
     #[test]
     fn the_committed_files_are_the_generated_ones() {
-        let stale = stale(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let stale = stale(KINDS, Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
         assert_eq!(stale, Vec::<String>::new(), "run `cargo run --release -p hibernate-manifests`");
     }
 
@@ -129,9 +156,9 @@ mod tests {
     #[test]
     fn a_changed_file_and_a_missing_file_are_stale() {
         let folder = tempfile::tempdir().unwrap();
-        write(folder.path()).unwrap();
+        write(KINDS, folder.path()).unwrap();
         fs::write(folder.path().join("overlays/cgu-crds/crds.yaml"), "kind: X\n").unwrap();
         fs::remove_file(folder.path().join("base/rollout-policy.yaml")).unwrap();
-        assert_eq!(stale(folder.path()).unwrap(), ["base/rollout-policy.yaml", "overlays/cgu-crds/crds.yaml"]);
+        assert_eq!(stale(KINDS, folder.path()).unwrap(), ["base/rollout-policy.yaml", "overlays/cgu-crds/crds.yaml"]);
     }
 }

@@ -1,17 +1,20 @@
 //! What others build on the crates of the plugin: a program that streams `status`, and a kind that has a controller of
 //! its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kube::Api;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use shared::annotation::keys;
+use shared::annotation::mark::{Mark, Outcome};
 use testbed::check::webhook_only;
-use testbed::{World, apply};
+use testbed::supervisor::programs::Start;
+use testbed::{Program, World, apply, eventually};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -83,7 +86,7 @@ fn definition() -> Value {
     })
 }
 
-/// The plugin that knows the kind: its exit code and what it prints.
+/// The plugin with the kind: its exit code and what it prints.
 async fn with_kind(shell: &Shell, line: &str) -> Result<(i32, String)> {
     let kubeconfig: PathBuf = shell.world.file().hub.kubeconfig.clone();
     let words = line.split(' ').chain(["-n", &shell.ns, "--kubeconfig"]);
@@ -92,44 +95,130 @@ async fn with_kind(shell: &Shell, line: &str) -> Result<(i32, String)> {
     Ok((ran.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned()))
 }
 
+/// Workspaces of the test's namespace, on a hub that has their kind.
+async fn workspaces(shell: &Shell, names: &[&str]) -> Result<Api<DynamicObject>> {
+    let object = |name: &&str| {
+        let metadata = json!({ "name": name, "namespace": shell.ns });
+        json!({ "apiVersion": "test.hibernate.sh/v1", "kind": "Workspace", "metadata": metadata })
+    };
+    let objects: Vec<Value> = [definition()].into_iter().chain(names.iter().map(object)).collect();
+    apply::all(&shell.client, &objects).await?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("test.hibernate.sh", "v1", "Workspace"));
+    Ok(Api::namespaced_with(shell.client.clone(), &shell.ns, &resource))
+}
+
+/// The kind's own controller.
+async fn follow(workspaces: &Api<DynamicObject>) -> Result<()> {
+    loop {
+        for found in workspaces.list(&ListParams::default()).await? {
+            let paused = found.data["spec"]["paused"] == true;
+            let status = json!({ "status": { "phase": if paused { "Paused" } else { "Active" } } });
+            workspaces.patch_status(&found.name_any(), &PatchParams::default(), &Patch::Merge(status)).await?;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Runs each line beside the kind's own controller: it succeeds and prints these words.
+async fn each(shell: &Shell, workspaces: &Api<DynamicObject>, lines: &[(&str, &[&str])]) -> Result<()> {
+    let commands = async {
+        for (line, words) in lines {
+            let (code, text) = with_kind(shell, line).await?;
+            ensure!(code == 0 && words.iter().all(|word| text.contains(word)), "{line}: {code}, {text}");
+        }
+        Ok(())
+    };
+    tokio::select! {
+        ended = follow(workspaces) => ended,
+        ended = commands => ended,
+    }
+}
+
 #[tokio::test]
 async fn a_kind_of_one_file_is_planned_slept_shown_and_woken() -> Result<()> {
     in_namespace(World::shared_with(webhook_only()).await?, async |shell| {
-        let object = json!({
-            "apiVersion": "test.hibernate.sh/v1", "kind": "Workspace", "metadata": { "name": "blue", "namespace": shell.ns },
-        });
-        apply::all(&shell.client, &[definition(), object]).await?;
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("test.hibernate.sh", "v1", "Workspace"));
-        let workspaces: Api<DynamicObject> = Api::namespaced_with(shell.client.clone(), &shell.ns, &resource);
-        // The kind's own controller.
-        let follow = async {
-            loop {
-                let paused = workspaces.get("blue").await?.data["spec"]["paused"] == true;
-                let status = json!({ "status": { "phase": if paused { "Paused" } else { "Active" } } });
-                workspaces.patch_status("blue", &PatchParams::default(), &Patch::Merge(status)).await?;
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
+        let workspaces = workspaces(&shell, &["blue"]).await?;
+        let lines: [(&str, &[&str]); 8] = [
+            ("plan wsp/blue", &["workspace.test.hibernate.sh/blue"]),
+            ("wsp/blue --wait --timeout 60s", &["Hibernating requested", "paused"]),
+            ("status wsp/blue", &["blue", "Paused"]),
+            ("status", &["blue", "Paused"]),
+            ("plan blue", &["workspace.test.hibernate.sh/blue"]),
+            ("resume wsp/blue --wait --timeout 60s", &["Running requested", "running"]),
+            ("status wsp -o json", &["\"desired\": \"Running\"", "\"observed\": \"Active\""]),
+            ("wsp -l team=none --yes", &[]),
+        ];
+        each(&shell, &workspaces, &lines).await
+    })
+    .await
+}
+
+/// What the controller may do with the kind: manifests grant what the product's own kinds need.
+fn rights() -> Vec<Value> {
+    let (api, name) = ("rbac.authorization.k8s.io", "testbed-workspaces");
+    let account = json!({ "kind": "ServiceAccount", "name": keys::CONTROLLER, "namespace": keys::NAMESPACE });
+    let verbs = ["get", "list", "watch", "patch"];
+    vec![
+        json!({
+            "apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": { "name": name },
+            "rules": [{ "apiGroups": ["test.hibernate.sh"], "resources": ["workspaces"], "verbs": verbs }],
+        }),
+        json!({
+            "apiVersion": format!("{api}/v1"), "kind": "ClusterRoleBinding", "metadata": { "name": name },
+            "roleRef": { "apiGroup": api, "kind": "ClusterRole", "name": name }, "subjects": [account],
+        }),
+    ]
+}
+
+/// The definition and the policy of rollouts over the kind, as the program that writes manifests has them.
+async fn written(program: &Path, folder: &Path) -> Result<Vec<Value>> {
+    let ran = Command::new(program).arg("--folder").arg(folder).output().await?;
+    ensure!(ran.status.success(), "{ran:?}");
+    let mut objects = Vec::new();
+    for file in ["base/crds.yaml", "base/rollout-policy.yaml"] {
+        objects.extend(serde_saphyr::from_multiple::<Value>(&std::fs::read_to_string(folder.join(file))?)?);
+    }
+    Ok(objects)
+}
+
+#[tokio::test]
+async fn a_rollout_puts_objects_of_that_kind_to_sleep_and_wakes_them() -> Result<()> {
+    in_namespace(World::up(webhook_only()).await?, async |shell| {
+        let workspaces = workspaces(&shell, &["blue", "green"]).await?;
+        // The programs of the kind: the file's name says which one it is.
+        let folder = shell.world.dir().join("with-workspace");
+        std::fs::create_dir(&folder)?;
+        let program = |name: &str| -> Result<PathBuf> {
+            let path = folder.join(name);
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_new-kind"), &path)?;
+            Ok(path)
         };
-        let commands = async {
-            for (line, words) in [
-                ("plan wsp/blue", &["workspace.test.hibernate.sh/blue"][..]),
-                ("wsp/blue --wait --timeout 60s", &["Hibernating requested", "paused"]),
-                ("status wsp/blue", &["blue", "Paused"]),
-                ("status", &["blue", "Paused"]),
-                ("plan blue", &["workspace.test.hibernate.sh/blue"]),
-                ("resume wsp/blue --wait --timeout 60s", &["Running requested", "running"]),
-                ("status wsp -o json", &["\"desired\": \"Running\"", "\"observed\": \"Active\""]),
-                ("wsp -l team=none --yes", &[]),
-            ] {
-                let (code, text) = with_kind(&shell, line).await?;
-                ensure!(code == 0 && words.iter().all(|word| text.contains(word)), "{line}: {code}, {text}");
-            }
+        let manifests = written(&program("hibernate-manifests")?, &folder.join("manifests")).await?;
+        apply::all(&shell.client, &[manifests, rights()].concat()).await?;
+        let executable = Some(program(Program::Controller.executable())?);
+        shell.world.start(&Start { executable, ..Start::new(Program::Controller) }).await?;
+        eventually(SOON, "controller that leads", async || {
+            let (code, text) = with_kind(&shell, "wsp --all --max-concurrency 2 --yes --dry-run=server").await?;
+            ensure!(code == 0, "{text}");
             Ok(())
-        };
-        tokio::select! {
-            ended = follow => ended,
-            ended = commands => ended,
+        })
+        .await?;
+        let lines: [(&str, &[&str]); 4] = [
+            ("wsp --all --max-concurrency 2 --yes --wait --timeout 120s", &["created", "Succeeded", "2 Succeeded"]),
+            ("status wsp", &["blue", "green", "Paused"]),
+            ("resume wsp --all --max-concurrency 2 --yes --wait --timeout 120s", &["created", "2 Succeeded"]),
+            ("status wsp", &["blue", "green", "Active"]),
+        ];
+        for (at, paused) in [(0, true), (2, false)] {
+            each(&shell, &workspaces, &lines[at..at + 2]).await?;
+            for name in ["blue", "green"] {
+                let found = workspaces.get(name).await?;
+                let mark = found.annotations().get(keys::ROLLOUT).and_then(|text| Mark::parse(text));
+                let ended = mark.and_then(|mark| mark.ended).context("a record")?;
+                ensure!(found.data["spec"]["paused"] == paused && ended.result == Outcome::Succeeded, "{found:?}");
+            }
         }
+        Ok(())
     })
     .await
 }

@@ -21,7 +21,8 @@ use tokio::sync::Notify;
 
 use crate::cloud_registry::RULES;
 use crate::runtime::hub::{key_of, version};
-use crate::runtime::{Follower, Guarded, Hub, Key, Object, WriteError};
+use crate::runtime::kind::Group;
+use crate::runtime::{Follower, Guarded, Hub, Key, Object, Term, WriteError, group};
 use crate::spoke::Network;
 
 /// Longest reason against a sleep, in characters.
@@ -42,9 +43,10 @@ pub trait Member: Object + Lifecycle {
 }
 
 /// What an object shares a cloud's limits with.
-pub type Domain = Box<dyn Fn(&Item) -> Option<Arc<str>> + Send + Sync>;
+pub type Domain = Arc<dyn Fn(&Item) -> Option<Arc<str>> + Send + Sync>;
 
 /// A kind whose objects rollouts start.
+#[derive(Clone)]
 pub struct FleetKind {
     /// Its row.
     pub row: &'static TargetKind,
@@ -60,7 +62,28 @@ impl FleetKind {
     /// A kind whose objects say themselves what they share a cloud's limits with.
     pub fn of(row: &'static TargetKind, fleet: Arc<dyn Fleet>) -> Self {
         let domain = |item: &Item| item.view.obstacles.domain.as_deref().map(Arc::from);
-        Self { row, fleet, domain: Box::new(domain), upgrades: false }
+        Self { row, fleet, domain: Arc::new(domain), upgrades: false }
+    }
+}
+
+/// A kind of target that only rollouts work on: it has a controller of its own.
+pub struct MemberKind(Watch);
+
+/// Makes the watch of a kind in a term of leadership.
+type Watch = Box<dyn Fn(&Term) -> (FleetKind, Group<'static>) + Send + Sync>;
+
+impl MemberKind {
+    /// The kind of these objects.
+    pub fn of<K: Member>(row: &'static TargetKind) -> Self {
+        Self(Box::new(move |term| {
+            let (term, fleet) = (term.clone(), Arc::<Watched<K>>::default());
+            (FleetKind::of(row, fleet.clone()), group(move || term.watch().followed_by(fleet.clone())))
+        }))
+    }
+
+    /// Its objects in a new term of leadership, and their watch.
+    pub fn watch(&self, term: &Term) -> (FleetKind, Group<'static>) {
+        (self.0)(term)
     }
 }
 

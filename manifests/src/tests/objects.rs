@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use shared::annotation::keys::{self, CONTROLLER, GROUP, NAMESPACE, WEBHOOK};
 use shared::kinds::workload::{CAPI_MACHINE_DEPLOYMENT, DEPLOYMENT, KKP_MACHINE_DEPLOYMENT, STATEFUL_SET};
-use shared::kinds::{CLUSTER_DEPLOYMENT, FOUNDATIONDB_CLUSTER, KKP_CLUSTER, Kind, POWER_ROLLOUT};
+use shared::kinds::{CLUSTER_DEPLOYMENT, FOUNDATIONDB_CLUSTER, KINDS, KKP_CLUSTER, Kind, POWER_ROLLOUT};
 
 use super::{committed, files, items, texts};
 use crate::files::ROLLOUT_ROLES;
@@ -174,7 +174,7 @@ fn the_committed_policy_of_rollouts_guards() {
     let [policy, binding] = &objects[..] else { panic!("{objects:?}") };
     let policy = serde_json::from_value(policy.clone()).unwrap();
     let binding = serde_json::from_value(binding.clone()).unwrap();
-    assert_eq!(shared::rollout::admission::policy().differs(Some(&policy), Some(&binding)), None);
+    assert_eq!(shared::rollout::admission::policy(KINDS).differs(Some(&policy), Some(&binding)), None);
 }
 
 #[test]

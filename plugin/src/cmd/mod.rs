@@ -32,9 +32,9 @@ pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
             power::run(kinds, Power::Running, &args.act, false, &cli.hub).await
         }
         Some(Command::Plan(args)) => plan::run(kinds, args, &cli.hub).await,
-        Some(Command::Check(args)) => check::run(args, &cli.hub).await,
+        Some(Command::Check(args)) => check::run(kinds, args, &cli.hub).await,
         Some(Command::Status(args)) => status::run(kinds, args, &cli.hub).await,
-        Some(Command::Rollout(args)) => rollout::run(args, &cli.hub).await,
+        Some(Command::Rollout(args)) => rollout::run(kinds, args, &cli.hub).await,
         Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {
             recover::run(args, &cli.hub).await
         }

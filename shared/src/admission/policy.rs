@@ -236,16 +236,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::kinds::KINDS;
     use crate::rollout::admission::policy;
 
     type Found = (ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding);
 
     /// Ours, as the API server answers it.
     fn served() -> (Value, Value) {
-        let metadata = || ObjectMeta { name: Some(policy().name.to_owned()), ..ObjectMeta::default() };
-        let (spec, status) = (Some(policy().policy()), None);
+        let metadata = || ObjectMeta { name: Some(policy(KINDS).name.to_owned()), ..ObjectMeta::default() };
+        let (spec, status) = (Some(policy(KINDS).policy()), None);
         let policy_itself = json!(ValidatingAdmissionPolicy { metadata: metadata(), spec, status });
-        (policy_itself, json!(ValidatingAdmissionPolicyBinding { metadata: metadata(), spec: policy().binding() }))
+        (policy_itself, json!(ValidatingAdmissionPolicyBinding { metadata: metadata(), spec: policy(KINDS).binding() }))
     }
 
     fn typed((policy, binding): (Value, Value)) -> Found {
@@ -257,7 +258,7 @@ mod tests {
         let (mut one, mut other) = served();
         json_patch::merge(if binding { &mut other } else { &mut one }, patch);
         let (one, other) = typed((one, other));
-        policy().differs(Some(&one), Some(&other))
+        policy(KINDS).differs(Some(&one), Some(&other))
     }
 
     #[test]
@@ -285,8 +286,8 @@ mod tests {
     fn what_is_missing_does_not_guard() {
         let (one, other) = typed(served());
         let says = |kind: &str| Some(format!("{kind} powerrollouts.hibernate.sh is missing: install the manifests"));
-        assert_eq!(policy().differs(None, Some(&other)), says("ValidatingAdmissionPolicy"));
-        assert_eq!(policy().differs(Some(&one), None), says("ValidatingAdmissionPolicyBinding"));
+        assert_eq!(policy(KINDS).differs(None, Some(&other)), says("ValidatingAdmissionPolicy"));
+        assert_eq!(policy(KINDS).differs(Some(&one), None), says("ValidatingAdmissionPolicyBinding"));
     }
 
     /// The same list as it is served, with one element edited.
@@ -303,7 +304,7 @@ mod tests {
         let constraints = |fields: Value| json!({ "spec": { "matchConstraints": fields } });
         let never = json!({ "name": "never", "expression": "request.userInfo.username != 'mallory'" });
         let exempt = json!({ "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"] });
-        let last = policy().validations.len() - 1;
+        let last = policy(KINDS).validations.len() - 1;
         let fewer = format!("spec.validations: found {last}, must be {}", last + 1);
         let one = format!("spec.validations: found 1, must be {}", last + 1);
         for (patch, part) in [

@@ -67,6 +67,11 @@ impl Kinds {
         self.targets.iter().copied().filter(|row| row.in_rollouts.is_some())
     }
 
+    /// The kind of this name, if rollouts may have its objects as targets.
+    pub fn in_rollouts_named(self, kind: &str) -> Option<&'static TargetKind> {
+        self.in_rollouts().find(|row| row.kind.kind == kind)
+    }
+
     /// Kinds that `--all` and `-l` select without a TYPE.
     pub fn defaults(self) -> Vec<&'static TargetKind> {
         self.targets.iter().copied().filter(|row| row.by_default == ByDefault::Always).collect()

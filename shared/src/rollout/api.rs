@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::{CustomResource, KubeSchema};
+use kube::{CustomResource, CustomResourceExt as _, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -11,10 +11,41 @@ use super::share::{Share, ShareError};
 use super::status::PowerRolloutStatus;
 use crate::admission::policy::list;
 use crate::annotation::mark::Action;
-use crate::kinds::{CLUSTER_DEPLOYMENT, KINDS, TargetKind};
+use crate::kinds::{CLUSTER_DEPLOYMENT, Kinds, TargetKind};
 
 /// Most members of a rollout: their UIDs fit into one `ConfigMap` of 1 MiB.
 pub(super) const MAX_MEMBERS: u32 = 50_000;
+
+/// Targets of kinds with namespaces.
+const WITH_NAMESPACES: &str = "(!has(self.targets.names) || self.targets.names.all(t, has(t.__namespace__))) && (!has(self.groups) || self.groups.all(g, !has(g.names) || g.names.all(t, has(t.__namespace__))))";
+/// Targets of cluster-scoped kinds.
+const WITHOUT_NAMESPACES: &str = "!has(self.targets.namespaceSelector) && (!has(self.targets.names) || self.targets.names.all(t, !has(t.__namespace__))) && (!has(self.groups) || self.groups.all(g, !has(g.names) || g.names.all(t, !has(t.__namespace__))))";
+
+/// The definition of rollouts over these kinds.
+pub fn definition(kinds: Kinds) -> Value {
+    let names = |is_wanted: fn(&TargetKind) -> bool| -> Vec<&str> {
+        kinds.in_rollouts().filter(|row| is_wanted(row)).map(|row| row.kind.kind).collect()
+    };
+    let (cluster_scoped, unscheduled) =
+        (list(&names(|row| !row.kind.is_namespaced())), list(&names(|row| !row.has_schedule)));
+    let mut definition = json!(PowerRollout::crd());
+    let spec = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    spec["properties"]["targets"]["properties"]["kind"]["enum"] = json!(names(|_| true));
+    let rules = [
+        json!({
+            "rule": format!("self.targets.kind in {cluster_scoped} ? ({WITHOUT_NAMESPACES}) : ({WITH_NAMESPACES})"),
+            "message": "targets of a cluster-scoped kind have no namespace, all others have one",
+        }),
+        json!({
+            "rule": format!("!(self.targets.kind in {unscheduled}) || (!has(self.wakeAt) && !has(self.holdAwakeUntil))"),
+            "message": "wakeAt and holdAwakeUntil need a kind whose controller ends a sleep or a hold by itself",
+        }),
+    ];
+    if let Some(all) = spec["x-kubernetes-validations"].as_array_mut() {
+        all.extend(rules);
+    }
+    definition
+}
 
 /// What a fleet is to do, and how fast.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
@@ -49,10 +80,6 @@ pub(super) const MAX_MEMBERS: u32 = 50_000;
         .message("notAfter must be later than notBefore"),
     validation = Rule::new("!has(self.notBefore) || ((!has(self.wakeAt) || timestamp(self.notBefore) < timestamp(self.wakeAt)) && (!has(self.holdAwakeUntil) || timestamp(self.notBefore) < timestamp(self.holdAwakeUntil)))")
         .message("wakeAt and holdAwakeUntil must be later than notBefore"),
-    validation = Rule::new(by_scope("!has(self.targets.namespaceSelector) && (!has(self.targets.names) || self.targets.names.all(t, !has(t.__namespace__))) && (!has(self.groups) || self.groups.all(g, !has(g.names) || g.names.all(t, !has(t.__namespace__))))", "(!has(self.targets.names) || self.targets.names.all(t, has(t.__namespace__))) && (!has(self.groups) || self.groups.all(g, !has(g.names) || g.names.all(t, has(t.__namespace__))))"))
-        .message("targets of a cluster-scoped kind have no namespace, all others have one"),
-    validation = Rule::new(without_schedule("!has(self.wakeAt) && !has(self.holdAwakeUntil)"))
-        .message("wakeAt and holdAwakeUntil need a kind whose controller ends a sleep or a hold by itself"),
     validation = Rule::new("!has(self.deadline) || duration(self.deadline) >= duration('1s')").message("deadline must be at least 1s"),
     validation = Rule::new("timestamp(self.notAfter) < timestamp('9999-01-01T00:00:00Z') && (!has(self.notBefore) || timestamp(self.notBefore) < timestamp('9999-01-01T00:00:00Z')) && (!has(self.wakeAt) || timestamp(self.wakeAt) < timestamp('9999-01-01T00:00:00Z')) && (!has(self.holdAwakeUntil) || timestamp(self.holdAwakeUntil) < timestamp('9999-01-01T00:00:00Z'))")
         .message("notAfter, notBefore, wakeAt and holdAwakeUntil must be before the year 9999"),
@@ -134,22 +161,6 @@ pub struct PowerRolloutSpec {
     pub ttl_after_finished: Option<String>,
 }
 
-/// A rule for kinds that are cluster-scoped, and one for all others.
-fn by_scope(cluster_scoped: &str, namespaced: &str) -> String {
-    let names = rows_with(|row| !row.kind.is_namespaced());
-    format!("self.targets.kind in {names} ? ({cluster_scoped}) : ({namespaced})")
-}
-
-/// A rule for kinds without a schedule.
-fn without_schedule(rule: &str) -> String {
-    format!("!(self.targets.kind in {}) || ({rule})", rows_with(|row| !row.has_schedule))
-}
-
-fn rows_with(wanted: fn(&TargetKind) -> bool) -> String {
-    let names: Vec<&str> = KINDS.in_rollouts().filter(|row| wanted(row)).map(|row| row.kind.kind).collect();
-    list(&names)
-}
-
 /// Another rollout.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 pub struct RolloutReference {
@@ -171,7 +182,6 @@ pub struct RolloutReference {
 pub struct Targets {
     /// Their kind: `ClusterDeployment`, which is the default, or `Cluster` of KKP.
     #[serde(default = "default_kind")]
-    #[schemars(schema_with = "kind")]
     pub kind: String,
     /// Labels of the targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -197,21 +207,8 @@ impl Default for Targets {
     }
 }
 
-impl Targets {
-    /// The row of their kind. `None` for one that this code does not know: the schema refuses it.
-    pub fn row(&self) -> Option<&'static TargetKind> {
-        KINDS.in_rollouts().find(|row| row.kind.kind == self.kind)
-    }
-}
-
 fn default_kind() -> String {
     CLUSTER_DEPLOYMENT.kind.kind.to_owned()
-}
-
-/// The kinds whose rows say that rollouts may have their objects as targets.
-fn kind(_: &mut SchemaGenerator) -> Schema {
-    let kinds: Vec<&str> = KINDS.in_rollouts().map(|row| row.kind.kind).collect();
-    json_schema!({ "type": "string", "default": default_kind(), "enum": kinds })
 }
 
 /// A target.

@@ -10,6 +10,7 @@ use super::plan::{self, Candidate, Input};
 use super::status::PowerRolloutStatus;
 use super::{timeline, window};
 use crate::kinds::View;
+use crate::kinds::row::STOP_START;
 
 /// How far the clock of a hub may be ahead.
 const AHEAD: Duration = Duration::from_mins(5);
@@ -42,13 +43,14 @@ pub struct Forecast {
 pub fn forecast(rollout: &PowerRollout, subjects: &[Subject], typical: Duration, now: Timestamp) -> Forecast {
     let now = begin(subjects, now);
     let candidates: Vec<Candidate<'_>> = subjects.iter().map(|subject| candidate(subject, now)).collect();
-    let input = Input { rollout, candidates: &candidates, queued: None, blocked: None, now };
+    let deadlines = STOP_START; // longer than `typical`
+    let input = Input { rollout, candidates: &candidates, deadlines, queued: None, blocked: None, now };
     let mut status = PowerRolloutStatus::default();
     let context = plan::context(rollout, &status, now);
     let rows = plan::rows(&input, &context);
     let targets = plan::targets(&rows, &status, context.uid, rollout.spec.groups.len(), now);
     status.groups = plan::totals(&rollout.spec, &rows);
-    let window = plan::window(&rollout.spec, &status);
+    let window = plan::window(&rollout.spec, &status, deadlines);
     let order = window::order(&window, &targets, now);
     let start = |at: usize| (rows[at].index, targets[at].group);
     let starts: Vec<(usize, usize)> = order.into_iter().map(start).collect();

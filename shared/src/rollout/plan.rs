@@ -21,7 +21,7 @@ use crate::annotation::format;
 use crate::annotation::mark::{Action, Mark, Outcome};
 use crate::duration;
 use crate::kinds::View;
-use crate::kinds::row::STOP_START;
+use crate::kinds::row::Deadlines;
 use crate::power::Power;
 
 /// How long success must last in a canary group, unless the rollout says otherwise.
@@ -61,6 +61,8 @@ pub struct Input<'a> {
     pub rollout: &'a PowerRollout,
     /// The objects that it selects; once it has started, its members.
     pub candidates: &'a [Candidate<'a>],
+    /// How long one of them may take, unless the rollout says otherwise.
+    pub deadlines: Deadlines,
     /// Why it is not its turn: its requester has too many rollouts.
     pub queued: Option<&'a str>,
     /// Why no target may start, whatever the rollout says: an incomplete list, a missing policy.
@@ -100,7 +102,7 @@ pub fn has_begun(rollout: &PowerRollout) -> bool {
 
 /// Plans one reconcile.
 pub fn plan(input: &Input<'_>) -> Plan {
-    let Input { rollout, now, .. } = *input;
+    let Input { rollout, deadlines, now, .. } = *input;
     let spec = &rollout.spec;
     let mut status = rollout.status.clone().unwrap_or_default();
     count_accepts(&mut status, spec, now);
@@ -136,7 +138,7 @@ pub fn plan(input: &Input<'_>) -> Plan {
     }
     let frozen = || rows.iter().filter_map(|row| Some((row.native, row.object.identity.uid?)));
     let snapshot = starts_now.then(|| Snapshot::of(frozen(), last + 1));
-    let window = window(spec, &status);
+    let window = window(spec, &status, deadlines);
     let open = stop.is_none() && !starts_now;
     let decision = decide(&window, &targets, now, open);
     if let (Some(group), None) = (decision.breached, &status.halt) {
@@ -155,7 +157,7 @@ pub fn plan(input: &Input<'_>) -> Plan {
     let starts = decision.start.iter().chain(&decision.retry).copied().map(start).collect();
     let end = |late| move |at: usize| (at, late);
     let ended_now = decision.ended.iter().copied().map(end(None));
-    let timed_out = decision.timed_out.iter().copied().map(end(Some(deadline(spec))));
+    let timed_out = decision.timed_out.iter().copied().map(end(window.deadline));
     let ends = ended_now.chain(timed_out).filter_map(|(at, late)| ended(&rows[at], late, now)).collect();
     let requeue_at = requeue_at(input, &decision, &rows, starts_now);
     let (stop, blocked) = (stop.as_ref(), input.queued.or(input.blocked));
@@ -328,8 +330,7 @@ fn stop(input: &Input<'_>, status: &PowerRolloutStatus, counted: &[GroupStatus],
 }
 
 /// The deadline of one target.
-pub(super) fn deadline(spec: &PowerRolloutSpec) -> Duration {
-    let of_kind = spec.targets.row().and_then(|row| row.in_rollouts).unwrap_or(STOP_START);
+fn deadline(spec: &PowerRolloutSpec, of_kind: Deadlines) -> Duration {
     let default = if spec.action == Action::Hibernate { of_kind.sleep } else { of_kind.wake };
     length(spec.deadline.as_deref()).unwrap_or(default)
 }
@@ -344,7 +345,7 @@ pub fn starts_per_minute(spec: &PowerRolloutSpec) -> Option<u32> {
 }
 
 /// The strategy; percentages are of the totals in the status.
-pub(super) fn window(spec: &PowerRolloutSpec, status: &PowerRolloutStatus) -> Window {
+pub(super) fn window(spec: &PowerRolloutSpec, status: &PowerRolloutStatus, deadlines: Deadlines) -> Window {
     let totals = &status.groups;
     let total = |index: usize| totals.get(index).map_or(0, |group| usize::try_from(group.total).unwrap_or(usize::MAX));
     let all: usize = (0..totals.len()).map(total).sum();
@@ -364,7 +365,7 @@ pub(super) fn window(spec: &PowerRolloutSpec, status: &PowerRolloutStatus) -> Wi
         groups: canaries.chain([rest]).collect(),
         max_concurrency: spec.max_concurrency.unwrap_or(MAX_CONCURRENCY).of(all).max(1),
         starts_per_minute: starts_per_minute(spec).and_then(|limit| usize::try_from(limit).ok()),
-        deadline: Some(deadline(spec)),
+        deadline: Some(deadline(spec, deadlines)),
         accepted_until: status.accepted.as_ref().and_then(|accepted| accepted.until.as_ref()).map(|until| until.0),
     }
 }

@@ -2,9 +2,9 @@
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
-use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
-use shared::rollout::api::PowerRollout;
+use shared::kinds::KINDS;
+use shared::rollout::api::definition;
 use testbed::check::webhook_only;
 use testbed::{World, apply, foreign};
 
@@ -26,7 +26,7 @@ async fn a_hub_that_is_not_ready_is_told_from_one_that_is() -> Result<()> {
         let expect = async |args: &[&str], code: i32, part: &str| world.plugin(args).await?.says(code, &[part]);
         let waves = ["--all", "-n", ns, "--max-concurrency", "2", "--reason", ns];
         let paused = ["--all", "-n", ns, "--paused", "--reason", ns];
-        let definition = json!(PowerRollout::crd());
+        let definition = definition(KINDS);
         if world.kubectl(&["get", "crd", "powerrollouts.hibernate.sh"]).await?.code == 0 {
             world.kubectl(&["delete", "crd", "powerrollouts.hibernate.sh"]).await?.ok()?;
         }

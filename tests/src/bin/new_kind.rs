@@ -1,10 +1,11 @@
-//! The plugin with one kind more: what a kind needs that has a controller of its own and none of ours. A `Workspace`
-//! sleeps while `spec.paused` is true.
+//! Our programs with one kind more: what a kind needs that has a controller of its own and none of ours. A `Workspace`
+//! sleeps while `spec.paused` is true. The name of this program says which of them it is.
 
 use std::process::ExitCode;
 
+use controller::{Member, MemberKind};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::NamespaceResourceScope;
 use serde::Deserialize;
 use serde_json::json;
 use shared::admission::Settings;
@@ -36,24 +37,23 @@ static WORKSPACE: TargetKind = TargetKind {
     read: |object| Ok(Box::new(Workspace::deserialize(object)?)),
 };
 
-#[derive(Debug, Deserialize)]
-struct Workspace {
-    metadata: ObjectMeta,
-    #[serde(default)]
-    spec: Spec,
-    #[serde(default)]
-    status: Status,
+shared::hub_kinds! {
+    /// What is read of an object.
+    Workspace: NamespaceResourceScope = "test.hibernate.sh", "v1", "Workspace", "workspaces"; OBJECT {
+        spec: Spec,
+        status: Status,
+    }
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Spec {
+pub struct Spec {
     paused: bool,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Status {
+pub struct Status {
     phase: String,
 }
 
@@ -98,8 +98,15 @@ impl Lifecycle for Workspace {
     }
 }
 
+impl Member for Workspace {}
+
 const WITH_WORKSPACE: Kinds = Kinds { targets: &[&CLUSTER_DEPLOYMENT, &WORKSPACE], ..KINDS };
 
 fn main() -> ExitCode {
-    kubectl_hibernate::run(WITH_WORKSPACE)
+    let program = std::env::args().next().unwrap_or_default();
+    match program.rsplit('/').next() {
+        Some("hibernate-controller") => controller::run(WITH_WORKSPACE, vec![MemberKind::of::<Workspace>(&WORKSPACE)]),
+        Some("hibernate-manifests") => manifests::run(WITH_WORKSPACE),
+        _ => kubectl_hibernate::run(WITH_WORKSPACE),
+    }
 }

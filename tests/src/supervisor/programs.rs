@@ -27,6 +27,8 @@ use crate::{ports, restricted};
 pub struct Start {
     /// Which one.
     pub program: Program,
+    /// Its executable, if not that of the product.
+    pub executable: Option<PathBuf>,
     /// Tells several apart: names the process `controller-b`, and is the controller's `--identity`.
     pub identity: Option<String>,
     /// More arguments, after ours.
@@ -119,7 +121,10 @@ impl World {
     /// Starts a program and waits until it is ready.
     pub(crate) async fn start_program(&self, start: &Start) -> Result<ProgramAddress> {
         let name = start.name();
-        let executable = self.programs.executable(start.program)?;
+        let executable = match &start.executable {
+            Some(path) => path,
+            None => self.programs.executable(start.program)?,
+        };
         let ports = self.programs.ports(&name)?;
         let url = format!("https://127.0.0.1:{}", ports.main);
         if start.program == Program::Webhook && start.identity.is_none() {

@@ -84,7 +84,7 @@ impl Ownership {
 
     /// What objects share a cloud's limits with, for rollouts.
     pub fn domains(self: Arc<Self>) -> Domain {
-        Box::new(move |item| {
+        Arc::new(move |item| {
             let (key, uid) = item.identity();
             self.domain(&key, &uid)
         })

@@ -44,7 +44,7 @@ pub async fn sweep(rollouts: &Rollouts) {
     let mut members: HashMap<String, Option<Arc<Snapshot>>> = HashMap::new();
     let mut left: HashSet<String> = HashSet::new();
     let items = |kind: &FleetKind| kind.fleet.items().unwrap_or_default();
-    for (kind, item) in rollouts.kinds.iter().flat_map(|kind| items(kind).into_iter().map(move |item| (kind, item))) {
+    for (kind, item) in rollouts.watched.iter().flat_map(|kind| items(kind).into_iter().map(move |item| (kind, item))) {
         let claim = item.view.desired.mark.as_ref().filter(|mark| mark.ended.is_none());
         let Some(claim) = claim else { continue };
         // Such as a backup that was restored, or a claim that was forged: no rollout works on it.
@@ -152,7 +152,7 @@ mod tests {
     use kube::runtime::reflector::store::Writer;
     use kube::runtime::watcher::Event;
     use shared::hive::api::ClusterDeployment;
-    use shared::kinds::CLUSTER_DEPLOYMENT;
+    use shared::kinds::{CLUSTER_DEPLOYMENT, KINDS};
 
     use super::*;
     use crate::fleet::Watched;
@@ -200,7 +200,8 @@ mod tests {
         let fleet = claimed(hub);
         let turns = Arc::new(Turns::new(NonZeroUsize::MIN));
         let kind = FleetKind::of(&CLUSTER_DEPLOYMENT, fleet);
-        let new = |handle| Rollouts::new(handle, vec![kind], Network::default(), "hibernate-system".to_owned(), turns);
+        let namespace = "hibernate-system".to_owned();
+        let new = |handle| Rollouts::new(handle, KINDS, vec![kind], Network::default(), namespace, turns);
         let kind = hub.term().watch().with(new);
         let listed = watched.into_iter().map(|one| Event::InitApply(serde_json::from_value(one).expect("a rollout")));
         let events: Vec<_> = [Event::Init].into_iter().chain(listed).chain([Event::InitDone]).map(Ok).collect();

@@ -15,6 +15,7 @@ use server::hub;
 use shared::cgu::upgrades::upgrading;
 use shared::cgu::wire::UpgradeObject;
 use shared::guarded::{Guarded, Named};
+use shared::kinds::Kinds;
 use shared::rollout::NamespaceLabels;
 use shared::rollout::admission::{POLICY, policy};
 use tokio::sync::Mutex;
@@ -40,8 +41,8 @@ pub struct HubFacts {
 
 impl HubFacts {
     /// Why no target may start: the policy that decides who may start a rollout is not in force as we install it.
-    pub async fn unguarded(&self, client: &Client) -> kube::Result<Option<String>> {
-        answer(&self.policy, POLICY_KEPT, unguarded(client)).await
+    pub async fn unguarded(&self, client: &Client, kinds: Kinds) -> kube::Result<Option<String>> {
+        answer(&self.policy, POLICY_KEPT, unguarded(client, kinds)).await
     }
 
     /// The clusters that an active `ClusterGroupUpgrade` lists, with what to say of that.
@@ -72,10 +73,10 @@ async fn answer<T: Clone>(
     Ok(answer)
 }
 
-async fn unguarded(client: &Client) -> kube::Result<Option<String>> {
+async fn unguarded(client: &Client, kinds: Kinds) -> kube::Result<Option<String>> {
     let found = hub::get::<ValidatingAdmissionPolicy>(&Api::all(client.clone()), POLICY).await?;
     let binding = hub::get::<ValidatingAdmissionPolicyBinding>(&Api::all(client.clone()), POLICY).await?;
-    Ok(policy().differs(found.as_ref(), binding.as_ref()))
+    Ok(policy(kinds).differs(found.as_ref(), binding.as_ref()))
 }
 
 async fn upgrades(client: &Client) -> kube::Result<BTreeMap<String, String>> {

@@ -23,6 +23,8 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::annotation::keys;
 use shared::duration;
+use shared::kinds::Kinds;
+use shared::kinds::row::STOP_START;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::{Candidate, Input, Plan, has_begun, is_closed, plan};
 use shared::rollout::{Members, NamespaceLabels, needs_namespaces, timeline};
@@ -81,8 +83,10 @@ const ACTION: &str = "Rollout";
 /// The system.
 pub struct Rollouts {
     handle: Handle<PowerRollout>,
-    /// The kinds that this controller watches.
-    kinds: Vec<FleetKind>,
+    /// The kinds that rollouts may be about.
+    kinds: Kinds,
+    /// Those that this controller watches.
+    watched: Vec<FleetKind>,
     /// Something has changed that no fleet tells of.
     changes: Notify,
     /// How spokes are reached.
@@ -96,22 +100,23 @@ pub struct Rollouts {
 }
 
 impl Rollouts {
-    /// Works on the rollouts of this watch whose turn it is, and on targets of these kinds. Records are kept in
+    /// Works on the rollouts of this watch whose turn it is, and on targets of the watched kinds. Records are kept in
     /// `namespace`.
     pub fn new(
         handle: Handle<PowerRollout>,
-        kinds: Vec<FleetKind>,
+        kinds: Kinds,
+        watched: Vec<FleetKind>,
         network: Network,
         namespace: String,
         queue: Arc<Turns>,
     ) -> Self {
         let (facts, turns, snapshots) = (HubFacts::default(), checks::turns(), Snapshots::new(namespace));
-        Self { handle, kinds, changes: Notify::new(), network, facts, turns, snapshots, queue }
+        Self { handle, kinds, watched, changes: Notify::new(), network, facts, turns, snapshots, queue }
     }
 
     /// The kind of a rollout's targets, if this controller watches it.
     fn kind(&self, rollout: &PowerRollout) -> Option<&FleetKind> {
-        self.kinds.iter().find(|kind| kind.row.kind.kind == rollout.spec.targets.kind)
+        self.watched.iter().find(|kind| kind.row.kind.kind == rollout.spec.targets.kind)
     }
 }
 
@@ -230,7 +235,8 @@ impl System for Rollouts {
             return Ok(Observed::Facts(observation));
         }
         let client = &self.hub().client;
-        let unguarded = self.facts.unguarded(client).await.map_err(ReconcileError::read("the policy of rollouts"))?;
+        let unguarded =
+            self.facts.unguarded(client, self.kinds).await.map_err(ReconcileError::read("the policy of rollouts"))?;
         observation.blocked = unguarded.or_else(|| unstamped(rollout));
         if let Some(left) = state.selection.remaining_ttl(rollout).filter(|_| self.snapshots.known(rollout).is_none()) {
             return Ok(Observed::Rest(Some(left)));
@@ -267,8 +273,9 @@ impl System for Rollouts {
             checking: !checking.is_empty() && checking.contains(&item.identity()),
         });
         let candidates: Vec<Candidate<'_>> = candidates.collect();
-        let (queued, blocked) = (queued.as_deref(), blocked.as_deref());
-        plan(&Input { rollout, candidates: &candidates, queued, blocked, now: *now })
+        let deadlines = self.kind(rollout).and_then(|kind| kind.row.in_rollouts).unwrap_or(STOP_START);
+        let (candidates, queued, blocked) = (&candidates[..], queued.as_deref(), blocked.as_deref());
+        plan(&Input { rollout, candidates, deadlines, queued, blocked, now: *now })
     }
 
     async fn act(
@@ -328,7 +335,7 @@ impl System for Rollouts {
         self.handle.listed().await;
         let triggers = async {
             loop {
-                let fleets = self.kinds.iter().map(|kind| kind.fleet.changed());
+                let fleets = self.watched.iter().map(|kind| kind.fleet.changed());
                 select_all(fleets.chain([self.changes.notified().boxed()])).await;
                 tokio::time::sleep(DEBOUNCE).await;
                 for rollout in self.queue.admitted(|| self.handle.objects()).iter() {

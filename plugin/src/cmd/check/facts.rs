@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::config::{HIVE, HIVE_CONFIG};
 use shared::kinds::workload::DEPLOYMENT;
-use shared::kinds::{CLUSTER_DEPLOYMENT, Kind, POWER_ROLLOUT};
+use shared::kinds::{CLUSTER_DEPLOYMENT, Kind, Kinds, POWER_ROLLOUT};
 use shared::object::{items, named, text};
 use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 
@@ -52,6 +52,8 @@ pub(super) type ListAnswer = Result<Vec<Value>, HubError>;
 
 /// What the hub holds of us.
 pub(super) struct Facts {
+    /// What rollouts may be about.
+    pub(super) kinds: Kinds,
     pub(super) now: Timestamp,
     pub(super) namespace: String,
     /// API groups that it serves.
@@ -81,7 +83,7 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Reads them.
-    pub(super) async fn read(hub: &HubClient, groups: Vec<String>) -> Self {
+    pub(super) async fn read(kinds: Kinds, hub: &HubClient, groups: Vec<String>) -> Self {
         let (validating, mutating) =
             tokio::join!(object(hub, &WEBHOOKS, "", keys::WEBHOOK), object(hub, &MUTATING_WEBHOOKS, "", keys::WEBHOOK));
         let rules = [validating, mutating];
@@ -121,6 +123,7 @@ impl Facts {
         let (deployments, service, endpoints, secret, lease, unbound) = here;
         let has_user_clusters = clusters.is_ok_and(|list| items(&list, "/items").next().is_some());
         let mut facts = Self {
+            kinds,
             now: Timestamp::now(),
             namespace,
             groups,

@@ -189,7 +189,7 @@ fn policies(facts: &Facts) -> CheckOutcome<'_> {
     };
     let guard = named(policies, POLICY).and_then(|object| Deserialize::deserialize(object).ok());
     let bound = named(bindings, POLICY).and_then(|object| Deserialize::deserialize(object).ok());
-    if let Some(why) = policy().differs(guard.as_ref(), bound.as_ref()) {
+    if let Some(why) = policy(facts.kinds).differs(guard.as_ref(), bound.as_ref()) {
         return facts.reinstall(&format!("{why}: until then no rollout starts"));
     }
     let denies = |binding: &Value| items(binding, "/spec/validationActions").any(|action| action == "Deny");

@@ -13,6 +13,7 @@ mod tests;
 mod uninstall;
 
 use serde_json::Value;
+use shared::kinds::Kinds;
 use shared::object::items;
 
 use self::finding::Finding;
@@ -25,13 +26,13 @@ use crate::output;
 ///
 /// # Errors
 /// When the hub does not answer at all. What only one finding needs becomes that finding.
-pub(crate) async fn run(args: &CheckArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+pub(crate) async fn run(kinds: Kinds, args: &CheckArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     let hub = connect(hub_args)?;
     let groups = groups(&hub.raw("/apis").await?);
     let findings = match (args.pre, args.before_uninstall) {
         (true, _) => pre::findings(&hub, hub_args.namespace.as_deref()).await,
         (_, true) => uninstall::findings(&hub, &groups).await,
-        _ => installed::findings(&Box::pin(facts::Facts::read(&hub, groups)).await),
+        _ => installed::findings(&Box::pin(facts::Facts::read(kinds, &hub, groups)).await),
     };
     match args.output {
         ReportOutput::Table => finding::table(&findings).iter().for_each(|line| output::colored(line)),

@@ -8,6 +8,7 @@ use hub::error::HubError;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::annotation::keys;
+use shared::kinds::KINDS;
 
 use super::facts::Facts;
 use super::finding::CheckResult;
@@ -27,6 +28,7 @@ fn facts(controller: &Value, webhook: &Value) -> Facts {
     };
     let named = |name: &str| json!({ "metadata": { "name": name } });
     Facts {
+        kinds: KINDS,
         now: Timestamp::UNIX_EPOCH,
         namespace: keys::NAMESPACE.to_owned(),
         groups: Vec::new(),

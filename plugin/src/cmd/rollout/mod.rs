@@ -12,7 +12,7 @@ use hub::is_name;
 use hub::{HubClient, Resource, Write, patched};
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::kinds::{POWER_ROLLOUT, Rival};
+use shared::kinds::{Kinds, POWER_ROLLOUT, Rival};
 use shared::rollout::api::PowerRollout;
 use view::nearest::did_you_mean;
 
@@ -30,9 +30,9 @@ const ATTEMPTS: u32 = 5;
 ///
 /// # Errors
 /// When the rollout is not changed.
-pub(crate) async fn run(args: &RolloutArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+pub(crate) async fn run(kinds: Kinds, args: &RolloutArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     let (change, verb) = match &args.verb {
-        Verb::Undo(args) => return undo::run(args, hub_args).await,
+        Verb::Undo(args) => return undo::run(kinds, args, hub_args).await,
         Verb::Pause(args) => (Change::Pause, args),
         Verb::Resume(args) => (Change::Resume, args),
         Verb::Accept(args) => (Change::Accept, args),
@@ -44,15 +44,15 @@ pub(crate) async fn run(args: &RolloutArgs, hub_args: &HubArgs) -> Result<Exit, 
     let (rollout, done) = apply(&hub, change, &name, verb).await?;
     if change == Change::Resume && verb.write.dry_run != DryRun::Client {
         // One that was created paused was not checked.
-        guard::warn(&hub, rival(&rollout)).await;
+        guard::warn(&hub, rival(kinds, &rollout)).await;
     }
     report(&verb.write, &rollout, &done)?;
     Ok(Exit::Done)
 }
 
 /// The rival of the kind of a rollout's targets.
-fn rival(rollout: &PowerRollout) -> Option<&'static Rival> {
-    rollout.spec.targets.row()?.rival
+fn rival(kinds: Kinds, rollout: &PowerRollout) -> Option<&'static Rival> {
+    kinds.in_rollouts_named(&rollout.spec.targets.kind)?.rival
 }
 
 /// The name that `NAME`, `rollout/NAME`, `powerrollout/NAME` or `pr/NAME` gives.

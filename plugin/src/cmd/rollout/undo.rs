@@ -4,6 +4,7 @@ use hub::Write;
 use hub::middleware::with_warnings;
 use shared::annotation::format;
 use shared::annotation::mark::Action;
+use shared::kinds::Kinds;
 use shared::rollout::draft;
 use shared::rollout::status::RolloutPhase;
 
@@ -20,7 +21,7 @@ use crate::output::{self, prompt};
 ///
 /// # Errors
 /// When the rollout does not exist, is not aborted, or the other one is not created.
-pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+pub(crate) async fn run(kinds: Kinds, args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     let verb = &args.verb;
     let name = name_of(&verb.name)?;
     let now = time::now();
@@ -30,7 +31,7 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
     let spec = draft::restore(&undone, args.reason.as_deref(), hours.not_after);
     let new_name = draft::name(Action::Restore, now.timestamp(), random());
     if verb.write.dry_run != DryRun::Client {
-        guard::check(&hub, &new_name, false, rival(&undone)).await?;
+        guard::check(&hub, &new_name, false, rival(kinds, &undone)).await?;
     }
     let phase = undone.status.as_ref().and_then(|status| status.phase);
     let is_over = undone.spec.abort || phase.is_some_and(RolloutPhase::is_over);

@@ -63,9 +63,9 @@ impl World {
             checking: false,
         };
         let candidates: Vec<Candidate<'_>> = grouped.iter().map(candidate).collect();
-        let input =
-            Input { rollout: &self.rollout, candidates: &candidates, queued: None, blocked: None, now: self.now };
-        let planned = plan(&input);
+        let (candidates, deadlines) = (&candidates, self.row.in_rollouts.unwrap());
+        let planned =
+            plan(&Input { rollout: &self.rollout, candidates, deadlines, queued: None, blocked: None, now: self.now });
         self.members = planned.snapshot.or(self.members.take());
         let mut started = Vec::new();
         for (index, mark) in &planned.ends {

@@ -10,16 +10,17 @@ use super::super::api::Targets;
 use super::{POLICY, STARTS, STOPS, Start};
 use crate::admission::policy::{Deny, annotation_changes, forbid, list, not, variable, writes};
 use crate::annotation::keys::{GROUP, REQUESTED_AT, REQUESTED_BY};
-use crate::kinds::{KINDS, POWER_ROLLOUT, TargetKind};
+use crate::kinds::{Kinds, POWER_ROLLOUT, TargetKind};
 
 /// Most namespaces that a rollout names. An authorization check has a fixed cost of 350,000: two fit into an expression
 /// (1,000,000), and 20 of them with all else into a policy (10,000,000).
 const MAX_NAMESPACES: usize = 20;
 
-/// The policy. The manifests install it, and the controller starts nothing unless the hub has it as it is here.
-pub fn policy() -> Deny {
+/// The policy for rollouts over these kinds. The manifests install it, and the controller starts nothing unless the hub
+/// has it as it is here.
+pub fn policy(kinds: Kinds) -> Deny {
     let rollouts = writes(GROUP, &["v1alpha1"], &["CREATE", "UPDATE"], &[POWER_ROLLOUT.kind.plural], "Cluster");
-    Deny { name: POLICY, rules: vec![rollouts], variables: variables(), validations: validations() }
+    Deny { name: POLICY, rules: vec![rollouts], variables: variables(kinds), validations: validations(kinds) }
 }
 
 /// The write is one of the list [`STARTS`].
@@ -46,13 +47,13 @@ fn expression(start: Start) -> String {
 }
 
 /// Kinds of targets with, or without, namespaces.
-fn kinds(namespaced: bool) -> impl Iterator<Item = &'static TargetKind> {
-    KINDS.in_rollouts().filter(move |row| row.kind.is_namespaced() == namespaced)
+fn of_scope(kinds: Kinds, namespaced: bool) -> impl Iterator<Item = &'static TargetKind> {
+    kinds.in_rollouts().filter(move |row| row.kind.is_namespaced() == namespaced)
 }
 
 /// What has to be patched of kinds with namespaces.
-fn resources() -> String {
-    kinds(true).map(|row| row.kind.resource_name()).collect::<Vec<_>>().join(" or ")
+fn resources(kinds: Kinds) -> String {
+    of_scope(kinds, true).map(|row| row.kind.resource_name()).collect::<Vec<_>>().join(" or ")
 }
 
 /// The rollout is about objects of this kind.
@@ -68,8 +69,8 @@ fn may_patch_kind(row: &TargetKind, namespace: &str) -> String {
 }
 
 /// Whether the user may patch the targets of a namespace; without one, of every namespace.
-fn may_patch(namespace: &str) -> String {
-    let mut rows = kinds(true);
+fn may_patch(kinds: Kinds, namespace: &str) -> String {
+    let mut rows = of_scope(kinds, true);
     let first = rows.next().map_or_else(|| "false".to_owned(), |row| may_patch_kind(row, namespace));
     rows.fold(first, |others, row| format!("({} ? {} : {others})", is_about(row), may_patch_kind(row, namespace)))
 }
@@ -80,13 +81,13 @@ fn from(nth: usize) -> String {
 }
 
 /// CEL at admission cannot sort or deduplicate: each variable is the one before without its first namespace.
-fn variables() -> Vec<Variable> {
-    let without: Vec<String> = kinds(false).map(is_about).collect();
+fn variables(kinds: Kinds) -> Vec<Variable> {
+    let without: Vec<&str> = of_scope(kinds, false).map(|row| row.kind.kind).collect();
     let mut variables = vec![
         variable("startsTargets", starts_targets()),
         variable("kind", format!("object.spec.targets.?kind.orValue('{}')", Targets::default().kind)),
-        variable("hasNamespaces", not(&without.join(" || "))),
-        variable("mayEverywhere", may_patch("")),
+        variable("hasNamespaces", not(&format!("variables.kind in {}", list(&without)))),
+        variable("mayEverywhere", may_patch(kinds, "")),
         variable(
             "from1",
             "variables.hasNamespaces ? object.spec.targets.?names.orValue([]).map(target, target.namespace) : []",
@@ -99,9 +100,9 @@ fn variables() -> Vec<Variable> {
     variables
 }
 
-fn validations() -> Vec<Validation> {
+fn validations(kinds: Kinds) -> Vec<Validation> {
     let deny = |rule: &str, unless: &str, message: &str| forbid(unless, format!("{message} ({rule})"));
-    let targets = resources();
+    let targets = resources(kinds);
     let mut validations = vec![
         deny(
             "R1",
@@ -132,13 +133,13 @@ fn validations() -> Vec<Validation> {
                 "R1",
                 &format!(
                     "!variables.startsTargets || size({from}) == 0 || variables.mayEverywhere || {}",
-                    may_patch(&format!("{from}[0]"))
+                    may_patch(kinds, &format!("{from}[0]"))
                 ),
                 &format!("spec.targets.names: found another namespace, {must}"),
             )
         }
     }));
-    validations.extend(kinds(false).map(|row| {
+    validations.extend(of_scope(kinds, false).map(|row| {
         let (kind, resource) = (row.kind.kind, row.kind.resource_name());
         deny(
             "R1",
@@ -175,12 +176,13 @@ fn validations() -> Vec<Validation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::KINDS;
 
     /// The plugin reads the row from the end of a policy's denial, which has no causes.
     #[test]
     fn every_message_ends_with_its_row() {
         let mut rows = Vec::new();
-        for validation in validations() {
+        for validation in validations(KINDS) {
             let message = validation.message.unwrap();
             let row = message.rsplit_once(' ').unwrap().1.to_owned();
             let detail = validation.message_expression.unwrap_or_else(|| format!("'{message}'"));
@@ -188,7 +190,7 @@ mod tests {
             assert!(!message.contains('\''), "{message}");
             rows.push(row);
         }
-        assert_eq!(rows.split_off(MAX_NAMESPACES + 2 + kinds(false).count()), ["(R2)", "(R2)"]);
+        assert_eq!(rows.split_off(MAX_NAMESPACES + 2 + of_scope(KINDS, false).count()), ["(R2)", "(R2)"]);
         assert!(rows.iter().all(|row| row == "(R1)"), "{rows:?}");
     }
 }

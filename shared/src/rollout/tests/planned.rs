@@ -19,6 +19,7 @@ use crate::annotation::mark::{Mark, Outcome};
 use crate::hive::api::ClusterDeployment;
 use crate::kinds::View;
 use crate::kinds::lifecycle::Lifecycle;
+use crate::kinds::row::STOP_START;
 use crate::power::Power;
 use crate::rollout::api::PowerRollout;
 use crate::rollout::plan::{Candidate, Input, Plan, has_begun, is_over, plan};
@@ -152,7 +153,8 @@ impl Hub {
             })
             .collect();
         let Self { rollout, queued, blocked, now, .. } = self;
-        plan(&Input { rollout, candidates: &candidates, queued: *queued, blocked: *blocked, now: *now })
+        let (candidates, deadlines) = (&candidates, STOP_START);
+        plan(&Input { rollout, candidates, deadlines, queued: *queued, blocked: *blocked, now: *now })
     }
 
     /// The members and their groups: as they were recorded, or before that as the rollout selects.

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::checks::Checks;
-use super::{Observation, Rollouts, TargetState};
+use super::observation::Observation;
+use super::{Rollouts, TargetState};
 use crate::fleet::{Identity, Item, MAX_REASON, Verdict};
 use crate::runtime::hub::key_of;
 use crate::runtime::{Class, ReconcileError, System, WriteError, clock};

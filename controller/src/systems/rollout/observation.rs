@@ -1,0 +1,148 @@
+//! The facts of one reconcile of a rollout, and its targets among them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use shared::rollout::api::PowerRollout;
+use shared::rollout::plan::has_begun;
+use shared::rollout::{Members, NamespaceLabels, needs_namespaces};
+use shared::text::sanitize_to;
+
+use super::selection::Selection;
+use super::{Rollouts, TargetState};
+use crate::fleet::{Identity, Item};
+use crate::runtime::{Observed, ReconcileError, Reconciled, System, clock};
+
+/// Longest kind in a message, in characters.
+const MAX_KIND: usize = 63;
+
+/// The facts of one reconcile.
+pub struct Observation<'a> {
+    pub rollout: &'a PowerRollout,
+    /// The same with what it selects by, until it has started.
+    pub whole: Option<Arc<PowerRollout>>,
+    /// The targets, with the index of their group.
+    pub items: Vec<(Arc<Item>, usize)>,
+    /// What each of them shares a cloud's limits with, if that is known.
+    pub domains: Vec<Option<Arc<str>>>,
+    pub upgrades: Arc<BTreeMap<String, String>>,
+    pub checked: HashMap<Identity, (String, Timestamp)>,
+    /// Targets whose checks are under way.
+    pub checking: HashSet<Identity>,
+    pub queued: Option<String>,
+    pub blocked: Option<String>,
+    pub now: Timestamp,
+    /// Whether anything was written or found.
+    pub acted: bool,
+    /// Whether a start is left to the next plan: another client wrote the target first, or its check is under way.
+    pub left: bool,
+    /// Why a target was not written.
+    pub failed: Option<ReconcileError>,
+}
+
+impl<'a> Observation<'a> {
+    /// Nothing is known yet.
+    pub fn of(rollout: &'a PowerRollout) -> Self {
+        Self {
+            rollout,
+            whole: None,
+            items: Vec::new(),
+            domains: Vec::new(),
+            upgrades: Arc::default(),
+            checked: HashMap::new(),
+            checking: HashSet::new(),
+            queued: None,
+            blocked: None,
+            now: clock::now(),
+            acted: false,
+            left: false,
+            failed: None,
+        }
+    }
+}
+
+/// Nothing is known of its targets, because the watch of their kind is off. One that has begun is left as it is.
+pub fn unserved(rollout: &PowerRollout) -> Observed<Observation<'_>> {
+    if has_begun(rollout) {
+        return Observed::Rest(None);
+    }
+    let mut observation = Observation::of(rollout);
+    let kind = sanitize_to(&rollout.spec.targets.kind, MAX_KIND);
+    observation.blocked = Some(format!(
+        "spec.targets.kind: this hibernate-controller does not watch kind {kind}: start it with the option for that system"
+    ));
+    Observed::Facts(observation)
+}
+
+/// Whether a member has a claim of this rollout. While members are unknown, every claim of it has to end.
+pub async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Item>]) -> Reconciled<bool> {
+    let is_claim = |item: &&Arc<Item>| item.view.desired.mark.as_ref().is_some_and(|mark| mark.ended.is_none());
+    let claimed: Vec<&Arc<Item>> = items.iter().filter(|item| is_own(rollout, item)).filter(is_claim).collect();
+    if claimed.is_empty() || !has_begun(rollout) {
+        return Ok(false);
+    }
+    let snapshot = rollouts.snapshots.read(rollouts.hub(), rollout).await?;
+    let is_member =
+        |item: &&Arc<Item>| snapshot.as_ref().map_or(true, |known| known.group(item.view.identity.uid).is_some());
+    Ok(claimed.iter().any(is_member))
+}
+
+/// Fills in the targets: the members of a rollout that has started, whatever their labels say now; otherwise those that
+/// it selects.
+pub async fn members(
+    rollouts: &Rollouts,
+    observation: &mut Observation<'_>,
+    items: &[Arc<Item>],
+    state: &mut TargetState,
+) -> Reconciled<()> {
+    let (rollout, hub) = (observation.rollout, rollouts.hub());
+    let known = if has_begun(rollout) {
+        state.selection = Selection::default();
+        Some(rollouts.snapshots.read(hub, rollout).await?)
+    } else {
+        rollouts.snapshots.known(rollout).map(Ok)
+    };
+    let is_known = known.is_some();
+    match known {
+        Some(Ok(known)) => {
+            let group = |item: &Arc<Item>| Some((item.clone(), known.group(item.view.identity.uid)?));
+            observation.items = items.iter().filter_map(group).collect();
+        }
+        // Nothing starts, but what has begun ends.
+        Some(Err(why)) => {
+            observation.blocked = Some(why);
+            observation.items =
+                items.iter().filter(|item| is_own(rollout, item)).map(|item| (item.clone(), 0)).collect();
+        }
+        None => {}
+    }
+    // A rollout that is blocked is judged every two seconds: it must not be read as often.
+    if has_begun(rollout) || observation.blocked.is_some() {
+        return Ok(());
+    }
+    let whole = state.selection.of(rollouts, rollout).await?;
+    if !is_known {
+        let namespaces = if needs_namespaces(&whole.spec) {
+            rollouts.facts.namespaces(&hub.client).await.map_err(ReconcileError::read("the namespaces"))?
+        } else {
+            Arc::default()
+        };
+        match Members::of(&whole.spec) {
+            Ok(members) => observation.items = select(&members, items, &namespaces),
+            Err(error) => observation.blocked = Some(error.to_string()),
+        }
+    }
+    observation.whole = Some(whole);
+    Ok(())
+}
+
+/// The targets that the rollout selects.
+fn select(members: &Members<'_>, items: &[Arc<Item>], namespaces: &NamespaceLabels) -> Vec<(Arc<Item>, usize)> {
+    let selected = items.iter().filter(|item| members.cover(&item.view, namespaces));
+    selected.map(|item| (item.clone(), members.group(&item.view))).collect()
+}
+
+fn is_own(rollout: &PowerRollout, item: &Item) -> bool {
+    item.view.desired.mark.as_ref().is_some_and(|mark| rollout.metadata.uid.as_ref() == Some(&mark.uid))
+}

@@ -46,6 +46,8 @@ pub struct TargetKind {
     pub companion: Option<&'static dyn Companion>,
     /// Where to look for an object that the hub does not have.
     pub elsewhere: Option<Elsewhere>,
+    /// How the name of the namespace begins that has an object's control plane; the object's name follows.
+    pub control_plane: Option<&'static str>,
     /// How long one of its objects may take in a rollout, unless that says otherwise; none if no rollout may have its
     /// objects as targets.
     pub in_rollouts: Option<Deadlines>,

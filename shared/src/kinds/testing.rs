@@ -35,6 +35,7 @@ pub static SANDBOX: TargetKind = TargetKind {
     confirmation: None,
     companion: None,
     elsewhere: None,
+    control_plane: None,
     in_rollouts: Some(STOP_START),
     is_listed: |_| true,
     read: |object| Ok(Box::new(Sandbox(object))),

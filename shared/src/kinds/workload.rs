@@ -51,6 +51,7 @@ pub(super) const fn row(kind: Kind) -> TargetKind {
         confirmation: None,
         companion: None,
         elsewhere: None,
+        control_plane: None,
         in_rollouts: None,
         // Only workloads that sleep or have slept are of interest.
         is_listed: |record| record.replicas == Some(0) || record.recorded_replicas.is_some(),

@@ -32,6 +32,7 @@ static WORKSPACE: TargetKind = TargetKind {
     confirmation: None,
     companion: None,
     elsewhere: None,
+    control_plane: None,
     in_rollouts: Some(STOP_START),
     is_listed: |_| true,
     read: |object| Ok(Box::new(Workspace::deserialize(object)?)),

@@ -53,7 +53,7 @@ pub(crate) async fn run(
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
     let plans: Vec<PlanResult> = found.into_iter().map(|target| Ok(TargetPlan::new(target?, &intent))).collect();
     if let Some(name) = selection.whole() {
-        namespace::check(&hub, name, &plans).await?;
+        namespace::check(kinds, &hub, name, &plans).await?;
     }
     if plans.is_empty() {
         output::note(&nothing_found(selection.namespace(namespace)));

@@ -3,8 +3,7 @@
 use hub::error::HubError;
 use hub::{HubClient, Resource};
 use shared::annotation::keys;
-use shared::kinds::{KKP_CLUSTER, TargetError};
-use shared::kkp::api::NAMESPACE_PREFIX;
+use shared::kinds::{Kinds, TargetError};
 use view::target::Target;
 
 use super::plan::PlanResult;
@@ -12,18 +11,19 @@ use crate::error::{Exit, Failure, Problem};
 use crate::output;
 use crate::select::whole::is_control_plane;
 
-/// Refuses a namespace of a control plane: of the hub, by its name or because our own programs run there, or of a user
-/// cluster of KKP.
+/// Refuses a namespace of a control plane: of the hub, by its name or because our own programs run there, or of a
+/// target.
 ///
 /// # Errors
 /// [`TargetError::Refused`].
-pub(super) async fn check(hub: &HubClient, name: &str, plans: &[PlanResult]) -> Result<(), Problem> {
-    if let Some(id) = name.strip_prefix(NAMESPACE_PREFIX) {
-        let found = hub.get(Resource::preferred(&KKP_CLUSTER.kind), "", id).await;
+pub(super) async fn check(kinds: Kinds, hub: &HubClient, name: &str, plans: &[PlanResult]) -> Result<(), Problem> {
+    for row in kinds.targets {
+        let Some(id) = row.control_plane.and_then(|prefix| name.strip_prefix(prefix)) else { continue };
+        let found = hub.get(Resource::preferred(&row.kind), "", id).await;
         // What cannot be read is refused, too: etcd must be the last to stop.
         if !matches!(found, Err(HubError::NoKind(_) | HubError::NoObject { .. })) {
-            let text =
-                format!("namespace/{name} is the control plane of a user cluster of KKP: name cluster/{id} instead");
+            let (target, word) = (row.kind.full_name(id), row.kind.short.first().unwrap_or(&row.kind.plural));
+            let text = format!("namespace/{name} is the control plane of {target}: name {word}/{id} instead");
             return Err(TargetError::Refused(text).into());
         }
     }

@@ -49,6 +49,7 @@ pub static CLUSTER_DEPLOYMENT: TargetKind = TargetKind {
     confirmation: None,
     companion: None,
     elsewhere: None,
+    control_plane: None,
     in_rollouts: Some(STOP_START),
     is_listed: |_| true,
     read: |object| Ok(Box::new(ClusterDeployment::deserialize(object)?)),

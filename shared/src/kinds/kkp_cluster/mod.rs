@@ -22,7 +22,7 @@ use super::record::Record;
 use super::row::{ByDefault, Column, Deadlines, Elsewhere, PLATFORM, Plan, REGION, TargetKind};
 use super::view::View;
 use crate::admission::Settings;
-use crate::kkp::api::Cluster;
+use crate::kkp::api::{Cluster, NAMESPACE_PREFIX};
 use crate::kkp::keys;
 use crate::power::Power;
 
@@ -58,6 +58,7 @@ pub static KKP_CLUSTER: TargetKind = TargetKind {
         role: "a KKP master",
         display_name: |cluster| cluster.pointer("/spec/humanReadableName")?.as_str(),
     }),
+    control_plane: Some(NAMESPACE_PREFIX),
     // The limits of all phases add up to more: what is slower is worth a person's look.
     in_rollouts: Some(Deadlines { sleep: Duration::from_mins(45), wake: Duration::from_mins(45) }),
     is_listed: |_| true,

@@ -111,7 +111,10 @@ pub(super) fn not_found<'a>(spec: &PowerRolloutSpec, objects: impl Iterator<Item
             unknown.remove(&(object.identity.namespace.as_str(), object.identity.name.as_str()));
         }
     }
-    let name = |(namespace, name): &(&str, &str)| sanitize_to(&format!("{namespace}/{name}"), MAX_NAME);
+    let name = |(namespace, name): &(&str, &str)| {
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        sanitize_to(&format!("{namespace}{slash}{name}"), MAX_NAME)
+    };
     let count = u32::try_from(unknown.len()).unwrap_or(u32::MAX);
     (count > 0).then(|| NotFound { count, names: unknown.iter().take(MAX_LISTED).map(name).collect() })
 }

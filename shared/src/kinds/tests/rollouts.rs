@@ -178,6 +178,14 @@ fn clusters_of_kkp_take_turns_by_datacenter_and_a_drain_that_fails_halts() {
 }
 
 #[test]
+fn a_cluster_that_is_not_found_has_no_namespace() {
+    let spec = json!({ "targets": { "kind": "Cluster", "names": [{ "name": "gone" }] } });
+    let mut world = World::new(&KKP_CLUSTER, &spec, Vec::new());
+    world.pass();
+    assert_eq!(world.rollout.status.unwrap().not_found.unwrap().names, ["gone"]);
+}
+
+#[test]
 fn rules_of_kkp_refuse_or_wait() {
     let change = |change: Value| {
         let mut object = cluster(0);

@@ -24,7 +24,7 @@ use crate::spoke::csr::{
     is_undecided,
 };
 use crate::spoke::reader::{MOST, SpokeClient, is_not_there};
-use fair::{Charge, Held, Kept};
+use fair::{Charge, ChargeGuard, ChargedValue};
 
 /// For how long after a wake requests are approved: kubelets ask for their serving certificates when all Nodes are
 /// Ready already.
@@ -366,7 +366,7 @@ fn report(
 }
 
 /// Nodes and Machines, and what they are charged. Where the Machine API is missing there are no Machines.
-async fn cluster(client: &SpokeClient) -> Result<(Cluster, Vec<Held>), PassError> {
+async fn cluster(client: &SpokeClient) -> Result<(Cluster, Vec<ChargeGuard>), PassError> {
     let all = ListParams::default();
     let machines = async {
         match client.list::<Machine>(Some(MACHINE_NAMESPACE), &all, "Machines").await {
@@ -378,7 +378,7 @@ async fn cluster(client: &SpokeClient) -> Result<(Cluster, Vec<Held>), PassError
     let nodes = async { client.list::<NodeName>(None, &all, "Nodes").await.map_err(failed("Nodes")) };
     let (nodes, machines) = futures::try_join!(nodes, machines)?;
     let (nodes, of_nodes) = nodes.into_parts();
-    let (machines, of_machines) = machines.map(Kept::into_parts).unzip();
+    let (machines, of_machines) = machines.map(ChargedValue::into_parts).unzip();
     let machines: Vec<csr::Machine> = machines.into_iter().flatten().map(|machine| (&machine).into()).collect();
     let leads = |node: &&NodeName| {
         let mut masters = machines.iter().filter(|machine| machine.control_plane);

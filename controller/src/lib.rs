@@ -29,5 +29,5 @@ pub use run::run;
 pub mod parts {
     pub use crate::csr::{Approver, Pass};
     pub use crate::spoke::reader::SpokeClient;
-    pub use fair::{Memory, Whose};
+    pub use fair::{Consumer, MemoryLimit};
 }

@@ -14,7 +14,7 @@ use tracing::info;
 use crate::runtime::hub::as_controller;
 use crate::runtime::{Moved, ReconcileError, classify};
 use crate::spoke::reader::{SpokeClient, is_not_there};
-use fair::Kept;
+use fair::ChargedValue;
 
 /// Annotation in which the machine API of OpenStack keeps the ID of a Machine's server.
 const RESOURCE_ID: &str = "openstack-resourceId";
@@ -106,7 +106,7 @@ async fn machines(
     spoke: &SpokeClient,
     params: &ListParams,
     what: &'static str,
-) -> Result<Option<Kept<Vec<Machine>>>, ReconcileError> {
+) -> Result<Option<ChargedValue<Vec<Machine>>>, ReconcileError> {
     match spoke.list::<Machine>(Some(MACHINE_NAMESPACE), params, what).await {
         Ok(machines) => Ok(Some(machines)),
         Err(error) if is_not_there(&error) => Ok(None),

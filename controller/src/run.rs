@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use fair::{Memory, Sizes};
+use fair::{FairLimit, MemoryLimit, MemorySizes};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::Reporter;
@@ -18,19 +18,18 @@ use shared::kkp::api::Cluster;
 use shared::text::sanitize_chain;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::args::Args;
 use crate::fleet::{FleetKind, MemberKind, Watched};
 use crate::metrics::Metrics;
+use crate::runtime::crash_marks::CrashMarks;
 use crate::runtime::events::Events;
 use crate::runtime::kind::Group;
 use crate::runtime::lease::{Claim, Election, Times};
-use crate::runtime::marks::Marks;
-use crate::runtime::readiness::Readiness;
-use crate::runtime::{self, Hub, Term, admin_server, clock, group, panics, watch_backoff};
+use crate::runtime::readiness::{self, Readiness};
+use crate::runtime::{self, Hub, Term, clock, group, panics, watch_backoff};
 use crate::spoke::{Network, Threads};
 use crate::systems::cgu::index::GovernanceIndex;
 use crate::systems::cgu::sleepers::Sleepers;
@@ -115,11 +114,11 @@ async fn serve(args: Args, kinds: Kinds, members: Vec<MemberKind>, threads: Thre
     let marks = args
         .state_dir
         .as_ref()
-        .map(|folder| Marks::open(folder).map_err(|source| Failure::State(folder.clone(), source)));
+        .map(|folder| CrashMarks::open(folder).map_err(|source| Failure::State(folder.clone(), source)));
     let marks = marks.transpose()?.unwrap_or_default();
     let (listen, network, cgu) = (args.listen, args.network(threads), args.cgu_settings());
-    let served = admin_server::serve(listen, metrics.clone(), readiness.clone());
-    let memory = Memory::new(Sizes::OBJECTS);
+    let served = readiness::serve(listen, metrics.clone(), readiness.clone());
+    let memory = MemoryLimit::new(MemorySizes::OBJECTS);
     let process = Process { args, kinds, members, identity, network, cgu, client, watches, memory, metrics, marks };
     let work = async {
         loop {
@@ -158,9 +157,9 @@ struct Process {
     cgu: Arc<CguSettings>,
     client: Client,
     watches: Client,
-    memory: Memory,
+    memory: MemoryLimit,
     metrics: Arc<Metrics>,
-    marks: Marks,
+    marks: CrashMarks,
 }
 
 /// What the systems of one term of leadership share.
@@ -232,7 +231,7 @@ impl Process {
             events: Events::new(self.client.clone(), reporter),
             warnings: Warnings::default(),
             marks: self.marks.clone(),
-            writes: Arc::new(Semaphore::new(CONCURRENT_WRITES)),
+            writes: FairLimit::new(CONCURRENT_WRITES, CONCURRENT_WRITES),
             began: Instant::now(),
             began_at: clock::now(),
         }

@@ -1,8 +1,19 @@
-//! Limits that tenants share, so that none of them takes the last of it: capacity by number, memory by bytes.
+//! Limits that tenants and clients share, so that none of them takes the last of it.
+//!
+//! | limit | of what | who has none left |
+//! |---|---|---|
+//! | [`FairLimit`] | what runs at once | waits; tenants are served in turn |
+//! | [`MemoryLimit`] | bytes of what strangers wrote | is refused, alone |
+//! | [`EvictingLimit`] | what clients of a port hold | takes the place of who holds more |
 
+mod capacity;
+mod evicting;
+mod fair_limit;
 mod memory;
-mod shares;
 
-pub use self::memory::Share as MemoryShare;
-pub use self::memory::{Charge, Full, Held, Kept, Memory, Sizes, Whose};
-pub use self::shares::{Share, Shares, may};
+pub use self::capacity::Capacity;
+pub use self::evicting::{ClientCapacity, EvictingLimit, EvictingPermit};
+pub use self::fair_limit::{FairLimit, FairPermit};
+pub use self::memory::{
+    Charge, ChargeGuard, ChargedValue, Consumer, ConsumerMemory, MemoryFull, MemoryLimit, MemorySizes,
+};

@@ -1,8 +1,7 @@
-//! Memory for what strangers wrote: shared by tenants, with a part of it for each of their clusters.
+//! Bytes of what strangers wrote: shared by tenants, with a part reserved for each of their clusters.
 //!
 //! What is read is charged from its first byte until the value that was made of it is dropped.
 
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,190 +10,170 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use crate::may;
+use crate::capacity::{Capacity, Usage};
 
-/// How memory is shared, in bytes.
+/// How much memory there is, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// What all share, besides what each cluster has for itself.
-    pub all: usize,
-    /// Of that, what one tenant gets while no other has any.
-    pub of_tenant: usize,
-    /// What one cluster gets.
-    pub one: usize,
-    /// What each cluster has for itself, however many others have filled what they share.
-    pub own: usize,
-    /// What clusters have for themselves, together, and of one tenant while no other has any.
-    pub all_own: [usize; 2],
+pub struct MemorySizes {
+    /// What each consumer has for itself, however many others have filled what they share.
+    pub reserved: Capacity,
+    pub reserved_per_consumer: usize,
+    /// What all share besides.
+    pub shared: Capacity,
+    pub shared_per_consumer: usize,
 }
 
-impl Sizes {
-    /// For answers of clusters and clouds: a small cluster needs no more than it has for itself.
-    pub const ANSWERS: Self =
-        Self { all: 40 << 20, of_tenant: 24 << 20, one: 12 << 20, own: 256 << 10, all_own: [64 << 20, 32 << 20] };
+impl MemorySizes {
+    /// For answers of clusters and clouds: a small cluster needs no more than is reserved for it.
+    pub const ANSWERS: Self = Self {
+        reserved: Capacity { total: 64 << 20, per_tenant: 32 << 20 },
+        reserved_per_consumer: 256 << 10,
+        shared: Capacity { total: 40 << 20, per_tenant: 24 << 20 },
+        shared_per_consumer: (12 << 20) - (256 << 10),
+    };
+
     /// For objects of the hub, which stay: ten thousand clusters of one namespace, with thirty conditions each, take three
     /// quarters of what it gets.
-    pub const OBJECTS: Self = Self { all: 512 << 20, of_tenant: 320 << 20, one: usize::MAX, own: 0, all_own: [0, 0] };
+    pub const OBJECTS: Self = Self::of_tenants(Capacity { total: 512 << 20, per_tenant: 320 << 20 });
+
+    /// Without limits for the consumers of a tenant.
+    pub const fn of_tenants(shared: Capacity) -> Self {
+        let reserved = Capacity { total: 0, per_tenant: 0 };
+        Self { reserved, reserved_per_consumer: 0, shared, shared_per_consumer: usize::MAX }
+    }
 }
-/// How long an answer waits for others to be done with.
-const TURN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long an answer waits for others to give back memory.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes that are taken at once.
 const BLOCK: usize = 4 << 10;
 
 /// Memory that tenants share.
 #[derive(Clone, Debug)]
-pub struct Memory(Arc<Pool>);
+pub struct MemoryLimit(Arc<Inner>);
 
 #[derive(Debug)]
-struct Pool {
-    sizes: Sizes,
+struct Inner {
+    sizes: MemorySizes,
     state: Mutex<State>,
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    all: Use,
-    tenants: HashMap<Arc<str>, Use>,
-    spokes: HashMap<Arc<Whose>, Use>,
+    reserved: Pool,
+    shared: Pool,
 }
 
-/// Bytes in use: of what each spoke has for itself, and of what all share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Use {
-    own: usize,
-    shared: usize,
+/// Bytes in use of one capacity.
+#[derive(Debug, Default)]
+struct Pool {
+    tenants: Usage<Arc<str>>,
+    consumers: Usage<Arc<Consumer>>,
 }
 
-/// Whose answers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Whose {
-    /// Whom the spoke belongs to: clusters of one tenant share its part.
+/// Who is charged: a spoke, a cloud account or a reader of the hub.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Consumer {
+    /// Whom it belongs to: all consumers of one tenant share its part.
     pub tenant: Arc<str>,
-    /// The spoke, by the UID or name of its object. All clients of it share its part.
-    pub spoke: String,
+    /// UID or name: all clients of one consumer share its part.
+    pub id: String,
 }
 
-impl Whose {
-    /// A spoke of a tenant.
-    pub fn new(tenant: &str, spoke: impl Into<String>) -> Self {
-        Self { tenant: tenant.into(), spoke: spoke.into() }
+impl Consumer {
+    pub fn new(tenant: &str, id: impl Into<String>) -> Self {
+        Self { tenant: tenant.into(), id: id.into() }
     }
 }
 
-impl Default for Memory {
+impl Default for MemoryLimit {
     fn default() -> Self {
-        Self::new(Sizes::ANSWERS)
+        Self::new(MemorySizes::ANSWERS)
     }
 }
 
-impl Memory {
-    /// Nothing is in use.
-    pub fn new(sizes: Sizes) -> Self {
-        Self(Arc::new(Pool { sizes, state: Mutex::default(), freed: Notify::default() }))
+impl MemoryLimit {
+    pub fn new(sizes: MemorySizes) -> Self {
+        Self(Arc::new(Inner { sizes, state: Mutex::default(), freed: Notify::default() }))
     }
 
-    /// The part of a cluster.
-    pub fn share(&self, whose: Whose) -> Share {
-        Share { memory: self.clone(), whose: Arc::new(whose) }
+    pub fn of(&self, consumer: Consumer) -> ConsumerMemory {
+        ConsumerMemory { limit: self.clone(), consumer: Arc::new(consumer) }
     }
-}
 
-impl Memory {
     /// Whether nothing is in use.
     pub fn is_free(&self) -> bool {
-        let state = self.0.state.lock();
-        state.all == Use::default() && state.tenants.is_empty() && state.spokes.is_empty()
+        let State { reserved, shared } = &*self.0.state.lock();
+        [reserved, shared].iter().all(|pool| pool.tenants.by_holder.is_empty() && pool.consumers.by_holder.is_empty())
     }
 }
 
-/// The memory for the answers of one spoke.
+/// The memory of one consumer.
 #[derive(Clone, Debug)]
-pub struct Share {
-    memory: Memory,
-    whose: Arc<Whose>,
+pub struct ConsumerMemory {
+    limit: MemoryLimit,
+    consumer: Arc<Consumer>,
 }
 
-/// There is no room.
+/// Why there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Full {
-    /// This spoke has filled its part.
+pub enum MemoryFull {
+    /// This consumer has filled its own part.
     #[error("the cluster's answers are too large together")]
-    One,
+    Consumer,
     /// All together have filled theirs, or its tenant has what is left to it.
     #[error("the answers of all clusters are too large together")]
-    All,
+    Shared,
 }
 
-impl Share {
-    /// Charges nothing yet.
+impl ConsumerMemory {
+    /// A charge of nothing yet.
     pub fn charge(&self) -> Charge {
-        Charge { share: self.clone(), used: 0, own: 0, shared: 0 }
+        Charge { memory: self.clone(), used: 0, reserved: 0, shared: 0 }
     }
 }
 
-impl State {
-    fn take(&mut self, sizes: &Sizes, whose: &Arc<Whose>, bytes: usize) -> Result<Use, Full> {
-        let spoke = self.spokes.get(whose).copied().unwrap_or_default();
-        let tenant = self.tenants.get(&whose.tenant).copied().unwrap_or_default();
-        let [all_own, own_of_tenant] = sizes.all_own;
-        let has_own = spoke.own + bytes <= sizes.own && may(all_own, own_of_tenant, self.all.own, tenant.own, bytes);
-        let taken = if has_own { Use { own: bytes, shared: 0 } } else { Use { own: 0, shared: bytes } };
-        if taken.shared > 0 {
-            if spoke.shared + bytes > sizes.one - sizes.own {
-                return Err(Full::One);
-            }
-            if !may(sizes.all, sizes.of_tenant, self.all.shared, tenant.shared, bytes) {
-                return Err(Full::All);
-            }
+impl Pool {
+    fn take(
+        &mut self,
+        capacity: Capacity,
+        per_consumer: usize,
+        consumer: &Arc<Consumer>,
+        bytes: usize,
+    ) -> Result<(), MemoryFull> {
+        if self.consumers.of(consumer) + bytes > per_consumer {
+            return Err(MemoryFull::Consumer);
         }
-        self.all.add(taken);
-        self.tenants.entry(whose.tenant.clone()).or_default().add(taken);
-        self.spokes.entry(whose.clone()).or_default().add(taken);
-        Ok(taken)
+        if !capacity.allows(self.tenants.total, self.tenants.of(&consumer.tenant), bytes) {
+            return Err(MemoryFull::Shared);
+        }
+        self.tenants.add(consumer.tenant.clone(), bytes);
+        self.consumers.add(consumer.clone(), bytes);
+        Ok(())
     }
 
-    fn give_back(&mut self, whose: &Arc<Whose>, given: Use) {
-        self.all.subtract(given);
-        if self.tenants.get_mut(&whose.tenant).is_some_and(|tenant| tenant.subtract(given)) {
-            self.tenants.remove(&whose.tenant);
-        }
-        if self.spokes.get_mut(whose).is_some_and(|spoke| spoke.subtract(given)) {
-            self.spokes.remove(whose);
-        }
-    }
-}
-
-impl Use {
-    fn add(&mut self, more: Self) {
-        self.own += more.own;
-        self.shared += more.shared;
-    }
-
-    /// Returns whether nothing is left.
-    fn subtract(&mut self, less: Self) -> bool {
-        self.own = self.own.saturating_sub(less.own);
-        self.shared = self.shared.saturating_sub(less.shared);
-        *self == Self::default()
+    fn give_back(&mut self, consumer: &Arc<Consumer>, bytes: usize) {
+        self.tenants.subtract(&consumer.tenant, bytes);
+        self.consumers.subtract(consumer, bytes);
     }
 }
 
 /// Bytes that are in use until this is dropped.
 #[derive(Debug)]
 pub struct Charge {
-    share: Share,
+    memory: ConsumerMemory,
     used: usize,
-    own: usize,
+    reserved: usize,
     shared: usize,
 }
 
 impl Charge {
-    /// Another one for the same spoke, of nothing yet.
+    /// Another one for the same consumer, of nothing yet.
     pub fn another(&self) -> Self {
-        self.share.charge()
+        self.memory.charge()
     }
 
-    /// Bytes that are charged.
     pub fn used(&self) -> usize {
         self.used
     }
@@ -203,9 +182,9 @@ impl Charge {
     ///
     /// # Errors
     /// If there is no room; then nothing is charged.
-    pub fn spend(&mut self, bytes: usize) -> Result<(), Full> {
+    pub fn spend(&mut self, bytes: usize) -> Result<(), MemoryFull> {
         let used = self.used.saturating_add(bytes);
-        let lacks = used.saturating_sub(self.own + self.shared);
+        let lacks = used.saturating_sub(self.reserved + self.shared);
         if lacks > 0 {
             self.take(lacks.next_multiple_of(BLOCK))?;
         }
@@ -216,15 +195,15 @@ impl Charge {
     /// Charges so many less.
     pub fn refund(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes);
-        let spare = (self.own + self.shared).saturating_sub(self.used.next_multiple_of(BLOCK));
+        let spare = (self.reserved + self.shared).saturating_sub(self.used.next_multiple_of(BLOCK));
         let shared = spare.min(self.shared);
         self.give_back(spare - shared, shared);
     }
 
-    /// Takes over what another one charges for the same spoke.
+    /// Takes over what another one charges for the same consumer.
     pub fn merge(&mut self, mut other: Self) {
         self.used += std::mem::take(&mut other.used);
-        self.own += std::mem::take(&mut other.own);
+        self.reserved += std::mem::take(&mut other.reserved);
         self.shared += std::mem::take(&mut other.shared);
     }
 
@@ -232,11 +211,11 @@ impl Charge {
     ///
     /// # Errors
     /// If they do not within a second; then nothing is charged.
-    pub async fn spend_soon(&mut self, bytes: usize) -> Result<(), Full> {
-        let deadline = Instant::now() + TURN_TIMEOUT;
-        let memory = self.share.memory.clone();
+    pub async fn spend_soon(&mut self, bytes: usize) -> Result<(), MemoryFull> {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
+        let limit = self.memory.limit.clone();
         loop {
-            let freed = memory.0.freed.notified();
+            let freed = limit.0.freed.notified();
             let Err(full) = self.spend(bytes) else { return Ok(()) };
             if timeout_at(deadline, freed).await.is_err() {
                 return Err(full);
@@ -244,74 +223,78 @@ impl Charge {
         }
     }
 
-    fn take(&mut self, bytes: usize) -> Result<(), Full> {
-        let pool = &self.share.memory.0;
-        let taken = pool.state.lock().take(&pool.sizes, &self.share.whose, bytes)?;
-        self.own += taken.own;
-        self.shared += taken.shared;
+    fn take(&mut self, bytes: usize) -> Result<(), MemoryFull> {
+        let ConsumerMemory { limit, consumer } = &self.memory;
+        let (sizes, mut state) = (&limit.0.sizes, limit.0.state.lock());
+        if state.reserved.take(sizes.reserved, sizes.reserved_per_consumer, consumer, bytes).is_ok() {
+            self.reserved += bytes;
+        } else {
+            state.shared.take(sizes.shared, sizes.shared_per_consumer, consumer, bytes)?;
+            self.shared += bytes;
+        }
         Ok(())
     }
 
-    fn give_back(&mut self, own: usize, shared: usize) {
-        if own + shared == 0 {
+    fn give_back(&mut self, reserved: usize, shared: usize) {
+        if reserved + shared == 0 {
             return;
         }
-        self.own -= own;
+        self.reserved -= reserved;
         self.shared -= shared;
-        self.share.memory.0.state.lock().give_back(&self.share.whose, Use { own, shared });
-        self.share.memory.0.freed.notify_waiters();
+        let ConsumerMemory { limit, consumer } = &self.memory;
+        let mut state = limit.0.state.lock();
+        state.reserved.give_back(consumer, reserved);
+        state.shared.give_back(consumer, shared);
+        drop(state);
+        limit.0.freed.notify_waiters();
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.give_back(self.own, self.shared);
+        self.give_back(self.reserved, self.shared);
     }
 }
 
-/// A value that was read of a spoke, and what it is charged.
+/// A value that was read, and its charge.
 #[derive(Debug)]
-pub struct Kept<T> {
+pub struct ChargedValue<T> {
     value: T,
     charge: Arc<Charge>,
 }
 
-/// What values are charged whose parts are in use elsewhere.
-#[derive(Clone, Debug)]
-pub struct Held(#[expect(dead_code, reason = "it is kept, not read")] Arc<Charge>);
+/// Keeps a charge as long as parts of its value are in use.
+pub type ChargeGuard = Arc<Charge>;
 
-impl<T> Kept<T> {
-    /// The value is charged so.
+impl<T> ChargedValue<T> {
     pub fn new(value: T, charge: Charge) -> Self {
         Self { value, charge: Arc::new(charge) }
     }
 
-    /// The value, and what is to be kept as long as anything that is made of it.
-    pub fn into_parts(self) -> (T, Held) {
-        (self.value, Held(self.charge))
+    pub fn into_parts(self) -> (T, ChargeGuard) {
+        (self.value, self.charge)
     }
 
-    /// What is to be kept as long as anything that is made of it.
-    pub fn held(&self) -> Held {
-        Held(self.charge.clone())
+    pub fn guard(&self) -> ChargeGuard {
+        self.charge.clone()
     }
 
-    /// Each of several values keeps what all of them are charged.
-    pub fn each<I>(self) -> impl Iterator<Item = Kept<I>>
+    /// Splits the value; each part keeps the whole charge.
+    pub fn each<I>(self) -> impl Iterator<Item = ChargedValue<I>>
     where
         T: IntoIterator<Item = I>,
     {
         let charge = self.charge;
-        self.value.into_iter().map(move |value| Kept { value, charge: charge.clone() })
+        self.value.into_iter().map(move |value| ChargedValue { value, charge: charge.clone() })
     }
 
     /// Makes something else of the value, which is not larger.
-    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Kept<U> {
-        Kept { value: change(self.value), charge: self.charge }
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> ChargedValue<U> {
+        ChargedValue { value: change(self.value), charge: self.charge }
     }
 }
 
-impl<T> Deref for Kept<T> {
+impl<T> Deref for ChargedValue<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -323,15 +306,12 @@ impl<T> Deref for Kept<T> {
 mod tests {
     use super::*;
 
-    const ALL: usize = Sizes::ANSWERS.all;
-    const OF_TENANT: usize = Sizes::ANSWERS.of_tenant;
-    const ONE: usize = Sizes::ANSWERS.one;
-    const OWN: usize = Sizes::ANSWERS.own;
-    const ALL_OWN: usize = Sizes::ANSWERS.all_own[0];
+    const SIZES: MemorySizes = MemorySizes::ANSWERS;
+    const OWN: usize = SIZES.reserved_per_consumer;
 
     /// Takes all that a spoke may have, and says why it gets no more.
-    fn fill(share: &Share) -> (Charge, Full) {
-        let mut charge = share.charge();
+    fn fill(memory: &ConsumerMemory) -> (Charge, MemoryFull) {
+        let mut charge = memory.charge();
         loop {
             if let Err(full) = charge.spend(64 << 10) {
                 return (charge, full);
@@ -341,51 +321,52 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_spoke_over_its_share_fails_alone_and_a_small_one_never_waits_for_others() {
-        let memory = Memory::default();
-        let share = |tenant: &str, spoke: usize| memory.share(Whose::new(tenant, spoke.to_string()));
-        let (first, full) = fill(&share("a", 0));
-        assert_eq!((first.used(), full), (ONE, Full::One));
-        assert_eq!(fill(&share("a", 0)).0.used(), 0, "another client of the same spoke");
-        assert!(share("b", 0).charge().spend(8 << 20).is_ok(), "others are served");
-        let others: Vec<_> = (1..4).map(|spoke| fill(&share("a", spoke))).collect();
-        assert_eq!(others[2].1, Full::All);
+        let limit = MemoryLimit::default();
+        let memory = |tenant: &str, spoke: usize| limit.of(Consumer::new(tenant, spoke.to_string()));
+        let (first, full) = fill(&memory("a", 0));
+        assert_eq!((first.used(), full), (SIZES.shared_per_consumer + OWN, MemoryFull::Consumer));
+        assert_eq!(fill(&memory("a", 0)).0.used(), 0, "another client of the same spoke");
+        assert!(memory("b", 0).charge().spend(8 << 20).is_ok(), "others are served");
+        let others: Vec<_> = (1..4).map(|spoke| fill(&memory("a", spoke))).collect();
+        assert_eq!(others[2].1, MemoryFull::Shared);
         let held: usize = first.used() + others.iter().map(|(charge, _)| charge.used()).sum::<usize>();
-        assert_eq!(held, OF_TENANT + 4 * OWN, "of one tenant, whatever its spokes");
-        let mut small = share("a", 9).charge();
-        assert_eq!((small.spend(OWN), small.spend(1)), (Ok(()), Err(Full::All)));
-        assert_eq!((small.spend_soon(1).await, small.used()), (Err(Full::All), OWN));
+        assert_eq!(held, SIZES.shared.per_tenant + 4 * OWN, "of one tenant, whatever its spokes");
+        let mut small = memory("a", 9).charge();
+        assert_eq!((small.spend(OWN), small.spend(1)), (Ok(()), Err(MemoryFull::Shared)));
+        assert_eq!((small.spend_soon(1).await, small.used()), (Err(MemoryFull::Shared), OWN));
         drop(first);
         assert_eq!((small.spend(1), small.spend_soon(BLOCK).await), (Ok(()), Ok(())));
         drop((small, others));
-        assert!(memory.is_free(), "all of it is given back");
+        assert!(limit.is_free(), "all of it is given back");
     }
 
     #[test]
     fn hostile_spokes_leave_others_their_own_part_and_have_an_end() {
         for spokes in [100, 1_000] {
-            let memory = Memory::default();
-            let share = |tenant: usize, spoke: usize| memory.share(Whose::new(&tenant.to_string(), spoke.to_string()));
-            let hostile: Vec<_> = (0..spokes).map(|spoke| fill(&share(spoke % 20, spoke)).0).collect();
+            let limit = MemoryLimit::default();
+            let memory = |tenant: usize, spoke: usize| limit.of(Consumer::new(&tenant.to_string(), spoke.to_string()));
+            let hostile: Vec<_> = (0..spokes).map(|spoke| fill(&memory(spoke % 20, spoke)).0).collect();
             let held: usize = hostile.iter().map(Charge::used).sum();
-            assert!(held <= ALL + ALL_OWN, "{held}");
-            assert!(share(20, spokes).charge().spend(OWN).is_ok(), "{spokes}");
+            assert!(held <= SIZES.shared.total + SIZES.reserved.total, "{held}");
+            assert!(memory(20, spokes).charge().spend(OWN).is_ok(), "{spokes}");
         }
     }
 
     #[test]
     fn what_is_refunded_or_merged_is_given_back_once() {
-        let (memory, size) = (Memory::default(), 3 * OWN);
-        let share = memory.share(Whose::new("a", "b"));
-        let (mut one, mut other) = (share.charge(), share.charge());
+        let (limit, size) = (MemoryLimit::default(), 3 * OWN);
+        let memory = limit.of(Consumer::new("a", "b"));
+        let (mut one, mut other) = (memory.charge(), memory.charge());
         for charge in [&mut one, &mut other] {
             charge.spend(size).unwrap();
         }
         other.refund(size - 10);
         one.merge(other);
         assert_eq!(one.used(), size + 10);
-        assert_eq!(memory.0.state.lock().all, Use { own: 0, shared: size + BLOCK });
-        let kept: Vec<Kept<u8>> = Kept::new(vec![1, 2], one).each().collect();
-        drop(kept.into_iter().next());
-        assert!(memory.is_free());
+        let in_use = |state: &State| (state.reserved.tenants.total, state.shared.tenants.total);
+        assert_eq!(in_use(&limit.0.state.lock()), (0, size + BLOCK));
+        let values: Vec<ChargedValue<u8>> = ChargedValue::new(vec![1, 2], one).each().collect();
+        drop(values.into_iter().next());
+        assert!(limit.is_free());
     }
 }

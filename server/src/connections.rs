@@ -1,16 +1,18 @@
 //! The open connections of a port, and which one makes way for another.
 
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use fair::{ClientCapacity, EvictingLimit, EvictingPermit};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use parking_lot::Mutex;
-use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Notify;
 
 use crate::metrics::ConnectionMetrics;
-use crate::shares::{Capacity, Share, Shares};
 
 /// Connection limits of a port.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +37,10 @@ const MAX_CLOSING: usize = 64;
 /// The connections of one port.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    shares: Arc<Shares>,
+    limit: Arc<EvictingLimit>,
     idle: Duration,
     metrics: ConnectionMetrics,
-    waiting: Arc<Shares>,
+    waiting: Arc<EvictingLimit>,
     /// Those that are closing, oldest first.
     closing: Mutex<Vec<Arc<Slot>>>,
 }
@@ -46,93 +48,91 @@ pub(crate) struct Connections {
 impl Connections {
     pub(crate) fn new(limits: Limits, metrics: ConnectionMetrics) -> Arc<Self> {
         let Limits { connections, per_client, idle } = limits;
-        let shares = Shares::new(Capacity { total: connections, per_client, idle: true }, metrics.evicted.clone());
-        let waiting = Capacity { total: MAX_WAITING, per_client: None, idle: false };
-        let waiting = Shares::new(waiting, Counter::default());
-        Arc::new(Self { shares, idle, metrics, waiting, closing: Mutex::default() })
+        let capacity = ClientCapacity { total: connections, per_client, evicts_idle: true };
+        let limit = EvictingLimit::new(capacity, metrics.evicted.clone());
+        Arc::new(Self { limit, idle, metrics, waiting: EvictingLimit::of(MAX_WAITING), closing: Mutex::default() })
     }
 
     /// Admits a connection, if need be in place of another one. `None` if none may make way and none finishes within a
     /// second.
     pub(crate) async fn admit(self: &Arc<Self>, client: IpAddr) -> Option<Slot> {
-        let share = match self.shares.try_take(client, 1) {
-            Some(share) => Some(share),
-            None => match self.waiting.try_take(client, 1) {
+        let permit = match self.limit.try_acquire(client, 1) {
+            Some(permit) => Some(permit),
+            None => match self.waiting.try_acquire(client, 1) {
                 Some(place) => tokio::select! {
-                    share = self.shares.take(client, 1, ADMIT_TIMEOUT) => share,
+                    permit = self.limit.acquire(client, 1, ADMIT_TIMEOUT) => permit,
                     () = place.evicted() => None,
                 },
                 None => None,
             },
         };
-        let Some(share) = share else {
+        let Some(permit) = permit else {
             self.metrics.refused.inc();
             return None;
         };
         self.metrics.open.inc();
-        let (begun, whole, abort) = (AtomicUsize::new(0), AtomicUsize::new(0), Notify::new());
-        Some(Slot { client, share, begun, whole, abort, connections: Arc::clone(self) })
+        let (requests, whole_requests, abort) = (AtomicUsize::new(0), AtomicUsize::new(0), Notify::new());
+        Some(Slot { client, permit, requests, whole_requests, abort, connections: Arc::clone(self) })
     }
 }
 
-/// The place of one connection. It is given back when this is dropped.
+/// The place of one connection, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) client: IpAddr,
-    pub(crate) share: Share,
-    /// Requests that have begun and have no answer yet, whole or not.
-    begun: AtomicUsize,
+    pub(crate) permit: EvictingPermit,
+    /// Requests without an answer.
+    requests: AtomicUsize,
     /// Those of them whose whole body has arrived.
-    whole: AtomicUsize,
-    /// When to stop waiting for what has begun.
+    whole_requests: AtomicUsize,
+    /// When to stop waiting for its requests.
     abort: Notify,
     connections: Arc<Connections>,
 }
 
 impl Slot {
-    /// A request has begun. It ends when the guard is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> Begun {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        Begun { slot: Arc::clone(self), whole: AtomicBool::new(false) }
+    /// Counts a request until the guard is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> OpenRequest {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        OpenRequest { slot: Arc::clone(self), whole: AtomicBool::new(false) }
     }
 
-    /// Whether a request has begun and has no answer yet.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed) > 0
+    /// Whether a request has no answer yet.
+    pub(crate) fn has_requests(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) > 0
     }
 
-    /// How long it may be idle.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn idle_timeout(&self) -> Duration {
         self.connections.idle
     }
 
     /// Begins to close, until the guard is dropped.
-    pub(crate) fn close(self: &Arc<Self>) -> Closing {
+    pub(crate) fn close(self: &Arc<Self>) -> CloseGuard {
         let mut closing = self.connections.closing.lock();
         closing.push(Arc::clone(self));
         if closing.len() > MAX_CLOSING {
-            let worth = |slot: &Self| (slot.whole.load(Ordering::Relaxed) > 0, slot.has_begun());
+            let worth = |slot: &Self| (slot.whole_requests.load(Ordering::Relaxed) > 0, slot.has_requests());
             let least = closing.iter().enumerate().min_by_key(|(at, slot)| (worth(slot), *at)).map(|(at, _)| at);
             if let Some(at) = least {
                 closing.remove(at).abort.notify_one();
             }
         }
-        Closing(Arc::clone(self))
+        CloseGuard(Arc::clone(self))
     }
 }
 
-/// A connection that closes.
+/// Counts a connection that closes.
 #[derive(Debug)]
-pub(crate) struct Closing(Arc<Slot>);
+pub(crate) struct CloseGuard(Arc<Slot>);
 
-impl Closing {
-    /// Waits until it is to be dropped, with what has begun.
+impl CloseGuard {
+    /// Waits until it is to be dropped, with its requests.
     pub(crate) async fn aborted(&self) {
         self.0.abort.notified().await;
     }
 }
 
-impl Drop for Closing {
+impl Drop for CloseGuard {
     fn drop(&mut self) {
         self.0.connections.closing.lock().retain(|slot| !Arc::ptr_eq(slot, &self.0));
     }
@@ -147,28 +147,64 @@ impl Drop for Slot {
 /// A request that has no answer yet. From the end of its body on it protects its connection: before, a client could
 /// hold a connection forever by bodies that it never sends.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct OpenRequest {
     slot: Arc<Slot>,
     whole: AtomicBool,
 }
 
-impl Begun {
+impl OpenRequest {
     /// The whole body has arrived.
-    pub(crate) fn is_whole(&self) {
+    pub(crate) fn body_arrived(&self) {
         if !self.whole.swap(true, Ordering::Relaxed) {
-            self.slot.whole.fetch_add(1, Ordering::Relaxed);
-            self.slot.share.protect();
+            self.slot.whole_requests.fetch_add(1, Ordering::Relaxed);
+            self.slot.permit.protect();
         }
     }
 }
 
-impl Drop for Begun {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
-        self.slot.begun.fetch_sub(1, Ordering::Relaxed);
+        self.slot.requests.fetch_sub(1, Ordering::Relaxed);
         if self.whole.load(Ordering::Relaxed) {
-            self.slot.whole.fetch_sub(1, Ordering::Relaxed);
-            self.slot.share.release();
+            self.slot.whole_requests.fetch_sub(1, Ordering::Relaxed);
+            self.slot.permit.release();
         }
+    }
+}
+
+/// A body that says when it has arrived.
+pub(crate) struct RequestBody {
+    body: Incoming,
+    request: Arc<OpenRequest>,
+}
+
+impl RequestBody {
+    pub(crate) fn new(body: Incoming, request: Arc<OpenRequest>) -> Self {
+        if body.is_end_stream() {
+            request.body_arrived();
+        }
+        Self { body, request }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if frame.is_none() || self.body.is_end_stream() {
+            self.request.body_arrived();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -195,14 +231,14 @@ mod tests {
         connections.admit(client).await.map(Arc::new)
     }
 
-    fn whole(slot: &Arc<Slot>) -> Begun {
+    fn whole(slot: &Arc<Slot>) -> OpenRequest {
         let begun = slot.begin();
-        begun.is_whole();
+        begun.body_arrived();
         begun
     }
 
     async fn is_open(slot: &Slot) -> bool {
-        timeout(Duration::ZERO, slot.share.evicted()).await.is_err()
+        timeout(Duration::ZERO, slot.permit.evicted()).await.is_err()
     }
 
     #[tokio::test(start_paused = true)]
@@ -219,7 +255,7 @@ mod tests {
         assert!(is_open(&first).await && is_open(&busy).await);
         let fifth = admit(&table, TWO).await.unwrap();
         assert!(!is_open(&first).await && is_open(&busy).await && is_open(&fourth).await);
-        assert!(fourth.share.idle_since().is_none() && fifth.share.idle_since().is_some());
+        assert!(fourth.permit.idle_since().is_none() && fifth.permit.idle_since().is_some());
         assert_eq!((table.metrics.evicted.get(), table.metrics.refused.get()), (2, 0));
     }
 
@@ -290,7 +326,7 @@ mod tests {
         assert!(admit(&table, TWO).await.is_some());
     }
 
-    async fn is_aborted(closing: &Closing) -> bool {
+    async fn is_aborted(closing: &CloseGuard) -> bool {
         timeout(Duration::ZERO, closing.aborted()).await.is_ok()
     }
 
@@ -316,7 +352,7 @@ mod tests {
             let slot = admit(&table, ONE).await.unwrap();
             kept.push((slot.begin(), slot.close(), slot));
         }
-        kept[0].0.is_whole();
+        kept[0].0.body_arrived();
         for _ in 0..200 {
             let slot = admit(&table, ONE).await.unwrap();
             drop((slot.begin(), slot.close()));

@@ -1,28 +1,23 @@
 //! The reader of the hub: tenants fill its objects, and there may be any number of them.
 //!
 //! Each object passes [`shared::read`] as it comes ([`Guarded`]). Pages are as long as their bytes allow, what is deleted
-//! is not read, and what is kept is charged to its tenant ([`Kept`]).
+//! is not read, and what is kept is charged to its tenant ([`crate::WatchMemory`]).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Debug;
-use std::mem::size_of;
 use std::sync::Arc;
 
-use fair::{Charge, Memory, Whose};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Limited};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::client::Body;
 use kube::core::Request as Requests;
-use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
-use shared::annotation::keys;
-use shared::guarded::{Guarded, Named, Unreadable, identity};
+use shared::guarded::{Guarded, Named};
 use shared::read::{Foreign, pick};
 use tower::BoxError;
 
@@ -32,9 +27,6 @@ const OBJECT_BYTES: usize = 8 << 20;
 
 /// Objects of a page, where nothing else is said.
 const PAGE: u32 = 100;
-
-/// Label of KKP's Clusters: their tenant.
-const PROJECT: &str = "project-id";
 
 /// What is answered in place of what was deleted.
 const DELETED: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
@@ -130,68 +122,6 @@ pub async fn may_list<K: Resource<DynamicType = ()>>(client: &Client) -> bool {
     let answer = client.request_text(request).await.unwrap_or_default();
     let allowed = ["status", "allowed"].map(str::to_owned);
     pick(&answer, &[&allowed])[0] != Some("false")
-}
-
-/// What is kept of the objects of one kind, charged to their tenants.
-pub struct Kept {
-    memory: Memory,
-    charges: HashMap<Key, Charge>,
-    /// What the list that is under way has brought.
-    listed: Option<HashSet<Key>>,
-}
-
-/// Namespace and name.
-type Key = (Option<String>, Option<String>);
-
-impl Kept {
-    /// Nothing is kept yet.
-    pub fn new(memory: Memory) -> Self {
-        Self { memory, charges: HashMap::new(), listed: None }
-    }
-
-    /// Charges what an event brings, and gives back what it takes away. An object that does not fit is refused, by its name.
-    pub fn admitted<K: Resource>(&mut self, mut event: Event<Guarded<K>>) -> Event<Guarded<K>> {
-        match &mut event {
-            Event::Init => self.listed = Some(HashSet::new()),
-            Event::InitDone => {
-                // What the list has not brought is gone.
-                if let Some(listed) = self.listed.take() {
-                    self.charges.retain(|key, _| listed.contains(key));
-                }
-            }
-            Event::Delete(object) => drop(self.charges.remove(&key(object))),
-            Event::InitApply(object) | Event::Apply(object) => self.admit(object),
-        }
-        event
-    }
-
-    /// Charges an object in place of its last version.
-    fn admit<K: Resource>(&mut self, object: &mut Guarded<K>) {
-        let key = key(object);
-        let mut charge = self.memory.share(Whose::new(tenant(object.meta()), "")).charge();
-        self.charges.remove(&key);
-        if let Some(listed) = &mut self.listed {
-            listed.insert(key.clone());
-        }
-        if charge.spend(size_of::<Guarded<K>>() + object.1).is_ok() {
-            self.charges.insert(key, charge);
-            return;
-        }
-        let error = "the objects of its tenant take more memory together than the controller has for one".to_owned();
-        object.0 = Err(Unreadable { error, metadata: identity(object.meta()) });
-    }
-}
-
-/// Whose an object is: of its namespace, of a project of KKP, or of who wrote it.
-fn tenant(meta: &ObjectMeta) -> &str {
-    let label = || meta.labels.as_ref()?.get(PROJECT);
-    let requester = || meta.annotations.as_ref()?.get(keys::REQUESTED_BY);
-    let tenant = meta.namespace.as_ref().or_else(label).or_else(requester).or(meta.name.as_ref());
-    tenant.map_or("", String::as_str)
-}
-
-fn key<K: Resource>(object: &Guarded<K>) -> Key {
-    (object.meta().namespace.clone(), object.meta().name.clone())
 }
 
 /// An object by its name, if there is one.
@@ -342,11 +272,6 @@ mod tests {
         assert!(maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap().is_right());
     }
 
-    fn object(namespace: &str, name: &str, bytes: usize) -> Guarded<ConfigMap> {
-        let text = json!({ "metadata": { "name": name, "namespace": namespace }, "data": { "a": "x".repeat(bytes) } });
-        serde_json::from_str(&text.to_string()).unwrap()
-    }
-
     /// One that cannot be read is for the caller to judge: it spoils no list of all tenants' objects.
     #[tokio::test]
     async fn an_object_that_cannot_be_read_spoils_no_list() {
@@ -362,45 +287,5 @@ mod tests {
         assert_eq!(found.unwrap(), [Some("u".to_owned())]);
         let refused = names::<ConfigMap, _>(&client, None, &all, Guarded::read).await.unwrap_err().to_string();
         assert!(refused.contains("a text of at most 16 KiB"), "{refused}");
-    }
-
-    #[test]
-    fn objects_without_a_namespace_are_of_who_wrote_them() {
-        for (meta, of) in [
-            (json!({ "name": "n", "namespace": "x", "labels": { PROJECT: "p" } }), "x"),
-            (json!({ "name": "n", "labels": { PROJECT: "p" }, "annotations": { keys::REQUESTED_BY: "a" } }), "p"),
-            (json!({ "name": "n", "annotations": { keys::REQUESTED_BY: "alice" } }), "alice"),
-            (json!({ "name": "n" }), "n"),
-        ] {
-            assert_eq!(tenant(&serde_json::from_value(meta).unwrap()), of);
-        }
-    }
-
-    #[test]
-    fn an_object_that_does_not_fit_is_refused_by_its_name_and_no_other() {
-        let sizes = fair::Sizes { all: 4 << 20, of_tenant: 2 << 20, ..fair::Sizes::OBJECTS };
-        let memory = Memory::new(sizes);
-        let mut kept = Kept::new(memory.clone());
-        let mut admitted = |namespace: &str, number: usize| {
-            let object = object(namespace, &number.to_string(), 100 << 10);
-            let Event::Apply(object) = kept.admitted(Event::Apply(object)) else { unreachable!() };
-            object
-        };
-        let fit = (0..100).take_while(|number| admitted("greedy", *number).0.is_ok()).count();
-        assert!((15..=20).contains(&fit), "{fit}");
-        assert_eq!(admitted("greedy", 50).meta().name.as_deref(), Some("50"));
-        assert!(admitted("other", 0).0.is_ok());
-        // What is listed again takes the place of what was there.
-        kept.admitted(Event::<Guarded<ConfigMap>>::Init);
-        for number in 0..fit {
-            let listed = Event::InitApply(object("greedy", &number.to_string(), 100 << 10));
-            assert!(matches!(kept.admitted(listed), Event::InitApply(Guarded(Ok(_), _))), "{number}");
-        }
-        kept.admitted(Event::<Guarded<ConfigMap>>::InitDone);
-        assert_eq!(kept.charges.len(), fit, "the other tenant's is gone");
-        for number in 0..fit {
-            kept.admitted(Event::Delete(object("greedy", &number.to_string(), 1)));
-        }
-        assert!(memory.is_free());
     }
 }

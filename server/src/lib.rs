@@ -3,16 +3,16 @@
 //! A port accepts a limited number of connections. At the limit it closes one of the client address with the most, so
 //! that clients that hold connections, or begin requests that they never end, lock out only themselves.
 
-mod arriving;
 mod connections;
 pub mod hub;
 pub mod log;
 pub mod metrics;
 mod port;
-pub mod shares;
 mod warnings;
+mod watch_memory;
 
 pub use connections::Limits;
 pub use metrics::ConnectionMetrics;
 pub use port::{Client, Http, Port, bind, plain};
 pub use warnings::Warnings;
+pub use watch_memory::WatchMemory;

@@ -26,8 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::debug;
 
-use crate::arriving::Arriving;
-use crate::connections::{Connections, Limits, Slot};
+use crate::connections::{Connections, Limits, RequestBody, Slot};
 use crate::metrics::ConnectionMetrics;
 
 /// How long a TLS handshake may take.
@@ -153,20 +152,20 @@ impl Port {
 /// Waits until a connection has had no whole request for so long, counted from now at the earliest if it was idle
 /// before.
 async fn idle(slot: &Slot) {
-    let (began, patience) = (Instant::now(), slot.patience());
+    let (began, timeout) = (Instant::now(), slot.idle_timeout());
     loop {
-        match slot.share.idle_since() {
-            Some(since) if since.max(began).elapsed() >= patience => return,
-            Some(since) => sleep_until(since.max(began) + patience).await,
-            None => sleep(patience).await,
+        match slot.permit.idle_since() {
+            Some(since) if since.max(began).elapsed() >= timeout => return,
+            Some(since) => sleep_until(since.max(began) + timeout).await,
+            None => sleep(timeout).await,
         }
     }
 }
 
-/// Waits until what has begun on a connection that closes has its answer. Nothing new begins.
-async fn rest(slot: &Slot) {
+/// Waits until the requests of a connection that closes have their answers.
+async fn drain(slot: &Slot) {
     sleep(CLOSE_TIMEOUT).await;
-    while slot.has_begun() {
+    while slot.has_requests() {
         sleep(CLOSE_TIMEOUT).await;
     }
 }
@@ -196,26 +195,26 @@ impl Connection {
             shaken = handshake => if let Ok(Ok(stream)) = shaken {
                 self.http(stream, slot).await;
             },
-            () = slot.share.evicted() => {}
+            () = slot.permit.evicted() => {}
             () = self.stop.cancelled() => {}
         }
     }
 
     async fn http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, slot: Arc<Slot>) {
         let service = service_fn(|request: Request<Incoming>| {
-            let (router, begun) = (self.router.clone(), Arc::new(slot.begin()));
-            let mut request = request.map(|body| Arriving::new(body, Arc::clone(&begun)));
+            let (router, open) = (self.router.clone(), Arc::new(slot.begin()));
+            let mut request = request.map(|body| RequestBody::new(body, Arc::clone(&open)));
             request.extensions_mut().insert(Client(slot.client));
             async move {
                 let response: Result<Response<Body>, Infallible> = router.oneshot(request).await;
-                drop(begun);
+                drop(open);
                 response
             }
         });
         let mut connection = pin!(self.http.serve_connection(TokioIo::new(stream), service));
         let stops = tokio::select! {
             _ = connection.as_mut() => return,
-            () = slot.share.evicted() => false,
+            () = slot.permit.evicted() => false,
             () = self.stop.cancelled() => true,
             () = idle(&slot) => false,
         };
@@ -231,7 +230,7 @@ impl Connection {
         tokio::select! {
             _ = connection.as_mut() => {}
             () = aborted => {}
-            () = rest(&slot) => {}
+            () = drain(&slot) => {}
         }
     }
 }
@@ -343,7 +342,7 @@ mod tests {
 
     /// A port that stops closes all its connections at once: none of them is dropped before its answer.
     #[tokio::test]
-    async fn a_port_that_stops_answers_what_has_begun() {
+    async fn a_port_that_stops_answers_what_has_requests() {
         let (port, stop) = start_until(PLAIN);
         let asked: Vec<_> = (0..100)
             .map(|_| tokio::spawn(async move { ask(connect(port, [127, 0, 0, 1]).await, REQUEST).await }))

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use controller::parts::{Approver, Memory, Pass, SpokeClient, Whose};
+use controller::parts::{Approver, Consumer, MemoryLimit, Pass, SpokeClient};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -88,7 +88,7 @@ async fn client_as(world: &World, user: &str, groups: &[&str]) -> Client {
 
 /// The same client as the controller reads with.
 fn reads(client: &Client) -> SpokeClient {
-    SpokeClient::new(client.clone(), Memory::default().share(Whose::new("tenant", "spoke")))
+    SpokeClient::new(client.clone(), MemoryLimit::default().of(Consumer::new("tenant", "spoke")))
 }
 
 fn bootstrapper() -> String {

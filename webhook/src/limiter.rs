@@ -8,8 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::metrics::counter::Counter;
-use server::shares::{Capacity, Share, Shares};
+use fair::{EvictingLimit, EvictingPermit};
 
 /// Largest request body. The object and the old object have up to 3 MiB each: the JSON of 1.5 MiB of protobuf in etcd.
 pub const MAX_BODY_BYTES: usize = 7 * 1024 * 1024;
@@ -37,15 +36,15 @@ const KIB: usize = 1024;
 /// Admits requests while there is memory for them and their bodies.
 #[derive(Debug)]
 pub struct RequestLimiter {
-    requests: Arc<Shares>,
-    large_bodies: Arc<Shares>,
+    requests: Arc<EvictingLimit>,
+    large_bodies: Arc<EvictingLimit>,
 }
 
-/// The right to process one request. Returns its share of the limits when it is dropped.
+/// The right to process one request, until it is dropped.
 #[derive(Debug)]
 pub struct Permit {
-    request: Share,
-    body: Option<Share>,
+    request: EvictingPermit,
+    body: Option<EvictingPermit>,
 }
 
 /// Why the limiter rejects a request.
@@ -71,8 +70,7 @@ impl Default for RequestLimiter {
 impl RequestLimiter {
     /// Admits this many requests, and this many KiB of large bodies.
     pub fn new(requests: usize, large_bodies_kib: usize) -> Self {
-        let shares = |total| Shares::new(Capacity { total, per_client: None, idle: false }, Counter::default());
-        Self { requests: shares(requests), large_bodies: shares(large_bodies_kib) }
+        Self { requests: EvictingLimit::of(requests), large_bodies: EvictingLimit::of(large_bodies_kib) }
     }
 
     /// Admits a request with a body of at most this many bytes.
@@ -80,11 +78,11 @@ impl RequestLimiter {
     /// # Errors
     /// When a limit is reached: immediately for the number of requests, after a second for the budget.
     pub async fn acquire(&self, client: IpAddr, body_bytes: usize) -> Result<Permit, Overloaded> {
-        let request = self.requests.try_take(client, 1).ok_or(Overloaded::Requests)?;
+        let request = self.requests.try_acquire(client, 1).ok_or(Overloaded::Requests)?;
         if body_bytes <= SMALL_BODY_BYTES {
             return Ok(Permit { request, body: None });
         }
-        let budget = self.large_bodies.take(client, body_bytes.div_ceil(KIB), LARGE_BODY_TIMEOUT);
+        let budget = self.large_bodies.acquire(client, body_bytes.div_ceil(KIB), LARGE_BODY_TIMEOUT);
         tokio::select! {
             body = budget => Ok(Permit { request, body: Some(body.ok_or(Overloaded::Bodies)?) }),
             () = request.evicted() => Err(Overloaded::Evicted),
@@ -110,7 +108,7 @@ impl Permit {
     /// The body has arrived: from now on the request makes way for no other.
     pub fn protect(&self) {
         self.request.protect();
-        self.body.iter().for_each(Share::protect);
+        self.body.iter().for_each(EvictingPermit::protect);
     }
 }
 

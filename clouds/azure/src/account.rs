@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_common::{Kept, RateLimiter};
+use cloud_common::{ChargedValue, RateLimiter};
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below, link};
 use cloud_stopstart::{Cloud, Failure, Machine, MachinesByKey, Move, Progress, failed};
 use futures::{StreamExt, stream, try_join};
@@ -37,7 +37,7 @@ const EPHEMERAL: &str =
     "its OS disk is ephemeral: Azure deallocates no such machine; replace it by one with a managed OS disk";
 
 /// Resource groups and names of machines, in lowercase.
-type Names = Kept<BTreeSet<(String, String)>>;
+type Names = ChargedValue<BTreeSet<(String, String)>>;
 
 /// Machines without a power state that one list asks for once more, in each resource group; how many at once, and how long
 /// that may take.
@@ -91,7 +91,7 @@ impl Account {
     }
 
     /// All machines of the subscription, with their states or with what they are made of.
-    async fn machines(&self, priority: Priority, with_states: bool) -> Result<Kept<Vec<Page>>, CloudError> {
+    async fn machines(&self, priority: Priority, with_states: bool) -> Result<ChargedValue<Vec<Page>>, CloudError> {
         let mut first = self.url(&["providers", "Microsoft.Compute", "virtualMachines"]);
         if with_states {
             first.query_pairs_mut().append_pair("statusOnly", "true");
@@ -163,7 +163,7 @@ impl Cloud for Account {
         self: Arc<Self>,
         wanted: BTreeSet<String>,
         priority: Priority,
-    ) -> Result<Kept<MachinesByKey<String>>, CloudError> {
+    ) -> Result<ChargedValue<MachinesByKey<String>>, CloudError> {
         let (pages, ephemeral) = try_join!(self.machines(priority, true), self.ephemeral(priority))?;
         let mut found: BTreeMap<String, Vec<(&ListedInstance, String, View)>> =
             wanted.into_iter().map(|group| (group, Vec::new())).collect();

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use tower::Service;
 
-use fair::{Share, Shares};
+use fair::{FairLimit, FairPermit};
 
 /// Endpoints above which those that have answered are forgotten.
 const MAX_ENDPOINTS: usize = 50_000;
@@ -47,8 +47,8 @@ struct Inner {
     allow_loopback: bool,
     /// Endpoints that have proven who they are: see [`crate::Endpoint`].
     proven: Mutex<HashSet<u64>>,
-    lookups: Arc<Shares>,
-    calls: Arc<Shares>,
+    lookups: Arc<FairLimit>,
+    calls: Arc<FairLimit>,
 }
 
 impl Default for Dialer {
@@ -68,7 +68,7 @@ pub struct Denied {
 impl Dialer {
     /// Denies these networks besides what is always denied. `allow_loopback` is for tests.
     pub fn new(denied: Vec<IpNet>, allow_loopback: bool) -> Self {
-        let [lookups, calls] = [[LOOKUPS, LOOKUPS_OF_ONE], CALLS].map(|[all, of_one]| Shares::new(all, of_one));
+        let [lookups, calls] = [[LOOKUPS, LOOKUPS_OF_ONE], CALLS].map(|[all, of_one]| FairLimit::new(all, of_one));
         Self(Arc::new(Inner { denied, allow_loopback, proven: Mutex::default(), lookups, calls }))
     }
 
@@ -107,7 +107,7 @@ impl Dialer {
     }
 
     /// A call to a cloud of this tenant, which lasts until it is dropped. Tenants are served in turn.
-    pub async fn call(&self, tenant: &str) -> Share {
+    pub async fn call(&self, tenant: &str) -> FairPermit {
         self.0.calls.acquire(tenant).await
     }
 
@@ -238,11 +238,11 @@ impl Service<Name> for Resolver {
         let (mut names, tenant) = (self.names.clone(), self.tenant.clone());
         let (dialer, seen) = (self.dialer.clone(), self.resolved(name.as_str()));
         Box::pin(async move {
-            let share = dialer.0.lookups.acquire(&tenant).await;
+            let permit = dialer.0.lookups.acquire(&tenant).await;
             // Its thread lasts when the connection is given up.
             let lookup = tokio::spawn(async move {
                 let found = names.call(name).await.map(Iterator::collect);
-                drop(share);
+                drop(permit);
                 found
             });
             let addresses: Vec<SocketAddr> = lookup.await.map_err(io::Error::other)??;

@@ -9,7 +9,7 @@ mod proof;
 mod rate_limiter;
 mod registration;
 
-pub use fair::{Charge, Full, Held, Kept, Memory, MemoryShare, Share, Whose};
+pub use fair::{Charge, ChargeGuard, ChargedValue, Consumer, ConsumerMemory, FairPermit, MemoryFull, MemoryLimit};
 
 pub use self::batcher::{Batcher, NoReply, Reply};
 pub use self::dial::{Denied, Dialer, Resolved, Resolver};

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
 use shared::text::sanitize_to;
 
-use crate::{Dialer, Memory};
+use crate::{Dialer, MemoryLimit};
 
 /// Asked before every request that leaves this process, retries included: may it still act?
 pub type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -27,7 +27,7 @@ pub struct Process {
     /// Which addresses may be dialed, where tenants choose them.
     pub dialer: Dialer,
     /// For what clouds answer: shared with the spokes.
-    pub memory: Memory,
+    pub memory: MemoryLimit,
 }
 
 /// Where a cluster's credentials come from, and what they open.

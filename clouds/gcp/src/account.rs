@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cloud_common::Kept;
+use cloud_common::ChargedValue;
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below};
 use cloud_stopstart::{Cloud, Failure, Machine, MachinesByKey, Move, Progress, failed};
 use parking_lot::Mutex;
@@ -150,7 +150,7 @@ impl Cloud for Account {
         self: Arc<Self>,
         wanted: BTreeSet<ListKey>,
         priority: Priority,
-    ) -> Result<Kept<MachinesByKey<ListKey>>, CloudError> {
+    ) -> Result<ChargedValue<MachinesByKey<ListKey>>, CloudError> {
         let mut first = below(&self.base, &["aggregated", "instances"]);
         let names: BTreeSet<&str> = wanted.iter().map(|wanted| wanted.infra_id.as_str()).collect();
         let filter = format!("name eq \"({})-.*\"", Vec::from_iter(names).join("|"));

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cloud_common::{Charge, Kept};
+use cloud_common::{Charge, ChargedValue};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde::de::DeserializeOwned;
@@ -35,8 +35,8 @@ impl Answer {
     ///
     /// # Errors
     /// When it has another form, or there is no memory for it.
-    pub async fn json<T: DeserializeOwned>(self) -> Result<Kept<T>, CallError> {
-        self.open().await.map(|(value, charge)| Kept::new(value, charge))
+    pub async fn json<T: DeserializeOwned>(self) -> Result<ChargedValue<T>, CallError> {
+        self.open().await.map(|(value, charge)| ChargedValue::new(value, charge))
     }
 
     /// The same in two parts, for those who keep several.

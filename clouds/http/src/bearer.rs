@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_common::Kept;
+use cloud_common::ChargedValue;
 use futures::FutureExt;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
@@ -115,7 +115,7 @@ impl<L: Login<Token = HeaderValue>> Bearer<L> {
         priority: Priority,
         first: Url,
         next: impl Fn(&P) -> Result<Option<Url>, CloudError>,
-    ) -> Result<Kept<Vec<P>>, CloudError> {
+    ) -> Result<ChargedValue<Vec<P>>, CloudError> {
         let late = || {
             let message = "a page of the list of machines takes more than a minute, or all pages more than 150 s";
             CloudError::new(CloudErrorKind::Unavailable, message)
@@ -136,6 +136,6 @@ impl<L: Login<Token = HeaderValue>> Bearer<L> {
             url = next(&page)?;
             pages.push(page);
         }
-        Ok(Kept::new(pages, all))
+        Ok(ChargedValue::new(pages, all))
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_common::{Charge, Discretion, Memory, MemoryShare, Permit, Process, RateLimiter, Whose};
+use cloud_common::{Charge, Consumer, ConsumerMemory, Discretion, MemoryLimit, Permit, Process, RateLimiter};
 use futures::FutureExt;
 use futures::future::{BoxFuture, OptionFuture};
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
@@ -78,7 +78,7 @@ pub struct Http {
     permit: Permit,
     limiter: RateLimiter,
     /// What answers take of the memory.
-    share: MemoryShare,
+    memory: ConsumerMemory,
     /// What the authorities take of it.
     _trusted: Charge,
     /// Where a tenant chooses the hosts.
@@ -155,7 +155,7 @@ impl Http {
     pub(crate) fn with(options: Options, deadlines: Deadlines) -> Result<Self, String> {
         let Options { process, tenant, account, authorities, rate } = options;
         let Process { identity, permit, dialer, memory } = process;
-        let whose = Whose::new(tenant.as_ref().unwrap_or(&account), &*account);
+        let consumer = Consumer::new(tenant.as_ref().unwrap_or(&account), &*account);
         let builder = Client::builder()
             .redirect(redirect::Policy::none())
             .retry(retry::never())
@@ -164,14 +164,14 @@ impl Http {
             .connect_timeout(deadlines.connect)
             .read_timeout(deadlines.read)
             .timeout(deadlines.all);
-        let strangers = tenant.is_some().then(|| Strangers::new(dialer, whose.clone()));
+        let strangers = tenant.is_some().then(|| Strangers::new(dialer, consumer.clone()));
         let builder = match &strangers {
             // HTTP/2 would read megabytes ahead.
             Some(names) => builder.dns_resolver(names.clone()).no_proxy().http1_only().pool_max_idle_per_host(MAX_IDLE),
             None => builder,
         };
-        let share = memory.share(whose);
-        let mut trusted = share.charge();
+        let memory = memory.of(consumer);
+        let mut trusted = memory.charge();
         let builder = match authorities {
             None => builder,
             Some(pem) => {
@@ -183,7 +183,7 @@ impl Http {
         // An authority that cannot be used is the one thing of a tenant in here.
         let client = builder.build().map_err(|_| "its certificates cannot be used as authorities")?;
         Ok(Self {
-            share,
+            memory,
             _trusted: trusted,
             strangers,
             deadlines,
@@ -194,14 +194,14 @@ impl Http {
     /// A client whose requests take another way than the network, with a memory of its own.
     pub fn over(transport: Arc<dyn Transport>, permit: Permit, rate: (u32, u32)) -> Self {
         let (limiter, deadlines) = (RateLimiter::new(rate.0, rate.1), Deadlines::default());
-        let share = Memory::default().share(Whose::new("", ""));
-        let trusted = share.charge();
-        Self { transport, permit, limiter, share, _trusted: trusted, strangers: None, deadlines }
+        let memory = MemoryLimit::default().of(Consumer::new("", ""));
+        let trusted = memory.charge();
+        Self { transport, permit, limiter, memory, _trusted: trusted, strangers: None, deadlines }
     }
 
     /// What is kept of several answers is merged into this.
     pub fn charge(&self) -> Charge {
-        self.share.charge()
+        self.memory.charge()
     }
 
     /// Makes one attempt of a call. Headers with tokens are marked as sensitive by the caller.
@@ -235,7 +235,7 @@ impl Http {
         let unproven = stranger.as_ref().filter(|stranger| !stranger.is_expected()).map(|stranger| stranger.until);
         // The client's own deadline comes first, and says more.
         let deadline = unproven.unwrap_or_else(|| Instant::now() + self.deadlines.all + Duration::from_secs(1));
-        let mut charge = self.share.charge();
+        let mut charge = self.memory.charge();
         let sent = timeout_at(deadline, self.transport.send(&what, request, &mut charge)).await;
         let reply = sent.unwrap_or_else(|_| Err(CallError::unknown(&what, "no answer in time")));
         let by = reply.as_ref().ok().and_then(|reply| reply.by);

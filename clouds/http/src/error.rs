@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use cloud_common::Full;
+use cloud_common::MemoryFull;
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
@@ -88,10 +88,12 @@ impl CallError {
     }
 
     /// The error where there is no memory for an answer.
-    pub(crate) fn too_large(what: &str, full: Full) -> Self {
+    pub(crate) fn too_large(what: &str, full: MemoryFull) -> Self {
         let why = match full {
-            Full::One => "the answers of this account are too large together",
-            Full::All => "the answers of all accounts and clusters are too large together, or those of this namespace",
+            MemoryFull::Consumer => "the answers of this account are too large together",
+            MemoryFull::Shared => {
+                "the answers of all accounts and clusters are too large together, or those of this namespace"
+            }
         };
         Self::unknown(what, why)
     }

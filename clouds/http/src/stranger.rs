@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use cloud_common::{Denied, Dialer, Discretion, Endpoint, Resolver, Share, Whose};
+use cloud_common::{Consumer, Denied, Dialer, Discretion, Endpoint, FairPermit, Resolver};
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use shared::cloud::{CloudError, CloudErrorKind};
@@ -16,7 +16,7 @@ use crate::error::CallError;
 #[derive(Clone, Debug)]
 pub(crate) struct Strangers {
     dialer: Dialer,
-    whose: Whose,
+    consumer: Consumer,
     names: Resolver,
 }
 
@@ -30,13 +30,13 @@ pub(crate) struct Stranger {
 }
 
 impl Strangers {
-    pub(crate) fn new(dialer: Dialer, whose: Whose) -> Self {
-        Self { names: dialer.resolver(whose.tenant.clone()), dialer, whose }
+    pub(crate) fn new(dialer: Dialer, consumer: Consumer) -> Self {
+        Self { names: dialer.resolver(consumer.tenant.clone()), dialer, consumer }
     }
 
     /// The tenant's turn for one more call.
-    pub(crate) async fn turn(&self) -> Share {
-        self.dialer.call(&self.whose.tenant).await
+    pub(crate) async fn turn(&self) -> FairPermit {
+        self.dialer.call(&self.consumer.tenant).await
     }
 
     /// The endpoint of a call that begins now.
@@ -46,7 +46,7 @@ impl Strangers {
     pub(crate) fn meet(&self, url: &Url, discretion: &Discretion) -> Result<Stranger, Denied> {
         let host = url.host_str().unwrap_or_default();
         self.dialer.check_host(host)?;
-        let origin = (&self.whose, url.origin().ascii_serialization());
+        let origin = (&self.consumer, url.origin().ascii_serialization());
         let endpoint = Endpoint::new(&origin, self.names.resolved(host));
         Ok(Stranger { dialer: self.dialer.clone(), endpoint, until: Instant::now() + discretion.after })
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cloud_common::Kept;
+use cloud_common::ChargedValue;
 use cloud_http::{Bearer, Body, CallError, Http, Method, Url, below, is_plain, link};
 use cloud_stopstart::{Cloud, Failure, Machine, MachinesByKey, Move, failed};
 use serde_json::json;
@@ -130,7 +130,7 @@ impl Cloud for Account {
         self: Arc<Self>,
         wanted: BTreeSet<String>,
         priority: Priority,
-    ) -> Result<Kept<MachinesByKey<String>>, CloudError> {
+    ) -> Result<ChargedValue<MachinesByKey<String>>, CloudError> {
         let base = self.endpoint(priority).await?;
         let mut first = versioned(below(base, &["v1", "instances"]));
         first.query_pairs_mut().append_pair("limit", "100");
@@ -138,7 +138,7 @@ impl Cloud for Account {
             let found = page.next.as_ref().map(|next| link(base, &next.href)).transpose()?;
             Ok(found.map(versioned))
         };
-        let pages: Kept<Vec<Page>> = self.api.pages(priority, first, next).await?;
+        let pages: ChargedValue<Vec<Page>> = self.api.pages(priority, first, next).await?;
         let listed: Vec<&ListedInstance> = pages.iter().flat_map(|page| &page.instances).collect();
         let all = infra_ids(&wanted, &listed);
         let mut found: BTreeMap<&str, Vec<Machine>> =

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use cloud_common::{Charge, Memory, Process, Whose};
+use cloud_common::{Charge, Consumer, MemoryLimit, Process};
 use cloud_http::{Answer, Body, CallError, Http, Method, Options, Tokens};
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -37,8 +37,8 @@ struct AttachmentCache {
 
 /// One project with its credentials.
 pub(crate) struct Account {
-    memory: Memory,
-    whose: Whose,
+    memory: MemoryLimit,
+    consumer: Consumer,
     http: Arc<Http>,
     tokens: Tokens<Keystone>,
     attachments: Mutex<AttachmentCache>,
@@ -54,14 +54,14 @@ impl Account {
     /// No request is made yet.
     pub(crate) fn new(mut cloud: Cloud, process: Process, tenant: Arc<str>) -> Result<Self, String> {
         let (authorities, account, memory) = (cloud.authorities.take(), cloud.word(), process.memory.clone());
-        let whose = Whose::new(&tenant, account.clone());
+        let consumer = Consumer::new(&tenant, account.clone());
         let account = account.into();
         let http = Http::new(Options { process, tenant: Some(tenant), account, authorities, rate: RATE });
         let http = Arc::new(http.map_err(|why| format!("the certificates of certificatesSecretRef: {why}"))?);
         let tokens = Tokens::new(Keystone { http: http.clone(), cloud });
         let attachments = Mutex::new(AttachmentCache { all: HashMap::new(), charge: http.charge() });
         let (surroundings, last, groups) = <(_, _, tokio::sync::Mutex<()>)>::default();
-        Ok(Self { memory, whose, http, tokens, attachments, surroundings, last, groups })
+        Ok(Self { memory, consumer, http, tokens, attachments, surroundings, last, groups })
     }
 
     pub(crate) async fn session(&self) -> Result<Session, CallError> {
@@ -98,8 +98,8 @@ impl Account {
 
     /// What is kept of a list, or made of it for one cluster, has a part of the memory besides that of answers.
     pub(crate) fn charge(&self, part: &str) -> Charge {
-        let spoke = format!("{} {part}", self.whose.spoke);
-        self.memory.share(Whose { spoke, ..self.whose.clone() }).charge()
+        let id = format!("{} {part}", self.consumer.id);
+        self.memory.of(Consumer { id, ..self.consumer.clone() }).charge()
     }
 
     /// How the volumes of a server are attached.

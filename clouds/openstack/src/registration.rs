@@ -109,7 +109,7 @@ impl OpenStack {
 
 #[cfg(test)]
 mod tests {
-    use cloud_common::{Dialer, Memory};
+    use cloud_common::{Dialer, MemoryLimit};
     use cloud_recreate::Cloud as _;
 
     use super::*;
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn passwords_are_sent_without_tls_only_if_the_operator_allows_it() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let (dialer, memory) = (Dialer::default(), Memory::default());
+        let (dialer, memory) = (Dialer::default(), MemoryLimit::default());
         let process = Process { identity: "test".to_owned(), permit: Arc::new(|| true), dialer, memory };
         let entry = Entry { cloud: "c".to_owned(), namespace: "ns".to_owned(), mode: Mode::default() };
         for (scheme, openstack_allow_http, refused) in

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cloud_common::Kept;
+use cloud_common::ChargedValue;
 use cloud_http::{Answer, Body, CallError, Method, StatusCode};
 use cloud_recreate::{Failure, Image, Obstacle, Request};
 use serde::Deserialize;
@@ -118,7 +118,7 @@ impl Calls<'_> {
         method: Method,
         path: &str,
         body: Option<Value>,
-    ) -> Result<Kept<T>, CallError> {
+    ) -> Result<ChargedValue<T>, CallError> {
         self.call(service, method, path, body).await?.json().await
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cloud_common::{Kept, Key};
+use cloud_common::{ChargedValue, Key};
 use cloud_http::CallError;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Instance, Priority, Profile};
 
@@ -110,7 +110,7 @@ pub trait Cloud: Send + Sync + 'static {
         self: Arc<Self>,
         wanted: BTreeSet<Self::Key>,
         priority: Priority,
-    ) -> impl Future<Output = Result<Kept<MachinesByKey<Self::Key>>, CloudError>> + Send;
+    ) -> impl Future<Output = Result<ChargedValue<MachinesByKey<Self::Key>>, CloudError>> + Send;
     /// Starts or stops a machine. Answers what the call is read back by, if there is something.
     fn send(
         &self,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cloud_common::{Held, Kept, ListBatcher, Permit};
+use cloud_common::{ChargeGuard, ChargedValue, ListBatcher, Permit};
 use cloud_http::CallError;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
@@ -33,10 +33,10 @@ const AT_ONCE: usize = 16;
 const PASS: Duration = Duration::from_secs(20);
 
 /// A list of several clusters, which all of them share.
-type Shared<C> = Arc<Kept<MachinesByKey<<C as Cloud>::Key>>>;
+type Shared<C> = Arc<ChargedValue<MachinesByKey<<C as Cloud>::Key>>>;
 
 /// A list, when it was made, and what it is charged.
-type LastList = (Instant, Arc<[Machine]>, Held);
+type LastList = (Instant, Arc<[Machine]>, ChargeGuard);
 
 /// One account of a cloud, for all clusters there.
 pub struct StopStart<C: Cloud> {
@@ -81,7 +81,7 @@ impl<C: Cloud> StopStart<C> {
             seen.remove(&key);
         } else {
             seen.retain(|_, (at, ..)| at.elapsed() < PATIENCE);
-            seen.insert(key, (Instant::now(), machines.clone(), found.held()));
+            seen.insert(key, (Instant::now(), machines.clone(), found.guard()));
         }
         Ok(machines)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use fair::{Charge, Full};
+use fair::{Charge, MemoryFull};
 use jiff::{SignedDuration, Timestamp};
 use shared::spoke::kinds::Lease;
 
@@ -46,7 +46,7 @@ impl Joined {
         window: &Window,
         now: Timestamp,
         charge: &mut Charge,
-    ) -> Result<BTreeSet<String>, Full> {
+    ) -> Result<BTreeSet<String>, MemoryFull> {
         let renewed = |lease: &Lease| (lease.metadata.name.clone(), lease.spec.renew_time);
         let renewed: HashMap<String, Option<Timestamp>> = leases.iter().map(renewed).collect();
         let gone = self.seen.extract_if(|node, _| !nodes.contains(node));

@@ -1,5 +1,5 @@
 use super::*;
-use fair::{Memory, Whose};
+use fair::{Consumer, MemoryLimit};
 
 const OPENED: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -21,7 +21,7 @@ fn names(names: &[&str]) -> BTreeSet<String> {
 #[test]
 fn a_node_has_joined_while_its_kubelet_renews_its_lease_in_this_wake() {
     let mut known = Joined::default();
-    let mut charge = Memory::default().share(Whose::new("tenant", "spoke")).charge();
+    let mut charge = MemoryLimit::default().of(Consumer::new("tenant", "spoke")).charge();
     let mut joined = |nodes: &BTreeSet<String>, leases: &[Lease], window: &Window, answered: i64| {
         known.answered = SignedDuration::from_secs(answered);
         known.of(nodes, leases, window, at(answered), &mut charge).unwrap()
@@ -53,7 +53,7 @@ fn a_node_has_joined_while_its_kubelet_renews_its_lease_in_this_wake() {
 #[test]
 fn a_node_is_silent_since_it_was_first_seen_and_while_its_machine_runs() {
     let mut known = Joined { answered: SignedDuration::from_secs(200), ..Joined::default() };
-    let mut charge = Memory::default().share(Whose::new("tenant", "spoke")).charge();
+    let mut charge = MemoryLimit::default().of(Consumer::new("tenant", "spoke")).charge();
     let machine = |node: &str, instance: &str| csr::Machine {
         internal_dns: vec![node.to_owned()],
         instance: Some(instance.to_owned()),
@@ -158,8 +158,8 @@ fn an_event_names_all_who_ask_for_a_node() {
 
 #[test]
 fn an_approval_is_logged_even_where_nothing_more_can_be_remembered() {
-    let memory = Memory::default();
-    let mut charge = memory.share(Whose::new("tenant", "spoke")).charge();
+    let memory = MemoryLimit::default();
+    let mut charge = memory.of(Consumer::new("tenant", "spoke")).charge();
     while charge.spend(1 << 10).is_ok() {}
     let mut seen = HashMap::new();
     let mut news = |verdict, outcome| {

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use fair::Memory;
+use fair::{FairLimit, MemoryLimit};
 use futures::channel::mpsc::UnboundedSender;
 use jiff::Timestamp;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
@@ -15,12 +15,11 @@ use serde::Serialize;
 use serde_json::Value;
 use server::Warnings;
 use shared::annotation::keys;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::crash_marks::CrashMarks;
 use super::events::Events;
 use super::lease::Claim;
-use super::marks::Marks;
 use super::panics::Panics;
 use super::write::{Moved, WriteError, classify, depends_on_version, moved};
 use super::{Guarded, Key, Object};
@@ -35,7 +34,7 @@ pub struct Hub {
     /// For watches, which may wait long for the next byte.
     pub watches: Client,
     /// For what is kept of objects.
-    pub memory: Memory,
+    pub memory: MemoryLimit,
     /// The right to act.
     pub claim: Claim,
     /// Counts.
@@ -45,9 +44,9 @@ pub struct Hub {
     /// Rate limit of warnings.
     pub warnings: Warnings,
     /// The targets at work.
-    pub marks: Marks,
-    /// Turns for status writes.
-    pub writes: Arc<Semaphore>,
+    pub marks: CrashMarks,
+    /// Status writes at once: namespaces take turns.
+    pub writes: Arc<FairLimit>,
     /// When this term began. Reconciles of steady targets keep in step from here, so that they share calls.
     pub began: Instant,
     /// The same, as people read it.
@@ -88,7 +87,7 @@ impl Hub {
     where
         P: Serialize + Debug + Send + Sync,
     {
-        let _turn = self.writes.acquire().await;
+        let _turn = self.writes.acquire(&read.namespace().unwrap_or_default()).await;
         self.lead()?; // not before: the turn may have been long in coming
         let api = self.api(read);
         let written = api.patch_status(&read.name_any(), &as_controller(), patch).await;

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::mem::take;
 
-use fair::Memory;
+use fair::MemoryLimit;
 use futures::StreamExt;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::wait::{await_condition, conditions::is_crd_established};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use server::hub::Kept;
+use server::WatchMemory;
 
 use super::hub::key_of;
 use super::watch_backoff::WatchBackoff;
@@ -34,7 +34,7 @@ pub enum Change<E> {
 /// Watches a kind until it is dropped, and hands over one entry for each object, which is not larger than the object: it
 /// is charged as much. While the hub does not serve the kind, its definition is awaited.
 pub async fn follow<K, E>(
-    (api, memory): (Api<Guarded<K>>, &Memory),
+    (api, memory): (Api<Guarded<K>>, &MemoryLimit),
     config: watcher::Config,
     backoff: WatchBackoff,
     entry: impl Fn(&Guarded<K>) -> E,
@@ -45,10 +45,10 @@ pub async fn follow<K, E>(
 {
     let (definition, definitions) = (definition_of(api.resource_url()), Api::all(api.clone().into_client()));
     let mut events = watcher(api, config).backoff(backoff).boxed();
-    let (mut listed, mut kept) = (HashMap::new(), Kept::new(memory.clone()));
+    let (mut listed, mut memory) = (HashMap::new(), WatchMemory::new(memory.clone()));
     while let Some(event) = events.next().await {
         let is_missing = matches!(&event, Err(watcher::Error::InitialListFailed(error)) if is_not_there(error));
-        match event.map(|event| kept.admitted(event)) {
+        match event.map(|event| memory.charge(event)) {
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(object)) => listed.extend([(key_of(&object), entry(&object))]),
             Ok(Event::InitDone) => hand_over(Change::Listed(take(&mut listed))),

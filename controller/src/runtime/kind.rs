@@ -14,7 +14,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::{self, Event, watcher};
-use server::hub::Kept;
+use server::WatchMemory;
 use shared::text::sanitize_chain;
 use tracing::debug;
 
@@ -143,7 +143,7 @@ impl<K: Object> Kind<K> {
     /// Works on these events until they end.
     pub async fn run_on(mut self, events: impl Stream<Item = watcher::Result<Event<Guarded<K>>>> + Send) {
         self.named();
-        let (readiness, mut kept) = (self.term.readiness, Kept::new(self.term.hub.memory));
+        let (readiness, mut memory) = (self.term.readiness, WatchMemory::new(self.term.hub.memory));
         let trim = |object: &mut Guarded<K>| {
             slim(object);
             if let (Some(trim), Ok(read)) = (self.trim, &mut object.0) {
@@ -152,7 +152,7 @@ impl<K: Object> Kind<K> {
             }
         };
         let follow = async {
-            let admitted = |event: Event<_>| kept.admitted(event.modify(trim));
+            let admitted = |event: Event<_>| memory.charge(event.modify(trim));
             let mut admitted = admitted;
             let events = events.map(|event| event.map(&mut admitted)).reflect(self.writer);
             let mut events = std::pin::pin!(events);

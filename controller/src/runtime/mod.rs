@@ -5,16 +5,14 @@
 //! panics, classifies errors, requeues, and counts. A system that only ever sees one target cannot delay or break
 //! another one.
 
-pub mod admin_server;
-pub mod backoff;
 pub mod clock;
+pub mod crash_marks;
 mod error;
 pub mod events;
 pub mod hub;
 pub mod index;
 pub mod kind;
 pub mod lease;
-pub mod marks;
 pub mod panics;
 pub mod readiness;
 mod reconcile;

@@ -14,13 +14,13 @@ use shared::text::{sanitize, sanitize_chain};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::backoff::{PANIC_BACKOFF, REFUSED_BACKOFF};
+use super::clock::{PANIC_BACKOFF, REFUSED_BACKOFF};
+use super::crash_marks::CrashBackoff;
 use super::hub::{full_name, object_ref};
-use super::marks::LeftAlone;
 use super::panics::Panic;
 use super::schedule::Schedule;
 use super::slot::{self, Slots};
-use super::target::{Held, Slot, Target, Targets, fingerprint};
+use super::target::{Hold, Target, TargetEntry, Targets};
 use super::{
     Acted, Class, Done, Follower, Guarded, Handle, Key, Observed, ReconcileError, Reconciled, System, WriteError,
 };
@@ -31,9 +31,6 @@ const NOT_LEADER: std::ops::Range<u64> = 500..1_500;
 
 /// Requeue delay of a reconcile whose desired state changed while it ran.
 const OUTDATED: Duration = Duration::from_millis(100);
-
-/// Longest pause of a target that is held back once its status has changed.
-const PAUSE_AFTER_STATUS: Duration = PANIC_BACKOFF.first;
 
 /// Event reasons.
 const INTERNAL_ERROR: &str = "InternalError";
@@ -67,7 +64,7 @@ impl<S: System> Reconciler<S> {
     }
 
     /// Reconciles a target as the watch has brought it last. Answers when to do so again, if nothing changes before.
-    async fn reconcile(&self, key: &Key, place: slot::Slot) -> Option<Duration> {
+    async fn reconcile(&self, key: &Key, slot: slot::Slot) -> Option<Duration> {
         self.handle.hub.metrics.queue.take(S::NAME, key);
         let Some(watched) = self.handle.newest(key.clone()) else {
             self.gone(key); // deleted while it was queued, or while the watch was down
@@ -77,7 +74,7 @@ impl<S: System> Reconciler<S> {
             Ok(object) => {
                 // A pass contains its own panics. This contains those of the system's bookkeeping around it, which lose
                 // the state.
-                let one = Box::pin(self.marked(key, object, &place));
+                let one = Box::pin(self.marked(key, object, &slot));
                 let contained =
                     self.handle.panics().contain("the bookkeeping of a target", &full_name(object), one).await;
                 contained.unwrap_or(Some(PANIC_BACKOFF.first))
@@ -97,17 +94,17 @@ impl<S: System> Reconciler<S> {
     }
 
     /// Reconciles one target, marked as at work, unless the last process has ended with it.
-    async fn marked(&self, key: &Key, object: &S::Object, place: &slot::Slot) -> Option<Duration> {
+    async fn marked(&self, key: &Key, object: &S::Object, slot: &slot::Slot) -> Option<Duration> {
         let name = full_name(object);
         match self.handle.hub.marks.begin(S::NAME, &self.system.tenant(object), object.meta().uid.as_deref(), &name) {
             Ok(mark) => {
-                let requeue = self.reconcile_one(key, object, place).await;
+                let requeue = self.reconcile_one(key, object, slot).await;
                 mark.complete();
                 requeue
             }
-            Err(LeftAlone { pause, news }) => {
+            Err(CrashBackoff { pause, unreported }) => {
                 // One end is mostly that of a process that was killed.
-                if let Some(times) = news.filter(|times| *times > 1) {
+                if let Some(times) = unreported.filter(|times| *times > 1) {
                     let note = format!(
                         "the controller's process ended {times} times in a row while it worked on this object: it tries again after {} s",
                         pause.as_secs()
@@ -121,17 +118,17 @@ impl<S: System> Reconciler<S> {
     }
 
     /// Reconciles one target. Answers when to do so again, if nothing changes before.
-    async fn reconcile_one(&self, key: &Key, object: &S::Object, place: &slot::Slot) -> Option<Duration> {
-        let (mut slot, replaced) = self.targets.take(key, object.meta().uid.as_ref());
+    async fn reconcile_one(&self, key: &Key, object: &S::Object, slot: &slot::Slot) -> Option<Duration> {
+        let (mut entry, replaced) = self.targets.take(key, object.meta().uid.as_ref());
         if replaced {
             self.system.forget(key);
         }
-        if let Some(left) = slot.held.left(object) {
-            self.targets.put(key, slot);
+        if let Some(left) = entry.hold.left(object) {
+            self.targets.put(key, entry);
             return Some(left);
         }
         let started = Instant::now();
-        let ended = self.contained(object, &mut slot, place).await;
+        let ended = self.contained(object, &mut entry, slot).await;
         let outcome = match &ended {
             Ok(Done { changed: true, .. }) => "changed",
             Ok(_) => "unchanged",
@@ -139,14 +136,14 @@ impl<S: System> Reconciler<S> {
         };
         let requeue = match &ended {
             Ok(done) => {
-                slot.conflicts = 0;
-                slot.held = Held::default();
+                entry.conflicts = 0;
+                entry.hold = Hold::default();
                 done.requeue
             }
-            Err(error) => self.after(key, object, &mut slot, error).await,
+            Err(error) => self.after(key, object, &mut entry, error).await,
         };
         let gone = matches!(&ended, Err(error) if error.class() == Class::Gone);
-        if gone || !self.targets.put(key, slot) {
+        if gone || !self.targets.put(key, entry) {
             self.gone(key); // during the reconcile, which may have counted it once more
         }
         self.system.measured(outcome, started.elapsed());
@@ -154,14 +151,14 @@ impl<S: System> Reconciler<S> {
     }
 
     /// Runs one reconcile with its timeout, and keeps its panics to itself.
-    async fn contained(&self, object: &S::Object, slot: &mut Slot<S>, place: &slot::Slot) -> Reconciled<Done> {
+    async fn contained(&self, object: &S::Object, entry: &mut TargetEntry<S>, slot: &slot::Slot) -> Reconciled<Done> {
         if !self.handle.hub.claim.holds() {
             return Err(ReconcileError::not_leader());
         }
         let name = full_name(object);
         let timeout = S::SETTINGS.timeout;
         // Boxed: thousands of reconciles may wait at once, and what is rarely needed of one is large.
-        let pass = place.within(timeout, Box::pin(self.pass(object, &mut slot.target)));
+        let pass = slot.within(timeout, Box::pin(self.pass(object, &mut entry.target)));
         let contained = self.handle.panics().contain("the reconcile of a target", &name, pass).await;
         let panicked =
             |panic| ReconcileError::new("Panicked", Class::Panicked, "the reconcile panicked").because(panic);
@@ -195,17 +192,17 @@ impl<S: System> Reconciler<S> {
         &self,
         key: &Key,
         object: &S::Object,
-        slot: &mut Slot<S>,
+        entry: &mut TargetEntry<S>,
         error: &ReconcileError,
     ) -> Option<Duration> {
         let class = error.class();
         let cluster = full_name(object);
-        slot.conflicts = if class == Class::Conflict { slot.conflicts.saturating_add(1) } else { 0 };
+        entry.conflicts = if class == Class::Conflict { entry.conflicts.saturating_add(1) } else { 0 };
         if class == Class::Panicked {
-            slot.target.reset();
+            entry.target.reset();
             self.system.forget(key);
         } else {
-            self.system.failed(&mut slot.target.state, class);
+            self.system.failed(&mut entry.target.state, class);
         }
         let some = |range: &std::ops::Range<u64>| Duration::from_millis(rand::random_range(range.clone()));
         match class {
@@ -216,7 +213,7 @@ impl<S: System> Reconciler<S> {
             Class::Conflict => {
                 debug!(system = S::NAME, cluster, "another client wrote first");
                 // The watch may be late with what it wrote.
-                Some(some(&S::SETTINGS.conflict) * 2_u32.pow(slot.conflicts.saturating_sub(1).min(4)))
+                Some(some(&S::SETTINGS.conflict) * 2_u32.pow(entry.conflicts.saturating_sub(1).min(4)))
             }
             Class::Outdated => {
                 info!(system = S::NAME, cluster, error = sanitize_chain(error), "will reconcile again");
@@ -232,17 +229,17 @@ impl<S: System> Reconciler<S> {
                 }
                 Some(some(&S::SETTINGS.retry))
             }
-            Class::Refused | Class::Panicked => Some(self.hold(object, slot, error).await),
+            Class::Refused | Class::Panicked => Some(self.hold(object, entry, error).await),
         }
     }
 
     /// Holds back a target whose failure would repeat itself, and says so.
-    async fn hold(&self, object: &S::Object, slot: &mut Slot<S>, error: &ReconcileError) -> Duration {
+    async fn hold(&self, object: &S::Object, entry: &mut TargetEntry<S>, error: &ReconcileError) -> Duration {
         let cluster = full_name(object);
         let panicked = error.class() == Class::Panicked;
         let (backoff, reason) =
             if panicked { (PANIC_BACKOFF, INTERNAL_ERROR) } else { (REFUSED_BACKOFF, WRITE_REFUSED) };
-        let pause = slot.held.next(object, backoff);
+        let pause = entry.hold.next(object, backoff);
         let note = if let Some(Panic { message }) = error.cause() {
             format!(
                 "the controller panicked while it reconciled this object, and tries again after {} min or when the object \
@@ -257,10 +254,10 @@ impl<S: System> Reconciler<S> {
             format!("cannot {error}: the API server refused the write: {detail}")
         };
         // A repeated refusal is reported once; each panic is reported.
-        if panicked || slot.held.reported.as_ref() != Some(&note) {
+        if panicked || entry.hold.reported.as_ref() != Some(&note) {
             let events = &self.handle.hub.events;
             events.publish(&object.object_ref(&()), &cluster, EventType::Warning, (S::ACTION, reason), &note).await;
-            slot.held.reported = Some(note);
+            entry.hold.reported = Some(note);
         }
         pause
     }
@@ -271,11 +268,11 @@ impl<S: System> Reconciler<S> {
         let (mut schedule, mut working) = (Schedule::default(), FuturesUnordered::new());
         loop {
             schedule.mature(Instant::now(), |key| self.tenant(key));
-            while !self.slots.are_taken()
-                && let Some((key, place)) = schedule.begin(|tenant| self.slots.begin(tenant))
+            while !self.slots.are_full()
+                && let Some((key, slot)) = schedule.begin(|tenant| self.slots.begin(tenant))
             {
                 let one = async move {
-                    let requeue = self.reconcile(&key, place).await;
+                    let requeue = self.reconcile(&key, slot).await;
                     (key, requeue)
                 };
                 working.push(Box::pin(one));
@@ -306,31 +303,6 @@ impl<S: System> Reconciler<S> {
         self.targets.remove(key);
         self.handle.hub.metrics.queue.take(S::NAME, key);
         self.system.forget(key);
-    }
-}
-
-impl Held {
-    /// How long the target is still left alone.
-    ///
-    /// What people write ends it. A new status, which our own writes make, only ends what is left of the first pause:
-    /// the work on it may write and fail each time.
-    fn left(&self, object: &impl kube::Resource) -> Option<Duration> {
-        let (until, since, (seen, version)) = (self.until?, self.since?, self.seen.as_ref()?);
-        if *seen != fingerprint(object.meta()) {
-            return None;
-        }
-        let moved = *version != object.meta().resource_version;
-        let until = if moved { until.min(since + PAUSE_AFTER_STATUS) } else { until };
-        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
-    }
-
-    /// One more failure. Answers how long the target is left alone.
-    fn next(&mut self, object: &impl kube::Resource, backoff: super::backoff::Backoff) -> Duration {
-        let pause = self.streak.next(backoff);
-        let now = Instant::now();
-        self.seen = Some((fingerprint(object.meta()), object.meta().resource_version.clone()));
-        (self.since, self.until) = (Some(now), Some(now + pause));
-        pause
     }
 }
 

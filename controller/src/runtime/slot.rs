@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use scopeguard::guard;
 use tokio::time::{Instant, timeout_at};
 
-use fair::{Share, Shares};
+use fair::{FairLimit, FairPermit};
 
 tokio::task_local! {
     /// The slot of the reconcile that this task runs.
@@ -26,30 +26,33 @@ tokio::task_local! {
 
 /// The slots of one system.
 pub struct Slots {
-    working: Arc<Shares>,
-    begun: Arc<Shares>,
+    working: Arc<FairLimit>,
+    begun: Arc<FairLimit>,
 }
 
 impl Slots {
     /// So many reconciles of one tenant at once, and half as many more over all. Four times as many may have begun,
     /// those that wait for spokes included.
-    pub fn new(of_one: u16) -> Self {
-        let of_one = usize::from(of_one).max(1);
-        Self { working: Shares::new(of_one + of_one.div_ceil(2), of_one), begun: Shares::new(4 * of_one, of_one) }
+    pub fn new(per_tenant: u16) -> Self {
+        let per_tenant = usize::from(per_tenant).max(1);
+        Self {
+            working: FairLimit::new(per_tenant + per_tenant.div_ceil(2), per_tenant),
+            begun: FairLimit::new(4 * per_tenant, per_tenant),
+        }
     }
 
     /// The slot of a reconcile that may begin now.
     pub fn begin(&self, tenant: &str) -> Option<Slot> {
         let begun = self.begun.try_acquire(tenant)?;
-        let share = Some(self.working.try_acquire(tenant)?);
-        let state = Mutex::new(State { share, ..State::default() });
+        let permit = Some(self.working.try_acquire(tenant)?);
+        let state = Mutex::new(State { permit, ..State::default() });
         let (working, tenant, returning) = (self.working.clone(), tenant.to_owned(), tokio::sync::Mutex::default());
         Some(Slot(Arc::new(Inner { working, tenant, state, returning, _begun: begun })))
     }
 
     /// Whether no reconcile may begin now, whoever's it is.
-    pub fn are_taken(&self) -> bool {
-        self.working.are_taken() || self.begun.are_taken()
+    pub fn are_full(&self) -> bool {
+        self.working.is_full() || self.begun.is_full()
     }
 
     /// Waits until a slot was given back since the last call. The end of a reconcile is seen elsewhere.
@@ -63,18 +66,18 @@ impl Slots {
 pub struct Slot(Arc<Inner>);
 
 struct Inner {
-    working: Arc<Shares>,
+    working: Arc<FairLimit>,
     tenant: String,
     state: Mutex<State>,
     /// Of several requests that end together, one waits for the slot.
     returning: tokio::sync::Mutex<()>,
-    _begun: Share,
+    _begun: FairPermit,
 }
 
 #[derive(Default)]
 struct State {
     /// The slot, unless it was given back.
-    share: Option<Share>,
+    permit: Option<FairPermit>,
     /// Requests to spokes that are under way.
     away: usize,
     /// How long slots were waited for, and since when one is.
@@ -112,14 +115,14 @@ impl Slot {
                 state.waited += since.elapsed();
             }
         });
-        let share = self.0.working.acquire(&self.0.tenant).await;
+        let permit = self.0.working.acquire(&self.0.tenant).await;
         drop(waiting);
         let mut state = self.0.state.lock();
         if state.is_to_return() {
-            state.share = Some(share);
+            state.permit = Some(permit);
         } else {
             drop(state); // not under the lock: others may wait for it
-            drop(share);
+            drop(permit);
         }
     }
 
@@ -131,7 +134,7 @@ impl Slot {
 
 impl State {
     fn is_to_return(&self) -> bool {
-        self.away == 0 && self.share.is_none()
+        self.away == 0 && self.permit.is_none()
     }
 }
 
@@ -144,9 +147,9 @@ impl Away {
         let slot = SLOT.try_with(Slot::clone).ok()?;
         let mut state = slot.0.state.lock();
         state.away += 1;
-        let share = state.share.take();
+        let permit = state.permit.take();
         drop(state);
-        drop(share);
+        drop(permit);
         Some(Self(slot))
     }
 
@@ -216,7 +219,7 @@ mod tests {
 
     /// The state of a slot as a reconcile sees it.
     fn holds() -> bool {
-        SLOT.with(|slot| slot.0.state.lock().share.is_some())
+        SLOT.with(|slot| slot.0.state.lock().permit.is_some())
     }
 
     fn all(slots: &Slots, tenant: &str) -> Vec<Slot> {
@@ -289,13 +292,13 @@ mod tests {
         let slots = Slots::new(4);
         let mut begun = Vec::new();
         while let Some(slot) = slots.begin("silent") {
-            slot.0.state.lock().share = None; // it waits for its spoke
+            slot.0.state.lock().permit = None; // it waits for its spoke
             begun.push(slot);
         }
         assert_eq!(begun.len(), 4, "of one tenant");
         assert_eq!(all(&slots, "other").len(), 3, "of another, who finds every slot");
         for number in 0..100 {
-            begun.extend(slots.begin(&number.to_string()).inspect(|slot| slot.0.state.lock().share = None));
+            begun.extend(slots.begin(&number.to_string()).inspect(|slot| slot.0.state.lock().permit = None));
         }
         assert_eq!(begun.len(), 16, "of all");
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -10,9 +11,12 @@ use kube::api::ObjectMeta;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::backoff::Streak;
+use super::System;
+use super::clock::{self, Backoff, PANIC_BACKOFF, Streak};
 use super::hub::version;
-use super::{System, clock};
+
+/// Longest pause of a target that is held back once its status has changed.
+const PAUSE_AFTER_STATUS: Duration = PANIC_BACKOFF.first;
 
 /// Namespace and name of a target.
 pub type Key = (String, String);
@@ -52,28 +56,53 @@ impl<S: System> Target<S> {
 }
 
 /// A target and what the harness itself keeps of it.
-pub(super) struct Slot<S: System> {
+pub(super) struct TargetEntry<S: System> {
     pub(super) uid: Option<String>,
     pub(super) target: Target<S>,
     /// Consecutive reconciles whose write conflicted.
     pub(super) conflicts: u32,
     /// Failures that would repeat themselves.
-    pub(super) held: Held,
+    pub(super) hold: Hold,
 }
 
 /// A target that is held back because its last reconciles were refused or have panicked.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct Hold {
     /// Failures of this kind in a row.
-    pub(super) streak: Streak,
+    streak: Streak,
     /// What the object said then that people write, and its version.
-    pub(super) seen: Option<(u64, Option<String>)>,
+    seen: Option<(u64, Option<String>)>,
     /// When the last one was.
-    pub(super) since: Option<Instant>,
+    since: Option<Instant>,
     /// When the next reconcile is due, unless the object changes before.
-    pub(super) until: Option<Instant>,
+    until: Option<Instant>,
     /// What was reported last, so that it is reported once.
     pub(super) reported: Option<String>,
+}
+
+impl Hold {
+    /// How long the target is still left alone.
+    ///
+    /// What people write ends it. A new status, which our own writes make, only ends what is left of the first pause:
+    /// the work on it may write and fail each time.
+    pub(super) fn left(&self, object: &impl kube::Resource) -> Option<Duration> {
+        let (until, since, (seen, version)) = (self.until?, self.since?, self.seen.as_ref()?);
+        if *seen != fingerprint(object.meta()) {
+            return None;
+        }
+        let moved = *version != object.meta().resource_version;
+        let until = if moved { until.min(since + PAUSE_AFTER_STATUS) } else { until };
+        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    /// One more failure. Answers how long the target is left alone.
+    pub(super) fn next(&mut self, object: &impl kube::Resource, backoff: Backoff) -> Duration {
+        let pause = self.streak.next(backoff);
+        let now = Instant::now();
+        self.seen = Some((fingerprint(object.meta()), object.meta().resource_version.clone()));
+        (self.since, self.until) = (Some(now), Some(now + pause));
+        pause
+    }
 }
 
 /// What people write on an object. Status writes, such as our own, do not change it.
@@ -92,7 +121,7 @@ pub fn hash(what: &impl Hash) -> u64 {
 /// The states of all targets.
 pub(super) struct Targets<S: System> {
     /// `None` while a reconcile is at work, which has the state meanwhile.
-    all: Mutex<HashMap<Key, Option<Box<Slot<S>>>>>,
+    all: Mutex<HashMap<Key, Option<Box<TargetEntry<S>>>>>,
 }
 
 impl<S: System> Default for Targets<S> {
@@ -106,22 +135,22 @@ impl<S: System> Targets<S> {
     /// that.
     ///
     /// The same target is never reconciled twice at once, so that its state can be taken out and put back.
-    pub(super) fn take(&self, key: &Key, uid: Option<&String>) -> (Box<Slot<S>>, bool) {
+    pub(super) fn take(&self, key: &Key, uid: Option<&String>) -> (Box<TargetEntry<S>>, bool) {
         let kept = self.all.lock().entry(key.clone()).or_default().take();
-        let replaced = kept.as_ref().is_some_and(|slot| slot.uid.as_ref() != uid);
+        let replaced = kept.as_ref().is_some_and(|entry| entry.uid.as_ref() != uid);
         let kept = kept.filter(|_| !replaced);
         let new = || {
-            let (target, held) = (Target::default(), Held::default());
-            Box::new(Slot { uid: uid.cloned(), target, conflicts: 0, held })
+            let (target, hold) = (Target::default(), Hold::default());
+            Box::new(TargetEntry { uid: uid.cloned(), target, conflicts: 0, hold })
         };
         (kept.unwrap_or_else(new), replaced)
     }
 
     /// Puts a state back. False if the target was forgotten meanwhile: then the state is dropped.
-    pub(super) fn put(&self, key: &Key, slot: Box<Slot<S>>) -> bool {
+    pub(super) fn put(&self, key: &Key, entry: Box<TargetEntry<S>>) -> bool {
         match self.all.lock().get_mut(key) {
             Some(place) => {
-                *place = Some(slot);
+                *place = Some(entry);
                 true
             }
             None => false,

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fair::{Memory, Sizes};
+use fair::{FairLimit, MemoryLimit, MemorySizes};
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use http::{Method, Request, Response};
 use kube::Client;
@@ -16,13 +16,12 @@ use kube::runtime::watcher::{self, Event};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use server::Warnings;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tower::BoxError;
 
+use super::crash_marks::CrashMarks;
 use super::events::Events;
 use super::lease::Claim;
-use super::marks::Marks;
 use super::readiness::Readiness;
 use super::{Guarded, Hub, Object, Term, clock};
 use crate::metrics::Metrics;
@@ -130,13 +129,13 @@ impl MemoryHub {
         let hub = Hub {
             client: client.clone(),
             watches: client.clone(),
-            memory: Memory::new(Sizes::OBJECTS),
+            memory: MemoryLimit::new(MemorySizes::OBJECTS),
             claim: Claim::held(),
             metrics: self.metrics.clone(),
             events: Events::new(client, reporter),
             warnings: Warnings::default(),
-            marks: Marks::default(),
-            writes: Arc::new(Semaphore::new(32)),
+            marks: CrashMarks::default(),
+            writes: FairLimit::new(32, 32),
             began: Instant::now(),
             began_at: clock::now(),
         };

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use super::marks::Marks;
+use super::crash_marks::CrashMarks;
 use super::testing::MemoryHub;
 use super::*;
 
@@ -154,10 +154,10 @@ fn map(name: &str, plan: &str) -> Value {
 
 impl Stage {
     fn open(targets: &[(&str, &str)]) -> Self {
-        Self::marked(targets, Marks::default())
+        Self::marked(targets, CrashMarks::default())
     }
 
-    fn marked(targets: &[(&str, &str)], marks: Marks) -> Self {
+    fn marked(targets: &[(&str, &str)], marks: CrashMarks) -> Self {
         use futures::StreamExt;
         let hub = MemoryHub::default();
         for (name, plan) in targets {
@@ -275,7 +275,7 @@ async fn a_target_that_has_ended_the_process_is_left_alone_and_others_are_not() 
     let folder = std::env::temp_dir().join(format!("puppets-{:016x}", rand::random::<u64>()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("targets-at-work"), "1 1 0 puppet/bomb ns/bomb\n").unwrap();
-    let marks = Marks::open(&folder).unwrap();
+    let marks = CrashMarks::open(&folder).unwrap();
     let began = Instant::now();
     let stage = Stage::marked(&[("bomb", "every 10"), ("good", "every 10")], marks);
     sleep(Duration::from_mins(1)).await;

@@ -21,7 +21,7 @@ use super::reader::SpokeClient;
 use super::{Network, Route, config};
 use crate::runtime::slot;
 use cloud_common::{Discretion, Endpoint, Resolved};
-use fair::Whose;
+use fair::Consumer;
 
 const CONNECT: Duration = Duration::from_secs(3);
 const WRITE: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ const MAX_IDLE: usize = 4;
 /// [`SpokeError::Kubeconfig`], naming what is wrong with the kubeconfig (the text begins so) or the way.
 pub async fn client(
     network: &Network,
-    whose: Whose,
+    consumer: Consumer,
     kubeconfig: &[u8],
     route: &Route<'_>,
 ) -> Result<SpokeClient, SpokeError> {
@@ -65,9 +65,9 @@ pub async fn client(
     config.read_timeout = Some(READ);
     config.write_timeout = Some(WRITE);
     config.headers.push(crate::runtime::hub::user_agent());
-    let client = connect(&config, network, &whose.tenant);
+    let client = connect(&config, network, &consumer.tenant);
     let client = client.map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))?;
-    Ok(SpokeClient::new(client, network.memory.share(whose)))
+    Ok(SpokeClient::new(client, network.memory.of(consumer)))
 }
 
 /// Without a CA in the kubeconfig anybody whom the public trusts may answer at an overridden URL: it gets no token. Who
@@ -170,8 +170,8 @@ mod tests {
     use super::*;
     use crate::spoke::Threads;
 
-    fn whose() -> Whose {
-        Whose::new("tenant", "spoke")
+    fn consumer() -> Consumer {
+        Consumer::new("tenant", "spoke")
     }
 
     fn kubeconfig(cluster: &str, user: &str) -> String {
@@ -230,7 +230,7 @@ mod tests {
             let bound = 64 * bytes.len() + (64 << 10);
             assert!(peak.is_none_or(|peak| peak <= bound), "{peak:?} bytes in use for {}", bytes.len());
             if accepted && inputs.is_multiple_of(10) || inputs.is_multiple_of(100) {
-                let _ = runtime.block_on(client(&Network::default(), whose(), bytes, &Route::default()));
+                let _ = runtime.block_on(client(&Network::default(), consumer(), bytes, &Route::default()));
             }
             accepted
         });
@@ -239,14 +239,14 @@ mod tests {
     #[tokio::test]
     async fn says_what_is_malformed() {
         for bad in [&b"\xff\xfe"[..], b"", b"{", b"clusters: 7"] {
-            let made = client(&Network::default(), whose(), bad, &Route::default()).await;
+            let made = client(&Network::default(), consumer(), bad, &Route::default()).await;
             assert!(matches!(made.map(drop), Err(SpokeError::Kubeconfig(_))), "{bad:?}");
         }
     }
 
     async fn refusal(kubeconfig: &str, route: Route<'_>) -> Option<String> {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let made = client(&Network::default(), whose(), kubeconfig.as_bytes(), &route).await;
+        let made = client(&Network::default(), consumer(), kubeconfig.as_bytes(), &route).await;
         made.err().map(|error| error.to_string())
     }
 
@@ -343,7 +343,7 @@ mod tests {
         let mut detail = Vec::new();
         for server in [format!("https://{open}"), format!("https://{closed}"), "https://name.invalid".to_owned()] {
             let kubeconfig = kubeconfig(&format!("server: '{server}'"), "token: t");
-            let client = client(&network, whose(), kubeconfig.as_bytes(), &Route::default()).await.unwrap();
+            let client = client(&network, consumer(), kubeconfig.as_bytes(), &Route::default()).await.unwrap();
             let begun = Instant::now();
             detail.push(failure(&client.version().await.unwrap_err()).to_string());
             let late = begun.elapsed().saturating_sub(Discretion::SPOKE.after);
@@ -365,7 +365,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("server: 'https://{}'", listener.local_addr().unwrap());
         let kubeconfig = kubeconfig(&server, "token: t");
-        let client = client(&network, whose(), kubeconfig.as_bytes(), &Route::default()).await.unwrap();
+        let client = client(&network, consumer(), kubeconfig.as_bytes(), &Route::default()).await.unwrap();
         let request = tokio::spawn(async move { client.version().await });
         let dialed = |within: u64| tokio::time::timeout(Duration::from_millis(within), listener.accept());
         assert!(dialed(200).await.is_err(), "those threads do nothing yet");

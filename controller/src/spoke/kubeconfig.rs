@@ -7,7 +7,7 @@ use server::hub;
 use shared::hive::api::ClusterDeployment;
 use shared::spoke::SpokeError;
 
-use fair::Whose;
+use fair::Consumer;
 
 /// The administrator's kubeconfig and the version of its Secret.
 ///
@@ -42,9 +42,9 @@ pub async fn read_secret(
     }
 }
 
-/// Whose spoke a cluster is: of its namespace.
-pub fn whose(cluster: &ClusterDeployment) -> Whose {
-    Whose::new(&cluster.namespace().unwrap_or_default(), cluster.name_any())
+/// Who is charged for the spoke of a cluster: its namespace.
+pub fn consumer(cluster: &ClusterDeployment) -> Consumer {
+    Consumer::new(&cluster.namespace().unwrap_or_default(), cluster.name_any())
 }
 
 fn secret_name(cluster: &ClusterDeployment) -> Option<&str> {

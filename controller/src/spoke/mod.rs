@@ -11,24 +11,27 @@ pub mod kubeconfig;
 pub mod reader;
 mod route;
 mod state;
-mod threads;
 mod watch;
 pub mod webhooks;
 
+use std::future::{Future, pending};
+use std::num::NonZero;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use shared::spoke::Upgrade;
 use shared::spoke::kinds::{ClusterVersion, OperatorCondition};
 use shared::text::sanitize;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::{JoinError, JoinSet};
 
 pub use self::connection::{client, failure};
 use self::reader::{SpokeClient, is_not_there};
 pub use self::route::Route;
-pub use self::threads::Threads;
 pub use self::watch::{Scope, SpokeWatch};
 use crate::runtime::slot;
 pub use cloud_common::Dialer;
-use fair::Memory;
+use fair::MemoryLimit;
 
 /// How long an answer may take.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
@@ -39,9 +42,45 @@ pub struct Network {
     /// Which addresses are dialed.
     pub dialer: Dialer,
     /// The memory for answers.
-    pub memory: Memory,
+    pub memory: MemoryLimit,
     /// Which threads dial.
     pub threads: Threads,
+}
+
+/// Threads that make and encrypt connections to spokes; by default those of the caller. All reconciles run on one thread,
+/// and a thousand TLS handshakes there would hold up every other cluster for seconds.
+#[derive(Clone, Debug, Default)]
+pub struct Threads(Option<Handle>);
+
+impl Threads {
+    /// A runtime with half of the cores, which the process keeps until it ends.
+    ///
+    /// # Errors
+    /// If the operating system gives no thread.
+    pub fn runtime() -> std::io::Result<Runtime> {
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        Builder::new_multi_thread().worker_threads(cores.div_ceil(2)).thread_name("spokes").enable_all().build()
+    }
+
+    /// Runs this there, until its result is no longer waited for.
+    ///
+    /// # Errors
+    /// If it panics, or the runtime ends.
+    pub async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Result<T, JoinError> {
+        // A set aborts its tasks when it is dropped.
+        let mut tasks = JoinSet::new();
+        tasks.spawn_on(work, &self.0.clone().unwrap_or_else(Handle::current));
+        match tasks.join_next().await {
+            Some(ended) => ended,
+            None => pending().await, // the set has one
+        }
+    }
+}
+
+impl From<&Runtime> for Threads {
+    fn from(runtime: &Runtime) -> Self {
+        Self(Some(runtime.handle().clone()))
+    }
 }
 
 /// Asks the spoke whether it is being upgraded. One that cannot be asked is not kept awake for that.

@@ -11,7 +11,7 @@ use shared::spoke::{NodeObservation, OperatorObservation, Spoke, SpokeError};
 use shared::text::sanitize_to;
 
 use super::reader::MOST;
-use fair::{Charge, Full, Kept};
+use fair::{Charge, ChargedValue, MemoryFull};
 
 /// Leases that are kept, of whatever namespace: workloads may leave theirs behind, and of each only a moment is kept.
 const LEASES: usize = 50_000;
@@ -41,7 +41,7 @@ impl<V: Size> Charged<V> {
     }
 
     /// Keeps one more than `most`. Returns whether there are too many.
-    fn keep(&mut self, most: usize, key: String, value: V) -> Result<bool, Full> {
+    fn keep(&mut self, most: usize, key: String, value: V) -> Result<bool, MemoryFull> {
         self.remove(&key);
         if self.objects.len() <= most {
             self.charge.spend(V::size(&key, &value))?;
@@ -84,7 +84,7 @@ impl<V: Size> Objects<V> {
         *self = Self::new(self.most, self.current.charge.another());
     }
 
-    fn apply<K: Object>(&mut self, event: Event<Kept<K>>, value: impl Fn(&K) -> V) -> Result<(), Full> {
+    fn apply<K: Object>(&mut self, event: Event<ChargedValue<K>>, value: impl Fn(&K) -> V) -> Result<(), MemoryFull> {
         match event {
             Event::Init => self.next = Some(Charged::new(self.current.charge.another())),
             Event::InitApply(object) => {
@@ -146,11 +146,11 @@ impl Size for Timestamp {
 /// Something that the watch has seen, charged until it is applied.
 pub enum Change {
     /// Of a Node.
-    Node(Event<Kept<Node>>),
+    Node(Event<ChargedValue<Node>>),
     /// Of a Lease, of a Node's or of anybody's.
-    Lease(Event<Kept<Lease>>),
+    Lease(Event<ChargedValue<Lease>>),
     /// Of an operator.
-    Operator(Event<Kept<ClusterOperator>>),
+    Operator(Event<ChargedValue<ClusterOperator>>),
     /// The cluster has no such kind: it is no OpenShift.
     NoOperators,
     /// A pending certificate request of a kubelet.
@@ -178,7 +178,7 @@ pub struct State {
     /// Why not everything was kept when it was listed last.
     too_many: Option<String>,
     /// There was no room for something.
-    full: Option<Full>,
+    full: Option<MemoryFull>,
     /// For the first signs of life.
     charge: Charge,
 }
@@ -345,7 +345,7 @@ fn moved(
     name: &str,
     sign: Option<Timestamp>,
     charge: &mut Charge,
-    full: &mut Option<Full>,
+    full: &mut Option<MemoryFull>,
 ) -> bool {
     if let Some(first) = first.get(name) {
         return *first != sign;
@@ -452,18 +452,18 @@ fn operator_state(operator: &ClusterOperator) -> OperatorState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fair::{Memory, Whose};
+    use fair::{Consumer, MemoryLimit};
 
     /// A state, and the Nodes that it takes in, of names that are so long.
-    fn state(memory: &Memory, now: Timestamp) -> (State, impl Fn(&mut State, usize, usize)) {
-        let charge = memory.share(Whose::new("tenant", "spoke")).charge();
+    fn state(memory: &MemoryLimit, now: Timestamp) -> (State, impl Fn(&mut State, usize, usize)) {
+        let charge = memory.of(Consumer::new("tenant", "spoke")).charge();
         let of_nodes = charge.another();
         let list = move |state: &mut State, nodes: usize, length: usize| {
             state.apply(Change::Node(Event::Init));
             for number in 0..nodes {
                 let mut node = Node::default();
                 node.metadata.name = format!("node-{number:0length$}");
-                state.apply(Change::Node(Event::InitApply(Kept::new(node, of_nodes.another()))));
+                state.apply(Change::Node(Event::InitApply(ChargedValue::new(node, of_nodes.another()))));
             }
         };
         (State::new(now, false, charge), list)
@@ -472,7 +472,7 @@ mod tests {
     #[test]
     fn more_objects_than_we_keep_are_no_picture() {
         let now = Timestamp::now();
-        let memory = Memory::default();
+        let memory = MemoryLimit::default();
         let (mut state, list) = state(&memory, now);
         let many = Some("the cluster has more than 5000 Nodes: the controller does not read them".to_owned());
         list(&mut state, MOST, 1);
@@ -500,7 +500,7 @@ mod tests {
     #[test]
     fn what_is_kept_of_a_spoke_is_charged_until_it_is_dropped() {
         let now = Timestamp::now();
-        let memory = Memory::default();
+        let memory = MemoryLimit::default();
         let (mut state, list) = state(&memory, now);
         let leases = |state: &mut State, count: usize| {
             state.apply(Change::Lease(Event::Init));
@@ -508,7 +508,7 @@ mod tests {
                 let mut lease = Lease::default();
                 lease.metadata.name = format!("{number:0250}");
                 let charge = state.charge.another();
-                state.apply(Change::Lease(Event::InitApply(Kept::new(lease, charge))));
+                state.apply(Change::Lease(Event::InitApply(ChargedValue::new(lease, charge))));
             }
         };
         list(&mut state, 100, 200);
@@ -526,15 +526,15 @@ mod tests {
         let node = state.nodes.current.charge.used() / 3;
         let mut gone = Node::default();
         gone.metadata.name = format!("node-{:010}", 1);
-        state.apply(Change::Node(Event::Delete(Kept::new(gone, state.charge.another()))));
+        state.apply(Change::Node(Event::Delete(ChargedValue::new(gone, state.charge.another()))));
         assert_eq!(state.nodes.current.charge.used(), 2 * node);
     }
 
     #[test]
     fn an_operator_lives_by_the_newest_lease_of_its_namespaces() {
         let now = Timestamp::now();
-        let memory = Memory::default();
-        let charge = memory.share(Whose::new("tenant", "spoke")).charge();
+        let memory = MemoryLimit::default();
+        let charge = memory.of(Consumer::new("tenant", "spoke")).charge();
         let mut state = State::new(now, true, charge.another());
         let operator = |number: usize, of: &[usize]| {
             let objects: Vec<_> = of
@@ -544,13 +544,13 @@ mod tests {
                 .collect();
             let status = serde_json::json!({ "relatedObjects": objects });
             let object = serde_json::json!({ "metadata": { "name": format!("o-{number}") }, "status": status });
-            Kept::new(serde_json::from_value::<ClusterOperator>(object).unwrap(), charge.another())
+            ChargedValue::new(serde_json::from_value::<ClusterOperator>(object).unwrap(), charge.another())
         };
         let lease = |namespace: usize, number: i32, renewed: i64| {
             let mut lease = Lease::default();
             (lease.metadata.namespace, lease.metadata.name) = (format!("n-{namespace}"), number.to_string());
             lease.spec.renew_time = Some(Timestamp::from_second(renewed).unwrap());
-            Kept::new(lease, charge.another())
+            ChargedValue::new(lease, charge.another())
         };
         state.apply(Change::Node(Event::Init));
         state.apply(Change::Node(Event::InitDone));

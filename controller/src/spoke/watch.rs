@@ -21,7 +21,7 @@ use super::{ANSWER_TIMEOUT, csr, failure};
 use crate::runtime::panics::Panics;
 use crate::runtime::watch_backoff::{WatchBackoff, answer};
 use crate::runtime::{clock, slot};
-use fair::Kept;
+use fair::ChargedValue;
 
 /// Events that come within this time make one reconcile.
 const BATCH_WINDOW: Duration = Duration::from_millis(100);
@@ -226,7 +226,11 @@ where
         }
     }
 
-    fn events<K: Object>(&self, listing: Listing, change: fn(Event<Kept<K>>) -> Change) -> BoxStream<'static, Seen> {
+    fn events<K: Object>(
+        &self,
+        listing: Listing,
+        change: fn(Event<ChargedValue<K>>) -> Change,
+    ) -> BoxStream<'static, Seen> {
         let events = events::<K>(self.client.clone(), listing).backoff(WatchBackoff::of_spoke());
         events.map(move |event| event.map(change)).boxed()
     }

@@ -8,7 +8,7 @@ use shared::spoke::kinds::{Kind, Metadata, MutatingWebhooks, Namespace, Validati
 use shared::text::sanitize;
 
 use super::reader::{SpokeClient, is_not_there};
-use fair::{Held, Kept};
+use fair::{ChargeGuard, ChargedValue};
 
 /// A missing object is not an error; any other failure is reported in one line.
 pub fn part<T>(result: kube::Result<T>) -> Part<T> {
@@ -21,8 +21,8 @@ pub fn part<T>(result: kube::Result<T>) -> Part<T> {
 }
 
 /// What was read, and what it is charged as long as anything of it is in use.
-pub fn taken<T>(part: Part<Kept<T>>, held: &mut Vec<Held>) -> Part<T> {
-    let take = |kept: Kept<T>| {
+pub fn taken<T>(part: Part<ChargedValue<T>>, held: &mut Vec<ChargeGuard>) -> Part<T> {
+    let take = |kept: ChargedValue<T>| {
         let (value, charge) = kept.into_parts();
         held.push(charge);
         value
@@ -31,8 +31,8 @@ pub fn taken<T>(part: Part<Kept<T>>, held: &mut Vec<Held>) -> Part<T> {
 }
 
 /// Labels of the spoke's namespace kube-system.
-pub async fn kube_system(client: &SpokeClient) -> (BTreeMap<String, String>, Option<Held>) {
-    let found = client.get::<Namespace>("kube-system").await.ok().map(Kept::into_parts);
+pub async fn kube_system(client: &SpokeClient) -> (BTreeMap<String, String>, Option<ChargeGuard>) {
+    let found = client.get::<Namespace>("kube-system").await.ok().map(ChargedValue::into_parts);
     let (namespace, held) = found.unzip();
     let mut labels = namespace.map(|namespace| namespace.metadata.labels).unwrap_or_default();
     labels.insert("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned());
@@ -40,7 +40,7 @@ pub async fn kube_system(client: &SpokeClient) -> (BTreeMap<String, String>, Opt
 }
 
 /// All webhooks of both kinds.
-pub async fn webhooks(client: &SpokeClient) -> [Part<Kept<Vec<WebhookObservation>>>; 2] {
+pub async fn webhooks(client: &SpokeClient) -> [Part<ChargedValue<Vec<WebhookObservation>>>; 2] {
     let validating = listed(client, |ValidatingWebhooks { metadata, webhooks }| (metadata, webhooks));
     let mutating = listed(client, |MutatingWebhooks { metadata, webhooks }| (metadata, webhooks));
     tokio::join!(validating, mutating).into()
@@ -49,7 +49,7 @@ pub async fn webhooks(client: &SpokeClient) -> [Part<Kept<Vec<WebhookObservation
 async fn listed<K: Kind>(
     client: &SpokeClient,
     parts: fn(K) -> (Metadata, Vec<Webhook>),
-) -> Part<Kept<Vec<WebhookObservation>>> {
+) -> Part<ChargedValue<Vec<WebhookObservation>>> {
     let found = client.list::<K>(None, &ListParams::default(), "webhook configurations").await;
     part(found.map(|found| found.map(|all| all.into_iter().map(parts).flat_map(observations).collect())))
 }

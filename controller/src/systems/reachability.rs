@@ -16,7 +16,7 @@ use tracing::info;
 use crate::runtime::hub::full_name;
 use crate::runtime::{Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock, slot};
 use crate::spoke::{self, Network, Route, kubeconfig};
-use fair::Shares;
+use fair::FairLimit;
 
 /// How long an answer may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,14 +33,14 @@ pub struct Reachability {
     /// How spokes are reached.
     network: Network,
     /// Turns for probes in the background.
-    turns: Arc<Shares>,
+    turns: Arc<FairLimit>,
 }
 
 impl Reachability {
     /// Works on the objects of this watch.
     pub fn new(handle: Handle<ClusterDeployment>, network: Network) -> Self {
         let (most, of_one) = BACKGROUND_PROBES;
-        Self { handle, network, turns: Shares::new(most, of_one) }
+        Self { handle, network, turns: FairLimit::new(most, of_one) }
     }
 }
 
@@ -123,7 +123,7 @@ async fn probe(reachability: &Reachability, cluster: &ClusterDeployment, url: Ur
         Err(error) => return Err(ReconcileError::spoke("read the kubeconfig")(error)),
     };
     let probe = async {
-        let client = spoke::client(&reachability.network, kubeconfig::whose(cluster), &kubeconfig, &route).await?;
+        let client = spoke::client(&reachability.network, kubeconfig::consumer(cluster), &kubeconfig, &route).await?;
         client.version().await.map_err(|error| spoke::failure(&error))
     };
     let answer = slot::outside(tokio::time::timeout(PROBE_TIMEOUT, probe)).await.unwrap_or_else(|_| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args as _, FromArgMatches as _};
-use cloud_common::{Dialer, Memory, Permit, Platform as _, Process, SecretData};
+use cloud_common::{Dialer, MemoryLimit, Permit, Platform as _, Process, SecretData};
 use cloud_conformance::{
     Bench, Fault, TestLedger, finds_nothing_of_a_cluster_that_does_not_exist,
     finds_the_machines_of_its_cluster_and_no_others, machine, only_a_recreate_driver_uses_the_ledger,
@@ -54,7 +54,8 @@ impl Bench for Services {
         let sent = self.sent.clone();
         let permit = Arc::new(move || permit() && sent.fetch_add(1, Ordering::SeqCst) < usize::MAX);
         let identity = "conformance".to_owned();
-        let process = Process { identity, permit, dialer: Dialer::new(Vec::new(), true), memory: Memory::default() };
+        let process =
+            Process { identity, permit, dialer: Dialer::new(Vec::new(), true), memory: MemoryLimit::default() };
         let flags = OpenStackFlags::augment_args(clap::Command::new(""));
         let flags = flags.get_matches_from(["", "--openstack-allow-http"]);
         let platform = Platform::new(&OpenStackFlags::from_arg_matches(&flags).unwrap(), &process);

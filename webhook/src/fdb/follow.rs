@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fair::{Memory, Sizes};
+use fair::{Capacity, MemoryLimit, MemorySizes};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
-use server::hub;
+use server::{WatchMemory, hub};
 use shared::fdb::admission::Cluster;
 use shared::fdb::api::{FoundationDBCluster, FoundationDBClusterSpec, Routing};
 use shared::guarded::Named;
@@ -39,7 +39,7 @@ const PAGE_SIZE: u32 = 50;
 const FORBIDDEN: &str = "the webhook may not list FoundationDBClusters: see its ClusterRole";
 
 /// Memory for what is kept of them, in all and of one namespace: the webhook has 256 MiB.
-const SIZES: Sizes = Sizes { all: 96 << 20, of_tenant: 64 << 20, ..Sizes::OBJECTS };
+const MEMORY: MemorySizes = MemorySizes::of_tenants(Capacity { total: 96 << 20, per_tenant: 64 << 20 });
 
 type Guarded = shared::guarded::Guarded<FoundationDBCluster>;
 type Watch = BoxStream<'static, watcher::Result<watcher::Event<Guarded>>>;
@@ -63,8 +63,8 @@ pub async fn follow(mut config: kube::Config, clusters: Arc<Clusters>) {
             return clusters.unavailable(super::NO_HUB);
         }
     };
-    let kept = hub::Kept::new(Memory::new(SIZES));
-    let mut follower = Follower { client: hub::bounded(client), clusters, kept, logged: None };
+    let memory = WatchMemory::new(MemoryLimit::new(MEMORY));
+    let mut follower = Follower { client: hub::bounded(client), clusters, memory, logged: None };
     loop {
         follower.wait_for_kind().await;
         follower.keep_up().await;
@@ -74,7 +74,7 @@ pub async fn follow(mut config: kube::Config, clusters: Arc<Clusters>) {
 struct Follower {
     client: Client,
     clusters: Arc<Clusters>,
-    kept: hub::Kept,
+    memory: WatchMemory,
     /// The last error in the log.
     logged: Option<String>,
 }
@@ -143,7 +143,7 @@ impl Follower {
     /// Applies a watch event.
     fn apply(&mut self, event: watcher::Event<Guarded>, first: &mut HashMap<String, Cluster>) {
         let weighed = event.modify(|object| object.1 = object.0.as_ref().map_or(object.1, Cluster::weight));
-        match self.kept.admitted(weighed) {
+        match self.memory.charge(weighed) {
             watcher::Event::Init => first.clear(),
             watcher::Event::InitApply(cluster) => first.extend(self.clusters.slim(&readable(cluster))),
             watcher::Event::InitDone => self.clusters.replace(std::mem::take(first)),
@@ -241,8 +241,8 @@ mod tests {
         };
         let client = Client::new(tower::service_fn(answer), "default");
         let clusters = Arc::new(Clusters::new(Duration::ZERO));
-        let kept = hub::Kept::new(Memory::default());
-        let mut follower = Follower { client, clusters: Arc::clone(&clusters), kept, logged: None };
+        let memory = WatchMemory::new(MemoryLimit::default());
+        let mut follower = Follower { client, clusters: Arc::clone(&clusters), memory, logged: None };
         let waits = tokio::time::timeout(Duration::from_mins(1), follower.wait_for_kind()).await;
         assert!(waits.is_err() && clusters.ready().is_ok(), "nothing waits for what is never there");
         granted.store(true, Ordering::Relaxed);
@@ -264,8 +264,8 @@ mod tests {
             };
             let client = Client::new(tower::service_fn(answer), "default");
             let clusters = Arc::new(Clusters::new(Duration::ZERO));
-            let kept = hub::Kept::new(Memory::default());
-            let mut follower = Follower { client, clusters: Arc::clone(&clusters), kept, logged: None };
+            let memory = WatchMemory::new(MemoryLimit::default());
+            let mut follower = Follower { client, clusters: Arc::clone(&clusters), memory, logged: None };
             assert!(clusters.ready().is_err());
             let pause = follower.list().await.err();
             assert_eq!((clusters.ready().is_ok(), pause == Some(UNAVAILABLE_RETRY_INTERVAL)), (ready, ready), "{code}");

@@ -49,7 +49,7 @@ fn client(tenant: Option<&str>, process: Process) -> Http {
 
 fn process(permit: bool) -> Process {
     let dialer = Dialer::new(Vec::new(), true);
-    Process { identity: "pod-1".to_owned(), permit: Arc::new(move || permit), dialer, memory: Memory::default() }
+    Process { identity: "pod-1".to_owned(), permit: Arc::new(move || permit), dialer, memory: MemoryLimit::default() }
 }
 
 fn http(permit: bool) -> Http {

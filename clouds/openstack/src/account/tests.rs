@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_common::{Dialer, Memory};
+use cloud_common::{Dialer, MemoryLimit};
 use cloud_conformance::TestLedger;
 use cloud_recreate::{Cloud as _, Planner, STUCK_TIMEOUT};
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ fn ordinary(number: usize, padding: usize) -> Value {
     server
 }
 
-fn account(memory: &Memory, namespace: &str, keystone: cloud_http::Url, user: &str) -> Account {
+fn account(memory: &MemoryLimit, namespace: &str, keystone: cloud_http::Url, user: &str) -> Account {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let dialer = Dialer::new(Vec::new(), true);
     let process = Process { identity: "test".to_owned(), permit: Arc::new(|| true), dialer, memory: memory.clone() };
@@ -123,7 +123,7 @@ fn fuzz_memory_of_hostile_accounts() {
     let images: Vec<_> = (0..270_000).map(image).collect();
     let images = format!(r#"{{"images":[{}],"next":"more"}}"#, images.join(","));
     assert!((7 * MIB..8 * MIB).contains(&images.len()), "{}", images.len());
-    let (runtime, memory) = (Runtime::new().unwrap(), Memory::default());
+    let (runtime, memory) = (Runtime::new().unwrap(), MemoryLimit::default());
     let hostile = (0..3).map(|number| {
         let keystone = runtime.block_on(services([("/v2/images", images.clone())]));
         account(&memory, "hostile", keystone, &number.to_string())
@@ -150,7 +150,7 @@ fn fuzz_memory_of_hostile_accounts() {
 async fn a_snapshot_is_charged_until_nobody_has_it() {
     let image = |number: u32| json!({"id": format!("{number}"), "status": "active", "checksum": "x".repeat(400)});
     let images = json!({"images": (0..3_000).map(image).collect::<Vec<_>>()}).to_string();
-    let memory = Memory::default();
+    let memory = MemoryLimit::default();
     let account = Arc::new(account(&memory, "tenant", services([("/v2/images", images)]).await, "user"));
     let lists = lists(&account);
     let project = lists.list((), false, Priority::Waking).await.unwrap().unwrap();
@@ -166,7 +166,7 @@ async fn a_list_of_too_many_entries_is_refused_by_name() {
     let network = |number: u32| format!(r#"{{"id":"{number}","project_id":"{}"}}"#, "x".repeat(100));
     let networks = (0..10_001).map(network).collect::<Vec<_>>().join(",");
     let networks = format!(r#"{{"networks":[{networks}],"networks_links":[{{"rel":"next"}}]}}"#);
-    let memory = Memory::default();
+    let memory = MemoryLimit::default();
     let account = account(&memory, "tenant", services([("/v2.0/networks", networks)]).await, "user");
     let why = list(&account).await.err().unwrap().message;
     assert!(why.starts_with("the list /networks has more than 10000 entries"), "{why}");
@@ -182,7 +182,7 @@ async fn what_is_made_of_the_lists_is_charged_to_the_cluster() {
         let servers =
             json!({"servers": (0..number).map(|number| ordinary(number, 1_000)).collect::<Vec<_>>()}).to_string();
         let url = services([("/flavors", flavors.clone()), ("/servers/detail", servers)]).await;
-        let memory = Memory::default();
+        let memory = MemoryLimit::default();
         let driver = Driver::new(account(&memory, "tenant", url, "user"), "domain".into(), Duration::from_mins(20));
         let cluster = ClusterRef { infra_id: "demo".to_owned(), ..ClusterRef::default() };
         let mut charge = driver.charge(&cluster.infra_id);
@@ -217,7 +217,7 @@ async fn a_project_with_two_thousand_servers_is_listed_again_and_again() {
         ("/v2.0/ports", json!({"ports": ports(0..1_000), "ports_links": more}).to_string()),
     ])
     .await;
-    let memory = Memory::default();
+    let memory = MemoryLimit::default();
     let account = account(&memory, "tenant", url, "user");
     let mut last = None;
     for _ in 0..3 {
@@ -240,7 +240,7 @@ async fn a_server_that_is_not_shelved_for_a_minute_brings_the_others_back() {
     let servers = json!({"servers": [of_demo("a", "SHELVED_OFFLOADED"), of_demo("b", "ACTIVE")]}).to_string();
     let actions = json!({"instanceActions": [{"action": "shelve", "message": "Error"}]}).to_string();
     let url = services([("/servers/detail", servers), ("/servers/b/os-instance-actions", actions)]).await;
-    let account = account(&Memory::default(), "tenant", url, "user");
+    let account = account(&MemoryLimit::default(), "tenant", url, "user");
     let planner = Arc::new(Planner::new(Driver::new(account, "domain".into(), Duration::from_mins(20))));
     let (modes, refusals) = (Modes::new(planner.clone(), Mode::Shelve), &planner.cloud().refusals);
     let cluster = ClusterRef { infra_id: "demo".to_owned(), desired: Power::Hibernating, ..ClusterRef::default() };

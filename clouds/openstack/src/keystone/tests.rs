@@ -1,4 +1,4 @@
-use cloud_common::{Dialer, Memory, Process};
+use cloud_common::{Dialer, MemoryLimit, Process};
 use cloud_http::Options;
 
 use super::*;
@@ -9,7 +9,7 @@ fn keystone(auth_url: &str, region: Option<&str>) -> Keystone {
         identity: "test".to_owned(),
         permit: Arc::new(|| true),
         dialer: Dialer::default(),
-        memory: Memory::default(),
+        memory: MemoryLimit::default(),
     };
     let tenant = Some("tenant".into());
     let options = Options { process, tenant, account: "account".into(), authorities: None, rate: (1, 1) };

@@ -13,9 +13,9 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use shared::spoke::kinds::Object;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::client::{Cause, Failure, SpokeClient, Text, built, in_time, next, requests};
 use super::pages::{PAGE, PAGES, larger, smaller};
-use fair::{Kept, MemoryShare as Share};
+use super::{Cause, Failure, SpokeClient, Text, built, in_time, next, requests};
+use fair::{ChargedValue, ConsumerMemory};
 
 /// Maximum size of one event, in bytes: API servers keep objects of up to 1.5 MiB, which take more in JSON.
 const MAX_EVENT_BYTES: usize = 3 << 20;
@@ -27,7 +27,7 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(8);
 const OPEN_PERIOD: Duration = Duration::from_secs(1);
 
 /// One item of a watch.
-pub type WatchEvent<K> = Result<Event<Kept<K>>, Error>;
+pub type WatchEvent<K> = Result<Event<ChargedValue<K>>, Error>;
 
 /// How the server lists: with one request, or as servers before Kubernetes 1.32 do, with two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ struct Watch<K> {
     listing: Listing,
     stage: Stage,
     /// Objects of the page that are not emitted yet.
-    page: VecDeque<Kept<K>>,
+    page: VecDeque<ChargedValue<K>>,
     /// Objects of the next page.
     limit: u32,
     opened: Option<Instant>,
@@ -84,7 +84,7 @@ impl<K: Object> Watch<K> {
         }
     }
 
-    async fn step(&mut self) -> Result<Option<Event<Kept<K>>>, Error> {
+    async fn step(&mut self) -> Result<Option<Event<ChargedValue<K>>>, Error> {
         match take(&mut self.stage) {
             Stage::Begin => {
                 self.stage = match self.listing {
@@ -147,7 +147,7 @@ impl<K: Object> Watch<K> {
             }
         };
         self.limit = larger(self.limit);
-        self.page = Kept::new(page.items, charge).each().collect();
+        self.page = ChargedValue::new(page.items, charge).each().collect();
         let (next, version) = (page.metadata.next, page.metadata.resource_version);
         match (next.is_empty(), version.is_empty()) {
             (false, _) if number == PAGES || token.as_ref() == Some(&next) => {
@@ -168,15 +168,15 @@ impl<K: Object> Watch<K> {
         let params = WatchParams { bookmarks: true, send_initial_events: streamed, ..WatchParams::default() };
         let request = requests::<K>(None).watch(&params, version);
         let (answer, path) = in_time(self.client.send(request)).await.map_err(Error::WatchStartFailed)?;
-        let share = self.client.share();
-        let text = Text::new(share);
+        let memory = self.client.memory();
+        let text = Text::new(memory);
         let chunks = answer.into_body().into_data_stream();
         Ok(Lines { chunks, rest: Bytes::new(), text, seen: 0, begun: None, path })
     }
 
     /// The next event; `None` at the end of the watch.
     async fn line(&mut self, lines: &mut Lines) -> Result<Option<Line<K>>, Error> {
-        match lines.next(self.client.share()).await {
+        match lines.next(self.client.memory()).await {
             Ok(found) => found.transpose(),
             Err(Cause::Refused(why)) => Err(Error::WatchFailed(self.client.refuse(&lines.path, why))),
             Err(Cause::Transient(error)) => Err(Error::WatchFailed(kube::Error::Service(error))),
@@ -191,8 +191,8 @@ fn version_of<K: Object>(object: &K) -> Result<String, Error> {
 
 /// One event.
 pub(super) enum Line<K> {
-    Applied(Kept<K>),
-    Deleted(Kept<K>),
+    Applied(ChargedValue<K>),
+    Deleted(ChargedValue<K>),
     Bookmark { version: String, list_ends: bool },
 }
 
@@ -210,12 +210,13 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    async fn next<K: Object>(&mut self, share: &Share) -> Result<Option<Result<Line<K>, Error>>, Cause> {
+    async fn next<K: Object>(&mut self, memory: &ConsumerMemory) -> Result<Option<Result<Line<K>, Error>>, Cause> {
         loop {
             let text = self.text.bytes();
             if let Some(end) = text.get(self.seen..).and_then(|new| new.iter().position(|byte| *byte == b'\n')) {
                 let end = self.seen + end;
-                let line = if end > MAX_EVENT_BYTES { Err(too_large()) } else { Self::read(&text[..end], share).await };
+                let line =
+                    if end > MAX_EVENT_BYTES { Err(too_large()) } else { Self::read(&text[..end], memory).await };
                 self.text.skip(end + 1);
                 (self.seen, self.begun) = (0, None);
                 return line.map(Some);
@@ -246,18 +247,18 @@ impl Lines {
     }
 
     /// Parses the type first, then the object: JSON fields come in any order.
-    pub(super) async fn read<K: Object>(line: &[u8], share: &Share) -> Result<Result<Line<K>, Error>, Cause> {
-        let (EventType { type_, .. }, _) = built::<EventType>(line, share).await?;
+    pub(super) async fn read<K: Object>(line: &[u8], memory: &ConsumerMemory) -> Result<Result<Line<K>, Error>, Cause> {
+        let (EventType { type_, .. }, _) = built::<EventType>(line, memory).await?;
         Ok(match type_.as_str() {
-            "ADDED" | "MODIFIED" => Ok(Line::Applied(object(line, share).await?)),
-            "DELETED" => Ok(Line::Deleted(object(line, share).await?)),
+            "ADDED" | "MODIFIED" => Ok(Line::Applied(object(line, memory).await?)),
+            "DELETED" => Ok(Line::Deleted(object(line, memory).await?)),
             "BOOKMARK" => {
-                let (Bookmark { metadata }, _) = object::<Bookmark>(line, share).await?.into_parts();
+                let (Bookmark { metadata }, _) = object::<Bookmark>(line, memory).await?.into_parts();
                 let list_ends = metadata.annotations.list_ends.is_some();
                 Ok(Line::Bookmark { version: metadata.resource_version, list_ends })
             }
             "ERROR" => {
-                let (failure, _) = object::<Failure>(line, share).await?.into_parts();
+                let (failure, _) = object::<Failure>(line, memory).await?.into_parts();
                 Err(Error::WatchError(failure.into_status()))
             }
             _ => return Err(Cause::Refused("unknown type of watch event".to_owned())),
@@ -269,9 +270,9 @@ fn too_large() -> Cause {
     Cause::Refused(format!("a watch event has more than {} MiB", MAX_EVENT_BYTES >> 20))
 }
 
-async fn object<T: DeserializeOwned>(line: &[u8], share: &Share) -> Result<Kept<T>, Cause> {
-    let (EventObject { object, .. }, charge) = built::<EventObject<T>>(line, share).await?;
-    Ok(Kept::new(object, charge))
+async fn object<T: DeserializeOwned>(line: &[u8], memory: &ConsumerMemory) -> Result<ChargedValue<T>, Cause> {
+    let (EventObject { object, .. }, charge) = built::<EventObject<T>>(line, memory).await?;
+    Ok(ChargedValue::new(object, charge))
 }
 
 /// An event without its object.

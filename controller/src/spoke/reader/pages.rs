@@ -6,8 +6,8 @@ use kube::api::ListParams;
 use shared::spoke::kinds::Kind;
 use tokio::time::timeout;
 
-use super::client::{Page, SpokeClient, TooLarge};
-use fair::{Charge, Full, Kept};
+use super::{Page, SpokeClient, TooLarge};
+use fair::{Charge, ChargedValue, MemoryFull};
 
 /// Objects of one page.
 pub const PAGE: u32 = 100;
@@ -31,7 +31,7 @@ impl SpokeClient {
         namespace: Option<&str>,
         params: &ListParams,
         what: &str,
-    ) -> kube::Result<Kept<Vec<K>>> {
+    ) -> kube::Result<ChargedValue<Vec<K>>> {
         self.list_some(namespace, params, what, |_| true).await
     }
 
@@ -45,7 +45,7 @@ impl SpokeClient {
         params: &ListParams,
         what: &str,
         wanted: impl FnMut(&K) -> bool,
-    ) -> kube::Result<Kept<Vec<K>>> {
+    ) -> kube::Result<ChargedValue<Vec<K>>> {
         let list = gather(params, what, wanted, |page| async move { self.page(namespace, &page).await });
         let late = |_| kube::Error::Service(format!("the list of {what} takes more than {LIST_TIMEOUT:?}").into());
         timeout(LIST_TIMEOUT, Box::pin(list)).await.map_err(late)?
@@ -54,7 +54,7 @@ impl SpokeClient {
 
 /// How many objects to ask for after this error: fewer, if there was no room for so many.
 pub fn smaller(limit: u32, error: &kube::Error) -> Option<u32> {
-    let has_no_room = matches!(error, kube::Error::Service(why) if why.is::<Full>() || why.is::<TooLarge>());
+    let has_no_room = matches!(error, kube::Error::Service(why) if why.is::<MemoryFull>() || why.is::<TooLarge>());
     (has_no_room && limit > 1).then_some((limit / 4).max(1))
 }
 
@@ -74,7 +74,7 @@ async fn gather<T, F>(
     what: &str,
     mut wanted: impl FnMut(&T) -> bool,
     page: impl Fn(ListParams) -> F,
-) -> kube::Result<Kept<Vec<T>>>
+) -> kube::Result<ChargedValue<Vec<T>>>
 where
     F: Future<Output = kube::Result<(Page<T>, Charge)>>,
 {
@@ -100,7 +100,7 @@ where
             break;
         }
         match charges {
-            Some(charge) if found.metadata.next.is_empty() => return Ok(Kept::new(all, charge)),
+            Some(charge) if found.metadata.next.is_empty() => return Ok(ChargedValue::new(all, charge)),
             kept => charges = kept,
         }
         params.limit = params.limit.map(larger);
@@ -111,9 +111,9 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::super::client::PageMetadata;
+    use super::super::PageMetadata;
     use super::*;
-    use fair::{Memory, Whose};
+    use fair::{Consumer, MemoryLimit};
 
     fn page(items: usize, next: &str) -> Page<u8> {
         let metadata = PageMetadata { next: next.to_owned(), ..PageMetadata::default() };
@@ -122,11 +122,11 @@ mod tests {
 
     /// How many Nodes are taken of a server that answers so, by the token that it is asked with.
     async fn taken(answer: impl Fn(Option<&str>) -> Page<u8>) -> Result<usize, String> {
-        let share = Memory::default().share(Whose::new("tenant", "spoke"));
+        let memory = MemoryLimit::default().of(Consumer::new("tenant", "spoke"));
         let list = |params: ListParams| {
             assert_eq!(params.limit, Some(PAGE));
             let page = answer(params.continue_token.as_deref());
-            std::future::ready(Ok::<_, kube::Error>((page, share.charge())))
+            std::future::ready(Ok::<_, kube::Error>((page, memory.charge())))
         };
         let all = gather(&ListParams::default(), "Nodes", |_| true, list).await;
         all.map(|all| all.len()).map_err(|error| error.to_string())
@@ -134,15 +134,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_without_room_is_asked_for_in_parts() {
-        let share = Memory::default().share(Whose::new("tenant", "spoke"));
+        let memory = MemoryLimit::default().of(Consumer::new("tenant", "spoke"));
         let answer = |params: ListParams| {
             let (limit, begin) =
                 (params.limit.unwrap_or_default(), params.continue_token.map_or(0, |at| at.parse().unwrap()));
             let end = (begin + limit).min(100);
             let next = if end < 100 { end.to_string() } else { String::new() };
             std::future::ready(match limit {
-                ..10 => Ok((page(usize::try_from(end - begin).unwrap(), &next), share.charge())),
-                _ => Err(kube::Error::Service(Full::All.into())),
+                ..10 => Ok((page(usize::try_from(end - begin).unwrap(), &next), memory.charge())),
+                _ => Err(kube::Error::Service(MemoryFull::Shared.into())),
             })
         };
         assert_eq!(gather(&ListParams::default(), "Nodes", |_| true, answer).await.unwrap().len(), 100);
@@ -153,21 +153,22 @@ mod tests {
             let next = if end < 100 { end.to_string() } else { String::new() };
             std::future::ready(match end - begin {
                 2.. if (begin..end).contains(&50) => Err(kube::Error::Service(TooLarge(String::new()).into())),
-                count => Ok((page(usize::try_from(count).unwrap(), &next), share.charge())),
+                count => Ok((page(usize::try_from(count).unwrap(), &next), memory.charge())),
             })
         };
         assert_eq!(gather(&ListParams::default(), "Nodes", |_| true, large).await.unwrap().len(), 100);
-        let full = |_| std::future::ready(Err::<(Page<u8>, Charge), _>(kube::Error::Service(Full::One.into())));
+        let full =
+            |_| std::future::ready(Err::<(Page<u8>, Charge), _>(kube::Error::Service(MemoryFull::Consumer.into())));
         assert!(gather(&ListParams::default(), "Nodes", |_| true, full).await.is_err(), "not even for the smallest");
     }
 
     #[tokio::test]
     async fn what_nobody_wants_does_not_fill_a_list() {
-        let share = Memory::default().share(Whose::new("tenant", "spoke"));
+        let memory = MemoryLimit::default().of(Consumer::new("tenant", "spoke"));
         let many = |params: ListParams| {
             let number: usize = params.continue_token.map_or(0, |at| at.parse().unwrap());
             let next = if number < 100 { (number + 1).to_string() } else { String::new() };
-            let mut charge = share.charge();
+            let mut charge = memory.charge();
             std::future::ready(charge.spend(1 << 20).map_err(|full| kube::Error::Service(full.into())).map(|()| {
                 let items = vec![u8::from(number == 100); 100];
                 (Page { items, ..page(0, &next) }, charge)

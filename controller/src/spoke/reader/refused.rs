@@ -6,28 +6,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-
-use super::BoxError;
 use tokio::time::Instant;
 
-/// How long a request is not sent after its answer was too large; doubled with each one in a row.
-const FIRST: Duration = Duration::from_secs(5);
-const MOST: Duration = Duration::from_mins(1);
+use super::BoxError;
+use crate::runtime::clock::{Backoff, Streak};
+
+/// How long a request is not sent after its answer was too large.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), most: Duration::from_mins(1) };
 /// Paths that are remembered. We ask for a handful.
-const PATHS: usize = 64;
+const MAX_PATHS: usize = 64;
 
 /// The paths of one spoke whose last answers were too large.
 #[derive(Clone, Debug, Default)]
-pub struct Refused(Arc<Mutex<HashMap<String, Entry>>>);
+pub struct RefusedPaths(Arc<Mutex<HashMap<String, Entry>>>);
 
 #[derive(Debug)]
 struct Entry {
     until: Instant,
-    pause: Duration,
+    streak: Streak,
     why: String,
 }
 
-impl Refused {
+impl RefusedPaths {
     /// Why a request for this path is not sent now: what was wrong with the last answer.
     pub fn why(&self, path: &str) -> Option<BoxError> {
         let entries = self.0.lock();
@@ -38,11 +38,11 @@ impl Refused {
     /// An answer was too large.
     pub fn add(&self, path: &str, why: &str) {
         let (mut entries, now) = (self.0.lock(), Instant::now());
-        entries.retain(|_, entry| now < entry.until + MOST);
-        let before = entries.get(path).map_or(FIRST / 2, |entry| entry.pause);
-        if entries.len() < PATHS || entries.contains_key(path) {
-            let pause = (before * 2).min(MOST);
-            entries.insert(path.to_owned(), Entry { until: now + pause, pause, why: why.to_owned() });
+        entries.retain(|_, entry| now < entry.until + BACKOFF.most);
+        let mut streak = entries.get(path).map_or_else(Streak::default, |entry| entry.streak);
+        if entries.len() < MAX_PATHS || entries.contains_key(path) {
+            let until = now + streak.next(BACKOFF);
+            entries.insert(path.to_owned(), Entry { until, streak, why: why.to_owned() });
         }
     }
 
@@ -60,7 +60,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_answer_in_a_row_that_is_too_large_doubles_the_pause() {
-        let refused = Refused::default();
+        let refused = RefusedPaths::default();
         let is_refused = |path: &str| refused.why(path).is_some();
         for seconds in [5, 10, 20, 40, 60, 60] {
             refused.add("/nodes", "large");
@@ -73,9 +73,9 @@ mod tests {
         assert_eq!(refused.why("/nodes").unwrap().to_string(), "large");
         refused.remove("/nodes");
         assert!(!is_refused("/nodes"));
-        for number in 0..2 * PATHS {
+        for number in 0..2 * MAX_PATHS {
             refused.add(&number.to_string(), "large");
         }
-        assert_eq!(refused.0.lock().len(), PATHS);
+        assert_eq!(refused.0.lock().len(), MAX_PATHS);
     }
 }

@@ -16,10 +16,9 @@ use shared::spoke::kinds::{
     CertificateRequest, ClusterOperator, Kind, Machine, Namespace, Node, NodeName, SecretObservation,
 };
 
-use super::client::Page;
 use super::events::{Lines, Listing, events};
-use super::{BoxError, SpokeClient};
-use fair::{Charge, Memory, MemoryShare as Share, Whose};
+use super::{BoxError, Page, SpokeClient};
+use fair::{Charge, Consumer, ConsumerMemory, MemoryLimit};
 
 const MIB: usize = 1 << 20;
 
@@ -128,30 +127,30 @@ fn a_page_of_large_nodes_is_read_and_takes_little() {
     assert_eq!(one.metadata.labels.get("kubernetes.io/os"), None, "nobody asks for it");
 }
 
-fn share(memory: &Memory) -> Share {
-    memory.share(Whose::new("tenant", "spoke"))
+fn consumer_memory(memory: &MemoryLimit) -> ConsumerMemory {
+    memory.of(Consumer::new("tenant", "spoke"))
 }
 
 /// A server that answers so, the requests numbered.
-fn server(memory: &Memory, answer: impl Fn(usize) -> (u16, Body) + Clone + Send + 'static) -> SpokeClient {
+fn server(memory: &MemoryLimit, answer: impl Fn(usize) -> (u16, Body) + Clone + Send + 'static) -> SpokeClient {
     let count = std::sync::Arc::new(AtomicUsize::new(0));
     let service = tower::service_fn(move |_: Request<kube::client::Body>| {
         let (code, body) = answer(count.fetch_add(1, Ordering::Relaxed));
         let answer = http::Response::builder().status(code).body(body).map_err(BoxError::from);
         std::future::ready(answer)
     });
-    SpokeClient::new(Client::new(service, "default"), share(memory))
+    SpokeClient::new(Client::new(service, "default"), consumer_memory(memory))
 }
 
-async fn list(client: &SpokeClient) -> Result<fair::Kept<Vec<Node>>, String> {
+async fn list(client: &SpokeClient) -> Result<fair::ChargedValue<Vec<Node>>, String> {
     client.list(None, &ListParams::default(), "Nodes").await.map_err(|error| match error {
         kube::Error::Service(why) => why.to_string(),
         other => other.to_string(),
     })
 }
 
-fn left(memory: &Memory) -> usize {
-    let mut charge: Charge = share(memory).charge();
+fn left(memory: &MemoryLimit) -> usize {
+    let mut charge: Charge = consumer_memory(memory).charge();
     let mut left = 0;
     while charge.spend(64 << 10).is_ok() && left < 10 * MIB {
         left += 64 << 10;
@@ -161,7 +160,7 @@ fn left(memory: &Memory) -> usize {
 
 #[tokio::test]
 async fn pages_are_charged_until_the_list_is_dropped() {
-    let memory = Memory::default();
+    let memory = MemoryLimit::default();
     // Each page has 3 MB, of which 100 Nodes with a long ID are kept.
     let page = |number: usize| {
         let node = json!({ "metadata": { "name": "n" }, "spec": { "providerID": "x".repeat(10_000) } });
@@ -189,7 +188,7 @@ async fn pages_are_charged_until_the_list_is_dropped() {
 async fn the_bound_holds_for_whatever_a_client_reads() {
     let endless = || Body::from_stream(stream::repeat_with(|| Ok::<_, BoxError>(Bytes::from_static(&[b' '; 1 << 13]))));
     for (code, why) in [(200, "the answer has more than 8 MiB"), (403, "the answer has more than 64 KiB")] {
-        assert_eq!(list(&server(&Memory::default(), move |_| (code, endless()))).await.unwrap_err(), why);
+        assert_eq!(list(&server(&MemoryLimit::default(), move |_| (code, endless()))).await.unwrap_err(), why);
     }
     let status = || Body::from(r#"{"kind":"Status","code":403,"message":"no \ud83d\ude00","reason":"Forbidden"}"#);
     // Words of a service that is no API server are not quoted.
@@ -198,26 +197,26 @@ async fn the_bound_holds_for_whatever_a_client_reads() {
     let of_others = of_others.map(|text| (Body::from(text), "Forbidden"));
     for (body, message) in of_others.into_iter().chain([(status(), "no 😀")]) {
         let text = axum::body::to_bytes(body, MIB).await.unwrap();
-        let client = server(&Memory::default(), move |_| (403, Body::from(text.clone())));
+        let client = server(&MemoryLimit::default(), move |_| (403, Body::from(text.clone())));
         let error = client.get::<Node>("a").await.unwrap_err();
         let kube::Error::Api(status) = error else { panic!("{error}") };
         assert_eq!((status.code, status.message.as_str()), (403, message));
     }
     let bomb = repeated("{\"metadata\":{\"managedFields\":[", "{}", "]}}", MIB);
-    let writes = server(&Memory::default(), move |_| (200, Body::from(bomb.clone())));
+    let writes = server(&MemoryLimit::default(), move |_| (200, Body::from(bomb.clone())));
     let patch = kube::api::Patch::Merge(json!({}));
     assert!(
         writes.patch::<Node>(None, "a", &kube::api::PatchParams::default(), &patch).await.is_ok(),
         "it is not read"
     );
-    let endless = server(&Memory::default(), move |_| (200, endless()));
+    let endless = server(&MemoryLimit::default(), move |_| (200, endless()));
     assert!(endless.version().await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_answer_was_refused_is_not_sent_again_at_once() {
     static SENT: AtomicUsize = AtomicUsize::new(0);
-    let client = server(&Memory::default(), |_| {
+    let client = server(&MemoryLimit::default(), |_| {
         SENT.fetch_add(1, Ordering::Relaxed);
         (200, Body::from(r#"{"items":[{"x":tru}]}"#))
     });
@@ -266,7 +265,7 @@ async fn a_watch_lists_and_goes_on_where_it_ended() {
         1 => (200, Body::from(event("DELETED", "b", "9"))),
         _ => (200, Body::from("{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"too old\"}}\n")),
     };
-    let found = words(server(&Memory::default(), streamed), Listing::Streamed, 8).await;
+    let found = words(server(&MemoryLimit::default(), streamed), Listing::Streamed, 8).await;
     assert_eq!(found[..6], ["init", "lists a", "lists b", "listed", "has a", "lacks b"]);
     assert!(found[6].contains("too old") && found[7] == "init", "{found:?}");
     let plain = |number: usize| match number {
@@ -274,7 +273,7 @@ async fn a_watch_lists_and_goes_on_where_it_ended() {
         1 => (200, Body::from(r#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"b"}}]}"#)),
         _ => (200, Body::from(event("ADDED", "c", "8"))),
     };
-    let found = words(server(&Memory::default(), plain), Listing::Plain, 5).await;
+    let found = words(server(&MemoryLimit::default(), plain), Listing::Plain, 5).await;
     assert_eq!(found, ["init", "lists a", "lists b", "listed", "has c"]);
 }
 
@@ -282,7 +281,7 @@ async fn a_watch_lists_and_goes_on_where_it_ended() {
 async fn events_are_read_and_charged_as_lists_are() {
     let fields = String::from_utf8(repeated("[", "{}", "]", MIB - 200)).unwrap();
     let bomb = |field: &str| format!("{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"{field}\":{fields}}}}}}}\n");
-    let memory = Memory::default();
+    let memory = MemoryLimit::default();
     let skipped = [bomb("managedFields"), bomb("ownerReferences")].concat().repeat(10);
     let client = server(&memory, move |_| (200, Body::from(skipped.clone())));
     let kept: Vec<_> = events::<NodeName>(client.clone(), Listing::Streamed).take(21).collect().await;
@@ -294,7 +293,7 @@ async fn events_are_read_and_charged_as_lists_are() {
         (fault, "the answer cannot be read: expected ident at line 1 column 46"),
         ("{\"type\":\"OTHER\",\"object\":{}}\n".to_owned(), "unknown type of watch event"),
     ] {
-        let memory = Memory::default();
+        let memory = MemoryLimit::default();
         let client = server(&memory, move |_| (200, Body::from(text.clone())));
         assert_eq!(words(client, Listing::Streamed, 3).await, ["init", why, why], "and not asked for again at once");
         assert_eq!(left(&memory), 10 * MIB);
@@ -304,7 +303,7 @@ async fn events_are_read_and_charged_as_lists_are() {
         "{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"ownerReferences\":[{{\"uid\":\"{}\"}}]}}}}}}\n",
         "u".repeat(60_000)
     );
-    let memory = Memory::default();
+    let memory = MemoryLimit::default();
     let client = server(&memory, move |_| (200, Body::from(sound.repeat(400))));
     let mut events = Box::pin(events::<NodeName>(client, Listing::Streamed));
     let mut batch = Vec::new();
@@ -327,7 +326,7 @@ async fn a_list_that_never_ends_and_an_answer_that_trickles_are_given_up() {
             let token = if token.is_empty() { number.to_string() } else { token.to_owned() };
             (200, Body::from(json!({ "metadata": { "continue": token }, "items": [] }).to_string()))
         };
-        let found = words(server(&Memory::default(), endless), Listing::Plain, 2).await;
+        let found = words(server(&MemoryLimit::default(), endless), Listing::Plain, 2).await;
         assert_eq!(found[0], "init");
         assert!(found[1].contains("the list of nodes does not end"), "{found:?}");
     }
@@ -337,7 +336,7 @@ async fn a_list_that_never_ends_and_an_answer_that_trickles_are_given_up() {
             Ok::<_, BoxError>(Bytes::from_static(b" "))
         }))
     };
-    let memory = Memory::default();
+    let memory = MemoryLimit::default();
     let client = server(&memory, move |_| (200, trickle()));
     let late = "the answer takes more than 15s";
     assert_eq!(list(&client).await.unwrap_err(), late);
@@ -355,7 +354,7 @@ async fn an_event_that_never_ends_is_given_up() {
             Ok(Bytes::from_static(b" "))
         })))
     };
-    let found = words(server(&Memory::default(), move |_| (200, slow())), Listing::Streamed, 2).await;
+    let found = words(server(&MemoryLimit::default(), move |_| (200, slow())), Listing::Streamed, 2).await;
     assert_eq!(found, ["init", "an event takes more than 8s"]);
 }
 
@@ -382,11 +381,12 @@ fn fuzz_reader<T: serde::de::DeserializeOwned>(name: &str, seeds: &[&[u8]]) {
 #[test]
 fn fuzz_memory_of_events() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let memory = Memory::default();
+    let memory = MemoryLimit::default();
     let node = json!({ "type": "ADDED", "object": node() }).to_string();
     let error = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
     ::fuzz::run("spoke events", &[node.as_bytes(), LIST_ENDS.as_bytes(), error.as_bytes()], |line| {
-        let (read, peak) = ::fuzz::peak(|| runtime.block_on(Lines::read::<Node>(line, &share(&memory))).is_ok());
+        let (read, peak) =
+            ::fuzz::peak(|| runtime.block_on(Lines::read::<Node>(line, &consumer_memory(&memory))).is_ok());
         // Charged for what one answer may cost; here, of a line of so many bytes.
         assert!(
             peak.is_none_or(|peak| peak <= 16 * line.len() + (16 << 10)),

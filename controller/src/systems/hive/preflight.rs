@@ -22,7 +22,7 @@ use crate::runtime::{ReconcileError, Reconciled, System, clock, slot};
 use crate::spoke::csr::settled;
 use crate::spoke::reader::SpokeClient;
 use crate::spoke::webhooks::{kube_system, part, taken, webhooks};
-use fair::{Held, Kept};
+use fair::{ChargeGuard, ChargedValue};
 
 /// How long the spoke gets for all of it together.
 const DEADLINE: Duration = Duration::from_secs(8);
@@ -64,7 +64,7 @@ pub async fn answer(
 }
 
 /// Connects to the spoke with its administrator kubeconfig, and reads what the preflight needs.
-async fn ask(hive: &Hive, cluster: &ClusterDeployment) -> (SpokePreflight, Vec<Held>) {
+async fn ask(hive: &Hive, cluster: &ClusterDeployment) -> (SpokePreflight, Vec<ChargeGuard>) {
     match spokes::client(hive.hub(), &hive.network, cluster).await {
         Ok((client, _)) => observation(&client).await,
         Err(error) => (SpokePreflight::NotAsked(error.to_string()), Vec::new()),
@@ -73,7 +73,7 @@ async fn ask(hive: &Hive, cluster: &ClusterDeployment) -> (SpokePreflight, Vec<H
 
 /// Asks the spoke, and what its answers are charged: one question first, so that a silent spoke costs one connection,
 /// then the others all at once. Each part that cannot be read says so by itself.
-pub async fn observation(client: &SpokeClient) -> (SpokePreflight, Vec<Held>) {
+pub async fn observation(client: &SpokeClient) -> (SpokePreflight, Vec<ChargeGuard>) {
     let parts = async {
         let version = version(client).await;
         let parts = tokio::join!(
@@ -90,7 +90,7 @@ pub async fn observation(client: &SpokeClient) -> (SpokePreflight, Vec<Held>) {
         return (SpokePreflight::NotAsked(why), Vec::new());
     };
     let (certificates, pending_requests, [validating, mutating], (kube_system, labels), budgets) = parts;
-    let mut held: Vec<Held> = labels.into_iter().collect();
+    let mut held: Vec<ChargeGuard> = labels.into_iter().collect();
     let webhooks = taken(validating, &mut held).and_then(|mut all| {
         all.get_or_insert_default().extend(taken(mutating, &mut held)?.unwrap_or_default());
         Ok(all)
@@ -126,7 +126,7 @@ fn version_observation(ClusterVersion { status, .. }: &ClusterVersion) -> Versio
 }
 
 /// Only the metadata of Secrets is read, never what is in them.
-async fn certificates(client: &SpokeClient) -> [Part<Kept<Vec<Certificate>>>; 2] {
+async fn certificates(client: &SpokeClient) -> [Part<ChargedValue<Vec<Certificate>>>; 2] {
     let of = |namespace: &'static str| async move {
         let secrets = part(client.list::<SecretObservation>(Some(namespace), &ListParams::default(), "Secrets").await)?;
         let certificate = |SecretObservation { metadata }: SecretObservation| {
@@ -145,7 +145,7 @@ async fn pending_requests(client: &SpokeClient) -> Part<usize> {
     Ok(requests.map(|requests| requests.iter().filter(|request| settled(request).is_none()).count()))
 }
 
-async fn budgets(client: &SpokeClient) -> Part<Kept<Vec<String>>> {
+async fn budgets(client: &SpokeClient) -> Part<ChargedValue<Vec<String>>> {
     let what = "PodDisruptionBudgets";
     let budgets = part(client.list::<PodDisruptionBudget>(None, &ListParams::default(), what).await)?;
     // One that covers no pod allows none either, and means nothing.
@@ -168,7 +168,7 @@ mod tests {
     use tower::BoxError;
 
     use super::*;
-    use fair::{Memory, Whose};
+    use fair::{Consumer, MemoryLimit};
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_spoke_costs_one_connection() {
@@ -178,8 +178,8 @@ mod tests {
             counted.fetch_add(1, Ordering::Relaxed);
             std::future::pending::<Result<Response<Body>, BoxError>>()
         });
-        let share = Memory::default().share(Whose::new("tenant", "spoke"));
-        let (found, _) = observation(&SpokeClient::new(Client::new(silent, "default"), share)).await;
+        let memory = MemoryLimit::default().of(Consumer::new("tenant", "spoke"));
+        let (found, _) = observation(&SpokeClient::new(Client::new(silent, "default"), memory)).await;
         assert!(matches!(found, SpokePreflight::NotAsked(_)), "{found:?}");
         assert_eq!(requests.load(Ordering::Relaxed), 1);
     }

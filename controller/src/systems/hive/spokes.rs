@@ -176,12 +176,14 @@ pub async fn client(
     let (kubeconfig, version) = kubeconfig::read(&hub.client, cluster).await?;
     let route = Route { url: active_url(cluster), ip: ip_override(cluster) };
     let client =
-        spoke::client(network, kubeconfig::whose(cluster), &kubeconfig, &route).await.map_err(|error| match error {
-            SpokeError::Kubeconfig(why) if why.starts_with("kubeconfig ") => {
-                SpokeError::Kubeconfig(kubeconfig::in_secret(cluster, &why))
-            }
-            other => other,
-        })?;
+        spoke::client(network, kubeconfig::consumer(cluster), &kubeconfig, &route).await.map_err(
+            |error| match error {
+                SpokeError::Kubeconfig(why) if why.starts_with("kubeconfig ") => {
+                    SpokeError::Kubeconfig(kubeconfig::in_secret(cluster, &why))
+                }
+                other => other,
+            },
+        )?;
     Ok((client, version))
 }
 

@@ -16,11 +16,11 @@ use tokio::time::Instant;
 use super::conflict_detector::ConflictDetector;
 use super::csr_approval::CsrApproval;
 use crate::runtime;
+use crate::runtime::crash_marks::WorkMarker;
 use crate::runtime::events::EventOnce;
-use crate::runtime::marks::Mark;
 use crate::spoke::SpokeWatch;
 use crate::spoke::reader::SpokeClient;
-use fair::Held;
+use fair::ChargeGuard;
 
 /// How often the Secret of a target is read while the cloud refuses its credentials.
 const SECRET_PERIOD: Duration = Duration::from_secs(10);
@@ -40,14 +40,14 @@ pub struct SpokeAddress {
 }
 
 /// What a spoke said in a preflight that is yet to be written, and what it is charged.
-pub type Unwritten = (SpokePreflight, Vec<Held>);
+pub type Unwritten = (SpokePreflight, Vec<ChargeGuard>);
 
 /// A connection to a spoke.
 pub struct Connection {
     /// The watch.
     pub watch: SpokeWatch,
     /// It reads what a tenant's API server says for as long as it lasts.
-    pub _mark: Mark,
+    pub _mark: WorkMarker,
     /// Where it leads.
     pub address: SpokeAddress,
     /// When it was opened.

@@ -12,7 +12,7 @@ use shared::spoke::kinds::{self, KkpMachine, Lease, MachineSet, Node as KubeNode
 
 use super::seed::number;
 use crate::spoke::reader::SpokeClient;
-use fair::{Held, Kept};
+use fair::{ChargeGuard, ChargedValue};
 
 /// How old a Lease is whose kubelet has gone: row 57: one stays forever.
 const STALE: SignedDuration = SignedDuration::from_mins(2);
@@ -30,7 +30,7 @@ pub struct Connected {
     pub client: SpokeClient,
     /// What its answers are charged.
     #[expect(dead_code, reason = "it is kept, not read")]
-    pub held: Vec<Held>,
+    pub held: Vec<ChargeGuard>,
 }
 
 /// What the preflight counted.
@@ -56,11 +56,11 @@ pub fn count(length: usize) -> u32 {
 /// The lists of machine-controller's kinds.
 pub struct Machines {
     /// `MachineDeployments`.
-    pub deployments: Kept<Vec<kinds::MachineDeployment>>,
+    pub deployments: ChargedValue<Vec<kinds::MachineDeployment>>,
     /// `MachineSets`; only for the preflight.
-    pub sets: Option<Kept<Vec<MachineSet>>>,
+    pub sets: Option<ChargedValue<Vec<MachineSet>>>,
     /// Machines.
-    pub all: Kept<Vec<KkpMachine>>,
+    pub all: ChargedValue<Vec<KkpMachine>>,
 }
 
 impl Machines {
@@ -207,7 +207,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use fair::{Memory, Whose};
+    use fair::{Consumer, MemoryLimit};
 
     fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
         serde_json::from_value(value).unwrap()
@@ -243,11 +243,11 @@ mod tests {
             machine("single", json!([]), ""),
             machine("other", owner("MachineSet", "gone"), ""),
         ];
-        let charge = Memory::default().share(Whose::new("tenant", "spoke")).charge();
+        let charge = MemoryLimit::default().of(Consumer::new("tenant", "spoke")).charge();
         Machines {
-            deployments: Kept::new(vec![deployment], charge.another()),
-            sets: Some(Kept::new(vec![set], charge.another())),
-            all: Kept::new(all, charge),
+            deployments: ChargedValue::new(vec![deployment], charge.another()),
+            sets: Some(ChargedValue::new(vec![set], charge.another())),
+            all: ChargedValue::new(all, charge),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::runtime::{System, clock, slot};
 use crate::spoke::reader::SpokeClient;
 use crate::spoke::webhooks::{kube_system, webhooks};
 use crate::spoke::{self, Route, failure, kubeconfig};
-use fair::{Held, Whose};
+use fair::{ChargeGuard, Consumer};
 
 /// The Secret with the kubeconfig.
 const KUBECONFIG: &str = "internal-admin-kubeconfig";
@@ -72,15 +72,15 @@ async fn client(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState) -> Result
     if let Some(cached) = state.user.as_ref().filter(|cached| cached.version == version && version.is_some()) {
         return Ok(cached.client.clone());
     }
-    let whose = Whose::new(&kkp.tenant(cluster), cluster.name_any());
-    let client = spoke::client(&kkp.network, whose, &kubeconfig, &Route::default()).await;
+    let consumer = Consumer::new(&kkp.tenant(cluster), cluster.name_any());
+    let client = spoke::client(&kkp.network, consumer, &kubeconfig, &Route::default()).await;
     let client = client.map_err(|error| SpokeError::Kubeconfig(format!("Secret {namespace}/{KUBECONFIG}: {error}")))?;
     state.user = Some(Cached { version, client: client.clone() });
     Ok(client)
 }
 
 /// What it holds, and what the answers are charged as long as anything of them is in use.
-async fn read(client: &SpokeClient, part: &Part) -> kube::Result<(Machinery, Option<UserCluster>, Vec<Held>)> {
+async fn read(client: &SpokeClient, part: &Part) -> kube::Result<(Machinery, Option<UserCluster>, Vec<ChargeGuard>)> {
     let all = ListParams::default();
     // Alone: a silent cluster costs one connection.
     let found_nodes = client.list::<Node>(None, &all, "Nodes").await?;
@@ -109,7 +109,7 @@ async fn read(client: &SpokeClient, part: &Part) -> kube::Result<(Machinery, Opt
         Some((pods, attachments, leases)) => (pods.as_slice(), attachments.as_slice(), leases.as_slice()),
         None => (&[][..], &[][..], &[][..]),
     };
-    let (found_nodes, mut held) = (nodes(&found_nodes, &machines, leases, clock::now()), vec![found_nodes.held()]);
+    let (found_nodes, mut held) = (nodes(&found_nodes, &machines, leases, clock::now()), vec![found_nodes.guard()]);
     let preflight = if part.preflight {
         let user = UserCluster { bare_pods: bare(found_pods), ..machines.for_preflight(&found_nodes) };
         Some(of_kinds(client, user, &mut held).await?)
@@ -132,15 +132,15 @@ async fn read(client: &SpokeClient, part: &Part) -> kube::Result<(Machinery, Opt
             None => None,
         },
     };
-    held.extend([machines.deployments.held(), machines.all.held()]);
+    held.extend([machines.deployments.guard(), machines.all.guard()]);
     if let Some((pods, attachments, _)) = &of_drain {
-        held.extend([pods.held(), attachments.held()]);
+        held.extend([pods.guard(), attachments.guard()]);
     }
     Ok((machinery, preflight, held))
 }
 
 /// What only the preflight reads.
-async fn of_kinds(client: &SpokeClient, user: UserCluster, held: &mut Vec<Held>) -> kube::Result<UserCluster> {
+async fn of_kinds(client: &SpokeClient, user: UserCluster, held: &mut Vec<ChargeGuard>) -> kube::Result<UserCluster> {
     let all = ListParams::default();
     let (services, volumes, jobs, webhooks) = tokio::join!(
         client.list::<Service>(None, &all, "Services"),
@@ -150,7 +150,7 @@ async fn of_kinds(client: &SpokeClient, user: UserCluster, held: &mut Vec<Held>)
     );
     let (services, volumes, jobs) = (services?, volumes?, jobs?);
     let (webhooks_on_wake, webhooks_on_drain) = webhooks?;
-    held.extend([services.held(), jobs.held(), volumes.held()]);
+    held.extend([services.guard(), jobs.guard(), volumes.guard()]);
     let is_balancer = |service: &&Service| service.spec.type_.as_deref() == Some("LoadBalancer");
     let is_under_way = |job: &&Job| !job.status.is_done;
     Ok(UserCluster {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::fleet::{Identity, Verdict};
 use crate::runtime::slot;
-use fair::{Shares, may};
+use fair::FairLimit;
 
 /// Checks of one rollout at once, and those of one namespace: its spokes may all be silent.
 const CONCURRENT: (usize, usize) = (32, 16);
@@ -29,12 +29,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 type Answer = (Verdict, Instant);
 
 /// Turns for the checks of all rollouts.
-pub fn turns() -> Arc<Shares> {
-    Shares::new(OF_ALL.0, OF_ALL.1)
+pub fn turns() -> Arc<FairLimit> {
+    FairLimit::new(OF_ALL.0, OF_ALL.1)
 }
 
 /// The checks of one rollout. They end with it.
 pub struct Checks {
+    limit: Arc<FairLimit>,
     tasks: JoinSet<()>,
     sender: UnboundedSender<(Identity, Answer)>,
     receiver: UnboundedReceiver<(Identity, Answer)>,
@@ -48,7 +49,8 @@ impl Default for Checks {
     fn default() -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         let (under_way, answers) = (HashSet::new(), HashMap::new());
-        Self { tasks: JoinSet::new(), sender, receiver, under_way, answers, until: None }
+        let limit = FairLimit::new(CONCURRENT.0, CONCURRENT.1);
+        Self { limit, tasks: JoinSet::new(), sender, receiver, under_way, answers, until: None }
     }
 }
 
@@ -58,7 +60,7 @@ impl Checks {
     pub fn begin(
         &mut self,
         target: &Identity,
-        turns: &Arc<Shares>,
+        turns: &Arc<FairLimit>,
         check: impl Future<Output = Verdict> + Send + 'static,
         answered: impl FnOnce() + Send + 'static,
     ) -> bool {
@@ -67,10 +69,7 @@ impl Checks {
             return true;
         }
         let ((namespace, _), _) = target;
-        let of_namespace = self.under_way.iter().filter(|((one, _), _)| one == namespace).count();
-        if !may(CONCURRENT.0, CONCURRENT.1, self.under_way.len(), of_namespace, 1) {
-            return false;
-        }
+        let Some(permit) = self.limit.try_acquire(namespace) else { return false };
         let (turns, namespace) = (turns.clone(), namespace.clone());
         self.under_way.insert(target.clone());
         let until = *self.until.get_or_insert_with(|| Instant::now() + WAIT);
@@ -79,7 +78,7 @@ impl Checks {
             let late = || Err(SpokeError::Failed(format!("its check takes longer than {} s", TIMEOUT.as_secs())));
             let turn = turns.acquire(&namespace).await;
             let verdict = tokio::time::timeout(TIMEOUT, check).await.unwrap_or_else(|_| late());
-            drop(turn);
+            drop((turn, permit));
             // The receiver lives longer than its tasks.
             let _ = sender.send((target, (verdict, Instant::now())));
             if Instant::now() >= until {

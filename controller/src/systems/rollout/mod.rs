@@ -49,7 +49,7 @@ use crate::runtime::{
     clock,
 };
 use crate::spoke::Network;
-use fair::Shares;
+use fair::FairLimit;
 
 /// Rollouts of one page of the first list: each may have a megabyte of names.
 const PAGE_SIZE: u32 = 10;
@@ -92,7 +92,7 @@ pub struct Rollouts {
     network: Network,
     facts: HubFacts,
     /// Checks of spokes over all rollouts.
-    turns: Arc<Shares>,
+    turns: Arc<FairLimit>,
     snapshots: Snapshots,
     /// Which rollouts are worked on.
     queue: Arc<Turns>,

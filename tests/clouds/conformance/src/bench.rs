@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use cloud_common::{Dialer, Memory, Permit, Process};
+use cloud_common::{Dialer, MemoryLimit, Permit, Process};
 use shared::cloud::{Driver, Target};
 
 /// What goes wrong with requests to a cloud.
@@ -56,7 +56,7 @@ pub trait Bench {
 
 /// A process with this permit.
 pub fn process(permit: Permit) -> Process {
-    Process { identity: "test".to_owned(), permit, dialer: Dialer::default(), memory: Memory::default() }
+    Process { identity: "test".to_owned(), permit, dialer: Dialer::default(), memory: MemoryLimit::default() }
 }
 
 /// Name of a cluster's machine of this number.

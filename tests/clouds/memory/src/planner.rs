@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_common::{Charge, Memory, Whose};
+use cloud_common::{Charge, Consumer, MemoryLimit};
 use cloud_recreate::{Cloud, Failure, ImageStatus, Machine, Machines, Obstacle};
 use jiff::{Timestamp, ToSpan};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Lifecycle, Priority, Profile, ProviderIds};
@@ -97,7 +97,7 @@ impl Cloud for Account {
     }
 
     fn charge(&self, part: &str) -> Charge {
-        Memory::default().share(Whose::new("memory", part)).charge()
+        MemoryLimit::default().of(Consumer::new("memory", part)).charge()
     }
 
     fn now(&self) -> Timestamp {

@@ -350,7 +350,7 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
     let masters = pkcs10(&name, &["system:masters"], Vec::new());
     let grouped = [BOOTSTRAPPER_GROUPS, &["example.org:friends"]].concat();
     let grouped = client_as(&world, &bootstrapper(), &grouped).await;
-    // One for each part of a request that the API server writes; each rule has its rows in `controller::spoke::csr`.
+    // One for each part of a request that the API server writes; each rule has its rows in `controller::csr`.
     let elsewhere = ask(&boot, "kubernetes.io/kube-apiserver-client", CLIENT_USAGES, &good).await?;
     // More than the reader keeps of one text.
     let long = pkcs10(&name, nodes, vec![dns("x.example.org"); 6_000]);

@@ -6,8 +6,8 @@
 
 mod config;
 mod connection;
-pub mod csr;
 pub mod kubeconfig;
+mod objects;
 pub mod reader;
 mod route;
 mod state;

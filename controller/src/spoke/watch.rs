@@ -16,8 +16,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::reader::{Listing, SpokeClient, events};
-use super::state::{Change, Picture, State};
-use super::{ANSWER_TIMEOUT, csr, failure};
+use super::state::{Change, Snapshot, State};
+use super::{ANSWER_TIMEOUT, failure};
+use crate::csr;
 use crate::runtime::panics::Panics;
 use crate::runtime::watch_backoff::{WatchBackoff, answer};
 use crate::runtime::{clock, slot};
@@ -29,8 +30,8 @@ const BATCH_WINDOW: Duration = Duration::from_millis(100);
 /// Maximum events per batch, so that an endless stream is processed, too.
 const BATCH_SIZE: usize = 500;
 
-/// Of the time of a watch, at most one part of so many is for pictures of what it has seen.
-const PICTURES: u32 = 10;
+/// At most one part of so many of a watch's time is for snapshots of what it has seen.
+const SNAPSHOT_SHARE: u32 = 10;
 
 /// How soon a spoke is watched again that has more objects than we keep.
 const TOO_MANY_PERIOD: Duration = Duration::from_secs(30);
@@ -50,7 +51,7 @@ pub enum Scope {
 /// A watch of one spoke. It ends when it is dropped.
 #[derive(Debug)]
 pub struct SpokeWatch {
-    picture: watch::Receiver<Arc<Picture>>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
     scope: Scope,
     task: JoinHandle<()>,
 }
@@ -80,10 +81,10 @@ impl SpokeWatch {
         let operators = scope == Scope::Everything { operators: true };
         let charge = client.charge();
         let new = move || State::new(since, operators, charge.another());
-        let (pictures, picture) = watch::channel(Arc::new(new().picture(clock::now())));
-        let task = Task { client, scope, pictures, changed, requested };
+        let (snapshots, snapshot) = watch::channel(Arc::new(new().snapshot(clock::now())));
+        let task = Task { client, scope, snapshots, changed, requested };
         let run = async move { panics.keep_alive("the watch of a spoke", || task.run(new())).await };
-        Self { picture, scope, task: tokio::spawn(run) }
+        Self { snapshot, scope, task: tokio::spawn(run) }
     }
 
     /// What it watches.
@@ -93,19 +94,19 @@ impl SpokeWatch {
 
     /// What it has seen. In the first moments, waits a little for the first answer.
     pub async fn observe(&mut self) -> Result<Spoke, SpokeError> {
-        if !self.picture.borrow().speaks() {
-            let first = async { self.picture.wait_for(|picture| picture.speaks()).await.map(drop) };
+        if !self.snapshot.borrow().is_conclusive() {
+            let first = async { self.snapshot.wait_for(|snapshot| snapshot.is_conclusive()).await.map(drop) };
             let _ = slot::outside(tokio::time::timeout(Duration::from_millis(500), first)).await;
         }
-        let picture = self.picture.borrow().clone();
-        picture.observed(clock::now()).cloned()
+        let snapshot = self.snapshot.borrow().clone();
+        snapshot.observed(clock::now()).cloned()
     }
 }
 
 struct Task<C, R> {
     client: SpokeClient,
     scope: Scope,
-    pictures: watch::Sender<Arc<Picture>>,
+    snapshots: watch::Sender<Arc<Snapshot>>,
     changed: C,
     requested: R,
 }
@@ -120,9 +121,8 @@ where
     /// Connects, again and again: soon at first, every two seconds later.
     async fn run(&self, mut state: State) {
         let mut listing = Listing::Streamed;
-        let mut digest = None;
         loop {
-            match self.session(listing, &mut state, &mut digest).await {
+            match self.session(listing, &mut state).await {
                 Ended::NotStreamed => listing = Listing::Plain,
                 Ended::Silent => tokio::time::sleep(Duration::from_millis(500)).await,
                 Ended::TooMany => tokio::time::sleep(TOO_MANY_PERIOD).await,
@@ -131,99 +131,104 @@ where
     }
 
     /// One session: the first kind shows whether the API server works, then the others are asked for.
-    async fn session(&self, listing: Listing, state: &mut State, digest: &mut Option<u64>) -> Ended {
+    async fn session(&self, listing: Listing, state: &mut State) -> Ended {
         state.begin();
-        let mut streams: SelectAll<BoxStream<'static, Seen>> = SelectAll::new();
-        let mut began = Some(Instant::now());
-        let (mut again, mut is_explained) = (None, false);
-        // When the next picture may be made, and when it is due.
-        let (mut earliest, mut due) = (Instant::now(), None);
-        match self.scope {
-            Scope::Everything { .. } => streams.push(self.events::<Node>(listing, Change::Node)),
-            Scope::Certificates => streams.push(self.requests(listing)),
-        }
-        let (no_operators, operators_missing) = watch::channel(false);
+        let first = match self.scope {
+            Scope::Everything { .. } => self.events::<Node>(listing, Change::Node),
+            Scope::Certificates => self.requests(listing),
+        };
+        let mut session = Session::new(listing, first);
         loop {
-            let deadline = began.filter(|_| self.scope != Scope::Certificates).map(|began| began + ANSWER_TIMEOUT);
+            let began = session.began.filter(|_| self.scope != Scope::Certificates);
             let next = tokio::select! {
-                next = streams.next() => next,
-                () = until(again) => {
-                    again = (self.requested)(self.client.clone()).await.map(|pause| Instant::now() + pause);
+                next = session.streams.next() => next,
+                () = until(session.again) => {
+                    session.again = self.report_requests().await;
                     continue;
                 }
-                () = until(due) => {
-                    (earliest, due) = (self.show(state, digest), None);
+                () = until(session.due) => {
+                    (session.earliest, session.due) = (self.show(state), None);
                     continue;
                 }
-                () = until(deadline) => {
+                () = until(began.map(|began| began + ANSWER_TIMEOUT)) => {
                     // What it did answer in this time says more.
-                    if !is_explained {
+                    if !session.is_explained {
                         let message = format!("the cluster's API server did not answer within {ANSWER_TIMEOUT:?}");
-                        self.failed(SpokeError::Unreachable(message), state, digest);
+                        self.failed(SpokeError::Unreachable(message), state);
                     }
                     return Ended::Silent;
                 }
             };
             let Some(first) = next else { return Ended::Silent };
-            let mut batch = vec![first];
-            let mut more = std::pin::pin!(tokio::time::sleep(BATCH_WINDOW));
-            while batch.len() < BATCH_SIZE {
-                tokio::select! {
-                    biased;
-                    next = streams.next() => match next {
-                        Some(seen) => batch.push(seen),
-                        None => break,
-                    },
-                    () = &mut more => break,
-                }
-            }
-            let mut requested = false;
-            for seen in batch {
-                match seen {
-                    Ok(Change::Unread) => requested = true,
-                    Ok(change) => {
-                        requested |= matches!(change, Change::Request);
-                        if matches!(change, Change::NoOperators) {
-                            let _ = no_operators.send(true);
-                        }
-                        state.apply(change);
-                    }
-                    Err(error) if listing == Listing::Streamed && is_not_streamed(&error) => return Ended::NotStreamed,
-                    Err(error) => {
-                        is_explained = true;
-                        self.failed(explain(&error), state, digest);
-                    }
-                }
-            }
-            if state.cut().is_some() {
-                self.show(state, digest);
+            let batch = session.batch(first).await;
+            let has_requests = match self.apply(batch, &mut session, state) {
+                Ok(has_requests) => has_requests,
+                Err(ended) => return ended,
+            };
+            if state.truncated().is_some() {
+                self.show(state);
                 return Ended::TooMany;
             }
-            if began.is_some() && state.answers() {
-                began = None;
-                let Scope::Everything { operators } = self.scope else { continue };
-                streams.push(self.events::<Lease>(listing, Change::Lease));
-                streams.push(self.requests(listing));
-                if operators {
-                    let mut no_operators = operators_missing.clone();
-                    let ended = async move { no_operators.wait_for(|none| *none).await.map(drop) }.boxed();
-                    let events = self.events::<ClusterOperator>(listing, Change::Operator);
-                    let events = events.map(|seen| match seen {
-                        Err(error) if is_no_such_kind(&error) => Ok(Change::NoOperators),
-                        seen => seen,
-                    });
-                    streams.push(events.take_until(ended).boxed());
-                }
+            if session.began.is_some() && state.answers() {
+                session.began = None;
+                self.watch_others(&mut session);
             }
-            if Instant::now() < earliest {
-                due = Some(earliest);
+            if Instant::now() < session.earliest {
+                session.due = Some(session.earliest);
             } else {
-                (earliest, due) = (self.show(state, digest), None);
+                (session.earliest, session.due) = (self.show(state), None);
             }
-            if requested {
-                again = (self.requested)(self.client.clone()).await.map(|pause| Instant::now() + pause);
+            if has_requests {
+                session.again = self.report_requests().await;
             }
         }
+    }
+
+    /// Takes in what was seen. Returns whether there is something new about certificate requests.
+    fn apply(&self, batch: Vec<Seen>, session: &mut Session, state: &mut State) -> Result<bool, Ended> {
+        let mut has_requests = false;
+        for seen in batch {
+            match seen {
+                Ok(Change::Unread) => has_requests = true,
+                Ok(change) => {
+                    has_requests |= matches!(change, Change::Request);
+                    if matches!(change, Change::NoOperators) {
+                        session.no_operators.send_replace(true);
+                    }
+                    state.apply(change);
+                }
+                Err(error) if session.listing == Listing::Streamed && is_not_streamed(&error) => {
+                    return Err(Ended::NotStreamed);
+                }
+                Err(error) => {
+                    session.is_explained = true;
+                    self.failed(explain(&error), state);
+                }
+            }
+        }
+        Ok(has_requests)
+    }
+
+    /// Watches the other kinds, once the API server has listed the first one.
+    fn watch_others(&self, session: &mut Session) {
+        let (Scope::Everything { operators }, listing) = (self.scope, session.listing) else { return };
+        session.streams.push(self.events::<Lease>(listing, Change::Lease));
+        session.streams.push(self.requests(listing));
+        if operators {
+            let mut no_operators = session.no_operators.subscribe();
+            let ended = async move { no_operators.wait_for(|none| *none).await.map(drop) }.boxed();
+            let events = self.events::<ClusterOperator>(listing, Change::Operator);
+            let events = events.map(|seen| match seen {
+                Err(error) if is_no_such_kind(&error) => Ok(Change::NoOperators),
+                seen => seen,
+            });
+            session.streams.push(events.take_until(ended).boxed());
+        }
+    }
+
+    /// Returns when to do so again.
+    async fn report_requests(&self) -> Option<Instant> {
+        (self.requested)(self.client.clone()).await.map(|pause| Instant::now() + pause)
     }
 
     fn events<K: Object>(
@@ -250,22 +255,65 @@ where
         requests.map(unread).boxed()
     }
 
-    fn failed(&self, error: SpokeError, state: &mut State, digest: &mut Option<u64>) {
+    fn failed(&self, error: SpokeError, state: &mut State) {
         state.failed(error, clock::now());
-        self.show(state, digest);
+        self.show(state);
     }
 
     /// Shows what was seen to reconciles, and calls for one if there is something new to decide about. Returns when the
-    /// next picture may be made: a spoke with many objects may send many events.
-    fn show(&self, state: &mut State, digest: &mut Option<u64>) -> Instant {
+    /// next snapshot may be made: a spoke with many objects may send many events.
+    fn show(&self, state: &mut State) -> Instant {
         let (begun, now) = (Instant::now(), clock::now());
-        let picture = state.picture(now);
-        let new = picture.digest(now);
-        self.pictures.send_replace(Arc::new(picture));
-        if self.scope != Scope::Certificates && digest.replace(new) != Some(new) {
+        let snapshot = state.snapshot(now);
+        let is_news = state.is_news(&snapshot, now);
+        self.snapshots.send_replace(Arc::new(snapshot));
+        if self.scope != Scope::Certificates && is_news {
             (self.changed)();
         }
-        Instant::now() + (PICTURES - 1) * begun.elapsed()
+        Instant::now() + (SNAPSHOT_SHARE - 1) * begun.elapsed()
+    }
+}
+
+/// The streams of one session, and its times.
+struct Session {
+    listing: Listing,
+    streams: SelectAll<BoxStream<'static, Seen>>,
+    /// When it began, until the first kind was listed.
+    began: Option<Instant>,
+    /// Whether an error has said why the API server does not answer.
+    is_explained: bool,
+    /// When to report certificate requests again.
+    again: Option<Instant>,
+    /// When the next snapshot may be made, and when it is due.
+    earliest: Instant,
+    due: Option<Instant>,
+    /// Whether the cluster has no operators.
+    no_operators: watch::Sender<bool>,
+}
+
+impl Session {
+    fn new(listing: Listing, first: BoxStream<'static, Seen>) -> Self {
+        let now = Instant::now();
+        let (streams, no_operators) = (SelectAll::from_iter([first]), watch::Sender::new(false));
+        let (began, earliest) = (Some(now), now);
+        Self { listing, streams, began, is_explained: false, again: None, earliest, due: None, no_operators }
+    }
+
+    /// The events that come soon after the first one.
+    async fn batch(&mut self, first: Seen) -> Vec<Seen> {
+        let mut batch = vec![first];
+        let mut window = std::pin::pin!(tokio::time::sleep(BATCH_WINDOW));
+        while batch.len() < BATCH_SIZE {
+            tokio::select! {
+                biased;
+                next = self.streams.next() => match next {
+                    Some(seen) => batch.push(seen),
+                    None => break,
+                },
+                () = &mut window => break,
+            }
+        }
+        batch
     }
 }
 

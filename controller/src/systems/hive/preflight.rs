@@ -17,9 +17,9 @@ use tracing::info;
 
 use super::state::TargetState;
 use super::{Hive, spokes};
+use crate::csr::settled;
 use crate::runtime::hub::full_name;
 use crate::runtime::{ReconcileError, Reconciled, System, clock, slot};
-use crate::spoke::csr::settled;
 use crate::spoke::reader::SpokeClient;
 use crate::spoke::webhooks::{kube_system, part, taken, webhooks};
 use fair::{ChargeGuard, ChargedValue};

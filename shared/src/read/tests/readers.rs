@@ -266,7 +266,7 @@ const OTHER_WAYS: &[(&str, &str)] = &[
     ("shared/src/admission/mod.rs", "groups, which are searched and not kept"),
     ("webhook/src/review.rs", "a uid, of a part that the reader has picked"),
     ("controller/src/runtime/hub.rs", "patches, which are written"),
-    ("controller/src/csr.rs", "patches, which are written"),
+    ("controller/src/csr/approver.rs", "patches, which are written"),
 ];
 
 #[test]

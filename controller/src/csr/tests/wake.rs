@@ -39,7 +39,7 @@ fn of_four() -> Cluster {
 
 /// What becomes of the requests, in words.
 fn outcomes(csrs: &[Csr], cluster: &Cluster, window: &Window, already: &Approvals, now: i64) -> Vec<&'static str> {
-    let decisions = pass(csrs, cluster, window, &Limits::default(), already, at(now));
+    let decisions = decide(csrs, cluster, window, &Limits::default(), already, at(now));
     decisions.iter().map(|decision| decision.verdict.reason()).collect()
 }
 
@@ -184,12 +184,12 @@ proptest! {
             ..REQUESTS[*node][*key].clone()
         };
         let csrs: Vec<Csr> = asked_for.iter().enumerate().map(one).collect();
-        let decisions = pass(&csrs, &cluster, &window(), &Limits::default(), &Approvals::new(), at(now));
+        let decisions = decide(&csrs, &cluster, &window(), &Limits::default(), &Approvals::new(), at(now));
         let mut keys: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
         let (mut masters, mut of_pass, mut of_nodes) = (BTreeSet::new(), 0, BTreeMap::new());
         for (number, (node, key, created, condition)) in asked_for.iter().enumerate() {
             let uid = number.to_string();
-            let approves = decisions.iter().any(|d| d.uid == uid && matches!(d.verdict, Verdict::Approve(_)));
+            let approves = decisions.iter().any(|d| d.csr.uid == uid && matches!(d.verdict, Verdict::Approve(_)));
             if approves || *condition == "Approved" {
                 keys.entry(nodes[*node]).or_default().insert(*key);
             }

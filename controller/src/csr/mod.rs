@@ -1,4 +1,4 @@
-//! Which certificate signing requests of a waking cluster's kubelets may be approved.
+//! Approves the certificate signing requests of a waking cluster's kubelets.
 //!
 //! In a sleep that is longer than their lifetime, the kubelets' certificates expire, and no other approver accepts
 //! their requests: the cluster-machine-approver refuses a client certificate for a Node that exists already. During a
@@ -8,10 +8,13 @@
 //! Every holder of the cluster's bootstrap credentials can create such a request, so its content is untrusted, and one
 //! that cannot be read never stops the others.
 
-pub mod judge;
-pub mod pass;
+mod approver;
+mod decide;
+mod judge;
+mod kubelets;
 mod reason;
-pub mod request;
+mod report;
+mod request;
 #[cfg(test)]
 mod tests;
 
@@ -23,15 +26,20 @@ use shared::spoke::fields::MACHINE_ROLE;
 use shared::spoke::kinds::{self, CertificateRequest, MachineAddress};
 use x509_parser::pem::parse_x509_pem;
 
+pub use self::approver::Approver;
+pub use self::decide::{Approval, Approvals, Limits, SETTLE, approved_before, decide, is_stale, is_undecided};
 pub use self::judge::{BOOTSTRAPPER, judge};
-pub use self::pass::{Approval, Approvals, Limits, SETTLE, approved_before, is_stale, is_undecided, pass};
 pub use self::reason::Reason;
+pub use self::report::{Pass, SOON};
 
 /// User name of a kubelet, before the name of its Node.
 pub const NODE_PREFIX: &str = "system:node:";
 
 /// The clocks of two machines may differ by this much.
 pub const SKEW: SignedDuration = SignedDuration::from_secs(10);
+
+/// Bytes that a name takes besides its own when it is kept.
+const ENTRY_BYTES: usize = 160;
 
 /// One certificate signing request, as far as it is judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -269,25 +277,18 @@ impl Verdict {
 
 /// A verdict, and on what.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// The request's name.
-    pub name: String,
-    /// The request's UID.
-    pub uid: String,
-    /// What its signer issues; none if we know nothing of that signer.
-    pub kind: Option<Kind>,
+pub struct Decision<'a> {
+    pub csr: &'a Csr,
     /// The Node that it says it is for, as far as it could be read.
     pub node: Option<String>,
     /// Its public key, as far as it could be read.
     pub key: Vec<u8>,
-    /// The verdict.
     pub verdict: Verdict,
 }
 
-impl Decision {
+impl<'a> Decision<'a> {
     /// Nothing of it is read yet.
-    fn about(csr: &Csr, verdict: Verdict) -> Self {
-        let (name, uid, kind) = (csr.name.clone(), csr.uid.clone(), Kind::of_signer(&csr.signer));
-        Self { name, uid, kind, node: None, key: Vec::new(), verdict }
+    fn about(csr: &'a Csr, verdict: Verdict) -> Self {
+        Self { csr, node: None, key: Vec::new(), verdict }
     }
 }

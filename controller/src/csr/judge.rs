@@ -26,8 +26,8 @@ const CLIENT_USAGES: &[&[&str]] =
 const SERVING_USAGES: &[&[&str]] =
     &[&["digital signature", "key encipherment", "server auth"], &["digital signature", "server auth"]];
 
-/// Judges one request by itself: how many there are of its kind is for [`super::pass`].
-pub fn judge(csr: &Csr, cluster: &Cluster, window: &Window) -> Decision {
+/// Judges one request by itself: how many there are of its kind is for [`super::decide`].
+pub fn judge<'a>(csr: &'a Csr, cluster: &Cluster, window: &Window) -> Decision<'a> {
     let mut decision = Decision::about(csr, Verdict::Leave(Reason::Malformed));
     decision.node = csr.username.strip_prefix(NODE_PREFIX).map(str::to_owned);
     decision.verdict = match check(csr, &mut decision, cluster, window) {
@@ -37,7 +37,7 @@ pub fn judge(csr: &Csr, cluster: &Cluster, window: &Window) -> Decision {
     decision
 }
 
-fn check(csr: &Csr, decision: &mut Decision, cluster: &Cluster, window: &Window) -> Result<Kind, Reason> {
+fn check(csr: &Csr, decision: &mut Decision<'_>, cluster: &Cluster, window: &Window) -> Result<Kind, Reason> {
     csr.settled().map_or(Ok(()), Err)?;
     let kind = Kind::of_signer(&csr.signer).ok_or(Reason::WrongSigner)?;
     window.excludes(csr.created).map_or(Ok(()), Err)?;

@@ -6,7 +6,7 @@ use super::*;
 fn a_node_gets_so_many_and_no_more() {
     let limits = Limits { per_node: 3, ..Limits::default() };
     let approvals = |csrs: &[Csr], already: &Approvals| {
-        let decisions = decide(csrs, &limits, already);
+        let decisions = decide_on(csrs, &limits, already);
         let approved = decisions.iter().filter(|d| matches!(d.verdict, Verdict::Approve(_))).count();
         let limited = decisions.iter().filter(|d| d.verdict == Verdict::Leave(Reason::NodeLimit)).count();
         (approved, limited)
@@ -47,7 +47,8 @@ fn remembered(node: &str, count: usize) -> Approvals {
 #[test]
 fn a_pass_approves_so_many_and_the_next_goes_on() {
     let limits = Limits { per_pass: 2, ..Limits::default() };
-    let decisions = decide(&[served(3), vec![client()]].concat(), &limits, &Approvals::new());
+    let csrs = [served(3), vec![client()]].concat();
+    let decisions = decide_on(&csrs, &limits, &Approvals::new());
     let last = ("csr-002", Verdict::Leave(Reason::PassLimit));
     let serving = Verdict::Approve(Kind::Serving);
     let asked = ("csr-client", Verdict::Approve(Kind::Client));
@@ -57,20 +58,24 @@ fn a_pass_approves_so_many_and_the_next_goes_on() {
 #[test]
 fn a_flood_is_not_approved_at_all() {
     let limits = Limits { flood_margin: 3, ..Limits::default() };
-    let all = |csrs: &[Csr]| decide(csrs, &limits, &Approvals::new());
-    assert!(all(&served(5)).iter().all(|d| d.verdict == Verdict::Approve(Kind::Serving)), "2 nodes and 3");
-    assert!(all(&served(6)).iter().all(|d| d.verdict == Verdict::Leave(Reason::Flood)));
-    let unread = all(&served(6).into_iter().map(|csr| Csr { request: Vec::new(), ..csr }).collect::<Vec<_>>());
+    fn all<'a>(csrs: &'a [Csr], limits: &Limits) -> Vec<Decision<'a>> {
+        decide_on(csrs, limits, &Approvals::new())
+    }
+    assert!(all(&served(5), &limits).iter().all(|d| d.verdict == Verdict::Approve(Kind::Serving)), "2 nodes and 3");
+    assert!(all(&served(6), &limits).iter().all(|d| d.verdict == Verdict::Leave(Reason::Flood)));
+    let csrs: Vec<Csr> = served(6).into_iter().map(|csr| Csr { request: Vec::new(), ..csr }).collect();
+    let unread = all(&csrs, &limits);
     assert!(unread.iter().all(|d| (d.verdict, &d.node) == (Verdict::Leave(Reason::Flood), &None)));
     // One requester's flood is no other's.
-    let others = all(&[served(6), vec![Csr { created: Some(at(31)), ..client() }]].concat());
+    let csrs = [served(6), vec![Csr { created: Some(at(31)), ..client() }]].concat();
+    let others = all(&csrs, &limits);
     assert_eq!(others.last().map(|d| d.verdict), Some(Verdict::Approve(Kind::Client)));
     // Old ones, settled ones and those of other signers are no flood.
     let mut mixed = served(8);
     mixed[0].conditions = vec!["Denied".into()];
     mixed[1].signer = "example.org/other".into();
     mixed[2].created = Some(at(-86_400));
-    assert_eq!(all(&mixed).iter().filter(|d| matches!(d.verdict, Verdict::Approve(_))).count(), 5);
+    assert_eq!(all(&mixed, &limits).iter().filter(|d| matches!(d.verdict, Verdict::Approve(_))).count(), 5);
 }
 
 /// Whatever is done to its bytes, a request is approved only while it says what it said.
@@ -133,8 +138,8 @@ proptest! {
         let csrs: Vec<Csr> = times.iter().enumerate().map(one).collect();
         let window = Window { opened: time(opened), closes: time(closes), after_long_sleep: true };
         let limits = Limits { per_node: limit, per_pass: 3, flood_margin: 5 };
-        let decisions = pass(&csrs, &cluster(), &window, &limits, &Approvals::new(), at(200));
-        let names: BTreeSet<_> = decisions.iter().map(|decision| decision.name.clone()).collect();
+        let decisions = decide(&csrs, &cluster(), &window, &limits, &Approvals::new(), at(200));
+        let names: BTreeSet<_> = decisions.iter().map(|decision| decision.csr.name.clone()).collect();
         prop_assert_eq!((names.len(), decisions.len()), (csrs.len(), csrs.len()));
         let approved = decisions.iter().filter(|d| matches!(d.verdict, Verdict::Approve(_))).count();
         prop_assert!(approved <= 2 * limit.min(3), "{} approved", approved); // of two requesters
@@ -148,7 +153,7 @@ proptest! {
                 Csr { signer: signer.clone(), ..base.clone() },
                 Csr { groups: [group.clone()].into(), ..base.clone() },
             ];
-            let decisions = decide(&others, &Limits::default(), &Approvals::new());
+            let decisions = decide_on(&others, &Limits::default(), &Approvals::new());
             prop_assert!(decisions.iter().all(|decision| matches!(decision.verdict, Verdict::Leave(_))));
         }
     }

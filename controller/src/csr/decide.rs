@@ -59,14 +59,14 @@ impl Default for Limits {
 ///
 /// `already` are the approvals of this wake that the caller knows of. Those that can still be seen among `csrs` count
 /// without it, so that a restart of this process forgets nothing.
-pub fn pass(
-    csrs: &[Csr],
+pub fn decide<'a>(
+    csrs: &'a [Csr],
     cluster: &Cluster,
     window: &Window,
     limits: &Limits,
     already: &Approvals,
     now: Timestamp,
-) -> Vec<Decision> {
+) -> Vec<Decision<'a>> {
     let mut undecided: HashMap<&str, usize> = HashMap::new();
     for csr in csrs.iter().filter(|csr| is_undecided(csr, window, now)) {
         *undecided.entry(&csr.username).or_default() += 1;
@@ -82,12 +82,12 @@ pub fn pass(
             true if is_flood => Some(Reason::Flood),
             _ => None,
         };
-        (csr, unread.map_or_else(|| judge(csr, cluster, window), |why| Decision::about(csr, Verdict::Leave(why))))
+        unread.map_or_else(|| judge(csr, cluster, window), |why| Decision::about(csr, Verdict::Leave(why)))
     });
-    let mut judged: Vec<(&Csr, Decision)> = judged.collect();
+    let mut decisions: Vec<Decision<'_>> = judged.collect();
     let approvals = approved_before(csrs, window).into_iter().chain(already.clone()).collect();
-    one_by_one(&mut judged, approvals, cluster, limits, now);
-    judged.into_iter().map(|(_, decision)| decision).collect()
+    one_by_one(&mut decisions, approvals, cluster, limits, now);
+    decisions
 }
 
 /// By UID which requests of a Node were approved, and for which keys they were or shall be.
@@ -95,7 +95,7 @@ type OfNode = (BTreeSet<String>, BTreeSet<Vec<u8>>);
 
 /// Leaves what could be approved by itself, and has to wait for others or comes too often.
 fn one_by_one(
-    judged: &mut [(&Csr, Decision)],
+    decisions: &mut [Decision<'_>],
     approvals: Approvals,
     cluster: &Cluster,
     limits: &Limits,
@@ -114,12 +114,13 @@ fn one_by_one(
         let (approved, keys) = of_node.entry((kind, node)).or_default();
         let _ = (approved.insert(uid), keys.insert(key));
     }
-    for (_, Decision { node, key, verdict, .. }) in judged.iter() {
+    for Decision { node, key, verdict, .. } in decisions.iter() {
         if let (Verdict::Approve(kind), Some(node)) = (verdict, node) {
             of_node.entry((*kind, node.clone())).or_default().1.insert(key.clone());
         }
     }
-    for (csr, decision) in judged {
+    for decision in decisions {
+        let csr = decision.csr;
         let (Verdict::Approve(kind), Some(node)) = (decision.verdict, &decision.node) else { continue };
         let (approved, keys) = of_node.entry((kind, node.clone())).or_default();
         let by_requester = in_this_pass.entry(&csr.username).or_default();

@@ -12,7 +12,6 @@ pub mod middleware;
 mod pod;
 mod proxy;
 mod server;
-pub mod tls;
 pub mod watch;
 
 use std::sync::Arc;
@@ -22,14 +21,17 @@ use kube::Client;
 use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::ClientBuilder;
 use kube::core::{Request, request};
-use serde_json::Value;
+use rustls::NamedGroup;
+use rustls::crypto::CryptoProvider;
+use serde_json::{Value, json};
+use shared::annotation::keys;
 use shared::kinds::Kind;
 use shared::object::name_of;
 use tower::BoxError;
 use tower::util::MapErrLayer;
 
 use crate::answer::Call;
-use crate::connection::{Connection, Notify};
+use crate::connection::{Connection, Notice, Notify};
 use crate::error::HubError;
 use crate::login::Plugin;
 use crate::middleware::HubLayer;
@@ -54,10 +56,11 @@ pub struct HubClient {
 /// One kind in one of its versions: what a path is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// The kind.
     pub kind: &'static Kind,
     /// A version that the hub serves.
     pub version: &'static str,
+    /// Whether a patch is one of the status.
+    is_status: bool,
 }
 
 /// A list of objects and where a watch may go on from.
@@ -77,17 +80,19 @@ pub struct Write {
     pub manager: String,
 }
 
-impl Write {
-    fn params(&self) -> PatchParams {
-        let manager = Some(self.manager.clone());
-        PatchParams { dry_run: self.dry_run, field_manager: manager, ..PatchParams::default() }
-    }
-}
-
 impl Resource {
+    pub fn new(kind: &'static Kind, version: &'static str) -> Self {
+        Self { kind, version, is_status: false }
+    }
+
     /// A kind in its preferred version.
     pub fn preferred(kind: &'static Kind) -> Self {
-        Self { kind, version: kind.versions[0] }
+        Self::new(kind, kind.versions[0])
+    }
+
+    /// The status of its objects, to be patched.
+    pub fn status(self) -> Self {
+        Self { is_status: true, ..self }
     }
 
     /// The path of the resource. As kubectl does, it ignores a namespace given for a kind that has none.
@@ -169,24 +174,15 @@ impl HubClient {
         patch: &Value,
         write: &Write,
     ) -> Result<Value, HubError> {
+        let field_manager = Some(write.manager.clone());
+        let params = PatchParams { dry_run: write.dry_run, field_manager, ..PatchParams::default() };
         let path = Request::new(resource.path(Some(namespace)));
-        let request = typed_patch(patch).and_then(|patch| path.patch(name, &write.params(), &patch));
-        self.send(resource.call("patch", name), request).await
-    }
-
-    /// The same for the status.
-    pub async fn patch_status(
-        &self,
-        resource: Resource,
-        namespace: &str,
-        name: &str,
-        patch: &Value,
-        write: &Write,
-    ) -> Result<Value, HubError> {
-        let path = Request::new(resource.path(Some(namespace)));
-        let request =
-            typed_patch(patch).and_then(|patch| path.patch_subresource("status", name, &write.params(), &patch));
-        self.send(resource.call("patch the status of", name), request).await
+        let (verb, request) = match (typed_patch(patch), resource.is_status) {
+            (Ok(patch), false) => ("patch", path.patch(name, &params, &patch)),
+            (Ok(patch), true) => ("patch the status of", path.patch_subresource("status", name, &params, &patch)),
+            (Err(error), _) => ("patch", Err(error)),
+        };
+        self.send(resource.call(verb, name), request).await
     }
 
     /// Creates an object, in a namespace or in none. Objects such as access reviews answer instead of being kept.
@@ -201,6 +197,28 @@ impl HubClient {
         let body = serde_json::to_vec(object).map_err(request::Error::SerializeBody);
         let request = body.and_then(|body| Request::new(resource.path(namespace)).create(&params, body));
         self.send(resource.call("create", name_of(object)), request).await
+    }
+
+    /// Whether the API server's authorizer lets the user do this, in the form of `spec.resourceAttributes`. None if it
+    /// does not answer.
+    pub async fn is_allowed(&self, attributes: &Value) -> Option<bool> {
+        static REVIEW: Kind = Kind::cluster_scoped(
+            "authorization.k8s.io",
+            &["v1"],
+            "SelfSubjectAccessReview",
+            "selfsubjectaccessreviews",
+        );
+        let resource = Resource::preferred(&REVIEW);
+        let review = typed(json!({ "spec": { "resourceAttributes": attributes } }), resource);
+        let write = Write { dry_run: false, manager: keys::PLUGIN.to_owned() };
+        self.create(resource, None, &review, &write).await.ok()?.pointer("/status/allowed")?.as_bool()
+    }
+
+    /// Tells of something that was skipped or not read, where that is no failure and every request is a notice.
+    pub fn note(&self, text: &str) {
+        if self.verbose {
+            (self.notify)(Notice::Progress(text));
+        }
     }
 
     /// What is at a path of the API server itself, such as `/version` or `/apis`.
@@ -279,6 +297,15 @@ pub fn is_name(name: &str) -> bool {
 /// Whether this is a DNS label, as names of namespaces are.
 pub fn is_namespace(name: &str) -> bool {
     is_name(name) && name.len() <= 63 && !name.contains('.')
+}
+
+/// TLS as every connection of the plugin has it: aws-lc-rs with the post-quantum key exchange in front. API servers
+/// built with Go 1.24 and later prefer it: offered second, they answer with a `HelloRetryRequest`, which is one more
+/// round trip. X25519 is still offered in the same message.
+pub fn provider() -> CryptoProvider {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.kx_groups.sort_by_key(|group| group.name() != NamedGroup::X25519MLKEM768);
+    provider
 }
 
 /// Items of a list come without their apiVersion and kind.

@@ -280,7 +280,7 @@ mod tests {
     }
 
     fn hub(url: String) -> HubClient {
-        let _ = crate::tls::provider().install_default();
+        let _ = crate::provider().install_default();
         let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
         kubeconfig.write_all(b"kind: Config\n").unwrap();
         let kubeconfig = Some(kubeconfig.path().to_owned());

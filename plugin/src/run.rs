@@ -14,7 +14,7 @@ use crate::output;
 /// The program, for these kinds.
 pub fn run(kinds: Kinds) -> ExitCode {
     // Only fails if a provider is installed already, and this is the first line of the program.
-    let _ = hub::tls::provider().install_default();
+    let _ = hub::provider().install_default();
     let words = std::env::args_os().collect::<Vec<_>>();
     let invocation = if install_alias::is_alias(words.first()) {
         cli::read::<FdbCli>(words).map(|cli| Invocation::Fdb(Box::new(cli)))

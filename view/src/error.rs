@@ -1,9 +1,10 @@
 //! Why an object is not shown.
 
 use std::fmt;
+use std::sync::Arc;
 
 use hub::error::HubError;
-use shared::kinds::{Kind, TargetError};
+use shared::kinds::{Key, Kind, TargetError};
 
 /// Why an object was not found, or cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +17,10 @@ pub enum ViewError {
     NoKind(String),
     /// What belongs to the object cannot be read.
     #[error("{object}: {source}")]
-    Beside { object: String, source: Box<HubError> },
+    Related { object: String, source: Box<HubError> },
+    /// The clusters of the hub, which every pool needs.
+    #[error("{0}")]
+    Clusters(Arc<HubError>),
     #[error(transparent)]
     Hub(#[from] HubError),
     #[error(transparent)]
@@ -28,15 +32,16 @@ pub enum ViewError {
 pub struct Failure {
     /// The object or the kind as messages name it.
     pub what: String,
-    /// Why.
     pub error: ViewError,
     /// Whether no object of the kind can be read.
     pub is_of_kind: bool,
+    /// The object, if it is there.
+    pub key: Option<Key>,
 }
 
 impl ViewError {
-    pub(super) fn beside(object: String, source: HubError) -> Self {
-        Self::Beside { object, source: Box::new(source) }
+    pub(super) fn related(object: String, source: HubError) -> Self {
+        Self::Related { object, source: Box::new(source) }
     }
 
     pub(super) fn unreadable(error: serde_json::Error) -> Self {
@@ -46,11 +51,15 @@ impl ViewError {
 
 impl Failure {
     pub(super) fn new(what: String, error: ViewError) -> Self {
-        Self { what, error, is_of_kind: false }
+        Self { what, error, is_of_kind: false, key: None }
     }
 
     pub(super) fn of_kind(kind: &Kind, error: ViewError) -> Self {
-        Self { what: kind.resource_name(), error, is_of_kind: true }
+        Self { is_of_kind: true, ..Self::new(kind.resource_name(), error) }
+    }
+
+    pub(super) fn unreadable(kind: &Kind, key: Key, error: ViewError) -> Self {
+        Self { what: kind.full_name(&key.2), error, is_of_kind: false, key: Some(key) }
     }
 }
 

@@ -80,7 +80,7 @@ impl DatabaseState {
         let (namespace, labels) = (text(object, "/metadata/namespace"), cluster.selector());
         let list = |kind| hub.list(Resource::preferred(kind), Some(namespace), "", &labels);
         let (claims, pods) = tokio::try_join!(list(&CLAIM), list(&POD))
-            .map_err(|source| ViewError::beside(format!("{namespace}/{}", name_of(object)), source))?;
+            .map_err(|source| ViewError::related(format!("{namespace}/{}", name_of(object)), source))?;
         let protection = protection::of(hub, namespace, &cluster).await;
         Ok(Self::new(&cluster, &claims.items, &pods.items, protection))
     }

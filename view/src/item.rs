@@ -9,7 +9,7 @@ use super::rollout::RolloutState;
 use super::target::TargetState;
 use super::upgrade::UpgradeState;
 
-/// An object and what lies beside it. Serialized as `-o json` documents it; later versions only add fields.
+/// An object and what belongs to it. Serialized as `-o json` documents it; later versions only add fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Item {

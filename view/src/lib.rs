@@ -1,12 +1,10 @@
 //! What is on a hub, of every kind of the table of kinds: as it is, and each change after that. It prints nothing and
 //! has no command line.
 
-pub mod companion;
 mod elsewhere;
 pub mod error;
 pub mod fdb;
 mod item;
-pub mod nearest;
 pub mod pool;
 pub mod protection;
 pub mod resolve;
@@ -14,17 +12,19 @@ pub mod rollout;
 pub mod target;
 pub mod upgrade;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::stream::{self, LocalBoxStream};
 use futures::{Stream, StreamExt};
 use hub::error::HubError;
-use hub::watch::{self, Scope};
+use hub::watch::{self, Scope, Watcher};
 use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::hive::api::ClusterDeployment;
-use shared::kinds::{Elsewhere, Key, Kind, ShownKind, Shows, TargetKind};
-use shared::object::name_of;
+use shared::kinds::{CLUSTER_DEPLOYMENT, Key, Kind, ShownKind, Shows, TargetKind};
+use shared::object::{name_of, text};
 use tokio::sync::OnceCell;
 
 use self::error::{Failure, ViewError};
@@ -50,21 +50,30 @@ pub enum Row {
     Shown(&'static ShownKind),
 }
 
-/// What to look for. By default nothing, in all namespaces.
-#[derive(Clone, Debug, Default)]
+/// What to look for: the objects that are named, or else all objects of some kinds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// All objects of these kinds, if none is named.
     pub kinds: Vec<Row>,
-    /// All namespaces if none. Names are looked up in that of the client then.
-    pub namespace: Option<String>,
+    pub namespace: Namespaces,
     /// Label selector of what is not named, empty for all.
     pub labels: String,
     /// Objects by name, in this order.
     pub names: Vec<ObjectName>,
     /// Whether it is a failure that one of several kinds does not exist or may not be read.
     pub is_typed: bool,
-    /// Whether it is a failure that the namespace does not exist.
-    pub is_whole: bool,
+}
+
+/// Where to look for objects of kinds that have namespaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Namespaces {
+    /// In the namespace of the client.
+    #[default]
+    OfClient,
+    /// In all. Names are looked up in that of the client.
+    All,
+    /// In this one, all of which is meant: it is a failure if it does not exist.
+    Whole(String),
 }
 
 /// One object by name.
@@ -74,7 +83,6 @@ pub struct ObjectName {
     pub kinds: Vec<Row>,
     /// The type as messages name it, if one was given.
     pub word: Option<String>,
-    /// Its name.
     pub name: String,
 }
 
@@ -85,8 +93,6 @@ pub struct Listing {
     pub items: Vec<Item>,
     /// What was not found or cannot be read.
     pub failures: Vec<Failure>,
-    /// What was skipped without being a failure, in words.
-    pub notes: Vec<String>,
     /// What [`follow`] watches.
     pub watched: Vec<Watched>,
 }
@@ -102,9 +108,9 @@ pub struct Watched {
 
 /// What happens to objects.
 #[derive(Debug)]
-pub enum Event {
+pub enum Event<T = Item> {
     /// One is as it is now.
-    Set(Item),
+    Set(T),
     /// One is there and cannot be read.
     Unreadable(Failure),
     /// One does not exist any more.
@@ -121,6 +127,9 @@ struct Object {
     value: Value,
 }
 
+/// All clusters of a hub, which every pool needs: read once.
+type Clusters = OnceCell<Result<Vec<ClusterDeployment>, Arc<HubError>>>;
+
 impl Row {
     /// Group, versions, names and scope.
     pub fn kind(self) -> &'static Kind {
@@ -130,11 +139,39 @@ impl Row {
         }
     }
 
-    fn elsewhere(self) -> Option<&'static Elsewhere> {
-        match self {
-            Self::Target(row) => row.elsewhere.as_ref(),
-            Self::Shown(_) => None,
+    pub fn target(self) -> Option<&'static TargetKind> {
+        if let Self::Target(row) = self { Some(row) } else { None }
+    }
+
+    pub fn shown(self) -> Option<&'static ShownKind> {
+        if let Self::Shown(row) = self { Some(row) } else { None }
+    }
+}
+
+impl Query {
+    /// The namespace to search; none for all.
+    pub fn namespace<'a>(&'a self, hub: &'a HubClient) -> Option<&'a str> {
+        match &self.namespace {
+            Namespaces::OfClient => Some(&hub.namespace),
+            Namespaces::All => None,
+            Namespaces::Whole(name) => Some(name),
         }
+    }
+
+    /// The namespace that is meant as a whole.
+    pub fn whole(&self) -> Option<&str> {
+        if let Namespaces::Whole(name) = &self.namespace { Some(name) } else { None }
+    }
+
+    /// The same for messages about all objects of the kinds; none if no kind has namespaces.
+    pub fn searched<'a>(&'a self, hub: &'a HubClient) -> Option<&'a str> {
+        self.namespace(hub).filter(|_| self.kinds.iter().any(|row| row.kind().is_namespaced()))
+    }
+
+    /// Whether an item is shown: of targets that are not named only those of interest.
+    pub fn shows(&self, item: &Item) -> bool {
+        let Item::Target(target) = item else { return true };
+        !self.names.is_empty() || self.whole().is_some() || (target.row.is_listed)(&target.record)
     }
 }
 
@@ -143,23 +180,24 @@ pub async fn list(hub: &HubClient, query: &Query) -> Listing {
     let resolver = Resolver::new(hub, query);
     let objects = resolver.objects().await;
     let watched = resolver.watched(objects.iter().flatten());
-    let clusters = OnceCell::new();
+    let clusters = Clusters::new();
     let read = async |object: Result<Object, Failure>| read(hub, object?, &clusters).await;
     let mut read = stream::iter(objects).map(read).buffered(CONCURRENCY);
-    let (mut items, mut failures) = (Vec::new(), Vec::new());
+    let (mut items, mut failures) = (Vec::new(), Vec::<Failure>::new());
     while let Some(item) = read.next().await {
         match item {
             Ok(item) => items.push(item),
+            // What every object lacks is reported once.
+            Err(failure) if failures.iter().any(|one| one.to_string() == failure.to_string()) => {}
             Err(failure) => failures.push(failure),
         }
     }
     drop(read);
-    Listing { items, failures, notes: resolver.into_notes(), watched }
+    Listing { items, failures, watched }
 }
 
-/// The targets of a query in its order, each with its whole object, and what was skipped.
-pub async fn targets(hub: &HubClient, query: &Query) -> (Vec<Result<Target, Failure>>, Vec<String>) {
-    let resolver = Resolver::new(hub, query);
+/// The targets of a query in its order, each with its whole object; what cannot be found is a failure in its place.
+pub async fn targets(hub: &HubClient, query: &Query) -> Vec<Result<Target, Failure>> {
     let target = async |object: Result<Object, Failure>| match object {
         Ok(Object { row: Row::Target(row), resource, value }) => {
             Some(Ok(Target::new(row, resource.version, value).complete(hub).await))
@@ -167,63 +205,99 @@ pub async fn targets(hub: &HubClient, query: &Query) -> (Vec<Result<Target, Fail
         Ok(_) => None,
         Err(failure) => Some(Err(failure)),
     };
-    let targets = stream::iter(resolver.objects().await).map(target).buffered(CONCURRENCY);
-    let targets = targets.filter_map(async |target| target).collect().await;
-    (targets, resolver.into_notes())
+    let targets = stream::iter(Resolver::new(hub, query).objects().await).map(target).buffered(CONCURRENCY);
+    targets.filter_map(async |target| target).collect().await
 }
 
-/// Follows what was listed: first everything as it is, then each change of an object. What lies beside an object is read
+/// One object by its name, as the hub sent it.
+///
+/// # Errors
+/// When it cannot be read. If it does not exist, with a hint.
+pub async fn object(hub: &HubClient, row: Row, name: &str) -> Result<Value, ViewError> {
+    let name = ObjectName { kinds: vec![row], word: Some(row.kind().resource_name()), name: name.to_owned() };
+    let found = Resolver::new(hub, &Query::default()).find(&name).await;
+    found.map(|object| object.value).map_err(|failure| failure.error)
+}
+
+/// The names of all objects of these kinds in the namespace of the client, without what cannot be listed.
+pub async fn names(hub: &HubClient, kinds: impl IntoIterator<Item = &'static Kind>) -> Vec<String> {
+    let query = Query::default();
+    let resolver = Resolver::new(hub, &query);
+    let lists = join_all(kinds.into_iter().map(|kind| resolver.list(kind, Some(&hub.namespace), "", ""))).await;
+    let items = lists.iter().flatten().flat_map(|(_, items)| items);
+    items.filter_map(|object| Some(object.pointer("/metadata/name")?.as_str()?.to_owned())).collect()
+}
+
+/// Follows what was listed: first everything as it is, then each change of an object. What belongs to an object is read
 /// again with it. An error is one that will not pass by itself.
 pub fn follow<'a>(
     hub: &'a HubClient,
     query: &'a Query,
     watched: &'a [Watched],
 ) -> impl Stream<Item = Result<Event, HubError>> + 'a {
-    stream::select_all(watched.iter().map(|one| follow_kind(hub, query, one)))
+    let namespace = query.namespace(hub);
+    stream::select_all(watched.iter().map(move |Watched { row, resource, names }| {
+        let (row, resource, loud) = (*row, *resource, row.target().is_some());
+        let scope = Scope { namespace, names, labels: &query.labels, tick: TICK, loud, ..Scope::of(resource) };
+        changes(hub, scope, async move |value| read(hub, Object { row, resource, value }, &Clusters::new()).await)
+    }))
 }
 
-fn follow_kind<'a>(
+/// Follows targets of one kind in the same way.
+pub fn follow_targets<'a>(
     hub: &'a HubClient,
-    query: &'a Query,
-    Watched { row, resource, names }: &'a Watched,
-) -> LocalBoxStream<'a, Result<Event, HubError>> {
-    let loud = matches!(row, Row::Target(_));
-    let (namespace, labels) = (query.namespace.as_deref(), query.labels.as_str());
-    let watcher = hub.watcher(Scope { namespace, names, labels, tick: TICK, loud, ..Scope::of(*resource) });
-    let next = async move |mut watcher: watch::Watcher<'a>| {
+    row: &'static TargetKind,
+    scope: Scope<'a>,
+) -> impl Stream<Item = Result<Event<Target>, HubError>> + Unpin + 'a {
+    let version = scope.resource.version;
+    changes(hub, scope, async move |value| Ok(Target::new(row, version, value).complete(hub).await))
+}
+
+/// What happens to the objects of a watch, each read by `read`.
+fn changes<'a, T, R: AsyncFn(Value) -> Result<T, Failure> + 'a>(
+    hub: &'a HubClient,
+    scope: Scope<'a>,
+    read: R,
+) -> LocalBoxStream<'a, Result<Event<T>, HubError>> {
+    let next = async move |(mut watcher, read): (Watcher<'a>, R)| {
         let event = match watcher.next().await {
-            Ok(watch::Event::Applied(value)) => {
-                let item = read(hub, Object { row: *row, resource: *resource, value }, &OnceCell::new()).await;
-                Ok(item.map_or_else(Event::Unreadable, Event::Set))
-            }
+            Ok(watch::Event::Applied(value)) => Ok(read(value).await.map_or_else(Event::Unreadable, Event::Set)),
             Ok(watch::Event::Deleted((namespace, name))) => {
-                Ok(Event::Gone((resource.kind.type_name(), namespace, name)))
+                Ok(Event::Gone((scope.resource.kind.type_name(), namespace, name)))
             }
             Ok(watch::Event::Tick) => Ok(Event::Tick),
             Err(error) => Err(error),
         };
-        Some((event, watcher))
+        Some((event, (watcher, read)))
     };
-    stream::unfold(watcher, next).boxed_local()
+    stream::unfold((hub.watcher(scope), read), next).boxed_local()
 }
 
-/// Reads an object and what lies beside it. Pools need all clusters of the hub, which are read once.
-async fn read(hub: &HubClient, object: Object, clusters: &OnceCell<Vec<ClusterDeployment>>) -> Result<Item, Failure> {
+/// Reads an object and what belongs to it.
+async fn read(hub: &HubClient, object: Object, clusters: &Clusters) -> Result<Item, Failure> {
     let Object { row, resource, value } = object;
-    let what = row.kind().full_name(name_of(&value));
+    let key = (row.kind().type_name(), text(&value, "/metadata/namespace").to_owned(), name_of(&value).to_owned());
     let item = match row {
         Row::Target(row) => {
             let target = Target::new(row, resource.version, value).complete(hub).await;
             target.state().map(Box::new).map(Item::Target).map_err(ViewError::from)
         }
         Row::Shown(row) => match row.shows {
-            Shows::ClusterPool => PoolState::read(hub, &value, clusters).await.map(Box::new).map(Item::Pool),
+            Shows::ClusterPool => {
+                match clusters.get_or_init(async || pool::clusters(hub).await.map_err(Arc::new)).await {
+                    Ok(clusters) => PoolState::read(hub, &value, clusters).await.map(Box::new).map(Item::Pool),
+                    Err(error) => {
+                        let error = ViewError::Clusters(Arc::clone(error));
+                        return Err(Failure::of_kind(&CLUSTER_DEPLOYMENT.kind, error));
+                    }
+                }
+            }
             Shows::FoundationDb => DatabaseState::read(hub, &value).await.map(Box::new).map(Item::Database),
             Shows::Rollout => RolloutState::read(value).map(Box::new).map(Item::Rollout),
             Shows::Upgrade => UpgradeState::read(value).map(Box::new).map(Item::Upgrade),
         },
     };
-    item.map_err(|error| Failure::new(what, error))
+    item.map_err(|error| Failure::unreadable(row.kind(), key, error))
 }
 
 /// An object without the fields that have no value.

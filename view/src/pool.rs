@@ -8,7 +8,6 @@ use shared::hive::api::ClusterDeployment;
 use shared::hive::pool::{ClusterPool, is_member, wanted};
 use shared::kinds::{CLUSTER_DEPLOYMENT, Kind, Record};
 use shared::object::{name_of, text};
-use tokio::sync::OnceCell;
 
 use super::error::ViewError;
 
@@ -26,13 +25,8 @@ pub struct PoolSnapshot {
 
 impl PoolSnapshot {
     /// Reads what belongs to a pool, out of all clusters of the hub.
-    pub async fn new(
-        hub: &HubClient,
-        namespace: &str,
-        name: &str,
-        object: &Value,
-        clusters: &[ClusterDeployment],
-    ) -> Self {
+    pub async fn new(hub: &HubClient, object: &Value, clusters: &[ClusterDeployment]) -> Self {
+        let (namespace, name) = (text(object, "/metadata/namespace"), name_of(object));
         let pool = serde_json::from_value(object.clone()).unwrap_or_default();
         let members = clusters.iter().filter(|cluster| is_member(cluster, namespace, name)).cloned().collect();
         // Claims only raise the number of clusters that are kept awake; without the right to see them there are none.
@@ -80,11 +74,10 @@ impl PoolState {
     pub(super) async fn read(
         hub: &HubClient,
         object: &Value,
-        clusters: &OnceCell<Vec<ClusterDeployment>>,
+        clusters: &[ClusterDeployment],
     ) -> Result<Self, ViewError> {
-        let clusters = clusters.get_or_try_init(|| self::clusters(hub)).await?;
         let (namespace, name) = (text(object, "/metadata/namespace"), name_of(object));
-        Self::new(namespace, name, &PoolSnapshot::new(hub, namespace, name, object, clusters).await)
+        Self::new(namespace, name, &PoolSnapshot::new(hub, object, clusters).await)
     }
 
     /// # Errors

@@ -8,13 +8,13 @@ use futures::future::join_all;
 use futures::{StreamExt, stream};
 use hub::error::HubError;
 use hub::{HubClient, Resource};
+use serde_json::Value;
 use shared::kinds::Kind;
 use shared::object::name_of;
 use shared::text::quoted;
 
 use super::error::{Failure, ViewError};
-use super::nearest::did_you_mean;
-use super::{CONCURRENCY, Object, ObjectName, Query, Row, Watched, elsewhere};
+use super::{CONCURRENCY, Namespaces, Object, ObjectName, Query, Row, Watched, elsewhere};
 
 /// `Namespace`.
 pub static NAMESPACE: Kind = Kind::cluster_scoped("", &["v1"], "Namespace", "namespaces").with_short(&["ns"]);
@@ -25,7 +25,6 @@ pub(super) struct Resolver<'a> {
     query: &'a Query,
     /// The version that the hub serves of a kind, by group and resource; none if it serves none.
     versions: Mutex<HashMap<(&'static str, &'static str), Option<&'static str>>>,
-    notes: Mutex<Vec<String>>,
 }
 
 /// The answers to a lookup of one name in every kind that it can be of.
@@ -68,7 +67,7 @@ fn is_forbidden(error: &HubError) -> bool {
 
 impl<'a> Resolver<'a> {
     pub(super) fn new(hub: &'a HubClient, query: &'a Query) -> Self {
-        Self { hub, query, versions: Mutex::default(), notes: Mutex::default() }
+        Self { hub, query, versions: Mutex::default() }
     }
 
     /// Everything that was asked for, in the order given; what cannot be found is a failure in its place.
@@ -83,12 +82,10 @@ impl<'a> Resolver<'a> {
         if self.query.names.is_empty() {
             found = self.every().await;
         }
-        if found.is_empty() && self.query.is_whole { self.no_namespace().await } else { found }
-    }
-
-    /// What was skipped.
-    pub(super) fn into_notes(self) -> Vec<String> {
-        self.notes.into_inner().unwrap_or_else(PoisonError::into_inner)
+        match &self.query.namespace {
+            Namespaces::Whole(name) if found.is_empty() => self.no_namespace(name).await,
+            _ => found,
+        }
     }
 
     /// The kinds to watch, given what was found. Those that have no object yet are among them.
@@ -109,12 +106,11 @@ impl<'a> Resolver<'a> {
     }
 
     fn namespace(&self) -> &str {
-        self.query.namespace.as_deref().unwrap_or(&self.hub.namespace)
+        self.query.namespace(self.hub).unwrap_or(&self.hub.namespace)
     }
 
     /// The failure of a namespace that does not exist: in lists it looks like an empty one.
-    async fn no_namespace(&self) -> Vec<Result<Object, Failure>> {
-        let name = self.namespace();
+    async fn no_namespace(&self, name: &str) -> Vec<Result<Object, Failure>> {
         match self.hub.get(Resource::preferred(&NAMESPACE), "", name).await {
             Err(error @ HubError::NoObject { .. }) => vec![Err(Failure::new(NAMESPACE.full_name(name), error.into()))],
             _ => Vec::new(),
@@ -122,7 +118,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// One object by name.
-    async fn find(&self, name: &ObjectName) -> Result<Object, Failure> {
+    pub(super) async fn find(&self, name: &ObjectName) -> Result<Object, Failure> {
         let fail = |error: ViewError| Failure::new(describe(name), error);
         let lookups = join_all(name.kinds.iter().map(|row| self.look_up(*row, &name.name))).await;
         let mut answers = Answers::new(&name.kinds, lookups);
@@ -152,17 +148,13 @@ impl<'a> Resolver<'a> {
         }))
     }
 
-    fn note(&self, text: String) {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text);
-    }
-
     fn leave_out(&self, error: &HubError) {
-        self.note(format!("skipped, because another type matched: {error}"));
+        self.hub.note(&format!("skipped, because another type matched: {error}"));
     }
 
     /// The object of this kind and name; none if there is no such object.
     async fn look_up(&self, row: Row, name: &str) -> Result<Option<Object>, HubError> {
-        self.served(row, async |resource| match self.hub.get(resource, self.namespace(), name).await {
+        self.served(row.kind(), async |resource| match self.hub.get(resource, self.namespace(), name).await {
             Ok(value) => Ok(Some(Object { row, resource, value })),
             Err(HubError::NoObject { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -171,8 +163,11 @@ impl<'a> Resolver<'a> {
     }
 
     /// Runs a request in the version that the hub serves, which the request itself finds out.
-    async fn served<T>(&self, row: Row, request: impl AsyncFn(Resource) -> Result<T, HubError>) -> Result<T, HubError> {
-        let kind = row.kind();
+    async fn served<T>(
+        &self,
+        kind: &'static Kind,
+        request: impl AsyncFn(Resource) -> Result<T, HubError>,
+    ) -> Result<T, HubError> {
         let key = (kind.group, kind.plural);
         let absent = || HubError::NoKind(kind.resource_name());
         let known = self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
@@ -182,7 +177,7 @@ impl<'a> Resolver<'a> {
             None => kind.versions,
         };
         for version in candidates {
-            match request(Resource { kind, version }).await {
+            match request(Resource::new(kind, version)).await {
                 Err(HubError::NoKind(_)) => {}
                 result => {
                     self.remember(key, Some(version));
@@ -194,12 +189,26 @@ impl<'a> Resolver<'a> {
         Err(absent())
     }
 
+    /// Objects of a kind, and the version that the hub serves.
+    pub(super) async fn list(
+        &self,
+        kind: &'static Kind,
+        namespace: Option<&str>,
+        fields: &str,
+        labels: &str,
+    ) -> Result<(Resource, Vec<Value>), HubError> {
+        self.served(kind, async |resource| {
+            Ok((resource, self.hub.list(resource, namespace, fields, labels).await?.items))
+        })
+        .await
+    }
+
     /// A kind in the version that the hub was found to serve; none if it serves none or was not asked.
     fn resource(&self, row: Row) -> Option<Resource> {
         let kind = row.kind();
         let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         let version = (*versions.get(&(kind.group, kind.plural))?)?;
-        Some(Resource { kind, version })
+        Some(Resource::new(kind, version))
     }
 
     fn remember(&self, key: (&'static str, &'static str), version: Option<&'static str>) {
@@ -210,10 +219,9 @@ impl<'a> Resolver<'a> {
     /// not list all namespaces gets no such hint.
     async fn in_other_namespaces(&self, wanted: &str, kinds: &[Row]) -> Option<String> {
         let named = format!("metadata.name={wanted}");
-        let lists = join_all(kinds.iter().filter(|row| row.kind().is_namespaced()).map(async |row| {
-            self.served(*row, async |resource| self.hub.list(resource, None, &named, "").await).await
-        }));
-        let items = lists.await.into_iter().flatten().flat_map(|list| list.items);
+        let kinds = kinds.iter().map(|row| row.kind()).filter(|kind| kind.is_namespaced());
+        let lists = join_all(kinds.map(|kind| self.list(kind, None, &named, ""))).await;
+        let items = lists.into_iter().flatten().flat_map(|(_, items)| items);
         let namespaces: BTreeSet<String> =
             items.filter_map(|item| Some(item.pointer("/metadata/namespace")?.as_str()?.to_owned())).collect();
         let first = quoted(namespaces.first()?);
@@ -234,13 +242,13 @@ impl<'a> Resolver<'a> {
         }
         let namespace = Some(self.namespace());
         let lists = join_all(kinds.iter().map(async |row| {
-            let list = self.served(*row, async |resource| self.hub.list(resource, namespace, "", "").await).await;
-            (*row, list.map(|list| list.items))
+            let list = self.list(row.kind(), namespace, "", "").await;
+            (*row, list.map(|(_, items)| items))
         }));
         let lists = lists.await;
         let names = lists.iter().filter_map(|(_, list)| list.as_ref().ok()).flatten();
         let names = names.filter_map(|object| object.pointer("/metadata/name")?.as_str());
-        if let Some(hint) = did_you_mean(wanted, names).or_else(|| elsewhere::display_name(wanted, &lists)) {
+        if let Some(hint) = elsewhere::did_you_mean(wanted, names).or_else(|| elsewhere::display_name(wanted, &lists)) {
             return hint;
         }
         match lists.as_slice() {
@@ -254,15 +262,9 @@ impl<'a> Resolver<'a> {
 
     /// All objects of the kinds.
     async fn every(&self) -> Vec<Result<Object, Failure>> {
-        let Query { kinds, namespace, labels, is_typed, .. } = self.query;
-        let lists = kinds.iter().map(|row| {
-            self.served(*row, async |resource| {
-                let list = self.hub.list(resource, namespace.as_deref(), "", labels).await?;
-                let objects = list.items.into_iter().map(|value| Object { row: *row, resource, value });
-                Ok(objects.collect::<Vec<_>>())
-            })
-        });
-        let lists = join_all(lists).await;
+        let Query { kinds, labels, is_typed, .. } = self.query;
+        let namespace = self.query.namespace(self.hub);
+        let lists = join_all(kinds.iter().map(|row| self.list(row.kind(), namespace, "", labels))).await;
         let some_kind_exists = lists.iter().any(|list| !matches!(list, Err(HubError::NoKind(_))));
         let seen: Vec<&str> =
             kinds.iter().zip(&lists).filter(|(_, list)| list.is_ok()).map(|(row, _)| row.kind().kind).collect();
@@ -271,9 +273,11 @@ impl<'a> Resolver<'a> {
         for (row, list) in kinds.iter().zip(lists) {
             let kind = row.kind();
             match list {
-                Ok(objects) => found.extend(objects.into_iter().map(Ok)),
+                Ok((resource, items)) => {
+                    found.extend(items.into_iter().map(|value| Ok(Object { row: *row, resource, value })));
+                }
                 Err(HubError::NoKind(_)) if some_kind_exists => {
-                    self.note(format!("the hub does not have the type {}", kind.resource_name()));
+                    self.hub.note(&format!("the hub does not have the type {}", kind.resource_name()));
                 }
                 // `md` means two kinds of one name, and no word at all means what the user may see.
                 Err(error) if is_forbidden(&error) && is_left_out(row) => self.leave_out(&error),

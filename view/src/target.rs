@@ -1,62 +1,77 @@
 //! A target that was found.
 
 use hub::error::HubError;
-use hub::{HubClient, Resource};
+use hub::{HubClient, Resource, is_name, is_namespace};
 use serde::Serialize;
 use serde_json::Value;
-use shared::kinds::{Change, Confirmation, Record, TargetError, TargetKind};
+use shared::kinds::{Change, Companion, Confirmation, Record, TargetError, TargetKind};
 use shared::object::text;
-
-use super::companion::{self, Beside};
 
 /// An object on the hub that can be put to sleep.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Its row in the table of kinds.
     pub row: &'static TargetKind,
     /// The kind in the version under which it was found.
     pub resource: Resource,
-    /// Its namespace, empty if the kind has none.
+    /// Empty if the kind has none.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// The whole object, with the request of its companion if that is newer.
     pub object: Value,
-    /// What lies beside it.
-    pub beside: Beside,
+    pub companion: CompanionState,
+}
+
+/// The object that holds the record of a target's long operation.
+#[derive(Clone, Debug)]
+pub enum CompanionState {
+    /// The kind has none, or nothing shows that there is one.
+    NotExpected,
+    /// There is none.
+    Missing,
+    Found(Value),
+    /// It could not be read, and why.
+    Unreadable(String),
 }
 
 /// What `status` shows of a target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TargetState {
-    /// Its row in the table of kinds.
     #[serde(skip)]
     pub row: &'static TargetKind,
     #[serde(flatten)]
     pub record: Record,
-    /// Why the record is without what lies beside the target.
+    /// Why the record is without what the companion says.
     #[serde(skip)]
-    pub unread: Option<String>,
+    pub companion_error: Option<String>,
 }
 
 impl Target {
     /// From an object as the hub sent it.
     pub fn new(row: &'static TargetKind, version: &'static str, object: Value) -> Self {
         let text = |path| text(&object, path).to_owned();
-        let resource = Resource { kind: &row.kind, version };
+        let resource = Resource::new(&row.kind, version);
         Self {
             row,
             resource,
             namespace: text("/metadata/namespace"),
             name: text("/metadata/name"),
             object,
-            beside: Beside::Nothing,
+            companion: CompanionState::NotExpected,
         }
     }
 
-    /// The same target with what lies beside it.
+    /// The same target with its companion, and with the request there if that is newer.
     pub async fn complete(mut self, hub: &HubClient) -> Self {
-        self.beside = companion::attach(hub, self.row, &mut self.object).await;
+        let companion = self.row.companion.filter(|companion| companion.is_expected(&self.object));
+        let Some(companion) = companion else { return self };
+        self.companion = match get_companion(hub, companion, &self.object).await {
+            Ok(Some(found)) => {
+                companion.overlay(&mut self.object, &found);
+                CompanionState::Found(found)
+            }
+            Ok(None) => CompanionState::Missing,
+            Err(error) => CompanionState::Unreadable(error.to_string()),
+        };
         self
     }
 
@@ -75,9 +90,9 @@ impl Target {
     /// When the object does not match its schema.
     pub fn record(&self) -> Result<Record, TargetError> {
         let record = self.row.record(&self.object)?;
-        Ok(match (self.row.companion, &self.beside) {
-            (Some(companion), Beside::Found(found)) => companion.describe(&self.object, Some(found), record),
-            (Some(companion), Beside::Missing) => companion.describe(&self.object, None, record),
+        Ok(match (self.row.companion, &self.companion) {
+            (Some(companion), CompanionState::Found(found)) => companion.describe(&self.object, Some(found), record),
+            (Some(companion), CompanionState::Missing) => companion.describe(&self.object, None, record),
             _ => record,
         })
     }
@@ -87,8 +102,8 @@ impl Target {
     /// # Errors
     /// When the object does not match its schema.
     pub fn state(&self) -> Result<TargetState, TargetError> {
-        let unread = if let Beside::Unread(why) = &self.beside { Some(why.clone()) } else { None };
-        Ok(TargetState { row: self.row, record: self.record()?, unread })
+        let unreadable = if let CompanionState::Unreadable(why) = &self.companion { Some(why.clone()) } else { None };
+        Ok(TargetState { row: self.row, record: self.record()?, companion_error: unreadable })
     }
 
     /// How this change is confirmed, if it is a sleep that needs it.
@@ -111,4 +126,25 @@ impl Target {
 /// ` (namespace shop)`; empty for an object without a namespace.
 pub fn place(namespace: &str) -> String {
     if namespace.is_empty() { String::new() } else { format!(" (namespace {namespace})") }
+}
+
+/// The companion of an object; none if there is none.
+///
+/// # Errors
+/// When the hub does not answer, or refuses to.
+pub async fn get_companion(
+    hub: &HubClient,
+    companion: &'static dyn Companion,
+    object: &Value,
+) -> Result<Option<Value>, HubError> {
+    let (namespace, name) = companion.place(object);
+    // Only what can be a name goes into a URL.
+    if !is_namespace(&namespace) || !is_name(&name) {
+        return Ok(None);
+    }
+    match hub.get(Resource::preferred(companion.kind()), &namespace, &name).await {
+        Ok(found) => Ok(Some(found)),
+        Err(HubError::NoObject { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Args, value_parser};
 
-use super::{duration, values};
+use super::values;
 
 /// kubectl's flags on which nothing here depends, such as those of its cache and its profiler. They are accepted, so
 /// that scripts can give every command the same flags.
@@ -84,8 +84,8 @@ pub(crate) struct HubArgs {
     #[arg(long = "as-user-extra", global = true, value_name = "KEY=VALUE", action = ArgAction::Append, value_parser = values::extra)]
     pub(crate) impersonate_extras: Vec<(String, String)>,
     /// How long one request may take, such as 10s; 0 means no limit
-    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    pub(crate) request_timeout: duration::Limit,
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = values::limit)]
+    pub(crate) request_timeout: values::Limit,
     /// Do not ask for compressed responses
     #[arg(long, global = true)]
     pub(crate) disable_compression: bool,

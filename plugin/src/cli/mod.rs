@@ -1,7 +1,6 @@
 //! The command line: what can be asked, and by which flags. Names and meanings are kubectl's wherever kubectl has them.
 
 pub(crate) mod argv;
-pub(crate) mod duration;
 mod hub;
 mod layout;
 mod power;
@@ -118,8 +117,8 @@ pub(crate) struct PlanArgs {
     #[arg(long)]
     pub(crate) fresh: bool,
     /// Timeout of --fresh; 0 means no timeout
-    #[arg(long, hide_short_help = true, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    pub(crate) timeout: duration::Limit,
+    #[arg(long, hide_short_help = true, value_name = "DURATION", default_value = "30s", value_parser = values::limit)]
+    pub(crate) timeout: values::Limit,
     /// How long the sleep is to last.
     #[command(flatten)]
     pub(crate) time: TimeFlags,
@@ -284,7 +283,7 @@ mod tests {
         let cli = read("demo other --wait --timeout 20m -n x").unwrap();
         assert!(cli.command.is_none());
         assert_eq!(cli.sleep.act.targets, ["demo", "other"]);
-        assert_eq!(cli.sleep.act.timeout, duration::parse("20m").unwrap());
+        assert_eq!(cli.sleep.act.timeout, values::limit("20m").unwrap());
         assert_eq!(cli.hub.namespace.as_deref(), Some("x"));
     }
 

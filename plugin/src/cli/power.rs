@@ -2,10 +2,9 @@
 
 use clap::Args;
 
-use super::duration;
 use super::rollout::RolloutFlags;
 use super::time::{TimeError, TimeFlags};
-use super::values::WriteFlags;
+use super::values::{self, WriteFlags};
 
 /// Flags of the commands that change something.
 #[derive(Debug, Args)]
@@ -26,9 +25,9 @@ pub(crate) struct ActArgs {
     ///
     /// A check of the machines of a cluster that runs already ends after 2 minutes without an answer, unless a timeout
     /// is given.
-    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration::parse, hide_default_value = true,
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = values::limit, hide_default_value = true,
           hide_short_help = true)]
-    pub(crate) timeout: duration::Limit,
+    pub(crate) timeout: values::Limit,
     /// Skip the confirmation
     ///
     /// Implied if stdin is not a terminal, except for KKP Clusters.

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use super::duration;
 use super::hub::HubArgs;
 use super::layout::help;
-use super::values::{Include, WriteFlags};
+use super::values::{self, Include, WriteFlags};
 
 /// `recover`.
 #[derive(Debug, Args)]
@@ -85,11 +84,11 @@ pub(crate) struct GroupArgs {
           hide_short_help = true)]
     pub(crate) replacement: Vec<String>,
     /// How long the cluster must go without a write before the status is edited, and before the edit is verified
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse, hide_short_help = true)]
-    pub(crate) settle: duration::Limit,
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = values::limit, hide_short_help = true)]
+    pub(crate) settle: values::Limit,
     /// Timeout of the whole recovery, such as 20m; 0 means no timeout
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse, hide_short_help = true)]
-    pub(crate) timeout: duration::Limit,
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = values::limit, hide_short_help = true)]
+    pub(crate) timeout: values::Limit,
     /// How it is written and reported.
     #[command(flatten)]
     pub(crate) write: WriteFlags,

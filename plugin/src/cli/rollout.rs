@@ -5,10 +5,9 @@ use jiff::{SignedDuration, Timestamp, Zoned};
 use shared::duration::parse_positive;
 use shared::rollout::Share;
 
-use super::duration;
 use super::layout::help;
 use super::time::{TimeError, moment};
-use super::values::WriteFlags;
+use super::values::{self, WriteFlags};
 
 /// How long a rollout may start targets, if `--not-after` does not say.
 const HOURS: i64 = 2;
@@ -192,9 +191,9 @@ pub(crate) struct UndoArgs {
     #[arg(long)]
     pub(crate) wait: bool,
     /// Timeout of --wait, such as 20m; 0 means no timeout
-    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration::parse, hide_default_value = true,
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = values::limit, hide_default_value = true,
           hide_short_help = true)]
-    pub(crate) timeout: duration::Limit,
+    pub(crate) timeout: values::Limit,
 }
 
 impl UndoArgs {

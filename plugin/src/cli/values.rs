@@ -1,7 +1,10 @@
 //! What flags can be set to. Help texts stand beside the flags: a doc comment here would be printed with every value.
 
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
 use hub::{Write, is_namespace};
+use shared::duration::{self, DurationError};
 
 /// `-n`. Scripts give it empty for none, and kubectl lets them.
 pub(crate) fn namespace(text: &str) -> Result<String, String> {
@@ -16,6 +19,23 @@ pub(crate) fn extra(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("not KEY=VALUE".to_owned()),
+    }
+}
+
+/// A limit of time; none for `0`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limit(pub(crate) Option<Duration>);
+
+/// A limit in kubectl's style: `30s`, `1h30m`, a bare number of seconds, and `0` for no limit.
+///
+/// # Errors
+/// When the text is neither a Go duration nor a number of seconds, or is negative.
+pub(crate) fn limit(text: &str) -> Result<Limit, DurationError> {
+    let with_unit = if text.parse::<u32>().is_ok() { format!("{text}s") } else { text.to_owned() };
+    match duration::parse_positive(&with_unit) {
+        Ok(duration) => Ok(Limit(Some(duration))),
+        Err(DurationError::NotPositive(_)) if !text.starts_with('-') => Ok(Limit(None)),
+        Err(error) => Err(error),
     }
 }
 
@@ -152,6 +172,15 @@ pub(crate) enum Completer {
 mod tests {
     use super::*;
 
+    #[test]
+    fn reads_limits_that_kubectl_reads() {
+        for (text, seconds) in [("30s", Some(30)), ("45", Some(45)), ("1h30m", Some(5400)), ("0", None), ("0s", None)] {
+            assert_eq!(limit(text), Ok(Limit(seconds.map(Duration::from_secs))), "{text}");
+        }
+        for text in ["-1s", "soon", "", "5 m", "-0"] {
+            assert!(limit(text).is_err(), "{text}");
+        }
+    }
     #[test]
     fn only_what_can_be_a_namespace_is_taken_for_one() {
         for name in ["", "shop", "7", "kube-system"] {

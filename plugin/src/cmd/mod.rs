@@ -6,6 +6,7 @@ pub(crate) mod install_alias;
 pub(crate) mod path_entry;
 mod plan;
 mod power;
+mod power_plan;
 pub(crate) mod recover;
 mod rollout;
 mod status;
@@ -58,8 +59,7 @@ fn version(args: &VersionArgs) {
     let all = json!({ "clientVersion": { "gitVersion": version, "platform": platform } });
     match args.output {
         None => output::line(&format!("kubectl-hibernate {version} ({platform})")),
-        Some(VersionOutput::Json) => output::text(&output::json(&all)),
-        Some(VersionOutput::Yaml) => output::text(&output::yaml(&all)),
+        Some(format) => output::structured(&all, format == VersionOutput::Json),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod advice;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -16,26 +17,27 @@ use super::{completion, run};
 use crate::cli::{self, Cli};
 use crate::connect::connect;
 use crate::error::Exit;
-use crate::select::parse::{Flags, parse};
-use crate::select::resolve::Resolver;
-use crate::wait::answer::follow;
+use crate::select::{Flags, parse};
+use crate::wait::preflight::follow;
 
 const WITH_SANDBOX: Kinds = Kinds { targets: &[&CLUSTER_DEPLOYMENT, &SANDBOX], ..KINDS };
 
 const PATH: &str = "/apis/test.hibernate.sh/v1/sandboxes";
 
 /// A hub with one sandbox, whose controller is done at once.
-struct Server {
+pub(super) struct Server {
     url: String,
     /// Method and path of every request, without the query.
     asked: Arc<Mutex<Vec<String>>>,
     /// How many of the next requests fail, as while the hub restarts.
     failing: Arc<Mutex<usize>>,
+    /// Further answers, by method and path.
+    answers: Arc<Mutex<BTreeMap<String, (u16, Value)>>>,
     kubeconfig: tempfile::NamedTempFile,
 }
 
 impl Server {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let object = json!({
@@ -43,21 +45,27 @@ impl Server {
             "metadata": { "name": "blue", "resourceVersion": "1" }, "status": { "phase": "Running" },
         });
         let (object, asked) = (Arc::new(Mutex::new(object)), Arc::new(Mutex::new(Vec::new())));
-        let failing = Arc::new(Mutex::new(0));
-        let (seen, fails) = (Arc::clone(&asked), Arc::clone(&failing));
+        let (failing, answers) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(BTreeMap::new())));
+        let (seen, fails, others) = (Arc::clone(&asked), Arc::clone(&failing), Arc::clone(&answers));
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (object, seen, fails) = (Arc::clone(&object), Arc::clone(&seen), Arc::clone(&fails));
-                thread::spawn(move || serve(stream, &object, &seen, &fails));
+                let (object, others) = (Arc::clone(&object), Arc::clone(&others));
+                let (seen, fails) = (Arc::clone(&seen), Arc::clone(&fails));
+                thread::spawn(move || serve(stream, &object, &others, &seen, &fails));
             }
         });
         let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
         kubeconfig.write_all(b"kind: Config\n").unwrap();
-        Self { url, asked, failing, kubeconfig }
+        Self { url, asked, failing, answers, kubeconfig }
     }
 
-    fn cli(&self, line: &str) -> Cli {
-        let _ = hub::tls::provider().install_default();
+    /// Adds an answer to a method and path.
+    pub(super) fn answers(&self, request: &str, code: u16, answer: Value) {
+        self.answers.lock().unwrap().insert(request.to_owned(), (code, answer));
+    }
+
+    pub(super) fn cli(&self, line: &str) -> Cli {
+        let _ = hub::provider().install_default();
         let kubeconfig = self.kubeconfig.path().to_str().unwrap();
         let hub = ["--server", &self.url, "--kubeconfig", kubeconfig];
         let words = std::iter::once("kubectl-hibernate").chain(line.split_whitespace()).chain(hub);
@@ -71,11 +79,17 @@ impl Server {
     }
 }
 
-fn wait_for<T>(work: impl Future<Output = T>) -> T {
+pub(super) fn wait_for<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-fn serve(stream: TcpStream, object: &Mutex<Value>, asked: &Mutex<Vec<String>>, failing: &Mutex<usize>) {
+fn serve(
+    stream: TcpStream,
+    object: &Mutex<Value>,
+    others: &Mutex<BTreeMap<String, (u16, Value)>>,
+    asked: &Mutex<Vec<String>>,
+    failing: &Mutex<usize>,
+) {
     let mut reader = BufReader::new(stream);
     loop {
         let (mut head, mut length) = (String::new(), 0);
@@ -96,7 +110,9 @@ fn serve(stream: TcpStream, object: &Mutex<Value>, asked: &Mutex<Vec<String>>, f
         reader.read_exact(&mut body).unwrap();
         let words: Vec<&str> = head.split_whitespace().take(2).collect();
         let path = words[1].split('?').next().unwrap();
-        asked.lock().unwrap().push(format!("{} {path}", words[0]));
+        let request = format!("{} {path}", words[0]);
+        asked.lock().unwrap().push(request.clone());
+        let other = others.lock().unwrap().get(&request).cloned();
         let fails = {
             let mut left = failing.lock().unwrap();
             let fails = *left > 0;
@@ -109,7 +125,7 @@ fn serve(stream: TcpStream, object: &Mutex<Value>, asked: &Mutex<Vec<String>>, f
                 json!({ "kind": "Status", "status": "Failure", "code": 500, "reason": "InternalError", "message": "restarting" }),
             )
         } else {
-            answer(words[0], path, &body, object)
+            other.unwrap_or_else(|| answer(words[0], path, &body, object))
         };
         let answer = answer.to_string();
         let head =
@@ -190,14 +206,38 @@ fn a_name_without_a_type_may_be_a_cluster_scoped_one() {
 fn what_is_not_found_is_not_said_to_be_in_a_namespace() {
     let server = Server::start();
     let cli = server.cli("status sbx/blu -n shop");
-    let selection = parse(WITH_SANDBOX, &["sbx/blu".to_owned()], Flags::default()).unwrap();
+    let query = parse(WITH_SANDBOX, &["sbx/blu".to_owned()], Flags::default()).unwrap();
     let failure = wait_for(async {
         let hub = connect(&cli.hub).unwrap();
-        Resolver::new(&hub, Some("shop")).resolve(&selection).await.remove(0).unwrap_err()
+        view::targets(&hub, &query).await.remove(0).unwrap_err()
     });
     assert_eq!(failure.to_string(), "sandbox.test.hibernate.sh/blu not found; did you mean blue?");
     let query = parse(WITH_SANDBOX, &["sbx".to_owned()], Flags { all: true, ..Flags::default() }).unwrap();
-    assert_eq!(query.namespace(Some("shop")), None, "an empty list is not said to be of a namespace");
+    let hub = wait_for(async { connect(&cli.hub).unwrap() });
+    assert_eq!(query.searched(&hub), None, "an empty list is not said to be of a namespace");
+}
+
+#[test]
+fn pools_are_not_shown_to_those_who_may_not_list_clusters() {
+    const HIVE: &str = "GET /apis/hive.openshift.io/v1";
+    let server = Server::start();
+    let pool = |name: &str| json!({ "metadata": { "name": name, "namespace": "shop" } });
+    let pools = json!({ "metadata": {}, "items": [pool("a"), pool("b")] });
+    server.answers(&format!("{HIVE}/namespaces/shop/clusterpools"), 200, pools);
+    server.answers(&format!("{HIVE}/namespaces/shop/clusterpools/a"), 200, pool("a"));
+    let message = "clusterdeployments.hive.openshift.io is forbidden: User \"bob\" cannot list resource";
+    let refusal =
+        json!({ "kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": message });
+    server.answers(&format!("{HIVE}/clusterdeployments"), 403, refusal);
+    for line in ["status pools -n shop", "status pools -n shop -o json", "status pool/a -n shop -o json"] {
+        let problem = wait_for(run(KINDS, &server.cli(line))).unwrap_err();
+        assert_eq!(problem.exit(), Exit::Error, "{line}");
+        let text = "clusterdeployments.hive.openshift.io: forbidden: User \"bob\" cannot list resource";
+        assert_eq!(problem.to_string(), text, "{line}");
+        let asked = std::mem::take(&mut *server.asked.lock().unwrap());
+        let lists = asked.iter().filter(|request| request.ends_with("/clusterdeployments")).count();
+        assert_eq!(lists, 1, "{line}: {asked:?}");
+    }
 }
 
 /// The watch is refused, and so are two lists after it: the hub restarts.

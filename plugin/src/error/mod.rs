@@ -1,6 +1,5 @@
 //! What can go wrong with one target, and which exit code that is.
 
-mod exit;
 mod recover;
 mod rollout;
 mod usage;
@@ -8,7 +7,6 @@ mod usage;
 use std::time::Duration;
 use std::{fmt, io};
 
-pub(crate) use self::exit::Exit;
 pub(crate) use self::recover::FdbError;
 pub(crate) use self::rollout::RolloutError;
 pub(crate) use self::usage::UsageError;
@@ -16,8 +14,30 @@ use hub::error::{ConfigError, HubError};
 use shared::kinds::TargetError;
 use view::error::ViewError;
 
-use crate::cli::duration::elapsed;
 use crate::cli::time::TimeError;
+use crate::output::age::elapsed;
+
+/// How the program ends. The numbers are part of its interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All done, or nothing to do.
+    Done = 0,
+    /// Something failed.
+    Error = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// Policy, webhook or schema said no.
+    Refused = 3,
+    /// Waiting took too long.
+    TimedOut = 4,
+}
+
+impl Exit {
+    /// The exit code of several failures: their own if they are of one kind, otherwise an error.
+    pub(crate) fn of(failures: impl IntoIterator<Item = Self>) -> Self {
+        failures.into_iter().reduce(|all, next| if all == next { all } else { Self::Error }).unwrap_or(Self::Done)
+    }
+}
 
 /// A target that could not be served.
 #[derive(Debug)]
@@ -157,6 +177,8 @@ pub(crate) enum WaitError {
     TimedOut { after: Duration, state: String },
     #[error("stopped waiting after {}: {why}", elapsed(*.after))]
     Lost { after: Duration, why: String },
+    #[error("stopped waiting after {}: it does not exist any more", elapsed(*.after))]
+    Deleted { after: Duration },
     /// Nothing was waited for: no answer is to be expected.
     #[error("{0}")]
     Impossible(String),
@@ -170,13 +192,29 @@ impl WaitError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::TimedOut { .. } => Exit::TimedOut,
-            Self::Lost { .. } | Self::Impossible(_) => Exit::Error,
+            Self::Lost { .. } | Self::Deleted { .. } | Self::Impossible(_) => Exit::Error,
             Self::Over { exit, .. } => *exit,
         }
     }
+}
 
-    /// The object was deleted.
-    pub(crate) fn deleted(after: Duration) -> Self {
-        Self::Lost { after, why: "it does not exist any more".to_owned() }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_failures_have_one_exit_code() {
+        use Exit::{Done, Error, Refused, TimedOut};
+        for (failures, expected) in [
+            (vec![], Done),
+            (vec![Refused], Refused),
+            (vec![Refused, Refused], Refused),
+            (vec![Refused, Error], Error),
+            (vec![TimedOut, TimedOut], TimedOut),
+            (vec![Refused, TimedOut], Error),
+            (vec![Refused, TimedOut, Refused], Error),
+        ] {
+            assert_eq!(Exit::of(failures.clone()), expected, "{failures:?}");
+        }
     }
 }

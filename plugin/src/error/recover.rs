@@ -3,7 +3,7 @@
 use shared::fdb::recover::check::Refusal;
 use shared::fdb::recover::presence::{SpecDrift, Unrecoverable};
 
-use super::exit::Exit;
+use super::Exit;
 
 /// Why process groups are not, or not wholly, brought back.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use shared::rollout::selector::SelectorError;
 
-use super::exit::Exit;
+use super::Exit;
 
 /// What can go wrong with a rollout.
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +43,6 @@ pub(crate) enum RolloutError {
     Rival(String),
     #[error("{name:?} is not the name of a rollout: write NAME, rollout/NAME, powerrollout/NAME or pr/NAME")]
     NotARollout { name: String },
-    #[error("{what} not found{hint}")]
-    NotFound { what: String, hint: String },
     #[error("{what} cannot {verb}: {why}")]
     Verb { what: String, verb: &'static str, why: String },
 }
@@ -54,7 +52,7 @@ impl RolloutError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::NoDefinition | Self::NoController(_) | Self::Rival(_) | Self::Verb { .. } => Exit::Refused,
-            Self::NoCanaries { .. } | Self::Ambiguous { .. } | Self::NotFound { .. } => Exit::Error,
+            Self::NoCanaries { .. } | Self::Ambiguous { .. } => Exit::Error,
             _ => Exit::Usage,
         }
     }

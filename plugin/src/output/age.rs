@@ -1,6 +1,14 @@
-//! How long ago, as kubectl prints ages.
+//! How long ago and how long, as kubectl and Go print it.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
+use shared::duration;
+
+/// `38s`, `2m5s`, `1h0m5s`: whole seconds as Go prints them.
+pub(crate) fn elapsed(duration: Duration) -> String {
+    duration::go_string(Duration::from_secs(duration.as_secs()))
+}
 
 /// `5m`, `3h`, `2d5h`: the rules of kubectl's AGE column. A time in the future is `0s`.
 pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
@@ -26,6 +34,12 @@ pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn elapsed_time_has_no_fractions() {
+        assert_eq!(elapsed(Duration::from_millis(38_900)), "38s");
+        assert_eq!(elapsed(Duration::from_secs(125)), "2m5s");
+    }
 
     /// The examples of kubectl's own test of its ages.
     #[test]

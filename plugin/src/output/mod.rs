@@ -146,6 +146,11 @@ pub(crate) fn list(kind: &str, items: &impl Serialize) -> Value {
     json!({ "apiVersion": "hibernate.sh/v1alpha1", "kind": kind, "items": items })
 }
 
+/// Prints a value as one of the documented formats.
+pub(crate) fn structured(value: &impl Serialize, is_json: bool) {
+    text(&if is_json { json(value) } else { yaml(value) });
+}
+
 /// Cells in columns, three spaces apart.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
@@ -191,8 +196,7 @@ pub(crate) fn changed(flags: &WriteFlags, what: &str, done: &str, changed: &Valu
 pub(crate) fn object(format: ActOutput, what: &str, object: &Value) {
     match format {
         ActOutput::Name => line(what),
-        ActOutput::Json => text(&json(&without_managed_fields(object))),
-        ActOutput::Yaml => text(&yaml(&without_managed_fields(object))),
+        format => structured(&without_managed_fields(object), format == ActOutput::Json),
     }
 }
 

@@ -1,8 +1,85 @@
-//! What belongs to an object on the hub and has to be read with it.
+//! What is on the hub beside the objects that a command is about: our installation, and what else acts on a target.
 
 pub(crate) mod fdb;
-pub(crate) mod installation;
-pub(crate) mod preflight;
 pub(crate) mod reverts;
-pub(crate) mod rights;
 pub(crate) mod untouched;
+
+use hub::is_namespace;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use shared::annotation::{format, keys};
+use shared::kinds::Kind;
+
+use crate::output::age::age;
+
+/// What its holder renews.
+pub(crate) static LEASE: Kind = Kind::namespaced("coordination.k8s.io", &["v1"], "Lease", "leases");
+/// How long a Lease is held, if it does not say.
+const HELD: i64 = 15;
+
+/// Our namespace: that of the webhook's Service, and the default one for users who may not read the webhook
+/// configuration.
+pub(crate) fn installed_in(webhooks: &Value) -> &str {
+    let service = webhooks.pointer("/webhooks/0/clientConfig/service/namespace").and_then(Value::as_str);
+    service.filter(|name| is_namespace(name)).unwrap_or(keys::NAMESPACE)
+}
+
+/// Whether a Lease is held now, or why not.
+pub(crate) fn held(lease: &Value, now: Timestamp) -> Result<(), String> {
+    let text = |field: &str| lease.get("spec")?.get(field)?.as_str().filter(|text| !text.is_empty());
+    if text("holderIdentity").is_none() {
+        return Err("has no holder".to_owned());
+    }
+    let Some(renewed) = text("renewTime").and_then(format::time) else {
+        return Err("was never renewed".to_owned());
+    };
+    let length = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(HELD);
+    match renewed.checked_add(SignedDuration::from_secs(length)) {
+        Ok(end) if end < now => {
+            let ago = age(renewed, now);
+            Err(format!("was last renewed {ago} ago, by this machine's clock"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_counts_while_it_is_held() {
+        let now = "2026-11-24T18:00:00Z".parse().unwrap();
+        let lease = |holder: &str, renewed: &str, length: Option<i64>| json!({ "spec": { "holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": length } });
+        for (lease, part) in [
+            (lease("a", "2026-11-24T17:59:50.123456Z", Some(15)), None),
+            (lease("a", "2026-11-24T17:59:46.000000Z", None), None),
+            (lease("a", "2026-11-24T18:00:30.000000Z", Some(15)), None),
+            (lease("a", "2026-11-24T17:59:44.000000Z", Some(15)), Some("was last renewed 16s ago")),
+            (lease("", "2026-11-24T17:59:50.123456Z", Some(15)), Some("has no holder")),
+            (json!({ "spec": { "holderIdentity": "a" } }), Some("was never renewed")),
+            (json!({}), Some("has no holder")),
+        ] {
+            let held = held(&lease, now);
+            match part {
+                None => assert_eq!(held, Ok(()), "{lease}"),
+                Some(part) => assert!(held.unwrap_err().contains(part), "{lease}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_lease_is_looked_for_where_the_webhook_is_installed() {
+        let at = |client: Value| json!({ "webhooks": [{ "clientConfig": client }] });
+        for (webhooks, expected) in [
+            (at(json!({ "service": { "namespace": "sleep", "name": "hibernate-webhook" } })), "sleep"),
+            (at(json!({ "service": { "namespace": "../x" } })), keys::NAMESPACE),
+            (at(json!({ "url": "https://127.0.0.1" })), keys::NAMESPACE),
+            (Value::Null, keys::NAMESPACE),
+        ] {
+            assert_eq!(installed_in(&webhooks), expected, "{webhooks}");
+        }
+    }
+}

@@ -15,8 +15,6 @@ use shared::text::sanitize_to;
 use view::CONCURRENCY;
 use view::target::Target;
 
-use crate::output;
-
 static AUTOSCALER: Kind =
     Kind::namespaced("autoscaling", &["v2"], "HorizontalPodAutoscaler", "horizontalpodautoscalers");
 static SCALED_OBJECT: Kind = Kind::namespaced("keda.sh", &["v1alpha1"], "ScaledObject", "scaledobjects");
@@ -46,10 +44,8 @@ pub(crate) async fn autoscalers(hub: &HubClient, namespaces: BTreeSet<String>) -
     while let Some(list) = lists.next().await {
         match list {
             Ok(list) => found.extend(list.items),
-            Err(error) if hub.verbose && !matches!(error, HubError::NoKind(_)) => {
-                output::note(&format!("cannot list autoscalers: {error}"));
-            }
-            Err(_) => {}
+            Err(HubError::NoKind(_)) => {}
+            Err(error) => hub.note(&format!("cannot list autoscalers: {error}")),
         }
     }
     found

@@ -36,9 +36,7 @@ pub(crate) async fn note(hub: &HubClient, namespace: &str) {
             }
             Err(error) => {
                 unread.push(kind.resource_name());
-                if hub.verbose {
-                    output::note(&format!("cannot list {}: {error}", kind.resource_name()));
-                }
+                hub.note(&format!("cannot list {}: {error}", kind.resource_name()));
             }
         }
     }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use crate::cli::duration::elapsed;
 use crate::error::Problem;
 use crate::output;
+use crate::output::age::elapsed;
 
 /// More targets than this share one moving line.
 const LINES: usize = 10;

@@ -2,28 +2,28 @@
 //!
 //! Watches drive it, one for each kind and namespace.
 
-pub(crate) mod answer;
 mod display;
+pub(crate) mod preflight;
 pub(crate) mod rollout;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
 use futures::future::join_all;
 use hub::HubClient;
-use hub::watch::{Event, Scope};
+use hub::watch::{self, Scope, Watcher};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::kinds::{Progress, UNNOTICED};
-use shared::object::name_of;
 use shared::power::Power;
-use view::companion;
+use view::Event;
 use view::target::Target;
 
 use self::display::{Outcome, ProgressDisplay};
-use crate::cli::duration::elapsed;
-use crate::error::{Exit, Failure, WaitError};
+use crate::error::{Exit, Failure, Problem, WaitError};
 use crate::output;
+use crate::output::age::elapsed;
 
 /// How long an answer to a request for a check is waited for without `--timeout`: without our controller there is none.
 const ANSWER_LIMIT: Duration = Duration::from_mins(2);
@@ -132,43 +132,63 @@ async fn follow(hub: &HubClient, group: &[(usize, &Waiting<'_>)], display: &Prog
     let names: Vec<String> = group.iter().map(|(_, waiting)| waiting.target.name.clone()).collect();
     let tick = if group.iter().any(|(_, waiting)| waiting.request.is_some()) { ANSWER_TICK } else { Duration::MAX };
     let scope = Scope { namespace: Some(&any.namespace), names: &names, tick, ..Scope::of(any.resource) };
-    let mut watcher = hub.watcher(scope);
+    let mut events = view::follow_targets(hub, any.row, scope);
     let mut known = BTreeSet::new();
     // As they were written, until they are listed: the limit of a request passes from then on.
     let requested = group.iter().filter(|(_, waiting)| waiting.request.is_some());
     let mut checked: BTreeMap<usize, Value> =
         requested.map(|(at, waiting)| (*at, waiting.target.object.clone())).collect();
     while !group.iter().all(|(at, _)| display.is_settled(*at)) {
-        let event = match watcher.next().await {
-            Ok(event) => event,
-            Err(error) => {
-                for (at, waiting) in group {
-                    display.update(*at, waiting.lost(error.to_string()));
-                }
-                return;
-            }
-        };
         let of = |name: &str| group.iter().find(|(_, waiting)| waiting.target.name == name);
-        match event {
-            Event::Applied(mut object) => {
-                let Some((at, waiting)) = of(name_of(&object)) else { continue };
-                companion::attach(hub, waiting.target.row, &mut object).await;
-                display.update(*at, waiting.outcome(&object, known.insert(*at)));
+        match events.next().await {
+            Some(Ok(Event::Set(target))) => {
+                let Some((at, waiting)) = of(&target.name) else { continue };
+                display.update(*at, waiting.outcome(&target.object, known.insert(*at)));
                 if let Some(last) = checked.get_mut(at) {
-                    *last = object;
+                    *last = target.object;
                 }
             }
-            Event::Deleted((_, name)) => {
+            Some(Ok(Event::Gone((_, _, name)))) => {
                 let Some((at, waiting)) = of(&name) else { continue };
-                display.update(*at, Outcome::Failed(WaitError::deleted(waiting.begin.elapsed()).into()));
+                let gone = WaitError::Deleted { after: waiting.begin.elapsed() };
+                display.update(*at, Outcome::Failed(gone.into()));
             }
             // Only the limit of a request passes while nothing changes.
-            Event::Tick => {
+            Some(Ok(Event::Tick | Event::Unreadable(_))) => {
                 for (at, waiting) in group {
                     let Some(object) = checked.get(at) else { continue };
                     display.update(*at, waiting.outcome(object, false));
                 }
             }
+            Some(Err(error)) => {
+                for (at, waiting) in group {
+                    display.update(*at, waiting.lost(error.to_string()));
+                }
+                return;
+            }
+            None => return,
+        }
+    }
+}
+
+/// Waits until `probe` finds what it looks for in the one object that is watched. Without an object only time has
+/// passed. The caller sets the deadline.
+///
+/// # Errors
+/// When the object is deleted, or the hub refuses to be asked.
+async fn until<T>(
+    mut watcher: Watcher<'_>,
+    mut probe: impl FnMut(Option<Value>) -> Result<Option<T>, Problem>,
+) -> Result<T, Problem> {
+    let begin = Instant::now();
+    loop {
+        let object = match watcher.next().await? {
+            watch::Event::Applied(object) => Some(object),
+            watch::Event::Deleted(_) => return Err(WaitError::Deleted { after: begin.elapsed() }.into()),
+            watch::Event::Tick => None,
+        };
+        if let Some(found) = probe(object)? {
+            return Ok(found);
         }
     }
 }
@@ -266,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_request_is_given_up_while_the_hub_cannot_be_listed() {
-        let _ = hub::tls::provider().install_default();
+        let _ = hub::provider().install_default();
         let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
         kubeconfig.write_all(b"kind: Config\n").unwrap();
         let kubeconfig = Some(kubeconfig.path().to_owned());

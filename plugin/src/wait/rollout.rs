@@ -3,8 +3,7 @@
 use std::iter;
 use std::time::{Duration, Instant};
 
-use hub::error::HubError;
-use hub::watch::{Event, Scope};
+use hub::watch::Scope;
 use hub::{HubClient, Resource};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -14,8 +13,9 @@ use shared::rollout::member::MemberState;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 
 use super::display::{Outcome, ProgressDisplay};
-use crate::cli::duration::elapsed;
+use super::until;
 use crate::error::{Exit, Problem, WaitError};
+use crate::output::age::elapsed;
 
 /// How long after `notAfter` a controller has to say so itself.
 const GRACE: SignedDuration = SignedDuration::from_secs(5);
@@ -117,36 +117,39 @@ pub(crate) async fn until_over(
     let what = POWER_ROLLOUT.kind.full_name(&names[0]);
     let display = ProgressDisplay::new(iter::once(what.as_str()));
     let scope = Scope { names: &names, tick: TICK, ..Scope::of(Resource::preferred(&POWER_ROLLOUT.kind)) };
-    let mut watcher = hub.watcher(scope);
     let mut last = rollout.clone();
     let mut state = UNNOTICED.to_owned();
-    let following = async {
-        loop {
-            let lost = |error: HubError| WaitError::Lost { after: begin.elapsed(), why: error.to_string() };
-            match watcher.next().await.map_err(lost)? {
-                Event::Applied(object) => last = typed(object)?,
-                Event::Deleted(_) => return Err(WaitError::deleted(begin.elapsed()).into()),
-                Event::Tick => {}
-            }
-            match outcome(&last, Timestamp::now(), begin) {
-                Outcome::Open(text) => {
-                    display.state(0, &text);
-                    state = text;
-                }
-                Outcome::Arrived(text) => return Ok(text),
-                Outcome::Failed(problem) => return Err(problem),
-            }
+    let following = until(hub.watcher(scope), |object| {
+        if let Some(object) = object {
+            last = typed(object)?;
         }
-    };
+        match outcome(&last, Timestamp::now(), begin) {
+            Outcome::Open(text) => {
+                display.state(0, &text);
+                state = text;
+                Ok(None)
+            }
+            Outcome::Arrived(text) => Ok(Some(text)),
+            Outcome::Failed(problem) => Err(problem),
+        }
+    });
     let ended = match limit {
         None => Some(following.await),
         Some(limit) => tokio::time::timeout(limit, following).await.ok(),
     };
     display.close();
-    ended.unwrap_or_else(|| Err(WaitError::TimedOut { after: limit.unwrap_or_default(), state }.into()))
+    match ended {
+        Some(Err(Problem::Hub(error))) => {
+            Err(WaitError::Lost { after: begin.elapsed(), why: error.to_string() }.into())
+        }
+        Some(ended) => ended,
+        None => Err(WaitError::TimedOut { after: limit.unwrap_or_default(), state }.into()),
+    }
 }
 
-fn typed(object: Value) -> Result<PowerRollout, Problem> {
+/// # Errors
+/// When the object does not match its schema.
+pub(crate) fn typed(object: Value) -> Result<PowerRollout, Problem> {
     serde_json::from_value(object).map_err(Problem::unreadable)
 }
 

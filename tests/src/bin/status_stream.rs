@@ -19,15 +19,14 @@ use view::{Event, Query, Row};
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n";
 
 fn main() -> Result<()> {
-    let _ = hub::tls::provider().install_default();
+    let _ = hub::provider().install_default();
     let mut words = std::env::args().skip(1);
     let kubeconfig = words.next().context("the kubeconfig is missing")?.into();
     let namespace = words.next().context("the namespace is missing")?;
-    let connection =
-        Connection { kubeconfig: Some(kubeconfig), namespace: Some(namespace.clone()), ..Connection::default() };
+    let connection = Connection { kubeconfig: Some(kubeconfig), namespace: Some(namespace), ..Connection::default() };
     let targets = KINDS.shown_by_default().into_iter().map(Row::Target);
     let shown = KINDS.shown.iter().copied().map(Row::Shown);
-    let query = Query { kinds: targets.chain(shown).collect(), namespace: Some(namespace), ..Query::default() };
+    let query = Query { kinds: targets.chain(shown).collect(), ..Query::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
         let hub = HubClient::connect(&connection, Arc::new(|notice| eprintln!("{notice:?}")))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hub::answer::certificate;
 use hub::error::HubError;
-use hub::tls::provider;
+use hub::provider;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use rustls::client::WebPkiServerVerifier;
@@ -20,7 +20,7 @@ use shared::annotation::keys;
 use shared::object::{items, text};
 
 use super::facts::{Facts, SECRET};
-use super::finding::{CheckOutcome, CheckResult, done};
+use super::{CheckOutcome, CheckResult, done};
 
 /// A certificate that ends sooner has not been renewed when it should have been.
 const DAYS_LEFT: i64 = 7;

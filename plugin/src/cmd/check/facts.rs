@@ -14,8 +14,8 @@ use shared::kinds::{CLUSTER_DEPLOYMENT, Kind, Kinds, POWER_ROLLOUT};
 use shared::object::{items, named, text};
 use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 
-use super::finding::{CheckOutcome, CheckResult, done};
-use crate::read::installation::{LEASE, installed_in};
+use super::{CheckOutcome, CheckResult, done};
+use crate::read::{LEASE, installed_in};
 
 /// Selects what is ours.
 pub(super) const OURS: &str = "app.kubernetes.io/part-of=kubectl-hibernate";
@@ -84,18 +84,12 @@ pub(super) struct Facts {
 impl Facts {
     /// Reads them.
     pub(super) async fn read(kinds: Kinds, hub: &HubClient, groups: Vec<String>) -> Self {
-        let (validating, mutating) =
-            tokio::join!(object(hub, &WEBHOOKS, "", keys::WEBHOOK), object(hub, &MUTATING_WEBHOOKS, "", keys::WEBHOOK));
-        let rules = [validating, mutating];
+        let rules: [ObjectAnswer; 2] =
+            tokio::join!(object(hub, &WEBHOOKS, "", keys::WEBHOOK), object(hub, &MUTATING_WEBHOOKS, "", keys::WEBHOOK))
+                .into();
         let (namespace, unknown) = namespace(hub, &rules).await;
         let at = namespace.as_str();
         let endpoints_of = format!("kubernetes.io/service-name={}", keys::WEBHOOK);
-        let deployments = async {
-            match unknown {
-                Some(error) => Err(error),
-                None => objects(hub, &DEPLOYMENT.kind, Some(at), OURS).await,
-            }
-        };
         let everywhere = async {
             tokio::join!(
                 object(hub, &DEFINITIONS, "", POWER_ROLLOUT_DEFINITION),
@@ -110,7 +104,7 @@ impl Facts {
         };
         let here = async {
             tokio::join!(
-                deployments,
+                objects(hub, &DEPLOYMENT.kind, Some(at), OURS),
                 object(hub, &SERVICES, at, keys::WEBHOOK),
                 objects(hub, &ENDPOINTS, Some(at), &endpoints_of),
                 object(hub, &SECRETS, at, SECRET),
@@ -129,7 +123,7 @@ impl Facts {
             groups,
             rules,
             definition,
-            deployments,
+            deployments: unknown.map_or(deployments, Err),
             roles,
             role_bindings,
             policies,

@@ -9,9 +9,9 @@ use shared::rollout::admission::{POLICY, policy};
 use shared::text::list;
 
 use super::facts::{Facts, POWER_ROLLOUT_DEFINITION, kustomize};
-use super::finding::{CheckOutcome, CheckResult, Finding, Status, done};
+use super::{CheckOutcome, CheckResult, Finding, Status, done};
 use super::{certificate, secrets, systems};
-use crate::read::installation::held;
+use crate::read::held;
 
 /// This program's version, which is that of the manifests beside it.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -3,7 +3,6 @@
 
 mod certificate;
 mod facts;
-mod finding;
 mod installed;
 mod pre;
 mod secrets;
@@ -12,15 +11,104 @@ mod systems;
 mod tests;
 mod uninstall;
 
+use std::io::stdout;
+
+use hub::error::HubError;
+use serde::Serialize;
 use serde_json::Value;
 use shared::kinds::Kinds;
 use shared::object::items;
+use shared::text::and_more;
 
-use self::finding::Finding;
 use crate::cli::{CheckArgs, HubArgs, ReportOutput};
 use crate::connect::connect;
 use crate::error::{Exit, Problem};
-use crate::output;
+use crate::output::{self, Color};
+
+/// How many commands of one finding the table shows.
+const MAX_COMMANDS: usize = 10;
+
+/// What one check found, as `-o json` documents it.
+#[derive(Debug, Serialize)]
+struct Finding {
+    /// Stays the same in later versions.
+    name: &'static str,
+    #[serde(flatten)]
+    result: CheckResult,
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct CheckResult {
+    status: Status,
+    /// What was found.
+    detail: String,
+    /// What fixes it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    commands: Vec<String>,
+}
+
+/// What a check comes to: none where there is nothing to check, or why the hub did not answer.
+type CheckOutcome<'a> = Result<Option<CheckResult>, &'a HubError>;
+
+/// A result that there always is.
+#[expect(clippy::unnecessary_wraps, reason = "the form of a check")]
+fn done<'a>(result: CheckResult) -> CheckOutcome<'a> {
+    Ok(Some(result))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Status {
+    Ok,
+    Warning,
+    Failed,
+    NotChecked,
+}
+
+impl Status {
+    fn text(self) -> (&'static str, Color) {
+        match self {
+            Self::Ok => ("ok", Color::Green),
+            Self::Warning => ("warning", Color::Yellow),
+            Self::Failed => ("failed", Color::Red),
+            Self::NotChecked => ("not checked", Color::Blue),
+        }
+    }
+}
+
+impl CheckResult {
+    fn ok(detail: impl Into<String>) -> Self {
+        Self { status: Status::Ok, detail: detail.into(), commands: Vec::new() }
+    }
+
+    /// Works, but needs attention.
+    fn warning(detail: impl Into<String>, command: impl Into<String>) -> Self {
+        Self { status: Status::Warning, ..Self::failed(detail, command) }
+    }
+
+    /// Does not work. No command if it is empty.
+    fn failed(detail: impl Into<String>, command: impl Into<String>) -> Self {
+        let commands = vec![command.into()].into_iter().filter(|command| !command.is_empty()).collect();
+        Self { status: Status::Failed, detail: detail.into(), commands }
+    }
+
+    /// Why the hub did not answer: a missing right is the user's, anything else a failure.
+    fn unread(error: &HubError) -> Self {
+        let status = if matches!(error, HubError::Forbidden { .. }) { Status::NotChecked } else { Status::Failed };
+        Self { status, detail: error.to_string(), commands: Vec::new() }
+    }
+}
+
+impl Finding {
+    fn new(name: &'static str, result: CheckResult) -> Self {
+        Self { name, result }
+    }
+
+    fn is_failure(&self) -> bool {
+        self.result.status == Status::Failed
+    }
+}
 
 /// Runs the command.
 ///
@@ -35,9 +123,8 @@ pub(crate) async fn run(kinds: Kinds, args: &CheckArgs, hub_args: &HubArgs) -> R
         _ => installed::findings(&Box::pin(facts::Facts::read(kinds, &hub, groups)).await),
     };
     match args.output {
-        ReportOutput::Table => finding::table(&findings).iter().for_each(|line| output::colored(line)),
-        ReportOutput::Json => output::text(&output::json(&output::list("FindingList", &findings))),
-        ReportOutput::Yaml => output::text(&output::yaml(&output::list("FindingList", &findings))),
+        ReportOutput::Table => table(&findings).iter().for_each(|line| output::colored(line)),
+        format => output::structured(&output::list("FindingList", &findings), format == ReportOutput::Json),
     }
     Ok(if findings.iter().any(Finding::is_failure) { Exit::Error } else { Exit::Done })
 }
@@ -45,4 +132,25 @@ pub(crate) async fn run(kinds: Kinds, args: &CheckArgs, hub_args: &HubArgs) -> R
 /// The API groups that the hub serves.
 fn groups(apis: &Value) -> Vec<String> {
     items(apis, "/groups").filter_map(|group| Some(group.get("name")?.as_str()?.to_owned())).collect()
+}
+
+/// The findings, each with its commands below.
+fn table(findings: &[Finding]) -> Vec<String> {
+    let mut rows = Vec::new();
+    for Finding { name, result } in findings {
+        rows.push([result.status.text().0, name, &result.detail].map(str::to_owned).to_vec());
+        let more = and_more(result.commands.len().saturating_sub(MAX_COMMANDS));
+        let below = result.commands.iter().take(MAX_COMMANDS).cloned().chain(more);
+        rows.extend(below.map(|text| vec![String::new(), String::new(), text]));
+    }
+    let mut statuses = findings.iter().map(|finding| finding.result.status.text());
+    let color = output::colors(&stdout());
+    let paint = |line: String| {
+        if line.starts_with(' ') {
+            return line;
+        }
+        let Some((word, paint)) = statuses.next() else { return line };
+        line.replacen(word, &paint.paint(word, color), 1)
+    };
+    output::aligned(&rows).into_iter().map(paint).collect()
 }

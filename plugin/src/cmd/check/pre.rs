@@ -3,8 +3,8 @@
 use std::iter;
 
 use futures::future::join_all;
+use hub::HubClient;
 use hub::error::HubError;
-use hub::{HubClient, Write};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::config::{HIVE, HIVE_CONFIG, is_disabled};
@@ -16,10 +16,9 @@ use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 use view::resolve::NAMESPACE;
 
 use super::facts::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, kustomize, object, objects, unbound};
-use super::finding::{CheckResult, Finding, Status};
 use super::installed::POLICY_ONLY;
 use super::secrets;
-use crate::read::rights::is_allowed;
+use super::{CheckResult, Finding, Status};
 
 /// The first minor version of Kubernetes with `ValidatingAdmissionPolicies` by default.
 const OLDEST: u64 = 30;
@@ -72,13 +71,12 @@ fn judge(major: &str, minor: &str, whole: &str) -> CheckResult {
 }
 
 async fn rights(hub: &HubClient, namespace: &str) -> CheckResult {
-    let write = Write { dry_run: false, manager: keys::PLUGIN.to_owned() };
     let everywhere = LEFT.into_iter().chain([&DEFINITIONS, &NAMESPACE]).map(|kind| (kind.group, kind.plural, ""));
     let here = MORE.into_iter().map(|(group, resource)| (group, resource, namespace));
     let all: Vec<(&str, &str, &str)> = everywhere.chain(here).collect();
     let asked = all.iter().map(async |&(group, resource, namespace)| {
         let attributes = json!({ "verb": "create", "group": group, "resource": resource, "namespace": namespace });
-        (resource, is_allowed(hub, &attributes, &write).await)
+        (resource, hub.is_allowed(&attributes).await)
     });
     let answers = join_all(asked).await;
     let denied: Vec<&str> =

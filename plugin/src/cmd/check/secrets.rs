@@ -6,7 +6,7 @@ use shared::object::named;
 use shared::text::{list, quoted};
 
 use super::facts::{Facts, OPENSHIFT, OURS, SECRETS_RIGHT};
-use super::finding::{CheckOutcome, CheckResult, Status, done};
+use super::{CheckOutcome, CheckResult, Status, done};
 
 const EVERYWHERE: &str = "a right to read every Secret is cluster-admin on OpenShift: bind it per namespace, and install overlays/cut-over-openshift (docs/hive.md, Cut over)";
 /// What the right means where it is bound to everywhere, and what lacks it otherwise. An uninstallation finds what the

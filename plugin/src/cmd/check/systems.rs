@@ -8,8 +8,8 @@ use shared::kinds::FOUNDATIONDB_CLUSTER;
 use shared::object::{items, text};
 
 use super::facts::{Facts, OPENSHIFT};
-use super::finding::{CheckOutcome, CheckResult, done};
-use crate::read::installation::held;
+use super::{CheckOutcome, CheckResult, done};
+use crate::read::held;
 
 pub(super) fn hive(facts: &Facts) -> CheckOutcome<'_> {
     facts.deployments.as_ref()?;

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::kinds::KINDS;
 
+use super::CheckResult;
+use super::Status::{self, Failed, Ok as Fine, Warning};
 use super::facts::Facts;
-use super::finding::CheckResult;
-use super::finding::Status::{self, Failed, Ok as Fine, Warning};
 use super::installed::{CHECKS, CONFINED, POLICY_ONLY, VERSION};
 use super::secrets::secrets;
 use super::systems::hive;

@@ -17,8 +17,8 @@ use view::fdb::CLAIM;
 use view::protection::WEBHOOKS;
 
 use super::facts::{ListAnswer, namespace, object, objects};
-use super::finding::{CheckResult, Finding, Status};
 use super::systems::stop;
+use super::{CheckResult, Finding, Status};
 
 /// Objects with one loss: what would be lost, and for each object its full name and the command.
 struct Loss {

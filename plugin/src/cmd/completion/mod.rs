@@ -10,8 +10,6 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
-use futures::future::join_all;
-use hub::{HubClient, Resource};
 use kube::config::Kubeconfig;
 use shared::fdb::recover::check::suspended;
 use shared::kinds::{Kind, Kinds};
@@ -90,18 +88,7 @@ async fn targets(kinds: Kinds, hub: &HubArgs, mut candidates: Vec<String>, last:
 /// Names of the objects of these kinds, all asked for at once, with this text before each.
 async fn names(hub: &HubArgs, kinds: impl IntoIterator<Item = &'static Kind>, prefix: &str) -> Vec<String> {
     let Ok(hub) = connect(hub) else { return Vec::new() };
-    let lists = join_all(kinds.into_iter().map(|kind| listed(&hub, kind))).await;
-    lists.into_iter().flatten().map(|name| format!("{prefix}{name}")).collect()
-}
-
-async fn listed(hub: &HubClient, kind: &'static Kind) -> Vec<String> {
-    for version in kind.versions {
-        if let Ok(list) = hub.list(Resource { kind, version }, Some(&hub.namespace), "", "").await {
-            let names = list.items.iter().filter_map(|object| object.pointer("/metadata/name")?.as_str());
-            return names.map(str::to_owned).collect();
-        }
-    }
-    Vec::new()
+    view::names(&hub, kinds).await.into_iter().map(|name| format!("{prefix}{name}")).collect()
 }
 
 /// IDs of the suspended process groups of a cluster; without one, the names that the Pods of all suspended groups had.

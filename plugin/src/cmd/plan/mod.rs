@@ -4,7 +4,6 @@
 //! hibernate-controller last found in the cloud and in the cluster. The kubeconfig of the cluster is none of our
 //! business.
 
-mod outlook;
 mod render;
 mod rollout;
 mod verdict;
@@ -29,45 +28,64 @@ use tokio::sync::OnceCell;
 use view::CONCURRENCY;
 use view::target::Target;
 
-use self::outlook::Outlook;
 use crate::cli::time::{self, TimeError};
 use crate::cli::{HubArgs, PlanArgs};
 use crate::cmd::rollout::options::Options;
 use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, UsageError, WaitError};
 use crate::output::{self, nothing_found};
-use crate::read::preflight::{self, Outcome};
 use crate::read::{reverts, untouched};
-use crate::select::parse::{Flags, parse};
-use crate::select::resolve::Resolver;
+use crate::select::{Flags, parse};
+use crate::wait::preflight::{self, Outcome};
+
+/// What is known about one target.
+#[derive(Debug)]
+struct Outlook {
+    target: Target,
+    desired: String,
+    observed: String,
+    /// From the objects on the hub.
+    hub: Vec<Finding>,
+    /// From the controller's last preflight.
+    controller: Vec<Finding>,
+    /// When that was.
+    found_at: Option<Timestamp>,
+    /// How long the sleep is to last.
+    end: Option<Timestamp>,
+    /// Why there is no newer answer although one was asked for.
+    unanswered: Option<Problem>,
+}
+
+impl Outlook {
+    fn most_severe(&self) -> Severity {
+        let all = self.hub.iter().chain(&self.controller);
+        all.map(|finding| finding.severity).min().unwrap_or(Severity::Info)
+    }
+}
 
 /// Runs the command.
 ///
 /// # Errors
 /// When nothing could be asked at all. Failures of single targets are printed and counted.
 pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let selection = parse(kinds, &args.targets, Flags::new(hub_args, args.all))?;
+    let mut query = parse(kinds, &args.targets, Flags::new(hub_args, args.all))?;
     let now = time::now();
-    let (options, selection) = Options::read(kinds, &args.rollout, &now, selection)?;
+    let options = Options::read(kinds, &args.rollout, &now, &mut query)?;
     let end = args.time.resolve(&now, options.as_ref().and_then(Options::not_before))?;
     let hub = connect(hub_args)?;
-    let namespace = selection.scope(&hub, hub_args);
-    let found = Resolver::new(&hub, namespace).resolve(&selection).await;
+    let found = view::targets(&hub, &query).await;
     if found.is_empty() {
-        output::note(&nothing_found(selection.namespace(namespace)));
+        output::note(&nothing_found(query.searched(&hub)));
         return Ok(Exit::Done);
     }
-    if let Some(target) = found.iter().flatten().find(|target| target.row.plan.is_none()) {
-        return Err(UsageError::NothingToPlan(target.full_name()).into());
+    for target in found.iter().flatten() {
+        check(target, end)?;
     }
-    if let (Some(_), Some(target)) = (end, found.iter().flatten().find(|target| !target.row.has_schedule)) {
-        return Err(TimeError::NoController(target.full_name()).into());
-    }
-    if let Some(name) = selection.whole() {
+    if let Some(name) = query.whole() {
         untouched::note(&hub, name).await;
     }
     let order = match &options {
-        Some(options) => Some(options.groups(namespace, &found.iter().flatten().collect::<Vec<_>>())?),
+        Some(options) => Some(options.groups(query.namespace(&hub), &found.iter().flatten().collect::<Vec<_>>())?),
         None => None,
     };
     let scaled = found.iter().flatten().filter(|target| target.row.deployed_field.is_some());
@@ -110,6 +128,15 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     Ok(Exit::of(exits))
 }
 
+/// What some kinds do not have.
+fn check(target: &Target, end: Option<Timestamp>) -> Result<(), Problem> {
+    match target.row.plan {
+        None => Err(UsageError::NothingToPlan(target.full_name()).into()),
+        Some(_) if end.is_some() && !target.row.has_schedule => Err(TimeError::NoController(target.full_name()).into()),
+        Some(_) => Ok(()),
+    }
+}
+
 /// What is known of one target, after a fresh preflight if it is requested.
 async fn outlook(
     hub: &HubClient,
@@ -121,12 +148,14 @@ async fn outlook(
     let Some(plan) = target.row.plan else { return Err(UsageError::NothingToPlan(target.full_name()).into()) };
     let (mut unanswered, mut answer) = (None, None);
     if let Some(preflight) = plan.preflight.filter(|_| args.fresh) {
-        match fresh(hub, args, &target, preflight).await? {
+        match fresh(hub, args, &target, preflight).await {
             Ok((object, briefing)) => {
                 target = Target::new(target.row, target.resource.version, object).complete(hub).await;
                 answer = Some(briefing);
             }
-            Err(error) => unanswered = Some(error.into()),
+            Err(problem @ Problem::Wait(WaitError::Deleted { .. })) => return Err(problem),
+            Err(Problem::Wait(error)) => unanswered = Some(error.into()),
+            Err(problem) => return Err(problem),
         }
     }
     let (is_synced, verdict) =
@@ -156,22 +185,26 @@ async fn outlook(
     })
 }
 
-/// Requests a preflight and waits. Returns the object with the answer, and the answer, or why there is none.
+/// Requests a preflight and waits. Returns the object with the answer, and the answer.
+///
+/// # Errors
+/// [`WaitError`] where there is no answer.
 async fn fresh(
     hub: &HubClient,
     args: &PlanArgs,
     target: &Target,
     preflight: &'static dyn Preflight,
-) -> Result<Result<(Value, Briefing), WaitError>, Problem> {
+) -> Result<(Value, Briefing), Problem> {
     let write = Write { dry_run: false, manager: args.field_manager.clone() };
     let limit = args.timeout.0;
-    Ok(match preflight::ask(hub, target, preflight, Timestamp::now(), &write, limit).await? {
-        Outcome::Answered { object, briefing } => Ok((object, briefing)),
+    Err(match preflight::ask(hub, target, preflight, Timestamp::now(), &write, limit).await? {
+        Outcome::Answered { object, briefing } => return Ok((object, briefing)),
         Outcome::Silent => {
-            Err(WaitError::TimedOut { after: limit.unwrap_or_default(), state: preflight.silence(&target.object) })
+            let state = preflight.silence(&target.object);
+            WaitError::TimedOut { after: limit.unwrap_or_default(), state }.into()
         }
-        Outcome::Impossible(why) => Err(WaitError::Impossible(why)),
-        Outcome::Refused(error) => return Err(error.into()),
+        Outcome::Impossible(why) => WaitError::Impossible(why).into(),
+        Outcome::Refused(error) => error.into(),
     })
 }
 
@@ -201,9 +234,7 @@ async fn working(hub: &HubClient) -> Upgrades {
         }
         Err(HubError::NoKind(_)) => Ok(BTreeMap::new()),
         Err(error) => {
-            if hub.verbose {
-                output::note(&format!("whether ClusterGroupUpgrades are under way is not known: {error}"));
-            }
+            hub.note(&format!("whether ClusterGroupUpgrades are under way is not known: {error}"));
             Err(error)
         }
     }
@@ -232,9 +263,7 @@ async fn sync_object(hub: &HubClient, plan: &'static Plan, target: &Target) -> O
         Ok(object) => Some((sync.is_applied)(&object)),
         Err(HubError::NoObject { .. }) => Some(false),
         Err(error) => {
-            if hub.verbose {
-                output::note(&format!("{}: {} is not known: {error}", target.full_name(), sync.kind.kind));
-            }
+            hub.note(&format!("{}: {} is not known: {error}", target.full_name(), sync.kind.kind));
             None
         }
     }

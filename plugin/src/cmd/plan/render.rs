@@ -4,27 +4,22 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::finding::{Finding, Severity};
 
+use super::Outlook;
 use crate::cli::ReportOutput;
-use crate::cmd::plan::outlook::Outlook;
 use crate::output;
 use crate::output::age::age;
 
 /// Prints all, in the order in which they were named, `everywhere` being all namespaces.
-pub(crate) fn all(outlooks: &[Outlook], output: ReportOutput, everywhere: bool, now: Timestamp) {
-    let list = || output::list("PlanList", &outlooks.iter().map(record).collect::<Vec<_>>());
-    match output {
-        ReportOutput::Table => {
-            for (at, outlook) in outlooks.iter().enumerate() {
-                if at > 0 {
-                    output::line("");
-                }
-                for line in lines(outlook, everywhere, now) {
-                    output::line(&line);
-                }
-            }
+pub(super) fn all(outlooks: &[Outlook], output: ReportOutput, everywhere: bool, now: Timestamp) {
+    if output != ReportOutput::Table {
+        let items: Vec<Value> = outlooks.iter().map(record).collect();
+        return output::structured(&output::list("PlanList", &items), output == ReportOutput::Json);
+    }
+    for (at, outlook) in outlooks.iter().enumerate() {
+        if at > 0 {
+            output::line("");
         }
-        ReportOutput::Json => output::text(&output::json(&list())),
-        ReportOutput::Yaml => output::text(&output::yaml(&list())),
+        lines(outlook, everywhere, now).iter().for_each(|line| output::line(line));
     }
 }
 
@@ -54,7 +49,7 @@ fn record(outlook: &Outlook) -> Value {
 }
 
 /// The target as headings and errors name it.
-pub(crate) fn called(outlook: &Outlook, everywhere: bool) -> String {
+pub(super) fn called(outlook: &Outlook, everywhere: bool) -> String {
     let name = outlook.target.full_name();
     if everywhere { name + &outlook.target.place() } else { name }
 }

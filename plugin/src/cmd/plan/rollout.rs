@@ -17,13 +17,13 @@ use shared::rollout::forecast::{Forecast, Subject, forecast};
 use shared::rollout::member::MemberState;
 use shared::rollout::plan::MAX_CONCURRENCY;
 
-use super::outlook::Outlook;
-use crate::cli::duration::elapsed;
+use super::Outlook;
 use crate::cli::rollout::{Hours, RolloutFlags};
 use crate::cli::{ReportOutput, time};
 use crate::cmd::rollout::canary::{CanaryGroup, name_of, place};
 use crate::cmd::rollout::options::{Options, spec};
 use crate::output;
+use crate::output::age::elapsed;
 
 /// What a cluster typically takes. No promise: a cloud may be slower.
 const TYPICAL: Duration = Duration::from_mins(5);
@@ -64,16 +64,13 @@ pub(super) fn print(
     format: ReportOutput,
 ) {
     let Planned { rows, lasts } = planned(options.flags, options.hours, groups, upgrades, outlooks);
-    let list = || {
-        json!({
-            "apiVersion": "hibernate.sh/v1alpha1", "kind": "RolloutPlan", "estimatedSeconds": lasts.as_secs(), "items": rows,
-        })
-    };
-    match format {
-        ReportOutput::Table => lines(&rows, options.flags, lasts).iter().for_each(|line| output::line(line)),
-        ReportOutput::Json => output::text(&output::json(&list())),
-        ReportOutput::Yaml => output::text(&output::yaml(&list())),
+    if format == ReportOutput::Table {
+        return lines(&rows, options.flags, lasts).iter().for_each(|line| output::line(line));
     }
+    let list = json!({
+        "apiVersion": "hibernate.sh/v1alpha1", "kind": "RolloutPlan", "estimatedSeconds": lasts.as_secs(), "items": rows,
+    });
+    output::structured(&list, format == ReportOutput::Json);
 }
 
 /// The controller's own order, for the rollout that these flags create. Those that do not start stand behind.
@@ -183,16 +180,14 @@ fn lines(rows: &[Row], flags: &RolloutFlags, estimate: Duration) -> Vec<String> 
         .filter(|(count, _)| *count > 0)
         .map(|(count, words)| format!("{count} {words}"))
         .collect();
-    let mut table = vec![["ORDER", "GROUP", "TARGET", "DOMAIN", "STATE", "REASON"].map(str::to_owned).to_vec()];
-    table.extend(rows.iter().map(|row| {
-        let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    let table = rows.iter().map(|row| {
         let group = if row.group.is_empty() { REST } else { &row.group };
         let position = row.position.map(|at| at.to_string()).unwrap_or_default();
         let target = place(&TargetName { namespace: row.namespace.clone(), name: row.name.clone() });
-        vec![dash(&position), group.to_owned(), target, dash(&row.domain), row.state.clone(), dash(&row.reason)]
-    }));
+        vec![position, group.to_owned(), target, row.domain.clone(), row.state.clone(), row.reason.clone()]
+    });
     let mut lines = vec![format!("{} targets, up to {at_once} at a time: {}", rows.len(), counts.join(", "))];
-    lines.extend(output::aligned(&table));
+    lines.extend(output::table(&["ORDER", "GROUP", "TARGET", "DOMAIN", "STATE", "REASON"], table));
     lines.push(format!(
         "Rough estimate: {}, at a typical {} for a target; a deferred target is tried again until --not-after",
         elapsed(estimate),

@@ -13,7 +13,7 @@ use shared::text::name_some;
 use view::pool::{PoolSnapshot, clusters};
 use view::target::Target;
 
-use super::plan::{PlanResult, PowerRequest};
+use crate::cmd::power_plan::{PlanResult, PowerRequest};
 use crate::output;
 use crate::read::reverts;
 
@@ -93,7 +93,7 @@ async fn pools(hub: &HubClient, keys: BTreeSet<&Key>) -> BTreeMap<Key, PoolSnaps
     let Ok(all) = clusters(hub).await else { return found };
     for key @ (namespace, name) in keys {
         if let Ok(object) = hub.get(Resource::preferred(&CLUSTER_POOL.kind), namespace, name).await {
-            found.insert(key.clone(), PoolSnapshot::new(hub, namespace, name, &object, &all).await);
+            found.insert(key.clone(), PoolSnapshot::new(hub, &object, &all).await);
         }
     }
     found

@@ -5,45 +5,30 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, stdin};
 
 use futures::{StreamExt, stream};
-use hub::Write;
 use shared::finding::Severity;
 use shared::kinds::{Briefing, is_protected};
 use shared::power::Power;
 use shared::text::and_more;
 use view::CONCURRENCY;
 
-use super::plan::{PlanResult, PowerRequest, TargetPlan};
-use crate::cli::duration::elapsed;
+use crate::cmd::power_plan::{PlanResult, PowerRequest, TargetPlan};
 use crate::error::{Failure, Problem, UsageError};
+use crate::output::age::elapsed;
 use crate::output::{self, prompt};
-use crate::read::preflight::{self, Outcome};
+use crate::wait::preflight::{self, Outcome};
 
 /// How many targets without a briefing the question lists; the rest is counted. No briefing is left out.
 const LISTED: usize = 20;
 
-/// What is known about a sleep before it is confirmed: what the controller found, or why it was not asked or has not
-/// answered.
-type Preflight = Result<Briefing, String>;
-
-/// The answer of the controller about a sleep that needs a confirmation; none about any other change.
-pub(crate) async fn asked(request: PowerRequest<'_>, one: &TargetPlan) -> Option<Result<Outcome, Problem>> {
-    let PowerRequest { hub, args, intent } = request;
-    let confirmation = one.confirmation().filter(|_| sleeps(request))?;
-    let write = Write::from(&args.write);
-    Some(preflight::ask(hub, &one.target, confirmation, intent.now, &write, Some(preflight::LIMIT)).await)
-}
-
-/// Whether anything is put to sleep.
-fn sleeps(PowerRequest { args, intent, .. }: PowerRequest<'_>) -> bool {
-    intent.power == Power::Hibernating && args.write.changes()
-}
+/// What the controller found about a sleep before it is confirmed, or why it was not asked or has not answered.
+type Findings = Result<Briefing, String>;
 
 /// Adds what the controller finds about sleeps that need a confirmation. One that it refuses becomes a failure.
 ///
 /// # Errors
 /// When a confirmation is needed, and neither `--yes` is given nor anyone can be asked.
 pub(super) async fn preflights(request: PowerRequest<'_>, plans: Vec<PlanResult>) -> Result<Vec<PlanResult>, Problem> {
-    if let Some(one) = plans.iter().flatten().find(|one| sleeps(request) && one.confirmation().is_some())
+    if let Some(one) = plans.iter().flatten().find(|one| request.sleeps() && one.confirmation().is_some())
         && !request.args.yes
         && !stdin().is_terminal()
     {
@@ -51,9 +36,9 @@ pub(super) async fn preflights(request: PowerRequest<'_>, plans: Vec<PlanResult>
     }
     let checked = stream::iter(plans).map(async |one| {
         let one = one?;
-        let Some(outcome) = asked(request, &one).await else { return Ok(one) };
+        let Some(outcome) = one.preflight(request).await else { return Ok(one) };
         Ok(match judged(request, &one, outcome) {
-            Ok(preflight) => TargetPlan { preflight: Some(preflight), ..one.again(request).await },
+            Ok(briefing) => TargetPlan { briefing: Some(briefing), ..one.again(request).await },
             Err(problem) => TargetPlan { change: Err(Failure::new(one.target.full_name(), problem)), ..one },
         })
     });
@@ -66,7 +51,7 @@ fn judged(
     PowerRequest { args, intent, .. }: PowerRequest<'_>,
     one: &TargetPlan,
     outcome: Result<Outcome, Problem>,
-) -> Result<Preflight, Problem> {
+) -> Result<Findings, Problem> {
     match outcome? {
         Outcome::Answered { briefing, .. } => briefed(briefing, intent.force),
         Outcome::Impossible(why) => Ok(Err(why)),
@@ -80,11 +65,11 @@ fn judged(
 }
 
 /// With `--yes` the sleep is requested all the same: the controller makes its own preflight before it begins.
-fn unanswered(yes: bool, why: String) -> Result<Preflight, Problem> {
+fn unanswered(yes: bool, why: String) -> Result<Findings, Problem> {
     if yes { Ok(Err(why)) } else { Err(Problem::NoPreflight(why)) }
 }
 
-fn briefed(briefing: Briefing, force: bool) -> Result<Preflight, Problem> {
+fn briefed(briefing: Briefing, force: bool) -> Result<Findings, Problem> {
     let refusals = briefing.refusals(force);
     if refusals.is_empty() {
         return Ok(Ok(briefing));
@@ -114,7 +99,7 @@ pub(super) fn ask(request: PowerRequest<'_>, plans: &[PlanResult]) -> Result<boo
 fn question(action: Power, plans: &[PlanResult]) -> Option<String> {
     let changes: Vec<&TargetPlan> = plans.iter().flatten().filter(|one| one.changes()).collect();
     let protected = |one: &TargetPlan| action == Power::Hibernating && is_protected(&one.target.object);
-    if changes.len() < 2 && !changes.iter().any(|one| protected(one) || one.preflight.is_some()) {
+    if changes.len() < 2 && !changes.iter().any(|one| protected(one) || one.briefing.is_some()) {
         return None;
     }
     let verb = if action == Power::Hibernating { "hibernate" } else { "resume" };
@@ -122,16 +107,16 @@ fn question(action: Power, plans: &[PlanResult]) -> Option<String> {
     let mut text = format!("About to {verb} {} {targets}:\n", changes.len());
     let (mut listed, mut more) = (0, 0);
     for one in &changes {
-        if one.preflight.is_none() && listed == LISTED {
+        if one.briefing.is_none() && listed == LISTED {
             more += 1;
             continue;
         }
-        listed += usize::from(one.preflight.is_none());
+        listed += usize::from(one.briefing.is_none());
         let note = if protected(one) { " (protected)" } else { "" };
         let namespace = &one.target.namespace;
         let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
         let _ = writeln!(text, "  {}{place}{note}", one.target.full_name());
-        for line in one.preflight.as_ref().map(lines).unwrap_or_default() {
+        for line in one.briefing.as_ref().map(lines).unwrap_or_default() {
             let _ = writeln!(text, "    {line}");
         }
     }
@@ -142,8 +127,8 @@ fn question(action: Power, plans: &[PlanResult]) -> Option<String> {
 }
 
 /// What a user reads about a sleep.
-fn lines(preflight: &Preflight) -> Vec<String> {
-    let briefing = match preflight {
+fn lines(findings: &Findings) -> Vec<String> {
+    let briefing = match findings {
         Ok(briefing) => briefing,
         Err(why) => return vec![format!("warning: {why}")],
     };
@@ -163,7 +148,7 @@ fn lines(preflight: &Preflight) -> Vec<String> {
 
 fn note(one: &TargetPlan) {
     let what = one.target.full_name();
-    match &one.preflight {
+    match &one.briefing {
         None => {}
         Some(Err(why)) => output::warning(&format!("{what}: {why}")),
         Some(found) => {
@@ -192,12 +177,12 @@ mod tests {
         let patch = Change::Patch { patch: json!({}), message: String::new(), warnings: Vec::new() };
         let change = if changes { patch } else { Change::None { message: String::new(), will_reach: true } };
         let target = Target::new(&CLUSTER_DEPLOYMENT, "v1", json!({ "metadata": metadata }));
-        TargetPlan { target, change: Ok(change), preflight: None }
+        TargetPlan { target, change: Ok(change), briefing: None }
     }
 
     fn with(one: TargetPlan, consequence: String) -> TargetPlan {
-        let preflight = Some(Ok(Briefing { consequences: vec![consequence], ..Briefing::default() }));
-        TargetPlan { preflight, ..one }
+        let briefing = Some(Ok(Briefing { consequences: vec![consequence], ..Briefing::default() }));
+        TargetPlan { briefing, ..one }
     }
 
     fn question_of(action: Power, planned: impl IntoIterator<Item = TargetPlan>) -> Option<String> {

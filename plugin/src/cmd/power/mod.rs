@@ -1,9 +1,8 @@
 //! Putting targets to sleep and waking them: select, plan, ask, write or create a rollout, report, wait.
 
 mod advice;
-pub(crate) mod confirm;
+mod confirm;
 mod namespace;
-pub(crate) mod plan;
 mod report;
 mod write;
 
@@ -12,20 +11,20 @@ use std::time::Instant;
 
 use shared::kinds::{Intent, Kinds};
 use shared::power::Power;
+use view::target::Target;
 
-use self::plan::{PlanResult, PowerRequest, TargetPlan};
 use self::report::{Done, Reporter};
 use self::write::Writer;
 use crate::cli::time::{self, TimeError};
 use crate::cli::{ActArgs, HubArgs};
+use crate::cmd::power_plan::{self, PlanResult, PowerRequest, TargetPlan};
 use crate::cmd::rollout::create;
 use crate::cmd::rollout::options::Options;
 use crate::connect::connect;
-use crate::error::{Exit, Problem, UsageError};
+use crate::error::{Exit, Failure, Problem, UsageError};
 use crate::output::{self, nothing_found};
 use crate::read::untouched;
-use crate::select::parse::{Flags, Selection, parse};
-use crate::select::resolve::Resolver;
+use crate::select::{Flags, parse};
 use crate::wait::{self, Request, Waiting};
 
 /// Puts targets to sleep or wakes them: each by itself, or all by a rollout if a flag of one is given.
@@ -39,30 +38,30 @@ pub(crate) async fn run(
     force: bool,
     hub_args: &HubArgs,
 ) -> Result<Exit, Problem> {
-    let selection = parse(kinds, &args.targets, Flags::new(hub_args, args.all))?;
+    let mut query = parse(kinds, &args.targets, Flags::new(hub_args, args.all))?;
     let now = time::now();
-    let (options, selection) = Options::read(kinds, &args.rollout, &now, selection)?;
+    let options = Options::read(kinds, &args.rollout, &now, &mut query)?;
     let end = args.time.resolve(&now, options.as_ref().and_then(Options::not_before))?;
     if let Some(options) = &options {
-        options.check(&selection, end, force)?;
+        options.check(&query, end, force)?;
     }
-    let queried = matches!(selection, Selection::Query { .. });
-    let intent = Intent { power: action, reason: args.reason.as_deref(), end, now: now.timestamp(), queried, force };
+    let (reason, now, queried) = (args.reason.as_deref(), now.timestamp(), query.names.is_empty());
+    let intent = Intent { power: action, reason, end, now, queried, force };
     let hub = connect(hub_args)?;
-    let namespace = selection.scope(&hub, hub_args);
-    let found = Resolver::new(&hub, namespace).resolve(&selection).await;
-    let plans: Vec<PlanResult> = found.into_iter().map(|target| Ok(TargetPlan::new(target?, &intent))).collect();
-    if let Some(name) = selection.whole() {
+    let plan =
+        |target: Result<Target, _>| -> PlanResult { Ok(TargetPlan::new(target.map_err(Failure::from)?, &intent)) };
+    let plans: Vec<PlanResult> = view::targets(&hub, &query).await.into_iter().map(plan).collect();
+    if let Some(name) = query.whole() {
         namespace::check(kinds, &hub, name, &plans).await?;
     }
     if plans.is_empty() {
-        output::note(&nothing_found(selection.namespace(namespace)));
+        output::note(&nothing_found(query.searched(&hub)));
         return Ok(Exit::Done);
     }
     let request = PowerRequest { hub: &hub, args, intent: &intent };
     match options {
-        Some(options) => create::run(request, &options, &selection, namespace, plans).await,
-        None => each(request, selection.whole(), hub_args.all_namespaces, plans).await,
+        Some(options) => create::run(request, &options, &query, plans).await,
+        None => each(request, query.whole(), hub_args.all_namespaces, plans).await,
     }
 }
 
@@ -89,7 +88,7 @@ async fn each(
     }
     advice::give(request, &plans).await;
     if confirm::ask(request, &plans)? {
-        plans = plan::again(request, plans).await;
+        plans = power_plan::again(request, plans).await;
         if let Some(exit) = whole.and_then(|name| namespace::refused(name, &plans)) {
             return Ok(exit);
         }

@@ -6,7 +6,7 @@ use shared::annotation::keys;
 use shared::kinds::{Kinds, TargetError};
 use view::target::Target;
 
-use super::plan::PlanResult;
+use crate::cmd::power_plan::PlanResult;
 use crate::error::{Exit, Failure, Problem};
 use crate::output;
 use crate::select::whole::is_control_plane;
@@ -73,12 +73,12 @@ mod tests {
     use shared::kinds::Change;
     use shared::kinds::workload::DEPLOYMENT;
 
-    use super::super::plan::TargetPlan;
     use super::*;
+    use crate::cmd::power_plan::TargetPlan;
 
     fn planned(name: &str, labels: &Value, change: Result<Change, Failure>) -> TargetPlan {
         let object = json!({ "metadata": { "name": name, "namespace": "x", "labels": labels } });
-        TargetPlan { target: Target::new(&DEPLOYMENT, "v1", object), change, preflight: None }
+        TargetPlan { target: Target::new(&DEPLOYMENT, "v1", object), change, briefing: None }
     }
 
     fn unchanged() -> Change {

@@ -9,12 +9,11 @@ use serde_json::Value;
 use shared::kinds::{Change, Companion, Intent};
 use shared::workload::ownership;
 use view::CONCURRENCY;
-use view::companion;
-use view::target::Target;
+use view::target::{Target, get_companion};
 
-use super::plan::{PlanResult, PowerRequest, TargetPlan};
 use super::report::{Done, Outcome, Reporter};
 use crate::cli::DryRun;
+use crate::cmd::power_plan::{PlanResult, PowerRequest, TargetPlan};
 use crate::error::{Exit, Failure, Problem};
 
 /// How often an object is read again because another client wrote it in between.
@@ -153,7 +152,7 @@ impl<'a> Writer<'a> {
         let (namespace, name) = companion.place(&target.object);
         let what = format!("{} in namespace {namespace}", companion.kind().full_name(&name));
         for _ in 0..ATTEMPTS {
-            let why = match companion::get(self.hub, companion, &target.object).await {
+            let why = match get_companion(self.hub, companion, &target.object).await {
                 Ok(Some(found)) => match self.request(target, companion, &found).await {
                     Ok(true) => {
                         return Ok(format!(

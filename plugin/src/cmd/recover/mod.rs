@@ -19,10 +19,11 @@ use tokio::time::{Instant, sleep};
 use self::dialog::PromptMode;
 use self::run::{End, Progress, Run};
 use self::select::Selected;
-use crate::cli::duration::{Limit, elapsed};
 use crate::cli::recover::{FdbArgs, GroupArgs, ProcessGroupsArgs};
+use crate::cli::values::Limit;
 use crate::cli::{DryRun, HubArgs, Include};
 use crate::error::{Exit, FdbError, Problem, WaitError};
+use crate::output::age::elapsed;
 use crate::output::{self, nothing_found};
 use crate::read::fdb::{DatabaseSnapshot, called};
 

@@ -3,7 +3,7 @@
 
 use futures::future::join_all;
 use hub::exec::POD;
-use hub::{HubClient, Resource, Write};
+use hub::{HubClient, Resource};
 use serde_json::{Value, json};
 use shared::annotation::groups::ProcessGroups;
 use shared::annotation::keys;
@@ -19,7 +19,6 @@ use super::run::Run;
 use crate::error::FdbError;
 use crate::output;
 use crate::read::fdb::{DatabaseSnapshot, SERVICE, called, kind_of};
-use crate::read::rights::is_allowed;
 use crate::select::unique;
 
 static EVENT: Kind = Kind::namespaced("", &["v1"], "Event", "events");
@@ -81,7 +80,7 @@ pub(super) async fn judge(run: &Run<'_>, seen: &DatabaseSnapshot, steps: &[Step]
         let command = run.by_hand(&orders);
         output::note(&format!("--include=never leaves the groups excluded in the database; afterwards run: {command}"));
     }
-    let missing = missing(run.hub, &run.place.namespace, steps, &run.options.write).await;
+    let missing = missing(run.hub, &run.place.namespace, steps).await;
     if missing.is_empty() { Ok(()) } else { Err(FdbError::Rights { cluster: run.cluster.clone(), missing }) }
 }
 
@@ -92,12 +91,12 @@ pub(super) async fn warn_unprotected(run: &Run<'_>, seen: &DatabaseSnapshot, dan
 }
 
 /// Permissions that the user does not have, formatted. Empty if the hub rejects `SelfSubjectAccessReviews`.
-async fn missing(hub: &HubClient, namespace: &str, steps: &[Step], write: &Write) -> Vec<String> {
+async fn missing(hub: &HubClient, namespace: &str, steps: &[Step]) -> Vec<String> {
     let reviews = permissions(steps).into_iter().map(async |permission| {
         let Permission { verb, kind: Kind { group, plural, .. }, subresource } = permission;
         let attributes =
             json!({ "namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": subresource });
-        (is_allowed(hub, &attributes, write).await == Some(false)).then(|| words(permission, namespace))
+        (hub.is_allowed(&attributes).await == Some(false)).then(|| words(permission, namespace))
     });
     join_all(reviews).await.into_iter().flatten().collect()
 }

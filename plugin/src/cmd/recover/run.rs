@@ -226,8 +226,8 @@ impl Run<'_> {
                 Request::Edit(edit) => self.edit(edit).await?,
                 Request::Cluster(patch) => self.patch(patch).await?,
                 Request::Status(patch) => {
-                    let cluster = Resource::preferred(&FOUNDATIONDB_CLUSTER.kind);
-                    self.hub.patch_status(cluster, namespace, &self.place.name, patch, write).await?;
+                    let cluster = Resource::preferred(&FOUNDATIONDB_CLUSTER.kind).status();
+                    self.hub.patch(cluster, namespace, &self.place.name, patch, write).await?;
                 }
                 Request::Create(service) => {
                     match self.hub.create(Resource::preferred(&SERVICE), Some(namespace), service, write).await {

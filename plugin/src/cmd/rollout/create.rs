@@ -10,21 +10,19 @@ use shared::rollout::api::PowerRollout;
 use shared::rollout::draft;
 use shared::rollout::plan::MAX_CONCURRENCY;
 use shared::text::{and_more, count, name_some};
-use view::CONCURRENCY;
 use view::target::Target;
+use view::{CONCURRENCY, Query};
 
 use super::canary::{CanaryGroup, name_of, place};
 use super::guard;
 use super::options::Options;
-use crate::cli::duration::Limit;
+use crate::cli::values::Limit;
 use crate::cli::{DryRun, WriteFlags};
-use crate::cmd::power::confirm::asked;
-use crate::cmd::power::plan::{PlanResult, PowerRequest, TargetPlan};
+use crate::cmd::power_plan::{PlanResult, PowerRequest, TargetPlan};
 use crate::error::{Exit, Failure, Problem};
 use crate::output::{self, prompt};
-use crate::read::preflight::Outcome;
-use crate::select::parse::Selection;
 use crate::wait;
+use crate::wait::preflight::Outcome;
 
 /// How many names a question lists.
 const LISTED: usize = 20;
@@ -36,8 +34,7 @@ const LISTED: usize = 20;
 pub(crate) async fn run(
     request: PowerRequest<'_>,
     options: &Options<'_>,
-    selection: &Selection,
-    namespace: Option<&str>,
+    query: &Query,
     plans: Vec<PlanResult>,
 ) -> Result<Exit, Problem> {
     let PowerRequest { hub, args, intent } = request;
@@ -46,7 +43,7 @@ pub(crate) async fn run(
         return Ok(Exit::of(failures.into_iter().map(output::failed)));
     }
     let found: Vec<&Target> = plans.iter().flatten().map(|one| &one.target).collect();
-    let (spec, groups) = options.draft(intent, selection, namespace, &found)?;
+    let (spec, groups) = options.draft(intent, query, query.namespace(hub), &found)?;
     let name = draft::name(spec.action, intent.now, random());
     let rollout = draft::object(name, spec);
     let mut summary = summary(intent.power, &rollout, found.len(), &groups);
@@ -68,7 +65,7 @@ pub(crate) fn random() -> u64 {
 /// What the sleeps delete and keep in all, where they destroy something: the sum of what the controller finds now. A
 /// target that does not answer, or that the preflight refuses, is counted: the controller checks each before its sleep.
 async fn totals<'a>(request: PowerRequest<'_>, plans: impl Iterator<Item = &'a TargetPlan>) -> Vec<String> {
-    let answers = stream::iter(plans).map(|one| asked(request, one)).buffered(CONCURRENCY).collect::<Vec<_>>().await;
+    let answers = stream::iter(plans).map(|one| one.preflight(request)).buffered(CONCURRENCY).collect::<Vec<_>>().await;
     let briefing = |outcome| if let Ok(Outcome::Answered { briefing, .. }) = outcome { Some(briefing) } else { None };
     sum(&answers.into_iter().flatten().map(briefing).collect::<Vec<_>>())
 }
@@ -136,8 +133,7 @@ pub(crate) async fn warned<T>(work: impl Future<Output = T>) -> T {
 /// When the hub refuses.
 pub(crate) async fn send(hub: &HubClient, rollout: &PowerRollout, write: &Write) -> Result<PowerRollout, Problem> {
     let object = serde_json::to_value(rollout).map_err(Problem::unreadable)?;
-    let stored = hub.create(Resource::preferred(&POWER_ROLLOUT.kind), None, &object, write).await?;
-    serde_json::from_value(stored).map_err(Problem::unreadable)
+    wait::rollout::typed(hub.create(Resource::preferred(&POWER_ROLLOUT.kind), None, &object, write).await?)
 }
 
 async fn waited(hub: &HubClient, rollout: &PowerRollout, limit: Limit, objects_on_stdout: bool) -> Exit {

@@ -11,7 +11,7 @@ use view::protection::WEBHOOKS;
 
 use crate::error::{Problem, RolloutError};
 use crate::output;
-use crate::read::installation::{LEASE, held, installed_in};
+use crate::read::{LEASE, held, installed_in};
 
 /// Refuses a rollout of this name that could not work. A paused one only needs the type: it waits for the rest.
 ///
@@ -86,10 +86,8 @@ async fn warning(hub: &HubClient, rival: Option<&Rival>) -> Option<String> {
         Ok(settings) if !is_disabled(&settings) => {
             return Some(format!("{name} is enabled and would change the clusters too; {remedy}"));
         }
-        Err(error) if !matches!(error, HubError::NoKind(_) | HubError::NoObject { .. }) && hub.verbose => {
-            output::note(&format!("whether {name} is disabled is unknown: {error}"));
-        }
-        _ => {}
+        Ok(_) | Err(HubError::NoKind(_) | HubError::NoObject { .. }) => {}
+        Err(error) => hub.note(&format!("whether {name} is disabled is unknown: {error}")),
     }
     None
 }

@@ -11,10 +11,9 @@ use hub::error::HubError;
 use hub::is_name;
 use hub::{HubClient, Resource, Write, patched};
 use jiff::Timestamp;
-use serde_json::Value;
 use shared::kinds::{Kinds, POWER_ROLLOUT, Rival};
 use shared::rollout::api::PowerRollout;
-use view::nearest::did_you_mean;
+use view::Row;
 
 use self::create::{full_name, report, warned};
 use self::verbs::{Change, Step, step};
@@ -22,6 +21,7 @@ use crate::cli::rollout::{RolloutArgs, Verb, VerbArgs};
 use crate::cli::{DryRun, HubArgs};
 use crate::connect::connect;
 use crate::error::{Exit, Problem, RolloutError};
+use crate::wait::rollout::typed;
 
 /// How often a rollout is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 5;
@@ -77,7 +77,7 @@ async fn apply(
     let write = Write::from(&args.write);
     let resource = Resource::preferred(&POWER_ROLLOUT.kind);
     for _ in 0..ATTEMPTS {
-        let object = get(hub, name).await?;
+        let object = view::object(hub, Row::Shown(&POWER_ROLLOUT), name).await?;
         let rollout = typed(object.clone())?;
         let refused = |why| RolloutError::Verb { what: full_name(&rollout), verb: change.word(), why };
         let step = step(change, &rollout, Timestamp::now()).map_err(refused)?;
@@ -96,30 +96,6 @@ async fn apply(
         }
     }
     Err(Problem::Contended(ATTEMPTS))
-}
-
-/// A rollout by name.
-///
-/// # Errors
-/// When it does not exist: with the names that are nearly the same.
-pub(crate) async fn get(hub: &HubClient, name: &str) -> Result<Value, Problem> {
-    let resource = Resource::preferred(&POWER_ROLLOUT.kind);
-    match hub.get(resource, "", name).await {
-        Err(HubError::NoObject { .. }) => {
-            let all = hub.list(resource, None, "", "").await.map(|list| list.items).unwrap_or_default();
-            let names = all.iter().filter_map(|object| object.pointer("/metadata/name")?.as_str());
-            let list = || "; `kubectl hibernate status rollouts` lists those that there are".to_owned();
-            let hint = did_you_mean(name, names).unwrap_or_else(list);
-            Err(RolloutError::NotFound { what: POWER_ROLLOUT.kind.full_name(name), hint }.into())
-        }
-        answer => Ok(answer?),
-    }
-}
-
-/// # Errors
-/// When the object does not match its schema.
-fn typed(object: Value) -> Result<PowerRollout, Problem> {
-    serde_json::from_value(object).map_err(Problem::unreadable)
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use shared::rollout::api::{PowerRolloutSpec, Targets};
 use shared::rollout::draft::{self, MAX_NAMES, by_labels};
 use shared::rollout::selector;
 use view::target::Target;
+use view::{ObjectName, Query, Row};
 
 use super::canary::{self, Canary, CanaryGroup, name_of};
 use crate::cli::rollout::{Hours, RolloutFlags};
 use crate::cli::time::TimeError;
 use crate::error::{Problem, RolloutError};
-use crate::select::parse::{Reference, Selection};
 
 /// The flags of a rollout of objects of one kind.
 pub(crate) struct Options<'a> {
@@ -25,7 +25,7 @@ pub(crate) struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// The options, and what is selected of their kind; none if no flag of a rollout was given.
+    /// The options, which narrow the query to their kind; none if no flag of a rollout was given.
     ///
     /// # Errors
     /// When the command line names kinds that no rollout has as targets, or several, or a time or a canary is none.
@@ -33,12 +33,12 @@ impl<'a> Options<'a> {
         kinds: Kinds,
         flags: &'a RolloutFlags,
         now: &Zoned,
-        selection: Selection,
-    ) -> Result<(Option<Self>, Selection), Problem> {
-        let Some(flag) = flags.given().first().copied() else { return Ok((None, selection)) };
-        let (selection, row) = of_one_kind(kinds, flag, selection)?;
+        query: &mut Query,
+    ) -> Result<Option<Self>, Problem> {
+        let Some(flag) = flags.given().first().copied() else { return Ok(None) };
+        let row = of_one_kind(kinds, flag, query)?;
         let (hours, canaries) = (flags.hours(now)?, canary::read(&flags.canary)?);
-        Ok((Some(Self { flags, hours, row, flag, canaries }), selection))
+        Ok(Some(Self { flags, hours, row, flag, canaries }))
     }
 
     /// When the first target may start, if that is later than now.
@@ -55,13 +55,11 @@ impl<'a> Options<'a> {
     ///
     /// # Errors
     /// When it would have a force, more names than it can hold, or an end that no controller of the kind heeds.
-    pub(crate) fn check(&self, selection: &Selection, end: Option<Timestamp>, force: bool) -> Result<(), Problem> {
+    pub(crate) fn check(&self, query: &Query, end: Option<Timestamp>, force: bool) -> Result<(), Problem> {
         if force {
             return Err(RolloutError::Force { flag: self.flag }.into());
         }
-        if let Selection::Named(names) = selection {
-            within_limit(names.len())?;
-        }
+        within_limit(query.names.len())?;
         if end.is_some() && !self.row.has_schedule {
             return Err(TimeError::NoController(self.row.kind.resource_name()).into());
         }
@@ -87,28 +85,23 @@ impl<'a> Options<'a> {
     pub(crate) fn draft(
         &self,
         intent: &Intent<'_>,
-        selection: &Selection,
+        query: &Query,
         namespace: Option<&str>,
         found: &[&Target],
     ) -> Result<(PowerRolloutSpec, Vec<CanaryGroup>), RolloutError> {
         let groups = self.groups(namespace, found)?;
-        let targets = self.targets(selection, namespace, found)?;
+        let targets = self.targets(query, namespace, found)?;
         let draft = draft::spec(intent, targets, found.len(), self.hours.not_after);
         Ok((spec(self.flags, self.hours, &groups, draft), groups))
     }
 
-    fn targets(
-        &self,
-        selection: &Selection,
-        namespace: Option<&str>,
-        found: &[&Target],
-    ) -> Result<Targets, RolloutError> {
+    fn targets(&self, query: &Query, namespace: Option<&str>, found: &[&Target]) -> Result<Targets, RolloutError> {
         let kind = &self.row.kind;
-        let Selection::Query { selector: labels, .. } = selection else {
+        if !query.names.is_empty() {
             let names = found.iter().copied().map(name_of).collect();
             return Ok(Targets { kind: kind.kind.to_owned(), names, ..Targets::default() });
-        };
-        let labels = Some(labels.trim()).filter(|labels| !labels.is_empty());
+        }
+        let labels = Some(query.labels.trim()).filter(|labels| !labels.is_empty());
         let selector = labels.map(selector::parse).transpose().map_err(RolloutError::Selector)?;
         Ok(by_labels(kind, selector, namespace))
     }
@@ -137,26 +130,20 @@ fn within_limit(names: usize) -> Result<(), RolloutError> {
     if names > MAX_NAMES { Err(RolloutError::TooManyNames { found: names, max: MAX_NAMES }) } else { Ok(()) }
 }
 
-/// The selection of objects of one kind that rollouts may have as targets, and its row. A name without a type is that
+/// Narrows a query to the one kind that it is about, if rollouts may have it as targets. A name without a type is that
 /// of an object of the first such kind.
 ///
 /// # Errors
 /// When the command line names other kinds, or several.
-fn of_one_kind(
-    kinds: Kinds,
-    flag: &'static str,
-    selection: Selection,
-) -> Result<(Selection, &'static TargetKind), RolloutError> {
+fn of_one_kind(kinds: Kinds, flag: &'static str, query: &mut Query) -> Result<&'static TargetKind, RolloutError> {
     let names = || kinds.in_rollouts().map(|row| format!("{}s", row.kind.kind)).collect::<Vec<_>>().join(" or ");
     let by_default = kinds.in_rollouts().next();
-    let of_word = |one: &Reference| match one.word {
-        Some(_) => one.kinds.first().copied(),
+    let of_word = |one: &ObjectName| match one.word {
+        Some(_) => one.kinds.first()?.target(),
         None => by_default,
     };
-    let named: Vec<&'static TargetKind> = match &selection {
-        Selection::Query { kinds, .. } => kinds.clone(),
-        Selection::Named(references) => references.iter().filter_map(of_word).collect(),
-    };
+    let of_kinds = query.kinds.iter().filter_map(|row| row.target());
+    let named: Vec<&'static TargetKind> = of_kinds.chain(query.names.iter().filter_map(of_word)).collect();
     let Some(row) = named.first().copied().or(by_default).filter(|row| row.in_rollouts.is_some()) else {
         let found = named.first().map(|row| row.kind.resource_name()).unwrap_or_default();
         return Err(RolloutError::OtherKind { flag, kinds: names(), found });
@@ -165,14 +152,8 @@ fn of_one_kind(
         let found = format!("{} and {}", row.kind.resource_name(), other.kind.resource_name());
         return Err(RolloutError::OtherKind { flag, kinds: names(), found });
     }
-    let selection = match selection {
-        Selection::Named(references) => {
-            let of_row = |one: Reference| Reference { kinds: vec![row], ..one };
-            Selection::Named(references.into_iter().map(of_row).collect())
-        }
-        query @ Selection::Query { .. } => query,
-    };
-    Ok((selection, row))
+    query.names.iter_mut().for_each(|one| one.kinds = vec![Row::Target(row)]);
+    Ok(row)
 }
 
 #[cfg(test)]
@@ -185,15 +166,15 @@ mod tests {
     use crate::cli::{self, Cli, Command};
     use crate::cmd::rollout::canary::tests::target;
     use crate::error::Exit;
-    use crate::select::parse::{Flags, parse};
+    use crate::select::{Flags, parse};
 
-    fn selected(line: &str) -> Result<Selection, String> {
+    fn selected(line: &str) -> Result<Query, String> {
         let words: Vec<String> = line.split_whitespace().map(Into::into).collect();
         let flags = Flags { all: line.starts_with("all"), ..Flags::default() };
         let words = words.strip_prefix(&["all".to_owned()]).unwrap_or(&words);
-        of_one_kind(KINDS, "--paused", parse(KINDS, words, flags).unwrap())
-            .map(|(selection, _)| selection)
-            .map_err(|error| error.to_string())
+        let mut query = parse(KINDS, words, flags).unwrap();
+        of_one_kind(KINDS, "--paused", &mut query).map_err(|error| error.to_string())?;
+        Ok(query)
     }
 
     #[test]
@@ -207,11 +188,9 @@ mod tests {
             ("cluster/abc cluster/def", &KKP_CLUSTER),
             ("all cluster", &KKP_CLUSTER),
         ] {
-            let kinds = match selected(line).unwrap() {
-                Selection::Query { kinds, .. } => kinds,
-                Selection::Named(names) => names.into_iter().flat_map(|name| name.kinds).collect(),
-            };
-            assert!(kinds.iter().all(|row| *row == kind), "{line}");
+            let query = selected(line).unwrap();
+            let mut kinds = query.names.iter().flat_map(|one| &one.kinds).chain(&query.kinds);
+            assert!(kinds.all(|row| *row == Row::Target(kind)), "{line}");
         }
         for (line, found) in [
             ("deploy/web", "deployments.apps"),
@@ -239,17 +218,17 @@ mod tests {
         let everywhere = cli.hub.all_namespaces;
         let flags =
             Flags { selector: cli.hub.selector.as_deref(), all: act.all, all_namespaces: everywhere, lists: false };
-        let selection = parse(KINDS, &act.targets, flags).unwrap();
+        let mut query = parse(KINDS, &act.targets, flags).unwrap();
         let namespace = (!everywhere).then(|| cli.hub.namespace.as_deref().unwrap_or("a"));
-        let found = match &selection {
-            Selection::Named(names) => names.iter().map(|name| target("a", &name.name, "x")).collect(),
-            Selection::Query { .. } => vec![target("a", "demo", "x"), target("b", "web", "y")],
-        };
+        let mut found: Vec<Target> = query.names.iter().map(|one| target("a", &one.name, "x")).collect();
+        if found.is_empty() {
+            found = vec![target("a", "demo", "x"), target("b", "web", "y")];
+        }
         let now: Zoned = NOW.parse().unwrap();
         let (end, reason) = (act.time.resolve(&now, None).unwrap(), act.reason.as_deref());
         let intent = Intent { power, reason, end, now: now.timestamp(), queried: true, force: false };
-        let (options, selection) = Options::read(KINDS, &act.rollout, &now, selection).unwrap();
-        json!(options.unwrap().draft(&intent, &selection, namespace, &found.iter().collect::<Vec<_>>()).unwrap().0)
+        let options = Options::read(KINDS, &act.rollout, &now, &mut query).unwrap().unwrap();
+        json!(options.draft(&intent, &query, namespace, &found.iter().collect::<Vec<_>>()).unwrap().0)
     }
 
     fn with(change: &Value) -> Value {

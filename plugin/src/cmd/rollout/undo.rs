@@ -4,18 +4,20 @@ use hub::Write;
 use hub::middleware::with_warnings;
 use shared::annotation::format;
 use shared::annotation::mark::Action;
-use shared::kinds::Kinds;
+use shared::kinds::{Kinds, POWER_ROLLOUT};
 use shared::rollout::draft;
 use shared::rollout::status::RolloutPhase;
+use view::Row;
 
 use super::create::{create, full_name, random, send};
 use super::verbs::Change;
-use super::{apply, get, guard, name_of, rival, typed};
+use super::{apply, guard, name_of, rival};
 use crate::cli::rollout::UndoArgs;
 use crate::cli::{DryRun, HubArgs, time};
 use crate::connect::connect;
 use crate::error::{Exit, Problem};
 use crate::output::{self, prompt};
+use crate::wait::rollout::typed;
 
 /// Runs the verb.
 ///
@@ -27,7 +29,7 @@ pub(crate) async fn run(kinds: Kinds, args: &UndoArgs, hub_args: &HubArgs) -> Re
     let now = time::now();
     let hours = args.hours(&now)?;
     let hub = connect(hub_args)?;
-    let undone = typed(get(&hub, &name).await?)?;
+    let undone = typed(view::object(&hub, Row::Shown(&POWER_ROLLOUT), &name).await?)?;
     let spec = draft::restore(&undone, args.reason.as_deref(), hours.not_after);
     let new_name = draft::name(Action::Restore, now.timestamp(), random());
     if verb.write.dry_run != DryRun::Client {

@@ -8,7 +8,7 @@ use shared::fdb::api::Health;
 use shared::fdb::suspension::Minimum;
 use view::fdb::{DatabaseState, SuspendedGroup};
 
-use super::render::{Render, Style};
+use super::{Render, Style};
 use crate::output;
 use crate::output::age::age;
 

@@ -3,7 +3,6 @@
 mod fdb;
 mod pools;
 mod printer;
-mod render;
 mod rollouts;
 mod schedule;
 mod table;
@@ -13,28 +12,50 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 
 use futures::{Stream, StreamExt};
-use hub::HubClient;
 use hub::error::HubError;
 use jiff::Timestamp;
-use shared::kinds::{Key, Kinds, ShownKind, TargetKind};
+use shared::kinds::{Key, Kinds, TargetKind};
 use shared::text::name_some;
 use view::target::TargetState;
-use view::{Event, Item, Listing, ObjectName, Query, Row};
+use view::{Event, Item, Listing, Query};
 
 use self::printer::Printer;
 use crate::cli::{HubArgs, StatusArgs};
 use crate::connect::connect;
 use crate::error::{Exit, Problem, UsageError};
-use crate::output::{self, nothing_found};
+use crate::output::{self, Color, nothing_found};
 use crate::read::untouched;
-use crate::select::parse::{Flags, Selection, only_shown, parse};
-use crate::select::resolve::print_notes;
+use crate::select::{Flags, only_shown, parse};
 
-/// What was asked for.
-enum Request {
-    Targets(Selection),
-    /// Objects of a kind that is only shown: those of these names, or all.
-    Shown(&'static ShownKind, Vec<String>),
+/// An item, or why it cannot be read.
+type Entry = Result<Item, String>;
+
+/// What an event changes.
+#[derive(Debug, PartialEq)]
+enum Change {
+    Nothing,
+    /// Nothing to print, but what is on the screen is old.
+    Screen,
+    One(Entry),
+}
+
+/// How an object is printed.
+#[derive(Clone, Copy, Debug)]
+struct Style {
+    now: Timestamp,
+    colors: bool,
+    /// Whether inner tables have headers.
+    headers: bool,
+    /// `-o wide`.
+    wide: bool,
+}
+
+/// An object as a person reads it.
+trait Render {
+    /// A line of the table.
+    fn line(&self, now: Timestamp) -> Vec<String>;
+    /// Everything, sanitized.
+    fn full(&self, style: &Style) -> Vec<String>;
 }
 
 /// Runs the command.
@@ -42,130 +63,98 @@ enum Request {
 /// # Errors
 /// When nothing can be asked at all. Failures of single objects are printed and counted.
 pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    let request = request(kinds, args, hub_args)?;
-    let shown = if let Request::Shown(row, _) = &request { Some(*row) } else { None };
+    let query = query(kinds, args, hub_args)?;
+    let shown = query.kinds.first().and_then(|row| row.shown());
     let hub = connect(hub_args)?;
-    let query = query(&request, &hub, hub_args);
-    let Listing { mut items, mut failures, notes, watched } = view::list(&hub, &query).await;
-    print_notes(&hub, &notes);
+    let Listing { mut items, mut failures, watched } = view::list(&hub, &query).await;
     if let Some(at) = failures.iter().position(|failure| failure.is_of_kind && shown.is_some()) {
         return Err(failures.swap_remove(at).error.into());
     }
-    let exits: Vec<Exit> = failures.into_iter().map(|failure| output::failed(&failure.into())).collect();
     let targets: Vec<&TargetState> = items.iter().filter_map(target).collect();
     if let Some(text) = unread(&targets) {
         output::warning(&text);
     }
-    let columns = kinds.wide_columns(&selected(&request, &targets));
-    items.retain(|item| shows(&request, item));
+    let columns = kinds.wide_columns(&selected(&query, &targets));
+    items.retain(|item| query.shows(item));
     let printer = Printer::new(args, hub_args, (shown, !query.names.is_empty()), columns, &items);
     printer.all(&items);
+    let unreadable = failures.iter().filter_map(|failure| Some((failure.key.clone()?, Err(failure.to_string()))));
+    let mut known: BTreeMap<Key, Entry> = unreadable.collect();
+    // Behind the table, as kubectl does: a screen is cleared first.
+    let exits: Vec<Exit> = failures.into_iter().map(|failure| output::failed(&failure.into())).collect();
     if args.output.is_table() {
         items.iter().flat_map(warnings).for_each(|text| output::warning(&text));
         let sleeps = |item: &Item| target(item).is_some_and(|target| target.record.desired == "Hibernating");
-        let whole = query.namespace.as_deref().filter(|_| query.is_whole && items.iter().any(sleeps));
-        if let Some(namespace) = whole {
+        if let Some(namespace) = query.whole().filter(|_| items.iter().any(sleeps)) {
             untouched::note(&hub, namespace).await;
         }
         if items.is_empty() && exits.is_empty() {
-            let has_namespaces = query.kinds.iter().any(|row| row.kind().is_namespaced());
-            output::note(&nothing_found(query.namespace.as_deref().filter(|_| has_namespaces)));
+            output::note(&nothing_found(query.searched(&hub)));
         }
     }
-    let exit = Exit::of(exits);
-    if args.watch && (exit == Exit::Done || shown.is_none()) {
-        let mut known = items.into_iter().map(|item| (item.key(), item)).collect();
-        watch(view::follow(&hub, &query, &watched), &request, &printer, &mut known).await?;
+    if args.watch {
+        known.extend(items.into_iter().map(|item| (item.key(), Ok(item))));
+        watch(view::follow(&hub, &query, &watched), &query, &printer, &mut known).await?;
     }
-    Ok(exit)
+    Ok(Exit::of(exits))
 }
 
-fn request(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> Result<Request, UsageError> {
-    let Some((row, names)) = only_shown(kinds, &args.targets)? else {
-        return parse(kinds, &args.targets, Flags { lists: true, ..Flags::new(hub_args, false) }).map(Request::Targets);
+fn query(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> Result<Query, UsageError> {
+    let flags = Flags { lists: true, ..Flags::new(hub_args, false) };
+    let Some(query) = only_shown(kinds, &args.targets, flags)? else {
+        return parse(kinds, &args.targets, flags);
     };
-    if let Some(why) = row.not_watched.filter(|_| args.watch) {
-        return Err(UsageError::OnlyShown(why.to_owned()));
-    }
-    if hub_args.all_namespaces && !names.is_empty() && row.kind.is_namespaced() {
-        return Err(UsageError::NameInAllNamespaces);
-    }
-    Ok(Request::Shown(row, names))
-}
-
-fn query(request: &Request, hub: &HubClient, hub_args: &HubArgs) -> Query {
-    let (row, names) = match request {
-        Request::Targets(selection) => return selection.query(selection.scope(hub, hub_args)),
-        Request::Shown(row, names) => (row, names),
-    };
-    let kinds = vec![Row::Shown(row)];
-    let word = Some(row.kind.resource_name());
-    let name = |name: &String| ObjectName { kinds: kinds.clone(), word: word.clone(), name: name.clone() };
-    Query {
-        names: names.iter().map(name).collect(),
-        namespace: (!hub_args.all_namespaces).then(|| hub.namespace.clone()),
-        labels: hub_args.selector.clone().unwrap_or_default(),
-        is_typed: true,
-        is_whole: false,
-        kinds,
-    }
-}
-
-/// Whether an item is printed: of targets that were not named only those of interest.
-fn shows(request: &Request, item: &Item) -> bool {
-    match (request, item) {
-        (Request::Targets(selection), Item::Target(target)) => selection.shows(target.row, &target.record),
-        _ => true,
+    match query.kinds.first().and_then(|row| row.shown()?.not_watched) {
+        Some(why) if args.watch => Err(UsageError::OnlyShown(why.to_owned())),
+        _ => Ok(query),
     }
 }
 
 /// The kinds whose columns are shown: those that were named, and of others those that were found.
-fn selected(request: &Request, targets: &[&TargetState]) -> Vec<&'static TargetKind> {
-    match request {
-        Request::Targets(Selection::Query { kinds, typed: true, .. }) => kinds.clone(),
-        Request::Targets(Selection::Query { kinds, .. }) => {
-            let is_found = |row: &&TargetKind| targets.iter().any(|target| target.row == *row);
-            kinds.iter().copied().filter(is_found).collect()
-        }
-        _ => targets.iter().map(|target| target.row).collect(),
+fn selected(query: &Query, targets: &[&TargetState]) -> Vec<&'static TargetKind> {
+    let is_found = |row: &&TargetKind| targets.iter().any(|target| target.row == *row);
+    match query.kinds.iter().filter_map(|row| row.target()) {
+        _ if !query.names.is_empty() => targets.iter().map(|target| target.row).collect(),
+        kinds if query.is_typed => kinds.collect(),
+        kinds => kinds.filter(is_found).collect(),
     }
 }
 
 /// Prints every change. Returns when the output is closed, and on permanent failures.
 async fn watch(
     events: impl Stream<Item = Result<Event, HubError>>,
-    request: &Request,
+    query: &Query,
     printer: &Printer<'_>,
-    known: &mut BTreeMap<Key, Item>,
+    known: &mut BTreeMap<Key, Entry>,
 ) -> Result<(), Problem> {
     let mut events = pin!(events);
     // It ends when nobody reads stdout any more, as behind `| head`.
     while !output::is_unread() {
         let Some(event) = events.next().await else { break };
-        let changed = match event? {
-            Event::Set(item) => {
-                let key = item.key();
-                let before = known.get(&key);
-                // One that was shown is followed on, even when it is awake by now.
-                if before == Some(&item) || before.is_none() && !shows(request, &item) {
-                    continue;
-                }
-                known.insert(key, item.clone());
-                Some(item)
-            }
-            Event::Unreadable(failure) => {
-                output::failed(&failure.into());
-                continue;
-            }
-            Event::Gone(key) => match known.remove(&key) {
-                Some(item) => Some(item.deleted()),
-                None => continue,
-            },
-            Event::Tick => None,
-        };
-        printer.change(known, changed.as_ref());
+        let change = apply(event?, query, known);
+        printer.change(known, &change);
     }
     Ok(())
+}
+
+/// What an event makes of what is known.
+fn apply(event: Event, query: &Query, known: &mut BTreeMap<Key, Entry>) -> Change {
+    let (key, entry) = match event {
+        Event::Tick => return Change::Screen,
+        Event::Gone(key) => {
+            return match known.remove(&key) {
+                Some(Ok(item)) => Change::One(Ok(item.deleted())),
+                Some(Err(_)) => Change::Screen,
+                None => Change::Nothing,
+            };
+        }
+        // One that was shown is followed on, even when it is awake by now.
+        Event::Set(item) if !known.contains_key(&item.key()) && !query.shows(&item) => return Change::Nothing,
+        Event::Set(item) => (Some(item.key()), Ok(item)),
+        Event::Unreadable(failure) => (failure.key.clone(), Err(failure.to_string())),
+    };
+    let before = key.and_then(|key| known.insert(key, entry.clone()));
+    if before.as_ref() == Some(&entry) { Change::Nothing } else { Change::One(entry) }
 }
 
 fn target(item: &Item) -> Option<&TargetState> {
@@ -185,10 +174,72 @@ fn warnings(item: &Item) -> Vec<String> {
     }
 }
 
-/// Why some targets are shown without what lies beside them: said once.
+/// Why some targets are shown without what their companions say: said once.
 fn unread(targets: &[&TargetState]) -> Option<String> {
-    let unread = targets.iter().filter(|target| target.unread.is_some());
-    let why = unread.clone().next()?.unread.as_deref()?;
+    let unread = targets.iter().filter(|target| target.companion_error.is_some());
+    let why = unread.clone().next()?.companion_error.as_deref()?;
     let names = unread.map(|target| target.row.kind.full_name(&target.record.name));
     Some(format!("the record of {} is not shown: {why}", name_some(names, 1)))
+}
+
+/// The name of an object and what is known of it, a sanitized line each. One of them may have a color.
+fn described(
+    name: &str,
+    width: usize,
+    fields: &[(&str, Option<String>)],
+    (colored, color): (&str, Option<Color>),
+) -> Vec<String> {
+    let line = |(name, value): &(&str, Option<String>)| {
+        let value = output::one_line(value.as_deref()?);
+        let value = match color.filter(|_| *name == colored) {
+            Some(color) => color.paint(&value, true),
+            None => value,
+        };
+        Some(format!("  {:<width$}{value}", format!("{name}:")))
+    };
+    std::iter::once(output::one_line(name)).chain(fields.iter().filter_map(line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::kinds::POWER_ROLLOUT;
+    use view::rollout::RolloutState;
+
+    use super::*;
+
+    /// A rollout that cannot be read any more is not shown as it was.
+    #[test]
+    fn what_cannot_be_read_is_said_once_and_until_it_can() {
+        let key = (POWER_ROLLOUT.kind.type_name(), String::new(), "night".to_owned());
+        let item = |paused: bool| {
+            let spec = json!({
+                "action": "Hibernate", "maxTargets": 2, "notAfter": "2026-11-21T20:30:00Z", "targets": { "all": true },
+                "paused": paused,
+            });
+            let object = json!({ "metadata": { "name": "night" }, "spec": spec });
+            Item::Rollout(Box::new(RolloutState::read(object).unwrap()))
+        };
+        let unreadable = || {
+            let error = RolloutState::read(json!({ "metadata": { "name": "night" } })).unwrap_err();
+            let what = POWER_ROLLOUT.kind.full_name("night");
+            Event::Unreadable(view::error::Failure { what, error, is_of_kind: false, key: Some(key.clone()) })
+        };
+        let why = "cannot read the object that the hub sent: missing field `spec`";
+        let why = format!("powerrollout.hibernate.sh/night: {why}");
+        let mut known = BTreeMap::from([(key.clone(), Ok(item(false)))]);
+        for (event, expected) in [
+            (Event::Set(item(false)), Change::Nothing),
+            (unreadable(), Change::One(Err(why.clone()))),
+            (unreadable(), Change::Nothing),
+            (Event::Tick, Change::Screen),
+            (Event::Set(item(false)), Change::One(Ok(item(false)))),
+            (unreadable(), Change::One(Err(why))),
+            (Event::Gone(key.clone()), Change::Screen),
+            (Event::Gone(key.clone()), Change::Nothing),
+        ] {
+            assert_eq!(apply(event, &Query::default(), &mut known), expected);
+        }
+        assert!(known.is_empty());
+    }
 }

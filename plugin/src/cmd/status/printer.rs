@@ -10,11 +10,10 @@ use shared::kinds::{Column, Key, Record, ShownKind, Shows};
 use view::pool::PoolState;
 use view::{Item, ItemList};
 
-use super::render::{Render, Style};
 use super::table::{self, Table, Width};
-use super::{pools, rollouts, schedule, upgrades};
+use super::{Change, Entry, Render, Style, pools, rollouts, schedule, upgrades};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
-use crate::output;
+use crate::output::{self, Color};
 
 /// Puts the cursor into the corner and clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -82,13 +81,20 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A change, given all items as they are now. Without one only the time has passed.
-    pub(super) fn change(&self, items: &BTreeMap<Key, Item>, changed: Option<&Item>) {
-        match changed {
-            _ if self.has_screen && self.args.output.is_table() => self.draw(&items.values().collect::<Vec<_>>()),
-            None => {}
-            Some(item) if self.args.output.is_table() => print(&self.lines(&[item], false)),
-            Some(item) => self.one(item),
+    /// A change, given everything as it is now.
+    pub(super) fn change(&self, known: &BTreeMap<Key, Entry>, change: &Change) {
+        match change {
+            Change::Nothing => {}
+            _ if self.has_screen && self.args.output.is_table() => {
+                self.draw(&known.values().flatten().collect::<Vec<_>>());
+                let head = Color::Red.paint("error:", output::colors(&stdout()));
+                let texts = known.values().filter_map(|entry| entry.as_ref().err());
+                texts.for_each(|text| output::colored(&format!("{head} {}", output::plain(text))));
+            }
+            Change::Screen => {}
+            Change::One(Ok(item)) if self.args.output.is_table() => print(&self.lines(&[item], false)),
+            Change::One(Ok(item)) => self.one(item),
+            Change::One(Err(text)) => output::error(text),
         }
     }
 
@@ -107,8 +113,7 @@ impl<'a> Printer<'a> {
     }
 
     fn text(&self, value: &impl Serialize) {
-        let is_json = self.args.output == StatusOutput::Json;
-        output::text(&if is_json { output::json(value) } else { output::yaml(value) });
+        output::structured(value, self.args.output == StatusOutput::Json);
     }
 
     fn draw(&self, items: &[&Item]) {

@@ -7,7 +7,7 @@ use shared::rollout::status::{GroupStatus, RolloutPhase, TargetStatus};
 use shared::text::{and_more, quoted};
 use view::rollout::{RolloutState, time};
 
-use super::render::{Render, Style, described};
+use super::{Render, Style, described};
 use crate::output::age::age;
 use crate::output::{self, Color};
 use crate::wait;

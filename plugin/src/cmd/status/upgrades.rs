@@ -8,7 +8,7 @@ use shared::kinds::CLUSTER_GROUP_UPGRADE;
 use shared::text;
 use view::upgrade::{Member, UpgradeState};
 
-use super::render::{Render, Style, described};
+use super::{Render, Style, described};
 use crate::output::age::age;
 use crate::output::{self, Color};
 

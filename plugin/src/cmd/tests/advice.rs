@@ -16,7 +16,7 @@ use crate::error::{Exit, FdbError, Problem, RolloutError, UsageError};
 
 /// The error of a command line, if it does not even get to the hub. There is none.
 fn usage(line: &str) -> Option<Problem> {
-    let _ = hub::tls::provider().install_default();
+    let _ = hub::provider().install_default();
     let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let kubeconfig = tempfile::NamedTempFile::new().unwrap();
     fs::write(kubeconfig.path(), "kind: Config\n").unwrap();
@@ -134,7 +134,6 @@ fn of_rollouts(error: &RolloutError) -> &'static [&'static str] {
         | RolloutError::NoDefinition
         | RolloutError::NoController(_)
         | RolloutError::Rival(_)
-        | RolloutError::NotFound { .. }
         | RolloutError::Verb { .. } => &[],
     }
 }

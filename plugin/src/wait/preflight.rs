@@ -1,9 +1,11 @@
 //! A fresh preflight of the controller: requested by an annotation, answered in a condition.
 
 use std::pin::pin;
+use std::slice;
 use std::time::Duration;
 
 use hub::error::HubError;
+use hub::watch::Scope;
 use hub::{HubClient, Write};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -11,10 +13,10 @@ use shared::kinds::confirmation::{Briefing, Preflight, Request};
 use tokio::time::{Instant, timeout, timeout_at};
 use view::target::Target;
 
-use crate::cli::duration::elapsed;
+use super::until;
 use crate::error::Problem;
 use crate::output;
-use crate::wait::answer::follow;
+use crate::output::age::elapsed;
 
 /// How long an answer is waited for before a change. A controller reads the user cluster for it, which takes a few
 /// seconds.
@@ -22,19 +24,14 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// After this long, a line says what the plugin waits for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a request for a preflight came to.
+/// What became of a request for a preflight.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The controller's answer.
-    Answered {
-        /// What it says.
-        briefing: Briefing,
-        /// The object with the answer.
-        object: Value,
-    },
-    /// None in time.
+    /// The controller's answer, and the object that has it.
+    Answered { briefing: Briefing, object: Value },
+    /// There was no answer in time.
     Silent,
-    /// None can be made now, and why.
+    /// No preflight can be made now, and why.
     Impossible(String),
     /// The hub refused the request.
     Refused(HubError),
@@ -75,4 +72,23 @@ pub(crate) async fn ask(
         None => followed.await,
         Some(end) => timeout_at(end, followed).await.unwrap_or(Ok(Outcome::Silent)),
     }
+}
+
+/// Follows a target from the object given until `probe` finds what it looks for. The caller sets the deadline.
+///
+/// # Errors
+/// When the target is deleted, or the hub refuses to be asked.
+pub(crate) async fn follow<T>(
+    hub: &HubClient,
+    target: &Target,
+    object: Value,
+    probe: impl Fn(&Value) -> Result<Option<T>, Problem>,
+) -> Result<T, Problem> {
+    if let Some(found) = probe(&object)? {
+        return Ok(found);
+    }
+    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or("0");
+    let (namespace, names) = (Some(target.namespace.as_str()), slice::from_ref(&target.name));
+    let watcher = hub.watcher_from(Scope { namespace, names, ..Scope::of(target.resource) }, version);
+    until(watcher, |object| object.map_or(Ok(None), |object| probe(&object))).await
 }

@@ -151,21 +151,40 @@ pub(crate) fn structured(value: &impl Serialize, is_json: bool) {
     text(&if is_json { json(value) } else { yaml(value) });
 }
 
-/// Cells in columns, three spaces apart.
-pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    // Of what is printed, in cells of a terminal: some characters take two.
-    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| one_line(cell).width()).max();
-    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or_default() + 3).collect();
-    let line = |row: &Vec<String>| {
-        let padded = |(cell, width): (&String, &usize)| {
+/// Spaces between columns, as in kubectl.
+const GAP: usize = 3;
+
+/// Columns that keep their width, so that lines can be added to them.
+pub(crate) struct Columns(Vec<usize>);
+
+impl Columns {
+    /// As wide as these rows need, in cells of a terminal: some characters take two.
+    pub(crate) fn new(rows: &[Vec<String>]) -> Self {
+        let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+        let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| one_line(cell).width()).max();
+        Self((0..count).map(|at| width(at).unwrap_or_default()).collect())
+    }
+
+    /// A sanitized line; the cell of one column may have a color, which takes no width.
+    pub(crate) fn line(&self, row: &[String], painted: Option<(usize, Color)>) -> String {
+        let mut line = String::new();
+        for (at, (cell, width)) in row.iter().zip(&self.0).enumerate() {
             let cell = one_line(cell);
-            format!("{cell}{}", " ".repeat(width.saturating_sub(cell.width())))
-        };
-        let cells = row.iter().zip(&widths).map(padded);
-        cells.collect::<String>().trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
+            let spaces = width.saturating_sub(cell.width()) + GAP;
+            line += &match painted.filter(|(column, _)| *column == at) {
+                Some((_, color)) => color.paint(&cell, true),
+                None => cell,
+            };
+            line.extend(iter::repeat_n(' ', spaces));
+        }
+        line.trim_end().to_owned()
+    }
+}
+
+/// Cells in columns.
+pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = Columns::new(rows);
+    rows.iter().map(|row| columns.line(row, None)).collect()
 }
 
 /// A table with headers, if there are any. An empty cell would shift the columns for scripts that split at spaces.

@@ -23,7 +23,7 @@ use shared::text::and_more;
 use crate::cli::{CheckArgs, HubArgs, ReportOutput};
 use crate::connect::connect;
 use crate::error::{Exit, Problem};
-use crate::output::{self, Color};
+use crate::output::{self, Color, Columns};
 
 /// How many commands of one finding the table shows.
 const MAX_COMMANDS: usize = 10;
@@ -136,21 +136,16 @@ fn groups(apis: &Value) -> Vec<String> {
 
 /// The findings, each with its commands below.
 fn table(findings: &[Finding]) -> Vec<String> {
-    let mut rows = Vec::new();
+    let (mut rows, mut colors) = (Vec::new(), Vec::new());
     for Finding { name, result } in findings {
-        rows.push([result.status.text().0, name, &result.detail].map(str::to_owned).to_vec());
+        let (status, color) = result.status.text();
+        rows.push([status, name, &result.detail].map(str::to_owned).to_vec());
         let more = and_more(result.commands.len().saturating_sub(MAX_COMMANDS));
         let below = result.commands.iter().take(MAX_COMMANDS).cloned().chain(more);
         rows.extend(below.map(|text| vec![String::new(), String::new(), text]));
+        colors.push(Some((0, color)).filter(|_| output::colors(&stdout())));
+        colors.resize(rows.len(), None);
     }
-    let mut statuses = findings.iter().map(|finding| finding.result.status.text());
-    let color = output::colors(&stdout());
-    let paint = |line: String| {
-        if line.starts_with(' ') {
-            return line;
-        }
-        let Some((word, paint)) = statuses.next() else { return line };
-        line.replacen(word, &paint.paint(word, color), 1)
-    };
-    output::aligned(&rows).into_iter().map(paint).collect()
+    let columns = Columns::new(&rows);
+    rows.iter().zip(colors).map(|(row, color)| columns.line(row, color)).collect()
 }

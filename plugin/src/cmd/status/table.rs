@@ -1,14 +1,11 @@
-//! The table of `status`: columns as kubectl prints them, three spaces apart, no boxes.
+//! The table of `status`.
 
 use jiff::Timestamp;
 use shared::kinds::{Column, Record};
 
 use super::schedule;
 use crate::output::age::age;
-use crate::output::{self, Color};
-
-/// Spaces between columns, as in kubectl.
-const GAP: usize = 3;
+use crate::output::{Color, Columns};
 
 /// The widest that a reason may make its column; JSON and YAML have all of it.
 const REASON: usize = 60;
@@ -86,7 +83,7 @@ fn step(record: &Record) -> String {
 pub(crate) struct Table {
     layout: Layout,
     columns: Vec<&'static Column>,
-    widths: Vec<usize>,
+    widths: Columns,
 }
 
 impl Table {
@@ -98,47 +95,32 @@ impl Table {
         now: Timestamp,
     ) -> Self {
         let columns = columns(layout, of_kinds);
-        let widths = columns.iter().map(|column| column.header.len()).collect();
-        let mut table = Self { layout, columns, widths };
-        for record in records {
-            let cells = table.cells(record, now);
-            for (width, cell) in table.widths.iter_mut().zip(cells) {
-                *width = (*width).max(cell.chars().count());
-            }
-        }
-        table
+        let rows = records.into_iter().map(|record| cells(&columns, record, now));
+        let widths = Columns::new(&[headers(&columns)].into_iter().chain(rows).collect::<Vec<_>>());
+        Self { layout, columns, widths }
     }
 
     /// The line of headers.
     pub(crate) fn head(&self) -> String {
-        let headers: Vec<String> = self.columns.iter().map(|column| column.header.to_owned()).collect();
-        self.pad(&headers, None)
+        self.widths.line(&headers(&self.columns), None)
     }
 
     /// The line of a record.
     pub(crate) fn line(&self, record: &Record, now: Timestamp) -> String {
-        self.pad(&self.cells(record, now), self.layout.colors.then(|| color(record)).flatten())
+        let state = self.columns.iter().position(|column| column.header == STATE);
+        let color = color(record).filter(|_| self.layout.colors);
+        self.widths.line(&cells(&self.columns, record, now), state.zip(color))
     }
+}
 
-    fn cells(&self, record: &Record, now: Timestamp) -> Vec<String> {
-        // An empty cell would shift the columns for scripts that split at spaces.
-        let cell = |text: String| if text.is_empty() { "-".to_owned() } else { output::one_line(&text) };
-        self.columns.iter().map(|column| cell((column.cell)(record, now))).collect()
-    }
+fn headers(columns: &[&Column]) -> Vec<String> {
+    columns.iter().map(|column| column.header.to_owned()).collect()
+}
 
-    /// Cells side by side; the STATE cell in its color, which must not count as width.
-    fn pad(&self, cells: &[String], color: Option<Color>) -> String {
-        let mut line = String::new();
-        for ((cell, width), column) in cells.iter().zip(&self.widths).zip(&self.columns) {
-            let spaces = " ".repeat((width + GAP).saturating_sub(cell.chars().count()).max(GAP));
-            match color {
-                Some(color) if column.header == STATE => line += &color.paint(cell, true),
-                _ => line += cell,
-            }
-            line += &spaces;
-        }
-        line.trim_end().to_owned()
-    }
+fn cells(columns: &[&Column], record: &Record, now: Timestamp) -> Vec<String> {
+    // An empty cell would shift the columns for scripts that split at spaces.
+    let cell = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    columns.iter().map(|column| cell((column.cell)(record, now))).collect()
 }
 
 fn color(record: &Record) -> Option<Color> {

@@ -24,27 +24,10 @@ pub(crate) fn has_warned() -> bool {
 /// When the kubeconfig or the flags cannot be used.
 pub(crate) fn connect(args: &HubArgs) -> Result<HubClient, HubError> {
     let connection = Connection {
-        namespace: args.namespace.clone(),
-        kubeconfig: args.kubeconfig.clone(),
-        context: args.context.clone(),
-        cluster: args.cluster.clone(),
-        user: args.user.clone(),
-        server: args.server.clone(),
-        token: args.token.clone(),
-        client_certificate: args.client_certificate.clone(),
-        client_key: args.client_key.clone(),
-        username: args.username.clone(),
-        password: args.password.clone(),
-        certificate_authority: args.certificate_authority.clone(),
-        tls_server_name: args.tls_server_name.clone(),
-        insecure_skip_tls_verify: args.insecure_skip_tls_verify,
-        impersonate: args.impersonate.clone(),
-        impersonate_groups: args.impersonate_groups.clone(),
-        impersonate_uid: args.impersonate_uid.clone(),
-        impersonate_extras: args.impersonate_extras.clone(),
         request_timeout: args.request_timeout.0,
         disable_compression: args.disable_compression,
         verbose: args.verbosity > 0,
+        ..args.connection.clone()
     };
     HubClient::connect(&connection, Arc::new(print))
 }

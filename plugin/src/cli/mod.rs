@@ -284,7 +284,7 @@ mod tests {
         assert!(cli.command.is_none());
         assert_eq!(cli.sleep.act.targets, ["demo", "other"]);
         assert_eq!(cli.sleep.act.timeout, values::limit("20m").unwrap());
-        assert_eq!(cli.hub.namespace.as_deref(), Some("x"));
+        assert_eq!(cli.hub.connection.namespace.as_deref(), Some("x"));
     }
 
     #[test]
@@ -306,9 +306,22 @@ mod tests {
     fn hub_flags_stand_before_or_behind_a_command() {
         for line in ["-n x resume demo", "resume -n x demo", "wake demo -n x"] {
             let cli = read(line).unwrap();
-            assert_eq!(cli.hub.namespace.as_deref(), Some("x"), "{line}");
+            assert_eq!(cli.hub.connection.namespace.as_deref(), Some("x"), "{line}");
             let Some(Command::Resume(resume)) = cli.command else { panic!("{line}") };
             assert_eq!(resume.act.targets, ["demo"]);
+        }
+    }
+
+    #[test]
+    fn only_what_can_be_a_namespace_is_taken_for_one() {
+        let read = |name: &str| {
+            super::read::<Cli>(["kubectl-hibernate", "demo", &format!("--namespace={name}")].map(Into::into))
+        };
+        for name in ["", "shop", "7", "kube-system"] {
+            assert_eq!(read(name).unwrap().hub.connection.namespace.as_deref(), Some(name));
+        }
+        for name in [" ", "Shop", "a.b", "-a", "a/../b", "a?x=y", "a".repeat(64).as_str()] {
+            assert_eq!(read(name).unwrap_err().exit_code(), 2, "{name:?}");
         }
     }
 

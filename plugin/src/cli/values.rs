@@ -3,24 +3,8 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use hub::{Write, is_namespace};
+use hub::Write;
 use shared::duration::{self, DurationError};
-
-/// `-n`. Scripts give it empty for none, and kubectl lets them.
-pub(crate) fn namespace(text: &str) -> Result<String, String> {
-    if text.is_empty() || is_namespace(text) {
-        return Ok(text.to_owned());
-    }
-    Err("not a valid namespace: use up to 63 lowercase letters, digits and '-'".to_owned())
-}
-
-/// `KEY=VALUE` of `--as-user-extra`.
-pub(crate) fn extra(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("not KEY=VALUE".to_owned()),
-    }
-}
 
 /// A limit of time; none for `0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,15 +163,6 @@ mod tests {
         }
         for text in ["-1s", "soon", "", "5 m", "-0"] {
             assert!(limit(text).is_err(), "{text}");
-        }
-    }
-    #[test]
-    fn only_what_can_be_a_namespace_is_taken_for_one() {
-        for name in ["", "shop", "7", "kube-system"] {
-            assert_eq!(namespace(name).as_deref(), Ok(name));
-        }
-        for name in [" ", "Shop", "a.b", "-a", "a/../b", "a?x=y", "a".repeat(64).as_str()] {
-            assert!(namespace(name).is_err(), "{name:?}");
         }
     }
 }

@@ -118,7 +118,7 @@ pub(crate) async fn run(kinds: Kinds, args: &CheckArgs, hub_args: &HubArgs) -> R
     let hub = connect(hub_args)?;
     let groups = groups(&hub.raw("/apis").await?);
     let findings = match (args.pre, args.before_uninstall) {
-        (true, _) => pre::findings(&hub, hub_args.namespace.as_deref()).await,
+        (true, _) => pre::findings(&hub, hub_args.connection.namespace.as_deref()).await,
         (_, true) => uninstall::findings(&hub, &groups).await,
         _ => installed::findings(&Box::pin(facts::Facts::read(kinds, &hub, groups)).await),
     };

@@ -110,7 +110,7 @@ async fn groups(args: &HubArgs, cluster: Option<&str>) -> Vec<String> {
 }
 
 fn contexts(args: &HubArgs) -> Vec<String> {
-    let kubeconfig = match &args.kubeconfig {
+    let kubeconfig = match &args.connection.kubeconfig {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
     };
@@ -140,7 +140,11 @@ mod tests {
             "-n shop recover",
             "demo --wait=false -v 6 -nshop --context",
         ] {
-            assert_eq!(HubArgs::from_arg_matches(&read(line)).unwrap().namespace.as_deref(), Some("shop"), "{line}");
+            assert_eq!(
+                HubArgs::from_arg_matches(&read(line)).unwrap().connection.namespace.as_deref(),
+                Some("shop"),
+                "{line}"
+            );
         }
         for (line, cluster) in [
             ("recover process-groups -c sample storage-1", Some("sample")),

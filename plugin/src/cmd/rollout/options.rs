@@ -219,7 +219,7 @@ mod tests {
         let flags =
             Flags { selector: cli.hub.selector.as_deref(), all: act.all, all_namespaces: everywhere, lists: false };
         let mut query = parse(KINDS, &act.targets, flags).unwrap();
-        let namespace = (!everywhere).then(|| cli.hub.namespace.as_deref().unwrap_or("a"));
+        let namespace = (!everywhere).then(|| cli.hub.connection.namespace.as_deref().unwrap_or("a"));
         let mut found: Vec<Target> = query.names.iter().map(|one| target("a", &one.name, "x")).collect();
         if found.is_empty() {
             found = vec![target("a", "demo", "x"), target("b", "web", "y")];

@@ -38,6 +38,9 @@ use crate::read::{reverts, untouched};
 use crate::select::{Flags, parse};
 use crate::wait::preflight::{self, Outcome};
 
+/// Code of what is known about a target that does not exist any more.
+const DELETED: &str = "Deleted";
+
 /// What is known about one target.
 #[derive(Debug)]
 struct Outlook {
@@ -60,6 +63,20 @@ impl Outlook {
     fn most_severe(&self) -> Severity {
         let all = self.hub.iter().chain(&self.controller);
         all.map(|finding| finding.severity).min().unwrap_or(Severity::Info)
+    }
+
+    /// Of a target that was deleted while its preflight was awaited.
+    fn deleted(target: Target, error: WaitError) -> Result<Self, Problem> {
+        Ok(Self {
+            desired: target.record()?.desired,
+            observed: "Deleted".to_owned(),
+            hub: vec![Finding::block(DELETED, "it was deleted while this command waited for the preflight")],
+            controller: Vec::new(),
+            found_at: None,
+            end: None,
+            unanswered: Some(error.into()),
+            target,
+        })
     }
 }
 
@@ -153,7 +170,7 @@ async fn outlook(
                 target = Target::new(target.row, target.resource.version, object).complete(hub).await;
                 answer = Some(briefing);
             }
-            Err(problem @ Problem::Wait(WaitError::Deleted { .. })) => return Err(problem),
+            Err(Problem::Wait(error @ WaitError::Deleted { .. })) => return Outlook::deleted(target, error),
             Err(Problem::Wait(error)) => unanswered = Some(error.into()),
             Err(problem) => return Err(problem),
         }
@@ -271,7 +288,36 @@ async fn sync_object(hub: &HubClient, plan: &'static Plan, target: &Target) -> O
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use shared::kinds::CLUSTER_DEPLOYMENT;
+
     use super::*;
+    use crate::cli::Command;
+    use crate::cmd::tests::{Server, wait_for};
+
+    #[test]
+    fn a_target_that_is_deleted_while_it_is_checked_keeps_its_row() {
+        const PATH: &str = "/apis/hive.openshift.io/v1/namespaces/x/clusterdeployments";
+        let object = json!({
+            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+            "metadata": { "name": "demo", "namespace": "x", "resourceVersion": "1" },
+            "spec": { "baseDomain": "d", "clusterName": "demo", "installed": true, "platform": { "gcp": { "region": "r" } } },
+        });
+        let server = Server::start();
+        server.answers(&format!("PATCH {PATH}/demo"), 200, object.clone());
+        server.answers(&format!("GET {PATH}"), 200, json!({ "type": "DELETED", "object": object }));
+        let cli = server.cli("plan cd/demo -n x --fresh");
+        let Some(Command::Plan(args)) = &cli.command else { panic!("a plan") };
+        let target = Target::new(&CLUSTER_DEPLOYMENT, "v1", object);
+        let outlook = wait_for(async {
+            let hub = connect(&cli.hub).unwrap();
+            outlook(&hub, args, target, None, (&[], &OnceCell::new())).await.unwrap()
+        });
+        assert_eq!((outlook.observed.as_str(), outlook.most_severe()), ("Deleted", Severity::Block));
+        assert_eq!(outlook.hub[0].code, DELETED);
+        let text = outlook.unanswered.unwrap().to_string();
+        assert!(text.starts_with("stopped waiting after 0s: it does not exist any more"), "{text}");
+    }
 
     #[test]
     fn an_upgrade_of_the_cluster_is_named_as_rollouts_name_it() {

@@ -17,7 +17,7 @@ use shared::rollout::forecast::{Forecast, Subject, forecast};
 use shared::rollout::member::MemberState;
 use shared::rollout::plan::MAX_CONCURRENCY;
 
-use super::Outlook;
+use super::{DELETED, Outlook};
 use crate::cli::rollout::{Hours, RolloutFlags};
 use crate::cli::{ReportOutput, time};
 use crate::cmd::rollout::canary::{CanaryGroup, name_of, place};
@@ -134,7 +134,7 @@ fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook:
         hub.find(|finding| finding.severity == Severity::Block && finding.code == code).map(detail)
     };
     let by_settings = target.row.plan.and_then(|plan| Some(plan.rules.as_ref()?.by_settings.0));
-    let refused = object.obstacles.refused.clone().or_else(|| blocks(by_settings?));
+    let refused = object.obstacles.refused.clone().or_else(|| blocks(by_settings?)).or_else(|| blocks(DELETED));
     let of_spoke = [code::UPGRADE_IN_PROGRESS, code::SPOKE_NOT_ASKED];
     let mut found = outlook.controller.iter().filter(|_| object.observed.has_spoke);
     let checked = found.find(|finding| of_spoke.contains(&finding.code.as_str())).map(detail);
@@ -300,6 +300,7 @@ mod tests {
             (annotated(keys::PROTECTED, "true"), vec![warn("V6")], vec![], "Refused", "V6: metadata.annotations"),
             (annotated(keys::ROLLOUT, claim), vec![], vec![], "Deferred", "in progress in rollout dawn"),
             (none.clone(), vec![block("V4")], vec![], "Refused", "V4: so"),
+            (none.clone(), vec![block(DELETED)], vec![], "Refused", "Deleted: so"),
             // Of another webhook, or of ours while it is down: the controller's account may be exempt.
             (none.clone(), vec![block("Refused")], vec![], "Deferred", "Refused: so"),
             (none.clone(), vec![block("WebhookDown")], vec![], "Starts", ""),

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 
 use crate::clouds_yaml::Cloud;
-use crate::id::Id;
 use crate::keystone::{Keystone, Service, Session};
+use crate::names::Id;
 use crate::project::{Project, Surroundings};
 use crate::wire::{Attachment, Attachments, Server};
 

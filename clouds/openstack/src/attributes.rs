@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use shared::annotation::keys::FORCE;
 use shared::text::sanitize_to;
 
-use crate::id::Id;
+use crate::names::Id;
 use crate::project::Project;
 use crate::wire::{self, AddressPair, Attachment, DhcpOption, FixedIp, OfImage, Size};
 

@@ -16,10 +16,10 @@ use shared::cloud::{
 use shared::text::sanitize_to;
 
 use crate::account::Account;
+use crate::attempts::SleepAttempts;
 use crate::attributes::{Attributes, CYCLE, incomplete, obstacle};
-use crate::names::{CLUSTER, is_of, tag};
+use crate::names::{CLUSTER, tag};
 use crate::project::Project;
-use crate::refusals::Refusals;
 use crate::requests::Calls;
 use crate::{export, lists, wire};
 
@@ -32,14 +32,13 @@ pub(crate) struct Driver {
     lists: ListBatcher<(), Arc<Project>>,
     domain: Arc<str>,
     image_deadline: Duration,
-    /// Of sleeps by shelving.
-    pub(crate) refusals: Refusals,
+    pub(crate) attempts: SleepAttempts,
 }
 
 impl Driver {
     pub(crate) fn new(account: Account, domain: Arc<str>, image_deadline: Duration) -> Self {
         let account = Arc::new(account);
-        Self { lists: lists::lists(&account), account, domain, image_deadline, refusals: Refusals::default() }
+        Self { lists: lists::lists(&account), account, domain, image_deadline, attempts: SleepAttempts::default() }
     }
 
     async fn project(&self, priority: Priority) -> Result<Arc<Project>, CloudError> {
@@ -182,7 +181,7 @@ impl Cloud for Driver {
         let project = self.project(priority).await?;
         let forced = matches!(cluster.platform, PlatformSpec::OpenStack { forced: true, .. });
         let mut calls = Vec::new();
-        for server in project.servers.iter().filter(|server| is_of(server, &cluster.infra_id)) {
+        for server in project.servers_of(&cluster.infra_id) {
             calls.push(self.server(server, &project, forced, priority));
         }
         check_size(calls.len())?;
@@ -231,7 +230,7 @@ mod tests {
                 "metadata": metadata,
             });
             let server: wire::Server = serde_json::from_value(server).unwrap();
-            let owners: Vec<_> = ["a", "b", "c", ""].into_iter().filter(|infra_id| is_of(&server, infra_id)).collect();
+            let owners: Vec<_> = ["a", "b", "c", ""].into_iter().filter(|infra_id| server.is_of(infra_id)).collect();
             assert_eq!(owners, owner.into_iter().collect::<Vec<_>>(), "{metadata} {tags:?}");
         }
     }

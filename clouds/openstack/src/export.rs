@@ -9,7 +9,7 @@ use shared::read::{self, Limits};
 use shared::text::sanitize_to;
 
 use crate::attributes::{Attributes, Port};
-use crate::id::Id;
+use crate::names::Id;
 use crate::names::{CLUSTER, image_name, tag};
 use crate::project::Project;
 use crate::wire;

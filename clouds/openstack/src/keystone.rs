@@ -11,7 +11,7 @@ use serde_json::json;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 
 use crate::clouds_yaml::Cloud;
-use crate::id::Id;
+use crate::names::Id;
 
 /// The oldest microversion of Nova with what we record: 2.71 shows server groups (Stein, 2019).
 const OLDEST: u32 = 71;

@@ -3,21 +3,21 @@
 //! Machines are found by the tag or metadata `openshiftClusterID`. Each pass lists a project once for all its clusters.
 
 mod account;
+mod attempts;
 mod attributes;
 mod clouds_yaml;
 mod driver;
 mod export;
 mod failures;
-mod id;
 mod keystone;
 mod lists;
 mod modes;
 mod names;
 mod pages;
 mod project;
-mod refusals;
 mod registration;
 mod requests;
+mod shelving;
 mod wire;
 
 pub use self::registration::{OpenStack, OpenStackFlags};

@@ -1,6 +1,8 @@
-//! Names that identify what belongs to a cluster, and the header that only OpenStack's services set.
+//! Names that identify what belongs to a cluster, and IDs that become parts of URLs.
 
-use crate::wire;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 /// Tag, and key of metadata, that the installer gives to everything of a cluster. Its value is the infraID.
 pub(crate) const CLUSTER: &str = "openshiftClusterID";
@@ -18,10 +20,44 @@ pub(crate) fn image_name(machine: &str, cycle: &str) -> String {
     format!("{machine}-{cycle}").chars().take(255).collect()
 }
 
-/// Whether a server belongs to a cluster. The installer sets metadata and a tag; if both are present, the metadata decides.
-/// A server belongs to one cluster only, so the lists made for all clusters are together no larger than this one.
-pub(crate) fn is_of(server: &wire::Server, infra_id: &str) -> bool {
-    let of_tag = |tag: &'_ String| tag.strip_prefix(CLUSTER)?.strip_prefix('=').map(|of| of == infra_id);
-    let by_metadata = server.metadata.get(CLUSTER).map(|of| of == infra_id);
-    by_metadata.or_else(|| server.tags.iter().find_map(of_tag)).unwrap_or_default()
+/// Longest ID, in bytes.
+const MAX_ID: usize = 64;
+
+/// The ID of a thing in OpenStack: letters, digits, `-` and `_`, whoever wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Id(String);
+
+impl Id {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Id {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let is_known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        let is_id = (1..=MAX_ID).contains(&text.len()) && text.chars().all(is_known);
+        if is_id { Ok(Self(text)) } else { Err("an ID has 1 to 64 letters, digits, - and _") }
+    }
+}
+
+impl From<Id> for String {
+    fn from(id: Id) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl AsRef<str> for Id {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use cloud_common::Charge;
 
-use crate::id::Id;
+use crate::names::{CLUSTER, Id};
 use crate::wire::{Flavor, FloatingIp, Group, Image, KeyPair, Network, Port, Server};
 
 /// Everything in a project that says how a server is made.
@@ -37,7 +37,22 @@ pub(crate) struct Surroundings {
     pub(crate) charges: Vec<Charge>,
 }
 
+impl Server {
+    /// Whether it belongs to a cluster. The installer sets metadata and a tag; if both are present, the metadata decides.
+    /// A server belongs to one cluster only, so the lists made for all clusters are together no larger than this one.
+    pub(crate) fn is_of(&self, infra_id: &str) -> bool {
+        let of_tag = |tag: &'_ String| tag.strip_prefix(CLUSTER)?.strip_prefix('=').map(|of| of == infra_id);
+        let by_metadata = self.metadata.get(CLUSTER).map(|of| of == infra_id);
+        by_metadata.or_else(|| self.tags.iter().find_map(of_tag)).unwrap_or_default()
+    }
+}
+
 impl Project {
+    /// The servers of a cluster.
+    pub(crate) fn servers_of<'a>(&'a self, infra_id: &'a str) -> impl Iterator<Item = &'a Server> {
+        self.servers.iter().filter(move |server| server.is_of(infra_id))
+    }
+
     /// The ports that are bound to a server.
     pub(crate) fn ports_of<'a>(&'a self, server: &'a Id) -> impl Iterator<Item = &'a Port> {
         self.ports.iter().filter(|port| *port.device_id == *server.as_str())

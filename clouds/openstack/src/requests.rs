@@ -13,10 +13,10 @@ use shared::cloud::Priority;
 use crate::account::Account;
 use crate::attributes::{Attributes, CYCLE, GroupKind, Port, Volume, described};
 use crate::failures::{failure, has_status, is_own_word, not_done, refused_if};
-use crate::id::Id;
 use crate::keystone::Service::{self, Compute, Network};
 use crate::lists::groups_now;
-use crate::names::{image_name, is_of, tag};
+use crate::names::Id;
+use crate::names::{image_name, tag};
 use crate::project::Project;
 use crate::wire::Group;
 
@@ -247,7 +247,7 @@ impl Calls<'_> {
         };
         let _alone = self.account.groups.lock().await;
         let found = groups_now(self.account).await.map_err(Failure::NotDone)?;
-        let others = project.servers.iter().filter(|server| !is_of(server, self.infra_id));
+        let others = project.servers.iter().filter(|server| !server.is_of(self.infra_id));
         let others: BTreeSet<&str> = others.map(|server| server.id.as_str()).collect();
         let is_it = |found: &Group| {
             (&found.name, &found.policy, &found.rules) == (name, policy, rules)

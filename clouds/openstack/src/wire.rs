@@ -9,7 +9,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use crate::id::Id;
+use crate::names::Id;
 
 /// A server, by Nova.
 #[derive(Clone, Debug, Deserialize)]

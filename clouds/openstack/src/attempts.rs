@@ -14,7 +14,7 @@ use shared::cloud::Refusal;
 
 /// The sleeps that this process has begun, by the infraIDs of their clusters.
 #[derive(Default)]
-pub(crate) struct Refusals(Mutex<HashMap<String, SleepAttempt>>);
+pub(crate) struct SleepAttempts(Mutex<HashMap<String, SleepAttempt>>);
 
 struct SleepAttempt {
     /// What holds it up.
@@ -32,7 +32,7 @@ impl SleepAttempt {
     }
 }
 
-impl Refusals {
+impl SleepAttempts {
     /// Notes that the first servers of a sleep are about to be shelved.
     pub(crate) fn begin(&self, infra_id: &str, now: Instant) {
         let mut all = self.0.lock();
@@ -50,7 +50,7 @@ impl Refusals {
 
     /// Notes what was refused in a pass that tried these servers while others sleep. One refusal is no reason to give up:
     /// the next pass tries again, however late it comes.
-    pub(crate) fn note(&self, infra_id: &str, tried: &[String], refused: &[Refusal], now: Instant) {
+    pub(crate) fn record(&self, infra_id: &str, tried: &[String], refused: &[Refusal], now: Instant) {
         let mut all = self.0.lock();
         let Some(sleep) = all.get_mut(infra_id) else { return };
         let before = sleep.refusal.as_ref().map(|refusal| refusal.id.as_str());
@@ -88,59 +88,59 @@ mod tests {
 
     #[test]
     fn a_sleep_that_a_server_refuses_for_a_minute_is_given_up_and_tried_again_later_each_time() {
-        let (refusals, mut now) = (Refusals::default(), Instant::now());
+        let (attempts, mut now) = (SleepAttempts::default(), Instant::now());
         for minutes in [10, 20, 30, 40, 50, 50] {
-            refusals.begin("demo", now);
+            attempts.begin("demo", now);
             for seconds in [0, 30, 29] {
                 now += Duration::from_secs(seconds);
-                refusals.note("demo", &[], &[refusal("a")], now);
-                assert_eq!(refusals.given_up("demo", now), None, "{minutes} after {seconds}");
+                attempts.record("demo", &[], &[refusal("a")], now);
+                assert_eq!(attempts.given_up("demo", now), None, "{minutes} after {seconds}");
             }
             now += Duration::from_secs(1);
-            refusals.note("demo", &[], &[refusal("b"), refusal("a")], now);
+            attempts.record("demo", &[], &[refusal("b"), refusal("a")], now);
             let (last, end) = (Duration::from_secs(60 * minutes - 1), now + Duration::from_mins(minutes));
-            assert_eq!(refusals.given_up("demo", now + last), Some(refusal("a")), "{minutes}");
-            assert_eq!(refusals.given_up("other", now), None);
-            assert_eq!(refusals.given_up("demo", end), None, "{minutes}");
+            assert_eq!(attempts.given_up("demo", now + last), Some(refusal("a")), "{minutes}");
+            assert_eq!(attempts.given_up("other", now), None);
+            assert_eq!(attempts.given_up("demo", end), None, "{minutes}");
             now = end;
         }
-        refusals.forget("demo");
-        refusals.begin("demo", now);
-        refusals.note("demo", &[], &[refusal("a")], now);
-        refusals.note("demo", &[], &[refusal("a")], now + STUCK_TIMEOUT);
+        attempts.forget("demo");
+        attempts.begin("demo", now);
+        attempts.record("demo", &[], &[refusal("a")], now);
+        attempts.record("demo", &[], &[refusal("a")], now + STUCK_TIMEOUT);
         let end = now + STUCK_TIMEOUT + Duration::from_mins(10);
-        assert_eq!(refusals.given_up("demo", end), None, "a wake forgets the earlier ones");
+        assert_eq!(attempts.given_up("demo", end), None, "a wake forgets the earlier ones");
     }
 
     #[test]
     fn a_server_that_was_refused_once_or_in_turn_with_others_ends_no_sleep() {
-        let (refusals, now) = (Refusals::default(), Instant::now());
+        let (attempts, now) = (SleepAttempts::default(), Instant::now());
         let tried = ["a".to_owned()];
-        refusals.begin("demo", now);
-        refusals.note("demo", &tried, &[refusal("a")], now);
+        attempts.begin("demo", now);
+        attempts.record("demo", &tried, &[refusal("a")], now);
         for (minutes, tried, all) in [
             (1, &tried[..], vec![]), // accepted at the second try
             (2, &tried[..], vec![refusal("a")]),
             (3, &[][..], vec![refusal("b")]),
             (5, &[][..], vec![refusal("c"), refusal("a")]),
         ] {
-            refusals.note("demo", tried, &all, now + Duration::from_mins(minutes));
-            assert_eq!(refusals.given_up("demo", now + Duration::from_mins(minutes)), None, "{minutes}");
+            attempts.record("demo", tried, &all, now + Duration::from_mins(minutes));
+            assert_eq!(attempts.given_up("demo", now + Duration::from_mins(minutes)), None, "{minutes}");
         }
     }
 
     /// Another client has started a server of a sleeping cluster and locked it; or another process began the sleep.
     #[test]
     fn nothing_ends_a_sleep_that_is_complete_or_of_another_process() {
-        let (refusals, now) = (Refusals::default(), Instant::now());
-        refusals.begin("demo", now);
-        refusals.note("demo", &[], &[refusal("a")], now);
-        refusals.forget("demo"); // all sleep
+        let (attempts, now) = (SleepAttempts::default(), Instant::now());
+        attempts.begin("demo", now);
+        attempts.record("demo", &[], &[refusal("a")], now);
+        attempts.forget("demo"); // all sleep
         for cluster in ["demo", "of-another"] {
             for minutes in 0..5 {
-                refusals.note(cluster, &[], &[refusal("a")], now + Duration::from_mins(minutes));
+                attempts.record(cluster, &[], &[refusal("a")], now + Duration::from_mins(minutes));
             }
-            assert_eq!(refusals.given_up(cluster, now + Duration::from_mins(5)), None, "{cluster}");
+            assert_eq!(attempts.given_up(cluster, now + Duration::from_mins(5)), None, "{cluster}");
         }
     }
 }

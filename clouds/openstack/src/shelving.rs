@@ -1,0 +1,263 @@
+//! Sleep by shelving: Nova takes the servers off its hypervisors, and they keep their IDs.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use cloud_recreate::{AT_ONCE, Failure, MAX_REQUESTS, Obstacle, Request, SEND_WINDOW, Status};
+use futures::{FutureExt, StreamExt, stream};
+use jiff::{SignedDuration, Timestamp};
+use shared::cloud::{CloudError, CloudEvent, Instance, InstanceState, Listing, Outcome, Verb};
+use shared::text::name_some;
+
+use crate::attributes::unmovable;
+use crate::driver::{Driver, status};
+use crate::requests::Calls;
+use crate::wire::Server;
+
+/// After this time Nova should have taken a shelved server off its hypervisor.
+const OFFLOAD_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
+
+/// A cluster that shelving moves, by the last list.
+pub(crate) struct Shelving<'a> {
+    pub(crate) driver: &'a Driver,
+    pub(crate) infra_id: &'a str,
+    pub(crate) servers: Vec<Server>,
+}
+
+/// The next call for a server.
+#[derive(Clone, Copy)]
+enum Step {
+    Shelve,
+    Unshelve,
+    /// A start of one that is off, but not shelved.
+    Run,
+}
+
+/// The call that a server needs, unless it is on its way.
+fn step(server: &Server, verb: Verb) -> Option<Step> {
+    match (verb, state(server).0) {
+        (Verb::Stop, InstanceState::Running | InstanceState::Halted) => Some(Step::Shelve),
+        (Verb::Start, InstanceState::Stopped) if server.task_state.is_none() => Some(Step::Unshelve),
+        (Verb::Start, InstanceState::Halted) => Some(Step::Run),
+        _ => None,
+    }
+}
+
+/// Whether a server is shelved, or on its way there or back.
+pub(crate) fn is_shelved(server: &Server) -> bool {
+    server.status.starts_with("SHELVED") || server.task_state.as_ref().is_some_and(|task| task.contains("shelv"))
+}
+
+/// What a server is doing. Shelved is asleep, whether it still has its place on a hypervisor or not.
+pub(crate) fn state(server: &Server) -> (InstanceState, &str) {
+    let task = server.task_state.as_deref();
+    let (found, word) = status(&server.status, task);
+    let state = match (server.status.as_str(), task, found) {
+        (_, _, Status::Deleting | Status::SoftDeleted) => InstanceState::ShuttingDown,
+        ("SHELVED" | "SHELVED_OFFLOADED", None | Some("shelving_offloading"), _) => InstanceState::Stopped,
+        (_, _, Status::Active) => InstanceState::Running,
+        (_, _, Status::Halted) => InstanceState::Halted,
+        (_, _, Status::Stopping) => InstanceState::Stopping,
+        (_, _, Status::Starting) => InstanceState::Pending,
+        (_, _, Status::Failed | Status::Unknown) => InstanceState::Unknown,
+    };
+    (state, word)
+}
+
+/// Why a server is not shelved, unless it is already. Of several of one name nothing is known.
+fn obstacle(servers: &[&Server]) -> Option<Obstacle> {
+    match servers {
+        [server] => unmovable(server).filter(|_| !is_shelved(server)),
+        _ => Some(Obstacle::several()),
+    }
+}
+
+fn by_name(servers: &[Server]) -> BTreeMap<&str, Vec<&Server>> {
+    let mut names: BTreeMap<&str, Vec<&Server>> = BTreeMap::new();
+    for server in servers {
+        names.entry(&server.name).or_default().push(server);
+    }
+    names
+}
+
+/// The servers that are not shelved, by name.
+fn obstacles(servers: &[Server]) -> BTreeMap<&str, Obstacle> {
+    by_name(servers).into_iter().filter_map(|(name, servers)| Some((name, obstacle(&servers)?))).collect()
+}
+
+/// The machines by name.
+fn listing(infra_id: &str, servers: &[Server], now: Timestamp) -> Listing {
+    let instance = |(name, servers): (&str, Vec<&Server>)| {
+        let obstacle = obstacle(&servers).map(|obstacle| obstacle.to_string());
+        let [server] = servers.as_slice() else {
+            let several = Instance::new(name, InstanceState::Unknown).in_words("SEVERAL-SERVERS");
+            return Instance { obstacle, ..several };
+        };
+        let (state, word) = state(server);
+        Instance {
+            node_names: vec![name.to_owned(), server.id.to_string()],
+            control_plane: Instance::is_master(infra_id, name),
+            obstacle,
+            ..Instance::new(name, state).in_words(word)
+        }
+    };
+    let is_late = |server: &&Server| server.status == "SHELVED" && now.duration_since(server.updated) > OFFLOAD_TIMEOUT;
+    let late: Vec<&str> = servers.iter().filter(is_late).map(|server| server.name.as_str()).collect();
+    let event = (!late.is_empty()).then(|| CloudEvent {
+        reason: "NotOffloaded",
+        message: format!(
+            "these servers are shelved and asleep, but Nova has not taken them off their hypervisors, so that they hold what they \
+             held; shelved_offload_time of Nova decides when it does: {}",
+            name_some(&late, 10)
+        ),
+    });
+    Listing { instances: by_name(servers).into_iter().map(instance).collect(), event, ..Listing::default() }
+}
+
+impl Shelving<'_> {
+    pub(crate) fn list(&self) -> Listing {
+        if self.servers.iter().all(is_shelved) {
+            self.driver.attempts.forget(self.infra_id);
+        }
+        listing(self.infra_id, &self.servers, Timestamp::now())
+    }
+
+    /// A server that Nova has given up before is tried again, and refused all the same, so that the next try waits longer.
+    async fn send(&self, server: &Server, step: Step) -> Result<(), Failure> {
+        let calls = Calls { account: &self.driver.account, infra_id: self.infra_id };
+        let action = match step {
+            Step::Shelve => "shelve",
+            Step::Unshelve => "unshelve",
+            Step::Run => return calls.send(&Request::Run(server.id.to_string())).await,
+        };
+        let has_failed = calls.has_failed(&server.id, action).await;
+        calls.act_or_refuse(&server.id, action).await?;
+        if has_failed {
+            let message =
+                format!("Nova has given up its last {action}; openstack server event list {} says more", server.id);
+            return Err(Failure::NoCapacity(Obstacle { code: "ServerFailed".to_owned(), message }));
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn advance(&self, verb: Verb, ids: &[String]) -> Result<Outcome, CloudError> {
+        let (begun, attempts) = (Instant::now(), &self.driver.attempts);
+        // All come back from a sleep that was given up, whichever are tried next.
+        let given_up = attempts.given_up(self.infra_id, begun);
+        let verb = if given_up.is_some() { Verb::Start } else { verb };
+        let mut outcome = Outcome { refused: given_up.iter().cloned().collect(), ..Outcome::default() };
+        let has_begun = self.servers.iter().any(is_shelved);
+        let refused = if verb == Verb::Stop { obstacles(&self.servers) } else { BTreeMap::new() };
+        for (name, why) in &refused {
+            Failure::Refused(why.clone()).note(name, &mut outcome)?;
+        }
+        // Before the first one is shelved; later the others go on for a while.
+        if !refused.is_empty() && !has_begun {
+            return Ok(outcome);
+        }
+        let is_asked = |server: &Server| {
+            given_up.is_some() || ids.contains(&server.name) && !refused.contains_key(server.name.as_str())
+        };
+        let steps = self.servers.iter().filter(|server| is_asked(server));
+        let steps: Vec<_> = steps.filter_map(|server| Some((server, step(server, verb)?))).take(MAX_REQUESTS).collect();
+        if verb == Verb::Stop && !has_begun && !steps.is_empty() {
+            attempts.begin(self.infra_id, begun);
+        }
+        let calls =
+            steps.into_iter().map(|(server, step)| async move { (server, self.send(server, step).await) }.boxed());
+        let mut answers = stream::iter(calls.collect::<Vec<_>>()).buffered(AT_ONCE);
+        let state = if verb == Verb::Stop { InstanceState::Stopping } else { InstanceState::Pending };
+        while let Some((server, answer)) = answers.next().await {
+            match answer {
+                Ok(()) => outcome.moved.push((server.name.clone(), state)),
+                Err(failure) => failure.note(&server.name, &mut outcome)?,
+            }
+            if begun.elapsed() > SEND_WINDOW {
+                break; // the rest is for the next pass
+            }
+        }
+        // While every server runs, another try costs no capacity.
+        if verb == Verb::Stop && (has_begun || !outcome.moved.is_empty()) {
+            attempts.record(self.infra_id, ids, &outcome.refused, begun);
+        }
+        Ok(outcome)
+    }
+}
+
+#[cfg(test)]
+const UPDATED: &str = "2026-11-27T10:00:00Z";
+
+#[cfg(test)]
+pub(crate) fn test_server(name: &str, status: &str, task: Option<&str>) -> Server {
+    let server = serde_json::json!({
+        "id": format!("{name}-id"), "name": name, "status": status, "OS-EXT-STS:task_state": task,
+        "created": UPDATED, "updated": UPDATED, "OS-SRV-USG:launched_at": null, "locked": name.ends_with('1'),
+        "image": {"id": "image"}, "key_name": null, "description": null,
+        "tags": [], "metadata": {}, "addresses": {}, "OS-EXT-AZ:availability_zone": null,
+        "flavor": {"original_name": "m1.small", "ephemeral": i32::from(name.ends_with('0') && name.contains("etcd"))},
+    });
+    serde_json::from_value(server).unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shelved_is_asleep_and_unshelving_is_not() {
+        use InstanceState::{Halted, Pending, Running, ShuttingDown, Stopped, Stopping, Unknown};
+        for (word, task, expected) in [
+            ("ACTIVE", None, Running),
+            ("ACTIVE", Some("shelving"), Stopping),
+            ("ACTIVE", Some("shelving_image_uploading"), Stopping),
+            ("SHELVED", None, Stopped),
+            ("SHELVED", Some("shelving_offloading"), Stopped),
+            ("SHELVED_OFFLOADED", None, Stopped),
+            ("SHELVED_OFFLOADED", Some("unshelving"), Pending),
+            ("SHELVED_OFFLOADED", Some("spawning"), Pending),
+            ("SHELVED", Some("deleting"), ShuttingDown),
+            ("PAUSED", None, Halted),
+            ("SHUTOFF", None, Halted),
+            ("ERROR", None, Unknown),
+        ] {
+            assert_eq!(state(&test_server("demo-master-0", word, task)).0, expected, "{word} {task:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_not_offloaded_is_an_event_and_two_of_a_name_are_unknown() {
+        let at = |minutes: i64| UPDATED.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes);
+        let servers = [
+            test_server("demo-master-0", "SHELVED", None),
+            test_server("demo-worker-1", "ACTIVE", None),
+            test_server("demo-worker-2", "ACTIVE", None),
+            test_server("demo-worker-2", "ACTIVE", None),
+        ];
+        assert_eq!(listing("demo", &servers, at(2)).event, None);
+        let found = listing("demo", &servers, at(3));
+        let event = found.event.unwrap();
+        assert_eq!(event.reason, "NotOffloaded");
+        assert!(event.message.ends_with(": demo-master-0"), "{}", event.message);
+        let states: Vec<String> = found.instances.iter().map(|i| format!("{i} {}", i.state)).collect();
+        let expected = [
+            "demo-master-0 (SHELVED) stopped",
+            "demo-worker-1 (ACTIVE) running",
+            "demo-worker-2 (SEVERAL-SERVERS) unknown",
+        ];
+        assert_eq!(states, expected);
+        assert!(found.instances[0].control_plane && !found.instances[1].control_plane);
+        let codes = found.instances.iter().map(|i| i.obstacle.as_deref().and_then(|why| why.split(':').next()));
+        assert_eq!(codes.collect::<Vec<_>>(), [None, Some("Locked"), Some("SeveralServers")]);
+    }
+
+    /// Its disk would be empty after the wake. One that is shelved already has lost it.
+    #[test]
+    fn a_server_with_an_ephemeral_disk_is_not_shelved() {
+        let now = UPDATED.parse().unwrap();
+        for (word, expected) in [("ACTIVE", true), ("SHUTOFF", true), ("SHELVED_OFFLOADED", false)] {
+            let found = listing("demo", &[test_server("demo-etcd-0", word, None)], now);
+            let obstacle = found.instances[0].obstacle.as_ref();
+            assert_eq!(obstacle.is_some_and(|why| why.starts_with("EphemeralDisk: ")), expected, "{word} {obstacle:?}");
+        }
+    }
+}
